@@ -1,0 +1,134 @@
+// Package importtest holds the direction in which packages may import each
+// other. It has no code of its own.
+package importtest
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kitbag-go/kitbag"
+
+// allowed says which packages of the module each package may import, besides
+// what those import themselves, and internal packages, which are checked by
+// the second half of the table. A package that is not listed may import
+// nothing of ours. "*" is everything.
+var allowed = map[string][]string{
+	"message":        {},
+	"permission":     {},
+	"tool":           {"message", "permission"},
+	"tool/tooltest":  {"tool", "message", "permission"},
+	"model":          {"tool", "message", "permission"},
+	"model/openai":   {"model", "tool", "message"},
+	"model/scripted": {"model", "tool", "message"},
+	"model/replay":   {"model", "tool", "message"},
+	"skill":          {},
+	"toolkit":        {"tool", "skill", "message", "permission"},
+	"agent":          {"toolkit", "model", "tool", "skill", "message", "permission"},
+	"mcpclient":      {"tool", "message", "permission"},
+	"mcpserver":      {"toolkit", "tool", "skill", "message", "permission"},
+	"builtin":        {"tool", "message", "permission"},
+	"cmd/kitbag":     {"*"},
+
+	"internal/openaitest": {},
+	"internal/shell":      {},
+	"internal/pathrule":   {},
+}
+
+// internalUsers says who may import an internal package, tests aside.
+var internalUsers = map[string][]string{
+	"internal/shell":    {"builtin"},
+	"internal/pathrule": {"builtin", "internal/shell"},
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range listPackages(t) {
+		name := short(p.ImportPath)
+		for _, imp := range p.Imports {
+			if !strings.HasPrefix(imp, module) {
+				continue
+			}
+			if why := forbidden(name, short(imp)); why != "" {
+				t.Errorf("%s imports %s: %s", name, short(imp), why)
+			}
+		}
+	}
+}
+
+func forbidden(from, to string) string {
+	top := func(s string) string { a, _, _ := strings.Cut(s, "/"); return a }
+	switch {
+	case top(from) == "examples":
+		return ""
+	case to == "cmd/kitbag" || top(to) == "examples":
+		return "programs are not imported"
+	case top(to) == "internal":
+		if slices.Contains(internalUsers[to], from) || slices.Contains(allowed[from], "*") {
+			return ""
+		}
+		return "an internal package is used only by " + strings.Join(internalUsers[to], ", ") + " and by tests"
+	}
+	list, known := allowed[from]
+	switch {
+	case !known:
+		return "the package is not in the table; add it with its place in the design"
+	case slices.Contains(list, "*"), slices.Contains(list, to):
+		return ""
+	}
+	return "arrows go down only; it may import " + strings.Join(list, ", ")
+}
+
+func short(path string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string // of non-test files
+}
+
+func listPackages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"/...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var p pkg
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+	if len(pkgs) < 5 {
+		t.Fatalf("found %d packages only; the test would check nothing", len(pkgs))
+	}
+	return pkgs
+}
+
+func TestForbidden(t *testing.T) {
+	for _, row := range []struct {
+		from, to string
+		ok       bool
+	}{
+		{"agent", "toolkit", true},
+		{"toolkit", "agent", false},
+		{"tool", "model", false},
+		{"mcpclient", "toolkit", false},
+		{"model/openai", "model/scripted", false},
+		{"agent", "internal/shell", false},
+		{"builtin", "internal/shell", true},
+		{"brandnew", "message", false},
+		{"agent", "cmd/kitbag", false},
+		{"examples/hello", "agent", true},
+	} {
+		if why := forbidden(row.from, row.to); (why == "") != row.ok {
+			t.Errorf("%s → %s: ok=%v, want %v (%s)", row.from, row.to, why == "", row.ok, why)
+		}
+	}
+}

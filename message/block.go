@@ -1,0 +1,106 @@
+package message
+
+import "encoding/json"
+
+// A Block is a part of a message: a [*Text], [*Thinking], [*Data], [*Hint],
+// [*ToolCall], [*ToolResult] or [*Unknown]. The set is closed.
+type Block interface {
+	// BlockID returns the id that the block shares with the events that
+	// announced it; empty for a block that was never streamed.
+	BlockID() string
+	kind() string
+}
+
+// Text is plain text, usually markdown.
+type Text struct {
+	ID   string `json:"id,omitempty"`
+	Text string `json:"text"`
+}
+
+// Thinking is a model's reasoning. Extra is what the provider wants back with
+// it unchanged (a signature, an encrypted payload), a JSON object or nil.
+type Thinking struct {
+	ID    string          `json:"id,omitempty"`
+	Text  string          `json:"text"`
+	Extra json.RawMessage `json:"extra,omitempty"`
+}
+
+// Data is an image, a sound, or any other file: either the bytes themselves or
+// a URL where they are, never both.
+type Data struct {
+	ID        string `json:"id,omitempty"`
+	Name      string `json:"name,omitempty"`
+	MediaType string `json:"media_type,omitempty"` // RFC 6838, such as "image/png"
+	Bytes     []byte `json:"bytes,omitempty"`      // base64 in JSON
+	URL       string `json:"url,omitempty"`
+}
+
+// Hint is something the program tells the model in the middle of a
+// conversation: the time, open tasks, the instructions of an opened group. It
+// reaches the model as user text. Source says who put it there.
+type Hint struct {
+	ID     string `json:"id,omitempty"`
+	Source string `json:"source,omitempty"`
+	Text   string `json:"text"`
+}
+
+// ToolCall is a model's request to run a tool. ID is unique in a conversation
+// and Input is a valid JSON object: what a model sends otherwise is put right
+// before it is stored. Extra is what the provider wants back with the call.
+type ToolCall struct {
+	ID    string          `json:"id"`
+	Name  string          `json:"name"`
+	Input json.RawMessage `json:"input"`
+	Extra json.RawMessage `json:"extra,omitempty"`
+}
+
+// Outcome says how a tool call ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeSuccess     Outcome = "success"
+	OutcomeError       Outcome = "error"
+	OutcomeDenied      Outcome = "denied"
+	OutcomeInterrupted Outcome = "interrupted"
+)
+
+// ToolResult answers the ToolCall of the same id. Blocks, which are [*Text] and
+// [*Data] only, are what the model reads; ForUser is what a person is shown
+// beside them (a diff, a picture), which the model never sees. Structured is
+// the result as JSON where the tool has an output schema.
+type ToolResult struct {
+	ID         string                     `json:"id"`
+	Name       string                     `json:"name"`
+	Outcome    Outcome                    `json:"outcome"`
+	Blocks     Blocks                     `json:"blocks"`
+	ForUser    Blocks                     `json:"for_user,omitempty"`
+	Structured json.RawMessage            `json:"structured,omitempty"`
+	Meta       map[string]json.RawMessage `json:"meta,omitempty"`
+}
+
+// Text returns the text blocks of r, joined by newlines.
+func (r *ToolResult) Text() string { return r.Blocks.Text() }
+
+// Unknown is a block of a type that this version does not know. Raw is the
+// whole object; it encodes to just these bytes.
+type Unknown struct {
+	Type string
+	Raw  json.RawMessage
+}
+
+func (b *Text) BlockID() string       { return b.ID }
+func (b *Thinking) BlockID() string   { return b.ID }
+func (b *Data) BlockID() string       { return b.ID }
+func (b *Hint) BlockID() string       { return b.ID }
+func (b *ToolCall) BlockID() string   { return b.ID }
+func (b *ToolResult) BlockID() string { return b.ID }
+func (b *Unknown) BlockID() string    { return "" }
+
+func (*Text) kind() string       { return "text" }
+func (*Thinking) kind() string   { return "thinking" }
+func (*Data) kind() string       { return "data" }
+func (*Hint) kind() string       { return "hint" }
+func (*ToolCall) kind() string   { return "tool_call" }
+func (*ToolResult) kind() string { return "tool_result" }
+func (b *Unknown) kind() string  { return b.Type }

@@ -1,0 +1,94 @@
+package message
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// Blocks is a list of blocks that reads and writes JSON.
+type Blocks []Block
+
+// MarshalJSON writes each block as its object with a "type" member in front.
+func (bs Blocks) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	buf.WriteByte('[')
+	for i, b := range bs {
+		if i > 0 {
+			buf.WriteByte(',')
+		}
+		if err := encodeBlock(&buf, b); err != nil {
+			return nil, fmt.Errorf("block %d: %w", i, err)
+		}
+	}
+	buf.WriteByte(']')
+	return buf.Bytes(), nil
+}
+
+func encodeBlock(buf *bytes.Buffer, b Block) error {
+	switch b := b.(type) {
+	case nil:
+		return fmt.Errorf("nil block")
+	case *Unknown:
+		return json.Compact(buf, b.Raw)
+	}
+	body, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(buf, `{"type":%q`, b.kind())
+	if len(body) > len("{}") {
+		buf.WriteByte(',')
+	}
+	buf.Write(body[1:])
+	return nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. An object of a type it does not
+// know becomes an [*Unknown].
+func (bs *Blocks) UnmarshalJSON(data []byte) error {
+	var raws []json.RawMessage
+	if err := json.Unmarshal(data, &raws); err != nil {
+		return err
+	}
+	out := make(Blocks, len(raws))
+	for i, raw := range raws {
+		b, err := DecodeBlock(raw)
+		if err != nil {
+			return fmt.Errorf("block %d: %w", i, err)
+		}
+		out[i] = b
+	}
+	*bs = out
+	return nil
+}
+
+// DecodeBlock reads one block from its JSON object.
+func DecodeBlock(raw json.RawMessage) (Block, error) {
+	var tag struct {
+		Type *string `json:"type"`
+	}
+	if err := json.Unmarshal(raw, &tag); err != nil {
+		return nil, err
+	}
+	if tag.Type == nil {
+		return nil, fmt.Errorf(`a block needs a "type": %.60s`, raw)
+	}
+	b := newBlock(*tag.Type)
+	if b == nil {
+		return &Unknown{Type: *tag.Type, Raw: bytes.Clone(raw)}, nil
+	}
+	if err := json.Unmarshal(raw, b); err != nil {
+		return nil, fmt.Errorf("%s: %w", *tag.Type, err)
+	}
+	return b, nil
+}
+
+func newBlock(kind string) Block {
+	for _, b := range []Block{&Text{}, &Thinking{}, &Data{}, &Hint{}, &ToolCall{}, &ToolResult{}} {
+		if b.kind() == kind {
+			return b
+		}
+	}
+	return nil
+}

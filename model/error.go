@@ -1,0 +1,52 @@
+package model
+
+import (
+	"fmt"
+	"time"
+)
+
+// ErrorKind classifies what went wrong with a model call.
+type ErrorKind string
+
+// The kinds.
+const (
+	ErrAuthentication ErrorKind = "authentication"   // no key, or a wrong one
+	ErrPermission     ErrorKind = "permission"       // the key may not do this
+	ErrRateLimit      ErrorKind = "rate_limit"       // too many requests, or no quota left
+	ErrInvalidRequest ErrorKind = "invalid_request"  // the server refuses the request as it is
+	ErrContextTooLong ErrorKind = "context_too_long" // the conversation does not fit the window
+	ErrUpstream       ErrorKind = "upstream"         // the server failed, or answered nonsense
+	ErrConnection     ErrorKind = "connection"       // the server was not reached, or the stream broke off
+	ErrUnknown        ErrorKind = "unknown"
+)
+
+// An Error is a failed model call.
+type Error struct {
+	Kind       ErrorKind
+	Status     int           // HTTP status, 0 if there was none
+	RetryAfter time.Duration // as the server asked, 0 if it did not
+	Message    string        // what the server said, or what happened
+	Err        error         // the cause, may be nil
+}
+
+func (e *Error) Error() string {
+	s := "model call: " + string(e.Kind)
+	if e.Status != 0 {
+		s += fmt.Sprintf(" (HTTP %d)", e.Status)
+	}
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Retryable reports whether the same request may succeed later.
+func (e *Error) Retryable() bool {
+	switch e.Kind {
+	case ErrRateLimit, ErrUpstream, ErrConnection:
+		return true
+	}
+	return false
+}

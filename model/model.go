@@ -1,0 +1,139 @@
+// Package model is what kitbag needs of a language model.
+//
+// A [Model] answers a [Request] with a stream of chunks: deltas of text,
+// thinking and tool calls, then one [*Finish]. [Collect] joins a stream into a
+// message:
+//
+//	msg, fin, err := model.Collect(m.Generate(ctx, &model.Request{
+//		Messages: []*message.Message{message.User("Hello")},
+//	}))
+//
+// Package openai speaks to real models; package scripted plays written turns,
+// for tests and for running offline.
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A Model answers requests. It must be safe for concurrent use.
+type Model interface {
+	// Generate answers a request. The sequence may be ranged once; the request
+	// is sent when it is. It yields deltas and then exactly one [*Finish], or
+	// ends with an error, which is an [*Error] wherever the cause is known.
+	// Breaking off, or ending the context, ends the request.
+	Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error]
+}
+
+// Named is implemented by models that have a name, such as "gpt-5".
+type Named interface{ Name() string }
+
+// Windowed is implemented by models that know the size of their context
+// window, in tokens. Without it the agent assumes its own default.
+type Windowed interface{ ContextWindow() int }
+
+// A Request is one question to a model. A model must not change it, nor what
+// it points to.
+type Request struct {
+	System   string             // the system prompt; empty for none
+	Messages []*message.Message // immutable; a later request of the same conversation repeats the pointers
+
+	// Tools are what the model may call. Digest identifies the list: equal
+	// digests mean equal lists, so that a client may keep the bytes it encoded.
+	Tools  []tool.Info
+	Digest string
+
+	Choice      ToolChoice // the zero value leaves it to the model
+	MaxTokens   int        // of the answer; 0 is the model's own limit
+	Temperature *float64   // nil is the model's own default
+
+	// Output asks for an answer that is JSON of this schema; nil for free text.
+	Output *OutputSchema
+
+	// Extra holds further members of the request's JSON object, for what this
+	// type does not know. They win over what it does.
+	Extra map[string]json.RawMessage
+}
+
+// OutputSchema names a JSON Schema for the model's answer.
+type OutputSchema struct {
+	Name   string
+	Schema json.RawMessage
+	Strict bool
+}
+
+// ToolChoice says whether the model must call a tool.
+type ToolChoice struct {
+	Mode ChoiceMode
+	Name string // with ChoiceNamed: the tool it must call
+}
+
+// ChoiceMode is the kind of a ToolChoice.
+type ChoiceMode string
+
+// The choices.
+const (
+	ChoiceAuto     ChoiceMode = ""         // as the model likes
+	ChoiceNone     ChoiceMode = "none"     // no tool
+	ChoiceRequired ChoiceMode = "required" // some tool
+	ChoiceNamed    ChoiceMode = "named"    // the tool called Name
+)
+
+// A Chunk is a piece of an answer: a [*TextDelta], [*ThinkingDelta],
+// [*ToolCallDelta], [*DataBlock] or [*Finish]. The set is closed.
+type Chunk interface{ chunk() }
+
+// TextDelta is more text.
+type TextDelta struct{ Text string }
+
+// ThinkingDelta is more reasoning. Extra, where not nil, is a JSON object that
+// must be sent back with it; later members replace earlier ones.
+type ThinkingDelta struct {
+	Text  string
+	Extra json.RawMessage
+}
+
+// ToolCallDelta is a piece of a tool call. Pieces of parallel calls may
+// interleave: Index tells them apart, counted from 0 in order of appearance.
+// ID and Name come whole, once each, in the first piece that has them; Args is
+// the next part of the arguments' JSON text.
+type ToolCallDelta struct {
+	Index int
+	ID    string
+	Name  string
+	Args  string
+	Extra json.RawMessage // must be sent back with the call
+}
+
+// DataBlock is a picture or other file that the model made, whole.
+type DataBlock struct{ Data *message.Data }
+
+// Finish ends an answer.
+type Finish struct {
+	Reason FinishReason
+	Usage  message.Usage
+	Model  string // the name by which the server knows the model that answered
+	ID     string // the server's id of the answer
+}
+
+func (*TextDelta) chunk()     {}
+func (*ThinkingDelta) chunk() {}
+func (*ToolCallDelta) chunk() {}
+func (*DataBlock) chunk()     {}
+func (*Finish) chunk()        {}
+
+// FinishReason says why an answer ended.
+type FinishReason string
+
+// The reasons. A server's own word for something else is kept as it is.
+const (
+	FinishStop      FinishReason = "stop"
+	FinishToolCalls FinishReason = "tool_calls"
+	FinishLength    FinishReason = "length"         // the answer was cut off
+	FinishFilter    FinishReason = "content_filter" // the server withheld the rest
+)

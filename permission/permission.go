@@ -1,0 +1,110 @@
+// Package permission decides whether a tool call may run.
+//
+// A [Policy] is what people have decided beforehand: a mode and a list of
+// rules. [Decide] is a pure function of a policy and a [Call]; the first step
+// that has an answer wins:
+//
+//	deny rules → the tool's own deny → (explore: what is not read-only is denied)
+//	→ the tool's safety ask → ask rules → read-only → the tool's own allow
+//	→ allow rules → the mode
+//
+// It fails closed. An unknown mode denies; a deny or ask rule that cannot be
+// read matches, an allow rule that cannot be read does not.
+//
+// # What is and what is not a boundary
+//
+// A decision is a boundary between the model and the tool: no call runs
+// without one. It is not a sandbox: once allowed, a tool does what its code
+// does. A tool's description of itself, and an MCP server's annotations, are
+// claims; see [Policy.TrustReadOnly].
+package permission
+
+import (
+	"encoding/json"
+)
+
+// Mode says what happens to a call that no rule speaks of.
+type Mode string
+
+// The modes. The zero Mode is Default.
+const (
+	Default     Mode = "default"      // ask
+	AcceptEdits Mode = "accept-edits" // allow reads and edits below the working directories, ask for the rest
+	Explore     Mode = "explore"      // allow what is read-only, deny the rest
+	Bypass      Mode = "bypass"       // allow what no deny or ask rule, and no tool, stops
+	DontAsk     Mode = "dont-ask"     // deny what would be asked
+)
+
+// Behavior is what a rule or a decision says.
+type Behavior string
+
+// The behaviors. NoOpinion is the zero value: a tool's verdict may be it, a
+// decision never is.
+const (
+	NoOpinion Behavior = ""
+	Allow     Behavior = "allow"
+	Ask       Behavior = "ask"
+	Deny      Behavior = "deny"
+)
+
+// A Policy is what decides. The zero Policy asks about everything that is not
+// a control tool. It is plain data: safe to share as long as nobody changes it.
+type Policy struct {
+	Mode  Mode   `json:"mode,omitempty"`
+	Rules []Rule `json:"rules,omitempty"`
+
+	// Dirs are the working directories, absolute. Below them files may be read
+	// without a question, and edited in accept-edits. The first is the one that
+	// relative patterns of file rules count from.
+	Dirs []string `json:"dirs,omitempty"`
+
+	// TrustReadOnly lets a tool that merely claims to be read-only run without
+	// a question in the modes default and dont-ask. Claims of MCP servers count.
+	TrustReadOnly bool `json:"trust_read_only,omitempty"`
+}
+
+// A Verdict is a tool's own judgement of a call, from its arguments. A Safety
+// ask cannot be silenced by an allow rule.
+type Verdict struct {
+	Behavior Behavior
+	Safety   bool
+	Reason   string
+}
+
+// A Call is what Decide needs to know of a tool call. [tool.PermissionCall]
+// makes one of any tool.
+type Call struct {
+	Tool  string
+	Input json.RawMessage // validated arguments, a JSON object
+
+	// Control marks a tool that only steers the agent itself (reset_tools, the
+	// task list): allowed in every mode unless a deny rule names it.
+	Control bool
+
+	// ReadOnly says that the call changes nothing outside the agent, as far as
+	// the tool knows.
+	ReadOnly bool
+
+	// Check is the tool's own judgement; nil has no opinion.
+	Check func(*Policy) Verdict
+
+	// Match reports whether the pattern of r, which is not empty, covers the
+	// call: for an allow rule all of it, for a deny or ask rule any part of it.
+	// An error means that the pattern cannot be read. nil means that the tool
+	// knows no patterns, so that no pattern can be read.
+	Match func(*Policy, Rule) (bool, error)
+
+	// Suggest returns rules that would stop the question; nil suggests a rule
+	// for the tool as a whole.
+	Suggest func(*Policy) []Rule
+}
+
+// A Decision is the answer to "may this call run?".
+type Decision struct {
+	Behavior Behavior `json:"behavior"` // Allow, Ask or Deny
+	Safety   bool     `json:"safety,omitempty"`
+	ReadOnly bool     `json:"read_only,omitempty"`
+	Reason   string   `json:"reason"`            // for people, and for the model when denied
+	Rule     *Rule    `json:"rule,omitempty"`    // the rule that decided
+	Suggest  []Rule   `json:"suggest,omitempty"` // rules a person may accept with the answer, when asked
+}

@@ -1,0 +1,91 @@
+package permission
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Rule allows, asks about or denies calls of a tool. Tool is a tool's name
+// or a pattern with "*" ("mcp__github__*"). Pattern is the tool's own language
+// ("git commit:*" for Bash, "src/**" for Edit); empty means every call.
+type Rule struct {
+	Tool     string   `json:"tool"`
+	Pattern  string   `json:"pattern,omitempty"`
+	Behavior Behavior `json:"behavior"`
+	Source   string   `json:"source,omitempty"` // where it came from: a file, "suggested", …
+}
+
+// String returns the rule as people write it: Tool or Tool(pattern).
+func (r Rule) String() string {
+	if r.Pattern == "" {
+		return r.Tool
+	}
+	return r.Tool + "(" + r.Pattern + ")"
+}
+
+// ParseRule reads Tool or Tool(pattern). "Tool()" is refused: an empty pattern
+// would match everything, which is hardly what was meant.
+func ParseRule(text string, b Behavior) (Rule, error) {
+	bad := func(why string) (Rule, error) {
+		return Rule{}, fmt.Errorf("rule %q: %s; write Tool or Tool(pattern), such as Bash(git commit:*)", text, why)
+	}
+	s := strings.TrimSpace(text)
+	name, rest, paren := strings.Cut(s, "(")
+	switch {
+	case b != Allow && b != Ask && b != Deny:
+		return bad(fmt.Sprintf("behavior %q is none of allow, ask, deny", b))
+	case name == "":
+		return bad("no tool name")
+	case strings.ContainsAny(name, " \t\n),"):
+		return bad(fmt.Sprintf("%q is no tool name", name))
+	case !paren:
+		return Rule{Tool: name, Behavior: b}, nil
+	case !strings.HasSuffix(rest, ")"):
+		return bad("no closing parenthesis at the end")
+	case strings.TrimSpace(rest[:len(rest)-1]) == "":
+		return bad("empty pattern")
+	}
+	return Rule{Tool: name, Pattern: rest[:len(rest)-1], Behavior: b}, nil
+}
+
+// names reports whether the tool part of r covers the tool called name.
+func (r Rule) names(name string) bool {
+	head, tail, star := strings.Cut(r.Tool, "*")
+	if !star {
+		return r.Tool == name
+	}
+	if !strings.HasPrefix(name, head) {
+		return false
+	}
+	name = name[len(head):]
+	for {
+		part, rest, more := strings.Cut(tail, "*")
+		if !more {
+			return strings.HasSuffix(name, part)
+		}
+		i := strings.Index(name, part)
+		if i < 0 {
+			return false
+		}
+		name, tail = name[i+len(part):], rest
+	}
+}
+
+// matches reports whether r covers c. A pattern that cannot be read covers
+// everything for deny and ask, nothing for allow.
+func (r Rule) matches(p *Policy, c *Call) bool {
+	if !r.names(c.Tool) {
+		return false
+	}
+	if r.Pattern == "" {
+		return true
+	}
+	if c.Match == nil {
+		return r.Behavior != Allow
+	}
+	ok, err := c.Match(p, r)
+	if err != nil {
+		return r.Behavior != Allow
+	}
+	return ok
+}

@@ -1,0 +1,115 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// A State holds what tools remember between calls: the task list, the files
+// that were read. It is saved with the session. The zero State is empty and
+// ready; it is safe for concurrent use.
+type State struct {
+	mu    sync.Mutex
+	live  map[string]any             // decoded, pointers
+	saved map[string]json.RawMessage // not yet asked for
+}
+
+// A StateKey names a value of type T in a State. T must survive a JSON round
+// trip. Make keys with [NewStateKey], as package variables.
+type StateKey[T any] struct{ name string }
+
+// NewStateKey returns the key for name, which must be unique in the program.
+func NewStateKey[T any](name string) StateKey[T] { return StateKey[T]{name} }
+
+type stateCtx struct{}
+
+// WithState returns a context that carries s to the tools that are called with
+// it.
+func WithState(ctx context.Context, s *State) context.Context {
+	return context.WithValue(ctx, stateCtx{}, s)
+}
+
+// StateFrom returns the State that ctx carries, or nil.
+func StateFrom(ctx context.Context) *State {
+	s, _ := ctx.Value(stateCtx{}).(*State)
+	return s
+}
+
+// Update calls fn with the value, which is zero at first, while no other call
+// reads or changes any value of the same State. What fn leaves is kept also
+// when it returns an error, which Update returns. It fails if ctx carries no
+// State, or a saved value does not decode into T.
+func (k StateKey[T]) Update(ctx context.Context, fn func(*T) error) error {
+	s := StateFrom(ctx)
+	if s == nil {
+		return fmt.Errorf("tool state %q: the context carries no tool.State; run the tool through an agent or use tool.WithState", k.name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := value(s, k)
+	if err != nil {
+		return err
+	}
+	return fn(v)
+}
+
+func value[T any](s *State, k StateKey[T]) (*T, error) {
+	if v, ok := s.live[k.name]; ok {
+		p, ok := v.(*T)
+		if !ok {
+			return nil, fmt.Errorf("tool state %q: holds a %T, not a %T; two keys share the name", k.name, v, p)
+		}
+		return p, nil
+	}
+	p := new(T)
+	if raw, ok := s.saved[k.name]; ok {
+		if err := json.Unmarshal(raw, p); err != nil {
+			return nil, fmt.Errorf("tool state %q: %w", k.name, err)
+		}
+		delete(s.saved, k.name)
+	}
+	if s.live == nil {
+		s.live = map[string]any{}
+	}
+	s.live[k.name] = p
+	return p, nil
+}
+
+// MarshalJSON writes the state as an object with one member per key.
+func (s *State) MarshalJSON() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]any, len(s.live)+len(s.saved))
+	for k, v := range s.saved {
+		all[k] = v
+	}
+	maps.Copy(all, s.live)
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON replaces the state. Values of keys that the program does not
+// know are kept.
+func (s *State) UnmarshalJSON(data []byte) error {
+	var saved map[string]json.RawMessage
+	if err := json.Unmarshal(data, &saved); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live, s.saved = nil, saved
+	return nil
+}
+
+// Keys returns the names of the values that the state holds, sorted.
+func (s *State) Keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := slices.Collect(maps.Keys(s.live))
+	names = slices.AppendSeq(names, maps.Keys(s.saved))
+	slices.Sort(names)
+	return names
+}

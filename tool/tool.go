@@ -1,0 +1,160 @@
+// Package tool is what a model can do.
+//
+// Most tools are Go functions. [New] makes one from a function with a typed
+// argument; the argument's type becomes the JSON Schema the model sees, and
+// what the model sends is checked against it before the function runs:
+//
+//	type addIn struct {
+//		A int `json:"a" jsonschema_description:"the first number"`
+//		B int `json:"b"`
+//	}
+//	add, err := tool.New("add", "Adds two numbers.",
+//		func(ctx context.Context, in addIn) (int, error) { return in.A + in.B, nil })
+//
+// Anything else that a model may call, an MCP tool for instance, implements
+// [Tool] itself.
+//
+// A tool's life has three steps, and everybody who runs tools takes them in
+// this order: [Arguments] makes valid JSON of what the model sent,
+// [PermissionCall] describes the call for the permission engine, and [Run]
+// runs it. A bad call never ends a run: it becomes a result the model reads.
+// Only an error wrapping [ErrAbort] goes further.
+//
+// # Capabilities
+//
+// What a tool knows beyond running is said by small optional interfaces
+// ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester]).
+// Find them with [As], never by a type assertion, and give every wrapper an
+// Unwrap method, so that no wrapper can hide a safety check. What is absent
+// means the careful answer.
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// A Tool is something a model may call. It must be safe for concurrent use.
+type Tool interface {
+	// Info describes the tool: the same value every time.
+	Info() Info
+
+	// Call runs the tool and returns the pieces of its result, in order. The
+	// sequence may be ranged once; the tool starts when it is. An error ends
+	// it and becomes an error result. Use [Run] rather than calling it.
+	Call(ctx context.Context, call Call) iter.Seq2[Chunk, error]
+}
+
+// Info describes a tool.
+type Info struct {
+	Name        string          `json:"name"` // 1-64 letters, digits, "_", "-" and "."
+	Title       string          `json:"title,omitempty"`
+	Description string          `json:"description"`
+	Input       json.RawMessage `json:"input_schema"`            // JSON Schema of an object
+	Output      json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of the structured result, if there is one
+
+	ReadOnly bool `json:"read_only,omitempty"` // claims to change nothing, whatever the arguments
+	Parallel bool `json:"parallel,omitempty"`  // may run beside other calls of the same answer
+	External bool `json:"external,omitempty"`  // is run by the host, which is handed the call
+	Control  bool `json:"control,omitempty"`   // only steers the agent; see [permission.Call]
+}
+
+// A Call is one call of a tool. Input is valid against the tool's schema; the
+// same bytes were judged by the permission engine.
+type Call struct {
+	ID    string
+	Name  string
+	Input json.RawMessage
+}
+
+// A Chunk is a piece of a result: new text or data for the model, or facts
+// about the result as a whole.
+//
+// Block is a [*message.Text] or a [*message.Data], or nil. Pieces with the same
+// non-empty block id belong together: text is appended, data joined. ForUser
+// sends the block to the person who watches, not to the model.
+type Chunk struct {
+	Block      message.Block
+	ForUser    bool
+	Failed     bool                       // the call failed; sticky
+	Structured json.RawMessage            // the result as JSON; the last one counts
+	Meta       map[string]json.RawMessage // merged, later keys win
+}
+
+// Text returns a chunk of text for the model.
+func Text(s string) Chunk { return Chunk{Block: &message.Text{Text: s}} }
+
+// A Source lists tools that are not known when the program is built, such as
+// those of an MCP server. Tools may take long; callers cache what it returns.
+type Source interface {
+	Tools(ctx context.Context) ([]Tool, error)
+}
+
+// ErrAbort, wrapped by a tool's error, ends the whole run instead of becoming
+// a result that the model reads.
+var ErrAbort = errors.New("abort the run")
+
+// A ReadOnlyChecker tells from its arguments whether a call changes anything.
+// Without it Info.ReadOnly counts.
+type ReadOnlyChecker interface {
+	CheckReadOnly(input json.RawMessage) bool
+}
+
+// A PermissionChecker judges a call itself. Without it the tool has no opinion.
+type PermissionChecker interface {
+	CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict
+}
+
+// A RuleMatcher understands rule patterns; see [permission.Call.Match].
+// Without it only rules without a pattern cover the tool.
+type RuleMatcher interface {
+	MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error)
+}
+
+// A RuleSuggester names rules that would have allowed the call. Without it a
+// rule for the whole tool is suggested.
+type RuleSuggester interface {
+	SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule
+}
+
+// As returns the first tool that implements C in the chain that starts at t
+// and goes on through Unwrap() Tool methods, like errors.As.
+func As[C any](t Tool) (C, bool) {
+	for t != nil {
+		if c, ok := t.(C); ok {
+			return c, true
+		}
+		u, ok := t.(interface{ Unwrap() Tool })
+		if !ok {
+			break
+		}
+		t = u.Unwrap()
+	}
+	var none C
+	return none, false
+}
+
+// PermissionCall describes a call of t for [permission.Decide]. The input must
+// be what [Arguments] returned.
+func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
+	info := t.Info()
+	c := &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly}
+	if ro, ok := As[ReadOnlyChecker](t); ok {
+		c.ReadOnly = ro.CheckReadOnly(input)
+	}
+	if pc, ok := As[PermissionChecker](t); ok {
+		c.Check = func(p *permission.Policy) permission.Verdict { return pc.CheckPermission(p, input) }
+	}
+	if rm, ok := As[RuleMatcher](t); ok {
+		c.Match = func(p *permission.Policy, r permission.Rule) (bool, error) { return rm.MatchRule(p, r, input) }
+	}
+	if rs, ok := As[RuleSuggester](t); ok {
+		c.Suggest = func(p *permission.Policy) []permission.Rule { return rs.SuggestRules(p, input) }
+	}
+	return c
+}
