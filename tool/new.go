@@ -10,19 +10,19 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// An Option changes what New makes.
-type Option func(*Info)
-
-// ReadOnly marks a tool that changes nothing, whatever its arguments.
-func ReadOnly() Option { return func(i *Info) { i.ReadOnly = true } }
-
-// Parallel marks a tool that may run beside other calls of the same answer.
-func Parallel() Option { return func(i *Info) { i.Parallel = true } }
+// Options say more about a tool that New makes. The zero Options are those of
+// a tool that may change anything and runs alone.
+type Options struct {
+	Title    string // for people; empty for none
+	ReadOnly bool   // changes nothing, whatever its arguments
+	Parallel bool   // may run beside other calls of the same answer
+	Control  bool   // only steers the agent itself; see [permission.Call]
+}
 
 // New makes a tool of a function. In must be a struct, whose JSON Schema
 // becomes the tool's input schema. Out is a string, which the model reads as it
-// is, or any value that encodes to JSON.
-func New[In, Out any](name, description string, fn func(context.Context, In) (Out, error), opts ...Option) (Tool, error) {
+// is, or any value that encodes to JSON. At most one Options may be given.
+func New[In, Out any](name, description string, fn func(context.Context, In) (Out, error), opts ...Options) (Tool, error) {
 	return NewStream(name, description, func(ctx context.Context, in In) iter.Seq2[Chunk, error] {
 		return func(yield func(Chunk, error) bool) {
 			out, err := fn(ctx, in)
@@ -36,7 +36,7 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 }
 
 // NewStream is like New for a function that returns its result in pieces.
-func NewStream[In any](name, description string, fn func(context.Context, In) iter.Seq2[Chunk, error], opts ...Option) (Tool, error) {
+func NewStream[In any](name, description string, fn func(context.Context, In) iter.Seq2[Chunk, error], opts ...Options) (Tool, error) {
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: true}
 	s := r.Reflect(new(In))
 	s.Version = ""
@@ -45,8 +45,13 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 		return nil, fmt.Errorf("tool %q: %w", name, err)
 	}
 	t := &function[In]{info: Info{Name: name, Description: description, Input: schema}, fn: fn}
-	for _, o := range opts {
-		o(&t.info)
+	switch len(opts) {
+	case 0:
+	case 1:
+		o := opts[0]
+		t.info.Title, t.info.ReadOnly, t.info.Parallel, t.info.Control = o.Title, o.ReadOnly, o.Parallel, o.Control
+	default:
+		return nil, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
 	}
 	return t, nil
 }
