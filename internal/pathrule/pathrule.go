@@ -10,9 +10,25 @@
 //	at.Match("src/**", "src/main.go")    // allow: the path as written and its target
 //	at.MatchAny("/etc/**", "src/link")   // deny, ask: either of them
 //	at.MatchTree("/secret/**", "/")      // deny, ask for a search: may it reach the pattern?
+//
+// # Patterns
+//
+// "*", "?", "[a-z]" and "{a,b}" match within one segment, "**" any number of
+// segments, "\" takes the meaning of the next character away. "~" at the start
+// is the home directory, "/" at the end stands for "/**". A relative pattern counts from the first working
+// directory, or from the current one if there is none. A deny or ask pattern
+// that has no slash, or starts with "**", counts everywhere; so does an allow
+// pattern of that kind if there is no working directory.
+//
+// Names are compared byte by byte, as Linux does. On a file system that
+// ignores case a deny rule must name every spelling that matters.
 package pathrule
 
-import "os"
+import (
+	"os"
+	"path"
+	"strings"
+)
 
 // A Place is where paths are judged from. The zero Place knows no directory:
 // relative paths cannot be judged there.
@@ -26,53 +42,106 @@ type Place struct {
 	Readlink func(path string) (string, error)
 }
 
-func (p Place) readlink(path string) (string, error) {
+// maxLinks is how many links one path may lead through; Linux stops at 40.
+const maxLinks = 64
+
+func (p Place) readlink(name string) (string, error) {
 	if p.Readlink != nil {
-		return p.Readlink(path)
+		return p.Readlink(name)
 	}
-	return os.Readlink(path)
+	return os.Readlink(name)
 }
 
-// Abs returns the absolute clean form of path, with "~" replaced, or "" if it
-// cannot be known.
-func (p Place) Abs(path string) string { return "" }
-
-// Real returns Abs(path) with the symbolic links of its longest existing
-// ancestor resolved, or "" if it cannot be known.
-func (p Place) Real(path string) string { return "" }
-
-// Inside reports whether path, by name and with its links resolved, is a
-// working directory or below one.
-func (p Place) Inside(path string) bool { return false }
-
-// Match reports whether pattern covers path for an allow rule: both the path
-// as written and its target must be covered. An error means that the pattern
-// cannot be read.
-func (p Place) Match(pattern, path string) (bool, error) { return false, nil }
-
-// MatchAny reports whether pattern covers path for a deny or ask rule: the
-// path as written or its target. What cannot be known is covered.
-func (p Place) MatchAny(pattern, path string) (bool, error) { return true, nil }
-
-// MatchTree reports whether something in the tree below root may be covered by
-// pattern, for a deny or ask rule of a tool that walks directories.
-func (p Place) MatchTree(pattern, root string) (bool, error) { return true, nil }
-
-// Suggest returns the pattern for everything in the directory of path, or "".
-func (p Place) Suggest(path string) string { return "" }
-
-// SuggestTree returns the pattern for dir and everything below it, or "".
-func (p Place) SuggestTree(dir string) string { return "" }
-
-// Protected holds names that must not be written without a person's consent,
-// whatever the rules say, in addition to the built-in ones.
-type Protected struct {
-	Files []string // base names, such as "secrets.yaml"; case does not count
-	Dirs  []string // names of directories anywhere in a path, such as ".deploy"
+// Abs returns the absolute clean form of name, with "~" replaced, or "" if it
+// cannot be known. It looks at the text only.
+func (p Place) Abs(name string) string {
+	if s := p.absolute(name); s != "" {
+		return path.Clean(s)
+	}
+	return ""
 }
 
-// Hit returns why path, as written or through its links, is protected, or "".
-func (g Protected) Hit(at Place, path string) string { return "unknown path" }
+// absolute is Abs without the cleaning, which would hide "link/..".
+func (p Place) absolute(name string) string {
+	switch {
+	case name == "" || strings.ContainsRune(name, 0):
+		return ""
+	case name == "~" || strings.HasPrefix(name, "~/"):
+		if p.Home == "" || !path.IsAbs(p.Home) {
+			return ""
+		}
+		return p.Home + name[1:]
+	case path.IsAbs(name):
+		return name
+	case !path.IsAbs(p.Cwd):
+		return ""
+	}
+	return p.Cwd + "/" + name
+}
 
-// Secret returns why reading path would show credentials, or "".
-func (p Place) Secret(path string) string { return "" }
+// Real returns the path that the system would reach, with every symbolic link
+// of its existing part resolved, or "" if it cannot be known. A ".." counts
+// from a link's target, as it does for the system.
+func (p Place) Real(name string) string {
+	rest := p.absolute(name)
+	if rest == "" {
+		return ""
+	}
+	done, links, missing := "", 0, false
+	for rest != "" {
+		seg, tail, _ := strings.Cut(strings.TrimLeft(rest, "/"), "/")
+		rest = tail
+		switch seg {
+		case "", ".":
+			continue
+		case "..":
+			done = done[:max(strings.LastIndexByte(done, '/'), 0)]
+			continue
+		}
+		next := done + "/" + seg
+		if missing {
+			done = next
+			continue
+		}
+		target, err := p.readlink(next)
+		switch {
+		case err == nil:
+			if links++; links > maxLinks {
+				return ""
+			}
+			if path.IsAbs(target) {
+				done = ""
+			}
+			rest = target + "/" + rest
+		case os.IsNotExist(err):
+			missing = true
+			done = next
+		default:
+			done = next
+		}
+	}
+	if done == "" {
+		return "/"
+	}
+	return done
+}
+
+// Inside reports whether name, with its links resolved, is a working directory
+// or below one.
+func (p Place) Inside(name string) bool {
+	real := p.Real(name)
+	for _, dir := range p.Dirs {
+		if d := p.Real(dir); d != "" && real != "" && Below(real, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// Below reports whether the clean absolute path name is dir or below it.
+func Below(name, dir string) bool {
+	if dir == "/" {
+		return strings.HasPrefix(name, "/")
+	}
+	return name == dir || strings.HasPrefix(name, dir) && name[len(dir)] == '/'
+}

@@ -1,0 +1,263 @@
+package pathrule
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Match reports whether pattern covers name for an allow rule: both the path
+// as written and its target must be covered. An error means that the pattern
+// cannot be read.
+func (p Place) Match(pattern, name string) (bool, error) {
+	globs, err := p.globs(pattern, len(p.Dirs) == 0)
+	if err != nil {
+		return false, err
+	}
+	abs, real := p.Abs(name), p.Real(name)
+	return abs != "" && real != "" && matchOne(globs, abs) && matchOne(globs, real), nil
+}
+
+// MatchAny reports whether pattern covers name for a deny or ask rule: the
+// path as written or its target. A path that cannot be known is covered, an
+// empty one is not.
+func (p Place) MatchAny(pattern, name string) (bool, error) {
+	globs, err := p.globs(pattern, true)
+	if err != nil {
+		return true, err
+	}
+	if name == "" {
+		return false, nil
+	}
+	abs, real := p.Abs(name), p.Real(name)
+	return abs == "" || real == "" || matchOne(globs, abs) || matchOne(globs, real), nil
+}
+
+// MatchTree reports whether pattern may cover root or something below it, for
+// a deny or ask rule of a tool that walks directories.
+func (p Place) MatchTree(pattern, root string) (bool, error) {
+	globs, err := p.globs(pattern, true)
+	if err != nil {
+		return true, err
+	}
+	abs, real := p.Abs(root), p.Real(root)
+	if abs == "" || real == "" {
+		return true, nil
+	}
+	for _, g := range globs {
+		if reaches(g, abs) || reaches(g, real) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Suggest returns the pattern for everything in the directory of name, or "".
+func (p Place) Suggest(name string) string {
+	if name == "" {
+		return ""
+	}
+	return p.SuggestTree(path.Dir(path.Clean(name)))
+}
+
+// SuggestTree returns the pattern for dir and everything below it, or "". A
+// relative dir stays relative if that means the same.
+func (p Place) SuggestTree(dir string) string {
+	dir = path.Clean(dir)
+	switch {
+	case dir == "/":
+		return "/**"
+	case strings.HasPrefix(dir, "/"), dir == "~", strings.HasPrefix(dir, "~/"):
+		return escape(dir) + "/**"
+	}
+	abs := p.Abs(dir)
+	base := p.base()
+	switch {
+	case abs == "" || base == "":
+		return ""
+	case abs == base:
+		return "**"
+	case base != "/" && Below(abs, base):
+		return escape(abs[len(base)+1:]) + "/**"
+	}
+	return p.SuggestTree(abs)
+}
+
+// base is what relative patterns count from.
+func (p Place) base() string {
+	if len(p.Dirs) > 0 {
+		return p.Abs(p.Dirs[0])
+	}
+	return p.Abs(p.Cwd)
+}
+
+// globs returns absolute patterns, one of which must match: the pattern where
+// it was written and where its fixed part really leads, each also with
+// brackets and braces taken as they are, because people write the names of
+// directories such as [id] without escaping them.
+func (p Place) globs(pattern string, floats bool) ([]string, error) {
+	bad := func(why string) ([]string, error) {
+		return nil, fmt.Errorf("path pattern %q: %s", pattern, why)
+	}
+	switch {
+	case strings.TrimSpace(pattern) == "":
+		return bad("it is empty")
+	case strings.ContainsRune(pattern, 0):
+		return bad("it has a NUL byte")
+	case !doublestar.ValidatePattern(pattern):
+		return bad("unbalanced brackets or braces, or a backslash at the end")
+	}
+	if strings.HasSuffix(pattern, "/") {
+		pattern += "**"
+	}
+	abs := pattern
+	switch {
+	case pattern == "~" || strings.HasPrefix(pattern, "~/"):
+		if p.Home == "" {
+			return bad("the home directory is not known")
+		}
+		abs = escape(p.Home) + pattern[1:]
+	case strings.HasPrefix(pattern, "/"):
+	case floats && strings.HasPrefix(pattern, "**"):
+		abs = "/" + pattern
+	case floats && !strings.Contains(strings.TrimPrefix(pattern, "./"), "/"):
+		abs = "/**/" + strings.TrimPrefix(pattern, "./")
+	default:
+		base := p.base()
+		if base == "" {
+			return bad("it is relative, and no working directory is known")
+		}
+		abs = escape(base) + "/" + pattern
+	}
+	abs, err := cleanPattern(abs)
+	if err != nil {
+		return bad(err.Error())
+	}
+	all := []string{abs}
+	if fixed, rest := split(abs); rest != "" || fixed != "" {
+		if real := p.Real(unescape(fixed)); real != "" && real != unescape(fixed) {
+			all = append(all, strings.TrimSuffix(escape(real), "/")+rest)
+		}
+	}
+	for _, g := range all {
+		if strings.ContainsAny(g, "[]{}") {
+			all = append(all, literalBrackets(g))
+		}
+	}
+	return all, nil
+}
+
+// cleanPattern removes empty and "." segments and resolves "..".
+func cleanPattern(pattern string) (string, error) {
+	var out []string
+	for seg := range strings.SplitSeq(pattern, "/") {
+		switch {
+		case seg == "" || seg == ".":
+		case seg == ".." && len(out) == 0:
+		case seg == "..":
+			if strings.ContainsAny(out[len(out)-1], "*?[{") {
+				return "", fmt.Errorf("%q follows a wildcard", "..")
+			}
+			out = out[:len(out)-1]
+		default:
+			out = append(out, seg)
+		}
+	}
+	return "/" + strings.Join(out, "/"), nil
+}
+
+// split cuts a clean pattern after the last segment without a wildcard.
+func split(pattern string) (fixed, rest string) {
+	i := strings.IndexAny(pattern, "*?[{")
+	if i < 0 {
+		return pattern, ""
+	}
+	i = strings.LastIndexByte(pattern[:i], '/')
+	return pattern[:i], pattern[i:]
+}
+
+func matchOne(globs []string, name string) bool {
+	for _, g := range globs {
+		if doublestar.MatchUnvalidated(g, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// reaches reports whether glob can match root or anything below it.
+func reaches(glob, root string) bool {
+	fixed, rest := split(glob)
+	fixed = unescape(fixed)
+	if rest == "" || fixed != "" && !Below(root, fixed) {
+		return Below(fixed, root)
+	}
+	if strings.Contains(rest, "**") || strings.ContainsAny(rest, "{}") {
+		return true
+	}
+	// Only segment by segment wildcards are left: compare as far as root goes.
+	pats := strings.Split(strings.Trim(rest, "/"), "/")
+	tail := strings.Trim(root[len(fixed):], "/")
+	if tail == "" {
+		return true
+	}
+	segs := strings.Split(tail, "/")
+	if len(segs) > len(pats) {
+		return false
+	}
+	for i, seg := range segs {
+		if !doublestar.MatchUnvalidated(pats[i], seg) {
+			return false
+		}
+	}
+	return true
+}
+
+const special = `*?[]{}\`
+
+// escape makes a pattern that matches name only.
+func escape(name string) string {
+	if !strings.ContainsAny(name, special) {
+		return name
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if strings.IndexByte(special, name[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(name[i])
+	}
+	return b.String()
+}
+
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// literalBrackets returns pattern with brackets and braces escaped.
+func literalBrackets(pattern string) string {
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '\\' && i+1 < len(pattern):
+			b.WriteByte(c)
+			i++
+		case strings.IndexByte("[]{}", c) >= 0:
+			b.WriteByte('\\')
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,249 @@
+package pathrule
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// readCases decodes the rows of a case file; see KITBAG_CASES.
+func readCases[T any](t *testing.T, name string) []T {
+	t.Helper()
+	dir := os.Getenv("KITBAG_CASES")
+	if dir == "" {
+		dir = "../../testdata/cases"
+	}
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var rows []T
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var row T
+		if err := json.Unmarshal(sc.Bytes(), &row); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		t.Fatalf("%s has no rows", name)
+	}
+	return rows
+}
+
+// deviations returns the reasoned list of rows that we decide otherwise.
+func deviations(t *testing.T, name string) map[string]string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string]string{}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestDangerousPath(t *testing.T) {
+	at := Place{Cwd: "/p", Home: "/home/user"}
+	type row struct {
+		Path        string
+		Dangerous   bool
+		Recommended bool
+	}
+	rows := readCases[row](t, "dangerous_path.jsonl")
+	better := map[string]bool{}
+	for _, r := range rows {
+		if r.Recommended {
+			better[r.Path] = true
+		}
+	}
+	for _, r := range rows {
+		want := r.Dangerous || better[r.Path]
+		if got := (Protected{}).Hit(at, r.Path) != ""; got != want {
+			t.Errorf("%q: protected %v, want %v", r.Path, got, want)
+		}
+	}
+}
+
+type fileRule struct {
+	Behavior, Tool, Pattern string
+	FilePath                string `json:"file_path"`
+	Input                   struct {
+		FilePath string `json:"file_path"`
+		Path     string
+		Pattern  string
+	}
+	Match       bool
+	ExpectMatch *bool `json:"expect_match"`
+	Origin      string
+	Reason      string
+}
+
+// judge does what the file tools do with their arguments.
+func (r fileRule) judge(t *testing.T, at Place) bool {
+	t.Helper()
+	name, walks := r.Input.FilePath, false
+	switch {
+	case r.Tool == "Glob" && r.Input.Path == "":
+		name = r.Input.Pattern
+	case r.Tool == "Glob" || r.Tool == "Grep":
+		walks = true
+		if name = r.Input.Path; name == "" {
+			name = at.Cwd
+		}
+	}
+	name = strings.NewReplacer("${TMP}", "/tmp/x", "${CWD}", at.Cwd).Replace(name)
+	pattern := strings.NewReplacer("${TMP}", "/tmp/x", "${CWD}", at.Cwd).Replace(r.Pattern)
+	match := at.MatchAny
+	switch {
+	case r.Behavior == "allow":
+		match = at.Match
+	case walks:
+		match = at.MatchTree
+	}
+	ok, err := match(pattern, name)
+	if err != nil {
+		t.Errorf("%s(%s): %v", r.Tool, r.Pattern, err)
+	}
+	return ok
+}
+
+func noLinks(string) (string, error) { return "", os.ErrInvalid }
+
+func TestFileRuleAdversarial(t *testing.T) {
+	at := Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}, Readlink: noLinks}
+	for _, r := range readCases[fileRule](t, "file_rule_adversarial.jsonl") {
+		if got := r.judge(t, at); got != *r.ExpectMatch {
+			t.Errorf("%s %s(%s) %+v: match %v: %s", r.Behavior, r.Tool, r.Pattern, r.Input, got, r.Reason)
+		}
+	}
+}
+
+func TestFileRuleMatch(t *testing.T) {
+	at := Place{Cwd: "/work", Home: "/home/u", Readlink: noLinks}
+	why := deviations(t, "deviations_file_rule_match.json")
+	for _, r := range readCases[fileRule](t, "file_rule_match.jsonl") {
+		if r.Pattern == "" {
+			continue // a rule without a pattern is the engine's
+		}
+		for _, b := range []string{"allow", "deny"} {
+			r.Behavior = b
+			got := r.judge(t, at)
+			key := b + " " + r.Pattern + " " + r.Input.FilePath + r.Input.Path + " " + r.Input.Pattern
+			if reason, listed := why[key]; listed != (got != r.Match) {
+				t.Errorf("%q: match %v, upstream %v (listed: %q)", key, got, r.Match, reason)
+			}
+		}
+	}
+}
+
+// A link inside the working directory is its target, for good and for bad.
+func TestLinks(t *testing.T) {
+	tmp := t.TempDir()
+	work := filepath.Join(tmp, "work")
+	for _, dir := range []string{"work/src", "work/.git/hooks", "out"} {
+		if err := os.MkdirAll(filepath.Join(tmp, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		"work/hooks": ".git/hooks", "work/out": "../out", "work/loop": "loop", "work/in": "src", "alias": "work",
+	} {
+		if err := os.Symlink(target, filepath.Join(tmp, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := Place{Cwd: work, Home: "/home/u", Dirs: []string{work}}
+	inside := map[string]bool{
+		"src/a": true, "in/a": true, "out/a": false, "out": false, "loop/a": false, "in/../../x": false,
+		"in/../x": true, "out/../work/x": true, "../alias/x": true, ".": true, "..": false, "new/deep/x": true, "": false,
+	}
+	for name, want := range inside {
+		if got := at.Inside(name); got != want {
+			t.Errorf("Inside(%q) = %v, real path %q", name, got, at.Real(name))
+		}
+	}
+	if (Protected{}).Hit(at, "hooks/pre-commit") == "" {
+		t.Error("a link to .git/hooks is not protected")
+	}
+	if ok, _ := at.MatchAny(filepath.Join(tmp, "out")+"/**", "out/a"); !ok {
+		t.Error("a deny rule does not see through a link")
+	}
+	if ok, _ := at.Match("**", "out/a"); ok {
+		t.Error("an allow rule follows a link out of its tree")
+	}
+	if ok, _ := at.Match(filepath.Join(tmp, "alias")+"/**", filepath.Join(tmp, "alias", "src", "a")); !ok {
+		t.Error("an allow rule for a linked directory does not hold below it")
+	}
+}
+
+func TestPatternErrors(t *testing.T) {
+	at := Place{Cwd: "/work"}
+	for _, p := range []string{"", " ", "a[", "{a", `a\`, "a*/../b", "~/x", "a\x00"} {
+		if ok, err := at.Match(p, "/work/a"); ok || err == nil {
+			t.Errorf("Match(%q) = %v, %v", p, ok, err)
+		}
+		if ok, err := at.MatchAny(p, "/work/a"); !ok || err == nil {
+			t.Errorf("MatchAny(%q) = %v, %v", p, ok, err)
+		}
+	}
+}
+
+func TestGuardAndSecrets(t *testing.T) {
+	at := Place{Cwd: "/p", Home: "/home/u", Readlink: noLinks}
+	g := Protected{Files: []string{"Secrets.yaml"}, Dirs: []string{".deploy"}}
+	for name, want := range map[string]bool{
+		"a/secrets.YAML": true, ".deploy/x": true, "deploy/x": false, "/dev/null": false, "/dev/sda": true,
+	} {
+		if got := g.Hit(at, name) != ""; got != want {
+			t.Errorf("Hit(%q) = %v", name, got)
+		}
+	}
+	for name, want := range map[string]bool{
+		".env": true, ".env.example": false, "~/.ssh/id_work": true, "~/.ssh/id_work.pub": false,
+		"~/.aws/credentials": true, "/proc/self/environ": true, "main.go": false, "~/.bashrc": false,
+	} {
+		if got := at.Secret(name) != ""; got != want {
+			t.Errorf("Secret(%q) = %v", name, got)
+		}
+	}
+}
+
+// What Suggest returns covers what it was made for, whatever the name.
+func TestSuggestRoundTrip(t *testing.T) {
+	at := Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}, Readlink: noLinks}
+	rapid.Check(t, func(t *rapid.T) {
+		segs := rapid.SliceOfN(rapid.StringMatching(`[a-z*?\[\]{}, \\~.]{1,6}`), 1, 4).Draw(t, "segments")
+		name := strings.Join(segs, "/")
+		if rapid.Bool().Draw(t, "absolute") {
+			name = "/" + name
+		}
+		if strings.HasPrefix(name, "~") {
+			return
+		}
+		pattern := at.Suggest(name)
+		if ok, err := at.Match(pattern, name); !ok || err != nil {
+			t.Fatalf("Suggest(%q) = %q does not cover it: %v", name, pattern, err)
+		}
+	})
+}
+
+func TestSuggest(t *testing.T) {
+	at := Place{Cwd: "/work/sub", Dirs: []string{"/work"}}
+	for name, want := range map[string]string{
+		"/test.py": "/**", "src/a.go": "sub/src/**", "../a": "**", "../../a": "/**",
+		"/srv/[id]/p": `/srv/\[id\]/**`, "~/x": "~/**", "": "", "/tmp//x": "/tmp/**",
+	} {
+		if got := at.Suggest(name); got != want {
+			t.Errorf("Suggest(%q) = %q, want %q", name, got, want)
+		}
+	}
+}

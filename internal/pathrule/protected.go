@@ -1,0 +1,146 @@
+package pathrule
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Protected holds names that must not be written without a person's consent,
+// whatever the rules say, in addition to the built-in ones: files that programs
+// run or trust when they start, credentials, version control and editor state,
+// and the system's own directories. Case does not count.
+type Protected struct {
+	Files []string // base names, such as "secrets.yaml"
+	Dirs  []string // names of directories anywhere in a path, such as ".deploy"
+}
+
+// Hit returns why name, as written or through its links, is protected, or "".
+// What cannot be known is not a hit: ask [Place.Abs] first.
+func (g Protected) Hit(at Place, name string) string {
+	abs := at.Abs(name)
+	if why := g.Name(abs); why != "" {
+		return why
+	}
+	real := at.Real(name)
+	if real == abs {
+		return ""
+	}
+	if why := g.Name(real); why != "" {
+		return why + " (through a symbolic link)"
+	}
+	return ""
+}
+
+// Name returns why the clean absolute path abs is protected by its name alone,
+// or "".
+func (g Protected) Name(abs string) string {
+	if abs == "" {
+		return ""
+	}
+	lower := strings.ToLower(abs)
+	base := path.Base(lower)
+	if slices.Contains(protectedFiles, base) || dotenv(base) || slices.ContainsFunc(g.Files, fold(base)) {
+		return abs + " is a protected file"
+	}
+	for _, dir := range systemDirs {
+		if Below(lower, dir) && !slices.Contains(plainDevices, lower) {
+			return abs + " belongs to the system"
+		}
+	}
+	for seg := range strings.SplitSeq(lower, "/") {
+		if slices.Contains(protectedDirs, seg) || slices.ContainsFunc(g.Dirs, fold(seg)) {
+			return abs + " is in a protected directory"
+		}
+	}
+	for _, tail := range protectedTails {
+		if i := strings.Index(lower+"/", tail); i >= 0 {
+			return abs + " is in a protected directory"
+		}
+	}
+	return ""
+}
+
+func fold(name string) func(string) bool {
+	return func(s string) bool { return strings.EqualFold(s, name) }
+}
+
+// dotenv reports whether base is a file of settings and secrets such as
+// ".env.production"; templates of one are not.
+func dotenv(base string) bool {
+	if base == ".env" {
+		return true
+	}
+	tail, ok := strings.CutPrefix(base, ".env.")
+	return ok && !slices.Contains([]string{"example", "sample", "template", "dist", "defaults", "schema"}, tail)
+}
+
+// All lower case, as they are compared.
+var (
+	// Run or trusted by shells, git, editors, package managers and debuggers.
+	protectedFiles = []string{
+		".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",
+		".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc",
+		".xinitrc", ".xprofile", ".xsession", ".xsessionrc", ".pam_environment", ".envrc", "crontab",
+		".gitconfig", ".gitmodules", ".gitattributes", ".git-credentials", ".hgrc",
+		".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".condarc", ".gemrc", ".terraformrc", ".curlrc", ".wgetrc",
+		".vimrc", ".gvimrc", ".ideavimrc", ".exrc", ".nanorc", ".emacs", ".screenrc", ".tmux.conf",
+		".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".pdbrc", ".rprofile", ".pythonrc",
+		".netrc", ".pgpass", ".my.cnf", ".mcp.json", "authorized_keys", "authorized_keys2",
+		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519",
+	}
+	protectedDirs = []string{
+		".git", ".vscode", ".idea", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv",
+	}
+	// Parts of a path, compared with a slash at its end.
+	protectedTails = []string{
+		"/.config/git/", "/.config/gh/", "/.config/gcloud/", "/.config/autostart/", "/.config/systemd/",
+		"/.config/fish/", "/.config/nvim/", "/.config/pip/", "/.config/environment.d/",
+		"/.cargo/config/", "/.cargo/config.toml/", "/.cargo/credentials/", "/.cargo/credentials.toml/",
+		"/.m2/settings.xml/", "/.gradle/init.d/", "/.gradle/init.gradle/", "/.gradle/gradle.properties/",
+		"/library/launchagents/", "/library/launchdaemons/",
+	}
+	systemDirs = []string{
+		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/local/bin", "/usr/local/sbin",
+		"/boot", "/etc", "/dev", "/proc", "/sys", "/system", "/var/spool/cron", "/private/etc",
+	}
+	plainDevices = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/full"}
+)
+
+// Secret returns why showing what is in name would reveal credentials, or "".
+func (p Place) Secret(name string) string {
+	abs, real := p.Abs(name), p.Real(name)
+	if why := SecretName(abs); why != "" || abs == real {
+		return why
+	}
+	return SecretName(real)
+}
+
+// SecretName is [Place.Secret] for a clean absolute path, by its name alone.
+func SecretName(abs string) string {
+	base := path.Base(abs)
+	secret := slices.Contains(secretFiles, base) || dotenv(base) ||
+		strings.HasPrefix(abs, "/proc/") && base == "environ" || strings.HasPrefix(abs, "/etc/sudoers.d/")
+	for _, tail := range secretTails {
+		secret = secret || strings.Contains(abs, tail)
+	}
+	if dir := path.Base(path.Dir(abs)); dir == ".ssh" && strings.HasPrefix(base, "id_") && !strings.HasSuffix(base, ".pub") {
+		secret = true
+	}
+	if secret {
+		return abs + " holds credentials"
+	}
+	return ""
+}
+
+var (
+	secretFiles = []string{
+		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf",
+		".git-credentials", ".envrc", ".bash_history", ".zsh_history", ".htpasswd", "shadow", "gshadow", "sudoers",
+	}
+	secretTails = []string{
+		"/.aws/credentials", "/.aws/sso/cache/", "/.azure/", "/.kube/config", "/.docker/config.json", "/.gnupg/",
+		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.cargo/credentials", "/.m2/settings.xml", "/.gem/credentials",
+		"/.config/rclone/rclone.conf", "/.terraform.d/credentials",
+	}
+)
