@@ -34,6 +34,7 @@ var allowed = map[string][]string{
 	"cmd/kitbag":     {"*"},
 
 	"internal/openaitest": {},
+	"internal/casetest":   {},
 	"internal/shell":      {},
 	"internal/pathrule":   {},
 }
