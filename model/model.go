@@ -34,7 +34,8 @@ type Model interface {
 type Named interface{ Name() string }
 
 // Windowed is implemented by models that know the size of their context
-// window, in tokens. Without it the agent assumes its own default.
+// window, in tokens; 0 if they were not told. Without it the agent assumes its
+// own default.
 type Windowed interface{ ContextWindow() int }
 
 // A Request is one question to a model. A model must not change it, nor what
@@ -56,7 +57,7 @@ type Request struct {
 	Output *OutputSchema
 
 	// Extra holds further members of the request's JSON object, for what this
-	// type does not know. They win over what it does.
+	// type does not know. They win over what it does; null removes a member.
 	Extra map[string]json.RawMessage
 }
 
@@ -92,7 +93,8 @@ type Chunk interface{ chunk() }
 type TextDelta struct{ Text string }
 
 // ThinkingDelta is more reasoning. Extra, where not nil, is a JSON object that
-// must be sent back with it; later members replace earlier ones.
+// must be sent back with it; later members replace earlier ones. A delta of
+// Extra alone belongs to the last thinking of the answer, whatever came since.
 type ThinkingDelta struct {
 	Text  string
 	Extra json.RawMessage

@@ -1,0 +1,153 @@
+package model
+
+import (
+	"encoding/json"
+	"iter"
+	"maps"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// Collect joins the stream of an answer into an assistant message. Deltas of
+// one kind in a row become one block; the pieces of a tool call are put
+// together by their index, in order of appearance. A call's Input is what the
+// model sent, "{}" if that was nothing: it need not be valid JSON, which
+// package tool puts right. The message has no id.
+//
+// If the stream ends with an error, Collect returns it together with what had
+// come until then, which is never nil, and a nil Finish.
+func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) {
+	var c collector
+	for chunk, err := range chunks {
+		if err != nil {
+			return c.message(), nil, err
+		}
+		if fin, ok := chunk.(*Finish); ok {
+			msg := c.message()
+			msg.Model = fin.Model
+			usage := fin.Usage
+			msg.Usage = &usage
+			return msg, fin, nil
+		}
+		c.add(chunk)
+	}
+	return c.message(), nil, &Error{Kind: ErrConnection, Message: "the answer ended without a finish"}
+}
+
+// A collector keeps a builder for each block, so that joining takes time
+// linear in the answer.
+type collector struct {
+	parts    []part
+	calls    map[int]int // index of a call → its part
+	thinking int         // the last thinking part + 1; 0 for none
+}
+
+type part struct {
+	block message.Block
+	text  strings.Builder
+}
+
+func (c *collector) add(chunk Chunk) {
+	switch chunk := chunk.(type) {
+	case *TextDelta:
+		if p := c.last(); p != nil {
+			if _, ok := p.block.(*message.Text); ok {
+				p.text.WriteString(chunk.Text)
+				return
+			}
+		}
+		c.open(&message.Text{}).text.WriteString(chunk.Text)
+	case *ThinkingDelta:
+		c.think(chunk)
+	case *ToolCallDelta:
+		c.call(chunk)
+	case *DataBlock:
+		c.open(chunk.Data)
+	}
+}
+
+func (c *collector) last() *part {
+	if len(c.parts) == 0 {
+		return nil
+	}
+	return &c.parts[len(c.parts)-1]
+}
+
+func (c *collector) open(b message.Block) *part {
+	c.parts = append(c.parts, part{block: b})
+	return c.last()
+}
+
+// think continues the thinking that is open. A delta without text concerns the
+// last thinking there was, however long ago: providers sign at the very end.
+func (c *collector) think(d *ThinkingDelta) {
+	if c.thinking == 0 || (d.Text != "" && c.thinking != len(c.parts)) {
+		c.open(&message.Thinking{})
+		c.thinking = len(c.parts)
+	}
+	p := &c.parts[c.thinking-1]
+	p.text.WriteString(d.Text)
+	b := p.block.(*message.Thinking)
+	b.Extra = mergeObjects(b.Extra, d.Extra)
+}
+
+func (c *collector) call(d *ToolCallDelta) {
+	i, ok := c.calls[d.Index]
+	if !ok {
+		i = len(c.parts)
+		c.open(&message.ToolCall{})
+		if c.calls == nil {
+			c.calls = map[int]int{}
+		}
+		c.calls[d.Index] = i
+	}
+	p := &c.parts[i]
+	p.text.WriteString(d.Args)
+	b := p.block.(*message.ToolCall)
+	if d.ID != "" {
+		b.ID = d.ID
+	}
+	if d.Name != "" {
+		b.Name = d.Name
+	}
+	b.Extra = mergeObjects(b.Extra, d.Extra)
+}
+
+func (c *collector) message() *message.Message {
+	m := &message.Message{Role: message.RoleAssistant}
+	for i := range c.parts {
+		p := &c.parts[i]
+		switch b := p.block.(type) {
+		case *message.Text:
+			b.Text = p.text.String()
+		case *message.Thinking:
+			b.Text = p.text.String()
+		case *message.ToolCall:
+			b.Input = json.RawMessage(p.text.String())
+			if len(b.Input) == 0 {
+				b.Input = json.RawMessage("{}")
+			}
+		}
+		m.Blocks = append(m.Blocks, p.block)
+	}
+	return m
+}
+
+// mergeObjects adds the members of b to a; those of b win. What is not an
+// object is replaced whole.
+func mergeObjects(a, b json.RawMessage) json.RawMessage {
+	if len(a) == 0 || len(b) == 0 {
+		return append(a, b...)
+	}
+	var am, bm map[string]json.RawMessage
+	if json.Unmarshal(a, &am) != nil || json.Unmarshal(b, &bm) != nil {
+		return b
+	}
+	maps.Copy(am, bm)
+	merged, err := json.Marshal(am)
+	if err != nil {
+		return b
+	}
+	return merged
+}

@@ -1,0 +1,73 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// Fallback returns a model that asks the given models one after the other
+// until one answers. The next one is asked if nothing of an answer was passed
+// on yet and the failure is not the request's own fault: an invalid request, a
+// conversation that is too long and a context that has ended go up at once.
+// [Finish.Model] tells who answered, and the last failure comes first in an
+// error. Fallback panics if it is given no model.
+//
+// Combine it with [Retry] on the inside: Fallback(Retry(a, cfg), Retry(b, cfg)).
+func Fallback(models ...Model) Model {
+	if len(models) == 0 {
+		panic("model.Fallback: it needs at least one model")
+	}
+	return fallback(models)
+}
+
+type fallback []Model
+
+// Unwrap returns the first model, whose name the whole goes by.
+func (f fallback) Unwrap() Model { return f[0] }
+
+// ContextWindow returns the smallest of the models' known windows, so that
+// whoever answers has room for the conversation; 0 if none is known.
+func (f fallback) ContextWindow() int {
+	least := 0
+	for _, m := range f {
+		w, ok := As[Windowed](m)
+		if !ok {
+			continue
+		}
+		if n := w.ContextWindow(); n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}
+
+func (f fallback) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
+	return func(yield func(Chunk, error) bool) {
+		var failed error
+		for _, m := range f {
+			err := passOn(m.Generate(ctx, req), yield)
+			if err == nil {
+				return
+			}
+			if failed == nil {
+				failed = err
+			} else {
+				failed = fmt.Errorf("%w (before that: %w)", err, failed)
+			}
+			if ctx.Err() != nil || !othersMayAnswer(err) {
+				break
+			}
+		}
+		yield(nil, failed)
+	}
+}
+
+func othersMayAnswer(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	e, ok := errors.AsType[*Error](err)
+	return !ok || (e.Kind != ErrInvalidRequest && e.Kind != ErrContextTooLong)
+}

@@ -1,0 +1,209 @@
+package scripted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// pieceSize is about how many bytes a delta holds: a few words.
+const pieceSize = 12
+
+var errStopped = errors.New("the reader stopped")
+
+// An answer is one turn being played.
+type answer struct {
+	ctx      context.Context
+	req      *model.Request
+	yield    func(model.Chunk, error) bool
+	calls    int
+	nextCall int
+	output   int // bytes said
+	thought  int // bytes of it that were thinking
+}
+
+// play yields a turn and its finish. The error is not yielded yet.
+func (a *answer) play(turn Turn) error {
+	if err := a.parts(turn); err != nil {
+		return err
+	}
+	reason := model.FinishStop
+	if a.calls > 0 {
+		reason = model.FinishToolCalls
+	}
+	return a.send(&model.Finish{Reason: reason, Model: "scripted", Usage: message.Usage{
+		Input: tokens(requestSize(a.req)), Output: tokens(a.output), Reasoning: tokens(a.thought),
+	}})
+}
+
+func (a *answer) parts(turn Turn) error {
+	for _, p := range turn.parts {
+		if err := a.part(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *answer) part(p part) error {
+	switch {
+	case p.text != nil:
+		a.output += len(*p.text)
+		return a.pieces(*p.text, func(s string) model.Chunk { return &model.TextDelta{Text: s} })
+	case p.thinking != nil:
+		a.output += len(*p.thinking)
+		a.thought += len(*p.thinking)
+		return a.pieces(*p.thinking, func(s string) model.Chunk { return &model.ThinkingDelta{Text: s} })
+	case p.call != nil:
+		return a.call(p.call)
+	case p.fn != nil:
+		turn, err := p.fn(a.req)
+		if err != nil {
+			return err
+		}
+		for _, check := range turn.checks {
+			if err := check(a.req); err != nil {
+				return err
+			}
+		}
+		return a.parts(turn)
+	}
+	return p.err
+}
+
+func (a *answer) call(c *call) error {
+	index := a.calls
+	a.calls++
+	id := "call_" + strconv.Itoa(a.nextCall)
+	a.nextCall++
+	a.output += len(c.name) + len(c.args)
+	if err := a.send(&model.ToolCallDelta{Index: index, ID: id, Name: c.name}); err != nil {
+		return err
+	}
+	return a.pieces(string(c.args), func(s string) model.Chunk { return &model.ToolCallDelta{Index: index, Args: s} })
+}
+
+// pieces sends s in parts, none of which splits a rune.
+func (a *answer) pieces(s string, chunk func(string) model.Chunk) error {
+	for s != "" {
+		n := min(pieceSize, len(s))
+		for n < len(s) && !utf8.RuneStart(s[n]) {
+			n++
+		}
+		if err := a.send(chunk(s[:n])); err != nil {
+			return err
+		}
+		s = s[n:]
+	}
+	return nil
+}
+
+func (a *answer) send(c model.Chunk) error {
+	if err := a.ctx.Err(); err != nil {
+		return err
+	}
+	if !a.yield(c, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// nextCallNumber returns a number above that of every "call_N" in the
+// conversation.
+func nextCallNumber(req *model.Request) int {
+	next := 1
+	for _, m := range req.Messages {
+		for _, b := range m.Blocks {
+			c, ok := b.(*message.ToolCall)
+			if !ok {
+				continue
+			}
+			digits, ok := strings.CutPrefix(c.ID, "call_")
+			if n, err := strconv.Atoi(digits); ok && err == nil {
+				next = max(next, n+1)
+			}
+		}
+	}
+	return next
+}
+
+func tokens(size int) int { return (size + 3) / 4 }
+
+// requestSize is the size in bytes of what a model would read.
+func requestSize(req *model.Request) int {
+	n := len(req.System)
+	for _, t := range req.Tools {
+		n += len(t.Name) + len(t.Description) + len(t.Input)
+	}
+	for _, m := range req.Messages {
+		n += blocksSize(m.Blocks)
+	}
+	return n
+}
+
+func blocksSize(bs message.Blocks) (n int) {
+	for _, b := range bs {
+		switch b := b.(type) {
+		case *message.Text:
+			n += len(b.Text)
+		case *message.Hint:
+			n += len(b.Text)
+		case *message.ToolCall:
+			n += len(b.Name) + len(b.Input)
+		case *message.ToolResult:
+			n += blocksSize(b.Blocks)
+		}
+	}
+	return n
+}
+
+// LastContains is a check for [Turn.Expect]: the last message, be it what the
+// user said or the results of tools, contains text.
+func LastContains(text string) func(*model.Request) error {
+	return func(req *model.Request) error {
+		if len(req.Messages) == 0 {
+			return errors.New("it has no messages")
+		}
+		said := wholeText(req.Messages[len(req.Messages)-1].Blocks)
+		if !strings.Contains(said, text) {
+			return fmt.Errorf("the last message does not contain %q; it is %q", text, said)
+		}
+		return nil
+	}
+}
+
+// HasTools is a check for [Turn.Expect]: the model is shown exactly these
+// tools, in this order.
+func HasTools(names ...string) func(*model.Request) error {
+	return func(req *model.Request) error {
+		var shown []string
+		for _, t := range req.Tools {
+			shown = append(shown, t.Name)
+		}
+		if got, want := strings.Join(shown, " "), strings.Join(names, " "); got != want {
+			return fmt.Errorf("the tools are [%s], expected [%s]", got, want)
+		}
+		return nil
+	}
+}
+
+func wholeText(bs message.Blocks) string {
+	var parts []string
+	for _, b := range bs {
+		switch b := b.(type) {
+		case *message.Text:
+			parts = append(parts, b.Text)
+		case *message.Hint:
+			parts = append(parts, b.Text)
+		case *message.ToolResult:
+			parts = append(parts, wholeText(b.Blocks))
+		}
+	}
+	return strings.Join(parts, "\n")
+}

@@ -1,0 +1,139 @@
+// Package scripted is a model whose words are written in Go: for the tests of
+// programs that use kitbag, and for running them offline.
+//
+//	m := scripted.New(
+//		scripted.Say("Let me add them.").And(scripted.Call("add", map[string]int{"a": 2, "b": 3})),
+//		scripted.Say("It is 5.").Expect(scripted.LastContains("5")),
+//	)
+//
+// Each request takes the next [Turn]. The answer streams in small deltas, like
+// a real model's, so that what reads it is exercised. Call ids ("call_1",
+// "call_2", …) go on from those in the request's messages: the same script on
+// the same conversation gives the same answer, in another process too. Usage is
+// an estimate of four bytes a token.
+//
+// In a test use [Test], which fails the test when turns are left over or
+// missing. [CallEvery] calls every tool the model is shown, with arguments made
+// from its schema.
+package scripted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// A Model plays turns. It is safe for concurrent use; requests take turns in
+// the order in which they come.
+type Model struct {
+	mu       sync.Mutex
+	turns    []Turn
+	next     int
+	requests []*model.Request
+	report   func(error) // told of a failed expectation and of a missing turn
+}
+
+// New returns a model that plays the given turns. A request after the last one
+// fails. It panics if a [Repeat] is not the last turn.
+func New(turns ...Turn) *Model {
+	for i, t := range turns {
+		if t.repeat && i < len(turns)-1 {
+			panic(fmt.Sprintf("scripted.New: turn %d repeats, so turn %d is never played", i+1, i+2))
+		}
+	}
+	return &Model{turns: slices.Clone(turns)}
+}
+
+// A T is the part of *testing.T that [Test] uses.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Cleanup(func())
+}
+
+// Test is New for a test: t fails if turns are left over at its end, if a
+// request comes after the last turn, and if an expectation is not met.
+func Test(t T, turns ...Turn) *Model {
+	t.Helper()
+	m := New(turns...)
+	m.report = func(err error) { t.Errorf("%v", err) }
+	t.Cleanup(func() {
+		t.Helper()
+		if n := m.Remaining(); n > 0 {
+			t.Errorf("scripted model: %d of %d turns were not played", n, len(turns))
+		}
+	})
+	return m
+}
+
+// Name returns "scripted".
+func (m *Model) Name() string { return "scripted" }
+
+// Requests returns the requests so far, in order. They must not be changed.
+func (m *Model) Requests() []*model.Request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.requests)
+}
+
+// Remaining returns how many turns were not played yet. A turn that repeats
+// counts until it was played once.
+func (m *Model) Remaining() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(0, len(m.turns)-m.next)
+}
+
+// Generate plays the next turn.
+func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		if err := ctx.Err(); err != nil {
+			yield(nil, err)
+			return
+		}
+		turn, err := m.take(req)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		a := answer{ctx: ctx, req: req, yield: yield, nextCall: nextCallNumber(req)}
+		if err := a.play(turn); err != nil && !errors.Is(err, errStopped) {
+			yield(nil, err)
+		}
+	}
+}
+
+func (m *Model) take(req *model.Request) (Turn, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	snapshot := *req
+	snapshot.Messages = slices.Clone(req.Messages)
+	m.requests = append(m.requests, &snapshot)
+	n := len(m.requests)
+	i := m.next
+	m.next++
+	if last := len(m.turns) - 1; i > last {
+		if last < 0 || !m.turns[last].repeat {
+			return Turn{}, m.failed(fmt.Errorf("scripted model: the script has %d turns and this is request %d", len(m.turns), n))
+		}
+		i = last
+	}
+	for _, check := range m.turns[i].checks {
+		if err := check(req); err != nil {
+			return Turn{}, m.failed(fmt.Errorf("scripted model: request %d is not as expected: %w", n, err))
+		}
+	}
+	return m.turns[i], nil
+}
+
+func (m *Model) failed(err error) error {
+	if m.report != nil {
+		m.report(err)
+	}
+	return &model.Error{Kind: model.ErrInvalidRequest, Message: err.Error(), Err: err}
+}

@@ -1,0 +1,88 @@
+package scripted
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// A Turn is what the model does for one request. Make one with [Say], [Call],
+// [Think], [Fail], [Func], [CallEvery] and [Repeat], and combine them with
+// [Turn.And] and [Turn.Expect]. Turns are values: using one twice is fine.
+type Turn struct {
+	parts  []part
+	checks []func(*model.Request) error
+	repeat bool
+}
+
+// A part is a piece of an answer; exactly one field is set.
+type part struct {
+	text, thinking *string
+	call           *call
+	err            error
+	fn             func(*model.Request) (Turn, error)
+}
+
+type call struct {
+	name string
+	args json.RawMessage
+}
+
+// Say answers with text.
+func Say(text string) Turn { return Turn{parts: []part{{text: &text}}} }
+
+// Think answers with reasoning; combine it with what follows from it.
+func Think(text string) Turn { return Turn{parts: []part{{thinking: &text}}} }
+
+// Call answers with a call of a tool. The arguments are encoded as JSON, nil as
+// {}; a json.RawMessage is sent as it is, even where it is no valid JSON, to
+// play a model that makes mistakes. What cannot be encoded panics.
+func Call(tool string, args any) Turn {
+	var raw json.RawMessage
+	switch args := args.(type) {
+	case nil:
+		raw = json.RawMessage("{}")
+	case json.RawMessage:
+		raw = args
+	default:
+		var err error
+		if raw, err = json.Marshal(args); err != nil {
+			panic(fmt.Sprintf("scripted.Call(%q): arguments: %v", tool, err))
+		}
+	}
+	return Turn{parts: []part{{call: &call{tool, raw}}}}
+}
+
+// Fail ends the request with an error; after other parts, in the middle of the
+// answer. Use a [*model.Error] for what a server would say.
+func Fail(err error) Turn { return Turn{parts: []part{{err: err}}} }
+
+// Func computes the turn from the request. An error fails the request.
+func Func(fn func(*model.Request) (Turn, error)) Turn { return Turn{parts: []part{{fn: fn}}} }
+
+// Repeat plays turn for every request that is left. It must come last.
+func Repeat(turn Turn) Turn {
+	turn.repeat = true
+	return turn
+}
+
+// And returns t with the parts of the other turns after its own, all in one
+// answer: Say("Both at once.").And(Call("a", nil), Call("b", nil)).
+func (t Turn) And(others ...Turn) Turn {
+	t.parts, t.checks = slices.Clone(t.parts), slices.Clone(t.checks)
+	for _, o := range others {
+		t.parts = append(t.parts, o.parts...)
+		t.checks = append(t.checks, o.checks...)
+	}
+	return t
+}
+
+// Expect returns t with checks of the request that it answers. The first error
+// fails the request, and the test if there is one ([Test]). [LastContains] and
+// [HasTools] are ready-made checks.
+func (t Turn) Expect(checks ...func(*model.Request) error) Turn {
+	t.checks = append(slices.Clone(t.checks), checks...)
+	return t
+}
