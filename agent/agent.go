@@ -1,0 +1,205 @@
+// Package agent runs a model in a loop with tools.
+//
+// An [Agent] is made once, from a model, a toolkit and a policy, and serves any
+// number of conversations. A conversation is a [State]; the zero State is a new
+// one. [Agent.Reply] says something and waits for the answer:
+//
+//	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Instructions: "Be brief."})
+//	var st agent.State
+//	msg, err := a.Reply(ctx, &st, agent.Say("What is 2+3?"))
+//
+// [Agent.Run] does the same as a stream of events, for those who want to show
+// what happens: text as it comes, tool calls, results, and one [*End].
+//
+// # The loop
+//
+// A run alternates between two things until the model answers without calling
+// a tool: one model call, then all the tool calls of its answer. Calls of tools
+// marked Parallel run together, others alone, in the order of the answer; calls
+// that change which tools are visible come last. A call that goes wrong becomes
+// a result that the model reads.
+//
+// # People
+//
+// The permission engine may want a person to decide. The run then emits an
+// [*Approval] for each such call and ends, waiting. It goes on, in this process
+// or in another one that loads the State, when Run is given a [Confirm]. Tools
+// that the host runs itself wait in the same way for a [Result]. [State.Pending]
+// lists what waits.
+//
+// # What always holds
+//
+// However a run ends, by an answer, a question, a limit, an error, a cancelled
+// context or a consumer that breaks off, the State is whole: every tool call
+// has exactly one result, in call order, before the next model call
+// ([CheckHistory] tests it); what was emitted was stored before; every
+// goroutine has ended. One run at a time may use a State; a second gets
+// [ErrBusy].
+//
+// # Trust
+//
+// The model's words, tool results and loaded States are not trusted: arguments
+// are validated, every call is judged by package permission, and a call that a
+// person approved is judged again when it runs. What a tool does once it may
+// run is not confined here.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// The errors that callers branch on. Others wrap a [*model.Error], or what a
+// tool returned with [tool.ErrAbort].
+var (
+	ErrWaiting     = errors.New("a person is needed")           // see [State.Pending]
+	ErrInterrupted = errors.New("interrupted")                  // the context ended, or an [Interrupt]
+	ErrLimit       = errors.New("a limit was reached")          // see [Config.MaxSteps]
+	ErrBusy        = errors.New("the state is in use by a run") // one run at a time
+)
+
+// A Config is what an agent is made of. Model and Toolkit are needed; for every
+// other field the zero value works.
+type Config struct {
+	Model   model.Model
+	Toolkit *toolkit.Toolkit
+
+	// Instructions are the system prompt. What the toolkit has to say is added.
+	Instructions string
+
+	// Policy decides what may run. The zero Policy asks about everything.
+	Policy permission.Policy
+
+	// Middleware wraps every tool call, after validation and permission; the
+	// first is the outermost.
+	Middleware []tool.Middleware
+
+	// Approve, if not nil, answers questions within the run, so that it does
+	// not end waiting. It is called on the run's goroutine, one question at a
+	// time. Its answer is for the call it was asked about; Call may be empty.
+	Approve func(context.Context, Approval) (Confirm, error)
+
+	// Save, if not nil, stores the State. It is called before anything that
+	// depends on it is emitted or run; an error ends the run.
+	Save func(context.Context, *State) error
+
+	MaxSteps    int           // model calls for one input; 0 means 50
+	MaxParallel int           // tool calls at a time; 0 means 8
+	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative none
+
+	Retry model.RetryConfig // of model calls; the zero value retries with back-off
+
+	Seams
+}
+
+// Seams are where a durable engine takes hold of a run in order to record and
+// replay it. The zero value is the plain program.
+type Seams struct {
+	Now   func() time.Time           // nil is time.Now
+	NewID func(prefix string) string // nil is [message.NewID]
+	Go    func(func())               // starts a goroutine; nil is the go statement
+
+	// Step runs fn, which makes one model call or one tool call and returns
+	// what came of it as JSON. An engine records that under id, which is
+	// unique in the State, and on replay returns the record without calling
+	// fn. nil calls fn directly, without the JSON.
+	Step func(ctx context.Context, id string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error)
+}
+
+// An Agent runs conversations. It is immutable and safe for concurrent use.
+type Agent struct{ cfg Config }
+
+// New checks cfg and returns the agent.
+func New(cfg Config) (*Agent, error) {
+	switch {
+	case cfg.Model == nil:
+		return nil, errors.New("agent.New: Config.Model is nil; set it to a model, such as openai.FromEnv() or scripted.New(...)")
+	case cfg.Toolkit == nil:
+		return nil, errors.New("agent.New: Config.Toolkit is nil; use toolkit.Of() for an agent without tools")
+	case cfg.MaxSteps < 0 || cfg.MaxParallel < 0:
+		return nil, fmt.Errorf("agent.New: MaxSteps is %d and MaxParallel %d; neither may be negative, 0 means the default",
+			cfg.MaxSteps, cfg.MaxParallel)
+	}
+	setDefault(&cfg.MaxSteps, 50)
+	setDefault(&cfg.MaxParallel, 8)
+	setDefault(&cfg.ToolTimeout, 10*time.Minute)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = message.NewID
+	}
+	if cfg.Go == nil {
+		cfg.Go = func(fn func()) { go fn() }
+	}
+	return &Agent{cfg}, nil
+}
+
+func setDefault[T int | time.Duration](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// Run takes the conversation in st further with what is said, answered or
+// delivered in inputs, and yields what happens. Without inputs it goes on where
+// an earlier run, in this or another process, was cut off.
+//
+// The sequence may be ranged once. It ends with exactly one [*End], followed by
+// an error if the run failed; an error before any event means that the inputs
+// were refused and st is as it was. Breaking off cancels the run.
+func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
+	used := false
+	return func(yield func(Event, error) bool) {
+		if used {
+			yield(nil, errors.New("agent: the sequence that Run returned may be ranged once; call Run again"))
+			return
+		}
+		used = true
+		if !st.busy.CompareAndSwap(false, true) {
+			yield(nil, ErrBusy)
+			return
+		}
+		defer st.busy.Store(false)
+
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, cancel: cancel, yield: yield}
+		r.run(inputs)
+	}
+}
+
+// Reply runs until the run ends and returns the model's last message. If the
+// run ended otherwise than with an answer, the error is, or wraps, [ErrWaiting],
+// [ErrInterrupted], [ErrLimit] or the failure.
+func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message.Message, error) {
+	var end *End
+	for ev, err := range a.Run(ctx, st, inputs...) {
+		if err != nil {
+			return nil, err
+		}
+		if e, ok := ev.(*End); ok {
+			end = e
+		}
+	}
+	switch end.Reason {
+	case EndCompleted:
+		return st.Messages[len(st.Messages)-1], nil
+	case EndWaiting:
+		return nil, ErrWaiting
+	case EndLimit:
+		return nil, fmt.Errorf("%w: %s", ErrLimit, end.Detail)
+	default:
+		return nil, ErrInterrupted
+	}
+}

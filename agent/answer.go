@@ -1,0 +1,214 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// checkInputs refuses inputs that do not fit the state, before any of them has
+// an effect.
+func (r *run) checkInputs(inputs []Input) error {
+	answered := map[string]bool{}
+	waiting := len(r.st.Pending()) > 0
+	for _, in := range inputs {
+		var err error
+		switch in := in.(type) {
+		case say:
+			if waiting {
+				err = fmt.Errorf("%w: %d calls wait; answer them with Confirm or Result, or end them with Interrupt, before saying more",
+					ErrWaiting, len(r.st.Pending()))
+			} else {
+				err = checkSaid(in.msg)
+			}
+		case Confirm:
+			err = r.checkConfirm(in, answered)
+		case Result:
+			err = r.checkResult(in, answered)
+		case Interrupt:
+			waiting = false
+		default:
+			err = errors.New("nil input")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(inputs) == 0 && len(r.st.Messages) == 0 {
+		return errors.New("nothing to do: the conversation is empty; begin with agent.Say")
+	}
+	return nil
+}
+
+func checkSaid(m *message.Message) error {
+	if len(m.Blocks) == 0 {
+		return errors.New("an empty message: say something")
+	}
+	for _, b := range m.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			if b.Text == "" && len(m.Blocks) == 1 {
+				return errors.New("an empty message: say something")
+			}
+		case *message.Data, *message.Hint:
+		default:
+			return fmt.Errorf("a user message holds a %T; it may hold text, data and hints", b)
+		}
+	}
+	return nil
+}
+
+// waitingCall returns the call that an answer is for.
+func (r *run) waitingCall(id string, want callStatus, answered map[string]bool) (*openCall, error) {
+	c := r.st.find(id)
+	switch {
+	case c == nil:
+		var ids []string
+		for _, c := range r.st.open {
+			if c.Status == want {
+				ids = append(ids, c.ID)
+			}
+		}
+		return nil, fmt.Errorf("no call %q is open; these wait for such an answer: %q", id, ids)
+	case c.Status != want:
+		return nil, fmt.Errorf("call %q does not wait for such an answer: its status is %q, not %q", id, c.Status, want)
+	case answered[id]:
+		return nil, fmt.Errorf("call %q is answered twice", id)
+	}
+	answered[id] = true
+	return c, nil
+}
+
+func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
+	c, err := r.waitingCall(in.Call, statusAsking, answered)
+	if err != nil {
+		return err
+	}
+	for _, rule := range in.Rules {
+		switch {
+		case rule.Tool != c.Tool:
+			return fmt.Errorf("rule %s with the answer to call %q: it must be about the tool that was asked about, %s", rule, c.ID, c.Tool)
+		case rule.Behavior != permission.Allow && rule.Behavior != permission.Deny:
+			return fmt.Errorf("rule %s with the answer to call %q: its behavior is %q; it must be allow or deny", rule, c.ID, rule.Behavior)
+		}
+	}
+	if in.Input == nil || !in.Allow {
+		return nil
+	}
+	t, err := r.tool(c)
+	if err != nil {
+		return err
+	}
+	if _, err := tool.Arguments(t, in.Input); err != nil {
+		return fmt.Errorf("the edited arguments of call %q: %w", c.ID, err)
+	}
+	return nil
+}
+
+func (r *run) checkResult(in Result, answered map[string]bool) error {
+	if _, err := r.waitingCall(in.Call, statusExternal, answered); err != nil {
+		return err
+	}
+	for _, b := range in.Blocks {
+		switch b.(type) {
+		case *message.Text, *message.Data:
+		default:
+			return fmt.Errorf("the result of call %q holds a %T; it may hold text and data", in.Call, b)
+		}
+	}
+	return nil
+}
+
+// apply carries out inputs that were checked. It reports whether the run is to
+// end at once.
+func (r *run) apply(inputs []Input) (interrupt bool, err error) {
+	for _, in := range inputs {
+		switch in := in.(type) {
+		case say:
+			err = r.hear(in.msg)
+		case Confirm:
+			err = r.confirm(r.st.find(in.Call), in)
+		case Result:
+			err = r.deliver(r.st.find(in.Call), in)
+		case Interrupt:
+			interrupt = true
+			err = r.closeOpen("interrupted by a person")
+		}
+		if err != nil {
+			return interrupt, err
+		}
+		if _, ok := in.(say); ok {
+			interrupt = false
+		}
+	}
+	return interrupt, nil
+}
+
+func (r *run) hear(said *message.Message) error {
+	if err := r.closeOpen("The program was stopped before this call ran."); err != nil {
+		return err
+	}
+	m := *said
+	m.ID, m.Created = r.cfg.NewID("msg"), r.cfg.Now()
+	r.st.step = 0
+	return r.addMessage(&m, "")
+}
+
+// confirm takes a person's answer. The call is not run here: it is judged once
+// more when its turn comes, against deny rules above all.
+func (r *run) confirm(c *openCall, in Confirm) error {
+	r.addRules(in.Rules)
+	// What a like call's answer may cover is judged again.
+	for _, other := range r.st.open {
+		if other.Status == statusCovered {
+			other.Status = statusNew
+		}
+	}
+	if !in.Allow {
+		text := "A person refused this call of " + c.Tool + "."
+		if in.Reason != "" {
+			text += " Reason: " + in.Reason
+		}
+		return r.finish(c, failed(c, message.OutcomeDenied, text))
+	}
+	c.Approved, c.Status, c.Why = true, statusAllowed, "allowed by a person"
+	c.Judged = -1 // judge it again in any case
+	if in.Input != nil && !bytes.Equal(in.Input, c.Input) {
+		t, err := r.tool(c)
+		if err != nil {
+			return err
+		}
+		args, err := tool.Arguments(t, in.Input)
+		if err != nil {
+			return err
+		}
+		c.Input, c.Edited = args.JSON, true
+	}
+	return nil
+}
+
+func (r *run) addRules(rules []permission.Rule) {
+	for _, rule := range rules {
+		if rule.Source == "" {
+			rule.Source = "session"
+		}
+		if !slices.Contains(r.st.Rules, rule) {
+			r.st.Rules = append(r.st.Rules, rule)
+		}
+	}
+	r.policy = nil
+}
+
+func (r *run) deliver(c *openCall, in Result) error {
+	res := &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: message.OutcomeSuccess,
+		Blocks: slices.Clone(in.Blocks), Structured: in.Structured}
+	if in.Failed {
+		res.Outcome = message.OutcomeError
+	}
+	return r.finish(c, res)
+}

@@ -1,0 +1,254 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// What the model is told when its last answer is of no use.
+const (
+	hintEmpty  = "Your last answer was empty. Answer the user, or call a tool."
+	hintCutOff = "Your last answer was cut off by a lost connection. Go on from where it stopped, without repeating it."
+)
+
+// maxMends is how often one question is asked again because the answer was
+// empty or broke off, before the run ends with an error.
+const maxMends = 2
+
+// answer is what came of one model call.
+type answer struct {
+	Message *message.Message   `json:"message"`
+	Raw     []string           `json:"raw,omitempty"` // the arguments of its calls, as the model sent them
+	Finish  model.FinishReason `json:"finish"`
+}
+
+// ask makes one model call and adds the answer to the conversation.
+func (r *run) ask() error {
+	r.st.step++
+	for mends := 0; ; mends++ {
+		ans, err := r.generate()
+		if err != nil && r.ctx.Err() != nil {
+			return r.keepText(ans, "interrupted")
+		}
+		switch {
+		case err == nil && !isEmpty(ans.Message):
+			return r.accept(ans)
+		case err == nil && mends == maxMends:
+			return fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", mends+1, ans.Finish)
+		case err == nil:
+			err = r.hint(hintEmpty)
+		default:
+			err = r.mend(ans, err, mends < maxMends)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// mend prepares for asking again after an answer broke off. It returns the
+// error if that is of no use: nothing had come (then the call was tried often
+// enough), the cause will not go away, or again is false.
+func (r *run) mend(ans *answer, err error, again bool) error {
+	if len(ans.Message.Blocks) == 0 {
+		return err
+	}
+	shown := ans.Message.Text() != ""
+	if shown {
+		if err := r.keepText(ans, "cut off"); err != nil {
+			return err
+		}
+	} else {
+		r.emit(&Discard{Message: ans.Message.ID, Error: err.Error()})
+	}
+	if !again || !retryable(err) {
+		return err
+	}
+	if shown {
+		return r.hint(hintCutOff)
+	}
+	return nil
+}
+
+func retryable(err error) bool {
+	e, ok := errors.AsType[*model.Error](err)
+	return ok && e.Retryable()
+}
+
+// isEmpty reports whether m neither says anything nor calls a tool.
+func isEmpty(m *message.Message) bool {
+	for _, b := range m.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			if strings.TrimSpace(b.Text) != "" {
+				return false
+			}
+		case *message.Thinking:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// keepText stores what was shown of an answer that broke off. Its tool calls
+// are dropped: nobody knows whether they were whole.
+func (r *run) keepText(ans *answer, why string) error {
+	m := *ans.Message
+	m.Blocks = nil
+	for _, b := range ans.Message.Blocks {
+		if _, ok := b.(*message.ToolCall); !ok {
+			m.Blocks = append(m.Blocks, b)
+		}
+	}
+	if isEmpty(&m) {
+		return nil
+	}
+	return r.addMessage(&m, why)
+}
+
+func (r *run) hint(text string) error {
+	return r.addMessage(&message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleUser, Created: r.cfg.Now(),
+		Blocks: message.Blocks{&message.Hint{Source: "agent", Text: text}}}, "")
+}
+
+// generate makes one model call through Config.Step. The answer is never nil:
+// with an error it holds what came before it.
+func (r *run) generate() (*answer, error) {
+	r.view = nil
+	v, err := r.currentView()
+	if err != nil {
+		return &answer{Message: &message.Message{}}, err
+	}
+	m := &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
+	start := &ModelStart{Message: m.ID, Step: r.st.step, Tools: len(v.Tools()), Digest: v.Digest()}
+	if n, ok := r.cfg.Model.(model.Named); ok {
+		start.Model = n.Name()
+	}
+	r.emit(start)
+	req := &model.Request{System: r.system(v.Prompt()), Messages: r.st.Messages[:len(r.st.Messages):len(r.st.Messages)],
+		Tools: v.Tools(), Digest: v.Digest()}
+	if r.cfg.Step == nil {
+		return r.generateNow(r.ctx, req, m)
+	}
+	ans := &answer{Message: m}
+	raw, err := r.cfg.Step(r.ctx, r.st.run+"/"+m.ID, func(ctx context.Context) (json.RawMessage, error) {
+		var err error
+		if ans, err = r.generateNow(ctx, req, m); err != nil {
+			return nil, err
+		}
+		return json.Marshal(ans)
+	})
+	if err != nil {
+		return ans, err
+	}
+	replayed := new(answer)
+	if err := json.Unmarshal(raw, replayed); err != nil {
+		return ans, fmt.Errorf("the record of step %s/%s: %w", r.st.run, m.ID, err)
+	}
+	return replayed, nil
+}
+
+func (r *run) system(prompt string) string {
+	if r.cfg.Instructions == "" || prompt == "" {
+		return r.cfg.Instructions + prompt
+	}
+	return r.cfg.Instructions + "\n\n" + prompt
+}
+
+// generateNow asks the model and joins the deltas into m, telling of each.
+func (r *run) generateNow(ctx context.Context, req *model.Request, m *message.Message) (*answer, error) {
+	retry := r.cfg.Retry
+	retry.OnRetry = func(attempt int, wait time.Duration, err error) {
+		r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
+	}
+	in := intake{run: r, msg: m}
+	var finish *model.Finish
+	for ch, err := range model.Retry(r.cfg.Model, retry).Generate(ctx, req) {
+		if err != nil {
+			return in.answer(""), err
+		}
+		if f, ok := ch.(*model.Finish); ok {
+			finish = f
+			continue
+		}
+		in.add(ch)
+		if r.gone {
+			return in.answer(""), context.Canceled
+		}
+	}
+	if finish == nil {
+		if err := ctx.Err(); err != nil {
+			return in.answer(""), err
+		}
+		return in.answer(""), &model.Error{Kind: model.ErrUpstream, Message: "the answer ended without a finish"}
+	}
+	m.Model, m.Usage = finish.Model, &finish.Usage
+	return in.answer(finish.Reason), nil
+}
+
+// accept adds a whole answer to the conversation and opens its calls.
+func (r *run) accept(ans *answer) error {
+	m := ans.Message
+	if m.Usage != nil {
+		r.usage.Add(*m.Usage)
+		r.st.Usage.Add(*m.Usage)
+	}
+	var open []*openCall
+	var told []*ToolCall
+	for i, tc := range m.ToolCalls() {
+		c, repaired := r.open(tc, json.RawMessage(ans.Raw[i]))
+		open = append(open, c)
+		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
+	}
+	r.st.open = open
+	if err := r.addMessage(m, string(ans.Finish)); err != nil {
+		return err
+	}
+	for _, ev := range told {
+		r.emit(ev)
+	}
+	for _, c := range open {
+		if c.Status == statusDone {
+			r.emit(c.resultEvent())
+		}
+	}
+	return nil
+}
+
+// open makes the open call of what the model sent, and puts valid arguments
+// into tc. A call that cannot run has its result already.
+func (r *run) open(tc *message.ToolCall, raw json.RawMessage) (*openCall, []string) {
+	c := &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: statusNew}
+	tc.Input = json.RawMessage("{}")
+	if isObject(raw) {
+		tc.Input = raw
+	}
+	bad := func(err error) (*openCall, []string) {
+		c.Status, c.Result = statusDone, failed(c, message.OutcomeError, err.Error())
+		return c, nil
+	}
+	t, inner, err := r.view.Resolve(tc.Name, raw)
+	if err != nil {
+		return bad(err)
+	}
+	args, err := tool.Arguments(t, inner)
+	if err != nil {
+		return bad(err)
+	}
+	info := t.Info()
+	c.Tool, c.Input = info.Name, args.JSON
+	c.Parallel, c.Late = info.Parallel, r.view.Late(info.Name)
+	if c.Tool == c.Name {
+		tc.Input = args.JSON
+	}
+	return c, args.Repaired
+}

@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// tool returns the tool that an open call would run.
+func (r *run) tool(c *openCall) (tool.Tool, error) {
+	v, err := r.currentView()
+	if err != nil {
+		return nil, err
+	}
+	t, _, err := v.Resolve(c.Tool, c.Input)
+	return t, err
+}
+
+// judgeAll decides about every call that has not been judged.
+func (r *run) judgeAll() error {
+	for _, c := range r.st.open {
+		if c.Status != statusNew {
+			continue
+		}
+		if err := r.judge(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge asks the permission engine about c. Afterwards c is allowed, asked
+// about, covered by another question, or done because it was denied.
+func (r *run) judge(c *openCall) error {
+	t, err := r.tool(c)
+	if err != nil { // the list of tools has changed since
+		return r.finish(c, failed(c, message.OutcomeError, err.Error()))
+	}
+	p := r.currentPolicy()
+	pc := tool.PermissionCall(t, c.Input)
+	d := permission.Decide(p, pc)
+	switch {
+	case d.Behavior == permission.Allow, c.mayRun(d):
+		c.Status, c.Judged = statusAllowed, r.st.doneCalls()
+		if !c.Approved {
+			c.Why = d.Reason
+		}
+		return nil
+	case d.Behavior == permission.Ask:
+		c.Approved = false
+		c.Why, c.Safety, c.Suggest, c.Preview = d.Reason, d.Safety, d.Suggest, ""
+		if !d.Safety && r.isCovered(p, pc, c) {
+			c.Status = statusCovered
+			return nil
+		}
+		c.Status = statusAsking
+		if r.cfg.Approve != nil {
+			return r.approve(c)
+		}
+		return nil
+	default:
+		return r.finish(c, failed(c, message.OutcomeDenied, fmt.Sprintf("This call of %s was denied: %s.", c.Tool, d.Reason)))
+	}
+}
+
+// mayRun reports whether a person's approval answers the question that the
+// decision asks. A call that has become dangerous since, by an edit or by what
+// ran before it, is asked about again.
+func (c *openCall) mayRun(d permission.Decision) bool {
+	return c.Approved && d.Behavior == permission.Ask && (!d.Safety || c.Safety)
+}
+
+// isCovered reports whether a rule suggested with an earlier question of this
+// batch would answer the question about c too.
+func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) bool {
+	for _, other := range r.st.open {
+		if other == c || other.Status != statusAsking || other.Safety || other.Tool != c.Tool {
+			continue
+		}
+		with := *p
+		with.Rules = append(append([]permission.Rule(nil), p.Rules...), other.Suggest...)
+		if permission.Decide(&with, pc).Behavior == permission.Allow {
+			return true
+		}
+	}
+	return false
+}
+
+// approve lets Config.Approve answer the question about c.
+func (r *run) approve(c *openCall) error {
+	q := Approval{Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety, Suggest: c.Suggest, Preview: c.Preview}
+	ev := q
+	r.emit(&ev)
+	answer, err := r.cfg.Approve(r.ctx, q)
+	if err != nil {
+		return fmt.Errorf("approve call %s of %s: %w", c.ID, c.Tool, err)
+	}
+	answer.Call = c.ID
+	if err := r.checkConfirm(answer, map[string]bool{}); err != nil {
+		return err
+	}
+	return r.confirm(c, answer)
+}
+
+// report is what a worker tells the run: a chunk, or that its call has ended.
+type report struct {
+	call  *openCall
+	chunk tool.Chunk
+	done  bool
+	res   *message.ToolResult
+	err   error // wraps tool.ErrAbort
+}
+
+// call runs the given calls side by side, at most Config.MaxParallel at a time,
+// and returns when all have ended.
+func (r *run) call(calls []*openCall) error {
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	reports := make(chan report)
+	running, started := 0, 0
+	var abort error
+	for started < len(calls) || running > 0 {
+		for started < len(calls) && running < r.cfg.MaxParallel && abort == nil && r.ctx.Err() == nil {
+			c := calls[started]
+			started++
+			ok, err := r.start(ctx, c, reports)
+			if err != nil {
+				abort = errors.Join(abort, err)
+				cancel()
+			}
+			if ok {
+				running++
+			}
+		}
+		if running == 0 {
+			break
+		}
+		rep := <-reports
+		if !rep.done {
+			r.emit(deltaOf(rep))
+			continue
+		}
+		running--
+		if err := errors.Join(rep.err, r.finish(rep.call, rep.res)); err != nil {
+			abort = errors.Join(abort, err)
+			cancel()
+		}
+	}
+	return abort
+}
+
+// start judges c again if anything has happened since it was allowed, and hands
+// it to a worker. It reports whether a worker runs.
+func (r *run) start(ctx context.Context, c *openCall, reports chan<- report) (bool, error) {
+	if c.Judged != r.st.doneCalls() {
+		if err := r.judge(c); err != nil || c.Status != statusAllowed {
+			return false, err
+		}
+	}
+	t, err := r.tool(c)
+	if err != nil {
+		return false, r.finish(c, failed(c, message.OutcomeError, err.Error()))
+	}
+	if t.Info().External {
+		c.Status = statusExternal
+		return false, nil
+	}
+	c.Status = statusRunning
+	if err := r.save(); err != nil {
+		return false, err
+	}
+	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
+	ctx = tool.WithState(ctx, &r.st.Tools)
+	call := tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}
+	stepID := fmt.Sprintf("%s/%s", r.st.run, c.ID)
+	r.cfg.Go(func() {
+		send := func(ch tool.Chunk) { reports <- report{call: c, chunk: ch} }
+		res, err := r.a.runTool(ctx, stepID, t, call, send)
+		reports <- report{call: c, done: true, res: res, err: err}
+	})
+	return true, nil
+}
+
+// runTool runs a call to its end, on a worker's goroutine, through
+// Config.Step. The error wraps [tool.ErrAbort]; the result is never nil.
+func (a *Agent) runTool(ctx context.Context, stepID string, t tool.Tool, call tool.Call, send func(tool.Chunk)) (*message.ToolResult, error) {
+	if a.cfg.Step == nil {
+		return a.runToolNow(ctx, t, call, send)
+	}
+	var abort error
+	raw, err := a.cfg.Step(ctx, stepID, func(ctx context.Context) (json.RawMessage, error) {
+		var res *message.ToolResult
+		res, abort = a.runToolNow(ctx, t, call, send)
+		if abort != nil {
+			return nil, abort
+		}
+		return json.Marshal(res)
+	})
+	res := new(message.ToolResult)
+	if err == nil {
+		err = json.Unmarshal(raw, res)
+	}
+	if err != nil {
+		*res = message.ToolResult{ID: call.ID, Name: call.Name, Outcome: message.OutcomeError,
+			Blocks: message.Blocks{&message.Text{Text: err.Error()}}}
+		if abort == nil && ctx.Err() == nil {
+			abort = fmt.Errorf("%w: step %s: %w", tool.ErrAbort, stepID, err)
+		}
+	}
+	return res, abort
+}
+
+func (a *Agent) runToolNow(ctx context.Context, t tool.Tool, call tool.Call, send func(tool.Chunk)) (*message.ToolResult, error) {
+	callCtx := ctx
+	if a.cfg.ToolTimeout > 0 {
+		var cancel context.CancelFunc
+		callCtx, cancel = context.WithTimeout(ctx, a.cfg.ToolTimeout)
+		defer cancel()
+	}
+	col := tool.NewCollector(call)
+	for ch, err := range tool.Run(callCtx, t, call, a.cfg.Middleware...) {
+		switch {
+		case err == nil:
+			col.Add(ch)
+			send(ch)
+			continue
+		case errors.Is(err, tool.ErrAbort):
+			col.Add(tool.Failure(err.Error()))
+			return col.Result(), err
+		case ctx.Err() == nil && callCtx.Err() != nil:
+			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", a.cfg.ToolTimeout)))
+			return col.Result(), nil
+		}
+		col.Add(tool.Failure("The call was interrupted before it ended."))
+		res := col.Result()
+		res.Outcome = message.OutcomeInterrupted
+		return res, nil
+	}
+	return col.Result(), nil
+}
+
+func deltaOf(rep report) *ToolDelta {
+	ev := &ToolDelta{Call: rep.call.ID, Name: rep.call.Tool, ForUser: rep.chunk.ForUser}
+	switch b := rep.chunk.Block.(type) {
+	case *message.Text:
+		ev.Text = b.Text
+	case *message.Data:
+		ev.Data = b.MediaType
+	}
+	return ev
+}
+
+// finish stores the result of a call and tells of it.
+func (r *run) finish(c *openCall, res *message.ToolResult) error {
+	res.ID, res.Name = c.ID, c.Name
+	if c.Edited {
+		note := fmt.Sprintf("[A person changed the arguments of this call to %s before they allowed it.]", c.Input)
+		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)
+	}
+	c.Result, c.Status = res, statusDone
+	if err := r.save(); err != nil {
+		return err
+	}
+	r.emit(c.resultEvent())
+	return nil
+}
+
+func (c *openCall) resultEvent() *ToolResult {
+	return &ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
+}
+
+func failed(c *openCall, outcome message.Outcome, text string) *message.ToolResult {
+	return &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: outcome, Blocks: message.Blocks{&message.Text{Text: text}}}
+}
+
+// closeBatch adds the results of all open calls to the conversation, in call
+// order, and lets the toolkit know which succeeded.
+func (r *run) closeBatch() error {
+	v, err := r.currentView()
+	if err != nil {
+		return err
+	}
+	m := closing(r.st.open)
+	m.ID, m.Created = r.cfg.NewID("msg"), r.cfg.Now()
+	var succeeded []string
+	for _, c := range r.st.open {
+		if c.Result.Outcome == message.OutcomeSuccess {
+			succeeded = append(succeeded, c.Tool)
+		}
+	}
+	v.Advance(succeeded...)
+	r.view, r.st.open = nil, nil
+	return r.addMessage(m, "")
+}
+
+// closeOpen gives every open call without a result an interrupted one, and adds
+// the batch to the conversation.
+func (r *run) closeOpen(why string) error {
+	if len(r.st.open) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, c := range r.st.open {
+		if c.Status != statusDone {
+			errs = append(errs, r.finish(c, failed(c, message.OutcomeInterrupted, why)))
+		}
+	}
+	m := closing(r.st.open)
+	m.ID, m.Created = r.cfg.NewID("msg"), r.cfg.Now()
+	r.view, r.st.open = nil, nil
+	return errors.Join(append(errs, r.addMessage(m, ""))...)
+}

@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// An Event is something that happened in a run: a [*RunStart], [*ModelStart],
+// [*TextDelta], [*ThinkingDelta], [*ToolCallDelta], [*Discard], [*Retry],
+// [*Message], [*ToolCall], [*ToolStart], [*ToolDelta], [*ToolResult],
+// [*Approval], [*External] or [*End]. The set is closed. Events are immutable
+// and encode to JSON objects whose "type" is the name in lower case with
+// underscores. Ids in events are those of the stored messages, blocks and
+// calls.
+type Event interface {
+	head() *Head
+	kind() string
+}
+
+// A Head is what every event has.
+type Head struct {
+	Seq  int64     `json:"seq"` // 1, 2, 3 … within the State
+	Type string    `json:"type"`
+	Run  string    `json:"run"` // the id of the run, kept while it waits
+	Time time.Time `json:"time"`
+}
+
+// RunStart is the first event of a call of Run. Resumed says that the run had
+// been waiting, or was cut off.
+type RunStart struct {
+	Head
+	Session string `json:"session"`
+	Resumed bool   `json:"resumed,omitempty"`
+}
+
+// ModelStart says that the model is being asked. Digest identifies the list of
+// tools it is shown: a change means that the provider's prompt cache misses.
+type ModelStart struct {
+	Head
+	Message string `json:"message"` // the id of the message that will come
+	Step    int    `json:"step"`    // counted from 1 for each input
+	Model   string `json:"model,omitempty"`
+	Tools   int    `json:"tools"`
+	Digest  string `json:"digest,omitempty"`
+}
+
+// TextDelta is more of the model's text.
+type TextDelta struct {
+	Head
+	Message string `json:"message"`
+	Block   string `json:"block"`
+	Text    string `json:"text"`
+}
+
+// ThinkingDelta is more of the model's reasoning.
+type ThinkingDelta struct {
+	Head
+	Message string `json:"message"`
+	Block   string `json:"block"`
+	Text    string `json:"text"`
+}
+
+// ToolCallDelta is more of a tool call that the model is writing. Args is raw
+// text: it may yet turn out not to be valid.
+type ToolCallDelta struct {
+	Head
+	Message string `json:"message"`
+	Call    string `json:"call"`
+	Name    string `json:"name"`
+	Args    string `json:"args"`
+}
+
+// Discard says that the deltas of a message are void: the stream broke off and
+// the model is asked again.
+type Discard struct {
+	Head
+	Message string `json:"message"`
+	Error   string `json:"error"`
+}
+
+// Retry says that a model call failed and will be made again after Wait.
+type Retry struct {
+	Head
+	Attempt int           `json:"attempt"` // the attempt that failed, from 1
+	Wait    time.Duration `json:"wait_ns"`
+	Error   string        `json:"error"`
+}
+
+// Message says that a message was added to the conversation: what the user
+// said, what the model answered, or the results of a batch of tool calls.
+type Message struct {
+	Head
+	Message *message.Message `json:"message"`
+	Finish  string           `json:"finish,omitempty"` // why the model stopped
+}
+
+// ToolCall announces a call of the model's answer. Input is what was stored;
+// Repaired says what was put right in what the model had sent.
+type ToolCall struct {
+	Head
+	Message  string          `json:"message"`
+	Call     string          `json:"call"`
+	Name     string          `json:"name"`
+	Input    json.RawMessage `json:"input"`
+	Repaired []string        `json:"repaired,omitempty"`
+}
+
+// ToolStart says that a call was allowed and starts to run.
+type ToolStart struct {
+	Head
+	Call   string `json:"call"`
+	Name   string `json:"name"`
+	Reason string `json:"reason"` // why it may run
+}
+
+// ToolDelta is a piece of a result. Text is for the model unless ForUser is
+// set; Data says that a picture or file came, which the result will hold.
+type ToolDelta struct {
+	Head
+	Call    string `json:"call"`
+	Name    string `json:"name"`
+	Text    string `json:"text,omitempty"`
+	Data    string `json:"data,omitempty"` // a media type
+	ForUser bool   `json:"for_user,omitempty"`
+}
+
+// ToolResult says how a call ended. Every call has exactly one.
+type ToolResult struct {
+	Head
+	Call    string              `json:"call"`
+	Name    string              `json:"name"`
+	Outcome message.Outcome     `json:"outcome"`
+	Text    string              `json:"text"`
+	Result  *message.ToolResult `json:"result"`
+}
+
+// An Approval asks a person whether a call may run. It is answered by a
+// [Confirm]. Suggest lists rules that may be accepted with the answer, so that
+// the question does not come again.
+type Approval struct {
+	Head
+	Call    string            `json:"call"`
+	Name    string            `json:"name"` // the tool that would run
+	Input   json.RawMessage   `json:"input"`
+	Reason  string            `json:"reason"`
+	Safety  bool              `json:"safety,omitempty"` // no rule can silence this question
+	Suggest []permission.Rule `json:"suggest,omitempty"`
+	Preview string            `json:"preview,omitempty"` // what the call would do, such as a diff
+}
+
+// External hands a call to the host. It is answered by a [Result].
+type External struct {
+	Head
+	Call  string          `json:"call"`
+	Name  string          `json:"name"`
+	Input json.RawMessage `json:"input"`
+}
+
+// EndReason says how a run ended.
+type EndReason string
+
+// The reasons.
+const (
+	EndCompleted   EndReason = "completed"   // the model answered
+	EndWaiting     EndReason = "waiting"     // a person or the host is needed; see [State.Pending]
+	EndInterrupted EndReason = "interrupted" // the context ended, or an [Interrupt]
+	EndLimit       EndReason = "limit"       // see [Config.MaxSteps]
+	EndError       EndReason = "error"
+)
+
+// End is the last event of a run.
+type End struct {
+	Head
+	Reason EndReason     `json:"reason"`
+	Detail string        `json:"detail,omitempty"` // the limit, or the error
+	Text   string        `json:"text,omitempty"`   // the answer, when completed
+	Steps  int           `json:"steps"`            // model calls for the last input
+	Usage  message.Usage `json:"usage"`            // of this call of Run
+}
+
+func (h *Head) head() *Head { return h }
+
+func (*RunStart) kind() string      { return "run_start" }
+func (*ModelStart) kind() string    { return "model_start" }
+func (*TextDelta) kind() string     { return "text_delta" }
+func (*ThinkingDelta) kind() string { return "thinking_delta" }
+func (*ToolCallDelta) kind() string { return "tool_call_delta" }
+func (*Discard) kind() string       { return "discard" }
+func (*Retry) kind() string         { return "retry" }
+func (*Message) kind() string       { return "message" }
+func (*ToolCall) kind() string      { return "tool_call" }
+func (*ToolStart) kind() string     { return "tool_start" }
+func (*ToolDelta) kind() string     { return "tool_delta" }
+func (*ToolResult) kind() string    { return "tool_result" }
+func (*Approval) kind() string      { return "approval" }
+func (*External) kind() string      { return "external" }
+func (*End) kind() string           { return "end" }

@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// intake joins the deltas of one answer into the blocks of a message. Ids are
+// given when a block starts, so that events and stored blocks share them.
+type intake struct {
+	run *run
+	msg *message.Message
+
+	text  strings.Builder // of the last block, while it is text or thinking
+	calls map[int]*callIntake
+	order []*callIntake
+}
+
+type callIntake struct {
+	call *message.ToolCall
+	args strings.Builder
+}
+
+func (in *intake) add(ch model.Chunk) {
+	switch ch := ch.(type) {
+	case *model.TextDelta:
+		if ch.Text == "" {
+			return
+		}
+		b, ok := in.last().(*message.Text)
+		if !ok {
+			b = &message.Text{ID: in.run.cfg.NewID("blk")}
+			in.start(b)
+		}
+		in.text.WriteString(ch.Text)
+		in.run.emit(&TextDelta{Message: in.msg.ID, Block: b.ID, Text: ch.Text})
+	case *model.ThinkingDelta:
+		b, ok := in.last().(*message.Thinking)
+		if !ok {
+			b = &message.Thinking{ID: in.run.cfg.NewID("blk")}
+			in.start(b)
+		}
+		b.Extra = mergeObjects(b.Extra, ch.Extra)
+		if ch.Text != "" {
+			in.text.WriteString(ch.Text)
+			in.run.emit(&ThinkingDelta{Message: in.msg.ID, Block: b.ID, Text: ch.Text})
+		}
+	case *model.ToolCallDelta:
+		in.addCall(ch)
+	case *model.DataBlock:
+		d := *ch.Data
+		d.ID = in.run.cfg.NewID("blk")
+		in.start(&d)
+	}
+}
+
+func (in *intake) addCall(d *model.ToolCallDelta) {
+	c := in.calls[d.Index]
+	if c == nil {
+		id := d.ID
+		if id == "" || in.run.callIDs[id] {
+			id = in.run.cfg.NewID("call")
+		}
+		in.run.callIDs[id] = true
+		c = &callIntake{call: &message.ToolCall{ID: id}}
+		if in.calls == nil {
+			in.calls = map[int]*callIntake{}
+		}
+		in.calls[d.Index] = c
+		in.order = append(in.order, c)
+		in.start(c.call)
+	}
+	if d.Name != "" {
+		c.call.Name = d.Name
+	}
+	c.call.Extra = mergeObjects(c.call.Extra, d.Extra)
+	c.args.WriteString(d.Args)
+	in.run.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
+}
+
+func (in *intake) last() message.Block {
+	if n := len(in.msg.Blocks); n > 0 {
+		return in.msg.Blocks[n-1]
+	}
+	return nil
+}
+
+// start closes the last block and appends b.
+func (in *intake) start(b message.Block) {
+	in.close()
+	in.msg.Blocks = append(in.msg.Blocks, b)
+}
+
+// close gives the last block the text that came for it.
+func (in *intake) close() {
+	switch b := in.last().(type) {
+	case *message.Text:
+		b.Text = in.text.String()
+	case *message.Thinking:
+		b.Text = in.text.String()
+	}
+	in.text.Reset()
+}
+
+// answer returns what came so far. Nothing may be added after it.
+func (in *intake) answer(finish model.FinishReason) *answer {
+	in.close()
+	ans := &answer{Message: in.msg, Finish: finish}
+	for _, c := range in.order {
+		ans.Raw = append(ans.Raw, c.args.String())
+		c.call.Input = json.RawMessage("{}") // until the run has looked at the arguments
+	}
+	return ans
+}
+
+// mergeObjects returns the members of both JSON objects, those of b winning.
+func mergeObjects(a, b json.RawMessage) json.RawMessage {
+	if len(a) == 0 || len(b) == 0 {
+		return append(a[:len(a):len(a)], b...)
+	}
+	var m map[string]json.RawMessage
+	if json.Unmarshal(a, &m) != nil || json.Unmarshal(b, &m) != nil {
+		return b
+	}
+	out, err := json.Marshal(m)
+	if err != nil {
+		return b
+	}
+	return out
+}

@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// run is one call of Run. The consumer's goroutine owns it and the State;
+// workers that run tools report to it and touch neither.
+type run struct {
+	a      *Agent
+	cfg    *Config
+	st     *State
+	ctx    context.Context // of the run: ends with the caller's, and when the consumer breaks off
+	cancel context.CancelFunc
+	yield  func(Event, error) bool
+	gone   bool // the consumer broke off: nothing more is yielded
+
+	view    *toolkit.View      // what the last answer was shown; nil when it must be made
+	policy  *permission.Policy // Config.Policy with the State's rules; nil when it must be made
+	callIDs map[string]bool    // of the whole conversation
+	usage   message.Usage
+}
+
+// run takes the inputs and goes on until there is an end to report.
+func (r *run) run(inputs []Input) {
+	if err := r.checkInputs(inputs); err != nil {
+		r.yield(nil, err)
+		return
+	}
+	reason, err := r.begin(inputs)
+	if err == nil && reason == "" {
+		reason, err = r.loop()
+	}
+	r.end(reason, err)
+}
+
+// begin emits the first event and applies the inputs. A reason ends the run.
+func (r *run) begin(inputs []Input) (EndReason, error) {
+	st := r.st
+	if st.ID == "" {
+		st.ID = r.cfg.NewID("ses")
+	}
+	resumed := st.run != ""
+	if !resumed {
+		st.run = r.cfg.NewID("run")
+	}
+	r.callIDs = map[string]bool{}
+	for _, m := range st.Messages {
+		for _, c := range m.ToolCalls() {
+			r.callIDs[c.ID] = true
+		}
+	}
+	r.emit(&RunStart{Session: st.ID, Resumed: resumed})
+	if err := r.recoverCalls(); err != nil {
+		return "", err
+	}
+	interrupt, err := r.apply(inputs)
+	if err == nil && interrupt {
+		return EndInterrupted, nil
+	}
+	return "", err
+}
+
+// recoverCalls closes calls that were running when an earlier process stopped.
+// They may have had their effect, so they are not run again.
+func (r *run) recoverCalls() error {
+	for _, c := range r.st.open {
+		if c.Status != statusRunning {
+			continue
+		}
+		text := "The program was stopped while this call ran. It may or may not have had its effect: check before you call it again."
+		if err := r.finish(c, failed(c, message.OutcomeInterrupted, text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) loop() (EndReason, error) {
+	for {
+		if r.ctx.Err() != nil {
+			return EndInterrupted, nil
+		}
+		var err error
+		switch next(r.st, r.cfg.MaxSteps) {
+		case actModel:
+			err = r.ask()
+		case actJudge:
+			err = r.judgeAll()
+		case actCall:
+			err = r.call(readyCalls(r.st.open))
+		case actClose:
+			err = r.closeBatch()
+		case actWait:
+			return EndWaiting, r.waitAgain()
+		case actLimit:
+			return EndLimit, nil
+		case actDone:
+			return EndCompleted, nil
+		}
+		if cause := r.ctx.Err(); cause != nil && errors.Is(err, cause) {
+			return EndInterrupted, nil
+		}
+		if err != nil {
+			return EndError, err
+		}
+	}
+}
+
+// end closes what is open unless it waits, stores the State and emits the End.
+func (r *run) end(reason EndReason, err error) {
+	if err != nil {
+		reason = EndError
+	}
+	ev := &End{Reason: reason, Steps: r.st.step, Usage: r.usage}
+	switch reason {
+	case EndInterrupted:
+		err = r.closeOpen("The run was interrupted before this call ended.")
+	case EndError:
+		err = errors.Join(err, r.closeOpen("The run ended with an error before this call ended."))
+	case EndLimit:
+		ev.Detail = fmt.Sprintf("%d model calls, which is Config.MaxSteps, were made without a final answer", r.cfg.MaxSteps)
+	case EndCompleted:
+		ev.Text = r.st.Messages[len(r.st.Messages)-1].Text()
+	}
+	runID := r.st.run
+	if reason != EndWaiting {
+		r.st.run = ""
+	}
+	if saveErr := r.save(); saveErr != nil {
+		err = errors.Join(err, saveErr)
+	}
+	if err != nil {
+		ev.Reason, ev.Detail = EndError, err.Error()
+	}
+	ev.Run = runID
+	r.emit(ev)
+	if err != nil && !r.gone {
+		r.yield(nil, err)
+	}
+}
+
+// emit yields an event that was stored. When the consumer has broken off it
+// only cancels the run, which then ends as if its context had.
+func (r *run) emit(ev Event) {
+	if r.gone {
+		return
+	}
+	r.st.seq++
+	h := ev.head()
+	h.Seq, h.Type, h.Time = r.st.seq, ev.kind(), r.cfg.Now()
+	if h.Run == "" {
+		h.Run = r.st.run
+	}
+	if !r.yield(ev, nil) {
+		r.gone = true
+		r.cancel()
+	}
+}
+
+// save stores the State. A run that was cancelled still stores how it ended.
+func (r *run) save() error {
+	if r.cfg.Save == nil {
+		return nil
+	}
+	if err := r.cfg.Save(context.WithoutCancel(r.ctx), r.st); err != nil {
+		return fmt.Errorf("save the session: %w", err)
+	}
+	return nil
+}
+
+// addMessage adds m to the conversation, stores it, and tells of it.
+func (r *run) addMessage(m *message.Message, finish string) error {
+	r.st.Messages = append(r.st.Messages, m)
+	if err := r.save(); err != nil {
+		return err
+	}
+	r.emit(&Message{Message: m, Finish: finish})
+	return nil
+}
+
+// currentView returns the view that the open calls, or the next question, see.
+func (r *run) currentView() (*toolkit.View, error) {
+	if r.view == nil {
+		v, err := r.cfg.Toolkit.View(r.ctx, &r.st.Scope)
+		if err != nil {
+			return nil, fmt.Errorf("list the tools: %w", err)
+		}
+		r.view = v
+	}
+	return r.view, nil
+}
+
+// currentPolicy returns Config.Policy with the rules of this conversation.
+func (r *run) currentPolicy() *permission.Policy {
+	if r.policy == nil {
+		p := r.cfg.Policy
+		p.Rules = append(append([]permission.Rule(nil), p.Rules...), r.st.Rules...)
+		r.policy = &p
+	}
+	return r.policy
+}
+
+// waitAgain tells of everything that waits. Events of this run have told of
+// some of it already; a consumer that keeps the last one of each call is right.
+func (r *run) waitAgain() error {
+	if err := r.save(); err != nil {
+		return err
+	}
+	for _, ev := range r.st.Pending() {
+		r.emit(ev)
+	}
+	return nil
+}

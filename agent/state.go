@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// stateVersion is the version of a State's JSON that this program writes. It
+// reads this one and older ones.
+const stateVersion = 1
+
+// ErrNewerState is wrapped by the error for a State that a newer version of
+// kitbag wrote.
+var ErrNewerState = errors.New("the session was written by a newer version of kitbag")
+
+// A State is a whole conversation: what was said, what is open, what people
+// allowed, what tools remember, and what waits. The zero State is a new
+// conversation. It is plain JSON: what one process saves another may load and
+// go on with.
+//
+// Read the fields between runs, not during one.
+type State struct {
+	ID       string             // of the conversation; made by the first run
+	Messages []*message.Message // immutable once they are here
+	Scope    toolkit.Scope      // the open tool groups
+	Rules    []permission.Rule  // accepted in this conversation, added to Config.Policy
+	Tools    tool.State         // what tools remember
+	Usage    message.Usage      // of all model calls
+
+	seq  int64  // of the last event
+	run  string // id of the current run, "" between runs
+	step int    // model calls since the last input
+	open []*openCall
+
+	busy atomic.Bool
+}
+
+// openCall is a call of the last assistant message, until the results of all
+// of them are added to the conversation together.
+type openCall struct {
+	ID    string          `json:"id"`
+	Name  string          `json:"name"`           // as the model called it
+	Tool  string          `json:"tool,omitempty"` // the tool that would run
+	Input json.RawMessage `json:"input,omitempty"`
+
+	Status   callStatus `json:"status"`
+	Parallel bool       `json:"parallel,omitempty"`
+	Late     bool       `json:"late,omitempty"` // changes what is open: runs last
+
+	Approved bool   `json:"approved,omitempty"` // by a person
+	Edited   bool   `json:"edited,omitempty"`   // a person changed Input
+	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed
+	Why      string `json:"why,omitempty"`      // it may run, or is asked about
+
+	Safety  bool              `json:"safety,omitempty"`
+	Suggest []permission.Rule `json:"suggest,omitempty"`
+	Preview string            `json:"preview,omitempty"`
+
+	Result *message.ToolResult `json:"result,omitempty"`
+}
+
+type callStatus string
+
+const (
+	statusNew      callStatus = "new"      // not judged yet
+	statusAllowed  callStatus = "allowed"  // may run
+	statusAsking   callStatus = "asking"   // a person is asked
+	statusCovered  callStatus = "covered"  // judged again when a like call has been answered
+	statusExternal callStatus = "external" // the host has it
+	statusRunning  callStatus = "running"  // started, no result yet
+	statusDone     callStatus = "done"
+)
+
+// Pending returns what waits for a person or for the host, in call order: each
+// is an [*Approval] or an [*External] like the event that told of it.
+func (st *State) Pending() []Event {
+	var out []Event
+	for _, c := range st.open {
+		switch c.Status {
+		case statusAsking:
+			out = append(out, &Approval{Head: Head{Type: "approval", Run: st.run}, Call: c.ID, Name: c.Tool, Input: c.Input,
+				Reason: c.Why, Safety: c.Safety, Suggest: slices.Clone(c.Suggest), Preview: c.Preview})
+		case statusExternal:
+			out = append(out, &External{Head: Head{Type: "external", Run: st.run}, Call: c.ID, Name: c.Tool, Input: c.Input})
+		}
+	}
+	return out
+}
+
+func (st *State) find(call string) *openCall {
+	for _, c := range st.open {
+		if c.ID == call {
+			return c
+		}
+	}
+	return nil
+}
+
+// doneCalls counts the open calls that have ended.
+func (st *State) doneCalls() int {
+	n := 0
+	for _, c := range st.open {
+		if c.Status == statusDone {
+			n++
+		}
+	}
+	return n
+}
+
+type stateJSON struct {
+	Version  int                `json:"version"`
+	ID       string             `json:"id,omitempty"`
+	Messages []*message.Message `json:"messages"`
+	Scope    *toolkit.Scope     `json:"scope,omitempty"`
+	Rules    []permission.Rule  `json:"rules,omitempty"`
+	Tools    *tool.State        `json:"tools,omitempty"`
+	Usage    message.Usage      `json:"usage"`
+	Seq      int64              `json:"seq"`
+	Run      string             `json:"run,omitempty"`
+	Step     int                `json:"step,omitempty"`
+	Open     []*openCall        `json:"open,omitempty"`
+}
+
+// MarshalJSON writes the whole state.
+func (st *State) MarshalJSON() ([]byte, error) {
+	return json.Marshal(stateJSON{stateVersion, st.ID, st.Messages, &st.Scope, st.Rules, &st.Tools,
+		st.Usage, st.seq, st.run, st.step, st.open})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote, in this version or an older one.
+// A State is not trusted: one whose history breaks the rules of [CheckHistory]
+// is refused.
+func (st *State) UnmarshalJSON(data []byte) error {
+	var head struct {
+		Version *int `json:"version"`
+	}
+	switch err := json.Unmarshal(data, &head); {
+	case err != nil:
+		return fmt.Errorf("session: %w", err)
+	case head.Version == nil:
+		return errors.New(`session: no "version": this is not a kitbag session`)
+	case *head.Version > stateVersion:
+		return fmt.Errorf("session: %w: its version is %d, this program reads up to %d; update the program",
+			ErrNewerState, *head.Version, stateVersion)
+	case *head.Version < 1:
+		return fmt.Errorf("session: version %d does not exist", *head.Version)
+	}
+	in := stateJSON{Scope: &st.Scope, Tools: &st.Tools}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	if err := checkOpen(in.Messages, in.Open); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
+	st.seq, st.run, st.step, st.open = in.Seq, in.Run, in.Step, in.Open
+	return nil
+}
+
+// checkOpen checks that the history is whole, but for the calls that are open.
+func checkOpen(msgs []*message.Message, open []*openCall) error {
+	if len(open) == 0 {
+		return CheckHistory(msgs)
+	}
+	for i, c := range open {
+		if c == nil {
+			return fmt.Errorf("open call %d is null", i)
+		}
+	}
+	if len(msgs) == 0 {
+		return errors.New("calls are open but there is no message that made them")
+	}
+	closed := append(slices.Clone(msgs), closing(open))
+	return CheckHistory(closed)
+}
+
+// closing returns the message that answers the open calls; those without a
+// result get an empty one.
+func closing(open []*openCall) *message.Message {
+	m := &message.Message{Role: message.RoleTool}
+	for _, c := range open {
+		res := c.Result
+		if res == nil {
+			res = &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: message.OutcomeInterrupted}
+		}
+		m.Blocks = append(m.Blocks, res)
+	}
+	return m
+}
