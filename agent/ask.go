@@ -130,7 +130,7 @@ func (r *run) generate() (*answer, error) {
 	}
 	m := &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
 	start := &ModelStart{Message: m.ID, Step: r.st.step, Tools: len(v.Tools()), Digest: v.Digest()}
-	if n, ok := r.cfg.Model.(model.Named); ok {
+	if n, ok := model.As[model.Named](r.cfg.Model); ok {
 		start.Model = n.Name()
 	}
 	r.emit(start)

@@ -1,0 +1,517 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func TestToolRound(t *testing.T) {
+	var j journal
+	a, w := newAgent(t, Config{Policy: bypass, Instructions: "Be brief.", Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
+		calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`), says("done"))
+	var st State
+	msg, err := a.Reply(t.Context(), &st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "answer", msg.Text(), "done")
+	equal(t, "ran", j.String(), "note:a note:b")
+	equal(t, "results", results(&st), []string{"c1 success: noted a", "c2 success: noted b"})
+	equal(t, "usage", st.Usage, message.Usage{Input: 20, Output: 4})
+	equal(t, "system", w.reqs[0].System, "Be brief.")
+	checkState(t, &st)
+}
+
+func TestBadCallsBecomeResults(t *testing.T) {
+	boom := tool.Must(tool.New("boom", "Panics.", func(context.Context, struct{}) (string, error) { panic("secret stack") }))
+	fail := tool.Must(tool.New("fail", "Fails.", func(context.Context, struct{}) (string, error) { return "", errors.New("disk full") }))
+	var j journal
+	tk := toolkit.Of(boom, fail, noting(&j, "note", tool.Options{}))
+	for _, row := range []struct{ call, want string }{
+		{`c nope {"a":1}`, "nope"},
+		{`c note {"path":`, ""},
+		{`c note {"path":5}`, "path"},
+		{`c note {}`, "path"},
+		{`c note []`, ""},
+		{`c boom {}`, "boom"},
+		{`c fail {}`, "disk full"},
+	} {
+		a, w := newAgent(t, Config{Policy: bypass, Toolkit: tk}, calls(row.call), says("sorry"))
+		var st State
+		evs, err := play(t, a, &st, Say("go"))
+		if err != nil {
+			t.Errorf("%s: %v", row.call, err)
+			continue
+		}
+		res := of[*ToolResult](evs)
+		if len(res) != 1 || res[0].Outcome != message.OutcomeError || !strings.Contains(res[0].Text, row.want) {
+			t.Errorf("%s: %+v", row.call, res)
+		}
+		if strings.Contains(res[0].Text, "goroutine") {
+			t.Errorf("%s: the model reads a stack: %s", row.call, res[0].Text)
+		}
+		equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+		equal(t, "requests", len(w.reqs), 2)
+	}
+	equal(t, "ran", j.String(), "")
+}
+
+func TestParallelIsBoundedAndInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int32
+		slow := tool.Must(tool.New("slow", "Waits.", func(_ context.Context, in pathArg) (string, error) {
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(time.Duration(10-len(in.Path)) * time.Second) // the later, the sooner
+			now.Add(-1)
+			return in.Path, nil
+		}, tool.Options{Parallel: true}))
+		var specs, want []string
+		for i := range 7 {
+			p := strings.Repeat("x", i)
+			specs = append(specs, fmt.Sprintf(`c%d slow {"path":%q}`, i, p))
+			want = append(want, fmt.Sprintf("c%d success: %s", i, p))
+		}
+		a, _ := newAgent(t, Config{Policy: bypass, MaxParallel: 3, Toolkit: toolkit.Of(slow)}, calls(specs...), says("done"))
+		var st State
+		evs, err := play(t, a, &st, Say("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "results", results(&st), want)
+		equal(t, "most at a time", most.Load(), int32(3))
+		if of[*ToolResult](evs)[0].Call == "c0" {
+			t.Error("results are emitted in call order, not as they come")
+		}
+	})
+}
+
+func TestReadyCalls(t *testing.T) {
+	// a: allowed, w: waits (asked about or external), d: done. Upper case:
+	// alone; "!" after: late.
+	for _, row := range []struct{ open, want string }{
+		{"aa", "01"}, {"AA", "0"}, {"aA", "0"}, {"Aa", "0"}, {"waa", "12"}, {"wA", ""}, {"Wa", ""}, {"dA", "1"},
+		{"awa", "02"}, {"awA", "0"}, {"dwA", ""}, {"ddA", "2"}, {"dd", ""},
+		{"a!a", "1"}, {"a!A", "1"}, {"a!d", "0"}, {"a!w", ""}, {"a!a!d", "0"}, {"w!a!d", ""}, {"d!a!d", "1"},
+	} {
+		var open []*openCall
+		for _, ch := range row.open {
+			if ch == '!' {
+				open[len(open)-1].Late = true
+				continue
+			}
+			c := &openCall{ID: fmt.Sprint(len(open)), Parallel: strings.ContainsRune("awd", ch)}
+			c.Status = map[rune]callStatus{'a': statusAllowed, 'A': statusAllowed, 'w': statusAsking, 'W': statusExternal, 'd': statusDone}[ch]
+			open = append(open, c)
+		}
+		got := ""
+		for _, c := range readyCalls(open) {
+			got += c.ID
+		}
+		if got != row.want {
+			t.Errorf("%s: %q, want %q", row.open, got, row.want)
+		}
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	var j journal
+	tk := toolkit.Of(noting(&j, "note", tool.Options{}), noting(&j, "other", tool.Options{}))
+	allow := []permission.Rule{{Tool: "note", Behavior: permission.Allow}}
+	for _, row := range []struct {
+		name   string
+		answer Confirm
+		ran    string
+		result string
+		again  bool // a second call of note is asked about
+	}{
+		{"yes", Confirm{Allow: true}, "note:a", "c1 success: noted a", true},
+		{"no", Confirm{Reason: "wrong file"}, "", "c1 denied: A person refused this call of note. Reason: wrong file", true},
+		{"always", Confirm{Allow: true, Rules: allow}, "note:a note:again", "c1 success: noted a", false},
+		{"edit", Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, "note:b",
+			"c1 success: [A person changed the arguments of this call to {\"path\":\"b\"} before they allowed it.]\nnoted b", true},
+		{"never", Confirm{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}, "",
+			"c1 denied: A person refused this call of note.", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			j.ran = nil
+			a, w := newAgent(t, Config{Toolkit: tk}, calls(`c1 note {"path":"a"}`))
+			var st State
+			evs, err := play(t, a, &st, Say("go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "end", endOf(t, evs).Reason, EndWaiting)
+			q := of[*Approval](evs)
+			if len(q) != 1 || q[0].Call != "c1" || q[0].Name != "note" || len(st.Pending()) != 1 || len(q[0].Suggest) == 0 {
+				t.Fatalf("questions: %+v, pending %v", q, st.Pending())
+			}
+			if _, err := a.Reply(t.Context(), &st, Say("hello?")); !errors.Is(err, ErrWaiting) {
+				t.Errorf("saying more while it waits: %v", err)
+			}
+			loaded := reload(t, &st)
+			row.answer.Call = "c1"
+			w.turns = []turn{calls(`c2 note {"path":"again"}`), says("done")}
+			evs, err = play(t, a, loaded, row.answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "ran", j.String(), row.ran)
+			equal(t, "asked again", len(of[*Approval](evs)) == 1, row.again)
+			first := of[*ToolResult](evs)[0]
+			equal(t, "result", fmt.Sprintf("%s %s: %s", first.Call, first.Outcome, first.Text), row.result)
+			equal(t, "what the model said stays", string(loaded.Messages[1].ToolCalls()[0].Input), `{"path":"a"}`)
+		})
+	}
+}
+
+func TestConfirmRefusesNonsense(t *testing.T) {
+	var j journal
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`c1 note {"path":"a"}`))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := json.Marshal(&st)
+	for _, in := range [][]Input{
+		{Confirm{Call: "c9", Allow: true}},
+		{Confirm{Call: "c1"}, Confirm{Call: "c1", Allow: true}},
+		{Confirm{Call: "c1", Allow: true, Input: json.RawMessage(`{"path":7}`)}},
+		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "other", Behavior: permission.Allow}}}},
+		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}},
+		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "note", Behavior: "perhaps"}}}},
+		{Result{Call: "c1"}},
+		{nil},
+		{Say("more")},
+	} {
+		evs, err := play(t, a, &st, in...)
+		if err == nil || len(evs) > 0 {
+			t.Errorf("%+v: %v, %d events", in, err, len(evs))
+		}
+	}
+	after, _ := json.Marshal(&st)
+	equal(t, "state", string(after), string(before))
+	equal(t, "ran", j.String(), "")
+}
+
+func TestBatchAsksOnceForWhatOneRuleCovers(t *testing.T) {
+	var j journal
+	tk := toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), noting(&j, "other", tool.Options{Parallel: true}))
+	specs := []string{`c1 note {"path":"a"}`, `c2 note {"path":"b"}`, `c3 other {"path":"c"}`}
+	a, w := newAgent(t, Config{Toolkit: tk}, calls(specs...))
+	var st State
+	evs, _ := play(t, a, &st, Say("go"))
+	equal(t, "questions", len(of[*Approval](evs)), 2)
+	equal(t, "pending", len(st.Pending()), 2)
+
+	// A yes without a rule raises the covered question; c3 is told again.
+	evs, err := play(t, a, &st, Confirm{Call: "c1", Allow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "end", endOf(t, evs).Reason, EndWaiting)
+	equal(t, "ran", j.String(), "note:a")
+	var ids []string
+	for _, q := range of[*Approval](evs) {
+		ids = append(ids, q.Call)
+	}
+	equal(t, "questions", ids, []string{"c2", "c3"})
+	w.turns = []turn{says("done")}
+	evs, err = play(t, a, reload(t, &st), Confirm{Call: "c2"}, Confirm{Call: "c3", Allow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+	equal(t, "ran", j.String(), "note:a other:c")
+}
+
+func TestApproveInProcess(t *testing.T) {
+	var j journal
+	var asked []string
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{})),
+		Approve: func(_ context.Context, q Approval) (Confirm, error) {
+			asked = append(asked, string(q.Input))
+			return Confirm{Allow: len(asked) == 1}, nil
+		}}, calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`), says("done"))
+	var st State
+	evs, err := play(t, a, &st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "asked", asked, []string{`{"path":"a"}`, `{"path":"b"}`})
+	equal(t, "ran", j.String(), "note:a")
+	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+}
+
+func TestApprovedCallIsStillDenied(t *testing.T) {
+	var j journal
+	cfg := Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
+	a, _ := newAgent(t, cfg, calls(`c1 note {"path":"a"}`))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Policy.Rules = []permission.Rule{{Tool: "note", Behavior: permission.Deny}}
+	b, _ := newAgent(t, cfg, says("done"))
+	if _, err := play(t, b, &st, Confirm{Call: "c1", Allow: true}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "ran", j.String(), "")
+	if r := results(&st); len(r) != 1 || !strings.HasPrefix(r[0], "c1 denied") {
+		t.Errorf("results %q", r)
+	}
+}
+
+func TestInterrupts(t *testing.T) {
+	started := make(chan struct{}, 8)
+	hang := tool.Must(tool.New("hang", "Waits.", func(ctx context.Context, _ struct{}) (string, error) {
+		started <- struct{}{}
+		<-ctx.Done()
+		return "", ctx.Err()
+	}, tool.Options{Parallel: true}))
+	quick := tool.Must(tool.New("quick", "Does.", func(context.Context, struct{}) (string, error) { return "ok", nil }, tool.Options{Parallel: true}))
+	tk := toolkit.Of(hang, quick)
+
+	t.Run("in a tool", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: tk}, calls(`c1 quick {}`, `c2 hang {}`, `c3 hang {}`))
+		go func() { <-started; <-started; cancel() }()
+		var st State
+		evs, err := playCtx(t, ctx, a, &st, Say("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
+		r := results(&st)
+		if len(r) != 3 || !strings.HasPrefix(r[0], "c1 success") || !strings.HasPrefix(r[1], "c2 interrupted") {
+			t.Errorf("results %q", r)
+		}
+	})
+	t.Run("in the model's answer", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		tn := turn{block: true, chunks: []model.Chunk{&model.TextDelta{Text: "I beg"},
+			&model.ToolCallDelta{ID: "c1", Name: "quick", Args: `{`}}}
+		a, w := newAgent(t, Config{Policy: bypass, Toolkit: tk}, tn)
+		var st State
+		var evs []Event
+		for ev, err := range a.Run(ctx, &st, Say("go")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if evs = append(evs, ev); ev.kind() == "tool_call_delta" {
+				cancel()
+			}
+		}
+		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
+		equal(t, "what was shown is kept", st.Messages[1].Text(), "I beg")
+		equal(t, "half a call is not", len(st.Messages[1].ToolCalls()), 0)
+		w.turns = []turn{says("done")}
+		if _, err := play(t, a, &st, Say("again")); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("by a person while it waits", func(t *testing.T) {
+		a, w := newAgent(t, Config{Toolkit: tk}, calls(`c1 quick {}`, `c2 quick {}`))
+		var st State
+		play(t, a, &st, Say("go"))
+		evs, err := play(t, a, &st, Interrupt{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
+		equal(t, "results", len(results(&st)), 2)
+		w.turns = []turn{says("done")}
+		if _, err := a.Reply(t.Context(), &st, Say("again")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBreakAnywhere breaks off at every event of a run and goes on.
+func TestBreakAnywhere(t *testing.T) {
+	for stop := 1; ; stop++ {
+		var j journal
+		a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}))},
+			calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`), says("done"))
+		var st State
+		n, last := 0, ""
+		for ev, err := range a.Run(t.Context(), &st, Say("go")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; n == stop {
+				last = ev.kind()
+				break
+			}
+		}
+		if n < stop {
+			return
+		}
+		checkState(t, &st)
+		if len(st.open) > 0 || st.busy.Load() {
+			t.Fatalf("after a break at %s: %d open calls", last, len(st.open))
+		}
+		w.turns = []turn{says("fine")}
+		if _, err := play(t, a, &st, Say("and?")); err != nil {
+			t.Fatalf("after a break at %s: %v", last, err)
+		}
+	}
+}
+
+func TestBusyAndSingleUse(t *testing.T) {
+	a, _ := newAgent(t, Config{}, says("a"))
+	var st State
+	seq := a.Run(t.Context(), &st, Say("go"))
+	for range seq {
+		if _, err := a.Reply(t.Context(), &st, Say("me too")); !errors.Is(err, ErrBusy) {
+			t.Fatalf("second run: %v", err)
+		}
+	}
+	for ev, err := range seq {
+		if ev != nil || err == nil {
+			t.Fatal("ranged twice")
+		}
+	}
+}
+
+func TestOddAnswers(t *testing.T) {
+	upstream := &model.Error{Kind: model.ErrConnection, Message: "reset"}
+	text := func(s string) model.Chunk { return &model.TextDelta{Text: s} }
+	noRetry := model.RetryConfig{Retries: -1}
+	for _, row := range []struct {
+		name  string
+		turns []turn
+		want  string // the text of all assistant messages
+		fails string
+	}{
+		{"cut off after text", []turn{{chunks: []model.Chunk{text("one ")}, err: upstream}, says("two")}, "one |two", ""},
+		{"cut off in a call", []turn{{chunks: []model.Chunk{&model.ToolCallDelta{ID: "c", Name: "note", Args: `{"pa`}}, err: upstream}, says("two")}, "two", ""},
+		{"cut off for ever", []turn{{chunks: []model.Chunk{text("1")}, err: upstream}, {chunks: []model.Chunk{text("2")}, err: upstream},
+			{chunks: []model.Chunk{text("3")}, err: upstream}}, "1|2|3", "reset"},
+		{"refused", []turn{{err: &model.Error{Kind: model.ErrInvalidRequest, Message: "no"}}}, "", "no"},
+		{"empty once", []turn{{chunks: []model.Chunk{finish("stop")}}, says("two")}, "two", ""},
+		{"thinking only", []turn{{chunks: []model.Chunk{&model.ThinkingDelta{Text: "hm"}, finish("stop")}}, says("two")}, "two", ""},
+		{"empty for ever", []turn{{chunks: []model.Chunk{finish("stop")}}, {chunks: []model.Chunk{finish("stop")}}, {chunks: []model.Chunk{finish("stop")}}}, "", "empty"},
+		{"no finish", []turn{{chunks: []model.Chunk{text("one")}}, says("two")}, "one|two", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			a, _ := newAgent(t, Config{Policy: bypass, Retry: noRetry}, row.turns...)
+			var st State
+			evs, err := play(t, a, &st, Say("go"))
+			if row.fails == "" && err != nil || row.fails != "" && (err == nil || !strings.Contains(err.Error(), row.fails)) {
+				t.Fatalf("error %v, want %q", err, row.fails)
+			}
+			if err != nil {
+				equal(t, "end", endOf(t, evs).Reason, EndError)
+			}
+			var said []string
+			for _, m := range st.Messages {
+				if m.Role == message.RoleAssistant {
+					said = append(said, m.Text())
+				}
+			}
+			equal(t, "said", strings.Join(said, "|"), row.want)
+		})
+	}
+}
+
+func TestCallIDsAndInterleaving(t *testing.T) {
+	var j journal
+	tn := turn{chunks: []model.Chunk{
+		&model.ToolCallDelta{Index: 0, ID: "x", Name: "note", Args: `{"pa`},
+		&model.ToolCallDelta{Index: 1, ID: "x", Name: "note", Args: `{"path":`},
+		&model.ToolCallDelta{Index: 0, Args: `th":"a"}`},
+		&model.ToolCallDelta{Index: 2, Name: "note", Args: `{"path":"c"}`},
+		&model.ToolCallDelta{Index: 1, Args: `"b"}`},
+		finish("tool_calls"),
+	}}
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, tn, calls(`x note {"path":"d"}`), says("done"))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "ran", j.String(), "note:a note:b note:c note:d")
+}
+
+func TestExternal(t *testing.T) {
+	ext := tool.Must(tool.External[pathArg]("browser", "Opens a page."))
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(ext)}, calls(`c1 browser {"path":"p"}`))
+	var st State
+	evs, err := play(t, a, &st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := of[*External](evs); len(x) != 1 || x[0].Call != "c1" || string(x[0].Input) != `{"path":"p"}` {
+		t.Fatalf("external %+v", x)
+	}
+	w.turns = []turn{says("done")}
+	evs, err = play(t, a, reload(t, &st), Result{Call: "c1", Blocks: []message.Block{&message.Text{Text: "a page"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "result", of[*ToolResult](evs)[0].Text, "a page")
+	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+}
+
+func TestLimitAndAbort(t *testing.T) {
+	var j journal
+	abort := tool.Must(tool.New("abort", "Aborts.", func(context.Context, struct{}) (string, error) {
+		return "", fmt.Errorf("licence expired: %w", tool.ErrAbort)
+	}))
+	tk := toolkit.Of(noting(&j, "note", tool.Options{}), abort)
+	a, _ := newAgent(t, Config{Policy: bypass, MaxSteps: 2, Toolkit: tk}, calls(`c1 note {"path":"a"}`), calls(`c2 note {"path":"b"}`))
+	var st State
+	if _, err := a.Reply(t.Context(), &st, Say("go")); !errors.Is(err, ErrLimit) {
+		t.Errorf("limit: %v", err)
+	}
+	checkState(t, &st)
+	a, _ = newAgent(t, Config{Policy: bypass, Toolkit: tk}, calls(`d1 abort {}`, `d2 note {"path":"c"}`))
+	evs, err := play(t, a, &st, Say("go"))
+	if !errors.Is(err, tool.ErrAbort) || endOf(t, evs).Reason != EndError {
+		t.Errorf("abort: %v", err)
+	}
+	equal(t, "ran", j.String(), "note:a note:b")
+}
+
+func TestToolTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := tool.Must(tool.New("hang", "Waits.", func(ctx context.Context, _ struct{}) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}))
+		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(hang), ToolTimeout: time.Hour}, calls(`c1 hang {}`), says("done"))
+		var st State
+		if _, err := play(t, a, &st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		if r := results(&st); len(r) != 1 || !strings.Contains(r[0], "longer than 1h") {
+			t.Errorf("results %q", r)
+		}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, cfg := range []Config{{}, {Model: &words{}}, {Model: &words{}, Toolkit: toolkit.Of(), MaxSteps: -1}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%+v: no error", cfg)
+		}
+	}
+	a, _ := newAgent(t, Config{})
+	if evs, err := play(t, a, new(State)); err == nil || len(evs) > 0 {
+		t.Errorf("no input on an empty state: %v", err)
+	}
+}

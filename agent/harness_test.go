@@ -1,0 +1,247 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A turn is what the model streams for one request; a broken one ends with err.
+type turn struct {
+	chunks []model.Chunk
+	err    error
+	block  bool // wait for the context before the error
+}
+
+// words plays turns, one per request, and checks every request. It stands in
+// for the model's words at the level of chunks, odd ones included.
+type words struct {
+	t     *testing.T
+	mu    sync.Mutex
+	turns []turn
+	reqs  []*model.Request
+}
+
+func (w *words) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		w.mu.Lock()
+		w.reqs = append(w.reqs, req)
+		if err := CheckHistory(req.Messages); err != nil {
+			w.t.Errorf("request %d: %v", len(w.reqs), err)
+		}
+		if len(w.turns) == 0 {
+			w.mu.Unlock()
+			yield(nil, fmt.Errorf("request %d: the script is used up", len(w.reqs)))
+			return
+		}
+		tn := w.turns[0]
+		w.turns = w.turns[1:]
+		w.mu.Unlock()
+		for _, ch := range tn.chunks {
+			if !yield(ch, nil) {
+				return
+			}
+		}
+		if tn.block {
+			<-ctx.Done()
+			yield(nil, ctx.Err())
+		} else if tn.err != nil {
+			yield(nil, tn.err)
+		}
+	}
+}
+
+func says(text string) turn {
+	return turn{chunks: []model.Chunk{&model.TextDelta{Text: text}, finish(model.FinishStop)}}
+}
+
+func finish(r model.FinishReason) *model.Finish {
+	return &model.Finish{Reason: r, Model: "words", Usage: message.Usage{Input: 10, Output: 2}}
+}
+
+// calls is a turn of tool calls, each written `id name {args}`.
+func calls(specs ...string) turn {
+	var tn turn
+	for i, s := range specs {
+		f := strings.SplitN(s, " ", 3)
+		tn.chunks = append(tn.chunks, &model.ToolCallDelta{Index: i, ID: f[0], Name: f[1]},
+			&model.ToolCallDelta{Index: i, Args: f[2]})
+	}
+	tn.chunks = append(tn.chunks, finish(model.FinishToolCalls))
+	return tn
+}
+
+type pathArg struct {
+	Path string `json:"path"`
+}
+
+// journal counts what really ran, by argument.
+type journal struct {
+	mu  sync.Mutex
+	ran []string
+}
+
+func (j *journal) add(s string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ran = append(j.ran, s)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.ran, " ")
+}
+
+// noting returns a tool that writes its argument into the journal.
+func noting(j *journal, name string, o tool.Options) tool.Tool {
+	return tool.Must(tool.New(name, "Notes a path.", func(_ context.Context, in pathArg) (string, error) {
+		j.add(name + ":" + in.Path)
+		return "noted " + in.Path, nil
+	}, o))
+}
+
+var bypass = permission.Policy{Mode: permission.Bypass}
+
+func newAgent(t *testing.T, cfg Config, turns ...turn) (*Agent, *words) {
+	t.Helper()
+	w := &words{t: t, turns: turns}
+	cfg.Model = w
+	if cfg.Toolkit == nil {
+		cfg.Toolkit = toolkit.Of()
+	}
+	n := 0
+	cfg.NewID = func(prefix string) string { n++; return fmt.Sprintf("%s_%d", prefix, n) }
+	a, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, w
+}
+
+// play runs to the end and checks what holds of every run.
+func play(t *testing.T, a *Agent, st *State, inputs ...Input) ([]Event, error) {
+	t.Helper()
+	return playCtx(t, context.Background(), a, st, inputs...)
+}
+
+func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...Input) ([]Event, error) {
+	t.Helper()
+	var evs []Event
+	var failure error
+	seq := st.seq
+	for ev, err := range a.Run(ctx, st, inputs...) {
+		if failure != nil {
+			t.Fatal("the run went on after an error")
+		}
+		if err != nil {
+			failure = err
+			continue
+		}
+		if n := len(evs); n > 0 && evs[n-1].kind() == "end" {
+			t.Fatalf("%s after the end", ev.kind())
+		}
+		if seq++; ev.head().Seq != seq {
+			t.Fatalf("event %d has seq %d", seq, ev.head().Seq)
+		}
+		if data, err := json.Marshal(ev); err != nil || !strings.Contains(string(data), `"type":"`+ev.kind()+`"`) {
+			t.Fatalf("event %s: %v", data, err)
+		}
+		evs = append(evs, ev)
+	}
+	if len(evs) > 0 {
+		if evs[len(evs)-1].kind() != "end" {
+			t.Fatal("no end event")
+		}
+		checkState(t, st)
+	}
+	return evs, failure
+}
+
+// checkState checks that a state is whole and survives being saved.
+func checkState(t *testing.T, st *State) {
+	t.Helper()
+	if err := checkOpen(st.Messages, st.open); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back State
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatalf("%v\n%s", err, data)
+	}
+	again, err := json.Marshal(&back)
+	if err != nil || string(again) != string(data) {
+		t.Fatalf("saved and loaded, the state differs: %v\n%s\n%s", err, data, again)
+	}
+}
+
+func reload(t *testing.T, st *State) *State {
+	t.Helper()
+	data, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := new(State)
+	if err := json.Unmarshal(data, back); err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+func endOf(t *testing.T, evs []Event) *End {
+	t.Helper()
+	if len(evs) == 0 {
+		t.Fatal("no events")
+	}
+	return evs[len(evs)-1].(*End)
+}
+
+func of[E Event](evs []Event) []E {
+	var out []E
+	for _, ev := range evs {
+		if e, ok := ev.(E); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// results lists outcome and text of the last tool message.
+func results(st *State) []string {
+	var out []string
+	for _, m := range st.Messages {
+		if m.Role != message.RoleTool {
+			continue
+		}
+		out = nil
+		for _, r := range m.ToolResults() {
+			out = append(out, fmt.Sprintf("%s %s: %s", r.ID, r.Outcome, r.Text()))
+		}
+	}
+	return out
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}

@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestCrashAnywhere stops a run at every point at which it was saved, as if the
+// process had been killed there, and goes on in a new one. No call runs twice,
+// and the answer is the same.
+func TestCrashAnywhere(t *testing.T) {
+	turns := []turn{
+		calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`, `c3 ask {"path":"c"}`),
+		calls(`c4 ask {"path":"d"}`, `c5 note {"path":"e"}`),
+		says("done"),
+	}
+	var snapshots []string
+	var taken []int // how many turns were used up
+	for cut := 0; ; cut++ {
+		var j journal
+		tk := toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), noting(&j, "ask", tool.Options{}))
+		cfg := Config{Toolkit: tk, Policy: permission.Policy{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Allow}}}}
+		var a *Agent
+		var w *words
+		record := cut == 0
+		if record {
+			cfg.Save = func(_ context.Context, st *State) error {
+				data, err := json.Marshal(st)
+				snapshots, taken = append(snapshots, string(data)), append(taken, len(w.reqs))
+				return err
+			}
+		}
+		st := new(State)
+		var inputs []Input
+		if record {
+			a, w = newAgent(t, cfg, turns...)
+			inputs = []Input{Say("go")}
+		} else {
+			if cut > len(snapshots) {
+				break
+			}
+			a, w = newAgent(t, cfg, turns[taken[cut-1]:]...)
+			if err := json.Unmarshal([]byte(snapshots[cut-1]), st); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for {
+			evs, err := play(t, a, st, inputs...)
+			if err != nil {
+				t.Fatalf("snapshot %d: %v", cut, err)
+			}
+			end := endOf(t, evs)
+			if end.Reason == EndCompleted {
+				equal(t, "answer", end.Text, "done")
+				break
+			}
+			inputs = nil
+			for _, p := range st.Pending() {
+				inputs = append(inputs, Confirm{Call: p.(*Approval).Call, Allow: true})
+			}
+			if len(inputs) == 0 {
+				t.Fatalf("snapshot %d: ended %s with nothing pending", cut, end.Reason)
+			}
+		}
+		for _, c := range []string{"note:a", "note:b", "ask:c", "ask:d", "note:e"} {
+			if n := strings.Count(j.String(), c); n > 1 || record && n != 1 {
+				t.Errorf("snapshot %d: %s ran %d times", cut, c, n)
+			}
+		}
+	}
+	if len(snapshots) < 15 {
+		t.Errorf("only %d snapshots", len(snapshots))
+	}
+}
+
+func TestStateRefuses(t *testing.T) {
+	for _, row := range []struct{ in, want string }{
+		{`{`, "JSON"},
+		{`{"messages":[]}`, "version"},
+		{`{"version":99,"messages":[{"blocks":[{"type":"x"}]}]}`, "newer"},
+		{`{"version":0}`, "version"},
+		{`{"version":1,"messages":[{"role":"assistant","blocks":[{"type":"tool_call","id":"a","name":"n","input":{}}]}]}`, "no results"},
+		{`{"version":1,"messages":[null]}`, "nil"},
+		{`{"version":1,"messages":[],"open":[{"id":"a"}]}`, "open"},
+		{`{"version":1,"messages":[{"role":"user","blocks":[]}],"open":[null]}`, "null"},
+		{`{"version":1,"messages":[{"role":"assistant","blocks":[{"type":"tool_call","id":"a","name":"n","input":{}}]}],"open":[{"id":"b","name":"n"}]}`, "for call b"},
+	} {
+		var st State
+		err := json.Unmarshal([]byte(row.in), &st)
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %q", row.in, err, row.want)
+		}
+	}
+	var st State
+	if err := json.Unmarshal([]byte(`{"version":2}`), &st); !errors.Is(err, ErrNewerState) {
+		t.Errorf("newer version: %v", err)
+	}
+}
+
+func TestCheckHistory(t *testing.T) {
+	call := func(id string) *message.Message {
+		return message.Assistant(&message.ToolCall{ID: id, Name: "n", Input: json.RawMessage(`{}`)})
+	}
+	answer := func(id string) *message.Message {
+		return &message.Message{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: id, Name: "n"}}}
+	}
+	user := message.User("x")
+	for _, row := range []struct {
+		msgs []*message.Message
+		ok   bool
+	}{
+		{nil, true},
+		{[]*message.Message{user, call("a"), answer("a"), user}, true},
+		{[]*message.Message{user, user}, true},
+		{[]*message.Message{call("a")}, false},
+		{[]*message.Message{call("a"), user}, false},
+		{[]*message.Message{call("a"), answer("b")}, false},
+		{[]*message.Message{answer("a")}, false},
+		{[]*message.Message{call("a"), answer("a"), call("a"), answer("a")}, false},
+		{[]*message.Message{call("a"), answer("a"), answer("a")}, false},
+		{[]*message.Message{call(""), answer("")}, false},
+		{[]*message.Message{message.Assistant(&message.ToolCall{ID: "a", Name: "n", Input: json.RawMessage(`[]`)}), answer("a")}, false},
+	} {
+		if err := CheckHistory(row.msgs); (err == nil) != row.ok {
+			t.Errorf("%+v: %v", row.msgs, err)
+		}
+	}
+}
+
+// TestStepReplays records a run's steps and replays them: nothing is asked and
+// nothing runs, and the state is the same.
+func TestStepReplays(t *testing.T) {
+	records := map[string]json.RawMessage{}
+	var j journal
+	tk := toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}))
+	step := func(ctx context.Context, id string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+		if rec, ok := records[id]; ok {
+			return rec, nil
+		}
+		rec, err := fn(ctx)
+		if err == nil {
+			records[id] = rec
+		}
+		return rec, err
+	}
+	var states []string
+	for _, turns := range [][]turn{{calls(`c1 note {"path":"a"}`), says("done")}, nil} {
+		cfg := Config{Policy: bypass, Toolkit: tk}
+		cfg.Step = step
+		cfg.MaxParallel = 1
+		a, _ := newAgent(t, cfg, turns...)
+		st := State{ID: "s"}
+		if _, err := play(t, a, &st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		var texts []string
+		for _, m := range st.Messages {
+			data, _ := json.Marshal(m.Blocks)
+			texts = append(texts, m.ID+string(data))
+		}
+		states = append(states, strings.Join(texts, "\n"))
+	}
+	equal(t, "ran", j.String(), "note:a")
+	equal(t, "replayed state", states[1], states[0])
+}
