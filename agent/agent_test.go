@@ -447,9 +447,20 @@ func TestCallIDsAndInterleaving(t *testing.T) {
 	equal(t, "ran", j.String(), "note:a note:b note:c note:d")
 }
 
+// external marks a tool as one that the host runs.
+type external struct{ tool.Tool }
+
+func (e external) Unwrap() tool.Tool { return e.Tool }
+
+func (e external) Info() tool.Info {
+	info := e.Tool.Info()
+	info.External = true
+	return info
+}
+
 func TestExternal(t *testing.T) {
-	ext := tool.Must(tool.External[pathArg]("browser", "Opens a page."))
-	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(ext)}, calls(`c1 browser {"path":"p"}`))
+	var j journal
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(external{noting(&j, "browser", tool.Options{})})}, calls(`c1 browser {"path":"p"}`))
 	var st State
 	evs, err := play(t, a, &st, Say("go"))
 	if err != nil {
@@ -464,6 +475,7 @@ func TestExternal(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "result", of[*ToolResult](evs)[0].Text, "a page")
+	equal(t, "ran", j.String(), "")
 	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
 }
 

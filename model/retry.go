@@ -21,6 +21,10 @@ type RetryConfig struct {
 	// their own, so that a run can be replayed.
 	Sleep  func(context.Context, time.Duration) error
 	Random func() float64
+
+	// OnRetry, if not nil, is told of each failed try, counted from 1, before
+	// the wait that follows it.
+	OnRetry func(try int, wait time.Duration, err error)
 }
 
 // Retry returns m with failed calls repeated. A call is repeated if its error
@@ -70,6 +74,9 @@ func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 				}
 				yield(nil, err)
 				return
+			}
+			if r.cfg.OnRetry != nil {
+				r.cfg.OnRetry(try+1, wait, err)
 			}
 			if err := r.cfg.Sleep(ctx, wait); err != nil {
 				yield(nil, err)

@@ -1,0 +1,82 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+type addIn struct {
+	A int `json:"a"`
+	B int `json:"b"`
+}
+
+var add = tool.Must(tool.New("add", "Adds two numbers.", func(_ context.Context, in addIn) (int, error) {
+	return in.A + in.B, nil
+}))
+
+func Example() {
+	m := scripted.New(scripted.Call("add", addIn{2, 3}), scripted.Say("It is 5."))
+	a, err := agent.New(agent.Config{
+		Model:   m,
+		Toolkit: toolkit.Of(add),
+		Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "add", Behavior: permission.Allow}}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	var st agent.State
+	msg, err := a.Reply(context.Background(), &st, agent.Say("What is 2+3?"))
+	fmt.Println(msg.Text(), err)
+	// Output: It is 5. <nil>
+}
+
+// A call that no rule allows waits for a person. The State may be saved and
+// answered elsewhere.
+func ExampleConfirm() {
+	m := scripted.New(scripted.Call("add", addIn{2, 3}), scripted.Say("It is 5."))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add)})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	var st agent.State
+	if _, err := a.Reply(ctx, &st, agent.Say("What is 2+3?")); !errors.Is(err, agent.ErrWaiting) {
+		panic(err)
+	}
+	for _, p := range st.Pending() {
+		q := p.(*agent.Approval)
+		fmt.Printf("%s %s? ", q.Name, q.Input)
+		msg, err := a.Reply(ctx, &st, agent.Confirm{Call: q.Call, Allow: true})
+		fmt.Println(msg.Text(), err)
+	}
+	// Output: add {"a":2,"b":3}? It is 5. <nil>
+}
+
+// Run yields what happens as it happens.
+func ExampleAgent_Run() {
+	m := scripted.New(scripted.Say("Hello!"))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of()})
+	if err != nil {
+		panic(err)
+	}
+	var st agent.State
+	for ev, err := range a.Run(context.Background(), &st, agent.Say("Hi")) {
+		if err != nil {
+			panic(err)
+		}
+		switch ev := ev.(type) {
+		case *agent.TextDelta:
+			fmt.Print(ev.Text)
+		case *agent.End:
+			fmt.Println("", ev.Reason)
+		}
+	}
+	// Output: Hello! completed
+}
