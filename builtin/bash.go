@@ -1,0 +1,217 @@
+package builtin
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/shell"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+//go:embed text/bash.md
+var bashText string
+
+const (
+	defaultTimeout = 120_000 // milliseconds
+	maxTimeout     = 600_000
+	outputHead     = 10_000 // characters of long output that are kept of its start
+	outputTail     = 20_000 // and of its end, where the errors are
+)
+
+type bashIn struct {
+	Command     string `json:"command" jsonschema:"minLength=1" jsonschema_description:"the command, in the bash language"`
+	Description string `json:"description,omitempty" jsonschema_description:"what the command does, in a few words, for the person who watches"`
+	Timeout     int    `json:"timeout,omitempty" jsonschema:"minimum=1,maximum=600000,default=120000" jsonschema_description:"milliseconds after which the command is killed"`
+}
+
+// bashOut is the structured result of Bash.
+type bashOut struct {
+	ExitCode int    `json:"exit_code"` // -1 after a signal
+	Signal   string `json:"signal,omitempty"`
+	TimedOut bool   `json:"timed_out,omitempty"`
+	Omitted  int    `json:"omitted,omitempty"` // characters of output that were left out
+}
+
+type bash struct {
+	tool.Tool
+	Config
+	shell shell.Analyzer
+}
+
+// Bash returns the tool that runs commands. It needs a bash in PATH: commands
+// are judged as bash reads them, so that no other shell will do.
+func Bash(c Config) (tool.Tool, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	b := &bash{Config: c}
+	b.Tool, err = tool.NewStream("Bash", bashText, b.run)
+	return b, err
+}
+
+func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		limit := time.Duration(min(in.Timeout, maxTimeout)) * time.Millisecond
+		if in.Timeout <= 0 {
+			limit = defaultTimeout * time.Millisecond
+		}
+		runCtx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+
+		out := newClip(outputHead, outputTail)
+		var exit Exit
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			exit, err = b.Backend.Run(runCtx, Command{
+				Args: []string{"bash", "--noprofile", "--norc", "-c", in.Command}, Dir: b.Dirs[0], Output: out})
+		}()
+		more := true
+		for running := true; running; {
+			select {
+			case <-out.fresh:
+			case <-done:
+				running = false
+			}
+			if text := out.take(); more && text != "" && !yield(piece(text), nil) {
+				more = false
+				cancel() // and wait: nothing may run on after the loop was left
+			}
+		}
+		switch {
+		case !more:
+		case ctx.Err() != nil:
+			yield(tool.Chunk{}, ctx.Err())
+		case err != nil && runCtx.Err() == nil:
+			yield(tool.Chunk{}, b.startError(err))
+		default:
+			yield(out.last(exit, err != nil, limit), nil)
+		}
+	}
+}
+
+// piece is a part of the one text block of the result.
+func piece(text string) tool.Chunk {
+	return tool.Chunk{Block: &message.Text{ID: "output", Text: text}}
+}
+
+func (b *bash) startError(err error) error {
+	if errors.Is(err, exec.ErrNotFound) {
+		return errors.New("bash is not installed on this machine or not in PATH; commands cannot run until it is")
+	}
+	return fmt.Errorf("bash cannot be started in %s: %w", b.Dirs[0], err)
+}
+
+// last returns the chunk that ends the result: what is left of the output, and
+// how the command ended.
+func (c *clip) last(exit Exit, timedOut bool, limit time.Duration) tool.Chunk {
+	tail, omitted := c.rest()
+	var b strings.Builder
+	if omitted > 0 {
+		fmt.Fprintf(&b, "\n\n[%d characters left out]\n\n", omitted)
+	}
+	b.WriteString(tail)
+	if c.empty() {
+		b.WriteString("(no output)")
+	}
+	end := ""
+	switch {
+	case timedOut:
+		end = fmt.Sprintf("[timed out after %d ms; every process of the command was killed]", limit.Milliseconds())
+	case exit.Signal != "":
+		end = fmt.Sprintf("[ended by signal: %s]", exit.Signal)
+	case exit.Code != 0:
+		end = fmt.Sprintf("[exit code %d]", exit.Code)
+	}
+	if end != "" {
+		b.WriteString("\n" + end)
+	}
+	ch := piece(b.String())
+	ch.Failed = end != ""
+	ch.Structured, _ = json.Marshal(bashOut{exit.Code, exit.Signal, timedOut, omitted}) // ints and strings encode
+	return ch
+}
+
+// CheckReadOnly implements [tool.ReadOnlyChecker].
+func (b *bash) CheckReadOnly(input json.RawMessage) bool {
+	a := b.analyze(nil, input)
+	return a != nil && a.ReadOnly() == ""
+}
+
+// CheckPermission implements [tool.PermissionChecker].
+func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
+	a := b.analyze(p, input)
+	if a == nil {
+		return unreadable
+	}
+	at := b.place(p)
+	if dangers := a.Dangers(at, b.guard()); len(dangers) > 0 {
+		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: dangers[0].Reason}
+	}
+	why := a.ReadOnly()
+	if why == "" {
+		return permission.Verdict{Behavior: permission.Allow, Reason: "read-only command"}
+	}
+	if editsAllowed(p) && a.EditsInside(at) {
+		return permission.Verdict{Behavior: permission.Allow, Reason: "changes files in the working directories only"}
+	}
+	return permission.Verdict{Reason: why}
+}
+
+// MatchRule implements [tool.RuleMatcher]. An allow rule covers a command of
+// several parts if the allow rules of p cover all parts and the rule covers
+// one of them.
+func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
+	a := b.analyze(p, input)
+	if a == nil {
+		return false, errUnreadable
+	}
+	if r.Behavior != permission.Allow {
+		return a.Mentions(r.Pattern)
+	}
+	if ok, err := a.CoveredBy(r.Pattern); ok || err != nil {
+		return ok, err
+	}
+	if ok, err := a.Mentions(r.Pattern); !ok || err != nil {
+		return false, err
+	}
+	var patterns []string
+	for _, other := range p.Rules {
+		if other.Behavior != permission.Allow || other.Tool != r.Tool || other.Pattern == "" {
+			continue
+		}
+		if _, err := a.CoveredBy(other.Pattern); err == nil {
+			patterns = append(patterns, other.Pattern)
+		}
+	}
+	return a.CoveredBy(patterns...)
+}
+
+// SuggestRules implements [tool.RuleSuggester].
+func (b *bash) SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule {
+	a := b.analyze(p, input)
+	if a == nil {
+		return nil
+	}
+	return allowRules("Bash", a.Suggest()...)
+}
+
+// analyze returns nil if the input holds no command.
+func (b *bash) analyze(p *permission.Policy, input json.RawMessage) *shell.Analysis {
+	var in bashIn
+	if json.Unmarshal(input, &in) != nil {
+		return nil
+	}
+	return b.shell.Analyze(in.Command, b.place(p))
+}

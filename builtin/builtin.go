@@ -1,0 +1,116 @@
+// Package builtin has the tools an agent works on files with: Bash, Read,
+// Write, Edit, Glob and Grep, and a task list.
+//
+//	tools, err := builtin.New(builtin.Config{Dirs: []string{"/work/project"}})
+//
+// makes all of them; [Bash], [Read] and so on make one. The tools know the
+// working directories: commands run in the first, and Glob and Grep search
+// there. Read, Write and Edit want absolute paths.
+//
+// # Permission
+//
+// Each tool judges its own calls for the permission engine, from the arguments
+// and the links on disk, and opens no file to do so. Read, Glob and Grep are
+// allowed below a working directory of the policy; a path outside is a
+// question. Reading what holds credentials, and writing what changes how other
+// programs behave (.git, .ssh, .bashrc, …), is a safety ask, which no rule can
+// silence. Write and Edit are allowed below a working directory in the modes
+// accept-edits and dont-ask. Bash is judged by parsing the command. A policy
+// without directories counts those of the [Config]. Write and Edit show what
+// they would change through [tool.Previewer].
+//
+// # Reading before writing
+//
+// Where the context carries a [tool.State], Write and Edit refuse an existing
+// file whose present content was not read in the session: the state keeps a
+// hash of each file that was read or written, never the content.
+//
+// # What is and what is not a boundary
+//
+// [Local] opens files through [os.Root], so that a link that changes between
+// question and use cannot lead out of the directory that was judged. It does
+// not confine commands: what Bash runs has the rights of the process. Confine
+// it with another [Backend].
+package builtin
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// Config says where and on what the tools work.
+type Config struct {
+	// Dirs are the working directories. The first is where commands run and
+	// what relative paths count from. Empty means the directory of the process.
+	Dirs []string
+
+	// Backend is the machine the tools work on; nil is a [Local] of Dirs.
+	Backend Backend
+
+	// ProtectedFiles are base names and ProtectedDirs names of directories
+	// anywhere in a path that Bash, Write and Edit ask about before they write,
+	// whatever the rules say, in addition to the well-known ones. Case does not
+	// count.
+	ProtectedFiles []string
+	ProtectedDirs  []string
+
+	// ImageTypes are the media types that Read returns as data; nil means
+	// image/png, image/jpeg, image/gif and image/webp.
+	ImageTypes []string
+}
+
+// New returns all tools of this package.
+func New(c Config) ([]tool.Tool, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	var all []tool.Tool
+	for _, make := range []func(Config) (tool.Tool, error){Bash, Read} {
+		t, err := make(c)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// complete returns c with its defaults filled in and its directories absolute.
+func (c Config) complete() (Config, error) {
+	dirs := c.Dirs
+	if len(dirs) == 0 {
+		dirs = []string{"."}
+	}
+	c.Dirs = make([]string, len(dirs))
+	for i, d := range dirs {
+		abs, err := filepath.Abs(d)
+		if err != nil {
+			return Config{}, fmt.Errorf("builtin: working directory %q: %w", d, err)
+		}
+		c.Dirs[i] = abs
+	}
+	if c.Backend == nil {
+		c.Backend = &Local{Dirs: c.Dirs}
+	}
+	return c, nil
+}
+
+// place returns where paths are judged from under p, which may be nil.
+func (c *Config) place(p *permission.Policy) pathrule.Place {
+	home, _ := os.UserHomeDir() // unknown is a value that Place knows
+	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs}
+	if p != nil && len(p.Dirs) > 0 {
+		at.Dirs = p.Dirs
+	}
+	return at
+}
+
+func (c *Config) guard() pathrule.Protected {
+	return pathrule.Protected{Files: c.ProtectedFiles, Dirs: c.ProtectedDirs}
+}

@@ -1,0 +1,111 @@
+package builtin
+
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// A clip is a writer that keeps the head and the tail of what is written, as
+// valid UTF-8 with LF line ends, in bounded memory. Writes never wait. Text of
+// up to head+tail characters is kept whole.
+type clip struct {
+	head, tail int           // limits, in characters
+	fresh      chan struct{} // has an element after there was something new to take
+
+	mu      sync.Mutex
+	pending string // of the head, not taken yet
+	end     []byte // what follows the head; the last part of it
+	inHead  int    // characters that went to the head
+	after   int    // characters that came after it
+	cut     []byte // an incomplete rune or line end at the end of the last write
+}
+
+func newClip(head, tail int) *clip {
+	return &clip{head: head, tail: tail, fresh: make(chan struct{}, 1)}
+}
+
+// Write implements [io.Writer].
+func (c *clip) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	data := append(c.cut, p...)
+	n := completeLen(data)
+	c.cut = append([]byte(nil), data[n:]...)
+	c.add(cleanText(data[:n]))
+	return len(p), nil
+}
+
+func (c *clip) add(text string) {
+	room := c.head - c.inHead
+	i := 0
+	for ; room > 0 && i < len(text); room-- {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		i += size
+		c.inHead++
+	}
+	if i > 0 {
+		c.pending += text[:i]
+		select {
+		case c.fresh <- struct{}{}:
+		default:
+		}
+	}
+	c.after += utf8.RuneCountInString(text[i:])
+	c.end = append(c.end, text[i:]...)
+	if keep := c.tail * utf8.UTFMax; len(c.end) > 4*keep {
+		c.end = append(c.end[:0], c.end[len(c.end)-keep:]...)
+	}
+}
+
+// take returns what is new of the head.
+func (c *clip) take() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := c.pending
+	c.pending = ""
+	return text
+}
+
+// rest ends the writing and returns what was not taken, and how many
+// characters are missing before it.
+func (c *clip) rest() (tail string, omitted int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(cleanText(c.cut))
+	c.cut = nil
+	start := len(c.end)
+	for n := 0; start > 0 && n < c.tail; n++ {
+		_, size := utf8.DecodeLastRune(c.end[:start])
+		start -= size
+	}
+	return c.pending + string(c.end[start:]), max(0, c.after-c.tail)
+}
+
+func (c *clip) empty() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inHead == 0
+}
+
+// completeLen returns how much of data can be judged without what follows it.
+func completeLen(data []byte) int {
+	n := len(data)
+	if n > 0 && data[n-1] == '\r' {
+		return n - 1
+	}
+	for i := 1; i < utf8.UTFMax && i <= n; i++ {
+		if utf8.RuneStart(data[n-i]) {
+			if !utf8.FullRune(data[n-i:]) {
+				return n - i
+			}
+			break
+		}
+	}
+	return n
+}
+
+// cleanText decodes what a program printed.
+func cleanText(data []byte) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(string(data), "\uFFFD"), "\r\n", "\n")
+}

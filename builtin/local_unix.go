@@ -1,0 +1,157 @@
+//go:build unix
+
+package builtin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/shell"
+)
+
+// openFlags keep an open from waiting for the other end of a pipe, and from
+// making a terminal the controlling one.
+const openFlags = syscall.O_NONBLOCK | syscall.O_NOCTTY
+
+const (
+	termGrace = 100 * time.Millisecond // between SIGTERM and SIGKILL
+	pipeGrace = 50 * time.Millisecond  // how long an open pipe may be silent after the program ended
+)
+
+// Run implements [Backend]. The program leads a session of its own, without a
+// terminal, so that nothing can ask for a password there.
+func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
+	if err := ctx.Err(); err != nil {
+		return Exit{}, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return Exit{}, err
+	}
+	defer r.Close()
+	mark := newMark()
+	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	cmd.Dir = c.Dir
+	cmd.Env = append(shell.Environ(os.Environ()), mark)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// A file, not a writer: with a writer, Wait would wait for everyone who
+	// holds the pipe.
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return Exit{}, err
+	}
+	copied := make(chan bool, 1)
+	go func() { copied <- copyOutput(c.Output, r) }()
+	exited := make(chan struct{})
+	go func() { defer close(exited); cmd.Wait() }()
+	return supervise(ctx, cmd, mark, r, copied, exited, c.Output)
+}
+
+// supervise waits for the program, or ends it, and empties the pipe.
+func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copied <-chan bool, exited <-chan struct{}, out io.Writer) (Exit, error) {
+	var err error
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		err = ctx.Err()
+		endGroup(cmd.Process.Pid)
+		killMarked(mark)
+		select {
+		case <-exited:
+		case <-time.After(time.Second): // stuck in the kernel: not even SIGKILL ends it
+			return Exit{Code: -1, Signal: "killed"}, err
+		}
+	}
+	r.SetReadDeadline(time.Now().Add(pipeGrace))
+	if eof := <-copied; !eof && err == nil { // somebody was left behind and holds the pipe
+		endGroup(cmd.Process.Pid)
+		r.SetReadDeadline(time.Now().Add(pipeGrace))
+		copyOutput(out, r)
+	}
+	return exitOf(cmd.ProcessState), err
+}
+
+// copyOutput copies r to w until the end, or until a read deadline is set and
+// the pipe is silent or has been full for long. It reports whether it was the
+// end.
+func copyOutput(w io.Writer, r *os.File) (eof bool) {
+	if w == nil {
+		w = io.Discard
+	}
+	buf := make([]byte, 64<<10)
+	var last time.Time // when to stop even if there is more
+	silent := false
+	for {
+		n, err := r.Read(buf)
+		w.Write(buf[:n])
+		if n > 0 {
+			silent = false
+		}
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return true
+		}
+		// A deadline that has passed hides what is in the pipe: look once more.
+		now := time.Now()
+		if last.IsZero() {
+			last = now.Add(time.Second)
+		}
+		if silent || now.After(last) {
+			return false
+		}
+		silent = true
+		r.SetReadDeadline(now.Add(pipeGrace / 5))
+	}
+}
+
+// endGroup ends the processes of a group: asks, waits for termGrace, kills.
+func endGroup(pgid int) {
+	if syscall.Kill(-pgid, syscall.SIGTERM) != nil {
+		return // there is none
+	}
+	for limit := time.Now().Add(termGrace); time.Now().Before(limit); time.Sleep(2 * time.Millisecond) {
+		if syscall.Kill(-pgid, 0) != nil {
+			return
+		}
+	}
+	syscall.Kill(-pgid, syscall.SIGKILL)
+}
+
+func exitOf(s *os.ProcessState) Exit {
+	e := Exit{Code: s.ExitCode()}
+	if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		e.Signal = ws.Signal().String()
+	}
+	return e
+}
+
+// keepOwner gives f the owner of old where the process may; a file that cannot
+// keep its owner is still better written than not.
+func keepOwner(f *os.File, old fs.FileInfo) {
+	if st, ok := old.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		f.Chown(int(st.Uid), int(st.Gid))
+	}
+}
+
+// syncDir makes a rename in dir last through a crash of the machine.
+func syncDir(root *os.Root, dir string) error {
+	d, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) { // some file systems cannot
+		return err
+	}
+	return nil
+}
