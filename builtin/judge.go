@@ -1,8 +1,11 @@
 package builtin
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 
+	"github.com/kitbag-go/kitbag/internal/pathrule"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -26,4 +29,73 @@ func allowRules(tool string, patterns ...string) []permission.Rule {
 		}
 	}
 	return rules
+}
+
+// A fileJudge judges the calls of a tool that works on one file.
+type fileJudge struct {
+	Config
+	name   string
+	writes bool
+}
+
+// path returns the path that the input names.
+func (j *fileJudge) path(input json.RawMessage) (string, bool) {
+	var in struct {
+		FilePath string `json:"file_path"`
+	}
+	return in.FilePath, json.Unmarshal(input, &in) == nil && in.FilePath != ""
+}
+
+// CheckPermission implements [tool.PermissionChecker].
+func (j *fileJudge) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
+	path, ok := j.path(input)
+	if !ok {
+		return unreadable
+	}
+	at := j.place(p)
+	if at.Real(path) == "" {
+		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: fmt.Sprintf("nobody can tell what %q is", path)}
+	}
+	if j.writes {
+		if why := j.guard().Hit(at, path); why != "" {
+			return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
+		}
+		if at.Inside(path) && editsAllowed(p) {
+			return permission.Verdict{Behavior: permission.Allow, Reason: fmt.Sprintf("%s is inside a working directory", path)}
+		}
+		return permission.Verdict{}
+	}
+	return judgeRead(at, path)
+}
+
+// judgeRead is the verdict on reading path, a file or a tree.
+func judgeRead(at pathrule.Place, path string) permission.Verdict {
+	if why := at.Secret(path); why != "" {
+		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
+	}
+	if at.Inside(path) {
+		return permission.Verdict{Behavior: permission.Allow, Reason: fmt.Sprintf("%s is inside a working directory", path)}
+	}
+	return permission.Verdict{Behavior: permission.Ask, Reason: fmt.Sprintf("%s is outside the working directories", path)}
+}
+
+// MatchRule implements [tool.RuleMatcher].
+func (j *fileJudge) MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
+	path, ok := j.path(input)
+	if !ok {
+		return false, errUnreadable
+	}
+	if r.Behavior == permission.Allow {
+		return j.place(p).Match(r.Pattern, path)
+	}
+	return j.place(p).MatchAny(r.Pattern, path)
+}
+
+// SuggestRules implements [tool.RuleSuggester].
+func (j *fileJudge) SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule {
+	path, ok := j.path(input)
+	if !ok {
+		return nil
+	}
+	return allowRules(j.name, j.place(p).Suggest(path))
 }

@@ -185,8 +185,11 @@ func (l *Local) root(path string) (*os.Root, string, error) {
 	}
 	for _, dir := range l.Dirs {
 		realDir := (pathrule.Place{}).Real(dir)
+		if realDir == "" || !pathrule.Below(real, realDir) {
+			continue
+		}
 		rel, err := filepath.Rel(realDir, real)
-		if realDir == "" || err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		if err != nil {
 			continue
 		}
 		return openRoot(path, realDir, rel)

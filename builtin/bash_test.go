@@ -1,0 +1,210 @@
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+func newBash(t testing.TB) (tool.Tool, string) {
+	t.Helper()
+	dir := files(t, nil)
+	b, err := Bash(Config{Dirs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, dir
+}
+
+func TestBash(t *testing.T) {
+	b, dir := newBash(t)
+	for _, row := range []struct {
+		command string
+		outcome message.Outcome
+		text    string
+		out     bashOut
+	}{
+		{"echo hi", "success", "hi\n", bashOut{}},
+		{"true", "success", "(no output)", bashOut{}},
+		{"pwd", "success", dir + "\n", bashOut{}},
+		{"cd /; pwd", "success", "/\n", bashOut{}},
+		{"for i in 1 2 3; do echo $i; echo e$i >&2; done", "success", "1\ne1\n2\ne2\n3\ne3\n", bashOut{}},
+		{"exit 3", "error", "(no output)\n[exit code 3]", bashOut{ExitCode: 3}},
+		{"echo x; kill -9 $$", "error", "x\n\n[ended by signal: killed]", bashOut{ExitCode: -1, Signal: "killed"}},
+		{"no-such-program", "error", "not found", bashOut{ExitCode: 127}},
+		{"if", "error", "syntax error", bashOut{ExitCode: 2}},
+		{"printf 'a\\r\\nb\\rc'", "success", "a\nb\rc", bashOut{}},
+		{"printf '\\377'", "success", "\uFFFD", bashOut{}},
+		{"[[ a == a ]] && echo yes", "success", "yes\n", bashOut{}},
+		{"cat; read x; echo \"got $? [$x]\"", "success", "got 1 []\n", bashOut{}},
+		{"sudo -n true 2>/dev/null </dev/tty || echo no terminal", "success", "no terminal\n", bashOut{}},
+		{"sleep 100", "error", "[timed out after 300 ms", bashOut{ExitCode: -1, Signal: "terminated", TimedOut: true}},
+	} {
+		res := call(t.Context(), b, args("command", row.command, "timeout", 300))
+		want(t, res, row.outcome, row.text)
+		var out bashOut
+		if err := json.Unmarshal(res.Structured, &out); err != nil || out != row.out {
+			t.Errorf("%s: structured result %s (%v), want %+v", row.command, res.Structured, err, row.out)
+		}
+	}
+}
+
+func TestBashBadArguments(t *testing.T) {
+	b, _ := newBash(t)
+	for _, in := range []string{`{}`, `{"command":""}`, `{"command":"ls","timeout":0}`, `{"command":"ls","timeout":600001}`, `{"command":1}`} {
+		want(t, call(t.Context(), b, in), "error", "")
+	}
+}
+
+func TestBashNotInstalled(t *testing.T) {
+	b, _ := newBash(t)
+	t.Setenv("PATH", t.TempDir())
+	want(t, call(t.Context(), b, args("command", "true")), "error", "bash is not installed")
+}
+
+func TestBashNoDirectory(t *testing.T) {
+	b, err := Bash(Config{Dirs: []string{"/no/such/dir"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, call(t.Context(), b, args("command", "true")), "error", "/no/such/dir")
+}
+
+// Long output keeps its head and its tail; output of the limit is whole.
+func TestBashLongOutput(t *testing.T) {
+	b, _ := newBash(t)
+	res := call(t.Context(), b, args("command", "head -c 30000 /dev/zero | tr '\\0' a"))
+	if want := strings.Repeat("a", 30000); res.Text() != want {
+		t.Errorf("30000 characters came back as %d", len(res.Text()))
+	}
+	res = call(t.Context(), b, args("command", "printf START; head -c 100000 /dev/zero | tr '\\0' a; printf END"))
+	text := res.Text()
+	var out bashOut
+	json.Unmarshal(res.Structured, &out)
+	if !strings.HasPrefix(text, "STARTaaa") || !strings.HasSuffix(text, "aaaEND") || len(text) > 30100 || out.Omitted != 70008 {
+		t.Errorf("%d characters, %.20q … %q, omitted %d", len(text), text, text[len(text)-20:], out.Omitted)
+	}
+	// A character of several bytes is one character, wherever reads cut it.
+	res = call(t.Context(), b, args("command", "for i in {1..30000}; do printf 你; done"))
+	if want := strings.Repeat("你", 30000); res.Text() != want {
+		t.Errorf("30000 wide characters came back as %d bytes", len(res.Text()))
+	}
+}
+
+// A gigabyte of output costs no more memory than a line.
+func TestBashMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("prints a gigabyte")
+	}
+	b, _ := newBash(t)
+	peak := make(chan uint64)
+	stop := make(chan struct{})
+	go func() {
+		var most uint64
+		for {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			most = max(most, m.HeapSys)
+			select {
+			case <-stop:
+				peak <- most
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	want(t, call(t.Context(), b, args("command", "head -c 1000000000 /dev/zero | tr '\\0' 'a'; echo END")), "success", "aEND\n")
+	close(stop)
+	if p := <-peak; p > 64<<20 {
+		t.Errorf("the heap grew to %d MiB", p>>20)
+	}
+}
+
+// Output is there as it comes, not at the end.
+func TestBashStreams(t *testing.T) {
+	b, dir := newBash(t)
+	c := tool.Call{ID: "c", Name: "Bash", Input: json.RawMessage(args("command", "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two"))}
+	var text string
+	for ch, err := range b.Call(t.Context(), c) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += ch.Block.(*message.Text).Text
+		if text == "one\n" {
+			os.WriteFile(filepath.Join(dir, "go"), nil, 0o666) // only now may it go on
+		}
+	}
+	if text != "one\ntwo\n" {
+		t.Errorf("got %q", text)
+	}
+}
+
+// However a call ends early, it ends soon and leaves no process.
+func TestBashKills(t *testing.T) {
+	leftovers := map[string]string{
+		"child in a pipe":        "sleep 1234 | cat",
+		"grandchild":             "bash -c 'sleep 1234 & wait'",
+		"deaf to SIGTERM":        "trap '' TERM; (trap '' TERM; sleep 1234) & while :; do sleep 1; done",
+		"own process group":      "set -m; sleep 1234 & wait",
+		"own session":            "setsid sleep 1234 & sleep 1235",
+		"daemon":                 "(setsid bash -c 'sleep 1234 & disown' &) ; sleep 1235",
+		"does not hold the pipe": "setsid sleep 1234 >/dev/null 2>&1 & sleep 1235",
+	}
+	ends := map[string]func(ctx context.Context, b tool.Tool, in func(timeout int) string) time.Duration{
+		"time-out": func(ctx context.Context, b tool.Tool, in func(int) string) time.Duration {
+			start := time.Now()
+			want(t, call(ctx, b, in(300)), "error", "timed out")
+			return time.Since(start) - 300*time.Millisecond
+		},
+		"cancel": func(ctx context.Context, b tool.Tool, in func(int) string) time.Duration {
+			ctx, cancel := context.WithCancel(ctx)
+			var at time.Time
+			time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
+			want(t, call(ctx, b, in(60_000)), "interrupted", "")
+			return time.Since(at)
+		},
+		"break": func(ctx context.Context, b tool.Tool, in func(int) string) time.Duration {
+			for range b.Call(ctx, tool.Call{ID: "c", Name: "Bash", Input: json.RawMessage(in(60_000))}) {
+				break
+			}
+			return 0
+		},
+	}
+	for what, script := range leftovers {
+		for end, run := range ends {
+			t.Run(what+"/"+end, func(t *testing.T) {
+				if (what == "own session" || what == "daemon" || what == "does not hold the pipe") && runtime.GOOS != "linux" {
+					t.Skip("processes that leave their group are found on Linux only")
+				}
+				b, dir := newBash(t)
+				mark := fmt.Sprintf("mark-%d-%d", os.Getpid(), time.Now().UnixNano())
+				sleep, err := exec.LookPath("sleep")
+				if err == nil {
+					err = os.Symlink(sleep, filepath.Join(dir, mark))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				late := run(t.Context(), b, func(ms int) string {
+					return args("command", "echo start; "+strings.ReplaceAll(script, "sleep 123", "./"+mark+" 123"), "timeout", ms)
+				})
+				if late > 200*time.Millisecond {
+					t.Errorf("ended %v after its time", late)
+				}
+				if left, _ := exec.Command("pgrep", "-af", mark).Output(); len(left) > 0 {
+					t.Errorf("left behind:\n%s", left)
+				}
+			})
+		}
+	}
+}

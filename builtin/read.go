@@ -1,0 +1,346 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+//go:embed text/read.md
+var readText string
+
+const (
+	maxLines     = 2000      // lines of one call
+	maxLineChars = 2000      // characters of one line
+	maxReadText  = 256 << 10 // bytes of text of one call
+	maxImage     = 10 << 20  // bytes
+	maxDocument  = 64 << 20  // bytes of a notebook or PDF file
+	sniffLen     = 8 << 10   // bytes in which a zero byte makes a file binary
+)
+
+// imageTypes are the media types of images by extension.
+var imageTypes = map[string]string{
+	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
+	".bmp": "image/bmp", ".tiff": "image/tiff", ".tif": "image/tiff", ".ico": "image/x-icon",
+}
+
+type readIn struct {
+	FilePath string  `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"absolute path of the file"`
+	Offset   int     `json:"offset,omitempty" jsonschema:"minimum=1,default=1" jsonschema_description:"number of the first line to return"`
+	Limit    int     `json:"limit,omitempty" jsonschema:"minimum=1,maximum=2000,default=2000" jsonschema_description:"how many lines to return"`
+	Pages    *string `json:"pages,omitempty" jsonschema_description:"pages of a PDF file, such as \"3\" or \"1-5\""`
+}
+
+type read struct {
+	tool.Tool
+	fileJudge
+}
+
+// Read returns the tool that reads files.
+func Read(c Config) (tool.Tool, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	if c.ImageTypes == nil {
+		c.ImageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+	}
+	r := &read{fileJudge: fileJudge{Config: c, name: "Read"}}
+	r.Tool, err = tool.NewStream("Read", readText, r.run, tool.Options{ReadOnly: true, Parallel: true})
+	return r, err
+}
+
+func (r *read) run(ctx context.Context, in readIn) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		blocks, err := r.read(ctx, in)
+		if err != nil {
+			yield(tool.Chunk{}, err)
+			return
+		}
+		for _, b := range blocks {
+			if !yield(tool.Chunk{Block: b}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
+	f, info, err := r.openFile(ctx, in.FilePath)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	ext := strings.ToLower(path.Ext(in.FilePath))
+	if in.Pages != nil && *in.Pages != "" && ext != ".pdf" {
+		return nil, fmt.Errorf("pages is for PDF files, and %s is none; use offset and limit", in.FilePath)
+	}
+	switch {
+	case imageTypes[ext] != "":
+		return r.image(f, info, in.FilePath, imageTypes[ext])
+	case ext == ".pdf":
+		pages := ""
+		if in.Pages != nil {
+			pages = *in.Pages
+		}
+		return readPDF(f, info, in.FilePath, pages)
+	}
+	rec := newRecorder(f, info.Size())
+	var blocks []message.Block
+	if ext == ".ipynb" {
+		blocks, err = readNotebook(rec, info, in.FilePath)
+	} else {
+		blocks, err = readTextFile(rec, in)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return blocks, r.remember(ctx, in.FilePath, rec)
+}
+
+// openFile opens a file that a model named.
+func (c *Config) openFile(ctx context.Context, name string) (fs.File, fs.FileInfo, error) {
+	if err := c.checkAbs(name); err != nil {
+		return nil, nil, err
+	}
+	f, err := c.Backend.Open(ctx, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("%s does not exist; look for it with Glob", name)
+	case errors.Is(err, ErrNotRegular):
+		return nil, nil, fmt.Errorf("%s is %w; only those can be read", name, ErrNotRegular)
+	case err != nil:
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory, not a file; list it with Glob", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+func (c *Config) checkAbs(name string) error {
+	if filepath.IsAbs(name) {
+		return nil
+	}
+	return fmt.Errorf("file_path must be an absolute path, and %q is none; the working directory is %s", name, c.Dirs[0])
+}
+
+func (r *read) image(f io.Reader, info fs.FileInfo, name, mediaType string) ([]message.Block, error) {
+	if !slices.Contains(r.ImageTypes, mediaType) {
+		return nil, fmt.Errorf("%s is %s, which the model cannot see; it can see %s", name, mediaType, strings.Join(r.ImageTypes, ", "))
+	}
+	data, err := readAll(f, info, name, maxImage)
+	if err != nil {
+		return nil, err
+	}
+	return []message.Block{&message.Data{Name: path.Base(name), MediaType: mediaType, Bytes: data}}, nil
+}
+
+// readAll reads a file of at most limit bytes, also if it grows meanwhile.
+func readAll(f io.Reader, info fs.FileInfo, name string, limit int64) ([]byte, error) {
+	tooLarge := fmt.Errorf("%s is larger than %d MiB, the most that can be read of such a file", name, limit>>20)
+	if info.Size() > limit {
+		return nil, tooLarge
+	}
+	var b bytes.Buffer
+	b.Grow(int(info.Size()) + bytes.MinRead)
+	n, err := b.ReadFrom(io.LimitReader(f, limit+1))
+	if err == nil && n > limit {
+		err = tooLarge
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// readTextFile returns numbered lines.
+func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
+	lines := newLineReader(r)
+	if start := lines.peek(sniffLen); bytes.IndexByte(start, 0) >= 0 {
+		return nil, fmt.Errorf("%s is not text: it holds zero bytes; look at it with Bash (file, xxd, or iconv for UTF-16)", in.FilePath)
+	}
+	first, limit := max(in.Offset, 1), maxLines
+	if in.Limit > 0 {
+		limit = min(in.Limit, maxLines)
+	}
+	number := 1
+	for ; number < first; number++ {
+		if _, _, err := lines.next(0); err == io.EOF {
+			return textBlock(fmt.Sprintf("[%s has %s; there is no line %d]", in.FilePath, count(number-1, "line"), first)), nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	var b strings.Builder
+	for ; number < first+limit && b.Len() < maxReadText; number++ {
+		line, cut, err := lines.next(maxLineChars)
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%6d\t%s", number, line)
+		if cut {
+			b.WriteString("[truncated]")
+		}
+	}
+	switch _, _, err := lines.next(0); {
+	case number == 1:
+		b.WriteString("[the file is empty]")
+	case err == nil && (in.Limit == 0 || number < first+limit):
+		fmt.Fprintf(&b, "\n\n[there are more lines: go on with offset %d]", number)
+	case err != nil && err != io.EOF:
+		return nil, err
+	}
+	return textBlock(b.String()), nil
+}
+
+func textBlock(s string) []message.Block { return []message.Block{&message.Text{Text: s}} }
+
+// count returns "1 line", "2 lines".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// A lineReader reads lines that end in LF, CRLF or CR, in bounded memory.
+type lineReader struct {
+	r          io.Reader
+	buf        []byte
+	start, end int // what is in buf
+	err        error
+	afterCR    bool // an LF that comes next belongs to the line before
+	line       []byte
+}
+
+func newLineReader(r io.Reader) *lineReader {
+	return &lineReader{r: r, buf: make([]byte, 256<<10)}
+}
+
+// peek returns up to n bytes without consuming them; it may be called once,
+// first.
+func (l *lineReader) peek(n int) []byte {
+	for l.end < n && l.fill() {
+	}
+	return l.buf[:min(l.end, n)]
+}
+
+// fill reads more; the buffer must have room.
+func (l *lineReader) fill() bool {
+	for l.err == nil {
+		var n int
+		n, l.err = l.r.Read(l.buf[l.end:])
+		l.end += n
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// next returns the first max characters of the next line, valid UTF-8, and
+// whether there were more. The error is io.EOF after the last line.
+func (l *lineReader) next(max int) (line string, cut bool, err error) {
+	l.line = l.line[:0]
+	keep := max*4 + 4 // bytes that surely hold max characters and one more
+	some := false
+	for {
+		if l.start == l.end {
+			l.start, l.end = 0, 0
+			if !l.fill() {
+				if l.err != io.EOF || !some {
+					return "", false, l.err
+				}
+				break
+			}
+		}
+		if l.afterCR {
+			l.afterCR = false
+			if l.buf[l.start] == '\n' {
+				l.start++
+				continue
+			}
+		}
+		some = true
+		chunk := l.buf[l.start:l.end]
+		n := lineEnd(chunk)
+		l.line = append(l.line, chunk[:min(n, keep-len(l.line))]...)
+		l.start += n
+		if n < len(chunk) {
+			l.start++
+			l.afterCR = chunk[n] == '\r'
+			break
+		}
+	}
+	if max == 0 {
+		return "", false, nil
+	}
+	line, cut = firstChars(string(l.line), max)
+	return line, cut, nil
+}
+
+// lineEnd returns the index of the first LF or CR in b, or its length.
+func lineEnd(b []byte) int {
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
+		b = b[:i]
+	}
+	if i := bytes.IndexByte(b, '\r'); i >= 0 {
+		return i
+	}
+	return len(b)
+}
+
+// firstChars returns the first n characters of s, valid UTF-8, and whether
+// there are more.
+func firstChars(s string, n int) (string, bool) {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	for i := range s {
+		if n == 0 {
+			return s[:i], true
+		}
+		n--
+	}
+	return s, false
+}
+
+// remember notes in the session's state that the file was read.
+func (c *Config) remember(ctx context.Context, name string, r *recorder) error {
+	if tool.StateFrom(ctx) == nil {
+		return nil
+	}
+	sum, err := r.sum()
+	if err != nil || sum == "" {
+		return err
+	}
+	return c.record(ctx, name, sum)
+}
+
+func unmarshal[T any](input json.RawMessage) (T, error) {
+	var in T
+	err := json.Unmarshal(input, &in)
+	return in, err
+}
