@@ -3,8 +3,11 @@ package toolkit
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
@@ -12,28 +15,110 @@ import (
 
 // A Group is a named set of tools and skills that is opened and closed as one.
 type Group struct {
-	Name, Title, Description, Instructions string
+	Name        string // as the model writes it; unique; "basic" is taken
+	Title       string // for people; empty for none
+	Description string // what it is for; the model chooses by it
 
+	// Instructions are told to the model when it opens the group.
+	Instructions string
+
+	// Parents gate the group: all of them must be open to open it, and closing
+	// one closes it. See [Policy.Contain].
 	Parents []string
-	Tools   []tool.Tool
+
+	// Tools are members of the group. A tool may be in several groups.
+	Tools []tool.Tool
+
+	// Sources list further members. The source of a group that is not open is
+	// not contacted.
 	Sources []tool.Source
-	Skills  []skill.Loader
+
+	// Skills are shown while the group is open.
+	Skills []skill.Loader
+
+	// OnActivate and OnDeactivate run before the group is opened or closed, and
+	// prevent it by an error. The context is that of whoever asked for it.
+	OnActivate, OnDeactivate func(context.Context) error
+
+	// NoDeactivator leaves out the tool that closes the group, with [PerGroup].
+	NoDeactivator bool
+}
+
+// A Setting limits or places a tool that is registered elsewhere, by its name.
+type Setting struct {
+	Tool string
+
+	// Groups, unless nil, are the groups that the tool is in, in place of those
+	// that it was registered in. Empty, it is in none and only a ceiling of "*"
+	// grants it, where groups are labels.
+	Groups []string
+
+	// Phases, unless nil, are the phases in which the tool is visible; "*" is
+	// any. Empty, there is none.
+	Phases []string
+
+	// Next is the phase that a successful call moves to; empty for none.
+	Next string
+
+	// When, unless nil, must be true for the tool to be visible. It is asked at
+	// every view, must be fast, safe for concurrent use and without side
+	// effects. A panic counts as false.
+	When func(active func(group string) bool) bool
+
+	// Always keeps the tool visible while its groups are closed.
+	Always bool
 }
 
 // A Config is what a Toolkit is made of.
 type Config struct {
-	Basic     Group // always open; its name must be empty
-	Groups    []Group
+	Basic     Group      // always open; its name must be empty
+	Groups    []Group    // in the order in which the model reads of them
+	Settings  []Setting  // at most one for a tool
 	Exclusive [][]string // sets of groups of which one may be open at a time
-	MaxTools  int        // 0 for no limit
+	Initial   []string   // groups open in a new scope, parents first; their OnActivate must be nil
+
+	// Quotas on what the open groups hold together; 0 for no limit. Tools of
+	// the basic group do not count. Bytes are those of the definitions sent.
+	MaxTools, MaxGroups, MaxBytes int
+
+	// Control is how the model opens groups; nil is the policy's, and that of
+	// the zero policy is [ResetTools]. It is left out while there is no group to open.
+	Control Control
+
+	Policy Policy
+
+	// Refresh is the time after which the list of a source is fetched again;
+	// 0 for never. A source that says when its list changes is fetched then; see
+	// [tool.Source].
+	Refresh time.Duration
+
+	// Compensate runs, after a hook failed, the opposite hooks of the groups
+	// whose hooks had run before in the same transition, in reverse.
+	Compensate bool
 }
 
-// A Toolkit is the catalogue. It is safe for concurrent use and shared by any
-// number of sessions.
-type Toolkit struct{ cfg Config }
+// A Toolkit is the catalogue of groups and tools. It is safe for concurrent
+// use and shared by any number of sessions.
+type Toolkit struct {
+	now atomic.Pointer[catalogue]
 
-// New checks the configuration and returns the toolkit.
-func New(cfg Config) (*Toolkit, error) { return &Toolkit{cfg}, nil }
+	mu        sync.Mutex // serialises the replacement of now
+	sources   map[tool.Source]*source
+	bodies    bodyCache
+	listeners listeners
+}
+
+// New checks the configuration and returns the toolkit. An error names the
+// group and the tool that are to blame.
+func New(cfg Config) (*Toolkit, error) {
+	tk := &Toolkit{sources: map[tool.Source]*source{}}
+	tk.mu.Lock()
+	defer tk.mu.Unlock()
+	if err := tk.replace(cfg); err != nil {
+		return nil, err
+	}
+	return tk, nil
+}
 
 // Of returns a toolkit of one group that is always open, without a control
 // tool. It panics where New would return an error.
@@ -45,60 +130,81 @@ func Of(tools ...tool.Tool) *Toolkit {
 	return tk
 }
 
-// A Scope is what one session has open. The zero Scope has nothing open but
-// the basic group. It is saved as JSON.
-type Scope struct {
-	Active []string `json:"active,omitempty"` // in order of activation
-}
-
-// A View is what a model is shown at one step and what the calls of its answer
-// run against. It is immutable.
-type View struct {
-	infos []tool.Info
-	tools map[string]tool.Tool
-}
-
-// View returns what is visible in the scope now.
-func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
-	v := &View{tools: map[string]tool.Tool{}}
-	for _, t := range tk.cfg.Basic.Tools {
-		v.infos = append(v.infos, t.Info())
-		v.tools[t.Info().Name] = t
+// replace builds a catalogue of cfg and makes it the current one. The caller
+// holds tk.mu.
+func (tk *Toolkit) replace(cfg Config) error {
+	c, err := build(tk, cfg)
+	if err != nil {
+		return fmt.Errorf("toolkit: %w", err)
 	}
-	return v, nil
+	tk.install(c)
+	return nil
 }
 
-// Tools returns the visible tools, in the order in which the model gets them.
-// The slice is shared: do not change it.
-func (v *View) Tools() []tool.Info { return v.infos }
-
-// Digest identifies the list that Tools returns: equal digests, equal lists.
-func (v *View) Digest() string { return "" }
-
-// Prompt returns what the system prompt says about the toolkit. It does not
-// change while groups open and close.
-func (v *View) Prompt() string { return "" }
-
-// Reminder returns what the model was told when the open groups were opened
-// (their instructions and skills), to be told again after compaction. It is
-// empty when nothing is open.
-func (v *View) Reminder() string { return "" }
-
-// Resolve finds the tool for a call: the tool and the arguments with which it
-// is to be called. Both are the call's own, except for a control tool that
-// calls others on the model's behalf. The error's text is for the model.
-func (v *View) Resolve(name string, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
-	t, ok := v.tools[name]
-	if !ok {
-		return nil, nil, fmt.Errorf("there is no tool %q", name)
+func (tk *Toolkit) install(c *catalogue) {
+	c.gen = 1
+	if old := tk.now.Load(); old != nil {
+		c.gen = old.gen + 1
 	}
-	return t, input, nil
+	tk.now.Store(c)
+	tk.bodies.clear()
 }
 
-// Late reports whether calls of the tool change what is open. They run after
-// the other calls of the same answer, and show in the next View.
-func (v *View) Late(name string) bool { return false }
+// Enable opens groups, in order, as one transition: all of them, or none and
+// an error. Groups that an exclusion set forbids beside them are closed. What
+// is open already stays so, without an error.
+func (tk *Toolkit) Enable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
+	return tk.transit(ctx, s, enable, groups)
+}
 
-// Advance tells the scope that calls of the named tools have succeeded, in
-// order: a tool may move the session to another phase. Call it once per batch.
-func (v *View) Advance(names ...string) {}
+// Disable closes groups and all that need them, as one transition. What is
+// closed already stays so, without an error.
+func (tk *Toolkit) Disable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
+	return tk.transit(ctx, s, disable, groups)
+}
+
+// Set opens exactly the named groups and closes all others, as one transition.
+func (tk *Toolkit) Set(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
+	return tk.transit(ctx, s, set, groups)
+}
+
+// GroupInfo describes a group, as a scope sees it.
+type GroupInfo struct {
+	Name, Title, Description, Instructions string
+
+	Parents []string // as configured
+	Tools   []string // names of its tools that are known so far
+	Active  bool     // open, and its parents too
+	Skills  bool     // has skills
+
+	NoDeactivator bool
+}
+
+// Groups returns the named groups that the scope's ceiling grants, in order of
+// registration. A nil scope is a new one.
+func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
+	c := tk.now.Load()
+	if s == nil {
+		s = new(Scope)
+	}
+	st, _ := s.snapshot(c)
+	return c.infos(c.resolve(st))
+}
+
+// Labels returns the names of the groups that a tool is in, also of groups
+// that do not exist, in order; nil if it is in none or there is no such tool.
+func (tk *Toolkit) Labels(name string) []string {
+	for _, e := range tk.now.Load().tools[name] {
+		if !e.ungrouped {
+			return slices.Clone(e.labels)
+		}
+	}
+	return nil
+}
+
+func (tk *Toolkit) policy() Policy {
+	if c := tk.now.Load(); c != nil {
+		return c.cfg.Policy
+	}
+	return Policy{}
+}

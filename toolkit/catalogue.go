@@ -1,0 +1,499 @@
+package toolkit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A catalogue is an immutable snapshot of what is registered.
+type catalogue struct {
+	gen     uint64
+	cfg     Config
+	basic   *group
+	groups  []*group            // in order of registration
+	index   map[string]int      // position in groups by name
+	entries []*entry            // in order of registration
+	tools   map[string][]*entry // by name; several only under Policy.Shadow
+	labels  map[string][]*entry // by label, in order of registration
+	always  []*entry            // those that need no group, in order of registration
+	whens   []*entry            // those with a predicate
+	skipped []Skipped           // tools that were left out
+	control map[string]bool     // names of the control tools of all groups
+	steady  sync.Map            // ceiling → infos of control tools that depend on nothing else
+	search  func() *searchIndex // built when first used
+	due     time.Time           // when some source must be listed again; zero for never
+	told    prompt
+	shadows bool // two tools share a name
+}
+
+// A group is a Group, resolved. The basic group has index -1.
+type group struct {
+	Group
+	index     int
+	parents   []int
+	children  []int
+	exclusive [][]int // for each exclusion set of the group, its other members in order
+	entries   []*entry
+	sources   []*source
+}
+
+// An entry is a registered tool.
+type entry struct {
+	tool      tool.Tool
+	info      tool.Info
+	seq       int
+	where     string // the group it was registered in, for messages
+	groups    []int
+	labels    []string // what a ceiling may grant it by
+	ungrouped bool
+	set       Setting
+	when      int // position in catalogue.whens, or -1
+	size      int // bytes of the definition as sent to a model
+	hash      atomic.Pointer[[sha256.Size]byte]
+}
+
+// Skipped is something that could not be listed, and why. Tools that are
+// skipped do not exist for the model.
+type Skipped struct {
+	Source string // which source offered it; empty if none did
+	Tool   string // empty if the source itself failed
+	Reason string
+}
+
+// basicLabel is the label of the tools of the basic group, by which a ceiling
+// grants them, unless the policy has another.
+const basicLabel = "basic"
+
+func (c *catalogue) basicLabel() string {
+	if c.cfg.Policy.DefaultGroup != "" {
+		return c.cfg.Policy.DefaultGroup
+	}
+	return basicLabel
+}
+
+// build checks the configuration and resolves it. Tools of sources are those
+// listed last.
+func build(tk *Toolkit, cfg Config) (*catalogue, error) {
+	c := &catalogue{cfg: cfg.clone(), index: map[string]int{}, tools: map[string][]*entry{}, labels: map[string][]*entry{}}
+	if c.cfg.Control == nil {
+		c.cfg.Control = cfg.Policy.control
+	}
+	if c.cfg.Control == nil {
+		c.cfg.Control = ResetTools()
+	}
+	if err := c.addGroups(); err != nil {
+		return nil, err
+	}
+	if err := c.addExclusions(); err != nil {
+		return nil, err
+	}
+	if err := c.addTools(tk); err != nil {
+		return nil, err
+	}
+	if err := c.checkInitial(); err != nil {
+		return nil, err
+	}
+	c.due = c.recheck()
+	c.search = sync.OnceValue(func() *searchIndex { return newSearchIndex(c) })
+	return c, nil
+}
+
+func (cfg Config) clone() Config {
+	cfg.Groups = slices.Clone(cfg.Groups)
+	cfg.Settings = slices.Clone(cfg.Settings)
+	cfg.Exclusive = slices.Clone(cfg.Exclusive)
+	cfg.Initial = slices.Clone(cfg.Initial)
+	return cfg
+}
+
+func (c *catalogue) addGroups() error {
+	if n := c.cfg.Basic.Name; n != "" {
+		return fmt.Errorf("the basic group is called %q; it must have no name", n)
+	}
+	c.basic = &group{Group: c.cfg.Basic, index: -1}
+	for i, g := range c.cfg.Groups {
+		if err := c.checkGroup(g); err != nil {
+			return err
+		}
+		c.index[g.Name] = i
+		c.groups = append(c.groups, &group{Group: g, index: i})
+	}
+	return c.link()
+}
+
+func (c *catalogue) checkGroup(g Group) error {
+	p := c.cfg.Policy
+	switch {
+	case g.Name == "":
+		return errors.New("a group has no name")
+	case g.Name == basicLabel && p.DefaultGroup == "":
+		return fmt.Errorf("group %q: the name is taken by the group that is always open; use Config.Basic", g.Name)
+	case g.Description == "" && !p.NoActivation && !p.Paths:
+		return fmt.Errorf("group %q: has no description; the model chooses by it", g.Name)
+	}
+	if _, ok := c.index[g.Name]; ok {
+		return fmt.Errorf("group %q: there are two of that name", g.Name)
+	}
+	if !p.Paths {
+		return nil
+	}
+	if slices.Contains(strings.Split(g.Name, "."), "") {
+		return fmt.Errorf("group %q: a part of the path is empty", g.Name)
+	}
+	return nil
+}
+
+// link resolves the parents.
+func (c *catalogue) link() error {
+	p := c.cfg.Policy
+	for _, g := range c.groups {
+		for _, name := range g.Parents {
+			i, ok := c.index[name]
+			if !ok && p.Contain {
+				continue
+			}
+			if !ok {
+				return fmt.Errorf("group %q: its parent %q does not exist", g.Name, name)
+			}
+			if p.Paths && !strings.HasPrefix(g.Name, name+".") {
+				return fmt.Errorf("group %q: its name must start with that of its parent, %q", g.Name, name+".")
+			}
+			if !slices.Contains(g.parents, i) {
+				g.parents = append(g.parents, i)
+				c.groups[i].children = append(c.groups[i].children, g.index)
+			}
+		}
+	}
+	for _, g := range c.groups {
+		slices.SortFunc(g.children, func(a, b int) int { return strings.Compare(c.groups[a].Name, c.groups[b].Name) })
+	}
+	if p.Contain || p.AllowCycles {
+		return nil
+	}
+	for _, g := range c.groups {
+		if slices.Contains(c.ancestors(g.index), g.index) {
+			return fmt.Errorf("group %q: is its own ancestor", g.Name)
+		}
+	}
+	return nil
+}
+
+// ancestors returns the groups above g, the nearest last; g only if it is on a
+// cycle.
+func (c *catalogue) ancestors(g int) []int {
+	var out []int
+	var walk func(int)
+	walk = func(i int) {
+		for _, p := range c.groups[i].parents {
+			if !slices.Contains(out, p) {
+				out = append(out, p)
+				walk(p)
+			}
+		}
+	}
+	walk(g)
+	slices.Reverse(out)
+	return out
+}
+
+func (c *catalogue) addExclusions() error {
+	for n, names := range c.cfg.Exclusive {
+		var members []int
+		for _, name := range names {
+			i, ok := c.index[name]
+			if !ok {
+				return fmt.Errorf("exclusion set %d %q: group %q does not exist", n+1, names, name)
+			}
+			if !slices.Contains(members, i) {
+				members = append(members, i)
+			}
+		}
+		if len(members) < 2 {
+			return fmt.Errorf("exclusion set %d %q: needs two groups or more", n+1, names)
+		}
+		for _, i := range members {
+			for _, a := range c.ancestors(i) {
+				if slices.Contains(members, a) {
+					return fmt.Errorf("exclusion set %d %q: %q needs %q and cannot exclude it", n+1, names, c.groups[i].Name, c.groups[a].Name)
+				}
+			}
+			others := slices.DeleteFunc(slices.Clone(members), func(j int) bool { return j == i })
+			c.groups[i].exclusive = append(c.groups[i].exclusive, others)
+		}
+	}
+	return nil
+}
+
+func (c *catalogue) addTools(tk *Toolkit) error {
+	settings := map[string]Setting{}
+	for _, s := range c.cfg.Settings {
+		if _, ok := settings[s.Tool]; ok && !c.cfg.Policy.Replace {
+			return fmt.Errorf("tool %q: has two settings", s.Tool)
+		}
+		for _, name := range s.Groups {
+			if _, ok := c.index[name]; !ok && !c.cfg.Policy.NoActivation {
+				return fmt.Errorf("tool %q: its group %q does not exist", s.Tool, name)
+			}
+		}
+		settings[s.Tool] = s
+	}
+	c.control = map[string]bool{}
+	for _, t := range c.cfg.Control.Tools(tk, nil, c.infos(c.resolve(state{ceiling: Only("*")}))) {
+		c.control[t.Info().Name] = true
+	}
+	if c.hasSkills(Only("*")) {
+		c.control[skillTool] = true
+	}
+	hasSources := false
+	for _, g := range append([]*group{c.basic}, c.groups...) {
+		for _, t := range g.Tools {
+			if err := c.add(g, t, settings); err != nil {
+				return err
+			}
+		}
+		for _, s := range g.Sources {
+			hasSources = true
+			src, err := tk.source(s)
+			if err != nil {
+				return err
+			}
+			g.sources = append(g.sources, src)
+			c.addListed(g, src, settings)
+		}
+	}
+	for _, s := range c.cfg.Settings {
+		if len(c.tools[s.Tool]) == 0 && !hasSources {
+			return fmt.Errorf("tool %q: has a setting but does not exist", s.Tool)
+		}
+	}
+	c.finish()
+	return nil
+}
+
+// addListed adds what a source listed. One bad tool withdraws nothing else.
+func (c *catalogue) addListed(g *group, src *source, settings map[string]Setting) {
+	l := src.listing.Load()
+	if l == nil {
+		return
+	}
+	if l.err != nil {
+		c.skipped = append(c.skipped, Skipped{Source: src.name, Reason: l.err.Error()})
+	}
+	for _, t := range l.tools {
+		if err := c.add(g, t, settings); err != nil {
+			c.skipped = append(c.skipped, Skipped{Source: src.name, Tool: t.Info().Name, Reason: err.Error()})
+		}
+	}
+}
+
+func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting) error {
+	if t == nil {
+		return fmt.Errorf("group %q: a tool is nil", g.Name)
+	}
+	info := t.Info()
+	if err := checkTool(info); err != nil {
+		return c.blame(g, info.Name, err)
+	}
+	p := c.cfg.Policy
+	if c.control[info.Name] && !p.Override {
+		return c.blame(g, info.Name, errors.New("the name is that of a control tool"))
+	}
+	if p.Paths && !c.control[info.Name] {
+		if err := c.checkPath(g, info.Name); err != nil {
+			return c.blame(g, info.Name, err)
+		}
+	}
+	e := &entry{tool: t, info: info, where: g.Name, when: -1, set: settings[info.Name], size: definitionSize(info)}
+	for _, old := range c.tools[info.Name] {
+		switch {
+		case sameTool(old.tool, t):
+			c.place(old, g)
+			return nil
+		case p.Replace:
+			old.tool, old.info, old.size, old.where = e.tool, e.info, e.size, e.where
+			old.groups, old.labels, old.ungrouped = nil, nil, false
+			c.place(old, g)
+			return nil
+		case p.Shadow:
+			c.shadows = true
+		default:
+			return c.blame(g, info.Name, fmt.Errorf("another tool of that name is in %s", groupTitle(old.where)))
+		}
+	}
+	e.seq = len(c.entries)
+	c.entries = append(c.entries, e)
+	c.tools[info.Name] = append(c.tools[info.Name], e)
+	c.place(e, g)
+	return nil
+}
+
+func (c *catalogue) blame(g *group, name string, err error) error {
+	return fmt.Errorf("tool %q in %s: %w", name, groupTitle(g.Name), err)
+}
+
+func groupTitle(name string) string {
+	if name == "" {
+		return "the basic group"
+	}
+	return fmt.Sprintf("group %q", name)
+}
+
+// place makes e a member of g, or of the groups that its setting or its labels
+// name.
+func (c *catalogue) place(e *entry, g *group) {
+	var own []string
+	explicit := e.set.Groups != nil
+	switch {
+	case explicit:
+		own = e.set.Groups
+	case g.index >= 0:
+		own = []string{g.Name}
+	case c.cfg.Policy.Labels:
+		if l, ok := tool.As[tool.Labeled](e.tool); ok {
+			own = l.Labels()
+		}
+	}
+	if g.index < 0 && !explicit && len(own) == 0 {
+		e.ungrouped = true
+	}
+	for _, name := range own {
+		if slices.Contains(e.labels, name) {
+			continue
+		}
+		e.labels = append(e.labels, name)
+		if i, ok := c.index[name]; ok {
+			e.groups = append(e.groups, i)
+		}
+	}
+}
+
+// finish fills what is looked up by group and label.
+func (c *catalogue) finish() {
+	for _, e := range c.entries {
+		if e.ungrouped && !c.cfg.Policy.Contain {
+			e.labels = []string{c.basicLabel()}
+		}
+		for _, l := range e.labels {
+			c.labels[l] = append(c.labels[l], e)
+		}
+		if e.ungrouped || e.set.Always {
+			c.always = append(c.always, e)
+		}
+		for _, g := range e.groups {
+			c.groups[g].entries = append(c.groups[g].entries, e)
+		}
+		if e.set.When != nil {
+			e.when = len(c.whens)
+			c.whens = append(c.whens, e)
+		}
+	}
+}
+
+func (c *catalogue) checkPath(g *group, name string) error {
+	dot := strings.LastIndexByte(name, '.')
+	switch {
+	case strings.TrimSpace(name[dot+1:]) == "":
+		return errors.New("the last part of the path is empty")
+	case dot < 0 && g.index < 0:
+		return nil
+	case dot < 0:
+		return fmt.Errorf("its name must start with %q", g.Name+".")
+	case g.index >= 0 && name[:dot] != g.Name:
+		return fmt.Errorf("its name must start with %q, and have no further dot", g.Name+".")
+	}
+	if _, ok := c.index[name[:dot]]; !ok {
+		return fmt.Errorf("its group %q does not exist", name[:dot])
+	}
+	return nil
+}
+
+// checkTool checks what a model and the control tools rely on.
+func checkTool(i tool.Info) error {
+	if i.Name == "" {
+		return errors.New("it has no name")
+	}
+	if n := len(i.Name); n > 128 {
+		return fmt.Errorf("its name has %d characters; at most 128 are allowed", n)
+	}
+	for _, r := range i.Name {
+		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./", r)) {
+			return fmt.Errorf("its name has the character %q; letters, digits and _-./ are allowed", r)
+		}
+	}
+	if len(i.Input) == 0 {
+		return nil
+	}
+	var schema struct {
+		Type any `json:"type"`
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(i.Input), []byte("{")) {
+		return errors.New("its input schema is not a JSON object")
+	}
+	if err := json.Unmarshal(i.Input, &schema); err != nil {
+		return fmt.Errorf("its input schema is not valid JSON: %w", err)
+	}
+	if schema.Type != nil && schema.Type != "object" {
+		return fmt.Errorf("its input schema has the type %v; a tool takes an object", schema.Type)
+	}
+	return nil
+}
+
+// definitionSize is the length of a tool's definition on the wire, escaping
+// left aside.
+func definitionSize(i tool.Info) int {
+	const frame = len(`{"type":"function","function":{"name":"","description":"","parameters":}},`)
+	return frame + len(i.Name) + len(i.Description) + len(i.Input)
+}
+
+func sameTool(a, b tool.Tool) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+func (c *catalogue) checkInitial() error {
+	var open []int
+	for _, name := range c.cfg.Initial {
+		i, ok := c.index[name]
+		if !ok {
+			return fmt.Errorf("initial group %q: does not exist", name)
+		}
+		g := c.groups[i]
+		if g.OnActivate != nil {
+			return fmt.Errorf("initial group %q: has an OnActivate hook, which would not run; enable the group instead", name)
+		}
+		if !c.cfg.Policy.Contain {
+			for _, p := range g.parents {
+				if !slices.Contains(open, p) {
+					return fmt.Errorf("initial group %q: its parent %q is not open before it", name, c.groups[p].Name)
+				}
+			}
+		}
+		for _, set := range g.exclusive {
+			for _, o := range set {
+				if slices.Contains(open, o) {
+					return fmt.Errorf("initial group %q: excludes %q", name, c.groups[o].Name)
+				}
+			}
+		}
+		if !slices.Contains(open, i) {
+			open = append(open, i)
+		}
+	}
+	if c.cfg.Policy.LooseQuota {
+		return nil
+	}
+	if q := c.overQuota(c.measure(open), measure{}); q != nil {
+		return fmt.Errorf("initial groups: %s", q.text())
+	}
+	return nil
+}

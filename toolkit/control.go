@@ -1,0 +1,148 @@
+package toolkit
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A Control lets a model open and close groups. [ResetTools], [EnableDisable],
+// [PerGroup], [Discover] and [NoControl] return those there are.
+type Control interface {
+	// Tools returns the control tools for a scope, which is nil when only their
+	// names matter. Groups are those that the scope's ceiling grants: never
+	// name others. The tools call [Toolkit.Enable], [Toolkit.Disable] or
+	// [Toolkit.Set]; their Info must have Control set. Those that are not
+	// read-only run after the other calls of an answer; see [View.Late].
+	Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
+
+	// Hint says what to call to open the groups named in want, in order, besides
+	// those named in active: an imperative phrase, such as `call open with
+	// {"group":"db"}`. It is empty if the model cannot.
+	Hint(active, want []string) string
+}
+
+// steadyControl is implemented by controls whose Info values depend on nothing
+// but which groups there are.
+type steadyControl interface{ steady(p *Policy) bool }
+
+// NoControl returns the control that offers nothing: the host opens groups.
+func NoControl() Control { return noControl{} }
+
+type noControl struct{}
+
+func (noControl) Tools(*Toolkit, *Scope, []GroupInfo) []tool.Tool { return nil }
+func (noControl) Hint(_, _ []string) string                       { return "" }
+func (noControl) steady(*Policy) bool                             { return true }
+
+// controlTools returns the tools that come first in the list.
+func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool {
+	var out []tool.Tool
+	if c.hasSkills(r.ceiling) {
+		out = append(out, newSkillViewer(tk, s))
+	}
+	if groups := c.infos(r); len(groups) > 0 {
+		out = append(out, c.cfg.Control.Tools(tk, s, groups)...)
+	}
+	return slices.DeleteFunc(out, func(t tool.Tool) bool { return len(c.tools[t.Info().Name]) > 0 })
+}
+
+// controlInfos is controlTools, kept as long as nothing can have changed.
+func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
+	steady, ok := c.cfg.Control.(steadyControl)
+	keep := ok && steady.steady(&c.cfg.Policy)
+	if keep {
+		if kept, ok := c.steady.Load(r.ceiling.String()); ok {
+			return kept.([]tool.Info)
+		}
+	}
+	var out []tool.Info
+	for _, t := range tk.controlTools(c, s, r) {
+		out = append(out, t.Info())
+	}
+	if keep {
+		c.steady.Store(r.ceiling.String(), out)
+	}
+	return out
+}
+
+// A controlTool is one of ours.
+type controlTool struct {
+	info tool.Info
+	run  func(ctx context.Context, input json.RawMessage) (answer, error)
+}
+
+// An answer is what a control tool says: text for the model, and the same as
+// data.
+type answer struct {
+	text string
+	data any
+}
+
+func (t *controlTool) Info() tool.Info { return t.info }
+
+func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		a, err := t.run(ctx, call.Input)
+		if err != nil {
+			yield(tool.Chunk{}, err)
+			return
+		}
+		chunk := tool.Text(a.text)
+		if a.data != nil {
+			data, err := json.Marshal(a.data)
+			if err != nil {
+				yield(tool.Chunk{}, err)
+				return
+			}
+			chunk.Structured = data
+			if a.text == "" {
+				chunk.Block = &message.Text{Text: string(data)}
+			}
+		}
+		yield(chunk, nil)
+	}
+}
+
+// schema returns the JSON Schema of an object with these properties.
+func schema(required []string, properties ...property) json.RawMessage {
+	b := []byte(`{"type":"object","properties":{`)
+	for i, p := range properties {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(appendJSON(b, p.name), ':'), p.schema...)
+	}
+	b = append(b, '}')
+	if len(required) > 0 {
+		b = append(append(b, `,"required":`...), mustJSON(required)...)
+	}
+	return append(b, '}')
+}
+
+type property struct {
+	name   string
+	schema []byte
+}
+
+// prop returns a property: kind is the schema without its description.
+func prop(name, kind, description string) property {
+	b := append([]byte("{"), kind...)
+	b = append(b, `,"description":`...)
+	return property{name, append(appendJSON(b, description), '}')}
+}
+
+func appendJSON(b []byte, s string) []byte { return append(b, mustJSON(s)...) }
+
+// mustJSON encodes strings and lists of strings, which cannot fail.
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}

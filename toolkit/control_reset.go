@@ -1,0 +1,243 @@
+package toolkit
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+//go:embed text/reset_tools.txt
+var resetText string
+
+//go:embed text/*.tmpl
+var texts embed.FS
+
+// templates word the answers of control tools and what is told again.
+var templates = template.Must(template.ParseFS(texts, "text/*.tmpl"))
+
+// ResetTools returns the control of AgentScope: one tool, reset_tools, which
+// takes the full desired state, one boolean per group. Absent means closed. An
+// unknown name or a value that is no boolean changes nothing.
+func ResetTools() Control { return resetTools{} }
+
+const resetTool = "reset_tools"
+
+type resetTools struct{}
+
+func (resetTools) steady(p *Policy) bool { return !p.ShowActive }
+
+func (resetTools) Hint(active, want []string) string {
+	var args []string
+	for _, name := range append(slices.Clone(active), want...) {
+		if arg := string(mustJSON(name)) + ":true"; !slices.Contains(args, arg) {
+			args = append(args, arg)
+		}
+	}
+	return fmt.Sprintf("call %s with {%s}", resetTool, strings.Join(args, ","))
+}
+
+func (resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+	show := tk.policy().ShowActive
+	props := make([]property, len(groups))
+	for i, g := range groups {
+		desc := g.Description
+		if len(g.Parents) > 0 {
+			desc += " (needs " + strings.Join(g.Parents, " and ") + ")"
+		}
+		if show && g.Active {
+			desc += " (open now)"
+		}
+		props[i] = prop(g.Name, `"type":"boolean","default":false`, desc)
+	}
+	return []tool.Tool{&controlTool{
+		info: tool.Info{Name: resetTool, Description: resetText, Input: schema(nil, props...), Control: true},
+		run: func(ctx context.Context, input json.RawMessage) (answer, error) {
+			names, err := wanted(tk, s, input)
+			if err != nil {
+				return answer{}, err
+			}
+			out, err := tk.Set(ctx, s, names...)
+			if err != nil {
+				return answer{}, err
+			}
+			return tk.report(ctx, s, out)
+		},
+	}}
+}
+
+// wanted reads the arguments of reset_tools in the order in which they were
+// written: first all names are checked, then all values.
+func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
+	var exist []string
+	for _, g := range tk.Groups(s) {
+		exist = append(exist, g.Name)
+	}
+	members, err := object(input)
+	if err != nil {
+		return nil, err
+	}
+	var unknown, names []string
+	for _, m := range members {
+		if !slices.Contains(exist, m.name) {
+			unknown = append(unknown, m.name)
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, &GroupError{Group: strings.Join(unknown, ", "), Reason: UnknownGroup, Others: exist}
+	}
+	for _, m := range members {
+		switch string(m.value) {
+		case "true":
+			names = append(names, m.name)
+		case "false":
+			names = slices.DeleteFunc(names, func(n string) bool { return n == m.name })
+		default:
+			return nil, fmt.Errorf("group %q: true or false is wanted, not %s; nothing was changed", m.name, m.value)
+		}
+	}
+	return names, nil
+}
+
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// object returns the members of a JSON object, in order.
+func object(input json.RawMessage) ([]member, error) {
+	dec := json.NewDecoder(bytes.NewReader(input))
+	if len(bytes.TrimSpace(input)) == 0 {
+		return nil, nil
+	}
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, fmt.Errorf("the arguments must be a JSON object")
+	}
+	var out []member
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, fmt.Errorf("the arguments are not valid JSON: %w", err)
+		}
+		m := member{name: name.(string)}
+		if err := dec.Decode(&m.value); err != nil {
+			return nil, fmt.Errorf("the arguments are not valid JSON: %w", err)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// openGroup is what a model is told of a group that is open.
+type openGroup struct {
+	Name         string      `json:"name"`
+	Opened       bool        `json:"opened,omitempty"` // by this call
+	Tools        []toolLine  `json:"tools,omitempty"`  // of a group that was opened
+	Instructions string      `json:"instructions,omitempty"`
+	Skills       []skillLine `json:"skills,omitempty"`
+}
+
+type toolLine struct {
+	Name string `json:"name"`
+	Line string `json:"description,omitempty"`
+}
+
+type skillLine struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+}
+
+// report words what a transition did: what was opened, with a line for each
+// tool, what was closed, and what to know about all that is open.
+func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome) (answer, error) {
+	c := tk.now.Load()
+	st, _ := s.snapshot(c)
+	r := c.resolve(st)
+	c.hold(r)
+	groups, err := c.openGroups(ctx, r)
+	if err != nil {
+		return answer{}, err
+	}
+	for i, g := range groups {
+		if slices.Contains(out.Opened, g.Name) {
+			groups[i].Opened = true
+			groups[i].Tools = c.toolLines(c.index[g.Name], r)
+		}
+	}
+	var closed []string
+	for _, name := range out.Closed {
+		if i, ok := c.index[name]; ok && c.grantsGroup(i, r.ceiling) {
+			closed = append(closed, name)
+		}
+	}
+	data := struct {
+		Active []openGroup `json:"active"`
+		Closed []string    `json:"closed,omitempty"`
+	}{append([]openGroup{}, groups...), closed}
+	text, err := render("opened.tmpl", data)
+	return answer{text: text, data: data}, err
+}
+
+func render(name string, data any) (string, error) {
+	var b strings.Builder
+	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(b.String()), nil
+}
+
+// openGroups returns what a model is told of what is open and granted, in order
+// of registration.
+func (c *catalogue) openGroups(ctx context.Context, r *resolved) ([]openGroup, error) {
+	var out []openGroup
+	for i, g := range c.groups {
+		if !r.open[i] || !c.grantsGroup(i, r.ceiling) {
+			continue
+		}
+		skills, err := loadSkills(ctx, g)
+		if err != nil {
+			return nil, err
+		}
+		o := openGroup{Name: g.Name, Instructions: strings.TrimSpace(g.Instructions)}
+		for _, s := range skills {
+			o.Skills = append(o.Skills, skillLine{s.Name, s.Description})
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// toolLines returns the visible tools of the group, with the first line of
+// their descriptions.
+func (c *catalogue) toolLines(g int, r *resolved) []toolLine {
+	var out []toolLine
+	for _, e := range c.groups[g].entries {
+		if c.visible(e, r) {
+			out = append(out, toolLine{e.info.Name, firstLine(e.info.Description)})
+		}
+	}
+	return out
+}
+
+// firstLine returns the first line or sentence, of at most 120 bytes or so.
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	if before, _, ok := strings.Cut(s, ". "); ok {
+		s = before + "."
+	}
+	const limit = 120
+	if len(s) <= limit {
+		return s
+	}
+	cut := strings.LastIndexByte(s[:limit], ' ')
+	if cut <= 0 {
+		cut = limit
+	}
+	return strings.ToValidUTF8(s[:cut], "") + " …"
+}

@@ -1,0 +1,227 @@
+package toolkit
+
+import (
+	"slices"
+	"strings"
+)
+
+// A resolved state is what the gates look at: one moment of one scope, in
+// terms of one catalogue.
+type resolved struct {
+	state
+	open  []bool // by group: opened, and all its parents too
+	order []int  // the groups of open, in order of activation
+	whens []bool // by predicate
+}
+
+func (c *catalogue) resolve(st state) *resolved {
+	r := &resolved{state: st, open: make([]bool, len(c.groups))}
+	var stored []int
+	for _, name := range st.active {
+		if i, ok := c.index[name]; ok && !r.open[i] {
+			r.open[i] = true
+			stored = append(stored, i)
+		}
+	}
+	for _, i := range stored {
+		if c.gated(i, r.open) {
+			r.order = append(r.order, i)
+		}
+	}
+	if len(r.order) < len(stored) {
+		clear(r.open)
+		for _, i := range r.order {
+			r.open[i] = true
+		}
+	}
+	return r
+}
+
+// gated reports whether everything above the group is stored. A group on a
+// cycle is not.
+func (c *catalogue) gated(g int, stored []bool) bool {
+	if c.cfg.Policy.Contain || len(c.groups[g].parents) == 0 {
+		return true
+	}
+	for _, a := range c.ancestors(g) {
+		if !stored[a] || a == g {
+			return false
+		}
+	}
+	return true
+}
+
+// hold asks the predicates.
+func (c *catalogue) hold(r *resolved) (panicked []*entry) {
+	if len(c.whens) == 0 {
+		return nil
+	}
+	active := func(group string) bool {
+		i, ok := c.index[group]
+		return ok && (r.open[i] || c.cfg.Policy.NoActivation)
+	}
+	r.whens = make([]bool, len(c.whens))
+	for i, e := range c.whens {
+		func() {
+			defer func() {
+				if recover() != nil {
+					panicked = append(panicked, e)
+				}
+			}()
+			r.whens[i] = e.set.When(active)
+		}()
+	}
+	return panicked
+}
+
+// The gates. A tool is visible if and only if all four are open; listing and
+// calling ask the same function.
+func (c *catalogue) visible(e *entry, r *resolved) bool {
+	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.when < 0 || r.whens[e.when])
+}
+
+func (c *catalogue) member(e *entry, r *resolved) bool {
+	p := &c.cfg.Policy
+	if p.NoActivation || e.set.Always {
+		return true
+	}
+	if e.ungrouped {
+		return !p.HideUngrouped
+	}
+	for _, g := range e.groups {
+		if r.open[g] {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *catalogue) granted(e *entry, r *resolved) bool { return c.grants(r.ceiling, e.labels) }
+
+// grants reports whether the ceiling covers one of the labels.
+func (c *catalogue) grants(ceiling Ceiling, labels []string) bool {
+	if ceiling.set {
+		return ceiling.grants(labels)
+	}
+	d := c.cfg.Policy.DefaultGroup
+	return d == "" || slices.Contains(labels, d)
+}
+
+func (c *catalogue) inPhase(e *entry, r *resolved) bool {
+	return e.set.Phases == nil || slices.Contains(e.set.Phases, "*") || slices.Contains(e.set.Phases, r.phase)
+}
+
+// list returns the visible tools in the order in which a model gets them. It
+// looks only at tools of groups that are open and granted.
+func (c *catalogue) list(r *resolved) []*entry {
+	var out []*entry
+	take := func(e *entry) {
+		if c.visible(e, r) {
+			out = append(out, e)
+		}
+	}
+	switch {
+	case c.cfg.Policy.NoActivation:
+		for _, e := range c.labelled(r.ceiling) {
+			take(e)
+		}
+	default:
+		for _, e := range c.always {
+			take(e)
+		}
+		for n, g := range r.order {
+			for _, e := range c.groups[g].entries {
+				if !e.set.Always && !e.ungrouped && !c.inEarlier(e, r.order[:n]) {
+					take(e)
+				}
+			}
+		}
+	}
+	if c.shadows {
+		out = shadow(out)
+	}
+	switch p := c.cfg.Policy; {
+	case p.ByName:
+		slices.SortFunc(out, func(a, b *entry) int { return strings.Compare(a.info.Name, b.info.Name) })
+	case p.ByRegistration:
+		slices.SortFunc(out, func(a, b *entry) int { return a.seq - b.seq })
+	}
+	return out
+}
+
+func (c *catalogue) inEarlier(e *entry, groups []int) bool {
+	return len(e.groups) > 1 && slices.ContainsFunc(e.groups, func(g int) bool { return slices.Contains(groups, g) })
+}
+
+// labelled returns what a ceiling may grant, each tool once, in order of
+// registration.
+func (c *catalogue) labelled(ceiling Ceiling) []*entry {
+	names := ceiling.names
+	if !ceiling.set {
+		if c.cfg.Policy.DefaultGroup == "" {
+			return c.entries
+		}
+		names = []string{c.cfg.Policy.DefaultGroup}
+	}
+	if slices.Contains(names, "*") {
+		return c.entries
+	}
+	var out []*entry
+	for _, n := range names {
+		out = append(out, c.labels[n]...)
+	}
+	slices.SortFunc(out, func(a, b *entry) int { return a.seq - b.seq })
+	return slices.Compact(out)
+}
+
+// shadow puts the later of two tools of one name in the place of the earlier.
+func shadow(entries []*entry) []*entry {
+	at := map[string]int{}
+	out := entries[:0]
+	for _, e := range entries {
+		i, ok := at[e.info.Name]
+		if !ok {
+			at[e.info.Name] = len(out)
+			out = append(out, e)
+		} else if out[i].seq < e.seq {
+			out[i] = e
+		}
+	}
+	return out
+}
+
+// find returns the tool that a call of the name runs: the visible one that was
+// registered last.
+func (c *catalogue) find(name string, r *resolved) (*entry, bool) {
+	all := c.tools[name]
+	for i := len(all) - 1; i >= 0; i-- {
+		if c.visible(all[i], r) {
+			return all[i], true
+		}
+	}
+	return nil, false
+}
+
+// grantsGroup reports whether the group exists for the scope.
+func (c *catalogue) grantsGroup(g int, ceiling Ceiling) bool {
+	return c.grants(ceiling, []string{c.groups[g].Name})
+}
+
+// infos describes the groups that exist for the scope, in order of
+// registration.
+func (c *catalogue) infos(r *resolved) []GroupInfo {
+	var out []GroupInfo
+	for i, g := range c.groups {
+		if !c.grantsGroup(i, r.ceiling) {
+			continue
+		}
+		names := make([]string, 0, len(g.entries))
+		for _, e := range g.entries {
+			names = append(names, e.info.Name)
+		}
+		out = append(out, GroupInfo{Name: g.Name, Title: g.Title, Description: g.Description,
+			Instructions: g.Instructions, Parents: slices.Clone(g.Parents), Tools: names,
+			Active: r.open[i], Skills: len(g.Skills) > 0, NoDeactivator: g.NoDeactivator})
+	}
+	return out
+}

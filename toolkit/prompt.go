@@ -1,0 +1,77 @@
+package toolkit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/skill"
+)
+
+// prompt is what the system prompt says about the basic group's skills, read
+// once for a catalogue: later edits would change the prefix of every request.
+type prompt struct {
+	mu      sync.Mutex
+	done    bool
+	text    string
+	skipped []Skipped
+}
+
+// tell fills in what a view says besides its list.
+func (c *catalogue) tell(ctx context.Context, b *body) error {
+	p := &c.told
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.done {
+		skills, err := loadSkills(ctx, c.basic)
+		if err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("load the skills: %w", context.Cause(ctx))
+			}
+			p.skipped = append(p.skipped, Skipped{Reason: err.Error()})
+		}
+		p.text, p.done = skillPrompt(skills), true
+	}
+	b.skipped = append(b.skipped, p.skipped...)
+	if c.grants(b.r.ceiling, []string{c.basicLabel()}) {
+		b.prompt = p.text
+	}
+	groups, err := c.openGroups(ctx, b.r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("load the skills: %w", context.Cause(ctx))
+		}
+		b.skipped = append(b.skipped, Skipped{Reason: err.Error()})
+	}
+	b.reminder, err = render("reminder.tmpl", groups)
+	return err
+}
+
+// loadSkills returns the skills of a group. Of two of one name the first counts.
+func loadSkills(ctx context.Context, g *group) ([]*skill.Skill, error) {
+	var out []*skill.Skill
+	for _, l := range g.Skills {
+		skills, _, err := l.Load(ctx)
+		if err != nil {
+			return out, fmt.Errorf("skills of %s: %w", groupTitle(g.Name), err)
+		}
+		for _, s := range skills {
+			if !slices.ContainsFunc(out, func(o *skill.Skill) bool { return o.Name == s.Name }) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out, nil
+}
+
+// hasSkills reports whether a group that the ceiling grants has skills, open or
+// not.
+func (c *catalogue) hasSkills(ceiling Ceiling) bool {
+	if len(c.basic.Skills) > 0 && c.grants(ceiling, []string{c.basicLabel()}) {
+		return true
+	}
+	return slices.ContainsFunc(c.groups, func(g *group) bool {
+		return len(g.Skills) > 0 && c.grantsGroup(g.index, ceiling)
+	})
+}

@@ -1,0 +1,202 @@
+package toolkit
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A Scope is what one session has open: groups in the order in which they were
+// opened, a phase, a ceiling. It is the only thing about a toolkit that
+// changes from step to step. The zero Scope has the toolkit's initial groups
+// open, no phase and no ceiling. It is saved as JSON, is safe for concurrent
+// use, and must not be copied.
+//
+// Names that the toolkit does not know, of a group that is gone for instance,
+// have no effect and are dropped by the next transition.
+type Scope struct {
+	mu      sync.Mutex
+	decided bool     // active counts; before that the toolkit's initial groups do
+	active  []string // in order of activation
+	phase   string
+	ceiling Ceiling
+	version uint64 // counts the changes of the fields above
+	last    *View  // the view taken last, if it is still good
+
+	turn chan struct{} // holds one element while a transition is on its way
+}
+
+// NewScope returns a scope with the phase and the ceiling of one request.
+func NewScope(ceiling Ceiling, phase string) *Scope { return &Scope{ceiling: ceiling, phase: phase} }
+
+// Undefined is the phase of a scope that has none. It is a phase like others:
+// a tool that is limited to phases must name it to be visible in it.
+const Undefined = "undefined"
+
+// Active returns the names of the groups that were opened, in that order, and
+// whether any transition has taken place: before the first, the toolkit's
+// initial groups are open.
+func (s *Scope) Active() ([]string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.active), s.decided
+}
+
+// Phase returns the current phase.
+func (s *Scope) Phase() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == "" {
+		return Undefined
+	}
+	return s.phase
+}
+
+// SetPhase moves to another phase.
+func (s *Scope) SetPhase(phase string) {
+	s.change(func() { s.phase = phase })
+}
+
+// Ceiling returns the ceiling.
+func (s *Scope) Ceiling() Ceiling {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ceiling
+}
+
+// SetCeiling replaces the ceiling. Groups above it stay open, without effect
+// as long as they are.
+func (s *Scope) SetCeiling(c Ceiling) {
+	s.change(func() { s.ceiling = c })
+}
+
+// Sub returns the scope for a sub-agent: the same ceiling, and nothing else.
+func (s *Scope) Sub() *Scope { return NewScope(s.Ceiling(), "") }
+
+func (s *Scope) change(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fn()
+	s.version++
+	s.last = nil
+}
+
+type scopeJSON struct {
+	Active  []string `json:"active,omitzero"` // absent: undecided; []: nothing open
+	Phase   string   `json:"phase,omitempty"`
+	Ceiling Ceiling  `json:"ceiling,omitzero"`
+}
+
+// MarshalJSON writes the scope: {"active": […], "phase": "…", "ceiling": […]},
+// each member only if it was set.
+func (s *Scope) MarshalJSON() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := scopeJSON{Phase: s.phase, Ceiling: s.ceiling}
+	if s.decided {
+		out.Active = append([]string{}, s.active...)
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON replaces the scope. Members that it does not know are ignored.
+func (s *Scope) UnmarshalJSON(data []byte) error {
+	var in scopeJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return fmt.Errorf("scope: %w", err)
+	}
+	s.change(func() {
+		s.active, s.decided, s.phase, s.ceiling = in.Active, in.Active != nil, in.Phase, in.Ceiling
+	})
+	return nil
+}
+
+// state is a scope at one moment.
+type state struct {
+	active  []string
+	phase   string
+	ceiling Ceiling
+}
+
+// snapshot returns what the scope holds now, under c, and its version.
+func (s *Scope) snapshot(c *catalogue) (state, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := state{active: s.active, phase: s.phase, ceiling: s.ceiling}
+	if !s.decided {
+		st.active = c.cfg.Initial
+	}
+	if st.phase == "" {
+		st.phase = Undefined
+	}
+	return st, s.version
+}
+
+// key returns a string that is equal for equal states only.
+func (st *resolved) key() string {
+	b := make([]byte, 0, 64)
+	if st.ceiling.set {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	b = binary.AppendUvarint(b, uint64(len(st.ceiling.names)))
+	b = binary.AppendUvarint(b, uint64(len(st.active)))
+	add := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	add(st.phase)
+	for _, n := range st.ceiling.names {
+		add(n)
+	}
+	for _, n := range st.active {
+		add(n)
+	}
+	for _, w := range st.whens {
+		if w {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
+	}
+	return string(b)
+}
+
+// ErrReentrant is returned when a hook asks for a transition of the scope whose
+// transition it is part of.
+var ErrReentrant = errors.New("a hook cannot change the scope whose change it is part of")
+
+type hookCtx struct{ scope *Scope }
+
+// begin waits for the other transitions of the scope.
+func (s *Scope) begin(ctx context.Context) error {
+	if ctx.Value(hookCtx{s}) != nil {
+		return ErrReentrant
+	}
+	s.mu.Lock()
+	if s.turn == nil {
+		s.turn = make(chan struct{}, 1)
+	}
+	turn := s.turn
+	s.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another transition: %w", context.Cause(ctx))
+	}
+}
+
+func (s *Scope) end() { <-s.turn }
+
+// commit replaces the open groups.
+func (s *Scope) commit(active []string) {
+	s.change(func() { s.active, s.decided = active, true })
+}

@@ -1,0 +1,220 @@
+package toolkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+const (
+	listTimeout = 30 * time.Second // for a source to list its tools
+	retryAfter  = 30 * time.Second // before a source that failed is asked again
+)
+
+// A source is a registered tool.Source and what it listed last.
+type source struct {
+	src     tool.Source
+	name    string
+	turn    chan struct{} // holds one element while the list is fetched
+	listing atomic.Pointer[listing]
+	stale   atomic.Bool // the source said that its list has changed
+}
+
+type listing struct {
+	tools []tool.Tool
+	err   error // why tools is not what the source would list now
+	at    time.Time
+}
+
+// source returns the record of s. The caller holds tk.mu.
+func (tk *Toolkit) source(s tool.Source) (*source, error) {
+	if s == nil {
+		return nil, errors.New("a source is nil")
+	}
+	if !reflect.ValueOf(s).Comparable() {
+		return nil, fmt.Errorf("source of type %T: cannot be compared; use a pointer", s)
+	}
+	if src, ok := tk.sources[s]; ok {
+		return src, nil
+	}
+	src := &source{src: s, name: fmt.Sprintf("%T", s), turn: make(chan struct{}, 1)}
+	if n, ok := s.(interface{ Name() string }); ok {
+		src.name = n.Name()
+	}
+	tk.sources[s] = src
+	if n, ok := s.(tool.Notifier); ok {
+		n.OnChange(func() { tk.sourceChanged(src) })
+	}
+	return src, nil
+}
+
+// sourceChanged makes the next view fetch the source's list. A source that was
+// never asked stays so.
+func (tk *Toolkit) sourceChanged(src *source) {
+	if src.listing.Load() == nil {
+		return
+	}
+	src.stale.Store(true)
+	if err := tk.rebuild(); err != nil {
+		return // the configuration was sound when it was installed
+	}
+	tk.tell(Change{Tools: true})
+}
+
+// rebuild replaces the catalogue by one with the sources' present lists.
+func (tk *Toolkit) rebuild() error {
+	tk.mu.Lock()
+	defer tk.mu.Unlock()
+	return tk.replace(tk.now.Load().cfg)
+}
+
+// due returns when the list must be fetched again; zero for never.
+func (l *listing) due(refresh time.Duration) time.Time {
+	switch {
+	case l.err != nil && (refresh == 0 || refresh > retryAfter):
+		return l.at.Add(retryAfter)
+	case refresh > 0:
+		return l.at.Add(refresh)
+	}
+	return time.Time{}
+}
+
+func (s *source) fresh(refresh time.Duration) bool {
+	l := s.listing.Load()
+	if l == nil || s.stale.Load() {
+		return false
+	}
+	due := l.due(refresh)
+	return due.IsZero() || time.Now().Before(due)
+}
+
+// fetch lists the source's tools, unless somebody else has done so meanwhile.
+// It reports whether there is a new list. The error is the context's only: a
+// source that fails keeps its last list.
+func (s *source) fetch(ctx context.Context, refresh time.Duration) (bool, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	if s.fresh(refresh) {
+		return false, nil
+	}
+	s.stale.Store(false)
+	tools, err := s.list(ctx)
+	if ctx.Err() != nil {
+		s.stale.Store(true)
+		return false, context.Cause(ctx)
+	}
+	next := &listing{tools: tools, err: err, at: time.Now()}
+	if last := s.listing.Load(); err != nil && last != nil {
+		next.tools = last.tools
+	}
+	s.listing.Store(next)
+	return true, nil
+}
+
+func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("listing its tools panicked: %v", r)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	tools, err = s.src.Tools(ctx)
+	if err == nil && slices.Contains(tools, nil) {
+		return nil, errors.New("it listed a tool that is nil")
+	}
+	return tools, err
+}
+
+// load fetches the lists of the sources that are due, at the same time, and
+// returns the catalogue that has them.
+func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*catalogue, error) {
+	var due []*source
+	for _, s := range sources {
+		if !s.fresh(c.cfg.Refresh) && !slices.Contains(due, s) {
+			due = append(due, s)
+		}
+	}
+	if len(due) == 0 {
+		return c, nil
+	}
+	var wg sync.WaitGroup
+	news := make([]bool, len(due))
+	errs := make([]error, len(due))
+	for i, s := range due {
+		wg.Go(func() { news[i], errs[i] = s.fetch(ctx, c.cfg.Refresh) })
+	}
+	wg.Wait()
+	if slices.Contains(news, true) {
+		if err := tk.rebuild(); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("list the tools: %w", err)
+	}
+	return tk.now.Load(), nil
+}
+
+// needed returns the sources whose tools the state may show: those of the
+// basic group and of groups that are open.
+func (c *catalogue) needed(r *resolved) []*source {
+	out := slices.Clone(c.basic.sources)
+	if c.cfg.Policy.NoActivation {
+		for i, g := range c.groups {
+			if c.grantsGroup(i, r.ceiling) {
+				out = append(out, g.sources...)
+			}
+		}
+		return out
+	}
+	for _, g := range r.order {
+		out = append(out, c.groups[g].sources...)
+	}
+	return out
+}
+
+// ready returns the catalogue for a transition of s, with the tools of the
+// groups that are to be opened: quotas count them, and the answer names them.
+func (tk *Toolkit) ready(ctx context.Context, s *Scope, o op, names []string) (*catalogue, error) {
+	c := tk.now.Load()
+	if o == disable {
+		return c, nil
+	}
+	ceiling := s.Ceiling()
+	var sources []*source
+	for _, name := range names {
+		if i, ok := c.index[name]; ok && c.grantsGroup(i, ceiling) {
+			sources = append(sources, c.groups[i].sources...)
+		}
+	}
+	return tk.load(ctx, c, sources)
+}
+
+// recheck returns the time at which some list is due; zero for never.
+func (c *catalogue) recheck() time.Time {
+	var first time.Time
+	for _, g := range append([]*group{c.basic}, c.groups...) {
+		for _, s := range g.sources {
+			l := s.listing.Load()
+			if l == nil {
+				continue
+			}
+			if due := l.due(c.cfg.Refresh); !due.IsZero() && (first.IsZero() || due.Before(first)) {
+				first = due
+			}
+		}
+	}
+	return first
+}

@@ -1,0 +1,427 @@
+package toolkit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An Outcome says what a transition did.
+type Outcome struct {
+	Opened, Closed []string // in the order in which hooks ran: closed first
+
+	// Errors are those of the names that were refused while others went
+	// through; see [Toolkit.EnableEach].
+	Errors []*GroupError
+}
+
+// Changed reports whether any group was opened or closed.
+func (o Outcome) Changed() bool { return len(o.Opened)+len(o.Closed) > 0 }
+
+// A Reason says why a transition was refused.
+type Reason string
+
+// The reasons.
+const (
+	UnknownGroup Reason = "unknown"  // no such group, or above the ceiling
+	ParentClosed Reason = "parent"   // a group it needs is not open
+	AlreadyDone  Reason = "already"  // it is open, or closed, already
+	OverQuota    Reason = "quota"    // too many tools, groups or bytes
+	Excluded     Reason = "excluded" // it and another were asked for, and exclude each other
+	HookFailed   Reason = "hook"     // its hook returned an error
+)
+
+// A GroupError says why a group cannot be opened or closed. Its text is for
+// the model; it names nothing above the scope's ceiling.
+type GroupError struct {
+	Group  string
+	Reason Reason
+	Others []string // with UnknownGroup what exists, with ParentClosed what to open first, in order, with Excluded the other
+	Count  int      // with OverQuota: what there would be,
+	Limit  int      // what is allowed,
+	Unit   string   // and of what: "tools", "groups" or "bytes"
+	Err    error    // with HookFailed: the hook's error
+}
+
+func (e *GroupError) Unwrap() error { return e.Err }
+
+func (e *GroupError) Error() string {
+	switch e.Reason {
+	case UnknownGroup:
+		if len(e.Others) == 0 {
+			return fmt.Sprintf("there is no group %q, nor any other", e.Group)
+		}
+		return fmt.Sprintf("there is no group %q; the groups are %s", e.Group, strings.Join(e.Others, ", "))
+	case ParentClosed:
+		return fmt.Sprintf("group %q needs %s to be open first", e.Group, strings.Join(e.Others, ", then "))
+	case AlreadyDone:
+		return fmt.Sprintf("group %q is so already", e.Group)
+	case OverQuota:
+		return fmt.Sprintf("group %q: %s", e.Group, (&overQuota{e.Count, e.Limit, e.Unit}).text())
+	case Excluded:
+		return fmt.Sprintf("group %q and group %q cannot be open together", e.Group, strings.Join(e.Others, ", "))
+	default:
+		return fmt.Sprintf("group %q: %v", e.Group, e.Err)
+	}
+}
+
+type op uint8
+
+const (
+	enable op = iota
+	disable
+	set
+)
+
+// A plan is a transition worked out before anything has happened.
+type plan struct {
+	active   []int // what will be stored, in order of activation
+	down, up []int // in the order in which hooks run
+}
+
+// transit carries out one transition for all names, or none.
+func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) (Outcome, error) {
+	if err := s.begin(ctx); err != nil {
+		return Outcome{}, err
+	}
+	out, ev, err := func() (Outcome, Change, error) {
+		defer s.end()
+		c, err := tk.ready(ctx, s, o, names)
+		if err != nil {
+			return Outcome{}, Change{}, err
+		}
+		watch := tk.watch(c, s)
+		p, err := c.plan(c.stored(s), o, names, s.Ceiling())
+		if err != nil {
+			return Outcome{}, Change{}, err
+		}
+		out, err := tk.carryOut(ctx, c, s, p)
+		return out, watch(out), err
+	}()
+	tk.tell(ev)
+	return out, err
+}
+
+// transitEach carries out one transition per name, each seeing the ones before
+// it, and reports them as one. Names that are refused, or are so already, are
+// in its Errors.
+func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []string) ([]Outcome, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	var ev Change
+	var steps []Outcome
+	err := func() error {
+		defer s.end()
+		c, err := tk.ready(ctx, s, o, names)
+		if err != nil {
+			return err
+		}
+		watch := tk.watch(c, s)
+		var all Outcome
+		for _, name := range names {
+			step, err := tk.one(ctx, c, s, o, name)
+			if err != nil {
+				return err
+			}
+			steps = append(steps, step)
+			all.Opened = append(all.Opened, step.Opened...)
+			all.Closed = append(all.Closed, step.Closed...)
+		}
+		ev = watch(all)
+		return nil
+	}()
+	tk.tell(ev)
+	return steps, err
+}
+
+func (tk *Toolkit) one(ctx context.Context, c *catalogue, s *Scope, o op, name string) (Outcome, error) {
+	p, err := c.plan(c.stored(s), o, []string{name}, s.Ceiling())
+	if err == nil && len(p.down)+len(p.up) == 0 {
+		err = &GroupError{Group: name, Reason: AlreadyDone}
+	}
+	var out Outcome
+	if err == nil {
+		out, err = tk.carryOut(ctx, c, s, p)
+	}
+	if err != nil {
+		ge, ok := err.(*GroupError)
+		if !ok {
+			return out, err
+		}
+		out.Errors = append(out.Errors, ge)
+	}
+	return out, nil
+}
+
+// carryOut runs the hooks of the plan and then commits it.
+func (tk *Toolkit) carryOut(ctx context.Context, c *catalogue, s *Scope, p plan) (Outcome, error) {
+	var out Outcome
+	if err := c.runHooks(context.WithValue(ctx, hookCtx{s}, true), p); err != nil {
+		return out, err
+	}
+	out.Closed, out.Opened = c.names(p.down), c.names(p.up)
+	if st, _ := s.snapshot(c); !slices.Equal(st.active, c.names(p.active)) {
+		s.commit(c.names(p.active))
+	}
+	return out, nil
+}
+
+func (c *catalogue) names(groups []int) []string {
+	var out []string
+	for _, i := range groups {
+		out = append(out, c.groups[i].Name)
+	}
+	return out
+}
+
+// stored returns the groups that the scope has opened and that still exist.
+func (c *catalogue) stored(s *Scope) []int {
+	st, _ := s.snapshot(c)
+	var out []int
+	for _, name := range st.active {
+		if i, ok := c.index[name]; ok && !slices.Contains(out, i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (plan, error) {
+	groups := make([]int, 0, len(names))
+	for _, name := range names {
+		i, ok := c.index[name]
+		if !ok || !c.grantsGroup(i, ceiling) {
+			return plan{}, c.unknown(name, ceiling)
+		}
+		if !slices.Contains(groups, i) {
+			groups = append(groups, i)
+		}
+	}
+	p := plan{active: active}
+	var err error
+	switch o {
+	case enable:
+		for _, g := range groups {
+			if err = c.planEnable(&p, g, active); err != nil {
+				return plan{}, err
+			}
+		}
+		err = c.allOpen(p, groups)
+	case disable:
+		for _, g := range groups {
+			c.close(&p, g)
+		}
+	case set:
+		err = c.planSet(&p, groups, ceiling)
+	}
+	return p, err
+}
+
+func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
+	e := &GroupError{Group: name, Reason: UnknownGroup}
+	for i, g := range c.groups {
+		if c.grantsGroup(i, ceiling) {
+			e.Others = append(e.Others, g.Name)
+		}
+	}
+	return e
+}
+
+func (c *catalogue) planEnable(p *plan, g int, before []int) error {
+	if missing := c.missing(g, p.active); len(missing) > 0 {
+		return &GroupError{Group: c.groups[g].Name, Reason: ParentClosed, Others: c.names(missing)}
+	}
+	q := plan{active: p.active, down: slices.Clone(p.down), up: slices.Clone(p.up)}
+	for _, others := range c.groups[g].exclusive {
+		for _, o := range others {
+			c.close(&q, o)
+		}
+	}
+	if !slices.Contains(q.active, g) {
+		q.open(g)
+		if over := c.overQuota(c.measure(q.active), c.measure(before)); over != nil {
+			return &GroupError{Group: c.groups[g].Name, Reason: OverQuota, Count: over.count, Limit: over.limit, Unit: over.unit}
+		}
+	}
+	*p = q
+	return nil
+}
+
+// allOpen fails if opening one of the groups has closed another.
+func (c *catalogue) allOpen(p plan, groups []int) error {
+	for _, g := range groups {
+		if !slices.Contains(p.active, g) {
+			last := groups[len(groups)-1]
+			return &GroupError{Group: c.groups[g].Name, Reason: Excluded, Others: c.names([]int{last})}
+		}
+	}
+	return nil
+}
+
+// missing returns what must be opened before g, in order.
+func (c *catalogue) missing(g int, active []int) []int {
+	if c.cfg.Policy.Contain {
+		return nil
+	}
+	return slices.DeleteFunc(c.ancestors(g), func(a int) bool { return a != g && slices.Contains(active, a) })
+}
+
+func (p *plan) open(g int) {
+	p.active = append(slices.Clip(p.active), g)
+	p.up = append(p.up, g)
+}
+
+// close takes g out of the plan's groups, and first all that need it.
+func (c *catalogue) close(p *plan, g int) {
+	if !slices.Contains(p.active, g) {
+		return
+	}
+	p.active = slices.DeleteFunc(slices.Clone(p.active), func(i int) bool { return i == g })
+	if !c.cfg.Policy.Contain {
+		for _, child := range c.groups[g].children {
+			c.close(p, child)
+		}
+	}
+	p.down = append(p.down, g)
+}
+
+func (c *catalogue) planSet(p *plan, groups []int, ceiling Ceiling) error {
+	before := p.active
+	for _, g := range groups {
+		if missing := c.missing(g, groups); len(missing) > 0 {
+			return &GroupError{Group: c.groups[g].Name, Reason: ParentClosed, Others: c.names(missing)}
+		}
+		for _, others := range c.groups[g].exclusive {
+			for _, o := range others {
+				if slices.Contains(groups, o) {
+					return &GroupError{Group: c.groups[g].Name, Reason: Excluded, Others: c.names([]int{o})}
+				}
+			}
+		}
+	}
+	for _, g := range before {
+		if !slices.Contains(groups, g) {
+			c.close(p, g)
+		}
+	}
+	for _, g := range c.parentsFirst(groups) {
+		if !slices.Contains(p.active, g) {
+			p.open(g)
+		}
+	}
+	if over := c.overQuota(c.measure(p.active), c.measure(before)); over != nil && len(p.up) > 0 {
+		return &GroupError{Group: c.groups[p.up[len(p.up)-1]].Name, Reason: OverQuota, Count: over.count, Limit: over.limit, Unit: over.unit}
+	}
+	return nil
+}
+
+// parentsFirst sorts groups by registration, but every one after its parents.
+func (c *catalogue) parentsFirst(groups []int) []int {
+	var out []int
+	for _, g := range slices.Sorted(slices.Values(groups)) {
+		for _, i := range append(c.ancestors(g), g) {
+			if slices.Contains(groups, i) && !slices.Contains(out, i) {
+				out = append(out, i)
+			}
+		}
+	}
+	return out
+}
+
+// measure is what quotas limit.
+type measure struct{ tools, groups, bytes int }
+
+func (c *catalogue) measure(active []int) measure {
+	m := measure{groups: len(active)}
+	if c.cfg.MaxTools == 0 && c.cfg.MaxBytes == 0 {
+		return m
+	}
+	for n, g := range active {
+		for _, e := range c.groups[g].entries {
+			if !c.inEarlier(e, active[:n]) {
+				m.tools++
+				m.bytes += e.size
+			}
+		}
+	}
+	return m
+}
+
+type overQuota struct {
+	count, limit int
+	unit         string
+}
+
+func (q *overQuota) text() string {
+	return fmt.Sprintf("that would make %d %s, and %d are allowed; close something else first", q.count, q.unit, q.limit)
+}
+
+// overQuota returns the first quota that now exceeds. One that was exceeded
+// before may stay so, as long as it does not grow.
+func (c *catalogue) overQuota(now, before measure) *overQuota {
+	check := func(limit, now, before int, unit string) *overQuota {
+		if limit > 0 && now > limit && (now > before || c.cfg.Policy.LooseQuota) {
+			return &overQuota{now, limit, unit}
+		}
+		return nil
+	}
+	if q := check(c.cfg.MaxTools, now.tools, before.tools, "tools"); q != nil {
+		return q
+	}
+	if q := check(c.cfg.MaxGroups, now.groups, before.groups, "groups"); q != nil {
+		return q
+	}
+	return check(c.cfg.MaxBytes, now.bytes, before.bytes, "bytes")
+}
+
+// runHooks runs the plan's hooks; the first error ends it.
+func (c *catalogue) runHooks(ctx context.Context, p plan) error {
+	var undo []func(context.Context) error
+	run := func(g int, hook, inverse func(context.Context) error) error {
+		if hook == nil {
+			return nil
+		}
+		if err := call(ctx, hook); err != nil {
+			return &GroupError{Group: c.groups[g].Name, Reason: HookFailed, Err: err}
+		}
+		undo = append(undo, inverse)
+		return nil
+	}
+	err := func() error {
+		for _, g := range p.down {
+			if err := run(g, c.groups[g].OnDeactivate, c.groups[g].OnActivate); err != nil {
+				return err
+			}
+		}
+		for _, g := range p.up {
+			if err := run(g, c.groups[g].OnActivate, c.groups[g].OnDeactivate); err != nil {
+				return err
+			}
+		}
+		return nil
+	}()
+	if err == nil || !c.cfg.Compensate {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	for _, hook := range slices.Backward(undo) {
+		if hook == nil {
+			continue
+		}
+		if uerr := call(ctx, hook); uerr != nil {
+			err = fmt.Errorf("%w; undoing also failed: %w", err, uerr)
+		}
+	}
+	return err
+}
+
+func call(ctx context.Context, hook func(context.Context) error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the hook panicked: %v", r)
+		}
+	}()
+	return hook(ctx)
+}

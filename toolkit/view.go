@@ -1,0 +1,239 @@
+package toolkit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A View is what a model is shown at one step and what the calls of its answer
+// run against. It is immutable, and safe for concurrent use.
+type View struct {
+	tk    *Toolkit
+	scope *Scope
+	body  *body
+
+	// control are the control tools, bound to the scope, made when first needed.
+	control func() []tool.Tool
+}
+
+// A body is what views of equal states share.
+type body struct {
+	c     *catalogue
+	r     *resolved
+	infos []tool.Info
+
+	prompt   string
+	reminder string
+	skipped  []Skipped
+	digest   func() string
+}
+
+// View returns what is visible in the scope now. While nothing has changed it
+// returns the same view. It fetches the lists of sources that are needed and
+// due; a source that fails is in [View.Skipped], and an error means that the
+// context has ended.
+func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
+	if v := tk.cached(s); v != nil {
+		return v, nil
+	}
+	c := tk.now.Load()
+	st, version := s.snapshot(c)
+	r := c.resolve(st)
+	c2, err := tk.load(ctx, c, c.needed(r))
+	if err != nil {
+		return nil, err
+	}
+	if c2 != c {
+		c, r = c2, c2.resolve(st)
+	}
+	b, err := tk.makeBody(ctx, c, s, r)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{tk: tk, scope: s, body: b}
+	v.control = sync.OnceValue(func() []tool.Tool { return tk.controlTools(c, s, b.r) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.version == version {
+		s.last = v
+	}
+	return v, nil
+}
+
+// cached returns the scope's last view if it is still good.
+func (tk *Toolkit) cached(s *Scope) *View {
+	s.mu.Lock()
+	v := s.last
+	s.mu.Unlock()
+	if v == nil || v.tk != tk {
+		return nil
+	}
+	c := v.body.c
+	if c != tk.now.Load() || len(c.whens) > 0 || !c.due.IsZero() && !time.Now().Before(c.due) {
+		return nil
+	}
+	return v
+}
+
+// Tools returns the visible tools, in the order in which the model gets them.
+// The slice is shared: do not change it.
+func (v *View) Tools() []tool.Info { return v.body.infos }
+
+// Digest identifies the list that Tools returns: equal digests, equal lists.
+// It is the same in another process.
+func (v *View) Digest() string { return v.body.digest() }
+
+// Prompt returns what the system prompt says about the toolkit. It does not
+// change while groups open and close.
+func (v *View) Prompt() string { return v.body.prompt }
+
+// Reminder returns what the model was told when the open groups were opened
+// (their instructions and skills), to be told again after compaction. It is
+// empty when nothing is open.
+func (v *View) Reminder() string { return v.body.reminder }
+
+// Skipped returns what could not be listed, and why.
+func (v *View) Skipped() []Skipped { return slices.Clone(v.body.skipped) }
+
+// Advance tells the scope that calls of the named tools have succeeded, in
+// order: a tool may move the session to another phase; see [Setting.Next].
+// Call it once per batch. Names that the view does not show have no effect.
+func (v *View) Advance(names ...string) {
+	b := v.body
+	next := ""
+	for _, name := range names {
+		if e, ok := b.c.find(name, b.r); ok && e.set.Next != "" {
+			next = e.set.Next
+		}
+	}
+	if next == "" {
+		return
+	}
+	watch := v.tk.watch(b.c, v.scope)
+	v.scope.SetPhase(next)
+	v.tk.tell(watch(Outcome{}))
+}
+
+// newDigest returns the function that digests the list, when first asked.
+func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
+	return sync.OnceValue(func() string {
+		h := sha256.New()
+		for _, i := range head {
+			sum := infoSum(i)
+			h.Write(sum[:])
+		}
+		for _, e := range entries {
+			h.Write(e.sum()[:])
+		}
+		if sorted {
+			h.Write([]byte("by name"))
+		}
+		return hex.EncodeToString(h.Sum(nil)[:16])
+	})
+}
+
+func infoSum(i tool.Info) [sha256.Size]byte {
+	data, err := json.Marshal(i)
+	if err != nil {
+		// A schema that is not JSON; checkTool lets none through.
+		data = []byte(i.Name + err.Error())
+	}
+	return sha256.Sum256(data)
+}
+
+// sum returns the hash of the tool's definition.
+func (e *entry) sum() *[sha256.Size]byte {
+	if p := e.hash.Load(); p != nil {
+		return p
+	}
+	sum := infoSum(e.info)
+	e.hash.Store(&sum)
+	return &sum
+}
+
+// makeBody asks the predicates and returns the body of the state.
+func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *resolved) (*body, error) {
+	panicked := c.hold(r)
+	key := bodyKey{c.gen, r.key()}
+	if b := tk.bodies.get(key); b != nil {
+		return b, nil
+	}
+	b := &body{c: c, r: r, skipped: slices.Clone(c.skipped)}
+	for _, e := range panicked {
+		b.skipped = append(b.skipped, Skipped{Tool: e.info.Name, Reason: "its predicate panicked"})
+	}
+	b.infos, b.digest = tk.show(c, s, r)
+	if err := c.tell(ctx, b); err != nil {
+		return nil, err
+	}
+	tk.bodies.put(key, b)
+	return b, nil
+}
+
+// show returns the list of a state, and the function that digests it.
+func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func() string) {
+	head, entries := tk.controlInfos(c, s, r), c.list(r)
+	infos := make([]tool.Info, 0, len(head)+len(entries))
+	infos = append(infos, head...)
+	for _, e := range entries {
+		infos = append(infos, e.info)
+	}
+	if c.cfg.Policy.ByName {
+		slices.SortFunc(infos, func(a, b tool.Info) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return infos, newDigest(head, entries, c.cfg.Policy.ByName)
+}
+
+// bodyCache keeps the bodies that were used lately. When it is full the older
+// half is forgotten.
+type bodyCache struct {
+	mu         sync.Mutex
+	young, old map[bodyKey]*body
+}
+
+type bodyKey struct {
+	gen   uint64
+	state string
+}
+
+const bodyCacheSize = 64
+
+func (bc *bodyCache) get(k bodyKey) *body {
+	bc.mu.Lock()
+	defer bc.mu.Unlock()
+	if b := bc.young[k]; b != nil {
+		return b
+	}
+	b := bc.old[k]
+	if b != nil {
+		bc.putLocked(k, b)
+	}
+	return b
+}
+
+func (bc *bodyCache) put(k bodyKey, b *body) {
+	bc.mu.Lock()
+	defer bc.mu.Unlock()
+	bc.putLocked(k, b)
+}
+
+func (bc *bodyCache) putLocked(k bodyKey, b *body) {
+	if len(bc.young) >= bodyCacheSize || bc.young == nil {
+		bc.old, bc.young = bc.young, make(map[bodyKey]*body)
+	}
+	bc.young[k] = b
+}
+
+func (bc *bodyCache) clear() {
+	bc.mu.Lock()
+	defer bc.mu.Unlock()
+	bc.young, bc.old = nil, nil
+}
