@@ -38,7 +38,7 @@ func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) 
 // A collector keeps a builder for each block, so that joining takes time
 // linear in the answer.
 type collector struct {
-	parts    []part
+	parts    []*part
 	calls    map[int]int // index of a call → its part
 	thinking int         // the last thinking part + 1; 0 for none
 }
@@ -71,11 +71,11 @@ func (c *collector) last() *part {
 	if len(c.parts) == 0 {
 		return nil
 	}
-	return &c.parts[len(c.parts)-1]
+	return c.parts[len(c.parts)-1]
 }
 
 func (c *collector) open(b message.Block) *part {
-	c.parts = append(c.parts, part{block: b})
+	c.parts = append(c.parts, &part{block: b})
 	return c.last()
 }
 
@@ -86,7 +86,7 @@ func (c *collector) think(d *ThinkingDelta) {
 		c.open(&message.Thinking{})
 		c.thinking = len(c.parts)
 	}
-	p := &c.parts[c.thinking-1]
+	p := c.parts[c.thinking-1]
 	p.text.WriteString(d.Text)
 	b := p.block.(*message.Thinking)
 	b.Extra = mergeObjects(b.Extra, d.Extra)
@@ -102,7 +102,7 @@ func (c *collector) call(d *ToolCallDelta) {
 		}
 		c.calls[d.Index] = i
 	}
-	p := &c.parts[i]
+	p := c.parts[i]
 	p.text.WriteString(d.Args)
 	b := p.block.(*message.ToolCall)
 	if d.ID != "" {
@@ -116,8 +116,7 @@ func (c *collector) call(d *ToolCallDelta) {
 
 func (c *collector) message() *message.Message {
 	m := &message.Message{Role: message.RoleAssistant}
-	for i := range c.parts {
-		p := &c.parts[i]
+	for _, p := range c.parts {
 		switch b := p.block.(type) {
 		case *message.Text:
 			b.Text = p.text.String()

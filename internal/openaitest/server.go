@@ -1,0 +1,262 @@
+// Package openaitest is a chat completions server for tests. It speaks the real
+// protocol over HTTP, streamed or not as the request asks, answers each request
+// with the next [Turn], and refuses with status 400 what a strict server would:
+// see [Validate].
+//
+//	s := openaitest.New(t,
+//		openaitest.Calls(openaitest.Call{Name: "add", Args: `{"a":1,"b":2}`}),
+//		openaitest.RateLimit("1"),
+//		openaitest.Text("It is 3."),
+//	)
+//	m, err := openai.New(openai.Config{BaseURL: s.URL, Model: "test"})
+//
+// [Serve] is the same outside of a test.
+package openaitest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// A Server answers requests with its turns, in order. It is safe for
+// concurrent use; concurrent requests take turns in the order they come.
+type Server struct {
+	URL string // the base URL for a client, ending in /v1
+
+	http  *httptest.Server
+	conns atomic.Int64
+	gone  chan struct{} // closed by Close, which ends what hangs
+
+	mu       sync.Mutex
+	turns    []Turn
+	requests []*Request
+	allow    []string
+	key      string
+	faults   []error
+}
+
+// A Request is what a client asked, decoded and as it was.
+type Request struct {
+	Header   http.Header
+	Body     json.RawMessage
+	Model    string
+	Stream   bool
+	Messages []Message
+	Tools    []Tool
+}
+
+// A Message is a message of a request. Content is a JSON string or array of
+// parts, nil if it was not sent.
+type Message struct {
+	Role       string
+	Content    json.RawMessage
+	ToolCallID string     `json:"tool_call_id"`
+	ToolCalls  []ToolCall `json:"tool_calls"`
+}
+
+// Text returns the content: the string, or the texts of the parts.
+func (m Message) Text() string {
+	var s string
+	if json.Unmarshal(m.Content, &s) == nil {
+		return s
+	}
+	var parts []struct{ Text string }
+	_ = json.Unmarshal(m.Content, &parts)
+	for _, p := range parts {
+		s += p.Text
+	}
+	return s
+}
+
+// A ToolCall is a call in a request's assistant message.
+type ToolCall struct {
+	ID       string
+	Function struct{ Name, Arguments string }
+}
+
+// A Tool is a tool of a request.
+type Tool struct {
+	Function struct {
+		Name, Description string
+		Parameters        json.RawMessage
+	}
+}
+
+// A T is the part of *testing.T that [New] uses.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Cleanup(func())
+}
+
+// New starts a server that ends with the test. The test fails if a request was
+// not valid, if one came after the last turn, and if turns were not used.
+func New(t T, turns ...Turn) *Server {
+	t.Helper()
+	s := Serve(turns...)
+	t.Cleanup(func() {
+		t.Helper()
+		s.Close()
+		for _, err := range s.Faults() {
+			t.Errorf("openaitest: %v", err)
+		}
+		if n := s.Remaining(); n > 0 {
+			t.Errorf("openaitest: %d of %d turns were not used", n, len(turns))
+		}
+	})
+	return s
+}
+
+// Serve starts a server. The caller closes it.
+func Serve(turns ...Turn) *Server {
+	s := &Server{turns: slices.Clone(turns), gone: make(chan struct{})}
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.http.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.conns.Add(1)
+		}
+	}
+	s.http.Start()
+	s.URL = s.http.URL + "/v1"
+	return s
+}
+
+// Close ends the server and every answer that still runs.
+func (s *Server) Close() {
+	s.mu.Lock()
+	select {
+	case <-s.gone:
+	default:
+		close(s.gone)
+	}
+	s.mu.Unlock()
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+// Allow names members of messages and calls, and of requests, that this server
+// knows beside OpenAI's, such as "reasoning_content".
+func (s *Server) Allow(names ...string) *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allow = append(s.allow, names...)
+	return s
+}
+
+// RequireKey makes the server refuse other keys, with status 401.
+func (s *Server) RequireKey(key string) *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = key
+	return s
+}
+
+// Requests returns the requests so far, also the refused ones.
+func (s *Server) Requests() []*Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Faults returns what was wrong with the requests so far.
+func (s *Server) Faults() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.faults)
+}
+
+// Remaining returns how many turns are left. One that is for always does not
+// count.
+func (s *Server) Remaining() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, t := range s.turns {
+		if !t.always {
+			n++
+		}
+	}
+	return n
+}
+
+// Connections returns how many TCP connections clients opened.
+func (s *Server) Connections() int { return int(s.conns.Load()) }
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client is gone
+	}
+	req, turn, refusal := s.take(r, body)
+	if refusal != nil {
+		writeError(w, refusal.status, refusal.Error())
+		return
+	}
+	turn.answer(w, r, req, s.gone)
+}
+
+type refusal struct {
+	status int
+	error
+}
+
+// take records a request and returns the turn that answers it, or a refusal.
+func (s *Server) take(r *http.Request, body []byte) (*Request, Turn, *refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	req := &Request{Header: r.Header.Clone(), Body: body}
+	s.requests = append(s.requests, req)
+	refuse := func(status int, err error) (*Request, Turn, *refusal) {
+		s.faults = append(s.faults, fmt.Errorf("request %d: %w", len(s.requests), err))
+		return nil, Turn{}, &refusal{status, err}
+	}
+	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/chat/completions") {
+		return refuse(http.StatusNotFound, fmt.Errorf("%s %s is not POST …/chat/completions", r.Method, r.URL.Path))
+	}
+	if s.key != "" && r.Header.Get("Authorization") != "Bearer "+s.key {
+		return nil, Turn{}, &refusal{http.StatusUnauthorized, fmt.Errorf("Incorrect API key provided")}
+	}
+	if ct := r.Header.Get("Content-Type"); ct != "application/json" {
+		return refuse(http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type is %q, not application/json", ct))
+	}
+	if err := Validate(body, s.allow...); err != nil {
+		return refuse(http.StatusBadRequest, err)
+	}
+	if err := json.Unmarshal(body, req); err != nil {
+		return refuse(http.StatusBadRequest, err)
+	}
+	if len(s.turns) == 0 {
+		return refuse(http.StatusNotImplemented, fmt.Errorf("there is no turn left"))
+	}
+	turn := s.turns[0]
+	if !turn.always {
+		s.turns = s.turns[1:]
+	}
+	if turn.fn != nil {
+		turn = turn.fn(req)
+	}
+	for _, check := range turn.checks {
+		if err := check(req); err != nil {
+			return refuse(http.StatusBadRequest, fmt.Errorf("not as expected: %w", err))
+		}
+	}
+	return req, turn, nil
+}
+
+func writeError(w http.ResponseWriter, status int, text string) {
+	kind := "invalid_request_error"
+	if status == http.StatusUnauthorized {
+		kind = "authentication_error"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": text, "type": kind}})
+}

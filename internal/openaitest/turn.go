@@ -1,0 +1,306 @@
+package openaitest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Turn is the answer to one request. Make one with a function of this package
+// and change it with its methods, which return the changed turn.
+type Turn struct {
+	text, reasoning string
+	calls           []Call
+	finish          string
+	usage           Usage
+
+	status int // an HTTP answer as it is, if not 0
+	header http.Header
+	body   string
+
+	cut        int // bytes after which the connection is cut; -1 for never
+	pause      time.Duration
+	hang       bool
+	interleave bool
+	always     bool
+	fn         func(*Request) Turn
+	checks     []func(*Request) error
+}
+
+// A Call is a tool call of an answer. Args is the text of the arguments, which
+// need not be valid JSON. The id is made up if it is empty.
+type Call struct{ ID, Name, Args string }
+
+// Usage is what an answer says that it cost.
+type Usage struct{ Prompt, Completion, Cached, Reasoning int }
+
+func answer() Turn { return Turn{cut: -1, usage: Usage{Prompt: 10, Completion: 5}} }
+
+// Text answers with text.
+func Text(s string) Turn {
+	t := answer()
+	t.text = s
+	return t
+}
+
+// Calls answers with tool calls.
+func Calls(calls ...Call) Turn {
+	t := answer()
+	t.calls = slices.Clone(calls)
+	return t
+}
+
+// Raw answers with a body as it is, such as a recorded stream.
+func Raw(contentType, body string) Turn {
+	return Status(http.StatusOK, body, "Content-Type", contentType)
+}
+
+// Status answers with a status and a body as they are. The rest are names and
+// values of headers.
+func Status(status int, body string, header ...string) Turn {
+	t := answer()
+	t.status, t.body, t.header = status, body, http.Header{}
+	for i := 0; i+1 < len(header); i += 2 {
+		t.header.Set(header[i], header[i+1])
+	}
+	if t.header.Get("Content-Type") == "" {
+		t.header.Set("Content-Type", "application/json")
+	}
+	return t
+}
+
+// RateLimit answers with status 429 and a Retry-After header, in seconds or as
+// a date.
+func RateLimit(retryAfter string) Turn {
+	return Status(http.StatusTooManyRequests,
+		`{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}`, "Retry-After", retryAfter)
+}
+
+// Broken answers with status 500.
+func Broken() Turn {
+	return Status(http.StatusInternalServerError, `{"error":{"message":"The server had an error","type":"server_error"}}`)
+}
+
+// Hang answers with nothing, not even a header, until the client goes away.
+func Hang() Turn {
+	t := answer()
+	t.hang = true
+	return t
+}
+
+// Func makes the turn from the request.
+func Func(fn func(*Request) Turn) Turn { return Turn{fn: fn} }
+
+// Always plays turn for every request that is left.
+func Always(turn Turn) Turn {
+	turn.always = true
+	return turn
+}
+
+// Reasoning adds reasoning text, as reasoning_content.
+func (t Turn) Reasoning(s string) Turn { t.reasoning = s; return t }
+
+// Calls adds tool calls.
+func (t Turn) Calls(calls ...Call) Turn { t.calls = append(slices.Clone(t.calls), calls...); return t }
+
+// Interleave streams the arguments of all calls a piece of each in turn.
+func (t Turn) Interleave() Turn { t.interleave = true; return t }
+
+// Finish sets the finish reason.
+func (t Turn) Finish(reason string) Turn { t.finish = reason; return t }
+
+// Usage sets the usage.
+func (t Turn) Usage(u Usage) Turn { t.usage = u; return t }
+
+// CutAfter breaks the connection off after n bytes of the body.
+func (t Turn) CutAfter(n int) Turn { t.cut = n; return t }
+
+// Slow waits between the events of a stream.
+func (t Turn) Slow(pause time.Duration) Turn { t.pause = pause; return t }
+
+// HangAfter is CutAfter, but the connection stays open and silent.
+func (t Turn) HangAfter(n int) Turn { t.cut, t.hang = n, true; return t }
+
+// Expect checks the request; an error is answered with status 400.
+func (t Turn) Expect(checks ...func(*Request) error) Turn {
+	t.checks = append(slices.Clone(t.checks), checks...)
+	return t
+}
+
+// answer writes the turn, until it is over or the client or the server ends.
+func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, gone <-chan struct{}) {
+	wait := func() {
+		select {
+		case <-r.Context().Done():
+		case <-gone:
+		}
+	}
+	if t.hang && t.cut < 0 {
+		wait()
+		return
+	}
+	status, body := t.status, []string{t.body}
+	switch {
+	case status != 0:
+		for k, vs := range t.header {
+			w.Header()[k] = vs
+		}
+		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") && t.pause > 0 {
+			body = strings.SplitAfter(t.body, "\n\n")
+		}
+	case req.Stream:
+		status, body = http.StatusOK, t.events(req)
+		w.Header().Set("Content-Type", "text/event-stream")
+	default:
+		status, body = http.StatusOK, []string{t.plain(req)}
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(status)
+	left := t.cut
+	for _, part := range body {
+		if left >= 0 && len(part) >= left {
+			_, _ = w.Write([]byte(part[:left]))
+			_ = http.NewResponseController(w).Flush()
+			if t.hang {
+				wait()
+			}
+			panic(http.ErrAbortHandler)
+		}
+		left -= len(part)
+		if _, err := w.Write([]byte(part)); err != nil {
+			return
+		}
+		if t.pause > 0 {
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(t.pause)
+		}
+	}
+}
+
+type object = map[string]any
+
+// events renders the turn as server-sent events, with the usage in a chunk of
+// its own at the end.
+func (t Turn) events(req *Request) []string {
+	var out []string
+	emit := func(delta object, finish any) {
+		out = append(out, event(object{"id": "chatcmpl-test", "object": "chat.completion.chunk", "created": 1, "model": req.Model,
+			"choices": []object{{"index": 0, "delta": delta, "finish_reason": finish}}}))
+	}
+	emit(object{"role": "assistant", "content": ""}, nil)
+	for _, s := range pieces(t.reasoning) {
+		emit(object{"reasoning_content": s}, nil)
+	}
+	for _, s := range pieces(t.text) {
+		emit(object{"content": s}, nil)
+	}
+	for _, d := range t.callDeltas() {
+		emit(object{"tool_calls": []object{d}}, nil)
+	}
+	emit(object{}, t.finishReason())
+	out = append(out, event(object{"id": "chatcmpl-test", "object": "chat.completion.chunk", "created": 1, "model": req.Model,
+		"choices": []object{}, "usage": t.usage.object()}))
+	return append(out, "data: [DONE]\n\n")
+}
+
+func (t Turn) callDeltas() []object {
+	var heads []object
+	var args [][]object
+	for i, c := range t.calls {
+		heads = append(heads, object{"index": i, "id": callID(c, i), "type": "function", "function": object{"name": c.Name, "arguments": ""}})
+		var mine []object
+		for _, s := range pieces(c.Args) {
+			mine = append(mine, object{"index": i, "function": object{"arguments": s}})
+		}
+		args = append(args, mine)
+	}
+	var out []object
+	if !t.interleave {
+		for i := range heads {
+			out = append(append(out, heads[i]), args[i]...)
+		}
+		return out
+	}
+	out = heads
+	for round := 0; ; round++ {
+		before := len(out)
+		for _, mine := range args {
+			if round < len(mine) {
+				out = append(out, mine[round])
+			}
+		}
+		if len(out) == before {
+			return out
+		}
+	}
+}
+
+// plain renders the turn as a whole answer.
+func (t Turn) plain(req *Request) string {
+	msg := object{"role": "assistant", "content": nil}
+	if t.text != "" {
+		msg["content"] = t.text
+	}
+	if t.reasoning != "" {
+		msg["reasoning_content"] = t.reasoning
+	}
+	var calls []object
+	for i, c := range t.calls {
+		calls = append(calls, object{"id": callID(c, i), "type": "function", "function": object{"name": c.Name, "arguments": c.Args}})
+	}
+	if calls != nil {
+		msg["tool_calls"] = calls
+	}
+	return marshal(object{"id": "chatcmpl-test", "object": "chat.completion", "created": 1, "model": req.Model,
+		"choices": []object{{"index": 0, "message": msg, "finish_reason": t.finishReason()}}, "usage": t.usage.object()})
+}
+
+func (t Turn) finishReason() string {
+	switch {
+	case t.finish != "":
+		return t.finish
+	case len(t.calls) > 0:
+		return "tool_calls"
+	}
+	return "stop"
+}
+
+func (u Usage) object() object {
+	return object{"prompt_tokens": u.Prompt, "completion_tokens": u.Completion, "total_tokens": u.Prompt + u.Completion,
+		"prompt_tokens_details":     object{"cached_tokens": u.Cached},
+		"completion_tokens_details": object{"reasoning_tokens": u.Reasoning}}
+}
+
+func callID(c Call, i int) string {
+	if c.ID != "" {
+		return c.ID
+	}
+	return fmt.Sprintf("call_%s_%d", c.Name, i)
+}
+
+// pieces splits s into pieces of a few bytes, between runes.
+func pieces(s string) (out []string) {
+	for s != "" {
+		n := min(5, len(s))
+		for n < len(s) && !utf8.RuneStart(s[n]) {
+			n++
+		}
+		out = append(out, s[:n])
+		s = s[n:]
+	}
+	return out
+}
+
+func event(o object) string { return "data: " + marshal(o) + "\n\n" }
+
+func marshal(o object) string {
+	data, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // an object of this package
+	}
+	return string(data)
+}

@@ -1,0 +1,402 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// An answer turns what a server sends into chunks.
+type answer struct {
+	yield        func(model.Chunk, error) bool
+	endpoint     string
+	tools        *toolList
+	conversation []*message.Message
+
+	pending []byte // of an event whose JSON is spread over several data lines
+	fin     model.Finish
+	reason  string // as the server gave it; empty until it does
+	done    bool   // nothing more follows
+
+	calls   []*call
+	ids     map[string]bool // of this answer and the conversation; made when needed
+	details reasoning       // to be sent back
+	extras  map[string]json.RawMessage
+
+	slabs slabs
+	frame frame
+}
+
+// A call is a tool call in the making.
+type call struct {
+	index    *int   // the server's
+	id       string // the server's, which need not be the one we gave it
+	name     string // on the wire
+	args     []byte
+	announce string // the id that we give it; empty until it was announced
+}
+
+// data takes the payload of a data line. JSON that is spread over several lines
+// is put together.
+func (a *answer) data(event string, payload []byte) error {
+	if string(payload) == "[DONE]" {
+		a.done = true
+		return nil
+	}
+	if len(a.pending) == 0 {
+		if kind, index, text, ok := a.frame.match(payload, &a.slabs); ok {
+			return a.delta(kind, index, text)
+		}
+	} else {
+		a.pending = append(append(a.pending, '\n'), payload...)
+		payload = a.pending
+	}
+	if len(payload) == 0 {
+		return nil
+	}
+	var c chunk
+	if err := json.Unmarshal(payload, &c); err != nil {
+		if json.Valid(payload) {
+			return badAnswer(fmt.Sprintf("a part of the stream is not as the API says (%v): %s", err, errorText(payload)))
+		}
+		if len(a.pending) == 0 {
+			a.pending = append(a.pending, payload...)
+		}
+		return nil
+	}
+	err := a.chunk(&c, event, payload)
+	a.frame.learn(&c, payload, a.find)
+	a.pending = a.pending[:0]
+	return err
+}
+
+// whole takes an answer that is not a stream.
+func (a *answer) whole(data []byte) error {
+	var c chunk
+	if err := json.Unmarshal(data, &c); err != nil {
+		if e := bodyError(0, data); e != nil && json.Valid(data) {
+			return e
+		}
+		return badAnswer(fmt.Sprintf("the answer is not as the API says (%v): %s", err, errorText(data)))
+	}
+	if len(c.Choices) == 0 {
+		if e := bodyError(0, data); e != nil {
+			return e
+		}
+		return badAnswer("the answer has no choices: " + errorText(data))
+	}
+	return a.chunk(&c, "", data)
+}
+
+func (a *answer) chunk(c *chunk, event string, payload []byte) error {
+	if (len(c.Error) > 0 && string(c.Error) != "null") || (event == "error" && len(c.Choices) == 0) {
+		if e := bodyError(0, payload); e != nil {
+			return e
+		}
+	}
+	if a.fin.ID == "" {
+		a.fin.ID = string(c.ID)
+	}
+	if a.fin.Model == "" {
+		a.fin.Model = string(c.Model)
+	}
+	if c.Usage != nil {
+		a.fin.Usage = c.Usage.message()
+	}
+	for i := range c.Choices {
+		if err := a.choice(&c.Choices[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *answer) choice(c *choice) error {
+	if c.Index != 0 {
+		return nil
+	}
+	if c.Usage != nil {
+		a.fin.Usage = c.Usage.message()
+	}
+	for _, d := range []*delta{c.Delta, c.Message} {
+		if d == nil {
+			continue
+		}
+		if err := a.pieces(d); err != nil {
+			return err
+		}
+	}
+	if c.FinishReason != "" {
+		a.reason = string(c.FinishReason)
+	}
+	return nil
+}
+
+func (a *answer) pieces(d *delta) error {
+	if err := a.think(d); err != nil {
+		return err
+	}
+	if err := a.content(parts(d.Content)); err != nil {
+		return err
+	}
+	if err := a.text(string(d.Refusal)); err != nil {
+		return err
+	}
+	if err := a.content(d.Images); err != nil {
+		return err
+	}
+	for i := range d.ToolCalls {
+		if err := a.call(&d.ToolCalls[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *answer) think(d *delta) error {
+	text := string(d.ReasoningContent)
+	if text != "" {
+		a.extra("reasoning_content", json.RawMessage("null")) // null: the text of the thinking
+	} else {
+		text = string(d.Reasoning)
+	}
+	said := a.details.add(d.ReasoningDetails)
+	if text == "" {
+		text = said
+	}
+	if len(d.ExtraContent) > 0 && string(d.ExtraContent) != "null" {
+		a.extra("extra_content", d.ExtraContent)
+	}
+	return a.delta(thinkingDelta, 0, text)
+}
+
+func (a *answer) extra(name string, value json.RawMessage) {
+	if a.extras == nil {
+		a.extras = map[string]json.RawMessage{}
+	}
+	a.extras[name] = value
+}
+
+func (a *answer) content(ps []contentPart) error {
+	for _, p := range ps {
+		var err error
+		switch {
+		case p.ImageURL != nil && p.ImageURL.URL != "":
+			err = a.send(&model.DataBlock{Data: picture(p.ImageURL.URL)})
+		case len(p.Thinking) > 0:
+			for _, t := range parts(p.Thinking) {
+				if err := a.delta(thinkingDelta, 0, string(t.Text)); err != nil {
+					return err
+				}
+			}
+		default:
+			err = a.text(string(p.Text))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *answer) text(s string) error { return a.delta(textDelta, 0, s) }
+
+// deltaKind is the kind of a delta that is text alone.
+type deltaKind int
+
+const (
+	textDelta deltaKind = iota + 1
+	thinkingDelta
+	argsDelta
+)
+
+// delta sends more text of a kind; index is our index of the call it is for.
+func (a *answer) delta(kind deltaKind, index int, s string) error {
+	if s == "" {
+		return nil
+	}
+	switch kind {
+	case textDelta:
+		return a.send(a.slabs.text(s))
+	case thinkingDelta:
+		return a.send(a.slabs.thinking(s))
+	}
+	c := a.calls[index]
+	c.args = append(c.args, s...)
+	return a.send(a.slabs.args(index, s))
+}
+
+func (a *answer) send(c model.Chunk) error {
+	if !a.yield(c, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// call takes a piece of a tool call.
+func (a *answer) call(d *callDelta) error {
+	i := a.find(d)
+	if i < 0 {
+		i = len(a.calls)
+		a.frame.forget()
+		a.calls = append(a.calls, &call{index: d.Index, id: string(d.ID)})
+	}
+	c := a.calls[i]
+	if c.id == "" {
+		c.id = string(d.ID)
+	}
+	if c.announce == "" && d.Name != "" {
+		c.name = string(d.Name)
+		if err := a.announce(i); err != nil {
+			return err
+		}
+	}
+	if len(d.Extra) > 0 {
+		extra := a.tagged(d.Extra)
+		if err := a.send(&model.ToolCallDelta{Index: i, Extra: extra}); err != nil {
+			return err
+		}
+	}
+	if c.announce == "" { // its name is still to come
+		c.args = append(c.args, d.Args...)
+		return nil
+	}
+	return a.delta(argsDelta, i, string(d.Args))
+}
+
+// find returns our index of the call that a piece continues, or -1 for a new
+// one. The server's index decides, unless it is missing or given to a second
+// call, which then has another id or comes after complete arguments.
+func (a *answer) find(d *callDelta) int {
+	for i := len(a.calls) - 1; i >= 0; i-- {
+		c := a.calls[i]
+		switch {
+		case d.Index == nil && d.ID != "" && c.id != string(d.ID):
+			continue
+		case d.Index != nil && (c.index == nil || *c.index != *d.Index):
+			continue
+		case d.ID != "" && c.id != "" && c.id != string(d.ID):
+			return -1
+		case d.Name != "" && c.announce != "" && (c.name != string(d.Name) || json.Valid(c.args)):
+			return -1
+		}
+		return i
+	}
+	return -1
+}
+
+// announce sends the first piece of a call, with the arguments that came
+// before its name.
+func (a *answer) announce(i int) error {
+	c := a.calls[i]
+	c.announce = a.uniqueID(c.id, i)
+	err := a.send(&model.ToolCallDelta{Index: i, ID: c.announce, Name: a.tools.ownName(c.name)})
+	if err != nil || len(c.args) == 0 {
+		return err
+	}
+	return a.send(a.slabs.args(i, string(c.args)))
+}
+
+// uniqueID returns id, or a new one if it is empty or taken in the
+// conversation. A new one depends on the conversation's length, the answer's id
+// and the call's place alone. It has nine letters and digits, the only form
+// that Mistral takes.
+func (a *answer) uniqueID(id string, place int) string {
+	if a.ids == nil {
+		a.ids = map[string]bool{"": true}
+		for _, m := range a.conversation {
+			if m.Role != message.RoleAssistant {
+				continue
+			}
+			for _, b := range m.Blocks {
+				if c, ok := b.(*message.ToolCall); ok {
+					a.ids[c.ID] = true
+				}
+			}
+		}
+	}
+	for n := 0; a.ids[id]; n++ {
+		h := fnv.New64a()
+		fmt.Fprint(h, len(a.conversation), " ", place, " ", n, " ", a.fin.ID)
+		s := "00000000" + strconv.FormatUint(h.Sum64(), 36)
+		id = "c" + s[len(s)-8:]
+	}
+	a.ids[id] = true
+	return id
+}
+
+// tagged encodes extras together with the endpoint they must go back to.
+func (a *answer) tagged(extras map[string]json.RawMessage) json.RawMessage {
+	extras[endpointMember] = appendString(nil, a.endpoint)
+	data, err := json.Marshal(extras)
+	if err != nil {
+		return nil // cannot be: each value was valid JSON
+	}
+	return data
+}
+
+// finish sends what is known at the end only, and the finish.
+func (a *answer) finish() error {
+	if err := failedFinish(a.reason); err != nil {
+		return err
+	}
+	for i, c := range a.calls {
+		if c.announce == "" {
+			if err := a.announce(i); err != nil {
+				return err
+			}
+		}
+	}
+	if details := a.details.encode(); details != nil {
+		a.extra("reasoning_details", details)
+		delete(a.extras, "reasoning_content")
+	}
+	if len(a.calls) == 0 {
+		delete(a.extras, "reasoning_content") // wanted back beside tool calls only
+	}
+	if len(a.extras) > 0 {
+		if err := a.send(&model.ThinkingDelta{Extra: a.tagged(a.extras)}); err != nil {
+			return err
+		}
+	}
+	a.fin.Reason = finishReason(a.reason, len(a.calls) > 0)
+	return a.send(&a.fin)
+}
+
+// finishReason returns a server's reason in our words.
+func finishReason(reason string, calls bool) model.FinishReason {
+	switch strings.ToLower(reason) {
+	case "", "stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_call", "function_call", "tool_use":
+		if calls {
+			return model.FinishToolCalls
+		}
+		return model.FinishStop
+	case "length", "max_tokens", "model_length":
+		return model.FinishLength
+	case "content_filter", "safety":
+		return model.FinishFilter
+	}
+	return model.FinishReason(reason)
+}
+
+// failedFinish returns the error for a reason that is none.
+func failedFinish(reason string) error {
+	switch reason {
+	case "error", "insufficient_system_resource":
+		return badAnswer("the server ended the answer with the reason " + strconv.Quote(reason))
+	}
+	return nil
+}
+
+// picture returns the file at a URL, which may hold the file itself.
+func picture(url string) *message.Data {
+	if d, ok := parseDataURL(url); ok {
+		return d
+	}
+	return &message.Data{URL: url}
+}

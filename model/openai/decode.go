@@ -1,0 +1,164 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A chunk is a piece of a stream, or a whole answer: the two differ in "delta"
+// and "message" only. What servers disagree about is kept raw or lenient.
+type chunk struct {
+	ID      lenient         `json:"id"`
+	Model   lenient         `json:"model"`
+	Choices []choice        `json:"choices"`
+	Usage   *usage          `json:"usage"`
+	Error   json.RawMessage `json:"error"`
+}
+
+type choice struct {
+	Index        int     `json:"index"`
+	Delta        *delta  `json:"delta"`
+	Message      *delta  `json:"message"`
+	FinishReason lenient `json:"finish_reason"`
+	Usage        *usage  `json:"usage"`
+}
+
+type delta struct {
+	Content   json.RawMessage `json:"content"` // a string, or parts
+	Refusal   lenient         `json:"refusal"`
+	Reasoning lenient         `json:"reasoning"`
+	// ReasoningContent is the older name, by which it must go back.
+	ReasoningContent lenient           `json:"reasoning_content"`
+	ReasoningDetails []json.RawMessage `json:"reasoning_details"`
+	ToolCalls        []callDelta       `json:"tool_calls"`
+	Images           []contentPart     `json:"images"`
+	ExtraContent     json.RawMessage   `json:"extra_content"`
+}
+
+type contentPart struct {
+	Type     string          `json:"type"`
+	Text     lenient         `json:"text"`
+	Thinking json.RawMessage `json:"thinking"` // parts again
+	ImageURL *struct {
+		URL string `json:"url"`
+	} `json:"image_url"`
+}
+
+// A callDelta is a piece of a tool call. Extra holds the members that the API
+// does not define.
+type callDelta struct {
+	Index *int
+	ID    lenient
+	Name  lenient
+	Args  argumentText
+	Extra map[string]json.RawMessage
+}
+
+func (c *callDelta) UnmarshalJSON(data []byte) error {
+	var known struct {
+		Index    *int    `json:"index"`
+		ID       lenient `json:"id"`
+		Function struct {
+			Name      lenient      `json:"name"`
+			Arguments argumentText `json:"arguments"`
+		} `json:"function"`
+	}
+	if err := json.Unmarshal(data, &known); err != nil {
+		return err
+	}
+	*c = callDelta{Index: known.Index, ID: known.ID, Name: known.Function.Name, Args: known.Function.Arguments}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	for name, value := range all {
+		switch name {
+		case "index", "id", "type", "function":
+			continue
+		}
+		if string(value) == "null" {
+			continue
+		}
+		if c.Extra == nil {
+			c.Extra = map[string]json.RawMessage{}
+		}
+		c.Extra[name] = value
+	}
+	return nil
+}
+
+// lenient is a string; anything else than a string is read as none.
+type lenient string
+
+func (s *lenient) UnmarshalJSON(data []byte) error {
+	if data[0] == '"' {
+		return json.Unmarshal(data, (*string)(s))
+	}
+	return nil
+}
+
+// argumentText are the text of a call's arguments; a server that sends them as a
+// value instead of text is understood too.
+type argumentText string
+
+func (s *argumentText) UnmarshalJSON(data []byte) error {
+	switch data[0] {
+	case '"':
+		return json.Unmarshal(data, (*string)(s))
+	case 'n':
+		return nil
+	}
+	*s = argumentText(data)
+	return nil
+}
+
+// usage is the OpenAI form and the other places where vendors count cached
+// tokens.
+type usage struct {
+	Prompt        int `json:"prompt_tokens"`
+	Completion    int `json:"completion_tokens"`
+	PromptDetails struct {
+		Cached     int `json:"cached_tokens"`
+		CacheWrite int `json:"cache_write_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionDetails struct {
+		Reasoning int `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+	CacheHit    int `json:"prompt_cache_hit_tokens"`     // DeepSeek
+	CacheRead   int `json:"cache_read_input_tokens"`     // gateways to Anthropic
+	CacheCreate int `json:"cache_creation_input_tokens"` // gateways to Anthropic
+	Cached      int `json:"cached_tokens"`               // Moonshot
+}
+
+func (u *usage) message() message.Usage {
+	return message.Usage{
+		Input:      u.Prompt,
+		Output:     u.Completion,
+		Cached:     max(u.PromptDetails.Cached, u.CacheHit, u.CacheRead, u.Cached),
+		CacheWrite: max(u.PromptDetails.CacheWrite, u.CacheCreate),
+		Reasoning:  u.CompletionDetails.Reasoning,
+	}
+}
+
+// parts returns the content's parts; a string is one part.
+func parts(content json.RawMessage) []contentPart {
+	content = bytes.TrimSpace(content)
+	if len(content) == 0 {
+		return nil
+	}
+	switch content[0] {
+	case '"':
+		var s string
+		if json.Unmarshal(content, &s) == nil && s != "" {
+			return []contentPart{{Type: "text", Text: lenient(s)}}
+		}
+	case '[':
+		var ps []contentPart
+		if json.Unmarshal(content, &ps) == nil {
+			return ps
+		}
+	}
+	return nil
+}

@@ -1,0 +1,363 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// An encoder appends messages to wire, a comma in front of each.
+type encoder struct {
+	wire     []byte
+	endpoint string
+}
+
+// unit appends the messages that belong together at the start of msgs: one, or
+// an assistant message with the results of its calls. It returns how many they
+// were, and whether a later message can no longer change them.
+func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error) {
+	m := msgs[0]
+	if m == nil {
+		return 0, false, errors.New("a message is nil")
+	}
+	switch m.Role {
+	case message.RoleSystem:
+		if text := plainText(m.Blocks); text != "" {
+			e.next()
+			e.wire = appendTextMessage(e.wire, "system", m.Name, text)
+		}
+		return 1, true, nil
+	case message.RoleUser:
+		e.user(m.Name, m.Blocks)
+		return 1, true, nil
+	case message.RoleTool: // results nobody asked for, or asked for twice
+		e.user("", append(hints(m.Blocks), strayResults(m.Blocks, nil)...))
+		return 1, true, nil
+	case message.RoleAssistant:
+		return e.assistantUnit(msgs)
+	}
+	return 0, false, fmt.Errorf("a message has the role %q; it must be system, user, assistant or tool", m.Role)
+}
+
+func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, err error) {
+	calls := msgs[0].ToolCalls()
+	open := make(map[string]bool, len(calls))
+	for _, c := range calls {
+		if c.ID == "" || open[c.ID] {
+			return 0, false, fmt.Errorf("tool call %q (%s): its id is empty or used twice in one message", c.ID, c.Name)
+		}
+		open[c.ID] = true
+	}
+	e.assistant(msgs[0], calls)
+	later := hints(msgs[0].Blocks)
+	results := make(map[string]*message.ToolResult, len(calls))
+	for n = 1; n < len(msgs) && len(results) < len(calls) && msgs[n].Role == message.RoleTool; n++ {
+		for _, r := range msgs[n].ToolResults() {
+			if open[r.ID] && results[r.ID] == nil {
+				results[r.ID] = r
+			}
+		}
+		later = append(later, hints(msgs[n].Blocks)...)
+		later = append(later, strayResults(msgs[n].Blocks, results)...)
+	}
+	for _, c := range calls {
+		later = append(later, e.result(c, results[c.ID])...)
+	}
+	e.user("", later)
+	return n, len(results) == len(calls) || n < len(msgs), nil
+}
+
+func (e *encoder) next() { e.wire = append(e.wire, ',') }
+
+// assistant appends an assistant message, unless there is nothing in it that a
+// server would accept: a message needs content or calls.
+func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
+	text := assistantText(m.Blocks)
+	if text == "" && len(calls) == 0 {
+		return
+	}
+	e.next()
+	b := append(e.wire, `{"role":"assistant"`...)
+	if text != "" {
+		b = appendString(append(b, `,"content":`...), text)
+	}
+	for _, mb := range e.thinking(m.Blocks) {
+		b = appendMember(b, mb.name, mb.value)
+	}
+	for i, c := range calls {
+		if i == 0 {
+			b = append(b, `,"tool_calls":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"id":`...), c.ID)
+		b = appendString(append(b, `,"type":"function","function":{"name":`...), wireName(c.Name))
+		b = appendString(append(b, `,"arguments":`...), arguments(c.Input))
+		b = append(b, '}')
+		for _, mb := range e.extras(c.Extra) {
+			b = appendMember(b, mb.name, mb.value)
+		}
+		b = append(b, '}')
+	}
+	if len(calls) > 0 {
+		b = append(b, ']')
+	}
+	e.wire = append(b, '}')
+}
+
+// arguments returns the text of a call's input, which must be an object.
+func arguments(input json.RawMessage) string {
+	trimmed := bytes.TrimSpace(input)
+	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
+		return "{}"
+	}
+	return string(trimmed)
+}
+
+// result appends the tool message for a call, and returns the files in it for
+// the user message after the batch: many servers take text only in results. A
+// call without a result gets one that says so.
+func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files message.Blocks) {
+	text := "(the call was interrupted and has no result)"
+	if r != nil {
+		var parts []string
+		for _, b := range r.Blocks {
+			switch b := b.(type) {
+			case *message.Text:
+				parts = append(parts, b.Text)
+			case *message.Data:
+				name := fileName(b)
+				parts = append(parts, "("+name+" follows the results)")
+				files = append(files, &message.Text{Text: "From " + c.Name + " (" + c.ID + "), " + name + ":"}, b)
+			}
+		}
+		text = strings.Join(parts, "\n")
+		if strings.TrimSpace(text) == "" {
+			text = "(no output)" // several servers refuse empty content
+		}
+	}
+	e.next()
+	b := appendString(append(e.wire, `{"role":"tool","tool_call_id":`...), c.ID)
+	b = appendString(append(b, `,"content":`...), text)
+	e.wire = append(b, '}')
+	return files
+}
+
+// user appends a user message: a string where it is all text, because some
+// servers know nothing else, and parts where there are files.
+func (e *encoder) user(name string, blocks message.Blocks) {
+	var parts []string // JSON, where there are files
+	for _, b := range blocks {
+		if d, ok := b.(*message.Data); ok {
+			parts = append(parts, filePart(d))
+			continue
+		}
+		if text := textOf(b); text != "" {
+			parts = append(parts, string(appendString([]byte(`{"type":"text","text":`), text))+"}")
+		}
+	}
+	if len(parts) == 0 {
+		return
+	}
+	e.next()
+	if text := plainText(blocks); !hasFiles(blocks) {
+		e.wire = appendTextMessage(e.wire, "user", name, text)
+		return
+	}
+	b := appendName(append(e.wire, `{"role":"user"`...), name)
+	b = append(append(append(b, `,"content":[`...), strings.Join(parts, ",")...), "]}"...)
+	e.wire = b
+}
+
+func hasFiles(blocks message.Blocks) bool {
+	return slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok })
+}
+
+// textOf returns the text that a block is for the model in a user or system
+// message.
+func textOf(b message.Block) string {
+	switch b := b.(type) {
+	case *message.Text:
+		return b.Text
+	case *message.Hint:
+		return b.Text
+	}
+	return ""
+}
+
+func plainText(blocks message.Blocks) string {
+	var parts []string
+	for _, b := range blocks {
+		if text := textOf(b); text != "" {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+// assistantText is the text of an assistant message. Files it made cannot be
+// sent back in it; they are named, so that the model knows of them.
+func assistantText(blocks message.Blocks) string {
+	var parts []string
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			if b.Text != "" {
+				parts = append(parts, b.Text)
+			}
+		case *message.Data:
+			parts = append(parts, "("+fileName(b)+")")
+		}
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+func hints(blocks message.Blocks) (found message.Blocks) {
+	for _, b := range blocks {
+		if h, ok := b.(*message.Hint); ok {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// strayResults returns, as text, the results that answer no call: those that
+// are not the ones in used.
+func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (texts message.Blocks) {
+	for _, b := range blocks {
+		if r, ok := b.(*message.ToolResult); ok && used[r.ID] != r {
+			texts = append(texts, &message.Text{Text: "Late result of " + r.Name + " (" + r.ID + "):\n" + r.Text()})
+		}
+	}
+	return texts
+}
+
+// filePart returns the content part for a file: by its kind if the API has one,
+// as text if it is text, and as a note otherwise.
+func filePart(d *message.Data) string {
+	url := d.URL
+	encoded := ""
+	if url == "" {
+		encoded = base64.StdEncoding.EncodeToString(d.Bytes)
+		url = "data:" + d.MediaType + ";base64," + encoded
+	}
+	switch {
+	case strings.HasPrefix(d.MediaType, "image/"):
+		return `{"type":"image_url","image_url":{"url":` + quote(url) + `}}`
+	case encoded != "" && audioFormat(d.MediaType) != "":
+		return `{"type":"input_audio","input_audio":{"data":` + quote(encoded) + `,"format":` + quote(audioFormat(d.MediaType)) + `}}`
+	case encoded != "" && d.MediaType == "application/pdf":
+		name := d.Name
+		if name == "" {
+			name = "file.pdf"
+		}
+		return `{"type":"file","file":{"filename":` + quote(name) + `,"file_data":` + quote(url) + `}}`
+	case encoded != "" && isText(d):
+		return `{"type":"text","text":` + quote(fileName(d)+":\n"+string(d.Bytes)) + `}`
+	}
+	note := "(" + fileName(d) + ", which cannot be shown here"
+	if d.URL != "" {
+		note += ": " + d.URL
+	}
+	return `{"type":"text","text":` + quote(note+")") + `}`
+}
+
+func audioFormat(mediaType string) string {
+	switch mediaType {
+	case "audio/wav", "audio/x-wav", "audio/wave":
+		return "wav"
+	case "audio/mpeg", "audio/mp3":
+		return "mp3"
+	}
+	return ""
+}
+
+func isText(d *message.Data) bool {
+	return (strings.HasPrefix(d.MediaType, "text/") || d.MediaType == "application/json") && utf8.Valid(d.Bytes)
+}
+
+func fileName(d *message.Data) string {
+	kind := d.MediaType
+	if kind == "" {
+		kind = "file"
+	}
+	if d.Name == "" {
+		return kind
+	}
+	return fmt.Sprintf("%s %q", kind, d.Name)
+}
+
+// thinking returns the members by which reasoning goes back.
+func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
+	for _, b := range blocks {
+		t, ok := b.(*message.Thinking)
+		if !ok {
+			continue
+		}
+		for _, mb := range e.extras(t.Extra) {
+			if string(mb.value) == "null" {
+				mb.value = appendString(nil, thinkingText(blocks))
+			}
+			if !slices.ContainsFunc(ms, func(o member) bool { return o.name == mb.name }) {
+				ms = append(ms, mb)
+			}
+		}
+	}
+	return ms
+}
+
+func thinkingText(blocks message.Blocks) string {
+	var parts []string
+	for _, b := range blocks {
+		if t, ok := b.(*message.Thinking); ok {
+			parts = append(parts, t.Text)
+		}
+	}
+	return strings.Join(parts, "")
+}
+
+// endpointMember is the member of an Extra that says where it came from.
+const endpointMember = "endpoint"
+
+// extras returns the members of extra in order, if they came from this
+// endpoint or from somewhere unknown.
+func (e *encoder) extras(extra json.RawMessage) (ms []member) {
+	var all map[string]json.RawMessage
+	if len(extra) == 0 || json.Unmarshal(extra, &all) != nil {
+		return nil
+	}
+	var from string
+	if raw, ok := all[endpointMember]; ok && (json.Unmarshal(raw, &from) != nil || from != e.endpoint) {
+		return nil
+	}
+	delete(all, endpointMember)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		ms = append(ms, member{name, all[name]})
+	}
+	return ms
+}
+
+func appendTextMessage(b []byte, role, name, text string) []byte {
+	b = appendString(append(b, `{"role":`...), role)
+	b = appendName(b, name)
+	return append(appendString(append(b, `,"content":`...), text), '}')
+}
+
+// appendName appends the member that says who speaks, in the characters that
+// the API allows.
+func appendName(b []byte, name string) []byte {
+	if name == "" {
+		return b
+	}
+	return appendString(append(b, `,"name":`...), wireName(name))
+}
+
+func quote(s string) string { return string(appendString(nil, s)) }

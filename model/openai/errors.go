@@ -1,0 +1,219 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+)
+
+func badAnswer(text string) error {
+	return &model.Error{Kind: model.ErrUpstream, Message: text}
+}
+
+// statusError makes the error of an HTTP answer that is none.
+func statusError(status int, header http.Header, body []byte) *model.Error {
+	e := bodyError(status, body)
+	if e == nil {
+		e = &model.Error{Status: status, Kind: statusKind(status), Message: errorText(body)}
+	}
+	if e.Message == "" {
+		e.Message = http.StatusText(status)
+	}
+	e.RetryAfter = retryAfter(header)
+	return e
+}
+
+// A fault is what servers say about an error, in the forms they use.
+type fault struct {
+	Message, Code, Type string
+}
+
+// bodyError makes an error of a body, or a frame of a stream, that describes
+// one; nil if it does not. The status is 0 in a stream.
+func bodyError(status int, body []byte) *model.Error {
+	f, ok := parseFault(body)
+	if !ok {
+		return nil
+	}
+	e := &model.Error{Status: status, Message: f.Message}
+	if e.Message == "" {
+		e.Message = errorText(body)
+	}
+	if status == 0 {
+		status, _ = strconv.Atoi(f.Code)
+	}
+	e.Kind = faultKind(status, f)
+	return e
+}
+
+// parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}],
+// {"detail":…}, {"message":…} and {"errors":[…]}.
+func parseFault(body []byte) (fault, bool) {
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		return parseFault(list[0])
+	}
+	var text string
+	if json.Unmarshal(body, &text) == nil && text != "" {
+		return fault{Message: text}, true
+	}
+	var o map[string]json.RawMessage
+	if json.Unmarshal(body, &o) != nil {
+		return fault{}, false
+	}
+	for _, name := range []string{"error", "detail", "errors"} {
+		raw, ok := o[name]
+		if !ok || string(raw) == "null" {
+			continue
+		}
+		f, ok := parseFault(raw)
+		if !ok {
+			continue
+		}
+		if f.Code == "" {
+			f.Code = word(o["code"])
+		}
+		if f.Message == "" {
+			f.Message = word(o["message"])
+		}
+		return f, true
+	}
+	f := fault{Message: word(o["message"]), Code: word(o["code"]), Type: word(o["type"])}
+	if f.Message == "" {
+		f.Message = word(o["msg"])
+	}
+	if f.Type == "" {
+		f.Type = word(o["status"])
+	}
+	return f, f.Message != "" || f.Code != ""
+}
+
+// word returns a string or a number as text.
+func word(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var n json.Number
+	if json.Unmarshal(raw, &n) == nil {
+		return n.String()
+	}
+	return ""
+}
+
+func faultKind(status int, f fault) model.ErrorKind {
+	words := strings.ToLower(f.Code + " " + f.Type)
+	has := func(s string) bool { return strings.Contains(words, s) }
+	switch {
+	case status != http.StatusTooManyRequests && !has("rate_limit") && isTooLong(words, strings.ToLower(f.Message)):
+		return model.ErrContextTooLong
+	case has("rate_limit"), has("insufficient_quota"), has("resource_exhausted"), has("throttl"):
+		return model.ErrRateLimit
+	case status != 0:
+		return statusKind(status)
+	case has("authentication"), has("invalid_api_key"), has("unauthenticated"):
+		return model.ErrAuthentication
+	case has("permission"):
+		return model.ErrPermission
+	case has("invalid_request"), has("invalid_argument"), has("invalid_prompt"):
+		return model.ErrInvalidRequest
+	}
+	return model.ErrUpstream
+}
+
+// isTooLong knows the ways in which servers say that the conversation does not
+// fit. Too large a max_tokens is another thing: a shorter conversation does not
+// help.
+func isTooLong(words, message string) bool {
+	if strings.Contains(message, "max_tokens") && strings.Contains(message, "too large") {
+		return false
+	}
+	for _, s := range []string{"context_length", "context_window", "exceed_context_size", "context_too_long", "request_too_large"} {
+		if strings.Contains(words, s) {
+			return true
+		}
+	}
+	for _, s := range []string{
+		"maximum context length", "context length", "context window", "context size", "context_length_exceeded",
+		"prompt is too long", "prompt too long", "input is too long", "too many tokens in", "input token count",
+		"reduce the length of the messages", "exceeds the maximum number of tokens", "exceed max message tokens",
+		"input length and", "maximum prompt length",
+	} {
+		if strings.Contains(message, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func statusKind(status int) model.ErrorKind {
+	switch {
+	case status == http.StatusUnauthorized:
+		return model.ErrAuthentication
+	case status == http.StatusForbidden:
+		return model.ErrPermission
+	case status == http.StatusTooManyRequests, status == http.StatusPaymentRequired:
+		return model.ErrRateLimit
+	case status == http.StatusRequestEntityTooLarge:
+		return model.ErrContextTooLong
+	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly, status >= 500:
+		return model.ErrUpstream
+	case status >= 400:
+		return model.ErrInvalidRequest
+	}
+	return model.ErrUnknown
+}
+
+// retryAfter reads Retry-After, in seconds or as a date, and the older
+// retry-after-ms.
+func retryAfter(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
+		return seconds(ms / 1000)
+	}
+	v := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(v, 64); err == nil {
+		return seconds(s)
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	now := time.Now()
+	if sent, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = sent // by the server's clock, whatever ours says
+	}
+	return max(0, at.Sub(now))
+}
+
+func seconds(s float64) time.Duration {
+	const day = 24 * 60 * 60
+	return time.Duration(max(0, min(s, day)) * float64(time.Second))
+}
+
+// errorText returns the beginning of a body that is not understood, on one
+// line and without a page's tags.
+func errorText(body []byte) string {
+	const most = 300
+	var b strings.Builder
+	page := bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
+	tag := false
+	for _, r := range strings.ToValidUTF8(string(body[:min(len(body), 4*most)]), "") {
+		switch {
+		case b.Len() >= most:
+			return strings.TrimSpace(b.String()) + "…"
+		case r == '<' && page:
+			tag = true
+		case r == '>' && tag:
+			tag = false
+			b.WriteByte(' ')
+		case !tag:
+			b.WriteRune(r)
+		}
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}

@@ -1,0 +1,175 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	openai "github.com/sashabaranov/go-openai"
+)
+
+const (
+	// maxErrorBody is how much of an error's body is read.
+	maxErrorBody = 64 << 10
+	// usageTime is how long the usage may come after the end of an answer, and
+	// graceTime how long the end of the connection may come after all of it.
+	usageTime = 5 * time.Second
+	graceTime = 100 * time.Millisecond
+)
+
+// An exchange is one request and its answer. go-openai builds the request (URL
+// and authentication) and the doer puts our body into it and keeps the
+// response: go-openai's own reader hides error frames and cut-off streams.
+type exchange struct {
+	parent context.Context
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	cfg    *Config
+	body   body
+	resp   *http.Response
+	silent *time.Timer // ends the exchange when it fires
+	ending bool        // the answer said that it is finished; little may follow
+	whole  bool        // nothing more follows: the connection may be kept
+}
+
+type exchangeKey struct{}
+
+func newExchange(ctx context.Context, cfg *Config, b body) *exchange {
+	x := &exchange{parent: ctx, cfg: cfg, body: b}
+	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	x.ctx = context.WithValue(x.ctx, exchangeKey{}, x)
+	return x
+}
+
+func (x *exchange) send(client *openai.Client, name string) error {
+	headers := fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout)
+	starting := time.AfterFunc(x.cfg.HeaderTimeout, func() { x.cancel(headers) })
+	_, err := client.CreateChatCompletionStream(x.ctx, openai.ChatCompletionRequest{Model: name})
+	starting.Stop()
+	if err != nil {
+		return x.explain(err)
+	}
+	idle := fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout)
+	x.silent = time.AfterFunc(x.cfg.IdleTimeout, func() { x.cancel(idle) })
+	return nil
+}
+
+// Read reads from the answer's body.
+func (x *exchange) Read(p []byte) (int, error) {
+	limit := x.cfg.IdleTimeout
+	if x.ending {
+		limit = min(limit, usageTime)
+	}
+	x.silent.Reset(limit)
+	return x.resp.Body.Read(p)
+}
+
+// close ends the exchange. If the answer is complete it reads the little that
+// is left, so that the connection can be used again.
+func (x *exchange) close() {
+	if x.resp != nil {
+		if x.whole {
+			x.silent.Reset(graceTime)
+			_, _ = io.CopyN(io.Discard, x.resp.Body, 4<<10)
+		}
+		_ = x.resp.Body.Close()
+		x.silent.Stop()
+	}
+	x.cancel(nil)
+}
+
+// explain makes the error to return of what went wrong in an exchange.
+func (x *exchange) explain(err error) error {
+	if ended := x.parent.Err(); ended != nil {
+		return fmt.Errorf("model call: %w", ended)
+	}
+	if _, ok := errors.AsType[*model.Error](err); ok {
+		return err
+	}
+	if cause := context.Cause(x.ctx); cause != nil {
+		err = cause
+	}
+	return &model.Error{Kind: model.ErrConnection, Message: err.Error(), Err: err}
+}
+
+// A doer carries exchanges: it is go-openai's HTTP client.
+type doer struct {
+	client *http.Client
+	cfg    *Config
+}
+
+func (d *doer) Do(req *http.Request) (*http.Response, error) {
+	x := req.Context().Value(exchangeKey{}).(*exchange)
+	req.ContentLength = x.body.size()
+	req.Body = x.body.reader()
+	req.GetBody = func() (io.ReadCloser, error) { return x.body.reader(), nil }
+	if d.cfg.NoStream {
+		req.Header.Set("Accept", "application/json")
+	}
+	for k, vs := range d.cfg.Header {
+		req.Header[k] = vs
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+		return nil, statusError(resp.StatusCode, resp.Header, data)
+	}
+	x.resp = resp
+	return resp, nil
+}
+
+// sharedTransport is one for all models, so that models for the same server
+// share its connections.
+var sharedTransport = sync.OnceValue(func() http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns = 0
+	t.MaxIdleConnsPerHost = 256
+	t.WriteBufferSize = 32 << 10
+	return t
+})
+
+// A body is a request's JSON in parts, which are shared with other requests
+// and never written to.
+type body [][]byte
+
+func (b body) size() (n int64) {
+	for _, part := range b {
+		n += int64(len(part))
+	}
+	return n
+}
+
+func (b body) reader() io.ReadCloser {
+	r := make(bodyReader, len(b))
+	for i, part := range b {
+		r[i].Reset(part)
+	}
+	return &r
+}
+
+func (b body) bytes() []byte { return bytes.Join(b, nil) }
+
+// A bodyReader reads the parts of a body one after the other.
+type bodyReader []bytes.Reader
+
+func (r *bodyReader) Read(p []byte) (int, error) {
+	for len(*r) > 0 {
+		if n, err := (*r)[0].Read(p); err == nil {
+			return n, nil
+		}
+		*r = (*r)[1:]
+	}
+	return 0, io.EOF
+}
+
+func (r *bodyReader) Close() error { return nil }

@@ -1,0 +1,182 @@
+// Package openai speaks to every model behind an OpenAI-compatible chat
+// completions endpoint: OpenAI itself, hosted vendors, gateways, and local
+// servers such as Ollama, llama.cpp and vLLM.
+//
+//	m, err := openai.New(openai.Config{Model: "gpt-5", Key: key})
+//	m, err := openai.New(openai.Config{Model: "qwen3", BaseURL: "http://localhost:11434/v1"})
+//	m, err := openai.FromEnv() // OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL
+//
+// A [*Model] is a [model.Model]: it neither retries nor falls back; wrap it in
+// [model.Retry] and [model.Fallback].
+//
+// # What it takes care of
+//
+// Servers differ, and so does what they send. Tool-call deltas may interleave,
+// lack an index, or repeat one for a new call; ids may be empty or used twice,
+// in one answer or in the conversation, and are replaced then. Streams may hold
+// comments, event names and broken lines, end without [DONE], be cut off (an
+// error here, never a short answer), or not be a stream at all. Errors come in
+// many shapes and are all a [*model.Error].
+//
+// Every request is one that the strict servers accept too: each tool call has
+// its result directly behind it, in call order; content is never null or
+// empty; arguments are always an object. Files among tool results follow in a
+// user message after the batch. A tool name with characters that the API
+// refuses, such as the dot of MCP, is sent with "_" in their place and mapped
+// back in the answer.
+//
+// Reasoning text is passed on as thinking, and sent back only where the server
+// must have it again: reasoning_details, reasoning_content beside tool calls,
+// extra_content of Gemini. Such extras carry the endpoint they came from and
+// are not shown to another one.
+//
+// # What it costs
+//
+// A message is encoded once. The model keeps the encoded conversation as long
+// as its last message is alive elsewhere, at most 64 MiB in all, and a request
+// that continues it encodes only what is new. Therefore messages must not be
+// changed once they were sent. A tool list is encoded once for each
+// [model.Request.Digest].
+package openai
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	openai "github.com/sashabaranov/go-openai"
+)
+
+const defaultBaseURL = "https://api.openai.com/v1"
+
+// Config says which model to speak to, and how. Model is required, and Key
+// except for a local server.
+type Config struct {
+	Model   string // as the server knows it
+	BaseURL string // up to and without "/chat/completions"; empty means https://api.openai.com/v1
+	Key     string // sent as a bearer token
+
+	ContextWindow int // of the model, in tokens; 0 if not known
+
+	// NoStream asks for whole answers, for servers that do not stream, or not
+	// together with tools.
+	NoStream bool
+
+	// Extra holds members for every request, such as "reasoning_effort". They
+	// win over what this package sets; null removes a member, such as
+	// "stream_options" for a server that refuses it. The request's own Extra
+	// wins over these.
+	Extra map[string]json.RawMessage
+
+	Header     http.Header  // further headers, for gateways; "api-key" for Azure
+	HTTPClient *http.Client // nil means one with proxies from the environment and many idle connections; its Timeout must be 0
+
+	// HeaderTimeout limits the wait for an answer to begin, IdleTimeout the
+	// silence within one. 0 means 5 and 2 minutes. There is no limit on the
+	// whole: a stream may take as long as it goes on.
+	HeaderTimeout time.Duration
+	IdleTimeout   time.Duration
+}
+
+// A Model is a model behind a chat completions endpoint. It is safe for
+// concurrent use.
+type Model struct {
+	cfg      Config
+	client   *openai.Client
+	endpoint string // the host, which marks the extras that came from it
+	tools    toolCache
+	history  history
+}
+
+var (
+	_ model.Model    = (*Model)(nil)
+	_ model.Named    = (*Model)(nil)
+	_ model.Windowed = (*Model)(nil)
+)
+
+// New returns a model. It fails on a missing model name, on a base URL that is
+// none, and on a missing key unless the server is local or a header holds one:
+// a loopback or private address, "localhost", a name without dots, or one
+// ending in ".local" or ".internal" needs no key. It does not contact the server.
+func New(cfg Config) (*Model, error) {
+	if cfg.Model == "" {
+		return nil, errors.New("openai: no model; set Config.Model (KITBAG_MODEL) to a name the server knows, such as gpt-5")
+	}
+	cfg.BaseURL = strings.TrimRight(cmp.Or(cfg.BaseURL, defaultBaseURL), "/")
+	u, err := url.Parse(cfg.BaseURL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("openai: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
+	}
+	if cfg.Key == "" && cfg.Header.Get("Authorization") == "" && cfg.Header.Get("Api-Key") == "" && !isLocal(u.Hostname()) {
+		return nil, fmt.Errorf("openai: no key for %s; set Config.Key (OPENAI_API_KEY); only a local server needs none", u.Host)
+	}
+	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
+	httpClient := cfg.HTTPClient
+	if httpClient == nil {
+		httpClient = &http.Client{Transport: sharedTransport()}
+	}
+	m := &Model{cfg: cfg, endpoint: u.Host}
+	sdk := openai.DefaultConfig(cfg.Key)
+	sdk.BaseURL = cfg.BaseURL
+	sdk.HTTPClient = &doer{client: httpClient, cfg: &m.cfg}
+	m.client = openai.NewClientWithConfig(sdk)
+	return m, nil
+}
+
+// FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY and
+// KITBAG_MODEL name.
+func FromEnv() (*Model, error) {
+	return New(Config{
+		BaseURL: os.Getenv("OPENAI_BASE_URL"),
+		Key:     os.Getenv("OPENAI_API_KEY"),
+		Model:   os.Getenv("KITBAG_MODEL"),
+	})
+}
+
+func isLocal(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
+	}
+	return !strings.Contains(host, ".") || strings.HasSuffix(host, ".local") || strings.HasSuffix(host, ".internal") ||
+		strings.HasSuffix(host, ".localhost")
+}
+
+// Name returns the name of the model, as the server knows it.
+func (m *Model) Name() string { return m.cfg.Model }
+
+// ContextWindow returns what Config says.
+func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
+
+// Generate sends the request and streams the answer. The first delta of a tool
+// call has its id and its name.
+func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		body, tools, err := m.encode(req)
+		if err != nil {
+			yield(nil, &model.Error{Kind: model.ErrInvalidRequest, Message: err.Error(), Err: err})
+			return
+		}
+		x := newExchange(ctx, &m.cfg, body)
+		defer x.close()
+		if err := x.send(m.client, m.cfg.Model); err != nil {
+			yield(nil, err)
+			return
+		}
+		a := answer{yield: yield, endpoint: m.endpoint, tools: tools, conversation: req.Messages}
+		err = a.read(x)
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(nil, x.explain(err))
+		}
+	}
+}

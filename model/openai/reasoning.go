@@ -1,0 +1,107 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// reasoning gathers reasoning_details, which must go back in the form in which
+// a server that does not stream would have sent them: the pieces of one detail,
+// told apart by type and index, are joined.
+type reasoning []detail
+
+type detail struct {
+	members map[string]json.RawMessage
+	pieces  map[string]*strings.Builder // of the members that come in pieces
+}
+
+// add adds details and returns the text in them.
+func (r *reasoning) add(details []json.RawMessage) string {
+	var said strings.Builder
+	for _, raw := range details {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(raw, &members) != nil {
+			continue
+		}
+		n := len(*r)
+		if n == 0 || !(*r)[n-1].continuedBy(members) {
+			*r = append(*r, detail{map[string]json.RawMessage{}, map[string]*strings.Builder{}})
+			n++
+		}
+		(*r)[n-1].add(members, &said)
+	}
+	return said.String()
+}
+
+func (d detail) continuedBy(members map[string]json.RawMessage) bool {
+	_, indexed := members["index"]
+	return indexed && bytes.Equal(d.members["type"], members["type"]) && bytes.Equal(d.members["index"], members["index"])
+}
+
+func (d detail) add(members map[string]json.RawMessage, said *strings.Builder) {
+	for name, value := range members {
+		var piece string
+		switch name {
+		case "text", "summary", "data":
+			if json.Unmarshal(value, &piece) != nil || string(value) == "null" {
+				continue
+			}
+			if d.pieces[name] == nil {
+				d.pieces[name] = new(strings.Builder)
+			}
+			d.pieces[name].WriteString(piece)
+			if name != "data" {
+				said.WriteString(piece)
+			}
+		default:
+			if _, known := d.members[name]; !known || string(value) != "null" {
+				d.members[name] = value
+			}
+		}
+	}
+}
+
+// encode returns the details as a JSON array, nil if there are none.
+func (r reasoning) encode() json.RawMessage {
+	if len(r) == 0 {
+		return nil
+	}
+	b := []byte("[")
+	for i, d := range r {
+		for name, text := range d.pieces {
+			d.members[name] = appendString(nil, text.String())
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '{')
+		for _, name := range slices.Sorted(maps.Keys(d.members)) {
+			b = appendMember(b, name, d.members[name])
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// parseDataURL reads a data URL in base64 (RFC 2397).
+func parseDataURL(url string) (*message.Data, bool) {
+	rest, ok := strings.CutPrefix(url, "data:")
+	if !ok {
+		return nil, false
+	}
+	kind, data, ok := strings.Cut(rest, ";base64,")
+	if !ok {
+		return nil, false
+	}
+	b, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		return nil, false
+	}
+	return &message.Data{MediaType: kind, Bytes: b}, true
+}

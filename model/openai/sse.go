@@ -1,0 +1,182 @@
+package openai
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+const (
+	readSize = 16 << 10
+	// maxLine bounds a line of a stream, and a whole answer that is not one. A
+	// picture comes in one line.
+	maxLine = 64 << 20
+)
+
+var readBuffers = sync.Pool{New: func() any { return new(make([]byte, readSize)) }}
+
+// lines splits a stream into lines. It copies nothing: a line is valid until
+// the next call.
+type lines struct {
+	r          io.Reader
+	pooled     *[]byte
+	buf        []byte
+	start, end int
+	searched   int // from start: how much holds no newline
+	err        error
+}
+
+func newLines(r io.Reader) *lines {
+	p := readBuffers.Get().(*[]byte)
+	return &lines{r: r, pooled: p, buf: *p}
+}
+
+func (l *lines) release() { readBuffers.Put(l.pooled) }
+
+// next returns the next line without its end, be that LF, CRLF or the end of
+// the stream.
+func (l *lines) next() ([]byte, error) {
+	for {
+		if i := bytes.IndexByte(l.buf[l.start+l.searched:l.end], '\n'); i >= 0 {
+			line := l.buf[l.start : l.start+l.searched+i]
+			l.start += l.searched + i + 1
+			l.searched = 0
+			return bytes.TrimSuffix(line, []byte("\r")), nil
+		}
+		l.searched = l.end - l.start
+		if l.err != nil {
+			line := l.buf[l.start:l.end]
+			l.start, l.searched = l.end, 0
+			if len(line) == 0 {
+				return nil, l.err
+			}
+			return line, nil
+		}
+		l.fill()
+	}
+}
+
+// rest returns everything that is left.
+func (l *lines) rest() ([]byte, error) {
+	for l.err == nil {
+		l.fill()
+	}
+	if l.err != io.EOF {
+		return nil, l.err
+	}
+	return l.buf[l.start:l.end], nil
+}
+
+// first returns the first byte that is not a space or part of a byte order
+// mark, and takes nothing.
+func (l *lines) first() (byte, error) {
+	for {
+		b := bytes.TrimPrefix(l.buf[l.start:l.end], []byte("\ufeff"))
+		if b = bytes.TrimLeft(b, " \t\r\n"); len(b) > 0 && b[0] != 0xEF {
+			l.start = l.end - len(b)
+			return b[0], nil
+		}
+		if l.err != nil {
+			return 0, l.err
+		}
+		l.fill()
+	}
+}
+
+func (l *lines) fill() {
+	if l.start > 0 {
+		copy(l.buf, l.buf[l.start:l.end])
+		l.start, l.end = 0, l.end-l.start
+	}
+	if l.end == len(l.buf) {
+		if l.end >= maxLine {
+			l.err = fmt.Errorf("a line of the answer is longer than %d MiB", maxLine>>20)
+			return
+		}
+		l.buf = append(l.buf, make([]byte, len(l.buf))...)
+	}
+	n, err := l.r.Read(l.buf[l.end:])
+	l.end += n
+	l.err = err
+}
+
+var errStopped = errors.New("the reader of the answer stopped")
+
+// read reads a whole answer, a stream or not, and yields it.
+func (a *answer) read(x *exchange) error {
+	l := newLines(x)
+	defer l.release()
+	first, err := l.first()
+	switch {
+	case err == io.EOF:
+		return badAnswer("the server's answer is empty")
+	case err != nil:
+		return err
+	case first == '{' || first == '[':
+		data, err := l.rest()
+		if err != nil {
+			return err
+		}
+		if err := a.whole(data); err != nil {
+			return err
+		}
+		a.done = true
+	case first == '<':
+		data, err := l.rest()
+		if err != nil {
+			return err
+		}
+		return badAnswer("the server's answer is a web page, not JSON: " + errorText(data))
+	default:
+		if err := a.stream(l, x); err != nil {
+			return err
+		}
+	}
+	x.whole = true
+	return a.finish()
+}
+
+// stream reads server-sent events until [DONE] or the end.
+func (a *answer) stream(l *lines, x *exchange) error {
+	event := ""
+	for !a.done {
+		line, err := l.next()
+		if err != nil {
+			return a.broken(err)
+		}
+		switch {
+		case len(line) == 0:
+			event = ""
+			if len(a.pending) > 0 {
+				return badAnswer("a part of the stream is not valid JSON: " + errorText(a.pending))
+			}
+		case line[0] == ':':
+		case bytes.HasPrefix(line, []byte("data:")):
+			if err := a.data(event, bytes.TrimSpace(line[len("data:"):])); err != nil {
+				return err
+			}
+		case bytes.HasPrefix(line, []byte("event:")):
+			event = string(bytes.TrimSpace(line[len("event:"):]))
+		case line[0] == '{': // an error put into the stream as it is
+			if err := a.data("error", line); err != nil {
+				return err
+			}
+		}
+		x.ending = a.reason != ""
+	}
+	return nil
+}
+
+// broken judges the end of a stream that came before [DONE]: nothing is lost
+// if the model had said that it was finished.
+func (a *answer) broken(err error) error {
+	switch {
+	case a.reason != "":
+		return nil
+	case err == io.EOF:
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

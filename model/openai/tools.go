@@ -1,0 +1,168 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// maxToolLists is how many encoded tool lists are kept.
+const maxToolLists = 64
+
+// A toolList is an encoded list of tools.
+type toolList struct {
+	wire  []byte            // a JSON array; empty for no tools
+	names map[string]string // the name on the wire → the tool's own, where they differ
+}
+
+// toolCache keeps tool lists by the digests that requests give them.
+type toolCache struct {
+	mu    sync.Mutex
+	lists map[string]*toolList
+}
+
+func (c *toolCache) get(req *model.Request) (*toolList, error) {
+	if req.Digest == "" || len(req.Tools) == 0 {
+		return newToolList(req.Tools)
+	}
+	c.mu.Lock()
+	list := c.lists[req.Digest]
+	c.mu.Unlock()
+	if list != nil {
+		return list, nil
+	}
+	list, err := newToolList(req.Tools)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lists == nil || len(c.lists) >= maxToolLists {
+		c.lists = map[string]*toolList{}
+	}
+	c.lists[req.Digest] = list
+	return list, nil
+}
+
+func newToolList(tools []tool.Info) (*toolList, error) {
+	list := &toolList{names: map[string]string{}}
+	if len(tools) == 0 {
+		return list, nil
+	}
+	taken := make(map[string]string, len(tools))
+	b := []byte("[")
+	for i, t := range tools {
+		name := wireName(t.Name)
+		if other, ok := taken[name]; ok {
+			return nil, fmt.Errorf("tools %q and %q are both called %q on the wire, which allows letters, digits, _ and - only; rename one", other, t.Name, name)
+		}
+		taken[name] = t.Name
+		if name != t.Name {
+			list.names[name] = t.Name
+		}
+		params, err := parameters(t.Input)
+		if err != nil {
+			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
+		}
+		data, err := json.Marshal(openai.Tool{
+			Type:     openai.ToolTypeFunction,
+			Function: &openai.FunctionDefinition{Name: name, Description: t.Description, Parameters: params},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, data...)
+	}
+	list.wire = append(b, ']')
+	return list, nil
+}
+
+// parameters returns a schema as the API wants it: an object that has
+// "properties", be they none.
+func parameters(schema json.RawMessage) (json.RawMessage, error) {
+	if len(schema) == 0 {
+		return json.RawMessage(`{"type":"object","properties":{}}`), nil
+	}
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(schema, &top); err != nil || top == nil {
+		return nil, fmt.Errorf("its input schema is not a JSON object: %.60s", schema)
+	}
+	add := ""
+	if _, ok := top["type"]; !ok {
+		add += `,"type":"object"`
+	}
+	if _, ok := top["properties"]; !ok {
+		add += `,"properties":{}`
+	}
+	if add == "" {
+		return schema, nil
+	}
+	if len(top) == 0 {
+		return json.RawMessage("{" + add[1:] + "}"), nil
+	}
+	end := len(schema) - 1
+	for schema[end] != '}' {
+		end--
+	}
+	return json.RawMessage(string(schema[:end]) + add + "}"), nil
+}
+
+func (l *toolList) choice(c model.ToolChoice) ([]byte, error) {
+	switch c.Mode {
+	case model.ChoiceAuto:
+		return nil, nil
+	case model.ChoiceNone, model.ChoiceRequired:
+		return appendString(nil, string(c.Mode)), nil
+	case model.ChoiceNamed:
+		return json.Marshal(openai.ToolChoice{Type: openai.ToolTypeFunction, Function: openai.ToolFunction{Name: wireName(c.Name)}})
+	}
+	return nil, fmt.Errorf("tool choice %q is not known", c.Mode)
+}
+
+// ownName returns the name of the tool that the model calls by a wire name.
+func (l *toolList) ownName(wire string) string {
+	if own, ok := l.names[wire]; ok {
+		return own
+	}
+	return wire
+}
+
+const maxName = 64
+
+// wireName returns the name by which a tool is known on the wire. It depends on
+// the name alone, so that a call in an old message is always encoded alike.
+func wireName(name string) string {
+	legal := len(name) <= maxName
+	for i := 0; legal && i < len(name); i++ {
+		legal = isNameByte(name[i])
+	}
+	if legal {
+		return name
+	}
+	b := []byte(name)
+	for i, c := range b {
+		if !isNameByte(c) {
+			b[i] = '_'
+		}
+	}
+	if len(b) > maxName {
+		h := fnv.New32a()
+		h.Write([]byte(name))
+		sum := strconv.FormatUint(uint64(h.Sum32()), 36)
+		b = append(append(b[:maxName-8], '_'), sum...)
+	}
+	return string(b)
+}
+
+func isNameByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
+}
