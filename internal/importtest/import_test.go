@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"builtin":        {"tool", "message", "permission"},
 	"cmd/kitbag":     {"*"},
 
+	"internal/demoserver": {},
 	"internal/openaitest": {},
 	"internal/casetest":   {},
 	"internal/shell":      {},

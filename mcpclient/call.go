@@ -1,0 +1,296 @@
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// An Origin tells where a tool comes from. Every tool of this package is one;
+// find it with [tool.As].
+type Origin interface {
+	// Origin returns the server's name and the tool's name there.
+	Origin() (server, name string)
+}
+
+// A remoteTool is a tool of a server.
+type remoteTool struct {
+	client     *Client
+	info       tool.Info
+	remote     string // its name there
+	idempotent bool   // may run twice
+	groups     []string
+}
+
+func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
+	title := r.Title
+	if title == "" {
+		title = r.Annotations.Title
+	}
+	trust := func(hint *bool) bool { return hint != nil && *hint && !c.cfg.DistrustHints }
+	readOnly := trust(r.Annotations.ReadOnly)
+	return &remoteTool{
+		client: c, remote: r.Name, groups: r.groups(),
+		idempotent: readOnly || trust(r.Annotations.Idempotent),
+		info: tool.Info{
+			Name: name, Title: title, Description: describe(r), Input: r.Input, Output: r.Output,
+			ReadOnly: readOnly, Parallel: readOnly,
+		},
+	}
+}
+
+func (t *remoteTool) Info() tool.Info { return t.info }
+
+func (t *remoteTool) Origin() (server, name string) { return t.client.cfg.Name, t.remote }
+
+// Call sends the call and yields the server's progress, for the person who
+// watches, and then the result.
+func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		type outcome struct {
+			res *result
+			err error
+		}
+		steps := make(chan progress, progressQueue)
+		done := make(chan outcome, 1)
+		go func() {
+			res, err := t.client.call(ctx, t, call.Input, steps)
+			done <- outcome{res, err}
+		}()
+		// leave ends the call, and comes back only when nothing of it runs on.
+		leave := func() { cancel(); <-done }
+		shown := 0
+		show := func(p progress) bool {
+			shown++
+			return shown > maxProgress || yield(p.chunk(), nil)
+		}
+		for {
+			select {
+			case p := <-steps:
+				if !show(p) {
+					leave()
+					return
+				}
+			case o := <-done:
+				for len(steps) > 0 {
+					if !show(<-steps) {
+						return
+					}
+				}
+				t.finish(o.res, o.err, yield)
+				return
+			}
+		}
+	}
+}
+
+// maxProgress is how many steps of a call are shown; all of them extend its
+// time. progressQueue is how many may wait for a slow watcher; the oldest are
+// dropped.
+const (
+	maxProgress   = 1000
+	progressQueue = 16
+)
+
+func (t *remoteTool) finish(res *result, err error, yield func(tool.Chunk, error) bool) {
+	if err != nil {
+		yield(tool.Chunk{}, err)
+		return
+	}
+	chunks, err := t.client.cfg.cap(t.info.Name, res.chunks())
+	if err != nil {
+		yield(tool.Chunk{}, err)
+		return
+	}
+	for _, c := range chunks {
+		if !yield(c, nil) {
+			return
+		}
+	}
+}
+
+func (p progress) chunk() tool.Chunk {
+	num := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+	s := num(p.done)
+	if p.total > 0 {
+		s += "/" + num(p.total)
+	}
+	if p.message != "" {
+		s += " " + clip(p.message, 500)
+	}
+	return tool.Chunk{Block: &message.Text{ID: "progress", Text: s + "\n"}, ForUser: true}
+}
+
+// maxRounds is how often a server may ask for more input within one call.
+const maxRounds = 10
+
+// callTool runs one call on the connection, answering what the server asks in
+// between.
+func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage, token string) (*result, error) {
+	params := map[string]any{"name": t.remote, "arguments": args, "_meta": map[string]any{"progressToken": token}}
+	var header http.Header
+	if c.kind == HTTP && c.modern() {
+		header = paramHeaders(t, args)
+	}
+	for range maxRounds {
+		raw, err := c.request(ctx, "tools/call", params, header)
+		if err != nil {
+			return nil, err
+		}
+		res, err := decodeResult(raw)
+		if err != nil {
+			return nil, err
+		}
+		if res.ResultType != "input_required" {
+			return res, nil
+		}
+		answers := map[string]any{}
+		for id, req := range res.Inputs {
+			if answers[id], err = c.input(ctx, req); err != nil {
+				return nil, fmt.Errorf("tool %s asked for input: %w", t.remote, err)
+			}
+		}
+		params = maps.Clone(params)
+		params["inputResponses"] = answers
+		delete(params, "requestState")
+		if res.State != "" {
+			params["requestState"] = res.State
+		}
+	}
+	return nil, fmt.Errorf("tool %s asked for input %d times; giving up", t.remote, maxRounds)
+}
+
+func (c *conn) input(ctx context.Context, raw json.RawMessage) (any, error) {
+	var req struct {
+		Method string          `json:"method"`
+		Params json.RawMessage `json:"params"`
+	}
+	if err := json.Unmarshal(raw, &req); err != nil {
+		return nil, err
+	}
+	return c.hub.answer(ctx, req.Method, req.Params)
+}
+
+// paramHeaders returns the arguments that the schema wants repeated in the
+// HTTP header.
+func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
+	body, err := json.Marshal(map[string]json.RawMessage{"arguments": args})
+	if err != nil {
+		return nil
+	}
+	h := http.Header{}
+	for k, v := range mcp.GenerateParamHeaders(&mcp.Tool{Name: t.remote, RawInputSchema: t.info.Input}, body) {
+		h.Set(k, v)
+	}
+	return h
+}
+
+// decodeResult reads the answer to tools/call. It need not have content.
+func decodeResult(raw json.RawMessage) (*result, error) {
+	var res result
+	if err := json.Unmarshal(raw, &res); err == nil {
+		return &res, nil
+	}
+	// One member has a shape that nobody expects: take what can be taken.
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, fmt.Errorf("the result of tools/call is not an object: %.80s", raw)
+	}
+	res = result{Structured: fields["structuredContent"]}
+	_ = json.Unmarshal(fields["isError"], &res.IsError)
+	_ = json.Unmarshal(fields["_meta"], &res.Meta)
+	if json.Unmarshal(fields["content"], &res.Content) != nil {
+		res.Content = []json.RawMessage{fields["content"]}
+	}
+	return &res, nil
+}
+
+// call runs a call to its end: with the time-outs, and once more on another
+// connection where the first certainly was not run, or may be run twice.
+func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (*result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	hard := time.AfterFunc(c.cfg.MaxTimeout, func() {
+		cancel(c.serverError(nil, fmt.Errorf("%w: tool %s was still running after %v", ErrTimeout, t.remote, c.cfg.MaxTimeout)))
+	})
+	defer hard.Stop()
+	idle := time.AfterFunc(c.cfg.Timeout, func() {
+		cancel(c.serverError(nil, fmt.Errorf("%w: tool %s gave no sign of life for %v", ErrTimeout, t.remote, c.cfg.Timeout)))
+	})
+	defer idle.Stop()
+	var mu sync.Mutex
+	last := math.Inf(-1)
+	onProgress := func(p progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if p.done <= last {
+			return // the specification wants it to increase; it shows no life
+		}
+		last = p.done
+		idle.Reset(c.cfg.Timeout)
+		offer(steps, p)
+	}
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	const tries = 3
+	for try := 1; ; try++ {
+		res, err := c.once(ctx, t, args, onProgress)
+		if err == nil {
+			return res, nil
+		}
+		again := neverReached(err) || t.idempotent && errors.Is(err, ErrLost)
+		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+			return nil, err
+		}
+	}
+}
+
+// offer sends p, in place of the oldest if the queue is full.
+func offer(steps chan progress, p progress) {
+	for {
+		select {
+		case steps <- p:
+			return
+		default:
+		}
+		select {
+		case <-steps:
+		default:
+		}
+	}
+}
+
+func (c *Client) once(ctx context.Context, t *remoteTool, args json.RawMessage, onProgress func(progress)) (*result, error) {
+	cn, release, err := c.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	token := "p" + strconv.FormatInt(c.tokens.Add(1), 10)
+	stop := cn.route(token, onProgress)
+	defer stop()
+	res, err := cn.callTool(ctx, t, args, token)
+	if err != nil {
+		if ctx.Err() == nil {
+			err = c.serverError(cn, err)
+		}
+		return nil, err
+	}
+	c.served()
+	return res, nil
+}

@@ -1,0 +1,290 @@
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A Client is one MCP server as a [tool.Source]. It is safe for concurrent use.
+type Client struct {
+	cfg    Config
+	hub    *hub
+	tokens atomic.Int64 // progress tokens given
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	poke chan struct{} // the server says its list has changed
+
+	mu       sync.Mutex
+	workers  sync.WaitGroup
+	closed   bool
+	conn     *conn    // nil while there is none
+	attempt  *attempt // nil while none is being made
+	agreed   agreed   // what the last handshake found out
+	failures int      // connections lost or not made since the last call that worked
+	restarts int
+	lastErr  error
+
+	listing chan struct{} // holds a token while somebody lists
+	snap    atomic.Pointer[snapshot]
+}
+
+// agreed is remembered over restarts.
+type agreed struct {
+	kind    Transport
+	version string
+	hello   hello
+}
+
+// An attempt is a connection being made.
+type attempt struct {
+	done chan struct{}
+	at   time.Time // when it starts
+	err  error     // read after done is closed
+}
+
+// New returns a client for a server, which is not started or contacted before
+// it is needed. It fails if the configuration makes no sense.
+func New(cfg Config) (*Client, error) {
+	cfg, err := cfg.check()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1)}
+	c.hub = &hub{cfg: &c.cfg}
+	c.life, c.end = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Connect is New, and contacts the server and lists its tools at once. When it
+// fails nothing is left to close.
+func Connect(ctx context.Context, cfg Config) (*Client, error) {
+	c, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Tools(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Close ends the connection, and the server if it was started. It returns when
+// nothing of it is left, which may take four seconds if the server has to be
+// killed. It may be called twice.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	cn := c.conn
+	c.mu.Unlock()
+	c.end()
+	if cn != nil {
+		cn.close()
+	}
+	c.workers.Wait()
+	return nil
+}
+
+// Tools returns the server's tools, by name. The server is asked the first
+// time and after a change; in between, and while it is restarting, the last
+// list is returned. The slice is shared: do not change it.
+func (c *Client) Tools(ctx context.Context) ([]tool.Tool, error) {
+	s, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.tools, nil
+}
+
+// Groups returns the server's groups, by name: those it names itself, and one
+// named after the server for the tools that are in none.
+func (c *Client) Groups(ctx context.Context) ([]Group, error) {
+	s, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(s.groups), nil
+}
+
+// Skipped returns what the last list held that is not used, and why.
+func (c *Client) Skipped() []Skipped {
+	if s := c.snap.Load(); s != nil {
+		return slices.Clone(s.skipped)
+	}
+	return nil
+}
+
+// A State says what a client is doing.
+type State string
+
+// The states.
+const (
+	Idle       State = "idle" // not started, or stateless between calls
+	Ready      State = "ready"
+	Restarting State = "restarting"
+	Failed     State = "failed" // will be tried again when it is needed
+	Closed     State = "closed"
+)
+
+// A Status describes a server and its connection at one time. What the server
+// says of itself is empty before the first connection.
+type Status struct {
+	Name          string
+	State         State
+	Protocol      string // the revision agreed on
+	ServerName    string
+	ServerVersion string
+	Instructions  string // from the server, for the model
+	Restarts      int
+	Err           error // why it failed or restarts
+}
+
+// Status returns how things stand. It does not contact the server.
+func (c *Client) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.agreed
+	s := Status{
+		Name: c.cfg.Name, State: Idle, Protocol: a.version, ServerName: a.hello.ServerInfo.Name,
+		ServerVersion: a.hello.ServerInfo.Version, Instructions: a.hello.Instructions, Restarts: c.restarts,
+	}
+	switch {
+	case c.closed:
+		s.State = Closed
+	case c.conn != nil && !c.conn.dead():
+		s.State = Ready
+	case c.attempt != nil && (c.restarts > 0 || c.failures > 0):
+		s.State, s.Err = Restarting, c.lastErr
+	case c.lastErr != nil:
+		s.State, s.Err = Failed, c.lastErr
+	}
+	return s
+}
+
+// Ping asks the server whether it lives, connecting if need be.
+func (c *Client) Ping(ctx context.Context) error {
+	cn, release, err := c.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := cn.ping(ctx); err != nil {
+		return c.serverError(cn, err)
+	}
+	return nil
+}
+
+// ping asks what costs the server least. The stateless revisions have no ping.
+func (c *conn) ping(ctx context.Context) error {
+	method := "ping"
+	if c.modern() {
+		method = "server/discover"
+	}
+	_, err := c.request(ctx, method, nil, nil)
+	if _, ok := errors.AsType[*CallError](err); ok {
+		return nil // it refuses, so it lives
+	}
+	return err
+}
+
+// current returns the snapshot, made anew where it must be.
+func (c *Client) current(ctx context.Context) (*snapshot, error) {
+	s := c.snap.Load()
+	if s != nil && (s.until.IsZero() || time.Now().Before(s.until)) {
+		return s, nil
+	}
+	fresh, err := c.refresh(ctx, s)
+	if err != nil && s != nil && ctx.Err() == nil {
+		// A server that is down withdraws nothing; ask again in a while.
+		kept := *s
+		kept.until = time.Now().Add(retryList)
+		c.snap.CompareAndSwap(s, &kept)
+		return s, nil
+	}
+	return fresh, err
+}
+
+// retryList is how long a list that could not be renewed is good for.
+const retryList = 10 * time.Second
+
+// refresh lists anew, unless another goroutine has done so since old was read.
+func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
+	select {
+	case c.listing <- struct{}{}:
+		defer func() { <-c.listing }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if s := c.snap.Load(); s != old {
+		return s, nil
+	}
+	var s *snapshot
+	for try := 0; ; try++ {
+		cn, release, err := c.acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		bounded, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+		s, err = cn.list(bounded, c)
+		cancel()
+		release()
+		if err == nil {
+			break
+		}
+		if try > 0 || !errors.Is(err, ErrLost) || ctx.Err() != nil {
+			return nil, c.serverError(cn, err)
+		}
+	}
+	if old != nil && old.digest == s.digest {
+		// The same content stays the same list, so that what the model was
+		// told does not change.
+		kept := *old
+		kept.until = s.until
+		c.snap.Store(&kept)
+		return &kept, nil
+	}
+	c.snap.Store(s)
+	if old != nil && c.cfg.OnChange != nil {
+		c.cfg.OnChange()
+	}
+	return s, nil
+}
+
+// serverError gives an error of the connection the facts a reader needs.
+func (c *Client) serverError(cn *conn, err error) error {
+	if _, ok := errors.AsType[*CallError](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*ServerError](err); ok {
+		return err
+	}
+	e := &ServerError{Server: c.cfg.Name, Err: err}
+	if cn == nil || cn.proc == nil || !cn.dead() {
+		return e
+	}
+	e.Stderr = cn.stderr()
+	if errors.Is(context.Cause(cn.life), ErrLost) { // and was not ended by us
+		select {
+		case <-cn.proc.exited:
+			e.Err = fmt.Errorf("%w (%s)", err, cn.proc.status)
+		default:
+		}
+	}
+	return e
+}
+
+// announces reports whether the server says when its list of that kind changes.
+func (h *hello) announces(capability string) bool {
+	var c struct {
+		ListChanged bool `json:"listChanged"`
+	}
+	return json.Unmarshal(h.Capabilities[capability], &c) == nil && c.ListChanged
+}

@@ -1,0 +1,188 @@
+package mcpclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// A Transport is the way messages travel.
+type Transport string
+
+// The transports. Auto is stdio for a Config with a Command; for a URL it is
+// streamable HTTP, and SSE if the server turns out to know nothing newer.
+const (
+	Auto  Transport = ""
+	Stdio Transport = "stdio"
+	HTTP  Transport = "http"
+	SSE   Transport = "sse"
+)
+
+// A Config says how a server is reached and how it is treated. Name and either
+// Command or URL are required; every other field may be zero.
+type Config struct {
+	Name string // names the server in tool names and errors, unique in a program
+
+	// A server that is started: Command with Args, in Dir (the program's own if
+	// empty). It gets the few variables a program needs to find its things
+	// (PATH, HOME, LANG, …), those named in InheritEnv, and Env. Nothing else
+	// of the program's environment, so that no key reaches a server by accident.
+	Command    string
+	Args       []string
+	Dir        string
+	Env        map[string]string
+	InheritEnv []string
+
+	// A server that is there already. Headers are sent to the host of URL only,
+	// not to one it redirects to. HTTPClient, nil for one with plain defaults,
+	// must not be changed afterwards.
+	URL        string
+	Headers    map[string]string
+	HTTPClient *http.Client
+
+	Transport Transport
+
+	// Protocol pins the protocol revision, "2025-11-25" for instance. Empty
+	// asks the server once and remembers what it said.
+	Protocol string
+
+	// Stateless opens a session for each call and each listing and closes it
+	// after. The zero value keeps one session, and keeps it alive.
+	Stateless bool
+
+	// IncludeTools, if not empty, are the only tools used; ExcludeTools are
+	// never. Both hold globs (path.Match) over the server's own tool names.
+	IncludeTools, ExcludeTools []string
+
+	// Prefix comes before the tool names; empty is "mcp__NAME__".
+	Prefix string
+
+	// DistrustHints takes no tool's word for being read-only or idempotent.
+	DistrustHints bool
+
+	StartTimeout time.Duration // to start and introduce itself; 0 is 30 s
+	Timeout      time.Duration // of a call without any progress; 0 is 60 s
+	MaxTimeout   time.Duration // of a call, progress or not; 0 is 10 min
+	ListTTL      time.Duration // after which Tools lists anew; 0 trusts the server to say
+
+	// PingInterval is how often a server that has nothing to do is asked
+	// whether it still lives; 0 is 30 s, negative never.
+	PingInterval time.Duration
+
+	// MaxMessage is the largest message taken, in bytes; 0 is 64 MiB. MaxResult
+	// is how much text of a result is kept, in bytes; 0 is 1 MiB. What is over
+	// goes to a file in OffloadDir that the result names, or is dropped with a
+	// notice if OffloadDir is empty.
+	MaxMessage, MaxResult int
+	OffloadDir            string
+
+	// What the server may ask of us. Each is offered only if it is set. Roots
+	// are directories. The functions are called from several goroutines.
+	Elicit func(context.Context, Elicitation) (ElicitationAnswer, error)
+	Sample func(context.Context, SampleRequest) (SampleAnswer, error)
+	Roots  []string
+
+	// MaxSamples is how often the server may ask for a sample in its lifetime;
+	// 0 is 10.
+	MaxSamples int
+
+	// OnChange is called after the list of tools has changed. It must not block.
+	OnChange func()
+
+	// Stderr, if not nil, gets what a started server writes there.
+	Stderr io.Writer
+}
+
+// check returns the configuration with its defaults filled in, or what is
+// wrong with it.
+func (c Config) check() (Config, error) {
+	bad := func(format string, args ...any) (Config, error) {
+		return c, fmt.Errorf("MCP server %q: %w", c.Name, fmt.Errorf(format, args...))
+	}
+	switch {
+	case strings.TrimSpace(c.Name) == "":
+		return c, errors.New("MCP server: Config.Name is empty; give the server a name")
+	case c.Command == "" && c.URL == "":
+		return bad("neither Command nor URL is set; set the one that says how to reach it")
+	case c.Command != "" && c.URL != "":
+		return bad("both Command and URL are set; set only one")
+	}
+	if c.Command != "" {
+		if c.Transport != Auto && c.Transport != Stdio {
+			return bad("transport %q needs a URL, not a Command", c.Transport)
+		}
+		c.Transport = Stdio
+	} else if err := c.checkURL(); err != nil {
+		return bad("%w", err)
+	}
+	if c.Protocol != "" && !slices.Contains(mcp.ValidProtocolVersions, c.Protocol) {
+		return bad("protocol %q is unknown; use one of %s", c.Protocol, strings.Join(mcp.ValidProtocolVersions, ", "))
+	}
+	for _, glob := range slices.Concat(c.IncludeTools, c.ExcludeTools) {
+		if _, err := path.Match(glob, ""); err != nil {
+			return bad("tool glob %q: %w", glob, err)
+		}
+	}
+	c.setDefaults()
+	return c, nil
+}
+
+func (c *Config) checkURL() error {
+	switch c.Transport {
+	case Auto, HTTP, SSE:
+	default:
+		return fmt.Errorf("transport %q cannot be used with a URL; use %q or %q", c.Transport, HTTP, SSE)
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return err
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("URL %q is not an absolute http or https URL", c.URL)
+	}
+	if c.Transport == SSE && mcp.IsModernProtocol(c.Protocol) {
+		return fmt.Errorf("protocol %s does not exist over SSE", c.Protocol)
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	or := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	or(&c.StartTimeout, 30*time.Second)
+	or(&c.Timeout, time.Minute)
+	or(&c.MaxTimeout, 10*time.Minute)
+	or(&c.PingInterval, 30*time.Second)
+	if c.MaxMessage == 0 {
+		c.MaxMessage = 64 << 20
+	}
+	if c.MaxResult == 0 {
+		c.MaxResult = 1 << 20
+	}
+	if c.MaxSamples == 0 {
+		c.MaxSamples = 10
+	}
+	if c.Prefix == "" {
+		c.Prefix = "mcp__" + legal(c.Name) + "__"
+	}
+}
+
+// wants reports whether the configuration lets a tool of that name in.
+func (c *Config) wants(name string) bool {
+	in := func(globs []string) bool {
+		return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
+	}
+	return (len(c.IncludeTools) == 0 || in(c.IncludeTools)) && !in(c.ExcludeTools)
+}

@@ -1,0 +1,418 @@
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// idPrefix starts the ids of our requests. They are strings: a server's own
+// requests have numbers, and mcp-go's SSE transport would take a ping whose id
+// equals one of ours for an answer.
+const idPrefix = "kb-"
+
+// A conn is one connection to a server, from its start to its end. It speaks
+// JSON-RPC over a transport of mcp-go and keeps the raw answers: mcp-go's typed
+// results drop what they do not know and fail on what they did not expect.
+type conn struct {
+	cfg  *Config
+	kind Transport
+	tr   transport.Interface
+	proc *process // nil unless Stdio
+	hub  *hub     // what the server may ask of us
+
+	version string // negotiated; set by the handshake
+	hello   hello
+
+	lastID atomic.Int64
+	notify func(method string) // called for every notification but progress, on the reader
+
+	mu      sync.Mutex
+	routes  map[string]func(progress) // by progress token
+	closing bool
+	workers sync.WaitGroup
+
+	users   atomic.Int64    // calls in flight
+	life    context.Context // ends when the connection is lost or closed
+	end     context.CancelCauseFunc
+	stopped chan struct{} // closed when the server's process is gone, if there was one
+	idle    func()        // closes idle HTTP connections
+}
+
+// A hello is what the server said of itself when the connection was made.
+type hello struct {
+	ProtocolVersion   string                     `json:"protocolVersion"`
+	SupportedVersions []string                   `json:"supportedVersions"`
+	Capabilities      map[string]json.RawMessage `json:"capabilities"`
+	Instructions      string                     `json:"instructions"`
+	ServerInfo        serverInfo                 `json:"serverInfo"`
+	Meta              map[string]json.RawMessage `json:"_meta"`
+}
+
+type serverInfo struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// open makes a transport and starts it. Nothing was said yet. The connection
+// does not end with ctx, which bounds the opening only.
+func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(method string)) (*conn, error) {
+	c := &conn{
+		cfg: cfg, kind: kind, hub: h, notify: notify,
+		routes: map[string]func(progress){}, stopped: make(chan struct{}), idle: func() {},
+	}
+	c.life, c.end = context.WithCancelCause(context.Background())
+	if err := c.start(ctx); err != nil {
+		c.end(err)
+		c.idle()
+		return nil, err
+	}
+	context.AfterFunc(c.life, func() {
+		if c.proc != nil {
+			c.proc.stop() // one that has closed its output may still run
+		}
+		close(c.stopped)
+	})
+	c.tr.SetNotificationHandler(c.notified)
+	if two, ok := c.tr.(transport.BidirectionalInterface); ok {
+		two.SetRequestHandler(c.asked)
+	}
+	return c, nil
+}
+
+func (c *conn) start(ctx context.Context) (err error) {
+	if c.kind == Stdio {
+		c.proc, err = startProcess(c.cfg, func() { c.lost(errors.New("its output ended")) })
+		if err != nil {
+			return err
+		}
+		c.tr = transport.NewIO(c.proc.stdout, c.proc.stdin, nil)
+		return c.tr.Start(c.life)
+	}
+	if c.tr, c.idle, err = httpTransport(c.cfg, c.kind); err != nil {
+		return err
+	}
+	if sse, ok := c.tr.(*transport.SSE); ok {
+		sse.SetConnectionLostHandler(func(err error) { c.lost(fmt.Errorf("the event stream ended: %w", err)) })
+	}
+	// Start ties the connection to its context, so it gets the long one, and is
+	// given up from outside when ctx ends.
+	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
+	defer stop()
+	if err := c.tr.Start(c.life); err != nil {
+		_ = c.tr.Close()
+		return err
+	}
+	return nil
+}
+
+// modern reports whether the revision is of the stateless kind, in which each
+// request says who asks.
+func (c *conn) modern() bool { return mcp.IsModernProtocol(c.version) }
+
+// lost marks the connection dead. Requests in flight fail.
+func (c *conn) lost(why error) { c.end(fmt.Errorf("%w: %w", ErrLost, why)) }
+
+func (c *conn) dead() bool { return c.life.Err() != nil }
+
+// close ends the connection and returns when nothing of it is left.
+func (c *conn) close() {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	c.end(ErrClosed)
+	<-c.stopped
+	_ = c.tr.Close()
+	c.workers.Wait()
+	c.idle()
+	if c.proc != nil {
+		c.proc.stdin.release()
+	}
+}
+
+// work runs fn in a goroutine that close waits for. It reports whether it did.
+func (c *conn) work(fn func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closing {
+		c.workers.Go(fn)
+	}
+	return !c.closing
+}
+
+// stderr returns the end of what the server wrote there. After a death it waits
+// a moment for the last words.
+func (c *conn) stderr() string {
+	if c.proc == nil {
+		return ""
+	}
+	if c.dead() {
+		c.awaitExit()
+	}
+	return c.proc.stderr.String()
+}
+
+func (c *conn) awaitExit() {
+	select {
+	case <-c.proc.exited:
+	case <-time.After(5 * time.Second):
+	}
+}
+
+// request sends a request and returns the raw result. The error is a
+// *CallError if the server refused, wraps ErrLost if the connection died, and
+// has an *unreached in its chain if the server certainly never got the request.
+func (c *conn) request(ctx context.Context, method string, params map[string]any, header http.Header) (json.RawMessage, error) {
+	return c.requestAs(ctx, c.version, method, params, header)
+}
+
+func (c *conn) requestAs(ctx context.Context, version, method string, params map[string]any, header http.Header) (json.RawMessage, error) {
+	if c.dead() {
+		return nil, &unreached{context.Cause(c.life)}
+	}
+	body, err := json.Marshal(c.withMeta(version, params))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	id := fmt.Sprintf("%s%d", idPrefix, c.lastID.Add(1))
+	req := transport.JSONRPCRequest{
+		JSONRPC: mcp.JSONRPC_VERSION, ID: mcp.NewRequestId(id), Method: method,
+		Params: json.RawMessage(body), Header: c.headers(version, method, body, header),
+	}
+	x := &exchange{}
+	res, err := c.send(ctx, x, req)
+	if err == nil {
+		c.forget(id)
+		return c.answer(method, res)
+	}
+	if ctx.Err() != nil && !errors.Is(err, ErrLost) {
+		c.cancelled(id, method, context.Cause(ctx))
+		return nil, context.Cause(ctx)
+	}
+	return nil, c.classify(err, x, id, method)
+}
+
+// send runs SendRequest where it cannot hold up the caller: mcp-go does not
+// look at the context while it writes, and over SSE not at a lost connection.
+func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	ctx, cancel := context.WithCancel(withExchange(ctx, x))
+	defer cancel()
+	type outcome struct {
+		res *transport.JSONRPCResponse
+		err error
+	}
+	done := make(chan outcome, 1)
+	if !c.work(func() {
+		res, err := c.tr.SendRequest(ctx, req)
+		done <- outcome{res, err}
+	}) {
+		return nil, &unreached{ErrClosed}
+	}
+	select {
+	case o := <-done:
+		return o.res, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.life.Done():
+	}
+	// An answer that came with the end still counts.
+	select {
+	case o := <-done:
+		if o.err == nil {
+			return o.res, nil
+		}
+	case <-time.After(20 * time.Millisecond):
+	}
+	return nil, context.Cause(c.life)
+}
+
+func (c *conn) forget(id string) {
+	if c.proc != nil {
+		c.proc.stdin.forget(id)
+	}
+}
+
+func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMessage, error) {
+	if res == nil {
+		return nil, fmt.Errorf("%s: empty answer", method)
+	}
+	if e := res.Error; e != nil {
+		if e.Code == codeTooLarge {
+			return nil, fmt.Errorf("%w%s", ErrTooLarge, e.Message[len(ErrTooLarge.Error()):])
+		}
+		var data json.RawMessage
+		if e.Data != nil {
+			data, _ = json.Marshal(e.Data)
+		}
+		return nil, &CallError{Server: c.cfg.Name, Method: method, Code: e.Code, Message: e.Message, Data: data}
+	}
+	if len(res.Result) == 0 {
+		return nil, fmt.Errorf("%s: the answer has neither a result nor an error", method)
+	}
+	return res.Result, nil
+}
+
+// classify tells what a failed transport means for the connection and for the
+// request.
+func (c *conn) classify(err error, x *exchange, id, method string) error {
+	if ce, ok := errors.AsType[*CallError](err); ok {
+		named := *ce
+		named.Method = method
+		return &named
+	}
+	if x.tooLarge.Load() {
+		return fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, c.cfg.MaxMessage)
+	}
+	if status, ok := errors.AsType[*httpStatus](err); ok {
+		return status
+	}
+	if neverReached(err) {
+		c.lost(err)
+		return &unreached{fmt.Errorf("%w: %w", ErrLost, err)}
+	}
+	if !errors.Is(err, ErrLost) {
+		c.lost(err)
+		err = fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if !c.reached(x, id) {
+		return &unreached{err}
+	}
+	return err
+}
+
+// reached reports whether the server may have got the request.
+func (c *conn) reached(x *exchange, id string) bool {
+	if c.proc == nil {
+		return x.written.Load()
+	}
+	c.awaitExit()
+	select {
+	case <-c.proc.exited:
+		return c.proc.stdin.reached(id)
+	default:
+		return true
+	}
+}
+
+// cancelled tells the server that nobody waits any more. In the stateless
+// revisions over HTTP, the end of the stream has said so.
+func (c *conn) cancelled(id, method string, why error) {
+	c.forget(id)
+	if method == "initialize" || method == "server/discover" || c.kind != Stdio && c.modern() || c.dead() {
+		return
+	}
+	c.work(func() {
+		ctx, cancel := context.WithTimeout(c.life, 5*time.Second)
+		defer cancel()
+		_ = c.tell(ctx, "notifications/cancelled", map[string]any{"requestId": id, "reason": why.Error()})
+	})
+}
+
+// tell sends a notification.
+func (c *conn) tell(ctx context.Context, method string, params map[string]any) error {
+	n := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION}
+	n.Method = method
+	n.Params.AdditionalFields = params
+	return c.tr.SendNotification(ctx, n)
+}
+
+// withMeta adds to the params what the stateless revisions want in each.
+func (c *conn) withMeta(version string, params map[string]any) map[string]any {
+	if !mcp.IsModernProtocol(version) {
+		if params == nil {
+			params = map[string]any{}
+		}
+		return params
+	}
+	out := maps.Clone(params)
+	if out == nil {
+		out = map[string]any{}
+	}
+	meta := map[string]any{}
+	if m, ok := out["_meta"].(map[string]any); ok {
+		maps.Copy(meta, m)
+	}
+	meta[mcp.MetaKeyProtocolVersion] = version
+	meta[mcp.MetaKeyClientCapabilities] = c.hub.capabilities(c.kind)
+	meta[mcp.MetaKeyClientInfo] = clientInfo
+	out["_meta"] = meta
+	return out
+}
+
+// headers returns what the stateless revisions want in the HTTP header.
+func (c *conn) headers(version, method string, body json.RawMessage, extra http.Header) http.Header {
+	if c.kind == Stdio || !mcp.IsModernProtocol(version) {
+		return nil
+	}
+	h := http.Header{}
+	for k, v := range mcp.StandardHeaders(version, mcp.MCPMethod(method), body) {
+		h.Set(k, v)
+	}
+	maps.Copy(h, extra)
+	return h
+}
+
+// A progress is one notifications/progress.
+type progress struct {
+	done, total float64
+	message     string
+}
+
+// notified routes a notification. It runs on the goroutine that reads, so it
+// must not block.
+func (c *conn) notified(n mcp.JSONRPCNotification) {
+	if n.Method != "notifications/progress" {
+		c.notify(n.Method)
+		return
+	}
+	f := n.Params.AdditionalFields
+	token, _ := f["progressToken"].(string)
+	c.mu.Lock()
+	route := c.routes[token]
+	c.mu.Unlock()
+	if route == nil {
+		return
+	}
+	p := progress{}
+	p.done, _ = f["progress"].(float64)
+	p.total, _ = f["total"].(float64)
+	p.message, _ = f["message"].(string)
+	route(p)
+}
+
+// route calls fn for the progress of one token until stop is called.
+func (c *conn) route(token string, fn func(progress)) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.routes[token] = fn
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.routes, token)
+	}
+}
+
+// asked answers a request of the server.
+func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	params, err := json.Marshal(req.Params)
+	if err != nil {
+		params = nil
+	}
+	result, err := c.hub.serve(ctx, c.kind, req.Method, params)
+	if e, ok := errors.AsType[*CallError](err); ok {
+		return transport.NewJSONRPCErrorResponse(req.ID, e.Code, e.Message, nil), nil
+	}
+	if err != nil {
+		return transport.NewJSONRPCErrorResponse(req.ID, -32603, err.Error(), nil), nil
+	}
+	return transport.NewJSONRPCResultResponse(req.ID, result), nil
+}

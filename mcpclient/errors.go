@@ -1,0 +1,97 @@
+package mcpclient
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Why a server could not do what was asked; read with errors.Is.
+var (
+	ErrClosed     = errors.New("the client is closed")
+	ErrRestarting = errors.New("the server is restarting")
+	ErrLost       = errors.New("the connection to the server was lost")
+	ErrTimeout    = errors.New("time-out")
+	ErrTooLarge   = errors.New("the server's message is too large")
+)
+
+// A ServerError says that a server could not be reached, started or kept. A
+// call that ends with one may have run if it wraps [ErrLost], and has not if it
+// does not.
+type ServerError struct {
+	Server string
+	Err    error
+	Stderr string // the last lines the server wrote there, if it was started by us
+}
+
+func (e *ServerError) Error() string {
+	s := fmt.Sprintf("MCP server %q: %v", e.Server, e.Err)
+	if e.Stderr != "" {
+		s += "\nits stderr ended with:\n" + e.Stderr
+	}
+	return s
+}
+
+func (e *ServerError) Unwrap() error { return e.Err }
+
+// A CallError is an error that the server answered with. Code is the JSON-RPC
+// error code.
+type CallError struct {
+	Server  string
+	Method  string
+	Code    int
+	Message string
+	Data    json.RawMessage
+}
+
+func (e *CallError) Error() string {
+	msg := strings.TrimSpace(e.Message)
+	if msg == "" {
+		msg = "no message"
+	}
+	return fmt.Sprintf("MCP server %q refused %s: %s (code %d)", e.Server, e.Method, msg, e.Code)
+}
+
+// The codes of JSON-RPC and MCP that the client itself looks at.
+const (
+	codeMethodNotFound     = -32601
+	codeUnsupportedVersion = -32022
+)
+
+func hasCode(err error, code int) bool {
+	ce, ok := errors.AsType[*CallError](err)
+	return ok && ce.Code == code
+}
+
+// An unreached error says that the request certainly never came to the server,
+// so that it may be sent again.
+type unreached struct{ err error }
+
+func (e *unreached) Error() string { return e.err.Error() }
+func (e *unreached) Unwrap() error { return e.err }
+
+func neverReached(err error) bool {
+	_, ok := errors.AsType[*unreached](err)
+	return ok
+}
+
+// An httpStatus is an answer that is no JSON-RPC.
+type httpStatus struct {
+	code int
+	body string
+}
+
+func (e *httpStatus) Error() string {
+	hint := ""
+	switch e.code {
+	case 401, 403:
+		hint = "; check Headers, the server wants other credentials"
+	case 404:
+		hint = "; check the URL"
+	}
+	if e.body != "" {
+		hint += ": " + e.body
+	}
+	return fmt.Sprintf("HTTP status %d%s", e.code, hint)
+}

@@ -1,0 +1,111 @@
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A Group is a set of a server's tools that is opened and closed as one. It is
+// a [tool.Source] of its members as they are at the time.
+type Group struct {
+	Name        string   // "server/group", or the server's name for what is in no group
+	Title       string   // may be empty
+	Description string   // may be empty
+	Parents     []string // names of groups that this one is in
+
+	client  *Client
+	key     string   // the server's own name of the group; "" for the rest
+	members []string // names of the tools, sorted
+}
+
+// Members returns the names of the tools that are in the group, sorted.
+func (g Group) Members() []string { return slices.Clone(g.members) }
+
+// Tools returns the tools that are in the group now.
+func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
+	s, err := g.client.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []tool.Tool
+	for _, now := range s.groups {
+		if now.key != g.key {
+			continue
+		}
+		for _, t := range s.tools {
+			if _, in := slices.BinarySearch(now.members, t.Info().Name); in {
+				out = append(out, t)
+			}
+		}
+	}
+	return out, nil
+}
+
+// listGroups asks for the groups where the server says it has any. That it then
+// does not answer is no reason to lose its tools.
+func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
+	_, declared := c.hello.Capabilities["groups"]
+	var extensions map[string]json.RawMessage
+	_ = json.Unmarshal(c.hello.Capabilities["extensions"], &extensions)
+	_, extension := extensions[groupsKey]
+	if !declared && !extension {
+		return nil, nil
+	}
+	items, _, _, err := c.pages(ctx, "groups/list", "groups")
+	if hasCode(err, codeMethodNotFound) {
+		return nil, nil
+	}
+	return items, err
+}
+
+// buildGroups joins what groups/list says with the labels of the tools. Tools
+// without a label are in the group named after the server.
+func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage) []Group {
+	server := client.cfg.Name
+	byKey := map[string]*Group{}
+	group := func(key string) *Group {
+		g := byKey[key]
+		if g == nil {
+			g = &Group{Name: server + "/" + key, client: client, key: key}
+			if key == "" {
+				g.Name = server
+			}
+			byKey[key] = g
+		}
+		return g
+	}
+	for _, raw := range raws {
+		var r remote
+		if json.Unmarshal(raw, &r) != nil || r.Name == "" || len(r.Name) > maxNameBytes {
+			continue
+		}
+		g := group(r.Name)
+		g.Title, g.Description = r.Title, r.Description
+		for _, p := range r.groups() {
+			g.Parents = append(g.Parents, server+"/"+p)
+		}
+	}
+	for _, t := range tools {
+		keys := t.groups
+		if len(keys) == 0 {
+			keys = []string{""}
+		}
+		for _, k := range keys {
+			g := group(k)
+			g.members = append(g.members, t.info.Name)
+		}
+	}
+	out := make([]Group, 0, len(byKey))
+	for _, g := range byKey {
+		slices.Sort(g.members)
+		g.members = slices.Compact(g.members)
+		slices.Sort(g.Parents)
+		out = append(out, *g)
+	}
+	slices.SortFunc(out, func(a, b Group) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

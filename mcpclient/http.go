@@ -1,0 +1,152 @@
+package mcpclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/mark3labs/mcp-go/client/transport"
+)
+
+// errSessionGone is a server's word that it does not know our session.
+var errSessionGone = errors.New("the server has forgotten the session")
+
+// An exchange is what the round tripper tells about one request.
+type exchange struct {
+	written  atomic.Bool // the whole request went out
+	tooLarge atomic.Bool
+}
+
+type exchangeKey struct{}
+
+// withExchange returns a context that reports into the exchange.
+func withExchange(ctx context.Context, x *exchange) context.Context {
+	ctx = context.WithValue(ctx, exchangeKey{}, x)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil {
+				x.written.Store(true)
+			}
+		},
+	})
+}
+
+// A roundTripper adds the headers, caps what it reads, and turns the answers
+// that mcp-go would flatten into text into typed errors.
+type roundTripper struct {
+	next    http.RoundTripper
+	origin  *url.URL
+	headers map[string]string
+	server  string
+	max     int
+}
+
+func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	if req.URL.Host == rt.origin.Host && req.URL.Scheme == rt.origin.Scheme {
+		for k, v := range rt.headers {
+			req.Header.Set(k, v)
+		}
+	}
+	res, err := rt.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	x, _ := req.Context().Value(exchangeKey{}).(*exchange)
+	if req.Method == http.MethodPost && res.StatusCode >= 400 {
+		return nil, rt.failure(req, res)
+	}
+	res.Body = &cappedBody{ReadCloser: res.Body, max: rt.max, x: x}
+	return res, nil
+}
+
+// failure reads an answer that is an HTTP error.
+func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	res.Body.Close()
+	if req.Header.Get(transport.HeaderKeySessionID) != "" &&
+		(res.StatusCode == http.StatusNotFound ||
+			res.StatusCode == http.StatusBadRequest && bytes.Contains(bytes.ToLower(body), []byte("session"))) {
+		return &unreached{errSessionGone}
+	}
+	var msg struct {
+		Error *struct {
+			Code    int             `json:"code"`
+			Message string          `json:"message"`
+			Data    json.RawMessage `json:"data"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(body, &msg) == nil && msg.Error != nil && msg.Error.Code != 0 {
+		return &CallError{Server: rt.server, Code: msg.Error.Code, Message: msg.Error.Message, Data: msg.Error.Data}
+	}
+	return &httpStatus{code: res.StatusCode, body: clip(strings.TrimSpace(strings.ToValidUTF8(string(body), "")), 300)}
+}
+
+// clip cuts s to at most n bytes of whole characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// A cappedBody fails when a line, which holds a message, gets too long.
+type cappedBody struct {
+	io.ReadCloser
+	max, run int
+	x        *exchange
+}
+
+func (b *cappedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if i := bytes.LastIndexByte(p[:n], '\n'); i >= 0 {
+		b.run = n - i - 1
+	} else {
+		b.run += n
+	}
+	if b.run > b.max {
+		if b.x != nil {
+			b.x.tooLarge.Store(true)
+		}
+		return 0, ErrTooLarge
+	}
+	return n, err
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// httpTransport makes the mcp-go transport for a URL, and a function that
+// closes the idle connections it leaves. The kind is HTTP or SSE.
+func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, idle func(), err error) {
+	idle = func() {}
+	origin, err := url.Parse(cfg.URL)
+	if err != nil {
+		return nil, idle, err
+	}
+	client := &http.Client{}
+	if cfg.HTTPClient != nil {
+		*client = *cfg.HTTPClient
+	}
+	next := client.Transport
+	if next == nil {
+		own := http.DefaultTransport.(*http.Transport).Clone()
+		next, idle = own, own.CloseIdleConnections
+	}
+	client.Transport = &roundTripper{next: next, origin: origin, headers: cfg.Headers, server: cfg.Name, max: cfg.MaxMessage}
+	if kind == SSE {
+		tr, err = transport.NewSSE(cfg.URL, transport.WithHTTPClient(client), transport.WithSSELogger(quiet),
+			transport.WithEndpointTimeout(cfg.StartTimeout), transport.WithResponseTimeout(cfg.MaxTimeout))
+	} else {
+		tr, err = transport.NewStreamableHTTP(cfg.URL, transport.WithHTTPBasicClient(client), transport.WithHTTPLogger(quiet),
+			transport.WithContinuousListening())
+	}
+	return tr, idle, err
+}

@@ -1,0 +1,280 @@
+package mcpclient
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// What a list may be at most. A list beyond is cut, with a reason in Skipped.
+const (
+	maxPages      = 1000
+	maxTools      = 10_000
+	maxListBytes  = 64 << 20
+	maxToolBytes  = 1 << 20
+	maxSchemaDeep = 64
+	maxNameBytes  = 256
+)
+
+// A Skipped is a tool of the server that is not used, and why.
+type Skipped struct {
+	Name   string `json:"name"` // as the server calls it
+	Reason string `json:"reason"`
+}
+
+// groupsKey is where tools and groups say which groups they are in, and the
+// name of the extension.
+const groupsKey = "io.modelcontextprotocol/groups"
+
+// A remote is one entry of tools/list, decoded as far as we need it.
+type remote struct {
+	Name        string                     `json:"name"`
+	Title       string                     `json:"title"`
+	Description string                     `json:"description"`
+	Input       json.RawMessage            `json:"inputSchema"`
+	Output      json.RawMessage            `json:"outputSchema"`
+	Meta        map[string]json.RawMessage `json:"_meta"`
+	Annotations struct {
+		Title      string `json:"title"`
+		ReadOnly   *bool  `json:"readOnlyHint"`
+		Idempotent *bool  `json:"idempotentHint"`
+	} `json:"annotations"`
+}
+
+func (r *remote) groups() []string {
+	var names []string
+	_ = json.Unmarshal(r.Meta[groupsKey], &names)
+	return names
+}
+
+// A snapshot is what a server offered at one time. It does not change.
+type snapshot struct {
+	tools   []tool.Tool // by name
+	remotes []*remoteTool
+	skipped []Skipped
+	groups  []Group
+	digest  [sha256.Size]byte
+	until   time.Time // when it is to be listed anew; zero for when told
+}
+
+// pages calls a paginated list method and returns the items under key.
+func (c *conn) pages(ctx context.Context, method, key string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
+	seen := map[string]bool{}
+	size := 0
+	cursor := ""
+	for page := 0; ; page++ {
+		var params map[string]any
+		if cursor != "" {
+			params = map[string]any{"cursor": cursor}
+		}
+		raw, err := c.request(ctx, method, params, nil)
+		if err != nil {
+			return nil, 0, "", err
+		}
+		var fields map[string]json.RawMessage
+		var list []json.RawMessage
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return nil, 0, "", fmt.Errorf("%s: %w", method, err)
+		}
+		if err := json.Unmarshal(fields[key], &list); err != nil && fields[key] != nil {
+			return nil, 0, "", fmt.Errorf("%s: %q: %w", method, key, err)
+		}
+		var ms float64
+		if json.Unmarshal(fields["ttlMs"], &ms) == nil && ms > 0 {
+			ttl = time.Duration(min(ms, 1e12)) * time.Millisecond
+		}
+		size += len(raw)
+		items = append(items, list...)
+		next := ""
+		_ = json.Unmarshal(fields["nextCursor"], &next)
+		switch {
+		case next == "":
+			return items, ttl, "", nil
+		case seen[next]:
+			return items, ttl, fmt.Sprintf("the server repeats the cursor %.40q", next), nil
+		case len(items) >= maxTools:
+			return items, ttl, fmt.Sprintf("more than %d entries", maxTools), nil
+		case size >= maxListBytes:
+			return items, ttl, fmt.Sprintf("more than %d bytes", maxListBytes), nil
+		case page+1 >= maxPages:
+			return items, ttl, fmt.Sprintf("more than %d pages", maxPages), nil
+		}
+		seen[next] = true
+		cursor = next
+	}
+}
+
+// list asks the server what it offers.
+func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
+	if _, ok := c.hello.Capabilities["tools"]; !ok && c.modern() {
+		return &snapshot{}, nil
+	}
+	raws, ttl, cut, err := c.pages(ctx, "tools/list", "tools")
+	if err != nil {
+		return nil, err
+	}
+	groups, err := c.listGroups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := build(client, raws, groups, c.kind == HTTP && c.modern())
+	if cut != "" {
+		s.skipped = append(s.skipped, Skipped{"*", "the list was cut: " + cut})
+	}
+	if client.cfg.ListTTL > 0 {
+		ttl = client.cfg.ListTTL
+	}
+	if ttl > 0 {
+		s.until = time.Now().Add(ttl)
+	}
+	return s, nil
+}
+
+// build makes the snapshot of a raw list. One bad entry costs only itself.
+func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapshot {
+	s := &snapshot{}
+	var remotes []*remote
+	names := map[string]bool{}
+	if len(raws) > maxTools {
+		s.skipped = append(s.skipped, Skipped{"*", fmt.Sprintf("the list was cut: more than %d entries", maxTools)})
+		raws = raws[:maxTools]
+	}
+	for i, raw := range raws {
+		r, err := decodeTool(raw, headers)
+		name := r.Name
+		if name == "" {
+			name = fmt.Sprintf("#%d", i)
+		}
+		if err == nil && names[r.Name] {
+			err = fmt.Errorf("the name occurs twice; the first is used")
+		}
+		if err != nil {
+			s.skipped = append(s.skipped, Skipped{clip(name, maxNameBytes), err.Error()})
+			continue
+		}
+		names[r.Name] = true
+		if client.cfg.wants(r.Name) {
+			remotes = append(remotes, r)
+		}
+	}
+	all := make([]string, 0, len(names))
+	for n := range names { // of all tools, so that a filter renames nothing
+		all = append(all, n)
+	}
+	full := toolNames(client.cfg.Prefix, all)
+	for _, r := range remotes {
+		s.remotes = append(s.remotes, newRemoteTool(client, r, full[r.Name]))
+	}
+	slices.SortFunc(s.remotes, func(a, b *remoteTool) int { return cmp.Compare(a.info.Name, b.info.Name) })
+	for _, t := range s.remotes {
+		s.tools = append(s.tools, t)
+	}
+	s.groups = buildGroups(client, s.remotes, groups)
+	s.digest = digest(s)
+	return s
+}
+
+func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
+	r := &remote{}
+	var named struct {
+		Name string `json:"name"`
+	}
+	_ = json.Unmarshal(raw, &named)
+	r.Name = named.Name
+	if len(raw) > maxToolBytes {
+		return r, fmt.Errorf("the definition has %d bytes; %d are allowed", len(raw), maxToolBytes)
+	}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return r, fmt.Errorf("the definition cannot be read: %w", err)
+	}
+	if r.Name == "" || len(r.Name) > maxNameBytes {
+		return r, fmt.Errorf("the name is empty or longer than %d bytes", maxNameBytes)
+	}
+	var err error
+	if r.Input, err = inputSchema(r.Input); err != nil {
+		return r, err
+	}
+	if out := bytes.TrimSpace(r.Output); len(out) == 0 || out[0] != '{' {
+		r.Output = nil
+	}
+	if headers {
+		if err := mcp.ValidateParamHeaderAnnotations(&mcp.Tool{Name: r.Name, RawInputSchema: r.Input}); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// inputSchema returns the schema as it came. A tool without one takes no
+// particular arguments, and so does one with the schema true.
+func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
+	raw = bytes.TrimSpace(raw)
+	switch {
+	case len(raw) == 0, bytes.Equal(raw, []byte("null")), bytes.Equal(raw, []byte("true")):
+		return json.RawMessage(`{"type":"object"}`), nil
+	case raw[0] != '{':
+		return nil, fmt.Errorf("inputSchema must be an object, it is %.40s", raw)
+	}
+	if d := depth(raw); d > maxSchemaDeep {
+		return nil, fmt.Errorf("inputSchema is %d levels deep; %d are allowed", d, maxSchemaDeep)
+	}
+	return raw, nil
+}
+
+// depth returns how deep valid JSON nests.
+func depth(raw []byte) int {
+	deepest, level := 0, 0
+	text := false
+	for i := 0; i < len(raw); i++ {
+		switch b := raw[i]; {
+		case text && b == '\\':
+			i++
+		case b == '"':
+			text = !text
+		case text:
+		case b == '{' || b == '[':
+			level++
+			deepest = max(deepest, level)
+		case b == '}' || b == ']':
+			level--
+		}
+	}
+	return deepest
+}
+
+// digest identifies what the model and the toolkit see of a snapshot.
+func digest(s *snapshot) (d [sha256.Size]byte) {
+	h := sha256.New()
+	enc := json.NewEncoder(h)
+	for _, t := range s.remotes {
+		_ = enc.Encode(t.info) // its raw parts were read from valid JSON
+		fmt.Fprintf(h, "%q %t\n", t.remote, t.idempotent)
+	}
+	for _, g := range s.groups {
+		fmt.Fprintf(h, "%q %q %q %q %q\n", g.Name, g.Title, g.Description, g.Parents, g.members)
+	}
+	for _, k := range s.skipped {
+		fmt.Fprintf(h, "%q\n", k)
+	}
+	h.Sum(d[:0])
+	return d
+}
+
+// describe returns the best description there is.
+func describe(r *remote) string {
+	for _, s := range []string{r.Description, r.Title, r.Annotations.Title} {
+		if strings.TrimSpace(s) != "" {
+			return s
+		}
+	}
+	return r.Name
+}

@@ -1,0 +1,395 @@
+package mcpclient
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Load reads the servers of a JSON file as MCP hosts keep them, sorted by name:
+//
+//	{"mcpServers": {
+//		"files":  {"command": "npx", "args": ["-y", "some-server", "${HOME}"], "env": {"KEY": "${KEY:-none}"}},
+//		"remote": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+//	}}
+//
+// It knows the words of the common hosts: "servers", "context_servers" or "mcp"
+// instead of "mcpServers", or none at all; "httpUrl", "serverUrl", "cwd",
+// "environment", a command that is a list, time-outs, tool lists, "disabled" and
+// "enabled", comments and trailing commas. Members it does not know are ignored.
+// ${VAR} and ${env:VAR} are replaced from the environment and must be set;
+// ${VAR:-default} need not be.
+//
+// Load returns the servers that it could read even if it also returns an error,
+// which joins a [*LoadError] for each that it could not.
+func Load(path string) ([]Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("MCP servers: %w", err)
+	}
+	entries, key, err := serverEntries(plainJSON(data))
+	if err != nil {
+		return nil, &LoadError{File: path, Key: key, Err: err}
+	}
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("MCP servers: %w", err)
+	}
+	var configs []Config
+	var errs []error
+	users := map[string]string{} // of a tool prefix
+	for _, name := range sortedKeys(entries) {
+		where := strings.TrimPrefix(key+"."+name, ".")
+		cfg, use, err := readEntry(name, entries[name], dir)
+		if err == nil && use {
+			_, err = cfg.check()
+		}
+		if other := users[legal(name)]; err == nil && use && other != "" {
+			err = fmt.Errorf("its tools would have the same names as those of %q; rename one", other)
+		}
+		if err != nil {
+			errs = append(errs, &LoadError{File: path, Key: where, Err: err})
+			continue
+		}
+		if use {
+			users[legal(name)] = name
+			configs = append(configs, cfg)
+		}
+	}
+	return configs, errors.Join(errs...)
+}
+
+// A LoadError says what is wrong where in a file.
+type LoadError struct {
+	File string
+	Key  string // such as "mcpServers.github"; empty for the whole file
+	Err  error
+}
+
+func (e *LoadError) Error() string {
+	if e.Key == "" {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s: %s: %v", e.File, e.Key, e.Err)
+}
+
+func (e *LoadError) Unwrap() error { return e.Err }
+
+// serverEntries finds the object that maps names to servers, and its key.
+func serverEntries(data []byte) (entries map[string]json.RawMessage, key string, err error) {
+	var root map[string]json.RawMessage
+	if err := json.Unmarshal(data, &root); err != nil {
+		return nil, "", fmt.Errorf("not a JSON object: %w", err)
+	}
+	for _, k := range []string{"mcpServers", "mcp_servers", "servers", "context_servers", "mcp"} {
+		raw, ok := root[k]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal(raw, &entries); err != nil {
+			return nil, k, fmt.Errorf("must be an object of servers: %w", err)
+		}
+		if nested, ok := entries["servers"]; k == "mcp" && ok {
+			entries = nil
+			if err := json.Unmarshal(nested, &entries); err != nil {
+				return nil, "mcp.servers", fmt.Errorf("must be an object of servers: %w", err)
+			}
+			k = "mcp.servers"
+		}
+		return entries, k, nil
+	}
+	for _, raw := range root {
+		var e struct {
+			Command, URL json.RawMessage
+		}
+		if json.Unmarshal(raw, &e) != nil || e.Command == nil && e.URL == nil {
+			return nil, "", errors.New(`no "mcpServers" in it`)
+		}
+	}
+	return root, "", nil
+}
+
+// A loose value is a string that some people write as a number or a boolean.
+type loose string
+
+func (l *loose) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		return json.Unmarshal(data, (*string)(l))
+	}
+	if len(data) > 0 && (data[0] == '{' || data[0] == '[') {
+		return fmt.Errorf("must be a string, it is %.40s", data)
+	}
+	*l = loose(data)
+	return nil
+}
+
+// words is a list of strings; a single one will do.
+type words []loose
+
+func (w *words) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '[' {
+		return json.Unmarshal(data, (*[]loose)(w))
+	}
+	*w = make(words, 1)
+	return json.Unmarshal(data, &(*w)[0])
+}
+
+// An entry is a server in the words of all hosts.
+type entry struct {
+	Command     json.RawMessage  `json:"command"`
+	Args        words            `json:"args"`
+	Env         map[string]loose `json:"env"`
+	Environment map[string]loose `json:"environment"`
+	Dir         string           `json:"cwd"`
+	Type        string           `json:"type"`
+	Transport   string           `json:"transport"`
+	URL         string           `json:"url"`
+	HTTPURL     string           `json:"httpUrl"`
+	ServerURL   string           `json:"serverUrl"`
+	Headers     map[string]loose `json:"headers"`
+	HTTPHeaders map[string]loose `json:"http_headers"`
+	TokenEnv    string           `json:"bearer_token_env_var"`
+	Disabled    bool             `json:"disabled"`
+	Enabled     *bool            `json:"enabled"`
+
+	Include      words `json:"includeTools"`
+	Exclude      words `json:"excludeTools"`
+	EnabledTools words `json:"enabled_tools"`
+	NotTools     words `json:"disabledTools"`
+	NotTools2    words `json:"disabled_tools"`
+	Tools        words `json:"tools"`
+
+	Timeout        float64 `json:"timeout"`
+	StartupSeconds float64 `json:"startup_timeout_sec"`
+	ToolSeconds    float64 `json:"tool_timeout_sec"`
+}
+
+func readEntry(name string, raw json.RawMessage, dir string) (cfg Config, use bool, err error) {
+	var e entry
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return cfg, false, err
+	}
+	if e.Disabled || e.Enabled != nil && !*e.Enabled {
+		return cfg, false, nil
+	}
+	x := &expander{dir: dir}
+	cfg = Config{
+		Name: name, Dir: x.expand("cwd", e.Dir),
+		URL:          x.expand("url", cmp.Or(e.URL, e.HTTPURL, e.ServerURL)),
+		Env:          x.values("env", e.Env, e.Environment),
+		Headers:      x.values("headers", e.Headers, e.HTTPHeaders),
+		IncludeTools: x.list("includeTools", slices.Concat(e.Include, e.EnabledTools, e.Tools)),
+		ExcludeTools: x.list("excludeTools", slices.Concat(e.Exclude, e.NotTools, e.NotTools2)),
+		StartTimeout: seconds(e.StartupSeconds), Timeout: seconds(e.ToolSeconds),
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = hostTimeout(e.Timeout)
+	}
+	if err := e.command(x, &cfg); err != nil {
+		return cfg, false, err
+	}
+	if e.TokenEnv != "" {
+		if cfg.Headers == nil {
+			cfg.Headers = map[string]string{}
+		}
+		cfg.Headers["Authorization"] = "Bearer " + x.expand("bearer_token_env_var", "${"+e.TokenEnv+"}")
+	}
+	if cfg.Transport, err = e.transport(cfg.URL); err != nil {
+		return cfg, false, err
+	}
+	return cfg, true, x.err
+}
+
+// command reads "npx", ["npx", "-y", …] or {"path": "npx", "args": […]}.
+func (e *entry) command(x *expander, cfg *Config) error {
+	var parts words
+	var object struct {
+		Path string           `json:"path"`
+		Args words            `json:"args"`
+		Env  map[string]loose `json:"env"`
+	}
+	switch raw := bytes.TrimSpace(e.Command); {
+	case len(raw) == 0, bytes.Equal(raw, []byte("null")):
+	case raw[0] == '{':
+		if err := json.Unmarshal(raw, &object); err != nil {
+			return fmt.Errorf("command: %w", err)
+		}
+		parts = append(words{loose(object.Path)}, object.Args...)
+		if cfg.Env == nil {
+			cfg.Env = x.values("command.env", object.Env)
+		}
+	default:
+		if err := json.Unmarshal(raw, &parts); err != nil {
+			return fmt.Errorf("command: %w", err)
+		}
+	}
+	all := x.list("command", parts)
+	if len(all) > 0 {
+		cfg.Command = all[0]
+		cfg.Args = append(all[1:], x.list("args", e.Args)...)
+	}
+	return nil
+}
+
+func (e *entry) transport(url string) (Transport, error) {
+	switch t := strings.ToLower(cmp.Or(e.Type, e.Transport)); t {
+	case "", "remote":
+		if e.HTTPURL != "" {
+			return HTTP, nil
+		}
+		if strings.HasSuffix(strings.TrimRight(url, "/"), "/sse") {
+			return SSE, nil
+		}
+		return Auto, nil
+	case "stdio", "local":
+		return Stdio, nil
+	case "sse":
+		return SSE, nil
+	case "http", "streamablehttp", "streamable-http", "streamable_http":
+		return HTTP, nil
+	default:
+		return Auto, fmt.Errorf("type %q is unknown; use stdio, http or sse", t)
+	}
+}
+
+func seconds(f float64) time.Duration { return time.Duration(f * float64(time.Second)) }
+
+// hostTimeout reads a time-out that some hosts give in seconds and others in
+// milliseconds.
+func hostTimeout(f float64) time.Duration {
+	if f >= 1000 {
+		return time.Duration(f * float64(time.Millisecond))
+	}
+	return seconds(f)
+}
+
+// An expander replaces variables and keeps the first error.
+type expander struct {
+	dir string
+	err error
+}
+
+var variable = regexp.MustCompile(`\$\{([^${}]*)\}`)
+
+func (x *expander) expand(where, s string) string {
+	return variable.ReplaceAllStringFunc(s, func(m string) string {
+		v, err := x.lookup(m[2 : len(m)-1])
+		if err != nil && x.err == nil {
+			x.err = fmt.Errorf("%s: %w", where, err)
+		}
+		return v
+	})
+}
+
+func (x *expander) lookup(expr string) (string, error) {
+	name, def, hasDefault := strings.Cut(expr, ":-")
+	name = strings.TrimPrefix(name, "env:")
+	switch name {
+	case "workspaceFolder":
+		return x.dir, nil
+	case "workspaceFolderBasename":
+		return filepath.Base(x.dir), nil
+	case "userHome":
+		return os.UserHomeDir()
+	case "pathSeparator", "/":
+		return string(filepath.Separator), nil
+	}
+	v, ok := os.LookupEnv(name)
+	switch {
+	case hasDefault && v == "":
+		return def, nil
+	case ok:
+		return v, nil
+	case strings.HasPrefix(name, "input:"):
+		return "", fmt.Errorf("${%s} asks a person, which is not possible here; write ${NAME} and set NAME in the environment", expr)
+	}
+	return "", fmt.Errorf("the environment variable %s is not set; set it or write ${%s:-default}", name, name)
+}
+
+func (x *expander) values(where string, maps ...map[string]loose) map[string]string {
+	var out map[string]string
+	for _, m := range maps {
+		for _, k := range sortedKeys(m) {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = x.expand(where+"."+k, string(m[k]))
+		}
+	}
+	return out
+}
+
+func (x *expander) list(where string, ws words) []string {
+	var out []string
+	for i, w := range ws {
+		out = append(out, x.expand(fmt.Sprintf("%s[%d]", where, i), string(w)))
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// plainJSON returns data without comments, trailing commas and a byte order
+// mark, all of which editors let people write. Nothing moves: what is taken out
+// becomes spaces, so that errors point to the right place.
+func plainJSON(data []byte) []byte {
+	out := bytes.Clone(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))
+	comma := -1 // of a comma after which nothing but space has come
+	for i := 0; i < len(out); i++ {
+		switch c := out[i]; {
+		case c == '"':
+			comma = -1
+			for i++; i < len(out) && out[i] != '"'; i++ {
+				if out[i] == '\\' {
+					i++
+				}
+			}
+		case c == '/' && i+1 < len(out) && (out[i+1] == '/' || out[i+1] == '*'):
+			i = blankComment(out, i)
+		case c == ',':
+			comma = i
+		case (c == '}' || c == ']') && comma >= 0:
+			out[comma] = ' '
+			comma = -1
+		case c != ' ' && c != '\t' && c != '\n' && c != '\r':
+			comma = -1
+		}
+	}
+	return out
+}
+
+// blankComment blanks the comment at i and returns the index of its last byte.
+func blankComment(b []byte, i int) int {
+	end := []byte("\n")
+	if b[i+1] == '*' {
+		end = []byte("*/")
+	}
+	stop := len(b)
+	if n := bytes.Index(b[i+2:], end); n >= 0 {
+		stop = i + 2 + n
+		if len(end) == 2 {
+			stop += 2
+		}
+	}
+	for j := i; j < stop; j++ {
+		if b[j] != '\n' {
+			b[j] = ' '
+		}
+	}
+	return stop - 1
+}

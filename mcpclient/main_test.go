@@ -1,0 +1,214 @@
+package mcpclient
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/demoserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"go.uber.org/goleak"
+)
+
+// roleEnv makes the test binary be a server instead: a real child process.
+const roleEnv = "KITBAG_MCPCLIENT_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		os.Exit(beServer(role))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func beServer(role string) int {
+	fmt.Fprintln(os.Stderr, "the server says hello on stderr")
+	switch {
+	case role == "demo":
+		if err := demoserver.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	case scripts[role] != nil:
+		return runScript(scripts[role])
+	}
+	fmt.Fprintln(os.Stderr, "no such role:", role)
+	return 2
+}
+
+// config describes a child process of the given role.
+func config(t testing.TB, role string) Config {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{Name: "srv", Command: exe, Env: map[string]string{roleEnv: role, "GORACE": "atexit_sleep_ms=0"}, PingInterval: -1}
+}
+
+// connect connects and has the test check, at its end, that no process is left.
+func connect(t testing.TB, cfg Config) *Client {
+	t.Helper()
+	mark := "KITBAG_MCPCLIENT_MARK=" + t.Name() + time.Now().String()
+	if cfg.Command != "" {
+		key, value, _ := strings.Cut(mark, "=")
+		env := map[string]string{key: value}
+		for k, v := range cfg.Env {
+			env[k] = v
+		}
+		cfg.Env = env
+	}
+	c, err := Connect(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		noProcess(t, mark)
+	})
+	return c
+}
+
+// noProcess fails the test if a process has the mark in its environment.
+func noProcess(t testing.TB, mark string) {
+	t.Helper()
+	for pid, env := range environments(t) {
+		if strings.Contains(env, mark) {
+			t.Errorf("process %s is left over", pid)
+		}
+	}
+}
+
+// environments yields the processes of the machine that may be looked at.
+func environments(t testing.TB) iter.Seq2[string, string] {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		out, err := exec.Command("ps", "-axww", "-E", "-o", "pid=,command=").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(yield func(string, string) bool) {
+			for line := range strings.Lines(string(out)) {
+				pid, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+				if !yield(pid, rest) {
+					return
+				}
+			}
+		}
+	}
+	return func(yield func(string, string) bool) {
+		for _, e := range entries {
+			env, err := os.ReadFile("/proc/" + e.Name() + "/environ")
+			if err == nil && !yield(e.Name(), string(env)) {
+				return
+			}
+		}
+	}
+}
+
+func find(t testing.TB, c *Client, name string) tool.Tool {
+	t.Helper()
+	tools, err := c.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tl := range tools {
+		if o, ok := tool.As[Origin](tl); ok {
+			if _, remote := o.Origin(); remote == name {
+				return tl
+			}
+		}
+	}
+	t.Fatalf("no tool %q among %d", name, len(tools))
+	return nil
+}
+
+// run runs a call to its end.
+func run(ctx context.Context, tl tool.Tool, args string) (*message.ToolResult, error) {
+	call := tool.Call{ID: "c1", Name: tl.Info().Name, Input: json.RawMessage(args)}
+	col := tool.NewCollector(call)
+	for ch, err := range tool.Run(ctx, tl, call) {
+		if err != nil {
+			return nil, err
+		}
+		col.Add(ch)
+	}
+	return col.Result(), nil
+}
+
+func mustRun(t testing.TB, tl tool.Tool, args string) *message.ToolResult {
+	t.Helper()
+	res, err := run(t.Context(), tl, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// A script is a server that answers as the test wants it, in raw JSON.
+type script func(msg request, reply func(string))
+
+type request struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"` // of an answer to the server
+}
+
+// result is the answer to m.
+func (m request) result(body string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, body)
+}
+
+func (m request) fail(code int, message string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q,"data":{"why":"test"}}}`, m.ID, code, message)
+}
+
+// name is the tool that is called.
+func (m request) name() string {
+	var p struct {
+		Name string `json:"name"`
+	}
+	_ = json.Unmarshal(m.Params, &p)
+	return p.Name
+}
+
+func runScript(s script) int {
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 64<<20)
+	for in.Scan() {
+		var msg request
+		if json.Unmarshal(in.Bytes(), &msg) == nil {
+			s(msg, func(line string) { fmt.Println(line) })
+		}
+	}
+	return 0
+}
+
+// polite answers what every server must, and reports whether it did.
+func polite(msg request, reply func(string), tools string) bool {
+	switch msg.Method {
+	case "server/discover":
+		reply(msg.fail(codeMethodNotFound, "unknown method"))
+	case "initialize":
+		reply(msg.result(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"script","version":"1"}}`))
+	case "tools/list":
+		reply(msg.result(`{"tools":` + tools + `}`))
+	case "ping":
+		reply(msg.result(`{}`))
+	default:
+		return false
+	}
+	return true
+}
+
+var scripts = map[string]script{}

@@ -1,0 +1,81 @@
+package mcpclient
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// maxName is how long a tool name may be for the model APIs in use.
+const maxName = 64
+
+// legal replaces what no model API takes in a tool name by underscores.
+func legal(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
+			return r
+		}
+		return '_'
+	}, s)
+}
+
+// toolNames gives each of the server's names, which must be distinct, the name
+// that the model sees. The result depends on the set of names only, not on
+// their order: a name that is legal as it is keeps it; one that would then
+// collide, or is too long, ends in a hash of the original.
+func toolNames(prefix string, names []string) map[string]string {
+	prefix = legal(prefix)
+	wanted := map[string][]string{}
+	for _, n := range names {
+		full := prefix + legal(n)
+		wanted[full] = append(wanted[full], n)
+	}
+	out := make(map[string]string, len(names))
+	for _, n := range names {
+		full := prefix + legal(n)
+		alone := len(wanted[full]) == 1 || legal(n) == n
+		if alone && len(full) <= maxName && n != "" {
+			out[n] = full
+		} else {
+			out[n] = hashed(full, n, 8)
+		}
+	}
+	lengthenEqual(prefix, names, out)
+	return out
+}
+
+// lengthenEqual puts right the case that a hashed name equals another one, by
+// hashing all that are equal with more digits.
+func lengthenEqual(prefix string, names []string, out map[string]string) {
+	for digits := 12; digits <= 32; digits += 4 {
+		users := map[string][]string{}
+		for _, n := range names {
+			users[out[n]] = append(users[out[n]], n)
+		}
+		done := true
+		for _, same := range users {
+			if len(same) < 2 {
+				continue
+			}
+			done = false
+			slices.Sort(same)
+			for _, n := range same {
+				if out[n] != prefix+n {
+					out[n] = hashed(prefix+legal(n), n, digits)
+				}
+			}
+		}
+		if done {
+			return
+		}
+	}
+}
+
+// hashed cuts full so that it ends in hex digits of the hash of name.
+func hashed(full, name string, digits int) string {
+	sum := sha256.Sum256([]byte(name))
+	suffix := "_" + hex.EncodeToString(sum[:])[:digits]
+	return full[:min(len(full), maxName-len(suffix))] + suffix
+}
