@@ -1,12 +1,13 @@
 package tool
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
+	"runtime/debug"
+	"slices"
 
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -19,18 +20,43 @@ type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error
 // not change call.Input: what was judged is what runs.
 type Middleware func(next Handler) Handler
 
+// With returns t with middleware of its own: a time-out, a limit that it shares
+// with others. It keeps t's capabilities.
+func With(t Tool, middleware ...Middleware) Tool {
+	return &wrapped{Tool: t, handle: chain(isolated, middleware)}
+}
+
+type wrapped struct {
+	Tool
+	handle Handler
+}
+
+func (w *wrapped) Unwrap() Tool { return w.Tool }
+
+func (w *wrapped) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
+	return w.handle(ctx, w.Tool, call)
+}
+
+func chain(h Handler, middleware []Middleware) Handler {
+	for _, m := range slices.Backward(middleware) {
+		h = m(h)
+	}
+	return h
+}
+
 // Run runs a call whose arguments are valid and which is allowed, through the
 // middleware, the first being the outermost. The sequence yields chunks; a
 // failure of the tool, a panic included, ends it with a Failed chunk that the
 // model reads. It yields an error only if that wraps [ErrAbort] or the context
-// ended.
+// ended, in which case the error wraps the context's cause.
+//
+// The tool runs on a goroutine of its own. It has 200 ms to end by itself once
+// the context has, or once the consumer has stopped; what it still yields after
+// the context ended is passed on. A tool that takes longer is abandoned: its
+// goroutine goes on for as long as the function does, and what it yields is
+// dropped.
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
-	h := Handler(func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
-		return t.Call(ctx, call)
-	})
-	for i := len(middleware) - 1; i >= 0; i-- {
-		h = middleware[i](h)
-	}
+	h := chain(isolated, middleware)
 	return func(yield func(Chunk, error) bool) {
 		// A panic in the consumer's loop body is not the tool's: let it pass.
 		inBody := false
@@ -39,14 +65,14 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 				return
 			}
 			if r := recover(); r != nil {
-				yield(Failure(fmt.Sprintf("tool %s failed unexpectedly (panic: %v)", call.Name, r)), nil)
+				yield(Failure(panicked(ctx, call, r).Error()), nil)
 			}
 		}()
 		for c, err := range h(ctx, t, call) {
 			if err != nil {
-				if errors.Is(err, ErrAbort) || ctx.Err() != nil {
+				if final := fatal(ctx, call, err); final != nil {
 					inBody = true
-					yield(Chunk{}, err)
+					yield(Chunk{}, final)
 					return
 				}
 				c = Failure(err.Error())
@@ -61,6 +87,43 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 	}
 }
 
+// fatal returns the error that ends the run, or nil if the model is to read
+// err.
+func fatal(ctx context.Context, call Call, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(err, ErrAbort):
+		return err
+	case cause == nil:
+		return nil
+	case errors.Is(err, cause):
+		return fmt.Errorf("tool %s: %w", call.Name, err)
+	default:
+		return fmt.Errorf("tool %s: %w (%w)", call.Name, err, cause)
+	}
+}
+
+// panicked logs a panic with its stack, and returns what the model may read of
+// it.
+func panicked(ctx context.Context, call Call, v any) error {
+	slog.ErrorContext(ctx, "tool panicked", "tool", call.Name, "call", call.ID, "panic", v, "stack", string(debug.Stack()))
+	return fmt.Errorf("tool %s failed unexpectedly (panic: %s)", call.Name, clip(fmt.Sprint(v), 300))
+}
+
+// Retryable marks an error of a tool as one that may not happen again, for
+// [github.com/kitbag-go/kitbag/tool/middleware.Retry]. Any error in the chain
+// with a method Retryable() bool says the same.
+func Retryable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return retryable{err}
+}
+
+type retryable struct{ error }
+
+func (e retryable) Unwrap() error   { return e.error }
+func (e retryable) Retryable() bool { return true }
+
 // Failure returns a chunk that makes the result an error, with a text for the
 // model.
 func Failure(text string) Chunk {
@@ -69,84 +132,3 @@ func Failure(text string) Chunk {
 	}
 	return Chunk{Block: &message.Text{Text: text}, Failed: true}
 }
-
-// A Collector joins chunks into one result.
-type Collector struct {
-	res  message.ToolResult
-	open map[string]message.Block // by block id
-}
-
-// NewCollector returns a collector for the result of a call.
-func NewCollector(call Call) *Collector {
-	return &Collector{res: message.ToolResult{ID: call.ID, Name: call.Name, Outcome: message.OutcomeSuccess}}
-}
-
-// Add takes one more chunk.
-func (c *Collector) Add(ch Chunk) {
-	if ch.Failed {
-		c.res.Outcome = message.OutcomeError
-	}
-	if ch.Structured != nil {
-		c.res.Structured = ch.Structured
-	}
-	for k, v := range ch.Meta {
-		if c.res.Meta == nil {
-			c.res.Meta = map[string]json.RawMessage{}
-		}
-		c.res.Meta[k] = v
-	}
-	if ch.Block == nil {
-		return
-	}
-	to := &c.res.Blocks
-	if ch.ForUser {
-		to = &c.res.ForUser
-	}
-	if !c.extend(ch.Block) {
-		*to = append(*to, c.start(ch.Block))
-	}
-}
-
-// extend appends b to the open block of its id.
-func (c *Collector) extend(b message.Block) bool {
-	id := b.BlockID()
-	if id == "" {
-		return false
-	}
-	switch open := c.open[id].(type) {
-	case *message.Text:
-		if b, ok := b.(*message.Text); ok {
-			open.Text += b.Text
-			return true
-		}
-	case *message.Data:
-		if b, ok := b.(*message.Data); ok && b.URL == "" && open.URL == "" {
-			open.Bytes = append(open.Bytes, b.Bytes...)
-			return true
-		}
-	}
-	return false
-}
-
-// start returns a copy of b, which later chunks may extend.
-func (c *Collector) start(b message.Block) message.Block {
-	switch orig := b.(type) {
-	case *message.Text:
-		cp := *orig
-		b = &cp
-	case *message.Data:
-		cp := *orig
-		cp.Bytes = bytes.Clone(cp.Bytes)
-		b = &cp
-	}
-	if id := b.BlockID(); id != "" {
-		if c.open == nil {
-			c.open = map[string]message.Block{}
-		}
-		c.open[id] = b
-	}
-	return b
-}
-
-// Result returns what was collected. The collector must not be used after.
-func (c *Collector) Result() *message.ToolResult { return &c.res }

@@ -50,14 +50,14 @@ func (k StateKey[T]) Update(ctx context.Context, fn func(*T) error) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, err := value(s, k)
+	v, err := load(s, k)
 	if err != nil {
 		return err
 	}
 	return fn(v)
 }
 
-func value[T any](s *State, k StateKey[T]) (*T, error) {
+func load[T any](s *State, k StateKey[T]) (*T, error) {
 	if v, ok := s.live[k.name]; ok {
 		p, ok := v.(*T)
 		if !ok {

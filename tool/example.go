@@ -1,0 +1,257 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// How far hints are looked for in schemas that combine others: a schema may be
+// built so that the combinations are without end.
+const (
+	maxLook     = 4
+	maxBranches = 10
+)
+
+// formatSamples are values of the formats that models get wrong.
+var formatSamples = map[string]string{
+	"date-time": "2026-01-31T09:30:00Z",
+	"date":      "2026-01-31",
+	"time":      "09:30:00Z",
+	"duration":  "PT1H30M",
+	"email":     "name@example.org",
+	"uri":       "https://example.org/",
+	"uuid":      "0f8fad5b-d9cb-469f-a165-70867728950e",
+	"ipv4":      "192.0.2.1",
+	"ipv6":      "2001:db8::1",
+	"hostname":  "example.org",
+}
+
+// example returns short arguments that fit the schema, or "".
+func (v *validator) example() string {
+	e := v.build(v.schema, 0)
+	if e == nil || e.kind != objectValue || v.validate(e.generic()) != nil {
+		return ""
+	}
+	var b bytes.Buffer
+	for i, m := range e.members {
+		b.WriteString([]string{"{", ", "}[min(i, 1)])
+		b.Write(appendQuoted(nil, m.name))
+		b.WriteString(": ")
+		b.Write(m.value.appendJSON(nil))
+	}
+	if b.Len() == 0 || b.Len() >= maxExample {
+		return ""
+	}
+	return b.String() + "}"
+}
+
+// build makes a value for a schema: what the schema suggests, else the
+// smallest of its type. It returns nil where it knows none.
+func (v *validator) build(s *value, depth int) *value {
+	s = v.resolve(s)
+	if s == nil || depth > maxLook {
+		return nil
+	}
+	if s.kind == boolValue {
+		return newString("…")
+	}
+	for _, keyword := range []string{"const", "default"} {
+		if c := s.get(keyword); c != nil && c.kind != nullValue {
+			return c
+		}
+	}
+	for _, keyword := range []string{"examples", "enum"} {
+		if list := s.get(keyword); list != nil && len(list.items) > 0 {
+			return list.items[0]
+		}
+	}
+	for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
+		if list := s.get(keyword); list != nil && len(list.items) > 0 && s.get("type") == nil {
+			return v.build(list.items[0], depth+1)
+		}
+	}
+	types := v.types(s)
+	if len(types) == 0 {
+		return newString("…")
+	}
+	switch types[0] {
+	case "object":
+		return v.buildObject(s, depth)
+	case "array":
+		list := &value{kind: arrayValue}
+		if n := s.get("minItems"); n != nil || depth < 3 {
+			if item := v.build(v.itemSchema(s), depth+1); item != nil {
+				list.items = append(list.items, item)
+			}
+		}
+		return list
+	case "integer", "number":
+		return &value{kind: numberValue, raw: v.buildNumber(s)}
+	case "boolean":
+		return &value{kind: boolValue, raw: []byte("true")}
+	case "null":
+		return &value{kind: nullValue, raw: []byte("null")}
+	}
+	text := "…"
+	if f := s.get("format"); f != nil && formatSamples[f.text()] != "" {
+		text = formatSamples[f.text()]
+	}
+	if n := s.get("minLength"); n != nil {
+		if count, _ := strconv.Atoi(string(n.raw)); count > 1 && count < maxExample {
+			text = strings.Repeat("x", count)
+		}
+	}
+	if s.get("contentEncoding") != nil {
+		text = "AAAA"
+	}
+	return newString(text)
+}
+
+func (v *validator) buildObject(s *value, depth int) *value {
+	required := s.get("required")
+	obj := &value{kind: objectValue}
+	for _, name := range v.fieldNames(s) {
+		needed := required != nil && slices.ContainsFunc(required.items, func(r *value) bool { return r.text() == name })
+		if !needed && (depth > 0 || required != nil && len(required.items) > 0) {
+			continue
+		}
+		if item := v.build(v.property(s, name), depth+1); item != nil {
+			obj.members = append(obj.members, member{name, item})
+		}
+	}
+	return obj
+}
+
+func (v *validator) buildNumber(s *value) []byte {
+	for _, keyword := range []string{"minimum", "maximum", "multipleOf"} {
+		if n := s.get(keyword); n != nil && n.kind == numberValue {
+			return n.raw
+		}
+	}
+	if n := s.get("exclusiveMinimum"); n != nil && n.kind == numberValue {
+		if f, err := strconv.ParseFloat(string(n.raw), 64); err == nil {
+			return strconv.AppendFloat(nil, f+1, 'f', -1, 64)
+		}
+	}
+	return []byte("1")
+}
+
+// types returns the JSON types that a schema allows; none if it does not say.
+func (v *validator) types(s *value) []string { return v.typesWithin(s, 0) }
+
+func (v *validator) typesWithin(s *value, depth int) []string {
+	s = v.resolve(s)
+	if s == nil || s.kind != objectValue || depth > maxLook {
+		return nil
+	}
+	var all []string
+	add := func(t string) {
+		if !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	switch t := s.get("type"); {
+	case t == nil:
+	case t.kind == stringValue:
+		return []string{t.text()}
+	case t.kind == arrayValue:
+		for _, item := range t.items {
+			add(item.text())
+		}
+		return all
+	}
+	if enum := s.get("enum"); enum != nil {
+		for _, item := range enum.items {
+			add(item.kind.String())
+		}
+		return all
+	}
+	for _, keyword := range []string{"anyOf", "oneOf"} {
+		list := s.get(keyword)
+		if list == nil {
+			continue
+		}
+		for _, branch := range list.items[:min(len(list.items), maxBranches)] {
+			types := v.typesWithin(branch, depth+1)
+			if types == nil {
+				return nil
+			}
+			for _, t := range types {
+				add(t)
+			}
+		}
+	}
+	if all == nil && s.get("properties") != nil {
+		add("object")
+	}
+	return all
+}
+
+// property returns the schema of a field, or nil.
+func (v *validator) property(s *value, name string) *value {
+	return v.search(s, 0, func(s *value) *value {
+		if p := s.get("properties").get(name); p != nil {
+			return p
+		}
+		if p := s.get("additionalProperties"); p != nil && p.kind == objectValue {
+			return p
+		}
+		return nil
+	})
+}
+
+// itemSchema returns the schema of the items of an array, or nil.
+func (v *validator) itemSchema(s *value) *value {
+	return v.search(s, 0, func(s *value) *value {
+		if p := s.get("items"); p != nil && p.kind == objectValue {
+			return p
+		}
+		return nil
+	})
+}
+
+// search looks in a schema and in those that are combined in it.
+func (v *validator) search(s *value, depth int, look func(*value) *value) *value {
+	s = v.resolve(s)
+	if s == nil || depth > maxLook {
+		return nil
+	}
+	if p := look(s); p != nil {
+		return p
+	}
+	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
+		if list := s.get(keyword); list != nil {
+			for _, branch := range list.items[:min(len(list.items), maxBranches)] {
+				if p := v.search(branch, depth+1, look); p != nil {
+					return p
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// fieldNames returns the fields that a schema names, in its order.
+func (v *validator) fieldNames(s *value) []string {
+	props := v.search(s, 0, func(s *value) *value { return s.get("properties") })
+	if props == nil {
+		return nil
+	}
+	names := make([]string, len(props.members))
+	for i, m := range props.members {
+		names[i] = m.name
+	}
+	return names
+}
+
+// fromGeneric writes what a schema's enum holds.
+func fromGeneric(x any) string {
+	b, err := json.Marshal(x)
+	if err != nil {
+		return "?"
+	}
+	return string(b)
+}

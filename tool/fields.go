@@ -1,0 +1,219 @@
+package tool
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// A field is a member of the JSON object that a struct decodes from.
+type field struct {
+	name     string // in JSON
+	goName   string
+	owner    reflect.Type // the struct that declares it
+	typ      reflect.Type
+	tag      reflect.StructTag
+	optional bool
+	quoted   bool // `json:",string"`: the value is written inside a string
+	named    bool // by its tag
+	index    []int
+}
+
+// jsonFields lists the fields of a struct as encoding/json sees them: embedded
+// structs are flattened, an outer field hides an inner one of the same name.
+// Where encoding/json would silently drop fields whose names collide at the
+// same depth, it returns an error.
+func jsonFields(t reflect.Type) ([]field, error) {
+	type embedded struct {
+		typ   reflect.Type
+		index []int
+	}
+	var all []field
+	visited := map[reflect.Type]bool{}
+	for level := []embedded{{typ: t}}; len(level) > 0; {
+		var next []embedded
+		for _, e := range level {
+			if visited[e.typ] {
+				continue
+			}
+			visited[e.typ] = true
+			for i := range e.typ.NumField() {
+				sf := e.typ.Field(i)
+				index := append(slices.Clone(e.index), i)
+				f, nested := jsonField(sf)
+				switch {
+				case nested != nil:
+					if !sf.IsExported() && sf.Type.Kind() == reflect.Pointer {
+						return nil, fmt.Errorf("field %s: encoding/json cannot fill an embedded pointer to an unexported struct; embed the struct itself", sf.Name)
+					}
+					next = append(next, embedded{nested, index})
+				case f.name != "":
+					f.owner, f.index = e.typ, index
+					all = append(all, f)
+				}
+			}
+		}
+		level = next
+	}
+	return dominant(all)
+}
+
+// jsonField reads one field: either its entry, or the struct to flatten, or
+// neither if it is not part of the JSON.
+func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
+	tag := sf.Tag.Get("json")
+	if tag == "-" || sf.Tag.Get("jsonschema") == "-" {
+		return field{}, nil
+	}
+	name, options, _ := strings.Cut(tag, ",")
+	if !validTagName(name) {
+		name = ""
+	}
+	if sf.Anonymous {
+		t := sf.Type
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if name == "" && t.Kind() == reflect.Struct {
+			return field{}, t
+		}
+	}
+	if !sf.IsExported() {
+		return field{}, nil
+	}
+	f = field{name: name, goName: sf.Name, typ: sf.Type, tag: sf.Tag, named: name != ""}
+	if name == "" {
+		f.name = sf.Name
+	}
+	f.optional = sf.Type.Kind() == reflect.Pointer
+	for o := range strings.SplitSeq(options, ",") {
+		switch o {
+		case "omitempty", "omitzero":
+			f.optional = true
+		case "string":
+			f.quoted = quotable(sf.Type)
+		}
+	}
+	return f, nil
+}
+
+// dominant drops hidden fields and restores declaration order.
+func dominant(all []field) ([]field, error) {
+	slices.SortStableFunc(all, func(a, b field) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), compareBool(b.named, a.named))
+	})
+	kept := all[:0]
+	for i, f := range all {
+		if i > 0 && all[i-1].name == f.name {
+			continue
+		}
+		if i+1 < len(all) {
+			if g := all[i+1]; g.name == f.name && len(g.index) == len(f.index) && g.named == f.named {
+				return nil, fmt.Errorf("fields %s.%s and %s.%s are both called %q in JSON; rename one with a json tag", f.owner, f.goName, g.owner, g.goName, f.name)
+			}
+		}
+		kept = append(kept, f)
+	}
+	slices.SortFunc(kept, func(a, b field) int { return slices.Compare(a.index, b.index) })
+	return kept, nil
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+func validTagName(s string) bool {
+	for _, c := range s {
+		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func quotable(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Bool, reflect.String, reflect.Float32, reflect.Float64,
+		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return true
+	}
+	return false
+}
+
+// keywords are what a jsonschema tag may say; the value tells whether a "="
+// follows.
+var keywords = map[string]bool{
+	"required": false, "nullable": false,
+	"title": true, "description": true, "type": true, "anchor": true,
+	"oneof_required": true, "anyof_required": true, "oneof_ref": true, "oneof_type": true, "anyof_ref": true, "anyof_type": true,
+	"minLength": true, "maxLength": true, "pattern": true, "format": true, "readOnly": true, "writeOnly": true,
+	"multipleOf": true, "minimum": true, "maximum": true, "exclusiveMinimum": true, "exclusiveMaximum": true,
+	"minItems": true, "maxItems": true, "uniqueItems": true,
+	"default": true, "example": true, "enum": true,
+}
+
+// schemaTag rewrites a jsonschema tag so that what people mean survives: a
+// comma inside a description or a pattern does not end it, and a tag that is
+// plain prose is the description. A keyword that does not exist is an error
+// rather than ignored.
+func schemaTag(tag string) (string, error) {
+	if tag == "" {
+		return "", nil
+	}
+	var parts []string
+	for i, p := range splitUnescaped(tag) {
+		key, _, hasValue := strings.Cut(p, "=")
+		takes, known := keywords[key]
+		switch {
+		case known && takes == hasValue:
+			parts = append(parts, p)
+		case known && takes:
+			return "", fmt.Errorf("jsonschema tag %q: %s needs a value (%s=…)", tag, key, key)
+		case i == 0 && !identifier(key) && (hasValue || strings.Contains(p, " ")):
+			return "description=" + escapeCommas(tag), nil
+		case i > 0 && strings.Contains(parts[len(parts)-1], "=") && !(hasValue && identifier(key)):
+			parts[len(parts)-1] += `\,` + p
+		default:
+			return "", fmt.Errorf("jsonschema tag %q: %q is not a keyword; write a comma inside a value as \\\\, or use jsonschema_description", tag, key)
+		}
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// splitUnescaped splits at the commas that no backslash precedes, and leaves
+// the backslashes where they are.
+func splitUnescaped(s string) []string {
+	var parts []string
+	start := 0
+	for i := range len(s) {
+		if s[i] == ',' && (i == 0 || s[i-1] != '\\') {
+			parts = append(parts, s[start:i])
+			start = i + 1
+		}
+	}
+	return append(parts, s[start:])
+}
+
+func escapeCommas(s string) string { return strings.Join(splitUnescaped(s), `\,`) }
+
+func identifier(s string) bool {
+	for _, c := range s {
+		if !unicode.IsLetter(c) && c != '_' {
+			return false
+		}
+	}
+	return s != ""
+}

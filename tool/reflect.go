@@ -1,0 +1,463 @@
+package tool
+
+import (
+	"cmp"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/invopop/jsonschema"
+)
+
+// durationPattern is what time.ParseDuration reads, without its odder forms.
+const durationPattern = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
+
+// A reflector makes the JSON Schema of a Go type.
+//
+// invopop/jsonschema reads the struct tags and holds the schema; the walk over
+// the type is ours, because the library's own overflows the stack on recursive
+// types, forgets definitions, and disagrees with encoding/json about embedded
+// fields and about types with methods of their own. It is given one flat
+// struct at a time, with a Mapper that answers for every field type.
+type reflector struct {
+	root reflect.Type
+
+	// out asks for what json.Marshal writes instead of what json.Unmarshal
+	// reads.
+	out bool
+
+	cyclic map[reflect.Type]bool // types that contain themselves; $ref points at them
+	names  map[reflect.Type]string
+	defs   jsonschema.Definitions
+	err    error // the first that happened inside the library's walk
+}
+
+// reflectSchema returns the schema of t as bytes. Types that JSON cannot
+// express are an error that names the field.
+func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a JSONSchema or Enum method
+			schema, err = nil, fmt.Errorf("schema of %v: %v", t, p)
+		}
+	}()
+	r := &reflector{
+		root:   t,
+		out:    out,
+		cyclic: map[reflect.Type]bool{},
+		names:  map[reflect.Type]string{},
+		defs:   jsonschema.Definitions{},
+	}
+	if err := r.check(t, nil, nil); err != nil {
+		return nil, err
+	}
+	s := r.build(t)
+	if r.err != nil {
+		return nil, r.err
+	}
+	if s.Type != "object" {
+		return nil, fmt.Errorf("%v is no JSON object; use a struct, with a field for each argument", t)
+	}
+	s.Description = ""
+	if len(r.defs) > 0 {
+		s.Definitions = r.defs
+	}
+	return json.Marshal(s)
+}
+
+// check finds what cannot be expressed, and the types that contain themselves.
+// path leads to t, for messages; stack holds the types on the way.
+func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if i := slices.Index(stack, t); i >= 0 {
+		viaStruct := slices.ContainsFunc(stack[i:], func(u reflect.Type) bool { return u.Kind() == reflect.Struct })
+		if !viaStruct {
+			return fmt.Errorf("%sthe type %v contains itself with no struct between, so no schema can describe it; put a struct between", at(path), t)
+		}
+		r.cyclic[t] = true
+		return nil
+	}
+	if r.leaf(t) != nil {
+		return nil
+	}
+	stack = append(stack, t)
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return r.check(t.Elem(), append(path, "[]"), stack)
+	case reflect.Map:
+		if !r.mapKey(t.Key()) {
+			return fmt.Errorf("%sa map with keys of type %v is no JSON object; use string or integer keys", at(path), t.Key())
+		}
+		return r.check(t.Elem(), append(path, "[]"), stack)
+	case reflect.Struct:
+		fields, err := jsonFields(t)
+		if err != nil {
+			return fmt.Errorf("%s%v: %w", at(path), t, err)
+		}
+		for _, f := range fields {
+			if err := r.check(f.typ, append(path, "."+f.goName), stack); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("%s%v has no form in JSON; use another type, or leave the field out with `json:\"-\"`", at(path), t)
+}
+
+func at(path []string) string {
+	if len(path) == 0 {
+		return ""
+	}
+	return "field " + strings.TrimPrefix(strings.Join(path, ""), ".") + ": "
+}
+
+func (r *reflector) mapKey(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return true
+	}
+	return r.isText(t)
+}
+
+// schema returns the schema of t, or a reference to it.
+func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if !r.cyclic[t] {
+		return r.build(t)
+	}
+	if t == r.root {
+		return &jsonschema.Schema{Ref: "#"}
+	}
+	name, ok := r.names[t]
+	if !ok {
+		name = r.defName(t)
+		r.names[t] = name
+		r.defs[name] = r.build(t)
+	}
+	return &jsonschema.Schema{Ref: "#/$defs/" + name}
+}
+
+// build always returns a new schema: the tags of a field are written into it.
+func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if s := r.leaf(t); s != nil {
+		r.hoist(s)
+		return s
+	}
+	s := anything()
+	switch t.Kind() {
+	case reflect.Struct:
+		s = r.object(t)
+	case reflect.Map:
+		s.Type = "object"
+		if t.Elem().Kind() != reflect.Interface {
+			s.AdditionalProperties = r.schema(t.Elem())
+		}
+		if k := t.Key().Kind(); k != reflect.String && !r.isText(t.Key()) {
+			s.PropertyNames = &jsonschema.Schema{Pattern: "^-?[0-9]+$"}
+		}
+	case reflect.Slice, reflect.Array:
+		s.Type, s.Items = "array", r.schema(t.Elem())
+		if t.Kind() == reflect.Array {
+			n := uint64(t.Len())
+			s.MinItems, s.MaxItems = &n, &n
+		}
+	}
+	s.Description = r.typeText(t)
+	if e, ok := reflect.New(t).Interface().(interface{ JSONSchemaExtend(*jsonschema.Schema) }); ok {
+		e.JSONSchemaExtend(s)
+	}
+	return s
+}
+
+// hoist moves the definitions of a type's own schema to the root, where its
+// references look for them.
+func (r *reflector) hoist(s *jsonschema.Schema) {
+	s.Version, s.ID = "", ""
+	for name, d := range s.Definitions {
+		if _, taken := r.defs[name]; taken {
+			r.fail(fmt.Errorf("two definitions called %q; rename one in its JSONSchema method", name))
+		}
+		r.defs[name] = d
+	}
+	s.Definitions = nil
+}
+
+func (r *reflector) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// object reflects a struct by way of a flat one with the same JSON fields.
+func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
+	fields, err := jsonFields(t)
+	if err != nil {
+		r.fail(err)
+		return anything()
+	}
+	flat := make([]reflect.StructField, len(fields))
+	for i, f := range fields {
+		tag, err := r.fieldTag(f)
+		if err != nil {
+			r.fail(fmt.Errorf("field %s of %v: %w", f.goName, t, err))
+		}
+		flat[i] = reflect.StructField{Name: "F" + strconv.Itoa(i), Type: f.typ, Tag: tag}
+	}
+	if r.err != nil {
+		return anything()
+	}
+	flatType := reflect.StructOf(flat)
+	lib := jsonschema.Reflector{Anonymous: true, DoNotReference: true, Mapper: func(u reflect.Type) *jsonschema.Schema {
+		if u == flatType {
+			return nil
+		}
+		return r.schema(u)
+	}}
+	s := lib.ReflectFromType(flatType)
+	s.Version = ""
+	for _, f := range fields {
+		p, _ := s.Properties.Get(f.name)
+		if f.quoted {
+			p.Type, p.Minimum, p.Maximum = "string", "", ""
+		}
+		if missing := lost(f, p); missing != "" {
+			r.fail(fmt.Errorf("field %s of %v: the tag's %s does not fit the type %v", f.goName, t, missing, f.typ))
+		}
+	}
+	return s
+}
+
+// fieldTag writes the tag that the library reads.
+func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
+	schema, err := schemaTag(f.tag.Get("jsonschema"))
+	if err != nil {
+		return "", err
+	}
+	omit := ""
+	if f.optional {
+		omit = ",omitempty"
+	}
+	if r.out && !f.optional && nilable(f.typ.Kind()) {
+		schema = strings.TrimPrefix(schema+",nullable", ",")
+	}
+	description := f.tag.Get("jsonschema_description")
+	if description == "" && !strings.Contains(","+schema, ",description=") {
+		description = cmp.Or(docs.text(f.owner, f.goName), r.typeText(f.typ))
+	}
+	var tag strings.Builder
+	fmt.Fprintf(&tag, "json:%q", f.name+omit)
+	for _, kv := range [][2]string{{"jsonschema", schema}, {"jsonschema_description", description}, {"jsonschema_extras", f.tag.Get("jsonschema_extras")}} {
+		if kv[1] != "" {
+			fmt.Fprintf(&tag, " %s:%q", kv[0], kv[1])
+		}
+	}
+	return reflect.StructTag(tag.String()), nil
+}
+
+// typeText describes a type where a field has no description of its own.
+func (r *reflector) typeText(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == durationType && r.out {
+		return "nanoseconds"
+	}
+	return docs.text(t, "")
+}
+
+func nilable(k reflect.Kind) bool {
+	return k == reflect.Slice || k == reflect.Map
+}
+
+// lost returns a keyword of f's tag of which the library made nothing.
+func lost(f field, p *jsonschema.Schema) string {
+	if p.OneOf != nil || p.AnyOf != nil {
+		return ""
+	}
+	items := p
+	if p.Items != nil {
+		items = p.Items
+	}
+	has := map[string]bool{
+		"default":          p.Default != nil || items.Default != nil,
+		"enum":             len(p.Enum)+len(items.Enum) > 0,
+		"example":          len(p.Examples)+len(items.Examples) > 0,
+		"minimum":          p.Minimum != "" || items.Minimum != "",
+		"maximum":          p.Maximum != "" || items.Maximum != "",
+		"exclusiveMinimum": p.ExclusiveMinimum != "" || items.ExclusiveMinimum != "",
+		"exclusiveMaximum": p.ExclusiveMaximum != "" || items.ExclusiveMaximum != "",
+		"multipleOf":       p.MultipleOf != "" || items.MultipleOf != "",
+		"minLength":        p.MinLength != nil || items.MinLength != nil,
+		"maxLength":        p.MaxLength != nil || items.MaxLength != nil,
+		"pattern":          p.Pattern != "" || items.Pattern != "",
+		"minItems":         p.MinItems != nil,
+		"maxItems":         p.MaxItems != nil,
+	}
+	for _, part := range splitUnescaped(f.tag.Get("jsonschema")) {
+		key, _, _ := strings.Cut(part, "=")
+		if made, known := has[key]; known && !made {
+			return key
+		}
+	}
+	return ""
+}
+
+var packagePath = regexp.MustCompile(`[^\[\],*]*[./]`)
+
+// defName returns a name for t in $defs: letters and digits only, unique.
+// Box[example.org/x.Inner] becomes BoxInner.
+func (r *reflector) defName(t reflect.Type) string {
+	name := strings.Map(func(c rune) rune {
+		if strings.ContainsRune("[],* ", c) {
+			return -1
+		}
+		return c
+	}, packagePath.ReplaceAllString(t.Name(), ""))
+	taken := func(s string) bool {
+		for _, n := range r.names {
+			if n == s {
+				return true
+			}
+		}
+		return false
+	}
+	unique := name
+	for i := 2; taken(unique); i++ {
+		unique = name + strconv.Itoa(i)
+	}
+	return unique
+}
+
+var (
+	timeType     = reflect.TypeFor[time.Time]()
+	durationType = reflect.TypeFor[time.Duration]()
+	numberType   = reflect.TypeFor[json.Number]()
+	rawType      = reflect.TypeFor[json.RawMessage]()
+	bigIntType   = reflect.TypeFor[big.Int]()
+)
+
+// anything returns the schema that every value fits, written {} rather than
+// true, which some model APIs refuse.
+func anything() *jsonschema.Schema { return &jsonschema.Schema{Extras: map[string]any{}} }
+
+// leaf returns the schema of a type that has no parts we look into, or nil.
+func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
+	s := anything()
+	zero := reflect.New(t).Interface()
+	if c, ok := zero.(interface{ JSONSchema() *jsonschema.Schema }); ok {
+		own := c.JSONSchema()
+		if own == nil {
+			return s
+		}
+		cp := *own
+		return &cp
+	}
+	switch t {
+	case timeType:
+		s.Type, s.Format = "string", "date-time"
+		return s
+	case durationType:
+		if r.out {
+			s.Type = "integer"
+			return s
+		}
+		s.Type, s.Pattern, s.Examples = "string", durationPattern, []any{"1m30s"}
+		return s
+	case numberType:
+		s.Type = "number"
+		return s
+	case bigIntType:
+		s.Type = "integer"
+		return s
+	case rawType:
+		return s
+	}
+	if e, ok := zero.(interface{ Enum() []any }); ok {
+		s.Type, s.Enum = kindType(t.Kind()), e.Enum()
+		return s
+	}
+	if values := docs.enum(t); values != nil {
+		s.Type, s.Enum = kindType(t.Kind()), values
+		return s
+	}
+	switch {
+	case r.isCustom(t):
+		return s
+	case r.isText(t):
+		s.Type = "string"
+		return s
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !r.isCustom(t.Elem()) && !r.isText(t.Elem()):
+		s.Type, s.ContentEncoding = "string", "base64"
+		return s
+	case t.Kind() == reflect.Interface && (r.out || t.NumMethod() == 0):
+		return s
+	}
+	if s.Type = kindType(t.Kind()); s.Type == "" {
+		return nil
+	}
+	s.Minimum, s.Maximum = intRange(t)
+	return s
+}
+
+// isCustom reports whether a type reads (or writes) its JSON itself, so that
+// nothing is known about it.
+func (r *reflector) isCustom(t reflect.Type) bool {
+	if r.out {
+		return implements[json.Marshaler](t)
+	}
+	return implements[json.Unmarshaler](t)
+}
+
+func (r *reflector) isText(t reflect.Type) bool {
+	if r.out {
+		return implements[encoding.TextMarshaler](t)
+	}
+	return implements[encoding.TextUnmarshaler](t)
+}
+
+func implements[I any](t reflect.Type) bool {
+	return t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(reflect.TypeFor[I]())
+}
+
+func kindType(k reflect.Kind) string {
+	switch k {
+	case reflect.Bool:
+		return "boolean"
+	case reflect.String:
+		return "string"
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "integer"
+	}
+	return ""
+}
+
+// intRange returns the bounds of the integer types that a model might exceed.
+func intRange(t reflect.Type) (low, high json.Number) {
+	switch t.Kind() {
+	case reflect.Int8, reflect.Int16, reflect.Int32:
+		high := int64(1)<<(t.Bits()-1) - 1
+		return json.Number(strconv.FormatInt(-high-1, 10)), json.Number(strconv.FormatInt(high, 10))
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
+		return "0", json.Number(strconv.FormatUint(1<<t.Bits()-1, 10))
+	case reflect.Uint, reflect.Uint64:
+		return "0", ""
+	}
+	return "", ""
+}

@@ -1,0 +1,116 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A Result is what a function may return when its result is more than a text
+// or a value: several blocks, pictures, something for the person who watches.
+type Result struct {
+	Blocks  []message.Block // for the model: [*message.Text] and [*message.Data]
+	ForUser []message.Block // for the person who watches
+
+	// Structured is the result as a value that encodes to JSON; nil for none.
+	// The model reads it if there are no Blocks.
+	Structured any
+
+	Failed bool // the call failed; Blocks say why
+	Meta   map[string]json.RawMessage
+}
+
+// emit yields the result of a function.
+func emit(out any, err error, yield func(Chunk, error) bool) {
+	if err != nil {
+		yield(Chunk{}, err)
+		return
+	}
+	switch out := out.(type) {
+	case string:
+		yield(Text(out), nil)
+	case *Result:
+		if out == nil {
+			out = &Result{}
+		}
+		out.emit(yield)
+	case Result:
+		out.emit(yield)
+	case message.Block:
+		yield(Chunk{Block: out}, nil)
+	case error:
+		yield(Chunk{}, out)
+	case nil:
+		yield(Text("done"), nil)
+	default:
+		data, err := encode(out)
+		if err != nil {
+			yield(Chunk{}, err)
+			return
+		}
+		yield(Chunk{Block: &message.Text{Text: string(data)}, Structured: data}, nil)
+	}
+}
+
+func (r *Result) emit(yield func(Chunk, error) bool) {
+	head := Chunk{Failed: r.Failed, Meta: r.Meta}
+	if r.Structured != nil {
+		var err error
+		if head.Structured, err = encode(r.Structured); err != nil {
+			yield(Chunk{}, err)
+			return
+		}
+		if len(r.Blocks) == 0 {
+			head.Block = &message.Text{Text: string(head.Structured)}
+		}
+	}
+	if !yield(head, nil) {
+		return
+	}
+	for i, blocks := range [][]message.Block{r.Blocks, r.ForUser} {
+		for _, b := range blocks {
+			if !yield(Chunk{Block: b, ForUser: i == 1}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// encode writes JSON that reads well: nothing is escaped for HTML.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode the result: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// outputSchema returns the schema of results of type t, or nil where they are
+// not JSON objects.
+func outputSchema(t reflect.Type) (json.RawMessage, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	isBlock := reflect.PointerTo(t).Implements(reflect.TypeFor[message.Block]())
+	isError := reflect.PointerTo(t).Implements(reflect.TypeFor[error]())
+	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map || t == reflect.TypeFor[Result]() || isBlock || isError {
+		return nil, nil
+	}
+	if (&reflector{out: true}).leaf(t) != nil {
+		return nil, nil
+	}
+	if v, ok := outputSchemas.Load(t); ok {
+		return v.(json.RawMessage), nil
+	}
+	s, err := reflectSchema(t, true)
+	if err != nil {
+		return nil, err
+	}
+	outputSchemas.Store(t, s)
+	return s, nil
+}

@@ -1,0 +1,174 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"sync"
+	"time"
+)
+
+// An inputType is what is known of the argument type of function tools. It is
+// made once for a type and shared.
+type inputType struct {
+	typ        reflect.Type
+	schema     json.RawMessage
+	defaults   json.RawMessage // an object, or nil
+	durations  bool            // a time.Duration is in it somewhere
+	generation int             // of the registered docs that schema was made with
+}
+
+var (
+	inputTypes    sync.Map // reflect.Type → *inputType
+	outputSchemas sync.Map // reflect.Type → json.RawMessage
+)
+
+func inputTypeOf(t reflect.Type) (*inputType, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	generation := docs.current()
+	if v, ok := inputTypes.Load(t); ok && v.(*inputType).generation == generation {
+		return v.(*inputType), nil
+	}
+	schema, err := reflectSchema(t, false)
+	if err != nil {
+		return nil, err
+	}
+	in := &inputType{typ: t, schema: schema, generation: generation}
+	in.durations = contains(t, durationType, map[reflect.Type]bool{})
+	if in.defaults, err = defaults(schema); err != nil {
+		return nil, err
+	}
+	inputTypes.Store(t, in)
+	return in, nil
+}
+
+// defaults collects the defaults of the top level of a schema into an object.
+func defaults(schema json.RawMessage) (json.RawMessage, error) {
+	var s struct {
+		Properties map[string]struct {
+			Default json.RawMessage `json:"default"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(schema, &s); err != nil {
+		return nil, err
+	}
+	values := map[string]json.RawMessage{}
+	for name, p := range s.Properties {
+		if p.Default != nil {
+			values[name] = p.Default
+		}
+	}
+	if len(values) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(values)
+}
+
+// contains reports whether a value of type t may hold one of type want.
+func contains(t, want reflect.Type, seen map[reflect.Type]bool) bool {
+	if t == want {
+		return true
+	}
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return contains(t.Elem(), want, seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if contains(t.Field(i).Type, want, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// decode fills p, a pointer to the type, from arguments that fit the schema.
+// Fields that are absent get the schema's default.
+func (in *inputType) decode(raw json.RawMessage, p any) error {
+	if in.defaults != nil {
+		if err := in.unmarshal(in.defaults, p); err != nil {
+			return fmt.Errorf("default value: %w", err)
+		}
+	}
+	return in.unmarshal(raw, p)
+}
+
+func (in *inputType) unmarshal(raw json.RawMessage, p any) error {
+	if !in.durations {
+		err := json.Unmarshal(raw, p)
+		if _, ok := err.(*json.UnmarshalTypeError); !ok { // e.g. 3.0 for an int
+			return err
+		}
+	}
+	v, err := parseValue(raw)
+	if err != nil {
+		return err
+	}
+	if err := toGo(v, in.typ); err != nil {
+		return err
+	}
+	return json.Unmarshal(v.appendJSON(nil), p)
+}
+
+// toGo rewrites, in place, what JSON Schema and encoding/json see differently:
+// durations become nanoseconds, and integers written as 3.0 or 1e3 become 3
+// and 1000.
+func toGo(v *value, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == durationType && v.kind == stringValue {
+		d, err := time.ParseDuration(v.text())
+		if err != nil {
+			return fmt.Errorf("%q is no duration: write it like 1m30s, at most 2540400h", v.text())
+		}
+		*v = value{kind: numberValue, raw: []byte(fmt.Sprint(int64(d)))}
+		return nil
+	}
+	if r := (&reflector{}); r.isCustom(t) || r.isText(t) {
+		return nil
+	}
+	switch {
+	case t.Kind() == reflect.Struct && v.kind == objectValue:
+		fields, err := jsonFields(t)
+		if err != nil {
+			return err
+		}
+		byName := make(map[string]reflect.Type, len(fields))
+		for _, f := range fields {
+			byName[f.name] = f.typ
+		}
+		for _, m := range v.members {
+			if ft := byName[m.name]; ft != nil {
+				if err := toGo(m.value, ft); err != nil {
+					return fmt.Errorf("%s: %w", m.name, err)
+				}
+			}
+		}
+	case t.Kind() == reflect.Map && v.kind == objectValue:
+		for _, m := range v.members {
+			if err := toGo(m.value, t.Elem()); err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+		}
+	case (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) && v.kind == arrayValue:
+		for i, item := range v.items {
+			if err := toGo(item, t.Elem()); err != nil {
+				return fmt.Errorf("[%d]: %w", i, err)
+			}
+		}
+	case kindType(t.Kind()) == "integer" && v.kind == numberValue && bytes.ContainsAny(v.raw, ".eE"):
+		if n, ok := new(big.Rat).SetString(string(v.raw)); ok && n.IsInt() {
+			v.raw = []byte(n.Num().String())
+		}
+	}
+	return nil
+}

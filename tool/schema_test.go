@@ -1,0 +1,221 @@
+package tool_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math/big"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/invopop/jsonschema"
+	"github.com/kitbag-go/kitbag/tool"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+type (
+	node struct {
+		Name string  `json:"name"`
+		Kids []*node `json:"kids,omitempty"`
+	}
+	forest struct {
+		Trees map[string]node `json:"trees"`
+		Other *pairOf[inner]  `json:"other"`
+	}
+	pairOf[T any] struct {
+		First T          `json:"first"`
+		Next  *pairOf[T] `json:"next"`
+	}
+	inner struct {
+		A int `json:"a"`
+	}
+	base struct {
+		ID      string `json:"id" jsonschema_description:"an id"`
+		Shadow  int    `json:"shadow"`
+		Ignored string `json:"-"`
+	}
+	embedding struct {
+		Shadow string `json:"shadow"`
+		base
+		*Exported
+	}
+	Exported struct {
+		Extra bool `json:"extra,omitempty"`
+	}
+	level  string
+	custom struct{ raw string }
+	own    struct{}
+)
+
+func (level) Enum() []any                      { return []any{"low", "high"} }
+func (c *custom) UnmarshalJSON(b []byte) error { c.raw = string(b); return nil }
+func (*own) JSONSchema() *jsonschema.Schema    { return &jsonschema.Schema{Type: "string", Pattern: "^o"} }
+func (o *own) UnmarshalText([]byte) error      { return nil }
+func input[In any](t *testing.T) (tool.Tool, error) {
+	t.Helper()
+	return tool.New("probe", "Probes.", func(context.Context, In) (string, error) { return "", nil })
+}
+
+// TestSchemas has a row for every cell of the survey of peers (peers.md §1.8)
+// and for every type that issue B names.
+func TestSchemas(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		make func(*testing.T) (tool.Tool, error)
+		want string
+	}{
+		{"description with comma, quote and newline", input[struct {
+			A string `json:"a" jsonschema_description:"one, \"two\",\nthree=3"`
+		}], `{"properties":{"a":{"type":"string","description":"one, \"two\",\nthree=3"}},"additionalProperties":false,"type":"object","required":["a"]}`},
+		{"description in the jsonschema tag is not cut at a comma", input[struct {
+			A int `json:"a" jsonschema:"description=first, then second,minimum=1"`
+		}], `{"properties":{"a":{"type":"integer","minimum":1,"description":"first, then second"}},"additionalProperties":false,"type":"object","required":["a"]}`},
+		{"a tag that is prose", input[struct {
+			A int `json:"a" jsonschema:"the number, in metres"`
+		}], `{"properties":{"a":{"type":"integer","description":"the number, in metres"}},"additionalProperties":false,"type":"object","required":["a"]}`},
+		{"enum, default, range, pattern, length", input[struct {
+			U string   `json:"u" jsonschema:"enum=c,enum=f,default=c"`
+			N float64  `json:"n" jsonschema:"minimum=0.5,exclusiveMaximum=9,multipleOf=0.5"`
+			P string   `json:"p" jsonschema:"pattern=^[a-z]{1,3}$,minLength=1,maxLength=3"`
+			L []string `json:"l" jsonschema:"minItems=1,maxItems=2,enum=x,enum=y"`
+		}], `{"properties":{"u":{"type":"string","enum":["c","f"],"default":"c"},"n":{"type":"number","multipleOf":0.5,"exclusiveMaximum":9,"minimum":0.5},"p":{"type":"string","maxLength":3,"minLength":1,"pattern":"^[a-z]{1,3}$"},"l":{"items":{"type":"string","enum":["x","y"]},"type":"array","maxItems":2,"minItems":1}},"additionalProperties":false,"type":"object","required":["u","n","p","l"]}`},
+		{"optional", input[struct {
+			A string  `json:"a,omitempty"`
+			B *int    `json:"b"`
+			C float64 `json:"c,omitzero"`
+			D *string `json:"d" jsonschema:"required"`
+		}], `{"properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"},"d":{"type":"string"}},"additionalProperties":false,"type":"object","required":["d"]}`},
+		{"embedded structs are flattened, outer fields win", input[embedding],
+			`{"properties":{"shadow":{"type":"string"},"id":{"type":"string","description":"an id"},"extra":{"type":"boolean"}},"additionalProperties":false,"type":"object","required":["shadow","id"]}`},
+		{"nested, slices, maps", input[struct {
+			In   inner            `json:"in"`
+			List []inner          `json:"list"`
+			Map  map[string]inner `json:"map"`
+			Any  map[string]any   `json:"any"`
+			Ints map[int]bool     `json:"ints"`
+			Arr  [2]float32       `json:"arr"`
+		}], `{"properties":{"in":{"properties":{"a":{"type":"integer"}},"additionalProperties":false,"type":"object","required":["a"]},"list":{"items":{"properties":{"a":{"type":"integer"}},"additionalProperties":false,"type":"object","required":["a"]},"type":"array"},"map":{"additionalProperties":{"properties":{"a":{"type":"integer"}},"additionalProperties":false,"type":"object","required":["a"]},"type":"object"},"any":{"type":"object"},"ints":{"additionalProperties":{"type":"boolean"},"propertyNames":{"pattern":"^-?[0-9]+$"},"type":"object"},"arr":{"items":{"type":"number"},"type":"array","maxItems":2,"minItems":2}},"additionalProperties":false,"type":"object","required":["in","list","map","any","ints","arr"]}`},
+		{"time, duration, bytes, raw, any, number, text", input[struct {
+			T   time.Time       `json:"t"`
+			D   time.Duration   `json:"d"`
+			B   []byte          `json:"b"`
+			R   json.RawMessage `json:"r"`
+			A   any             `json:"a"`
+			N   json.Number     `json:"n"`
+			IP  netip.Addr      `json:"ip"`
+			Big *big.Int        `json:"big"`
+			Q   int             `json:"q,string"`
+			U   uint8           `json:"u"`
+		}], `{"properties":{"t":{"type":"string","format":"date-time"},"d":{"type":"string","pattern":"^-?(0|([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$","examples":["1m30s"]},"b":{"type":"string","contentEncoding":"base64"},"r":{},"a":{},"n":{"type":"number"},"ip":{"type":"string"},"big":{"type":"integer"},"q":{"type":"string"},"u":{"type":"integer","maximum":255,"minimum":0}},"additionalProperties":false,"type":"object","required":["t","d","b","r","a","n","ip","q","u"]}`},
+		{"types with methods", input[struct {
+			L level  `json:"l"`
+			C custom `json:"c"`
+			O own    `json:"o"`
+		}], `{"properties":{"l":{"type":"string","enum":["low","high"]},"c":{},"o":{"type":"string","pattern":"^o"}},"additionalProperties":false,"type":"object","required":["l","c","o"]}`},
+		{"recursive root", input[node],
+			`{"properties":{"name":{"type":"string"},"kids":{"items":{"$ref":"#"},"type":"array"}},"additionalProperties":false,"type":"object","required":["name"]}`},
+		{"recursive below, generic with a clean name", input[forest],
+			`{"$defs":{"node":{"properties":{"name":{"type":"string"},"kids":{"items":{"$ref":"#/$defs/node"},"type":"array"}},"additionalProperties":false,"type":"object","required":["name"]},"pairOfinner":{"properties":{"first":{"properties":{"a":{"type":"integer"}},"additionalProperties":false,"type":"object","required":["a"]},"next":{"$ref":"#/$defs/pairOfinner"}},"additionalProperties":false,"type":"object","required":["first"]}},"properties":{"trees":{"additionalProperties":{"$ref":"#/$defs/node"},"type":"object"},"other":{"$ref":"#/$defs/pairOfinner"}},"additionalProperties":false,"type":"object","required":["trees"]}`},
+		{"no arguments", input[struct{}], `{"properties":{},"additionalProperties":false,"type":"object"}`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tl, err := row.make(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := tl.Info().Input
+			if string(got) != row.want {
+				t.Errorf("got  %s\nwant %s", got, row.want)
+			}
+			validSchema(t, got)
+		})
+	}
+}
+
+// validSchema checks against the meta-schema of draft 2020-12, which the
+// validator carries.
+func validSchema(t *testing.T, raw json.RawMessage) {
+	t.Helper()
+	doc, err := validator.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := validator.NewCompiler()
+	meta, err := c.Compile("https://json-schema.org/draft/2020-12/schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := meta.Validate(doc); err != nil {
+		t.Errorf("%s\ndoes not fit the meta-schema: %v", raw, err)
+	}
+}
+
+type (
+	cyclicMap  map[string]cyclicMap
+	cyclicList []cyclicList
+	left       struct{ A int }
+	right      struct{ A int }
+	ambiguous  struct {
+		left
+		right
+	}
+)
+
+func TestTypesThatCannotBe(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		make func(*testing.T) (tool.Tool, error)
+		want []string // what the error must name
+	}{
+		{"chan", input[struct{ Lines []struct{ Price chan int } }], []string{"Lines[].Price", "chan int"}},
+		{"func", input[struct{ F func() }], []string{"field F", "func()"}},
+		{"complex", input[struct{ C map[string]complex128 }], []string{"C[]", "complex128"}},
+		{"interface with methods", input[struct{ E error }], []string{"field E", "error"}},
+		{"cyclic map", input[struct{ M cyclicMap }], []string{"field M[]", "cyclicMap"}},
+		{"cyclic list", input[struct{ M cyclicList }], []string{"field M[]", "cyclicList"}},
+		{"odd keys", input[struct{ M map[float64]int }], []string{"field M", "float64"}},
+		{"two fields of one name", input[struct{ X ambiguous }], []string{"left.A", "right.A"}},
+		{"not an object", input[[]string], []string{"[]string", "struct"}},
+		{"a keyword that does not exist", input[struct {
+			A int `jsonschema:"minimun=3"`
+		}], []string{"field A", "minimun"}},
+		{"a keyword of another type", input[struct {
+			A string `jsonschema:"minimum=3"`
+		}], []string{"field A", "minimum", "string"}},
+		{"a default of another type", input[struct {
+			A int `jsonschema:"default=many"`
+		}], []string{"field A", "default", "int"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := row.make(t)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, w := range row.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q does not name %q", err, w)
+				}
+			}
+		})
+	}
+}
+
+func TestNames(t *testing.T) {
+	fn := func(context.Context, struct{}) (string, error) { return "", nil }
+	for name, want := range map[string]string{
+		"":                      "needs a name",
+		strings.Repeat("x", 65): "at most 64",
+		"a b":                   "' '",
+		"a.b":                   `"."`,
+		"größe":                 "'ö'",
+	} {
+		if _, err := tool.New(name, "d", fn); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("name %q: error %v, want one with %s", name, err, want)
+		}
+	}
+	if _, err := tool.New(strings.Repeat("x", 64), "d", fn); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,225 @@
+package tool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// A validator checks arguments against one schema. It is safe for concurrent
+// use.
+type validator struct {
+	compiled *jsonschema.Schema
+	schema   *value // the same, to find hints in
+	err      error  // why there is none: the schema cannot be used
+}
+
+// maxValidators bounds the memory that the schemas of servers, which come and
+// go, can take.
+const maxValidators = 1024
+
+var validators = validatorCache{bySchema: map[string]*validator{}}
+
+// A validatorCache keeps the last validators made, by the schema's bytes, so
+// that a schema is compiled once whoever wraps or re-lists its tool.
+type validatorCache struct {
+	mu       sync.RWMutex
+	bySchema map[string]*validator
+	order    []string // oldest first
+}
+
+func (c *validatorCache) get(schema json.RawMessage) *validator {
+	c.mu.RLock()
+	v, ok := c.bySchema[string(schema)]
+	c.mu.RUnlock()
+	if ok {
+		return v
+	}
+	v = newValidator(schema)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := string(schema)
+	if _, ok := c.bySchema[key]; !ok {
+		if len(c.order) >= maxValidators {
+			delete(c.bySchema, c.order[0])
+			c.order = c.order[1:]
+		}
+		c.bySchema[key] = v
+		c.order = append(c.order, key)
+	}
+	return v
+}
+
+// newValidator compiles a schema that may come from anywhere. Nothing is ever
+// loaded: neither files nor addresses. What is legal but beyond us (an unknown
+// dialect, a regular expression that Go cannot read) is left out rather than
+// making the tool unusable.
+func newValidator(raw json.RawMessage) (v *validator) {
+	defer func() {
+		if p := recover(); p != nil {
+			v = &validator{schema: &value{}, err: fmt.Errorf("the schema cannot be compiled: %v", p)}
+		}
+	}()
+	if len(raw) == 0 {
+		raw = json.RawMessage("true")
+	}
+	doc, err := parseValue(raw)
+	if err != nil {
+		return &validator{schema: &value{}, err: fmt.Errorf("the schema is %w", err)}
+	}
+	v = &validator{schema: doc}
+	if doc.kind != objectValue && doc.kind != boolValue {
+		v.err = errors.New("the schema is neither an object nor a boolean")
+		return v
+	}
+	tolerate(doc)
+	// Schemas are often of an older draft and do not say so.
+	for _, draft := range []*jsonschema.Draft{jsonschema.Draft2020, jsonschema.Draft7, jsonschema.Draft4} {
+		v.compiled, err = compile(doc, draft)
+		if err == nil {
+			return v
+		}
+		if v.err == nil {
+			v.err = fmt.Errorf("the schema cannot be compiled: %w", err)
+		}
+	}
+	return v
+}
+
+func compile(doc *value, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
+	const url = "tool://schema/input"
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(draft)
+	c.UseLoader(jsonschema.SchemeURLLoader{}) // has no scheme: refuses all
+	c.AssertFormat()
+	c.AssertContent()
+	if err := c.AddResource(url, doc.generic()); err != nil {
+		return nil, err
+	}
+	return c.Compile(url)
+}
+
+// usable tells whether arguments can be checked.
+func (v *validator) usable() error {
+	if v.compiled != nil {
+		return nil
+	}
+	return v.err
+}
+
+// validate returns nil, or what is wrong.
+func (v *validator) validate(x any) (err *jsonschema.ValidationError) {
+	e := v.compiled.Validate(x)
+	if e == nil {
+		return nil
+	}
+	err, _ = errors.AsType[*jsonschema.ValidationError](e)
+	return err
+}
+
+// Where schemas are inside a schema.
+var (
+	schemaMaps = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+	schemaList = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
+	schemaOne  = []string{
+		"items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
+		"contains", "propertyNames", "not", "if", "then", "else",
+	}
+)
+
+// subschemas yields the schemas directly below s.
+func (v *value) subschemas(visit func(*value)) {
+	for _, m := range v.members {
+		switch {
+		case m.value.kind == objectValue && slices.Contains(schemaMaps, m.name):
+			for _, e := range m.value.members {
+				visit(e.value)
+			}
+		case m.value.kind == arrayValue && slices.Contains(schemaList, m.name):
+			for _, e := range m.value.items {
+				visit(e)
+			}
+		case m.value.kind == objectValue && slices.Contains(schemaOne, m.name):
+			visit(m.value)
+		}
+	}
+}
+
+// tolerate removes from a schema, in place, what would only make it fail.
+func tolerate(s *value) {
+	if s.kind != objectValue {
+		return
+	}
+	refused := false
+	s.members = slices.DeleteFunc(s.members, func(m member) bool {
+		switch m.name {
+		case "$schema":
+			return m.value.kind != stringValue || !knownDialect(m.value.text())
+		case "pattern":
+			return m.value.kind == stringValue && badPattern(m.value.text())
+		case "patternProperties":
+			if m.value.kind == objectValue {
+				m.value.members = slices.DeleteFunc(m.value.members, func(p member) bool {
+					refused = refused || badPattern(p.name)
+					return badPattern(p.name)
+				})
+			}
+		}
+		return false
+	})
+	if refused {
+		// The fields that the pattern allowed must not become unknown ones.
+		s.members = slices.DeleteFunc(s.members, func(m member) bool {
+			return m.name == "additionalProperties" || m.name == "unevaluatedProperties"
+		})
+	}
+	s.subschemas(tolerate)
+}
+
+func badPattern(p string) bool {
+	_, err := regexp.Compile(p)
+	return err != nil
+}
+
+func knownDialect(url string) bool {
+	url = strings.TrimSuffix(url, "#")
+	for _, d := range []*jsonschema.Draft{
+		jsonschema.Draft4, jsonschema.Draft6, jsonschema.Draft7, jsonschema.Draft2019, jsonschema.Draft2020,
+	} {
+		if strings.TrimSuffix(d.String(), "#") == url {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve follows local references from a schema inside v.schema. It returns
+// nil where they lead nowhere.
+func (v *validator) resolve(s *value) *value {
+	for range 20 { // a chain of references, or a loop
+		ref := s.get("$ref")
+		if ref == nil || ref.kind != stringValue {
+			return s
+		}
+		path, ok := strings.CutPrefix(ref.text(), "#")
+		if !ok {
+			return nil
+		}
+		s = v.schema
+		for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+			if part != "" {
+				s = s.get(strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
+			}
+		}
+		if s == nil {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// What we accept from a model or a server, so that no input costs more than
+// its length suggests: both the recursion of validators and their exact
+// arithmetic (1e999999999 is a number of a gigabyte) are bounded here.
+const (
+	maxDepth    = 500
+	maxExponent = 400
+	maxDigits   = 1000
+)
+
+type valueKind byte
+
+const (
+	nullValue valueKind = iota
+	boolValue
+	numberValue
+	stringValue
+	arrayValue
+	objectValue
+)
+
+func (k valueKind) String() string {
+	return [...]string{"null", "boolean", "number", "string", "array", "object"}[k]
+}
+
+// A value is JSON that keeps the order of members and the spelling of numbers,
+// which map[string]any loses. The fields may be changed.
+type value struct {
+	kind    valueKind
+	raw     []byte   // scalars: the JSON text
+	source  string   // a repaired scalar: how the model wrote it, if different
+	members []member // objects
+	items   []*value // arrays
+}
+
+type member struct {
+	name  string
+	value *value
+}
+
+// parseValue reads JSON. Beyond the grammar it refuses what readers disagree
+// about (a member given twice) and what is unreasonably deep or long.
+func parseValue(raw []byte) (*value, error) {
+	if !json.Valid(raw) {
+		var v any
+		return nil, fmt.Errorf("not valid JSON: %w", json.Unmarshal(raw, &v))
+	}
+	p := valueParser{s: raw}
+	return p.value(0)
+}
+
+// A valueParser reads text that is known to be valid JSON.
+type valueParser struct {
+	s []byte
+	i int
+}
+
+func (p *valueParser) space() byte {
+	for {
+		switch c := p.s[p.i]; c {
+		case ' ', '\t', '\r', '\n':
+			p.i++
+		default:
+			return c
+		}
+	}
+}
+
+func (p *valueParser) value(depth int) (*value, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+	}
+	switch c := p.space(); c {
+	case '{':
+		v := &value{kind: objectValue}
+		for p.i++; p.space() != '}'; {
+			if p.s[p.i] == ',' {
+				p.i++
+				p.space()
+			}
+			name := unquote(p.str())
+			p.space()
+			p.i++ // the colon
+			item, err := p.value(depth + 1)
+			if err != nil {
+				return nil, err
+			}
+			v.members = append(v.members, member{name, item})
+		}
+		p.i++
+		return v, v.unique()
+	case '[':
+		v := &value{kind: arrayValue}
+		for p.i++; p.space() != ']'; {
+			if p.s[p.i] == ',' {
+				p.i++
+			}
+			item, err := p.value(depth + 1)
+			if err != nil {
+				return nil, err
+			}
+			v.items = append(v.items, item)
+		}
+		p.i++
+		return v, nil
+	case '"':
+		return &value{kind: stringValue, raw: p.str()}, nil
+	case 't', 'n':
+		p.i += 4
+		return &value{kind: literalKind(c), raw: p.s[p.i-4 : p.i]}, nil
+	case 'f':
+		p.i += 5
+		return &value{kind: boolValue, raw: p.s[p.i-5 : p.i]}, nil
+	}
+	start := p.i
+	for p.i < len(p.s) && bytes.IndexByte([]byte("+-.0123456789eE"), p.s[p.i]) >= 0 {
+		p.i++
+	}
+	v := &value{kind: numberValue, raw: p.s[start:p.i]}
+	return v, checkNumber(v.raw)
+}
+
+func literalKind(c byte) valueKind {
+	if c == 'n' {
+		return nullValue
+	}
+	return boolValue
+}
+
+// str reads a string, quotes included.
+func (p *valueParser) str() []byte {
+	start := p.i
+	for p.i++; p.s[p.i] != '"'; p.i++ {
+		if p.s[p.i] == '\\' {
+			p.i++
+		}
+	}
+	p.i++
+	return p.s[start:p.i]
+}
+
+// checkNumber refuses numbers that exact arithmetic cannot afford.
+func checkNumber(raw []byte) error {
+	mantissa, exponent := raw, []byte(nil)
+	if i := bytes.IndexAny(raw, "eE"); i >= 0 {
+		mantissa, exponent = raw[:i], raw[i+1:]
+	}
+	if e, err := strconv.Atoi(string(exponent)); len(mantissa) > maxDigits || exponent != nil && (err != nil || max(e, -e) > maxExponent) {
+		return fmt.Errorf("the number %s is out of range", clip(string(raw), 30))
+	}
+	return nil
+}
+
+// unique returns an error if two members have one name: some readers take the
+// first and some the last, so that what is judged might not be what runs.
+func (v *value) unique() error {
+	if len(v.members) <= 16 {
+		for i, m := range v.members {
+			for _, n := range v.members[:i] {
+				if n.name == m.name {
+					return fmt.Errorf("the field %q is given twice", m.name)
+				}
+			}
+		}
+		return nil
+	}
+	seen := make(map[string]bool, len(v.members))
+	for _, m := range v.members {
+		if seen[m.name] {
+			return fmt.Errorf("the field %q is given twice", m.name)
+		}
+		seen[m.name] = true
+	}
+	return nil
+}
+
+// unquote returns the text of a JSON string.
+func unquote(raw []byte) string {
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
+		return string(inner)
+	}
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return string(inner)
+	}
+	return s
+}
+
+func newString(s string) *value {
+	return &value{kind: stringValue, raw: appendQuoted(nil, s)}
+}
+
+// appendQuoted appends s as a JSON string, with nothing escaped that need not
+// be.
+func appendQuoted(b []byte, s string) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string always encodes
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}
+
+// text returns the text of a string, and otherwise how the value was written.
+func (v *value) text() string {
+	switch {
+	case v.kind == stringValue:
+		return unquote(v.raw)
+	case v.source != "":
+		return v.source
+	}
+	return string(v.appendJSON(nil))
+}
+
+// get returns the member of that name, or nil. It may be called on nil.
+func (v *value) get(name string) *value {
+	if v == nil || v.kind != objectValue {
+		return nil
+	}
+	for _, m := range v.members {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// appendJSON appends the compact encoding.
+func (v *value) appendJSON(b []byte) []byte {
+	switch v.kind {
+	case objectValue:
+		b = append(b, '{')
+		for i, m := range v.members {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendQuoted(b, m.name)
+			b = append(b, ':')
+			b = m.value.appendJSON(b)
+		}
+		return append(b, '}')
+	case arrayValue:
+		b = append(b, '[')
+		for i, item := range v.items {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = item.appendJSON(b)
+		}
+		return append(b, ']')
+	}
+	return append(b, v.raw...)
+}
+
+// generic returns the value in the form that the validator wants: numbers are
+// json.Number.
+func (v *value) generic() any {
+	switch v.kind {
+	case objectValue:
+		m := make(map[string]any, len(v.members))
+		for _, e := range v.members {
+			m[e.name] = e.value.generic()
+		}
+		return m
+	case arrayValue:
+		list := make([]any, len(v.items))
+		for i, item := range v.items {
+			list[i] = item.generic()
+		}
+		return list
+	case stringValue:
+		return unquote(v.raw)
+	case numberValue:
+		return json.Number(v.raw)
+	case boolValue:
+		return v.raw[0] == 't'
+	}
+	return nil
+}
+
+// clip shortens s to at most n bytes, at a rune.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}

@@ -1,0 +1,364 @@
+package tool
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+// How much of what is wrong a model is told at once: the first violations say
+// enough to send a better call.
+const (
+	maxViolations = 10
+	maxExample    = 200 // bytes
+	maxFound      = 60  // bytes of a wrong value
+	maxChoices    = 20
+)
+
+// A violation is one thing that is wrong with arguments.
+type violation struct {
+	path string // lines[0].n
+	text string
+}
+
+// explain words why arguments do not fit, for a model.
+func (v *validator) explain(name string, args *value, err *jsonschema.ValidationError) string {
+	x := explainer{v: v, args: args}
+	x.collect(err)
+	slices.SortStableFunc(x.found, func(a, b violation) int {
+		if c := strings.Compare(a.path, b.path); c != 0 {
+			return c
+		}
+		return strings.Compare(a.text, b.text)
+	})
+	x.found = slices.Compact(x.found)
+
+	var b strings.Builder
+	fmt.Fprintf(&b, "The arguments of %s do not fit its schema:\n", name)
+	for i, f := range x.found {
+		if i == maxViolations {
+			fmt.Fprintf(&b, "- and %d more\n", len(x.found)-i)
+			break
+		}
+		if f.path != "" {
+			f.path += ": "
+		}
+		fmt.Fprintf(&b, "- %s%s\n", f.path, f.text)
+	}
+	if e := v.example(); e != "" {
+		fmt.Fprintf(&b, "A valid example: %s\n", e)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+type explainer struct {
+	v     *validator
+	args  *value
+	found []violation
+}
+
+func (x *explainer) add(loc []string, format string, a ...any) {
+	x.found = append(x.found, violation{pathOf(x.args, loc), fmt.Sprintf(format, a...)})
+}
+
+// collect walks down to the leaves of an error.
+func (x *explainer) collect(e *jsonschema.ValidationError) {
+	loc := e.InstanceLocation
+	switch k := e.ErrorKind.(type) {
+	case *kind.AnyOf:
+		x.alternatives(e)
+	case *kind.OneOf:
+		if len(k.Subschemas) > 0 {
+			x.add(loc, "fits more than one of the allowed forms; it must fit exactly one")
+			return
+		}
+		x.alternatives(e)
+	case *kind.Required:
+		for _, name := range k.Missing {
+			x.add(append(slices.Clone(loc), name), "missing%s", x.hint(loc, name))
+		}
+	case *kind.AdditionalProperties:
+		for _, name := range k.Properties {
+			x.unknown(loc, name)
+		}
+	case *kind.Type:
+		x.add(loc, "got %s, want %s", x.at(loc), article(k.Want))
+	case *kind.Enum:
+		x.add(loc, "got %s, want %s", x.at(loc), choices(k.Want))
+	case *kind.Const:
+		x.add(loc, "got %s, want %s", x.at(loc), choices([]any{k.Want}))
+	case *kind.Pattern:
+		x.add(loc, "got %s, want text that matches the pattern %s", x.at(loc), k.Want)
+	case *kind.Format:
+		x.add(loc, "got %s, want the format %s%s", x.at(loc), k.Want, formatSample(k.Want))
+	case *kind.ContentEncoding:
+		x.add(loc, "got %s, want text encoded as %s", x.at(loc), k.Want)
+	case *kind.FalseSchema:
+		x.add(loc, "must not be given")
+	default:
+		if bound := boundText(e.ErrorKind); bound != "" {
+			x.add(loc, "got %s, want %s", x.at(loc), bound)
+		} else if len(e.Causes) == 0 {
+			x.add(loc, "does not fit the schema (%s)", strings.Join(e.ErrorKind.KeywordPath(), "/"))
+		}
+		for _, c := range e.Causes {
+			x.collect(c)
+		}
+	}
+}
+
+// boundText words the keywords that limit a size.
+func boundText(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Minimum:
+		return "at least " + decimal(k.Want)
+	case *kind.Maximum:
+		return "at most " + decimal(k.Want)
+	case *kind.ExclusiveMinimum:
+		return "more than " + decimal(k.Want)
+	case *kind.ExclusiveMaximum:
+		return "less than " + decimal(k.Want)
+	case *kind.MultipleOf:
+		return "a multiple of " + decimal(k.Want)
+	case *kind.MinLength:
+		return fmt.Sprintf("at least %d characters", k.Want)
+	case *kind.MaxLength:
+		return fmt.Sprintf("at most %d characters, not %d", k.Want, k.Got)
+	case *kind.MinItems:
+		return fmt.Sprintf("at least %d items", k.Want)
+	case *kind.MaxItems:
+		return fmt.Sprintf("at most %d items, not %d", k.Want, k.Got)
+	case *kind.MinProperties:
+		return fmt.Sprintf("at least %d fields", k.Want)
+	case *kind.MaxProperties:
+		return fmt.Sprintf("at most %d fields, not %d", k.Want, k.Got)
+	case *kind.UniqueItems:
+		return fmt.Sprintf("no item twice (items %d and %d are equal)", k.Duplicates[0], k.Duplicates[1])
+	}
+	return ""
+}
+
+func decimal(r *big.Rat) string {
+	if r.IsInt() {
+		return r.Num().String()
+	}
+	f, _ := r.Float64()
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
+
+// alternatives words a failed anyOf or oneOf: the branch that was meant, if it
+// can be told, else the types of all.
+func (x *explainer) alternatives(e *jsonschema.ValidationError) {
+	var meant []*jsonschema.ValidationError
+	var want []string
+	for _, c := range e.Causes {
+		if k, ok := branchType(c); ok && slices.Equal(c.InstanceLocation, e.InstanceLocation) {
+			want = append(want, k.Want...)
+		} else {
+			meant = append(meant, c)
+		}
+	}
+	if len(meant) == 0 {
+		slices.Sort(want)
+		x.add(e.InstanceLocation, "got %s, want %s", x.at(e.InstanceLocation), article(slices.Compact(want)))
+		return
+	}
+	best := x.found
+	for i, c := range meant {
+		branch := explainer{v: x.v, args: x.args}
+		branch.collect(c)
+		if i == 0 || len(x.found)+len(branch.found) < len(best) {
+			best = slices.Concat(x.found, branch.found)
+		}
+	}
+	x.found = best
+}
+
+// branchType returns the type error of a branch that failed for that alone.
+func branchType(e *jsonschema.ValidationError) (*kind.Type, bool) {
+	for len(e.Causes) == 1 {
+		e = e.Causes[0]
+	}
+	k, ok := e.ErrorKind.(*kind.Type)
+	return k, ok
+}
+
+// unknown words a field that does not exist.
+func (x *explainer) unknown(loc []string, name string) {
+	known := x.v.fieldNames(x.schemaAt(loc))
+	at := append(slices.Clone(loc), name)
+	switch near := nearest(name, known); {
+	case near != "":
+		x.add(at, "no such field; did you mean %q?", near)
+	case len(known) == 0:
+		x.add(at, "no such field; no field is allowed here")
+	default:
+		x.add(at, "no such field; the fields are %s", strings.Join(known, ", "))
+	}
+}
+
+// hint describes a missing field.
+func (x *explainer) hint(loc []string, name string) string {
+	s := x.v.property(x.schemaAt(loc), name)
+	if s == nil {
+		return ""
+	}
+	var parts []string
+	if t := x.v.types(s); len(t) > 0 {
+		parts = append(parts, strings.Join(t, " or "))
+	}
+	if d := s.get("description"); d != nil && d.kind == stringValue {
+		parts = append(parts, clip(d.text(), maxFound))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+// schemaAt returns the schema that describes what is at loc.
+func (x *explainer) schemaAt(loc []string) *value {
+	s := x.v.schema
+	for _, part := range loc {
+		if p := x.v.property(s, part); p != nil {
+			s = p
+		} else {
+			s = x.v.itemSchema(s)
+		}
+	}
+	return s
+}
+
+// at shows what was found at loc.
+func (x *explainer) at(loc []string) string {
+	v := x.args
+	for _, part := range loc {
+		switch v.kind {
+		case objectValue:
+			v = v.get(part)
+		case arrayValue:
+			i, _ := strconv.Atoi(part)
+			v = v.items[i]
+		}
+	}
+	shown := clip(string(v.appendJSON(nil)), maxFound)
+	switch v.kind {
+	case objectValue, arrayValue, stringValue:
+		return article([]string{v.kind.String()}) + " " + shown
+	}
+	return shown
+}
+
+// pathOf writes a location as code would: lines[0].n.
+func pathOf(v *value, loc []string) string {
+	var b strings.Builder
+	for _, part := range loc {
+		switch {
+		case v != nil && v.kind == arrayValue:
+			fmt.Fprintf(&b, "[%s]", part)
+			i, _ := strconv.Atoi(part)
+			v = v.items[i]
+			continue
+		case strings.ContainsAny(part, " .[]:\"\n\t") || part == "":
+			fmt.Fprintf(&b, "[%q]", clip(part, maxFound))
+		default:
+			if b.Len() > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(clip(part, maxFound))
+		}
+		v = v.get(part)
+	}
+	return b.String()
+}
+
+func article(types []string) string {
+	named := make([]string, len(types))
+	for i, t := range types {
+		switch t {
+		case "null":
+			named[i] = t
+		case "array", "object", "integer":
+			named[i] = "an " + t
+		default:
+			named[i] = "a " + t
+		}
+	}
+	return strings.Join(named, " or ")
+}
+
+func choices(want []any) string {
+	shown := make([]string, 0, len(want))
+	for i, w := range want {
+		if i == maxChoices {
+			shown = append(shown, fmt.Sprintf("%d more", len(want)-i))
+			break
+		}
+		shown = append(shown, clip(fromGeneric(w), maxFound))
+	}
+	if len(shown) == 1 {
+		return shown[0]
+	}
+	return "one of " + strings.Join(shown, ", ")
+}
+
+// formatSample shows what a format looks like.
+func formatSample(format string) string {
+	if s := formatSamples[format]; s != "" {
+		return ", such as " + s
+	}
+	return ""
+}
+
+// nearest returns the name that was most likely meant, or "". Case, dashes and
+// underscores do not count.
+func nearest(name string, known []string) string {
+	fold := func(s string) string {
+		return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "", ".", "").Replace(s))
+	}
+	name = clip(name, maxFound)
+	best, bestDistance := "", 1+len(name)/3
+	for _, k := range known {
+		d := distance(fold(name), fold(k))
+		if d < bestDistance {
+			best, bestDistance = k, d
+		}
+	}
+	if best == "" {
+		for _, k := range known {
+			if n := fold(name); len(n) > 2 && (strings.Contains(fold(k), n) || len(k) > 2 && strings.Contains(n, fold(k))) {
+				return k
+			}
+		}
+	}
+	return best
+}
+
+// distance is the number of edits between two strings, a swap of neighbours
+// being one.
+func distance(a, b string) int {
+	before, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := range len(a) {
+		cur[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			cur[j+1] = min(prev[j]+cost, prev[j+1]+1, cur[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				cur[j+1] = min(cur[j+1], before[j-1]+1)
+			}
+		}
+		before, prev, cur = prev, cur, before
+	}
+	return prev[len(b)]
+}
