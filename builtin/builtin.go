@@ -59,8 +59,8 @@ type Config struct {
 	ProtectedFiles []string
 	ProtectedDirs  []string
 
-	// ImageTypes are the media types that Read returns as data; nil means
-	// image/png, image/jpeg, image/gif and image/webp.
+	// ImageTypes are the media types, "*" for any part of one, that Read
+	// returns as data; nil means image/png, image/jpeg, image/gif and image/webp.
 	ImageTypes []string
 }
 
@@ -71,8 +71,8 @@ func New(c Config) ([]tool.Tool, error) {
 		return nil, err
 	}
 	var all []tool.Tool
-	for _, make := range []func(Config) (tool.Tool, error){Bash, Read} {
-		t, err := make(c)
+	for _, newTool := range []func(Config) (tool.Tool, error){Bash, Read, Write, Edit} {
+		t, err := newTool(c)
 		if err != nil {
 			return nil, err
 		}

@@ -1,13 +1,207 @@
 package builtin
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
+	"strconv"
+	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/ledongthuc/pdf"
 )
 
-func readPDF(f io.Reader, info fs.FileInfo, name, pages string) ([]message.Block, error) {
-	return nil, fmt.Errorf("%s: PDF files cannot be read yet; use Bash with pdftotext", name)
+const (
+	pdfWhole     = 10       // pages of a document that is read without saying which
+	pdfPages     = 20       // pages of one call
+	pdfMaxPages  = 100_000  // pages of a document
+	pdfMaxStream = 16 << 20 // bytes that draw one page
+)
+
+// readPDF returns the text of pages, which is "", "N" or "N-M".
+func readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages string) (blocks []message.Block, err error) {
+	raw, err := readAll(f, info, name, maxDocument)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if r := recover(); r != nil { // the library panics on malformed input
+			err = fmt.Errorf("%v", r)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s cannot be read as PDF: %w; where the file is in order, try pdftotext with Bash", name, err)
+		}
+	}()
+	doc, err := pdf.NewReader(&boundedReader{ctx: ctx, r: bytes.NewReader(raw), left: 64*int64(len(raw)) + 64<<20}, int64(len(raw)))
+	if err != nil {
+		return nil, err
+	}
+	all, err := pdfPageTree(doc)
+	if err != nil {
+		return nil, err
+	}
+	first, last, err := pageRange(pages, len(all))
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	for n := first; n <= last; n++ {
+		text, err := pageText(all[n-1])
+		if err != nil {
+			return nil, fmt.Errorf("page %d: %w", n, err)
+		}
+		if n > first {
+			b.WriteString("\n\n")
+		}
+		fmt.Fprintf(&b, "--- Page %d/%d ---\n%s", n, len(all), text)
+		if b.Len() > maxReadText && n < last {
+			fmt.Fprintf(&b, "\n\n[there are more pages: go on with pages %d-%d]", n+1, last)
+			break
+		}
+	}
+	return textBlock(b.String()), nil
+}
+
+// A boundedReader fails after it has read so much that the document must lead
+// in circles, and when nobody waits any more.
+type boundedReader struct {
+	ctx  context.Context
+	r    io.ReaderAt
+	left int64
+}
+
+func (b *boundedReader) ReadAt(p []byte, off int64) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, errors.New("it refers to itself")
+	}
+	return b.r.ReadAt(p, off)
+}
+
+// pdfPageTree returns the pages in order. The library's own look-up does not
+// end if the tree has a cycle.
+func pdfPageTree(doc *pdf.Reader) ([]pdf.Page, error) {
+	var all []pdf.Page
+	nodes := 0
+	var walk func(v pdf.Value, depth int) error
+	walk = func(v pdf.Value, depth int) error {
+		if nodes++; nodes > pdfMaxPages || depth > 50 {
+			return fmt.Errorf("its tree of pages has more than %d nodes or 50 levels", pdfMaxPages)
+		}
+		if v.Key("Type").Name() == "Page" {
+			all = append(all, pdf.Page{V: v})
+			return nil
+		}
+		kids := v.Key("Kids")
+		for i := range kids.Len() {
+			if err := walk(kids.Index(i), depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := walk(doc.Trailer().Key("Root").Key("Pages"), 0)
+	if err == nil && len(all) == 0 {
+		err = errors.New("it has no pages")
+	}
+	return all, err
+}
+
+// pageRange reads what a model may say of pages in a document of total pages.
+func pageRange(s string, total int) (first, last int, err error) {
+	if s = strings.TrimSpace(s); s == "" {
+		if total > pdfWhole {
+			return 0, 0, fmt.Errorf("it has %d pages; say which to read with pages, such as \"1-%d\", at most %d in a call", total, pdfWhole, pdfPages)
+		}
+		return 1, total, nil
+	}
+	from, to, ranged := strings.Cut(s, "-")
+	first, err = strconv.Atoi(strings.TrimSpace(from))
+	last = first
+	if err == nil && ranged {
+		last, err = strconv.Atoi(strings.TrimSpace(to))
+	}
+	switch {
+	case err != nil:
+		return 0, 0, fmt.Errorf("pages %q is neither a number nor a range; write \"3\" or \"1-5\"", s)
+	case first < 1 || last < first || first > total:
+		return 0, 0, fmt.Errorf("there are no pages %q; it has %s", s, count(total, "page"))
+	}
+	if last = min(last, total); last-first >= pdfPages {
+		return 0, 0, fmt.Errorf("pages %q are more than the %d of one call", s, pdfPages)
+	}
+	return first, last, nil
+}
+
+// pageText puts the characters of a page, which come with their places, into
+// words and lines.
+func pageText(p pdf.Page) (string, error) {
+	if err := checkStreams(p.V.Key("Contents")); err != nil {
+		return "", err
+	}
+	ends := map[string]bool{}
+	for _, name := range p.Fonts() {
+		f := p.Font(name)
+		// The library ends each run of text with this, in the font's own code.
+		ends[f.Encoder().Decode("\n")] = true
+	}
+	var b strings.Builder
+	var prev *pdf.Text
+	chars := p.Content().Text
+	for i := range chars {
+		c := &chars[i]
+		if prev != nil && !ends[c.S] {
+			b.WriteString(gap(prev, c))
+		}
+		if !ends[c.S] {
+			b.WriteString(c.S)
+		}
+		prev = c
+	}
+	return strings.ToValidUTF8(b.String(), "\uFFFD"), nil
+}
+
+// gap returns the white space between two characters, from where they stand.
+func gap(a, b *pdf.Text) string {
+	size := max(math.Abs(a.FontSize), math.Abs(b.FontSize))
+	down, right := math.Abs(a.Y-b.Y), b.X-(a.X+a.W)
+	switch {
+	case down > 1.7*size:
+		return "\n\n"
+	case down > 0.5*size, right < -3*size:
+		return "\n"
+	case right > 0.15*size && a.S != " " && b.S != " ":
+		return " "
+	}
+	return ""
+}
+
+// checkStreams refuses a page whose drawing is too large once decompressed.
+func checkStreams(v pdf.Value) error {
+	left := int64(pdfMaxStream)
+	streams := []pdf.Value{v}
+	if v.Kind() == pdf.Array {
+		streams = streams[:0]
+		for i := range v.Len() {
+			streams = append(streams, v.Index(i))
+		}
+	}
+	for _, s := range streams {
+		if s.Kind() != pdf.Stream {
+			continue
+		}
+		r := s.Reader()
+		n, err := io.Copy(io.Discard, io.LimitReader(r, left+1))
+		r.Close()
+		if left -= n; left < 0 || err != nil {
+			return fmt.Errorf("its drawing cannot be decompressed to at most %d MiB (%v)", pdfMaxStream>>20, err)
+		}
+	}
+	return nil
 }

@@ -38,10 +38,10 @@ var imageTypes = map[string]string{
 }
 
 type readIn struct {
-	FilePath string  `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"absolute path of the file"`
-	Offset   int     `json:"offset,omitempty" jsonschema:"minimum=1,default=1" jsonschema_description:"number of the first line to return"`
-	Limit    int     `json:"limit,omitempty" jsonschema:"minimum=1,maximum=2000,default=2000" jsonschema_description:"how many lines to return"`
-	Pages    *string `json:"pages,omitempty" jsonschema_description:"pages of a PDF file, such as \"3\" or \"1-5\""`
+	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"absolute path of the file"`
+	Offset   int    `json:"offset,omitempty" jsonschema:"minimum=1,default=1" jsonschema_description:"number of the first line to return"`
+	Limit    int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=2000,default=2000" jsonschema_description:"how many lines to return"`
+	Pages    string `json:"pages,omitempty" jsonschema_description:"pages of a PDF file, such as \"3\" or \"1-5\""`
 }
 
 type read struct {
@@ -85,18 +85,14 @@ func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
 	}
 	defer f.Close()
 	ext := strings.ToLower(path.Ext(in.FilePath))
-	if in.Pages != nil && *in.Pages != "" && ext != ".pdf" {
+	if in.Pages != "" && ext != ".pdf" {
 		return nil, fmt.Errorf("pages is for PDF files, and %s is none; use offset and limit", in.FilePath)
 	}
 	switch {
 	case imageTypes[ext] != "":
 		return r.image(f, info, in.FilePath, imageTypes[ext])
 	case ext == ".pdf":
-		pages := ""
-		if in.Pages != nil {
-			pages = *in.Pages
-		}
-		return readPDF(f, info, in.FilePath, pages)
+		return readPDF(ctx, f, info, in.FilePath, in.Pages)
 	}
 	rec := newRecorder(f, info.Size())
 	var blocks []message.Block
@@ -119,7 +115,7 @@ func (c *Config) openFile(ctx context.Context, name string) (fs.File, fs.FileInf
 	f, err := c.Backend.Open(ctx, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil, fmt.Errorf("%s does not exist; look for it with Glob", name)
+		return nil, nil, fmt.Errorf("%s: %w; look for it with Glob", name, fs.ErrNotExist)
 	case errors.Is(err, ErrNotRegular):
 		return nil, nil, fmt.Errorf("%s is %w; only those can be read", name, ErrNotRegular)
 	case err != nil:
@@ -144,7 +140,7 @@ func (c *Config) checkAbs(name string) error {
 }
 
 func (r *read) image(f io.Reader, info fs.FileInfo, name, mediaType string) ([]message.Block, error) {
-	if !slices.Contains(r.ImageTypes, mediaType) {
+	if !slices.ContainsFunc(r.ImageTypes, func(p string) bool { ok, _ := path.Match(p, mediaType); return ok }) {
 		return nil, fmt.Errorf("%s is %s, which the model cannot see; it can see %s", name, mediaType, strings.Join(r.ImageTypes, ", "))
 	}
 	data, err := readAll(f, info, name, maxImage)

@@ -23,7 +23,8 @@
 // # Capabilities
 //
 // What a tool knows beyond running is said by small optional interfaces
-// ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester]).
+// ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester],
+// [Previewer]).
 // Find them with [As], never by a type assertion, and give every wrapper an
 // Unwrap method, so that no wrapper can hide a safety check. What is absent
 // means the careful answer.
@@ -120,6 +121,13 @@ type RuleMatcher interface {
 // rule for the whole tool is suggested.
 type RuleSuggester interface {
 	SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule
+}
+
+// A Previewer shows a person, who is asked to allow a call, what it would do:
+// a text such as a unified diff. It changes nothing. Without it, or if it
+// fails, they see the arguments.
+type Previewer interface {
+	Preview(ctx context.Context, input json.RawMessage) (string, error)
 }
 
 // As returns the first tool that implements C in the chain that starts at t

@@ -1,0 +1,285 @@
+package builtin
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/casetest"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A caseRow is a row of the case files about what tools do: one call, or
+// several in the same session.
+type caseRow struct {
+	Name, Source, Tool string
+	Args               json.RawMessage
+	Files              map[string]fileSpec
+	FileBefore         *fileSpec `json:"file_before"`
+	FileAfter          *fileSpec `json:"file_after"`
+	Setup              struct {
+		BlankPDFPages int `json:"blank_pdf_pages"`
+	}
+	WithState      bool     `json:"with_state"`
+	InputTypes     []string `json:"model_input_types"`
+	Result         caseResult
+	ReadCacheAfter []string   `json:"read_cache_after"`
+	TasksAfter     []caseTask `json:"tasks_after"`
+	Steps          []caseRow
+}
+
+type fileSpec struct {
+	Text    *string
+	B64     *string
+	Symlink *string
+	Dir     map[string]string
+}
+
+type caseResult struct {
+	State       string
+	Content     []json.RawMessage
+	Text        *string
+	Matches     []string
+	LinesSorted []string `json:"lines_sorted"`
+	LineCount   int      `json:"line_count"`
+	Metadata    struct{ Occurrences *int }
+}
+
+// caseRun is the machine a row runs on.
+type caseRun struct {
+	t     *testing.T
+	tmp   string // ${TMP}
+	tools map[string]tool.Tool
+	state *tool.State
+}
+
+// runCases runs the rows of a file; differs tells how what a call did differs
+// from what the row says, beyond outcome and files.
+func runCases(t *testing.T, file string, differs func(r *caseRun, row caseRow, got *message.ToolResult) error) {
+	deviations := casetest.LoadDeviations(t, "deviations_"+file+".json")
+	for i, row := range casetest.Rows[caseRow](t, file+".jsonl") {
+		key := row.Name
+		if key == "" {
+			key = strings.TrimPrefix(row.Source, "tests/")
+		}
+		if key == "" {
+			key = string(row.Args)
+		}
+		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
+			err := newCaseRun(t).run(row, differs)
+			if err != nil && !deviations.Allowed(key) {
+				t.Errorf("%s: %v", key, err)
+			}
+		})
+	}
+}
+
+func newCaseRun(t *testing.T) *caseRun {
+	dir := files(t, nil)
+	r := &caseRun{t: t, tmp: filepath.Join(dir, "t"), tools: map[string]tool.Tool{}, state: &tool.State{}}
+	all, err := New(Config{Dirs: []string{r.tmp}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tl := range all {
+		r.tools[tl.Info().Name] = tl
+	}
+	return r
+}
+
+func (r *caseRun) run(row caseRow, differs func(*caseRun, caseRow, *message.ToolResult) error) error {
+	if err := r.prepare(row); err != nil {
+		return err
+	}
+	steps := row.Steps
+	if steps == nil {
+		steps = []caseRow{row}
+	}
+	for i, s := range steps {
+		if err := r.step(s, differs); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (r *caseRun) prepare(row caseRow) error {
+	if err := os.MkdirAll(r.tmp, 0o777); err != nil {
+		return err
+	}
+	for name, spec := range row.Files {
+		if err := r.put(filepath.Join(r.tmp, name), spec); err != nil {
+			return err
+		}
+	}
+	if n := row.Setup.BlankPDFPages; n > 0 {
+		return os.WriteFile(filepath.Join(r.tmp, "x.pdf"), blankPDF(n), 0o666)
+	}
+	return nil
+}
+
+func (r *caseRun) step(s caseRow, differs func(*caseRun, caseRow, *message.ToolResult) error) error {
+	args := strings.ReplaceAll(r.expand(string(s.Args)), `, "pages": null`, "")
+	var in struct {
+		FilePath string `json:"file_path"`
+	}
+	json.Unmarshal([]byte(args), &in)
+	if s.FileBefore != nil {
+		path := in.FilePath
+		if s.FileBefore.Dir != nil {
+			path = r.tmp
+		}
+		if err := r.put(path, *s.FileBefore); err != nil {
+			return err
+		}
+	}
+	ctx := context.Background()
+	if s.WithState || strings.HasPrefix(s.Tool, "Task") {
+		ctx = tool.WithState(ctx, r.state)
+	}
+	tl := r.tools[s.Tool]
+	if types := s.InputTypes; types != nil {
+		var err error
+		if tl, err = Read(Config{Dirs: []string{r.tmp}, ImageTypes: types}); err != nil {
+			return err
+		}
+	}
+	got := call(ctx, tl, args)
+	if wantErr := s.Result.State == "error"; wantErr != (got.Outcome == message.OutcomeError) {
+		return fmt.Errorf("outcome %s, want %s: %.200s", got.Outcome, s.Result.State, got.Text())
+	}
+	if err := r.checkFile(in.FilePath, s.FileAfter); err != nil {
+		return err
+	}
+	if n := s.Result.Metadata.Occurrences; n != nil && string(got.Meta["occurrences"]) != fmt.Sprint(*n) {
+		return fmt.Errorf("%s occurrences, want %d", got.Meta["occurrences"], *n)
+	}
+	if got.Outcome == message.OutcomeError && s.TasksAfter == nil {
+		return nil // only the wording is left
+	}
+	return differs(r, s, got)
+}
+
+func (r *caseRun) expand(s string) string {
+	return strings.NewReplacer("${TMP}", r.tmp, "${BASENAME}", filepath.Base(r.tmp)).Replace(s)
+}
+
+func (r *caseRun) put(path string, spec fileSpec) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	switch {
+	case spec.Symlink != nil:
+		return os.Symlink(r.expand(*spec.Symlink), path)
+	case spec.Dir != nil:
+		for name, text := range spec.Dir {
+			if err := r.put(filepath.Join(path, name), fileSpec{Text: &text}); err != nil {
+				return err
+			}
+		}
+		return os.MkdirAll(path, 0o777)
+	}
+	want := spec.bytes()
+	if have, err := os.ReadFile(path); err == nil && string(have) == string(want) {
+		return nil // unchanged: keep the time too
+	}
+	return os.WriteFile(path, want, 0o666)
+}
+
+func (s *fileSpec) bytes() []byte {
+	if s.B64 != nil {
+		data, _ := base64.StdEncoding.DecodeString(*s.B64)
+		return data
+	}
+	if s.Text != nil {
+		return []byte(*s.Text)
+	}
+	return nil
+}
+
+func (r *caseRun) checkFile(path string, want *fileSpec) error {
+	if want == nil {
+		return nil
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if string(have) != string(want.bytes()) {
+		return fmt.Errorf("%s holds %q, want %q", path, have, want.bytes())
+	}
+	return nil
+}
+
+// note is what our tools add to a text, in brackets on a line of its own.
+var note = regexp.MustCompile(`\n*\[(there are more|the file is empty|\S+ has )[^\n]*\]$`)
+
+func TestReadCases(t *testing.T) {
+	runCases(t, "read", func(r *caseRun, row caseRow, got *message.ToolResult) error {
+		for i, raw := range row.Result.Content {
+			var data struct{ Data, Name string }
+			if json.Unmarshal(raw, &data) == nil {
+				d, ok := got.Blocks[i].(*message.Data)
+				if !ok || d.MediaType != data.Data || d.Name != r.expand(data.Name) {
+					return fmt.Errorf("block %d is %+v, want %+v", i, got.Blocks[i], data)
+				}
+				continue
+			}
+			var text string
+			if err := json.Unmarshal(raw, &text); err != nil {
+				return err
+			}
+			if have := note.ReplaceAllString(got.Text(), ""); have != text {
+				return fmt.Errorf("text %q, want %q", have, text)
+			}
+		}
+		return nil
+	})
+}
+
+func noMore(*caseRun, caseRow, *message.ToolResult) error { return nil }
+
+func TestWriteCases(t *testing.T) { runCases(t, "write", noMore) }
+func TestEditCases(t *testing.T)  { runCases(t, "edit", noMore) }
+
+func TestFileCacheCases(t *testing.T) {
+	runCases(t, "file_cache", func(r *caseRun, row caseRow, got *message.ToolResult) error {
+		if !row.WithState {
+			return nil
+		}
+		var paths []string
+		err := filesRead.Update(tool.WithState(context.Background(), r.state), func(list *[]fileRecord) error {
+			for _, f := range *list {
+				paths = append(paths, f.Path)
+			}
+			return nil
+		})
+		var want []string
+		for _, p := range row.ReadCacheAfter {
+			want = append(want, r.expand(p))
+		}
+		slices.Sort(paths)
+		slices.Sort(want)
+		if err == nil && !slices.Equal(paths, want) {
+			err = fmt.Errorf("remembers %q, want %q", paths, want)
+		}
+		return err
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+type caseTask struct{}

@@ -1,0 +1,105 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/rogpeppe/go-internal/diff"
+)
+
+// maxDiff is how much text, old and new, is compared line by line, in bytes.
+const maxDiff = 4 << 20
+
+// A change is what Write or Edit is about to do to a file.
+type change struct {
+	path     string
+	old, new []byte
+	exists   bool
+	count    int    // replacements
+	done     string // what the model is told
+}
+
+// current reads the file that is to change, and checks that the session knows
+// what is in it.
+func (c *Config) current(ctx context.Context, name string) (data []byte, exists bool, err error) {
+	f, info, err := c.openFile(ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	} else if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	if data, err = readAll(f, info, name, maxEditable); err != nil {
+		return nil, false, err
+	}
+	if tool.StateFrom(ctx) == nil {
+		return data, true, nil
+	}
+	switch hash, err := c.recorded(ctx, name); {
+	case err != nil:
+		return nil, false, err
+	case hash == "":
+		return nil, false, fmt.Errorf("%s exists and was not read in this session; read it with Read, then change it", name)
+	case hash != contentHash(data):
+		return nil, false, fmt.Errorf("%s has changed since it was read; read it again with Read, then change it", name)
+	}
+	return data, true, nil
+}
+
+// carryOut makes the change, and what is in the file now known.
+func (c *Config) carryOut(ctx context.Context, ch *change) error {
+	if err := c.Backend.Write(ctx, ch.path, ch.new); err != nil {
+		return err
+	}
+	if tool.StateFrom(ctx) == nil {
+		return nil
+	}
+	return c.record(ctx, ch.path, contentHash(ch.new))
+}
+
+// apply makes the change that plan returns and tells of it.
+func (c *Config) apply(ctx context.Context, plan func() (*change, error)) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		ch, err := plan()
+		if err == nil {
+			err = c.carryOut(ctx, ch)
+		}
+		if err != nil {
+			yield(tool.Chunk{}, err)
+			return
+		}
+		diff := ch.diff()
+		answer := tool.Text(ch.done)
+		answer.Meta = map[string]json.RawMessage{
+			"diff": encode(diff), "file_path": encode(ch.path), "occurrences": encode(ch.count)}
+		if yield(answer, nil) && diff != "" {
+			yield(tool.Chunk{Block: &message.Text{Text: diff}, ForUser: true}, nil)
+		}
+	}
+}
+
+func encode(v any) json.RawMessage {
+	raw, _ := json.Marshal(v) // strings and numbers encode
+	return raw
+}
+
+// diff returns the change as a unified diff, empty if nothing changes.
+func (ch *change) diff() string {
+	if len(ch.old)+len(ch.new) > maxDiff {
+		return fmt.Sprintf("(%s: %d bytes before, %d after; too large for a diff)\n", ch.path, len(ch.old), len(ch.new))
+	}
+	oldName := "/dev/null"
+	if ch.exists {
+		oldName = "a" + ch.path
+	}
+	text := diff.Diff(oldName, ch.old, "b"+ch.path, ch.new)
+	_, text, _ = bytes.Cut(text, []byte("\n")) // "diff a b"
+	return string(bytes.ToValidUTF8(text, []byte("\uFFFD")))
+}

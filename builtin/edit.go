@@ -1,0 +1,199 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+//go:embed text/edit.md
+var editText string
+
+type editIn struct {
+	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"absolute path of the file"`
+	replacement
+	Edits []replacement `json:"edits,omitempty" jsonschema:"maxItems=100" jsonschema_description:"several replacements, made in order, all or none"`
+}
+
+type replacement struct {
+	Old string `json:"old_string,omitempty" jsonschema_description:"the text to replace, exactly as it is in the file"`
+	New string `json:"new_string,omitempty" jsonschema_description:"the text to put in its place"`
+	All bool   `json:"replace_all,omitempty" jsonschema:"default=false" jsonschema_description:"replace every occurrence"`
+}
+
+type edit struct {
+	tool.Tool
+	fileJudge
+}
+
+// Edit returns the tool that replaces text in files. It changes the bytes that
+// it replaces and no others.
+func Edit(c Config) (tool.Tool, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{fileJudge: fileJudge{Config: c, name: "Edit", writes: true}}
+	e.Tool, err = tool.NewStream("Edit", editText, func(ctx context.Context, in editIn) iter.Seq2[tool.Chunk, error] {
+		return e.apply(ctx, func() (*change, error) { return e.plan(ctx, in) })
+	})
+	return e, err
+}
+
+func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
+	edits := in.Edits
+	switch {
+	case len(edits) == 0:
+		edits = []replacement{in.replacement}
+	case in.replacement != replacement{}:
+		return nil, errors.New("give either old_string and new_string, or edits, not both")
+	}
+	old, exists, err := e.current(ctx, in.FilePath)
+	switch {
+	case err != nil:
+		return nil, err
+	case !exists:
+		return nil, fmt.Errorf("%s does not exist; create it with Write", in.FilePath)
+	case !utf8.Valid(old):
+		return nil, fmt.Errorf("%s is not valid UTF-8 (line %d); Edit would damage it: change it with Bash", in.FilePath, invalidLine(old))
+	}
+	text, total := string(old), 0
+	for i, r := range edits {
+		var n int
+		if text, n, err = r.replace(text); err != nil {
+			if len(edits) > 1 {
+				err = fmt.Errorf("edit %d of %d, so that none was made: %w", i+1, len(edits), err)
+			}
+			return nil, fmt.Errorf("%s: %w", in.FilePath, err)
+		}
+		total += n
+	}
+	return &change{path: in.FilePath, old: old, new: []byte(text), exists: true, count: total,
+		done: fmt.Sprintf("Replaced %s in %s.", count(total, "occurrence"), in.FilePath)}, nil
+}
+
+func invalidLine(data []byte) int {
+	valid := bytes.ToValidUTF8(data, []byte{0xFF})
+	return 1 + bytes.Count(valid[:bytes.IndexByte(valid, 0xFF)], []byte("\n"))
+}
+
+// replace returns text after the replacement, and how many were made.
+func (r replacement) replace(text string) (string, int, error) {
+	// What is sought and what replaces it have LF line ends, as Read shows
+	// them; the file's own stay as they are.
+	lf, crs := withoutCR(text)
+	old, new := strings.ReplaceAll(r.Old, "\r\n", "\n"), strings.ReplaceAll(r.New, "\r\n", "\n")
+	switch {
+	case old == "":
+		return "", 0, errors.New("old_string is empty; to fill or create a file use Write")
+	case old == new:
+		return "", 0, errors.New("old_string and new_string are the same")
+	}
+	if 2*len(crs) > strings.Count(lf, "\n") {
+		new = strings.ReplaceAll(new, "\n", "\r\n")
+	}
+	first := strings.Index(lf, old)
+	if first < 0 {
+		return "", 0, fmt.Errorf("old_string does not occur%s", whyNot(lf, old))
+	}
+	if n := countOverlapping(lf, old); n > 1 && !r.All {
+		return "", 0, fmt.Errorf("old_string occurs %d times; make it longer until it occurs once, or set replace_all", n)
+	}
+	var b strings.Builder
+	n, last := 0, 0 // replacements, and the end of the latest one in text
+	for at := first; ; n++ {
+		b.WriteString(text[last:inText(crs, at)])
+		b.WriteString(new)
+		last = inText(crs, at+len(old))
+		next := strings.Index(lf[at+len(old):], old)
+		if next < 0 {
+			break
+		}
+		at += len(old) + next
+	}
+	b.WriteString(text[last:])
+	return b.String(), n + 1, nil
+}
+
+// withoutCR returns text with LF for CRLF, and where in that each LF is that
+// lost its CR.
+func withoutCR(text string) (lf string, crs []int) {
+	if !strings.Contains(text, "\r\n") {
+		return text, nil
+	}
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "\r\n")
+		b.WriteString(before)
+		if !found {
+			return b.String(), crs
+		}
+		crs = append(crs, b.Len())
+		b.WriteByte('\n')
+		text = after
+	}
+}
+
+// inText returns where the place i of the text without CR is in the text with
+// them; the CR of a line end belongs to what follows i, like the LF.
+func inText(crs []int, i int) int { return i + sort.SearchInts(crs, i) }
+
+func countOverlapping(text, sub string) int {
+	n := 0
+	for {
+		i := strings.Index(text, sub)
+		if i < 0 {
+			return n
+		}
+		n++
+		_, size := utf8.DecodeRuneInString(sub)
+		text = text[i+size:]
+	}
+}
+
+var numbered = regexp.MustCompile(`(?m)^ *\d+\t`)
+
+// whyNot guesses why old does not occur in text.
+func whyNot(text, old string) string {
+	if bare := numbered.ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
+		return " with the line numbers that Read shows; leave them out"
+	}
+	want := strings.Split(strings.Trim(old, "\n"), "\n")
+	for i := range want {
+		want[i] = strings.Join(strings.Fields(want[i]), " ")
+	}
+	have := strings.Split(text, "\n")
+	for i := range have {
+		have[i] = strings.Join(strings.Fields(have[i]), " ")
+	}
+	for i := 0; i+len(want) <= len(have); i++ {
+		if slices.Equal(have[i:i+len(want)], want) {
+			return fmt.Sprintf("; line %d differs in white space only: copy it exactly", i+1)
+		}
+	}
+	return "; read the file again and copy the text exactly"
+}
+
+// Preview implements [tool.Previewer] with a unified diff.
+func (e *edit) Preview(ctx context.Context, input json.RawMessage) (string, error) {
+	in, err := unmarshal[editIn](input)
+	if err != nil {
+		return "", err
+	}
+	ch, err := e.plan(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	return ch.diff(), nil
+}

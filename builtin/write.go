@@ -1,0 +1,85 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+//go:embed text/write.md
+var writeText string
+
+type writeIn struct {
+	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"absolute path of the file"`
+	Content  string `json:"content" jsonschema_description:"all that the file will hold"`
+}
+
+type write struct {
+	tool.Tool
+	fileJudge
+}
+
+// Write returns the tool that creates files and replaces their content.
+func Write(c Config) (tool.Tool, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	w := &write{fileJudge: fileJudge{Config: c, name: "Write", writes: true}}
+	w.Tool, err = tool.NewStream("Write", writeText, func(ctx context.Context, in writeIn) iter.Seq2[tool.Chunk, error] {
+		return w.apply(ctx, func() (*change, error) { return w.plan(ctx, in) })
+	})
+	return w, err
+}
+
+func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
+	old, exists, err := w.current(ctx, in.FilePath)
+	if err != nil {
+		return nil, err
+	}
+	text := in.Content
+	if exists && strings.HasPrefix(string(old), bom) && !strings.HasPrefix(text, bom) {
+		text = bom + text
+	}
+	if exists && allCRLF(old) && !strings.Contains(text, "\r") {
+		text = strings.ReplaceAll(text, "\n", "\r\n")
+	}
+	lines := strings.Count(text, "\n")
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		lines++
+	}
+	verb := "Created"
+	if exists {
+		verb = "Replaced the content of"
+	}
+	return &change{path: in.FilePath, old: old, new: []byte(text), exists: exists, count: 1,
+		done: fmt.Sprintf("%s %s (%s).", verb, in.FilePath, count(lines, "line"))}, nil
+}
+
+// Preview implements [tool.Previewer] with a unified diff.
+func (w *write) Preview(ctx context.Context, input json.RawMessage) (string, error) {
+	in, err := unmarshal[writeIn](input)
+	if err != nil {
+		return "", err
+	}
+	ch, err := w.plan(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	return ch.diff(), nil
+}
+
+const bom = "\uFEFF" // byte order mark
+
+// allCRLF reports whether every line of data that ends, ends in CRLF, and one
+// does.
+func allCRLF(data []byte) bool {
+	n := bytes.Count(data, []byte("\r\n"))
+	return n > 0 && n == bytes.Count(data, []byte("\n"))
+}
