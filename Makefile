@@ -6,6 +6,8 @@ GO ?= go
 test:
 	$(GO) vet ./...
 	$(GO) test -race -shuffle=on -timeout 20m ./...
+	./internal/interop/install.sh
+	$(GO) test -race -shuffle=on -timeout 5m -tags interop ./internal/interop
 
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
