@@ -1,0 +1,268 @@
+package skill
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+)
+
+// A Document is parsed markdown: a skill's body or one of its files.
+type Document struct {
+	Title    string    // of the first heading; "" when there is none
+	Sections []Section // one for each heading, in their order
+	Links    []Link    // links and images, in their order
+	Code     []Code    // code blocks, in their order
+
+	text string
+	refs []Link // code spans that look like the path of a bundled file
+}
+
+// A Section is a heading and what is below it, up to the next heading of the
+// same level or a higher one.
+type Section struct {
+	Title  string
+	Anchor string // as on GitHub: lowercase, hyphens for spaces, -1 for a second one
+	Level  int    // from 1 to 6
+	Line   int    // of the heading
+	Text   string // the markdown, with that of the sections within
+
+	start, own, end int // offsets: where it begins, where its first subsection or its end is, its end
+}
+
+// A Link is a link or an image.
+type Link struct {
+	Text   string
+	Target string // as written
+	Line   int
+}
+
+// A Code is a code block.
+type Code struct {
+	Language string // "" when none is given
+	Text     string
+	Line     int // of its first line of code
+}
+
+// ParseDocument parses markdown (CommonMark). Any text is a document.
+func ParseDocument(markdown string) *Document { return parseDocument(markdown, 1) }
+
+// Section finds a section by its anchor, with or without #, or by its title;
+// the case of a title does not matter.
+func (d *Document) Section(name string) (Section, bool) {
+	anchor := strings.TrimPrefix(strings.TrimSpace(name), "#")
+	title := strings.TrimSpace(strings.TrimLeft(name, "# "))
+	for _, match := range []func(Section) bool{
+		func(s Section) bool { return s.Anchor == anchor },
+		func(s Section) bool { return s.Title == title },
+		func(s Section) bool { return strings.EqualFold(s.Title, title) },
+		func(s Section) bool { return s.Anchor == slug(title) },
+	} {
+		for _, s := range d.Sections {
+			if match(s) {
+				return s, true
+			}
+		}
+	}
+	return Section{}, false
+}
+
+// Outline lists the sections, one a line, indented by their level, each with
+// the anchor that finds it.
+func (d *Document) Outline() string { return outline(d.Sections) }
+
+func outline(sections []Section) string {
+	top := 6
+	for _, s := range sections {
+		top = min(top, s.Level)
+	}
+	var b strings.Builder
+	for _, s := range sections {
+		fmt.Fprintf(&b, "%s- %s (#%s)\n", strings.Repeat("  ", s.Level-top), s.Title, s.Anchor)
+	}
+	return b.String()
+}
+
+var markdown = parser.NewParser(
+	parser.WithBlockParsers(parser.DefaultBlockParsers()...),
+	parser.WithInlineParsers(parser.DefaultInlineParsers()...),
+	parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...),
+)
+
+// parseDocument parses body, whose first line has the number line in its file.
+func parseDocument(body string, line int) *Document {
+	src := util.StringToReadOnlyBytes(body)
+	root := markdown.Parse(text.NewReader(src))
+	w := &walker{src: src, doc: &Document{text: body}, line: line, anchors: map[string]int{}}
+	for n := root.FirstChild(); n != nil; n = n.NextSibling() {
+		if h, ok := n.(*ast.Heading); ok {
+			w.heading(h)
+		}
+	}
+	_ = ast.Walk(root, w.visit) // visit fails never
+	w.closeSections()
+	return w.doc
+}
+
+// A walker gathers a Document from goldmark's tree.
+type walker struct {
+	src     []byte
+	doc     *Document
+	anchors map[string]int
+
+	at, line int // an offset and the number of its line, which lineOf moves on
+	block    int // the offset of the block that is visited
+}
+
+// lineOf numbers lines. Offsets come in rising order but for rare exceptions,
+// which cost a count from the start of the text.
+func (w *walker) lineOf(offset int) int {
+	if offset < w.at {
+		return w.line - bytes.Count(w.src[offset:w.at], []byte("\n"))
+	}
+	w.line += bytes.Count(w.src[w.at:offset], []byte("\n"))
+	w.at = offset
+	return w.line
+}
+
+func (w *walker) heading(h *ast.Heading) {
+	if h.Lines().Len() == 0 {
+		return // a heading without any text names nothing
+	}
+	start := h.Lines().At(0).Start
+	start = bytes.LastIndexByte(w.src[:start], '\n') + 1
+	title := strings.TrimSpace(inlineText(h, w.src))
+	w.doc.Sections = append(w.doc.Sections, Section{
+		Title: title, Anchor: w.anchor(title), Level: h.Level, Line: w.lineOf(start), start: start,
+	})
+	if w.doc.Title == "" {
+		w.doc.Title = title
+	}
+}
+
+// anchor makes an anchor that no section before has.
+func (w *walker) anchor(title string) string {
+	base := slug(title)
+	for {
+		name := base
+		if n := w.anchors[base]; n > 0 {
+			name = fmt.Sprintf("%s-%d", base, n)
+		}
+		w.anchors[base]++
+		if name == base {
+			return name
+		}
+		if w.anchors[name] == 0 {
+			w.anchors[name]++
+			return name
+		}
+	}
+}
+
+// slug makes an anchor of a title as GitHub does, so that letters of every
+// script stay.
+func slug(title string) string {
+	name := strings.Map(func(c rune) rune {
+		switch {
+		case c == ' ':
+			return '-'
+		case c == '-', c == '_', unicode.IsLetter(c), unicode.IsDigit(c), unicode.IsMark(c):
+			return unicode.ToLower(c)
+		}
+		return -1
+	}, title)
+	if name == "" {
+		return "section"
+	}
+	return name
+}
+
+// closeSections finds where each section ends: at the next heading that is not
+// below it.
+func (w *walker) closeSections() {
+	var open []int
+	list := w.doc.Sections
+	for i := range list {
+		list[i].own, list[i].end = len(w.src), len(w.src)
+		if i > 0 {
+			list[i-1].own = list[i].start
+		}
+		for len(open) > 0 && list[open[len(open)-1]].Level >= list[i].Level {
+			list[open[len(open)-1]].end = list[i].start
+			open = open[:len(open)-1]
+		}
+		open = append(open, i)
+	}
+	for i := range list {
+		list[i].Text = w.doc.text[list[i].start:list[i].end]
+	}
+}
+
+func (w *walker) visit(n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	if n.Type() == ast.TypeBlock && n.Lines() != nil && n.Lines().Len() > 0 {
+		w.block = n.Lines().At(0).Start
+	}
+	switch n := n.(type) {
+	case *ast.FencedCodeBlock:
+		w.doc.Code = append(w.doc.Code, Code{string(n.Language(w.src)), string(n.Lines().Value(w.src)), w.lineOf(w.block)})
+	case *ast.CodeBlock:
+		w.doc.Code = append(w.doc.Code, Code{"", string(n.Lines().Value(w.src)), w.lineOf(w.block)})
+	case *ast.Link:
+		w.link(n, string(n.Destination))
+	case *ast.Image:
+		w.link(n, string(n.Destination))
+	case *ast.CodeSpan:
+		if span := inlineText(n, w.src); bundledPath.MatchString(span) {
+			w.doc.refs = append(w.doc.refs, Link{span, span, w.lineOf(w.position(n))})
+		}
+	}
+	return ast.WalkContinue, nil
+}
+
+func (w *walker) link(n ast.Node, target string) {
+	w.doc.Links = append(w.doc.Links, Link{inlineText(n, w.src), target, w.lineOf(w.position(n))})
+}
+
+// position is where the first text within n is, or else the block around it.
+func (w *walker) position(n ast.Node) int {
+	for c := n.FirstChild(); c != nil; c = c.FirstChild() {
+		if t, ok := c.(*ast.Text); ok {
+			return t.Segment.Start
+		}
+	}
+	return w.block
+}
+
+// inlineText is the text below n as a reader sees it, without marks.
+func inlineText(n ast.Node, src []byte) string {
+	var b strings.Builder
+	_ = ast.Walk(n, func(c ast.Node, entering bool) (ast.WalkStatus, error) {
+		switch c := c.(type) {
+		case *ast.Text:
+			if entering {
+				b.Write(util.UnescapePunctuations(c.Segment.Value(src)))
+				if c.SoftLineBreak() || c.HardLineBreak() {
+					b.WriteByte(' ')
+				}
+			}
+		case *ast.String:
+			if entering {
+				b.Write(c.Value)
+			}
+		case *ast.AutoLink:
+			if entering {
+				b.Write(c.Label(src))
+			}
+		}
+		return ast.WalkContinue, nil
+	})
+	return b.String()
+}

@@ -1,0 +1,245 @@
+package skill
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Lengths of the specification, in characters.
+const (
+	maxName          = 64
+	maxDescription   = 1024
+	maxCompatibility = 500
+)
+
+var fieldNames = []string{"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
+
+// readFields copies the fields of the front matter into s and gives the line of
+// each. offset is the number of lines before the mapping's text.
+func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]int {
+	lines := map[string]int{}
+	for key, value := range pairs(header) {
+		name, line := key.Value, key.Line+offset
+		if _, twice := lines[name]; twice {
+			r.fault("duplicate-field", line, "the field %s is there twice; the first one counts", name)
+			continue
+		}
+		lines[name] = line
+		switch name {
+		case "name":
+			s.Name = readText(r, name, value, line)
+		case "description":
+			s.Description = readText(r, name, value, line)
+		case "license":
+			s.License = readText(r, name, value, line)
+		case "compatibility":
+			s.Compatibility = readText(r, name, value, line)
+		case "metadata":
+			s.Metadata = readMetadata(r, value, offset, line)
+		case "allowed-tools":
+			s.AllowedTools = readTools(r, value, offset, line)
+		default:
+			hint := ""
+			if near := nearest(name, fieldNames, 1); len(near) > 0 {
+				hint = "; was " + near[0] + " meant?"
+			}
+			r.warn("unknown-field", line, "the specification has no field %s: put your own under metadata%s", quote(name), hint)
+		}
+	}
+	return lines
+}
+
+// pairs ranges over the keys and values of a mapping.
+func pairs(m *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
+	return func(yield func(key, value *yaml.Node) bool) {
+		for i := 0; i+1 < len(m.Content); i += 2 {
+			if !yield(resolve(m.Content[i]), resolve(m.Content[i+1])) {
+				return
+			}
+		}
+	}
+}
+
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// scalar gives a scalar as text; what is no string in YAML (a number, a date)
+// as it is written. ok is false for a list or a mapping.
+func scalar(n *yaml.Node) (text string, isString, ok bool) {
+	if n.Kind != yaml.ScalarNode {
+		return "", false, false
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return "", true, true
+	case "!!str":
+		return n.Value, true, true
+	}
+	return n.Value, false, true
+}
+
+func readText(r *report, field string, n *yaml.Node, line int) string {
+	text, isString, ok := scalar(n)
+	switch {
+	case !ok:
+		r.fault("field-type", line, "%s has to be text, not a list or a mapping: put it between double quotes", field)
+	case !isString:
+		r.warn("field-type", line, "%s is not text for YAML; it was read as %s: put it between double quotes", field, quote(text))
+	}
+	return strings.TrimSpace(text)
+}
+
+func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
+	if n.Kind != yaml.MappingNode {
+		if text, _, ok := scalar(n); !ok || text != "" {
+			r.fault("metadata-type", line, "metadata has to be a mapping of text to text, such as author: someone on an indented line below")
+		}
+		return nil
+	}
+	out := map[string]string{}
+	for key, value := range pairs(n) {
+		at := key.Line + offset
+		text, isString, ok := scalar(value)
+		if _, twice := out[key.Value]; twice {
+			r.fault("duplicate-field", at, "the field metadata.%s is there twice; the first one counts", key.Value)
+			continue
+		}
+		if !ok || key.Kind != yaml.ScalarNode {
+			r.fault("metadata-type", at, "the values of metadata have to be text; %s is not and is left out", quote(key.Value))
+			continue
+		}
+		if !isString {
+			r.warn("metadata-type", at, "metadata.%s is not text for YAML; it was read as %s: put it between double quotes", key.Value, quote(text))
+		}
+		out[key.Value] = text
+	}
+	return out
+}
+
+func readTools(r *report, n *yaml.Node, offset, line int) []string {
+	if text, _, ok := scalar(n); ok {
+		tools, ok := splitTools(text)
+		if !ok {
+			r.fault("allowed-tools", line, "a parenthesis in allowed-tools is never closed, so the last rule is left out: write Tool or Tool(pattern)")
+		}
+		return tools
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.fault("allowed-tools", line, "allowed-tools has to be text such as Read Bash(git:*), or a list of it")
+		return nil
+	}
+	var tools []string
+	for _, item := range n.Content {
+		item = resolve(item)
+		text, _, ok := scalar(item)
+		rules, closed := splitTools(text)
+		if !ok || !closed {
+			r.fault("allowed-tools", item.Line+offset, "an entry of allowed-tools is left out: write Tool or Tool(pattern)")
+		}
+		tools = append(tools, rules...)
+	}
+	return tools
+}
+
+// splitTools cuts a list of rules at spaces and commas outside of parentheses.
+// ok is false when a parenthesis is left open; that rule is dropped.
+func splitTools(text string) (rules []string, ok bool) {
+	depth, start := 0, -1
+	for i, c := range text {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')' && depth > 0:
+			depth--
+		case depth == 0 && (c == ',' || unicode.IsSpace(c)):
+			if start >= 0 {
+				rules = append(rules, text[start:i])
+			}
+			start = -1
+			continue
+		}
+		if start < 0 {
+			start = i
+		}
+	}
+	if start >= 0 && depth == 0 {
+		rules = append(rules, text[start:])
+	}
+	return rules, depth == 0
+}
+
+// checkFields applies the rules of the specification to the values.
+func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
+	checkName(r, s, folder, lines["name"])
+	checkDescription(r, s, lines["description"])
+	if line, there := lines["compatibility"]; there || s.Compatibility != "" {
+		switch n := utf8.RuneCountInString(s.Compatibility); {
+		case n == 0:
+			r.fault("compatibility-length", line, "compatibility is empty; leave the field out")
+		case n > maxCompatibility:
+			r.fault("compatibility-length", line, "compatibility has %d characters, more than %d", n, maxCompatibility)
+		}
+	}
+}
+
+func checkName(r *report, s *Skill, folder string, line int) {
+	if s.Name == "" {
+		if folder == "" {
+			r.fatal("name-missing", line, "the skill has no name; add name: with 1 to %d lowercase letters, digits and hyphens", maxName)
+			return
+		}
+		r.fault("name-missing", line, "the skill has no name, so its folder's is used; add name: %s", folder)
+		s.Name = folder
+		return
+	}
+	if n := utf8.RuneCountInString(s.Name); n > maxName {
+		r.fault("name-length", line, "the name has %d characters, more than %d", n, maxName)
+	}
+	if bad := strings.IndexFunc(s.Name, notInName); bad >= 0 {
+		c, _ := utf8.DecodeRuneInString(s.Name[bad:])
+		r.fault("name-characters", line, "the name %s holds %q; it may hold lowercase letters, digits and hyphens only", quote(s.Name), c)
+	} else if strings.ContainsFunc(s.Name, func(c rune) bool { return c > unicode.MaxASCII }) {
+		r.warn("name-ascii", line, "the name %s is not ASCII; some programs accept only a-z, 0-9 and hyphens", quote(s.Name))
+	}
+	if strings.HasPrefix(s.Name, "-") || strings.HasSuffix(s.Name, "-") || strings.Contains(s.Name, "--") {
+		r.fault("name-hyphens", line, "the name %s may not begin or end with a hyphen, nor hold two in a row", quote(s.Name))
+	}
+	if folder != "" && folder != s.Name {
+		r.fault("name-folder", line, "the name %s has to be the same as the folder's, which is %s", quote(s.Name), quote(folder))
+	}
+}
+
+// notInName follows the specification's reference implementation, which takes
+// the lowercase letters of every script.
+func notInName(c rune) bool {
+	if c == '-' || unicode.IsDigit(c) {
+		return false
+	}
+	return !unicode.IsLetter(c) || unicode.ToLower(c) != c
+}
+
+// saysWhen matches the usual ways in which English tells when to do something.
+var saysWhen = regexp.MustCompile(`(?i)\b(when(ever)?|if|before|after|while|during|asks?|asked|triggers?|invoke|needs?|wants?|useful|use (this|it|for|to|as|in|with|on|after|before|the)|used? (for|to|by|as))\b`)
+
+func checkDescription(r *report, s *Skill, line int) {
+	n := utf8.RuneCountInString(s.Description)
+	switch {
+	case n == 0:
+		r.fatal("description-missing", line, "the skill has no description, so no model could choose it; add description: with what it does and when to use it")
+		return
+	case n > maxDescription:
+		r.fault("description-length", line, "the description has %d characters, more than %d; move details to the body", n, maxDescription)
+	}
+	english := !strings.ContainsFunc(s.Description, func(c rune) bool { return unicode.IsLetter(c) && c > unicode.MaxLatin1 })
+	if english && !saysWhen.MatchString(s.Description) {
+		r.warn("description-when", line, "the description does not say when to use the skill; add a sentence that begins with Use when")
+	}
+}

@@ -1,0 +1,210 @@
+package skill
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	maxResource = 4 << 20 // bytes of one file that is read
+	maxListed   = 1000    // files that are listed
+)
+
+// A File is a file in a skill's folder, besides its SKILL.md.
+type File struct {
+	Name  string // relative to the skill's folder, with slashes
+	Bytes int64
+	Kind  string // "script", "reference", "asset", by the folders of the specification, or "other"
+}
+
+// Files lists the skill's files in the order of their names: at most 1,000,
+// with version control and installed modules left out. Links that lead out of
+// the skill's folder, and what is neither file nor folder, are not listed.
+func (s *Skill) Files() ([]File, error) {
+	files, done, err := s.open()
+	if err != nil {
+		return nil, s.wrap("list the files of", err)
+	}
+	defer done()
+	var list []File
+	err = fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil // what cannot be opened is not listed
+		case d.IsDir() && ignored(d.Name()):
+			return fs.SkipDir
+		case d.IsDir(), !strings.Contains(name, "/") && isSkillFile(name):
+			return nil
+		case len(list) == maxListed:
+			return fs.SkipAll
+		}
+		if info, err := fs.Stat(files, name); err == nil && info.Mode().IsRegular() {
+			list = append(list, File{name, info.Size(), kindOf(name)})
+		}
+		return nil
+	})
+	return list, s.wrap("list the files of", err)
+}
+
+// ReadFile reads a file of the skill by its name relative to the skill's folder,
+// at most 4 MiB. Names and links that lead out of the folder are refused.
+func (s *Skill) ReadFile(name string) ([]byte, error) {
+	data, err := s.readFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read file %s of skill %s: %w", quote(name), quote(s.Name), err)
+	}
+	return data, nil
+}
+
+func (s *Skill) readFile(name string) ([]byte, error) {
+	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
+	if !fs.ValidPath(clean) || !filepath.IsLocal(filepath.FromSlash(clean)) {
+		return nil, errors.New("the name has to be relative to the skill's folder and stay inside")
+	}
+	files, done, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return readRegular(files, clean, maxResource)
+}
+
+// readRegular reads a regular file of at most limit bytes. The check before the
+// opening is there because to open a pipe could wait for ever.
+func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
+	info, err := fs.Stat(files, name)
+	if err != nil {
+		return nil, err
+	}
+	return readKnown(files, name, info, limit)
+}
+
+func readKnown(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte, error) {
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case info.Size() > limit:
+		return nil, fmt.Errorf("it has %d bytes, more than the limit of %d", info.Size(), limit)
+	}
+	f, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data := make([]byte, 0, info.Size()+1)
+	for {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case err == io.EOF:
+			return data, nil
+		case err != nil:
+			return nil, err
+		case int64(len(data)) > limit:
+			return nil, fmt.Errorf("it grew beyond the limit of %d bytes", limit)
+		case len(data) == cap(data):
+			data = append(data, 0)[:len(data)]
+		}
+	}
+}
+
+// open gives the skill's files, confined to its folder.
+func (s *Skill) open() (fs.FS, func() error, error) {
+	if s.at == (place{}) {
+		return nil, nil, errors.New("the skill has no folder")
+	}
+	return s.at.open(s.folder)
+}
+
+func (s *Skill) wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s skill %s: %w", what, quote(s.Name), err)
+}
+
+// A place is where a loader looks: a folder of the machine, or an fs.FS.
+type place struct {
+	dir  string // absolute; "" when it is an fs.FS
+	fsys *fs.FS // a pointer, so that places can be compared
+}
+
+// open gives the files of a folder in the place. On the machine no name and no
+// link can lead out of the folder, nor could one on the way to it.
+func (p place) open(folder string) (fs.FS, func() error, error) {
+	if p.dir == "" {
+		sub, err := fs.Sub(*p.fsys, folder)
+		return sub, func() error { return nil }, err
+	}
+	root, err := os.OpenRoot(p.dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if folder != "." {
+		outer := root
+		defer outer.Close()
+		if root, err = outer.OpenRoot(filepath.FromSlash(folder)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return root.FS(), root.Close, nil
+}
+
+// stat may follow a link out of the place: it only asks whether what was loaded
+// is still what it was.
+func (p place) stat(name string) (fs.FileInfo, error) {
+	if p.dir == "" {
+		return fs.Stat(*p.fsys, name)
+	}
+	return os.Stat(p.path(name))
+}
+
+// path names a file of the place for people.
+func (p place) path(name string) string {
+	if p.dir == "" {
+		return name
+	}
+	return filepath.Join(p.dir, filepath.FromSlash(name))
+}
+
+// ignored says which folders hold no skill and no file of one.
+func ignored(folder string) bool {
+	switch folder {
+	case ".git", ".hg", ".svn", "node_modules", "__pycache__":
+		return true
+	}
+	return false
+}
+
+func kindOf(name string) string {
+	top, _, _ := strings.Cut(name, "/")
+	switch top {
+	case "scripts":
+		return "script"
+	case "references":
+		return "reference"
+	case "assets":
+		return "asset"
+	}
+	return "other"
+}
+
+// mediaType tells text from the rest. Text is what has no NUL and is UTF-8.
+func mediaType(name string, data []byte) (kind string, isText bool) {
+	if utf8.Valid(data) && !strings.Contains(string(data), "\x00") {
+		return "text/plain", true
+	}
+	if kind = mime.TypeByExtension(path.Ext(name)); kind == "" {
+		kind = http.DetectContentType(data)
+	}
+	return kind, false
+}

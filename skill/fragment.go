@@ -1,0 +1,84 @@
+package skill
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// DefaultBudget is the size in bytes up to which [Fragment] tells descriptions.
+const DefaultBudget = 12_000
+
+//go:embed prompts/fragment.txt
+var fragmentIntro string
+
+// Fragment is the part of a system prompt that tells a model which skills there
+// are: name and description of each, in the order of the names, escaped so that
+// no description can pass for anything else. It is "" without any skill.
+//
+// It has at most budget bytes; 0 means [DefaultBudget]. When the descriptions do
+// not fit, it tells the names only, and how to search; when the names do not fit
+// either, it tells as many as do. The introduction and the search hint are
+// always there, whatever the budget.
+func Fragment(skills []*Skill, budget int) string {
+	if len(skills) == 0 {
+		return ""
+	}
+	if budget <= 0 {
+		budget = DefaultBudget
+	}
+	sorted := slices.Clone(skills)
+	slices.SortStableFunc(sorted, func(a, b *Skill) int { return cmp.Compare(a.Name, b.Name) })
+	var full strings.Builder
+	full.WriteString("<skills>\n" + fragmentIntro)
+	for _, s := range sorted {
+		fmt.Fprintf(&full, "<skill name=\"%s\">%s</skill>\n", escape(s.Name), escape(s.Description))
+		if full.Len() > budget {
+			return fragmentNames(sorted, budget)
+		}
+	}
+	full.WriteString("</skills>\n")
+	if full.Len() > budget {
+		return fragmentNames(sorted, budget)
+	}
+	return full.String()
+}
+
+func fragmentNames(sorted []*Skill, budget int) string {
+	hint := fmt.Sprintf("There are %d skills, too many to describe here. Call the Skill tool with a name, or with a few words of the task to search their names and descriptions.\n", len(sorted))
+	const end = "</skills>\n"
+	var b strings.Builder
+	b.WriteString("<skills>\n" + fragmentIntro + hint)
+	for i, s := range sorted {
+		line := escape(s.Name) + "\n"
+		more := fmt.Sprintf("and %d more\n", len(sorted)-i)
+		if room := budget - b.Len() - len(end); len(line) > room || i+1 < len(sorted) && len(line)+len(more) > room {
+			if len(more) <= room {
+				b.WriteString(more)
+			}
+			break
+		}
+		b.WriteString(line)
+	}
+	b.WriteString(end)
+	return b.String()
+}
+
+var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
+
+// escape makes text fit between tags and quotes, on one line.
+func escape(text string) string {
+	text = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) || unicode.Is(unicode.Zl, c) || unicode.Is(unicode.Zp, c) {
+			return ' '
+		}
+		if unicode.Is(unicode.Cf, c) { // invisible: it could hide text from a reviewer
+			return -1
+		}
+		return c
+	}, text)
+	return escaper.Replace(strings.Join(strings.Fields(text), " "))
+}

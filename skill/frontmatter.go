@@ -1,0 +1,289 @@
+package skill
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Limits of what is read, so that a hostile file costs little.
+const (
+	maxSkillFile   = 1 << 20 // bytes of a SKILL.md
+	maxFrontMatter = 64 << 10
+)
+
+// Parse reads the text of a SKILL.md. It returns what is wrong with it, too,
+// under the name path. The skill is nil exactly when a diagnostic is Fatal;
+// every other breach of the specification is reported and lived with. Rules
+// that need the skill's folder are not checked.
+func Parse(path string, content []byte) (*Skill, []Diagnostic) {
+	r := &report{file: path}
+	s := parse(r, content, "")
+	return s, r.list
+}
+
+// parse is the one reader of SKILL.md files. folder is the base name of the
+// skill's folder, "" when it has none.
+func parse(r *report, content []byte, folder string) *Skill {
+	text, ok := decodeText(r, content)
+	if !ok {
+		return nil
+	}
+	p, ok := split(r, text)
+	if !ok {
+		return nil
+	}
+	header := parseHeader(r, p)
+	if header == nil {
+		return nil
+	}
+	s := &Skill{Path: r.file, Bytes: len(content), Body: p.body, bodyLine: p.bodyLine}
+	lines := readFields(r, s, header, p.headerLine-1)
+	checkFields(r, s, folder, lines)
+	if r.failed() {
+		return nil
+	}
+	return s
+}
+
+// decodeText gives the file as UTF-8 without byte order mark and with "\n" as
+// the only line end.
+func decodeText(r *report, content []byte) (string, bool) {
+	switch {
+	case len(content) > maxSkillFile:
+		r.fatal("too-large", 0, "the file has %d bytes, more than the limit of %d; move details to files in references/", len(content), maxSkillFile)
+		return "", false
+	case bytes.HasPrefix(content, []byte("\xff\xfe")), bytes.HasPrefix(content, []byte("\xfe\xff")):
+		r.fatal("encoding", 1, "the file is UTF-16; save it as UTF-8")
+		return "", false
+	}
+	text := strings.TrimPrefix(string(content), "\ufeff")
+	if !utf8.ValidString(text) {
+		r.fault("encoding", 1+strings.Count(validPrefix(text), "\n"), "the file is not valid UTF-8 here; save it as UTF-8")
+		text = strings.ToValidUTF8(text, "\ufffd")
+	}
+	if strings.Contains(text, "\r") {
+		text = strings.ReplaceAll(text, "\r\n", "\n")
+		text = strings.ReplaceAll(text, "\r", "\n")
+	}
+	return text, true
+}
+
+func validPrefix(text string) string {
+	for i, c := range text {
+		if c == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd") {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// parts are the two halves of a SKILL.md, with the lines on which they begin.
+type parts struct {
+	header     string
+	headerLine int
+	body       string
+	bodyLine   int
+}
+
+const fence = "---"
+
+func isFence(line string) bool { return strings.TrimRight(line, " \t") == fence }
+
+// split cuts text at the two lines of three hyphens. Only a whole line at the
+// left margin counts, so hyphens inside a value are just a value.
+func split(r *report, text string) (parts, bool) {
+	first, line := text, 1
+	for first != "" {
+		head, rest, _ := strings.Cut(first, "\n")
+		if strings.TrimSpace(head) != "" {
+			break
+		}
+		first, line = rest, line+1
+	}
+	head, rest, _ := strings.Cut(first, "\n")
+	if !isFence(head) {
+		r.fatal("frontmatter-missing", 1, "a SKILL.md begins with front matter: a line ---, the fields name and description, a line ---")
+		return parts{}, false
+	}
+	if line > 1 {
+		r.fault("frontmatter-position", 1, "the front matter has to begin on the first line; remove the %d blank lines before it", line-1)
+	}
+	p := parts{headerLine: line + 1}
+	for at, n := 0, line+1; at < len(rest); n++ {
+		end := strings.IndexByte(rest[at:], '\n')
+		if end < 0 {
+			end = len(rest) - at
+		}
+		if isFence(rest[at : at+end]) {
+			p.header = rest[:at]
+			p.body = rest[min(at+end+1, len(rest)):]
+			p.bodyLine = n + 1
+			return trimBody(r, p)
+		}
+		at += end + 1
+	}
+	unclosed(r, rest, line)
+	return parts{}, false
+}
+
+func trimBody(r *report, p parts) (parts, bool) {
+	if len(p.header) > maxFrontMatter {
+		r.fatal("too-large", p.headerLine, "the front matter has %d bytes, more than the limit of %d; move its text to the body", len(p.header), maxFrontMatter)
+		return parts{}, false
+	}
+	for {
+		line, rest, more := strings.Cut(p.body, "\n")
+		if !more || strings.TrimSpace(line) != "" {
+			break
+		}
+		p.body, p.bodyLine = rest, p.bodyLine+1
+	}
+	return p, true
+}
+
+var (
+	fieldLine = regexp.MustCompile(`^(\s|[\w-]+\s*:)`)
+	nearFence = regexp.MustCompile(`^\s*([-‐-―−=_*+]{2,}|\.\.\.)\s*(#.*)?$`)
+)
+
+// unclosed explains front matter without an end: the line that was likely meant
+// as its end, else the last line that looks like a field.
+func unclosed(r *report, rest string, opened int) {
+	last, n := opened, opened
+	for line := range strings.Lines(rest) {
+		n++
+		line = strings.TrimRight(line, "\n")
+		if nearFence.MatchString(line) {
+			r.fatal("frontmatter-unclosed", opened, "the front matter that begins here is never closed; line %d is %q and has to be exactly --- at the left margin", n, line)
+			return
+		}
+		if !fieldLine.MatchString(line) {
+			break
+		}
+		last = n
+	}
+	r.fatal("frontmatter-unclosed", opened, "the front matter that begins here is never closed; add a line --- after line %d", last)
+}
+
+// parseHeader gives the mapping that the front matter is, or nil after it has
+// reported why there is none.
+func parseHeader(r *report, p parts) *yaml.Node {
+	var doc yaml.Node
+	err := loadYAML(p.header, &doc)
+	if err != nil {
+		message, line := explain(err)
+		quoted := quoteValues(p.header)
+		if quoted == p.header || loadYAML(quoted, &doc) != nil {
+			r.fatal("yaml", headerLine(p, line), "the front matter is not YAML: %s", message)
+			return nil
+		}
+		r.warn("yaml-quoted", headerLine(p, line), "this value has to be quoted to be YAML (%s); it was read as if it were: put it between double quotes, or below the key after >-", message)
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		r.fatal("frontmatter-fields", p.headerLine, "the front matter has to hold fields, one a line, such as name: pdf")
+		return nil
+	}
+	return doc.Content[0]
+}
+
+func headerLine(p parts, line int) int { return p.headerLine + max(line, 1) - 1 }
+
+// loadYAML parses src. Front matter without any document is no error.
+func loadYAML(src string, doc *yaml.Node) error {
+	if strings.TrimSpace(src) == "" {
+		return nil
+	}
+	*doc = yaml.Node{}
+	if err := yaml.Load([]byte(src), doc); err != nil {
+		return err
+	}
+	if !hasAlias(doc) {
+		return nil
+	}
+	// A node keeps aliases as they are. Building the value once lets the
+	// library refuse aliases that grow it beyond measure or hold themselves.
+	var value any
+	return doc.Load(&value)
+}
+
+func hasAlias(n *yaml.Node) bool {
+	if n.Kind == yaml.AliasNode {
+		return true
+	}
+	for _, c := range n.Content {
+		if hasAlias(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// explain gives what a YAML error says and its line, 0 when it is unknown.
+func explain(err error) (string, int) {
+	if e, ok := errors.AsType[*yaml.LoadError](err); ok {
+		return e.Message, e.Mark.Line
+	}
+	return err.Error(), 0
+}
+
+var (
+	keyValue    = regexp.MustCompile(`^(\s*)([\w-]+):[ \t]+(\S.*)$`)
+	blockScalar = regexp.MustCompile(`^[|>][-+0-9]*(\s+#.*)?$`)
+)
+
+// quoteValues puts single quotes around the plain values in src that YAML reads
+// as something else, such as "Use when: asked" or "@scope". Lines stay where
+// they are.
+func quoteValues(src string) string {
+	lines := strings.Split(src, "\n")
+	for i := 0; i < len(lines); {
+		m := keyValue.FindStringSubmatch(lines[i])
+		next := i + 1
+		if m == nil {
+			i = next
+			continue
+		}
+		// What is indented deeper belongs to the value.
+		for next < len(lines) && (strings.TrimSpace(lines[next]) == "" || indent(lines[next]) > len(m[1])) {
+			next++
+		}
+		last := next - 1
+		for last > i && strings.TrimSpace(lines[last]) == "" {
+			last--
+		}
+		if value := strings.TrimSpace(m[3]); needsQuotes(value) {
+			lines[i] = m[1] + m[2] + ": '" + strings.ReplaceAll(value, "'", "''")
+			for j := i + 1; j <= last; j++ {
+				lines[j] = strings.ReplaceAll(lines[j], "'", "''")
+			}
+			lines[last] = strings.TrimRight(lines[last], " \t") + "'"
+		}
+		i = next
+	}
+	return strings.Join(lines, "\n")
+}
+
+func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
+
+func needsQuotes(value string) bool {
+	first, last := value[0], value[len(value)-1]
+	closed := len(value) > 1
+	switch first {
+	case '"', '\'':
+		return !closed || last != first || strings.Count(value, string(first))%2 == 1
+	case '[':
+		return !closed || last != ']'
+	case '{':
+		return !closed || last != '}'
+	case '|', '>':
+		return !blockScalar.MatchString(value)
+	case '@', '`', '%', '&', '*', '!', '-', '?', ',', ']', '}':
+		return true
+	}
+	return strings.Contains(value, ": ") || strings.Contains(value, ":\t") || strings.HasSuffix(value, ":") || strings.Contains(value, " #")
+}

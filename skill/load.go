@@ -1,0 +1,176 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Loader finds skills. Load may be called at every step: it must be cheap
+// when nothing has changed, and safe for concurrent use. It returns the skills
+// in a fixed order, no two with the same name, and what is wrong with them or
+// with those it had to leave out. Who calls it owns the slices, not the skills.
+//
+// An error means that the loader could not look at all, or that ctx is done.
+type Loader interface {
+	Load(ctx context.Context) ([]*Skill, []Diagnostic, error)
+}
+
+// Dir loads one skill from its folder. A leading ~ is the home folder.
+func Dir(folder string) Loader { return onDisk(folder, 0) }
+
+// Folder loads a skill from each folder in a folder, as agents keep them.
+func Folder(folder string) Loader { return onDisk(folder, 1) }
+
+// Tree loads the skills anywhere below a folder. It does not look for skills
+// inside of a skill, in version control or in node_modules.
+func Tree(folder string) Loader { return onDisk(folder, anyDepth) }
+
+// FS loads the skills anywhere in fsys, such as an embed.FS. What fsys follows
+// is its affair: use [Tree] rather than os.DirFS to be safe from links.
+func FS(fsys fs.FS) Loader {
+	return loader{&scanner{place: place{fsys: &fsys}, depth: anyDepth}}
+}
+
+func onDisk(folder string, depth int) Loader {
+	dir, err := expand(folder)
+	return loader{&scanner{place: place{dir: dir}, depth: depth, broken: err}}
+}
+
+// expand makes a path absolute, with ~ as the home folder.
+func expand(folder string) (string, error) {
+	if folder == "" {
+		return "", errors.New("load skills: the folder's name is empty")
+	}
+	if rest, ok := strings.CutPrefix(folder, "~"); ok && (rest == "" || os.IsPathSeparator(rest[0])) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("load skills from %s: %w", quote(folder), err)
+		}
+		folder = filepath.Join(home, rest)
+	}
+	return filepath.Abs(folder)
+}
+
+// Memory gives the skills it is given, checked like those of a file; a name or
+// a description has to be there.
+func Memory(skills ...*Skill) Loader { return loader{memory(slices.Clone(skills))} }
+
+type memory []*Skill
+
+func (m memory) find(context.Context) ([]*Skill, []Diagnostic, error) {
+	var found []*Skill
+	var diagnostics []Diagnostic
+	for _, s := range m {
+		r := &report{file: s.Path}
+		checkFields(r, s, "", nil)
+		diagnostics = append(diagnostics, r.list...)
+		if !r.failed() {
+			found = append(found, s)
+		}
+	}
+	return found, diagnostics, nil
+}
+
+// Merge joins loaders. Of two skills with one name the first wins and the other
+// is reported. A loader that fails is reported, too, and takes nothing else away.
+func Merge(loaders ...Loader) Loader { return loader{merged(slices.Clone(loaders))} }
+
+type merged []Loader
+
+func (m merged) find(ctx context.Context) ([]*Skill, []Diagnostic, error) {
+	var skills []*Skill
+	var diagnostics []Diagnostic
+	for _, l := range m {
+		s, d, err := find(ctx, l)
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		if err != nil {
+			d = append(d, Diagnostic{Rule: "loader", Severity: SeverityError, Message: err.Error(), Fatal: true})
+		}
+		skills, diagnostics = append(skills, s...), append(diagnostics, d...)
+	}
+	return skills, diagnostics, nil
+}
+
+// A finder finds all skills, also those of the same name.
+type finder interface {
+	find(ctx context.Context) ([]*Skill, []Diagnostic, error)
+}
+
+func find(ctx context.Context, l Loader) ([]*Skill, []Diagnostic, error) {
+	if ours, ok := l.(finder); ok {
+		return ours.find(ctx)
+	}
+	return l.Load(ctx)
+}
+
+// A loader drops the skills that have the name of one before them.
+type loader struct{ finder }
+
+func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
+	all, diagnostics, err := l.find(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	skills, shadowed := unique(all)
+	return skills, slices.Concat(diagnostics, shadowed), nil
+}
+
+func unique(all []*Skill) (skills []*Skill, shadowed []Diagnostic) {
+	skills = make([]*Skill, 0, len(all))
+	first := make(map[string]*Skill, len(all))
+	for _, s := range all {
+		if f := first[s.Name]; f != nil {
+			r := &report{file: s.Path}
+			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(f.Path))
+			shadowed = append(shadowed, r.list...)
+			continue
+		}
+		first[s.Name] = s
+		skills = append(skills, s)
+	}
+	return skills, shadowed
+}
+
+// Watch loads at once and then after every interval, and yields the skills when
+// they are not the same as before, until ctx is done. A failure is yielded
+// without ending it, once for as long as it stays the same.
+func Watch(ctx context.Context, l Loader, interval time.Duration) iter.Seq2[[]*Skill, error] {
+	return func(yield func([]*Skill, error) bool) {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		var last []*Skill
+		var failure string
+		for first := true; ; first = false {
+			skills, _, err := l.Load(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				if err.Error() != failure && !yield(nil, err) {
+					return
+				}
+				failure = err.Error()
+			case first || failure != "" || !slices.Equal(skills, last):
+				last, failure = skills, ""
+				if !yield(slices.Clone(skills), nil) {
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}
+}

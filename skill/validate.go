@@ -1,0 +1,150 @@
+package skill
+
+import (
+	"cmp"
+	"context"
+	"io/fs"
+	"net/url"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxTokens is the size of a body that the specification advises not to exceed.
+const maxTokens = 5000
+
+// A Report is what is right and wrong with one skill.
+type Report struct {
+	Path        string       `json:"path"`  // the skill's folder
+	Valid       bool         `json:"valid"` // it keeps to the specification: no diagnostic is an error
+	Loads       bool         `json:"loads"` // it can be used as it is: no diagnostic is fatal
+	Diagnostics []Diagnostic `json:"diagnostics"`
+}
+
+// Validate loads the skills as [Loader.Load] does and checks, besides, their
+// bodies: links, mentioned files, size. There is a report for each skill that
+// was found, in the order of their paths, also for those that do not load.
+func Validate(ctx context.Context, l Loader) ([]Report, error) {
+	skills, diagnostics, err := find(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	byPath := map[string]*Report{}
+	at := func(file string) *Report {
+		folder := folderOf(file)
+		if byPath[folder] == nil {
+			byPath[folder] = &Report{Path: folder, Diagnostics: []Diagnostic{}}
+		}
+		return byPath[folder]
+	}
+	_, shadowed := unique(skills)
+	for _, d := range slices.Concat(diagnostics, shadowed) {
+		rep := at(d.File)
+		rep.Diagnostics = append(rep.Diagnostics, d)
+	}
+	for _, s := range skills {
+		rep := at(s.Path)
+		rep.Diagnostics = append(rep.Diagnostics, checkBody(s)...)
+	}
+	reports := make([]Report, 0, len(byPath))
+	for _, rep := range byPath {
+		slices.SortStableFunc(rep.Diagnostics, func(a, b Diagnostic) int { return cmp.Compare(a.Line, b.Line) })
+		rep.Valid = !slices.ContainsFunc(rep.Diagnostics, func(d Diagnostic) bool { return d.Severity == SeverityError })
+		rep.Loads = !slices.ContainsFunc(rep.Diagnostics, func(d Diagnostic) bool { return d.Fatal })
+		reports = append(reports, *rep)
+	}
+	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Path, b.Path) })
+	return reports, ctx.Err()
+}
+
+func folderOf(file string) string {
+	if isSkillFile(filepath.Base(file)) {
+		return filepath.Dir(file)
+	}
+	return file
+}
+
+// checkBody finds what is likely to be a mistake in a body. None of it breaks
+// the specification.
+func checkBody(s *Skill) []Diagnostic {
+	r := &report{file: s.Path}
+	if strings.TrimSpace(s.Body) == "" {
+		r.warn("body-empty", s.bodyLine, "there are no instructions below the front matter; write what the model is to do")
+		return r.list
+	}
+	if n := tokens(s.Body); n > maxTokens {
+		r.warn("body-tokens", s.bodyLine, "the body has about %d tokens, more than the %d advised; move details to files in references/", n, maxTokens)
+	}
+	files, done, err := s.open()
+	if err == nil {
+		defer done()
+	}
+	doc := s.Document()
+	for _, link := range doc.Links {
+		checkLink(r, doc, files, link)
+	}
+	for _, ref := range doc.refs {
+		if clean := path.Clean(ref.Target); files != nil && !exists(files, clean) {
+			r.warn("file-missing", ref.Line, "there is no file %s in the skill's folder", quote(clean))
+		}
+	}
+	return r.list
+}
+
+// tokens estimates how many tokens a text costs: a quarter of its ASCII letters
+// and one for each other character.
+func tokens(text string) int {
+	chars := utf8.RuneCountInString(text)
+	other := (len(text) - chars + 1) / 2 // a character that is not ASCII has two bytes or more
+	return (chars-min(other, chars))/4 + min(other, chars)
+}
+
+var (
+	scheme      = regexp.MustCompile(`^(?i)([a-z][a-z0-9+.-]*:|//)`)
+	placeholder = regexp.MustCompile(`[{}<>$*|]|\.\.\.`)
+	// bundledPath is a code span that names a file in a folder of the specification.
+	bundledPath = regexp.MustCompile(`^(\./)?(scripts|references|assets)/[\w./-]*\w\.\w+$`)
+)
+
+func checkLink(r *report, doc *Document, files fs.FS, link Link) {
+	target := link.Target
+	if target == "" || scheme.MatchString(target) || placeholder.MatchString(target) {
+		return
+	}
+	name, anchor, _ := strings.Cut(target, "#")
+	if name == "" {
+		if !doc.hasAnchor(anchor) {
+			r.warn("link-anchor", link.Line, "there is no section for the link %s; the anchors are those of the headings", quote(target))
+		}
+		return
+	}
+	name, _, _ = strings.Cut(name, "?")
+	if plain, err := url.PathUnescape(name); err == nil {
+		name = plain
+	}
+	clean := path.Clean(name)
+	switch {
+	case !fs.ValidPath(clean):
+		r.warn("link-outside", link.Line, "the link %s leads out of the skill's folder; bundle the file, and link to it relative to the folder", quote(target))
+	case files != nil && !exists(files, clean):
+		r.warn("link-missing", link.Line, "there is no file %s in the skill's folder for this link", quote(clean))
+	}
+}
+
+func exists(files fs.FS, name string) bool {
+	_, err := fs.Stat(files, name)
+	return err == nil
+}
+
+// hasAnchor is true for any heading's anchor and for those that are written as
+// HTML.
+func (d *Document) hasAnchor(anchor string) bool {
+	if plain, err := url.PathUnescape(anchor); err == nil {
+		anchor = plain
+	}
+	return anchor == "" || slices.ContainsFunc(d.Sections, func(s Section) bool { return strings.EqualFold(s.Anchor, anchor) }) ||
+		strings.Contains(d.text, `id="`+anchor+`"`) || strings.Contains(d.text, `name="`+anchor+`"`)
+}

@@ -1,0 +1,303 @@
+package skill
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// DefaultLimit is the size in bytes up to which [View] shows a text whole: about
+// the 5,000 tokens that the specification advises for a body.
+const DefaultLimit = 20_000
+
+// A Query says what to show of a skill. With neither Section nor File it is the
+// body; with both it is a section of the file.
+type Query struct {
+	Skill   string `json:"skill"`
+	Section string `json:"section,omitempty"` // an anchor, a title, or "part-2" of a long text
+	File    string `json:"file,omitempty"`    // relative to the skill's folder
+
+	Limit int `json:"-"` // bytes; 0 means [DefaultLimit]
+}
+
+// A Page is what a model is shown of a skill.
+type Page struct {
+	Skill *Skill
+	Text  string // for the model to read; "" when Data is there
+
+	Data      []byte // the content of a file that is not text
+	MediaType string // of Data
+}
+
+// A NotFoundError says that there is no such skill, section or file, and names
+// what was likely meant.
+type NotFoundError struct {
+	Kind string   // "skill", "section" or "file"
+	Name string   // what was asked for
+	Near []string // at most 8, the likeliest first
+
+	hint string
+}
+
+func (e *NotFoundError) Error() string {
+	msg := fmt.Sprintf("there is no %s %s", e.Kind, quote(e.Name))
+	if e.hint != "" {
+		return msg + e.hint
+	}
+	if len(e.Near) > 0 {
+		return msg + "; the nearest: " + strings.Join(e.Near, ", ")
+	}
+	return msg
+}
+
+// View shows a skill, or a part of it, as the Skill tool does. A text over the
+// limit is shown in pieces: when it has sections, as the outline and the first
+// section, else as parts of that size; it says how to get the rest. An error is
+// worded for the model; it is a [*NotFoundError] when there is nothing by that
+// name.
+func View(skills []*Skill, q Query) (*Page, error) {
+	if q.Limit <= 0 {
+		q.Limit = DefaultLimit
+	}
+	s, err := choose(skills, q.Skill)
+	if err != nil {
+		return nil, err
+	}
+	switch clean := path.Clean(q.File); {
+	case q.File == "", isSkillFile(clean):
+		q.File = ""
+		return viewBody(s, q)
+	default:
+		q.File = clean
+		return viewFile(s, q)
+	}
+}
+
+func viewBody(s *Skill, q Query) (*Page, error) {
+	text, err := excerpt(s.Document(), q)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	if q.Section == "" {
+		fmt.Fprintf(&b, "Skill %s", s.Name)
+		if s.Dir != "" {
+			fmt.Fprintf(&b, ", in the folder %s; the paths in it are relative to that folder", s.Dir)
+		}
+		b.WriteString(".\n\n")
+	}
+	b.WriteString(text)
+	if q.Section == "" {
+		b.WriteString(bundled(s))
+	}
+	return &Page{Skill: s, Text: b.String()}, nil
+}
+
+// bundled tells which files the skill has.
+func bundled(s *Skill) string {
+	const most = 50
+	files, err := s.Files()
+	if err != nil || len(files) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n\nFiles of this skill, to be read with file:\n")
+	for _, f := range files[:min(most, len(files))] {
+		fmt.Fprintf(&b, "- %s (%d bytes)\n", f.Name, f.Bytes)
+	}
+	if n := len(files) - most; n > 0 {
+		fmt.Fprintf(&b, "and %d more\n", n)
+	}
+	return b.String()
+}
+
+func viewFile(s *Skill, q Query) (*Page, error) {
+	data, err := s.ReadFile(q.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noFile(s, q.File)
+	}
+	if err != nil {
+		return nil, err
+	}
+	kind, isText := mediaType(q.File, data)
+	if !isText {
+		return &Page{Skill: s, Data: data, MediaType: kind}, nil
+	}
+	doc := &Document{text: string(data)}
+	if ext := strings.ToLower(path.Ext(q.File)); ext == ".md" || ext == ".markdown" {
+		doc = ParseDocument(strings.ReplaceAll(string(data), "\r\n", "\n"))
+	}
+	text, err := excerpt(doc, q)
+	if err != nil {
+		return nil, err
+	}
+	return &Page{Skill: s, Text: text}, nil
+}
+
+func noFile(s *Skill, name string) error {
+	files, _ := s.Files()
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name)
+	}
+	near := nearest(name, names, 8)
+	for _, n := range names {
+		if len(near) < 8 && path.Base(n) == path.Base(name) && !slices.Contains(near, n) {
+			near = append(near, n)
+		}
+	}
+	if len(near) == 0 {
+		near = names[:min(8, len(names))]
+	}
+	return &NotFoundError{Kind: "file", Name: name, Near: near}
+}
+
+// choose finds a skill by its name, or tells which ones are near: by the letters
+// of their names, then by the words they share with what was asked.
+func choose(skills []*Skill, name string) (*Skill, error) {
+	var names []string
+	for _, s := range skills {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	near := nearest(name, names, 8)
+	for _, s := range search(skills, name) {
+		if len(near) < 8 && !slices.Contains(near, s.Name) {
+			near = append(near, s.Name)
+		}
+	}
+	e := &NotFoundError{Kind: "skill", Name: name, Near: near}
+	if len(near) == 0 {
+		e.Near = slices.Sorted(slices.Values(names))[:min(8, len(names))]
+		return nil, e
+	}
+	var b strings.Builder
+	b.WriteString("; the nearest are:\n")
+	for _, n := range near {
+		i := slices.Index(names, n)
+		fmt.Fprintf(&b, "- %s: %s\n", n, clip(strings.Join(strings.Fields(skills[i].Description), " "), 200))
+	}
+	e.hint = b.String()
+	return nil, e
+}
+
+// search orders the skills by the number of words of query in their names and
+// descriptions, and leaves out those with none.
+func search(skills []*Skill, query string) []*Skill {
+	words := strings.FieldsFunc(strings.ToLower(query), func(c rune) bool { return strings.ContainsRune(" \t\n-_,.:;/?!", c) })
+	words = slices.DeleteFunc(words, func(w string) bool { return len(w) < 3 })
+	score := map[*Skill]int{}
+	for _, s := range skills {
+		name, description := strings.ToLower(s.Name), strings.ToLower(s.Description)
+		for _, w := range words {
+			if strings.Contains(name, w) {
+				score[s] += 3
+			}
+			if strings.Contains(description, w) {
+				score[s]++
+			}
+		}
+	}
+	found := slices.DeleteFunc(slices.Clone(skills), func(s *Skill) bool { return score[s] == 0 })
+	slices.SortStableFunc(found, func(a, b *Skill) int {
+		return cmp.Or(cmp.Compare(score[b], score[a]), cmp.Compare(a.Name, b.Name))
+	})
+	return found
+}
+
+// excerpt is the document, or the section that is asked for, as far as it fits.
+func excerpt(d *Document, q Query) (string, error) {
+	if q.Section == "" {
+		return abridge(d.text, d.Sections, 0, q, 1), nil
+	}
+	if s, ok := d.Section(q.Section); ok {
+		within := slices.DeleteFunc(slices.Clone(d.Sections), func(t Section) bool { return t.start <= s.start || t.end > s.end })
+		if len(within) == 0 {
+			return s.Text, nil
+		}
+		return abridge(s.Text, within, s.start, q, 1), nil
+	}
+	if n, err := strconv.Atoi(strings.TrimPrefix(q.Section, "part-")); err == nil && n > 0 && len(d.Sections) == 0 {
+		return abridge(d.text, nil, 0, q, n), nil
+	}
+	return "", noSection(d, q.Section)
+}
+
+func noSection(d *Document, name string) error {
+	var names []string
+	for _, s := range d.Sections {
+		names = append(names, s.Title)
+	}
+	e := &NotFoundError{Kind: "section", Name: name, Near: nearest(name, names, 8)}
+	switch {
+	case len(names) == 0:
+		e.hint = "; the text has no sections: leave section out"
+	case len(e.Near) == 0:
+		e.hint = "; the sections are:\n" + d.Outline()
+	}
+	return e
+}
+
+// abridge shows text whole when it fits into the limit. base is where text
+// begins in its document, sections are those within it.
+func abridge(text string, sections []Section, base int, q Query, part int) string {
+	if len(text) <= q.Limit {
+		return text
+	}
+	if len(sections) == 0 {
+		return cutPart(text, q, part)
+	}
+	first := firstSection(sections)
+	shown := text[:first.own-base]
+	if len(shown) > q.Limit {
+		shown = cutLine(shown, q.Limit) + "\n[cut here; ask for the section to get all of it]\n"
+	}
+	return fmt.Sprintf("This text has %d bytes; here are its outline and its beginning. Get another section with section and its anchor.\n\nOutline:\n%s\n%s",
+		len(text), outline(sections), shown)
+}
+
+// firstSection passes over a title that all the rest is below.
+func firstSection(sections []Section) Section {
+	if len(sections) > 1 && sections[0].end == sections[len(sections)-1].end && sections[0].Level < sections[1].Level {
+		return sections[1]
+	}
+	return sections[0]
+}
+
+// cutPart shows one part of a text without sections; parts end at line ends.
+func cutPart(text string, q Query, part int) string {
+	var parts []string
+	for text != "" {
+		head := cutLine(text, q.Limit)
+		parts, text = append(parts, head), text[len(head):]
+	}
+	part = min(part, len(parts))
+	note := fmt.Sprintf("[part %d of %d", part, len(parts))
+	if part < len(parts) {
+		note += fmt.Sprintf("; get the next one with section \"part-%d\"", part+1)
+	}
+	return parts[part-1] + "\n" + note + "]\n"
+}
+
+// cutLine is the beginning of text, of at most limit bytes, up to the end of a
+// line or at least of a character.
+func cutLine(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	if end := strings.LastIndexByte(text[:limit], '\n'); end > 0 {
+		return text[:end+1]
+	}
+	cut := limit
+	for cut > 1 && text[cut]&0xC0 == 0x80 {
+		cut--
+	}
+	return text[:cut]
+}
