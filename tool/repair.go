@@ -47,6 +47,9 @@ type repairer struct {
 	depth     int
 	arrays    int // open ones
 	objects   int
+	parens    int
+	stop      int     // where a word is known to end
+	pending   *string // a key that an array ran into; its object is further out
 	notes     []string
 	truncated bool
 }
@@ -103,9 +106,12 @@ func (r *repairer) start() (*value, error) {
 	case '{', '[':
 		return r.value(valueAtRoot)
 	case '"', '\'':
-		if !keyFollows(r.window(r.i)) {
-			return r.value(valueAtRoot)
+		begin := r.i
+		v, err := r.value(valueAtRoot)
+		if r.space(); err != nil || r.truncated || r.peek(0) != ':' {
+			return v, err
 		}
+		r.i = begin
 		r.note("missing brace")
 		return r.members('}')
 	}
@@ -118,6 +124,8 @@ func (r *repairer) start() (*value, error) {
 		if r.peek(0) == '{' {
 			return r.value(valueAtRoot)
 		}
+		r.parens++
+		defer func() { r.parens-- }()
 		return r.members(')')
 	}
 	if keyFollows(r.window(r.i)) && !r.at("http") && (brace < 0 || r.s[r.i+brace-1] != '\n') && bytes.IndexByte(r.s[r.i:r.i+max(brace, 0)], '\n') < 0 {
@@ -202,8 +210,11 @@ func (r *repairer) space() {
 		switch {
 		case c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f':
 			r.i++
-		case r.at("\u00a0"), r.at("\u200b"), r.at("\ufeff"), r.at("\u3000"):
-			_, n := utf8.DecodeRune(r.s[r.i:])
+		case c >= utf8.RuneSelf:
+			wide, n := utf8.DecodeRune(r.s[r.i:])
+			if !isSpace(wide) {
+				return
+			}
 			r.i += n
 		case c == '/' && r.peek(1) == '/', c == '#':
 			r.note("comment")
@@ -250,6 +261,8 @@ func (r *repairer) value(p place) (*value, error) {
 	case c == '(':
 		r.i++
 		r.note("tuple")
+		r.parens++
+		defer func() { r.parens-- }()
 		return r.array(')')
 	case r.quote() != "":
 		return r.strings(p)
@@ -287,7 +300,7 @@ func (r *repairer) members(end byte) (*value, error) {
 			}
 			r.i++
 			return v, v.unique()
-		case c == ']' && r.arrays > 0:
+		case r.arrays > 0 && (c == ']' || c == '{' && len(v.members) > 0):
 			r.note("missing bracket")
 			return v, v.unique()
 		case c == ']' || c == ')':
@@ -302,7 +315,7 @@ func (r *repairer) members(end byte) (*value, error) {
 			r.i++
 			continue
 		}
-		if !comma {
+		if !comma && r.pending == nil {
 			r.note("missing comma")
 		}
 		m, err := r.member()
@@ -322,7 +335,9 @@ func (r *repairer) members(end byte) (*value, error) {
 
 func (r *repairer) member() (member, error) {
 	var m member
-	if r.quote() != "" {
+	if r.pending != nil {
+		m.name, r.pending = *r.pending, nil
+	} else if r.quote() != "" {
 		m.name = r.str(true, valueInObject)
 	} else if m.name = r.bareKey(); m.name == "" {
 		return m, errors.New("it has a field without a name")
@@ -418,12 +433,16 @@ func (r *repairer) array(end byte) (*value, error) {
 		if err != nil {
 			return nil, err
 		}
-		if item != nil {
-			v.items = append(v.items, item)
-		}
-		if r.truncated {
+		if r.truncated || r.pending != nil {
 			return v, nil
 		}
+		if r.space(); r.peek(0) == ':' && item.kind == stringValue && r.objects > 0 {
+			r.note("missing bracket")
+			key := item.text()
+			r.pending = &key
+			return v, nil
+		}
+		v.items = append(v.items, item)
 		comma = false
 	}
 }
@@ -439,6 +458,7 @@ var literals = map[string]string{
 // word reads what is not quoted: a number, a literal, or text.
 func (r *repairer) word(p place) (*value, error) {
 	start := r.i
+	r.token()
 	for !r.eof() && !r.endsWord(p) {
 		_, n := utf8.DecodeRune(r.s[r.i:])
 		r.i += n
@@ -470,15 +490,41 @@ func (r *repairer) word(p place) (*value, error) {
 	return newString(w), nil
 }
 
+// token skips a number or a literal, if it stands for itself.
+func (r *repairer) token() {
+	window := r.window(r.i)
+	n := strings.IndexFunc(window, func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '+' && c != '-' && c != '.' && c != '_'
+	})
+	if n <= 0 {
+		return
+	}
+	w := window[:n]
+	rest := trimSpace(window[n:])
+	if _, ok := literals[w]; !ok && fixNumber(w) == "" {
+		return
+	}
+	if after, ok := strings.CutPrefix(rest, ","); ok {
+		rest = trimSpace(after)
+	}
+	if rest != "" && strings.ContainsRune(";)\"'/#{[", rune(rest[0])) {
+		r.i += n
+		r.stop = r.i
+	}
+}
+
 // endsWord reports whether an unquoted word ends here.
 func (r *repairer) endsWord(p place) bool {
+	if r.i == r.stop {
+		return true
+	}
 	switch r.peek(0) {
 	case '}', '\n':
 		return true
 	case ']':
 		return p == valueInArray || r.arrays > 0
 	case ')':
-		return r.arrays+r.objects == 0 || p == valueInArray
+		return r.parens > 0
 	case ',':
 		return p == valueInArray || memberFollows(r.window(r.i+1))
 	case '/':
@@ -690,10 +736,12 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 		return true
 	}
 	if isKey {
-		return strings.ContainsRune(":=,}", rune(rest[0])) || strings.HasPrefix(rest, "：")
+		return true
 	}
 	switch rest[0] {
-	case '}', ']', ')':
+	case ')':
+		return r.parens > 0
+	case '}', ']':
 		rest = strings.TrimLeft(rest, " \t\r\n}])")
 		return rest == "" || strings.ContainsRune(",;`<", rune(rest[0])) || p == valueAtRoot ||
 			keyFollows(rest) || rest[0] == '{' || strings.HasPrefix(rest, "//") || !r.sameQuoteAhead(rest)
@@ -702,6 +750,8 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 			return itemFollows(rest[1:])
 		}
 		return memberFollows(rest[1:])
+	case ':':
+		return p == valueAtRoot || p == valueInArray && r.objects > 0
 	case '+':
 		rest = trimSpace(rest[1:])
 		return rest != "" && (rest[0] == '"' || rest[0] == '\'')
@@ -718,20 +768,22 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 
 func (r *repairer) sameQuoteAhead(rest string) bool { return strings.ContainsAny(rest, `"'`) }
 
-func trimSpace(s string) string { return strings.TrimLeft(s, " \t\r\n") }
+func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
+
+func isSpace(c rune) bool { return unicode.IsSpace(c) || c == '\u200b' || c == '\ufeff' }
 
 // memberFollows reports whether, after a comma, another member or the end of
 // the object comes.
 func memberFollows(s string) bool {
-	s = strings.TrimLeft(s, " \t\r\n,")
-	return s == "" || s[0] == '}' || s[0] == ']' || s[0] == ')' || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "/*") || keyFollows(s)
+	s = strings.TrimLeftFunc(s, func(c rune) bool { return isSpace(c) || c == ',' })
+	return s == "" || strings.ContainsRune("}])#", rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "/*") || keyFollows(s)
 }
 
 // itemFollows reports whether, after a comma, another item or the end of the
 // array comes.
 func itemFollows(s string) bool {
-	s = strings.TrimLeft(s, " \t\r\n,")
-	if s == "" || strings.ContainsRune(`"'[{(]})-0123456789`, rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "...") {
+	s = strings.TrimLeftFunc(s, func(c rune) bool { return isSpace(c) || c == ',' })
+	if s == "" || strings.ContainsRune(`"'[{(]})#-0123456789`, rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "...") {
 		return true
 	}
 	word := s
