@@ -1,2 +1,272 @@
 package openaitest
-func Validate(body []byte, allow ...string) error { return nil }
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Validate checks the body of a chat completions request by the rules of
+// OpenAI's API reference, and by those that the strictest of the compatible
+// servers add: content is never empty, call ids are unique in the whole
+// conversation, the results of a message's calls follow in call order. Allow
+// names members that the server knows beside OpenAI's.
+func Validate(body []byte, allow ...string) error {
+	top, err := decodeObject(body)
+	if err != nil {
+		return fmt.Errorf("the body %w", err)
+	}
+	v := validator{allow: allow, ids: map[string]bool{}}
+	return errors.Join(v.request(top), v.conversation(top["messages"]))
+}
+
+type validator struct {
+	allow []string
+	ids   map[string]bool // of all calls
+}
+
+var nameRule = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+var requestMembers = strings.Fields(`audio frequency_penalty logit_bias logprobs max_completion_tokens max_tokens messages metadata
+	modalities model n parallel_tool_calls prediction presence_penalty prompt_cache_key reasoning_effort response_format safety_identifier
+	seed service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options`)
+
+func (v validator) known(where string, o map[string]json.RawMessage, members ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		if !slices.Contains(members, name) && !slices.Contains(v.allow, name) {
+			return fmt.Errorf("%s: %q is not a known member", where, name)
+		}
+	}
+	return nil
+}
+
+func (v validator) request(o map[string]json.RawMessage) error {
+	errs := []error{v.known("request", o, requestMembers...)}
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	if name, err := decodeString(o["model"]); err != nil || name == "" {
+		check(false, "model is not a name: %s", o["model"])
+	}
+	stream := string(o["stream"]) == "true"
+	check(o["stream"] == nil || stream || string(o["stream"]) == "false", "stream is not a boolean: %s", o["stream"])
+	check(o["stream_options"] == nil || stream, "stream_options without stream")
+	check(o["max_tokens"] == nil || o["max_completion_tokens"] == nil, "max_tokens and max_completion_tokens exclude each other")
+	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
+		var n int
+		check(o[name] == nil || (json.Unmarshal(o[name], &n) == nil && n > 0), "%s is not a positive integer: %s", name, o[name])
+	}
+	if raw := o["temperature"]; raw != nil {
+		var t float64
+		check(json.Unmarshal(raw, &t) == nil && t >= 0 && t <= 2, "temperature is not between 0 and 2: %s", raw)
+	}
+	names, err := v.tools(o["tools"])
+	errs = append(errs, err, v.toolChoice(o["tool_choice"], names), v.responseFormat(o["response_format"]))
+	return errors.Join(errs...)
+}
+
+// tools returns the names of the tools.
+func (v validator) tools(raw json.RawMessage) ([]string, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	list, err := decodeList(raw)
+	if err != nil {
+		return nil, fmt.Errorf("tools: %w", err)
+	}
+	var names []string
+	for i, item := range list {
+		name, err := v.tool(item)
+		if err == nil && slices.Contains(names, name) {
+			err = errors.New("its name is used twice")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tools[%d] %q: %w", i, name, err)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (v validator) tool(raw json.RawMessage) (string, error) {
+	o, err := decodeObject(raw)
+	if err != nil {
+		return "", err
+	}
+	if kind, _ := decodeString(o["type"]); kind != "function" {
+		return "", fmt.Errorf("type is %s", o["type"])
+	}
+	f, err := decodeObject(o["function"])
+	if err != nil {
+		return "", fmt.Errorf("function %w", err)
+	}
+	name, err := decodeString(f["name"])
+	if err != nil || !nameRule.MatchString(name) {
+		return name, fmt.Errorf("name %s does not match %s", f["name"], nameRule)
+	}
+	if err := errors.Join(v.known("tool", o, "type", "function"), v.known("function", f, "name", "description", "parameters", "strict")); err != nil {
+		return name, err
+	}
+	if f["parameters"] == nil {
+		return name, nil
+	}
+	return name, topSchema(f["parameters"])
+}
+
+// topSchema checks the schema of a tool's arguments: of an object, without the
+// keywords that are refused at its top, and one that compiles.
+func topSchema(raw json.RawMessage) error {
+	o, err := decodeObject(raw)
+	if err != nil {
+		return fmt.Errorf("parameters %w", err)
+	}
+	if kind, _ := decodeString(o["type"]); kind != "object" {
+		return fmt.Errorf(`parameters must have type "object", not %s`, o["type"])
+	}
+	if _, err := decodeObject(o["properties"]); err != nil {
+		return fmt.Errorf("object schema missing properties: properties %w", err)
+	}
+	for _, word := range []string{"oneOf", "anyOf", "allOf", "enum", "not"} {
+		if o[word] != nil {
+			return fmt.Errorf("parameters must not have %q at the top level", word)
+		}
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(jsonschema.SchemeURLLoader{})
+	if err := c.AddResource("schema:", doc); err != nil {
+		return err
+	}
+	_, err = c.Compile("schema:")
+	return err
+}
+
+func (v validator) toolChoice(raw json.RawMessage, names []string) error {
+	if raw == nil {
+		return nil
+	}
+	if len(names) == 0 {
+		return errors.New("tool_choice is only allowed when tools are specified")
+	}
+	if s, err := decodeString(raw); err == nil {
+		if !slices.Contains([]string{"none", "auto", "required"}, s) {
+			return fmt.Errorf("tool_choice is %q", s)
+		}
+		return nil
+	}
+	var named struct {
+		Type     string
+		Function struct{ Name string }
+	}
+	if err := json.Unmarshal(raw, &named); err != nil || named.Type != "function" || !slices.Contains(names, named.Function.Name) {
+		return fmt.Errorf("tool_choice names no tool of the request: %s", raw)
+	}
+	return nil
+}
+
+func (v validator) responseFormat(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	var f struct {
+		Type   string
+		Schema *struct {
+			Name   string
+			Schema json.RawMessage
+			Strict bool
+		} `json:"json_schema"`
+	}
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return fmt.Errorf("response_format: %w", err)
+	}
+	switch {
+	case f.Type == "text", f.Type == "json_object":
+		return nil
+	case f.Type != "json_schema" || f.Schema == nil:
+		return fmt.Errorf("response_format: %s", raw)
+	case !nameRule.MatchString(f.Schema.Name):
+		return fmt.Errorf("response_format: name %q does not match %s", f.Schema.Name, nameRule)
+	}
+	if !f.Schema.Strict {
+		_, err := decodeObject(f.Schema.Schema)
+		return err
+	}
+	return strictSchema("response_format", f.Schema.Schema)
+}
+
+// strictSchema checks the rules of structured outputs at every object below
+// raw: closed, and with all properties required.
+func strictSchema(where string, raw json.RawMessage) error {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil {
+		for _, item := range list {
+			if err := strictSchema(where, item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	o, err := decodeObject(raw)
+	if err != nil {
+		return nil // a value, not a schema
+	}
+	if kind, _ := decodeString(o["type"]); kind == "object" {
+		if string(o["additionalProperties"]) != "false" {
+			return fmt.Errorf("%s: additionalProperties must be false", where)
+		}
+		var required []string
+		_ = json.Unmarshal(o["required"], &required)
+		properties, _ := decodeObject(o["properties"])
+		for name := range properties {
+			if !slices.Contains(required, name) {
+				return fmt.Errorf("%s: property %q must be required", where, name)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		if err := strictSchema(where+"."+name, o[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
+	var o map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &o); err != nil || o == nil {
+		return nil, fmt.Errorf("is not a JSON object: %.60s", raw)
+	}
+	return o, nil
+}
+
+// decodeList returns the items of an array that must not be empty.
+func decodeList(raw json.RawMessage) ([]json.RawMessage, error) {
+	var list []json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 {
+		return nil, fmt.Errorf("not an array with items: %.60s", raw)
+	}
+	return list, nil
+}
+
+func decodeString(raw json.RawMessage) (string, error) {
+	var s *string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", err
+	}
+	if s == nil {
+		return "", errors.New("is null")
+	}
+	return *s, nil
+}

@@ -30,8 +30,10 @@ type answer struct {
 
 // play yields a turn and its finish. The error is not yielded yet.
 func (a *answer) play(turn Turn) error {
-	if err := a.parts(turn); err != nil {
-		return err
+	for _, p := range turn.parts {
+		if err := a.part(p); err != nil {
+			return err
+		}
 	}
 	reason := model.FinishStop
 	if a.calls > 0 {
@@ -40,15 +42,6 @@ func (a *answer) play(turn Turn) error {
 	return a.send(&model.Finish{Reason: reason, Model: "scripted", Usage: message.Usage{
 		Input: tokens(requestSize(a.req)), Output: tokens(a.output), Reasoning: tokens(a.thought),
 	}})
-}
-
-func (a *answer) parts(turn Turn) error {
-	for _, p := range turn.parts {
-		if err := a.part(p); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (a *answer) part(p part) error {
@@ -62,17 +55,6 @@ func (a *answer) part(p part) error {
 		return a.pieces(*p.thinking, func(s string) model.Chunk { return &model.ThinkingDelta{Text: s} })
 	case p.call != nil:
 		return a.call(p.call)
-	case p.fn != nil:
-		turn, err := p.fn(a.req)
-		if err != nil {
-			return err
-		}
-		for _, check := range turn.checks {
-			if err := check(a.req); err != nil {
-				return err
-			}
-		}
-		return a.parts(turn)
 	}
 	return p.err
 }

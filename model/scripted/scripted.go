@@ -108,27 +108,49 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	}
 }
 
+// take records a request and returns the turn for it, without functions.
 func (m *Model) take(req *model.Request) (Turn, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	snapshot := *req
 	snapshot.Messages = slices.Clone(req.Messages)
 	m.requests = append(m.requests, &snapshot)
 	n := len(m.requests)
 	i := m.next
 	m.next++
-	if last := len(m.turns) - 1; i > last {
-		if last < 0 || !m.turns[last].repeat {
-			return Turn{}, m.failed(fmt.Errorf("scripted model: the script has %d turns and this is request %d", len(m.turns), n))
-		}
-		i = last
+	if last := len(m.turns) - 1; last >= 0 && m.turns[last].repeat {
+		i = min(i, last)
 	}
-	for _, check := range m.turns[i].checks {
+	m.mu.Unlock()
+	if i >= len(m.turns) {
+		return Turn{}, m.failed(fmt.Errorf("scripted model: the script has %d turns and this is request %d", len(m.turns), n))
+	}
+	return m.resolve(m.turns[i], req, n)
+}
+
+// resolve checks what a turn expects of the request with number n, and puts
+// what its functions return in their place.
+func (m *Model) resolve(t Turn, req *model.Request, n int) (Turn, error) {
+	for _, check := range t.checks {
 		if err := check(req); err != nil {
 			return Turn{}, m.failed(fmt.Errorf("scripted model: request %d is not as expected: %w", n, err))
 		}
 	}
-	return m.turns[i], nil
+	var out Turn
+	for _, p := range t.parts {
+		if p.fn == nil {
+			out.parts = append(out.parts, p)
+			continue
+		}
+		made, err := p.fn(req)
+		if err != nil {
+			return Turn{}, err
+		}
+		if made, err = m.resolve(made, req, n); err != nil {
+			return Turn{}, err
+		}
+		out.parts = append(out.parts, made.parts...)
+	}
+	return out, nil
 }
 
 func (m *Model) failed(err error) error {

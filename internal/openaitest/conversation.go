@@ -1,0 +1,178 @@
+package openaitest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// conversation checks the messages and how calls and results pair.
+func (v validator) conversation(raw json.RawMessage) error {
+	list, err := decodeList(raw)
+	if err != nil {
+		return fmt.Errorf("messages: %w", err)
+	}
+	var open []string // calls that wait for their results
+	for i, item := range list {
+		o, err := decodeObject(item)
+		if err != nil {
+			return fmt.Errorf("messages[%d] %w", i, err)
+		}
+		if open, err = v.message(o, open); err != nil {
+			return fmt.Errorf("messages[%d]: %w", i, err)
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("the last message has tool calls without a result: %v", open)
+	}
+	return nil
+}
+
+// message checks one message. Open are the calls that must be answered before
+// anything else is said; it returns those that are open after it.
+func (v validator) message(o map[string]json.RawMessage, open []string) ([]string, error) {
+	role, _ := decodeString(o["role"])
+	if len(open) > 0 && role != "tool" {
+		return nil, fmt.Errorf("a %s message where the result of call %q must follow", role, open[0])
+	}
+	switch role {
+	case "system", "developer":
+		return nil, errors.Join(v.known(role, o, "role", "content", "name"), v.content(o["content"], "text"))
+	case "user":
+		return nil, errors.Join(v.known(role, o, "role", "content", "name"), v.content(o["content"], "text", "image_url", "input_audio", "file"))
+	case "assistant":
+		return v.assistant(o)
+	case "tool":
+		if err := errors.Join(v.known(role, o, "role", "content", "tool_call_id"), v.content(o["content"], "text")); err != nil {
+			return nil, err
+		}
+		id, _ := decodeString(o["tool_call_id"])
+		if len(open) == 0 || open[0] != id {
+			return nil, fmt.Errorf("tool_call_id %q: the calls without a result are %q, in this order", id, open)
+		}
+		return open[1:], nil
+	}
+	return nil, fmt.Errorf("role is %s", o["role"])
+}
+
+func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
+	if err := v.known("assistant", o, "role", "content", "name", "refusal", "audio", "tool_calls"); err != nil {
+		return nil, err
+	}
+	if o["content"] != nil || o["tool_calls"] == nil {
+		if err := v.content(o["content"], "text", "refusal"); err != nil {
+			return nil, err
+		}
+	}
+	if o["tool_calls"] == nil {
+		return nil, nil
+	}
+	list, err := decodeList(o["tool_calls"])
+	if err != nil {
+		return nil, fmt.Errorf("tool_calls: %w", err)
+	}
+	var ids []string
+	for i, item := range list {
+		id, err := v.call(item)
+		if err != nil {
+			return nil, fmt.Errorf("tool_calls[%d]: %w", i, err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// call checks a tool call and returns its id.
+func (v validator) call(raw json.RawMessage) (string, error) {
+	o, err := decodeObject(raw)
+	if err != nil {
+		return "", err
+	}
+	f, err := decodeObject(o["function"])
+	if err != nil {
+		return "", fmt.Errorf("function %w", err)
+	}
+	if err := errors.Join(v.known("call", o, "id", "type", "function"), v.known("function", f, "name", "arguments")); err != nil {
+		return "", err
+	}
+	if kind, _ := decodeString(o["type"]); kind != "function" {
+		return "", fmt.Errorf("type is %s", o["type"])
+	}
+	if name, _ := decodeString(f["name"]); !nameRule.MatchString(name) {
+		return "", fmt.Errorf("name %s does not match %s", f["name"], nameRule)
+	}
+	args, err := decodeString(f["arguments"])
+	if err != nil {
+		return "", fmt.Errorf("arguments are not a string: %s", f["arguments"])
+	}
+	if _, err := decodeObject(json.RawMessage(args)); err != nil {
+		return "", fmt.Errorf("arguments: the text %w", err)
+	}
+	id, _ := decodeString(o["id"])
+	if id == "" || v.ids[id] {
+		return "", fmt.Errorf("id %s is empty or was used before", o["id"])
+	}
+	v.ids[id] = true
+	return id, nil
+}
+
+// content checks a message's content: text, or parts of the given kinds.
+func (v validator) content(raw json.RawMessage, kinds ...string) error {
+	if raw == nil {
+		return errors.New("content is missing")
+	}
+	if s, err := decodeString(raw); err == nil {
+		if strings.TrimSpace(s) == "" {
+			return errors.New("content is empty")
+		}
+		return nil
+	}
+	list, err := decodeList(raw)
+	if err != nil {
+		return fmt.Errorf("content is neither text nor parts: %w", err)
+	}
+	for i, item := range list {
+		if err := v.part(item, kinds); err != nil {
+			return fmt.Errorf("content[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (v validator) part(raw json.RawMessage, kinds []string) error {
+	var p struct {
+		Type     string
+		Text     string
+		ImageURL struct{ URL string }          `json:"image_url"`
+		Audio    struct{ Data, Format string } `json:"input_audio"`
+		File     struct {
+			Name string `json:"filename"`
+			Data string `json:"file_data"`
+		}
+	}
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return err
+	}
+	if !slices.Contains(kinds, p.Type) {
+		return fmt.Errorf("type %q is not among %q", p.Type, kinds)
+	}
+	ok := true
+	switch p.Type {
+	case "text":
+		ok = strings.TrimSpace(p.Text) != ""
+	case "image_url":
+		u := p.ImageURL.URL
+		ok = strings.HasPrefix(u, "https://") || strings.HasPrefix(u, "http://") ||
+			(strings.HasPrefix(u, "data:image/") && strings.Contains(u, ";base64,"))
+	case "input_audio":
+		ok = p.Audio.Data != "" && (p.Audio.Format == "wav" || p.Audio.Format == "mp3")
+	case "file":
+		ok = p.File.Name != "" && strings.HasPrefix(p.File.Data, "data:")
+	}
+	if !ok {
+		return fmt.Errorf("the %s part is not valid: %.80s", p.Type, raw)
+	}
+	return nil
+}

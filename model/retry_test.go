@@ -1,0 +1,190 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+)
+
+func failure(kind model.ErrorKind, retryAfter time.Duration) scripted.Turn {
+	return scripted.Fail(&model.Error{Kind: kind, Message: "no", RetryAfter: retryAfter})
+}
+
+func TestRetry(t *testing.T) {
+	said := scripted.Say("done")
+	for _, row := range []struct {
+		why    string
+		cfg    model.RetryConfig
+		turns  []scripted.Turn
+		text   string
+		err    model.ErrorKind
+		waited time.Duration
+	}{
+		{"nothing fails", model.RetryConfig{}, []scripted.Turn{said}, "done", "", 0},
+		{"it doubles", model.RetryConfig{}, []scripted.Turn{failure(model.ErrUpstream, 0), failure(model.ErrConnection, 0), failure(model.ErrRateLimit, 0), said},
+			"done", "", (1 + 2 + 4) * time.Second},
+		{"it gives up", model.RetryConfig{Retries: 1}, []scripted.Turn{failure(model.ErrUpstream, 0), failure(model.ErrUpstream, 0)},
+			"", model.ErrUpstream, time.Second},
+		{"no retries", model.RetryConfig{Retries: -1}, []scripted.Turn{failure(model.ErrUpstream, 0)}, "", model.ErrUpstream, 0},
+		{"the server's wait is honoured", model.RetryConfig{}, []scripted.Turn{failure(model.ErrRateLimit, 20*time.Second), said}, "done", "", 20 * time.Second},
+		{"a short wait of the server does not shorten ours", model.RetryConfig{Base: 3 * time.Second}, []scripted.Turn{failure(model.ErrRateLimit, time.Second), said}, "done", "", 3 * time.Second},
+		{"too long a wait", model.RetryConfig{}, []scripted.Turn{failure(model.ErrRateLimit, 2*time.Minute)}, "", model.ErrRateLimit, 0},
+		{"no wait is longer", model.RetryConfig{Retries: 4, MaxWait: 2 * time.Second},
+			[]scripted.Turn{failure(model.ErrUpstream, 0), failure(model.ErrUpstream, 0), failure(model.ErrUpstream, 0), said}, "done", "", 5 * time.Second},
+		{"what will not change", model.RetryConfig{}, []scripted.Turn{failure(model.ErrInvalidRequest, 0)}, "", model.ErrInvalidRequest, 0},
+		{"a wrong key", model.RetryConfig{}, []scripted.Turn{failure(model.ErrAuthentication, 0)}, "", model.ErrAuthentication, 0},
+		{"not after the first piece", model.RetryConfig{}, []scripted.Turn{scripted.Say("half").And(failure(model.ErrConnection, 0))}, "half", model.ErrConnection, 0},
+		{"an error of unknown kind", model.RetryConfig{}, []scripted.Turn{scripted.Fail(errors.New("who knows"))}, "", "?", 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			row.cfg.Random = func() float64 { return 0 }
+			m := scripted.New(row.turns...)
+			start := time.Now()
+			msg, _, err := model.Collect(model.Retry(m, row.cfg).Generate(t.Context(), &model.Request{}))
+			if waited := time.Since(start); waited != row.waited {
+				t.Errorf("%s: waited %v, want %v", row.why, waited, row.waited)
+			}
+			if msg.Text() != row.text || m.Remaining() != 0 {
+				t.Errorf("%s: text %q, %d turns left", row.why, msg.Text(), m.Remaining())
+			}
+			e, known := errors.AsType[*model.Error](err)
+			if (err == nil) != (row.err == "") || (known && e.Kind != row.err) {
+				t.Errorf("%s: error %v, want %q", row.why, err, row.err)
+			}
+		})
+	}
+}
+
+func TestRetrySpread(t *testing.T) {
+	for random, want := range map[float64]time.Duration{0: 4 * time.Second, 0.5: 3 * time.Second, 0.999999: 2 * time.Second} {
+		var waits []time.Duration
+		m := model.Retry(scripted.New(failure(model.ErrUpstream, 0), scripted.Say("x")), model.RetryConfig{
+			Base:   4 * time.Second,
+			Random: func() float64 { return random },
+			Sleep: func(_ context.Context, d time.Duration) error {
+				waits = append(waits, d.Round(time.Millisecond))
+				return nil
+			},
+		})
+		if _, _, err := model.Collect(m.Generate(t.Context(), &model.Request{})); err != nil || !slices.Equal(waits, []time.Duration{want}) {
+			t.Errorf("random %v: waits %v, want %v (%v)", random, waits, want, err)
+		}
+	}
+}
+
+func TestRetryStopsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		m := scripted.New(scripted.Repeat(failure(model.ErrUpstream, 0)))
+		_, _, err := model.Collect(model.Retry(m, model.RetryConfig{}).Generate(ctx, &model.Request{}))
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 500*time.Millisecond || len(m.Requests()) != 1 {
+			t.Errorf("after %v and %d requests: %v", time.Since(start), len(m.Requests()), err)
+		}
+	})
+}
+
+// TestRetryBreak checks that a reader who stops is not called again.
+func TestRetryBreak(t *testing.T) {
+	m := scripted.New(scripted.Say("a long answer in many pieces"))
+	n := 0
+	for range model.Retry(m, model.RetryConfig{}).Generate(t.Context(), &model.Request{}) {
+		if n++; n == 2 {
+			break
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d pieces", n)
+	}
+}
+
+func TestFallback(t *testing.T) {
+	second := scripted.Say("from the second")
+	for _, row := range []struct {
+		why   string
+		first scripted.Turn
+		text  string
+		err   string
+	}{
+		{"the first answers", scripted.Say("from the first"), "from the first", ""},
+		{"a wrong key", failure(model.ErrAuthentication, 0), "from the second", ""},
+		{"no permission", failure(model.ErrPermission, 0), "from the second", ""},
+		{"rate limit", failure(model.ErrRateLimit, time.Hour), "from the second", ""},
+		{"upstream", failure(model.ErrUpstream, 0), "from the second", ""},
+		{"connection", failure(model.ErrConnection, 0), "from the second", ""},
+		{"an error of unknown kind", scripted.Fail(errors.New("who knows")), "from the second", ""},
+		{"an invalid request", failure(model.ErrInvalidRequest, 0), "", "invalid_request"},
+		{"too long", failure(model.ErrContextTooLong, 0), "", "context_too_long"},
+		{"cancelled", scripted.Fail(context.Canceled), "", "canceled"},
+		{"not after the first piece", scripted.Say("half").And(failure(model.ErrUpstream, 0)), "half", "upstream"},
+	} {
+		m := model.Fallback(scripted.New(row.first), scripted.New(second))
+		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
+		if msg.Text() != row.text || (err == nil) != (row.err == "") || (err != nil && !strings.Contains(err.Error(), row.err)) {
+			t.Errorf("%s: %q, %v", row.why, msg.Text(), err)
+		}
+	}
+}
+
+// TestFallbackTellsTheLast: a caller shortens the conversation if that is what
+// ended the chain.
+func TestFallbackTellsTheLast(t *testing.T) {
+	m := model.Fallback(scripted.New(failure(model.ErrUpstream, 0)), scripted.New(failure(model.ErrContextTooLong, 0)))
+	_, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
+	e, ok := errors.AsType[*model.Error](err)
+	if !ok || e.Kind != model.ErrContextTooLong || !strings.Contains(err.Error(), "upstream") {
+		t.Errorf("got %v", err)
+	}
+}
+
+type sized struct {
+	*scripted.Model
+	window int
+}
+
+func (s sized) ContextWindow() int { return s.window }
+
+func (s sized) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return s.Model.Generate(ctx, req)
+}
+
+func TestAs(t *testing.T) {
+	window := func(m model.Model) int {
+		w, ok := model.As[model.Windowed](m)
+		if !ok {
+			return -1
+		}
+		return w.ContextWindow()
+	}
+	small, large, unknown := sized{scripted.New(), 1000}, sized{scripted.New(), 2000}, scripted.New()
+	for _, row := range []struct {
+		why  string
+		m    model.Model
+		want int
+	}{
+		{"itself", small, 1000},
+		{"below a decorator", model.Retry(small, model.RetryConfig{}), 1000},
+		{"below two", model.Retry(model.Retry(small, model.RetryConfig{}), model.RetryConfig{}), 1000},
+		{"the smallest", model.Fallback(large, unknown, model.Retry(small, model.RetryConfig{})), 1000},
+		{"nobody knows", model.Fallback(unknown, unknown), 0},
+		{"not implemented", unknown, -1},
+		{"no model", nil, -1},
+	} {
+		if got := window(row.m); got != row.want {
+			t.Errorf("%s: window %d, want %d", row.why, got, row.want)
+		}
+	}
+	n, ok := model.As[model.Named](model.Fallback(model.Retry(unknown, model.RetryConfig{}), small))
+	if !ok || n.Name() != "scripted" {
+		t.Errorf("name %v, %v", n, ok)
+	}
+}

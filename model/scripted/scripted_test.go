@@ -1,0 +1,260 @@
+package scripted_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+func ask(m model.Model, req *model.Request) (*message.Message, *model.Finish, error) {
+	return model.Collect(m.Generate(context.Background(), req))
+}
+
+func TestTurns(t *testing.T) {
+	boom := errors.New("boom")
+	for _, row := range []struct {
+		why    string
+		turn   scripted.Turn
+		blocks string
+		err    error
+	}{
+		{"text", scripted.Say("hi"), `[{"type":"text","text":"hi"}]`, nil},
+		{"a turn of nothing", scripted.Turn{}, `null`, nil},
+		{"thinking and text", scripted.Think("hm").And(scripted.Say("hi")), `[{"type":"thinking","text":"hm"},{"type":"text","text":"hi"}]`, nil},
+		{"calls", scripted.Call("a", map[string]int{"x": 1}).And(scripted.Call("b", nil), scripted.Call("c", json.RawMessage(`{}`))),
+			`[{"type":"tool_call","id":"call_1","name":"a","input":{"x":1}},{"type":"tool_call","id":"call_2","name":"b","input":{}},{"type":"tool_call","id":"call_3","name":"c","input":{}}]`, nil},
+		{"a failure", scripted.Fail(boom), `null`, boom},
+		{"a failure in the middle", scripted.Say("half").And(scripted.Fail(boom)), `[{"type":"text","text":"half"}]`, boom},
+		{"a function", scripted.Func(func(r *model.Request) (scripted.Turn, error) { return scripted.Say(r.System), nil }), `[{"type":"text","text":"sys"}]`, nil},
+		{"a function that fails", scripted.Func(func(*model.Request) (scripted.Turn, error) { return scripted.Turn{}, boom }), `null`, boom},
+		{"a function after text", scripted.Say("a").And(scripted.Func(func(*model.Request) (scripted.Turn, error) { return scripted.Call("x", nil), nil })),
+			`[{"type":"text","text":"a"},{"type":"tool_call","id":"call_1","name":"x","input":{}}]`, nil},
+	} {
+		msg, fin, err := ask(scripted.New(row.turn), &model.Request{System: "sys"})
+		if !errors.Is(err, row.err) || (fin == nil) != (row.err != nil) {
+			t.Errorf("%s: %v, %v", row.why, fin, err)
+		}
+		var got []byte
+		if msg.Blocks == nil {
+			got = []byte("null")
+		} else {
+			got, _ = json.Marshal(msg.Blocks)
+		}
+		if string(got) != row.blocks {
+			t.Errorf("%s:\n got %s\nwant %s", row.why, got, row.blocks)
+		}
+	}
+}
+
+// TestBadArguments: what is given raw is sent as it is, to play a model that
+// makes mistakes.
+func TestBadArguments(t *testing.T) {
+	msg, _, err := ask(scripted.New(scripted.Call("a", json.RawMessage(`{"x":`))), &model.Request{})
+	if err != nil || string(msg.ToolCalls()[0].Input) != `{"x":` {
+		t.Errorf("%v, %v", msg, err)
+	}
+}
+
+func TestDeltas(t *testing.T) {
+	const said = "Les élèves — 東京 — ont répondu: 👩‍🚀!"
+	n, all := 0, ""
+	for c, err := range scripted.New(scripted.Say(said)).Generate(t.Context(), &model.Request{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, ok := c.(*model.TextDelta); ok {
+			n++
+			all += d.Text
+			if !utf8.ValidString(d.Text) || len(d.Text) > 16 {
+				t.Errorf("delta %q", d.Text)
+			}
+		}
+	}
+	if n < 3 || all != said {
+		t.Errorf("%d deltas: %q", n, all)
+	}
+}
+
+func TestCallIDsGoOn(t *testing.T) {
+	before := message.Assistant(&message.ToolCall{ID: "call_7", Name: "a"}, &message.ToolCall{ID: "call_x", Name: "a"}, &message.ToolCall{ID: "other", Name: "a"})
+	msg, _, err := ask(scripted.New(scripted.Call("a", nil)), &model.Request{Messages: []*message.Message{before}})
+	if err != nil || msg.ToolCalls()[0].ID != "call_8" {
+		t.Errorf("%v, %v", msg.ToolCalls()[0], err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	_, fin, err := ask(scripted.New(scripted.Think("12345678").And(scripted.Say("1234"))), &model.Request{
+		System: "12345678", Messages: []*message.Message{message.User("1234")}})
+	if err != nil || fin.Usage != (message.Usage{Input: 3, Output: 3, Reasoning: 2}) {
+		t.Errorf("%+v, %v", fin, err)
+	}
+}
+
+// A fakeT records what a test would be told.
+type fakeT struct {
+	errors   []string
+	cleanups []func()
+}
+
+func (f *fakeT) Helper()                      {}
+func (f *fakeT) Errorf(s string, args ...any) { f.errors = append(f.errors, fmt.Sprintf(s, args...)) }
+func (f *fakeT) Cleanup(fn func())            { f.cleanups = append(f.cleanups, fn) }
+
+func TestTest(t *testing.T) {
+	question := &model.Request{Messages: []*message.Message{message.User("What is 2+3?")}, Tools: []tool.Info{{Name: "add"}}}
+	for _, row := range []struct {
+		why      string
+		turns    []scripted.Turn
+		requests int
+		want     string // a part of the one error; empty for none
+	}{
+		{"used up", []scripted.Turn{scripted.Say("a")}, 1, ""},
+		{"left over", []scripted.Turn{scripted.Say("a"), scripted.Say("b")}, 1, "1 of 2 turns were not played"},
+		{"asked for more", []scripted.Turn{scripted.Say("a")}, 2, "the script has 1 turns and this is request 2"},
+		{"as expected", []scripted.Turn{scripted.Say("a").Expect(scripted.LastContains("2+3"), scripted.HasTools("add"))}, 1, ""},
+		{"not as expected", []scripted.Turn{scripted.Say("a").Expect(scripted.LastContains("2+4"))}, 1, `request 1 is not as expected: the last message does not contain "2+4"`},
+		{"other tools", []scripted.Turn{scripted.Say("a").Expect(scripted.HasTools("sub"))}, 1, "the tools are [add], expected [sub]"},
+		{"an expectation of a function's turn", []scripted.Turn{scripted.Func(func(*model.Request) (scripted.Turn, error) {
+			return scripted.Say("a").Expect(scripted.HasTools()), nil
+		})}, 1, "expected []"},
+		{"repeated", []scripted.Turn{scripted.Say("a"), scripted.Repeat(scripted.Say("b"))}, 5, ""},
+		{"never repeated", []scripted.Turn{scripted.Say("a"), scripted.Repeat(scripted.Say("b"))}, 1, "1 of 2"},
+	} {
+		f := &fakeT{}
+		m := scripted.Test(f, row.turns...)
+		for range row.requests {
+			_, _, _ = ask(m, question)
+		}
+		for _, fn := range f.cleanups {
+			fn()
+		}
+		if len(m.Requests()) != row.requests {
+			t.Errorf("%s: %d requests recorded", row.why, len(m.Requests()))
+		}
+		if (row.want == "" && len(f.errors) > 0) || (row.want != "" && (len(f.errors) != 1 || !strings.Contains(f.errors[0], row.want))) {
+			t.Errorf("%s: reported %q, want %q", row.why, f.errors, row.want)
+		}
+	}
+}
+
+func TestNewRefusesTurnsThatAreNeverPlayed(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	scripted.New(scripted.Repeat(scripted.Say("a")), scripted.Say("b"))
+}
+
+func TestStops(t *testing.T) {
+	m := scripted.New(scripted.Say("a long answer in pieces"), scripted.Say("b"))
+	n := 0
+	for range m.Generate(t.Context(), &model.Request{}) {
+		n++
+		break
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := model.Collect(m.Generate(ctx, &model.Request{}))
+	if n != 1 || !errors.Is(err, context.Canceled) || m.Remaining() != 1 {
+		t.Errorf("%d pieces, %v, %d left", n, err, m.Remaining())
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	const n = 50
+	var turns []scripted.Turn
+	for i := range n {
+		turns = append(turns, scripted.Say(fmt.Sprint(i)))
+	}
+	m := scripted.Test(t, turns...)
+	said := make([]string, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			msg, _, err := ask(m, &model.Request{})
+			if err != nil {
+				t.Error(err)
+			}
+			said[i] = msg.Text()
+		})
+	}
+	wg.Wait()
+	slices.Sort(said)
+	if len(slices.Compact(said)) != n {
+		t.Error("a turn was played twice")
+	}
+}
+
+// TestCallEvery makes arguments for the schemas in testdata/schemas.jsonl, and
+// validates them.
+func TestCallEvery(t *testing.T) {
+	data, err := os.ReadFile("testdata/schemas.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &model.Request{}
+	schemas := map[string]json.RawMessage{}
+	for line := range strings.Lines(string(data)) {
+		var row struct {
+			Why    string
+			Schema json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		req.Tools = append(req.Tools, tool.Info{Name: row.Why, Input: row.Schema})
+		schemas[row.Why] = row.Schema
+	}
+	req.Tools = append(req.Tools, tool.Info{Name: "left out"}, tool.Info{Name: "without a schema"})
+	msg, _, err := ask(scripted.New(scripted.CallEvery("left out")), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := msg.ToolCalls()
+	if len(calls) != len(req.Tools)-1 || len(calls) < 15 {
+		t.Fatalf("%d calls for %d tools", len(calls), len(req.Tools))
+	}
+	for _, c := range calls {
+		if schemas[c.Name] == nil {
+			continue
+		}
+		doc, _ := jsonschema.UnmarshalJSON(strings.NewReader(string(schemas[c.Name])))
+		comp := jsonschema.NewCompiler()
+		if err := comp.AddResource("s:", doc); err != nil {
+			t.Fatal(err)
+		}
+		s, err := comp.Compile("s:")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(string(c.Input)))
+		if err == nil {
+			err = s.Validate(v)
+		}
+		if err != nil {
+			t.Errorf("%s: %s: %v", c.Name, c.Input, err)
+		}
+	}
+}
+
+func TestCallEveryNamesWhatItCannot(t *testing.T) {
+	req := &model.Request{Tools: []tool.Info{{Name: "odd", Input: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string","pattern":"^q{17}$"}},"required":["a"]}`)}}}
+	if _, _, err := ask(scripted.New(scripted.CallEvery()), req); err == nil || !strings.Contains(err.Error(), `"odd"`) {
+		t.Errorf("got %v", err)
+	}
+}
