@@ -18,23 +18,25 @@ import (
 
 // A catalogue is an immutable snapshot of what is registered.
 type catalogue struct {
-	gen     uint64
-	cfg     Config
-	basic   *group
-	groups  []*group            // in order of registration
-	index   map[string]int      // position in groups by name
-	entries []*entry            // in order of registration
-	tools   map[string][]*entry // by name; several only under Policy.Shadow
-	labels  map[string][]*entry // by label, in order of registration
-	always  []*entry            // those that need no group, in order of registration
-	whens   []*entry            // those with a predicate
-	skipped []Skipped           // tools that were left out
-	control map[string]bool     // names of the control tools of all groups
-	steady  sync.Map            // ceiling → infos of control tools that depend on nothing else
-	search  func() *searchIndex // built when first used
-	due     time.Time           // when some source must be listed again; zero for never
-	told    prompt
-	shadows bool // two tools share a name
+	gen      uint64
+	cfg      Config
+	basic    *group
+	groups   []*group            // in order of registration
+	index    map[string]int      // position in groups by name
+	entries  []*entry            // in order of registration
+	tools    map[string][]*entry // by name; several only under Policy.Shadow
+	labels   map[string][]*entry // by label, in order of registration
+	always   []*entry            // those that need no group, in order of registration
+	whens    []*entry            // those with a predicate
+	skipped  []Skipped           // tools that were left out
+	control  Control
+	reserved map[string]bool     // names of the control tools of all groups
+	listed   map[string]bool     // names that sources list
+	steady   sync.Map            // ceiling → infos of control tools that depend on nothing else
+	search   func() *searchIndex // built when first used
+	due      time.Time           // when some source must be listed again; zero for never
+	told     prompt
+	shadows  bool // two tools share a name
 }
 
 // A group is a Group, resolved. The basic group has index -1.
@@ -85,12 +87,15 @@ func (c *catalogue) basicLabel() string {
 // build checks the configuration and resolves it. Tools of sources are those
 // listed last.
 func build(tk *Toolkit, cfg Config) (*catalogue, error) {
-	c := &catalogue{cfg: cfg.clone(), index: map[string]int{}, tools: map[string][]*entry{}, labels: map[string][]*entry{}}
-	if c.cfg.Control == nil {
-		c.cfg.Control = cfg.Policy.control
-	}
-	if c.cfg.Control == nil {
-		c.cfg.Control = ResetTools()
+	c := &catalogue{cfg: cfg.clone(), index: map[string]int{}, tools: map[string][]*entry{}, labels: map[string][]*entry{},
+		reserved: map[string]bool{}, listed: map[string]bool{}}
+	switch {
+	case cfg.Control != nil:
+		c.control = cfg.Control
+	case cfg.Policy.control != nil:
+		c.control = cfg.Policy.control
+	default:
+		c.control = ResetTools()
 	}
 	if err := c.addGroups(); err != nil {
 		return nil, err
@@ -109,12 +114,25 @@ func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	return c, nil
 }
 
+// clone returns a copy whose slices can be changed freely.
 func (cfg Config) clone() Config {
+	cfg.Basic = cfg.Basic.clone()
 	cfg.Groups = slices.Clone(cfg.Groups)
+	for i, g := range cfg.Groups {
+		cfg.Groups[i] = g.clone()
+	}
 	cfg.Settings = slices.Clone(cfg.Settings)
 	cfg.Exclusive = slices.Clone(cfg.Exclusive)
 	cfg.Initial = slices.Clone(cfg.Initial)
 	return cfg
+}
+
+func (g Group) clone() Group {
+	g.Parents = slices.Clone(g.Parents)
+	g.Tools = slices.Clone(g.Tools)
+	g.Sources = slices.Clone(g.Sources)
+	g.Skills = slices.Clone(g.Skills)
+	return g
 }
 
 func (c *catalogue) addGroups() error {
@@ -248,12 +266,14 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 		}
 		settings[s.Tool] = s
 	}
-	c.control = map[string]bool{}
-	for _, t := range c.cfg.Control.Tools(tk, nil, c.infos(c.resolve(state{ceiling: Only("*")}))) {
-		c.control[t.Info().Name] = true
+	for _, t := range c.control.Tools(tk, nil, c.infos(c.resolve(state{ceiling: Only("*")}))) {
+		if err := checkTool(t.Info()); err != nil {
+			return fmt.Errorf("control tool %q: %w", t.Info().Name, err)
+		}
+		c.reserved[t.Info().Name] = true
 	}
 	if c.hasSkills(Only("*")) {
-		c.control[skillTool] = true
+		c.reserved[skillTool] = true
 	}
 	hasSources := false
 	for _, g := range append([]*group{c.basic}, c.groups...) {
@@ -291,6 +311,7 @@ func (c *catalogue) addListed(g *group, src *source, settings map[string]Setting
 		c.skipped = append(c.skipped, Skipped{Source: src.name, Reason: l.err.Error()})
 	}
 	for _, t := range l.tools {
+		c.listed[t.Info().Name] = true
 		if err := c.add(g, t, settings); err != nil {
 			c.skipped = append(c.skipped, Skipped{Source: src.name, Tool: t.Info().Name, Reason: err.Error()})
 		}
@@ -306,10 +327,10 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting) erro
 		return c.blame(g, info.Name, err)
 	}
 	p := c.cfg.Policy
-	if c.control[info.Name] && !p.Override {
+	if c.reserved[info.Name] && !p.Override {
 		return c.blame(g, info.Name, errors.New("the name is that of a control tool"))
 	}
-	if p.Paths && !c.control[info.Name] {
+	if p.Paths && !c.reserved[info.Name] {
 		if err := c.checkPath(g, info.Name); err != nil {
 			return c.blame(g, info.Name, err)
 		}

@@ -46,14 +46,14 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 		out = append(out, newSkillViewer(tk, s))
 	}
 	if groups := c.infos(r); len(groups) > 0 {
-		out = append(out, c.cfg.Control.Tools(tk, s, groups)...)
+		out = append(out, c.control.Tools(tk, s, groups)...)
 	}
 	return slices.DeleteFunc(out, func(t tool.Tool) bool { return len(c.tools[t.Info().Name]) > 0 })
 }
 
 // controlInfos is controlTools, kept as long as nothing can have changed.
 func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
-	steady, ok := c.cfg.Control.(steadyControl)
+	steady, ok := c.control.(steadyControl)
 	keep := ok && steady.steady(&c.cfg.Policy)
 	if keep {
 		if kept, ok := c.steady.Load(r.ceiling.String()); ok {

@@ -168,6 +168,8 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome) (answer, e
 		if slices.Contains(out.Opened, g.Name) {
 			groups[i].Opened = true
 			groups[i].Tools = c.toolLines(c.index[g.Name], r)
+		} else if c.cfg.Policy.NewOnly {
+			groups[i].Instructions, groups[i].Skills = "", nil
 		}
 	}
 	var closed []string

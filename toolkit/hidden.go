@@ -106,11 +106,15 @@ func (b *body) explain(e *HiddenError, en *entry) {
 	}
 	slices.Sort(e.Groups)
 	if len(e.Groups) > 0 {
-		e.Parents = c.names(c.missing(c.index[e.Groups[0]], b.r.order))
+		missing := c.missing(c.index[e.Groups[0]], b.r.order)
+		e.Parents = c.names(slices.DeleteFunc(missing, func(i int) bool { return !c.grantsGroup(i, b.r.ceiling) }))
 	}
 }
 
 func (b *body) advise(e *HiddenError) string {
+	if _, ok := b.c.control.(discover); ok && len(e.Groups) > 0 {
+		return fmt.Sprintf(`tool %q is not in your list; call it with %s: {"name":%s,"arguments":{…}}`, e.Tool, callTool, mustJSON(e.Tool))
+	}
 	text := fmt.Sprintf("tool %q is not available", e.Tool)
 	switch {
 	case len(e.Groups) == 1:
@@ -125,7 +129,7 @@ func (b *body) advise(e *HiddenError) string {
 	if len(e.Groups) == 0 {
 		return text
 	}
-	if hint := b.c.cfg.Control.Hint(e.Active, append(slices.Clone(e.Parents), e.Groups[0])); hint != "" {
+	if hint := b.c.control.Hint(e.Active, append(slices.Clone(e.Parents), e.Groups[0])); hint != "" {
 		text += "; " + hint + " first"
 	}
 	return text

@@ -40,9 +40,16 @@ type Policy struct {
 	// costs the provider's cache of the whole conversation.
 	ShowActive bool
 
+	// NewOnly makes reset_tools tell the instructions of groups that it opens
+	// only, instead of those of all that are open.
+	NewOnly bool
+
 	// NotifyAlways reports a transition also when what is visible stays the
-	// same.
-	NotifyAlways bool
+	// same. Quiet reports no change of the catalogue; see [Toolkit.Notify].
+	NotifyAlways, Quiet bool
+
+	// Offsets makes the cursors of [View.Page] decimal positions.
+	Offsets bool
 
 	// Paths demands names made of paths: a group's name starts with its
 	// parent's and a dot, a tool's with its group's.
@@ -83,7 +90,8 @@ func Wags() Policy {
 // Tmcp returns the rules of tmcp's ToolSet: [PerGroup], names are paths, listed
 // by name, hidden tools look unknown.
 func Tmcp() Policy {
-	return Policy{ByName: true, Opaque: true, Paths: true, Override: true, NotifyAlways: true, control: PerGroup()}
+	return Policy{ByName: true, Opaque: true, Paths: true, Override: true, NotifyAlways: true,
+		Quiet: true, Offsets: true, control: PerGroup()}
 }
 
 // TrustGraph returns the rules of TrustGraph's agents: groups are labels, a

@@ -54,6 +54,9 @@ func (e *GroupError) Error() string {
 		}
 		return fmt.Sprintf("there is no group %q; the groups are %s", e.Group, strings.Join(e.Others, ", "))
 	case ParentClosed:
+		if len(e.Others) == 0 {
+			return fmt.Sprintf("group %q cannot be opened here", e.Group)
+		}
 		return fmt.Sprintf("group %q needs %s to be open first", e.Group, strings.Join(e.Others, ", then "))
 	case AlreadyDone:
 		return fmt.Sprintf("group %q is so already", e.Group)
@@ -204,11 +207,11 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 	switch o {
 	case enable:
 		for _, g := range groups {
-			if err = c.planEnable(&p, g, active); err != nil {
+			if err = c.planEnable(&p, g, active, ceiling); err != nil {
 				return plan{}, err
 			}
 		}
-		err = c.allOpen(p, groups)
+		err = c.allStored(p, groups)
 	case disable:
 		for _, g := range groups {
 			c.close(&p, g)
@@ -229,9 +232,9 @@ func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
 	return e
 }
 
-func (c *catalogue) planEnable(p *plan, g int, before []int) error {
-	if missing := c.missing(g, p.active); len(missing) > 0 {
-		return &GroupError{Group: c.groups[g].Name, Reason: ParentClosed, Others: c.names(missing)}
+func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) error {
+	if err := c.checkParents(g, p.active, ceiling); err != nil {
+		return err
 	}
 	q := plan{active: p.active, down: slices.Clone(p.down), up: slices.Clone(p.up)}
 	for _, others := range c.groups[g].exclusive {
@@ -249,8 +252,8 @@ func (c *catalogue) planEnable(p *plan, g int, before []int) error {
 	return nil
 }
 
-// allOpen fails if opening one of the groups has closed another.
-func (c *catalogue) allOpen(p plan, groups []int) error {
+// allStored fails if opening one of the groups has closed another.
+func (c *catalogue) allStored(p plan, groups []int) error {
 	for _, g := range groups {
 		if !slices.Contains(p.active, g) {
 			last := groups[len(groups)-1]
@@ -258,6 +261,16 @@ func (c *catalogue) allOpen(p plan, groups []int) error {
 		}
 	}
 	return nil
+}
+
+// checkParents is the gate of parents. It names none that is above the ceiling.
+func (c *catalogue) checkParents(g int, active []int, ceiling Ceiling) error {
+	missing := c.missing(g, active)
+	if len(missing) == 0 {
+		return nil
+	}
+	granted := slices.DeleteFunc(missing, func(i int) bool { return !c.grantsGroup(i, ceiling) })
+	return &GroupError{Group: c.groups[g].Name, Reason: ParentClosed, Others: c.names(granted)}
 }
 
 // missing returns what must be opened before g, in order.
@@ -290,8 +303,8 @@ func (c *catalogue) close(p *plan, g int) {
 func (c *catalogue) planSet(p *plan, groups []int, ceiling Ceiling) error {
 	before := p.active
 	for _, g := range groups {
-		if missing := c.missing(g, groups); len(missing) > 0 {
-			return &GroupError{Group: c.groups[g].Name, Reason: ParentClosed, Others: c.names(missing)}
+		if err := c.checkParents(g, groups, ceiling); err != nil {
+			return err
 		}
 		for _, others := range c.groups[g].exclusive {
 			for _, o := range others {

@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 	"model/replay":   {"model", "tool", "message"},
 	"skill":          {},
 	"toolkit":        {"tool", "skill", "message", "permission"},
+	"toolkit/config": {"toolkit", "tool"},
 	"agent":          {"toolkit", "model", "tool", "skill", "message", "permission"},
 	"mcpclient":      {"tool", "message", "permission"},
 	"mcpserver":      {"toolkit", "tool", "skill", "message", "permission"},

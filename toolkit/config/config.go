@@ -1,0 +1,294 @@
+// Package config reads the groups and settings of a toolkit from JSON, so that
+// an operator can decide them without building the program anew:
+//
+//	{
+//	  "groups":    [{"name": "database", "description": "Orders and customers.", "tools": ["query"]}],
+//	  "tools":     [{"name": "query", "state": "analysis", "available_in_states": ["undefined"]}],
+//	  "exclusive": [["database", "archive"]],
+//	  "initial_groups": ["database"],
+//	  "max_tools": 40
+//	}
+//
+// [Apply] lays such a file over a configuration whose tools and sources were
+// registered in Go. The file places and limits tools; it cannot make any.
+// Errors name the line and the key.
+//
+// To reload, let the toolkit's Update replace the configuration. When the new
+// file is wrong the old set stays in use:
+//
+//	err := tk.Update(func(cfg *toolkit.Config) error {
+//		next, err := config.Apply(base, data)
+//		if err == nil {
+//			*cfg = next
+//		}
+//		return err
+//	})
+package config
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/toolkit"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+//go:embed schema.json
+var schemaJSON []byte
+
+// Schema returns the JSON Schema of the file.
+func Schema() json.RawMessage { return bytes.Clone(schemaJSON) }
+
+var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemaJSON))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("config.json", doc); err != nil {
+		return nil, err
+	}
+	return c.Compile("config.json")
+})
+
+// An Error is one mistake in a file.
+type Error struct {
+	Line int    // counted from 1
+	Key  string // such as tools[0].group; empty for the file as a whole
+	Text string
+}
+
+func (e *Error) Error() string {
+	if e.Key == "" {
+		return fmt.Sprintf("line %d: %s", e.Line, e.Text)
+	}
+	return fmt.Sprintf("line %d: %s: %s", e.Line, e.Key, e.Text)
+}
+
+type file struct {
+	Groups    []group    `json:"groups"`
+	Tools     []setting  `json:"tools"`
+	Exclusive [][]string `json:"exclusive"`
+	Initial   []string   `json:"initial_groups"`
+	MaxTools  *int       `json:"max_tools"`
+	MaxGroups *int       `json:"max_groups"`
+	MaxBytes  *int       `json:"max_bytes"`
+}
+
+type group struct {
+	Name         string   `json:"name"`
+	Title        string   `json:"title"`
+	Description  string   `json:"description"`
+	Instructions string   `json:"instructions"`
+	Parents      []string `json:"parents"`
+	Tools        []string `json:"tools"`
+}
+
+type setting struct {
+	Name  string   `json:"name"`
+	Group []string `json:"group"`
+	State string   `json:"state"`
+
+	// The two spellings of one key: of the documents and of the code.
+	Available  []string `json:"available_in_states"`
+	Applicable []string `json:"applicable-states"`
+}
+
+// Apply returns base with the file laid over it: groups of the file are added
+// to those of base, or replace the texts and parents of one of the same name;
+// settings replace those of base for the same tool; what else the file says
+// takes the place of what base says. The errors of a file, of type [*Error],
+// are joined. Apply checks what only the file can get wrong; [toolkit.New]
+// checks the rest.
+func Apply(base toolkit.Config, data []byte) (toolkit.Config, error) {
+	root, err := parse(data)
+	if err != nil {
+		return base, err
+	}
+	if err := validate(root, data); err != nil {
+		return base, err
+	}
+	var f file
+	if err := json.Unmarshal(data, &f); err != nil {
+		return base, &Error{Line: 1, Text: err.Error()}
+	}
+	a := applier{cfg: base, root: root}
+	a.groups(f.Groups)
+	a.settings(f.Tools)
+	a.lists(f)
+	return a.cfg, errors.Join(a.errs...)
+}
+
+// validate checks the file against the schema.
+func validate(root *node, data []byte) error {
+	s, err := compiled()
+	if err != nil {
+		return fmt.Errorf("the configuration's own schema: %w", err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return &Error{Line: 1, Text: err.Error()}
+	}
+	ve, ok := errors.AsType[*jsonschema.ValidationError](s.Validate(doc))
+	if !ok {
+		return nil
+	}
+	var errs []error
+	var walk func(*jsonschema.ValidationError)
+	walk = func(v *jsonschema.ValidationError) {
+		for _, cause := range v.Causes {
+			walk(cause)
+		}
+		if len(v.Causes) == 0 {
+			errs = append(errs, root.errorAt(v.InstanceLocation, v.DetailedOutput().Error.String()))
+		}
+	}
+	walk(ve)
+	return errors.Join(errs...)
+}
+
+// An applier lays a file over a configuration.
+type applier struct {
+	cfg  toolkit.Config
+	root *node
+	errs []error
+}
+
+func (a *applier) fail(text string, path ...any) {
+	a.errs = append(a.errs, a.root.errorAt(strs(path), text))
+}
+
+func (a *applier) groups(groups []group) {
+	a.cfg.Groups = slices.Clone(a.cfg.Groups)
+	placed := map[string][]string{}
+	for i, g := range groups {
+		at := slices.IndexFunc(a.cfg.Groups, func(o toolkit.Group) bool { return o.Name == g.Name })
+		if slices.ContainsFunc(groups[:i], func(o group) bool { return o.Name == g.Name }) {
+			a.fail("the file has two groups of this name", "groups", i, "name")
+			continue
+		}
+		if at < 0 {
+			a.cfg.Groups = append(a.cfg.Groups, toolkit.Group{Name: g.Name})
+			at = len(a.cfg.Groups) - 1
+		}
+		t := &a.cfg.Groups[at]
+		t.Title, t.Description, t.Instructions, t.Parents = g.Title, g.Description, g.Instructions, g.Parents
+		for _, name := range g.Tools {
+			placed[name] = append(placed[name], g.Name)
+		}
+	}
+	for i, g := range groups {
+		for j, p := range g.Parents {
+			if !a.hasGroup(p) && !a.cfg.Policy.Contain {
+				a.fail(fmt.Sprintf("there is no group %q", p), "groups", i, "parents", j)
+			}
+		}
+		for j, name := range g.Tools {
+			a.knowTool(name, "groups", i, "tools", j)
+			if names := placed[name]; names != nil {
+				a.setting(name).Groups = names
+			}
+		}
+	}
+}
+
+func (a *applier) settings(tools []setting) {
+	for i, t := range tools {
+		a.knowTool(t.Name, "tools", i, "name")
+		if slices.ContainsFunc(tools[:i], func(o setting) bool { return o.Name == t.Name }) && !a.cfg.Policy.Replace {
+			a.fail("the file has two settings for this tool", "tools", i, "name")
+		}
+		s := a.setting(t.Name)
+		if slices.ContainsFunc(tools[:i], func(o setting) bool { return o.Name == t.Name }) {
+			*s = toolkit.Setting{Tool: t.Name} // a later setting replaces an earlier one whole
+		}
+		if t.Group != nil {
+			s.Groups = t.Group
+		}
+		for j, g := range t.Group {
+			if !a.hasGroup(g) && !a.cfg.Policy.NoActivation {
+				a.fail(fmt.Sprintf("there is no group %q", g), "tools", i, "group", j)
+			}
+		}
+		s.Next, s.Phases = t.State, t.Available
+		switch {
+		case t.Available == nil:
+			s.Phases = t.Applicable
+		case t.Applicable != nil && !slices.Equal(t.Available, t.Applicable):
+			a.fail("contradicts available_in_states, which is another spelling of the same key", "tools", i, "applicable-states")
+		}
+	}
+}
+
+// setting returns the setting for a tool, which may be changed.
+func (a *applier) setting(name string) *toolkit.Setting {
+	is := func(s toolkit.Setting) bool { return s.Tool == name }
+	a.cfg.Settings = slices.Clone(a.cfg.Settings)
+	i := slices.IndexFunc(a.cfg.Settings, is)
+	if i < 0 {
+		a.cfg.Settings = append(a.cfg.Settings, toolkit.Setting{Tool: name})
+		i = len(a.cfg.Settings) - 1
+	}
+	return &a.cfg.Settings[i]
+}
+
+func (a *applier) lists(f file) {
+	for i, set := range f.Exclusive {
+		for j, name := range set {
+			if !a.hasGroup(name) {
+				a.fail(fmt.Sprintf("there is no group %q", name), "exclusive", i, j)
+			}
+		}
+	}
+	for i, name := range f.Initial {
+		if !a.hasGroup(name) {
+			a.fail(fmt.Sprintf("there is no group %q", name), "initial_groups", i)
+		}
+	}
+	if f.Exclusive != nil {
+		a.cfg.Exclusive = f.Exclusive
+	}
+	if f.Initial != nil {
+		a.cfg.Initial = f.Initial
+	}
+	for to, from := range map[*int]*int{&a.cfg.MaxTools: f.MaxTools, &a.cfg.MaxGroups: f.MaxGroups, &a.cfg.MaxBytes: f.MaxBytes} {
+		if from != nil {
+			*to = *from
+		}
+	}
+}
+
+func (a *applier) hasGroup(name string) bool {
+	return slices.ContainsFunc(a.cfg.Groups, func(g toolkit.Group) bool { return g.Name == name })
+}
+
+// knowTool reports a tool that nothing registers. Where sources are, a tool may
+// yet appear.
+func (a *applier) knowTool(name string, path ...any) {
+	var names []string
+	for _, g := range append([]toolkit.Group{a.cfg.Basic}, a.cfg.Groups...) {
+		if len(g.Sources) > 0 {
+			return
+		}
+		for _, t := range g.Tools {
+			names = append(names, t.Info().Name)
+		}
+	}
+	if !slices.Contains(names, name) {
+		a.fail(fmt.Sprintf("there is no tool %q; the tools are %s", name, strings.Join(names, ", ")), path...)
+	}
+}
+
+func strs(path []any) []string {
+	out := make([]string, len(path))
+	for i, p := range path {
+		out[i] = fmt.Sprint(p)
+	}
+	return out
+}

@@ -1,0 +1,115 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// A node is a JSON value that remembers where it stands.
+type node struct {
+	line    int
+	members map[string]*node // of an object or, by position, of a list
+}
+
+// parse reads one JSON value. Keys that occur twice are an error: one of them
+// would silently win.
+func parse(data []byte) (*node, error) {
+	p := &parser{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
+	n, err := p.value("")
+	if err == nil {
+		if _, end := p.dec.Token(); !errors.Is(end, io.EOF) {
+			err = &Error{Line: p.line(), Text: "there is something after the end of the file's value"}
+		}
+	}
+	return n, err
+}
+
+type parser struct {
+	data []byte
+	dec  *json.Decoder
+}
+
+// line is where the token that was read last ends.
+func (p *parser) line() int {
+	return 1 + bytes.Count(p.data[:p.dec.InputOffset()], []byte("\n"))
+}
+
+func (p *parser) token() (json.Token, error) {
+	tok, err := p.dec.Token()
+	if err == nil {
+		return tok, nil
+	}
+	at := p.line()
+	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
+		at = 1 + bytes.Count(p.data[:min(int(se.Offset), len(p.data))], []byte("\n"))
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the file ends too early")
+	}
+	return nil, &Error{Line: at, Text: err.Error()}
+}
+
+func (p *parser) value(key string) (*node, error) {
+	tok, err := p.token()
+	if err != nil {
+		return nil, err
+	}
+	n := &node{line: p.line()}
+	switch tok {
+	case json.Delim('{'):
+		n.members = map[string]*node{}
+		err = p.object(n, key)
+	case json.Delim('['):
+		n.members = map[string]*node{}
+		for i := 0; p.dec.More() && err == nil; i++ {
+			n.members[strconv.Itoa(i)], err = p.value(fmt.Sprintf("%s[%d]", key, i))
+		}
+		if err == nil {
+			_, err = p.token()
+		}
+	}
+	return n, err
+}
+
+func (p *parser) object(n *node, key string) error {
+	for p.dec.More() {
+		tok, err := p.token()
+		if err != nil {
+			return err
+		}
+		name := tok.(string) // the decoder lets no other key through
+		full := strings.TrimPrefix(key+"."+name, ".")
+		if _, ok := n.members[name]; ok {
+			return &Error{Line: p.line(), Key: full, Text: "the key is there twice"}
+		}
+		if n.members[name], err = p.value(full); err != nil {
+			return err
+		}
+	}
+	_, err := p.token()
+	return err
+}
+
+// errorAt returns the error for the value at the path, or for the nearest that
+// is there.
+func (n *node) errorAt(path []string, text string) *Error {
+	e := &Error{Line: n.line, Text: text}
+	for _, step := range path {
+		if _, err := strconv.Atoi(step); err == nil {
+			e.Key += "[" + step + "]"
+		} else {
+			e.Key = strings.TrimPrefix(e.Key+"."+step, ".")
+		}
+		if n != nil {
+			if n = n.members[step]; n != nil {
+				e.Line = n.line
+			}
+		}
+	}
+	return e
+}

@@ -1,0 +1,247 @@
+package toolkit
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// Discover returns the control that opens nothing: search_tools finds tools,
+// describe_tools shows their schemas, and call_tool calls them, so that the
+// list never changes and costs the provider's cache nothing. Only tools of the
+// basic group are listed beside them. A call through call_tool passes the
+// gates, except that no group must be open, and is validated, permitted and
+// run under the real tool's name.
+//
+// Sources of groups are contacted at the first search.
+func Discover() Control { return discover{} }
+
+const (
+	searchTool   = "search_tools"
+	describeTool = "describe_tools"
+	callTool     = "call_tool"
+)
+
+const searchLimit = 10 // tools in an answer of search_tools
+
+//go:embed text/search_tools.txt
+var searchText string
+
+//go:embed text/describe_tools.txt
+var describeText string
+
+//go:embed text/call_tool.txt
+var callText string
+
+type discover struct{}
+
+func (discover) steady(*Policy) bool { return true }
+
+func (discover) Hint(_, _ []string) string { return "" }
+
+func (discover) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+	var outline strings.Builder
+	for _, g := range groups {
+		fmt.Fprintf(&outline, "- %s: %s\n", g.Name, firstLine(g.Description))
+	}
+	caller := &caller{controlTool{info: tool.Info{Name: callTool, Description: callText, Control: true,
+		Input: schema([]string{"name", "arguments"},
+			prop("name", `"type":"string"`, "The tool's name."),
+			prop("arguments", `"type":"object"`, "The tool's arguments, as its schema wants them."))}}}
+	caller.run = func(context.Context, json.RawMessage) (answer, error) {
+		return answer{}, fmt.Errorf("%s must be resolved by its View, and was run itself", callTool)
+	}
+	return []tool.Tool{
+		&controlTool{
+			info: tool.Info{Name: searchTool, Description: searchText + outline.String(), ReadOnly: true, Control: true,
+				Input: schema([]string{"query"},
+					prop("query", `"type":"string"`, "What the tool should do, in a few words."),
+					prop("group", `"type":"string"`, "Search in this group only."))},
+			run: func(ctx context.Context, input json.RawMessage) (answer, error) { return tk.searchTools(ctx, s, input) },
+		},
+		&controlTool{
+			info: tool.Info{Name: describeTool, Description: describeText, ReadOnly: true, Control: true,
+				Input: schema([]string{"names"},
+					property{"names", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of tools."}`)})},
+			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
+				return tk.describeTools(ctx, s, input)
+			},
+		},
+		caller,
+	}
+}
+
+// allOpen returns the state as if every group were open.
+func (c *catalogue) allOpen(r *resolved) *resolved {
+	all := *r
+	all.open = make([]bool, len(c.groups))
+	all.order = make([]int, len(c.groups))
+	for i := range c.groups {
+		all.open[i], all.order[i] = true, i
+	}
+	return &all
+}
+
+// whole returns the catalogue with the lists of all sources that the scope is
+// granted, and the state as if every group were open.
+func (tk *Toolkit) whole(ctx context.Context, s *Scope) (*catalogue, *resolved, error) {
+	c := tk.now.Load()
+	st, _ := s.snapshot(c)
+	sources := slices.Clone(c.basic.sources)
+	for i, g := range c.groups {
+		if c.grantsGroup(i, st.ceiling) {
+			sources = append(sources, g.sources...)
+		}
+	}
+	c, err := tk.load(ctx, c, sources)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := c.resolve(st)
+	c.hold(r)
+	return c, c.allOpen(r), nil
+}
+
+type foundTool struct {
+	Name   string   `json:"name"`
+	Groups []string `json:"groups,omitempty"`
+	Line   string   `json:"description,omitempty"`
+}
+
+func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
+	var in struct{ Query, Group string }
+	if err := json.Unmarshal(input, &in); err != nil {
+		return answer{}, fmt.Errorf("the arguments are not as the schema wants them: %w", err)
+	}
+	c, r, err := tk.whole(ctx, s)
+	if err != nil {
+		return answer{}, err
+	}
+	only := -1
+	if in.Group != "" {
+		i, ok := c.index[in.Group]
+		if !ok || !c.grantsGroup(i, r.ceiling) {
+			return answer{}, c.unknown(in.Group, r.ceiling)
+		}
+		only = i
+	}
+	keep := func(e *entry) bool {
+		return c.visible(e, r) && (only < 0 || slices.Contains(e.groups, only))
+	}
+	hits := c.search().find(in.Query, searchLimit, keep)
+	if len(words(in.Query)) == 0 {
+		for _, e := range c.entries {
+			if keep(e) {
+				hits = append(hits, e)
+			}
+		}
+	}
+	found := make([]foundTool, 0, len(hits))
+	for _, e := range hits {
+		found = append(found, foundTool{e.info.Name, c.grantedNames(e, r), firstLine(e.info.Description)})
+	}
+	text, err := render("found.tmpl", found)
+	return answer{text: text, data: map[string]any{"tools": found}}, err
+}
+
+// grantedNames returns the groups of the tool that exist for the scope.
+func (c *catalogue) grantedNames(e *entry, r *resolved) []string {
+	var out []string
+	for _, g := range e.groups {
+		if c.grantsGroup(g, r.ceiling) {
+			out = append(out, c.groups[g].Name)
+		}
+	}
+	return out
+}
+
+func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
+	var in struct{ Names []string }
+	if err := json.Unmarshal(input, &in); err != nil {
+		return answer{}, fmt.Errorf("the arguments are not as the schema wants them: %w", err)
+	}
+	c, r, err := tk.whole(ctx, s)
+	if err != nil {
+		return answer{}, err
+	}
+	var text strings.Builder
+	infos := []tool.Info{}
+	var groups []int
+	for _, name := range in.Names {
+		e, ok := c.find(name, r)
+		if !ok {
+			fmt.Fprintf(&text, "%s\n\n", c.hiddenFromSearch(name, r))
+			continue
+		}
+		infos = append(infos, e.info)
+		fmt.Fprintf(&text, "%s: %s\nArguments: %s\n\n", e.info.Name, e.info.Description, e.info.Input)
+		for _, g := range e.groups {
+			if !slices.Contains(groups, g) {
+				groups = append(groups, g)
+			}
+		}
+	}
+	shown := *r
+	shown.open = make([]bool, len(c.groups))
+	for _, g := range groups {
+		shown.open[g] = true
+	}
+	about, err := c.openGroups(ctx, &shown)
+	if err != nil {
+		return answer{}, err
+	}
+	more, err := render("about_groups.tmpl", about)
+	text.WriteString(more)
+	return answer{text: strings.TrimSpace(text.String()), data: map[string]any{"tools": infos}}, err
+}
+
+// hiddenFromSearch is the error for a name that call_tool and describe_tools
+// do not know.
+func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
+	b := &body{c: c, r: r}
+	for _, e := range c.entries {
+		if c.visible(e, r) {
+			b.infos = append(b.infos, e.info)
+		}
+	}
+	return b.hidden(name)
+}
+
+// A caller is call_tool. It does not run: the view forwards its calls.
+type caller struct{ controlTool }
+
+func (*caller) forward(v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
+	var in struct {
+		Name      string
+		Arguments json.RawMessage
+	}
+	if err := json.Unmarshal(input, &in); err != nil {
+		return nil, nil, fmt.Errorf(`the arguments of %s must be {"name": …, "arguments": {…}}: %w`, callTool, err)
+	}
+	args := bytes.TrimSpace(in.Arguments)
+	switch {
+	case in.Name == "":
+		return nil, nil, fmt.Errorf(`%s needs the name of a tool: {"name": …, "arguments": {…}}`, callTool)
+	case len(args) == 0 || bytes.Equal(args, []byte("null")):
+		args = []byte("{}")
+	case args[0] == '"':
+		// Models often send the arguments as a string that holds JSON.
+		var s string
+		if err := json.Unmarshal(args, &s); err == nil {
+			args = []byte(s)
+		}
+	}
+	c := v.body.c
+	r := c.allOpen(v.body.r)
+	e, ok := c.find(in.Name, r)
+	if !ok {
+		return nil, nil, c.hiddenFromSearch(in.Name, r)
+	}
+	return e.tool, args, nil
+}

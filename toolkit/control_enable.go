@@ -1,0 +1,289 @@
+package toolkit
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// EnableDisable returns the control of wags: enable_tools and disable_tools,
+// which take names of groups, one after another, each as far as it goes. Their
+// descriptions unfold the groups step by step: those without a parent, and
+// below every open group its children. They change with every transition, and
+// with them the start of the list.
+func EnableDisable() Control { return enableDisable{} }
+
+const (
+	enableTool  = "enable_tools"
+	disableTool = "disable_tools"
+)
+
+//go:embed text/enable_tools.txt
+var enableText string
+
+//go:embed text/disable_tools.txt
+var disableText string
+
+type enableDisable struct{}
+
+func (enableDisable) Hint(_, want []string) string {
+	return fmt.Sprintf(`call %s with {"groups":%s}`, enableTool, mustJSON(want))
+}
+
+func (enableDisable) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+	args := schema(nil,
+		property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
+	return []tool.Tool{
+		&controlTool{
+			info: tool.Info{Name: enableTool, Description: enableText + tk.outline(groups), Input: args, Control: true},
+			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
+				return tk.enableEach(ctx, s, input)
+			},
+		},
+		&controlTool{
+			info: tool.Info{Name: disableTool, Description: disableText + enabledList(groups), Input: args, Control: true},
+			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
+				return tk.disableEach(ctx, s, input)
+			},
+		},
+	}
+}
+
+// enableResult and disableResult are wags' answers.
+type enableResult struct {
+	Enabled         []string `json:"enabled"`
+	EnabledGroups   []string `json:"enabled_groups"`
+	AvailableTools  []string `json:"available_tools"`
+	AvailableGroups []string `json:"available_groups"`
+	Errors          []string `json:"errors"`
+	Instructions    string   `json:"instructions,omitempty"` // of the groups that were enabled
+}
+
+type disableResult struct {
+	Disabled       []string `json:"disabled"`
+	EnabledGroups  []string `json:"enabled_groups"`
+	AvailableTools []string `json:"available_tools"`
+	Errors         []string `json:"errors"`
+}
+
+func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
+	names, err := groupList(input)
+	if err != nil {
+		return answer{}, err
+	}
+	steps, err := tk.transitEach(ctx, s, enable, names)
+	if err != nil {
+		return answer{}, err
+	}
+	res := enableResult{Enabled: []string{}, Errors: []string{}}
+	now := tk.Groups(s)
+	for _, step := range steps {
+		res.Enabled = append(res.Enabled, step.Opened...)
+		for _, e := range step.Errors {
+			res.Errors = append(res.Errors, tk.refusal(e, now))
+		}
+	}
+	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
+	res.AvailableGroups = childrenOf(now)
+	if res.Instructions, err = tk.about(ctx, s, res.Enabled); err != nil {
+		return answer{}, err
+	}
+	return answer{data: res}, nil
+}
+
+func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
+	names, err := groupList(input)
+	if err != nil {
+		return answer{}, err
+	}
+	before := tk.Groups(s)
+	steps, err := tk.transitEach(ctx, s, disable, names)
+	if err != nil {
+		return answer{}, err
+	}
+	res := disableResult{Disabled: []string{}, Errors: []string{}}
+	for _, step := range steps {
+		res.Disabled = append(res.Disabled, granted(before, slices.Sorted(slices.Values(step.Closed)))...)
+		for _, e := range step.Errors {
+			if e.Reason == AlreadyDone {
+				res.Errors = append(res.Errors, fmt.Sprintf("group %q is not enabled", e.Group))
+				continue
+			}
+			res.Errors = append(res.Errors, tk.refusal(e, tk.Groups(s)))
+		}
+	}
+	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
+	return answer{data: res}, nil
+}
+
+// groupList reads {"groups": […]}; absent is empty.
+func groupList(input json.RawMessage) ([]string, error) {
+	members, err := object(input)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, m := range members {
+		if m.name != "groups" {
+			return nil, fmt.Errorf("there is no argument %q; give groups, a list of names", m.name)
+		}
+		if bytes.Equal(m.value, []byte("null")) || json.Unmarshal(m.value, &names) != nil {
+			return nil, errors.New("groups must be a list of names")
+		}
+	}
+	return names, nil
+}
+
+// refusal words an error so that it tells no name that enable_tools does not.
+func (tk *Toolkit) refusal(e *GroupError, groups []GroupInfo) string {
+	switch e.Reason {
+	case AlreadyDone:
+		return fmt.Sprintf("group %q is enabled already", e.Group)
+	case UnknownGroup:
+		shown := *e
+		shown.Others = shownGroups(groups)
+		return shown.Error()
+	}
+	return e.Error()
+}
+
+// enabled returns the groups that are open and granted, and their visible
+// tools, both sorted.
+func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
+	c := tk.now.Load()
+	st, _ := s.snapshot(c)
+	r := c.resolve(st)
+	c.hold(r)
+	groups, tools = []string{}, []string{}
+	for _, g := range r.order {
+		if c.grantsGroup(g, r.ceiling) {
+			groups = append(groups, c.groups[g].Name)
+		}
+		for _, e := range c.groups[g].entries {
+			if c.visible(e, r) {
+				tools = append(tools, e.info.Name)
+			}
+		}
+	}
+	slices.Sort(groups)
+	slices.Sort(tools)
+	return groups, slices.Compact(tools)
+}
+
+// about returns the instructions and skills of the named groups.
+func (tk *Toolkit) about(ctx context.Context, s *Scope, names []string) (string, error) {
+	c := tk.now.Load()
+	st, _ := s.snapshot(c)
+	groups, err := c.openGroups(ctx, c.resolve(st))
+	if err != nil {
+		return "", err
+	}
+	groups = slices.DeleteFunc(groups, func(g openGroup) bool {
+		return !slices.Contains(names, g.Name) || g.Instructions == "" && len(g.Skills) == 0
+	})
+	if len(groups) == 0 {
+		return "", nil
+	}
+	return render("reminder.tmpl", groups)
+}
+
+func granted(groups []GroupInfo, names []string) []string {
+	return slices.DeleteFunc(names, func(n string) bool {
+		return !slices.ContainsFunc(groups, func(g GroupInfo) bool { return g.Name == n })
+	})
+}
+
+// childrenOf returns the groups that are not open but have an open parent,
+// sorted.
+func childrenOf(groups []GroupInfo) []string {
+	out := []string{}
+	for _, g := range groups {
+		if !g.Active && slices.ContainsFunc(groups, func(p GroupInfo) bool { return p.Active && slices.Contains(g.Parents, p.Name) }) {
+			out = append(out, g.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// shownGroups returns the names that the description of enable_tools shows.
+func shownGroups(groups []GroupInfo) []string {
+	var out []string
+	unfold(groups, func(_ int, g GroupInfo) { out = append(out, g.Name) })
+	return out
+}
+
+// unfold visits the groups without a parent, sorted by name, and after each
+// that is open its children.
+func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
+	sorted := slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) })
+	seen := map[string]bool{}
+	var walk func(depth int, parent string)
+	walk = func(depth int, parent string) {
+		for _, g := range sorted {
+			below := depth == 0 && len(g.Parents) == 0 || depth > 0 && slices.Contains(g.Parents, parent)
+			if !below || seen[g.Name] {
+				continue
+			}
+			seen[g.Name] = true
+			visit(depth, g)
+			if g.Active {
+				walk(depth+1, g.Name)
+			}
+		}
+	}
+	walk(0, "")
+}
+
+// outline is the part of the description of enable_tools that changes.
+func (tk *Toolkit) outline(groups []GroupInfo) string {
+	var b strings.Builder
+	b.WriteString("\nGroups:\n")
+	unfold(groups, func(depth int, g GroupInfo) {
+		fmt.Fprintf(&b, "%s- %s: %s", strings.Repeat("  ", depth), g.Name, g.Description)
+		if g.Active {
+			b.WriteString(" (enabled)")
+		}
+		b.WriteByte('\n')
+	})
+	if limit, count := tk.toolQuota(groups); limit > 0 {
+		fmt.Fprintf(&b, "\nAt most %d tools may be enabled at a time; %d are.\n", limit, count)
+	}
+	return b.String()
+}
+
+// toolQuota returns the limit on tools, and how many there are in open groups.
+func (tk *Toolkit) toolQuota(groups []GroupInfo) (limit, count int) {
+	c := tk.now.Load()
+	if c == nil || c.cfg.MaxTools == 0 {
+		return 0, 0
+	}
+	var open []int
+	for _, g := range groups {
+		if i, ok := c.index[g.Name]; ok && g.Active {
+			open = append(open, i)
+		}
+	}
+	return c.cfg.MaxTools, c.measure(open).tools
+}
+
+// enabledList is the part of the description of disable_tools that changes.
+func enabledList(groups []GroupInfo) string {
+	var b strings.Builder
+	for _, g := range slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) }) {
+		if g.Active {
+			fmt.Fprintf(&b, "- %s: %s\n", g.Name, g.Description)
+		}
+	}
+	if b.Len() == 0 {
+		return "\nNo group is enabled.\n"
+	}
+	return "\nEnabled now:\n" + b.String()
+}

@@ -1,0 +1,58 @@
+package toolkit
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// PerGroup returns the control of tmcp: for every group a tool GROUP.activate
+// and, unless the group says otherwise, GROUP.deactivate, without arguments.
+// All of them are always listed.
+func PerGroup() Control { return perGroup{} }
+
+const (
+	activateSuffix   = ".activate"
+	deactivateSuffix = ".deactivate"
+)
+
+type perGroup struct{}
+
+func (perGroup) steady(*Policy) bool { return true }
+
+func (perGroup) Hint(_, want []string) string {
+	calls := make([]string, len(want))
+	for i, name := range want {
+		calls[i] = name + activateSuffix
+	}
+	return "call " + strings.Join(calls, ", then ")
+}
+
+func (perGroup) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+	var out []tool.Tool
+	for _, g := range groups {
+		out = append(out, switchTool(tk, s, g.Name+activateSuffix, "Activate", g, (*Toolkit).Enable))
+		if !g.NoDeactivator {
+			out = append(out, switchTool(tk, s, g.Name+deactivateSuffix, "Deactivate", g, (*Toolkit).Disable))
+		}
+	}
+	return out
+}
+
+type transition func(*Toolkit, context.Context, *Scope, ...string) (Outcome, error)
+
+func switchTool(tk *Toolkit, s *Scope, name, verb string, g GroupInfo, do transition) tool.Tool {
+	info := tool.Info{Name: name, Input: schema(nil), Control: true}
+	if g.Description != "" {
+		info.Description = verb + " " + g.Description
+	}
+	return &controlTool{info: info, run: func(ctx context.Context, _ json.RawMessage) (answer, error) {
+		out, err := do(tk, ctx, s, g.Name)
+		if err != nil {
+			return answer{}, err
+		}
+		return tk.report(ctx, s, out)
+	}}
+}

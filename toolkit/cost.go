@@ -1,0 +1,70 @@
+package toolkit
+
+import "github.com/kitbag-go/kitbag/tool"
+
+// A Cost is what definitions of tools cost in every request.
+type Cost struct {
+	Name   string
+	Tools  int
+	Bytes  int // of the definitions as sent, escaping left aside
+	Tokens int // an estimate: four bytes each
+}
+
+// Costs breaks the cost of a view down.
+type Costs struct {
+	Total   Cost
+	Tools   []Cost // each tool of the list, in its order
+	Groups  []Cost // each group that the ceiling grants, open or not, as far as its tools are known
+	Sources []Cost // each source that was listed
+}
+
+const bytesPerToken = 4
+
+func (c *Cost) add(size int) {
+	c.Tools++
+	c.Bytes += size
+	c.Tokens = (c.Bytes + bytesPerToken - 1) / bytesPerToken
+}
+
+func costOf(name string, infos []tool.Info) Cost {
+	c := Cost{Name: name}
+	for _, i := range infos {
+		c.add(definitionSize(i))
+	}
+	return c
+}
+
+// Cost says what the list costs, and what its groups cost when they are open.
+func (v *View) Cost() Costs {
+	b := v.body
+	out := Costs{Total: costOf("", b.infos)}
+	for _, i := range b.infos {
+		out.Tools = append(out.Tools, costOf(i.Name, []tool.Info{i}))
+	}
+	for i, g := range b.c.groups {
+		if !b.c.grantsGroup(i, b.r.ceiling) {
+			continue
+		}
+		cost := Cost{Name: g.Name}
+		for _, e := range g.entries {
+			cost.add(e.size)
+		}
+		out.Groups = append(out.Groups, cost)
+	}
+	seen := map[*source]bool{}
+	for _, g := range append([]*group{b.c.basic}, b.c.groups...) {
+		for _, s := range g.sources {
+			l := s.listing.Load()
+			if l == nil || seen[s] {
+				continue
+			}
+			seen[s] = true
+			cost := Cost{Name: s.name}
+			for _, t := range l.tools {
+				cost.add(definitionSize(t.Info()))
+			}
+			out.Sources = append(out.Sources, cost)
+		}
+	}
+	return out
+}

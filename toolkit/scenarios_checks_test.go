@@ -1,0 +1,286 @@
+package toolkit_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// checks compares what a step did with one member of its expectation, and
+// returns the difference.
+var checks = map[string]func(w *world, out outcome, want json.RawMessage) string{
+	"ok":          func(_ *world, o outcome, want json.RawMessage) string { return same(o.err == nil, want) },
+	"error":       func(w *world, o outcome, want json.RawMessage) string { return checkError(w, o.err, want) },
+	"changed":     func(_ *world, o outcome, want json.RawMessage) string { return same(o.changed > 0, want) },
+	"notify":      func(w *world, _ outcome, want json.RawMessage) string { return same(len(w.changes), want) },
+	"value":       func(_ *world, o outcome, want json.RawMessage) string { return same(o.value, want) },
+	"hooks":       func(w *world, _ outcome, want json.RawMessage) string { return same(w.ran, want) },
+	"state":       func(w *world, _ outcome, want json.RawMessage) string { return same(w.scope.Phase(), want) },
+	"unknown":     func(_ *world, o outcome, want json.RawMessage) string { return same(o.unknown, want) },
+	"next_cursor": func(w *world, _ outcome, want json.RawMessage) string { return checkCursor(w, want) },
+
+	"changed_true_count": func(_ *world, o outcome, want json.RawMessage) string { return same(o.changed, want) },
+
+	"active": func(w *world, _ outcome, want json.RawMessage) string {
+		return same(sorted(w.active()), mustJSON(sorted(strsOf(want))))
+	},
+	"group": func(w *world, _ outcome, want json.RawMessage) string { return same(w.scope.Ceiling(), want) },
+
+	"visible":   func(_ *world, o outcome, want json.RawMessage) string { return same(orEmpty(o.visible), want) },
+	"available": func(w *world, _ outcome, want json.RawMessage) string { return same(sorted(w.visible()), want) },
+	"tools":     func(w *world, _ outcome, want json.RawMessage) string { return same(sorted(w.visible()), want) },
+	"visible_unordered": func(w *world, _ outcome, want json.RawMessage) string {
+		return same(sorted(w.visible()), mustJSON(sorted(strsOf(want))))
+	},
+	"visible_includes": func(_ *world, o outcome, want json.RawMessage) string {
+		return includes(o.visible, strsOf(want), true)
+	},
+	"visible_excludes": func(_ *world, o outcome, want json.RawMessage) string {
+		return includes(o.visible, strsOf(want), false)
+	},
+
+	"groups":       func(_ *world, o outcome, want json.RawMessage) string { return same(o.groups, want) },
+	"groups_names": func(_ *world, o outcome, want json.RawMessage) string { return same(o.names, want) },
+	"meta":         func(w *world, _ outcome, want json.RawMessage) string { return checkMeta(w, want) },
+	"capabilities_include": func(w *world, _ outcome, want json.RawMessage) string {
+		return same(w.capabilities(), want)
+	},
+	"capabilities_exclude": func(w *world, _ outcome, want json.RawMessage) string {
+		for _, c := range strsOf(want) {
+			if _, ok := w.capabilities()[c]; ok {
+				return "there is " + c
+			}
+		}
+		return ""
+	},
+
+	"result":        func(_ *world, o outcome, want json.RawMessage) string { return checkResult(o.result, want, true) },
+	"result_subset": func(_ *world, o outcome, want json.RawMessage) string { return checkResult(o.result, want, false) },
+	"text":          func(_ *world, o outcome, want json.RawMessage) string { return same(o.text, want) },
+	"text_contains": func(_ *world, o outcome, want json.RawMessage) string {
+		return contains(o.text, strsOf(want), true)
+	},
+	"text_excludes": func(_ *world, o outcome, want json.RawMessage) string {
+		return contains(o.text, strsOf(want), false)
+	},
+	"observation_prefix": func(_ *world, o outcome, _ json.RawMessage) string {
+		// Their prefix marks an observation as a failure; ours is a failed result.
+		return same(o.failed, json.RawMessage("true"))
+	},
+	"description_contains": func(_ *world, o outcome, want json.RawMessage) string {
+		return describes(o.text, translated(strsOf(want)))
+	},
+	"description_excludes": func(_ *world, o outcome, want json.RawMessage) string {
+		return contains(o.text, strsOf(want), false)
+	},
+	"descriptions": func(w *world, _ outcome, want json.RawMessage) string { return checkDescriptions(w, want) },
+
+	"notify_methods": func(w *world, _ outcome, want json.RawMessage) string { return same(w.methods(), want) },
+	"client_notified": func(w *world, _ outcome, want json.RawMessage) string {
+		return same(len(w.changes), want)
+	},
+}
+
+func mustJSON(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func orEmpty(s []string) []string { return append([]string{}, s...) }
+
+func includes(all, some []string, want bool) string {
+	for _, s := range some {
+		if slices.Contains(all, s) != want {
+			return fmt.Sprintf("%q in %q: want %v", s, all, want)
+		}
+	}
+	return ""
+}
+
+func contains(text string, parts []string, want bool) string {
+	for _, p := range parts {
+		if strings.Contains(text, p) != want {
+			return fmt.Sprintf("%q in %q: want %v", p, text, want)
+		}
+	}
+	return ""
+}
+
+// describes is contains for a description: what is in no wording of ours must
+// at least be there with its numbers, in one line.
+func describes(text string, parts []string) string {
+	for _, p := range parts {
+		numbers := regexp.MustCompile(`\d+`).FindAllString(p, -1)
+		if len(numbers) == 0 || strings.HasPrefix(strings.TrimSpace(p), "- ") {
+			if d := contains(text, []string{p}, true); d != "" {
+				return d
+			}
+			continue
+		}
+		if !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return contains(line, numbers, true) == "" }) {
+			return fmt.Sprintf("no line of %q has the numbers of %q", text, p)
+		}
+	}
+	return ""
+}
+
+// translated puts our words for those of wags' descriptions.
+func translated(parts []string) []string {
+	out := slices.Clone(parts)
+	for i, p := range parts {
+		switch p {
+		case "Currently enabled:":
+			out[i] = "Enabled now:"
+		case "No groups currently enabled.":
+			out[i] = "No group is enabled."
+		}
+	}
+	return out
+}
+
+// kinds are the kinds of error that one of ours may be called.
+func kinds(err error) []string {
+	if he, ok := errors.AsType[*toolkit.HiddenError](err); ok {
+		if len(he.Groups) > 0 {
+			return []string{"tool_unavailable", "group_inactive", "tool_not_found"}
+		}
+		return []string{"tool_unavailable", "tool_not_found"}
+	}
+	if ge, ok := errors.AsType[*toolkit.GroupError](err); ok {
+		switch ge.Reason {
+		case toolkit.UnknownGroup:
+			return []string{"unknown_group"}
+		case toolkit.ParentClosed:
+			return []string{"parent_inactive"}
+		case toolkit.HookFailed:
+			return []string{"hook_failed"}
+		}
+		return []string{"invalid_argument"}
+	}
+	if errors.Is(err, toolkit.ErrCursor) {
+		return []string{"invalid_params"}
+	}
+	if errors.Is(err, errNoMethod) {
+		return []string{"method_not_found"}
+	}
+	return []string{"invalid_config", "duplicate", "unknown_group", "invalid_argument"}
+}
+
+func checkError(w *world, err error, want json.RawMessage) string {
+	var e struct {
+		Kind, Message, Raw string
+		Contains           any `json:"message_contains"`
+	}
+	if json.Unmarshal(want, &e) != nil {
+		return "cannot be read: " + string(want)
+	}
+	if err == nil {
+		return "there was no error"
+	}
+	if !slices.Contains(kinds(err), e.Kind) {
+		return fmt.Sprintf("got %T %q, want %s", err, err, e.Kind)
+	}
+	theirs := []string{e.Message, e.Raw}
+	switch c := e.Contains.(type) {
+	case string:
+		theirs = append(theirs, c)
+	case []any:
+		for _, s := range c {
+			theirs = append(theirs, fmt.Sprint(s))
+		}
+	}
+	for _, text := range theirs {
+		if text == "" {
+			continue
+		}
+		if he, ok := errors.AsType[*toolkit.HiddenError](err); ok {
+			if got := w.hidden(he); got != text {
+				return fmt.Sprintf("got %q (%v), want %q", got, err, text)
+			}
+			continue
+		}
+		if !says(text, err.Error()) {
+			return fmt.Sprintf("got %q, want what stands for %q", err, text)
+		}
+	}
+	return ""
+}
+
+// checkResult compares wags' structured answers; texts of errors are translated.
+func checkResult(got map[string]any, want json.RawMessage, whole bool) string {
+	var w map[string]any
+	if json.Unmarshal(want, &w) != nil {
+		return "cannot be read: " + string(want)
+	}
+	if whole && len(got) != len(w) {
+		return fmt.Sprintf("got %v, want %v", got, w)
+	}
+	for k, v := range w {
+		if k != "errors" {
+			if d := same(got[k], mustJSON(v)); d != "" {
+				return k + ": " + d
+			}
+			continue
+		}
+		theirs, _ := v.([]any)
+		ours, _ := got[k].([]any)
+		if len(theirs) != len(ours) {
+			return fmt.Sprintf("errors: got %q, want %q", ours, theirs)
+		}
+		for i := range theirs {
+			if !says(fmt.Sprint(theirs[i]), fmt.Sprint(ours[i])) {
+				return fmt.Sprintf("errors: got %q, want what stands for %q", ours[i], theirs[i])
+			}
+		}
+	}
+	return ""
+}
+
+func checkMeta(w *world, want json.RawMessage) string {
+	var m map[string]map[string][]string
+	if json.Unmarshal(want, &m) != nil {
+		return "cannot be read: " + string(want)
+	}
+	for name, meta := range m {
+		labels := w.tk.Labels(name)
+		if !slices.Contains(w.visible(), name) {
+			return fmt.Sprintf("%s is not listed", name)
+		}
+		if d := same(labels, mustJSON(meta["io.modelcontextprotocol/groups"])); d != "" {
+			return name + ": " + d
+		}
+	}
+	return ""
+}
+
+func checkDescriptions(w *world, want json.RawMessage) string {
+	var m map[string]*string
+	if json.Unmarshal(want, &m) != nil {
+		return "cannot be read: " + string(want)
+	}
+	got := map[string]*string{}
+	for _, i := range w.view().Tools() {
+		if _, ok := m[i.Name]; ok {
+			got[i.Name] = nil
+			if i.Description != "" {
+				got[i.Name] = &i.Description
+			}
+		}
+	}
+	return same(got, want)
+}
+
+func checkCursor(w *world, want json.RawMessage) string {
+	if string(want) == "null" {
+		return same(w.cursor, json.RawMessage(`""`))
+	}
+	return same(w.cursor != "", want)
+}

@@ -1,0 +1,264 @@
+package toolkit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A world is a toolkit under the rules of one system, and what has happened to
+// it. Adapters build it and translate the steps into calls of the package.
+type world struct {
+	t      testing.TB
+	sc     scenario
+	tk     *toolkit.Toolkit
+	err    error // of the construction
+	scope  *toolkit.Scope
+	ops    map[string]func(scenarioStep) outcome
+	hidden func(*toolkit.HiddenError) string // in the system's own words
+
+	mu      sync.Mutex
+	changes []toolkit.Change // since the step began
+	ran     []string         // hooks, since the step began
+	flags   map[string]bool
+	cursor  string
+}
+
+// An outcome is what a step did, as far as the world itself cannot tell.
+type outcome struct {
+	err     error
+	failed  bool // the tool ran and its result is an error
+	changed int  // transitions that changed something
+	text    string
+	result  map[string]any
+	value   any
+	visible []string
+	groups  any
+	names   []string
+	unknown []string
+}
+
+func newWorld(t testing.TB, sc scenario, cfg toolkit.Config, err error) *world {
+	w := &world{t: t, sc: sc, scope: new(toolkit.Scope), flags: map[string]bool{}}
+	w.hidden = func(e *toolkit.HiddenError) string { return e.Error() }
+	w.build(cfg, err)
+	return w
+}
+
+func (w *world) build(cfg toolkit.Config, err error) {
+	if err == nil {
+		w.tk, err = toolkit.New(cfg)
+	}
+	if w.err = err; err != nil {
+		return
+	}
+	w.tk.OnChange(func(c toolkit.Change) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changes = append(w.changes, c)
+	})
+}
+
+func (w *world) begin() { w.changes, w.ran = nil, []string{} }
+
+func (w *world) view() *toolkit.View {
+	v, err := w.tk.View(context.Background(), w.scope)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+func (w *world) visible() []string {
+	names := []string{}
+	for _, i := range w.view().Tools() {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+func (w *world) active() []string {
+	names := []string{}
+	for _, g := range w.tk.Groups(w.scope) {
+		if g.Active {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
+func (w *world) flag(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flags[name]
+}
+
+// call does what an agent does with a call: resolve, validate, run.
+func (w *world) call(name string, input json.RawMessage) outcome {
+	v := w.view()
+	tl, input, err := v.Resolve(name, input)
+	if err != nil {
+		return outcome{err: err}
+	}
+	args, err := tool.Arguments(tl, input)
+	if err != nil {
+		return outcome{err: err}
+	}
+	c := tool.Call{ID: "1", Name: tl.Info().Name, Input: args.JSON}
+	var cause error
+	keep := func(next tool.Handler) tool.Handler {
+		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+			return func(yield func(tool.Chunk, error) bool) {
+				for chunk, err := range next(ctx, t, call) {
+					cause = errors.Join(cause, err)
+					if !yield(chunk, err) {
+						return
+					}
+				}
+			}
+		}
+	}
+	col := tool.NewCollector(c)
+	for chunk, err := range tool.Run(context.Background(), tl, c, keep) {
+		if err != nil {
+			return outcome{err: err}
+		}
+		col.Add(chunk)
+	}
+	res := col.Result()
+	out := outcome{err: cause, failed: res.Outcome == message.OutcomeError}
+	for _, b := range res.Blocks {
+		if text, ok := b.(*message.Text); ok {
+			out.text += text.Text
+		}
+	}
+	if len(res.Structured) > 0 {
+		decode(w.t, res.Structured, &out.result)
+	}
+	return out
+}
+
+func (w *world) callStep(s scenarioStep) outcome {
+	return w.call(arg[string](w.t, s, "tool"), json.RawMessage("{}"))
+}
+
+// list is the op that looks at the tools.
+func (w *world) list(s scenarioStep) outcome {
+	if name := arg[string](w.t, s, "describe"); name != "" {
+		for _, i := range w.view().Tools() {
+			if i.Name == name {
+				return outcome{text: i.Description}
+			}
+		}
+		return outcome{err: errors.New(name + " is not listed")}
+	}
+	items, next, err := w.view().Page(arg[string](w.t, s, "cursor"), 0)
+	w.cursor = next
+	out := outcome{err: err}
+	for _, i := range items {
+		out.visible = append(out.visible, i.Name)
+	}
+	return out
+}
+
+// construct is the step that only asks whether the construction went well.
+func (w *world) construct(scenarioStep) outcome { return outcome{err: w.err} }
+
+func (w *world) methods() []string {
+	out := []string{}
+	for _, c := range w.changes {
+		if c.Groups {
+			out = append(out, "notifications/groups/list_changed")
+		}
+		if c.Tools {
+			out = append(out, "notifications/tools/list_changed")
+		}
+	}
+	return out
+}
+
+// capabilities are what a server would declare for the toolkit.
+func (w *world) capabilities() map[string]any {
+	if len(w.tk.Groups(nil)) == 0 {
+		return map[string]any{}
+	}
+	return map[string]any{"groups": map[string]any{"listChanged": true}}
+}
+
+var errNoMethod = errors.New("the server does not know groups")
+
+// listGroups is groups/list.
+func (w *world) listGroups(s scenarioStep) outcome {
+	groups := w.tk.Groups(nil)
+	if len(groups) == 0 && len(w.sc.Groups) == 0 {
+		return outcome{err: errNoMethod}
+	}
+	cursor := arg[string](w.t, s, "cursor")
+	if cursor == "$next" {
+		cursor = w.cursor
+	}
+	page, next, err := toolkit.Page(groups, func(g toolkit.GroupInfo) string { return g.Name }, cursor, w.sc.Config.PageSize)
+	w.cursor = next
+	out := outcome{err: err, names: []string{}}
+	for _, g := range page {
+		out.names = append(out.names, g.Name)
+	}
+	slices.Sort(out.names)
+	return out
+}
+
+// A fake is a tool that says its name, or fails.
+type fake struct {
+	name, text string
+	fail       *bool
+	labels     []string
+}
+
+func (f *fake) Info() tool.Info {
+	return tool.Info{Name: f.name, Description: "Does " + f.name + ".", Input: json.RawMessage(`{"type":"object"}`)}
+}
+
+func (f *fake) Labels() []string { return f.labels }
+
+func (f *fake) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		if f.fail != nil && *f.fail {
+			yield(tool.Chunk{}, errors.New("it went wrong"))
+			return
+		}
+		yield(tool.Text(f.text), nil)
+	}
+}
+
+func fakes(names ...string) []tool.Tool {
+	var out []tool.Tool
+	for _, n := range names {
+		out = append(out, &fake{name: n, text: n})
+	}
+	return out
+}
+
+// hook returns a hook that notes that it ran, and fails if it is to.
+func (w *world) hook(sign, group, kind string) func(context.Context) error {
+	if kind == "" {
+		return nil
+	}
+	return func(context.Context) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.ran = append(w.ran, sign+group)
+		if kind == "fail" {
+			return fmt.Errorf("hook failed: %s%s", sign, group)
+		}
+		return nil
+	}
+}

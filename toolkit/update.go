@@ -1,0 +1,132 @@
+package toolkit
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// Update changes the catalogue while it is in use: change edits a copy of the
+// configuration, which is then checked and takes the place of the old one at
+// once. On an error nothing has changed. Views that were taken before stay as
+// they are. Listeners hear of it once. Change must not call the toolkit.
+func (tk *Toolkit) Update(change func(*Config) error) error {
+	ev, err := tk.update(change)
+	tk.tell(ev)
+	return err
+}
+
+func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
+	tk.mu.Lock()
+	defer tk.mu.Unlock()
+	old := tk.now.Load()
+	cfg := old.cfg.clone()
+	if err := change(&cfg); err != nil {
+		return Change{}, err
+	}
+	if err := tk.replace(cfg); err != nil {
+		return Change{}, err
+	}
+	if cfg.Policy.Quiet {
+		return Change{}, nil
+	}
+	return tk.now.Load().since(old), nil
+}
+
+// Notify reports a change that the toolkit cannot see, such as one of what
+// predicates depend on.
+func (tk *Toolkit) Notify() { tk.tell(Change{Tools: true}) }
+
+// since says which lists differ from those of old.
+func (c *catalogue) since(old *catalogue) Change {
+	ev := Change{
+		Groups: !slices.EqualFunc(c.groups, old.groups, sameGroup),
+		Tools:  !slices.EqualFunc(c.entries, old.entries, sameEntry),
+	}
+	if _, none := c.control.(noControl); ev.Groups && !none {
+		ev.Tools = true // the control tools describe the groups
+	}
+	return ev
+}
+
+func sameGroup(a, b *group) bool {
+	return a.Name == b.Name && a.Title == b.Title && a.Description == b.Description &&
+		a.Instructions == b.Instructions && slices.Equal(a.Parents, b.Parents) && len(a.Skills) == len(b.Skills)
+}
+
+func sameEntry(a, b *entry) bool {
+	return (sameTool(a.tool, b.tool) || *a.sum() == *b.sum()) && slices.Equal(a.labels, b.labels) &&
+		slices.Equal(a.set.Phases, b.set.Phases) && a.set.Next == b.set.Next &&
+		a.set.Always == b.set.Always && (a.set.When == nil) == (b.set.When == nil)
+}
+
+// Add registers tools in the named group, or in the basic one if group is
+// empty.
+func (tk *Toolkit) Add(group string, tools ...tool.Tool) error {
+	return tk.Update(func(cfg *Config) error {
+		if group == "" {
+			cfg.Basic.Tools = append(cfg.Basic.Tools, tools...)
+			return nil
+		}
+		i := slices.IndexFunc(cfg.Groups, func(g Group) bool { return g.Name == group })
+		if i < 0 {
+			return fmt.Errorf("toolkit: add tools to group %q: there is no such group", group)
+		}
+		cfg.Groups[i].Tools = append(cfg.Groups[i].Tools, tools...)
+		return nil
+	})
+}
+
+// AddGroup registers a group.
+func (tk *Toolkit) AddGroup(g Group) error {
+	return tk.Update(func(cfg *Config) error {
+		cfg.Groups = append(cfg.Groups, g)
+		return nil
+	})
+}
+
+// Remove takes the named tools and their settings out, from all groups. Names
+// that nothing has are ignored; a tool that a source lists cannot be removed.
+func (tk *Toolkit) Remove(names ...string) error {
+	gone := func(t tool.Tool) bool { return slices.Contains(names, t.Info().Name) }
+	return tk.Update(func(cfg *Config) error {
+		listed := tk.now.Load().listed
+		for _, n := range names {
+			if listed[n] {
+				return fmt.Errorf("toolkit: remove tool %q: a source lists it; remove the source, or leave the tool out there", n)
+			}
+		}
+		cfg.Basic.Tools = slices.DeleteFunc(cfg.Basic.Tools, gone)
+		for i := range cfg.Groups {
+			cfg.Groups[i].Tools = slices.DeleteFunc(cfg.Groups[i].Tools, gone)
+		}
+		cfg.Settings = slices.DeleteFunc(cfg.Settings, func(s Setting) bool { return slices.Contains(names, s.Tool) })
+		return nil
+	})
+}
+
+// RemoveGroup takes a group out, with the tools that were registered in no
+// other, and out of exclusion sets, settings and initial groups. A group that
+// others have as a parent cannot be removed. Scopes that have it open drop it.
+func (tk *Toolkit) RemoveGroup(name string) error {
+	return tk.Update(func(cfg *Config) error {
+		isIt := func(n string) bool { return n == name }
+		i := slices.IndexFunc(cfg.Groups, func(g Group) bool { return g.Name == name })
+		if i < 0 || name == "" {
+			return fmt.Errorf("toolkit: remove group %q: there is no such group", name)
+		}
+		cfg.Groups = slices.Delete(cfg.Groups, i, i+1)
+		cfg.Initial = slices.DeleteFunc(cfg.Initial, isIt)
+		for i := range cfg.Exclusive {
+			cfg.Exclusive[i] = slices.DeleteFunc(slices.Clone(cfg.Exclusive[i]), isIt)
+		}
+		cfg.Exclusive = slices.DeleteFunc(cfg.Exclusive, func(set []string) bool { return len(set) < 2 })
+		for i, s := range cfg.Settings {
+			if s.Groups != nil {
+				cfg.Settings[i].Groups = slices.DeleteFunc(slices.Clone(s.Groups), isIt)
+			}
+		}
+		return nil
+	})
+}
