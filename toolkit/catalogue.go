@@ -135,6 +135,9 @@ func (g Group) clone() Group {
 	return g
 }
 
+// all returns the basic group and the others.
+func (c *catalogue) all() []*group { return append([]*group{c.basic}, c.groups...) }
+
 func (c *catalogue) addGroups() error {
 	if n := c.cfg.Basic.Name; n != "" {
 		return fmt.Errorf("the basic group is called %q; it must have no name", n)
@@ -276,18 +279,19 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 		c.reserved[skillTool] = true
 	}
 	hasSources := false
-	for _, g := range append([]*group{c.basic}, c.groups...) {
+	for _, g := range c.all() {
 		for _, t := range g.Tools {
 			if err := c.add(g, t, settings); err != nil {
 				return err
 			}
 		}
-		for _, s := range g.Sources {
+		for i, s := range g.Sources {
 			hasSources = true
 			src, err := tk.source(s)
 			if err != nil {
 				return err
 			}
+			g.Sources[i] = src
 			g.sources = append(g.sources, src)
 			c.addListed(g, src, settings)
 		}

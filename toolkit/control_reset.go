@@ -208,7 +208,7 @@ func (c *catalogue) openGroups(ctx context.Context, r *resolved) ([]openGroup, e
 		}
 		o := openGroup{Name: g.Name, Instructions: strings.TrimSpace(g.Instructions)}
 		for _, s := range skills {
-			o.Skills = append(o.Skills, skillLine{s.Name, s.Description})
+			o.Skills = append(o.Skills, skillLine{s.Name, strings.Join(strings.Fields(s.Description), " ")})
 		}
 		out = append(out, o)
 	}

@@ -2,30 +2,104 @@ package toolkit
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strings"
+	"iter"
+	"slices"
 
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
 const skillTool = "Skill"
 
-func newSkillViewer(tk *Toolkit, s *Scope) tool.Tool {
-	return &controlTool{
-		info: tool.Info{Name: skillTool, Description: "Reads a skill.", Control: true, ReadOnly: true,
-			Input: schema([]string{"skill"}, prop("skill", `"type":"string"`, "The name of the skill."))},
-		run: func(ctx context.Context, input json.RawMessage) (answer, error) {
-			return answer{}, fmt.Errorf("not yet")
-		},
+//go:embed text/skill.txt
+var skillText string
+
+// A skillViewer is the tool Skill: it shows the skills of the basic group and
+// of those that are open. It is listed from the start if any group has skills,
+// so that opening a group does not move the list.
+type skillViewer struct {
+	tk    *Toolkit
+	scope *Scope
+}
+
+func newSkillViewer(tk *Toolkit, s *Scope) tool.Tool { return &skillViewer{tk, s} }
+
+var skillInfo = tool.Info{Name: skillTool, Description: skillText, Control: true, ReadOnly: true, Parallel: true,
+	Input: schema([]string{"skill"},
+		prop("skill", `"type":"string"`, "The name of the skill, or a few words of the task to find one."),
+		prop("section", `"type":"string"`, "Only this section: its title or anchor, as the outline has it."),
+		prop("file", `"type":"string"`, "A file of the skill instead of its text, relative to its folder."))}
+
+func (v *skillViewer) Info() tool.Info { return skillInfo }
+
+func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		var q skill.Query
+		if err := json.Unmarshal(call.Input, &q); err != nil {
+			yield(tool.Chunk{}, fmt.Errorf("the arguments are not as the schema wants them: %w", err))
+			return
+		}
+		page, err := v.tk.page(ctx, v.scope, q)
+		switch {
+		case err != nil:
+			yield(tool.Chunk{}, err)
+		case page.Data != nil:
+			yield(tool.Chunk{Block: &message.Data{Name: q.File, MediaType: page.MediaType, Bytes: page.Data}}, nil)
+		default:
+			yield(tool.Text(page.Text), nil)
+		}
 	}
 }
 
-func skillPrompt(skills []*skill.Skill) string {
-	var b strings.Builder
-	for _, s := range skills {
-		fmt.Fprintf(&b, "- %s: %s\n", s.Name, s.Description)
+// page shows a skill of a group that is open.
+func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
+	c := tk.now.Load()
+	st, _ := s.snapshot(c)
+	r := c.resolve(st)
+	if _, ok := c.control.(discover); ok || c.cfg.Policy.NoActivation {
+		r = c.allOpen(r)
 	}
-	return b.String()
+	var open []*skill.Skill
+	var failed error
+	var closed []string // groups that have the skill but are not open
+	for _, g := range c.all() {
+		label := c.basicLabel()
+		if g.index >= 0 {
+			label = g.Name
+		}
+		if !c.grants(r.ceiling, []string{label}) {
+			continue
+		}
+		skills, err := loadSkills(ctx, g)
+		failed = errors.Join(failed, err)
+		named := func(s *skill.Skill) bool { return s.Name == q.Skill }
+		if g.index >= 0 && !r.open[g.index] {
+			if slices.ContainsFunc(skills, named) {
+				closed = append(closed, g.Name)
+			}
+			continue
+		}
+		open = mergeSkills(open, skills)
+	}
+	page, err := skill.View(open, q)
+	if err == nil || failed == nil && (len(closed) == 0 || c.cfg.Policy.Opaque) {
+		return page, err
+	}
+	if nf, ok := errors.AsType[*skill.NotFoundError](err); !ok || nf.Kind != "skill" {
+		return nil, err
+	}
+	if len(closed) == 0 {
+		return nil, fmt.Errorf("%w; not all skills could be read: %w", err, failed)
+	}
+	text := fmt.Sprintf("skill %q is in the group %q, which is not open", q.Skill, closed[0])
+	want := append(c.names(c.missing(c.index[closed[0]], r.order)), closed[0])
+	if hint := c.control.Hint(c.activeNames(r), granted(tk.Groups(s), want)); hint != "" {
+		text += "; " + hint + " first"
+	}
+	return nil, errors.New(text)
 }

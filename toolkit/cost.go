@@ -52,7 +52,7 @@ func (v *View) Cost() Costs {
 		out.Groups = append(out.Groups, cost)
 	}
 	seen := map[*source]bool{}
-	for _, g := range append([]*group{b.c.basic}, b.c.groups...) {
+	for _, g := range b.c.all() {
 		for _, s := range g.sources {
 			l := s.listing.Load()
 			if l == nil || seen[s] {

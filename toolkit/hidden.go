@@ -66,12 +66,7 @@ func (v *View) Late(name string) bool {
 }
 
 func (b *body) hidden(name string) *HiddenError {
-	e := &HiddenError{Tool: name}
-	for _, g := range b.r.order {
-		if b.c.grantsGroup(g, b.r.ceiling) {
-			e.Active = append(e.Active, b.c.groups[g].Name)
-		}
-	}
+	e := &HiddenError{Tool: name, Active: b.c.activeNames(b.r)}
 	for _, en := range b.c.tools[name] {
 		if b.c.granted(en, b.r) {
 			e.Known = true
@@ -88,6 +83,11 @@ func (b *body) hidden(name string) *HiddenError {
 	}
 	e.text = b.advise(e)
 	return e
+}
+
+// activeNames returns the open groups that the ceiling grants.
+func (c *catalogue) activeNames(r *resolved) []string {
+	return c.names(slices.DeleteFunc(slices.Clone(r.order), func(g int) bool { return !c.grantsGroup(g, r.ceiling) }))
 }
 
 // explain says which gates are closed for a tool.

@@ -45,7 +45,7 @@ type Policy struct {
 	NewOnly bool
 
 	// NotifyAlways reports a transition also when what is visible stays the
-	// same. Quiet reports no change of the catalogue; see [Toolkit.Notify].
+	// same. Quiet reports no change of the catalogue; see [Toolkit.Refresh].
 	NotifyAlways, Quiet bool
 
 	// Offsets makes the cursors of [View.Page] decimal positions.

@@ -31,7 +31,7 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 			}
 			p.skipped = append(p.skipped, Skipped{Reason: err.Error()})
 		}
-		p.text, p.done = skillPrompt(skills), true
+		p.text, p.done = skill.Fragment(skills, 0), true
 	}
 	b.skipped = append(b.skipped, p.skipped...)
 	if c.grants(b.r.ceiling, []string{c.basicLabel()}) {
@@ -56,13 +56,18 @@ func loadSkills(ctx context.Context, g *group) ([]*skill.Skill, error) {
 		if err != nil {
 			return out, fmt.Errorf("skills of %s: %w", groupTitle(g.Name), err)
 		}
-		for _, s := range skills {
-			if !slices.ContainsFunc(out, func(o *skill.Skill) bool { return o.Name == s.Name }) {
-				out = append(out, s)
-			}
-		}
+		out = mergeSkills(out, skills)
 	}
 	return out, nil
+}
+
+func mergeSkills(out, more []*skill.Skill) []*skill.Skill {
+	for _, s := range more {
+		if !slices.ContainsFunc(out, func(o *skill.Skill) bool { return o.Name == s.Name }) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // hasSkills reports whether a group that the ceiling grants has skills, open or

@@ -259,7 +259,7 @@ func (w *world) tmcpRegister(s scenarioStep) outcome {
 			return nil
 		})}
 	case "notify":
-		w.tk.Notify()
+		w.tk.Refresh()
 		return outcome{}
 	default:
 		return outcome{err: fmt.Errorf("the adapter does not know how to register %q", what)}

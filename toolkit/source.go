@@ -38,33 +38,40 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	if s == nil {
 		return nil, errors.New("a source is nil")
 	}
-	if !reflect.ValueOf(s).Comparable() {
-		return nil, fmt.Errorf("source of type %T: cannot be compared; use a pointer", s)
-	}
-	if src, ok := tk.sources[s]; ok {
+	if src, ok := s.(*source); ok {
 		return src, nil
+	}
+	known := reflect.ValueOf(s).Comparable()
+	if known && tk.sources[s] != nil {
+		return tk.sources[s], nil
 	}
 	src := &source{src: s, name: fmt.Sprintf("%T", s), turn: make(chan struct{}, 1)}
 	if n, ok := s.(interface{ Name() string }); ok {
 		src.name = n.Name()
 	}
-	tk.sources[s] = src
-	if n, ok := s.(tool.Notifier); ok {
-		n.OnChange(func() { tk.sourceChanged(src) })
+	if known {
+		tk.sources[s] = src
 	}
 	return src, nil
 }
 
-// sourceChanged makes the next view fetch the source's list. A source that was
-// never asked stays so.
-func (tk *Toolkit) sourceChanged(src *source) {
-	if src.listing.Load() == nil {
-		return
+// Tools makes the record itself a source: it stands for the registered one in
+// the configuration, which has the list then even where two values cannot be
+// compared.
+func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.Tools(ctx) }
+
+// Refresh tells the toolkit of a change that it cannot see: in what a source
+// lists, or in what a predicate depends on. Sources that were listed before are
+// listed again when a view needs them, and listeners hear of it once.
+func (tk *Toolkit) Refresh() {
+	tk.mu.Lock()
+	for _, g := range tk.now.Load().all() {
+		for _, s := range g.sources {
+			s.stale.Store(s.listing.Load() != nil)
+		}
 	}
-	src.stale.Store(true)
-	if err := tk.rebuild(); err != nil {
-		return // the configuration was sound when it was installed
-	}
+	tk.mu.Unlock()
+	tk.epoch.Add(1)
 	tk.tell(Change{Tools: true})
 }
 
@@ -205,7 +212,7 @@ func (tk *Toolkit) ready(ctx context.Context, s *Scope, o op, names []string) (*
 // recheck returns the time at which some list is due; zero for never.
 func (c *catalogue) recheck() time.Time {
 	var first time.Time
-	for _, g := range append([]*group{c.basic}, c.groups...) {
+	for _, g := range c.all() {
 		for _, s := range g.sources {
 			l := s.listing.Load()
 			if l == nil {

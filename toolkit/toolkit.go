@@ -88,8 +88,7 @@ type Config struct {
 	Policy Policy
 
 	// Refresh is the time after which the list of a source is fetched again;
-	// 0 for never. A source that says when its list changes is fetched then; see
-	// [tool.Source].
+	// 0 for never. See also [Toolkit.Refresh].
 	Refresh time.Duration
 
 	// Compensate runs, after a hook failed, the opposite hooks of the groups
@@ -100,7 +99,8 @@ type Config struct {
 // A Toolkit is the catalogue of groups and tools. It is safe for concurrent
 // use and shared by any number of sessions.
 type Toolkit struct {
-	now atomic.Pointer[catalogue]
+	now   atomic.Pointer[catalogue]
+	epoch atomic.Uint64 // counts what the catalogue does not show; see Refresh
 
 	mu        sync.Mutex // serialises the replacement of now
 	sources   map[tool.Source]*source

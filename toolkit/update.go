@@ -10,7 +10,8 @@ import (
 // Update changes the catalogue while it is in use: change edits a copy of the
 // configuration, which is then checked and takes the place of the old one at
 // once. On an error nothing has changed. Views that were taken before stay as
-// they are. Listeners hear of it once. Change must not call the toolkit.
+// they are. Listeners hear of it once. Change must not call the toolkit; the
+// sources that it finds stand for those that were registered.
 func (tk *Toolkit) Update(change func(*Config) error) error {
 	ev, err := tk.update(change)
 	tk.tell(ev)
@@ -33,10 +34,6 @@ func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 	}
 	return tk.now.Load().since(old), nil
 }
-
-// Notify reports a change that the toolkit cannot see, such as one of what
-// predicates depend on.
-func (tk *Toolkit) Notify() { tk.tell(Change{Tools: true}) }
 
 // since says which lists differ from those of old.
 func (c *catalogue) since(old *catalogue) Change {

@@ -19,6 +19,7 @@ type View struct {
 	tk    *Toolkit
 	scope *Scope
 	body  *body
+	epoch uint64
 
 	// control are the control tools, bound to the scope, made when first needed.
 	control func() []tool.Tool
@@ -44,7 +45,7 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 	if v := tk.cached(s); v != nil {
 		return v, nil
 	}
-	c := tk.now.Load()
+	epoch, c := tk.epoch.Load(), tk.now.Load()
 	st, version := s.snapshot(c)
 	r := c.resolve(st)
 	c2, err := tk.load(ctx, c, c.needed(r))
@@ -58,7 +59,7 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &View{tk: tk, scope: s, body: b}
+	v := &View{tk: tk, scope: s, body: b, epoch: epoch}
 	v.control = sync.OnceValue(func() []tool.Tool { return tk.controlTools(c, s, b.r) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +74,7 @@ func (tk *Toolkit) cached(s *Scope) *View {
 	s.mu.Lock()
 	v := s.last
 	s.mu.Unlock()
-	if v == nil || v.tk != tk {
+	if v == nil || v.tk != tk || v.epoch != tk.epoch.Load() {
 		return nil
 	}
 	c := v.body.c

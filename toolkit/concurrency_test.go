@@ -1,0 +1,306 @@
+package toolkit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newToolkit(t testing.TB, cfg toolkit.Config) *toolkit.Toolkit {
+	t.Helper()
+	tk, err := toolkit.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tk
+}
+
+func newView(t testing.TB, tk *toolkit.Toolkit, s *toolkit.Scope) *toolkit.View {
+	t.Helper()
+	v, err := tk.View(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func group(name string, tools ...string) toolkit.Group {
+	return toolkit.Group{Name: name, Description: "About " + name + ".", Tools: fakes(tools...)}
+}
+
+// TestTwoScopes lets 64 goroutines open, close, list, resolve, advance and save
+// on two scopes of one toolkit while the catalogue changes. Each scope may only
+// ever show tools of its own half of the groups.
+func TestTwoScopes(t *testing.T) {
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: fakes("basic")}}
+	for i := range 8 {
+		g := group(fmt.Sprintf("g%d", i), fmt.Sprintf("g%d_a", i), fmt.Sprintf("g%d_b", i))
+		g.OnActivate = func(context.Context) error { return nil }
+		cfg.Groups = append(cfg.Groups, g)
+	}
+	tk := newToolkit(t, cfg)
+	scopes := []*toolkit.Scope{new(toolkit.Scope), new(toolkit.Scope)}
+	var seen sync.Map
+	stop := tk.OnChange(func(c toolkit.Change) { seen.Store(c.Scope, true) })
+	defer stop()
+	ctx := context.Background()
+	var wg sync.WaitGroup
+	for n := range 64 {
+		half := n % 2
+		s := scopes[half]
+		mine := []string{fmt.Sprintf("g%d", half), fmt.Sprintf("g%d", half+2), fmt.Sprintf("g%d", half+4), fmt.Sprintf("g%d", half+6)}
+		wg.Go(func() {
+			for i := range 30 {
+				name := mine[(n/2+i)%4]
+				var err error
+				switch i % 5 {
+				case 0:
+					_, err = tk.Enable(ctx, s, name)
+				case 1:
+					_, err = tk.Disable(ctx, s, name)
+				case 2:
+					_, err = tk.Set(ctx, s, mine[:i%4]...)
+				case 3:
+					_, err = json.Marshal(s)
+				case 4:
+					if n < 2 {
+						err = tk.Update(func(c *toolkit.Config) error { c.MaxTools = 20 + i; return nil })
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				v := newView(t, tk, s)
+				for _, name := range listed(v) {
+					if len(name) == 4 && int(name[1]-'0')%2 != half {
+						t.Errorf("scope %d shows %s", half, name)
+					}
+					if _, _, err := v.Resolve(name, nil); err != nil {
+						t.Error(err)
+					}
+				}
+				v.Advance("basic")
+				v.Digest()
+			}
+		})
+	}
+	wg.Wait()
+	for i, s := range scopes {
+		if _, ok := seen.Load(s); !ok {
+			t.Errorf("no change of scope %d was reported", i)
+		}
+	}
+}
+
+// TestSlowHook: a hook blocks other transitions of its scope, and nothing else.
+func TestSlowHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		slow := group("slow", "a")
+		slow.OnActivate = func(context.Context) error { <-release; return nil }
+		tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{slow, group("quick", "b")}})
+		s, other := new(toolkit.Scope), new(toolkit.Scope)
+		done := make(chan error)
+		go func() { _, err := tk.Enable(t.Context(), s, "slow"); done <- err }()
+		synctest.Wait()
+
+		if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"reset_tools"}) {
+			t.Errorf("while the hook runs %q is listed", got)
+		}
+		if _, err := tk.Enable(t.Context(), other, "quick"); err != nil {
+			t.Errorf("another scope: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := tk.Enable(ctx, s, "quick"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("waiting ended with %v", err)
+		}
+		close(release)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got, _ := s.Active(); !slices.Equal(got, []string{"slow"}) {
+			t.Errorf("active: %q", got)
+		}
+	})
+}
+
+// TestReentrantHook: a hook that changes its own scope gets an error, another
+// scope it may change.
+func TestReentrantHook(t *testing.T) {
+	var tk *toolkit.Toolkit
+	s, other := new(toolkit.Scope), new(toolkit.Scope)
+	var own, others error
+	g := group("a", "x")
+	g.OnActivate = func(ctx context.Context) error {
+		_, own = tk.Enable(ctx, s, "b")
+		_, others = tk.Enable(ctx, other, "b")
+		return nil
+	}
+	tk = newToolkit(t, toolkit.Config{Groups: []toolkit.Group{g, group("b", "y")}})
+	if _, err := tk.Enable(context.Background(), s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(own, toolkit.ErrReentrant) || others != nil {
+		t.Errorf("own scope: %v, another: %v", own, others)
+	}
+}
+
+// TestHooks: order, the error that stops a transition, and compensation.
+func TestHooks(t *testing.T) {
+	var ran []string
+	hook := func(what string, err error) func(context.Context) error {
+		return func(context.Context) error { ran = append(ran, what); return err }
+	}
+	hooked := func(name string, up, down error, parents ...string) toolkit.Group {
+		g := group(name)
+		g.Parents, g.OnActivate, g.OnDeactivate = parents, hook("+"+name, up), hook("-"+name, down)
+		return g
+	}
+	fail := errors.New("no")
+	panics := group("panics")
+	panics.OnActivate = func(context.Context) error { panic("oh") }
+	tk := newToolkit(t, toolkit.Config{Compensate: true, Groups: []toolkit.Group{
+		hooked("a", nil, nil), hooked("a.y", nil, nil, "a"), hooked("a.x", nil, nil, "a"),
+		hooked("b", nil, nil), hooked("fails", fail, nil), panics,
+	}})
+	s := new(toolkit.Scope)
+	set := func(want ...string) error { ran = nil; _, err := tk.Set(context.Background(), s, want...); return err }
+
+	if err := set("a.x", "a.y", "a"); err != nil || !slices.Equal(ran, []string{"+a", "+a.y", "+a.x"}) {
+		t.Errorf("up: %q, %v", ran, err)
+	}
+	if err := set("b"); err != nil || !slices.Equal(ran, []string{"-a.x", "-a.y", "-a", "+b"}) {
+		t.Errorf("down and up: %q, %v", ran, err)
+	}
+	err := set("a", "fails")
+	if !errors.Is(err, fail) || !slices.Equal(ran, []string{"-b", "+a", "+fails", "-a", "+b"}) {
+		t.Errorf("compensated: %q, %v", ran, err)
+	}
+	if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Group != "fails" || ge.Reason != toolkit.HookFailed {
+		t.Errorf("the error is %#v", err)
+	}
+	if got, _ := s.Active(); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("a failed transition left %q", got)
+	}
+	if err := set("b", "panics"); err == nil {
+		t.Error("a panic of a hook was no error")
+	}
+}
+
+// A listing is a source whose list, error and number of calls tests control.
+type listing struct {
+	mu    sync.Mutex
+	names []string
+	err   error
+	calls int
+	wait  chan struct{}
+}
+
+func (l *listing) Name() string { return "server" }
+
+func (l *listing) Tools(ctx context.Context) ([]tool.Tool, error) {
+	l.mu.Lock()
+	l.calls++
+	wait := l.wait
+	l.mu.Unlock()
+	if wait != nil {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fakes(l.names...), l.err
+}
+
+func (l *listing) now(err error, names ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names, l.err = names, err
+}
+
+func TestSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		basic := &listing{names: []string{"one", "two"}}
+		hidden := &listing{names: []string{"three", "one", "bad name", "reset_tools"}}
+		tk := newToolkit(t, toolkit.Config{
+			Basic:   toolkit.Group{Sources: []tool.Source{basic}},
+			Groups:  []toolkit.Group{{Name: "g", Description: "G.", Sources: []tool.Source{hidden}}},
+			Refresh: time.Hour,
+		})
+		s := new(toolkit.Scope)
+		expect := func(calls, hiddenCalls int, want ...string) {
+			t.Helper()
+			got := listed(newView(t, tk, s))
+			if want = append([]string{"reset_tools"}, want...); !slices.Equal(got, want) {
+				t.Errorf("listed %q, want %q", got, want)
+			}
+			if basic.calls != calls || hidden.calls != hiddenCalls {
+				t.Errorf("asked %d and %d times, want %d and %d", basic.calls, hidden.calls, calls, hiddenCalls)
+			}
+		}
+		expect(1, 0, "one", "two")
+		expect(1, 0, "one", "two") // cached
+
+		if _, err := tk.Enable(t.Context(), s, "g"); err != nil {
+			t.Fatal(err)
+		}
+		expect(1, 1, "one", "two", "three")
+		var skipped []string
+		for _, sk := range newView(t, tk, s).Skipped() {
+			skipped = append(skipped, sk.Source+": "+sk.Tool)
+		}
+		if want := []string{"server: one", "server: bad name", "server: reset_tools"}; !slices.Equal(skipped, want) {
+			t.Errorf("skipped %q, want %q", skipped, want)
+		}
+
+		basic.now(nil, "one", "four") // is not looked at before its time
+		expect(1, 1, "one", "two", "three")
+		time.Sleep(time.Hour)
+		expect(2, 2, "one", "four", "three")
+
+		basic.now(errors.New("gone"))
+		tk.Refresh() // as when a server says that its list has changed
+		expect(3, 3, "one", "four", "three")
+		if sk := newView(t, tk, s).Skipped(); len(sk) == 0 || sk[0].Reason != "gone" {
+			t.Errorf("skipped %+v", sk)
+		}
+		expect(3, 3, "one", "four", "three") // a dead source is not asked at every step
+		basic.now(nil, "one")
+		time.Sleep(30 * time.Second)
+		expect(4, 3, "one", "three")
+	})
+}
+
+// TestHangingSource: a source that does not answer is given up after a while,
+// and takes nothing else away; a context that ends is an error.
+func TestHangingSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := &listing{wait: make(chan struct{})}
+		tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("a"), Sources: []tool.Source{hangs, &listing{names: []string{"b"}}}}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := tk.View(ctx, new(toolkit.Scope)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the view ended with %v", err)
+		}
+		v, err := tk.View(t.Context(), new(toolkit.Scope))
+		if err != nil || !slices.Equal(listed(v), []string{"a", "b"}) || len(v.Skipped()) != 1 {
+			t.Errorf("listed %q, skipped %+v, %v", listed(v), v.Skipped(), err)
+		}
+	})
+}

@@ -1,0 +1,40 @@
+package toolkit
+
+import "slices"
+
+// Import makes groups that somebody else described, such as the labels of an
+// MCP server, fit to be opened one by one: parents that do not exist are left
+// out, and so are those that would make a group its own ancestor, which MCP
+// allows. The first group of a name counts; what has no name is left out. A
+// group without a description gets its title or name for one.
+func Import(groups []Group) []Group {
+	index := map[string]int{}
+	var out []Group
+	for _, g := range groups {
+		if _, ok := index[g.Name]; ok || g.Name == "" || g.Name == basicLabel {
+			continue
+		}
+		index[g.Name] = len(out)
+		g = g.clone()
+		for _, alt := range []string{g.Title, g.Name} {
+			if g.Description == "" {
+				g.Description = alt
+			}
+		}
+		out = append(out, g)
+	}
+	parents := make([][]string, len(out))
+	var reaches func(from, to string) bool
+	reaches = func(from, to string) bool {
+		return from == to || slices.ContainsFunc(parents[index[from]], func(p string) bool { return reaches(p, to) })
+	}
+	for i, g := range out {
+		for _, p := range g.Parents {
+			if _, ok := index[p]; ok && !reaches(p, g.Name) && !slices.Contains(parents[i], p) {
+				parents[i] = append(parents[i], p)
+			}
+		}
+		out[i].Parents = parents[i]
+	}
+	return out
+}
