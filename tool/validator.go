@@ -16,8 +16,9 @@ import (
 // use.
 type validator struct {
 	compiled *jsonschema.Schema
-	schema   *value // the same, to find hints in
-	err      error  // why there is none: the schema cannot be used
+	schema   *value  // the same, to find hints in
+	prover   *prover // nil if the schema is beyond it
+	err      error   // why there is none: the schema cannot be used
 }
 
 // maxValidators bounds the memory that the schemas of servers, which come and
@@ -83,6 +84,9 @@ func newValidator(raw json.RawMessage) (v *validator) {
 	for _, draft := range []*jsonschema.Draft{jsonschema.Draft2020, jsonschema.Draft7, jsonschema.Draft4} {
 		v.compiled, err = compile(doc, draft)
 		if err == nil {
+			if draft == jsonschema.Draft2020 {
+				v.prover = newProver(v)
+			}
 			return v
 		}
 		if v.err == nil {
@@ -208,7 +212,7 @@ func (v *validator) resolve(s *value) *value {
 			return s
 		}
 		path, ok := strings.CutPrefix(ref.text(), "#")
-		if !ok {
+		if !ok || path != "" && path[0] != '/' {
 			return nil
 		}
 		s = v.schema

@@ -34,6 +34,8 @@ var allowed = map[string][]string{
 	"builtin":        {"tool", "message", "permission"},
 	"cmd/kitbag":     {"*"},
 
+	"tool/middleware": {"tool"},
+
 	"internal/demoserver": {},
 	"internal/openaitest": {},
 	"internal/casetest":   {},

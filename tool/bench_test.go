@@ -1,0 +1,129 @@
+package tool_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/invopop/jsonschema"
+	"github.com/kitbag-go/kitbag/tool"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+type order struct {
+	Customer string   `json:"customer" jsonschema_description:"the customer's number"`
+	Item     string   `json:"item"`
+	Count    int      `json:"count" jsonschema:"minimum=1"`
+	Price    float64  `json:"price,omitempty"`
+	Tags     []string `json:"tags,omitempty"`
+	Express  bool     `json:"express,omitempty"`
+	Address  struct {
+		Street string `json:"street"`
+		City   string `json:"city"`
+	} `json:"address"`
+}
+
+// orderJSON has 200 bytes.
+const orderJSON = `{"customer":"C-20391","item":"a box of pencils, soft","count":12,"price":19.9,"tags":["office","gift"],"express":true,"address":{"street":"12 Long Street, second floor","city":"Port Stanley"}, "x":0 }`
+
+var orderInput = json.RawMessage(bytes.Replace([]byte(orderJSON), []byte(`, "x":0 `), []byte(`          `), 1))
+
+func orderTool() tool.Tool {
+	return tool.Must(tool.New("order", "Orders.", func(_ context.Context, in order) (string, error) { return in.Item, nil }))
+}
+
+func callOrder(tb testing.TB, t tool.Tool) {
+	args, err := tool.Arguments(t, orderInput)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for c, err := range tool.Run(context.Background(), t, tool.Call{ID: "1", Name: "order", Input: args.JSON}) {
+		if err != nil || c.Failed {
+			tb.Fatal(c, err)
+		}
+	}
+}
+
+// BenchmarkCall is to be read against BenchmarkCallParts, of the same run: the
+// decoding and the validation that any such call needs.
+func BenchmarkCall(b *testing.B) {
+	t := orderTool()
+	b.ReportAllocs()
+	for b.Loop() {
+		callOrder(b, t)
+	}
+}
+
+func compiled(tb testing.TB, schema json.RawMessage) *validator.Schema {
+	doc, err := validator.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := validator.NewCompiler()
+	if err := c.AddResource("mem:///x", doc); err != nil {
+		tb.Fatal(err)
+	}
+	s, err := c.Compile("mem:///x")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+func BenchmarkCallParts(b *testing.B) {
+	s := compiled(b, orderTool().Info().Input)
+	b.ReportAllocs()
+	for b.Loop() {
+		var in order
+		if err := json.Unmarshal(orderInput, &in); err != nil {
+			b.Fatal(err)
+		}
+		v, err := validator.UnmarshalJSON(bytes.NewReader(orderInput))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Validate(v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkNew makes a tool of a type that has been seen, BenchmarkNewParts
+// reflects and compiles its schema.
+func BenchmarkNew(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		orderTool().Info()
+	}
+}
+
+func BenchmarkNewParts(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		s := (&jsonschema.Reflector{Anonymous: true, DoNotReference: true}).Reflect(order{})
+		raw, err := json.Marshal(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		compiled(b, raw)
+	}
+}
+
+func BenchmarkArguments(b *testing.B) {
+	t := orderTool()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := tool.Arguments(t, orderInput); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestCallAllocations holds the figure of issue B.
+func TestCallAllocations(t *testing.T) {
+	tl := orderTool()
+	if n := testing.AllocsPerRun(200, func() { callOrder(t, tl) }); n > 40 {
+		t.Errorf("a call of a typed tool takes %v allocations; at most 40", n)
+	}
+}

@@ -1,0 +1,148 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+var (
+	contextType = reflect.TypeFor[context.Context]()
+	errorType   = reflect.TypeFor[error]()
+	streamType  = reflect.TypeFor[iter.Seq2[Chunk, error]]()
+)
+
+// Methods makes a tool of each exported method of v that has the form of a
+// function for [New] or [NewStream],
+//
+//	func(context.Context, In) (Out, error)
+//	func(context.Context, In) iter.Seq2[Chunk, error]
+//
+// with In a struct. The names are those of the methods in snake case, the
+// descriptions come from what [Describe] registered; the tools are in the order
+// of the methods' names. Options are by the name of the method; at most one map
+// may be given.
+//
+// It fails if there is no such method, if one takes a struct but returns
+// something else, if two names become the same, and where New would.
+func Methods(v any, options ...map[string]Options) ([]Tool, error) {
+	rv := reflect.ValueOf(v)
+	if !rv.IsValid() {
+		return nil, fmt.Errorf("tool.Methods: the value is nil")
+	}
+	if len(options) > 1 {
+		return nil, fmt.Errorf("tool.Methods(%v): %d maps of Options given; put them into one", rv.Type(), len(options))
+	}
+	byMethod := map[string]Options{}
+	if len(options) == 1 {
+		byMethod = options[0]
+	}
+	var tools []Tool
+	made := map[string]string{} // tool name → method
+	for i := range rv.NumMethod() {
+		m := rv.Type().Method(i)
+		t, err := methodTool(rv, m, byMethod[m.Name])
+		if err != nil {
+			return nil, fmt.Errorf("tool.Methods(%v): %s: %w", rv.Type(), m.Name, err)
+		}
+		if t == nil {
+			continue
+		}
+		if other, taken := made[t.info.Name]; taken {
+			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, t.info.Name)
+		}
+		made[t.info.Name] = m.Name
+		tools = append(tools, t)
+	}
+	if len(tools) == 0 {
+		return nil, fmt.Errorf("tool.Methods(%v): no method has the form func(context.Context, In) (Out, error); is a pointer needed?", rv.Type())
+	}
+	for name := range byMethod {
+		if _, ok := rv.Type().MethodByName(name); !ok || !slices.Contains(mapValues(made), name) {
+			return nil, fmt.Errorf("tool.Methods(%v): Options for %s, which is no method that makes a tool", rv.Type(), name)
+		}
+	}
+	return tools, nil
+}
+
+func mapValues(m map[string]string) []string {
+	var list []string
+	for _, v := range m {
+		list = append(list, v)
+	}
+	return list
+}
+
+// methodTool makes the tool of a method, or nil if it has another form.
+func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, error) {
+	mt := recv.Method(m.Index).Type()
+	if mt.NumIn() != 2 || mt.IsVariadic() || mt.In(0) != contextType || deref(mt.In(1)).Kind() != reflect.Struct {
+		return nil, nil
+	}
+	isStream := mt.NumOut() == 1 && mt.Out(0).ConvertibleTo(streamType)
+	if !isStream && (mt.NumOut() != 2 || mt.Out(1) != errorType) {
+		return nil, fmt.Errorf("it returns %s; a tool returns (Out, error) or iter.Seq2[tool.Chunk, error]", results(mt))
+	}
+	f, err := newFunction(snakeCase(m.Name), docs.text(deref(recv.Type()), m.Name), mt.In(1), []Options{o})
+	if err != nil {
+		return nil, err
+	}
+	if !isStream {
+		if f.info.Output, err = outputSchema(mt.Out(0)); err != nil {
+			return nil, fmt.Errorf("result: %w", err)
+		}
+	}
+	fn := recv.Method(m.Index)
+	f.call = func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool) {
+		in := reflect.New(mt.In(1))
+		if err := f.decode(input, in.Interface()); err != nil {
+			yield(Chunk{}, err)
+			return
+		}
+		out := fn.Call([]reflect.Value{reflect.ValueOf(ctx), in.Elem()})
+		if isStream {
+			out[0].Convert(streamType).Interface().(iter.Seq2[Chunk, error])(yield)
+			return
+		}
+		err, _ := out[1].Interface().(error)
+		emit(out[0].Interface(), err, yield)
+	}
+	return f, nil
+}
+
+func deref(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+func results(t reflect.Type) string {
+	var list []string
+	for i := range t.NumOut() {
+		list = append(list, t.Out(i).String())
+	}
+	return "(" + strings.Join(list, ", ") + ")"
+}
+
+// snakeCase turns GetHTTPPage into get_http_page.
+func snakeCase(s string) string {
+	var b strings.Builder
+	runes := []rune(s)
+	for i, c := range runes {
+		if unicode.IsUpper(c) && i > 0 {
+			afterLower := !unicode.IsUpper(runes[i-1]) && runes[i-1] != '_'
+			wordStarts := unicode.IsUpper(runes[i-1]) && i+1 < len(runes) && unicode.IsLower(runes[i+1])
+			if afterLower || wordStarts {
+				b.WriteByte('_')
+			}
+		}
+		b.WriteRune(unicode.ToLower(c))
+	}
+	return b.String()
+}

@@ -1,0 +1,269 @@
+// Package middleware has what calls of tools are commonly wrapped in: a log, a
+// time-out, retries, limits and a cache.
+//
+// Each function returns a [tool.Middleware]. It can be installed for every tool
+// of an agent, or for some with [tool.With]:
+//
+//	db := middleware.Limit(2) // one value, one limit
+//	query = tool.With(query, db, middleware.Timeout(30*time.Second))
+//	update = tool.With(update, db)
+//
+// The first is the outermost: above, the time-out does not count the time a
+// call waits for its turn.
+//
+// A middleware sees a failure of the tool as an error of the sequence, before
+// it is worded for the model.
+package middleware
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// seq is what calls return.
+type seq = iter.Seq2[tool.Chunk, error]
+
+// around makes a middleware of a function that runs a call and yields.
+func around(run func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool)) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		return func(ctx context.Context, t tool.Tool, call tool.Call) seq {
+			return func(yield func(tool.Chunk, error) bool) { run(ctx, t, call, next, yield) }
+		}
+	}
+}
+
+// Log logs the end of each call: at level Info its tool, id, duration and
+// number of chunks, at level Warn also the failure. Arguments and results,
+// which may be confidential, are left out. A nil logger is slog.Default.
+func Log(logger *slog.Logger) tool.Middleware {
+	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+		l := logger
+		if l == nil {
+			l = slog.Default()
+		}
+		start, chunks, failure, stopped := time.Now(), 0, "", false
+		defer func() {
+			attrs := []slog.Attr{
+				slog.String("tool", call.Name), slog.String("call", call.ID),
+				slog.Duration("took", time.Since(start)), slog.Int("chunks", chunks), slog.Bool("stopped", stopped),
+			}
+			if failure != "" {
+				l.LogAttrs(ctx, slog.LevelWarn, "tool call failed", append(attrs, slog.String("error", failure))...)
+				return
+			}
+			l.LogAttrs(ctx, slog.LevelInfo, "tool call", attrs...)
+		}()
+		for c, err := range next(ctx, t, call) {
+			chunks++
+			if err != nil {
+				failure = err.Error()
+			} else if c.Failed {
+				failure = "the tool reported a failure"
+			}
+			if !yield(c, err) {
+				stopped = true
+				return
+			}
+		}
+	})
+}
+
+// Timeout ends calls that take longer than d, waiting for their consumer
+// included. The model reads that the time was up, and whether the function
+// ignored it and may still be running. What the tool still says within 200 ms
+// of being told is kept.
+func Timeout(d time.Duration) tool.Middleware {
+	cause := fmt.Errorf("timed out after %v", d)
+	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+		timed, cancel := context.WithTimeoutCause(ctx, d, cause)
+		defer cancel()
+		for c, err := range next(timed, t, call) {
+			if err != nil && timed.Err() != nil && ctx.Err() == nil && !errors.Is(err, cause) && !errors.Is(err, tool.ErrAbort) {
+				err = cause
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	})
+}
+
+// Retries says how Retry tries again.
+type Retries struct {
+	// Attempts is how often a call is tried at most; values below 2 mean 3.
+	Attempts int
+
+	// Wait is the pause before the second attempt; it doubles with each. Zero
+	// is one second.
+	Wait time.Duration
+}
+
+// Retry tries a call again that failed with an error marked by
+// [tool.Retryable], or by a method Retryable() bool of its own, as long as
+// nothing of the result was passed on. The last error is returned.
+func Retry(r Retries) tool.Middleware {
+	if r.Attempts < 2 {
+		r.Attempts = 3
+	}
+	if r.Wait <= 0 {
+		r.Wait = time.Second
+	}
+	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+		for attempt := 1; ; attempt++ {
+			again := false
+			shown := false
+			for c, err := range next(ctx, t, call) {
+				if err != nil && !shown && attempt < r.Attempts && retryable(err) && ctx.Err() == nil {
+					again = true
+					break
+				}
+				shown = true
+				if !yield(c, err) {
+					return
+				}
+			}
+			if !again {
+				return
+			}
+			if err := pause(ctx, r.Wait<<(attempt-1)); err != nil {
+				yield(tool.Chunk{}, err)
+				return
+			}
+		}
+	})
+}
+
+func retryable(err error) bool {
+	var r interface{ Retryable() bool }
+	return errors.As(err, &r) && r.Retryable() && !errors.Is(err, tool.ErrAbort)
+}
+
+// pause waits, and returns the context's cause if it ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// RateLimit lets calls start at most n times per period, evenly spread after a
+// first burst of n. Calls wait for their turn, in the order they came. The
+// limit is that of the value returned: tools that share it share the limit.
+func RateLimit(n int, period time.Duration) tool.Middleware {
+	interval := period / time.Duration(max(n, 1))
+	var mu sync.Mutex
+	var next time.Time // when a call could start if the burst were used up
+	turn := func(now time.Time) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		if burst := now.Add(interval - period); next.Before(burst) {
+			next = burst
+		}
+		wait := next.Sub(now)
+		next = next.Add(interval)
+		return wait
+	}
+	return around(func(ctx context.Context, t tool.Tool, call tool.Call, handle tool.Handler, yield func(tool.Chunk, error) bool) {
+		if wait := turn(time.Now()); wait > 0 {
+			if err := pause(ctx, wait); err != nil {
+				yield(tool.Chunk{}, err)
+				return
+			}
+		}
+		handle(ctx, t, call)(yield)
+	})
+}
+
+// Limit lets at most n calls run at a time; others wait. The limit is that of
+// the value returned: tools that share it share the limit. A call that was
+// abandoned because it ignored its context counts no longer.
+func Limit(n int) tool.Middleware {
+	slots := make(chan struct{}, max(n, 1))
+	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			yield(tool.Chunk{}, context.Cause(ctx))
+			return
+		}
+		next(ctx, t, call)(yield)
+	})
+}
+
+// Cache keeps the results of the last n calls that are read-only by the tool's
+// own account, each for at most maxAge, and answers equal calls of the same
+// name with them. Failures are not kept. Do not share it between people who may
+// see different things.
+func Cache(n int, maxAge time.Duration) tool.Middleware {
+	c := &cache{n: max(n, 1), maxAge: maxAge, entries: map[string]entry{}}
+	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
+		if !tool.PermissionCall(t, call.Input).ReadOnly {
+			next(ctx, t, call)(yield)
+			return
+		}
+		key := call.Name + "\x00" + string(bytes.TrimSpace(call.Input))
+		if chunks, ok := c.get(key); ok {
+			for _, ch := range chunks {
+				if !yield(ch, nil) {
+					return
+				}
+			}
+			return
+		}
+		var chunks []tool.Chunk
+		for ch, err := range next(ctx, t, call) {
+			chunks = append(chunks, ch)
+			if !yield(ch, err) || err != nil || ch.Failed {
+				return
+			}
+		}
+		c.put(key, chunks)
+	})
+}
+
+type entry struct {
+	chunks []tool.Chunk
+	at     time.Time
+}
+
+type cache struct {
+	mu      sync.Mutex
+	n       int
+	maxAge  time.Duration
+	entries map[string]entry
+	order   []string // oldest first
+}
+
+func (c *cache) get(key string) ([]tool.Chunk, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.entries[key]
+	return e.chunks, ok && time.Since(e.at) < c.maxAge
+}
+
+func (c *cache) put(key string, chunks []tool.Chunk) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.entries[key]; ok {
+		c.order = slices.DeleteFunc(c.order, func(k string) bool { return k == key })
+	} else if len(c.order) >= c.n {
+		delete(c.entries, c.order[0])
+		c.order = c.order[1:]
+	}
+	c.entries[key] = entry{chunks, time.Now()}
+	c.order = append(c.order, key)
+}

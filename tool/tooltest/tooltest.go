@@ -1,0 +1,292 @@
+// Package tooltest tests a [tool.Tool]: its own promises, and those that
+// whoever runs tools relies on.
+//
+//	func TestWeather(t *testing.T) { tooltest.Run(t, weather) }
+//
+// The tool is called for real, some thousand times, with random arguments that
+// fit its schema: give it a scratch directory, a test server, a fake. Run the
+// test with -race.
+package tooltest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Options limit what Run does.
+type Options struct {
+	// Calls is how many random arguments of each sort are tried: made from the
+	// schema, and random bytes. Zero is 1000.
+	Calls int
+
+	// Context is given to each call; nil is that of the test. Use it for what
+	// the tool needs to find there, such as a [tool.State].
+	Context context.Context
+}
+
+// patience is how long a tool may take to end once its context has. It is long
+// because a machine under test may be busy.
+const patience = 10 * time.Second
+
+// Run tests t. It reports, each as an error of the test:
+//
+//   - a description that changes, or that cannot be offered to a model
+//   - a schema that is not valid under draft 2020-12
+//   - arguments that are cut off or no object and yet accepted
+//   - a panic, under random arguments that fit the schema and random bytes
+//   - a call that does not end when its context does
+//   - blocks that a result may not hold, and structured results that do not
+//     fit the output schema
+//   - capabilities that judge differently through a wrapper
+//
+// Calls also run side by side, for the race detector. At most one Options may
+// be given.
+func Run(t *testing.T, tl tool.Tool, opts ...Options) {
+	t.Helper()
+	c := checker{tool: tl, info: tl.Info(), rng: rand.New(rand.NewPCG(1, 2)), ctx: t.Context(), calls: 1000}
+	if len(opts) > 1 {
+		t.Fatal("tooltest.Run: put the options into one Options")
+	}
+	for _, o := range opts {
+		if o.Calls > 0 {
+			c.calls = o.Calls
+		}
+		if o.Context != nil {
+			c.ctx = o.Context
+		}
+	}
+	for _, err := range c.check() {
+		t.Error(err)
+	}
+}
+
+type checker struct {
+	tool   tool.Tool
+	info   tool.Info
+	output *jsonschema.Schema
+	ctx    context.Context
+	rng    *rand.Rand
+	calls  int
+
+	mu       sync.Mutex
+	problems map[string]bool
+	ordered  []error
+}
+
+// problem notes what is wrong, once.
+func (c *checker) problem(format string, a ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := fmt.Errorf("tool %q: "+format, append([]any{c.info.Name}, a...)...)
+	key, _, _ := strings.Cut(err.Error(), "\n")
+	if c.problems[key] {
+		return
+	}
+	if c.problems == nil {
+		c.problems = map[string]bool{}
+	}
+	c.problems[key] = true
+	c.ordered = append(c.ordered, err)
+}
+
+func (c *checker) check() []error {
+	c.description()
+	c.refusals()
+	inputs := c.inputs()
+	c.capabilities(inputs)
+	if c.info.External {
+		return c.ordered
+	}
+	c.cancellation(inputs)
+	for _, in := range inputs {
+		c.call(c.ctx, in)
+	}
+	c.sideBySide(inputs)
+	return c.ordered
+}
+
+func (c *checker) description() {
+	if err := c.info.Check(); err != nil {
+		c.problem("%w", err)
+	}
+	if c.info.Description == "" {
+		c.problem("it has no description; a model cannot know when to call it")
+	}
+	if !reflect.DeepEqual(c.info, c.tool.Info()) {
+		c.problem("Info returned something else the second time")
+	}
+	if _, err := compile(c.info.Input); err != nil {
+		c.problem("the input schema is not valid: %w", err)
+	}
+	if c.info.Output != nil {
+		s, err := compile(c.info.Output)
+		if err != nil {
+			c.problem("the output schema is not valid: %w", err)
+		}
+		c.output = s
+	}
+}
+
+// compile checks a schema against draft 2020-12. Nothing is loaded for it.
+func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(raw)))
+	if err != nil {
+		return nil, err
+	}
+	comp := jsonschema.NewCompiler()
+	comp.UseLoader(jsonschema.SchemeURLLoader{})
+	if err := comp.AddResource("tool://schema", doc); err != nil {
+		return nil, err
+	}
+	return comp.Compile("tool://schema")
+}
+
+func (c *checker) refusals() {
+	for _, bad := range []string{`{`, `{"`, `{"a`, "```json\n{", `nothing`} {
+		args, err := tool.Arguments(c.tool, json.RawMessage(bad))
+		if _, ok := errors.AsType[*tool.ArgumentError](err); !ok {
+			c.problem("the arguments %q became %s (error %v); want a *tool.ArgumentError", bad, args.JSON, err)
+		}
+	}
+}
+
+// inputs returns valid arguments: made from the schema, and what random bytes
+// become, if anything.
+func (c *checker) inputs() []json.RawMessage {
+	var valid []json.RawMessage
+	keep := func(raw []byte) {
+		args, err := tool.Arguments(c.tool, raw)
+		if err == nil {
+			valid = append(valid, args.JSON)
+		} else if _, ok := errors.AsType[*tool.ArgumentError](err); !ok {
+			c.problem("the arguments %q led to an error of type %T; want a *tool.ArgumentError", raw, err)
+		}
+	}
+	g := generator{rng: c.rng}
+	if err := json.Unmarshal(c.info.Input, &g.root); err != nil {
+		return nil // reported already
+	}
+	for range c.calls {
+		raw, err := json.Marshal(g.value(g.root, 0))
+		if err == nil {
+			keep(raw)
+		}
+	}
+	for range c.calls {
+		raw := make([]byte, c.rng.IntN(40))
+		for i := range raw {
+			raw[i] = byte(c.rng.Uint32())
+		}
+		keep(raw)
+	}
+	return valid
+}
+
+// capabilities asks the tool and a wrapper of it the same.
+func (c *checker) capabilities(inputs []json.RawMessage) {
+	wrapped := tool.With(c.tool)
+	for _, in := range slices.Concat(inputs[:min(len(inputs), 50)], []json.RawMessage{[]byte(`{}`), []byte(`{"path":1}`)}) {
+		if stack := noPanic(func() {
+			a, b := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
+			if a.ReadOnly != b.ReadOnly || (a.Check == nil) != (b.Check == nil) || (a.Match == nil) != (b.Match == nil) || (a.Suggest == nil) != (b.Suggest == nil) {
+				c.problem("a wrapper hides a capability")
+			}
+		}); stack != "" {
+			c.problem("a capability panicked on %s: %s", in, stack)
+		}
+	}
+}
+
+// cancellation calls with a context that has ended, or ends soon.
+func (c *checker) cancellation(inputs []json.RawMessage) {
+	if len(inputs) == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.call(ctx, inputs[0])
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		c.problem("a call did not end within %v although its context had", patience)
+	}
+}
+
+// call ranges over the tool itself: tool.Run would turn a panic into a result.
+func (c *checker) call(ctx context.Context, input json.RawMessage) {
+	if stack := noPanic(func() {
+		for ch, err := range c.tool.Call(ctx, tool.Call{ID: "call_1", Name: c.info.Name, Input: input}) {
+			if err != nil {
+				return
+			}
+			c.chunk(ch, input)
+		}
+	}); stack != "" {
+		c.problem("it panicked on %s: %s", input, stack)
+	}
+}
+
+func (c *checker) chunk(ch tool.Chunk, input json.RawMessage) {
+	switch ch.Block.(type) {
+	case nil, *message.Text, *message.Data:
+	default:
+		c.problem("it returned a block of type %T; only *message.Text and *message.Data are allowed", ch.Block)
+	}
+	if ch.Structured == nil || c.output == nil {
+		return
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(ch.Structured)))
+	if err == nil {
+		err = c.output.Validate(doc)
+	}
+	if err != nil {
+		c.problem("the structured result does not fit the output schema\nof %s: %s: %v", input, ch.Structured, err)
+	}
+}
+
+// sideBySide gives the race detector something to see.
+func (c *checker) sideBySide(inputs []json.RawMessage) {
+	var wg sync.WaitGroup
+	for i := range min(8, len(inputs)) {
+		wg.Go(func() {
+			for _, in := range inputs[i:min(i+8, len(inputs))] {
+				c.call(c.ctx, in)
+			}
+			if c.tool.Info().Name != c.info.Name {
+				c.problem("Info changed while calls ran")
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// noPanic returns what fn panicked with and where, or "".
+func noPanic(fn func()) (stack string) {
+	defer func() {
+		if r := recover(); r != nil {
+			stack = fmt.Sprintf("%v\n%s", r, debug.Stack())
+		}
+	}()
+	fn()
+	return ""
+}
