@@ -232,13 +232,26 @@ func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 	for _, f := range fields {
 		p, _ := s.Properties.Get(f.name)
 		if f.quoted {
-			p.Type, p.Minimum, p.Maximum = "string", "", ""
+			quoteSchema(p, deref(f.typ).Kind())
 		}
 		if missing := lost(f, p); missing != "" {
 			r.fail(fmt.Errorf("field %s of %v: the tag's %s does not fit the type %v", f.goName, t, missing, f.typ))
 		}
 	}
 	return s
+}
+
+// quoteSchema turns the schema of a value into that of the value in quotes.
+func quoteSchema(s *jsonschema.Schema, k reflect.Kind) {
+	switch kindType(k) {
+	case "integer":
+		s.Pattern = "^-?[0-9]+$"
+	case "number":
+		s.Pattern = `^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$`
+	case "boolean":
+		s.Enum = []any{"true", "false"}
+	}
+	s.Type, s.Minimum, s.Maximum = "string", "", ""
 }
 
 // fieldTag writes the tag that the library reads.

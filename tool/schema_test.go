@@ -108,7 +108,7 @@ func TestSchemas(t *testing.T) {
 			Big *big.Int        `json:"big"`
 			Q   int             `json:"q,string"`
 			U   uint8           `json:"u"`
-		}], `{"properties":{"t":{"type":"string","format":"date-time"},"d":{"type":"string","pattern":"^-?(0|([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$","examples":["1m30s"]},"b":{"type":"string","contentEncoding":"base64"},"r":{},"a":{},"n":{"type":"number"},"ip":{"type":"string"},"big":{"type":"integer"},"q":{"type":"string"},"u":{"type":"integer","maximum":255,"minimum":0}},"additionalProperties":false,"type":"object","required":["t","d","b","r","a","n","ip","q","u"]}`},
+		}], `{"properties":{"t":{"type":"string","format":"date-time"},"d":{"type":"string","pattern":"^-?(0|([0-9]+(\\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$","examples":["1m30s"]},"b":{"type":"string","contentEncoding":"base64"},"r":{},"a":{},"n":{"type":"number"},"ip":{"type":"string"},"big":{"type":"integer"},"q":{"type":"string","pattern":"^-?[0-9]+$"},"u":{"type":"integer","maximum":255,"minimum":0}},"additionalProperties":false,"type":"object","required":["t","d","b","r","a","n","ip","q","u"]}`},
 		{"types with methods", input[struct {
 			L level  `json:"l"`
 			C custom `json:"c"`

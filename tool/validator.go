@@ -92,6 +92,9 @@ func newValidator(raw json.RawMessage) (v *validator) {
 		if v.err == nil {
 			v.err = fmt.Errorf("the schema cannot be compiled: %w", err)
 		}
+		if _, ok := errors.AsType[*jsonschema.SchemaValidationError](err); !ok {
+			return v
+		}
 	}
 	return v
 }
