@@ -97,7 +97,7 @@ var markdown = parser.NewParser(
 // parseDocument parses body, whose first line has the number line in its file.
 func parseDocument(body string, line int) *Document {
 	src := util.StringToReadOnlyBytes(body)
-	root := markdown.Parse(text.NewReader(src))
+	root := markdown.Parse(text.NewReader(util.StringToReadOnlyBytes(tame(body))))
 	w := &walker{src: src, doc: &Document{text: body}, line: line, anchors: map[string]int{}}
 	for n := root.FirstChild(); n != nil; n = n.NextSibling() {
 		if h, ok := n.(*ast.Heading); ok {

@@ -3,6 +3,7 @@ package skill
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -14,6 +15,7 @@ import (
 const (
 	maxSkillFile   = 1 << 20 // bytes of a SKILL.md
 	maxFrontMatter = 64 << 10
+	maxNodes       = 100_000 // values of the front matter, counted once for each alias of them
 )
 
 // Parse reads the text of a SKILL.md. It returns what is wrong with it, too,
@@ -131,10 +133,14 @@ func split(r *report, text string) (parts, bool) {
 	return parts{}, false
 }
 
+// trimBody removes the blank lines before the body.
 func trimBody(r *report, p parts) (parts, bool) {
 	if len(p.header) > maxFrontMatter {
 		r.fatal("too-large", p.headerLine, "the front matter has %d bytes, more than the limit of %d; move its text to the body", len(p.header), maxFrontMatter)
 		return parts{}, false
+	}
+	if strings.TrimSpace(p.body) == "" {
+		p.body = ""
 	}
 	for {
 		line, rest, more := strings.Cut(p.body, "\n")
@@ -173,13 +179,17 @@ func unclosed(r *report, rest string, opened int) {
 // parseHeader gives the mapping that the front matter is, or nil after it has
 // reported why there is none.
 func parseHeader(r *report, p parts) *yaml.Node {
+	src := []byte(p.header)
 	var doc yaml.Node
-	err := loadYAML(p.header, &doc)
+	err := yaml.Load(src, &doc)
+	if err != nil && blank(p.header) {
+		err = nil
+	}
 	if err != nil {
 		message, line := explain(err)
-		quoted := quoteValues(p.header)
-		if quoted == p.header || loadYAML(quoted, &doc) != nil {
-			r.fatal("yaml", headerLine(p, line), "the front matter is not YAML: %s", message)
+		src, doc = []byte(quoteValues(p.header)), yaml.Node{}
+		if yaml.Load(src, &doc) != nil {
+			r.fatal("yaml", headerLine(p, line), "the front matter is not YAML: %s%s", message, remedy(p.header, line))
 			return nil
 		}
 		r.warn("yaml-quoted", headerLine(p, line), "this value has to be quoted to be YAML (%s); it was read as if it were: put it between double quotes, or below the key after >-", message)
@@ -188,39 +198,70 @@ func parseHeader(r *report, p parts) *yaml.Node {
 		r.fatal("frontmatter-fields", p.headerLine, "the front matter has to hold fields, one a line, such as name: pdf")
 		return nil
 	}
+	if err := checkAliases(&doc); err != nil {
+		r.fatal("yaml", p.headerLine, "the front matter is refused: %v", err)
+		return nil
+	}
 	return doc.Content[0]
+}
+
+var noSpace = regexp.MustCompile(`(?m)^\s*[\w-]+:[^\s/]`)
+
+// remedy tells what to do about the usual slips that quotes do not mend.
+func remedy(header string, line int) string {
+	before := strings.Join(strings.SplitN(header, "\n", line+1)[:min(line, strings.Count(header, "\n"))], "\n")
+	switch {
+	case strings.Contains(header, "\n\t"):
+		return "; indent with spaces, not with tabs"
+	case noSpace.MatchString(before):
+		return "; write a space after the colon of each field"
+	}
+	return "; check the indentation, brackets and quotes up to here"
 }
 
 func headerLine(p parts, line int) int { return p.headerLine + max(line, 1) - 1 }
 
-// loadYAML parses src. Front matter without any document is no error.
-func loadYAML(src string, doc *yaml.Node) error {
-	if strings.TrimSpace(src) == "" {
-		return nil
-	}
-	*doc = yaml.Node{}
-	if err := yaml.Load([]byte(src), doc); err != nil {
-		return err
-	}
-	if !hasAlias(doc) {
-		return nil
-	}
-	// A node keeps aliases as they are. Building the value once lets the
-	// library refuse aliases that grow it beyond measure or hold themselves.
-	var value any
-	return doc.Load(&value)
-}
-
-func hasAlias(n *yaml.Node) bool {
-	if n.Kind == yaml.AliasNode {
-		return true
-	}
-	for _, c := range n.Content {
-		if hasAlias(c) {
-			return true
+// blank is true for YAML without any value.
+func blank(src string) bool {
+	for line := range strings.Lines(src) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			return false
 		}
 	}
-	return false
+	return true
+}
+
+// checkAliases refuses aliases that grow the document beyond measure, or hold
+// themselves.
+func checkAliases(doc *yaml.Node) error {
+	sizes := map[*yaml.Node]int{}
+	var grow func(n *yaml.Node) error
+	grow = func(n *yaml.Node) error {
+		size, seen := sizes[n]
+		switch {
+		case seen && size == 0:
+			return fmt.Errorf("an alias on line %d holds itself", n.Line)
+		case seen:
+			return nil
+		}
+		sizes[n] = 0 // until it is known
+		size = 1
+		children := n.Content
+		if n.Kind == yaml.AliasNode {
+			children = []*yaml.Node{n.Alias}
+		}
+		for _, c := range children {
+			if err := grow(c); err != nil {
+				return err
+			}
+			if size += sizes[c]; size > maxNodes {
+				return fmt.Errorf("its aliases make more than %d values of it", maxNodes)
+			}
+		}
+		sizes[n] = size
+		return nil
+	}
+	return grow(doc)
 }
 
 // explain gives what a YAML error says and its line, 0 when it is unknown.
@@ -272,14 +313,14 @@ func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \
 
 func needsQuotes(value string) bool {
 	first, last := value[0], value[len(value)-1]
-	closed := len(value) > 1
 	switch first {
-	case '"', '\'':
-		return !closed || last != first || strings.Count(value, string(first))%2 == 1
+	case '"', '\'': // ends before the value does, or holds itself
+		n := strings.Count(value, string(first))
+		return n > 1 && (last != first || n%2 == 1)
 	case '[':
-		return !closed || last != ']'
+		return last != ']' && strings.Contains(value, "]")
 	case '{':
-		return !closed || last != '}'
+		return last != '}' && strings.Contains(value, "}")
 	case '|', '>':
 		return !blockScalar.MatchString(value)
 	case '@', '`', '%', '&', '*', '!', '-', '?', ',', ']', '}':

@@ -86,7 +86,15 @@ type report struct {
 	list []Diagnostic
 }
 
+// maxDiagnostics bounds what is told of one file. What makes it invalid, or not
+// load, is told beyond.
+const maxDiagnostics = 100
+
 func (r *report) add(d Diagnostic, format string, args []any) {
+	isError := func(d Diagnostic) bool { return d.Severity == SeverityError }
+	if len(r.list) >= maxDiagnostics && !d.Fatal && (!isError(d) || slices.ContainsFunc(r.list, isError)) {
+		return
+	}
 	d.File, d.Message = r.file, fmt.Sprintf(format, args...)
 	r.list = append(r.list, d)
 }

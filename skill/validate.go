@@ -72,7 +72,7 @@ func folderOf(file string) string {
 func checkBody(s *Skill) []Diagnostic {
 	r := &report{file: s.Path}
 	if strings.TrimSpace(s.Body) == "" {
-		r.warn("body-empty", s.bodyLine, "there are no instructions below the front matter; write what the model is to do")
+		r.warn("body-empty", max(s.bodyLine-1, 0), "there are no instructions below the front matter; write what the model is to do")
 		return r.list
 	}
 	if n := tokens(s.Body); n > maxTokens {

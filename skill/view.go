@@ -57,7 +57,8 @@ func (e *NotFoundError) Error() string {
 
 // View shows a skill, or a part of it, as the Skill tool does. A text over the
 // limit is shown in pieces: when it has sections, as the outline and the first
-// section, else as parts of that size; it says how to get the rest. An error is
+// section, else as parts of that size; it says how to get the rest. A section
+// that has none within is shown whole, whatever its size. An error is
 // worded for the model; it is a [*NotFoundError] when there is nothing by that
 // name.
 func View(skills []*Skill, q Query) (*Page, error) {
@@ -83,18 +84,19 @@ func viewBody(s *Skill, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	if q.Section != "" {
+		return &Page{Skill: s, Text: text}, nil
+	}
 	var b strings.Builder
-	if q.Section == "" {
-		fmt.Fprintf(&b, "Skill %s", s.Name)
-		if s.Dir != "" {
-			fmt.Fprintf(&b, ", in the folder %s; the paths in it are relative to that folder", s.Dir)
-		}
-		b.WriteString(".\n\n")
+	fmt.Fprintf(&b, "Skill %s", s.Name)
+	if s.Dir != "" {
+		fmt.Fprintf(&b, ", in the folder %s; the paths in it are relative to that folder", s.Dir)
 	}
-	b.WriteString(text)
-	if q.Section == "" {
-		b.WriteString(bundled(s))
+	b.WriteString(".\n")
+	if s.Compatibility != "" {
+		fmt.Fprintf(&b, "It needs: %s\n", s.Compatibility)
 	}
+	b.WriteString("\n" + strings.TrimRight(text, "\n") + "\n" + bundled(s))
 	return &Page{Skill: s, Text: b.String()}, nil
 }
 
@@ -106,7 +108,7 @@ func bundled(s *Skill) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("\n\nFiles of this skill, to be read with file:\n")
+	b.WriteString("\nFiles of this skill, to be read with file:\n")
 	for _, f := range files[:min(most, len(files))] {
 		fmt.Fprintf(&b, "- %s (%d bytes)\n", f.Name, f.Bytes)
 	}
@@ -215,17 +217,14 @@ func search(skills []*Skill, query string) []*Skill {
 // excerpt is the document, or the section that is asked for, as far as it fits.
 func excerpt(d *Document, q Query) (string, error) {
 	if q.Section == "" {
-		return abridge(d.text, d.Sections, 0, q, 1), nil
+		return abridge(d, q.Limit), nil
 	}
 	if s, ok := d.Section(q.Section); ok {
-		within := slices.DeleteFunc(slices.Clone(d.Sections), func(t Section) bool { return t.start <= s.start || t.end > s.end })
-		if len(within) == 0 {
-			return s.Text, nil
-		}
-		return abridge(s.Text, within, s.start, q, 1), nil
+		return sectionText(d, s, q.Limit), nil
 	}
-	if n, err := strconv.Atoi(strings.TrimPrefix(q.Section, "part-")); err == nil && n > 0 && len(d.Sections) == 0 {
-		return abridge(d.text, nil, 0, q, n), nil
+	number, isPart := strings.CutPrefix(q.Section, "part-")
+	if n, err := strconv.Atoi(number); isPart && err == nil && n > 0 {
+		return cutPart(d.text, q.Limit, n), nil
 	}
 	return "", noSection(d, q.Section)
 }
@@ -245,22 +244,34 @@ func noSection(d *Document, name string) error {
 	return e
 }
 
-// abridge shows text whole when it fits into the limit. base is where text
-// begins in its document, sections are those within it.
-func abridge(text string, sections []Section, base int, q Query, part int) string {
-	if len(text) <= q.Limit {
-		return text
+// abridge shows a document whole when it fits into the limit.
+func abridge(d *Document, limit int) string {
+	switch {
+	case len(d.text) <= limit:
+		return d.text
+	case len(d.Sections) == 0:
+		return cutPart(d.text, limit, 1)
 	}
-	if len(sections) == 0 {
-		return cutPart(text, q, part)
+	shown := d.text[:firstSection(d.Sections).own]
+	if len(shown) > limit {
+		shown = cutPart(d.text, limit, 1)
 	}
-	first := firstSection(sections)
-	shown := text[:first.own-base]
-	if len(shown) > q.Limit {
-		shown = cutLine(shown, q.Limit) + "\n[cut here; ask for the section to get all of it]\n"
+	return contents(len(d.text), d.Sections, shown)
+}
+
+// sectionText shows a section whole when it fits, or when it has no sections
+// that could be asked for instead.
+func sectionText(d *Document, s Section, limit int) string {
+	within := slices.DeleteFunc(slices.Clone(d.Sections), func(t Section) bool { return t.start <= s.start || t.end > s.end })
+	if len(s.Text) <= limit || len(within) == 0 {
+		return s.Text
 	}
+	return contents(len(s.Text), within, d.text[s.start:s.own])
+}
+
+func contents(size int, sections []Section, shown string) string {
 	return fmt.Sprintf("This text has %d bytes; here are its outline and its beginning. Get another section with section and its anchor.\n\nOutline:\n%s\n%s",
-		len(text), outline(sections), shown)
+		size, outline(sections), shown)
 }
 
 // firstSection passes over a title that all the rest is below.
@@ -271,12 +282,15 @@ func firstSection(sections []Section) Section {
 	return sections[0]
 }
 
-// cutPart shows one part of a text without sections; parts end at line ends.
-func cutPart(text string, q Query, part int) string {
+// cutPart shows one part of a text, cut by size; parts end at line ends.
+func cutPart(text string, limit, part int) string {
 	var parts []string
 	for text != "" {
-		head := cutLine(text, q.Limit)
+		head := cutLine(text, limit)
 		parts, text = append(parts, head), text[len(head):]
+	}
+	if len(parts) == 0 {
+		return ""
 	}
 	part = min(part, len(parts))
 	note := fmt.Sprintf("[part %d of %d", part, len(parts))

@@ -1,0 +1,32 @@
+//go:build unix
+
+package skill
+
+import (
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+)
+
+// TestPipes holds that nothing waits for a pipe to be written to.
+func TestPipes(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "s/SKILL.md", source("s", "x"))
+	write(t, dir, "piped/data", "x")
+	for _, name := range []string{"s/pipe", "piped/SKILL.md"} {
+		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	skills, diagnostics := load(t, Folder(dir))
+	if got := lines(diagnostics); !slices.Equal(got, []string{"0 fatal unreadable"}) {
+		t.Errorf("got %v", diagnostics)
+	}
+	if _, err := skills[0].ReadFile("pipe"); err == nil {
+		t.Error("a pipe is read")
+	}
+	if files, err := skills[0].Files(); len(files) != 0 || err != nil {
+		t.Errorf("files %v, %v", files, err)
+	}
+}
