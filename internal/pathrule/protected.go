@@ -61,6 +61,25 @@ func (g Protected) Name(abs string) string {
 	return ""
 }
 
+// Likely returns the paths that the wildcards in the absolute path glob may
+// stand for when they hide a protected name, such as "~/.b*rc". A wildcard at
+// the start of a name does not stand for a dot.
+func Likely(glob string) []string {
+	segs := strings.Split(strings.ToLower(glob), "/")
+	var out []string
+	for i, seg := range segs {
+		if !strings.HasPrefix(seg, ".") || !strings.ContainsAny(seg, "*?[") {
+			continue
+		}
+		for _, name := range slices.Concat(protectedFiles, protectedDirs, []string{".env", ".env.local", ".env.production"}) {
+			if ok, err := path.Match(seg, name); ok || err != nil {
+				out = append(out, strings.Join(slices.Concat(segs[:i], []string{name}, segs[i+1:]), "/"))
+			}
+		}
+	}
+	return out
+}
+
 func fold(name string) func(string) bool {
 	return func(s string) bool { return strings.EqualFold(s, name) }
 }

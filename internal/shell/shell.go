@@ -1,19 +1,37 @@
 // Package shell judges bash commands without running them.
 //
 //	var sh shell.Analyzer
-//	a := sh.Analyze("git status && rm -r build", pathrule.Place{Cwd: dir, Dirs: []string{dir}})
-//	a.ReadOnly()             // "", or why it is not proved free of effects
-//	a.Dangers(at, guard)     // what a person must see, whatever the rules say
-//	a.EditsInside(at)        // accept-edits: only edits of files in working directories
-//	a.CoveredBy(rules)       // allow: every simple command is covered by a rule or read-only
-//	a.Mentions("rm:*")       // deny, ask: some simple command is covered
-//	a.Suggest()              // patterns that would cover it
+//	at := pathrule.Place{Cwd: dir, Home: home, Dirs: []string{dir}}
+//	a := sh.Analyze("git status && rm -r build", at)
+//	a.ReadOnly()               // "", or why it is not proved free of effects
+//	a.Dangers(at, guard)       // what a person must see, whatever the rules say
+//	a.EditsInside(at)          // accept-edits: only edits of files in working directories
+//	a.CoveredBy("rm:*", more…) // allow: every simple command is covered or read-only
+//	a.Mentions("rm:*")         // deny, ask: some simple command is covered
+//	a.Suggest()                // patterns that would cover it
 //
-// It holds for commands that run under bash --noprofile --norc with the
-// environment of [Environ], standard input closed or /dev/null.
+// A command is parsed as bash parses it and walked as a tree. Each simple
+// command is compared with tables (folder tables) that say what its options
+// and operands do. What no table understands may do anything: it is never
+// read-only. The proof that a command is read-only and the search for dangers
+// are separate: a command may be read-only and show a secret, or not be
+// read-only and be harmless.
+//
+// # What it holds for
+//
+// The verdicts are about commands run by bash --noprofile --norc -c, with the
+// environment of [Environ] and standard input from /dev/null, on a machine
+// whose standard directories are its own. They are judgements before the fact,
+// not a sandbox: whoever may change files between the judgement and the run,
+// or owns the configuration of the tools that run, can make them wrong.
 package shell
 
-import "github.com/kitbag-go/kitbag/internal/pathrule"
+import (
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
 
 // An Effect is a kind of thing that a simple command does.
 type Effect string
@@ -30,68 +48,226 @@ const (
 	Unknown Effect = "unknown" // not known to this package: anything
 )
 
-// A Command is one simple command, wrappers such as sudo and xargs being
-// commands of their own before the command they run.
+// A Command is one simple command. A wrapper such as sudo or xargs is a command
+// of its own, before the command it runs.
 type Command struct {
-	Argv    []string `json:"argv"`    // words after quote removal; what is not literal is as written
-	Effects []Effect `json:"effects"` // in the order of the constants; empty: none at all
-	Reads   []string `json:"-"`       // operands, as absolute clean paths where they can be known
-	Writes  []string `json:"-"`
-	Deletes []string `json:"-"`
-	Reason  string   `json:"-"` // why it is not read-only, or ""
+	Argv    []string `json:"argv"`             // words after quote removal; what is not literal is as written
+	Effects []Effect `json:"effects"`          // in the order of the constants; empty: none at all
+	Reason  string   `json:"reason,omitempty"` // why it is not read-only, or ""
 }
+
+// A Kind is a class of danger.
+type Kind string
+
+// The kinds.
+const (
+	Destructive Kind = "destructive" // removes or overwrites what is hard to get back
+	Guarded     Kind = "protected"   // writes a protected file or directory
+	RemoteCode  Kind = "remote-code" // runs code that cannot be seen, such as what was downloaded
+	Credentials Kind = "credentials" // shows a secret
+	Privilege   Kind = "privilege"   // runs as another user
+	Dynamic     Kind = "dynamic"     // what runs is decided while it runs
+	Unreadable  Kind = "unreadable"  // cannot be parsed as bash does
+)
 
 // A Danger is a reason for a question that no rule can silence.
 type Danger struct {
-	Kind   string // destructive, protected, remote-code, credentials, privilege, dynamic, unreadable
+	Kind   Kind
 	Reason string
 }
 
 // An Analyzer analyses commands and remembers the verdicts of recent ones. The
 // zero Analyzer is ready; it is safe for concurrent use.
-type Analyzer struct{}
+type Analyzer struct {
+	mu     sync.RWMutex
+	recent map[string]*Analysis
+}
+
+// How much an Analyzer remembers.
+const (
+	maxRecent     = 512
+	maxRecentSize = 4 << 10 // longer commands are not remembered
+)
 
 // Analyze judges src, run in at.Cwd. What it returns does not depend on the
 // file system and must not be changed.
 func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
-	return &Analysis{src: src}
+	z.mu.RLock()
+	a := z.recent[src]
+	z.mu.RUnlock()
+	if a != nil && a.walker.sameAs(at) {
+		return a
+	}
+	a = analyze(src, at)
+	if len(src) <= maxRecentSize {
+		z.mu.Lock()
+		if z.recent == nil || len(z.recent) >= maxRecent {
+			z.recent = make(map[string]*Analysis)
+		}
+		z.recent[src] = a
+		z.mu.Unlock()
+	}
+	return a
+}
+
+// sameAs reports whether the walk would be the same from at.
+func (w *walker) sameAs(at pathrule.Place) bool {
+	if w.at.Cwd != at.Cwd || w.at.Home != at.Home || len(w.at.Dirs) != len(at.Dirs) {
+		return false
+	}
+	for i, d := range at.Dirs {
+		if w.at.Dirs[i] != d {
+			return false
+		}
+	}
+	return true
 }
 
 // An Analysis is what is known of a command. It is immutable.
 type Analysis struct {
-	src string
+	src    string
+	err    error
+	walker walker
+	static []Danger // those that need no look at links
+}
+
+func analyze(src string, at pathrule.Place) *Analysis {
+	at.Dirs = append([]string(nil), at.Dirs...)
+	a := &Analysis{src: src, walker: walker{at: at, src: src}}
+	w := &a.walker
+	if at.Cwd != "" {
+		w.cwds = []string{at.Cwd}
+	} else {
+		w.lost = true
+	}
+	file, err := parse(src)
+	if err != nil {
+		a.err = err
+		w.deny("it cannot be read: " + err.Error())
+		a.static = []Danger{{Unreadable, "it cannot be read: " + err.Error()}}
+		return a
+	}
+	w.stmts(file.Stmts)
+	if len(file.Stmts) == 0 {
+		w.deny("there is no command")
+	}
+	for i := range w.cmds {
+		if why := w.cmds[i].Reason; why != "" {
+			w.refuse(why)
+		}
+	}
+	a.static = w.dangers()
+	return a
 }
 
 // Err returns why the command could not be parsed, or nil.
-func (a *Analysis) Err() error { return nil }
+func (a *Analysis) Err() error { return a.err }
 
 // ReadOnly returns "" if the command is proved to change nothing, otherwise
 // why it could not be proved.
-func (a *Analysis) ReadOnly() string { return "not analysed" }
+func (a *Analysis) ReadOnly() string { return a.walker.why }
 
 // Commands returns the simple commands in the order they are written.
-func (a *Analysis) Commands() []Command { return nil }
+func (a *Analysis) Commands() []Command {
+	out := make([]Command, len(a.walker.cmds))
+	for i := range a.walker.cmds {
+		out[i] = a.walker.cmds[i].Command
+	}
+	return out
+}
 
 // Dangers returns what a person must be asked about whatever the rules say.
-// Links are read through at.
-func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger { return nil }
+// Symbolic links are read through at.
+func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger {
+	out := a.static
+	for i := range a.walker.cmds {
+		c := &a.walker.cmds[i]
+		if c.Reason == "" {
+			continue
+		}
+		for _, name := range a.walker.touched(c) {
+			if why := guard.Hit(at, name); why != "" {
+				out = append(out[:len(out):len(out)], Danger{Guarded, c.String() + ": " + why})
+				break
+			}
+		}
+	}
+	return out
+}
 
-// EditsInside reports whether the command only creates, moves, copies, changes
-// and removes files inside the working directories, by name and through links.
-func (a *Analysis) EditsInside(at pathrule.Place) bool { return false }
-
-// CoveredBy reports whether the patterns of allow rules together cover all of
-// the command. An error means that a pattern cannot be read; it covers nothing.
-func (a *Analysis) CoveredBy(patterns ...string) (bool, error) { return false, nil }
-
-// Mentions reports whether the pattern of a deny or ask rule covers any part
-// of the command. A pattern that cannot be read is an error.
-func (a *Analysis) Mentions(pattern string) (bool, error) { return true, nil }
-
-// Suggest returns at most five patterns that together cover the command, or
-// nothing if no safe ones do.
-func (a *Analysis) Suggest() []string { return nil }
+// touched returns the paths that a command with effects may change: what its
+// table says, or every word if there is no table for it.
+func (w *walker) touched(c *command) []string {
+	var words []arg
+	for _, t := range c.targets {
+		words = append(words, t.arg)
+	}
+	for _, e := range c.Effects {
+		if e == Unknown && len(c.args) > 0 {
+			for _, a := range c.args[1:] {
+				words = append(words, a)
+				if name, value, ok := strings.Cut(a.text, "="); ok && !strings.Contains(name, " ") {
+					words = append(words, arg{text: value, wild: a.wild})
+				} else if strings.HasPrefix(a.text, "-") && len(a.text) > 2 {
+					words = append(words, arg{text: a.text[2:], wild: a.wild})
+				}
+			}
+		}
+	}
+	var out []string
+	for _, a := range words {
+		if a.text == "" || a.text == hole {
+			continue
+		}
+		text := strings.ReplaceAll(a.text, hole, "x")
+		if strings.HasPrefix(a.text, hole+"/") {
+			text = a.text[1:] // a directory that is not known
+		}
+		if a.wild {
+			out = append(out, pathrule.Likely(text)...)
+		}
+		if strings.HasPrefix(text, "/") || len(c.cwds) == 0 {
+			out = append(out, "/"+strings.TrimLeft(text, "/"))
+			continue
+		}
+		for _, d := range c.cwds {
+			out = append(out, d+"/"+text)
+		}
+	}
+	return out
+}
 
 // Environ returns base, a list as of os.Environ, made fit for running analysed
-// commands: pagers and editors off, loader and startup hooks removed.
-func Environ(base []string) []string { return base }
+// commands: pagers and editors are off, and nothing is left that makes
+// programs load or run something of somebody's choice.
+func Environ(base []string) []string {
+	var out []string
+	for _, kv := range base {
+		name, _, _ := strings.Cut(kv, "=")
+		if !unfit(name) {
+			out = append(out, kv)
+		}
+	}
+	return append(out, "PAGER=cat", "GIT_PAGER=cat", "GH_PAGER=cat", "MANPAGER=cat", "SYSTEMD_PAGER=cat",
+		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_EDITOR=true", "EDITOR=true", "VISUAL=true", "LESSSECURE=1")
+}
+
+// unfit reports whether a variable may make a read-only command run or write
+// something, or is set anew by Environ.
+func unfit(name string) bool {
+	for _, head := range []string{"LD_", "DYLD_", "BASH_FUNC_", "GIT_TRACE", "GIT_CONFIG", "GCONV_", "LESS"} {
+		if strings.HasPrefix(name, head) {
+			return true
+		}
+	}
+	switch name {
+	case "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE", "IFS", "POSIXLY_CORRECT",
+		"PAGER", "GIT_PAGER", "GH_PAGER", "MANPAGER", "SYSTEMD_PAGER", "EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR",
+		"GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "GIT_EXTERNAL_DIFF", "GIT_EXEC_PATH", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE",
+		"RIPGREP_CONFIG_PATH", "ACK_PAGER", "ACKRC", "GREP_OPTIONS", "TAR_OPTIONS", "ZIPOPT", "UNZIP", "XZ_OPT", "GZIP", "MORE",
+		"PYTHONSTARTUP", "PYTHONINSPECT", "PERL5OPT", "PERL5DB", "RUBYOPT", "NODE_OPTIONS", "AWKPATH", "AWKLIBPATH",
+		"JQ_LIBRARY_PATH", "NLSPATH", "LOCPATH", "HOSTALIASES", "MALLOC_TRACE":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,226 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+)
+
+// awkArgs reads awk's program: it may write files and run programs.
+func awkArgs(_ *walker, _ *command, p *parsed) string {
+	var programs []arg
+	if v, ok := p.values["-e"]; ok {
+		programs = append(programs, v)
+	}
+	if v, ok := p.values["--source"]; ok {
+		programs = append(programs, v)
+	}
+	if len(programs) == 0 {
+		for i, op := range p.ops {
+			if !op.opt {
+				programs = append(programs, op.arg)
+				p.ops = slices.Delete(p.ops, i, i+1)
+				break
+			}
+		}
+	}
+	if len(programs) != 1 || strings.Count(strings.Join(p.given, " ")+" ", "-e ")+strings.Count(strings.Join(p.given, " ")+" ", "--source ") > 1 {
+		return "there is not exactly one program"
+	}
+	if !programs[0].known {
+		return "the program is not literal"
+	}
+	a := awkLexer{text: programs[0].text}
+	why := a.check()
+	if a.target != "" {
+		p.ops = append(p.ops, roleArg{arg: literal(a.target), kind: 'w'})
+	}
+	return why
+}
+
+// An awkLexer goes through a program's tokens. What it reads in two ways it
+// refuses.
+type awkLexer struct {
+	text   string
+	pos    int
+	prev   string   // the last token: a keyword, "id", "num", "str", "re", or an operator
+	parens []string // what stood before each open parenthesis
+	target string   // a file that the program writes
+	prints int      // depth of the print statement we are in, or -1
+}
+
+var awkKeywords = strings.Fields("print printf return in if else while for do delete getline exit next nextfile BEGIN END function func case default switch break continue")
+
+// check returns why the program is not proved harmless, or "".
+func (a *awkLexer) check() string {
+	a.prints = -1
+	for a.pos < len(a.text) {
+		c := a.text[a.pos]
+		var why string
+		switch {
+		case c == ' ' || c == '\t' || c == '\r':
+			a.pos++
+		case c == '\\' && a.pos+1 < len(a.text) && a.text[a.pos+1] == '\n':
+			a.pos += 2
+		case c == '#':
+			for a.pos < len(a.text) && a.text[a.pos] != '\n' {
+				a.pos++
+			}
+		case c == '"':
+			why = a.str()
+		case c == '/':
+			why = a.slash()
+		case isWordByte(c):
+			why = a.ident()
+		default:
+			why = a.operator(c)
+		}
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func isWordByte(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+func (a *awkLexer) str() string {
+	start := a.pos
+	for a.pos++; a.pos < len(a.text); a.pos++ {
+		switch a.text[a.pos] {
+		case '\\':
+			a.pos++
+		case '\n':
+			return "a string of the awk program does not end"
+		case '"':
+			a.pos++
+			if a.prev == ">sink" && !slices.Contains([]string{`"/dev/stderr"`, `"/dev/stdout"`, `"/dev/null"`}, a.text[start:a.pos]) {
+				a.target = strings.Trim(a.text[start:a.pos], `"`)
+				return "the awk program writes a file"
+			}
+			if strings.Contains(a.text[start:a.pos], "/inet") {
+				return "the awk program may open a connection"
+			}
+			switch a.prev {
+			case "sunk":
+				return "the awk program writes a file"
+			case ">sink":
+				a.prev = "sunk"
+			default:
+				a.prev = "str"
+			}
+			return ""
+		}
+	}
+	return "a string of the awk program does not end"
+}
+
+// slash tells a regular expression from a division.
+func (a *awkLexer) slash() string {
+	switch a.prev {
+	case "id", "num", ")", "]", "str":
+		a.pos++
+		a.prev = "/"
+		return ""
+	case "++", "--", "re", "$", "then", "getline", "getline id", "length", "sunk":
+		return "the awk program is not understood"
+	}
+	bracket := false
+	for a.pos++; a.pos < len(a.text); a.pos++ {
+		switch c := a.text[a.pos]; {
+		case c == '\\':
+			a.pos++
+		case c == '\n':
+			return "a regular expression of the awk program does not end"
+		case c == '[':
+			bracket = true
+		case c == ']':
+			bracket = false
+		case c == '/' && bracket:
+			return "the awk program is not understood"
+		case c == '/':
+			a.pos++
+			a.prev = "re"
+			return ""
+		}
+	}
+	return "a regular expression of the awk program does not end"
+}
+
+func (a *awkLexer) ident() string {
+	start := a.pos
+	for a.pos < len(a.text) && (isWordByte(a.text[a.pos]) || a.text[a.pos] == '.' && a.text[start] <= '9') {
+		a.pos++
+	}
+	word := a.text[start:a.pos]
+	if a.prev == ">sink" || a.prev == "sunk" {
+		return "the awk program writes a file"
+	}
+	switch {
+	case word == "length":
+		a.prev = word
+	case a.prev == "getline":
+		a.prev = "getline id"
+	case word == "system":
+		return "the awk program runs a program"
+	case word[0] <= '9':
+		a.prev = "num"
+	case slices.Contains(awkKeywords, word):
+		a.prev = word
+		if word == "print" || word == "printf" {
+			a.prints = len(a.parens)
+		}
+	default:
+		a.prev = "id"
+	}
+	return ""
+}
+
+func (a *awkLexer) operator(c byte) string {
+	two := ""
+	if a.pos+1 < len(a.text) {
+		two = a.text[a.pos : a.pos+2]
+	}
+	if a.prev == ">sink" {
+		return "the awk program writes a file"
+	}
+	switch {
+	case two == "||" || two == "&&" || two == "++" || two == "--" || two == ">=" || two == "<=" || two == "==" || two == "!=":
+		a.pos += 2
+		a.prev = two
+		return ""
+	case c == '|':
+		return "the awk program runs a program"
+	case c == '@':
+		return "the awk program includes another, or calls by name"
+	case c == '>' && a.prints >= 0 && len(a.parens) <= a.prints:
+		if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '>' {
+			a.pos++
+		}
+		a.prev = ">sink"
+		return ""
+	case c == '(':
+		a.parens = append(a.parens, a.prev)
+	case c == ')':
+		if n := len(a.parens); n > 0 {
+			before := a.parens[n-1]
+			a.parens = a.parens[:n-1]
+			if slices.Contains([]string{"if", "while", "for", "switch"}, before) {
+				a.pos++
+				a.prev = "then"
+				return ""
+			}
+		}
+	case c == '\n' && slices.Contains([]string{",", "&&", "||", "?", ":"}, a.prev):
+		a.pos++ // the statement goes on
+		return ""
+	case c == ';' || c == '\n' || c == '{' || c == '}':
+		a.prints = -1
+	case a.prev == "sunk", c < ' ' || c > '~':
+		return "the awk program is not understood"
+	}
+	a.pos++
+	a.prev = string(c)
+	return ""
+}

@@ -1,0 +1,398 @@
+package shell
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// closer holds the functions that look closer at the arguments of commands
+// whose harm is not in their options. They return why the arguments are not
+// understood, or "". What they learn goes into the parsed effects and operands.
+var closer map[string]func(*walker, *command, *parsed) string
+
+func init() {
+	closer = map[string]func(*walker, *command, *parsed) string{
+		"find": findArgs, "sed": sedArgs, "awk": awkArgs, "printf": printfArgs, "read": readArgs, "test": testArgs,
+		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
+		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
+		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "code": codeArgs,
+	}
+}
+
+// shells read commands from a script, from -c or from their input.
+var shells = []string{"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash"}
+
+// fed says what a wrapper adds to the command it runs.
+var fed = map[string]func(parsed, []arg) []arg{
+	"xargs": func(p parsed, rest []arg) []arg {
+		mark := ""
+		for _, o := range []string{"-I", "-i", "--replace", "-J"} {
+			if v, ok := p.values[o]; ok {
+				mark = v.text
+			} else if p.has(o) {
+				mark = "{}"
+			}
+		}
+		out := slices.Clone(rest)
+		if mark == "" {
+			return append(out, anything("…"))
+		}
+		for i, a := range out {
+			if strings.Contains(a.text, mark) {
+				out[i] = arg{text: strings.ReplaceAll(a.text, mark, hole), raw: a.raw, field: true,
+					lead: !strings.HasPrefix(a.text, mark) && !strings.HasPrefix(a.text, "-")}
+			}
+		}
+		return out
+	},
+}
+
+var percentN = regexp.MustCompile(`%[-+ #0-9.*']*[hlLjzt]*n`)
+
+// printfArgs refuses formats that assign: %n evaluates the name it is given.
+func printfArgs(_ *walker, _ *command, p *parsed) string {
+	if len(p.ops) == 0 {
+		return ""
+	}
+	format := p.ops[0]
+	if !format.known || percentN.MatchString(strings.ReplaceAll(format.text, "%%", "")) {
+		return "the format is not literal, or assigns"
+	}
+	return ""
+}
+
+var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+
+// readArgs lets read set variables of the script's own.
+func readArgs(w *walker, _ *command, p *parsed) string {
+	names := slices.Clone(p.ops)
+	for _, o := range []string{"-a"} {
+		if v, ok := p.values[o]; ok {
+			names = append(names, roleArg{arg: v})
+		}
+	}
+	for _, a := range names {
+		if !a.known || !plainName.MatchString(a.text) || variable(a.text) != "" {
+			return "it sets a variable that is not plainly the script's own"
+		}
+		w.set(a.text, binding{})
+	}
+	return ""
+}
+
+var (
+	unaryTests  = strings.Fields("-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -G -L -N -O -S -z -n -o !")
+	binaryTests = strings.Fields("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
+)
+
+// testArgs refuses tests that evaluate a name, written or hidden in a value.
+func testArgs(_ *walker, c *command, p *parsed) string {
+	args := c.args[1:]
+	if c.name == "[" {
+		if len(args) == 0 || !args[len(args)-1].known || args[len(args)-1].text != "]" {
+			return "no closing bracket"
+		}
+		args = args[:len(args)-1]
+	}
+	is := func(i int, set []string) bool {
+		return i >= 0 && i < len(args) && args[i].known && slices.Contains(set, args[i].text)
+	}
+	for i, a := range args {
+		switch {
+		case a.known && (a.text == "-v" || a.text == "-R"):
+			if i+1 >= len(args) || !args[i+1].known || !plainName.MatchString(strings.ToLower(args[i+1].text)) {
+				return "a test of a variable's name evaluates it"
+			}
+		case a.known || a.wild && a.lead:
+		case !a.field:
+			return a.raw + " may expand to other tests; quote it"
+		case !is(i-1, unaryTests) && !is(i-1, binaryTests) && !is(i+1, binaryTests) && len(args) > 1:
+			return a.raw + " may be read as an operator"
+		}
+	}
+	return ""
+}
+
+func cdArgs(w *walker, _ *command, p *parsed) string {
+	switch len(p.ops) {
+	case 0:
+		w.cd(literal(w.at.Home))
+	case 1:
+		w.cd(p.ops[0].arg)
+	}
+	return ""
+}
+
+// setArgs allows the options that make a script stricter or chattier.
+func setArgs(_ *walker, c *command, _ *parsed) string {
+	want := false
+	for _, a := range c.args[1:] {
+		switch {
+		case !a.known:
+			return a.raw + " is not literal"
+		case want:
+			if !slices.Contains([]string{"pipefail", "errexit", "nounset", "xtrace"}, a.text) {
+				return "option " + a.text + " is not on the list"
+			}
+			want = false
+		case len(a.text) > 1 && strings.ContainsAny(a.text[:1], "-+") && strings.Trim(a.text[1:], "euxo") == "":
+			want = strings.HasSuffix(a.text, "o")
+		default:
+			return "it sets " + a.text
+		}
+	}
+	return ""
+}
+
+// envArgs skips the assignments between a wrapper and its command.
+func envArgs(_ *walker, _ *command, p *parsed) string {
+	why := ""
+	for p.rest >= 0 {
+		a := p.args[p.rest]
+		name, value, ok := strings.Cut(a.prefix(), "=")
+		if !ok {
+			break
+		}
+		v := a
+		v.text = value
+		if bad := prefix(name, v); bad != "" {
+			why = bad
+		}
+		if p.rest++; p.rest == len(p.args) {
+			p.rest = -1
+		}
+	}
+	return why
+}
+
+// shellArgs finds the script of sh -c.
+func shellArgs(w *walker, c *command, p *parsed) string {
+	p.effects |= effect(Exec)
+	if len(p.ops) == 0 {
+		return "it runs what it reads"
+	}
+	if p.has("-c") {
+		w.inside(len(w.cmds)-1, func() { w.script([]arg{p.ops[0].arg}) })
+		return ""
+	}
+	return "it runs a script"
+}
+
+// gitArgs judges the options before the subcommand and the place where git
+// runs: a repository's own settings name programs that git starts, so only a
+// repository in a working directory is trusted.
+func gitArgs(w *walker, c *command, p *parsed) string {
+	if v, ok := p.values["-c"]; ok {
+		key, _, _ := strings.Cut(v.prefix(), "=")
+		if !harmlessGitKey(key) {
+			return "the setting " + key + " may run a program"
+		}
+	}
+	if p.rest < 0 {
+		return ""
+	}
+	dirs := w.cwds
+	if v, ok := p.values["-C"]; ok {
+		if !v.known || w.lost {
+			return "the repository is not known"
+		}
+		dirs = w.resolveAll(w.cwds, v.text)
+	}
+	if w.lost && w.at.Cwd != "" {
+		return "the repository is not known"
+	}
+	for _, d := range dirs {
+		trusted := pathrule.Below(d, w.at.Cwd)
+		for _, wd := range w.at.Dirs {
+			trusted = trusted || pathrule.Below(d, wd)
+		}
+		if !trusted {
+			return "the repository in " + d + " is not below a working directory"
+		}
+	}
+	return ""
+}
+
+func harmlessGitKey(key string) bool {
+	key = strings.ToLower(key)
+	for _, head := range []string{"color.", "advice.", "column.", "log.date", "log.decorate", "diff.renames", "diff.context", "diff.noprefix"} {
+		if strings.HasPrefix(key, head) {
+			return true
+		}
+	}
+	return slices.Contains([]string{"core.quotepath", "core.abbrev", "grep.linenumber", "safe.directory"}, key) && key != "safe.directory"
+}
+
+// gitConfigArgs accepts the forms of git config that only show.
+func gitConfigArgs(_ *walker, c *command, p *parsed) string {
+	if len(p.ops) > 1 && !p.has("--get", "--get-all", "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool") {
+		return "it sets a value"
+	}
+	return ""
+}
+
+// tarArgs accepts listing, in the old spelling too.
+func tarArgs(_ *walker, c *command, p *parsed) string {
+	args := c.args[1:]
+	if len(args) == 0 || !args[0].known {
+		return "the operation is not literal"
+	}
+	bundle := strings.TrimPrefix(args[0].text, "-")
+	if strings.HasPrefix(args[0].text, "--") || strings.Trim(bundle, "tvfzjJaOp") != "" || !strings.Contains(bundle, "t") ||
+		strings.Contains(bundle, "O") || strings.Count(bundle, "f") > 1 || strings.Contains(bundle, "f") && !strings.HasSuffix(bundle, "f") {
+		return "the operation is not a plain listing"
+	}
+	for i, a := range args[1:] {
+		if a.option() {
+			return "option " + a.raw + " is not on the list"
+		}
+		if i == 0 && strings.Contains(bundle, "f") {
+			if !a.known || strings.Contains(a.text, ":") {
+				return "the archive may be on another machine"
+			}
+			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
+		}
+	}
+	return ""
+}
+
+func ddArgs(_ *walker, c *command, p *parsed) string {
+	for _, a := range c.args[1:] {
+		if value, ok := strings.CutPrefix(a.text, "of="); ok {
+			a.text = value
+			p.ops = append(p.ops, roleArg{arg: a, kind: 'w'})
+		}
+	}
+	return ""
+}
+
+// historyArgs lets history show, not change.
+func historyArgs(_ *walker, c *command, _ *parsed) string {
+	for _, a := range c.args[1:] {
+		if !a.known || !isNumber(a.text) {
+			return "it changes the history"
+		}
+	}
+	return ""
+}
+
+// noPlusArgs refuses operands that pagers take for commands.
+func noPlusArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if strings.HasPrefix(op.prefix(), "+") || op.prefix() == "" && !op.lead {
+			return op.raw + " may be a command to the pager"
+		}
+	}
+	return ""
+}
+
+// noEqualsArgs refuses operands that set a value.
+func noEqualsArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if !op.known || strings.Contains(op.text, "=") {
+			return op.raw + " may set a value"
+		}
+	}
+	return ""
+}
+
+// yqArgs refuses expressions that are not literal: some load and split files.
+func yqArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if !op.opt && !op.known && op.kind == 't' {
+			return "the expression is not literal"
+		}
+	}
+	return ""
+}
+
+// kubeArgs raises an alarm for secrets.
+func kubeArgs(w *walker, c *command, p *parsed) string {
+	for _, op := range p.ops {
+		for name := range strings.SplitSeq(op.text, ",") {
+			name, _, _ = strings.Cut(name, "/")
+			if (name == "secret" || name == "secrets") && (p.has("-o", "--output") || p.has("--template")) {
+				w.alarm(Credentials, c.String()+": it shows secrets of the cluster")
+			}
+		}
+	}
+	return ""
+}
+
+// intoDirectory gives all operands the role of a source if a directory to copy
+// into is named by an option.
+func intoDirectory(p *parsed, kind byte) {
+	if !p.has("-t", "--target-directory") {
+		return
+	}
+	for i := range p.ops {
+		if !p.ops[i].opt {
+			p.ops[i].kind = kind
+		}
+	}
+}
+
+func copyArgs(_ *walker, _ *command, p *parsed) string {
+	intoDirectory(p, 'r')
+	return twoOperands(p)
+}
+
+func moveArgs(_ *walker, _ *command, p *parsed) string {
+	intoDirectory(p, 'd')
+	return twoOperands(p)
+}
+
+func twoOperands(p *parsed) string {
+	if len(p.ops) < 2 {
+		return "it has too few operands"
+	}
+	return ""
+}
+
+// gitKeys are settings, or the heads of them, that name programs git runs or
+// send what it does elsewhere.
+var gitKeys = strings.Fields("alias. core.hookspath core.fsmonitor core.sshcommand core.editor core.pager core.gitproxy core.askpass core.attributesfile " +
+	"credential. filter. diff. merge. pager. interactive. gpg. include. includeif. init.templatedir sequence.editor protocol. url. http. ssh. remote. uploadpack. browser. man. web. trailer. sendemail. submodule.")
+
+// gitWriteArgs raises an alarm for settings that make git run programs.
+func gitWriteArgs(w *walker, c *command, p *parsed) string {
+	for _, op := range c.args[1:] {
+		key := strings.ToLower(op.text)
+		for _, head := range gitKeys {
+			if strings.HasPrefix(key, head) {
+				w.alarm(Guarded, c.String()+": git may run what it is set to")
+				return ""
+			}
+		}
+	}
+	for i, a := range c.args[1:] {
+		if (a.text == "-f" || a.text == "--file") && i+2 < len(c.args) {
+			p.ops = append(p.ops, roleArg{arg: c.args[i+2], kind: 'w', opt: true})
+		}
+	}
+	return ""
+}
+
+// subArgs wants a subcommand: without one the command does its main work.
+func subArgs(_ *walker, _ *command, p *parsed) string {
+	if p.rest < 0 && len(p.given) == 0 {
+		return "without a subcommand it changes something"
+	}
+	return ""
+}
+
+// reaching are words of inline code that reach beyond computing and printing.
+var reaching = regexp.MustCompile(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(`)
+
+// codeArgs raises an alarm for inline code that reaches far.
+func codeArgs(w *walker, c *command, _ *parsed) string {
+	for i, a := range c.args[:len(c.args)-1] {
+		if (a.text == "-c" || a.text == "-e" || a.text == "-E" || a.text == "-r") && reaching.MatchString(c.args[i+1].text) {
+			w.alarm(Dynamic, c.String()+": its code runs programs or removes files")
+		}
+	}
+	return ""
+}

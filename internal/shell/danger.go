@@ -1,0 +1,418 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// dangers returns what can be said of the commands without looking at links.
+func (w *walker) dangers() []Danger {
+	found := w.alarms
+	add := func(kind Kind, c *command, why string) {
+		found = append(found, Danger{kind, c.String() + ": " + why})
+	}
+	for i := range w.cmds {
+		c := &w.cmds[i]
+		if why := w.destroys(c); why != "" {
+			add(Destructive, c, why)
+		}
+		if why := runsUnseen(w.cmds, c); why != "" {
+			add(RemoteCode, c, why)
+		}
+		if slices.Contains(privileged, c.name) {
+			add(Privilege, c, "it runs as another user")
+		}
+		if why := w.reveals(c); why != "" {
+			add(Credentials, c, why)
+		}
+		if c.Reason != "" {
+			if c.in.dynamic != "" {
+				add(Dynamic, c, "it is in "+c.in.dynamic)
+			} else if why := substituted(c); why != "" {
+				add(Dynamic, c, why)
+			}
+		}
+	}
+	return found
+}
+
+var privileged = strings.Fields("sudo doas su pkexec runuser sudoedit gksudo kdesudo run0")
+
+// substituted reports on commands with effects whose operands come from the
+// output of other commands.
+func substituted(c *command) string {
+	for _, a := range c.args {
+		if !a.known && (strings.Contains(a.raw, "$(") || strings.Contains(a.raw, "`") || strings.Contains(a.raw, "<(") || strings.Contains(a.raw, ">(")) {
+			return "its arguments come from other commands"
+		}
+	}
+	for _, t := range c.targets {
+		if !t.known && (strings.Contains(t.raw, "$(") || strings.Contains(t.raw, "`") || strings.Contains(t.raw, ">(")) {
+			return "it writes where another command says"
+		}
+	}
+	return ""
+}
+
+// runsUnseen reports on interpreters that run what a pipe brings.
+func runsUnseen(all []command, c *command) string {
+	if !c.in.piped || !slices.Contains(interpreters, c.name) {
+		return ""
+	}
+	for _, a := range c.args[1:] {
+		if a.known && (a.text == "-s" || a.text == "-") {
+			break
+		}
+		if !a.option() || a.known && (a.text == "-c" || a.text == "-e" || a.text == "-m") {
+			return "" // it has its script elsewhere
+		}
+	}
+	return "it runs what comes through a pipe"
+}
+
+var interpreters = append(slices.Clone(shells), "python", "python2", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun", "osascript", "tclsh")
+
+// reveals returns why a read-only command shows credentials.
+func (w *walker) reveals(c *command) string {
+	if c.secret != "" && slices.Contains([]string{"echo", "printf"}, c.name) {
+		return c.secret + " holds credentials"
+	}
+	if c.name == "printenv" {
+		for _, a := range c.args[1:] {
+			if secretVariable(a.text) || slices.Contains(secretWords, a.text) {
+				return a.text + " holds credentials"
+			}
+		}
+	}
+	if slices.Contains(metadata, c.name) {
+		return ""
+	}
+	for _, op := range c.reads {
+		for _, p := range w.paths(c, op.arg) {
+			if why := pathrule.SecretName(p); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// metadata are commands that tell about files without showing them.
+var metadata = strings.Fields("ls stat wc du file find test [ realpath readlink dirname basename tree md5sum sha1sum sha256sum sha512sum cksum namei lsattr getfacl")
+
+// paths returns the absolute paths that a may be, one for every directory the
+// command may run in, or nothing if a is not known.
+func (w *walker) paths(c *command, a arg) []string {
+	if strings.Contains(a.text, hole) || a.text == "" {
+		return nil
+	}
+	if path.IsAbs(a.text) {
+		return []string{path.Clean(a.text)}
+	}
+	var out []string
+	for _, d := range c.cwds {
+		out = append(out, resolve(d, a.text))
+	}
+	if len(out) == 0 { // unknown directory: judge the name alone
+		out = append(out, path.Join("/", a.text))
+	}
+	return out
+}
+
+// destroys returns why a command destroys what is hard to get back, or "".
+func (w *walker) destroys(c *command) string {
+	switch {
+	case strings.HasPrefix(c.name, "mkfs"), slices.Contains(diskTools, c.name):
+		if c.Reason == "" || onlyLists(c) {
+			return ""
+		}
+		return "it changes disks"
+	case slices.Contains(powerTools, c.name):
+		return "it stops the machine"
+	}
+	for _, t := range c.targets {
+		p := t.prefix()
+		if strings.HasPrefix(p, "/dev/") && !slices.Contains(softDevices, t.text) && !strings.HasPrefix(p, "/dev/shm/") {
+			return "it writes to a device"
+		}
+	}
+	switch c.name {
+	case "rm", "rmdir", "unlink", "shred", "mv", "chattr", "truncate":
+		return w.removes(c)
+	case "find":
+		return w.findRemoves(c)
+	case "tar", "bsdtar", "unzip", "rsync", "git":
+		return w.unpacks(c)
+	case "chmod":
+		return chmodOpens(c)
+	case "chown", "chgrp":
+		if hasOption(c, 'R', "--recursive") {
+			return "it changes the owner of a whole tree"
+		}
+	case "kill", "pkill", "killall":
+		return killsHard(c)
+	case "systemctl", "init", "telinit":
+		return stops(c)
+	case "userdel", "groupdel", "deluser":
+		return "it removes a user"
+	case "kubectl":
+		if subcommandOf(c) == "delete" {
+			return "it deletes from a cluster"
+		}
+	}
+	return netcats(c)
+}
+
+var (
+	diskTools   = strings.Fields("dd fdisk sfdisk cfdisk gdisk sgdisk parted mke2fs mkswap wipefs cryptsetup lvremove vgremove pvremove diskutil hdparm badblocks mkdosfs mkntfs newfs blkdiscard")
+	powerTools  = strings.Fields("shutdown reboot halt poweroff")
+	softDevices = strings.Fields("/dev/null /dev/stdout /dev/stderr /dev/tty /dev/full /dev/zero")
+)
+
+// onlyLists reports whether a disk tool is asked to list only.
+func onlyLists(c *command) bool {
+	return len(c.args) > 1 && c.args[1].known && slices.Contains([]string{"-l", "--list", "list", "--version", "--help"}, c.args[1].text) && c.name != "dd"
+}
+
+// hasOption reports whether c has the short option letter, alone or in a
+// bundle, or a long option that may be an abbreviation of long.
+func hasOption(c *command, letter byte, long string) bool {
+	for _, a := range c.args[1:] {
+		text := a.prefix()
+		switch {
+		case a.known && text == "--":
+			return false
+		case strings.HasPrefix(text, "--"):
+			name, _, _ := strings.Cut(text, "=")
+			if len(name) > 3 && strings.HasPrefix(long, name) {
+				return true
+			}
+		case len(text) > 1 && text[0] == '-':
+			if strings.IndexByte(text[1:], letter) >= 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// removes judges commands that remove, move or empty what they name.
+func (w *walker) removes(c *command) string {
+	recursive := c.name == "mv" || c.name == "chattr" || hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--recursive")
+	if c.name == "rm" && recursive && hasOption(c, 'f', "--force") {
+		return "it removes whole trees without asking"
+	}
+	ended := false
+	for i, a := range c.args[1:] {
+		if !ended && a.known && a.text == "--" {
+			ended = true
+			continue
+		}
+		if !ended && strings.HasPrefix(a.prefix(), "-") {
+			continue
+		}
+		last := i == len(c.args)-2
+		if c.name == "mv" && last {
+			continue // where it moves to
+		}
+		if c.name == "chattr" && !strings.Contains(a.text, "/") {
+			continue // the attributes
+		}
+		if why := w.critical(c, a, recursive); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// critical returns why removing a must not go without a question, or "".
+func (w *walker) critical(c *command, a arg, recursive bool) string {
+	base := path.Base(a.text)
+	switch {
+	case a.wild && (base == "*" || base == ".*"):
+		return a.raw + " is everything in a directory"
+	case !a.known && recursive && c.name == "rm":
+		return "what " + a.raw + " stands for is not known"
+	case strings.Contains(a.text, hole) && (c.name == "rmdir" || c.name == "mv"):
+		return ""
+	}
+	for _, p := range w.paths(c, a) {
+		if why := w.criticalPath(p, recursive || c.name == "rm" || c.name == "rmdir"); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// systemTrees are critical with everything below them.
+var systemTrees = strings.Fields("/etc /usr /bin /sbin /lib /lib64 /boot /sys /proc /dev /System /Library")
+
+func (w *walker) criticalPath(p string, dirs bool) string {
+	if dirs {
+		if p == "/" || path.Dir(p) == "/" {
+			return p + " is the root or directly below it"
+		}
+		if path.Dir(p) == "/home" || path.Dir(p) == "/Users" {
+			return p + " is a home directory"
+		}
+		for _, d := range append([]string{w.at.Home, w.at.Cwd}, w.at.Dirs...) {
+			if d != "" && pathrule.Below(path.Clean(d), p) {
+				return p + " holds a working or home directory"
+			}
+		}
+	}
+	for _, d := range systemTrees {
+		if pathrule.Below(p, d) {
+			return p + " belongs to the system"
+		}
+	}
+	return ""
+}
+
+// findRemoves judges find -delete by where it starts.
+func (w *walker) findRemoves(c *command) string {
+	for _, t := range c.targets {
+		if !t.delete {
+			continue
+		}
+		if !t.known {
+			return "where it deletes is not known"
+		}
+		for _, p := range w.paths(c, t.arg) {
+			if p == "/" || path.Dir(p) == "/" || p == w.at.Home {
+				return "it deletes below " + p
+			}
+		}
+	}
+	return ""
+}
+
+// unpacks judges commands that write below a directory they are given.
+func (w *walker) unpacks(c *command) string {
+	sub := subcommandOf(c)
+	switch {
+	case c.name == "git" && sub == "push":
+		for _, a := range c.args[2:] {
+			if a.text == "-f" || strings.HasPrefix(a.text, "--force") || strings.HasPrefix(a.text, "--mirror") || strings.HasPrefix(a.text, "+") ||
+				a.text == "--delete" || a.text == "-d" {
+				return "it rewrites or deletes what others have"
+			}
+		}
+		return ""
+	case c.name == "git" && sub != "clean":
+		return ""
+	}
+	for i, a := range c.args {
+		if i == 0 || !a.known || c.Reason == "" || !path.IsAbs(a.text) {
+			continue
+		}
+		before := c.args[i-1].text
+		into := before == "-C" || before == "-d" || before == "--directory" || c.name == "git"
+		if into && !w.working(a.text) && w.criticalPath(path.Clean(a.text), true) != "" {
+			return "it changes files below " + a.text
+		}
+	}
+	return ""
+}
+
+func (w *walker) working(name string) bool {
+	return slices.Contains(w.at.Dirs, path.Clean(name)) || path.Clean(name) == w.at.Cwd
+}
+
+// subcommandOf returns the first word that is not an option, or "".
+func subcommandOf(c *command) string {
+	for i := 1; i < len(c.args); i++ {
+		text := c.args[i].text
+		if text == "-C" || text == "-c" || text == "-n" || text == "--namespace" {
+			i++
+			continue
+		}
+		if !strings.HasPrefix(text, "-") {
+			return text
+		}
+	}
+	return ""
+}
+
+// chmodOpens returns why a mode lets everybody write, or gives away rights.
+func chmodOpens(c *command) string {
+	for _, a := range c.args[1:] {
+		if strings.HasPrefix(a.text, "-") {
+			continue
+		}
+		if strings.Trim(a.text, "01234567") == "" {
+			m := strings.TrimLeft(a.text, "0")
+			if len(m) >= 3 && strings.Contains("2367", m[len(m)-1:]) || len(m) == 4 && m[0] != '1' {
+				return "everybody may write, or it gives away rights"
+			}
+			return ""
+		}
+		for clause := range strings.SplitSeq(a.text, ",") {
+			who, what, ok := cutAny(clause, "+=")
+			switch {
+			case !ok || strings.Trim(who, "ugoa") != "":
+			case strings.Contains(what, "w") && strings.ContainsAny(who, "oa"), strings.Contains(what, "s"):
+				return "everybody may write, or it gives away rights"
+			}
+		}
+		return ""
+	}
+	return ""
+}
+
+func cutAny(s, chars string) (before, after string, found bool) {
+	i := strings.IndexAny(s, chars)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// killsHard returns why a signal cannot be caught, or goes to everybody.
+func killsHard(c *command) string {
+	args := c.args[1:]
+	for i, a := range args {
+		sig := strings.ToUpper(strings.TrimPrefix(a.text, "-"))
+		if (a.text == "-s" || a.text == "-n" || a.text == "--signal") && i+1 < len(args) {
+			sig = strings.ToUpper(args[i+1].text)
+		} else if v, ok := strings.CutPrefix(a.text, "--signal="); ok {
+			sig = strings.ToUpper(v)
+		} else if v, ok := strings.CutPrefix(a.text, "-s"); ok && v != "" {
+			sig = strings.ToUpper(v)
+		} else if !strings.HasPrefix(a.text, "-") {
+			continue
+		}
+		switch sig {
+		case "9", "KILL", "SIGKILL":
+			return "the signal cannot be caught"
+		}
+		if i > 0 && a.text == "-1" {
+			return "it signals every process"
+		}
+	}
+	return ""
+}
+
+func stops(c *command) string {
+	switch sub := subcommandOf(c); sub {
+	case "poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "rescue", "emergency", "0", "6":
+		return "it stops the machine"
+	}
+	return ""
+}
+
+// netcats returns why a command hands a shell to another machine, or "".
+func netcats(c *command) string {
+	if !slices.Contains([]string{"nc", "ncat", "netcat", "socat"}, c.name) {
+		return ""
+	}
+	for _, a := range c.args[1:] {
+		if a.text == "-e" || a.text == "-c" || strings.HasPrefix(a.text, "--exec") || strings.HasPrefix(a.text, "--sh-exec") || strings.HasPrefix(strings.ToUpper(a.text), "EXEC:") {
+			return "it hands a program to another machine"
+		}
+	}
+	return ""
+}

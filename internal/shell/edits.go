@@ -1,0 +1,76 @@
+package shell
+
+import (
+	"path"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// EditsInside reports whether the command only creates, moves, copies, changes
+// and removes files below the working directories of at, by name and through
+// symbolic links, besides what is read-only. It is what the modes accept-edits
+// and dont-ask allow without a rule. The working directories themselves must
+// stay.
+func (a *Analysis) EditsInside(at pathrule.Place) bool {
+	w := &a.walker
+	if a.err != nil || w.loose || w.background {
+		return false
+	}
+	edits := false
+	var copied []string
+	for i := range w.cmds {
+		c := &w.cmds[i]
+		if c.Reason == "" {
+			continue
+		}
+		if !c.edit || c.redirs || c.in.wrapped || c.in.dynamic != "" || len(c.targets) == 0 || w.lost && c.cwds == nil {
+			return false
+		}
+		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.reads...) {
+			if !w.inside1(c, op, at, copied) {
+				return false
+			}
+		}
+		if c.links {
+			for _, t := range c.targets {
+				copied = append(copied, w.paths(c, t.arg)...)
+			}
+		}
+		edits = true
+	}
+	return edits
+}
+
+// inside1 reports whether an operand is below a working directory wherever the
+// command runs, and not below what an earlier command of the same line brought
+// there, which may be a link that cannot be seen yet.
+func (w *walker) inside1(c *command, op operand, at pathrule.Place, copied []string) bool {
+	if !op.known || op.text == "" {
+		return false
+	}
+	names := []string{op.text}
+	if !path.IsAbs(op.text) {
+		names = nil
+		for _, d := range c.cwds {
+			names = append(names, d+"/"+op.text)
+		}
+	}
+	for _, name := range names {
+		if !at.Inside(name) || !at.Inside(path.Clean(name)) {
+			return false
+		}
+		real := at.Real(name)
+		for _, d := range at.Dirs {
+			if strings.TrimSuffix(real, "/") == at.Real(d) {
+				return false
+			}
+		}
+		for _, d := range copied {
+			if clean := path.Clean(name); clean != d && pathrule.Below(clean, d) {
+				return false
+			}
+		}
+	}
+	return len(names) > 0
+}

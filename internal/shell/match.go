@@ -1,0 +1,217 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// parsed is a command's arguments as one line of a table understands them.
+type parsed struct {
+	spec    *spec
+	args    []arg
+	ops     []roleArg // operands, and values of options that have a role
+	given   []string  // options, by their names in the table
+	values  map[string]arg
+	effects effects
+	rest    int // index in args of what follows the options and operands of a wrapper; -1: nothing
+}
+
+type roleArg struct {
+	arg
+	kind byte
+	opt  bool // the value of an option
+}
+
+// parse reads args, which do not include the command's name. It returns why it
+// cannot, or "".
+func (s *spec) parse(args []arg) (parsed, string) {
+	p := parsed{spec: s, args: args, effects: s.effects, rest: -1}
+	var plain []int
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		switch {
+		case a.known && a.text == "--":
+			for i++; i < len(args); i++ {
+				plain = append(plain, i)
+			}
+		case !a.option() || a.known && s.number(a.text):
+			plain = append(plain, i)
+			if s.stop || s.follows(len(plain)) {
+				for i++; i < len(args); i++ {
+					plain = append(plain, i)
+				}
+			}
+		case !a.known && !strings.HasPrefix(a.text, "-"):
+			if !s.dyn {
+				return p, fmt.Sprintf("%s may turn out to be an option", a.raw)
+			}
+			plain = append(plain, i)
+		default:
+			n, why := s.optionAt(&p, args, i)
+			if why != "" {
+				return p, why
+			}
+			i += n
+		}
+	}
+	if len(s.need) > 0 && !slices.ContainsFunc(p.given, func(o string) bool { return slices.Contains(s.need, o) }) {
+		return p, "without one of the options " + strings.Join(s.need, ", ") + " it changes something"
+	}
+	return p, s.assign(&p, plain)
+}
+
+// number reports whether text is a number that this command takes for an
+// option.
+func (s *spec) number(text string) bool {
+	return s.minusNum && len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "0123456789") == ""
+}
+
+// follows reports whether after n operands a command or a script begins, whose
+// options are its own.
+func (s *spec) follows(n int) bool {
+	return n <= len(s.roles) && strings.IndexByte("xsc", s.roles[n-1].kind) >= 0
+}
+
+// optionAt reads the option at args[i] and returns how many more arguments it
+// takes.
+func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
+	a := args[i]
+	text := a.prefix()
+	if strings.HasPrefix(text, "--") || s.single {
+		name, value, eq := strings.Cut(text, "=")
+		o, ok := s.options[name]
+		if !ok && s.single && strings.HasPrefix(name, "--") {
+			name = name[1:]
+			o, ok = s.options[name]
+		}
+		switch {
+		case !ok && s.any:
+			return 0, ""
+		case !ok:
+			return 0, fmt.Sprintf("option %s is not on the list", a)
+		case !a.known && (!eq || !a.field && !s.dyn):
+			return 0, fmt.Sprintf("option %s is not literal", a)
+		case eq && o.value == 0 && !(s.single && (value == "true" || value == "false")):
+			return 0, fmt.Sprintf("option %s takes no value", name)
+		case eq || o.value != '=':
+			p.option(name, o, valueOf(a, len(name)+1, eq))
+			return 0, ""
+		}
+		return s.nextValue(p, args, i, name, o)
+	}
+	for j := 1; j < len(text); j++ {
+		name := "-" + text[j:j+1]
+		o, ok := s.options[name]
+		last := j == len(text)-1
+		switch {
+		case !ok && s.any:
+			continue
+		case !ok:
+			return 0, fmt.Sprintf("option %s in %s is not on the list", name, a)
+		case o.value == 0:
+			p.option(name, o, arg{})
+		case last && a.known && o.value == '=':
+			return s.nextValue(p, args, i, name, o)
+		default:
+			if !a.known && !a.field && !s.dyn {
+				return 0, fmt.Sprintf("option %s is not literal", a)
+			}
+			p.option(name, o, valueOf(a, j+1, true))
+			return 0, ""
+		}
+	}
+	if !a.known && !s.any {
+		return 0, fmt.Sprintf("option %s is not literal", a)
+	}
+	return 0, ""
+}
+
+// valueOf returns what follows the first n bytes of an option.
+func valueOf(a arg, n int, has bool) arg {
+	if !has || n > len(a.text) {
+		return arg{}
+	}
+	a.text = a.text[n:]
+	return a
+}
+
+func (s *spec) nextValue(p *parsed, args []arg, i int, name string, o option) (int, string) {
+	if i+1 >= len(args) {
+		return 0, fmt.Sprintf("option %s has no value", name)
+	}
+	v := args[i+1]
+	if !v.known && !v.field && !s.dyn {
+		return 0, fmt.Sprintf("the value of %s may be several words", name)
+	}
+	p.option(name, o, v)
+	return 1, ""
+}
+
+func (p *parsed) option(name string, o option, value arg) {
+	p.given = append(p.given, name)
+	p.effects |= o.effects
+	if value.raw == "" && value.text == "" {
+		return
+	}
+	if p.values == nil {
+		p.values = map[string]arg{}
+	}
+	p.values[name] = value
+	if o.role.kind != 0 {
+		p.ops = append(p.ops, roleArg{value, o.role.kind, true})
+	}
+}
+
+func (p *parsed) has(names ...string) bool {
+	return slices.ContainsFunc(p.given, func(o string) bool { return slices.Contains(names, o) })
+}
+
+// assign gives the operands their roles. A role with a star takes as many as
+// the roles after it leave.
+func (s *spec) assign(p *parsed, plain []int) string {
+	after := 0
+	starred := false
+	for _, r := range s.roles {
+		if r.star {
+			starred, after = true, 0
+		} else if starred {
+			after++
+		}
+	}
+	k := 0
+	for ri := 0; ri < len(s.roles) && k < len(plain); ri++ {
+		r := s.roles[ri]
+		if strings.IndexByte("xsc", r.kind) >= 0 {
+			p.rest = plain[k]
+			return ""
+		}
+		n := 1
+		if r.star {
+			n = max(len(plain)-k-after, 0)
+		}
+		for ; n > 0; n-- {
+			a := p.args[plain[k]]
+			k++
+			if s.number(a.text) {
+				if !r.star {
+					n++ // an option after all
+					if k >= len(plain) {
+						break
+					}
+				}
+				continue
+			}
+			if r.kind == '+' && !(strings.HasPrefix(a.prefix(), "+")) {
+				return fmt.Sprintf("operand %s does not start with +", a)
+			}
+			p.ops = append(p.ops, roleArg{arg: a, kind: r.kind})
+		}
+	}
+	for ; k < len(plain); k++ {
+		if !s.number(p.args[plain[k]].text) {
+			return fmt.Sprintf("operand %s is one too many", p.args[plain[k]])
+		}
+	}
+	return ""
+}

@@ -1,0 +1,181 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// numericParams are parameters that bash itself keeps numeric.
+var numericParams = []string{"?", "#", "$", "!", "RANDOM", "SECONDS", "LINENO", "UID", "EUID", "PPID", "BASHPID", "EPOCHSECONDS", "SRANDOM"}
+
+// param adds a parameter expansion to a word.
+func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bool) {
+	unknown := func() {
+		b.WriteString(hole)
+		a.field = a.field && quoted
+	}
+	if why := unsafeParam(p); why != "" {
+		w.denyDynamic(why)
+		w.inner(p)
+		unknown()
+		return
+	}
+	name := p.Param.Value
+	if name == "@" || name == "*" || p.Index != nil {
+		b.WriteString(hole)
+		a.field = a.field && quoted && name != "@" && !allElements(p)
+		return
+	}
+	if p.Length {
+		b.WriteString(hole)
+		return
+	}
+	if p.Exp != nil || p.Slice != nil || p.Repl != nil {
+		w.operands(p)
+		unknown()
+		return
+	}
+	if slices.Contains(secretWords, name) || secretVariable(name) {
+		w.secret = "$" + name
+	}
+	v := w.lookup(name)
+	switch {
+	case len(v.vals) == 1 && (quoted || v.plain()):
+		b.WriteString(v.vals[0])
+	case quoted || v.plain():
+		if b.Len() == 0 && (v.lead || v.numeric && v.vals == nil) {
+			a.lead = true
+		}
+		b.WriteString(hole)
+	default:
+		unknown()
+	}
+}
+
+// lookup returns what is known of the variable called name.
+func (w *walker) lookup(name string) binding {
+	if v, ok := w.vars[name]; ok {
+		return v
+	}
+	switch {
+	case name == "HOME" && w.at.Home != "":
+		return bindValues(w.at.Home)
+	case name == "PWD" && len(w.cwds) == 1:
+		return bindValues(w.cwds[0])
+	case name == "HOME", name == "PWD", name == "OLDPWD":
+		return binding{lead: true}
+	case slices.Contains(numericParams, name):
+		return binding{lead: true, numeric: true}
+	}
+	return binding{}
+}
+
+// operands walks the words inside ${name:-word} and its relatives.
+func (w *walker) operands(p *syntax.ParamExp) {
+	var words []*syntax.Word
+	if p.Exp != nil {
+		words = append(words, p.Exp.Word)
+	}
+	if p.Repl != nil {
+		words = append(words, p.Repl.Orig, p.Repl.With)
+	}
+	for _, word := range words {
+		if word != nil {
+			w.word(word)
+		}
+	}
+}
+
+// unsafeParam returns why an expansion may do more than give a value.
+func unsafeParam(p *syntax.ParamExp) string {
+	switch {
+	case p.Param == nil || p.NestedParam != nil || p.Flags != nil || len(p.Modifiers) > 0 || p.Width || p.IsSet:
+		return "an expansion that is not understood"
+	case p.Excl || p.Names != 0:
+		return "an indirect expansion, ${!…}"
+	case p.Index != nil && !plainIndex(p.Index):
+		return "an array index that is evaluated"
+	case p.Slice != nil && !(plainIndex(p.Slice.Offset) && (p.Slice.Length == nil || plainIndex(p.Slice.Length))):
+		return "an offset that is evaluated"
+	}
+	if p.Exp != nil {
+		switch p.Exp.Op {
+		case syntax.AlternateUnset, syntax.AlternateUnsetOrNull, syntax.DefaultUnset, syntax.DefaultUnsetOrNull,
+			syntax.RemSmallSuffix, syntax.RemLargeSuffix, syntax.RemSmallPrefix, syntax.RemLargePrefix,
+			syntax.UpperFirst, syntax.UpperAll, syntax.LowerFirst, syntax.LowerAll:
+		default:
+			return "an expansion that assigns, fails or evaluates"
+		}
+	}
+	return ""
+}
+
+// plainIndex reports whether an index or offset is a number, "@" or "*".
+func plainIndex(x syntax.ArithmExpr) bool {
+	switch x := x.(type) {
+	case *syntax.Word:
+		lit := x.Lit()
+		return lit == "@" || lit == "*" || isNumber(lit)
+	case *syntax.UnaryArithm:
+		return x.Op == syntax.Minus && !x.Post && plainIndex(x.X)
+	case *syntax.ParenArithm:
+		return plainIndex(x.X)
+	}
+	return false
+}
+
+func allElements(p *syntax.ParamExp) bool {
+	word, ok := p.Index.(*syntax.Word)
+	return ok && word.Lit() == "@"
+}
+
+// arithmetic reports whether x is made of numbers only, so that bash does not
+// evaluate a text that came from elsewhere.
+func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
+	switch x := x.(type) {
+	case *syntax.Word:
+		lit := x.Lit()
+		if isNumber(lit) {
+			return true
+		}
+		if lit == "" && len(x.Parts) == 1 {
+			p, ok := x.Parts[0].(*syntax.ParamExp)
+			if ok && p.Length && unsafeParam(p) == "" && p.Index == nil {
+				return true
+			}
+			return ok && p.Param != nil && unsafeParam(p) == "" && p.Index == nil && p.Exp == nil && p.Slice == nil &&
+				p.Repl == nil && !p.Length && w.lookup(p.Param.Value).numeric
+		}
+		return w.lookup(lit).numeric
+	case *syntax.ParenArithm:
+		return w.arithmetic(x.X)
+	case *syntax.UnaryArithm:
+		return x.Op != syntax.Inc && x.Op != syntax.Dec && w.arithmetic(x.X)
+	case *syntax.BinaryArithm:
+		switch x.Op {
+		case syntax.Add, syntax.Sub, syntax.Mul, syntax.Quo, syntax.Rem, syntax.Pow, syntax.Shl, syntax.Shr,
+			syntax.Eql, syntax.Neq, syntax.Lss, syntax.Gtr, syntax.Leq, syntax.Geq, syntax.And, syntax.Or, syntax.Xor,
+			syntax.AndArit, syntax.OrArit, syntax.Comma, syntax.TernQuest, syntax.TernColon:
+			return w.arithmetic(x.X) && w.arithmetic(x.Y)
+		}
+	}
+	return false
+}
+
+// secretWords are variables that hold credentials without saying so in a
+// regular way.
+var secretWords = []string{"PGPASSWORD", "MYSQL_PWD", "SSHPASS", "GPG_PASSPHRASE"}
+
+// secretVariable reports whether a variable's name says that it is a secret.
+func secretVariable(name string) bool {
+	for part := range strings.SplitSeq(strings.ToUpper(name), "_") {
+		switch part {
+		case "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "APIKEY":
+			return true
+		}
+	}
+	up := strings.ToUpper(name)
+	return strings.HasSuffix(up, "API_KEY") || strings.HasSuffix(up, "ACCESS_KEY") || strings.HasSuffix(up, "PRIVATE_KEY")
+}

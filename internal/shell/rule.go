@@ -1,0 +1,342 @@
+package shell
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A pattern is what a rule says about commands. It has one of three forms:
+//
+//	git commit:*   the words at the start of a command
+//	git * main     "*" is any text; "git *" covers "git" too; \* is a star
+//	git commit     allow: the words at the start; deny and ask: any part
+type pattern struct {
+	prefix string   // first form
+	parts  []string // second form: what stands between the stars
+	text   string   // third form
+}
+
+func parsePattern(s string) (pattern, error) {
+	bad := func(why string) (pattern, error) {
+		return pattern{}, fmt.Errorf("command pattern %q: %s; write the first words and :*, such as git commit:*", s, why)
+	}
+	trimmed := strings.TrimSpace(s)
+	if trimmed == "" || trimmed == ":*" {
+		return bad("it is empty and would cover everything")
+	}
+	if strings.ContainsRune(s, 0) {
+		return bad("it has a NUL byte")
+	}
+	if head, ok := strings.CutSuffix(trimmed, ":*"); ok {
+		parts := starParts(head)
+		if len(parts) == 1 {
+			return pattern{prefix: strings.TrimSpace(parts[0])}, nil
+		}
+		return pattern{parts: append(parts, "")}, nil
+	}
+	if parts := starParts(trimmed); len(parts) > 1 {
+		return pattern{parts: parts}, nil
+	} else {
+		return pattern{text: parts[0]}, nil
+	}
+}
+
+// starParts cuts s at its stars and takes the escapes away.
+func starParts(s string) []string {
+	var parts []string
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && i+1 < len(s) && (s[i+1] == '*' || s[i+1] == '\\'):
+			i++
+			b.WriteByte(s[i])
+		case s[i] == '*':
+			parts = append(parts, b.String())
+			b.Reset()
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return append(parts, b.String())
+}
+
+func escapePattern(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(s)
+}
+
+// matches reports whether the pattern covers the whole of text.
+func (p pattern) matches(text string) bool {
+	switch {
+	case p.prefix != "":
+		return startsWith(text, p.prefix)
+	case p.parts != nil:
+		if stem, ok := strings.CutSuffix(p.parts[0], " "); ok && len(p.parts) == 2 && p.parts[1] == "" && text == stem {
+			return true
+		}
+		return glob(p.parts, text)
+	}
+	return startsWith(text, p.text)
+}
+
+// startsWith reports whether text begins with whole words.
+func startsWith(text, words string) bool {
+	return strings.HasPrefix(text, words) && (len(text) == len(words) || text[len(words)] == ' ')
+}
+
+func glob(parts []string, text string) bool {
+	if !strings.HasPrefix(text, parts[0]) {
+		return false
+	}
+	text = text[len(parts[0]):]
+	last := parts[len(parts)-1]
+	for _, part := range parts[1 : len(parts)-1] {
+		i := strings.Index(text, part)
+		if i < 0 {
+			return false
+		}
+		text = text[i+len(part):]
+	}
+	return strings.HasSuffix(text, last)
+}
+
+// all reports whether the pattern is nothing but stars.
+func (p pattern) all() bool {
+	return p.parts != nil && strings.Trim(strings.Join(p.parts, ""), " ") == ""
+}
+
+// allowed returns the spellings of c that allow rules are compared with: holes
+// for what is not known, which only a star covers.
+func (c *command) allowed() []string {
+	var words []string
+	for i, a := range c.args {
+		switch {
+		case i == 0 && slices.Contains(standardDirs, path.Dir(a.text)):
+			words = append(words, path.Base(a.text))
+		case a.known || a.wild:
+			words = append(words, a.text)
+		default:
+			words = append(words, hole+a.text)
+		}
+	}
+	forms := []string{strings.Join(words, " ")}
+	if !strings.ContainsAny(c.text, "`$<>") {
+		forms = append(forms, c.text)
+	}
+	return forms
+}
+
+// spellings returns the texts of c that deny and ask rules are compared with.
+func (c *command) spellings() []string {
+	if len(c.args) == 0 {
+		return []string{c.text}
+	}
+	words := make([]string, len(c.args))
+	for i, a := range c.args {
+		words[i] = a.String()
+	}
+	forms := []string{strings.Join(words, " "), strings.TrimSpace(c.text)}
+	words[0] = path.Base(words[0])
+	forms = append(forms, strings.Join(words, " "))
+	// Without the options between a command and its subcommand.
+	for i := 1; i < len(words); i++ {
+		if len(specs()[words[0]+" "+words[i]]) > 0 || knownSub(words[0], words[i]) {
+			forms = append(forms, words[0]+" "+strings.Join(words[i:], " "))
+			break
+		}
+	}
+	return forms
+}
+
+// knownSub reports whether word is a subcommand that the tables do not list,
+// because it always does something.
+func knownSub(name, word string) bool {
+	return hasSubcommands(name) && plainWord.MatchString(word) && !strings.ContainsAny(word, "/.=:")
+}
+
+// CoveredBy reports whether allow rules cover the command: every simple
+// command is read-only or covered by a pattern, first covers one of them, and
+// nothing is redirected or assigned besides. A wrapper that matters, such as
+// sudo or xargs, must be covered itself. An error means that first cannot be
+// read; others that cannot be read cover nothing.
+func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
+	p, err := parsePattern(first)
+	if err != nil {
+		return false, err
+	}
+	list := []pattern{p}
+	for _, o := range others {
+		if q, err := parsePattern(o); err == nil {
+			list = append(list, q)
+		}
+	}
+	if a.err != nil || a.walker.loose {
+		return false, nil
+	}
+	took := false
+	need := a.walker.needs()
+	for i := range a.walker.cmds {
+		c := &a.walker.cmds[i]
+		if c.coveredBy(p) {
+			took = true
+		} else if need[i] && !slices.ContainsFunc(list, c.coveredBy) {
+			return false, nil
+		}
+	}
+	return took, nil
+}
+
+// needs says which commands a rule must speak of: those that are not read-only,
+// or the wrapper around them.
+func (w *walker) needs() map[int]bool {
+	need := map[int]bool{}
+	for i := range w.cmds {
+		switch c := &w.cmds[i]; {
+		case c.Reason == "":
+		case c.in.opaque:
+			need[c.in.wrapper] = true
+		default:
+			need[i] = true
+		}
+	}
+	return need
+}
+
+func (c *command) coveredBy(p pattern) bool {
+	if c.redirs || len(c.args) == 0 {
+		return false
+	}
+	for _, form := range c.allowed() {
+		if p.matches(form) && (c.args[0].known || form == c.text && p.literalHead()) {
+			return true
+		}
+	}
+	return false
+}
+
+// literalHead reports whether the pattern names its first word without a star.
+func (p pattern) literalHead() bool {
+	return p.parts == nil || strings.Contains(strings.TrimSpace(p.parts[0]), " ")
+}
+
+// Mentions reports whether the pattern of a deny or ask rule covers any part
+// of the command: a simple command, also one inside a wrapper, in any
+// spelling. A command that cannot be read, or whose name is not literal, may be
+// the one that is meant. A pattern that cannot be read is an error.
+func (a *Analysis) Mentions(rule string) (bool, error) {
+	p, err := parsePattern(rule)
+	if err != nil {
+		return true, err
+	}
+	if a.err != nil || p.all() || p.found(a.src) {
+		return true, nil
+	}
+	for i := range a.walker.cmds {
+		c := &a.walker.cmds[i]
+		if len(c.args) > 0 && !c.args[0].known || slices.ContainsFunc(c.spellings(), p.found) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// found is matches for deny and ask: plain text counts anywhere.
+func (p pattern) found(text string) bool {
+	if p.text != "" {
+		return strings.Contains(text, p.text)
+	}
+	return p.matches(text)
+}
+
+// Never suggested: what runs other programs or code, what sends data away, and
+// what removes safeguards. A rule for one of them would allow anything.
+var neverSuggested = strings.Fields(`sudo doas su pkexec runuser env xargs parallel watch ssh scp sftp rsync curl wget nc ncat socat
+	telnet ftp eval exec source . command builtin time timeout nice nohup setsid stdbuf find awk gawk mawk nawk sed dd tee chmod chown
+	chroot unshare nsenter script expect screen tmux flock systemd-run at batch crontab npx bunx pnpx uvx pipx vim vi nvim emacs ed ex
+	less more man gdb lldb strace ltrace busybox firejail fakeroot export declare alias trap set unset`)
+
+// dangerousSubs run programs or reach further than their command's others.
+var dangerousSubs = strings.Fields(`docker.run docker.exec podman.run podman.exec npm.exec pnpm.dlx pnpm.exec yarn.dlx yarn.exec
+	kubectl.exec kubectl.run kubectl.delete git.config git.filter-branch git.bisect git.submodule gh.api gh.alias gh.extension
+	cargo.install go.generate go.run uv.run poetry.run pipenv.run bundle.exec mise.exec rbenv.exec aws.ssm systemctl.link`)
+
+var (
+	plainWord  = regexp.MustCompile(`^[A-Za-z][\w:.@/+-]*$`)
+	scriptPath = regexp.MustCompile(`^[\w./][\w./@+-]*$`)
+)
+
+// maxSuggestions is how many rules a compound command may need.
+const maxSuggestions = 5
+
+// Suggest returns at most five patterns that together cover the command, or
+// nothing if no safe ones do.
+func (a *Analysis) Suggest() []string {
+	if a.err != nil || a.walker.loose {
+		return nil
+	}
+	var out []string
+	need := a.walker.needs()
+	for i := range a.walker.cmds {
+		if !need[i] {
+			continue
+		}
+		s := a.walker.cmds[i].suggest()
+		if s == "" {
+			return nil
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 || len(out) > maxSuggestions {
+		return nil
+	}
+	if ok, err := a.CoveredBy(out[0], out[1:]...); !ok || err != nil {
+		return nil
+	}
+	return out
+}
+
+// suggest returns the pattern for one simple command, or "".
+func (c *command) suggest() string {
+	if len(c.args) < 2 || !c.args[0].known || c.redirs {
+		return ""
+	}
+	name := c.args[0].text
+	if slices.Contains(standardDirs, path.Dir(name)) {
+		name = path.Base(name)
+	}
+	if slices.Contains(neverSuggested, c.name) && c.name != "sed" || slices.Contains(shells, c.name) {
+		return ""
+	}
+	words := []string{name}
+	for _, a := range c.args[1:] {
+		if !a.known || strings.ContainsAny(a.text, "\n") {
+			return ""
+		}
+		words = append(words, escapePattern(a.text))
+		if !strings.HasPrefix(a.text, "-") {
+			break
+		}
+	}
+	first := c.args[len(words)-1].text
+	flagged := len(words) > 2
+	switch {
+	case strings.HasPrefix(first, "-"):
+		return "" // only options
+	case slices.Contains(interpreters, c.name):
+		if flagged && !(len(words) == 3 && words[1] == "-m" && plainWord.MatchString(first)) || !scriptPath.MatchString(first) {
+			return ""
+		}
+	case hasSubcommands(c.name):
+		if flagged || !plainWord.MatchString(first) || slices.Contains(dangerousSubs, c.name+"."+first) {
+			return ""
+		}
+	}
+	if s := strings.Join(words, " "); len(s) <= 200 {
+		return s + ":*"
+	}
+	return ""
+}

@@ -1,0 +1,307 @@
+package shell
+
+import (
+	"errors"
+	"strings"
+)
+
+// sedArgs reads sed's scripts: they may write files and run programs.
+func sedArgs(w *walker, c *command, p *parsed) string {
+	scripts, files, why := sedScripts(c, p)
+	if why != "" {
+		if !strings.HasPrefix(why, "the script is not literal") {
+			w.alarm(Dynamic, c.String()+": "+why)
+		}
+		return why
+	}
+	s := sedParser{text: strings.Join(scripts, "\n")}
+	if err := s.parse(); err != nil {
+		w.alarm(Dynamic, c.String()+": "+err.Error())
+		p.effects |= effect(Exec)
+		return err.Error()
+	}
+	inPlace := p.has("-i", "--in-place", "-I")
+	kind := byte('r')
+	if inPlace {
+		kind = 'w'
+	}
+	for _, f := range files {
+		p.ops = append(p.ops, roleArg{arg: f, kind: kind})
+	}
+	if inPlace {
+		p.effects |= effect(Write)
+		for _, o := range []string{"-i", "--in-place"} {
+			if v, ok := p.values[o]; ok && strings.ContainsAny(v.text, "/*") {
+				return "the backup goes to another directory"
+			}
+		}
+	}
+	return ""
+}
+
+// sedScripts separates the scripts from the files.
+func sedScripts(c *command, p *parsed) (scripts []string, files []arg, why string) {
+	args := c.args[1:]
+	given := false
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		take := func(v arg) {
+			given = true
+			if !v.known {
+				why = "the script is not literal"
+			}
+			scripts = append(scripts, v.text)
+		}
+		switch {
+		case !a.option():
+			files = append(files, a)
+		case a.text == "--":
+			files = append(files, args[i+1:]...)
+			i = len(args)
+		case a.text == "-f" || strings.HasPrefix(a.text, "--file") || clusterHas(a.text, 'f'):
+			return nil, nil, "the script is in a file"
+		case strings.HasPrefix(a.text, "--expression="):
+			take(valueOf(a, len("--expression="), true))
+		case a.text == "--expression" || clusterEnds(a.text, 'e'):
+			if i++; i < len(args) {
+				take(args[i])
+			}
+		case clusterHas(a.text, 'e'):
+			take(valueOf(a, strings.IndexByte(a.text, 'e')+1, true))
+		case clusterEnds(a.text, 'l') || a.text == "--line-length":
+			i++
+		}
+	}
+	if !given {
+		if len(files) == 0 {
+			return nil, nil, "there is no script"
+		}
+		if !files[0].known {
+			why = "the script is not literal"
+		}
+		scripts, files = []string{files[0].text}, files[1:]
+	}
+	return scripts, files, why
+}
+
+// clusterHas reports whether the letters of a short option bundle have c, as a
+// letter and not in the value of -i, -e or -l.
+func clusterHas(text string, c byte) bool {
+	if len(text) < 2 || text[0] != '-' || text[1] == '-' {
+		return false
+	}
+	for i := 1; i < len(text); i++ {
+		if text[i] == c {
+			return true
+		}
+		if strings.IndexByte("iefl", text[i]) >= 0 {
+			return false
+		}
+	}
+	return false
+}
+
+func clusterEnds(text string, c byte) bool {
+	return clusterHas(text, c) && strings.IndexByte(text, c) == len(text)-1
+}
+
+// A sedParser goes through a script of GNU sed and fails on what writes, runs,
+// or is not understood.
+type sedParser struct {
+	text string
+	pos  int
+}
+
+var (
+	errSedScript = errors.New("the sed script is not understood")
+	errSedRuns   = errors.New("the sed script runs a program")
+	errSedWrites = errors.New("the sed script writes a file")
+)
+
+func (s *sedParser) next() byte {
+	if s.pos >= len(s.text) {
+		return 0
+	}
+	s.pos++
+	return s.text[s.pos-1]
+}
+
+func (s *sedParser) peek() byte {
+	if s.pos >= len(s.text) {
+		return 0
+	}
+	return s.text[s.pos]
+}
+
+func (s *sedParser) skip(set string) {
+	for s.pos < len(s.text) && strings.IndexByte(set, s.text[s.pos]) >= 0 {
+		s.pos++
+	}
+}
+
+func (s *sedParser) line() {
+	for s.pos < len(s.text) && s.text[s.pos] != '\n' {
+		s.pos++
+	}
+}
+
+func (s *sedParser) parse() error {
+	for {
+		s.skip(" \t\n;")
+		if s.pos >= len(s.text) {
+			return nil
+		}
+		if err := s.addresses(); err != nil {
+			return err
+		}
+		if err := s.command(); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *sedParser) addresses() error {
+	for range 2 {
+		if err := s.address(); err != nil {
+			return err
+		}
+		s.skip(" \t")
+		if s.peek() != ',' {
+			break
+		}
+		s.pos++
+		s.skip(" \t")
+	}
+	s.skip(" \t!")
+	return nil
+}
+
+func (s *sedParser) address() error {
+	switch c := s.peek(); {
+	case c == '$':
+		s.pos++
+	case c == '/' || c == '\\':
+		s.pos++
+		if c == '\\' {
+			if c = s.next(); c == 0 || c == '\n' || c == '\\' {
+				return errSedScript
+			}
+		}
+		if !s.until(c, true) {
+			return errSedScript
+		}
+		s.skip("IM")
+	default:
+		s.skip("0123456789~+")
+	}
+	return nil
+}
+
+// until skips past the next unescaped delimiter. Inside a bracket expression
+// versions of sed differ on whether the delimiter counts: that is refused.
+func (s *sedParser) until(delim byte, regex bool) bool {
+	bracket := false
+	for {
+		switch c := s.next(); {
+		case c == 0, c == '\n' && regex:
+			return false
+		case c == '\\':
+			if s.next() == 0 {
+				return false
+			}
+		case c == delim && bracket:
+			return false
+		case c == delim:
+			return true
+		case regex && c == '[':
+			bracket = true
+		case regex && c == ']':
+			bracket = false
+		}
+	}
+}
+
+func (s *sedParser) command() error {
+	switch c := s.next(); c {
+	case '{', '}':
+	case '=', 'd', 'D', 'g', 'G', 'h', 'H', 'n', 'N', 'p', 'P', 'x', 'z', 'F':
+		return s.end()
+	case 'q', 'Q', 'l', 'L':
+		s.skip(" \t0123456789")
+		return s.end()
+	case 'a', 'i', 'c':
+		return s.insert()
+	case ':', 'b', 't', 'T':
+		s.skip(" \t")
+		for s.pos < len(s.text) && isWordByte(s.text[s.pos]) {
+			s.pos++
+		}
+		return s.end() // versions of sed differ on where other labels end
+	case 'r', 'R':
+		s.line()
+	case '#', 'v':
+		s.line()
+	case 'y':
+		d := s.next()
+		if strings.IndexByte("\x00\n\\", d) >= 0 || !s.until(d, false) || !s.until(d, false) {
+			return errSedScript
+		}
+		return s.end()
+	case 's':
+		return s.substitute()
+	case 'e':
+		return errSedRuns
+	case 'w', 'W':
+		return errSedWrites
+	default:
+		return errSedScript
+	}
+	return nil
+}
+
+// insert skips the text of a, i and c.
+func (s *sedParser) insert() error {
+	for {
+		start := s.pos
+		s.line()
+		line := s.text[start:s.pos]
+		if !strings.HasSuffix(line, `\`) {
+			return nil
+		}
+		if s.next() == 0 {
+			return errSedScript // the text goes on in another -e
+		}
+	}
+}
+
+func (s *sedParser) substitute() error {
+	d := s.next()
+	if strings.IndexByte("\x00\n\\", d) >= 0 || !s.until(d, true) || !s.until(d, false) {
+		return errSedScript
+	}
+	for {
+		switch c := s.peek(); {
+		case strings.IndexByte("gpiIMm0123456789", c) >= 0 && c != 0:
+			s.pos++
+		case c == 'e':
+			return errSedRuns
+		case c == 'w':
+			return errSedWrites
+		default:
+			return s.end()
+		}
+	}
+}
+
+// end expects the end of a command.
+func (s *sedParser) end() error {
+	s.skip(" \t")
+	switch c := s.peek(); c {
+	case 0, ';', '\n', '}':
+		return nil
+	case '#':
+		s.line()
+		return nil
+	}
+	return errSedScript
+}

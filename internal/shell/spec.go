@@ -1,0 +1,279 @@
+package shell
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// The tables say what commands do, one file a family. A line has three fields,
+// separated by " : ", and goes on where the next line starts with a blank:
+//
+//	names : options : operands
+//
+// names are alternatives separated by "|"; a subcommand follows its command
+// after a blank ("git log|show"). A name may have several lines: a command
+// does what a line that understands all of it says, a harmless line before
+// others. What no line understands may do anything.
+//
+// options:
+//
+//	-abc     letters that take no value       --name    a long option without a value
+//	-k=      a letter that takes a value      --name=   … with a value
+//	-k?      … a value that must be attached, --name?   or may be missing
+//	-k=w     the value is an operand of this kind, see below
+//	-x!e     an option with the effect e      !e        the command has the effect e
+//	any      every other option is harmless too, and so is an unknown word
+//	dyn      no option listed here or not does harm, but unlisted ones are not understood
+//	single   long options have one dash, and letters are not combined
+//	stop     options end at the first operand
+//	-#       numbers such as -20 are options
+//	need:x,y one of these options must be there
+//	edit     a file edit that accept-edits allows inside the working directories
+//	links    may leave a symbolic link where it writes
+//	remote   the effect network is expected and harmless
+//	pure     reads no file
+//	fn:name  a function in Go looks closer
+//	@name    the options of a line "@name : options"
+//
+// operands, in order, the one with a star any number of times; "-" is none:
+//
+//	r reads  w writes  d deletes  t text  + text that starts with "+"
+//	x a command follows  s shell source follows  c a subcommand follows
+//
+//go:embed tables/*.txt
+var tableFiles embed.FS
+
+// A spec is one line of a table.
+type spec struct {
+	names                            []string
+	any, dyn, single, stop, minusNum bool
+	edit, links, remote, pure        bool
+	options                          map[string]option
+	need                             []string
+	effects                          effects
+	roles                            []role
+	fn                               func(*walker, *command, *parsed) string
+	fnName                           string
+}
+
+// An option of a command.
+type option struct {
+	value   byte // '=': takes a value; '?': may have one attached; 0: none
+	role    role
+	effects effects
+}
+
+// A role is what a command does with an operand.
+type role struct {
+	kind byte // one of "rwdt+xsc"
+	star bool
+}
+
+// effects is a set of Effect.
+type effects uint16
+
+var effectNames = []Effect{Read, Write, Delete, Exec, Network, Process, System, Unknown}
+
+func effect(name Effect) effects { return 1 << slices.Index(effectNames, name) }
+
+func (e effects) has(name Effect) bool { return e&effect(name) != 0 }
+
+func (e effects) list() []Effect {
+	out := []Effect{}
+	for i, name := range effectNames {
+		if e&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// specs returns the tables, by name of the command and subcommand.
+var specs = sync.OnceValue(func() map[string][]*spec {
+	table := map[string][]*spec{}
+	groups := map[string]string{}
+	files, err := tableFiles.ReadDir("tables")
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range files {
+		raw, err := tableFiles.ReadFile("tables/" + f.Name())
+		if err != nil {
+			panic(err)
+		}
+		for _, line := range logicalLines(string(raw)) {
+			if err := addLine(table, groups, line); err != nil {
+				panic(fmt.Sprintf("%s: %s: %v", f.Name(), line, err))
+			}
+		}
+	}
+	return table
+})
+
+func logicalLines(text string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \t\n")
+		switch {
+		case line == "" || line[0] == '#':
+		case (line[0] == ' ' || line[0] == '\t') && len(lines) > 0:
+			lines[len(lines)-1] += " " + strings.TrimSpace(line)
+		default:
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func addLine(table map[string][]*spec, groups map[string]string, line string) error {
+	parts := []string{""}
+	for tok := range strings.FieldsSeq(line) {
+		if tok == ":" {
+			parts = append(parts, "")
+			continue
+		}
+		parts[len(parts)-1] = strings.TrimSpace(parts[len(parts)-1] + " " + tok)
+	}
+	if strings.HasPrefix(line, "@") && len(parts) == 2 {
+		groups[parts[0]] = parts[1]
+		return nil
+	}
+	if len(parts) != 3 {
+		return fmt.Errorf("%d fields, want 3", len(parts))
+	}
+	s := &spec{options: map[string]option{}}
+	opts := parts[1]
+	for strings.Contains(opts, "@") {
+		before, rest, _ := strings.Cut(opts, "@")
+		name, after, _ := strings.Cut(rest, " ")
+		group, ok := groups["@"+name]
+		if !ok {
+			return fmt.Errorf("no group @%s", name)
+		}
+		opts = before + group + " " + after
+	}
+	s.single = slices.Contains(strings.Fields(opts), "single")
+	for _, tok := range strings.Fields(opts) {
+		if err := s.token(tok); err != nil {
+			return err
+		}
+	}
+	if err := s.operands(parts[2]); err != nil {
+		return err
+	}
+	s.names = expandNames(parts[0])
+	for _, name := range s.names {
+		table[name] = append(table[name], s)
+	}
+	return nil
+}
+
+// expandNames turns "git log|show" into its two names.
+func expandNames(field string) []string {
+	out := []string{""}
+	for word := range strings.FieldsSeq(field) {
+		var next []string
+		for _, head := range out {
+			for alt := range strings.SplitSeq(word, "|") {
+				next = append(next, strings.TrimSpace(head+" "+alt))
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+func (s *spec) token(tok string) error {
+	switch tok {
+	case "any":
+		s.any, s.dyn = true, true
+	case "dyn":
+		s.dyn = true
+	case "single":
+	case "stop":
+		s.stop = true
+	case "-#":
+		s.minusNum = true
+	case "edit":
+		s.edit = true
+	case "links":
+		s.links = true
+	case "remote":
+		s.remote = true
+		s.effects |= effect(Network)
+	case "pure":
+		s.pure = true
+	default:
+		return s.longToken(tok)
+	}
+	return nil
+}
+
+func (s *spec) longToken(tok string) error {
+	if list, ok := strings.CutPrefix(tok, "need:"); ok {
+		s.need = strings.Split(list, ",")
+		return nil
+	}
+	if name, ok := strings.CutPrefix(tok, "fn:"); ok {
+		s.fn, s.fnName = closer[name], name
+		if s.fn == nil {
+			return fmt.Errorf("no function %q", name)
+		}
+		return nil
+	}
+	name, effectList, _ := strings.Cut(tok, "!")
+	var eff effects
+	for e := range strings.SplitSeq(effectList, ",") {
+		if e == "" {
+			continue
+		}
+		if !slices.Contains(effectNames, Effect(e)) {
+			return fmt.Errorf("no effect %q", e)
+		}
+		eff |= effect(Effect(e))
+	}
+	if name == "" {
+		s.effects |= eff
+		return nil
+	}
+	if !strings.HasPrefix(name, "-") && !s.single {
+		return fmt.Errorf("token %q is not understood", tok)
+	}
+	o := option{effects: eff}
+	if i := strings.IndexAny(name, "=?"); i > 0 {
+		o.value = name[i]
+		if kind := name[i+1:]; kind != "" {
+			o.role = role{kind: kind[0]}
+		}
+		name = name[:i]
+	}
+	if strings.HasPrefix(name, "--") || s.single || len(name) == 2 {
+		s.options[name] = o
+		return nil
+	}
+	for _, c := range name[1:] {
+		s.options["-"+string(c)] = o
+	}
+	return nil
+}
+
+func (s *spec) operands(field string) error {
+	if field == "-" {
+		return nil
+	}
+	if field == "" {
+		s.roles = []role{{kind: 't', star: true}}
+		return nil
+	}
+	for tok := range strings.FieldsSeq(field) {
+		r := role{kind: tok[0], star: strings.HasSuffix(tok, "*")}
+		if !strings.Contains("rwdt+xsc", tok[:1]) || len(tok) > 2 {
+			return fmt.Errorf("operand %q is not understood", tok)
+		}
+		s.roles = append(s.roles, r)
+	}
+	return nil
+}

@@ -1,0 +1,455 @@
+package shell
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// A walker goes through a parsed command in the order in which bash runs it.
+// What it cannot prove harmless it denies; it goes on all the same, because
+// deny rules and the danger analysis want every command there is.
+type walker struct {
+	at         pathrule.Place
+	src        string
+	depth      int // of scripts in scripts
+	cmds       []command
+	why        string // the first reason why the whole is not read-only
+	loose      bool   // there is something that no rule can cover
+	background bool
+	alarms     []Danger
+	vars       map[string]binding
+	cwds       []string // where the next command may run; empty: not known
+	lost       bool     // cwds cannot be known any more
+	secret     string   // the last secret variable that was expanded
+	in         context
+}
+
+// A context is what surrounds a command.
+type context struct {
+	dynamic   string // the innermost construct that decides whether or how often it runs
+	uncertain bool   // it may not run, so that what it assigns is not known after it
+	piped     bool   // reads the output of the commands before it
+	wrapped   bool   // another command runs it
+	opaque    bool   // … and not as if it stood there alone
+	wrapper   int    // with opaque: index of the outermost such command
+	inputs    int    // with piped: index of the first command that feeds it
+}
+
+// A command is a simple command and what the analysis needs of it.
+type command struct {
+	Command
+	args    []arg
+	name    string // without directory; "" if it is not literal
+	text    string // as written
+	in      context
+	cwds    []string
+	edit    bool      // one of the file edits of accept-edits, understood completely
+	links   bool      // copies or moves what may be a symbolic link
+	targets []operand // paths it writes or deletes, by operands and redirections
+	reads   []operand
+	redirs  bool // writes through a redirection
+	secret  string
+}
+
+// An operand is a path as a command gets it.
+type operand struct {
+	arg
+	delete bool
+}
+
+const maxDepth = 8
+
+func (w *walker) raw(n syntax.Node) string {
+	from, to := int(n.Pos().Offset()), int(n.End().Offset())
+	if from > to || to > len(w.src) {
+		return ""
+	}
+	return w.src[from:to]
+}
+
+// refuse records why the whole is not read-only.
+func (w *walker) refuse(why string) {
+	if w.why == "" {
+		w.why = why
+	}
+}
+
+// deny is refuse for what no allow rule can speak of.
+func (w *walker) deny(why string) {
+	w.refuse(why)
+	w.loose = true
+}
+
+// denyDynamic is deny for what evaluates values: nobody can see at a glance
+// what it does, so a person must.
+func (w *walker) denyDynamic(why string) {
+	w.deny(why)
+	w.alarm(Dynamic, why)
+}
+
+func (w *walker) alarm(kind Kind, reason string) {
+	w.alarms = append(w.alarms, Danger{kind, reason})
+}
+
+// inner walks the substitutions inside a node that is not understood.
+func (w *walker) inner(n syntax.Node) {
+	syntax.Walk(n, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.CmdSubst:
+			w.nested(n.Stmts, "a command substitution")
+			return false
+		case *syntax.ProcSubst:
+			w.nested(n.Stmts, "a process substitution")
+			return false
+		}
+		return true
+	})
+}
+
+// nested walks statements that run in a shell of their own: what they assign
+// and where they go is forgotten after them.
+func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
+	in, vars, cwds, lost := w.in, maps.Clone(w.vars), w.cwds, w.lost
+	if construct != "" {
+		w.in.dynamic = construct
+	}
+	w.in.uncertain = true
+	w.stmts(stmts)
+	w.in, w.vars, w.cwds, w.lost = in, vars, cwds, lost
+}
+
+// under walks statements of a construct in the current shell.
+func (w *walker) under(construct string, stmts []*syntax.Stmt) {
+	in := w.in
+	w.in.dynamic, w.in.uncertain = construct, true
+	w.stmts(stmts)
+	w.in = in
+}
+
+func (w *walker) stmts(list []*syntax.Stmt) {
+	for _, s := range list {
+		w.stmt(s)
+	}
+}
+
+func (w *walker) stmt(s *syntax.Stmt) {
+	if s.Background || s.Coprocess || s.Disown {
+		w.background = true
+		w.refuse("a command in the background goes on after the call")
+	}
+	first := len(w.cmds)
+	if call, ok := s.Cmd.(*syntax.CallExpr); ok {
+		w.call(s, call)
+	} else {
+		w.compound(s.Cmd)
+		w.redirects(s, first)
+	}
+}
+
+func (w *walker) compound(cmd syntax.Command) {
+	switch c := cmd.(type) {
+	case nil:
+	case *syntax.BinaryCmd:
+		w.binary(c)
+	case *syntax.Block:
+		w.stmts(c.Stmts)
+	case *syntax.Subshell:
+		w.nested(c.Stmts, "a subshell")
+	case *syntax.IfClause:
+		w.ifClause(c)
+	case *syntax.WhileClause:
+		w.while(c)
+	case *syntax.ForClause:
+		w.forClause(c)
+	case *syntax.CaseClause:
+		w.word(c.Word)
+		for _, item := range c.Items {
+			for _, p := range item.Patterns {
+				w.word(p)
+			}
+			w.under("a case", item.Stmts)
+		}
+	case *syntax.TestClause:
+		if why := w.test(c.X); why != "" {
+			w.denyDynamic(why)
+			w.inner(c)
+		}
+	case *syntax.TimeClause:
+		w.add(command{Command: Command{Argv: []string{"time"}, Effects: []Effect{}}, args: []arg{literal("time")}, name: "time", text: "time"})
+		if c.Stmt != nil {
+			w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
+		}
+	case *syntax.FuncDecl:
+		w.deny("a function definition changes what names mean")
+		if c.Body != nil {
+			w.nested([]*syntax.Stmt{c.Body}, "a function")
+		}
+	case *syntax.DeclClause:
+		w.deny(c.Variant.Value + " changes what later commands see")
+		w.declare(c)
+		w.inner(c)
+	case *syntax.CoprocClause:
+		w.deny("a coprocess")
+		w.nested([]*syntax.Stmt{c.Stmt}, "a coprocess")
+	default: // LetClause, ArithmCmd, and what later versions of the parser add
+		w.denyDynamic("a command that evaluates values")
+		w.declare(c)
+		w.inner(c)
+	}
+}
+
+// declare forgets the variables that a declaration names.
+func (w *walker) declare(n syntax.Node) {
+	syntax.Walk(n, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Assign:
+			if n.Name != nil {
+				w.set(n.Name.Value, binding{})
+			}
+		case *syntax.Lit:
+			w.set(n.Value, binding{})
+		}
+		return true
+	})
+}
+
+func (w *walker) binary(c *syntax.BinaryCmd) {
+	in := w.in
+	switch c.Op {
+	case syntax.AndStmt, syntax.OrStmt:
+		before := w.cwds
+		w.stmt(c.X)
+		after := w.cwds
+		moved, ok := cdOf(c.X)
+		w.in.uncertain = true
+		if ok && !w.lost {
+			// The right side knows whether the cd before it worked.
+			w.cwds = before
+			if c.Op == syntax.AndStmt {
+				w.cwds = w.resolveAll(before, moved)
+			}
+			right := w.cwds
+			w.stmt(c.Y)
+			if slices.Equal(w.cwds, right) {
+				w.cwds = after
+			} else {
+				w.moved(after)
+			}
+		} else {
+			w.stmt(c.Y)
+		}
+	default:
+		from := len(w.cmds)
+		if in.piped {
+			from = in.inputs
+		}
+		w.in.uncertain = true
+		w.stmt(c.X)
+		w.in.piped, w.in.inputs = true, from
+		w.stmt(c.Y)
+	}
+	w.in = in
+}
+
+// moved adds directories to those where the next command may run.
+func (w *walker) moved(dirs []string) {
+	for _, d := range dirs {
+		if !slices.Contains(w.cwds, d) {
+			w.cwds = append(slices.Clone(w.cwds), d)
+		}
+	}
+	if len(w.cwds) > 8 {
+		w.cwds, w.lost = nil, true
+	}
+}
+
+func (w *walker) resolveAll(dirs []string, to string) []string {
+	var out []string
+	for _, d := range dirs {
+		if p := resolve(d, to); !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func resolve(dir, name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(dir, name)
+}
+
+// cdOf returns where a statement changes to, if it is a plain cd to a literal
+// directory, or a list that ends with one.
+func cdOf(s *syntax.Stmt) (string, bool) {
+	switch c := s.Cmd.(type) {
+	case *syntax.CallExpr:
+		if len(c.Args) == 2 && len(c.Assigns) == 0 && len(s.Redirs) == 0 && !s.Negated && c.Args[0].Lit() == "cd" {
+			to := c.Args[1].Lit()
+			return to, to != "" && !strings.ContainsAny(to, `\*?[{~-`)
+		}
+	}
+	return "", false
+}
+
+// cd notes that the current directory may have changed to a.
+func (w *walker) cd(a arg) {
+	if !a.known || a.text == "-" || w.lost {
+		w.cwds, w.lost = nil, true
+		return
+	}
+	w.moved(w.resolveAll(w.cwds, a.text))
+}
+
+func (w *walker) ifClause(c *syntax.IfClause) {
+	for ; c != nil; c = c.Else {
+		w.under("an if", c.Cond)
+		w.under("an if", c.Then)
+	}
+}
+
+// while walks a while or until loop. One without an end is denied: the model
+// means something else, or the call never returns.
+func (w *walker) while(c *syntax.WhileClause) {
+	w.forget(c)
+	if endless(c.Cond) {
+		w.denyDynamic("a loop without an end")
+	}
+	w.under("a loop", c.Cond)
+	w.under("a loop", c.Do)
+}
+
+func endless(cond []*syntax.Stmt) bool {
+	call, ok := cond[len(cond)-1].Cmd.(*syntax.CallExpr)
+	return !ok || len(call.Args) == 0 || slices.Contains([]string{"true", ":", "false", "/bin/true"}, call.Args[0].Lit()) &&
+		len(call.Args) == 1
+}
+
+func (w *walker) forClause(c *syntax.ForClause) {
+	w.forget(c)
+	iter, ok := c.Loop.(*syntax.WordIter)
+	if !ok || c.Select {
+		w.denyDynamic("a loop with an arithmetic condition, or a menu")
+		w.inner(c.Loop)
+		w.under("a loop", c.Do)
+		return
+	}
+	in := w.in
+	w.in.dynamic = "a loop"
+	b := loopValues(w.words(iter.Items))
+	w.in = in
+	w.set(iter.Name.Value, b)
+	if why := variable(iter.Name.Value); why != "" {
+		w.deny(why)
+	}
+	w.under("a loop", c.Do)
+	b.vals = nil
+	w.set(iter.Name.Value, b)
+}
+
+func loopValues(items []arg) binding {
+	b := binding{vals: []string{}, lead: true, numeric: true}
+	for _, a := range items {
+		switch {
+		case a.known && b.vals != nil:
+			b.vals = append(b.vals, a.text)
+			b.numeric = b.numeric && isNumber(a.text)
+			b.lead = b.lead && !strings.HasPrefix(a.text, "-")
+		case a.known:
+			b.lead = b.lead && !strings.HasPrefix(a.text, "-")
+		default:
+			b.vals, b.numeric = nil, false
+			b.lead = b.lead && a.lead
+		}
+	}
+	if len(b.vals) < 2 { // keep "one of these", not "this", for code that runs again
+		b.numeric = b.numeric && len(b.vals) == 1
+	}
+	return b
+}
+
+// forget drops what is known of variables that a loop assigns, because its
+// body runs more than once.
+func (w *walker) forget(loop syntax.Node) {
+	syntax.Walk(loop, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Assign:
+			if n.Name != nil {
+				w.set(n.Name.Value, binding{numeric: w.staysNumber(n)})
+			}
+		case *syntax.CallExpr:
+			for _, word := range n.Args {
+				if lit := word.Lit(); lit != "" && slices.Contains([]string{"read", "cd", "pushd", "popd"}, n.Args[0].Lit()) {
+					w.set(lit, binding{})
+				}
+			}
+			if len(n.Args) > 0 && slices.Contains([]string{"cd", "pushd", "popd"}, n.Args[0].Lit()) {
+				w.cwds, w.lost = nil, true
+			}
+		case *syntax.ForClause:
+			if iter, ok := n.Loop.(*syntax.WordIter); ok {
+				delete(w.vars, iter.Name.Value)
+			}
+		}
+		return true
+	})
+}
+
+// staysNumber reports whether a variable that is a number is one after a too.
+func (w *walker) staysNumber(a *syntax.Assign) bool {
+	if a.Append || a.Index != nil || a.Array != nil || a.Value == nil || !w.lookup(a.Name.Value).numeric {
+		return false
+	}
+	if len(a.Value.Parts) == 1 {
+		_, ok := a.Value.Parts[0].(*syntax.ArithmExp)
+		return ok || isNumber(a.Value.Lit())
+	}
+	return false
+}
+
+// test returns why a [[ … ]] may evaluate more than it compares, or "".
+func (w *walker) test(x syntax.TestExpr) string {
+	switch x := x.(type) {
+	case *syntax.Word:
+		w.word(x)
+	case *syntax.ParenTest:
+		return w.test(x.X)
+	case *syntax.UnaryTest:
+		if x.Op == syntax.TsVarSet || x.Op == syntax.TsRefVar {
+			return "a test of a variable's name evaluates it"
+		}
+		return w.test(x.X)
+	case *syntax.BinaryTest:
+		switch x.Op {
+		case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
+			if !w.numeral(x.X) || !w.numeral(x.Y) {
+				return "a numeric comparison in [[ ]] evaluates its operands"
+			}
+		}
+		if why := w.test(x.X); why != "" {
+			return why
+		}
+		return w.test(x.Y)
+	}
+	return ""
+}
+
+func (w *walker) numeral(x syntax.TestExpr) bool {
+	word, ok := x.(*syntax.Word)
+	if !ok {
+		return false
+	}
+	if len(word.Parts) == 1 {
+		if q, ok := word.Parts[0].(*syntax.DblQuoted); ok && !q.Dollar {
+			word = &syntax.Word{Parts: q.Parts}
+		}
+	}
+	return w.arithmetic(word)
+}

@@ -1,0 +1,355 @@
+package shell
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// hole stands in an arg's text for what is not known. It cannot come from a
+// command, because commands with NUL bytes are refused.
+const hole = "\x00"
+
+// An arg is what is known of a word before the command runs.
+type arg struct {
+	text  string // the value; a hole for every part that is not known
+	raw   string // as it is written
+	known bool   // exactly one argument, and text is its value
+	field bool   // one argument at most, whatever the holes hold
+	lead  bool   // not known, but cannot begin with "-"
+	wild  bool   // has active "*", "?" or "["
+}
+
+func literal(text string) arg { return arg{text: text, raw: text, known: true, field: true} }
+
+// anything is what stands for any number of arguments.
+func anything(raw string) arg { return arg{text: hole, raw: raw} }
+
+// option reports whether the argument may be taken for an option.
+func (a arg) option() bool {
+	if a.known {
+		return len(a.text) > 1 && a.text[0] == '-'
+	}
+	return !a.lead
+}
+
+// prefix returns the text before what is not known.
+func (a arg) prefix() string {
+	s, _, _ := strings.Cut(a.text, hole)
+	if a.wild {
+		if i := strings.IndexAny(s, "*?["); i >= 0 {
+			s = s[:i]
+		}
+	}
+	return s
+}
+
+func (a arg) String() string {
+	if a.known {
+		return a.text
+	}
+	return a.raw
+}
+
+// A binding is what is known of a shell variable.
+type binding struct {
+	vals    []string // the values it may have; nil: not known
+	lead    bool     // no value begins with "-"
+	numeric bool     // every value is a decimal number
+}
+
+func bindValues(vals ...string) binding {
+	b := binding{vals: vals, lead: true, numeric: true}
+	for _, v := range vals {
+		b.lead = b.lead && !strings.HasPrefix(v, "-")
+		b.numeric = b.numeric && isNumber(v)
+	}
+	return b
+}
+
+// plain reports whether no value is changed by word splitting or globbing.
+func (b binding) plain() bool {
+	return b.numeric || b.vals != nil && !slices.ContainsFunc(b.vals, func(v string) bool {
+		return v == "" || strings.ContainsAny(v, " \t\n*?[\\")
+	})
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.Atoi(s)
+	return err == nil && !strings.HasPrefix(s, "+") && (s == "0" || !strings.HasPrefix(s, "0"))
+}
+
+// words evaluates words: brace expansion first, as bash does, then each.
+func (w *walker) words(list []*syntax.Word) []arg {
+	var out []arg
+	for _, word := range list {
+		out = append(out, w.fields(word)...)
+	}
+	return out
+}
+
+// maxBraces is how many words braces may expand to before they are given up.
+const maxBraces = 64
+
+func (w *walker) fields(word *syntax.Word) []arg {
+	if !slices.ContainsFunc(word.Parts, func(p syntax.WordPart) bool {
+		lit, ok := p.(*syntax.Lit)
+		return ok && strings.Contains(lit.Value, "{")
+	}) {
+		return []arg{w.word(word)}
+	}
+	raw := w.raw(word)
+	split := &syntax.Word{Parts: slices.Clone(word.Parts)}
+	if !syntax.SplitBraces(split) {
+		return []arg{w.word(word)}
+	}
+	var out []arg
+	n := 0
+	for one, err := range expand.BracesSeq(nil, split) {
+		if n++; err != nil || n > maxBraces {
+			w.word(word) // for the substitutions in it
+			return []arg{anything(raw)}
+		}
+		a := w.word(one)
+		a.raw = raw
+		out = append(out, a)
+	}
+	return out
+}
+
+// word evaluates a word without braces. What it cannot prove harmless it
+// reports to the walker; commands in it are walked.
+func (w *walker) word(word *syntax.Word) arg {
+	a := arg{raw: w.raw(word), known: true, field: true}
+	var b strings.Builder
+	for i, part := range word.Parts {
+		if lit, ok := part.(*syntax.Lit); ok {
+			text := lit.Value
+			if i == 0 && strings.HasPrefix(text, "~") {
+				text = w.tilde(&a, &b, text)
+			}
+			w.unquoted(&a, &b, text)
+			continue
+		}
+		w.part(&a, &b, part, false)
+	}
+	a.text = b.String()
+	if a.wild || strings.Contains(a.text, hole) {
+		a.known = false
+	}
+	a.field = a.field && !a.wild
+	if !a.known && (a.field || a.wild && !strings.Contains(a.text, hole)) && !a.lead {
+		p := a.prefix()
+		a.lead = p != "" && p[0] != '-'
+	}
+	return a
+}
+
+// tilde handles an unquoted tilde at the start of a word and returns the rest.
+func (w *walker) tilde(a *arg, b *strings.Builder, text string) string {
+	user, rest, slash := strings.Cut(text[1:], "/")
+	if slash {
+		rest = "/" + rest
+	}
+	switch {
+	case user == "" && w.at.Home != "":
+		b.WriteString(w.at.Home)
+	case user == "" || !strings.ContainsAny(user, `\*?[`):
+		b.WriteString(hole)
+		a.lead = true // a directory, or the tilde itself
+	default:
+		return text
+	}
+	return rest
+}
+
+// unquoted adds the text of a literal outside of quotes.
+func (w *walker) unquoted(a *arg, b *strings.Builder, text string) {
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && i+1 < len(text):
+			if i++; text[i] != '\n' {
+				b.WriteByte(text[i])
+			}
+		case c == '*' || c == '?' || c == '[':
+			a.wild = true
+			b.WriteByte(c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+}
+
+// part adds a part of a word that is not an unquoted literal.
+func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted bool) {
+	switch p := part.(type) {
+	case *syntax.Lit:
+		b.WriteString(unescapeQuoted(p.Value))
+	case *syntax.SglQuoted:
+		text, ok := p.Value, true
+		if p.Dollar {
+			text, ok = ansiC(p.Value)
+		}
+		if !ok {
+			w.deny("an escape in $'…' that is not understood")
+			text = hole
+		}
+		b.WriteString(text)
+	case *syntax.DblQuoted:
+		if p.Dollar {
+			w.deny(`a translated string, $"…"`)
+			b.WriteString(hole)
+		}
+		for _, q := range p.Parts {
+			w.part(a, b, q, true)
+		}
+	case *syntax.ParamExp:
+		w.param(a, b, p, quoted)
+	case *syntax.CmdSubst:
+		w.substitution(a, b, p, quoted)
+	case *syntax.ArithmExp:
+		if p.Bracket || !w.arithmetic(p.X) {
+			w.denyDynamic("arithmetic on values that are not known to be numbers")
+			w.inner(p)
+		}
+		b.WriteString(hole)
+		a.field = a.field && true // digits: never split
+	case *syntax.ProcSubst:
+		w.nested(p.Stmts, "a process substitution")
+		b.WriteString(hole)
+		a.field, a.lead = a.field && true, b.Len() == len(hole)
+	default: // extended globs and what later versions of the parser add
+		w.deny("an expansion that is not understood")
+		w.inner(part)
+		b.WriteString(hole)
+		a.field = false
+	}
+}
+
+// substitution walks a command substitution. One that only repeats a text,
+// $(cat <<'E' …), is that text.
+func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, quoted bool) {
+	if p.TempFile || p.ReplyVar {
+		w.deny("a substitution in the current shell")
+	}
+	w.nested(p.Stmts, "a command substitution")
+	if text, ok := w.quotedText(p); ok && quoted {
+		b.WriteString(text)
+		return
+	}
+	b.WriteString(hole)
+	a.field = a.field && quoted
+}
+
+// quotedText returns the value of $(cat <<'E' …), the usual way to pass a long
+// message as one argument.
+func (w *walker) quotedText(p *syntax.CmdSubst) (string, bool) {
+	if len(p.Stmts) != 1 {
+		return "", false
+	}
+	s := p.Stmts[0]
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Assigns) > 0 || len(call.Args) != 1 || call.Args[0].Lit() != "cat" ||
+		len(s.Redirs) != 1 || s.Redirs[0].Op != syntax.Hdoc || s.Background || s.Negated || s.Redirs[0].N != nil {
+		return "", false
+	}
+	doc := s.Redirs[0]
+	if doc.Hdoc == nil || len(doc.Hdoc.Parts) != 1 || !quotedDelimiter(doc.Word) {
+		return "", false
+	}
+	lit, ok := doc.Hdoc.Parts[0].(*syntax.Lit)
+	if !ok {
+		return "", false
+	}
+	return strings.TrimRight(lit.Value, "\n"), true
+}
+
+func quotedDelimiter(word *syntax.Word) bool {
+	for _, p := range word.Parts {
+		if lit, ok := p.(*syntax.Lit); !ok || strings.Contains(lit.Value, `\`) {
+			return true
+		}
+	}
+	return false
+}
+
+// unescapeQuoted removes the backslashes that count between double quotes.
+func unescapeQuoted(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) {
+			switch s[i+1] {
+			case '\n':
+				i++
+				continue
+			case '$', '`', '"', '\\':
+				i++
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+var ansiEscapes = map[byte]byte{
+	'n': '\n', 't': '\t', 'r': '\r', 'a': 7, 'b': 8, 'e': 27, 'E': 27, 'f': 12, 'v': 11,
+	'\\': '\\', '\'': '\'', '"': '"', '?': '?',
+}
+
+// ansiC decodes what stands between $' and '.
+func ansiC(s string) (string, bool) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i++; i == len(s) {
+			return "", false
+		}
+		if c, ok := ansiEscapes[s[i]]; ok {
+			b.WriteByte(c)
+			continue
+		}
+		base, from, most := 8, i, 3
+		switch s[i] {
+		case 'x':
+			base, from, most = 16, i+1, 2
+		case 'u', 'U':
+			base, from, most = 16, i+1, 4
+			if s[i] == 'U' {
+				most = 8
+			}
+		}
+		end := from
+		for end < len(s) && end-from < most && isDigit(s[end], base) {
+			end++
+		}
+		v, err := strconv.ParseUint(s[from:end], base, 32)
+		switch {
+		case err != nil || v == 0:
+			return "", false
+		case s[i] == 'u' || s[i] == 'U':
+			b.WriteRune(rune(v))
+		case v > 255:
+			return "", false
+		default:
+			b.WriteByte(byte(v))
+		}
+		i = end - 1
+	}
+	return b.String(), true
+}
+
+func isDigit(c byte, base int) bool {
+	if base == 8 {
+		return '0' <= c && c <= '7'
+	}
+	return strings.IndexByte("0123456789abcdefABCDEF", c) >= 0
+}
