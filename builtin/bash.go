@@ -180,22 +180,13 @@ func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.Raw
 	if r.Behavior != permission.Allow {
 		return a.Mentions(r.Pattern)
 	}
-	if ok, err := a.CoveredBy(r.Pattern); ok || err != nil {
-		return ok, err
-	}
-	if ok, err := a.Mentions(r.Pattern); !ok || err != nil {
-		return false, err
-	}
-	var patterns []string
+	var others []string
 	for _, other := range p.Rules {
-		if other.Behavior != permission.Allow || other.Tool != r.Tool || other.Pattern == "" {
-			continue
-		}
-		if _, err := a.CoveredBy(other.Pattern); err == nil {
-			patterns = append(patterns, other.Pattern)
+		if other.Behavior == permission.Allow && other.Tool == r.Tool && other.Pattern != "" {
+			others = append(others, other.Pattern)
 		}
 	}
-	return a.CoveredBy(patterns...)
+	return a.CoveredBy(r.Pattern, others...)
 }
 
 // SuggestRules implements [tool.RuleSuggester].

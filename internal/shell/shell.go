@@ -80,12 +80,13 @@ type Danger struct {
 // zero Analyzer is ready; it is safe for concurrent use.
 type Analyzer struct {
 	mu     sync.RWMutex
-	recent map[string]*Analysis
+	recent map[string][]*Analysis // by command, one for every place
 }
 
 // How much an Analyzer remembers.
 const (
 	maxRecent     = 512
+	maxPlaces     = 4
 	maxRecentSize = 4 << 10 // longer commands are not remembered
 )
 
@@ -93,20 +94,26 @@ const (
 // file system and must not be changed.
 func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
 	z.mu.RLock()
-	a := z.recent[src]
+	known := z.recent[src]
 	z.mu.RUnlock()
-	if a != nil && a.walker.sameAs(at) {
+	for _, a := range known {
+		if a.walker.sameAs(at) {
+			return a
+		}
+	}
+	a := analyze(src, at)
+	if len(src) > maxRecentSize {
 		return a
 	}
-	a = analyze(src, at)
-	if len(src) <= maxRecentSize {
-		z.mu.Lock()
-		if z.recent == nil || len(z.recent) >= maxRecent {
-			z.recent = make(map[string]*Analysis)
-		}
-		z.recent[src] = a
-		z.mu.Unlock()
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.recent == nil || len(z.recent) >= maxRecent {
+		z.recent = make(map[string][]*Analysis)
 	}
+	if known = z.recent[src]; len(known) >= maxPlaces {
+		known = nil
+	}
+	z.recent[src] = append(known[:len(known):len(known)], a)
 	return a
 }
 
