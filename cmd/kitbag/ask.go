@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// prompt asks a person at a terminal. Its reader is read by one goroutine for
+// the life of the program, so that a question can be left without an answer.
+type prompt struct {
+	out   io.Writer
+	lines chan string // closed when there is no more input
+}
+
+func newPrompt(in io.Reader, out io.Writer) *prompt {
+	p := &prompt{out: out, lines: make(chan string)}
+	go func() {
+		defer close(p.lines)
+		for sc := bufio.NewScanner(in); sc.Scan(); {
+			p.lines <- sc.Text()
+		}
+	}()
+	return p
+}
+
+var errNoAnswer = errors.New("no answer")
+
+// ask returns a person's answer to a question that has been shown.
+func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, error) {
+	answer := agent.Confirm{Call: q.Call}
+	always := ""
+	if len(q.Suggest) > 0 {
+		var rules []string
+		for _, r := range q.Suggest {
+			rules = append(rules, r.String())
+		}
+		always = " / [a]lways " + plain(strings.Join(rules, ", "))
+	}
+	for {
+		fmt.Fprintf(p.out, "  [y]es%s / [n]o: ", always)
+		var line string
+		var ok bool
+		select {
+		case line, ok = <-p.lines:
+		case <-ctx.Done():
+			return answer, ctx.Err()
+		}
+		if !ok {
+			return answer, errNoAnswer
+		}
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch strings.ToLower(word) {
+		case "y", "yes":
+			answer.Allow = true
+			return answer, nil
+		case "a", "always":
+			if always == "" {
+				break
+			}
+			answer.Allow, answer.Rules = true, q.Suggest
+			return answer, nil
+		case "n", "no":
+			answer.Reason = rest
+			return answer, nil
+		}
+		fmt.Fprintln(p.out, "  answer y or n; words after n are told to the model as the reason")
+	}
+}
+
+// parseAnswer reads CALL_ID=allow or CALL_ID=deny[:reason].
+func parseAnswer(s string) (agent.Confirm, error) {
+	if id, ok := strings.CutSuffix(s, "=allow"); ok && id != "" {
+		return agent.Confirm{Call: id, Allow: true}, nil
+	}
+	id, reason, ok := strings.Cut(s, "=deny")
+	if ok && id != "" && (reason == "" || reason[0] == ':') {
+		return agent.Confirm{Call: id, Reason: strings.TrimPrefix(reason, ":")}, nil
+	}
+	return agent.Confirm{}, usage("--answer %q: write CALL_ID=allow or CALL_ID=deny[:reason]", s)
+}
+
+// parseRules reads the rules of the flags --allow, --ask and --deny.
+func parseRules(texts map[permission.Behavior][]string) ([]permission.Rule, error) {
+	var rules []permission.Rule
+	for _, b := range []permission.Behavior{permission.Deny, permission.Ask, permission.Allow} {
+		for _, text := range texts[b] {
+			r, err := permission.ParseRule(text, b)
+			if err != nil {
+				return nil, usage("--%s: %w", b, err)
+			}
+			r.Source = "command line"
+			rules = append(rules, r)
+		}
+	}
+	return rules, nil
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+//go:embed demo
+var demoFiles embed.FS
+
+const demoTask = "How much did we sell in Lisbon this week? Write it into report.md, with the weather there."
+
+func demoCommand() *cobra.Command {
+	var jsonEvents, ask bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Watch an agent work, without a key",
+		Long: `Watch an agent work in a temporary directory: it opens a tool group, calls
+function tools, reads a skill, calls a tool of an MCP server, is stopped at a
+question, is answered, and finishes.
+
+Only the model's words are scripted. Every tool call, file, process and MCP
+message is real.`,
+		Example: "  kitbag demo\n  kitbag demo --ask     answer the question yourself\n  kitbag demo --json    one event per line",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd, jsonEvents, ask)
+		},
+	}
+	cmd.Flags().BoolVar(&jsonEvents, "json", false, "print one event per line as JSON")
+	cmd.Flags().BoolVar(&ask, "ask", false, "ask you, instead of answering yes by itself")
+	return cmd
+}
+
+func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
+	dir, err := os.MkdirTemp("", "kitbag-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return err
+	}
+	if err := copyDemoFiles(dir); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	server, err := mcpclient.New(mcpclient.Config{Name: "demo", Command: self, Args: []string{"mcp", "serve", "--demo"}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	a, err := demoAgent(dir, server)
+	if err != nil {
+		return err
+	}
+	r := newRunner(cmd, jsonEvents)
+	if ask && r.prompt == nil {
+		return usage("--ask needs a terminal, and does not go with --json")
+	}
+	if !ask {
+		r.prompt = nil
+		r.answer = func(q *agent.Approval) agent.Confirm { return agent.Confirm{Call: q.Call, Allow: true} }
+	}
+	fmt.Fprintf(r.log, "The model's words are scripted; every tool call, file, process and MCP message is real.\nWorkspace: %s\n\n> %s\n\n", dir, demoTask)
+	if err := r.run(cmd.Context(), a, &session{}, []agent.Input{agent.Say(demoTask)}); err != nil {
+		return err
+	}
+	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) && ask {
+			return nil // refused
+		}
+		return err
+	}
+	fmt.Fprintf(r.log, "\nreport.md, as it was on disk:\n%s", report)
+	return nil
+}
+
+func copyDemoFiles(dir string) error {
+	files, err := fs.Sub(demoFiles, "demo")
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(dir, files)
+}
+
+func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
+	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}})
+	if err != nil {
+		return nil, err
+	}
+	sales, err := salesTools(filepath.Join(dir, "sales.csv"))
+	if err != nil {
+		return nil, err
+	}
+	tk, err := toolkit.New(toolkit.Config{
+		Basic: toolkit.Group{Tools: tools, Sources: []tool.Source{server},
+			Skills: []skill.Loader{skill.Folder(filepath.Join(dir, "skills"))}},
+		Groups: []toolkit.Group{{Name: "sales", Description: "Figures of what the shops sold.",
+			Instructions: "All amounts are in euros.", Tools: sales}},
+		Control: toolkit.ResetTools(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Config{
+		Model:        scripted.New(demoScript()...),
+		Toolkit:      tk,
+		Instructions: "You work for a company that runs coffee shops.",
+		Policy: permission.Policy{Dirs: []string{dir}, Rules: []permission.Rule{
+			{Tool: "sales_*", Behavior: permission.Allow, Source: "demo"},
+			{Tool: "mcp__demo__weather_lookup", Behavior: permission.Allow, Source: "demo"},
+		}},
+	})
+}
+
+// demoScript is what the model says. Where it repeats what a tool found, it
+// takes it from the conversation, so that the story is true.
+func demoScript() []scripted.Turn {
+	return []scripted.Turn{
+		scripted.Say("I need the sales tools for that.").And(scripted.Call("reset_tools", map[string]bool{"sales": true})),
+		scripted.Call("sales_cities", nil).And(scripted.Call("sales_total", cityIn{"Lisbon"})),
+		scripted.Say("Let me see how reports are written here.").And(scripted.Call("Skill", map[string]string{"skill": "house-style"})),
+		scripted.Call("mcp__demo__weather_lookup", cityIn{"Lisbon"}),
+		scripted.Func(func(req *model.Request) (scripted.Turn, error) {
+			total, weather, err := demoFindings(req)
+			text := fmt.Sprintf("# Lisbon this week\n\nWe sold goods for €%d.\nThe weather: %s\n", total, weather)
+			return scripted.Call("Bash", map[string]string{
+				"command":     "cat > report.md <<'EOF'\n" + text + "EOF",
+				"description": "Write the report",
+			}), err
+		}),
+		scripted.Call("Bash", map[string]string{"command": "wc -l report.md"}),
+		scripted.Func(func(req *model.Request) (scripted.Turn, error) {
+			total, _, err := demoFindings(req)
+			return scripted.Say(fmt.Sprintf("We sold goods for €%d in Lisbon this week. It is in report.md.", total)), err
+		}),
+	}
+}
+
+// demoFindings reads the results of earlier calls from the conversation.
+func demoFindings(req *model.Request) (total int, weather string, err error) {
+	for _, m := range req.Messages {
+		for _, res := range m.ToolResults() {
+			switch {
+			case res.Outcome != message.OutcomeSuccess:
+			case res.Name == "sales_total":
+				err = errors.Join(err, json.Unmarshal([]byte(res.Text()), &total))
+			case res.Name == "mcp__demo__weather_lookup":
+				weather = res.Text()
+			}
+		}
+	}
+	return total, weather, err
+}
+
+type cityIn struct {
+	City string `json:"city" jsonschema_description:"the city, such as Lisbon"`
+}
+
+// salesTools are function tools over the file at path.
+func salesTools(path string) ([]tool.Tool, error) {
+	opts := tool.Options{ReadOnly: true, Parallel: true}
+	total, err := tool.New("sales_total", "Returns what was sold in a city this week, in euros.",
+		func(_ context.Context, in cityIn) (int, error) {
+			sum, found := 0, false
+			err := eachSale(path, func(city string, euros int) {
+				if city == in.City {
+					sum, found = sum+euros, true
+				}
+			})
+			if err == nil && !found {
+				err = fmt.Errorf("nothing was sold in %q; sales_cities lists the cities", in.City)
+			}
+			return sum, err
+		}, opts)
+	if err != nil {
+		return nil, err
+	}
+	cities, err := tool.New("sales_cities", "Lists the cities in which something was sold this week.",
+		func(context.Context, struct{}) ([]string, error) {
+			var names []string
+			err := eachSale(path, func(city string, _ int) {
+				if !slices.Contains(names, city) {
+					names = append(names, city)
+				}
+			})
+			return names, err
+		}, opts)
+	return []tool.Tool{cities, total}, err
+}
+
+func eachSale(path string, fn func(city string, euros int)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r := csv.NewReader(f)
+	if _, err := r.Read(); err != nil { // the header
+		return err
+	}
+	for {
+		row, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		euros, err := strconv.Atoi(row[3])
+		if err != nil {
+			return err
+		}
+		fn(row[1], euros)
+	}
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// runFlags are the flags of kitbag run.
+type runFlags struct {
+	json             bool
+	session          string
+	answers          []string
+	mode             string
+	allow, ask, deny []string
+	dirs             []string
+	skills           []string
+	mcp              []string
+	model, baseURL   string
+	maxSteps         int
+	system           string
+}
+
+func runCommand() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:   `run [flags] "task"`,
+		Short: "Run an agent in the current directory",
+		Long: `Run an agent in the current directory with the built-in tools (Bash, Read, Write,
+Edit, Glob, Grep, a task list), over any OpenAI-compatible endpoint: set
+OPENAI_API_KEY and KITBAG_MODEL, and OPENAI_BASE_URL for another server than
+OpenAI's.
+
+The model's text goes to standard output, what tools do to standard error. What
+no rule allows is asked about on the terminal; without one the run ends with
+exit code 3 and lists the calls that wait.
+
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for a person, 4 a limit was
+reached, 130 interrupted.`,
+		Example: `  kitbag run "what does this repository do?"
+  kitbag run --allow 'Bash(go test:*)' "make the tests pass"
+  kitbag run --json --session s.json "clean up"   # ends with code 3 at a question
+  kitbag run --json --session s.json --answer call_1=allow`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("%d tasks given; put the task in quotes: kitbag run %q", len(args), args[0]+" "+args[1]+" …")
+			}
+			return f.run(cmd, args)
+		},
+	}
+	fl := cmd.Flags()
+	fl.BoolVar(&f.json, "json", false, "print one event per line as JSON")
+	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, and go on with the one that is there")
+	fl.StringArrayVar(&f.answers, "answer", nil, "answer a call that waits: `CALL_ID=allow|deny[:reason]`, repeatable")
+	fl.StringVar(&f.mode, "mode", "default", "what happens to calls that no rule speaks of: default, accept-edits, explore, bypass or dont-ask")
+	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
+	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
+	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
+	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
+	fl.StringArrayVar(&f.skills, "skills", nil, "a `DIRECTORY` of skills, repeatable (default .agents/skills and .claude/skills)")
+	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
+	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
+	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
+	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
+	for name, values := range map[string][]string{"mode": {"default", "accept-edits", "explore", "bypass", "dont-ask"}} {
+		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			panic(err)
+		}
+	}
+	return cmd
+}
+
+func (f *runFlags) run(cmd *cobra.Command, args []string) (err error) {
+	var inputs []agent.Input
+	for _, s := range f.answers {
+		c, err := parseAnswer(s)
+		if err != nil {
+			return err
+		}
+		inputs = append(inputs, c)
+	}
+	if len(args) == 1 {
+		inputs = append(inputs, agent.Say(args[0]))
+	}
+	if len(inputs) == 0 && f.session == "" {
+		return usage(`no task; say what to do: kitbag run "task"`)
+	}
+	if len(f.answers) > 0 && f.session == "" {
+		return usage("--answer needs --session: the calls that wait are in its file")
+	}
+	policy, err := f.policy()
+	if err != nil {
+		return err
+	}
+	s, err := openSession(f.session)
+	if err != nil {
+		return err
+	}
+	ag, closeAll, err := f.agent(cmd.Context(), policy, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	return newRunner(cmd, f.json).run(cmd.Context(), ag, s, inputs)
+}
+
+func (f *runFlags) policy() (permission.Policy, error) {
+	p := permission.Policy{}
+	var err error
+	if p.Mode, err = permission.ParseMode(f.mode); err != nil {
+		return p, usage("--mode: %w", err)
+	}
+	if p.Rules, err = parseRules(map[permission.Behavior][]string{
+		permission.Allow: f.allow, permission.Ask: f.ask, permission.Deny: f.deny}); err != nil {
+		return p, err
+	}
+	p.Dirs, err = f.workDirs()
+	return p, err
+}
+
+// runner drives a session to an end, with a person at the terminal if there is
+// one.
+type runner struct {
+	show   show
+	prompt *prompt                             // nil without a terminal
+	answer func(*agent.Approval) agent.Confirm // answers by itself; nil for none
+	log    io.Writer                           // for people
+}
+
+func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
+	r := &runner{log: cmd.ErrOrStderr()}
+	if jsonEvents {
+		r.show = showJSON(cmd.OutOrStdout())
+		return r
+	}
+	r.show = showText(cmd.OutOrStdout(), r.log)
+	if isTerminal(cmd.InOrStdin()) && isTerminal(r.log) {
+		r.prompt = newPrompt(cmd.InOrStdin(), r.log)
+	}
+	return r
+}
+
+// run runs until the run ends, answering questions through the prompt.
+func (r *runner) run(ctx context.Context, a *agent.Agent, s *session, inputs []agent.Input) error {
+	for {
+		end, err := r.once(ctx, a, s, inputs)
+		if err != nil {
+			return r.explain(err, s)
+		}
+		switch end.Reason {
+		case agent.EndCompleted:
+			return nil
+		case agent.EndLimit:
+			return &exit{code: exitLimit}
+		case agent.EndInterrupted:
+			return &exit{code: exitInterrupted}
+		}
+		if r.prompt == nil && r.answer == nil {
+			r.listPending(s)
+			return &exit{code: exitWaiting}
+		}
+		if inputs, err = r.answers(ctx, s); err != nil {
+			if ctx.Err() != nil {
+				return &exit{code: exitInterrupted}
+			}
+			r.listPending(s)
+			return &exit{code: exitWaiting}
+		}
+	}
+}
+
+func (r *runner) once(ctx context.Context, a *agent.Agent, s *session, inputs []agent.Input) (*agent.End, error) {
+	var end *agent.End
+	for ev, err := range a.Run(ctx, &s.State, inputs...) {
+		if err != nil {
+			return nil, err
+		}
+		if err := r.show(ev); err != nil {
+			return nil, err // nobody reads what we print
+		}
+		if e, ok := ev.(*agent.End); ok {
+			end = e
+		}
+	}
+	return end, nil
+}
+
+// explain adds to an error what can be done about it.
+func (r *runner) explain(err error, s *session) error {
+	if errors.Is(err, agent.ErrWaiting) {
+		r.listPending(s)
+		return &exit{exitWaiting, err}
+	}
+	return err
+}
+
+func (r *runner) answers(ctx context.Context, s *session) ([]agent.Input, error) {
+	var inputs []agent.Input
+	for _, p := range s.Pending() {
+		if q, ok := p.(*agent.Approval); ok {
+			answer, err := r.answerTo(ctx, q)
+			if err != nil {
+				return nil, err
+			}
+			inputs = append(inputs, answer)
+		}
+	}
+	if len(inputs) == 0 {
+		return nil, errNoAnswer
+	}
+	return inputs, nil
+}
+
+func (r *runner) answerTo(ctx context.Context, q *agent.Approval) (agent.Confirm, error) {
+	if r.answer == nil {
+		return r.prompt.ask(ctx, q)
+	}
+	answer := r.answer(q)
+	if answer.Allow {
+		fmt.Fprintln(r.log, "  answered: yes")
+	} else {
+		fmt.Fprintln(r.log, "  answered: no")
+	}
+	return answer, nil
+}
+
+// listPending says which calls wait and how to answer them.
+func (r *runner) listPending(s *session) {
+	fmt.Fprintln(r.log, "waiting for a person:")
+	for _, p := range s.Pending() {
+		switch p := p.(type) {
+		case *agent.Approval:
+			fmt.Fprintf(r.log, "  %s  %s %s: %s\n", p.Call, p.Name, shorten(string(p.Input), 160), plain(p.Reason))
+		case *agent.External:
+			fmt.Fprintf(r.log, "  %s  %s %s: to be run by the host\n", p.Call, p.Name, shorten(string(p.Input), 160))
+		}
+	}
+	if s.path == "" {
+		fmt.Fprintln(r.log, "nothing was saved; run with --session FILE to answer later, or allow such calls with --allow RULE")
+	} else {
+		fmt.Fprintf(r.log, "answer with: kitbag run --session %s --answer CALL_ID=allow|deny[:reason]\n", s.path)
+	}
+}
+
+// workDirs returns the current directory and those of --dir.
+func (f *runFlags) workDirs() ([]string, error) {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	dirs := []string{cwd}
+	for _, d := range f.dirs {
+		abs, err := existingDir(d)
+		if err != nil {
+			return nil, usage("--dir %s: %w", d, err)
+		}
+		dirs = append(dirs, abs)
+	}
+	return dirs, nil
+}

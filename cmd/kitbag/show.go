@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+
+	"golang.org/x/term"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// show tells of one event.
+type show func(agent.Event) error
+
+// showJSON writes an event as a line of JSON.
+func showJSON(w io.Writer) show {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return func(ev agent.Event) error { return enc.Encode(ev) }
+}
+
+// showText streams the model's text to out and what tools do to log.
+func showText(out, log io.Writer) show {
+	p := &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == ""}
+	inText := false // the last line on out is not ended
+	return func(ev agent.Event) error {
+		if t, ok := ev.(*agent.TextDelta); ok {
+			inText = !strings.HasSuffix(t.Text, "\n")
+			_, err := io.WriteString(out, plain(t.Text))
+			return err
+		}
+		line := p.line(ev)
+		if end, ok := ev.(*agent.Message); inText && (line != "" || ok && end.Finish != "") {
+			inText = false
+			if _, err := io.WriteString(out, "\n"); err != nil {
+				return err
+			}
+		}
+		if line == "" {
+			return nil
+		}
+		_, err := fmt.Fprintln(log, line)
+		return err
+	}
+}
+
+type painter struct{ colour bool }
+
+const (
+	dim    = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+func (p *painter) paint(colour, s string) string {
+	if !p.colour {
+		return s
+	}
+	return "\x1b[" + colour + "m" + s + "\x1b[0m"
+}
+
+// line returns what the log says of an event, "" for nothing.
+func (p *painter) line(ev agent.Event) string {
+	switch ev := ev.(type) {
+	case *agent.ToolCall:
+		s := "→ " + ev.Name + " " + shorten(string(ev.Input), 160)
+		if len(ev.Repaired) > 0 {
+			s += p.paint(dim, " (repaired: "+strings.Join(ev.Repaired, "; ")+")")
+		}
+		return s
+	case *agent.ToolDelta:
+		if ev.ForUser {
+			return plain(strings.TrimRight(ev.Text, "\n"))
+		}
+	case *agent.ToolResult:
+		mark, colour := "✓", green
+		if ev.Outcome != message.OutcomeSuccess {
+			mark, colour = "✗", red
+		}
+		return p.paint(colour, mark+" "+ev.Name) + p.paint(dim, " "+firstLines(ev.Text, 6))
+	case *agent.Approval:
+		return p.question(ev)
+	case *agent.External:
+		return p.paint(yellow, "? "+ev.Name+" is run by the host: call "+ev.Call)
+	case *agent.Retry:
+		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", ev.Error, ev.Wait))
+	case *agent.Discard:
+		return p.paint(yellow, "! the answer broke off: "+ev.Error)
+	case *agent.End:
+		switch ev.Reason {
+		case agent.EndLimit, agent.EndInterrupted:
+			return p.paint(yellow, strings.TrimRight("! "+string(ev.Reason)+": "+ev.Detail, ": "))
+		}
+	}
+	return ""
+}
+
+func (p *painter) question(q *agent.Approval) string {
+	s := p.paint(yellow, "? may "+q.Name+" run?") + " " + shorten(string(q.Input), 400) + "\n  " + plain(q.Reason)
+	if q.Preview != "" {
+		s += "\n" + plain(strings.TrimRight(q.Preview, "\n"))
+	}
+	return s
+}
+
+// plain removes what could steer a terminal: the text comes from a model, a
+// tool or a server.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// shorten returns s on one line, of at most n runes.
+func shorten(s string, n int) string {
+	r := []rune(plain(strings.Join(strings.Fields(s), " ")))
+	if len(r) <= n {
+		return string(r)
+	}
+	return string(r[:n-1]) + "…"
+}
+
+func firstLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(plain(s), "\n"), "\n")
+	more := ""
+	if len(lines) > n {
+		more = fmt.Sprintf("\n  … %d more lines", len(lines)-n)
+		lines = lines[:n]
+	}
+	for i, l := range lines {
+		lines[i] = shorten(l, 200)
+	}
+	return strings.Join(lines, "\n  ") + more
+}
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

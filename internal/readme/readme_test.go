@@ -1,0 +1,100 @@
+// Package readme checks that README.md tells the truth. It has no code of its
+// own.
+package readme
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestCode checks that the README's Go code stands in the example it names, and
+// that the example is as short as promised.
+func TestCode(t *testing.T) {
+	_, rest, ok := strings.Cut(read(t, "README.md"), "```go\n")
+	code, _, closed := strings.Cut(rest, "```")
+	if !ok || !closed {
+		t.Fatal("README.md has no Go code")
+	}
+	example := read(t, "examples/hello/main.go")
+	if !strings.Contains(example, strings.TrimSpace(code)) {
+		t.Error("the code in README.md is not in examples/hello/main.go")
+	}
+	if n := strings.Count(example, "\n"); n > 35 {
+		t.Errorf("examples/hello/main.go has %d lines, more than 35", n)
+	}
+}
+
+// TestLinks checks that every local link leads somewhere.
+func TestLinks(t *testing.T) {
+	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(links) < 10 {
+		t.Fatalf("found %d links only", len(links))
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l[1], "https://") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(root, l[1])); err != nil {
+			t.Errorf("README.md: %v", err)
+		}
+	}
+}
+
+// TestDependencies checks that the table names every direct dependency.
+func TestDependencies(t *testing.T) {
+	cmd := exec.Command("go", "mod", "edit", "-json")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	readme := read(t, "README.md")
+	direct := 0
+	for _, r := range mod.Require {
+		if r.Indirect {
+			continue
+		}
+		direct++
+		// The README writes a module as people say it: without host or version.
+		name := regexp.MustCompile(`^(github\.com|go\.uber\.org|pgregory\.net)/|/v\d+$`).ReplaceAllString(r.Path, "")
+		name = strings.TrimPrefix(name, "rogpeppe/")
+		if !strings.Contains(readme, name) {
+			t.Errorf("README.md does not say why %s (%s) is needed", r.Path, name)
+		}
+	}
+	if direct < 5 {
+		t.Fatalf("go.mod has %d direct dependencies; the test would check nothing", direct)
+	}
+}
+
+// TestTestCommand checks that CI runs what the README tells people to run.
+func TestTestCommand(t *testing.T) {
+	if !strings.Contains(read(t, "README.md"), "\n    make test\n") || !strings.Contains(read(t, ".ci/run"), "\nmake test\n") {
+		t.Error("README.md and .ci/run do not run the same test command")
+	}
+}
