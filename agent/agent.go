@@ -64,7 +64,7 @@ import (
 var (
 	ErrWaiting     = errors.New("a person is needed")           // see [State.Pending]
 	ErrInterrupted = errors.New("interrupted")                  // the context ended, or an [Interrupt]
-	ErrLimit       = errors.New("a limit was reached")          // see [Config.MaxSteps]
+	ErrLimit       = errors.New("a limit was reached")          // see [Limits]
 	ErrBusy        = errors.New("the state is in use by a run") // one run at a time
 )
 
@@ -93,7 +93,7 @@ type Config struct {
 	// depends on it is emitted or run; an error ends the run.
 	Save func(context.Context, *State) error
 
-	MaxSteps    int           // model calls for one input; 0 means 50
+	Limits      Limits        // what one input may cost; the zero value is 50 steps
 	MaxParallel int           // tool calls at a time; 0 means 8
 	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative none
 
@@ -126,11 +126,13 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.New("agent.New: Config.Model is nil; set it to a model, such as openai.FromEnv() or scripted.New(...)")
 	case cfg.Toolkit == nil:
 		return nil, errors.New("agent.New: Config.Toolkit is nil; use toolkit.Of() for an agent without tools")
-	case cfg.MaxSteps < 0 || cfg.MaxParallel < 0:
-		return nil, fmt.Errorf("agent.New: MaxSteps is %d and MaxParallel %d; neither may be negative, 0 means the default",
-			cfg.MaxSteps, cfg.MaxParallel)
+	case cfg.Limits.Steps < 0 || cfg.MaxParallel < 0:
+		return nil, fmt.Errorf("agent.New: Limits.Steps is %d and MaxParallel %d; neither may be negative, 0 means the default",
+			cfg.Limits.Steps, cfg.MaxParallel)
+	case cfg.Limits.Cost > 0 && cfg.Limits.Price == nil:
+		return nil, errors.New("agent.New: Limits.Cost needs Limits.Price, which says what tokens cost")
 	}
-	setDefault(&cfg.MaxSteps, 50)
+	setDefault(&cfg.Limits.Steps, 50)
 	setDefault(&cfg.MaxParallel, 8)
 	setDefault(&cfg.ToolTimeout, 10*time.Minute)
 	if cfg.Now == nil {

@@ -485,7 +485,7 @@ func TestLimitAndAbort(t *testing.T) {
 		return "", fmt.Errorf("licence expired: %w", tool.ErrAbort)
 	}))
 	tk := toolkit.Of(noting(&j, "note", tool.Options{}), abort)
-	a, _ := newAgent(t, Config{Policy: bypass, MaxSteps: 2, Toolkit: tk}, calls(`c1 note {"path":"a"}`), calls(`c2 note {"path":"b"}`))
+	a, _ := newAgent(t, Config{Policy: bypass, Limits: Limits{Steps: 2}, Toolkit: tk}, calls(`c1 note {"path":"a"}`), calls(`c2 note {"path":"b"}`))
 	var st State
 	if _, err := a.Reply(t.Context(), &st, Say("go")); !errors.Is(err, ErrLimit) {
 		t.Errorf("limit: %v", err)
@@ -517,7 +517,7 @@ func TestToolTimeout(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, cfg := range []Config{{}, {Model: &words{}}, {Model: &words{}, Toolkit: toolkit.Of(), MaxSteps: -1}} {
+	for _, cfg := range []Config{{}, {Model: &words{}}, {Model: &words{}, Toolkit: toolkit.Of(), Limits: Limits{Steps: -1}}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v: no error", cfg)
 		}

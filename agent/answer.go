@@ -155,7 +155,7 @@ func (r *run) hear(said *message.Message) error {
 	}
 	m := *said
 	m.ID, m.Created = r.cfg.NewID("msg"), r.cfg.Now()
-	r.st.step = 0
+	r.st.spent = spent{Since: m.Created}
 	return r.addMessage(&m, "")
 }
 

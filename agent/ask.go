@@ -16,6 +16,7 @@ import (
 // What the model is told when its last answer is of no use.
 const (
 	hintEmpty  = "Your last answer was empty. Answer the user, or call a tool."
+	hintLoop   = "You have made the same calls %d times and had the same results. Do something else, or say what stops you."
 	hintCutOff = "Your last answer was cut off by a lost connection. Go on from where it stopped, without repeating it."
 )
 
@@ -32,7 +33,12 @@ type answer struct {
 
 // ask makes one model call and adds the answer to the conversation.
 func (r *run) ask() error {
-	r.st.step++
+	r.st.spent.Steps++
+	if n := repeats(r.st.Messages); n >= loopWarn && n%loopWarn == 0 {
+		if err := r.hint(fmt.Sprintf(hintLoop, n)); err != nil {
+			return err
+		}
+	}
 	for mends := 0; ; mends++ {
 		ans, err := r.generate()
 		if err != nil && r.ctx.Err() != nil {
@@ -129,13 +135,13 @@ func (r *run) generate() (*answer, error) {
 		return &answer{Message: &message.Message{}}, err
 	}
 	m := &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
-	start := &ModelStart{Message: m.ID, Step: r.st.step, Tools: len(v.Tools()), Digest: v.Digest()}
+	start := &ModelStart{Message: m.ID, Step: r.st.spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
 	if n, ok := model.As[model.Named](r.cfg.Model); ok {
 		start.Model = n.Name()
 	}
 	r.emit(start)
 	req := &model.Request{System: r.system(v.Prompt()), Messages: r.st.Messages[:len(r.st.Messages):len(r.st.Messages)],
-		Tools: v.Tools(), Digest: v.Digest()}
+		Tools: v.Tools(), Digest: v.Digest(), Choice: r.choice()}
 	if r.cfg.Step == nil {
 		return r.generateNow(r.ctx, req, m)
 	}
@@ -198,14 +204,15 @@ func (r *run) generateNow(ctx context.Context, req *model.Request, m *message.Me
 // accept adds a whole answer to the conversation and opens its calls.
 func (r *run) accept(ans *answer) error {
 	m := ans.Message
-	if m.Usage != nil {
-		r.usage.Add(*m.Usage)
-		r.st.Usage.Add(*m.Usage)
-	}
+	r.count(m)
 	var open []*openCall
 	var told []*ToolCall
 	for i, tc := range m.ToolCalls() {
 		c, repaired := r.open(tc, json.RawMessage(ans.Raw[i]))
+		if limit := r.cfg.Limits.ToolCalls; limit > 0 && r.st.spent.Calls >= limit && c.Status != statusDone {
+			c.Status, c.Result = statusDone, failed(c, message.OutcomeError, fmt.Sprintf("Not run: the limit of %d tool calls was reached.", limit))
+		}
+		r.st.spent.Calls++
 		open = append(open, c)
 		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 	}

@@ -167,7 +167,7 @@ const (
 	EndCompleted   EndReason = "completed"   // the model answered
 	EndWaiting     EndReason = "waiting"     // a person or the host is needed; see [State.Pending]
 	EndInterrupted EndReason = "interrupted" // the context ended, or an [Interrupt]
-	EndLimit       EndReason = "limit"       // see [Config.MaxSteps]
+	EndLimit       EndReason = "limit"       // see [Limits]
 	EndError       EndReason = "error"
 )
 
@@ -176,7 +176,7 @@ type End struct {
 	Head
 	Reason EndReason     `json:"reason"`
 	Detail string        `json:"detail,omitempty"` // the limit, or the error
-	Text   string        `json:"text,omitempty"`   // the answer, when completed
+	Text   string        `json:"text,omitempty"`   // the answer, when completed, or the last words at a limit
 	Steps  int           `json:"steps"`            // model calls for the last input
 	Usage  message.Usage `json:"usage"`            // of this call of Run
 }

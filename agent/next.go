@@ -11,21 +11,26 @@ const (
 	actCall                // run the calls that readyCalls returns
 	actClose               // all calls have ended: add their results to the conversation
 	actWait                // a person or the host is needed
-	actLimit               // no model call is left
+	actLimit               // a limit was reached: ask for a last answer
+	actStop                // the last answer was asked for
 	actDone                // the model has answered
 )
 
 // next decides what a run does, from the state alone, so that a run that was
 // saved anywhere goes on as if it had not been.
-func next(st *State, maxSteps int) action {
+//
+// limit names the limit that was reached, if one was.
+func next(st *State, limit string) action {
 	if len(st.open) > 0 {
 		return nextCall(st.open)
 	}
 	last := st.Messages[len(st.Messages)-1]
 	switch {
+	case st.spent.Stopped != "":
+		return actStop
 	case last.Role == message.RoleAssistant:
 		return actDone
-	case st.step >= maxSteps:
+	case limit != "":
 		return actLimit
 	default:
 		return actModel

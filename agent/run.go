@@ -25,6 +25,8 @@ type run struct {
 	policy  *permission.Policy // Config.Policy with the State's rules; nil when it must be made
 	callIDs map[string]bool    // of the whole conversation
 	usage   message.Usage
+
+	lastAnswer bool // the model may not call tools in the next request
 }
 
 // run takes the inputs and goes on until there is an end to report.
@@ -88,7 +90,7 @@ func (r *run) loop() (EndReason, error) {
 			return EndInterrupted, nil
 		}
 		var err error
-		switch next(r.st, r.cfg.MaxSteps) {
+		switch next(r.st, r.limitReached()) {
 		case actModel:
 			err = r.ask()
 		case actJudge:
@@ -100,6 +102,8 @@ func (r *run) loop() (EndReason, error) {
 		case actWait:
 			return EndWaiting, r.waitAgain()
 		case actLimit:
+			err = r.limit()
+		case actStop:
 			return EndLimit, nil
 		case actDone:
 			return EndCompleted, nil
@@ -118,14 +122,17 @@ func (r *run) end(reason EndReason, err error) {
 	if err != nil {
 		reason = EndError
 	}
-	ev := &End{Reason: reason, Steps: r.st.step, Usage: r.usage}
+	ev := &End{Reason: reason, Steps: r.st.spent.Steps, Usage: r.usage}
 	switch reason {
 	case EndInterrupted:
 		err = r.closeOpen("The run was interrupted before this call ended.")
 	case EndError:
 		err = errors.Join(err, r.closeOpen("The run ended with an error before this call ended."))
 	case EndLimit:
-		ev.Detail = fmt.Sprintf("%d model calls, which is Config.MaxSteps, were made without a final answer", r.cfg.MaxSteps)
+		ev.Detail = r.st.spent.Stopped
+		if last := r.st.Messages[len(r.st.Messages)-1]; last.Role == message.RoleAssistant {
+			ev.Text = last.Text()
+		}
 	case EndCompleted:
 		ev.Text = r.st.Messages[len(r.st.Messages)-1].Text()
 	}

@@ -35,10 +35,10 @@ type State struct {
 	Tools    tool.State         // what tools remember
 	Usage    message.Usage      // of all model calls
 
-	seq  int64  // of the last event
-	run  string // id of the current run, "" between runs
-	step int    // model calls since the last input
-	open []*openCall
+	seq   int64  // of the last event
+	run   string // id of the current run, "" between runs
+	spent spent  // since the last input
+	open  []*openCall
 
 	busy atomic.Bool
 }
@@ -125,14 +125,14 @@ type stateJSON struct {
 	Usage    message.Usage      `json:"usage"`
 	Seq      int64              `json:"seq"`
 	Run      string             `json:"run,omitempty"`
-	Step     int                `json:"step,omitempty"`
+	Spent    spent              `json:"spent,omitzero"`
 	Open     []*openCall        `json:"open,omitempty"`
 }
 
 // MarshalJSON writes the whole state.
 func (st *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(stateJSON{stateVersion, st.ID, st.Messages, &st.Scope, st.Rules, &st.Tools,
-		st.Usage, st.seq, st.run, st.step, st.open})
+		st.Usage, st.seq, st.run, st.spent, st.open})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote, in this version or an older one.
@@ -161,7 +161,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("session: %w", err)
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
-	st.seq, st.run, st.step, st.open = in.Seq, in.Run, in.Step, in.Open
+	st.seq, st.run, st.spent, st.open = in.Seq, in.Run, in.Spent, in.Open
 	return nil
 }
 

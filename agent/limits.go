@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// Limits bound what one input may cost. A run that reaches one asks the model
+// for a last answer, without tools, and ends with [EndLimit]. They are looked at
+// before each model call; only ToolCalls also stops the rest of a batch. The
+// zero value of a field other than Steps sets no limit.
+type Limits struct {
+	Steps     int           // model calls with tools; 0 means 50
+	ToolCalls int           // calls that the model may make
+	Tokens    int           // input and output together, as the server reports them
+	Time      time.Duration // since the input, waiting for people included
+	Cost      float64       // in the currency of Price
+
+	// Price returns what the tokens of an answer cost. Cost needs it.
+	Price func(modelName string, u message.Usage) float64
+}
+
+// loopWarn and loopStop are after how many identical rounds, the same calls with
+// the same results, the model is warned and the run is ended.
+const (
+	loopWarn = 3
+	loopStop = 6
+)
+
+// spent is what the current input has cost so far.
+type spent struct {
+	Steps   int       `json:"steps,omitempty"`
+	Calls   int       `json:"calls,omitempty"`
+	Tokens  int       `json:"tokens,omitempty"`
+	Cost    float64   `json:"cost,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Stopped string    `json:"stopped,omitempty"` // the limit because of which the last answer was asked for
+}
+
+// reached names the limit that is used up, "" for none.
+func (l *Limits) reached(s *spent, msgs []*message.Message, now time.Time) string {
+	switch {
+	case s.Steps >= l.Steps:
+		return fmt.Sprintf("the limit of %d steps", l.Steps)
+	case l.ToolCalls > 0 && s.Calls >= l.ToolCalls:
+		return fmt.Sprintf("the limit of %d tool calls", l.ToolCalls)
+	case l.Tokens > 0 && s.Tokens >= l.Tokens:
+		return fmt.Sprintf("the limit of %d tokens", l.Tokens)
+	case l.Time > 0 && now.Sub(s.Since) >= l.Time:
+		return fmt.Sprintf("the limit of %v", l.Time)
+	case l.Cost > 0 && s.Cost >= l.Cost:
+		return fmt.Sprintf("the limit of %g in money", l.Cost)
+	case repeats(msgs) >= loopStop:
+		return fmt.Sprintf("a loop: the same calls had the same results %d times", loopStop)
+	}
+	return ""
+}
+
+// repeats counts how many rounds at the end of the conversation are identical:
+// the same calls, in the same order, with the same results.
+func repeats(msgs []*message.Message) int {
+	n := 0
+	for end := len(msgs); end >= 2; end -= 2 {
+		calls, results := msgs[end-2].ToolCalls(), msgs[end-1].ToolResults()
+		if len(results) == 0 || len(calls) != len(results) {
+			break
+		}
+		if n > 0 && !sameRound(msgs[end-2:end], msgs[len(msgs)-2:]) {
+			break
+		}
+		n++
+		if end >= 3 && isHint(msgs[end-3]) { // a warning stands between rounds
+			end--
+		}
+	}
+	return n
+}
+
+func isHint(m *message.Message) bool {
+	if m.Role != message.RoleUser || len(m.Blocks) != 1 {
+		return false
+	}
+	_, ok := m.Blocks[0].(*message.Hint)
+	return ok
+}
+
+func sameRound(a, b []*message.Message) bool {
+	ac, bc := a[0].ToolCalls(), b[0].ToolCalls()
+	ar, br := a[1].ToolResults(), b[1].ToolResults()
+	if len(ac) != len(bc) || len(ar) != len(br) {
+		return false
+	}
+	for i := range ac {
+		if ac[i].Name != bc[i].Name || !bytes.Equal(ac[i].Input, bc[i].Input) ||
+			ar[i].Outcome != br[i].Outcome || ar[i].Text() != br[i].Text() {
+			return false
+		}
+	}
+	return true
+}
+
+// limit asks for a last answer without tools. What comes of it is kept if it is
+// of use; a failure changes nothing, the run is over anyway.
+func (r *run) limit() error {
+	r.st.spent.Stopped = r.limitReached()
+	if err := r.hint("This is the end: " + r.st.spent.Stopped + " was reached. Say what you have found and what is left to do, without calling a tool."); err != nil {
+		return err
+	}
+	r.lastAnswer = true
+	ans, err := r.generate()
+	r.lastAnswer = false
+	if err == nil {
+		r.count(ans.Message)
+	}
+	return r.keepText(ans, string(ans.Finish))
+}
+
+func (r *run) limitReached() string {
+	return r.cfg.Limits.reached(&r.st.spent, r.st.Messages, r.cfg.Now())
+}
+
+// count adds what an answer cost.
+func (r *run) count(m *message.Message) {
+	if m.Usage == nil {
+		return
+	}
+	u := *m.Usage
+	r.usage.Add(u)
+	r.st.Usage.Add(u)
+	r.st.spent.Tokens += u.Input + u.Output
+	if r.cfg.Limits.Price != nil {
+		r.st.spent.Cost += r.cfg.Limits.Price(m.Model, u)
+	}
+}
+
+// choice returns what the model may do in the next request.
+func (r *run) choice() model.ToolChoice {
+	if r.lastAnswer {
+		return model.ToolChoice{Mode: model.ChoiceNone}
+	}
+	return model.ToolChoice{}
+}

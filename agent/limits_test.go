@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func TestLimits(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		limits Limits
+		ran    int
+		detail string
+	}{
+		{"steps", Limits{Steps: 3}, 6, "3 steps"},
+		{"calls", Limits{ToolCalls: 3}, 3, "3 tool calls"},
+		{"tokens", Limits{Tokens: 30}, 6, "30 tokens"}, // 12 a call
+		{"time", Limits{Time: 45 * time.Second}, 4, "45s"},
+		{"cost", Limits{Cost: 0.2, Price: func(name string, u message.Usage) float64 {
+			if name != "words" {
+				t.Errorf("price of %q", name)
+			}
+			return float64(u.Output) / 20
+		}}, 4, "0.2"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			var turns []turn
+			for i := range 20 {
+				turns = append(turns, calls(fmt.Sprintf(`a%d note {"path":"%d"}`, i, i), fmt.Sprintf(`b%d note {"path":"%d"}`, i, i)))
+			}
+			cfg := Config{Policy: bypass, Limits: row.limits, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
+			now := time.Unix(0, 0)
+			cfg.Now = func() time.Time { now = now.Add(time.Second); return now } // a tick for each look at the clock
+			a, w := newAgent(t, cfg, turns...)
+			last := -1
+			w.turns = append(w.turns[:0:0], turns...)
+			var st State
+			var evs []Event
+			for ev, err := range a.Run(t.Context(), &st, Say("go")) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				evs = append(evs, ev)
+				if m, ok := ev.(*Message); ok && m.Message.Role == message.RoleUser && last < 0 && strings.Contains(historyText(m.Message), "This is the end") {
+					last = len(w.reqs)
+					w.turns = []turn{says("so far so good")}
+				}
+			}
+			checkState(t, &st)
+			end := endOf(t, evs)
+			if row.name != "time" { // how often the clock is looked at is nobody's business
+				equal(t, "ran", len(j.ran), row.ran)
+			}
+			if end.Reason != EndLimit || !strings.Contains(end.Detail, row.detail) || end.Text != "so far so good" {
+				t.Errorf("end %+v", end)
+			}
+			if last < 0 || w.reqs[last].Choice.Mode != model.ChoiceNone || len(w.reqs) != last+1 {
+				t.Errorf("the last answer was request %d of %d", last+1, len(w.reqs))
+			}
+			w.turns = []turn{says("fresh")}
+			if _, err := a.Reply(t.Context(), &st, Say("and now?")); err != nil {
+				t.Errorf("the next input has limits of its own: %v", err)
+			}
+		})
+	}
+}
+
+func historyText(m *message.Message) string {
+	var b strings.Builder
+	for _, bl := range m.Blocks {
+		if h, ok := bl.(*message.Hint); ok {
+			b.WriteString(h.Text)
+		}
+	}
+	return b.String()
+}
+
+func TestLoopIsNoticed(t *testing.T) {
+	var j journal
+	var turns []turn
+	for i := range 30 {
+		turns = append(turns, calls(fmt.Sprintf(`c%d note {"path":"same"}`, i)))
+	}
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, turns...)
+	var st State
+	evs, err := play(t, a, &st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "ran", len(j.ran), loopStop)
+	if end := endOf(t, evs); end.Reason != EndLimit || !strings.Contains(end.Detail, "loop") {
+		t.Errorf("end %+v", end)
+	}
+	warned := 0
+	for _, m := range w.reqs[len(w.reqs)-1].Messages {
+		if strings.Contains(historyText(m), "You have made the same calls") {
+			warned++
+		}
+	}
+	equal(t, "warnings", warned, 1)
+}
