@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestChaos plays random conversations with everything that may go wrong: bad
+// model output, failing tools, cancelled and abandoned runs, crashes, partial
+// answers, edits and refusals. Whatever happens the history is valid, no call
+// runs twice, and a run has one end. The long form is
+//
+//	go test ./agent -run TestChaos -rapid.checks=50000
+func TestChaos(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) { (&chaos{rt: rt, ran: map[string]int{}}).play(t) })
+}
+
+type chaos struct {
+	rt  *rapid.T
+	mu  sync.Mutex
+	ran map[string]int // by argument, which is unique for each call
+
+	ids   int
+	turns int
+}
+
+func (c *chaos) pick(label string, n int) int { return rapid.IntRange(0, n-1).Draw(c.rt, label) }
+
+func (c *chaos) toolkit() *toolkit.Toolkit {
+	tools := make([]tool.Tool, 0, 8)
+	add := func(name string, o tool.Options, fn func(context.Context, string) (string, error)) {
+		tools = append(tools, tool.Must(tool.New(name, "A tool.", func(ctx context.Context, in pathArg) (string, error) {
+			c.mu.Lock()
+			c.ran[in.Path]++
+			c.mu.Unlock()
+			return fn(ctx, in.Path)
+		}, o)))
+	}
+	ok := func(_ context.Context, s string) (string, error) { return "did " + s, nil }
+	add("together", tool.Options{Parallel: true}, ok)
+	add("alone", tool.Options{}, ok)
+	add("asked", tool.Options{Parallel: true}, ok)
+	add("asked_alone", tool.Options{}, ok)
+	add("fails", tool.Options{Parallel: true}, func(context.Context, string) (string, error) { return "", errors.New("no luck") })
+	add("panics", tool.Options{}, func(context.Context, string) (string, error) { panic("ouch") })
+	for _, name := range []string{"external", "asked_external"} {
+		tools = append(tools, external{tool.Must(tool.New(name, "Is run outside.", func(context.Context, pathArg) (string, error) {
+			panic("an external tool was run")
+		}))})
+	}
+	late := tool.Must(tool.New("late", "Is in a group.", func(context.Context, struct{}) (string, error) { return "", nil }))
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools},
+		Groups:  []toolkit.Group{{Name: "more", Description: "More.", Tools: []tool.Tool{late}}},
+		Control: toolkit.ResetTools()})
+	if err != nil {
+		c.rt.Fatal(err)
+	}
+	return tk
+}
+
+// turn invents an answer of the model.
+func (c *chaos) turn() turn {
+	c.turns++
+	kind := c.pick("answer", 10)
+	text := &model.TextDelta{Text: fmt.Sprintf("text %d", c.turns)}
+	switch {
+	case kind == 0:
+		return turn{chunks: []model.Chunk{text, finish("stop")}}
+	case kind == 1:
+		return turn{chunks: []model.Chunk{text}, err: &model.Error{Kind: model.ErrConnection, Message: "reset"}}
+	case kind == 2:
+		return turn{chunks: []model.Chunk{finish("stop")}}
+	case kind == 3:
+		return turn{chunks: []model.Chunk{text, &model.ToolCallDelta{Name: "alone", Args: `{"pa`}}, err: &model.Error{Kind: model.ErrInvalidRequest}}
+	}
+	var tn turn
+	names := []string{"together", "together", "alone", "asked", "asked", "asked_alone", "fails", "panics", "external", "asked_external", "reset_tools", "unknown"}
+	for i := range 1 + c.pick("calls", 5) {
+		d := &model.ToolCallDelta{Index: i, ID: fmt.Sprintf("c%d", c.pick("id", 12)), Name: names[c.pick("tool", len(names))]}
+		switch c.pick("args", 12) {
+		case 0:
+			d.Args = `{"path":`
+		case 1:
+			d.Args = `{"path":7}`
+		case 2:
+			d.Args = ""
+		default:
+			d.Args = fmt.Sprintf(`{"path":"%d-%d"}`, c.turns, i)
+		}
+		if d.Name == "reset_tools" {
+			d.Args = fmt.Sprintf(`{"more":%v}`, c.pick("open", 2) == 0)
+		}
+		tn.chunks = append(tn.chunks, d)
+	}
+	tn.chunks = append(tn.chunks, finish("tool_calls"))
+	return tn
+}
+
+func (c *chaos) inputs(st *State) []Input {
+	var in []Input
+	for _, p := range st.Pending() {
+		if c.pick("leave open", 4) == 0 {
+			continue
+		}
+		switch p := p.(type) {
+		case *External:
+			in = append(in, Result{Call: p.Call, Failed: c.pick("failed", 2) == 0, Blocks: []message.Block{&message.Text{Text: "out"}}})
+		case *Approval:
+			a := Confirm{Call: p.Call, Allow: c.pick("allow", 3) > 0}
+			switch c.pick("extra", 4) {
+			case 0:
+				a.Input = json.RawMessage(fmt.Sprintf(`{"path":"edited %d %s"}`, c.turns, p.Call))
+			case 1:
+				a.Rules = p.Suggest
+			case 2:
+				a.Rules = []permission.Rule{{Tool: p.Name, Behavior: permission.Deny}}
+			}
+			in = append(in, a)
+		}
+	}
+	switch {
+	case len(st.Pending()) > 0 && c.pick("interrupt", 8) == 0:
+		return append(in, Interrupt{})
+	case len(st.Pending()) == 0 && (len(st.Messages) == 0 || c.pick("say", 2) == 0):
+		return append(in, Say("go on"))
+	}
+	return in
+}
+
+func (c *chaos) play(t *testing.T) {
+	tk := c.toolkit()
+	st := new(State)
+	for range 1 + c.pick("runs", 8) {
+		ctx, cancel := context.WithCancel(context.Background())
+		w := &words{t: t}
+		for range 12 {
+			w.turns = append(w.turns, c.turn())
+		}
+		saved, err := json.Marshal(st)
+		if err != nil {
+			c.rt.Fatal(err)
+		}
+		saves, crashAt := 0, 1+c.pick("crash", 30)
+		cfg := Config{Model: w, Toolkit: tk, MaxParallel: 3, Limits: Limits{Steps: 3}, Retry: model.RetryConfig{Retries: -1}}
+		cfg.Policy.Rules = []permission.Rule{{Tool: "*", Behavior: permission.Allow}, {Tool: "asked*", Behavior: permission.Ask}}
+		if c.pick("no rules", 3) == 0 {
+			cfg.Policy = permission.Policy{}
+		}
+		cfg.NewID = func(prefix string) string { c.ids++; return fmt.Sprintf("%s_%d", prefix, c.ids) }
+		cfg.Save = func(_ context.Context, st *State) error {
+			if saves++; saves >= crashAt {
+				return errCrash
+			}
+			data, err := json.Marshal(st)
+			saved = data
+			return err
+		}
+		a, err := New(cfg)
+		if err != nil {
+			c.rt.Fatal(err)
+		}
+		cancelAt, breakAt := 1+c.pick("cancel", 60), 1+c.pick("break", 60)
+		n, ends := 0, 0
+		for ev, err := range a.Run(ctx, st, c.inputs(st)...) {
+			if err != nil {
+				break
+			}
+			if n++; n == cancelAt {
+				cancel()
+			}
+			if ev.kind() == "end" {
+				ends++
+			}
+			if n == breakAt {
+				ends = 1
+				break
+			}
+		}
+		cancel()
+		if n > 0 && ends != 1 {
+			c.rt.Fatalf("%d ends", ends)
+		}
+		if saves >= crashAt { // the process died: what it last saved is what there is
+			st = new(State)
+			if err := json.Unmarshal(saved, st); err != nil {
+				c.rt.Fatalf("%v\n%s", err, saved)
+			}
+		}
+		c.check(st)
+	}
+}
+
+var errCrash = errors.New("crash")
+
+func (c *chaos) check(st *State) {
+	if err := checkOpen(st.Messages, st.open); err != nil {
+		c.rt.Fatal(err)
+	}
+	if len(st.Pending()) == 0 {
+		for _, o := range st.open {
+			if o.Status == statusAsking || o.Status == statusExternal {
+				c.rt.Fatalf("call %s waits but is not pending", o.ID)
+			}
+		}
+	}
+	for arg, n := range c.ran {
+		if n > 1 && !strings.HasPrefix(arg, "edited") {
+			c.rt.Fatalf("the call with %q ran %d times", arg, n)
+		}
+	}
+}
