@@ -43,7 +43,7 @@ func TestBadCallsBecomeResults(t *testing.T) {
 	for _, row := range []struct{ call, want string }{
 		{`c nope {"a":1}`, "nope"},
 		{`c note {"path":`, ""},
-		{`c note {"path":5}`, "path"},
+		{`c note {"path":null}`, "path"},
 		{`c note {}`, "path"},
 		{`c note []`, ""},
 		{`c boom {}`, "boom"},
@@ -188,7 +188,7 @@ func TestConfirmRefusesNonsense(t *testing.T) {
 	for _, in := range [][]Input{
 		{Confirm{Call: "c9", Allow: true}},
 		{Confirm{Call: "c1"}, Confirm{Call: "c1", Allow: true}},
-		{Confirm{Call: "c1", Allow: true, Input: json.RawMessage(`{"path":7}`)}},
+		{Confirm{Call: "c1", Allow: true, Input: json.RawMessage(`{"nope":7}`)}},
 		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "other", Behavior: permission.Allow}}}},
 		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}},
 		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "note", Behavior: "perhaps"}}}},

@@ -94,7 +94,7 @@ func (c *chaos) turn() turn {
 		case 0:
 			d.Args = `{"path":`
 		case 1:
-			d.Args = `{"path":7}`
+			d.Args = `{"nope":[]}`
 		case 2:
 			d.Args = ""
 		default:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"log/slog"
 	"reflect"
 	"strings"
 	"sync"
@@ -19,7 +20,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // tools that panic on purpose
+	goleak.VerifyTestMain(m)
+}
 
 // A turn is what the model streams for one request; a broken one ends with err.
 type turn struct {
