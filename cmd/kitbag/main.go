@@ -105,7 +105,7 @@ allowing it.`,
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(demoCommand(), runCommand(), versionCommand())
+	root.AddCommand(demoCommand(), runCommand(), mcpCommand(), versionCommand())
 	return root
 }
 

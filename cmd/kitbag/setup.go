@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+//go:embed system.md
+var defaultSystem string
+
+// agent makes the agent that the flags describe. The function it returns ends
+// the MCP servers.
+func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *session) (_ *agent.Agent, closeAll func() error, err error) {
+	m, err := f.openModel()
+	if err != nil {
+		return nil, nil, err
+	}
+	system, err := f.systemPrompt(policy.Dirs[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	tools, err := builtin.New(builtin.Config{Dirs: policy.Dirs})
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: tools}, Control: toolkit.ResetTools()}
+	if cfg.Basic.Skills, err = f.skillLoaders(policy.Dirs[0]); err != nil {
+		return nil, nil, err
+	}
+	servers, err := loadServers(f.mcp)
+	if err != nil {
+		return nil, nil, err
+	}
+	closeAll = func() error { return closeServers(servers) }
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll())
+		}
+	}()
+	for _, c := range servers {
+		cfg.Groups = append(cfg.Groups, toolkit.Group{
+			Name: c.Name, Description: fmt.Sprintf("The tools of the MCP server %q.", c.Name), Sources: []tool.Source{c.Client}})
+	}
+	tk, err := toolkit.New(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := agent.New(agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
+		Limits: agent.Limits{Steps: f.maxSteps}})
+	return a, closeAll, err
+}
+
+func (f *runFlags) openModel() (*openai.Model, error) {
+	cfg := openai.Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL")}
+	if f.model != "" {
+		cfg.Model = f.model
+	}
+	if f.baseURL != "" {
+		cfg.BaseURL = f.baseURL
+	}
+	return openai.New(cfg)
+}
+
+// systemPrompt returns the text of --system, or the default for dir.
+func (f *runFlags) systemPrompt(dir string) (string, error) {
+	if f.system == "" {
+		return fmt.Sprintf(defaultSystem, dir), nil
+	}
+	data, err := os.ReadFile(f.system)
+	if err != nil {
+		return "", fmt.Errorf("--system: %w", err)
+	}
+	return string(data), nil
+}
+
+// skillLoaders returns the folders of --skills, or those of the usual ones that
+// exist below dir.
+func (f *runFlags) skillLoaders(dir string) ([]skill.Loader, error) {
+	var loaders []skill.Loader
+	for _, d := range f.skills {
+		abs, err := existingDir(d)
+		if err != nil {
+			return nil, usage("--skills %s: %w", d, err)
+		}
+		loaders = append(loaders, skill.Folder(abs))
+	}
+	if len(f.skills) > 0 {
+		return loaders, nil
+	}
+	for _, d := range []string{".agents/skills", ".claude/skills"} {
+		if abs, err := existingDir(filepath.Join(dir, d)); err == nil {
+			loaders = append(loaders, skill.Folder(abs))
+		}
+	}
+	return loaders, nil
+}
+
+func existingDir(d string) (string, error) {
+	abs, err := filepath.Abs(d)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", errors.New("not a directory")
+	}
+	return abs, nil
+}
+
+// server is an MCP server that a file names.
+type server struct {
+	*mcpclient.Client
+	Name string
+}
+
+// loadServers makes clients for the servers that the files name. None is
+// started yet.
+func loadServers(files []string) ([]server, error) {
+	var servers []server
+	from := map[string]string{}
+	for _, file := range files {
+		configs, err := mcpclient.Load(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, cfg := range configs {
+			if other := from[cfg.Name]; other != "" {
+				return nil, fmt.Errorf("%s: the MCP server %q is named in %s too; rename one", file, cfg.Name, other)
+			}
+			from[cfg.Name] = file
+			c, err := mcpclient.New(cfg)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			servers = append(servers, server{c, cfg.Name})
+		}
+	}
+	return servers, nil
+}
+
+func closeServers(servers []server) error {
+	var errs []error
+	for _, s := range servers {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
