@@ -53,12 +53,12 @@ func (r *run) judge(c *openCall) error {
 		return nil
 	case d.Behavior == permission.Ask:
 		c.Approved = false
-		c.Why, c.Safety, c.Suggest, c.Preview = d.Reason, d.Safety, d.Suggest, ""
+		c.Why, c.Safety, c.Suggest = d.Reason, d.Safety, d.Suggest
 		if !d.Safety && r.isCovered(p, pc, c) {
 			c.Status = statusCovered
 			return nil
 		}
-		c.Status = statusAsking
+		c.Status, c.Preview = statusAsking, preview(r.ctx, t, c.Input)
 		if r.cfg.Approve != nil {
 			return r.approve(c)
 		}
@@ -89,6 +89,24 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 		}
 	}
 	return false
+}
+
+// preview returns what t shows of a call to a person, "" if it has nothing.
+func preview(ctx context.Context, t tool.Tool, input json.RawMessage) (text string) {
+	p, ok := tool.As[tool.Previewer](t)
+	if !ok {
+		return ""
+	}
+	defer func() {
+		if recover() != nil {
+			text = "" // the person sees the arguments
+		}
+	}()
+	text, err := p.Preview(ctx, input)
+	if err != nil {
+		return ""
+	}
+	return text
 }
 
 // approve lets Config.Approve answer the question about c.

@@ -151,7 +151,7 @@ func demoScript() []scripted.Turn {
 		scripted.Call("mcp__demo__weather_lookup", cityIn{"Lisbon"}),
 		scripted.Func(func(req *model.Request) (scripted.Turn, error) {
 			total, weather, err := demoFindings(req)
-			text := fmt.Sprintf("# Lisbon this week\n\nWe sold goods for €%d.\nThe weather: %s\n", total, weather)
+			text := fmt.Sprintf("# Lisbon this week\n\nWe sold goods for €%d.\nThe weather: %s.\n", total, weather)
 			return scripted.Call("Bash", map[string]string{
 				"command":     "cat > report.md <<'EOF'\n" + text + "EOF",
 				"description": "Write the report",
@@ -174,7 +174,12 @@ func demoFindings(req *model.Request) (total int, weather string, err error) {
 			case res.Name == "sales_total":
 				err = errors.Join(err, json.Unmarshal([]byte(res.Text()), &total))
 			case res.Name == "mcp__demo__weather_lookup":
-				weather = res.Text()
+				var w struct {
+					Celsius int `json:"temperature_c"`
+					Sky     string
+				}
+				err = errors.Join(err, json.Unmarshal([]byte(res.Text()), &w))
+				weather = fmt.Sprintf("%d °C, %s", w.Celsius, w.Sky)
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +29,8 @@ type runFlags struct {
 	maxSteps         int
 	system           string
 }
+
+var modes = []string{"default", "accept-edits", "explore", "bypass", "dont-ask"}
 
 func runCommand() *cobra.Command {
 	f := &runFlags{}
@@ -60,7 +64,7 @@ reached, 130 interrupted.`,
 	fl.BoolVar(&f.json, "json", false, "print one event per line as JSON")
 	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, and go on with the one that is there")
 	fl.StringArrayVar(&f.answers, "answer", nil, "answer a call that waits: `CALL_ID=allow|deny[:reason]`, repeatable")
-	fl.StringVar(&f.mode, "mode", "default", "what happens to calls that no rule speaks of: default, accept-edits, explore, bypass or dont-ask")
+	fl.StringVar(&f.mode, "mode", "default", "what happens to calls that no rule speaks of: "+strings.Join(modes, ", "))
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
 	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
 	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
@@ -71,10 +75,8 @@ reached, 130 interrupted.`,
 	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
 	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
 	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
-	for name, values := range map[string][]string{"mode": {"default", "accept-edits", "explore", "bypass", "dont-ask"}} {
-		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-			panic(err)
-		}
+	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag: a mistake in this function
 	}
 	return cmd
 }
@@ -115,10 +117,11 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 
 func (f *runFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
-	var err error
-	if p.Mode, err = permission.ParseMode(f.mode); err != nil {
-		return p, usage("--mode: %w", err)
+	if !slices.Contains(modes, f.mode) {
+		return p, usage("--mode %q: the modes are %s", f.mode, strings.Join(modes, ", "))
 	}
+	p.Mode = permission.Mode(f.mode)
+	var err error
 	if p.Rules, err = parseRules(map[permission.Behavior][]string{
 		permission.Allow: f.allow, permission.Ask: f.ask, permission.Deny: f.deny}); err != nil {
 		return p, err
@@ -239,9 +242,9 @@ func (r *runner) listPending(s *session) {
 	for _, p := range s.Pending() {
 		switch p := p.(type) {
 		case *agent.Approval:
-			fmt.Fprintf(r.log, "  %s  %s %s: %s\n", p.Call, p.Name, shorten(string(p.Input), 160), plain(p.Reason))
+			fmt.Fprintf(r.log, "  %s  %s %s: %s\n", p.Call, p.Name, shorten(arguments(p.Input, " "), 160), plain(p.Reason))
 		case *agent.External:
-			fmt.Fprintf(r.log, "  %s  %s %s: to be run by the host\n", p.Call, p.Name, shorten(string(p.Input), 160))
+			fmt.Fprintf(r.log, "  %s  %s %s: to be run by the host\n", p.Call, p.Name, shorten(arguments(p.Input, " "), 160))
 		}
 	}
 	if s.path == "" {

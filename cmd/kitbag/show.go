@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -69,7 +71,7 @@ func (p *painter) paint(colour, s string) string {
 func (p *painter) line(ev agent.Event) string {
 	switch ev := ev.(type) {
 	case *agent.ToolCall:
-		s := "→ " + ev.Name + " " + shorten(string(ev.Input), 160)
+		s := "→ " + ev.Name + " " + shorten(arguments(ev.Input, " "), 160)
 		if len(ev.Repaired) > 0 {
 			s += p.paint(dim, " (repaired: "+strings.Join(ev.Repaired, "; ")+")")
 		}
@@ -101,12 +103,32 @@ func (p *painter) line(ev agent.Event) string {
 	return ""
 }
 
+// question shows a call whole: what is cut off is not read before the answer.
 func (p *painter) question(q *agent.Approval) string {
-	s := p.paint(yellow, "? may "+q.Name+" run?") + " " + shorten(string(q.Input), 400) + "\n  " + plain(q.Reason)
+	s := p.paint(yellow, "? may "+q.Name+" run? ("+plain(q.Reason)+")") + "\n" + plain(arguments(q.Input, "\n"))
 	if q.Preview != "" {
 		s += "\n" + plain(strings.TrimRight(q.Preview, "\n"))
 	}
-	return s
+	return strings.ReplaceAll(s, "\n", "\n    ")
+}
+
+// arguments writes the members of a JSON object as name=value, strings without
+// quotes, by name.
+func arguments(input json.RawMessage, between string) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(input, &members) != nil {
+		return string(input)
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := string(members[name])
+		var text string
+		if json.Unmarshal(members[name], &text) == nil {
+			value = text
+		}
+		parts = append(parts, name+"="+value)
+	}
+	return strings.Join(parts, between)
 }
 
 // plain removes what could steer a terminal: the text comes from a model, a

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+)
+
+// TestMain lets the test binary stand in for kitbag where the demo starts it as
+// its own MCP server.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "mcp" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+type output struct {
+	code        int
+	out, stderr string
+}
+
+func kitbag(ctx context.Context, args ...string) output {
+	var out, stderr bytes.Buffer
+	code := run(ctx, args, strings.NewReader(""), &out, &stderr)
+	return output{code, out.String(), stderr.String()}
+}
+
+// workspace is an empty current directory and an environment without models.
+func workspace(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, v := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "KITBAG_MODEL"} {
+		t.Setenv(v, "")
+	}
+	return dir
+}
+
+// serve starts a server and makes it the one that kitbag asks.
+func serve(t *testing.T, turns ...openaitest.Turn) *openaitest.Server {
+	t.Helper()
+	s := openaitest.New(t, turns...)
+	t.Setenv("OPENAI_BASE_URL", s.URL)
+	t.Setenv("OPENAI_API_KEY", "key")
+	t.Setenv("KITBAG_MODEL", "test")
+	return s
+}
+
+func call(name, args string) openaitest.Call { return openaitest.Call{Name: name, Args: args} }
+
+func TestDemo(t *testing.T) {
+	workspace(t)
+	got := kitbag(t.Context(), "demo")
+	if got.code != exitDone {
+		t.Fatalf("exit code %d\n%s", got.code, got.stderr)
+	}
+	for _, want := range []string{"scripted", "reset_tools", "sales_total 1375", "Skill", "mcp__demo__weather_lookup", "may Bash run?", "answered: yes", "# Lisbon this week"} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("the log does not say %q:\n%s", want, got.stderr)
+		}
+	}
+	if !strings.Contains(got.out, "€1375") {
+		t.Errorf("answer: %s", got.out)
+	}
+	if strings.Contains(got.stderr, "✗") {
+		t.Errorf("something failed:\n%s", got.stderr)
+	}
+}
+
+func TestDemoJSON(t *testing.T) {
+	workspace(t)
+	got := kitbag(t.Context(), "demo", "--json")
+	if got.code != exitDone {
+		t.Fatalf("exit code %d\n%s", got.code, got.stderr)
+	}
+	want := []string{
+		"tool_call reset_tools", "tool_result reset_tools success",
+		"tool_call sales_total", "tool_result sales_total success",
+		"tool_call Skill", "tool_result Skill success",
+		"tool_call mcp__demo__weather_lookup", "tool_result mcp__demo__weather_lookup success",
+		"approval Bash", "tool_result Bash success", "end completed",
+	}
+	seq := 0.0
+	for line := range strings.Lines(got.out) {
+		var ev map[string]any
+		if err := json.Unmarshal([]byte(line), &ev); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if ev["seq"].(float64) != seq+1 || ev["type"] == "" || ev["run"] == "" {
+			t.Errorf("after %v: %s", seq, line)
+		}
+		seq++
+		var words []string
+		for _, key := range []string{"type", "name", "outcome", "reason"} {
+			if s, ok := ev[key].(string); ok && (key != "reason" || ev["type"] == "end") {
+				words = append(words, s)
+			}
+		}
+		if len(want) > 0 && strings.Join(words, " ") == want[0] {
+			want = want[1:]
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not seen, in this order: %q", want)
+	}
+}
+
+func TestRunStreams(t *testing.T) {
+	dir := workspace(t)
+	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("hello\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := model(t,
+		openaitest.Text("Let me look.").Calls(call("Read", fmt.Sprintf(`{"file_path":%q}`, filepath.Join(dir, "a.txt")))),
+		openaitest.Text("It says hello."))
+	got := kitbag(t.Context(), "run", "what is in a.txt?")
+	if got.code != exitDone || got.out != "Let me look.\nIt says hello.\n" || !strings.Contains(got.stderr, "→ Read") {
+		t.Errorf("%+v", got)
+	}
+	if last := s.Requests()[1].Messages; !strings.Contains(last[len(last)-1].Text(), "hello") {
+		t.Errorf("the model was not shown the file: %+v", last)
+	}
+}
+
+// TestRunKeepsRequestsValid plays what goes wrong with models; the server
+// refuses, and the test fails on, any request that is not valid.
+func TestRunKeepsRequestsValid(t *testing.T) {
+	text := openaitest.Text
+	for _, row := range []struct {
+		name  string
+		turns []openaitest.Turn
+		code  int
+		out   string
+	}{
+		{"bad JSON", []openaitest.Turn{openaitest.Calls(call("Read", `{"file_path":`), call("Read", `nonsense`)), text("sorry")}, exitDone, "sorry\n"},
+		{"unknown tool", []openaitest.Turn{openaitest.Calls(call("Raed", `{}`), call("", `{}`)), text("sorry")}, exitDone, "sorry\n"},
+		{"no arguments", []openaitest.Turn{openaitest.Calls(call("TaskList", ``)), text("none")}, exitDone, "none\n"},
+		{"failing tool", []openaitest.Turn{openaitest.Calls(call("Read", `{"file_path":"/does/not/exist"}`)), text("gone")}, exitDone, "gone\n"},
+		{"interleaved", []openaitest.Turn{openaitest.Calls(call("TaskList", `{}`), call("TaskList", `{}`)).Interleave(), text("ok")}, exitDone, "ok\n"},
+		{"one id twice", []openaitest.Turn{openaitest.Calls(openaitest.Call{ID: "x", Name: "TaskList", Args: `{}`}, openaitest.Call{ID: "x", Name: "TaskList", Args: `{}`}),
+			openaitest.Calls(openaitest.Call{ID: "x", Name: "TaskList", Args: `{}`}), text("ok")}, exitDone, "ok\n"},
+		{"cut in text", []openaitest.Turn{text("a long answer that is cut off somewhere").CutAfter(700), text("the rest")}, exitDone, "the rest\n"},
+		{"cut in a call", []openaitest.Turn{openaitest.Calls(call("TaskList", `{"a":"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"}`)).CutAfter(600), text("again")}, exitDone, "again\n"},
+		{"rate limit", []openaitest.Turn{openaitest.RateLimit("0"), text("patient")}, exitDone, "patient\n"},
+		{"broken once", []openaitest.Turn{openaitest.Broken(), text("up again")}, exitDone, "up again\n"},
+		{"empty answer", []openaitest.Turn{text(""), text("now")}, exitDone, "now\n"},
+		{"steps", []openaitest.Turn{openaitest.Calls(call("TaskList", `{}`)), openaitest.Calls(call("TaskList", `{}`)), text("so far")}, exitLimit, "so far\n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			workspace(t)
+			serve(t, row.turns...)
+			got := kitbag(t.Context(), "run", "--mode", "bypass", "--max-steps", "2", "--session", "s.json", "go")
+			if got.code != row.code || !strings.HasSuffix(got.out, row.out) {
+				t.Errorf("%+v", got)
+			}
+			if s, err := openSession("s.json"); err != nil || agent.CheckHistory(s.Messages) != nil {
+				t.Errorf("session: %v", err)
+			}
+		})
+	}
+}
+
+func TestRunInterrupted(t *testing.T) {
+	workspace(t)
+	s := serve(t, openaitest.Text("I was just about to say something").HangAfter(500))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for len(s.Requests()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if got := kitbag(ctx, "run", "--session", "s.json", "go"); got.code != exitInterrupted {
+		t.Fatalf("%+v", got)
+	}
+	serve(t, openaitest.Text("back again"))
+	if got := kitbag(t.Context(), "run", "--session", "s.json", "go on"); got.code != exitDone || got.out != "back again\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestQuestionIsAnsweredLater(t *testing.T) {
+	for _, row := range []struct {
+		answer  string
+		written bool
+		told    string
+	}{
+		{"=allow", true, ""},
+		{"=deny", false, "refused"},
+		{"=deny:use another name", false, "use another name"},
+	} {
+		t.Run(row.answer, func(t *testing.T) {
+			dir := workspace(t)
+			serve(t, openaitest.Calls(openaitest.Call{ID: "call_7", Name: "Bash", Args: `{"command":"touch made"}`}))
+			got := kitbag(t.Context(), "run", "--json", "--session", "s.json", "make it")
+			if got.code != exitWaiting || !strings.Contains(got.out, `"type":"approval"`) || !strings.Contains(got.stderr, "call_7") {
+				t.Fatalf("%+v", got)
+			}
+			if got := kitbag(t.Context(), "run", "--session", "s.json", "and another thing"); got.code != exitWaiting {
+				t.Errorf("a new task while it waits: %+v", got)
+			}
+			s := serve(t, openaitest.Text("fine"))
+			got = kitbag(t.Context(), "run", "--session", "s.json", "--answer", "call_7"+row.answer)
+			if got.code != exitDone || got.out != "fine\n" {
+				t.Errorf("%+v", got)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "made")); (err == nil) != row.written {
+				t.Errorf("written: %v", err)
+			}
+			msgs := s.Requests()[0].Messages
+			if told := msgs[len(msgs)-1].Text(); !strings.Contains(told, row.told) {
+				t.Errorf("the model was told %q", told)
+			}
+		})
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	dir := workspace(t)
+	file := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file("broken.json", `{"version":1,`)
+	file("newer.json", `{"version":999,"messages":"?"}`)
+	file("other.json", `{"name":"a package.json"}`)
+	local := []string{"--model", "m", "--base-url", "http://127.0.0.1:1/v1"}
+	for _, row := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"run", "x"}, exitError, []string{"KITBAG_MODEL"}},
+		{[]string{"run", "--model", "m", "x"}, exitError, []string{"OPENAI_API_KEY"}},
+		{[]string{"run"}, exitUsage, []string{"no task"}},
+		{[]string{"run", "a", "b"}, exitUsage, []string{"quotes"}},
+		{[]string{"run", "--colour", "x"}, exitUsage, []string{"--colour"}},
+		{[]string{"rnu", "x"}, exitUsage, []string{`"rnu"`, `"run"`}},
+		{[]string{"run", "--mode", "yolo", "x"}, exitUsage, []string{`"yolo"`, "accept-edits"}},
+		{[]string{"run", "--allow", "Bash(git", "x"}, exitUsage, []string{`"Bash(git"`, "parenthesis"}},
+		{[]string{"run", "--answer", "c1=maybe", "--session", "s"}, exitUsage, []string{`"c1=maybe"`, "allow"}},
+		{[]string{"run", "--answer", "c1=allow"}, exitUsage, []string{"--session"}},
+		{[]string{"run", "--dir", "nowhere", "x"}, exitUsage, []string{"nowhere"}},
+		{append([]string{"run", "--mcp", "none.json", "x"}, local...), exitError, []string{"none.json"}},
+		{append([]string{"run", "--system", "none.md", "x"}, local...), exitError, []string{"none.md"}},
+		{append([]string{"run", "--session", "broken.json", "x"}, local...), exitError, []string{"broken.json", "left as it is"}},
+		{append([]string{"run", "--session", "newer.json", "x"}, local...), exitError, []string{"newer.json", "newer version"}},
+		{append([]string{"run", "--session", "other.json", "x"}, local...), exitError, []string{"other.json", "version"}},
+		{append([]string{"run", "--session", "no/such/s.json", "x"}, local...), exitError, []string{"no/such"}},
+		{[]string{"demo", "--ask"}, exitUsage, []string{"terminal"}},
+		{[]string{"mcp", "serve"}, exitUsage, []string{"--demo"}},
+	} {
+		got := kitbag(t.Context(), row.args...)
+		for _, want := range row.want {
+			if !strings.Contains(got.stderr, want) {
+				t.Errorf("%q does not say %q: %s", row.args, want, got.stderr)
+			}
+		}
+		if got.code != row.code {
+			t.Errorf("%q: exit code %d, want %d: %s", row.args, got.code, row.code, got.stderr)
+		}
+	}
+	for name, want := range map[string]string{"broken.json": `{"version":1,`, "newer.json": `{"version":999,"messages":"?"}`} {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != want {
+			t.Errorf("%s was changed: %s %v", name, data, err)
+		}
+	}
+}
+
+func TestPrompt(t *testing.T) {
+	q := &agent.Approval{Call: "c", Name: "Bash"}
+	for _, row := range []struct {
+		typed string
+		allow bool
+		why   string
+		err   bool
+	}{
+		{"y\n", true, "", false}, {"what?\nYES\n", true, "", false}, {"n not now\n", false, "not now", false}, {"a\nn\n", false, "", false}, {"", false, "", true},
+	} {
+		p := newPrompt(strings.NewReader(row.typed), new(bytes.Buffer))
+		got, err := p.ask(t.Context(), q)
+		for range p.lines { // let the reader end
+		}
+		if got.Allow != row.allow || got.Reason != row.why || (err != nil) != row.err {
+			t.Errorf("%q: %+v, %v", row.typed, got, err)
+		}
+	}
+}
+
+func TestPlain(t *testing.T) {
+	if got := plain("a\x1b]0;title\x07b\u202ec\r\nd\te"); got != "a]0;titlebc\nd\te" {
+		t.Errorf("%q", got)
+	}
+}
