@@ -102,6 +102,8 @@ allowing it.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
+
+		SuggestionsMinimumDistance: 2,
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })

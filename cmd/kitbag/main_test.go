@@ -122,7 +122,7 @@ func TestRunStreams(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("hello\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := model(t,
+	s := serve(t,
 		openaitest.Text("Let me look.").Calls(call("Read", fmt.Sprintf(`{"file_path":%q}`, filepath.Join(dir, "a.txt")))),
 		openaitest.Text("It says hello."))
 	got := kitbag(t.Context(), "run", "what is in a.txt?")
@@ -156,12 +156,12 @@ func TestRunKeepsRequestsValid(t *testing.T) {
 		{"rate limit", []openaitest.Turn{openaitest.RateLimit("0"), text("patient")}, exitDone, "patient\n"},
 		{"broken once", []openaitest.Turn{openaitest.Broken(), text("up again")}, exitDone, "up again\n"},
 		{"empty answer", []openaitest.Turn{text(""), text("now")}, exitDone, "now\n"},
-		{"steps", []openaitest.Turn{openaitest.Calls(call("TaskList", `{}`)), openaitest.Calls(call("TaskList", `{}`)), text("so far")}, exitLimit, "so far\n"},
+		{"steps", []openaitest.Turn{openaitest.Calls(call("TaskList", `{}`)), openaitest.Calls(call("TaskList", `{}`)), openaitest.Calls(call("TaskList", `{}`)), text("so far")}, exitLimit, "so far\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			workspace(t)
 			serve(t, row.turns...)
-			got := kitbag(t.Context(), "run", "--mode", "bypass", "--max-steps", "2", "--session", "s.json", "go")
+			got := kitbag(t.Context(), "run", "--mode", "bypass", "--max-steps", "3", "--session", "s.json", "go")
 			if got.code != row.code || !strings.HasSuffix(got.out, row.out) {
 				t.Errorf("%+v", got)
 			}

@@ -28,7 +28,7 @@ func trains(_ context.Context, in cityIn) ([]string, error) {
 }
 
 func main() {
-	readOnly := tool.Options{ReadOnly: true, Parallel: true}
+	readOnly := tool.Options{ReadOnly: true}
 	kit, err := toolkit.New(toolkit.Config{
 		Groups: []toolkit.Group{
 			{Name: "weather", Description: "What the weather is like.",
@@ -60,7 +60,7 @@ func main() {
 		case *agent.ModelStart:
 			fmt.Printf("step %d: the model sees %d tools\n", ev.Step, ev.Tools)
 		case *agent.ToolResult:
-			fmt.Printf("  %s: %s\n", ev.Name, ev.Text)
+			fmt.Printf("  %s %s\n", ev.Name, ev.Outcome)
 		case *agent.End:
 			fmt.Println(ev.Text)
 		}
