@@ -97,6 +97,8 @@ type Config struct {
 	MaxParallel int           // tool calls at a time; 0 means 8
 	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative none
 
+	Context Context // how the conversation is kept within the window
+
 	Retry model.RetryConfig // of model calls; the zero value retries with back-off
 
 	Seams
@@ -132,6 +134,9 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Limits.Cost > 0 && cfg.Limits.Price == nil:
 		return nil, errors.New("agent.New: Limits.Cost needs Limits.Price, which says what tokens cost")
 	}
+	if err := cfg.Context.setDefaults(cfg.Model); err != nil {
+		return nil, fmt.Errorf("agent.New: %w", err)
+	}
 	setDefault(&cfg.Limits.Steps, 50)
 	setDefault(&cfg.MaxParallel, 8)
 	setDefault(&cfg.ToolTimeout, 10*time.Minute)
@@ -147,7 +152,7 @@ func New(cfg Config) (*Agent, error) {
 	return &Agent{cfg}, nil
 }
 
-func setDefault[T int | time.Duration](v *T, def T) {
+func setDefault[T int | float64 | time.Duration](v *T, def T) {
 	if *v == 0 {
 		*v = def
 	}

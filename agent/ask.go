@@ -11,6 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // What the model is told when its last answer is of no use.
@@ -39,12 +40,24 @@ func (r *run) ask() error {
 			return err
 		}
 	}
+	r.view = nil
+	v, err := r.currentView()
+	if err == nil {
+		err = r.fit(v)
+	}
+	if err != nil {
+		return err
+	}
+	compacted := false
 	for mends := 0; ; mends++ {
 		ans, err := r.generate()
 		if err != nil && r.ctx.Err() != nil {
 			return r.keepText(ans, "interrupted")
 		}
 		switch {
+		case isTooLong(err) && !compacted && r.cfg.Context.Compact >= 0:
+			compacted = true
+			err = r.compact(v)
 		case err == nil && !isEmpty(ans.Message):
 			return r.accept(ans)
 		case err == nil && mends == maxMends:
@@ -82,6 +95,11 @@ func (r *run) mend(ans *answer, err error, again bool) error {
 		return r.hint(hintCutOff)
 	}
 	return nil
+}
+
+func isTooLong(err error) bool {
+	e, ok := errors.AsType[*model.Error](err)
+	return ok && e.Kind == model.ErrContextTooLong
 }
 
 func retryable(err error) bool {
@@ -122,45 +140,23 @@ func (r *run) keepText(ans *answer, why string) error {
 }
 
 func (r *run) hint(text string) error {
-	return r.addMessage(&message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleUser, Created: r.cfg.Now(),
-		Blocks: message.Blocks{&message.Hint{Source: "agent", Text: text}}}, "")
+	return r.addMessage(r.hintMessage("agent", text), "")
 }
 
-// generate makes one model call through Config.Step. The answer is never nil:
-// with an error it holds what came before it.
-func (r *run) generate() (*answer, error) {
-	r.view = nil
-	v, err := r.currentView()
-	if err != nil {
-		return &answer{Message: &message.Message{}}, err
+func (r *run) hintMessage(source, text string) *message.Message {
+	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleUser, Created: r.cfg.Now(),
+		Blocks: message.Blocks{&message.Hint{Source: source, Text: text}}}
+}
+
+// request returns the next request of the conversation.
+func (r *run) request(v *toolkit.View) *model.Request {
+	return &model.Request{
+		System:   r.system(v.Prompt()),
+		Messages: r.st.Messages[:len(r.st.Messages):len(r.st.Messages)],
+		Tools:    v.Tools(),
+		Digest:   v.Digest(),
+		Choice:   r.choice(),
 	}
-	m := &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
-	start := &ModelStart{Message: m.ID, Step: r.st.spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
-	if n, ok := model.As[model.Named](r.cfg.Model); ok {
-		start.Model = n.Name()
-	}
-	r.emit(start)
-	req := &model.Request{System: r.system(v.Prompt()), Messages: r.st.Messages[:len(r.st.Messages):len(r.st.Messages)],
-		Tools: v.Tools(), Digest: v.Digest(), Choice: r.choice()}
-	if r.cfg.Step == nil {
-		return r.generateNow(r.ctx, req, m)
-	}
-	ans := &answer{Message: m}
-	raw, err := r.cfg.Step(r.ctx, r.st.run+"/"+m.ID, func(ctx context.Context) (json.RawMessage, error) {
-		var err error
-		if ans, err = r.generateNow(ctx, req, m); err != nil {
-			return nil, err
-		}
-		return json.Marshal(ans)
-	})
-	if err != nil {
-		return ans, err
-	}
-	replayed := new(answer)
-	if err := json.Unmarshal(raw, replayed); err != nil {
-		return ans, fmt.Errorf("the record of step %s/%s: %w", r.st.run, m.ID, err)
-	}
-	return replayed, nil
 }
 
 func (r *run) system(prompt string) string {
@@ -170,13 +166,58 @@ func (r *run) system(prompt string) string {
 	return r.cfg.Instructions + "\n\n" + prompt
 }
 
-// generateNow asks the model and joins the deltas into m, telling of each.
-func (r *run) generateNow(ctx context.Context, req *model.Request, m *message.Message) (*answer, error) {
+func (r *run) newAnswer() *message.Message {
+	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
+}
+
+// generate makes the next model call. The answer is never nil: with an error it
+// holds what came before it.
+func (r *run) generate() (*answer, error) {
+	m := r.newAnswer()
+	v, err := r.currentView()
+	if err != nil {
+		return &answer{Message: m}, err
+	}
+	start := &ModelStart{Message: m.ID, Step: r.st.spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
+	if n, ok := model.As[model.Named](r.cfg.Model); ok {
+		start.Model = n.Name()
+	}
+	r.emit(start)
+	return r.exchange(r.request(v), &intake{run: r, msg: m})
+}
+
+// exchange makes a model call through Config.Step.
+func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
+	if r.cfg.Step == nil {
+		return r.exchangeNow(r.ctx, req, in)
+	}
+	id := r.st.run + "/" + in.msg.ID
+	ans := &answer{Message: in.msg}
+	raw, err := r.cfg.Step(r.ctx, id, func(ctx context.Context) (json.RawMessage, error) {
+		var err error
+		if ans, err = r.exchangeNow(ctx, req, in); err != nil {
+			return nil, err
+		}
+		return json.Marshal(ans)
+	})
+	if err != nil {
+		return ans, err
+	}
+	replayed := new(answer)
+	if err := json.Unmarshal(raw, replayed); err != nil {
+		return ans, fmt.Errorf("the record of step %s: %w", id, err)
+	}
+	return replayed, nil
+}
+
+// exchangeNow asks the model and joins the deltas into a message, telling of
+// each.
+func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (*answer, error) {
+	estimated := r.tokens(req.System, req.Tools, req.Messages)
 	retry := r.cfg.Retry
 	retry.OnRetry = func(attempt int, wait time.Duration, err error) {
 		r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
 	}
-	in := intake{run: r, msg: m}
 	var finish *model.Finish
 	for ch, err := range model.Retry(r.cfg.Model, retry).Generate(ctx, req) {
 		if err != nil {
@@ -197,7 +238,8 @@ func (r *run) generateNow(ctx context.Context, req *model.Request, m *message.Me
 		}
 		return in.answer(""), &model.Error{Kind: model.ErrUpstream, Message: "the answer ended without a finish"}
 	}
-	m.Model, m.Usage = finish.Model, &finish.Usage
+	in.msg.Model, in.msg.Usage = finish.Model, &finish.Usage
+	r.learn(estimated, &finish.Usage)
 	return in.answer(finish.Reason), nil
 }
 

@@ -276,6 +276,7 @@ func deltaOf(rep report) *ToolDelta {
 // finish stores the result of a call and tells of it.
 func (r *run) finish(c *openCall, res *message.ToolResult) error {
 	res.ID, res.Name = c.ID, c.Name
+	res = r.clip(res)
 	if c.Edited {
 		note := fmt.Sprintf("[A person changed the arguments of this call to %s before they allowed it.]", c.Input)
 		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)

@@ -159,6 +159,9 @@ func (c *chaos) play(t *testing.T) {
 		if c.pick("no rules", 3) == 0 {
 			cfg.Policy = permission.Policy{}
 		}
+		if c.pick("small window", 2) == 0 {
+			cfg.Context = Context{Window: 700}
+		}
 		cfg.NewID = func(prefix string) string { c.ids++; return fmt.Sprintf("%s_%d", prefix, c.ids) }
 		cfg.Save = func(_ context.Context, st *State) error {
 			if saves++; saves >= crashAt {

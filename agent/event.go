@@ -11,7 +11,7 @@ import (
 // An Event is something that happened in a run: a [*RunStart], [*ModelStart],
 // [*TextDelta], [*ThinkingDelta], [*ToolCallDelta], [*Discard], [*Retry],
 // [*Message], [*ToolCall], [*ToolStart], [*ToolDelta], [*ToolResult],
-// [*Approval], [*External] or [*End]. The set is closed. Events are immutable
+// [*Approval], [*External], [*Compaction] or [*End]. The set is closed. Events are immutable
 // and encode to JSON objects whose "type" is the name in lower case with
 // underscores. Ids in events are those of the stored messages, blocks and
 // calls.
@@ -159,6 +159,17 @@ type External struct {
 	Input json.RawMessage `json:"input"`
 }
 
+// Compaction says that earlier messages were rewritten to fit the window: the
+// State is of the next Generation. Before and After are estimates in tokens.
+type Compaction struct {
+	Head
+	Before  int    `json:"before"`
+	After   int    `json:"after"`
+	Dropped int    `json:"dropped"`           // messages
+	Summary string `json:"summary,omitempty"` // empty if cutting old results was enough
+	Failed  string `json:"failed,omitempty"`  // why there is no real summary
+}
+
 // EndReason says how a run ended.
 type EndReason string
 
@@ -197,4 +208,5 @@ func (*ToolDelta) kind() string     { return "tool_delta" }
 func (*ToolResult) kind() string    { return "tool_result" }
 func (*Approval) kind() string      { return "approval" }
 func (*External) kind() string      { return "external" }
+func (*Compaction) kind() string    { return "compaction" }
 func (*End) kind() string           { return "end" }

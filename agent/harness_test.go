@@ -45,7 +45,7 @@ func (w *words) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	return func(yield func(model.Chunk, error) bool) {
 		w.mu.Lock()
 		w.reqs = append(w.reqs, req)
-		if err := CheckHistory(req.Messages); err != nil {
+		if err := CheckHistory(req.Messages); err != nil && w.t != nil {
 			w.t.Errorf("request %d: %v", len(w.reqs), err)
 		}
 		if len(w.turns) == 0 {
@@ -248,4 +248,11 @@ func equal(t *testing.T, what string, got, want any) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
 	}
+}
+
+// wordsFunc is words that depend on the request.
+type wordsFunc func(*model.Request) turn
+
+func (f wordsFunc) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return (&words{turns: []turn{f(req)}}).Generate(ctx, req)
 }

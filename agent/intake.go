@@ -11,8 +11,9 @@ import (
 // intake joins the deltas of one answer into the blocks of a message. Ids are
 // given when a block starts, so that events and stored blocks share them.
 type intake struct {
-	run *run
-	msg *message.Message
+	run    *run
+	msg    *message.Message
+	silent bool // nobody is told
 
 	text  strings.Builder // of the last block, while it is text or thinking
 	calls map[int]*callIntake
@@ -36,7 +37,7 @@ func (in *intake) add(ch model.Chunk) {
 			in.start(b)
 		}
 		in.text.WriteString(ch.Text)
-		in.run.emit(&TextDelta{Message: in.msg.ID, Block: b.ID, Text: ch.Text})
+		in.emit(&TextDelta{Message: in.msg.ID, Block: b.ID, Text: ch.Text})
 	case *model.ThinkingDelta:
 		b, ok := in.last().(*message.Thinking)
 		if !ok {
@@ -46,7 +47,7 @@ func (in *intake) add(ch model.Chunk) {
 		b.Extra = mergeObjects(b.Extra, ch.Extra)
 		if ch.Text != "" {
 			in.text.WriteString(ch.Text)
-			in.run.emit(&ThinkingDelta{Message: in.msg.ID, Block: b.ID, Text: ch.Text})
+			in.emit(&ThinkingDelta{Message: in.msg.ID, Block: b.ID, Text: ch.Text})
 		}
 	case *model.ToolCallDelta:
 		in.addCall(ch)
@@ -78,7 +79,13 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 	}
 	c.call.Extra = mergeObjects(c.call.Extra, d.Extra)
 	c.args.WriteString(d.Args)
-	in.run.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
+	in.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
+}
+
+func (in *intake) emit(ev Event) {
+	if !in.silent {
+		in.run.emit(ev)
+	}
 }
 
 func (in *intake) last() message.Block {

@@ -26,7 +26,8 @@ type run struct {
 	callIDs map[string]bool    // of the whole conversation
 	usage   message.Usage
 
-	lastAnswer bool // the model may not call tools in the next request
+	estimates  map[*message.Message]int // of the tokens of messages
+	lastAnswer bool                     // the model may not call tools in the next request
 }
 
 // run takes the inputs and goes on until there is an end to report.

@@ -35,10 +35,15 @@ type State struct {
 	Tools    tool.State         // what tools remember
 	Usage    message.Usage      // of all model calls
 
+	// Generation counts how often earlier messages were rewritten
+	// (compaction): while it stays, Messages only grows.
+	Generation int
+
 	seq   int64  // of the last event
 	run   string // id of the current run, "" between runs
 	spent spent  // since the last input
 	open  []*openCall
+	ratio float64 // of reported to estimated tokens; 0 for unknown
 
 	busy atomic.Bool
 }
@@ -127,12 +132,14 @@ type stateJSON struct {
 	Run      string             `json:"run,omitempty"`
 	Spent    spent              `json:"spent,omitzero"`
 	Open     []*openCall        `json:"open,omitempty"`
+	Gen      int                `json:"generation,omitempty"`
+	Ratio    float64            `json:"token_ratio,omitempty"`
 }
 
 // MarshalJSON writes the whole state.
 func (st *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(stateJSON{stateVersion, st.ID, st.Messages, &st.Scope, st.Rules, &st.Tools,
-		st.Usage, st.seq, st.run, st.spent, st.open})
+		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote, in this version or an older one.
@@ -162,6 +169,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.seq, st.run, st.spent, st.open = in.Seq, in.Run, in.Spent, in.Open
+	st.Generation, st.ratio = in.Gen, in.Ratio
 	return nil
 }
 

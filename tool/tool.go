@@ -24,7 +24,7 @@
 //
 // What a tool knows beyond running is said by small optional interfaces
 // ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester],
-// [Previewer]).
+// [Previewer], [Reminder]).
 // Find them with [As], never by a type assertion, and give every wrapper an
 // Unwrap method, so that no wrapper can hide a safety check. What is absent
 // means the careful answer.
@@ -128,6 +128,13 @@ type RuleSuggester interface {
 // fails, they see the arguments.
 type Previewer interface {
 	Preview(ctx context.Context, input json.RawMessage) (string, error)
+}
+
+// A Reminder has something that the model should be told again when the part of
+// the conversation in which it learned of it is summarised: the open tasks, for
+// instance. The context carries the [State]. An empty text is nothing to tell.
+type Reminder interface {
+	Remind(ctx context.Context) string
 }
 
 // As returns the first tool that implements C in the chain that starts at t

@@ -1,0 +1,339 @@
+package agent
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// Context says how a conversation is kept within the model's window. The zero
+// value works.
+type Context struct {
+	// Window is the model's, in tokens. 0 takes the model's own word
+	// ([model.Windowed]), else 128,000.
+	Window int
+
+	// Compact is the share of the window at which what is old is summarised; 0
+	// means 0.8, negative never. Keep is the share that stays word for word
+	// beside the current turn; 0 means 0.1.
+	Compact, Keep float64
+
+	// MaxResult is how much text of a tool result the model reads, in bytes; 0
+	// means 100,000, negative all of it. Of a longer one it reads the beginning
+	// and the end. Offload, if not nil, stores the whole and says where; the
+	// model is told.
+	MaxResult int
+	Offload   func(ctx context.Context, call, text string) (where string, err error)
+}
+
+//go:embed prompts/summary.md
+var summaryPrompt string
+
+const (
+	defaultWindow = 128_000
+
+	// oldResult is how much text of an old tool result survives the first step
+	// of compaction, in bytes.
+	oldResult = 1000
+
+	// dataTokens is what a picture or a file is taken to cost.
+	dataTokens = 1500
+)
+
+func (c *Context) setDefaults(m model.Model) error {
+	if c.Compact > 1 || c.Keep < 0 || c.Compact > 0 && c.Keep >= c.Compact {
+		return fmt.Errorf("Context.Compact is %g and Keep %g; Compact is at most 1 and Keep less than that", c.Compact, c.Keep)
+	}
+	if w, ok := model.As[model.Windowed](m); ok && c.Window == 0 {
+		c.Window = w.ContextWindow()
+	}
+	setDefault(&c.Window, defaultWindow)
+	setDefault(&c.Compact, 0.8)
+	setDefault(&c.Keep, 0.1)
+	setDefault(&c.MaxResult, 100_000)
+	return nil
+}
+
+// estimate returns about how many tokens text costs: a token holds four bytes
+// of Latin text but only some two of others, so runes count for more where
+// there are fewer of them to the byte.
+func estimate(text string) int {
+	n := len(text)
+	if runes := utf8.RuneCountInString(text); runes < n {
+		return (n + 2*runes) / 6
+	}
+	return n / 4
+}
+
+func estimateMessage(m *message.Message) int {
+	n := 4 // roles and separators
+	for _, b := range m.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			n += estimate(b.Text)
+		case *message.Hint:
+			n += estimate(b.Text)
+		case *message.Data:
+			n += dataTokens
+		case *message.ToolCall:
+			n += estimate(b.Name) + estimate(string(b.Input)) + 8
+		case *message.ToolResult:
+			n += estimateResult(b) + 8
+		}
+	}
+	return n
+}
+
+func estimateResult(res *message.ToolResult) int {
+	n := 0
+	for _, b := range res.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			n += estimate(b.Text)
+		case *message.Data:
+			n += dataTokens
+		}
+	}
+	return n
+}
+
+// tokens estimates what a request costs, corrected by what the last one was
+// reported to cost.
+func (r *run) tokens(system string, tools []tool.Info, msgs []*message.Message) int {
+	n := estimate(system)
+	for _, t := range tools {
+		n += (len(t.Name) + len(t.Description) + len(t.Input)) / 4
+	}
+	for _, m := range msgs {
+		e, ok := r.estimates[m]
+		if !ok {
+			e = estimateMessage(m)
+			if r.estimates == nil {
+				r.estimates = map[*message.Message]int{}
+			}
+			r.estimates[m] = e
+		}
+		n += e
+	}
+	return n
+}
+
+// calibrated applies the ratio of reported to estimated tokens.
+func (r *run) calibrated(estimate int) int {
+	if r.st.ratio == 0 {
+		return estimate
+	}
+	return int(float64(estimate) * r.st.ratio)
+}
+
+// learn corrects later estimates by what a request really cost.
+func (r *run) learn(estimated int, u *message.Usage) {
+	if u == nil || u.Input < 100 || estimated < 100 {
+		return
+	}
+	r.st.ratio = min(max(float64(u.Input)/float64(estimated), 0.25), 4)
+}
+
+// fit compacts the conversation if the next request would fill too much of the
+// window.
+func (r *run) fit(v *toolkit.View) error {
+	c := &r.cfg.Context
+	if c.Compact < 0 {
+		return nil
+	}
+	system := r.system(v.Prompt())
+	if r.calibrated(r.tokens(system, v.Tools(), r.st.Messages)) < int(c.Compact*float64(c.Window)) {
+		return nil
+	}
+	return r.compact(v)
+}
+
+// compact makes the conversation shorter: first old tool results, and if that
+// is not enough everything before the current turn, of which a summary stays.
+func (r *run) compact(v *toolkit.View) error {
+	c := &r.cfg.Context
+	fixed := r.tokens(r.system(v.Prompt()), v.Tools(), nil)
+	ev := &Compaction{Before: r.calibrated(fixed + r.tokens("", nil, r.st.Messages))}
+	// A server that refuses the request knows the window better than we do.
+	window := min(float64(c.Window), float64(ev.Before)/c.Compact)
+	goal := int(c.Compact * window * 0.75) // well below, so that it is not soon again
+	keepFrom := r.keepFrom(int(c.Keep * window))
+	msgs := shrinkOld(r.st.Messages, keepFrom)
+	if r.calibrated(fixed+r.tokens("", nil, msgs)) > goal {
+		summary, err := r.summarise(v)
+		if err != nil && r.ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			ev.Failed = err.Error()
+			summary = "Earlier messages were cut off; no summary of them could be made."
+		}
+		ev.Summary = summary
+		msgs = r.withSummary(v, summary, keepFrom)
+	}
+	ev.Dropped = len(r.st.Messages) - len(msgs)
+	if after := r.calibrated(fixed + r.tokens("", nil, msgs)); after >= ev.Before {
+		return nil // there is nothing to gain
+	} else {
+		ev.After = after
+	}
+	r.st.Messages = msgs
+	r.st.Generation++
+	if err := r.save(); err != nil {
+		return err
+	}
+	r.emit(ev)
+	return nil
+}
+
+// turnStart returns the index of the user's last words.
+func turnStart(msgs []*message.Message) int {
+	for i := len(msgs) - 1; i > 0; i-- {
+		if msgs[i].Role == message.RoleUser && !isHint(msgs[i]) {
+			return i
+		}
+	}
+	return 0
+}
+
+// keepFrom returns the index of the first message that stays as it is: the
+// start of the earliest turn that fits into the budget, in tokens, or of a round
+// within the current turn where that alone is too long.
+func (r *run) keepFrom(budget int) int {
+	msgs := r.st.Messages
+	start := turnStart(msgs)
+	from, sum := len(msgs), 0
+	for i := len(msgs) - 1; i >= 0; i-- {
+		sum += r.calibrated(estimateMessage(msgs[i]))
+		whole := i > start && msgs[i].Role == message.RoleAssistant || i <= start && msgs[i].Role == message.RoleUser
+		if sum > budget && from < len(msgs) {
+			break
+		}
+		if whole {
+			from = i
+		}
+	}
+	return from
+}
+
+// withSummary returns the conversation with what stands before index from
+// replaced by a summary. The user's last words stay.
+func (r *run) withSummary(v *toolkit.View, summary string, from int) []*message.Message {
+	var out []*message.Message
+	if start := turnStart(r.st.Messages); start < from {
+		out = append(out, r.st.Messages[start])
+	}
+	text := "Earlier parts of this conversation were replaced by this summary.\n\n" + summary
+	for _, more := range append([]string{v.Reminder()}, r.reminders(v)...) {
+		if more != "" {
+			text += "\n\n" + more
+		}
+	}
+	out = append(out, r.hintMessage("summary", text))
+	return append(out, r.st.Messages[from:]...)
+}
+
+// reminders collects what tools want to be known after a compaction.
+func (r *run) reminders(v *toolkit.View) []string {
+	var out []string
+	ctx := tool.WithState(r.ctx, &r.st.Tools)
+	for _, info := range v.Tools() {
+		t, _, err := v.Resolve(info.Name, []byte("{}"))
+		if err != nil {
+			continue
+		}
+		if rem, ok := tool.As[tool.Reminder](t); ok {
+			out = append(out, rem.Remind(ctx))
+		}
+	}
+	return out
+}
+
+// summarise asks the model for a summary, with the request that it knows as a
+// prefix, so that the provider's cache holds.
+func (r *run) summarise(v *toolkit.View) (string, error) {
+	req := r.request(v)
+	req.Messages = append(req.Messages, r.hintMessage("summary", summaryPrompt))
+	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
+	m := r.newAnswer()
+	ans, err := r.exchange(req, &intake{run: r, msg: m, silent: true})
+	if err != nil {
+		return "", err
+	}
+	r.count(ans.Message)
+	if text := strings.TrimSpace(ans.Message.Text()); text != "" {
+		return text, nil
+	}
+	return "", errors.New("the model gave no summary")
+}
+
+// shrinkOld cuts long tool results before index from.
+func shrinkOld(msgs []*message.Message, from int) []*message.Message {
+	out := append([]*message.Message(nil), msgs...)
+	for i, m := range out[:from] {
+		if m.Role != message.RoleTool {
+			continue
+		}
+		cp := *m
+		cp.Blocks = append(message.Blocks(nil), m.Blocks...)
+		changed := false
+		for j, res := range m.ToolResults() {
+			if short, ok := shortened(res, oldResult, ""); ok {
+				cp.Blocks[j], changed = short, true
+			}
+		}
+		if changed {
+			out[i] = &cp
+		}
+	}
+	return out
+}
+
+// shortened returns a copy of res with at most about limit bytes of text, its
+// beginning and its end, and reports whether there was anything to cut.
+func shortened(res *message.ToolResult, limit int, where string) (*message.ToolResult, bool) {
+	text := res.Text()
+	if len(text) <= limit {
+		return res, false
+	}
+	head, tail := text[:limit*2/3], text[len(text)-limit/3:]
+	head = strings.ToValidUTF8(head, "") // cut runes
+	tail = strings.ToValidUTF8(tail, "")
+	note := fmt.Sprintf("\n[… %d bytes left out", len(text)-len(head)-len(tail))
+	if where != "" {
+		note += "; the whole is in " + where
+	}
+	cp := *res
+	cp.Blocks = message.Blocks{&message.Text{Text: head + note + "]\n" + tail}}
+	for _, b := range res.Blocks {
+		if d, ok := b.(*message.Data); ok {
+			cp.Blocks = append(cp.Blocks, d)
+		}
+	}
+	return &cp, true
+}
+
+// clip cuts a result that is too long for the model.
+func (r *run) clip(res *message.ToolResult) *message.ToolResult {
+	limit := r.cfg.Context.MaxResult
+	if limit < 0 || len(res.Text()) <= limit {
+		return res
+	}
+	where := ""
+	if r.cfg.Context.Offload != nil {
+		var err error
+		if where, err = r.cfg.Context.Offload(context.WithoutCancel(r.ctx), res.ID, res.Text()); err != nil {
+			where = "nowhere: " + err.Error()
+		}
+	}
+	short, _ := shortened(res, limit, where)
+	return short
+}

@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// talk fills a state with turns of a question, a call with a result of n bytes,
+// and an answer.
+func talk(turns, n int) *State {
+	st := &State{ID: "s"}
+	for i := range turns {
+		id := fmt.Sprintf("old%d", i)
+		st.Messages = append(st.Messages,
+			&message.Message{ID: "u" + id, Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "question " + id}}},
+			message.Assistant(&message.ToolCall{ID: id, Name: "note", Input: []byte(`{"path":"x"}`)}),
+			&message.Message{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: id, Name: "note",
+				Outcome: message.OutcomeSuccess, Blocks: message.Blocks{&message.Text{Text: strings.Repeat("word ", n/5)}}}}},
+			message.Assistant(&message.Text{Text: "answer " + id}))
+	}
+	return st
+}
+
+// remembering is a tool with something to tell after a compaction.
+type remembering struct{ tool.Tool }
+
+func (r remembering) Unwrap() tool.Tool             { return r.Tool }
+func (r remembering) Remind(context.Context) string { return "Open task: water the plants." }
+
+func compactKit(t *testing.T, j *journal) *toolkit.Toolkit {
+	t.Helper()
+	extra := tool.Must(tool.New("extra", "Is in a group.", func(context.Context, struct{}) (string, error) { return "", nil }))
+	tk, err := toolkit.New(toolkit.Config{
+		Basic:   toolkit.Group{Tools: []tool.Tool{remembering{noting(j, "note", tool.Options{})}}},
+		Groups:  []toolkit.Group{{Name: "more", Description: "More.", Instructions: "Mind the gap.", Tools: []tool.Tool{extra}}},
+		Control: toolkit.ResetTools(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tk
+}
+
+func TestCompaction(t *testing.T) {
+	tooLong := turn{err: &model.Error{Kind: model.ErrContextTooLong, Message: "maximum context length"}}
+	for _, row := range []struct {
+		name    string
+		state   *State
+		window  int
+		turns   []turn
+		summary string // of the event
+		failed  bool
+		reqs    int
+		kept    string // some old word that stays
+	}{
+		{"fits", talk(3, 500), 10_000, []turn{says("done")}, "", false, 1, "question old0"},
+		{"old results", talk(10, 4000), 13_000, []turn{says("done")}, "", false, 1, "question old0"},
+		{"summary", talk(60, 500), 10_000, []turn{says("they talked"), says("done")}, "they talked", false, 2, ""},
+		{"summary fails", talk(60, 500), 10_000, []turn{{err: errors.New("down")}, says("done")}, "cut off", true, 2, ""},
+		{"server refuses", talk(60, 500), 1_000_000, []turn{tooLong, says("they talked"), says("done")}, "they talked", false, 3, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			kit := compactKit(t, &j)
+			st := row.state
+			if _, err := kit.Enable(t.Context(), &st.Scope, "more"); err != nil {
+				t.Fatal(err)
+			}
+			a, w := newAgent(t, Config{Policy: bypass, Toolkit: kit, Context: Context{Window: row.window}, Retry: model.RetryConfig{Retries: -1}}, row.turns...)
+			evs, err := play(t, a, st, Say("the newest question"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "requests", len(w.reqs), row.reqs)
+			equal(t, "answer", endOf(t, evs).Text, "done")
+			last := said(w.reqs[len(w.reqs)-1].Messages)
+			if !strings.Contains(last, "the newest question") || !strings.Contains(last, row.kept) {
+				t.Errorf("the model was asked:\n%s", last)
+			}
+			cs := of[*Compaction](evs)
+			if row.name == "fits" {
+				equal(t, "compactions", len(cs), 0)
+				return
+			}
+			if len(cs) != 1 || cs[0].After >= cs[0].Before || !strings.Contains(cs[0].Summary, row.summary) || (cs[0].Failed != "") != row.failed {
+				t.Fatalf("%+v", cs)
+			}
+			equal(t, "generation", st.Generation, 1)
+			if row.summary == "" {
+				return
+			}
+			for _, want := range []string{row.summary, "Mind the gap.", "water the plants"} {
+				if !strings.Contains(last, want) {
+					t.Errorf("the model was not told %q:\n%s", want, last)
+				}
+			}
+			if row.name == "summary" { // the request for the summary goes on from what the server knows
+				asked := w.reqs[0].Messages
+				if n := len(asked) - 2; !slices.Equal(asked[:n], talkPrefix(row.state, asked, n)) || w.reqs[0].Digest != w.reqs[1].Digest {
+					t.Error("the request for the summary has another prefix")
+				}
+			}
+		})
+	}
+}
+
+// talkPrefix checks that the first n messages are the talk itself.
+func talkPrefix(_ *State, asked []*message.Message, n int) []*message.Message {
+	if n != 4*60 || asked[0].Text() != "question old0" || asked[n].Text() != "the newest question" {
+		return nil
+	}
+	return asked[:n]
+}
+
+func said(msgs []*message.Message) string {
+	var b strings.Builder
+	for _, m := range msgs {
+		fmt.Fprintln(&b, m.Role, m.Text()+historyText(m))
+	}
+	return b.String()
+}
+
+// TestCompactionWithinATurn lets one question lead to more rounds than fit.
+func TestCompactionWithinATurn(t *testing.T) {
+	long := strings.Repeat("word ", 200)
+	wordy := tool.Must(tool.New("wordy", "Talks.", func(_ context.Context, in pathArg) (string, error) { return in.Path + long, nil }))
+	var turns []turn
+	for i := range 30 {
+		turns = append(turns, calls(fmt.Sprintf(`c%d wordy {"path":"%d"}`, i, i)))
+	}
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy), Context: Context{Window: 4000}})
+	summaries := 0
+	w.turns = nil
+	model := wordsFunc(func(req *model.Request) turn {
+		if strings.Contains(historyText(req.Messages[len(req.Messages)-1]), "too long") {
+			summaries++
+			return says(fmt.Sprintf("summary %d", summaries))
+		}
+		if len(turns) == 0 {
+			return says("done")
+		}
+		tn := turns[0]
+		turns = turns[1:]
+		return tn
+	})
+	a.cfg.Model = model
+	var st State
+	evs, err := play(t, a, &st, Say("the question"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "answer", endOf(t, evs).Text, "done")
+	if n := len(of[*Compaction](evs)); n < 2 || n != summaries {
+		t.Errorf("%d compactions, %d summaries", n, summaries)
+	}
+	text := said(st.Messages)
+	if !strings.Contains(text, "the question") || !strings.Contains(text, fmt.Sprintf("summary %d", summaries)) {
+		t.Errorf("the conversation is now\n%s", text)
+	}
+}
+
+func TestLongResultsAreClipped(t *testing.T) {
+	long := strings.Repeat("äöü", 1000)
+	wordy := tool.Must(tool.New("wordy", "Talks.", func(context.Context, struct{}) (string, error) { return long, nil }))
+	var stored string
+	cfg := Config{Policy: permission.Policy{Mode: permission.Bypass}, Toolkit: toolkit.Of(wordy), Context: Context{MaxResult: 900,
+		Offload: func(_ context.Context, call, text string) (string, error) { stored = text; return "file " + call, nil }}}
+	a, _ := newAgent(t, cfg, calls(`c1 wordy {}`), says("done"))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	got := results(&st)[0]
+	if len(got) > 1100 || !strings.Contains(got, "file c1") || !strings.HasSuffix(got, "ü") || strings.ContainsRune(got, '\uFFFD') {
+		t.Errorf("%d bytes: %s", len(got), got)
+	}
+	equal(t, "stored", stored, long)
+}
+
+func TestEstimatesLearn(t *testing.T) {
+	r := &run{st: &State{}}
+	r.learn(1000, &message.Usage{Input: 1500})
+	equal(t, "calibrated", r.calibrated(2000), 3000)
+	r.learn(1000, &message.Usage{Input: 100_000}) // nonsense is bounded
+	equal(t, "calibrated", r.calibrated(1000), 4000)
+}
