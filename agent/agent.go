@@ -93,6 +93,12 @@ type Config struct {
 	// depends on it is emitted or run; an error ends the run.
 	Save func(context.Context, *State) error
 
+	// Key, if not empty, seals the State, so that a client that keeps it cannot
+	// change what a person was asked, what was allowed, or anything else in it:
+	// a run refuses a State whose seal does not fit with [ErrTampered]. The seal
+	// covers the Policy and the schemas of the tools that are asked about too.
+	Key []byte
+
 	Limits      Limits        // what one input may cost; the zero value is 50 steps
 	MaxParallel int           // tool calls at a time; 0 means 8
 	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative none

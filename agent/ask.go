@@ -276,6 +276,9 @@ func (r *run) accept(ans *answer) error {
 // open makes the open call of what the model sent, and puts valid arguments
 // into tc. A call that cannot run has its result already.
 func (r *run) open(tc *message.ToolCall, raw json.RawMessage) (*openCall, []string) {
+	if tc.Name == "" {
+		tc.Name = "unnamed" // APIs refuse a call without a name
+	}
 	c := &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: statusNew}
 	tc.Input = json.RawMessage("{}")
 	if isObject(raw) {

@@ -14,7 +14,7 @@ import (
 //   - an assistant message that calls tools is followed by one tool message,
 //     with exactly one result for each call, in call order, of the same name;
 //   - there are no other tool messages, and no results elsewhere;
-//   - call ids are unique in the conversation and not empty;
+//   - call ids are unique in the conversation; neither they nor names are empty;
 //   - arguments are valid JSON objects.
 //
 // A conversation in the middle of a batch of calls breaks the first; between
@@ -48,6 +48,9 @@ func CheckHistory(msgs []*message.Message) error {
 				return fmt.Errorf("message %d: call id %q is empty or not unique", i, c.ID)
 			}
 			seen[c.ID] = true
+			if c.Name == "" {
+				return fmt.Errorf("message %d: call %s has no name", i, c.ID)
+			}
 			if !isObject(c.Input) {
 				return fmt.Errorf("message %d: the arguments of call %s are not a JSON object: %.60q", i, c.ID, c.Input)
 			}

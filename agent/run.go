@@ -32,11 +32,16 @@ type run struct {
 
 // run takes the inputs and goes on until there is an end to report.
 func (r *run) run(inputs []Input) {
-	if err := r.checkInputs(inputs); err != nil {
+	err := r.checkSeal()
+	if err == nil {
+		err = r.checkInputs(inputs)
+	}
+	if err != nil {
 		r.yield(nil, err)
 		return
 	}
-	reason, err := r.begin(inputs)
+	var reason EndReason
+	reason, err = r.begin(inputs)
 	if err == nil && reason == "" {
 		reason, err = r.loop()
 	}
@@ -149,6 +154,11 @@ func (r *run) end(reason EndReason, err error) {
 	}
 	ev.Run = runID
 	r.emit(ev)
+	if len(r.cfg.Key) > 0 { // the number of the last event has changed
+		seal, sealErr := r.sealOf()
+		r.st.seal = seal
+		err = errors.Join(err, sealErr)
+	}
 	if err != nil && !r.gone {
 		r.yield(nil, err)
 	}
@@ -174,6 +184,12 @@ func (r *run) emit(ev Event) {
 
 // save stores the State. A run that was cancelled still stores how it ended.
 func (r *run) save() error {
+	if len(r.cfg.Key) > 0 {
+		var err error
+		if r.st.seal, err = r.sealOf(); err != nil {
+			return fmt.Errorf("seal the session: %w", err)
+		}
+	}
 	if r.cfg.Save == nil {
 		return nil
 	}

@@ -44,6 +44,7 @@ type State struct {
 	spent spent  // since the last input
 	open  []*openCall
 	ratio float64 // of reported to estimated tokens; 0 for unknown
+	seal  string  // see [Config.Key]
 
 	busy atomic.Bool
 }
@@ -134,12 +135,17 @@ type stateJSON struct {
 	Open     []*openCall        `json:"open,omitempty"`
 	Gen      int                `json:"generation,omitempty"`
 	Ratio    float64            `json:"token_ratio,omitempty"`
+	Seal     string             `json:"seal,omitempty"`
+}
+
+func (st *State) toJSON() stateJSON {
+	return stateJSON{stateVersion, st.ID, st.Messages, &st.Scope, st.Rules, &st.Tools,
+		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio, st.seal}
 }
 
 // MarshalJSON writes the whole state.
 func (st *State) MarshalJSON() ([]byte, error) {
-	return json.Marshal(stateJSON{stateVersion, st.ID, st.Messages, &st.Scope, st.Rules, &st.Tools,
-		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio})
+	return json.Marshal(st.toJSON())
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote, in this version or an older one.
@@ -169,7 +175,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.seq, st.run, st.spent, st.open = in.Seq, in.Run, in.Spent, in.Open
-	st.Generation, st.ratio = in.Gen, in.Ratio
+	st.Generation, st.ratio, st.seal = in.Gen, in.Ratio, in.Seal
 	return nil
 }
 

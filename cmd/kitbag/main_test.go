@@ -145,7 +145,7 @@ func TestRunKeepsRequestsValid(t *testing.T) {
 		out   string
 	}{
 		{"bad JSON", []openaitest.Turn{openaitest.Calls(call("Read", `{"file_path":`), call("Read", `nonsense`)), text("sorry")}, exitDone, "sorry\n"},
-		{"unknown tool", []openaitest.Turn{openaitest.Calls(call("Raed", `{}`), call("", `{}`)), text("sorry")}, exitDone, "sorry\n"},
+		{"unknown tool", []openaitest.Turn{openaitest.Calls(call("Raed", `{}`), call("", `{}`), call("ünknown töol", `{}`), call(strings.Repeat("long", 30), `{}`)), text("sorry")}, exitDone, "sorry\n"},
 		{"no arguments", []openaitest.Turn{openaitest.Calls(call("TaskList", ``)), text("none")}, exitDone, "none\n"},
 		{"failing tool", []openaitest.Turn{openaitest.Calls(call("Read", `{"file_path":"/does/not/exist"}`)), text("gone")}, exitDone, "gone\n"},
 		{"interleaved", []openaitest.Turn{openaitest.Calls(call("TaskList", `{}`), call("TaskList", `{}`)).Interleave(), text("ok")}, exitDone, "ok\n"},

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// ErrTampered is wrapped by the error for a State whose seal does not fit; see
+// [Config.Key].
+var ErrTampered = errors.New("the session was changed outside of kitbag, or the policy or a tool that is asked about has changed since")
+
+// sealed is what a seal covers: the whole state, and what gives its open
+// questions their meaning.
+type sealed struct {
+	State   stateJSON
+	Policy  permission.Policy
+	Schemas []json.RawMessage // of the tools of the open calls
+}
+
+// sealOf computes the seal of the state as it is.
+func (r *run) sealOf() (string, error) {
+	s := sealed{State: r.st.toJSON(), Policy: r.cfg.Policy}
+	s.State.Seal = ""
+	for _, c := range r.st.open {
+		var schema json.RawMessage
+		if t, err := r.tool(c); err == nil {
+			schema = t.Info().Input
+		}
+		s.Schemas = append(s.Schemas, schema)
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return "", err
+	}
+	mac := hmac.New(sha256.New, r.cfg.Key)
+	mac.Write(data)
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
+}
+
+// checkSeal refuses a state that somebody without the key has changed.
+func (r *run) checkSeal() error {
+	if len(r.cfg.Key) == 0 || r.st.seal == "" && len(r.st.Messages) == 0 && len(r.st.Rules) == 0 {
+		return nil
+	}
+	want, err := r.sealOf()
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal([]byte(want), []byte(r.st.seal)) {
+		return fmt.Errorf("%w; begin a new session, or go on from one that was saved with this key and configuration", ErrTampered)
+	}
+	return nil
+}

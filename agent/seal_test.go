@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestSealRefusesEveryFlippedByte changes each byte of a waiting session in
+// turn: what still loads is refused.
+func TestSealRefusesEveryFlippedByte(t *testing.T) {
+	var j journal
+	cfg := Config{Key: []byte("secret"), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
+	a, w := newAgent(t, cfg, calls(`c1 note {"path":"a"}`))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(&st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := Confirm{Call: "c1", Allow: true}
+	refused := 0
+	for i := range data {
+		changed := bytes.Clone(data)
+		changed[i] ^= 1
+		var bad State
+		if json.Unmarshal(changed, &bad) != nil {
+			continue
+		}
+		if same, err := json.Marshal(&bad); err == nil && bytes.Equal(same, data) {
+			continue // a letter of a name that JSON reads in either case
+		}
+		if _, err := a.Reply(t.Context(), &bad, answer); !errors.Is(err, ErrTampered) {
+			t.Fatalf("byte %d of %s: %v", i, changed, err)
+		}
+		refused++
+	}
+	if refused < len(data)/3 {
+		t.Errorf("only %d of %d changes were loaded", refused, len(data))
+	}
+	for name, change := range map[string]func(*Config){
+		"another key":    func(c *Config) { c.Key = []byte("other") },
+		"another policy": func(c *Config) { c.Policy.Rules = []permission.Rule{{Tool: "x", Behavior: permission.Allow}} },
+		"another schema": func(c *Config) {
+			type other struct {
+				Path string `json:"path"`
+				More string `json:"more,omitempty"`
+			}
+			c.Toolkit = toolkit.Of(tool.Must(tool.New("note", "Notes.", func(_ context.Context, in other) (string, error) { return "", nil })))
+		},
+	} {
+		changed := cfg
+		change(&changed)
+		b, _ := newAgent(t, changed)
+		if _, err := b.Reply(t.Context(), reload(t, &st), answer); !errors.Is(err, ErrTampered) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	equal(t, "ran", j.String(), "")
+	w.turns = []turn{says("done"), says("more")}
+	loaded := reload(t, &st)
+	if _, err := a.Reply(t.Context(), loaded, answer); err != nil {
+		t.Errorf("unchanged: %v", err)
+	}
+	if _, err := a.Reply(t.Context(), reload(t, loaded), Say("and?")); err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+	equal(t, "ran", j.String(), "note:a")
+}
