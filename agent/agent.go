@@ -172,6 +172,10 @@ func setDefault[T int | float64 | time.Duration](v *T, def T) {
 // an error if the run failed; an error before any event means that the inputs
 // were refused and st is as it was. Breaking off cancels the run.
 func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
+	return a.start(ctx, st, nil, inputs)
+}
+
+func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
 	used := false
 	return func(yield func(Event, error) bool) {
 		if used {
@@ -187,7 +191,7 @@ func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[E
 
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, cancel: cancel, yield: yield}
+		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, cancel: cancel, yield: yield, final: f}
 		r.run(inputs)
 	}
 }
@@ -196,8 +200,19 @@ func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[E
 // run ended otherwise than with an answer, the error is, or wraps, [ErrWaiting],
 // [ErrInterrupted], [ErrLimit] or the failure.
 func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message.Message, error) {
-	var end *End
-	for ev, err := range a.Run(ctx, st, inputs...) {
+	end, err := drain(a.Run(ctx, st, inputs...))
+	if err == nil {
+		err = end.failure()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st.Messages[len(st.Messages)-1], nil
+}
+
+// drain returns the end of a run.
+func drain(events iter.Seq2[Event, error]) (end *End, err error) {
+	for ev, err := range events {
 		if err != nil {
 			return nil, err
 		}
@@ -205,14 +220,5 @@ func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message
 			end = e
 		}
 	}
-	switch end.Reason {
-	case EndCompleted:
-		return st.Messages[len(st.Messages)-1], nil
-	case EndWaiting:
-		return nil, ErrWaiting
-	case EndLimit:
-		return nil, fmt.Errorf("%w: %s", ErrLimit, end.Detail)
-	default:
-		return nil, ErrInterrupted
-	}
+	return end, nil
 }

@@ -288,12 +288,19 @@ func TestInterrupts(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: tk}, calls(`c1 quick {}`, `c2 hang {}`, `c3 hang {}`))
-		go func() { <-started; <-started; cancel() }()
 		var st State
-		evs, err := playCtx(t, ctx, a, &st, Say("go"))
-		if err != nil {
-			t.Fatal(err)
+		var evs []Event
+		for ev, err := range a.Run(ctx, &st, Say("go")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if evs = append(evs, ev); ev.kind() == "tool_result" && len(of[*ToolResult](evs)) == 1 {
+				<-started
+				<-started
+				cancel()
+			}
 		}
+		checkState(t, &st)
 		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
 		r := results(&st)
 		if len(r) != 3 || !strings.HasPrefix(r[0], "c1 success") || !strings.HasPrefix(r[1], "c2 interrupted") {

@@ -150,13 +150,17 @@ func (r *run) hintMessage(source, text string) *message.Message {
 
 // request returns the next request of the conversation.
 func (r *run) request(v *toolkit.View) *model.Request {
-	return &model.Request{
+	req := &model.Request{
 		System:   r.system(v.Prompt()),
 		Messages: r.st.Messages[:len(r.st.Messages):len(r.st.Messages)],
 		Tools:    v.Tools(),
 		Digest:   v.Digest(),
 		Choice:   r.choice(),
 	}
+	if r.final != nil {
+		r.addFinal(req)
+	}
+	return req
 }
 
 func (r *run) system(prompt string) string {
@@ -288,7 +292,7 @@ func (r *run) open(tc *message.ToolCall, raw json.RawMessage) (*openCall, []stri
 		c.Status, c.Result = statusDone, failed(c, message.OutcomeError, err.Error())
 		return c, nil
 	}
-	t, inner, err := r.view.Resolve(tc.Name, raw)
+	t, inner, err := r.resolve(tc.Name, raw)
 	if err != nil {
 		return bad(err)
 	}

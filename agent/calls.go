@@ -13,11 +13,7 @@ import (
 
 // tool returns the tool that an open call would run.
 func (r *run) tool(c *openCall) (tool.Tool, error) {
-	v, err := r.currentView()
-	if err != nil {
-		return nil, err
-	}
-	t, _, err := v.Resolve(c.Tool, c.Input)
+	t, _, err := r.resolve(c.Tool, c.Input)
 	return t, err
 }
 
@@ -282,6 +278,9 @@ func (r *run) finish(c *openCall, res *message.ToolResult) error {
 		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)
 	}
 	c.Result, c.Status = res, statusDone
+	if r.final != nil && c.Tool == finalName && res.Outcome == message.OutcomeSuccess {
+		r.final.value = c.Input
+	}
 	if err := r.save(); err != nil {
 		return err
 	}

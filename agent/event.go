@@ -185,11 +185,12 @@ const (
 // End is the last event of a run.
 type End struct {
 	Head
-	Reason EndReason     `json:"reason"`
-	Detail string        `json:"detail,omitempty"` // the limit, or the error
-	Text   string        `json:"text,omitempty"`   // the answer, when completed, or the last words at a limit
-	Steps  int           `json:"steps"`            // model calls for the last input
-	Usage  message.Usage `json:"usage"`            // of this call of Run
+	Reason EndReason       `json:"reason"`
+	Detail string          `json:"detail,omitempty"` // the limit, or the error
+	Text   string          `json:"text,omitempty"`   // the answer, when completed, or the last words at a limit
+	Output json.RawMessage `json:"output,omitempty"` // the answer of [ReplyAs]
+	Steps  int             `json:"steps"`            // model calls for the last input
+	Usage  message.Usage   `json:"usage"`            // of this call of Run
 }
 
 func (h *Head) head() *Head { return h }

@@ -107,12 +107,19 @@ func sameRound(a, b []*message.Message) bool {
 // of use; a failure changes nothing, the run is over anyway.
 func (r *run) limit() error {
 	r.st.spent.Stopped = r.limitReached()
-	if err := r.hint("This is the end: " + r.st.spent.Stopped + " was reached. Say what you have found and what is left to do, without calling a tool."); err != nil {
+	hint := "Say what you have found and what is left to do, without calling a tool."
+	if r.final != nil {
+		hint = hintFinal
+	}
+	if err := r.hint("This is the end: " + r.st.spent.Stopped + " was reached. " + hint); err != nil {
 		return err
 	}
 	r.lastAnswer = true
 	ans, err := r.generate()
 	r.lastAnswer = false
+	if err == nil && r.final != nil {
+		return r.keepFinal(ans)
+	}
 	if err == nil {
 		r.count(ans.Message)
 	}

@@ -19,7 +19,8 @@ type run struct {
 	ctx    context.Context // of the run: ends with the caller's, and when the consumer breaks off
 	cancel context.CancelFunc
 	yield  func(Event, error) bool
-	gone   bool // the consumer broke off: nothing more is yielded
+	final  *final // the typed answer that is wanted, or nil
+	gone   bool   // the consumer broke off: nothing more is yielded
 
 	view    *toolkit.View      // what the last answer was shown; nil when it must be made
 	policy  *permission.Policy // Config.Policy with the State's rules; nil when it must be made
@@ -96,6 +97,9 @@ func (r *run) loop() (EndReason, error) {
 			return EndInterrupted, nil
 		}
 		var err error
+		if r.final != nil && r.final.value != nil && len(r.st.open) == 0 {
+			return EndCompleted, nil
+		}
 		switch next(r.st, r.limitReached()) {
 		case actModel:
 			err = r.ask()
@@ -112,7 +116,10 @@ func (r *run) loop() (EndReason, error) {
 		case actStop:
 			return EndLimit, nil
 		case actDone:
-			return EndCompleted, nil
+			if r.final == nil {
+				return EndCompleted, nil
+			}
+			err = r.remind()
 		}
 		if cause := r.ctx.Err(); cause != nil && errors.Is(err, cause) {
 			return EndInterrupted, nil
@@ -140,6 +147,9 @@ func (r *run) end(reason EndReason, err error) {
 			ev.Text = last.Text()
 		}
 	case EndCompleted:
+		if r.final != nil {
+			ev.Output = r.final.value
+		}
 		ev.Text = r.st.Messages[len(r.st.Messages)-1].Text()
 	}
 	runID := r.st.run

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+type verdict struct {
+	City  string `json:"city"`
+	Score int    `json:"score" jsonschema:"minimum=1,maximum=5"`
+}
+
+func TestReplyAs(t *testing.T) {
+	want := verdict{"Graz", 4}
+	good := calls(`f final_answer {"city":"Graz","score":4}`)
+	for _, row := range []struct {
+		name  string
+		turns []turn
+		ran   string
+		err   error
+	}{
+		{"at once", []turn{good}, "", nil},
+		{"after tools", []turn{calls(`c1 note {"path":"a"}`), good}, "note:a", nil},
+		{"beside a tool", []turn{calls(`c1 note {"path":"a"}`, `f final_answer {"city":"Graz","score":4}`)}, "note:a", nil},
+		{"after words", []turn{says("It is Graz."), good}, "", nil},
+		{"forced", []turn{says("It is Graz."), says("Graz!"), good}, "", nil},
+		{"invalid first", []turn{calls(`f final_answer {"city":"Graz","score":9}`), good}, "", nil},
+		{"at the limit", []turn{calls(`c1 note {"path":"a"}`), calls(`c2 note {"path":"b"}`), calls(`c3 note {"path":"c"}`), calls(`c4 note {"path":"d"}`), good}, "note:a note:b note:c note:d", nil},
+		{"never at the limit", []turn{calls(`c1 note {"path":"a"}`), calls(`c2 note {"path":"b"}`), calls(`c3 note {"path":"c"}`), calls(`c4 note {"path":"d"}`), says("?")}, "note:a note:b note:c note:d", ErrLimit},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			a, w := newAgent(t, Config{Policy: permission.Policy{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Allow}}},
+				Limits: Limits{Steps: 4}, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, row.turns...)
+			var st State
+			got, err := ReplyAs[verdict](t.Context(), a, &st, Say("Where to?"))
+			if !errors.Is(err, row.err) || row.err == nil && (err != nil || got != want) {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			checkState(t, &st)
+			equal(t, "ran", j.String(), row.ran)
+			if row.name == "forced" {
+				equal(t, "choice", w.reqs[2].Choice, model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName})
+			}
+			w.turns = []turn{says("plain again")}
+			if msg, err := a.Reply(t.Context(), &st, Say("thanks")); err != nil || msg.Text() != "plain again" || len(w.reqs[len(w.reqs)-1].Tools) != 1 {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
+	}
+}
+
+func TestReplyAsOtherTypes(t *testing.T) {
+	a, _ := newAgent(t, Config{}, calls(`f final_answer {"value":["a","b"]}`))
+	list, err := ReplyAs[[]string](t.Context(), a, new(State), Say("List."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "list", list, []string{"a", "b"})
+	if _, err := ReplyAs[chan int](t.Context(), a, new(State), Say("?")); err == nil {
+		t.Error("an answer of a channel")
+	}
+}
+
+func TestReplyAsWaits(t *testing.T) {
+	var j journal
+	a, w := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`c1 note {"path":"a"}`))
+	var st State
+	if _, err := ReplyAs[verdict](t.Context(), a, &st, Say("Where to?")); !errors.Is(err, ErrWaiting) {
+		t.Fatal(err)
+	}
+	w.turns = []turn{calls(`f final_answer {"city":"Graz","score":4}`)}
+	got, err := ReplyAs[verdict](t.Context(), a, reload(t, &st), Confirm{Call: "c1", Allow: true})
+	if err != nil || got.City != "Graz" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
