@@ -146,8 +146,25 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	for _, e := range hits {
 		found = append(found, foundTool{e.info.Name, c.grantedNames(e, r), firstLine(e.info.Description)})
 	}
-	text, err := render("found.tmpl", found)
-	return answer{text: text, data: map[string]any{"tools": found}}, err
+	return answer{text: foundText(found), data: map[string]any{"tools": found}}, nil
+}
+
+func foundText(found []foundTool) string {
+	if len(found) == 0 {
+		return "No tool was found. Try other words, or search in one of the groups with an empty query."
+	}
+	var b strings.Builder
+	for _, f := range found {
+		b.WriteString("- " + f.Name)
+		if len(f.Groups) > 0 {
+			b.WriteString(" (" + strings.Join(f.Groups, ", ") + ")")
+		}
+		if f.Line != "" {
+			b.WriteString(": " + f.Line)
+		}
+		b.WriteByte('\n')
+	}
+	return strings.TrimSpace(b.String())
 }
 
 // grantedNames returns the groups of the tool that exist for the scope.
@@ -196,9 +213,8 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 	if err != nil {
 		return answer{}, err
 	}
-	more, err := render("about_groups.tmpl", about)
-	text.WriteString(more)
-	return answer{text: strings.TrimSpace(text.String()), data: map[string]any{"tools": infos}}, err
+	text.WriteString(render("about_groups.tmpl", about))
+	return answer{text: strings.TrimSpace(text.String()), data: map[string]any{"tools": infos}}, nil
 }
 
 // hiddenFromSearch is the error for a name that call_tool and describe_tools

@@ -103,14 +103,13 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 	if err != nil {
 		return answer{}, err
 	}
-	before := tk.Groups(s)
 	steps, err := tk.transitEach(ctx, s, disable, names)
 	if err != nil {
 		return answer{}, err
 	}
 	res := disableResult{Disabled: []string{}, Errors: []string{}}
 	for _, step := range steps {
-		res.Disabled = append(res.Disabled, granted(before, slices.Sorted(slices.Values(step.Closed)))...)
+		res.Disabled = append(res.Disabled, tk.grantedNames(s, slices.Sorted(slices.Values(step.Closed)))...)
 		for _, e := range step.Errors {
 			if e.Reason == AlreadyDone {
 				res.Errors = append(res.Errors, fmt.Sprintf("group %q is not enabled", e.Group))
@@ -191,13 +190,12 @@ func (tk *Toolkit) about(ctx context.Context, s *Scope, names []string) (string,
 	if len(groups) == 0 {
 		return "", nil
 	}
-	return render("reminder.tmpl", groups)
+	return render("reminder.tmpl", groups), nil
 }
 
-func granted(groups []GroupInfo, names []string) []string {
-	return slices.DeleteFunc(names, func(n string) bool {
-		return !slices.ContainsFunc(groups, func(g GroupInfo) bool { return g.Name == n })
-	})
+// grantedNames returns the names that exist for the scope.
+func (tk *Toolkit) grantedNames(s *Scope, names []string) []string {
+	return tk.now.Load().grantedOf(names, s.Ceiling())
 }
 
 // childrenOf returns the groups that are not open but have an open parent,

@@ -172,26 +172,20 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome) (answer, e
 			groups[i].Instructions, groups[i].Skills = "", nil
 		}
 	}
-	var closed []string
-	for _, name := range out.Closed {
-		if i, ok := c.index[name]; ok && c.grantsGroup(i, r.ceiling) {
-			closed = append(closed, name)
-		}
-	}
 	data := struct {
 		Active []openGroup `json:"active"`
 		Closed []string    `json:"closed,omitempty"`
-	}{append([]openGroup{}, groups...), closed}
-	text, err := render("opened.tmpl", data)
-	return answer{text: text, data: data}, err
+	}{append([]openGroup{}, groups...), c.grantedOf(out.Closed, r.ceiling)}
+	return answer{text: render("opened.tmpl", data), data: data}, nil
 }
 
-func render(name string, data any) (string, error) {
+// render words data, which a template cannot fail on: it is plain values.
+func render(name string, data any) string {
 	var b strings.Builder
 	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
-		return "", err
+		panic(err)
 	}
-	return strings.TrimSpace(b.String()), nil
+	return strings.TrimSpace(b.String())
 }
 
 // openGroups returns what a model is told of what is open and granted, in order

@@ -98,7 +98,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	}
 	text := fmt.Sprintf("skill %q is in the group %q, which is not open", q.Skill, closed[0])
 	want := append(c.names(c.missing(c.index[closed[0]], r.order)), closed[0])
-	if hint := c.control.Hint(c.activeNames(r), granted(tk.Groups(s), want)); hint != "" {
+	if hint := c.control.Hint(c.activeNames(r), c.grantedOf(want, r.ceiling)); hint != "" {
 		text += "; " + hint + " first"
 	}
 	return nil, errors.New(text)

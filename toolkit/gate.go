@@ -207,6 +207,11 @@ func (c *catalogue) grantsGroup(g int, ceiling Ceiling) bool {
 	return c.grants(ceiling, []string{c.groups[g].Name})
 }
 
+// grantedOf returns the names that the ceiling grants.
+func (c *catalogue) grantedOf(names []string, ceiling Ceiling) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !c.grants(ceiling, []string{n}) })
+}
+
 // infos describes the groups that exist for the scope, in order of
 // registration.
 func (c *catalogue) infos(r *resolved) []GroupInfo {
@@ -220,7 +225,7 @@ func (c *catalogue) infos(r *resolved) []GroupInfo {
 			names = append(names, e.info.Name)
 		}
 		out = append(out, GroupInfo{Name: g.Name, Title: g.Title, Description: g.Description,
-			Instructions: g.Instructions, Parents: slices.Clone(g.Parents), Tools: names,
+			Instructions: g.Instructions, Parents: c.grantedOf(g.Parents, r.ceiling), Tools: names,
 			Active: r.open[i], Skills: len(g.Skills) > 0, NoDeactivator: g.NoDeactivator})
 	}
 	return out

@@ -44,8 +44,8 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 		}
 		b.skipped = append(b.skipped, Skipped{Reason: err.Error()})
 	}
-	b.reminder, err = render("reminder.tmpl", groups)
-	return err
+	b.reminder = sync.OnceValue(func() string { return render("reminder.tmpl", groups) })
+	return nil
 }
 
 // loadSkills returns the skills of a group. Of two of one name the first counts.

@@ -1,7 +1,6 @@
 package toolkit
 
 import (
-	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -86,16 +85,21 @@ func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*e
 			scores[p.doc] += idf * tf * (bm25K + 1) / (tf + norm)
 		}
 	}
-	var hits []int
-	for d, s := range scores {
-		if s > 0 && keep(x.entries[d]) {
-			hits = append(hits, d)
+	var top []int
+	for d, score := range scores {
+		if score == 0 || len(top) == limit && score <= scores[top[limit-1]] || !keep(x.entries[d]) {
+			continue
 		}
+		at := len(top)
+		for at > 0 && scores[top[at-1]] < score {
+			at--
+		}
+		top = slices.Insert(top, at, d)
+		top = top[:min(limit, len(top))]
 	}
-	slices.SortStableFunc(hits, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
-	out := make([]*entry, 0, min(limit, len(hits)))
-	for _, d := range hits[:min(limit, len(hits))] {
-		out = append(out, x.entries[d])
+	out := make([]*entry, len(top))
+	for i, d := range top {
+		out[i] = x.entries[d]
 	}
 	return out
 }

@@ -172,7 +172,7 @@ func (tk *Toolkit) Set(ctx context.Context, s *Scope, groups ...string) (Outcome
 type GroupInfo struct {
 	Name, Title, Description, Instructions string
 
-	Parents []string // as configured
+	Parents []string // those that the ceiling grants
 	Tools   []string // names of its tools that are known so far
 	Active  bool     // open, and its parents too
 	Skills  bool     // has skills

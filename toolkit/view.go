@@ -32,7 +32,7 @@ type body struct {
 	infos []tool.Info
 
 	prompt   string
-	reminder string
+	reminder func() string
 	skipped  []Skipped
 	digest   func() string
 }
@@ -99,7 +99,7 @@ func (v *View) Prompt() string { return v.body.prompt }
 // Reminder returns what the model was told when the open groups were opened
 // (their instructions and skills), to be told again after compaction. It is
 // empty when nothing is open.
-func (v *View) Reminder() string { return v.body.reminder }
+func (v *View) Reminder() string { return v.body.reminder() }
 
 // Skipped returns what could not be listed, and why.
 func (v *View) Skipped() []Skipped { return slices.Clone(v.body.skipped) }
@@ -109,9 +109,13 @@ func (v *View) Skipped() []Skipped { return slices.Clone(v.body.skipped) }
 // Call it once per batch. Names that the view does not show have no effect.
 func (v *View) Advance(names ...string) {
 	b := v.body
+	r := b.r
+	if _, ok := b.c.control.(discover); ok {
+		r = b.c.allOpen(r)
+	}
 	next := ""
 	for _, name := range names {
-		if e, ok := b.c.find(name, b.r); ok && e.set.Next != "" {
+		if e, ok := b.c.find(name, r); ok && e.set.Next != "" {
 			next = e.set.Next
 		}
 	}

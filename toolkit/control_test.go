@@ -1,0 +1,328 @@
+package toolkit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/kitbag-go/kitbag/internal/casetest"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// do resolves and runs a call, as an agent does, and returns the result's text.
+func do(t testing.TB, tk *toolkit.Toolkit, s *toolkit.Scope, name, input string) (string, error) {
+	t.Helper()
+	tl, raw, err := newView(t, tk, s).Resolve(name, json.RawMessage(input))
+	if err != nil {
+		return "", err
+	}
+	args, err := tool.Arguments(tl, raw)
+	if err != nil {
+		return "", err
+	}
+	call := tool.Call{ID: "1", Name: tl.Info().Name, Input: args.JSON}
+	col := tool.NewCollector(call)
+	for chunk, err := range tool.Run(context.Background(), tl, call) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		col.Add(chunk)
+	}
+	res := col.Result()
+	text := ""
+	for _, b := range res.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			text += b.Text
+		case *message.Data:
+			text += b.MediaType
+		}
+	}
+	if res.Outcome == message.OutcomeError {
+		return "", errors.New(text)
+	}
+	return text, nil
+}
+
+func mustDo(t testing.TB, tk *toolkit.Toolkit, s *toolkit.Scope, name, input string) string {
+	t.Helper()
+	text, err := do(t, tk, s, name, input)
+	if err != nil {
+		t.Fatalf("%s %s: %v", name, input, err)
+	}
+	return text
+}
+
+// TestMeta checks reset_tools against the rows that were recorded from
+// AgentScope: outcome, state and what is named, not the wording.
+func TestMeta(t *testing.T) {
+	type row struct {
+		Groups []struct {
+			Name         string
+			Instructions string
+		}
+		Args   json.RawMessage
+		Result struct{ State string }
+		Active []string `json:"activated_after"`
+	}
+	for _, r := range casetest.Rows[row](t, "meta.jsonl") {
+		cfg := toolkit.Config{Policy: toolkit.AgentScope()}
+		for _, g := range r.Groups {
+			cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: "G.", Instructions: g.Instructions})
+		}
+		tk, s := newToolkit(t, cfg), new(toolkit.Scope)
+		text, err := do(t, tk, s, "reset_tools", string(r.Args))
+		if (err == nil) != (r.Result.State == "success") {
+			t.Errorf("%s: %q, %v", r.Args, text, err)
+		}
+		active, _ := s.Active()
+		if !slices.Equal(orEmpty(active), r.Active) {
+			t.Errorf("%s: active %q, want %q", r.Args, active, r.Active)
+		}
+		for _, g := range r.Groups {
+			if err == nil && slices.Contains(active, g.Name) != strings.Contains(text, g.Name) || slices.Contains(active, g.Name) && !strings.Contains(text, g.Instructions) {
+				t.Errorf("%s: %q does not fit %q", r.Args, text, active)
+			}
+		}
+	}
+}
+
+func TestResetTools(t *testing.T) {
+	db := group("db", "query", "migrate")
+	db.Instructions = "Amounts are in cents."
+	child := group("db-admin", "drop")
+	child.Parents = []string{"db"}
+	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now")}, Groups: []toolkit.Group{db, child, group("web", "fetch")}})
+	s := new(toolkit.Scope)
+	for _, row := range []struct{ input, want, err string }{
+		{`{"db":true,"web":true}`, "Open now: db, web.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>", ""},
+		{`{"db":true}`, "Open now: db. Closed: web.\n\n<group name=\"db\">\nAmounts are in cents.\n</group>", ""},
+		{`{"db-admin":true}`, "", `group "db-admin" needs db to be open first`},
+		{`{"nope":true,"web":true}`, "", `there is no group "nope"; the groups are db, db-admin, web`},
+		{`{"web":"yes"}`, "", "web"},
+		{`{}`, "No group is open now. Closed: db.", ""},
+	} {
+		text, err := do(t, tk, s, "reset_tools", row.input)
+		if text != row.want || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
+			t.Errorf("%s:\n%s\n%v\nwant:\n%s\n%s", row.input, text, err, row.want, row.err)
+		}
+	}
+	v := newView(t, tk, s)
+	for name, late := range map[string]bool{"reset_tools": true, "now": false, "query": false, "nope": false} {
+		if v.Late(name) != late {
+			t.Errorf("Late(%s) = %v", name, !late)
+		}
+	}
+	if _, _, err := v.Resolve("drop", nil); err == nil || !strings.HasSuffix(err.Error(), `call reset_tools with {"db":true,"db-admin":true} first`) {
+		t.Errorf("the hint for a tool two levels down: %v", err)
+	}
+	if _, _, err := v.Resolve("noww", nil); err == nil || err.Error() != `there is no tool "noww"; did you mean now?` {
+		t.Errorf("an unknown tool: %v", err)
+	}
+}
+
+// TestCeilingHidesNames: what is above the ceiling is in no list, no schema and
+// no error.
+func TestCeilingHidesNames(t *testing.T) {
+	secret := group("secret", "launch")
+	below := group("below", "look")
+	below.Parents = []string{"secret"}
+	for _, control := range []toolkit.Control{toolkit.ResetTools(), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
+		tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now")}, Control: control,
+			Groups: []toolkit.Group{secret, below, group("public", "read")}})
+		s := toolkit.NewScope(toolkit.Only("public", "below", "basic"), "")
+		v := newView(t, tk, s)
+		told := string(mustJSON(v.Tools())) + v.Prompt() + v.Reminder() + string(mustJSON(v.Cost()))
+		for _, call := range [][2]string{
+			{"launch", `{}`}, {"look", `{}`}, {"lunch", `{}`}, {"reset_tools", `{"secret":true}`}, {"reset_tools", `{"below":true}`}, {"reset_tools", `{"nope":true}`},
+			{"enable_tools", `{"groups":["secret","below","nope","public"]}`}, {"disable_tools", `{"groups":["secret"]}`},
+			{"secret.activate", `{}`}, {"below.activate", `{}`}, {"call_tool", `{"name":"launch","arguments":{}}`},
+			{"search_tools", `{"query":"launch"}`}, {"search_tools", `{"query":"","group":"nope"}`}, {"describe_tools", `{"names":["launch","read"]}`},
+		} {
+			text, err := do(t, tk, s, call[0], call[1])
+			if err != nil {
+				text += err.Error()
+			}
+			// What the model wrote itself may be repeated.
+			for _, own := range []string{"launch", "secret"} {
+				if strings.Contains(call[0]+call[1], own) {
+					text = strings.ReplaceAll(text, own, "")
+				}
+			}
+			told += text
+		}
+		for _, word := range []string{"secret", "launch"} {
+			if strings.Contains(told, word) {
+				t.Errorf("%T tells of %s: %s", control, word, told)
+			}
+		}
+		if active, _ := s.Active(); slices.Contains(active, "secret") {
+			t.Errorf("%T opened what is above the ceiling", control)
+		}
+		none := newView(t, tk, toolkit.NewScope(toolkit.Only(), ""))
+		if len(none.Tools()) != 0 {
+			t.Errorf("%T: without a grant %q are listed", control, listed(none))
+		}
+	}
+}
+
+func TestDiscover(t *testing.T) {
+	files := group("files", "read_file", "writeFile", "list_directories")
+	files.Instructions = "Paths are relative."
+	mail := group("mail", "send_mail")
+	later := group("later", "archive_mail")
+	tk := newToolkit(t, toolkit.Config{Control: toolkit.Discover(), Basic: toolkit.Group{Tools: fakes("now")},
+		Groups:   []toolkit.Group{files, mail, later},
+		Settings: []toolkit.Setting{{Tool: "archive_mail", Phases: []string{"sent"}}, {Tool: "send_mail", Next: "sent"}}})
+	s := new(toolkit.Scope)
+	before := newView(t, tk, s)
+	if got := listed(before); !slices.Equal(got, []string{"search_tools", "describe_tools", "call_tool", "now"}) {
+		t.Fatalf("listed %q", got)
+	}
+	for _, row := range []struct{ query, want string }{
+		{`{"query":"write a file"}`, "- writeFile (files): Does writeFile.\n- read_file (files): Does read_file.\n- list_directories (files): Does list_directories."},
+		{`{"query":"directory listing"}`, "No tool was found."},
+		{`{"query":"directories"}`, "- list_directories (files): Does list_directories."},
+		{`{"query":"mail"}`, "- send_mail (mail): Does send_mail."},
+		{`{"query":"","group":"mail"}`, "- send_mail (mail): Does send_mail."},
+		{`{"query":"mail","group":"files"}`, "No tool was found."},
+		{`{"query":"zebra"}`, "No tool was found."},
+	} {
+		if got := mustDo(t, tk, s, "search_tools", row.query); !strings.HasPrefix(got, row.want) {
+			t.Errorf("%s found\n%s\nwant\n%s", row.query, got, row.want)
+		}
+	}
+	if got := mustDo(t, tk, s, "describe_tools", `{"names":["read_file","send_male"]}`); !strings.Contains(got, `Arguments: {"type":"object"}`) ||
+		!strings.Contains(got, "Paths are relative.") || !strings.Contains(got, `there is no tool "send_male"; did you mean send_mail?`) {
+		t.Errorf("described: %s", got)
+	}
+	for _, row := range []struct{ name, input, want, err string }{
+		{"call_tool", `{"name":"read_file","arguments":{}}`, "read_file", ""},
+		{"call_tool", `{"name":"read_file","arguments":"{}"}`, "read_file", ""},
+		{"call_tool", `{"name":"read_file"}`, "read_file", ""},
+		{"call_tool", `{"name":"now","arguments":{}}`, "now", ""},
+		{"call_tool", `{"arguments":{}}`, "", "needs the name of a tool"},
+		{"call_tool", `[]`, "", "must be"},
+		{"call_tool", `{"name":"call_tool","arguments":{}}`, "", `there is no tool "call_tool"`},
+		{"call_tool", `{"name":"archive_mail","arguments":{}}`, "", "not available in the present phase"},
+		{"read_file", `{}`, "", `call it with call_tool: {"name":"read_file"`},
+	} {
+		text, err := do(t, tk, s, row.name, row.input)
+		if text != row.want || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
+			t.Errorf("%s %s: %q, %v", row.name, row.input, text, err)
+		}
+	}
+
+	// The real tool is what is judged, and what moves the phase.
+	tl, _, err := before.Resolve("call_tool", json.RawMessage(`{"name":"send_mail"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := &permission.Policy{Rules: []permission.Rule{{Tool: "send_mail", Behavior: permission.Deny}}}
+	if d := permission.Decide(policy, tool.PermissionCall(tl, json.RawMessage(`{}`))); d.Behavior != permission.Deny {
+		t.Errorf("a rule for the real tool: %+v", d)
+	}
+	before.Advance("send_mail")
+	if s.Phase() != "sent" {
+		t.Errorf("the phase is %q", s.Phase())
+	}
+	if text := mustDo(t, tk, s, "call_tool", `{"name":"archive_mail"}`); text != "archive_mail" {
+		t.Errorf("in the next phase: %q", text)
+	}
+	if newView(t, tk, s).Digest() != before.Digest() {
+		t.Error("the list has changed")
+	}
+	if newView(t, tk, s).Late("call_tool") || newView(t, tk, s).Late("search_tools") {
+		t.Error("a tool that opens nothing is late")
+	}
+}
+
+func TestSkills(t *testing.T) {
+	files := fstest.MapFS{
+		"basics/SKILL.md": {Data: []byte("---\nname: basics\ndescription: How to begin.\n---\n# Basics\n\nBegin.\n")},
+		"pdf/SKILL.md":    {Data: []byte("---\nname: pdf\ndescription: How to fill forms.\n---\n# Forms\n\nFill.\n\n# Merge\n\nJoin.\n")},
+		"pdf/logo.png":    {Data: []byte("\x89PNG\r\n\x1a\n0000")},
+	}
+	sub := func(name string) skill.Loader {
+		only := fstest.MapFS{}
+		for k, f := range files {
+			if strings.HasPrefix(k, name) {
+				only[k] = f
+			}
+		}
+		return skill.FS(only)
+	}
+	docs := group("docs", "convert")
+	docs.Skills = []skill.Loader{sub("pdf")}
+	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Skills: []skill.Loader{sub("basics")}}, Groups: []toolkit.Group{docs}})
+	s := new(toolkit.Scope)
+	v := newView(t, tk, s)
+	if got := listed(v); !slices.Equal(got, []string{"Skill", "reset_tools"}) {
+		t.Errorf("listed %q", got)
+	}
+	prompt := v.Prompt()
+	if !strings.Contains(prompt, "How to begin.") || strings.Contains(prompt, "pdf") {
+		t.Errorf("prompt: %s", prompt)
+	}
+	if _, err := do(t, tk, s, "Skill", `{"skill":"pdf"}`); err == nil || !strings.Contains(err.Error(), `call reset_tools with {"docs":true} first`) {
+		t.Errorf("a skill of a closed group: %v", err)
+	}
+	if got := mustDo(t, tk, s, "reset_tools", `{"docs":true}`); !strings.Contains(got, "- pdf: How to fill forms.") {
+		t.Errorf("opening told %s", got)
+	}
+	now := newView(t, tk, s)
+	if now.Prompt() != prompt {
+		t.Error("opening a group changed the prompt")
+	}
+	if !strings.Contains(now.Reminder(), "- pdf: How to fill forms.") || v.Reminder() != "" {
+		t.Errorf("reminder: %q, before %q", now.Reminder(), v.Reminder())
+	}
+	for input, want := range map[string]string{
+		`{"skill":"basics"}`:                     "Begin.",
+		`{"skill":"pdf"}`:                        "Join.",
+		`{"skill":"pdf","section":"merge"}`:      "Join.",
+		`{"skill":"pdf","file":"logo.png"}`:      "image/png",
+		`{"skill":"pdf","section":"nothing"}`:    "",
+		`{"skill":"pdf","file":"../x/SKILL.md"}`: "",
+	} {
+		text, err := do(t, tk, s, "Skill", input)
+		if !strings.Contains(text, want) || (err != nil) != (want == "") {
+			t.Errorf("%s: %q, %v", input, text, err)
+		}
+	}
+	if got := mustDo(t, tk, s, "Skill", `{"skill":"pdf","section":"merge"}`); strings.Contains(got, "Fill.") {
+		t.Errorf("a section shows more: %q", got)
+	}
+}
+
+// TestPermission: control tools run in every mode, unless a rule denies them.
+func TestPermission(t *testing.T) {
+	for _, control := range []toolkit.Control{toolkit.ResetTools(), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
+		tk := newToolkit(t, toolkit.Config{Control: control, Groups: []toolkit.Group{group("g", "t")}})
+		v := newView(t, tk, new(toolkit.Scope))
+		for _, i := range v.Tools() {
+			tl, _, err := v.Resolve(i.Name, json.RawMessage(`{"name":"t"}`))
+			if err != nil || i.Name == "call_tool" {
+				continue
+			}
+			for _, mode := range []permission.Mode{permission.Default, permission.AcceptEdits, permission.Explore, permission.Bypass, permission.DontAsk} {
+				call := tool.PermissionCall(tl, json.RawMessage(`{}`))
+				if d := permission.Decide(&permission.Policy{Mode: mode}, call); d.Behavior != permission.Allow {
+					t.Errorf("%s in mode %s: %+v", i.Name, mode, d)
+				}
+				rules := []permission.Rule{{Tool: i.Name, Behavior: permission.Deny}}
+				if d := permission.Decide(&permission.Policy{Mode: mode, Rules: rules}, call); d.Behavior != permission.Deny {
+					t.Errorf("%s denied in mode %s: %+v", i.Name, mode, d)
+				}
+			}
+		}
+	}
+}
