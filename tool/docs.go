@@ -21,13 +21,9 @@ type Docs struct {
 	Enums map[string][]any
 }
 
-// Describe registers the descriptions of a package. It must be called before
-// [Tool.Info] is called on the tools that use them: from an init function or a
-// package variable. It returns true, for the latter.
-func Describe(d Docs) bool {
-	docs.add(d)
-	return true
-}
+// Describe registers the descriptions of a package, from an init function: they
+// must be known before Info is first called on a tool that uses them.
+func Describe(d Docs) { docs.add(d) }
 
 // docs holds what was registered.
 var docs registry

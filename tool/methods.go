@@ -88,10 +88,11 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, err
 	if !isStream && (mt.NumOut() != 2 || mt.Out(1) != errorType) {
 		return nil, fmt.Errorf("it returns %s; a tool returns (Out, error) or iter.Seq2[tool.Chunk, error]", results(mt))
 	}
-	f, err := newFunction(snakeCase(m.Name), docs.text(deref(recv.Type()), m.Name), mt.In(1), []Options{o})
+	f, err := newFunction(snakeCase(m.Name), "", mt.In(1), []Options{o})
 	if err != nil {
 		return nil, err
 	}
+	f.owner, f.method = deref(recv.Type()), m.Name
 	if !isStream {
 		if f.info.Output, err = outputSchema(mt.Out(0)); err != nil {
 			return nil, fmt.Errorf("result: %w", err)

@@ -99,9 +99,11 @@ type function struct {
 	call   func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool)
 
 	// The descriptions of a package may be registered after its tools are made,
-	// when those are package variables, so the schema is settled late.
+	// when those are package variables, so what uses them is settled late.
 	settle sync.Once
 	in     *inputType
+	owner  reflect.Type // with method: where the tool's description is registered
+	method string
 }
 
 func newFunction(name, description string, in reflect.Type, opts []Options) (*function, error) {
@@ -133,6 +135,9 @@ func (f *function) Info() Info {
 			f.in = in
 		}
 		f.info.Input = f.in.schema
+		if f.method != "" {
+			f.info.Description = docs.text(f.owner, f.method)
+		}
 	})
 	return f.info
 }

@@ -138,7 +138,12 @@ func TestRepairCorpus(t *testing.T) {
 
 // TestCutArgumentsNeverRun cuts every intended object at every byte.
 func TestCutArgumentsNeverRun(t *testing.T) {
+	done := map[string]bool{}
 	for _, r := range repairRows(t) {
+		if done[string(r.Want)] {
+			continue
+		}
+		done[string(r.Want)] = true
 		for n := 1; n < len(r.Want); n++ {
 			cut := strings.TrimSpace(string(r.Want[:n]))
 			for _, text := range []string{cut, "```json\n" + cut, "Here: " + cut} {
@@ -206,7 +211,7 @@ func TestHostileTexts(t *testing.T) {
 		`"`, `"a" `, `{`, `[`, `'`, `,`, `"""`, `\`, `{"a":`, `a:`, `/*`, `#`, "```", `"x"y`, `}`, `a,`, `"+"`, `http://`, `(`, `["a":`, `{{`, "\u200b",
 	} {
 		for _, head := range []string{"", `{"a": "`, `{"a": [`} {
-			text := head + strings.Repeat(unit, 1<<18/len(unit))
+			text := head + strings.Repeat(unit, 1<<16/len(unit))
 			if args, err := tool.Arguments(any, json.RawMessage(text)); err == nil && !json.Valid(args.JSON) {
 				t.Errorf("%q after %q: %.40s", unit, head, args.JSON)
 			}

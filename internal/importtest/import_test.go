@@ -36,6 +36,9 @@ var allowed = map[string][]string{
 
 	"tool/middleware": {"tool"},
 
+	"internal/docgen":        {},
+	"internal/docgen/sample": {"tool"},
+
 	"internal/demoserver": {},
 	"internal/openaitest": {},
 	"internal/casetest":   {},
