@@ -3,6 +3,8 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
+	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -69,6 +71,9 @@ func (c *callDelta) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*c = callDelta{Index: known.Index, ID: known.ID, Name: known.Function.Name, Args: known.Function.Arguments}
+	if !hasOtherMembers(data, "index", "id", "type", "function") {
+		return nil
+	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
 		return err
@@ -89,13 +94,48 @@ func (c *callDelta) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// hasOtherMembers reports whether a valid JSON object has members of other
+// names. It spares most calls a second decoding.
+func hasOtherMembers(object []byte, known ...string) bool {
+	depth := 0
+	for i := 0; i < len(object); i++ {
+		switch object[i] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case '"':
+			start := i + 1
+			for i = start; object[i] != '"'; i++ {
+				if object[i] == '\\' {
+					i++
+				}
+			}
+			isKey := depth == 1 && bytes.HasPrefix(bytes.TrimLeft(object[i+1:], " \t\r\n"), []byte(":"))
+			if isKey && !slices.Contains(known, string(object[start:i])) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // lenient is a string; anything else than a string is read as none.
 type lenient string
 
 func (s *lenient) UnmarshalJSON(data []byte) error {
-	if data[0] == '"' {
-		return json.Unmarshal(data, (*string)(s))
+	if data[0] != '"' {
+		return nil
 	}
+	return unquote(data, (*string)(s))
+}
+
+// unquote is json.Unmarshal of a string, faster where nothing is escaped.
+func unquote(data []byte, s *string) error {
+	if bytes.IndexByte(data, '\\') >= 0 || !utf8.Valid(data) {
+		return json.Unmarshal(data, s)
+	}
+	*s = string(data[1 : len(data)-1])
 	return nil
 }
 
@@ -106,7 +146,7 @@ type argumentText string
 func (s *argumentText) UnmarshalJSON(data []byte) error {
 	switch data[0] {
 	case '"':
-		return json.Unmarshal(data, (*string)(s))
+		return unquote(data, (*string)(s))
 	case 'n':
 		return nil
 	}
@@ -151,7 +191,7 @@ func parts(content json.RawMessage) []contentPart {
 	switch content[0] {
 	case '"':
 		var s string
-		if json.Unmarshal(content, &s) == nil && s != "" {
+		if unquote(content, &s) == nil && s != "" {
 			return []contentPart{{Type: "text", Text: lenient(s)}}
 		}
 	case '[':

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -99,7 +100,7 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 			b = append(b, ',')
 		}
 		b = appendString(append(b, `{"id":`...), c.ID)
-		b = appendString(append(b, `,"type":"function","function":{"name":`...), wireName(c.Name))
+		b = appendString(append(b, `,"type":"function","function":{"name":`...), cmp.Or(wireName(c.Name), "unknown"))
 		b = appendString(append(b, `,"arguments":`...), arguments(c.Input))
 		b = append(b, '}')
 		for _, mb := range e.extras(c.Extra) {
@@ -182,15 +183,19 @@ func hasFiles(blocks message.Blocks) bool {
 }
 
 // textOf returns the text that a block is for the model in a user or system
-// message.
+// message; "" for text that is blank, which several servers refuse.
 func textOf(b message.Block) string {
+	var text string
 	switch b := b.(type) {
 	case *message.Text:
-		return b.Text
+		text = b.Text
 	case *message.Hint:
-		return b.Text
+		text = b.Text
 	}
-	return ""
+	if strings.TrimSpace(text) == "" {
+		return ""
+	}
+	return text
 }
 
 func plainText(blocks message.Blocks) string {
@@ -210,8 +215,8 @@ func assistantText(blocks message.Blocks) string {
 	for _, b := range blocks {
 		switch b := b.(type) {
 		case *message.Text:
-			if b.Text != "" {
-				parts = append(parts, b.Text)
+			if text := textOf(b); text != "" {
+				parts = append(parts, text)
 			}
 		case *message.Data:
 			parts = append(parts, "("+fileName(b)+")")
@@ -234,7 +239,7 @@ func hints(blocks message.Blocks) (found message.Blocks) {
 func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (texts message.Blocks) {
 	for _, b := range blocks {
 		if r, ok := b.(*message.ToolResult); ok && used[r.ID] != r {
-			texts = append(texts, &message.Text{Text: "Late result of " + r.Name + " (" + r.ID + "):\n" + r.Text()})
+			texts = append(texts, &message.Text{Text: "Result of " + r.Name + " (" + r.ID + "):\n" + r.Text()})
 		}
 	}
 	return texts

@@ -19,29 +19,50 @@ import (
 // end, and any well-formed piece of a string fits in between.
 type frame struct {
 	before, after []byte
+	padded        []byte // what follows the random letters behind after; nil for none
 	kind          deltaKind
 	index         int
 	tries         int
 }
 
-// maxTries is how many frames are learned in vain before a server is thought to
-// have none, because something varies in each delta.
-const maxTries = 8
-
-// probe is a text that no server would send.
-const probe = "\u2060kitbag\u2060"
+const (
+	// maxTries is how many frames are learned in vain before a server is
+	// thought to have none, because something varies in each delta.
+	maxTries = 8
+	// probe is a text that no server would send.
+	probe = "\u2060kitbag\u2060"
+	// padding begins the random letters by which OpenAI makes all deltas of the
+	// same size.
+	padding = `"obfuscation":"`
+)
 
 // match returns what a payload says if it fits into the frame.
 func (f *frame) match(payload []byte, s *slabs) (deltaKind, int, string, bool) {
-	if f.kind == 0 || len(payload) < len(f.before)+len(f.after) ||
-		!bytes.HasPrefix(payload, f.before) || !bytes.HasSuffix(payload, f.after) {
+	if f.kind == 0 || !bytes.HasPrefix(payload, f.before) {
 		return 0, 0, "", false
 	}
-	text, ok := s.unquote(payload[len(f.before) : len(payload)-len(f.after)])
-	if ok {
-		f.tries = 0
+	text, n, ok := s.unquote(payload[len(f.before):])
+	if !ok || !f.fits(payload[len(f.before)+n:]) {
+		return 0, 0, "", false
 	}
-	return f.kind, f.index, text, ok
+	f.tries = 0
+	return f.kind, f.index, text, true
+}
+
+// fits reports whether tail is what the frame has after its text.
+func (f *frame) fits(tail []byte) bool {
+	if f.padded == nil {
+		return bytes.Equal(tail, f.after)
+	}
+	if len(tail) < len(f.after)+len(f.padded) || !bytes.HasPrefix(tail, f.after) || !bytes.HasSuffix(tail, f.padded) {
+		return false
+	}
+	for _, c := range tail[len(f.after) : len(tail)-len(f.padded)] {
+		if !isNameByte(c) {
+			return false
+		}
+	}
+	return true
 }
 
 // learn makes a frame of a payload that was decoded in full. place returns our
@@ -60,17 +81,30 @@ func (f *frame) learn(c *chunk, payload []byte, place func(*callDelta) int) {
 		return
 	}
 	f.tries++
-	start, end := at+1, at+len(quoted)-1
-	trial := append(append(append([]byte(nil), payload[:start]...), probe...), payload[end:]...)
+	f.kind = 0
+	f.before = append(f.before[:0], payload[:at+1]...)
+	tail := payload[at+len(quoted)-1:]
+	f.after, f.padded = append(f.after[:0], tail...), nil
+	trial := probe
+	if i := bytes.Index(tail, []byte(padding)); i >= 0 {
+		i += len(padding)
+		n := bytes.IndexByte(tail[i:], '"')
+		if n < 0 {
+			return
+		}
+		f.after = f.after[:i]
+		f.padded = bytes.Clone(tail[i+n:])
+		trial += string(f.after) + "kitbag" + string(f.padded)
+	} else {
+		trial += string(tail)
+	}
 	var again chunk
-	if json.Unmarshal(trial, &again) != nil {
+	if json.Unmarshal(append(bytes.Clone(f.before), trial...), &again) != nil {
 		return
 	}
 	if k, t := again.plain(); k != kind || t != probe {
 		return
 	}
-	f.before = append(f.before[:0], payload[:start]...)
-	f.after = append(f.after[:0], payload[end:]...)
 	f.kind, f.index = kind, 0
 	if kind == argsDelta {
 		f.index = place(&c.Choices[0].Delta.ToolCalls[0])
@@ -160,44 +194,71 @@ func take[T any](slab *[]T) *T {
 	return &(*slab)[n]
 }
 
-// unquote returns the string that b is the inside of, if b is a well-formed
-// piece of a JSON string. The string shares memory with its neighbours.
-func (s *slabs) unquote(b []byte) (string, bool) {
-	if s.buf.Cap()-s.buf.Len() < len(b) {
-		s.nextBytes = min(max(2*s.nextBytes, minSlab), maxSlab)
-		s.buf = strings.Builder{}
-		s.buf.Grow(max(s.nextBytes, len(b)))
+// unquote returns the string that starts inside of b and ends before the first
+// quote, and the length of its JSON form; false if it is not well-formed, or
+// needs full decoding. The string shares memory with its neighbours.
+func (s *slabs) unquote(b []byte) (text string, n int, ok bool) {
+	n = bytes.IndexByte(b, '"')
+	for n > 0 && b[n-1] == '\\' { // an escaped quote, or an escaped backslash
+		next := bytes.IndexByte(b[n+1:], '"')
+		if next < 0 || escapesAtEnd(b[:n])%2 == 0 {
+			break
+		}
+		n += 1 + next
 	}
+	if n < 0 {
+		return "", 0, false
+	}
+	s.reserve(n)
 	start, copied := s.buf.Len(), 0
-	for i := 0; i < len(b); {
+	for i := 0; i < n; {
 		c := b[i]
 		switch {
-		case c == '"' || c < ' ':
-			return "", false
+		case c < ' ':
+			return "", 0, false
 		case c >= utf8.RuneSelf:
-			if r, size := utf8.DecodeRune(b[i:]); r != utf8.RuneError {
+			if r, size := utf8.DecodeRune(b[i:n]); r != utf8.RuneError {
 				i += size
 				continue
 			}
-			return "", false // full decoding says what becomes of it
+			return "", 0, false // full decoding says what becomes of it
 		case c != '\\':
 			i++
 			continue
 		}
 		plain := byte(0)
-		if i+1 < len(b) {
+		if i+1 < n {
 			plain = unescape(b[i+1])
 		}
 		if plain == 0 {
-			return "", false
+			return "", 0, false
 		}
 		s.buf.Write(b[copied:i])
 		s.buf.WriteByte(plain)
 		i += 2
 		copied = i
 	}
-	s.buf.Write(b[copied:])
-	return s.buf.String()[start:], true
+	s.buf.Write(b[copied:n])
+	return s.buf.String()[start:], n, true
+}
+
+// escapesAtEnd returns how many backslashes b ends with.
+func escapesAtEnd(b []byte) (n int) {
+	for n < len(b) && b[len(b)-1-n] == '\\' {
+		n++
+	}
+	return n
+}
+
+// reserve makes room for n bytes of text. A builder that is full is left to
+// the strings that were cut from it.
+func (s *slabs) reserve(n int) {
+	if s.buf.Cap()-s.buf.Len() >= n {
+		return
+	}
+	s.nextBytes = min(max(2*s.nextBytes, minSlab), maxSlab)
+	s.buf = strings.Builder{}
+	s.buf.Grow(max(s.nextBytes, n))
 }
 
 // unescape returns the byte that a backslash and c stand for, 0 if that is not

@@ -31,38 +31,40 @@ type history struct {
 }
 
 type conversation struct {
-	before []*message.Message
-	last   weak.Pointer[message.Message]
-	wire   []byte // a comma and an object for each message on the wire
-	drop   runtime.Cleanup
+	messages int // how many, the last one included
+	before   []*message.Message
+	last     weak.Pointer[message.Message]
+	wire     []byte // a comma and an object for each message on the wire
+	drop     runtime.Cleanup
 }
 
 // encode returns the wire form of msgs: said, which may be kept, and rest,
 // which may still change, because tool calls at the end have no result yet.
 func (h *history) encode(msgs []*message.Message, endpoint string) (said, rest []byte, err error) {
-	n, said := h.take(msgs)
-	e := encoder{wire: said, endpoint: endpoint}
+	c := h.take(msgs)
+	n := c.messages
+	e := encoder{wire: c.wire, endpoint: endpoint}
 	for n < len(msgs) {
 		size, settled, err := e.unit(msgs[n:])
 		if err != nil {
 			return nil, nil, err
 		}
 		if !settled {
-			rest = slices.Clone(e.wire[len(said):])
+			rest = slices.Clone(e.wire[len(c.wire):])
 			break
 		}
 		n += size
-		said = e.wire
+		c.wire = e.wire
 	}
 	if n > 0 {
-		h.put(msgs[:n], said)
+		h.put(c, msgs[:n])
 	}
-	return slices.Clip(said), rest, nil
+	return slices.Clip(c.wire), rest, nil
 }
 
-// take removes and returns the longest conversation that msgs continues, with
-// its number of messages. Whoever takes one may append to its bytes.
-func (h *history) take(msgs []*message.Message) (int, []byte) {
+// take removes and returns the longest conversation that msgs continues, or a
+// new one. Whoever has taken one may append to its bytes.
+func (h *history) take(msgs []*message.Message) *conversation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := len(msgs) - 1; i >= 0 && i >= len(msgs)-maxLookBack && h.size > 0; i-- {
@@ -70,38 +72,36 @@ func (h *history) take(msgs []*message.Message) (int, []byte) {
 		if el == nil {
 			continue
 		}
-		c := el.Value.(*conversation)
-		if slices.Equal(c.before, msgs[:i]) {
+		if c := el.Value.(*conversation); slices.Equal(c.before, msgs[:i]) {
 			h.remove(el)
-			c.drop.Stop()
-			return i + 1, c.wire
+			return c
 		}
 	}
-	return 0, nil
+	return new(conversation)
 }
 
-func (h *history) put(msgs []*message.Message, wire []byte) {
-	if len(wire) > maxHistory/4 {
+// put keeps c, which was taken or is new, as the conversation of msgs.
+func (h *history) put(c *conversation, msgs []*message.Message) {
+	if cap(c.wire) > maxHistory/4 {
 		return
 	}
-	last := msgs[len(msgs)-1]
-	c := &conversation{before: slices.Clone(msgs[:len(msgs)-1]), last: weak.Make(last), wire: wire}
-	c.drop = runtime.AddCleanup(last, h.forget, c.last)
+	c.messages = len(msgs)
+	end := len(msgs) - 1
+	c.before = append(c.before, msgs[len(c.before):end]...)
+	c.last = weak.Make(msgs[end])
+	c.drop = runtime.AddCleanup(msgs[end], h.forget, c.last)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.conversations == nil {
 		h.conversations = map[weak.Pointer[message.Message]]*list.Element{}
 	}
 	if el := h.conversations[c.last]; el != nil { // another request was faster
-		el.Value.(*conversation).drop.Stop()
 		h.remove(el)
 	}
 	h.conversations[c.last] = h.recent.PushFront(c)
-	h.size += cap(wire)
+	h.size += cap(c.wire)
 	for h.size > maxHistory {
-		el := h.recent.Back()
-		el.Value.(*conversation).drop.Stop()
-		h.remove(el)
+		h.remove(h.recent.Back())
 	}
 }
 
@@ -117,5 +117,6 @@ func (h *history) forget(last weak.Pointer[message.Message]) {
 func (h *history) remove(el *list.Element) {
 	c := h.recent.Remove(el).(*conversation)
 	delete(h.conversations, c.last)
+	c.drop.Stop()
 	h.size -= cap(c.wire)
 }

@@ -1,7 +1,9 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,20 +48,20 @@ func (m *Model) encode(req *model.Request) (body, *toolList, error) {
 	if req.System != "" {
 		head = appendTextMessage(head, "system", "", req.System)
 	} else {
+		if len(said)+len(rest) == 0 {
+			return nil, nil, errors.New("there is nothing to send: no system prompt, and no message with content")
+		}
 		said, rest = withoutComma(said, rest)
 	}
 	return append(parts, head, said, rest, []byte("]}")), tools, nil
 }
 
-// withoutComma takes the comma off the first message, if there is one.
+// withoutComma takes the comma off the first message.
 func withoutComma(said, rest []byte) ([]byte, []byte) {
 	if len(said) > 0 {
 		return said[1:], rest
 	}
-	if len(rest) > 0 {
-		rest = rest[1:]
-	}
-	return said, rest
+	return said, rest[1:]
 }
 
 // A member is a member of the request's JSON object.
@@ -104,17 +106,18 @@ func (m *Model) members(req *model.Request, tools *toolList) ([]member, error) {
 		}
 		add("response_format", format)
 	}
-	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
-		var err error
-		if ms, err = override(ms, extra); err != nil {
-			return nil, err
-		}
+	ms, err := override(ms, m.cfg.Extra)
+	if err != nil {
+		return nil, err
 	}
-	return ms, nil
+	return override(ms, req.Extra)
 }
 
 // override replaces, adds and, where the value is null, removes members.
 func override(ms []member, extra map[string]json.RawMessage) ([]member, error) {
+	if len(extra) == 0 {
+		return ms, nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
 		value := extra[name]
 		if !json.Valid(value) {
@@ -143,16 +146,13 @@ func (m *Model) maxTokensName() string {
 }
 
 func responseFormat(out *model.OutputSchema) ([]byte, error) {
-	if !json.Valid(out.Schema) {
-		return nil, fmt.Errorf("output schema %q is not valid JSON", out.Name)
-	}
-	name := wireName(out.Name)
-	if name == "" {
-		name = "output"
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(out.Schema, &object); err != nil || object == nil {
+		return nil, fmt.Errorf("output schema %q is not a JSON object: %.60s", out.Name, out.Schema)
 	}
 	return json.Marshal(openai.ChatCompletionResponseFormat{
 		Type:       openai.ChatCompletionResponseFormatTypeJSONSchema,
-		JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: name, Schema: out.Schema, Strict: out.Strict},
+		JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: cmp.Or(wireName(out.Name), "output"), Schema: out.Schema, Strict: out.Strict},
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/kitbag-go/kitbag/model"
 )
 
 const (
@@ -176,7 +178,7 @@ func (a *answer) broken(err error) error {
 	case a.reason != "":
 		return nil
 	case err == io.EOF:
-		return io.ErrUnexpectedEOF
+		return &model.Error{Kind: model.ErrConnection, Message: "the stream ended before the answer was finished", Err: io.ErrUnexpectedEOF}
 	}
 	return err
 }

@@ -89,7 +89,7 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 // parameters returns a schema as the API wants it: an object that has
 // "properties", be they none.
 func parameters(schema json.RawMessage) (json.RawMessage, error) {
-	if len(schema) == 0 {
+	if len(schema) == 0 || string(schema) == "null" {
 		return json.RawMessage(`{"type":"object","properties":{}}`), nil
 	}
 	var top map[string]json.RawMessage

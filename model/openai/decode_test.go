@@ -1,0 +1,258 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// play reads an answer from r, without a server, and yields its chunks.
+func play(r io.Reader, frames bool, yield func(model.Chunk) bool) error {
+	x := &exchange{cfg: &Config{IdleTimeout: time.Hour}, resp: &http.Response{Body: io.NopCloser(r)}}
+	x.silent = time.NewTimer(time.Hour)
+	defer x.silent.Stop()
+	a := answer{endpoint: "e", tools: &toolList{}, yield: func(c model.Chunk, _ error) bool { return yield(c) }}
+	if !frames {
+		a.frame.tries = maxTries
+	}
+	return a.read(x)
+}
+
+// transcript is what a consumer of the chunks would know, deltas joined.
+func transcript(r io.Reader, frames bool) string {
+	var b strings.Builder
+	last := ""
+	err := play(r, frames, func(c model.Chunk) bool {
+		what, text := "", ""
+		switch c := c.(type) {
+		case *model.TextDelta:
+			what, text = "text", c.Text
+		case *model.ThinkingDelta:
+			what, text = "thinking", c.Text+string(c.Extra)
+		case *model.ToolCallDelta:
+			what, text = fmt.Sprint("call ", c.Index), c.ID+c.Name+c.Args+string(c.Extra)
+		case *model.DataBlock:
+			what, text = "data", fmt.Sprint(*c.Data)
+		case *model.Finish:
+			what, text = "finish", fmt.Sprint(*c)
+		}
+		if what != last {
+			fmt.Fprintf(&b, "\n%s: ", what)
+			last = what
+		}
+		b.WriteString(text)
+		if !utf8.ValidString(text) {
+			b.WriteString(" NOT UTF-8")
+		}
+		return true
+	})
+	fmt.Fprintf(&b, "\nerror: %v", err)
+	return b.String()
+}
+
+func answers(t testing.TB) map[string][]byte {
+	files, err := filepath.Glob("testdata/answers/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no answers")
+	}
+	all := map[string][]byte{}
+	for _, f := range files {
+		ar, err := txtar.ParseFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range ar.Files {
+			if part.Name == "answer" {
+				all[filepath.Base(f)] = part.Data
+			}
+		}
+	}
+	return all
+}
+
+// FuzzAnswer feeds the decoder whatever. It must not panic, must yield one
+// finish or an error, must not depend on how the bytes arrive, and must get
+// with frames just what it gets by decoding each event in full.
+func FuzzAnswer(f *testing.F) {
+	for _, data := range answers(f) {
+		f.Add(data)
+		f.Add(bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got := transcript(bytes.NewReader(data), true)
+		if slow := transcript(bytes.NewReader(data), false); got != slow {
+			t.Fatalf("with frames:%s\nwithout:%s", got, slow)
+		}
+		if slow := transcript(iotest.OneByteReader(bytes.NewReader(data)), true); got != slow {
+			t.Fatalf("at once:%s\nbyte by byte:%s", got, slow)
+		}
+		if strings.Contains(got, "NOT UTF-8") {
+			t.Fatal(got)
+		}
+		if finished := strings.Contains(got, "\nfinish: "); finished != strings.HasSuffix(got, "error: <nil>") {
+			t.Fatalf("finished is %v:%s", finished, got)
+		}
+	})
+}
+
+// FuzzAppendString compares with encoding/json.
+func FuzzAppendString(f *testing.F) {
+	for _, s := range []string{"", "a", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "é京🚀\u2028", "\xff\xc3(", "\xed\xa0\x80"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		quoted := appendString(nil, s)
+		var got, want string
+		if err := json.Unmarshal(quoted, &got); err != nil {
+			t.Fatalf("%q: %v", quoted, err)
+		}
+		std, err := json.Marshal(s)
+		if err != nil || json.Unmarshal(std, &want) != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Fatalf("%q became %q, want %q", s, got, want)
+		}
+	})
+}
+
+func TestHasOtherMembers(t *testing.T) {
+	for object, want := range map[string]bool{
+		`{}`: false, `{"a":1}`: false, `{"b":1}`: true, `{"a":{"b":1},"a":["b",{"c":2}]}`: false,
+		`{"a":"b\\"}`: false, `{"a":"\"b\":1"}`: false, `{ "a" : "x" , "b" : 1 }`: true, `{"a":"\\","b":1}`: true,
+	} {
+		if got := hasOtherMembers([]byte(object), "a"); got != want {
+			t.Errorf("%s: %v", object, got)
+		}
+	}
+}
+
+// textStream is an answer of n deltas.
+func textStream(n int, event func(i int) string) []byte {
+	var b bytes.Buffer
+	for i := range n {
+		b.WriteString("data: " + event(i) + "\n\n")
+	}
+	b.WriteString(`data: {"id":"c","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n")
+	return b.Bytes()
+}
+
+func plainEvent(i int) string {
+	return fmt.Sprintf(`{"id":"chatcmpl-BKr6mF8w8gfJcVQFpQ4Q9Xw3k8Z7a","object":"chat.completion.chunk","created":1763718000,"model":"gpt-5-2026-08-07","service_tier":"default","system_fingerprint":"fp_50cad350e4","choices":[{"index":0,"delta":{"content":"token%d "},"logprobs":null,"finish_reason":null}],"usage":null}`, i%100)
+}
+
+func escapedEvent(i int) string {
+	return strings.Replace(plainEvent(i), "token", `\n\"é `, 1)
+}
+
+func paddedEvent(i int) string {
+	return strings.TrimSuffix(plainEvent(i), "}") + `,"obfuscation":"` + strings.Repeat("xY3", i%5) + `"}`
+}
+
+func argsEvent(i int) string {
+	if i == 0 {
+		return `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":""}}]},"finish_reason":null}]}`
+	}
+	return fmt.Sprintf(`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"k%d\":1,"}}]},"finish_reason":null}]}`, i%100)
+}
+
+func reasoningEvent(i int) string {
+	return strings.Replace(plainEvent(i), `"content"`, `"content":null,"reasoning_content"`, 1)
+}
+
+var countedStreams = []struct {
+	name  string
+	event func(int) string
+}{{"text", plainEvent}, {"padded text", paddedEvent}, {"escapes", escapedEvent}, {"reasoning", reasoningEvent}, {"arguments", argsEvent}}
+
+// TestAllocationsPerDelta is the guard of the streaming benchmark: it counts
+// allocations and knows no clock.
+func TestAllocationsPerDelta(t *testing.T) {
+	const n = 2000
+	for _, row := range countedStreams {
+		data := textStream(n, row.event)
+		deltas := 0
+		perRun := testing.AllocsPerRun(5, func() {
+			deltas = 0
+			if err := play(bytes.NewReader(data), true, func(model.Chunk) bool { deltas++; return true }); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if deltas < n {
+			t.Errorf("%s: only %d deltas", row.name, deltas)
+		}
+		if per := perRun / n; per > 0.12 {
+			t.Errorf("%s: %.3f allocations per delta", row.name, per)
+		}
+	}
+}
+
+// TestLines splits the same text however it arrives.
+func TestLines(t *testing.T) {
+	text := "a\n\r\nbb\r\n" + strings.Repeat("x", 3*readSize) + "\nlast"
+	want := []string{"a", "", "bb", strings.Repeat("x", 3*readSize), "last"}
+	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
+		l := newLines(r)
+		for i := 0; ; i++ {
+			line, err := l.next()
+			if err == io.EOF {
+				if i != len(want) {
+					t.Errorf("%d lines", i)
+				}
+				break
+			}
+			if err != nil || i >= len(want) || string(line) != want[i] {
+				t.Fatalf("line %d: %.20q, %v", i, line, err)
+			}
+		}
+		l.release()
+	}
+}
+
+// endless is a stream without a newline.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+func TestLineLimit(t *testing.T) {
+	err := play(io.MultiReader(strings.NewReader("data: "), endless{}), true, func(model.Chunk) bool { return true })
+	if err == nil || !strings.Contains(err.Error(), "longer than 64 MiB") {
+		t.Error(err)
+	}
+	err = play(io.MultiReader(strings.NewReader("{"), endless{}), true, func(model.Chunk) bool { return true })
+	if err == nil || !strings.Contains(err.Error(), "longer than 64 MiB") {
+		t.Error(err)
+	}
+}
+
+// TestStopAtEachChunk: whatever chunk the reader stops at, it gets no more.
+func TestStopAtEachChunk(t *testing.T) {
+	for name, data := range answers(t) {
+		total := 0
+		_ = play(bytes.NewReader(data), true, func(model.Chunk) bool { total++; return true })
+		for stop := 1; stop <= total; stop++ {
+			n := 0
+			err := play(bytes.NewReader(data), true, func(model.Chunk) bool { n++; return n < stop })
+			if n != stop || !errors.Is(err, errStopped) {
+				t.Fatalf("%s: stopped at %d, got %d (%v)", name, stop, n, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package openai_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/openai"
+)
+
+func Example() {
+	// In place of a real server, so that the example runs offline.
+	server := openaitest.Serve(openaitest.Text("It is 5."))
+	defer server.Close()
+
+	m, err := openai.New(openai.Config{Model: "gpt-5", BaseURL: server.URL})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer := m.Generate(context.Background(), &model.Request{
+		System:   "Answer briefly.",
+		Messages: []*message.Message{message.User("What is 2+3?")},
+	})
+	for chunk, err := range answer {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		switch chunk := chunk.(type) {
+		case *model.TextDelta:
+			fmt.Print(chunk.Text)
+		case *model.Finish:
+			fmt.Printf(" [%s, %d tokens]\n", chunk.Reason, chunk.Usage.Input+chunk.Usage.Output)
+		}
+	}
+	// Output: It is 5. [stop, 15 tokens]
+}

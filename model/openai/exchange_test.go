@@ -1,0 +1,297 @@
+package openai_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/openai"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	// The idle connections of the shared transport end with their servers; its
+	// goroutines may take a moment.
+	goleak.VerifyTestMain(m)
+}
+
+var hi = &model.Request{Messages: []*message.Message{message.User("hi")}}
+
+// kindOf returns the kind of a model error, "" for none and "?" for another.
+func kindOf(err error) model.ErrorKind {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		return e.Kind
+	}
+	return "?"
+}
+
+// TestConnectionsAreKept: ten answers one after the other take one connection,
+// whether they were streamed or not, and errors too.
+func TestConnectionsAreKept(t *testing.T) {
+	for _, row := range []struct {
+		why  string
+		turn openaitest.Turn
+		cfg  openai.Config
+	}{
+		{"streams", openaitest.Text(strings.Repeat("word ", 500)), openai.Config{}},
+		{"whole answers", openaitest.Text("hello"), openai.Config{NoStream: true}},
+		{"errors", openaitest.Broken(), openai.Config{}},
+		{"no [DONE]", openaitest.Raw("text/event-stream", "data: {\"choices\":[{\"delta\":{\"content\":\"x\"},\"finish_reason\":\"stop\"}]}\n\n"), openai.Config{}},
+	} {
+		s := openaitest.New(t, openaitest.Always(row.turn))
+		m := newModel(t, s, row.cfg)
+		for range 10 {
+			_, _, _ = model.Collect(m.Generate(t.Context(), hi))
+		}
+		if n := s.Connections(); n != 1 {
+			t.Errorf("%s: %d connections", row.why, n)
+		}
+	}
+}
+
+// TestStopEndsTheRequest: breaking off and cancelling end the request at once,
+// at whatever point, and the server learns of it.
+func TestStopEndsTheRequest(t *testing.T) {
+	for _, row := range []struct {
+		why  string
+		turn openaitest.Turn
+	}{
+		{"before the header", openaitest.Hang()},
+		{"before the first event", openaitest.Text("hello").HangAfter(0)},
+		{"in the middle", openaitest.Text(strings.Repeat("word ", 100)).HangAfter(2000)},
+		{"in a slow stream", openaitest.Text(strings.Repeat("word ", 1000)).Slow(5 * time.Millisecond)},
+	} {
+		s := openaitest.New(t, row.turn)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		_, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(ctx, hi))
+		if !errors.Is(err, context.Canceled) || kindOf(err) != "?" {
+			t.Errorf("%s: %v", row.why, err)
+		}
+		s.Close() // returns once the server's handlers have, which wait for the client to go
+	}
+	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 100)).HangAfter(2000))
+	for _, err := range newModel(t, s, openai.Config{}).Generate(t.Context(), hi) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	for _, row := range []struct {
+		why, want string
+		turn      openaitest.Turn
+		cfg       openai.Config
+	}{
+		{"no header", "no answer began within 20ms", openaitest.Hang(), openai.Config{HeaderTimeout: 20 * time.Millisecond}},
+		{"silence at the start", "silent for 20ms", openaitest.Text("hello").HangAfter(0), openai.Config{IdleTimeout: 20 * time.Millisecond}},
+		{"silence in the middle", "silent for 20ms", openaitest.Text(strings.Repeat("word ", 50)).HangAfter(1000), openai.Config{IdleTimeout: 20 * time.Millisecond}},
+	} {
+		_, _, err := model.Collect(newModel(t, openaitest.New(t, row.turn), row.cfg).Generate(t.Context(), hi))
+		if kindOf(err) != model.ErrConnection || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v", row.why, err)
+		}
+	}
+}
+
+// TestLongStream: there is no limit on the whole, as long as something comes.
+func TestLongStream(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 40)).Slow(10*time.Millisecond))
+	msg, _, err := model.Collect(newModel(t, s, openai.Config{IdleTimeout: 300 * time.Millisecond, HeaderTimeout: 300 * time.Millisecond}).Generate(t.Context(), hi))
+	if err != nil || len(msg.Text()) != 200 {
+		t.Errorf("%v, %v", msg.Text(), err)
+	}
+}
+
+// TestCutConnection cuts a streamed answer off at every byte: the outcome is
+// the whole answer or a connection error, never a shorter success.
+func TestCutConnection(t *testing.T) {
+	turn := openaitest.Text("Hello you").Calls(openaitest.Call{Name: "add", Args: `{"a":1}`})
+	s := openaitest.New(t, turn)
+	whole, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), hi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; ; n += 7 {
+		s := openaitest.New(t, turn.CutAfter(n))
+		msg, fin, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), hi))
+		switch {
+		case err == nil && fin.Reason == model.FinishToolCalls && msg.Text() == whole.Text() && len(msg.ToolCalls()) == 1 && string(msg.ToolCalls()[0].Input) == `{"a":1}`:
+			if n < 1000 {
+				t.Fatalf("a success after %d bytes", n)
+			}
+			return
+		case kindOf(err) != model.ErrConnection:
+			t.Fatalf("after %d bytes: %v, %v, %v", n, msg, fin, err)
+		}
+	}
+}
+
+// TestUsageThatNeverComes: once the model has finished, a lost connection takes
+// nothing away.
+func TestUsageThatNeverComes(t *testing.T) {
+	const body = "data: {\"choices\":[{\"delta\":{\"content\":\"whole\"},\"finish_reason\":\"stop\"}]}\n\n"
+	for _, turn := range []openaitest.Turn{
+		openaitest.Raw("text/event-stream", body+"data: {\"cho").CutAfter(len(body) + 5),
+		openaitest.Raw("text/event-stream", body+"...").HangAfter(len(body)),
+	} {
+		msg, fin, err := model.Collect(newModel(t, openaitest.New(t, turn), openai.Config{IdleTimeout: 50 * time.Millisecond}).Generate(t.Context(), hi))
+		if err != nil || msg.Text() != "whole" || fin.Reason != model.FinishStop {
+			t.Errorf("%v, %v, %v", msg, fin, err)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String()
+	l.Close()
+	m, err := openai.New(openai.Config{Model: "m", BaseURL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.ErrConnection || !strings.Contains(err.Error(), "refused") {
+		t.Error(err)
+	}
+}
+
+// TestRetries goes through the decorators and the wire.
+func TestRetries(t *testing.T) {
+	s := openaitest.New(t, openaitest.RateLimit("7"), openaitest.Broken(),
+		openaitest.Text("lost").CutAfter(50), openaitest.Text("hello"))
+	var waits []time.Duration
+	m := model.Retry(newModel(t, s, openai.Config{}), model.RetryConfig{
+		Random: func() float64 { return 0 },
+		Sleep:  func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil },
+	})
+	msg, _, err := model.Collect(m.Generate(t.Context(), hi))
+	if err != nil || msg.Text() != "hello" || len(waits) != 3 || waits[0] != 7*time.Second {
+		t.Errorf("%v, %v, %v", msg.Text(), err, waits)
+	}
+	first := s.Requests()[0].Body
+	for i, r := range s.Requests() {
+		if string(r.Body) != string(first) {
+			t.Errorf("request %d differs from the first", i+1)
+		}
+	}
+}
+
+// TestRedirect: the body is sent again where a gateway redirects to.
+func TestRedirect(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text("hello"))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway := &http.Server{Handler: http.RedirectHandler(s.URL+"/chat/completions", http.StatusPermanentRedirect)}
+	go func() { _ = gateway.Serve(l) }()
+	defer gateway.Close()
+	m, err := openai.New(openai.Config{Model: "m", BaseURL: "http://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if msg, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil || msg.Text() != "hello" {
+		t.Error(err)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text("a"), openaitest.Text("b")).RequireKey("secret")
+	m := newModel(t, s, openai.Config{Key: "secret", Header: http.Header{"X-Title": {"kitbag"}}})
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil {
+		t.Error(err)
+	}
+	m = newModel(t, s, openai.Config{NoStream: true, Header: http.Header{"Authorization": {"Bearer secret"}}})
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil {
+		t.Error(err)
+	}
+	m = newModel(t, s, openai.Config{Key: "wrong"})
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.ErrAuthentication || strings.Contains(err.Error(), "wrong") {
+		t.Error(err)
+	}
+	streamed, whole := s.Requests()[0].Header, s.Requests()[1].Header
+	if streamed.Get("X-Title") != "kitbag" || streamed.Get("Accept") != "text/event-stream" || whole.Get("Accept") != "application/json" {
+		t.Errorf("%v, %v", streamed, whole)
+	}
+}
+
+// TestIDsAreUniqueInTheConversation: a server that starts with call_0 in each
+// answer.
+func TestIDsAreUniqueInTheConversation(t *testing.T) {
+	s := openaitest.New(t, openaitest.Always(openaitest.Calls(openaitest.Call{ID: "call_0", Name: "add", Args: "{}"})))
+	m := newModel(t, s, openai.Config{})
+	msgs := []*message.Message{message.User("hi")}
+	for range 5 {
+		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: msgs}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := msg.ToolCalls()[0]
+		msgs = append(msgs, msg, &message.Message{Role: message.RoleTool, Blocks: message.Blocks{
+			&message.ToolResult{ID: call.ID, Name: call.Name, Blocks: message.Blocks{&message.Text{Text: "5"}}}}})
+	}
+}
+
+func TestNew(t *testing.T) {
+	for _, row := range []struct {
+		cfg  openai.Config
+		want string // a part of the error; empty for none
+	}{
+		{openai.Config{Model: "m", Key: "k"}, ""},
+		{openai.Config{Key: "k"}, "KITBAG_MODEL"},
+		{openai.Config{Model: "m"}, "OPENAI_API_KEY"},
+		{openai.Config{Model: "m", BaseURL: "https://llm.example.org/v1"}, "no key for llm.example.org"},
+		{openai.Config{Model: "m", BaseURL: "https://llm.example.org/v1", Header: http.Header{"Api-Key": {"k"}}}, ""},
+		{openai.Config{Model: "m", BaseURL: "http://localhost:11434/v1/"}, ""},
+		{openai.Config{Model: "m", BaseURL: "http://[::1]:8080"}, ""},
+		{openai.Config{Model: "m", BaseURL: "http://10.1.2.3/v1"}, ""},
+		{openai.Config{Model: "m", BaseURL: "http://8.8.8.8/v1"}, "no key"},
+		{openai.Config{Model: "m", BaseURL: "http://ollama:11434"}, ""},
+		{openai.Config{Model: "m", BaseURL: "http://host.docker.internal"}, ""},
+		{openai.Config{Model: "m", Key: "k", BaseURL: "llm.example.org/v1"}, "not an http or https URL"},
+		{openai.Config{Model: "m", Key: "k", BaseURL: "ftp://llm.example.org"}, "not an http or https URL"},
+	} {
+		_, err := openai.New(row.cfg)
+		if (err == nil) != (row.want == "") || (err != nil && !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("%+v: %v, want %q", row.cfg, err, row.want)
+		}
+	}
+}
+
+func TestFromEnv(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text("hello")).RequireKey("secret")
+	t.Setenv("OPENAI_BASE_URL", s.URL+"/")
+	t.Setenv("OPENAI_API_KEY", "secret")
+	t.Setenv("KITBAG_MODEL", "m-1")
+	m, err := openai.FromEnv()
+	if err != nil || m.Name() != "m-1" {
+		t.Fatal(err)
+	}
+	if msg, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil || msg.Text() != "hello" {
+		t.Error(err)
+	}
+}
+
+// TestRequestStartsWhenRanged: nothing is sent for a sequence nobody ranges.
+func TestRequestStartsWhenRanged(t *testing.T) {
+	s := openaitest.New(t)
+	newModel(t, s, openai.Config{}).Generate(t.Context(), hi)
+	if len(s.Requests()) != 0 {
+		t.Error("a request was sent")
+	}
+}

@@ -1,0 +1,232 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"pgregory.net/rapid"
+)
+
+func testModel(t testing.TB) *Model {
+	m, err := New(Config{Model: "m", BaseURL: "http://localhost/v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func encoded(t rapid.TB, m *Model, req *model.Request) []byte {
+	b, _, err := m.encode(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.bytes()
+}
+
+// drawMessages makes a conversation with everything that can go wrong in one,
+// but for what encode refuses: ids are unique.
+func drawMessages(t *rapid.T, ids *int, n int) (msgs []*message.Message) {
+	text := rapid.SampledFrom([]string{"", " ", "hi", "é\"\\\n\u0000", "\xff"})
+	data := &message.Data{MediaType: "image/png", Bytes: []byte{1}}
+	var calls []*message.ToolCall
+	for range n {
+		m := &message.Message{}
+		switch rapid.IntRange(0, 4).Draw(t, "kind") {
+		case 0:
+			m.Role = message.RoleUser
+			m.Blocks = message.Blocks{&message.Text{Text: text.Draw(t, "text")}}
+			if rapid.Bool().Draw(t, "more") {
+				m.Blocks = append(m.Blocks, data, &message.Hint{Text: text.Draw(t, "hint")})
+			}
+		case 1:
+			m.Role = message.RoleSystem
+			m.Blocks = message.Blocks{&message.Text{Text: text.Draw(t, "text")}}
+		case 2:
+			m.Role = message.RoleAssistant
+			m.Blocks = message.Blocks{&message.Thinking{Text: "hm"}, &message.Text{Text: text.Draw(t, "text")}}
+			for range rapid.IntRange(0, 3).Draw(t, "calls") {
+				*ids++
+				c := &message.ToolCall{ID: fmt.Sprint("c", *ids), Name: rapid.SampledFrom([]string{"a.b", "c", ""}).Draw(t, "name"),
+					Input: json.RawMessage(rapid.SampledFrom([]string{`{}`, `{"a":1}`, `[]`, ``, `{`}).Draw(t, "input"))}
+				calls = append(calls, c)
+				m.Blocks = append(m.Blocks, c)
+			}
+		default:
+			m.Role = message.RoleTool
+			for _, c := range calls {
+				if rapid.IntRange(0, 3).Draw(t, "answered") > 0 {
+					m.Blocks = append(m.Blocks, &message.ToolResult{ID: c.ID, Name: c.Name, Blocks: message.Blocks{&message.Text{Text: text.Draw(t, "result")}, data}})
+				}
+			}
+			if rapid.Bool().Draw(t, "last") {
+				calls = nil
+			}
+		}
+		msgs = append(msgs, m)
+	}
+	return msgs
+}
+
+// TestEveryRequestIsValid: whatever the conversation, a strict server accepts
+// the request; and a model that has seen parts of it before sends the same
+// bytes as one that has not.
+func TestEveryRequestIsValid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m, err := New(Config{Model: "m", BaseURL: "http://localhost/v1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := 0
+		msgs := drawMessages(t, &ids, rapid.IntRange(1, 12).Draw(t, "n"))
+		for n := 1; n <= len(msgs); n++ {
+			if rapid.Bool().Draw(t, "skip") {
+				continue
+			}
+			req := &model.Request{System: "s", Messages: msgs[:n:n]}
+			if rapid.Bool().Draw(t, "fork") { // another continuation of the same conversation
+				req.Messages = append(req.Messages, message.User("aside"))
+			}
+			got := encoded(t, m, req)
+			if err := openaitest.Validate(got); err != nil {
+				t.Fatalf("%v\n%s", err, got)
+			}
+			if want := encoded(t, testModel(&testing.T{}), req); !bytes.Equal(got, want) {
+				t.Fatalf("with %d messages:\n got %s\nwant %s", n, got, want)
+			}
+		}
+	})
+}
+
+// TestBodiesStayAsTheyAre: a later request does not write into the bytes of an
+// earlier one, which may still be on its way.
+func TestBodiesStayAsTheyAre(t *testing.T) {
+	m := testModel(t)
+	var msgs []*message.Message
+	var bodies []body
+	var copies [][]byte
+	for i := range 50 {
+		call := &message.ToolCall{ID: fmt.Sprint("c", i), Name: "a", Input: json.RawMessage(`{}`)}
+		msgs = append(msgs, message.User(fmt.Sprint("question ", i)), message.Assistant(call))
+		b, _, err := m.encode(&model.Request{Messages: msgs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies, copies = append(bodies, b), append(copies, b.bytes())
+		msgs = append(msgs, &message.Message{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: call.ID, Name: "a"}}})
+	}
+	for i, b := range bodies {
+		if !bytes.Equal(b.bytes(), copies[i]) {
+			t.Errorf("body %d changed", i)
+		}
+	}
+}
+
+func chat(n int) []*message.Message {
+	var msgs []*message.Message
+	for i := range n {
+		msgs = append(msgs, message.User(strings.Repeat("x", 200)+fmt.Sprint(i)))
+	}
+	return msgs
+}
+
+func (h *history) count() (conversations, bytes int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.conversations), h.size
+}
+
+// TestHistoryIsDropped: a conversation is kept once however many requests it
+// had, and no longer than its messages.
+func TestHistoryIsDropped(t *testing.T) {
+	m := testModel(t)
+	msgs := chat(10)
+	for n := 1; n <= len(msgs); n++ {
+		encoded(t, m, &model.Request{Messages: msgs[:n]})
+	}
+	if n, size := m.history.count(); n != 1 || size == 0 {
+		t.Errorf("%d conversations, %d bytes", n, size)
+	}
+	runtime.KeepAlive(msgs)
+	msgs = nil
+	for range 100 {
+		runtime.GC()
+		if n, _ := m.history.count(); n == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond) // cleanups run in a goroutine of the runtime
+	}
+	if n, size := m.history.count(); n != 0 || size != 0 {
+		t.Errorf("%d conversations, %d bytes are left", n, size)
+	}
+	if m.history.recent.Len() != 0 {
+		t.Error("the list is not empty")
+	}
+}
+
+// TestHistoryIsBounded: many living conversations do not take more than their
+// share; the oldest go.
+func TestHistoryIsBounded(t *testing.T) {
+	m := testModel(t)
+	var all [][]*message.Message
+	for range 12 {
+		msgs := []*message.Message{message.User(strings.Repeat("x", maxHistory/8))}
+		encoded(t, m, &model.Request{Messages: msgs})
+		all = append(all, msgs)
+	}
+	if n, size := m.history.count(); size > maxHistory || n < 4 || n >= 12 {
+		t.Errorf("%d conversations, %d bytes", n, size)
+	}
+	if c := m.history.take(all[11]); c.wire == nil {
+		t.Error("the latest is gone")
+	}
+	if c := m.history.take(all[0]); c.wire != nil {
+		t.Error("the oldest is still there")
+	}
+	huge := []*message.Message{message.User(strings.Repeat("x", maxHistory))}
+	encoded(t, m, &model.Request{Messages: huge})
+	if c := m.history.take(huge); c.wire != nil {
+		t.Error("a conversation that would push out all others was kept")
+	}
+}
+
+var global = &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "hi"}}}
+
+// TestGlobalMessage: a message that was never allocated on the heap.
+func TestGlobalMessage(t *testing.T) {
+	m := testModel(t)
+	for range 2 {
+		encoded(t, m, &model.Request{Messages: []*message.Message{global, message.User("x")}})
+		encoded(t, m, &model.Request{Messages: []*message.Message{global}})
+	}
+}
+
+// TestStepEncodesOnlyWhatIsNew is the guard of the benchmark, by allocations:
+// the 200th step of a conversation costs what the 20th does.
+func TestStepEncodesOnlyWhatIsNew(t *testing.T) {
+	bytesAt := func(n int) uint64 {
+		m := testModel(t)
+		msgs := chat(n + 200)
+		encoded(t, m, &model.Request{Messages: msgs[:n]})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range 20 {
+			if _, _, err := m.encode(&model.Request{Messages: msgs[:n+i+1]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(msgs)
+		return after.Mallocs - before.Mallocs
+	}
+	if short, long := bytesAt(20), bytesAt(200); long > short+short/4 {
+		t.Errorf("20 steps take %d allocations after 20 messages and %d after 200", short, long)
+	}
+}
