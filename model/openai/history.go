@@ -24,10 +24,11 @@ const (
 // request can continue the conversation, and it is dropped. The messages before
 // it are held, so that comparing pointers is enough to know them again.
 type history struct {
+	limit         int // of size
 	mu            sync.Mutex
 	conversations map[weak.Pointer[message.Message]]*list.Element
 	recent        list.List // of *conversation, the latest first
-	size          int
+	size          int       // of what is kept, in bytes
 }
 
 type conversation struct {
@@ -82,7 +83,7 @@ func (h *history) take(msgs []*message.Message) *conversation {
 
 // put keeps c, which was taken or is new, as the conversation of msgs.
 func (h *history) put(c *conversation, msgs []*message.Message) {
-	if cap(c.wire) > maxHistory/4 {
+	if cap(c.wire) > h.limit/4 {
 		return
 	}
 	c.messages = len(msgs)
@@ -100,7 +101,7 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	}
 	h.conversations[c.last] = h.recent.PushFront(c)
 	h.size += cap(c.wire)
-	for h.size > maxHistory {
+	for h.size > h.limit {
 		h.remove(h.recent.Back())
 	}
 }

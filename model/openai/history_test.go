@@ -156,7 +156,7 @@ func TestHistoryIsDropped(t *testing.T) {
 	}
 	runtime.KeepAlive(msgs)
 	msgs = nil
-	for range 100 {
+	for range 10_000 {
 		runtime.GC()
 		if n, _ := m.history.count(); n == 0 {
 			break
@@ -175,13 +175,14 @@ func TestHistoryIsDropped(t *testing.T) {
 // share; the oldest go.
 func TestHistoryIsBounded(t *testing.T) {
 	m := testModel(t)
+	m.history.limit = 1 << 20
 	var all [][]*message.Message
 	for range 12 {
-		msgs := []*message.Message{message.User(strings.Repeat("x", maxHistory/8))}
+		msgs := []*message.Message{message.User(strings.Repeat("x", m.history.limit/8))}
 		encoded(t, m, &model.Request{Messages: msgs})
 		all = append(all, msgs)
 	}
-	if n, size := m.history.count(); size > maxHistory || n < 4 || n >= 12 {
+	if n, size := m.history.count(); size > m.history.limit || n < 4 || n >= 12 {
 		t.Errorf("%d conversations, %d bytes", n, size)
 	}
 	if c := m.history.take(all[11]); c.wire == nil {
@@ -190,7 +191,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	if c := m.history.take(all[0]); c.wire != nil {
 		t.Error("the oldest is still there")
 	}
-	huge := []*message.Message{message.User(strings.Repeat("x", maxHistory))}
+	huge := []*message.Message{message.User(strings.Repeat("x", m.history.limit))}
 	encoded(t, m, &model.Request{Messages: huge})
 	if c := m.history.take(huge); c.wire != nil {
 		t.Error("a conversation that would push out all others was kept")

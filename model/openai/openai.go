@@ -126,7 +126,7 @@ func New(cfg Config) (*Model, error) {
 	if httpClient == nil {
 		httpClient = &http.Client{Transport: sharedTransport()}
 	}
-	m := &Model{cfg: cfg, endpoint: u.Host}
+	m := &Model{cfg: cfg, endpoint: u.Host, history: history{limit: maxHistory}}
 	sdk := openai.DefaultConfig(cfg.Key)
 	sdk.BaseURL = cfg.BaseURL
 	sdk.HTTPClient = &doer{client: httpClient, cfg: &m.cfg}

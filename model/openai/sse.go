@@ -27,12 +27,13 @@ type lines struct {
 	buf        []byte
 	start, end int
 	searched   int // from start: how much holds no newline
+	limit      int // of a line, in bytes
 	err        error
 }
 
 func newLines(r io.Reader) *lines {
 	p := readBuffers.Get().(*[]byte)
-	return &lines{r: r, pooled: p, buf: *p}
+	return &lines{r: r, pooled: p, buf: *p, limit: maxLine}
 }
 
 func (l *lines) release() { readBuffers.Put(l.pooled) }
@@ -50,10 +51,10 @@ func (l *lines) next() ([]byte, error) {
 		l.searched = l.end - l.start
 		if l.err != nil {
 			line := l.buf[l.start:l.end]
-			l.start, l.searched = l.end, 0
-			if len(line) == 0 {
+			if len(line) == 0 || l.err != io.EOF {
 				return nil, l.err
 			}
+			l.start, l.searched = l.end, 0
 			return line, nil
 		}
 		l.fill()
@@ -93,8 +94,8 @@ func (l *lines) fill() {
 		l.start, l.end = 0, l.end-l.start
 	}
 	if l.end == len(l.buf) {
-		if l.end >= maxLine {
-			l.err = fmt.Errorf("a line of the answer is longer than %d MiB", maxLine>>20)
+		if l.end >= l.limit {
+			l.err = fmt.Errorf("a line of the answer is longer than %d bytes", l.limit)
 			return
 		}
 		l.buf = append(l.buf, make([]byte, len(l.buf))...)
