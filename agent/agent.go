@@ -55,7 +55,6 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -80,9 +79,8 @@ type Config struct {
 	// Policy decides what may run. The zero Policy asks about everything.
 	Policy permission.Policy
 
-	// Middleware wraps every tool call, after validation and permission; the
-	// first is the outermost.
-	Middleware []tool.Middleware
+	// Middleware wraps runs, steps, model calls, tool calls and decisions.
+	Middleware []Middleware
 
 	// Approve, if not nil, answers questions within the run, so that it does
 	// not end waiting. It is called on the run's goroutine, one question at a
@@ -125,7 +123,10 @@ type Seams struct {
 }
 
 // An Agent runs conversations. It is immutable and safe for concurrent use.
-type Agent struct{ cfg Config }
+type Agent struct {
+	cfg Config
+	levels
+}
 
 // New checks cfg and returns the agent.
 func New(cfg Config) (*Agent, error) {
@@ -155,7 +156,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Go == nil {
 		cfg.Go = func(fn func()) { go fn() }
 	}
-	return &Agent{cfg}, nil
+	return &Agent{cfg, compose(&cfg)}, nil
 }
 
 func setDefault[T int | float64 | time.Duration](v *T, def T) {
@@ -175,7 +176,16 @@ func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[E
 	return a.start(ctx, st, nil, inputs)
 }
 
+// start is Run, for an answer of a given type if f is not nil.
+
 func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
+	inner := RunFunc(func(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
+		return a.runOnce(ctx, st, f, inputs)
+	})
+	return wrap(a.cfg.Middleware, inner, func(m Middleware) func(RunFunc) RunFunc { return m.Run })(ctx, st, inputs...)
+}
+
+func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
 	used := false
 	return func(yield func(Event, error) bool) {
 		if used {

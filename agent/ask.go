@@ -164,10 +164,11 @@ func (r *run) request(v *toolkit.View) *model.Request {
 }
 
 func (r *run) system(prompt string) string {
-	if r.cfg.Instructions == "" || prompt == "" {
-		return r.cfg.Instructions + prompt
+	own := r.a.instructions(r.ctx)
+	if own == "" || prompt == "" {
+		return own + prompt
 	}
-	return r.cfg.Instructions + "\n\n" + prompt
+	return own + "\n\n" + prompt
 }
 
 func (r *run) newAnswer() *message.Message {
@@ -183,7 +184,7 @@ func (r *run) generate() (*answer, error) {
 		return &answer{Message: m}, err
 	}
 	start := &ModelStart{Message: m.ID, Step: r.st.spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
-	if n, ok := model.As[model.Named](r.cfg.Model); ok {
+	if n, ok := model.As[model.Named](r.a.model); ok {
 		start.Model = n.Name()
 	}
 	r.emit(start)
@@ -223,7 +224,7 @@ func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (
 		r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
 	}
 	var finish *model.Finish
-	for ch, err := range model.Retry(r.cfg.Model, retry).Generate(ctx, req) {
+	for ch, err := range model.Retry(r.a.model, retry).Generate(ctx, req) {
 		if err != nil {
 			return in.answer(""), err
 		}

@@ -39,7 +39,7 @@ func (r *run) judge(c *openCall) error {
 	}
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
-	d := permission.Decide(p, pc)
+	d := r.a.judge(r.ctx, p, pc)
 	switch {
 	case d.Behavior == permission.Allow, c.mayRun(d):
 		c.Status, c.Judged = statusAllowed, r.st.doneCalls()
@@ -80,7 +80,7 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 		}
 		with := *p
 		with.Rules = append(append([]permission.Rule(nil), p.Rules...), other.Suggest...)
-		if permission.Decide(&with, pc).Behavior == permission.Allow {
+		if r.a.judge(r.ctx, &with, pc).Behavior == permission.Allow {
 			return true
 		}
 	}
@@ -237,7 +237,7 @@ func (a *Agent) runToolNow(ctx context.Context, t tool.Tool, call tool.Call, sen
 		defer cancel()
 	}
 	col := tool.NewCollector(call)
-	for ch, err := range tool.Run(callCtx, t, call, a.cfg.Middleware...) {
+	for ch, err := range tool.Run(callCtx, t, call, a.tools...) {
 		switch {
 		case err == nil:
 			col.Add(ch)

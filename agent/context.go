@@ -263,16 +263,19 @@ func (r *run) summarise(v *toolkit.View) (string, error) {
 	req := r.request(v)
 	req.Messages = append(req.Messages, r.hintMessage("summary", summaryPrompt))
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
-	m := r.newAnswer()
-	ans, err := r.exchange(req, &intake{run: r, msg: m, silent: true})
-	if err != nil {
-		return "", err
+	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
+		ans, err := r.exchange(req, &intake{run: r, msg: r.newAnswer(), silent: true})
+		if err != nil {
+			return "", err
+		}
+		r.count(ans.Message)
+		return ans.Message.Text(), nil
+	})
+	text, err := wrap(r.cfg.Middleware, ask, func(m Middleware) func(SummaryFunc) SummaryFunc { return m.Summary })(r.ctx, req)
+	if text = strings.TrimSpace(text); err == nil && text == "" {
+		err = errors.New("the model gave no summary")
 	}
-	r.count(ans.Message)
-	if text := strings.TrimSpace(ans.Message.Text()); text != "" {
-		return text, nil
-	}
-	return "", errors.New("the model gave no summary")
+	return text, err
 }
 
 // shrinkOld cuts long tool results before index from.

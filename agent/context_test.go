@@ -153,7 +153,7 @@ func TestCompactionWithinATurn(t *testing.T) {
 		turns = turns[1:]
 		return tn
 	})
-	a.cfg.Model = model
+	a.model = model
 	var st State
 	evs, err := play(t, a, &st, Say("the question"))
 	if err != nil {

@@ -6,14 +6,16 @@ import "github.com/kitbag-go/kitbag/message"
 type action int
 
 const (
-	actModel action = iota // ask the model
-	actJudge               // decide about calls that have not been judged
-	actCall                // run the calls that readyCalls returns
-	actClose               // all calls have ended: add their results to the conversation
-	actWait                // a person or the host is needed
-	actLimit               // a limit was reached: ask for a last answer
-	actStop                // the last answer was asked for
-	actDone                // the model has answered
+	actModel     action = iota // ask the model
+	actJudge                   // decide about calls that have not been judged
+	actCall                    // run the calls that readyCalls returns
+	actClose                   // all calls have ended: add their results to the conversation
+	actWait                    // a person or the host is needed
+	actLimit                   // a limit was reached: ask for a last answer
+	actStop                    // the last answer was asked for
+	actDone                    // the model has answered
+	actRemind                  // it has, but not with the typed answer that is wanted
+	actInterrupt               // the context has ended
 )
 
 // next decides what a run does, from the state alone, so that a run that was

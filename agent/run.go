@@ -91,18 +91,40 @@ func (r *run) recoverCalls() error {
 	return nil
 }
 
+// loop takes steps until there is an end to report.
 func (r *run) loop() (EndReason, error) {
-	for {
-		if r.ctx.Err() != nil {
-			return EndInterrupted, nil
+	var reason EndReason
+	inner := StepFunc(func(ctx context.Context) (err error) {
+		outside := r.ctx
+		r.ctx = ctx
+		defer func() { r.ctx = outside }()
+		reason, err = r.step()
+		return err
+	})
+	step := wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
+	for reason == "" {
+		if err := step(r.ctx); err != nil {
+			if cause := r.ctx.Err(); cause != nil && errors.Is(err, cause) {
+				return EndInterrupted, nil
+			}
+			return EndError, err
 		}
+	}
+	return reason, nil
+}
+
+// step makes a model call and the tool calls of its answer, or what is left of
+// that. A reason ends the run.
+func (r *run) step() (EndReason, error) {
+	for asked := false; ; {
 		var err error
-		if r.final != nil && r.final.value != nil && len(r.st.open) == 0 {
-			return EndCompleted, nil
-		}
-		switch next(r.st, r.limitReached()) {
-		case actModel:
-			err = r.ask()
+		switch act := r.next(); act {
+		case actModel, actLimit, actRemind:
+			if asked {
+				return "", nil // the next step
+			}
+			asked = true
+			err = r.speak(act)
 		case actJudge:
 			err = r.judgeAll()
 		case actCall:
@@ -111,22 +133,45 @@ func (r *run) loop() (EndReason, error) {
 			err = r.closeBatch()
 		case actWait:
 			return EndWaiting, r.waitAgain()
-		case actLimit:
-			err = r.limit()
+		case actInterrupt:
+			return EndInterrupted, nil
 		case actStop:
 			return EndLimit, nil
 		case actDone:
-			if r.final == nil {
-				return EndCompleted, nil
-			}
-			err = r.remind()
-		}
-		if cause := r.ctx.Err(); cause != nil && errors.Is(err, cause) {
-			return EndInterrupted, nil
+			return EndCompleted, nil
 		}
 		if err != nil {
-			return EndError, err
+			return "", err
 		}
+	}
+}
+
+// next is what the state alone says, but for what only this run knows: that it
+// was cancelled, and whether a typed answer is wanted.
+func (r *run) next() action {
+	if r.ctx.Err() != nil {
+		return actInterrupt
+	}
+	typed := r.final != nil && r.final.value != nil
+	if typed && len(r.st.open) == 0 {
+		return actDone
+	}
+	act := next(r.st, r.limitReached())
+	if act == actDone && r.final != nil {
+		return actRemind
+	}
+	return act
+}
+
+// speak has the model say something.
+func (r *run) speak(act action) error {
+	switch act {
+	case actLimit:
+		return r.limit()
+	case actRemind:
+		return r.remind()
+	default:
+		return r.ask()
 	}
 }
 

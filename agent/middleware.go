@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"iter"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A Middleware wraps what an agent does, at any of these levels. Each is a
+// function that gets the next one and returns another; nil leaves a level as it
+// is. Of several the first in [Config.Middleware] is the outermost.
+//
+// The context that a level passes on reaches everything below it: that of Run
+// reaches the steps, that of Step the model and tool calls.
+type Middleware struct {
+	Run          func(next RunFunc) RunFunc
+	Step         func(next StepFunc) StepFunc
+	Model        func(next model.Model) model.Model
+	Tool         tool.Middleware
+	Judge        func(next JudgeFunc) JudgeFunc
+	Summary      func(next SummaryFunc) SummaryFunc
+	Instructions func(next InstructionsFunc) InstructionsFunc
+}
+
+// The levels.
+type (
+	// RunFunc is [Agent.Run].
+	RunFunc func(context.Context, *State, ...Input) iter.Seq2[Event, error]
+
+	// StepFunc makes a model call and the tool calls of its answer, or what of
+	// that was left to do. It returns nil also when the run then waits.
+	StepFunc func(context.Context) error
+
+	// JudgeFunc decides about a tool call. It may be stricter than the next;
+	// one that is not takes the responsibility from the policy.
+	JudgeFunc func(context.Context, *permission.Policy, *permission.Call) permission.Decision
+
+	// SummaryFunc asks the model for a summary of the conversation, with a
+	// request that ends in the question for it.
+	SummaryFunc func(context.Context, *model.Request) (string, error)
+
+	// InstructionsFunc returns the system prompt. It is asked before each model
+	// call; a prompt that changes makes the provider's cache useless.
+	InstructionsFunc func(context.Context) string
+)
+
+// wrap composes the functions of one level around the innermost.
+func wrap[F any](mws []Middleware, inner F, of func(Middleware) func(F) F) F {
+	for i := len(mws) - 1; i >= 0; i-- {
+		if w := of(mws[i]); w != nil {
+			inner = w(inner)
+		}
+	}
+	return inner
+}
+
+// levels is what a run calls, composed once when the agent is made.
+type levels struct {
+	model        model.Model
+	tools        []tool.Middleware
+	judge        JudgeFunc
+	instructions InstructionsFunc
+}
+
+func compose(cfg *Config) levels {
+	mws := cfg.Middleware
+	l := levels{
+		model: wrap(mws, cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model }),
+		judge: wrap[JudgeFunc](mws, func(_ context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
+			return permission.Decide(p, c)
+		}, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge }),
+		instructions: wrap[InstructionsFunc](mws, func(context.Context) string { return cfg.Instructions },
+			func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions }),
+	}
+	for _, m := range mws {
+		if m.Tool != nil {
+			l.tools = append(l.tools, m.Tool)
+		}
+	}
+	return l
+}
