@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -232,24 +231,13 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 		cancel(c.serverError(nil, fmt.Errorf("%w: tool %s gave no sign of life for %v", ErrTimeout, t.remote, c.cfg.Timeout)))
 	})
 	defer idle.Stop()
-	var mu sync.Mutex
-	last := math.Inf(-1)
-	onProgress := func(p progress) {
-		mu.Lock()
-		defer mu.Unlock()
-		if p.done <= last {
-			return // the specification wants it to increase; it shows no life
-		}
-		last = p.done
-		idle.Reset(c.cfg.Timeout)
-		offer(steps, p)
-	}
+	w := &watcher{steps: steps, alive: func() { idle.Reset(c.cfg.Timeout) }, complete: make(chan struct{})}
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
 	const tries = 3
 	for try := 1; ; try++ {
-		res, err := c.once(ctx, t, args, onProgress)
+		res, err := c.once(ctx, t, args, w)
 		if err == nil {
 			return res, nil
 		}
@@ -260,29 +248,79 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 	}
 }
 
-// offer sends p, in place of the oldest if the queue is full.
-func offer(steps chan progress, p progress) {
+// A watcher takes the progress of one call from the goroutines that read.
+type watcher struct {
+	steps    chan progress
+	alive    func() // called for each step that shows life
+	complete chan struct{}
+
+	mu   sync.Mutex
+	seen bool
+	last progress
+}
+
+func (w *watcher) take(p progress) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen && p.done <= w.last.done {
+		return // the specification wants it to increase
+	}
+	if p.total > 0 && p.done >= p.total && !w.isComplete() {
+		close(w.complete)
+	}
+	w.seen, w.last = true, p
+	w.alive()
 	for {
 		select {
-		case steps <- p:
+		case w.steps <- p:
 			return
 		default:
 		}
 		select {
-		case <-steps:
+		case <-w.steps: // the oldest makes room
 		default:
 		}
 	}
 }
 
-func (c *Client) once(ctx context.Context, t *remoteTool, args json.RawMessage, onProgress func(progress)) (*result, error) {
+func (w *watcher) isComplete() bool {
+	select {
+	case <-w.complete:
+		return true
+	default:
+		return false
+	}
+}
+
+// lateProgress is how long after a result its last steps may come. Many servers
+// send them from another thread.
+const lateProgress = 50 * time.Millisecond
+
+// settle waits for the last step, if some came and the last has not.
+func (w *watcher) settle(ctx context.Context) {
+	w.mu.Lock()
+	waiting := w.seen && w.last.total > 0
+	w.mu.Unlock()
+	if !waiting {
+		return
+	}
+	t := time.NewTimer(lateProgress)
+	defer t.Stop()
+	select {
+	case <-w.complete:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+func (c *Client) once(ctx context.Context, t *remoteTool, args json.RawMessage, w *watcher) (*result, error) {
 	cn, release, err := c.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	token := "p" + strconv.FormatInt(c.tokens.Add(1), 10)
-	stop := cn.route(token, onProgress)
+	stop := cn.route(token, w.take)
 	defer stop()
 	res, err := cn.callTool(ctx, t, args, token)
 	if err != nil {
@@ -292,5 +330,6 @@ func (c *Client) once(ctx context.Context, t *remoteTool, args json.RawMessage, 
 		return nil, err
 	}
 	c.served()
+	w.settle(ctx)
 	return res, nil
 }

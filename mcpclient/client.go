@@ -232,7 +232,8 @@ func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) 
 		if err != nil {
 			return nil, err
 		}
-		bounded, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+		bounded, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout,
+			fmt.Errorf("%w: tools/list was not answered in %v", ErrTimeout, c.cfg.Timeout))
 		s, err = cn.list(bounded, c)
 		cancel()
 		release()

@@ -37,6 +37,8 @@ func beServer(role string) int {
 			return 1
 		}
 		return 0
+	case role == "sleeper":
+		time.Sleep(time.Hour)
 	case scripts[role] != nil:
 		return runScript(scripts[role])
 	}

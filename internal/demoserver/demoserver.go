@@ -69,8 +69,15 @@ func define[In any](name, title, description string, readOnly bool, schema strin
 		if err := req.BindArguments(&in); err != nil {
 			return mcp.NewToolResultError("arguments: " + err.Error()), nil
 		}
-		out, err := fn(ctx, in, progress(ctx, req))
-		drain(ctx)
+		sent := false
+		send := progress(ctx, req)
+		out, err := fn(ctx, in, func(done, total int, message string) {
+			sent = true
+			send(done, total, message)
+		})
+		if sent {
+			drain(ctx)
+		}
 		if err != nil {
 			return mcp.NewToolResultError(err.Error()), nil
 		}
@@ -112,6 +119,7 @@ func drain(ctx context.Context) {
 	for i := 0; len(session.NotificationChannel()) > 0 && i < 1000; i++ {
 		time.Sleep(100 * time.Microsecond)
 	}
+	time.Sleep(time.Millisecond) // the last one has left the queue but may not be written
 }
 
 type weatherIn struct {

@@ -1,0 +1,266 @@
+package mcpclient
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"pgregory.net/rapid"
+)
+
+// eachRow decodes the lines of a JSON Lines file.
+func eachRow[T any](t *testing.T, file string, fn func(t *testing.T, row T)) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var head struct {
+			Why string `json:"why"`
+		}
+		var row T
+		if err := json.Unmarshal(in.Bytes(), &head); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(in.Bytes(), &row); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(head.Why, func(t *testing.T) { fn(t, row) })
+	}
+	if err := in.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unconnected returns a client that no server is behind.
+func unconnected(t testing.TB) *Client {
+	t.Helper()
+	c, err := New(Config{Name: "srv", Command: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestToolLists(t *testing.T) {
+	type row struct {
+		Raw     []json.RawMessage
+		Names   []string
+		Schemas []json.RawMessage
+		Skipped []string
+	}
+	eachRow(t, "tools.jsonl", func(t *testing.T, row row) {
+		s := build(unconnected(t), row.Raw, nil, false)
+		var names, skipped []string
+		for _, tl := range s.tools {
+			names = append(names, tl.Info().Name)
+		}
+		for _, k := range s.skipped {
+			skipped = append(skipped, k.Name)
+			if k.Reason == "" {
+				t.Errorf("%s is skipped without a reason", k.Name)
+			}
+		}
+		if !slices.Equal(names, row.Names) {
+			t.Errorf("names %q, want %q", names, row.Names)
+		}
+		if !slices.Equal(skipped, row.Skipped) {
+			t.Errorf("skipped %q, want %q (%v)", skipped, row.Skipped, s.skipped)
+		}
+		for i, want := range row.Schemas {
+			if got := s.tools[i].Info().Input; !bytes.Equal(got, want) {
+				t.Errorf("schema %s, want %s", got, want)
+			}
+		}
+	})
+}
+
+func TestResults(t *testing.T) {
+	type row struct {
+		Result     json.RawMessage
+		Blocks     message.Blocks
+		Structured json.RawMessage
+		Failed     bool
+	}
+	eachRow(t, "content.jsonl", func(t *testing.T, row row) {
+		res, err := decodeResult(row.Result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		col := tool.NewCollector(tool.Call{})
+		for _, ch := range res.chunks() {
+			col.Add(ch)
+		}
+		got := col.Result()
+		if !reflect.DeepEqual(got.Blocks, row.Blocks) {
+			a, _ := json.Marshal(got.Blocks)
+			b, _ := json.Marshal(row.Blocks)
+			t.Errorf("blocks %s\nwant   %s", a, b)
+		}
+		if !bytes.Equal(got.Structured, row.Structured) || (got.Outcome == message.OutcomeError) != row.Failed {
+			t.Errorf("structured %s, outcome %s", got.Structured, got.Outcome)
+		}
+	})
+}
+
+// TestRealLists passes the lists of real servers through.
+func TestRealLists(t *testing.T) {
+	files, err := filepath.Glob("../testdata/mcp_tools/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no lists: %v", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct {
+			Tools []json.RawMessage `json:"tools"`
+		}
+		if err := json.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		s := build(unconnected(t), list.Tools, nil, false)
+		if len(s.tools) != len(list.Tools) || len(s.skipped) > 0 {
+			t.Errorf("%s: %d of %d tools, skipped %v", file, len(s.tools), len(list.Tools), s.skipped)
+		}
+		schemas := map[string]json.RawMessage{}
+		for _, raw := range list.Tools {
+			var r struct {
+				Name   string          `json:"name"`
+				Schema json.RawMessage `json:"inputSchema"`
+			}
+			if err := json.Unmarshal(raw, &r); err != nil {
+				t.Fatal(err)
+			}
+			schemas[r.Name] = r.Schema
+		}
+		for _, tl := range s.remotes {
+			if got, want := canonical(t, tl.info.Input), canonical(t, schemas[tl.remote]); got != want {
+				t.Errorf("%s: %s:\n got %s\nwant %s", file, tl.remote, got, want)
+			}
+			if tl.info.Name != "mcp__srv__"+tl.remote {
+				t.Errorf("%s: the name became %s", file, tl.info.Name)
+			}
+		}
+	}
+}
+
+func canonical(t *testing.T, raw json.RawMessage) string {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestNamesAreDistinctLegalAndStable(t *testing.T) {
+	ok := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	rapid.Check(t, func(t *rapid.T) {
+		prefix := rapid.StringMatching(`mcp__[a-z._]{1,70}__`).Draw(t, "prefix")
+		names := rapid.SliceOfNDistinct(rapid.StringMatching(`[ab._]{1,6}|[ab.]{50,80}`), 1, 30, rapid.ID).Draw(t, "names")
+		got := toolNames(prefix, names)
+		seen := map[string]string{}
+		for _, n := range names {
+			if !ok.MatchString(got[n]) {
+				t.Errorf("%q became %q", n, got[n])
+			}
+			if other, dup := seen[got[n]]; dup {
+				t.Errorf("%q and %q both became %q", n, other, got[n])
+			}
+			seen[got[n]] = n
+		}
+		shuffled := rapid.Permutation(names).Draw(t, "shuffled")
+		if again := toolNames(prefix, shuffled); !reflect.DeepEqual(got, again) {
+			t.Errorf("the order matters: %v, %v", got, again)
+		}
+	})
+}
+
+func TestGroups(t *testing.T) {
+	raws := []json.RawMessage{
+		json.RawMessage(`{"name":"a","_meta":{"io.modelcontextprotocol/groups":["files","read"]}}`),
+		json.RawMessage(`{"name":"b","_meta":{"io.modelcontextprotocol/groups":["files","files"]}}`),
+		json.RawMessage(`{"name":"c","_meta":{"io.modelcontextprotocol/groups":"not a list"}}`),
+		json.RawMessage(`{"name":"d"}`),
+	}
+	groups := []json.RawMessage{
+		json.RawMessage(`{"name":"files","title":"Files","description":"All about files."}`),
+		json.RawMessage(`{"name":"empty","_meta":{"io.modelcontextprotocol/groups":["files"]}}`),
+		json.RawMessage(`{"title":"no name"}`),
+	}
+	c := unconnected(t)
+	s := build(c, raws, groups, false)
+	c.snap.Store(s)
+	got, err := c.Groups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, g := range got {
+		tools, err := g.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(tools) != len(g.Members()) {
+			t.Errorf("%s: %d tools, %d members", g.Name, len(tools), len(g.Members()))
+		}
+		lines = append(lines, strings.Join([]string{g.Name, g.Title, g.Description, strings.Join(g.Parents, ","), strings.Join(g.Members(), ",")}, "|"))
+	}
+	want := []string{
+		"srv||||mcp__srv__c,mcp__srv__d",
+		"srv/empty|||srv/files|",
+		"srv/files|Files|All about files.||mcp__srv__a,mcp__srv__b",
+		"srv/read||||mcp__srv__a",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("groups:\n%s\nwant:\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func FuzzDecodeTool(f *testing.F) {
+	f.Add([]byte(`{"name":"a","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true},"_meta":{"io.modelcontextprotocol/groups":["g"]}}`))
+	f.Add([]byte(`{"name":"a","inputSchema":[]}`))
+	f.Add([]byte(`{"name":"a","inputSchema":{"x":{"x":"{\"\\"}}}`))
+	c, err := New(Config{Name: "srv", Command: "none"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if !json.Valid(data) {
+			return
+		}
+		s := build(c, []json.RawMessage{data}, []json.RawMessage{data}, true)
+		if len(s.tools)+len(s.skipped) != 1 {
+			t.Fatalf("%d tools, %d skipped", len(s.tools), len(s.skipped))
+		}
+		for _, tl := range s.tools {
+			if in := tl.Info().Input; len(in) == 0 || in[0] != '{' || !json.Valid(in) {
+				t.Fatalf("schema %s", in)
+			}
+		}
+		if res, err := decodeResult(data); err == nil && len(res.chunks()) == 0 {
+			t.Fatal("a result without a chunk")
+		}
+	})
+}

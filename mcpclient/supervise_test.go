@@ -1,0 +1,290 @@
+package mcpclient
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// diaryEnv names a file in which a scripted server notes its pid and what it
+// has run.
+const diaryEnv = "KITBAG_MCPCLIENT_TEST_DIARY"
+
+func note(format string, args ...any) {
+	f, err := os.OpenFile(os.Getenv(diaryEnv), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		fmt.Fprintf(f, format+"\n", args...)
+		f.Close()
+	}
+}
+
+func init() {
+	scripts["mortal"] = mortal
+	scripts["stillborn"] = func(request, func(string)) {
+		fmt.Fprintln(os.Stderr, "the database is missing")
+		os.Exit(3)
+	}
+	scripts["offended"] = func(msg request, reply func(string)) {
+		if msg.Method == "server/discover" {
+			os.Exit(4) // as some servers do on a first message they do not know
+		}
+		polite(msg, reply, `[{"name":"echo"}]`)
+	}
+	scripts["taciturn"] = func(msg request, reply func(string)) {
+		if msg.Method != "server/discover" {
+			polite(msg, reply, `[{"name":"echo"}]`)
+		}
+	}
+	scripts["yes-man"] = func(msg request, reply func(string)) {
+		if msg.Method == "server/discover" {
+			reply(msg.result(`{}`))
+		} else {
+			polite(msg, reply, `[{"name":"echo"}]`)
+		}
+	}
+}
+
+const mortalTools = `[{"name":"die"},{"name":"die_once","annotations":{"readOnlyHint":true}},{"name":"freeze"},` +
+	`{"name":"work"},{"name":"close_output"},{"name":"leave_child"}]`
+
+func mortal(msg request, reply func(string)) {
+	if msg.Method == "initialize" {
+		note("pid %d", os.Getpid())
+	}
+	if polite(msg, reply, mortalTools) {
+		return
+	}
+	if msg.Method != "tools/call" {
+		return
+	}
+	note("ran %s", msg.name())
+	switch msg.name() {
+	case "die":
+		fmt.Fprintln(os.Stderr, "my last words")
+		os.Exit(5)
+	case "die_once":
+		if diary, _ := os.ReadFile(os.Getenv(diaryEnv)); strings.Count(string(diary), "ran die_once") == 1 {
+			os.Exit(6)
+		}
+	case "freeze":
+		time.Sleep(time.Hour)
+	case "close_output":
+		os.Stdout.Close()
+		time.Sleep(time.Hour)
+	case "leave_child":
+		exe, _ := os.Executable()
+		p, err := os.StartProcess(exe, []string{exe}, &os.ProcAttr{
+			Env: append(os.Environ(), roleEnv+"=sleeper"), Files: []*os.File{nil, os.Stdout, os.Stderr},
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(7)
+		}
+		note("child %d", p.Pid)
+	}
+	reply(msg.result(`{"content":[{"type":"text","text":"done"}]}`))
+}
+
+// withDiary has the server keep a diary and returns how to read it.
+func withDiary(t *testing.T, cfg *Config) func() string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "diary")
+	cfg.Env[diaryEnv] = file
+	return func() string {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+}
+
+func lastPID(t *testing.T, diary string) int {
+	t.Helper()
+	_, rest, _ := cutLast(diary, "pid ")
+	pid, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+func TestDeathDuringACall(t *testing.T) {
+	cfg := config(t, "mortal")
+	diary := withDiary(t, &cfg)
+	c := connect(t, cfg)
+	res := mustRun(t, find(t, c, "die"), `{}`)
+	for _, want := range []string{`"srv"`, "lost", "exit status 5", "my last words"} {
+		if !strings.Contains(res.Text(), want) {
+			t.Errorf("%q is not in: %s", want, res.Text())
+		}
+	}
+	if res.Outcome != message.OutcomeError {
+		t.Errorf("outcome: %s", res.Outcome)
+	}
+	if got := mustRun(t, find(t, c, "work"), `{}`).Text(); got != "done" {
+		t.Errorf("the next call: %q", got)
+	}
+	if n := strings.Count(diary(), "ran die"); n != 1 {
+		t.Errorf("the call ran %d times", n)
+	}
+	if st := c.Status(); st.Restarts != 1 || st.State != Ready {
+		t.Errorf("status: %+v", st)
+	}
+}
+
+func TestOnlyWhatMayRunTwiceDoes(t *testing.T) {
+	cfg := config(t, "mortal")
+	diary := withDiary(t, &cfg)
+	c := connect(t, cfg)
+	if res := mustRun(t, find(t, c, "die_once"), `{}`); res.Text() != "done" {
+		t.Errorf("a read-only call was not made again: %s", res.Text())
+	}
+	if n := strings.Count(diary(), "ran die_once"); n != 2 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+func TestHintsCanBeDistrusted(t *testing.T) {
+	cfg := config(t, "mortal")
+	diary := withDiary(t, &cfg)
+	cfg.DistrustHints = true
+	c := connect(t, cfg)
+	tl := find(t, c, "die_once")
+	if tl.Info().ReadOnly {
+		t.Error("the hint counts")
+	}
+	if res := mustRun(t, tl, `{}`); res.Outcome != message.OutcomeError {
+		t.Errorf("the call was made again: %s", res.Text())
+	}
+	if n := strings.Count(diary(), "ran die_once"); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// TestUnreadRequestIsSentAgain kills a server while a request waits in the pipe
+// to it. That request never reached it and must run, once; the one before it
+// did, and must not run again.
+func TestUnreadRequestIsSentAgain(t *testing.T) {
+	cfg := config(t, "mortal")
+	diary := withDiary(t, &cfg)
+	c := connect(t, cfg)
+	frozen, waiting := make(chan *message.ToolResult, 1), make(chan *message.ToolResult, 1)
+	freeze, work := find(t, c, "freeze"), find(t, c, "work")
+	go func() { res, _ := run(t.Context(), freeze, `{}`); frozen <- res }()
+	until(t, func() bool { return strings.Contains(diary(), "ran freeze") })
+	go func() { res, _ := run(t.Context(), work, `{"x":"`+strings.Repeat("y", 200_000)+`"}`); waiting <- res }()
+	until(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.conn.users.Load() == 2
+	})
+	time.Sleep(50 * time.Millisecond) // let it be written, as far as it goes
+	if err := syscall.Kill(lastPID(t, diary()), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if res := <-frozen; res == nil || !strings.Contains(res.Text(), "lost") {
+		t.Errorf("the call that was read: %+v", res)
+	}
+	if res := <-waiting; res == nil || res.Text() != "done" {
+		t.Errorf("the call that was not read: %+v", res)
+	}
+	if d := diary(); strings.Count(d, "ran freeze") != 1 || strings.Count(d, "ran work") != 1 {
+		t.Errorf("diary:\n%s", d)
+	}
+}
+
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("it does not happen")
+}
+
+func TestKilledWhileIdle(t *testing.T) {
+	cfg := config(t, "mortal")
+	diary := withDiary(t, &cfg)
+	c := connect(t, cfg)
+	for range 3 {
+		pid := lastPID(t, diary())
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		// Until it is dead, its kernel side may still take a request off the
+		// pipe; then nobody can tell whether it ran.
+		until(t, func() bool { return syscall.Kill(pid, 0) != nil })
+		if res := mustRun(t, find(t, c, "work"), `{}`); res.Text() != "done" {
+			t.Fatalf("%s", res.Text())
+		}
+	}
+	if n := strings.Count(diary(), "ran work"); n != 3 {
+		t.Errorf("3 calls ran %d times", n)
+	}
+}
+
+func TestOutputClosed(t *testing.T) {
+	cfg := config(t, "mortal")
+	withDiary(t, &cfg)
+	c := connect(t, cfg)
+	if res := mustRun(t, find(t, c, "close_output"), `{}`); !strings.Contains(res.Text(), "lost") {
+		t.Errorf("%s", res.Text())
+	}
+	if res := mustRun(t, find(t, c, "work"), `{}`); res.Text() != "done" {
+		t.Errorf("%s", res.Text())
+	}
+}
+
+// TestGrandchildrenDie relies on connect, which looks for processes left over.
+func TestGrandchildrenDie(t *testing.T) {
+	cfg := config(t, "mortal")
+	diary := withDiary(t, &cfg)
+	c := connect(t, cfg)
+	mustRun(t, find(t, c, "leave_child"), `{}`)
+	if !strings.Contains(diary(), "child ") {
+		t.Fatal("there is no child; the test would check nothing")
+	}
+	c.Close()
+}
+
+func TestStillborn(t *testing.T) {
+	start := time.Now()
+	_, err := Connect(t.Context(), config(t, "stillborn"))
+	se, ok := errors.AsType[*ServerError](err)
+	if !ok || !strings.Contains(se.Stderr, "the database is missing") || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("error: %v", err)
+	}
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("it took %v to say so", d)
+	}
+}
+
+func TestEras(t *testing.T) {
+	for _, role := range []string{"offended", "taciturn", "yes-man"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, config(t, role))
+			if st := c.Status(); st.Protocol != "2025-11-25" {
+				t.Errorf("protocol: %q", st.Protocol)
+			}
+		})
+	}
+}
