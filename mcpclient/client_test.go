@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -87,24 +86,6 @@ func TestLeavingTheLoopEndsTheCall(t *testing.T) {
 	}
 	if got := mustRun(t, find(t, c, "add"), `{"a":1,"b":1}`).Text(); got != "2" {
 		t.Errorf("after leaving: %q", got)
-	}
-}
-
-func TestTimeouts(t *testing.T) {
-	cfg := config(t, "demo")
-	cfg.Timeout, cfg.MaxTimeout = 300*time.Millisecond, 1500*time.Millisecond
-	c := connect(t, cfg)
-	for _, row := range []struct{ args, want string }{
-		{`{"n":2,"step_ms":5000}`, "no sign of life"},
-		{`{"n":1000,"step_ms":50}`, "still running"},
-	} {
-		res := mustRun(t, find(t, c, "countdown"), row.args)
-		if res.Outcome != "error" || !strings.Contains(res.Text(), row.want) || !strings.Contains(res.Text(), `"srv"`) {
-			t.Errorf("%s: %s %q", row.args, res.Outcome, res.Text())
-		}
-	}
-	if res := mustRun(t, find(t, c, "countdown"), `{"n":10,"step_ms":60}`); res.Outcome != "success" {
-		t.Errorf("progress did not extend the time: %q", res.Text())
 	}
 }
 

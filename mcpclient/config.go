@@ -27,8 +27,8 @@ const (
 	SSE   Transport = "sse"
 )
 
-// A Config says how a server is reached and how it is treated. Name and either
-// Command or URL are required; every other field may be zero.
+// A Config says how a server is reached and how it is treated. Name and one
+// of Command, URL and Dial are required; every other field may be zero.
 type Config struct {
 	Name string // names the server in tool names and errors, unique in a program
 
@@ -50,6 +50,11 @@ type Config struct {
 	HTTPClient *http.Client
 
 	Transport Transport
+
+	// A server behind anything else that carries a message a line, such as a
+	// socket, or a pipe to a server in the same program. Dial is called for each
+	// connection.
+	Dial func(context.Context) (io.ReadWriteCloser, error)
 
 	// Protocol pins the protocol revision, "2025-11-25" for instance. Empty
 	// asks the server once and remembers what it said.
@@ -111,14 +116,12 @@ func (c Config) check() (Config, error) {
 	switch {
 	case strings.TrimSpace(c.Name) == "":
 		return c, errors.New("MCP server: Config.Name is empty; give the server a name")
-	case c.Command == "" && c.URL == "":
-		return bad("neither Command nor URL is set; set the one that says how to reach it")
-	case c.Command != "" && c.URL != "":
-		return bad("both Command and URL are set; set only one")
+	case c.ways() != 1:
+		return bad("%d of Command, URL and Dial are set; set the one that says how to reach it", c.ways())
 	}
-	if c.Command != "" {
+	if c.URL == "" {
 		if c.Transport != Auto && c.Transport != Stdio {
-			return bad("transport %q needs a URL, not a Command", c.Transport)
+			return bad("transport %q needs a URL", c.Transport)
 		}
 		c.Transport = Stdio
 	} else if err := c.checkURL(); err != nil {
@@ -134,6 +137,16 @@ func (c Config) check() (Config, error) {
 	}
 	c.setDefaults()
 	return c, nil
+}
+
+// ways returns how many ways to the server are set.
+func (c *Config) ways() (n int) {
+	for _, set := range []bool{c.Command != "", c.URL != "", c.Dial != nil} {
+		if set {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *Config) checkURL() error {

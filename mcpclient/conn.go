@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"sync"
@@ -27,7 +28,8 @@ type conn struct {
 	cfg  *Config
 	kind Transport
 	tr   transport.Interface
-	proc *process // nil unless Stdio
+	proc *process // nil unless it was started by us
+	pipe io.Closer
 	hub  *hub     // what the server may ask of us
 
 	version string // negotiated; set by the handshake
@@ -80,6 +82,9 @@ func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(
 		if c.proc != nil {
 			c.proc.stop() // one that has closed its output may still run
 		}
+		if c.pipe != nil {
+			c.pipe.Close()
+		}
 		close(c.stopped)
 	})
 	c.tr.SetNotificationHandler(c.notified)
@@ -90,8 +95,18 @@ func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(
 }
 
 func (c *conn) start(ctx context.Context) (err error) {
+	ended := func() { c.lost(errors.New("its output ended")) }
+	if c.cfg.Dial != nil {
+		pipe, err := c.cfg.Dial(ctx)
+		if err != nil {
+			return fmt.Errorf("dial: %w", err)
+		}
+		c.pipe = pipe
+		c.tr = transport.NewIO(newLineReader(pipe, c.cfg.MaxMessage, ended), pipe, nil)
+		return c.tr.Start(c.life)
+	}
 	if c.kind == Stdio {
-		c.proc, err = startProcess(c.cfg, func() { c.lost(errors.New("its output ended")) })
+		c.proc, err = startProcess(c.cfg, ended)
 		if err != nil {
 			return err
 		}
@@ -291,8 +306,11 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 
 // reached reports whether the server may have got the request.
 func (c *conn) reached(x *exchange, id string) bool {
-	if c.proc == nil {
+	if c.kind != Stdio {
 		return x.written.Load()
+	}
+	if c.proc == nil {
+		return true
 	}
 	c.awaitExit()
 	select {

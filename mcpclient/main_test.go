@@ -136,7 +136,7 @@ func find(t testing.TB, c *Client, name string) tool.Tool {
 
 // run runs a call to its end.
 func run(ctx context.Context, tl tool.Tool, args string) (*message.ToolResult, error) {
-	call := tool.Call{ID: "c1", Name: tl.Info().Name, Input: json.RawMessage(args)}
+	call := toolCall(tl, args)
 	col := tool.NewCollector(call)
 	for ch, err := range tool.Run(ctx, tl, call) {
 		if err != nil {
@@ -214,3 +214,7 @@ func polite(msg request, reply func(string), tools string) bool {
 }
 
 var scripts = map[string]script{}
+
+func toolCall(tl tool.Tool, args string) tool.Call {
+	return tool.Call{ID: "c1", Name: tl.Info().Name, Input: json.RawMessage(args)}
+}

@@ -1,0 +1,316 @@
+package mcpclient
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A pipe is one end of a connection in memory.
+type pipe struct {
+	io.Reader
+	io.WriteCloser
+	closer io.Closer
+}
+
+func (p pipe) Close() error { return errors.Join(p.WriteCloser.Close(), p.closer.Close()) }
+
+// inMemory returns how to dial a scripted server. Each message is handled on a
+// goroutine of its own, so that a script may sleep.
+func inMemory(s script) func(context.Context) (io.ReadWriteCloser, error) {
+	return func(context.Context) (io.ReadWriteCloser, error) {
+		in, toServer := io.Pipe()
+		fromServer, out := io.Pipe()
+		var mu sync.Mutex
+		reply := func(line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if line == hangUp {
+				out.Close()
+				return
+			}
+			fmt.Fprintln(out, line)
+		}
+		go func() {
+			defer out.Close()
+			lines := bufio.NewScanner(in)
+			lines.Buffer(nil, 1<<20)
+			for lines.Scan() {
+				var msg request
+				if json.Unmarshal(lines.Bytes(), &msg) == nil {
+					go s(msg, reply)
+				}
+			}
+		}()
+		return pipe{fromServer, toServer, fromServer}, nil
+	}
+}
+
+// hangUp, as a reply, ends the connection.
+const hangUp = "\x00hang up"
+
+func memoryClient(t *testing.T, cfg Config, s script) *Client {
+	t.Helper()
+	cfg.Name, cfg.Dial = "srv", inMemory(s)
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// slow is a server whose tools take their time.
+func slow(msg request, reply func(string)) {
+	if polite(msg, reply, `[{"name":"steps"},{"name":"silent"},{"name":"half"},{"name":"late"},{"name":"stuck"}]`) || msg.Method != "tools/call" {
+		return
+	}
+	var p struct {
+		Arguments struct {
+			N     int
+			Every float64 // seconds
+		}
+		Meta struct {
+			Token json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
+	}
+	_ = json.Unmarshal(msg.Params, &p)
+	step := func(i int) {
+		reply(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, p.Meta.Token, i))
+	}
+	switch msg.name() {
+	case "steps":
+		for i := range p.Arguments.N {
+			time.Sleep(time.Duration(p.Arguments.Every * float64(time.Second)))
+			step(i)
+		}
+		reply(msg.result(`{"content":[{"type":"text","text":"done"}]}`))
+	case "stuck":
+		for range 100 {
+			time.Sleep(20 * time.Second)
+			step(7) // the same each time shows no life
+		}
+	case "half":
+		reply(msg.result(`{"content":[{"type":"te`))
+	case "late":
+		time.Sleep(90 * time.Second)
+		reply(msg.result(`{"content":[{"type":"text","text":"too late"}]}`))
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	for _, row := range []struct {
+		tool, args string
+		outcome    message.Outcome
+		want       string
+		after      time.Duration
+	}{
+		{"steps", `{"n":3,"every":1}`, message.OutcomeSuccess, "done", 3 * time.Second},
+		{"steps", `{"n":4,"every":50}`, message.OutcomeSuccess, "done", 200 * time.Second},
+		{"steps", `{"n":100,"every":50}`, message.OutcomeError, "still running after 10m", 10 * time.Minute},
+		{"steps", `{"n":1,"every":61}`, message.OutcomeError, "no sign of life for 1m", time.Minute},
+		{"stuck", `{}`, message.OutcomeError, "no sign of life", 80 * time.Second},
+		{"half", `{}`, message.OutcomeError, "no sign of life", time.Minute},
+		{"late", `{}`, message.OutcomeError, "no sign of life", time.Minute},
+	} {
+		t.Run(row.tool+row.args, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := memoryClient(t, Config{PingInterval: -1}, slow)
+				tl := find(t, c, row.tool)
+				start := time.Now()
+				res := mustRun(t, tl, row.args)
+				if d := time.Since(start); d < row.after || d > row.after+time.Second {
+					t.Errorf("it took %v, want %v", d, row.after)
+				}
+				if res.Outcome != row.outcome || !strings.Contains(res.Text(), row.want) {
+					t.Errorf("%s %q, want %s %q", res.Outcome, res.Text(), row.outcome, row.want)
+				}
+				time.Sleep(time.Minute) // for what comes late
+				if res := mustRun(t, find(t, c, "steps"), `{"n":1}`); res.Text() != "done" {
+					t.Errorf("the next call: %q", res.Text())
+				}
+				c.Close()
+				time.Sleep(2 * time.Hour) // lets the server end what it still does
+			})
+		})
+	}
+}
+
+func TestListChangedIsCollected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lists, version, changes atomic.Int64
+		version.Store(1)
+		c := memoryClient(t, Config{PingInterval: -1, OnChange: func() { changes.Add(1) }}, func(msg request, reply func(string)) {
+			if msg.Method == "tools/list" {
+				lists.Add(1)
+			}
+			if polite(msg, reply, fmt.Sprintf(`[{"name":"flood"},{"name":"v%d"}]`, version.Load())) || msg.Method != "tools/call" {
+				return
+			}
+			version.Store(2)
+			for range 500 {
+				reply(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			}
+			reply(msg.result(`{}`))
+		})
+		before, err := c.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustRun(t, find(t, c, "flood"), `{}`)
+		time.Sleep(debounce + time.Second)
+		after, err := c.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before[1].Info().Name != "mcp__srv__v1" || after[1].Info().Name != "mcp__srv__v2" || lists.Load() != 2 || changes.Load() != 1 {
+			t.Errorf("%s, %s, %d lists, %d changes", before[1].Info().Name, after[1].Info().Name, lists.Load(), changes.Load())
+		}
+		mustRun(t, find(t, c, "flood"), `{}`)
+		time.Sleep(debounce + time.Second)
+		if again, _ := c.Tools(t.Context()); &again[0] != &after[0] || lists.Load() != 3 || changes.Load() != 1 {
+			t.Errorf("the same content became another list (%d lists, %d changes)", lists.Load(), changes.Load())
+		}
+		c.Close()
+	})
+}
+
+func TestListTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lists atomic.Int64
+		var broken atomic.Bool
+		c := memoryClient(t, Config{PingInterval: -1, ListTTL: time.Minute}, func(msg request, reply func(string)) {
+			if msg.Method == "tools/list" {
+				if lists.Add(1); broken.Load() {
+					reply(msg.fail(-32603, "not today"))
+					return
+				}
+			}
+			polite(msg, reply, `[{"name":"a"}]`)
+		})
+		for _, wait := range []time.Duration{0, 30 * time.Second, 31 * time.Second, time.Second} {
+			time.Sleep(wait)
+			if _, err := c.Tools(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if lists.Load() != 2 {
+			t.Errorf("%d lists", lists.Load())
+		}
+		broken.Store(true)
+		time.Sleep(time.Minute)
+		for range 5 {
+			if tools, err := c.Tools(t.Context()); err != nil || len(tools) != 1 {
+				t.Errorf("the last list is gone: %v", err)
+			}
+		}
+		if lists.Load() != 3 {
+			t.Errorf("%d lists; a server that cannot list is asked too often", lists.Load())
+		}
+		c.Close()
+	})
+}
+
+func TestPulse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hung atomic.Bool
+		var pings atomic.Int64
+		c := memoryClient(t, Config{}, func(msg request, reply func(string)) {
+			if msg.Method == "ping" {
+				pings.Add(1)
+				if hung.Load() {
+					return
+				}
+			}
+			slow(msg, reply)
+		})
+		tl := find(t, c, "steps")
+		time.Sleep(5*time.Minute + time.Second)
+		if pings.Load() != 10 || c.Status().Restarts != 0 {
+			t.Errorf("%d pings in 5 min, %d restarts", pings.Load(), c.Status().Restarts)
+		}
+		if res := mustRun(t, tl, `{"n":10,"every":30}`); res.Outcome != message.OutcomeSuccess || pings.Load() > 11 {
+			t.Errorf("a busy server is pinged (%d): %q", pings.Load(), res.Text())
+		}
+		hung.Store(true)
+		time.Sleep(time.Minute)
+		hung.Store(false)
+		time.Sleep(time.Minute)
+		if st := c.Status(); st.Restarts == 0 || st.State != Ready {
+			t.Errorf("a hung server was not replaced: %+v", st)
+		}
+		c.Close()
+		time.Sleep(time.Hour)
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var starts atomic.Int64
+		var broken atomic.Bool
+		script := func(msg request, reply func(string)) {
+			if msg.Method == "initialize" && broken.Load() {
+				reply(hangUp)
+				return
+			}
+			if !polite(msg, reply, `[{"name":"work"}]`) && msg.Method == "tools/call" {
+				if broken.Load() {
+					reply(hangUp)
+				} else {
+					reply(msg.result(`{}`))
+				}
+			}
+		}
+		cfg := Config{Name: "srv", PingInterval: -1, StartTimeout: time.Minute}
+		dial := inMemory(script)
+		cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+			starts.Add(1)
+			return dial(ctx)
+		}
+		c, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tl := find(t, c, "work")
+		if starts.Load() != 1 {
+			t.Fatalf("%d starts", starts.Load())
+		}
+		broken.Store(true)
+		mustRun(t, tl, `{}`)
+		time.Sleep(time.Hour)
+		if n := starts.Load(); n < eagerRestarts || n > 2*eagerRestarts {
+			t.Errorf("a broken server was started %d times in an hour", n)
+		}
+		if st := c.Status(); st.State != Failed || st.Err == nil {
+			t.Errorf("status: %+v", st)
+		}
+		if tools, err := c.Tools(t.Context()); err != nil || len(tools) != 1 {
+			t.Errorf("the list is gone: %v", err)
+		}
+		if res := mustRun(t, tl, `{}`); res.Outcome != message.OutcomeError {
+			t.Errorf("a call of a broken server: %q", res.Text())
+		}
+		broken.Store(false)
+		if res := mustRun(t, tl, `{}`); res.Outcome != message.OutcomeSuccess {
+			if !strings.Contains(res.Text(), "restarting") {
+				t.Errorf("a call in the pause: %q", res.Text())
+			}
+			time.Sleep(longestWait)
+			if res := mustRun(t, tl, `{}`); res.Outcome != message.OutcomeSuccess {
+				t.Errorf("a call of a server that is well again: %q", res.Text())
+			}
+		}
+		c.Close()
+	})
+}
