@@ -30,7 +30,7 @@ type conn struct {
 	tr   transport.Interface
 	proc *process // nil unless it was started by us
 	pipe io.Closer
-	hub  *hub     // what the server may ask of us
+	hub  *hub // what the server may ask of us
 
 	version string // negotiated; set by the handshake
 	hello   hello
@@ -134,8 +134,10 @@ func (c *conn) start(ctx context.Context) (err error) {
 // request says who asks.
 func (c *conn) modern() bool { return mcp.IsModernProtocol(c.version) }
 
-// lost marks the connection dead. Requests in flight fail.
-func (c *conn) lost(why error) { c.end(fmt.Errorf("%w: %w", ErrLost, why)) }
+// lost marks the connection dead. Requests in flight fail. Only the words of
+// why are kept: that the request which noticed never reached the server says
+// nothing of the others.
+func (c *conn) lost(why error) { c.end(fmt.Errorf("%w: %v", ErrLost, why)) }
 
 func (c *conn) dead() bool { return c.life.Err() != nil }
 
@@ -150,7 +152,7 @@ func (c *conn) close() {
 	c.workers.Wait()
 	c.idle()
 	if c.proc != nil {
-		c.proc.stdin.release()
+		c.proc.stdin.drain()
 	}
 }
 
@@ -324,7 +326,9 @@ func (c *conn) reached(x *exchange, id string) bool {
 // cancelled tells the server that nobody waits any more. In the stateless
 // revisions over HTTP, the end of the stream has said so.
 func (c *conn) cancelled(id, method string, why error) {
-	c.forget(id)
+	if c.proc != nil && !c.proc.stdin.withdraw(id) {
+		return
+	}
 	if method == "initialize" || method == "server/discover" || c.kind != Stdio && c.modern() || c.dead() {
 		return
 	}

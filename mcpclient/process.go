@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -80,7 +80,7 @@ func startProcess(cfg *Config, eof func()) (*process, error) {
 	errW.Close()
 	p := &process{
 		cmd:     cmd,
-		stdin:   &requestPipe{r: inR, w: inW, ends: map[string]int64{}},
+		stdin:   &requestPipe{r: inR, w: inW, ends: map[string]int64{}, withdrawn: map[string]bool{}},
 		stdout:  newLineReader(outR, cfg.MaxMessage, eof),
 		stderr:  &tail{copy: cfg.Stderr},
 		exited:  make(chan struct{}),
@@ -98,7 +98,7 @@ func (p *process) wait() {
 		p.status = "it ended: " + err.Error()
 	}
 	killGroup(p.cmd)
-	p.stdin.abandon()
+	p.stdin.Close()
 	// What the server wrote last is still in the pipes; give the readers a
 	// moment before a grandchild that left the group can hold them up.
 	done := make(chan struct{})
@@ -133,41 +133,60 @@ func (p *process) stop() {
 // side too, so that after a crash we can tell which requests the server never
 // read.
 type requestPipe struct {
-	mu      sync.Mutex
-	r, w    *os.File
-	written int64
-	ends    map[string]int64 // request id → offset behind it
-	unread  int64            // bytes that were never read; set by drain
-	closed  bool
-	drained bool
-	dead    atomic.Bool
+	r, w *os.File
+
+	writing sync.Mutex // held while a message is written, which may take long
+
+	mu        sync.Mutex
+	written   int64
+	current   string           // id of the request being written
+	ends      map[string]int64 // request id → offset behind it
+	withdrawn map[string]bool  // requests not to be written any more
+	closed    bool
+	drained   bool
+	unread    int64 // bytes that were never read; known once drained
 }
 
-const writeTimeout = 10 * time.Second
+// writeTimeout is how long a server may leave its input unread when the pipe is
+// full. After that it is as good as dead.
+const writeTimeout = time.Minute
 
-// Write writes one message. A server that does not read for a long time is as
-// good as dead.
+// Write writes one message.
 func (p *requestPipe) Write(msg []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return 0, &unreached{os.ErrClosed}
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	id := requestID(msg)
+	if err := p.begin(id); err != nil {
+		return 0, &unreached{err}
 	}
 	_ = p.w.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if p.dead.Load() { // after the deadline: abandon sets both in the other order
-		return 0, &unreached{os.ErrClosed}
-	}
 	n, err := p.w.Write(msg)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.current = ""
 	p.written += int64(n)
 	if err != nil {
-		p.closed = true // a cut message spoils the stream
-		p.w.Close()
+		p.close() // a cut message spoils the stream
 		return n, &unreached{fmt.Errorf("the server does not read its input: %w", err)}
 	}
-	if id := requestID(msg); id != "" {
+	if id != "" {
 		p.ends[id] = p.written
 	}
 	return n, nil
+}
+
+func (p *requestPipe) begin(id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return os.ErrClosed
+	case p.withdrawn[id]:
+		delete(p.withdrawn, id)
+		return context.Canceled
+	}
+	p.current = id
+	return nil
 }
 
 // requestID returns the id of a request as mcp-go encodes it, or nothing.
@@ -180,22 +199,33 @@ func requestID(msg []byte) string {
 	return string(id)
 }
 
+// Close closes our end. A Write under way fails.
 func (p *requestPipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed {
-		p.closed = true
-		return p.w.Close()
-	}
+	p.close()
 	return nil
 }
 
-// abandon ends a Write that waits for a server which has exited: since we hold
-// the reading end ourselves, the system would not end it.
-func (p *requestPipe) abandon() {
-	p.dead.Store(true)
-	_ = p.w.SetWriteDeadline(time.Unix(1, 0))
-	p.Close()
+func (p *requestPipe) close() {
+	if !p.closed {
+		p.closed = true
+		p.w.Close()
+	}
+}
+
+// withdraw keeps a request that nobody waits for from being written, and
+// reports whether it was too late for that.
+func (p *requestPipe) withdraw(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, sent := p.ends[id]
+	delete(p.ends, id)
+	if !sent && p.current != id {
+		p.withdrawn[id] = true
+		return false
+	}
+	return true
 }
 
 // forget is called when a request is answered.
@@ -207,32 +237,27 @@ func (p *requestPipe) forget(id string) {
 
 // reached reports whether the server, which has exited, has read the request.
 func (p *requestPipe) reached(id string) bool {
+	p.drain()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drain()
 	end, sent := p.ends[id]
 	return sent && end <= p.written-p.unread
 }
 
+// drain counts what the server has not read, and frees the pipe.
 func (p *requestPipe) drain() {
+	p.Close()
+	p.writing.Lock() // what is being written counts too
+	defer p.writing.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.drained {
 		return
 	}
 	p.drained = true
-	if !p.closed {
-		p.closed = true
-		p.w.Close()
-	}
 	_ = p.r.SetReadDeadline(time.Now().Add(time.Second))
 	p.unread, _ = io.Copy(io.Discard, p.r)
 	p.r.Close()
-}
-
-// release frees the pipe when nobody will ask any more.
-func (p *requestPipe) release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.drain()
 }
 
 // A tail keeps the end of what is written to it.
