@@ -269,11 +269,13 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 		}
 		settings[s.Tool] = s
 	}
-	for _, t := range c.control.Tools(tk, nil, c.infos(c.resolve(state{ceiling: Only("*")}))) {
-		if err := checkTool(t.Info()); err != nil {
-			return fmt.Errorf("control tool %q: %w", t.Info().Name, err)
+	if len(c.groups) > 0 {
+		for _, t := range c.control.Tools(tk, nil, c.infos(c.resolve(state{ceiling: Only("*")}))) {
+			if err := checkTool(t.Info()); err != nil {
+				return fmt.Errorf("control tool %q: %w", t.Info().Name, err)
+			}
+			c.reserved[t.Info().Name] = true
 		}
-		c.reserved[t.Info().Name] = true
 	}
 	if c.hasSkills(Only("*")) {
 		c.reserved[skillTool] = true

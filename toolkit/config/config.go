@@ -27,6 +27,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -122,7 +123,19 @@ func Apply(base toolkit.Config, data []byte) (toolkit.Config, error) {
 	a.groups(f.Groups)
 	a.settings(f.Tools)
 	a.lists(f)
-	return a.cfg, errors.Join(a.errs...)
+	return a.cfg, join(a.errs)
+}
+
+// join joins mistakes in the order in which they stand in the file.
+func join(errs []*Error) error {
+	slices.SortStableFunc(errs, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), strings.Compare(a.Key, b.Key), strings.Compare(a.Text, b.Text))
+	})
+	out := make([]error, len(errs))
+	for i, e := range errs {
+		out[i] = e
+	}
+	return errors.Join(out...)
 }
 
 // validate checks the file against the schema.
@@ -139,7 +152,7 @@ func validate(root *node, data []byte) error {
 	if !ok {
 		return nil
 	}
-	var errs []error
+	var errs []*Error
 	var walk func(*jsonschema.ValidationError)
 	walk = func(v *jsonschema.ValidationError) {
 		for _, cause := range v.Causes {
@@ -150,14 +163,14 @@ func validate(root *node, data []byte) error {
 		}
 	}
 	walk(ve)
-	return errors.Join(errs...)
+	return join(errs)
 }
 
 // An applier lays a file over a configuration.
 type applier struct {
 	cfg  toolkit.Config
 	root *node
-	errs []error
+	errs []*Error
 }
 
 func (a *applier) fail(text string, path ...any) {
