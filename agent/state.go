@@ -144,8 +144,14 @@ func (st *State) toJSON() stateJSON {
 }
 
 // MarshalJSON writes the whole state.
-func (st *State) MarshalJSON() ([]byte, error) {
-	return json.Marshal(st.toJSON())
+func (st *State) MarshalJSON() ([]byte, error) { return st.MarshalFrom(0) }
+
+// MarshalFrom writes the state with only those messages that follow the first
+// n, for a store that has the others: messages do not change.
+func (st *State) MarshalFrom(n int) ([]byte, error) {
+	in := st.toJSON()
+	in.Messages = in.Messages[n:]
+	return json.Marshal(in)
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote, in this version or an older one.

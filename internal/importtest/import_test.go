@@ -24,7 +24,7 @@ var allowed = map[string][]string{
 	"model":          {"tool", "message", "permission"},
 	"model/openai":   {"model", "tool", "message"},
 	"model/scripted": {"model", "tool", "message"},
-	"model/replay":   {"model", "tool", "message"},
+	"model/replay":   {"model"},
 	"skill":          {},
 	"toolkit":        {"tool", "skill", "message", "permission"},
 	"toolkit/config": {"toolkit", "tool"},
@@ -35,6 +35,10 @@ var allowed = map[string][]string{
 	"cmd/kitbag":     {"*"},
 
 	"tool/middleware": {"tool"},
+
+	"agent/session":             {"agent", "message"},
+	"agent/session/sessiontest": {"agent/session"},
+	"agent/agenttest":           {"agent", "model", "model/scripted", "tool", "message"},
 
 	"internal/docgen":        {},
 	"internal/docgen/sample": {"tool"},

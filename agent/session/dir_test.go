@@ -1,0 +1,334 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// A recording is the file of a journey, with what was saved at each size.
+type recording struct {
+	data   []byte
+	sizes  []int
+	states []string
+}
+
+// record takes a journey with a session in a directory.
+func record(t *testing.T) recording {
+	t.Helper()
+	path := t.TempDir()
+	store, err := session.Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r recording
+	s := open(t, store, "a")
+	file := filepath.Join(path, "a.jsonl")
+	save := func(ctx context.Context, st *agent.State) error {
+		if err := s.Save(ctx, st); err != nil {
+			return err
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			return err
+		}
+		r.sizes, r.states = append(r.sizes, int(info.Size())), append(r.states, encode(t, st))
+		return nil
+	}
+	if _, err := travel(t.Context(), journeyAgent(t.TempDir(), save), s.State); err != nil {
+		t.Fatal(err)
+	}
+	shut(t, s)
+	if r.data, err = os.ReadFile(file); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// at returns the state that a file of which the first n bytes are left must
+// hold: that of the last record whose bytes are all there. Its line's end is
+// not needed.
+func (r *recording) at(n int) string {
+	i := 0
+	for i < len(r.sizes) && r.sizes[i]-1 <= n {
+		i++
+	}
+	if i == 0 {
+		return `{"version":1,"id":"a","messages":null,"scope":{},"tools":{},"usage":{"input_tokens":0,"output_tokens":0},"seq":0}`
+	}
+	return r.states[i-1]
+}
+
+// recovers opens a file, checks what it holds, saves more and opens it again.
+func recovers(t *testing.T, store session.Store, file string, data []byte, want string, goOn bool) {
+	t.Helper()
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, store, "a")
+	if got := encode(t, s.State); got != want {
+		t.Fatalf("of %d bytes\nloaded %s\n  want %s", len(data), got, want)
+	}
+	if goOn {
+		s.State.Usage.Input++
+		if err := s.Save(t.Context(), s.State); err != nil {
+			t.Fatal(err)
+		}
+		want = encode(t, s.State)
+		shut(t, s)
+		s = open(t, store, "a")
+		if got := encode(t, s.State); got != want {
+			t.Fatalf("of %d bytes, after another save\nloaded %s\n  want %s", len(data), got, want)
+		}
+	}
+	shut(t, s)
+}
+
+// TestCutOff cuts a session's file at every byte, as a crash may: at most the
+// record that was being written is lost, and the session goes on.
+func TestCutOff(t *testing.T) {
+	r := record(t)
+	path := t.TempDir()
+	store, err := session.Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(path, "a.jsonl")
+	for n := range r.sizes[8] + 1 { // the later records are of the same kinds
+		near := slices.ContainsFunc(r.sizes, func(size int) bool { return n-size >= -2 && n-size <= 1 })
+		recovers(t, store, file, r.data[:n], r.at(n), near || n%61 == 0 || n < 60 && n%7 == 0)
+	}
+}
+
+// TestGarbageTail leaves what a crash may leave behind the last record.
+func TestGarbageTail(t *testing.T) {
+	r := record(t)
+	path := t.TempDir()
+	store, err := session.Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(path, "a.jsonl")
+	last := r.data[r.sizes[len(r.sizes)-2]:] // the last record's line
+	damaged := bytes.Replace(last, []byte(`"seq":`), []byte(`"seq": `), 1)
+	for _, n := range []int{0, len(r.sizes) / 2, len(r.sizes) - 1} {
+		whole := r.data[:r.sizes[n]]
+		for _, tail := range [][]byte{
+			make([]byte, 5000),
+			append(make([]byte, 5000), '\n'),
+			[]byte("\n"),
+			[]byte("\n\n\n"),
+			[]byte("garbage"),
+			[]byte("garbage\n"),
+			[]byte("{}\n"),
+			[]byte("{\"crc\":\"00000000\",\"seq\":9}\n"),
+			bytes.Repeat([]byte{0xff, 0xfe, '\n'}, 100),
+			damaged,
+			damaged[:len(damaged)-1],
+			append(append([]byte{}, damaged...), damaged...),
+		} {
+			recovers(t, store, file, slices.Concat(whole, tail), r.states[n], true)
+		}
+	}
+}
+
+// TestDamaged changes files in ways that no crash does. They are refused and
+// stay as they are, byte for byte.
+func TestDamaged(t *testing.T) {
+	r := record(t)
+	lines := bytes.SplitAfter(r.data, []byte("\n"))
+	without := func(i int) []byte { return slices.Concat(slices.Delete(slices.Clone(lines), i, i+1)...) }
+	flipped := func(i int) []byte {
+		l := slices.Clone(lines)
+		l[i] = bytes.Replace(l[i], []byte(`"seq"`), []byte(`"sEq"`), 1)
+		return slices.Concat(l...)
+	}
+	const understood = "{\"kitbag_session\":1,\"id\":\"a\"}\n"
+	for _, row := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"something else", []byte("dear diary\n"), "not that of a kitbag session"},
+		{"something else, binary", bytes.Repeat([]byte{0}, 100), "not that of a kitbag session"},
+		{"the header is missing", without(0), "not that of a kitbag session"},
+		{"another session", bytes.Replace(r.data, []byte(`"id":"a"`), []byte(`"id":"b"`), 1), `of session "b"`},
+		{"a newer file", []byte("{\"kitbag_session\":2,\"id\":\"a\",\"more\":1}\nwhatever\n"), "newer version"},
+		{"the first record is missing", without(1), "record 2 follows record 0"},
+		{"a record is missing", without(4), "record 5 follows record 3"},
+		{"a record is damaged", flipped(4), "record 5 follows record 3"},
+		{"a record twice", slices.Concat(r.data, lines[len(lines)-2]), "follows record"},
+		{"a record of another kind", []byte(understood + checked(`"seq":"one"}`)), "another version"},
+	} {
+		path := t.TempDir()
+		store, err := session.Dir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(path, "a.jsonl")
+		if err := os.WriteFile(file, row.data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = session.Open(t.Context(), store, "a")
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %q", row.name, err, row.want)
+		}
+		if strings.Contains(row.want, "newer") != errors.Is(err, agent.ErrNewerState) {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		unchanged(t, file, row.data)
+	}
+}
+
+// checked returns a line with the right checksum of what is given.
+func checked(body string) string {
+	sum := crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli))
+	return fmt.Sprintf("{\"crc\":\"%08x\",%s\n", sum, body)
+}
+
+func unchanged(t *testing.T, file string, want []byte) {
+	t.Helper()
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the file %s was changed: %v", file, err)
+	}
+}
+
+func TestModes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "sessions")
+	store, err := session.Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, store, "a")
+	if err := s.Save(t.Context(), s.State); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{path: fs.ModeDir | 0o700, filepath.Join(path, "a.jsonl"): 0o600} {
+		if info, err := os.Stat(name); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", name, info.Mode(), err, want)
+		}
+	}
+}
+
+// TestStrangeFiles puts links and folders where sessions would be.
+func TestStrangeFiles(t *testing.T) {
+	path, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside.jsonl")
+	store, err := session.Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := []byte("{\"kitbag_session\":1,\"id\":\"link\"}\n")
+	if err := os.WriteFile(outside, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(path, "link.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(path, "folder.jsonl"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "notes.txt"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"link", "folder"} {
+		if _, err := session.Open(t.Context(), store, id); err == nil {
+			t.Errorf("%s was opened", id)
+		}
+		if err := store.Delete(t.Context(), id); err == nil {
+			t.Errorf("%s was deleted", id)
+		}
+	}
+	if infos, err := store.List(t.Context()); err != nil || len(infos) > 0 {
+		t.Errorf("listed %v, %v", infos, err)
+	}
+	unchanged(t, outside, content)
+}
+
+// TestRemoved removes or replaces the file of a session that is open: saving
+// fails rather than writing where nobody looks.
+func TestRemoved(t *testing.T) {
+	for _, replace := range []bool{false, true} {
+		path := t.TempDir()
+		store, err := session.Dir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, store, "a")
+		if err := s.Save(t.Context(), s.State); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(path, "a.jsonl")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if replace {
+			if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.State.Usage.Input++
+		if err := s.Save(t.Context(), s.State); !errors.Is(err, session.ErrConflict) {
+			t.Errorf("replace=%v: %v, want ErrConflict", replace, err)
+		}
+		shut(t, s)
+		if replace {
+			unchanged(t, file, []byte("x"))
+		}
+	}
+}
+
+// TestOtherProcess has another process hold a session. It cannot be opened
+// until that process is killed, and then it can be at once.
+func TestOtherProcess(t *testing.T) {
+	for _, kind := range []string{"dir", "file"} {
+		dir := t.TempDir()
+		if _, killed := process(t, dir, kind, 3); !killed {
+			t.Fatal("the process was not killed")
+		}
+		stop := hold(t, dir, kind)
+		if _, err := openJourney(dir, kind); !errors.Is(err, session.ErrConflict) {
+			t.Errorf("%s: while another process has it: %v, want ErrConflict", kind, err)
+		}
+		stop()
+		s, err := openJourney(dir, kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.State.Messages) == 0 {
+			t.Errorf("%s: the session is empty", kind)
+		}
+		shut(t, s)
+	}
+}
+
+func ExampleDir() {
+	path, err := os.MkdirTemp("", "sessions")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(path)
+	store, err := session.Dir(path)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	s, err := session.Open(ctx, store, "customer-7")
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	_, err = session.Open(ctx, store, "customer-7")
+	fmt.Println(errors.Is(err, session.ErrConflict))
+	// Output: true
+}

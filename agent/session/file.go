@@ -1,0 +1,145 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/kitbag-go/kitbag/agent"
+)
+
+// File opens the session that is kept in one file: the JSON of the whole State,
+// which each Save replaces atomically, with mode 0600. A missing file is a new
+// session, and is made by the first Save. A file that cannot be read, that is
+// not a session, or that a newer version wrote ([agent.ErrNewerState]) is an
+// error and stays as it is. If path is a link, the file it leads to is replaced.
+//
+// While the session is open, opening the file again, here or in another
+// process, is [ErrConflict]. File works on the systems that [Dir] does.
+func File(path string) (*Session, error) {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
+	}
+	k := &fileKeeper{path: path}
+	st, err := k.open()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("session %s was left as it is: %w", path, err), k.close())
+	}
+	return &Session{State: st, keeper: k}, nil
+}
+
+// A fileKeeper keeps a State in one file. What is locked is the file itself: a
+// new one is locked before it takes the place of the old one, so that at any
+// time the file at path is locked.
+type fileKeeper struct {
+	path string
+	file *os.File // the locked one, nil as long as there is none
+}
+
+func (k *fileKeeper) open() (*agent.State, error) {
+	st := new(agent.State)
+	for {
+		f, err := openRegular(k.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			_, err := os.Stat(filepath.Dir(k.path))
+			return st, err
+		}
+		if err != nil {
+			return nil, err
+		}
+		k.file = f
+		if err := lock(f); err != nil {
+			return nil, err
+		}
+		ok, err := k.inPlace()
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			break
+		}
+		if err := k.close(); err != nil { // it was replaced before the lock was taken
+			return nil, err
+		}
+	}
+	data, err := io.ReadAll(k.file)
+	if err != nil {
+		return nil, err
+	}
+	return st, json.Unmarshal(data, st)
+}
+
+// openRegular opens a file for reading. It does not wait, as opening a pipe may.
+func openRegular(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	return os.Open(path)
+}
+
+// inPlace reports whether the locked file is the one at the path.
+func (k *fileKeeper) inPlace() (bool, error) { return isNamed(k.file, os.Stat, k.path) }
+
+func (k *fileKeeper) save(_ context.Context, st *agent.State) error {
+	data, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	if k.file != nil {
+		if ok, err := k.inPlace(); err != nil || !ok {
+			return errors.Join(fmt.Errorf("%w: its file was removed or replaced", ErrConflict), err)
+		}
+	}
+	f, err := os.CreateTemp(filepath.Dir(k.path), ".kitbag-session-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	if err := k.replace(f, append(data, '\n')); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	err = k.close()
+	k.file = f
+	return errors.Join(err, syncDir(os.Open(filepath.Dir(k.path))))
+}
+
+// replace puts f, with the given content, in the place of the session file.
+func (k *fileKeeper) replace(f *os.File, data []byte) error {
+	if err := lock(f); err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if k.file != nil {
+		return os.Rename(f.Name(), k.path)
+	}
+	err := os.Link(f.Name(), k.path) // which, unlike a rename, fails if there is a file
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: its file has appeared since it was opened", ErrConflict)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(f.Name())
+}
+
+func (k *fileKeeper) close() error {
+	if k.file == nil {
+		return nil
+	}
+	err := k.file.Close()
+	k.file = nil
+	return err
+}

@@ -1,0 +1,211 @@
+package session_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// The environment of a child process: where the session is, of which kind it
+// is, and the number of the save after which (or, negative, before which) the
+// process kills itself.
+const (
+	childDir  = "KITBAG_TEST_SESSION_DIR"
+	childKind = "KITBAG_TEST_SESSION_KIND"
+	childKill = "KITBAG_TEST_SESSION_KILL"
+
+	childHold = 1 << 20 // only keep the session open
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childDir) == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err := child(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func openJourney(dir, kind string) (*session.Session, error) {
+	if kind == "file" {
+		return session.File(filepath.Join(dir, "journey.json"))
+	}
+	store, err := session.Dir(filepath.Join(dir, "sessions"))
+	if err != nil {
+		return nil, err
+	}
+	return session.Open(context.Background(), store, "journey")
+}
+
+// child takes the journey from where it is to its end or to the process's.
+func child() error {
+	dir := os.Getenv(childDir)
+	kill, err := strconv.Atoi(os.Getenv(childKill))
+	if err != nil {
+		return err
+	}
+	s, err := openJourney(dir, os.Getenv(childKind))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if kill == childHold {
+		fmt.Println("open")
+		select {}
+	}
+	saves := 0
+	save := func(ctx context.Context, st *agent.State) error {
+		if saves++; saves == -kill {
+			die()
+		}
+		err := s.Save(ctx, st)
+		if saves == kill {
+			die()
+		}
+		return err
+	}
+	answer, err := travel(context.Background(), journeyAgent(dir, save), s.State)
+	fmt.Println(answer)
+	return err
+}
+
+// die ends the process as kill -9 does.
+func die() {
+	p, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		panic(err)
+	}
+	select {}
+}
+
+func childCmd(dir, kind string, kill int) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childDir+"="+dir, childKind+"="+kind, childKill+"="+strconv.Itoa(kill),
+		"GORACE=atexit_sleep_ms=0") // or each process of the race detector sleeps a second at its end
+	return cmd
+}
+
+// hold starts a process that keeps the session open, and returns what kills it.
+func hold(t *testing.T, dir, kind string) (stop func()) {
+	t.Helper()
+	cmd := childCmd(dir, kind, childHold)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	t.Cleanup(stop)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "open\n" {
+		t.Fatalf("the process said %q: %v", line, err)
+	}
+	return stop
+}
+
+// process runs a child and returns what it printed, and whether it was killed.
+func process(t *testing.T, dir, kind string, kill int) (out string, killed bool) {
+	t.Helper()
+	cmd := childCmd(dir, kind, kill)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	data, err := cmd.Output()
+	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1) {
+		t.Fatalf("process that dies at save %d: %v\n%s", kill, err, stderr.String())
+	}
+	return strings.TrimSpace(string(data)), err != nil
+}
+
+// arrived checks how a journey ended.
+func arrived(t *testing.T, dir, kind, answer string) {
+	t.Helper()
+	if answer != journeyAnswer {
+		t.Errorf("the answer is %q, want %q", answer, journeyAnswer)
+	}
+	got := effects(dir)
+	slices.Sort(got)
+	want := strings.Fields("1 10 11 12 2 3 4 5 6 7 9") // 8 is the host's
+	if !slices.Equal(got, want) {
+		t.Errorf("the effects are %v, want %v", got, want)
+	}
+	s, err := openJourney(dir, kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := agent.CheckHistory(s.State.Messages); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKill kills a process with SIGKILL after, and before, each save of a run
+// of twelve calls, and goes on in another process. The answer is the same, and
+// no call has its effect twice.
+func TestKill(t *testing.T) {
+	for _, row := range []struct {
+		kind       string
+		sign, step int
+	}{{"dir", 1, 1}, {"dir", -1, 1}, {"file", 1, 3}, {"file", -1, 7}} {
+		t.Run(fmt.Sprintf("%s%+d", row.kind, row.sign), func(t *testing.T) {
+			t.Parallel()
+			for n := 1; killAt(t, row.kind, row.sign*n); n += row.step {
+			}
+		})
+	}
+}
+
+// killAt reports whether the run had a save of that number.
+func killAt(t *testing.T, kind string, kill int) bool {
+	dir := t.TempDir()
+	answer, killed := process(t, dir, kind, kill)
+	if !killed && max(kill, -kill) < 30 {
+		t.Fatalf("the run made less than %d saves", max(kill, -kill))
+	}
+	if killed {
+		var again bool
+		if answer, again = process(t, dir, kind, 0); again {
+			t.Fatal("a process was killed that nobody kills")
+		}
+	}
+	if arrived(t, dir, kind, answer); t.Failed() {
+		t.Fatalf("the process was killed at save %d", kill)
+	}
+	return killed
+}
+
+// TestKillAgain kills every process at its fifth save until one arrives.
+func TestKillAgain(t *testing.T) {
+	dir := t.TempDir()
+	for n := 1; ; n++ {
+		answer, killed := process(t, dir, "dir", 5)
+		if !killed {
+			if n < 5 {
+				t.Errorf("only %d processes were killed", n-1)
+			}
+			arrived(t, dir, "dir", answer)
+			return
+		}
+		if n > 60 {
+			t.Fatal("60 processes have not arrived")
+		}
+	}
+}

@@ -1,0 +1,14 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package session
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// lock fails: without a lock two processes could write one file.
+func lock(*os.File) error {
+	return fmt.Errorf("session files need flock, which %s does not have; use another session.Store", runtime.GOOS)
+}

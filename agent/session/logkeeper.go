@@ -1,0 +1,159 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// minWhole is how many bytes of changes a log gathers at least before it is
+// given a whole record again.
+const minWhole = 256 << 10
+
+// A logKeeper keeps a State in a Log. Messages do not change once they are in
+// the State, so those that the log has are known by their pointers and not
+// encoded again; of the rest, which is small, the last encoding is compared.
+type logKeeper struct {
+	log Log
+
+	seq      int64              // of the last record
+	messages []*message.Message // that the log has
+	rest     *node              // what else it has, without "messages"
+
+	minWhole int // see the constant
+	whole    int // bytes of the last whole record
+	changes  int // bytes of the records since
+}
+
+func newLogKeeper(log Log) *logKeeper {
+	return &logKeeper{log: log, minWhole: minWhole, rest: &node{raw: json.RawMessage("{}")}}
+}
+
+// load reads the log into a State.
+func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
+	recs, err := k.log.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st := &agent.State{ID: id}
+	if len(recs) == 0 {
+		return st, nil
+	}
+	data, err := k.replay(recs)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, st); err != nil {
+		return nil, err
+	}
+	if st.ID != id {
+		return nil, fmt.Errorf("it holds the conversation %q; open it under that id", st.ID)
+	}
+	k.messages = slices.Clone(st.Messages)
+	k.rest, _, err = encode(st, len(st.Messages))
+	return st, err
+}
+
+// replay returns the JSON of the State that the records lead to.
+func (k *logKeeper) replay(recs []Record) ([]byte, error) {
+	if !recs[0].Whole {
+		return nil, fmt.Errorf("its first record, %d, is not whole", recs[0].Seq)
+	}
+	whole := &node{raw: recs[0].Data}
+	k.seq, k.whole = recs[0].Seq, len(recs[0].Data)
+	for _, rec := range recs[1:] {
+		if rec.Seq != k.seq+1 || rec.Whole {
+			return nil, fmt.Errorf("record %d follows record %d", rec.Seq, k.seq)
+		}
+		var c change
+		err := json.Unmarshal(rec.Data, &c)
+		if err == nil {
+			err = whole.apply(&c)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("record %d: %w", rec.Seq, err)
+		}
+		k.seq = rec.Seq
+		k.changes += len(rec.Data)
+	}
+	return json.Marshal(whole)
+}
+
+// encode returns st in two parts: the messages after the first n, and the rest.
+func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err error) {
+	data, err := st.MarshalFrom(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	rest = &node{raw: data}
+	if err := rest.object(); err != nil {
+		return nil, nil, err
+	}
+	list := rest.members["messages"]
+	delete(rest.members, "messages")
+	if list == nil {
+		return nil, nil, errors.New(`the state has no "messages"`)
+	}
+	rest.raw = nil
+	err = list.array()
+	return rest, list.items, err
+}
+
+func (k *logKeeper) save(ctx context.Context, st *agent.State) error {
+	kept := 0
+	for kept < min(len(k.messages), len(st.Messages)) && k.messages[kept] == st.Messages[kept] {
+		kept++
+	}
+	rest, added, err := encode(st, kept)
+	if err != nil {
+		return err
+	}
+	c, err := diff(k.rest, rest)
+	if err != nil {
+		return err
+	}
+	if drop := len(k.messages) - kept; drop > 0 || len(added) > 0 {
+		c.Splice["messages"] = splice{At: kept, Drop: drop, Put: added}
+	}
+	if k.seq > 0 && c.empty() {
+		return nil
+	}
+	if err := k.append(ctx, st, c); err != nil {
+		return err
+	}
+	k.messages = append(k.messages[:kept], st.Messages[kept:]...)
+	k.rest = rest
+	return nil
+}
+
+// append adds a record to the log: the change, or the whole state if it is
+// the first or its time has come.
+func (k *logKeeper) append(ctx context.Context, st *agent.State, c *change) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	rec := Record{Seq: k.seq + 1, Data: data}
+	rec.Whole = k.seq == 0 || k.changes+len(data) > max(k.minWhole, k.whole)
+	if rec.Whole {
+		if rec.Data, err = st.MarshalJSON(); err != nil {
+			return err
+		}
+	}
+	if err := k.log.Append(ctx, rec); err != nil {
+		return err
+	}
+	k.seq = rec.Seq
+	k.changes += len(data)
+	if rec.Whole {
+		k.changes, k.whole = 0, len(rec.Data)
+	}
+	return nil
+}
+
+func (k *logKeeper) close() error { return k.log.Close() }

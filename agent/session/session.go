@@ -1,0 +1,125 @@
+// Package session keeps conversations on disk, so that another process can go
+// on with them.
+//
+//	store, err := session.Dir("sessions")
+//	s, err := session.Open(ctx, store, "customer-7")
+//	defer s.Close()
+//	a, err := agent.New(agent.Config{Model: m, Toolkit: tk, Save: s.Save})
+//	reply, err := a.Reply(ctx, s.State, agent.Say("Where were we?"))
+//
+// An id that the store does not have is a new conversation. [File] is for a
+// single conversation in a file that the user names. An agent that serves many
+// conversations saves with the function [Save] and runs each with
+// [Session.Context].
+//
+// # What is stored
+//
+// The agent saves after every step: each message, each tool call that starts
+// and each that ends. A [Store] is an append-only log. A record of it holds
+// what the step changed, so that its size does not depend on how long the
+// conversation is; when the records have become larger than the state, one
+// holds it whole, so that all of them together take at most about three times
+// what was ever new. File writes the state whole each time, in a form for
+// people and other programs to read.
+//
+// # What a crash can lose
+//
+// Save returns when the record is on the disk (fsync), and the agent neither
+// shows nor runs what is not saved yet. A process that is killed, or a machine
+// that loses power, at any moment loses at most the record that was being
+// written: the step that it tells of is then taken again, except for a tool
+// call, which is never run twice.
+//
+// What cannot be read is an error and is kept as it is: a session that a newer
+// version wrote ([agent.ErrNewerState]), and one of which a record is missing.
+//
+// # Writers
+//
+// A session has one writer at a time. [Dir] and File hold a lock (flock) while
+// a session is open; the system releases it when the process ends, however it
+// ends. Other stores refuse a record that does not follow the last one. Both
+// is [ErrConflict].
+//
+// # Trust
+//
+// Files are for their owner only, and hold whatever was said and read in the
+// conversation, in the clear. Who can write to them can put words into the
+// model's mouth and rules into the policy. Checksums find accidents, not
+// attacks.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A Session is a conversation that is kept somewhere. It is for one run at a
+// time.
+type Session struct {
+	State  *agent.State
+	keeper keeper
+}
+
+// A keeper knows where a State is kept and what is there already.
+type keeper interface {
+	save(ctx context.Context, st *agent.State) error
+	close() error
+}
+
+// Open opens the session with the given id, or makes a new one: with a new id
+// if id is empty. See [CheckID] for what an id may be.
+func Open(ctx context.Context, store Store, id string) (*Session, error) {
+	if id == "" {
+		id = message.NewID("ses")
+	}
+	log, err := store.Open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	k := newLogKeeper(log)
+	st, err := k.load(ctx, id)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("session %q was left as it is: %w", id, err), log.Close())
+	}
+	return &Session{State: st, keeper: k}, nil
+}
+
+// Save stores what has changed in the session's State since it was opened or
+// saved. It is for [agent.Config.Save]. Another State is an error.
+func (s *Session) Save(ctx context.Context, st *agent.State) error {
+	if st != s.State {
+		return errors.New("session: Save was given a State that is not this session's; run the agent on Session.State")
+	}
+	if err := s.keeper.save(ctx, st); err != nil {
+		return fmt.Errorf("session %q: %w", st.ID, err)
+	}
+	return nil
+}
+
+// Close lets others open the session. It saves nothing.
+func (s *Session) Close() error { return s.keeper.close() }
+
+type contextKey struct{}
+
+// Context returns a context with which an agent whose [agent.Config.Save] is
+// the function [Save] saves to s:
+//
+//	reply, err := a.Reply(s.Context(ctx), s.State, agent.Say("…"))
+func (s *Session) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, contextKey{}, s)
+}
+
+// Save saves to the session that [Session.Context] put into ctx. It is for
+// [agent.Config.Save] of an agent that serves many sessions. A run without one
+// ends with an error.
+func Save(ctx context.Context, st *agent.State) error {
+	s, ok := ctx.Value(contextKey{}).(*Session)
+	if !ok {
+		return errors.New("session: the run's context carries no session; run the agent with Session.Context")
+	}
+	return s.Save(ctx, st)
+}

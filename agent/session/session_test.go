@@ -1,0 +1,309 @@
+package session_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func newDir(t *testing.T) session.Store {
+	t.Helper()
+	store, err := session.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func TestStores(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		sessiontest.Run(t, func(*testing.T) session.Store { return session.Memory() })
+	})
+	t.Run("dir", func(t *testing.T) { sessiontest.Run(t, newDir) })
+}
+
+func open(t *testing.T, store session.Store, id string) *session.Session {
+	t.Helper()
+	s, err := session.Open(t.Context(), store, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func shut(t *testing.T, s *session.Session) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func encode(t *testing.T, st *agent.State) string {
+	t.Helper()
+	data, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestEveryStep opens a session again after each save of a journey: what was
+// saved is what is loaded.
+func TestEveryStep(t *testing.T) {
+	store := session.Memory()
+	s := open(t, store, "a")
+	saves := 0
+	save := func(ctx context.Context, st *agent.State) error {
+		if err := s.Save(ctx, st); err != nil {
+			return err
+		}
+		saves++
+		shut(t, s)
+		again := open(t, store, "a")
+		if got, want := encode(t, again.State), encode(t, st); got != want {
+			t.Errorf("save %d:\nloaded %s\n saved %s", saves, got, want)
+		}
+		again.State = st // go on with the log as it was opened again
+		s = again
+		return nil
+	}
+	answer, err := travel(t.Context(), journeyAgent(t.TempDir(), save), s.State)
+	if err != nil || answer != journeyAnswer {
+		t.Errorf("%q, %v", answer, err)
+	}
+	if saves < 30 {
+		t.Errorf("only %d saves", saves)
+	}
+}
+
+// measured counts what a store is given.
+type measured struct {
+	session.Store
+	sizes  []int
+	wholes int
+}
+
+type measuredLog struct {
+	session.Log
+	m *measured
+}
+
+func (m *measured) Open(ctx context.Context, id string) (session.Log, error) {
+	log, err := m.Store.Open(ctx, id)
+	return measuredLog{log, m}, err
+}
+
+func (l measuredLog) Append(ctx context.Context, rec session.Record) error {
+	l.m.sizes = append(l.m.sizes, len(rec.Data))
+	if rec.Whole {
+		l.m.wholes++
+	}
+	return l.Log.Append(ctx, rec)
+}
+
+// TestSize holds a long conversation. What a step writes does not grow with it,
+// and all that is written is at most about three times what was said.
+func TestSize(t *testing.T) {
+	const rounds = 250
+	store := &measured{Store: session.Memory()}
+	s := open(t, store, "long")
+	words := strings.Repeat("many words ", 200)
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Say(words))), Toolkit: toolkit.Of(), Save: s.Save})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range rounds {
+		if _, err := a.Reply(t.Context(), s.State, agent.Say("go on")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	large, total := 0, 0
+	for _, n := range store.sizes {
+		total += n
+		if n > len(words)+1000 {
+			large++
+		}
+	}
+	if large > store.wholes || store.wholes < 2 {
+		t.Errorf("%d of %d records are larger than a step, %d are whole", large, len(store.sizes), store.wholes)
+	}
+	if said := rounds * len(words); total > 3*said+500*len(store.sizes) {
+		t.Errorf("%d bytes were written to store %d", total, said)
+	}
+	if err := s.Save(t.Context(), s.State); err != nil { // the number of the last event
+		t.Fatal(err)
+	}
+	want := encode(t, s.State)
+	shut(t, s)
+	if got := encode(t, open(t, store, "long").State); got != want {
+		t.Error("the loaded state differs")
+	}
+}
+
+// TestRewrittenHistory replaces messages, as compaction does.
+func TestRewrittenHistory(t *testing.T) {
+	store := session.Memory()
+	s := open(t, store, "a")
+	said := func(words string) []*message.Message {
+		var msgs []*message.Message
+		for w := range strings.FieldsSeq(words) {
+			msgs = append(msgs, message.User(w))
+		}
+		return msgs
+	}
+	old := said("a b c d e f")
+	for i, msgs := range [][]*message.Message{
+		old,
+		append(said("summary"), old[4:]...),
+		append(said("summary"), old[5:]...),
+		append(append(said("summary"), old[5]), said("g h")...),
+		nil,
+		old[:2],
+		{old[0], message.User("B")},
+	} {
+		s.State.Messages = msgs
+		if err := s.Save(t.Context(), s.State); err != nil {
+			t.Fatal(err)
+		}
+		shut(t, s)
+		s = open(t, store, "a")
+		var got, want []string
+		for _, m := range s.State.Messages {
+			got = append(got, m.Text())
+		}
+		for _, m := range msgs {
+			want = append(want, m.Text())
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("step %d: loaded %v, want %v", i, got, want)
+		}
+		s.State.Messages = msgs // the pointers that the next step has in common
+		if err := s.Save(t.Context(), s.State); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNothingToSave(t *testing.T) {
+	store := &measured{Store: session.Memory()}
+	s := open(t, store, "")
+	if err := session.CheckID(s.State.ID); err != nil {
+		t.Error(err)
+	}
+	for range 3 {
+		if err := s.Save(t.Context(), s.State); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(store.sizes) != 1 {
+		t.Errorf("a state that did not change was stored %d times", len(store.sizes))
+	}
+}
+
+func TestShared(t *testing.T) {
+	store := session.Memory()
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Say("hello"))), Toolkit: toolkit.Of(), Save: session.Save})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := open(t, store, "one"), open(t, store, "two")
+	for _, s := range []*session.Session{one, two, one} {
+		if _, err := a.Reply(s.Context(t.Context()), s.State, agent.Say("hi")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		ctx  context.Context
+		st   *agent.State
+		want string
+	}{
+		{t.Context(), one.State, "carries no session"},
+		{two.Context(t.Context()), one.State, "not this session's"},
+	} {
+		if _, err := a.Reply(row.ctx, row.st, agent.Say("hi")); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%v, want %q", err, row.want)
+		}
+	}
+	shut(t, one)
+	shut(t, two)
+	if n := len(open(t, store, "one").State.Messages); n != 4 {
+		t.Errorf("session one has %d messages", n)
+	}
+}
+
+// TestLostRecord opens logs whose records do not fit together, as no Store
+// should return them.
+func TestLostRecord(t *testing.T) {
+	whole := session.Record{Seq: 1, Whole: true, Data: json.RawMessage(`{"version":1,"id":"a","messages":[]}`)}
+	change := func(seq int, data string) session.Record {
+		return session.Record{Seq: int64(seq), Data: json.RawMessage(data)}
+	}
+	for _, row := range []struct {
+		recs []session.Record
+		want string
+	}{
+		{[]session.Record{change(2, `{}`)}, "not whole"},
+		{[]session.Record{whole, change(3, `{}`)}, "record 3 follows record 1"},
+		{[]session.Record{whole, change(2, `7`)}, "record 2"},
+		{[]session.Record{whole, change(2, `{"splice":{"messages":{"at":4}}}`)}, "record 2"},
+		{[]session.Record{whole, change(2, `{"set":{"version":9}}`)}, "newer version"},
+		{[]session.Record{whole, change(2, `{"set":{"id":"b"}}`)}, `"b"`},
+		{[]session.Record{whole, change(2, `{"splice":{"messages":{"at":0,"put":[null]}}}`)}, "nil"},
+	} {
+		_, err := session.Open(t.Context(), fixed{recs: row.recs}, "a")
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%v: %v, want %q", row.recs, err, row.want)
+		}
+	}
+}
+
+// fixed is a store with one session that holds the given records.
+type fixed struct {
+	session.Store
+	session.Log
+	recs []session.Record
+}
+
+func (f fixed) Open(context.Context, string) (session.Log, error)        { return f, nil }
+func (f fixed) Load(context.Context) ([]session.Record, error)           { return f.recs, nil }
+func (f fixed) Close() error                                             { return nil }
+func (f fixed) Append(ctx context.Context, rec session.Record) error     { return errors.New("full") }
+func (f fixed) List(ctx context.Context) (infos []session.Info, _ error) { return nil, nil }
+
+// TestSaveFails runs with a store that takes nothing: the run ends before
+// anything is shown that depends on what could not be stored.
+func TestSaveFails(t *testing.T) {
+	s, err := session.Open(t.Context(), fixed{}, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.New(agent.Config{Model: scripted.New(), Toolkit: toolkit.Of(), Save: s.Save})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for ev, err := range a.Run(t.Context(), s.State, agent.Say("hi")) {
+		if err != nil {
+			shown = append(shown, "error")
+			if !strings.Contains(err.Error(), `session "a": full`) {
+				t.Error(err)
+			}
+			continue
+		}
+		shown = append(shown, fmt.Sprintf("%T", ev))
+	}
+	if want := "[*agent.RunStart *agent.End error]"; fmt.Sprint(shown) != want {
+		t.Errorf("%v, want %s", shown, want)
+	}
+}

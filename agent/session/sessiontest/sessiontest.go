@@ -1,0 +1,354 @@
+// Package sessiontest tests implementations of [session.Store].
+//
+//	func TestStore(t *testing.T) {
+//		sessiontest.Run(t, func(t *testing.T) session.Store { return newStore(t.TempDir()) })
+//	}
+package sessiontest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// Run tests that a store keeps the contract of [session.Store]. newStore
+// returns an empty store.
+func Run(t *testing.T, newStore func(t *testing.T) session.Store) {
+	for _, test := range []struct {
+		name string
+		fn   func(*suite)
+	}{
+		{"records come back in order", (*suite).order},
+		{"a whole record makes the others unneeded", (*suite).whole},
+		{"a record must follow the last one", (*suite).sequence},
+		{"two writers cannot overwrite each other", (*suite).writers},
+		{"sessions are apart", (*suite).apart},
+		{"data are JSON and not shared", (*suite).data},
+		{"list", (*suite).list},
+		{"delete", (*suite).remove},
+		{"ids", (*suite).ids},
+		{"a context that has ended", (*suite).context},
+		{"after close", (*suite).closed},
+		{"many at once", (*suite).concurrent},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.fn(&suite{t, newStore(t)}) })
+	}
+}
+
+type suite struct {
+	*testing.T
+	store session.Store
+}
+
+func (s *suite) open(id string) session.Log {
+	s.Helper()
+	log, err := s.store.Open(s.Context(), id)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = log.Close() })
+	return log
+}
+
+func (s *suite) close(log session.Log) {
+	s.Helper()
+	if err := log.Close(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func record(seq int, whole bool, data string) session.Record {
+	return session.Record{Seq: int64(seq), Whole: whole, Data: json.RawMessage(data)}
+}
+
+func (s *suite) append(log session.Log, recs ...session.Record) {
+	s.Helper()
+	for _, rec := range recs {
+		if err := log.Append(s.Context(), rec); err != nil {
+			s.Fatalf("append record %d: %v", rec.Seq, err)
+		}
+	}
+}
+
+// holds checks what a log holds, now and after it was opened again.
+func (s *suite) holds(log session.Log, id string, want ...session.Record) {
+	s.Helper()
+	for _, when := range []string{"", " opened again"} {
+		if when != "" {
+			s.close(log)
+			log = s.open(id)
+		}
+		recs, err := log.Load(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		if got, want := show(recs), show(want); got != want {
+			s.Errorf("session %s%s holds\n%s\nwant\n%s", id, when, got, want)
+		}
+	}
+	s.close(log)
+}
+
+func show(recs []session.Record) string {
+	var lines []string
+	for _, r := range recs {
+		lines = append(lines, fmt.Sprintf("%d %v %s", r.Seq, r.Whole, r.Data))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (s *suite) order() {
+	log := s.open("a")
+	recs, err := log.Load(s.Context())
+	if err != nil || len(recs) > 0 {
+		s.Fatalf("a new session holds %v, %v", recs, err)
+	}
+	one, two, three := record(1, true, `{"a":1}`), record(2, false, `[2]`), record(3, false, `"drei"`)
+	s.append(log, one, two)
+	s.holds(log, "a", one, two)
+	log = s.open("a")
+	s.append(log, three) // without Load
+	s.holds(log, "a", one, two, three)
+}
+
+func (s *suite) whole() {
+	log := s.open("a")
+	four, five := record(4, true, `{"a":3}`), record(5, false, `{}`)
+	s.append(log, record(1, true, `{}`), record(2, false, `1`), record(3, true, `{"a":2}`), four, five)
+	s.holds(log, "a", four, five)
+}
+
+func (s *suite) sequence() {
+	log := s.open("a")
+	if err := log.Append(s.Context(), record(1, false, `{}`)); err == nil {
+		s.Error("a first record that is not whole was taken")
+	}
+	one := record(1, true, `{}`)
+	s.append(log, one)
+	for _, seq := range []int{-1, 0, 1, 3} {
+		for _, whole := range []bool{false, true} {
+			if err := log.Append(s.Context(), record(seq, whole, `{}`)); !errors.Is(err, session.ErrConflict) {
+				s.Errorf("record %d after record 1: %v, want ErrConflict", seq, err)
+			}
+		}
+	}
+	two := record(2, false, `2`)
+	s.append(log, two)
+	s.holds(log, "a", one, two)
+}
+
+func (s *suite) writers() {
+	a := s.open("a")
+	one := record(1, true, `{}`)
+	b, err := s.store.Open(s.Context(), "a")
+	s.append(a, one)
+	if err == nil { // both are open: the one that comes second must not write
+		err = b.Append(s.Context(), record(1, true, `"b"`))
+		s.close(b)
+	}
+	if !errors.Is(err, session.ErrConflict) {
+		s.Errorf("the second writer: %v, want ErrConflict", err)
+	}
+	two := record(2, false, `2`)
+	s.append(a, two)
+	s.holds(a, "a", one, two)
+}
+
+func (s *suite) apart() {
+	a, b := s.open("a"), s.open("b")
+	s.append(a, record(1, true, `"a1"`))
+	s.append(b, record(1, true, `"b1"`))
+	s.append(a, record(2, false, `"a2"`))
+	s.holds(a, "a", record(1, true, `"a1"`), record(2, false, `"a2"`))
+	s.holds(b, "b", record(1, true, `"b1"`))
+}
+
+func (s *suite) data() {
+	log := s.open("a")
+	large := fmt.Sprintf("%q", strings.Repeat("0123456789abcdef", 1<<16))
+	odd := `{"b":1,"a":"\u0000\n\r\u2028 ü 𝄞 -- \\","b2":1e400,"n":null}`
+	buf := []byte(`"kept"`)
+	s.append(log, record(1, true, odd), record(2, false, large), session.Record{Seq: 3, Data: buf})
+	copy(buf, `"gone"`)
+	if err := log.Append(s.Context(), record(4, false, `{"cut`)); err == nil {
+		s.Error("data that are not JSON were taken")
+	}
+	s.close(log)
+	log = s.open("a")
+	s.append(log, record(4, false, "{\n\t\"x\": [1,\n2]\n}"))
+	s.holds(log, "a", record(1, true, odd), record(2, false, large), record(3, false, `"kept"`), record(4, false, `{"x":[1,2]}`))
+}
+
+func (s *suite) list() {
+	if infos, err := s.store.List(s.Context()); err != nil || len(infos) > 0 {
+		s.Errorf("an empty store lists %v, %v", infos, err)
+	}
+	for _, id := range []string{"c", "B", "a.b", "a"} {
+		log := s.open(id)
+		s.append(log, record(1, true, `{}`))
+		s.close(log)
+	}
+	s.close(s.open("unused"))
+	log := s.open("a") // an open session is listed, one without a record is not
+	s.open("empty")
+	infos, err := s.store.List(s.Context())
+	var ids []string
+	for _, info := range infos {
+		ids = append(ids, info.ID)
+		if info.Updated.IsZero() {
+			s.Errorf("%s: Updated is zero", info.ID)
+		}
+	}
+	if want := []string{"B", "a", "a.b", "c"}; err != nil || !slices.Equal(ids, want) {
+		s.Errorf("the store lists %v, %v, want %v", ids, err, want)
+	}
+	s.close(log)
+}
+
+func (s *suite) remove() {
+	if err := s.store.Delete(s.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
+		s.Errorf("delete a session that does not exist: %v, want fs.ErrNotExist", err)
+	}
+	log := s.open("a")
+	s.append(log, record(1, true, `{}`))
+	err := s.store.Delete(s.Context(), "a")
+	switch {
+	case errors.Is(err, session.ErrConflict):
+		s.append(log, record(2, false, `2`))
+		s.close(log)
+		if err := s.store.Delete(s.Context(), "a"); err != nil {
+			s.Fatal(err)
+		}
+	case err != nil:
+		s.Errorf("delete a session that is open: %v, want nil or ErrConflict", err)
+	case log.Append(s.Context(), record(2, false, `2`)) == nil:
+		s.Error("a session was deleted while it was open, and went on")
+	}
+	s.close(log)
+	log = s.open("a")
+	s.append(log, record(1, true, `"new"`))
+	s.holds(log, "a", record(1, true, `"new"`))
+}
+
+func (s *suite) ids() {
+	long := strings.Repeat("x", 128)
+	s.close(s.open(long))
+	for _, id := range []string{"", ".", "..", "../a", "a/b", `a\b`, "/a", ".hidden", "-flag", "a b", "a\n", "a\x00", "ä", "a:b", long + "x"} {
+		if log, err := s.store.Open(s.Context(), id); err == nil {
+			s.Errorf("the id %q was taken", id)
+			s.close(log)
+		}
+		if err := s.store.Delete(s.Context(), id); err == nil || errors.Is(err, fs.ErrNotExist) {
+			s.Errorf("delete the id %q: %v", id, err)
+		}
+	}
+}
+
+func (s *suite) context() {
+	ctx, cancel := context.WithCancel(s.Context())
+	cancel()
+	log := s.open("a")
+	s.append(log, record(1, true, `{}`))
+	if err := log.Append(ctx, record(2, false, `2`)); !errors.Is(err, context.Canceled) {
+		s.Errorf("append: %v", err)
+	}
+	if _, err := log.Load(ctx); !errors.Is(err, context.Canceled) {
+		s.Errorf("load: %v", err)
+	}
+	if _, err := s.store.Open(ctx, "b"); !errors.Is(err, context.Canceled) {
+		s.Errorf("open: %v", err)
+	}
+	if _, err := s.store.List(ctx); !errors.Is(err, context.Canceled) {
+		s.Errorf("list: %v", err)
+	}
+	if err := s.store.Delete(ctx, "a"); !errors.Is(err, context.Canceled) {
+		s.Errorf("delete: %v", err)
+	}
+	s.holds(log, "a", record(1, true, `{}`))
+}
+
+func (s *suite) closed() {
+	log := s.open("a")
+	s.append(log, record(1, true, `{}`))
+	s.close(log)
+	s.close(log) // twice is fine
+	if err := log.Append(s.Context(), record(2, false, `2`)); err == nil {
+		s.Error("a log that was closed took a record")
+	}
+	if _, err := log.Load(s.Context()); err == nil {
+		s.Error("a log that was closed was read")
+	}
+}
+
+func (s *suite) concurrent() {
+	const writers, records = 8, 20
+	var wg sync.WaitGroup
+	taken := make([]int, records+1) // how many writers stored record i
+	var mu sync.Mutex
+	for w := range writers {
+		wg.Go(func() {
+			own := fmt.Sprintf("own%d", w)
+			for i := 1; i <= records; i++ {
+				s.appendOnce(own, i)
+				if s.appendOnce("shared", i) {
+					mu.Lock()
+					taken[i]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for w := range writers {
+		if n := s.length(fmt.Sprintf("own%d", w)); n != records {
+			s.Errorf("session own%d holds %d records, want %d", w, n, records)
+		}
+	}
+	stored := 0
+	for i, n := range taken {
+		if n > 1 {
+			s.Errorf("record %d was stored by %d writers", i, n)
+		}
+		stored += n
+	}
+	if n := s.length("shared"); n != stored {
+		s.Errorf("the shared session holds %d records, and %d were taken", n, stored)
+	}
+}
+
+// appendOnce opens a session, appends record i and closes it. It reports
+// whether the record was stored.
+func (s *suite) appendOnce(id string, i int) bool {
+	log, err := s.store.Open(s.Context(), id)
+	if err == nil {
+		err = log.Append(s.Context(), record(i, i == 1, fmt.Sprint(i)))
+		err = errors.Join(err, log.Close())
+	}
+	if err != nil && !(errors.Is(err, session.ErrConflict) && id == "shared") {
+		s.Errorf("%s: record %d: %v", id, i, err)
+	}
+	return err == nil
+}
+
+func (s *suite) length(id string) int {
+	log := s.open(id)
+	recs, err := log.Load(s.Context())
+	if err != nil {
+		s.Error(err)
+	}
+	for i, rec := range recs {
+		if rec.Seq != int64(i+1) || !bytes.Equal(rec.Data, fmt.Append(nil, i+1)) {
+			s.Errorf("%s: record %d is %v", id, i, rec)
+		}
+	}
+	return len(recs)
+}
