@@ -1,7 +1,6 @@
 package skill
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -226,8 +225,27 @@ func notInName(c rune) bool {
 	return !unicode.IsLetter(c) || unicode.ToLower(c) != c
 }
 
-// saysWhen matches the usual ways in which English tells when to do something.
-var saysWhen = regexp.MustCompile(`(?i)\b(when(ever)?|if|before|after|while|during|asks?|asked|triggers?|invoke|needs?|wants?|useful|use (this|it|for|to|as|in|with|on|after|before|the)|used? (for|to|by|as))\b`)
+// whenWords are how English tells when to do something.
+var whenWords = wordSet(`when whenever if before after while during use used useful ask asks asked need needs
+	needed want wants trigger triggers invoke`)
+
+func wordSet(words string) map[string]bool {
+	set := map[string]bool{}
+	for word := range strings.FieldsSeq(words) {
+		set[word] = true
+	}
+	return set
+}
+
+func saysWhen(description string) bool {
+	notLetter := func(c rune) bool { return !unicode.IsLetter(c) }
+	for word := range strings.FieldsFuncSeq(strings.ToLower(description), notLetter) {
+		if whenWords[word] {
+			return true
+		}
+	}
+	return false
+}
 
 func checkDescription(r *report, s *Skill, line int) {
 	n := utf8.RuneCountInString(s.Description)
@@ -238,8 +256,8 @@ func checkDescription(r *report, s *Skill, line int) {
 	case n > maxDescription:
 		r.fault("description-length", line, "the description has %d characters, more than %d; move details to the body", n, maxDescription)
 	}
-	english := !strings.ContainsFunc(s.Description, func(c rune) bool { return unicode.IsLetter(c) && c > unicode.MaxLatin1 })
-	if english && !saysWhen.MatchString(s.Description) {
+	notEnglish := func(c rune) bool { return c > unicode.MaxLatin1 && unicode.IsLetter(c) }
+	if !saysWhen(s.Description) && !strings.ContainsFunc(s.Description, notEnglish) {
 		r.warn("description-when", line, "the description does not say when to use the skill; add a sentence that begins with Use when")
 	}
 }

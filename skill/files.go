@@ -159,13 +159,13 @@ func (p place) open(folder string) (fs.FS, func() error, error) {
 	return root.FS(), root.Close, nil
 }
 
-// stat may follow a link out of the place: it only asks whether what was loaded
-// is still what it was.
-func (p place) stat(name string) (fs.FileInfo, error) {
+// stat asks about what path names. It may follow a link out of the place: it
+// only serves to learn whether what was loaded is still what it was.
+func (p place) stat(path string) (fs.FileInfo, error) {
 	if p.dir == "" {
-		return fs.Stat(*p.fsys, name)
+		return fs.Stat(*p.fsys, path)
 	}
-	return os.Stat(p.path(name))
+	return os.Stat(path)
 }
 
 // path names a file of the place for people.

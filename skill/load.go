@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -65,18 +66,17 @@ func Memory(skills ...*Skill) Loader { return loader{memory(slices.Clone(skills)
 
 type memory []*Skill
 
-func (m memory) find(context.Context) ([]*Skill, []Diagnostic, error) {
-	var found []*Skill
-	var diagnostics []Diagnostic
+func (m memory) find(context.Context) (*findings, error) {
+	f := &findings{}
 	for _, s := range m {
 		r := &report{file: s.Path}
 		checkFields(r, s, "", nil)
-		diagnostics = append(diagnostics, r.list...)
+		f.list = append(f.list, r.list...)
 		if !r.failed() {
-			found = append(found, s)
+			f.all = append(f.all, s)
 		}
 	}
-	return found, diagnostics, nil
+	return f, nil
 }
 
 // Merge joins loaders. Of two skills with one name the first wins and the other
@@ -85,60 +85,68 @@ func Merge(loaders ...Loader) Loader { return loader{merged(slices.Clone(loaders
 
 type merged []Loader
 
-func (m merged) find(ctx context.Context) ([]*Skill, []Diagnostic, error) {
-	var skills []*Skill
-	var diagnostics []Diagnostic
+func (m merged) find(ctx context.Context) (*findings, error) {
+	all := &findings{}
 	for _, l := range m {
-		s, d, err := find(ctx, l)
+		f, err := find(ctx, l)
 		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+			return nil, ctx.Err()
 		}
 		if err != nil {
-			d = append(d, Diagnostic{Rule: "loader", Severity: SeverityError, Message: err.Error(), Fatal: true})
+			all.list = append(all.list, Diagnostic{Rule: "loader", Severity: SeverityError, Message: err.Error(), Fatal: true})
+			continue
 		}
-		skills, diagnostics = append(skills, s...), append(diagnostics, d...)
+		all.all, all.list = append(all.all, f.all...), append(all.list, f.list...)
 	}
-	return skills, diagnostics, nil
+	return all, nil
 }
 
-// A finder finds all skills, also those of the same name.
+// findings are all the skills a finder found, also those of the same name.
+type findings struct {
+	all  []*Skill
+	list []Diagnostic // without those of shadowed skills
+
+	once     sync.Once
+	unique   []*Skill
+	shadowed []Diagnostic
+}
+
 type finder interface {
-	find(ctx context.Context) ([]*Skill, []Diagnostic, error)
+	find(ctx context.Context) (*findings, error)
 }
 
-func find(ctx context.Context, l Loader) ([]*Skill, []Diagnostic, error) {
+func find(ctx context.Context, l Loader) (*findings, error) {
 	if ours, ok := l.(finder); ok {
 		return ours.find(ctx)
 	}
-	return l.Load(ctx)
+	skills, diagnostics, err := l.Load(ctx)
+	return &findings{all: skills, list: diagnostics}, err
 }
 
-// A loader drops the skills that have the name of one before them.
-type loader struct{ finder }
-
-func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
-	all, diagnostics, err := l.find(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	skills, shadowed := unique(all)
-	return skills, slices.Concat(diagnostics, shadowed), nil
-}
-
-func unique(all []*Skill) (skills []*Skill, shadowed []Diagnostic) {
-	skills = make([]*Skill, 0, len(all))
-	first := make(map[string]*Skill, len(all))
-	for _, s := range all {
-		if f := first[s.Name]; f != nil {
+// drop leaves out the skills that have the name of one before them.
+func (f *findings) drop() {
+	first := make(map[string]*Skill, len(f.all))
+	for _, s := range f.all {
+		if hiding := first[s.Name]; hiding != nil {
 			r := &report{file: s.Path}
-			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(f.Path))
-			shadowed = append(shadowed, r.list...)
+			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(hiding.Path))
+			f.shadowed = append(f.shadowed, r.list...)
 			continue
 		}
 		first[s.Name] = s
-		skills = append(skills, s)
+		f.unique = append(f.unique, s)
 	}
-	return skills, shadowed
+}
+
+type loader struct{ finder }
+
+func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
+	f, err := l.find(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	f.once.Do(f.drop)
+	return slices.Clone(f.unique), slices.Concat(f.list, f.shadowed), nil
 }
 
 // Watch loads at once and then after every interval, and yields the skills when

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"path"
 	"path/filepath"
@@ -32,24 +33,22 @@ type scanner struct {
 	depth  int // how many levels of folders below the place to look into
 	broken error
 
-	mu      sync.Mutex
-	scanned bool
-	stamps  []stamp
-	kept    map[string]visit // by folder
-	skills  []*Skill
-	list    []Diagnostic
+	mu     sync.Mutex
+	found  *findings        // of the last scan; nil when it cannot be kept
+	stamps []stamp          // what it looked at
+	kept   map[string]visit // by folder
 }
 
 // A stamp is what a file or folder was like when it was looked at.
 type stamp struct {
-	name  string
+	path  string // for [place.stat]
 	size  int64
 	mtime time.Time
 	mode  fs.FileMode
 }
 
-func stampOf(name string, info fs.FileInfo) stamp {
-	return stamp{name, info.Size(), info.ModTime(), info.Mode().Type()}
+func (s *scanner) stamp(name string, info fs.FileInfo) stamp {
+	return stamp{s.path(name), info.Size(), info.ModTime(), info.Mode().Type()}
 }
 
 // fresh says whether the file or folder is as it was.
@@ -67,26 +66,21 @@ type visit struct {
 	volatile bool // it may change without any stamp telling
 }
 
-func (s *scanner) find(ctx context.Context) ([]*Skill, []Diagnostic, error) {
+func (s *scanner) find(ctx context.Context) (*findings, error) {
 	if s.broken != nil {
-		return nil, nil, s.broken
+		return nil, s.broken
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.unchanged() {
-		if err := s.scan(ctx); err != nil {
-			return nil, nil, err
-		}
+	if s.found != nil && s.unchanged() {
+		return s.found, ctx.Err()
 	}
-	return s.skills, s.list, ctx.Err()
+	return s.scan(ctx)
 }
 
 func (s *scanner) unchanged() bool {
-	if !s.scanned {
-		return false
-	}
 	for _, st := range s.stamps {
-		if info, err := s.stat(st.name); err != nil || !st.fresh(info) {
+		if info, err := s.stat(st.path); err != nil || !st.fresh(info) {
 			return false
 		}
 	}
@@ -95,10 +89,10 @@ func (s *scanner) unchanged() bool {
 
 // scan visits the folders level by level, those of a level in parallel, and
 // orders what it found by folder.
-func (s *scanner) scan(ctx context.Context) error {
+func (s *scanner) scan(ctx context.Context) (*findings, error) {
 	files, done, err := s.open(".")
 	if err != nil {
-		return fmt.Errorf("load skills from %s: %w", quote(s.path(".")), err)
+		return nil, fmt.Errorf("load skills from %s: %w", quote(s.path(".")), err)
 	}
 	defer done()
 	seen := map[string]visit{}
@@ -111,7 +105,7 @@ func (s *scanner) scan(ctx context.Context) error {
 			}
 		})
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 		var below []string
 		for i, v := range visits {
@@ -120,27 +114,26 @@ func (s *scanner) scan(ctx context.Context) error {
 		}
 		level = below
 	}
-	s.keep(seen)
-	return nil
+	return s.keep(seen), nil
 }
 
-func (s *scanner) keep(seen map[string]visit) {
-	s.kept, s.stamps, s.skills, s.list, s.scanned = seen, nil, nil, nil, true
-	folders := make([]string, 0, len(seen))
-	for folder := range seen {
-		folders = append(folders, folder)
-	}
-	slices.Sort(folders)
-	for _, folder := range folders {
+// keep puts together what was found, in the order of the folders.
+func (s *scanner) keep(seen map[string]visit) *findings {
+	f, volatile := &findings{}, false
+	s.kept, s.stamps = seen, nil
+	for _, folder := range slices.Sorted(maps.Keys(seen)) {
 		v := seen[folder]
 		s.stamps = append(s.stamps, v.stamps...)
-		s.list = append(s.list, v.list...)
-		s.scanned = s.scanned && !v.volatile
+		f.list = append(f.list, v.list...)
 		if v.skill != nil {
-			s.skills = append(s.skills, v.skill)
+			f.all = append(f.all, v.skill)
 		}
+		volatile = volatile || v.volatile
 	}
-	s.skills, s.list = slices.Clip(s.skills), slices.Clip(s.list)
+	if s.found = f; volatile {
+		s.found = nil
+	}
+	return f
 }
 
 // parallel calls fn(0) to fn(n-1) from as many goroutines as run at once.
@@ -172,8 +165,8 @@ func (s *scanner) visit(files fs.FS, folder string, depth int) visit {
 
 // load reads the skill file of a folder, unless it is the one that is kept.
 func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit {
-	st := stampOf(name, info)
-	if old, ok := s.kept[folder]; ok && len(old.stamps) == 1 && old.stamps[0].name == name && old.stamps[0].fresh(info) {
+	st := s.stamp(name, info)
+	if old, ok := s.kept[folder]; ok && len(old.stamps) == 1 && old.stamps[0].path == st.path && old.stamps[0].fresh(info) {
 		return old
 	}
 	r := &report{file: s.path(name)}
@@ -214,7 +207,7 @@ func (s *scanner) look(files fs.FS, folder string, depth int) visit {
 	info, err := fs.Stat(files, folder)
 	var entries []fs.DirEntry
 	if err == nil {
-		v.stamps = append(v.stamps, stampOf(folder, info))
+		v.stamps = append(v.stamps, s.stamp(folder, info))
 		entries, err = fs.ReadDir(files, folder)
 	}
 	if err != nil {
@@ -265,7 +258,7 @@ func (s *scanner) follow(files fs.FS, name string, v *visit) {
 			v.folders = append(v.folders, name)
 		}
 	default:
-		if target, outside := s.stat(name); outside == nil && !target.IsDir() {
+		if target, outside := s.stat(s.path(name)); outside == nil && !target.IsDir() {
 			return // a link to some file
 		}
 		v.list = append(v.list, s.refuse(files, name, err).list...)
@@ -277,7 +270,7 @@ func (s *scanner) refuse(files fs.FS, name string, err error) visit {
 	r := &report{file: s.path(name)}
 	if !isLink(files, name) {
 		r.fatal("unreadable", 0, "it cannot be read: %v", err)
-	} else if _, dangling := s.stat(name); dangling != nil {
+	} else if _, dangling := s.stat(s.path(name)); dangling != nil {
 		r.fatal("symlink", 0, "the link leads nowhere; remove it or mend it")
 	} else {
 		r.fatal("symlink", 0, "the link leads out of %s and is not followed; copy what it points to, or load that folder itself", s.path("."))

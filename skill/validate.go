@@ -28,7 +28,7 @@ type Report struct {
 // bodies: links, mentioned files, size. There is a report for each skill that
 // was found, in the order of their paths, also for those that do not load.
 func Validate(ctx context.Context, l Loader) ([]Report, error) {
-	skills, diagnostics, err := find(ctx, l)
+	f, err := find(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -40,12 +40,12 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 		}
 		return byPath[folder]
 	}
-	_, shadowed := unique(skills)
-	for _, d := range slices.Concat(diagnostics, shadowed) {
+	f.once.Do(f.drop)
+	for _, d := range slices.Concat(f.list, f.shadowed) {
 		rep := at(d.File)
 		rep.Diagnostics = append(rep.Diagnostics, d)
 	}
-	for _, s := range skills {
+	for _, s := range f.all {
 		rep := at(s.Path)
 		rep.Diagnostics = append(rep.Diagnostics, checkBody(s)...)
 	}

@@ -262,7 +262,9 @@ func abridge(d *Document, limit int) string {
 // sectionText shows a section whole when it fits, or when it has no sections
 // that could be asked for instead.
 func sectionText(d *Document, s Section, limit int) string {
-	within := slices.DeleteFunc(slices.Clone(d.Sections), func(t Section) bool { return t.start <= s.start || t.end > s.end })
+	from, _ := slices.BinarySearchFunc(d.Sections, s.start+1, func(t Section, at int) int { return cmp.Compare(t.start, at) })
+	to, _ := slices.BinarySearchFunc(d.Sections, s.end, func(t Section, at int) int { return cmp.Compare(t.start, at) })
+	within := d.Sections[from:to]
 	if len(s.Text) <= limit || len(within) == 0 {
 		return s.Text
 	}
