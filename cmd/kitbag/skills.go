@@ -1,0 +1,318 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/skill"
+)
+
+func skillsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "skills",
+		Short: "Look after skills",
+		Long: `Lists, shows and checks the skills below folders: by default .agents/skills and
+.claude/skills, or the current folder where there is neither.`,
+		Args: noArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(skillsListCommand(), skillsShowCommand(), skillsValidateCommand(), skillsNewCommand())
+	return cmd
+}
+
+// skillFolders are the folders to look for skills in. Each has to be there.
+func skillFolders(args []string) ([]string, error) {
+	if len(args) == 0 {
+		for _, d := range []string{".agents/skills", ".claude/skills"} {
+			if info, err := os.Stat(d); err == nil && info.IsDir() {
+				args = append(args, d)
+			}
+		}
+	}
+	if len(args) == 0 {
+		args = []string{"."}
+	}
+	folders := slices.Clone(args)
+	for i, d := range folders {
+		info, err := os.Stat(d)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("look for skills: %w", err)
+		case info.IsDir():
+		case strings.EqualFold(filepath.Base(d), "SKILL.md"):
+			folders[i] = filepath.Dir(d)
+		default:
+			return nil, usage("look for skills: %s is not a folder", d)
+		}
+	}
+	return folders, nil
+}
+
+func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Diagnostic, error) {
+	folders, err := skillFolders(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	var loaders []skill.Loader
+	for _, d := range folders {
+		loaders = append(loaders, skill.Tree(d))
+	}
+	return skill.Merge(loaders...).Load(ctx)
+}
+
+// A skillEntry and a skippedSkill are what "skills list --json" tells of one.
+type (
+	skillEntry struct {
+		Name        string `json:"name"`
+		Description string `json:"description"`
+		Path        string `json:"path"`
+		Bytes       int    `json:"bytes"`
+		Sections    int    `json:"sections"`
+	}
+	skippedSkill struct {
+		Path   string `json:"path"`
+		Reason string `json:"reason"`
+	}
+	skillList struct {
+		Skills  []skillEntry   `json:"skills"`
+		Skipped []skippedSkill `json:"skipped"`
+	}
+)
+
+func skillsListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list [DIRECTORY...]",
+		Short: "List the skills, and those that cannot be used",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			skills, diagnostics, err := loadSkills(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			list := listSkills(skills, diagnostics)
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), list)
+			}
+			return list.print(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList {
+	list := skillList{Skills: []skillEntry{}, Skipped: []skippedSkill{}}
+	for _, s := range skills {
+		list.Skills = append(list.Skills, skillEntry{s.Name, s.Description, s.Dir, s.Bytes, len(s.Document().Sections)})
+	}
+	for _, d := range diagnostics {
+		if d.Fatal || d.Rule == "shadowed" {
+			reason := d.Message
+			if d.Line > 0 {
+				reason = fmt.Sprintf("line %d: %s", d.Line, d.Message)
+			}
+			list.Skipped = append(list.Skipped, skippedSkill{folderOfSkill(d.File), reason})
+		}
+	}
+	return list
+}
+
+func folderOfSkill(file string) string {
+	if strings.EqualFold(filepath.Base(file), "SKILL.md") {
+		return filepath.Dir(file)
+	}
+	return file
+}
+
+func (l skillList) print(out, log io.Writer) error {
+	width := 0
+	for _, s := range l.Skills {
+		width = max(width, len(s.Name))
+	}
+	for _, s := range l.Skills {
+		description := strings.Join(strings.Fields(s.Description), " ")
+		if _, err := fmt.Fprintf(out, "%-*s  %s\n", width, plain(s.Name), plain(description)); err != nil {
+			return err
+		}
+	}
+	for _, s := range l.Skipped {
+		fmt.Fprintf(log, "skipped %s: %s\n", plain(s.Path), plain(s.Reason))
+	}
+	return nil
+}
+
+func skillsShowCommand() *cobra.Command {
+	var q skill.Query
+	cmd := &cobra.Command{
+		Use:   "show NAME [DIRECTORY...]",
+		Short: "Print what a model reads of a skill",
+		Example: `  kitbag skills show pdf
+  kitbag skills show pdf --section forms
+  kitbag skills show pdf --file references/forms.md`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("say which skill to show")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			skills, _, err := loadSkills(cmd.Context(), args[1:])
+			if err != nil {
+				return err
+			}
+			q.Skill = args[0]
+			page, err := skill.View(skills, q)
+			if err != nil {
+				return err
+			}
+			if page.Data != nil {
+				_, err = cmd.OutOrStdout().Write(page.Data)
+				return err
+			}
+			text := strings.TrimRight(page.Text, "\n")
+			if isTerminal(cmd.OutOrStdout()) {
+				text = plain(text)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&q.Section, "section", "", "the anchor or title of one `SECTION`")
+	cmd.Flags().StringVar(&q.File, "file", "", "one `FILE` of the skill")
+	return cmd
+}
+
+func skillsValidateCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "validate [DIRECTORY...]",
+		Short: "Check skills against the Agent Skills specification",
+		Long: `Checks skills against the Agent Skills specification. It exits with 1 when one of
+them breaks a rule; warnings do not count.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			reports, err := validateSkills(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), map[string]any{"skills": reports})
+			} else {
+				err = printReports(cmd.OutOrStdout(), reports)
+			}
+			invalid := slices.ContainsFunc(reports, func(r skill.Report) bool { return !r.Valid })
+			return cmp.Or(err, failIf(invalid))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func failIf(failed bool) error {
+	if failed {
+		return &exit{code: exitError}
+	}
+	return nil
+}
+
+func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) {
+	folders, err := skillFolders(args)
+	if err != nil {
+		return nil, err
+	}
+	all := []skill.Report{}
+	for _, d := range folders {
+		reports, err := skill.Validate(ctx, skill.Tree(d))
+		if err == nil && len(reports) == 0 {
+			reports, err = skill.Validate(ctx, skill.Dir(d)) // says that there is none
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, reports...)
+	}
+	return all, nil
+}
+
+func printReports(out io.Writer, reports []skill.Report) error {
+	valid := 0
+	for _, r := range reports {
+		for _, d := range r.Diagnostics {
+			if _, err := fmt.Fprintln(out, plain(d.String())); err != nil {
+				return err
+			}
+		}
+		if r.Valid {
+			valid++
+		}
+	}
+	_, err := fmt.Fprintf(out, "%d of %d skills are valid\n", valid, len(reports))
+	return err
+}
+
+func writeJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+//go:embed skill.md
+var skillTemplate string
+
+func skillsNewCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "new NAME [DIRECTORY]",
+		Short:   "Make a skill to fill in",
+		Example: `  kitbag skills new release-notes .agents/skills`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return usage("say the name of the skill, and the folder to put it into when it is not this one")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := newSkill(args[0], append(args[1:], ".")[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), file)
+			return err
+		},
+	}
+}
+
+// newSkill makes DIR/NAME/SKILL.md and gives its path. It replaces nothing.
+func newSkill(name, dir string) (string, error) {
+	content := strings.ReplaceAll(skillTemplate, "{{name}}", name)
+	s, diagnostics := skill.Parse("SKILL.md", []byte(content))
+	for _, d := range diagnostics {
+		if d.Severity == skill.SeverityError {
+			return "", usage("make skill %q: %s", name, d.Message)
+		}
+	}
+	if s.Name != name {
+		return "", usage("make skill %q: the name may hold lowercase letters, digits and hyphens only", name)
+	}
+	folder := filepath.Join(dir, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(folder, 0o755); errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("make skill %q: %s is already there", name, folder)
+	} else if err != nil {
+		return "", err
+	}
+	file := filepath.Join(folder, "SKILL.md")
+	return file, os.WriteFile(file, []byte(content), 0o644)
+}
