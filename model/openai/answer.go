@@ -141,6 +141,9 @@ func (a *answer) pieces(d *delta) error {
 	if err := a.think(d); err != nil {
 		return err
 	}
+	if err := a.text(d.text()); err != nil {
+		return err
+	}
 	if err := a.content(parts(d.Content)); err != nil {
 		return err
 	}
@@ -189,9 +192,11 @@ func (a *answer) content(ps []contentPart) error {
 		case p.ImageURL != nil && p.ImageURL.URL != "":
 			err = a.send(&model.DataBlock{Data: picture(p.ImageURL.URL)})
 		case len(p.Thinking) > 0:
+			thought := delta{Content: p.Thinking} // a string or parts again
+			err = a.delta(thinkingDelta, 0, thought.text())
 			for _, t := range parts(p.Thinking) {
-				if err := a.delta(thinkingDelta, 0, string(t.Text)); err != nil {
-					return err
+				if err == nil {
+					err = a.delta(thinkingDelta, 0, string(t.Text))
 				}
 			}
 		default:

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -36,40 +38,57 @@ func cannedModel(b *testing.B, answer []byte) (*Model, *openai.Client) {
 	return m, openai.NewClientWithConfig(cfg)
 }
 
+// compare runs ours and theirs in turn and reports what ours costs as a part of
+// theirs, in time and in allocations.
+func compare(b *testing.B, ours, theirs func()) {
+	var t1, t2 time.Duration
+	for b.Loop() {
+		start := time.Now()
+		ours()
+		middle := time.Now()
+		theirs()
+		t1, t2 = t1+middle.Sub(start), t2+time.Since(middle)
+	}
+	b.ReportMetric(float64(t1.Nanoseconds())/float64(b.N), "ours-ns")
+	b.ReportMetric(float64(t2.Nanoseconds())/float64(b.N), "theirs-ns")
+	b.ReportMetric(float64(t1)/float64(t2), "time-ratio")
+	b.ReportMetric(testing.AllocsPerRun(20, ours)/testing.AllocsPerRun(20, theirs), "allocs-ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+func drain(b *testing.B, m *Model, req *model.Request) {
+	for _, err := range m.Generate(context.Background(), req) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func drainSDK(b *testing.B, client *openai.Client, req openai.ChatCompletionRequest) {
+	s, err := client.CreateChatCompletionStream(context.Background(), req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for err == nil {
+		_, err = s.Recv()
+	}
+	if err != io.EOF {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkStream compares a streamed answer of 1000 deltas with go-openai's
 // own loop: what a token costs beside the network.
 func BenchmarkStream(b *testing.B) {
-	const n = 1000
 	for _, row := range countedStreams {
-		m, sdk := cannedModel(b, textStream(n, row.event))
-		req := &model.Request{Messages: []*message.Message{message.User("hi")}}
-		b.Run(row.name+"/kitbag", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				for _, err := range m.Generate(context.Background(), req) {
-					if err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/token")
-		})
-		b.Run(row.name+"/go-openai", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				s, err := sdk.CreateChatCompletionStream(context.Background(), openai.ChatCompletionRequest{Model: "m",
-					Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hi"}}})
-				if err != nil {
-					b.Fatal(err)
-				}
-				for err == nil {
-					_, err = s.Recv()
-				}
-				if err != io.EOF {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/token")
+		b.Run(row.name, func(b *testing.B) {
+			m, sdk := cannedModel(b, textStream(1000, row.event))
+			compare(b,
+				func() { drain(b, m, &model.Request{Messages: []*message.Message{global}}) },
+				func() {
+					drainSDK(b, sdk, openai.ChatCompletionRequest{Model: "m", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hi"}}})
+				})
 		})
 	}
 }
@@ -88,49 +107,32 @@ func benchTools(k int) ([]tool.Info, []openai.Tool) {
 }
 
 // BenchmarkStep compares a step of a conversation: a request that adds two
-// messages, and an answer of ten deltas.
+// messages to those that were sent before, and an answer of ten deltas.
 func BenchmarkStep(b *testing.B) {
 	for _, size := range []struct{ messages, tools int }{{20, 1}, {200, 1}, {20, 100}, {20, 1000}} {
-		m, sdk := cannedModel(b, textStream(10, plainEvent))
-		ours, theirs := benchTools(size.tools)
-		name := fmt.Sprintf("messages=%d,tools=%d", size.messages, size.tools)
-		b.Run(name+"/kitbag", func(b *testing.B) {
-			b.ReportAllocs()
-			var msgs []*message.Message
-			for b.Loop() {
-				if len(msgs) < size.messages || len(msgs) > size.messages+100 {
-					msgs = chat(size.messages)
-				}
-				msgs = append(msgs, message.User("and"), message.Assistant(&message.Text{Text: "so on"}))
-				for _, err := range m.Generate(context.Background(), &model.Request{Messages: msgs, Tools: ours, Digest: "d"}) {
-					if err != nil {
-						b.Fatal(err)
-					}
-				}
+		b.Run(fmt.Sprintf("messages=%d/tools=%d", size.messages, size.tools), func(b *testing.B) {
+			m, sdk := cannedModel(b, textStream(10, plainEvent))
+			tools, sdkTools := benchTools(size.tools)
+			start := chat(size.messages)
+			var sdkStart []openai.ChatCompletionMessage
+			for _, m := range start {
+				sdkStart = append(sdkStart, openai.ChatCompletionMessage{Role: "user", Content: m.Text()})
 			}
-		})
-		b.Run(name+"/go-openai", func(b *testing.B) {
-			b.ReportAllocs()
-			var msgs []openai.ChatCompletionMessage
-			for b.Loop() {
-				if len(msgs) < size.messages || len(msgs) > size.messages+100 {
-					msgs = nil
-					for _, m := range chat(size.messages) {
-						msgs = append(msgs, openai.ChatCompletionMessage{Role: "user", Content: m.Text()})
+			msgs, sdkMsgs := start, sdkStart
+			compare(b,
+				func() {
+					if msgs = append(msgs, message.User("and"), message.Assistant(&message.Text{Text: "so on"})); len(msgs) > size.messages+20 {
+						msgs = slices.Clip(start)
 					}
-				}
-				msgs = append(msgs, openai.ChatCompletionMessage{Role: "user", Content: "and"}, openai.ChatCompletionMessage{Role: "assistant", Content: "so on"})
-				s, err := sdk.CreateChatCompletionStream(context.Background(), openai.ChatCompletionRequest{Model: "m", Messages: msgs, Tools: theirs})
-				if err != nil {
-					b.Fatal(err)
-				}
-				for err == nil {
-					_, err = s.Recv()
-				}
-				if err != io.EOF {
-					b.Fatal(err)
-				}
-			}
+					drain(b, m, &model.Request{Messages: msgs, Tools: tools, Digest: "d"})
+				},
+				func() {
+					if sdkMsgs = append(sdkMsgs, openai.ChatCompletionMessage{Role: "user", Content: "and"},
+						openai.ChatCompletionMessage{Role: "assistant", Content: "so on"}); len(sdkMsgs) > size.messages+20 {
+						sdkMsgs = slices.Clip(sdkStart)
+					}
+					drainSDK(b, sdk, openai.ChatCompletionRequest{Model: "m", Messages: sdkMsgs, Tools: sdkTools})
+				})
 		})
 	}
 }

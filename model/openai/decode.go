@@ -182,23 +182,19 @@ func (u *usage) message() message.Usage {
 	}
 }
 
-// parts returns the content's parts; a string is one part.
-func parts(content json.RawMessage) []contentPart {
-	content = bytes.TrimSpace(content)
-	if len(content) == 0 {
-		return nil
+// text returns the content if it is a string.
+func (d *delta) text() string {
+	var s lenient
+	if len(d.Content) > 0 && s.UnmarshalJSON(d.Content) != nil {
+		return ""
 	}
-	switch content[0] {
-	case '"':
-		var s string
-		if unquote(content, &s) == nil && s != "" {
-			return []contentPart{{Type: "text", Text: lenient(s)}}
-		}
-	case '[':
-		var ps []contentPart
-		if json.Unmarshal(content, &ps) == nil {
-			return ps
-		}
+	return string(s)
+}
+
+// parts returns the parts of a content that is a list; nil for any other.
+func parts(content json.RawMessage) (ps []contentPart) {
+	if len(content) > 0 && content[0] == '[' && json.Unmarshal(content, &ps) == nil {
+		return ps
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 		b = appendString(append(b, `,"content":`...), text)
 	}
 	for _, mb := range e.thinking(m.Blocks) {
-		b = appendMember(b, mb.name, mb.value)
+		b = appendMember(b, mb)
 	}
 	for i, c := range calls {
 		if i == 0 {
@@ -104,7 +104,7 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 		b = appendString(append(b, `,"arguments":`...), arguments(c.Input))
 		b = append(b, '}')
 		for _, mb := range e.extras(c.Extra) {
-			b = appendMember(b, mb.name, mb.value)
+			b = appendMember(b, mb)
 		}
 		b = append(b, '}')
 	}
@@ -152,30 +152,33 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 	return files
 }
 
-// user appends a user message: a string where it is all text, because some
-// servers know nothing else, and parts where there are files.
+// user appends a user message, unless there is nothing in it: a string where it
+// is all text, because some servers know nothing else, and parts where there
+// are files.
 func (e *encoder) user(name string, blocks message.Blocks) {
-	var parts []string // JSON, where there are files
-	for _, b := range blocks {
-		if d, ok := b.(*message.Data); ok {
-			parts = append(parts, filePart(d))
-			continue
+	if !hasFiles(blocks) {
+		if text := plainText(blocks); text != "" {
+			e.next()
+			e.wire = appendTextMessage(e.wire, "user", name, text)
 		}
-		if text := textOf(b); text != "" {
-			parts = append(parts, string(appendString([]byte(`{"type":"text","text":`), text))+"}")
-		}
-	}
-	if len(parts) == 0 {
 		return
 	}
 	e.next()
-	if text := plainText(blocks); !hasFiles(blocks) {
-		e.wire = appendTextMessage(e.wire, "user", name, text)
-		return
+	b := append(appendName(append(e.wire, `{"role":"user"`...), name), `,"content":[`...)
+	comma := ""
+	for _, block := range blocks {
+		part := ""
+		if d, ok := block.(*message.Data); ok {
+			part = filePart(d)
+		} else if text := textOf(block); text != "" {
+			part = textPart(text)
+		}
+		if part != "" {
+			b = append(append(b, comma...), part...)
+			comma = ","
+		}
 	}
-	b := appendName(append(e.wire, `{"role":"user"`...), name)
-	b = append(append(append(b, `,"content":[`...), strings.Join(parts, ",")...), "]}"...)
-	e.wire = b
+	e.wire = append(b, "]}"...)
 }
 
 func hasFiles(blocks message.Blocks) bool {
@@ -199,6 +202,9 @@ func textOf(b message.Block) string {
 }
 
 func plainText(blocks message.Blocks) string {
+	if len(blocks) == 1 {
+		return textOf(blocks[0])
+	}
 	var parts []string
 	for _, b := range blocks {
 		if text := textOf(b); text != "" {
@@ -266,14 +272,16 @@ func filePart(d *message.Data) string {
 		}
 		return `{"type":"file","file":{"filename":` + quote(name) + `,"file_data":` + quote(url) + `}}`
 	case encoded != "" && isText(d):
-		return `{"type":"text","text":` + quote(fileName(d)+":\n"+string(d.Bytes)) + `}`
+		return textPart(fileName(d) + ":\n" + string(d.Bytes))
 	}
 	note := "(" + fileName(d) + ", which cannot be shown here"
 	if d.URL != "" {
 		note += ": " + d.URL
 	}
-	return `{"type":"text","text":` + quote(note+")") + `}`
+	return textPart(note + ")")
 }
+
+func textPart(text string) string { return `{"type":"text","text":` + quote(text) + `}` }
 
 func audioFormat(mediaType string) string {
 	switch mediaType {
@@ -308,8 +316,8 @@ func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 			continue
 		}
 		for _, mb := range e.extras(t.Extra) {
-			if string(mb.value) == "null" {
-				mb.value = appendString(nil, thinkingText(blocks))
+			if mb.value == "null" {
+				mb.value = quote(thinkingText(blocks))
 			}
 			if !slices.ContainsFunc(ms, func(o member) bool { return o.name == mb.name }) {
 				ms = append(ms, mb)
@@ -345,7 +353,7 @@ func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	}
 	delete(all, endpointMember)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		ms = append(ms, member{name, all[name]})
+		ms = append(ms, member{name, string(all[name])})
 	}
 	return ms
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
@@ -34,6 +35,7 @@ type exchange struct {
 	body   body
 	resp   *http.Response
 	silent *time.Timer // ends the exchange when it fires
+	begun  atomic.Bool // the header of the answer has come
 	ending bool        // the answer said that it is finished; little may follow
 	whole  bool        // nothing more follows: the connection may be kept
 }
@@ -48,16 +50,16 @@ func newExchange(ctx context.Context, cfg *Config, b body) *exchange {
 }
 
 func (x *exchange) send(client *openai.Client, name string) error {
-	headers := fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout)
-	starting := time.AfterFunc(x.cfg.HeaderTimeout, func() { x.cancel(headers) })
+	x.silent = time.AfterFunc(x.cfg.HeaderTimeout, func() {
+		if !x.begun.Load() {
+			x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
+		} else {
+			x.cancel(fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout))
+		}
+	})
 	_, err := client.CreateChatCompletionStream(x.ctx, openai.ChatCompletionRequest{Model: name})
-	starting.Stop()
-	if err != nil {
-		return x.explain(err)
-	}
-	idle := fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout)
-	x.silent = time.AfterFunc(x.cfg.IdleTimeout, func() { x.cancel(idle) })
-	return nil
+	x.begun.Store(true)
+	return err
 }
 
 // Read reads from the answer's body.
@@ -79,8 +81,8 @@ func (x *exchange) close() {
 			_, _ = io.CopyN(io.Discard, x.resp.Body, 4<<10)
 		}
 		_ = x.resp.Body.Close()
-		x.silent.Stop()
 	}
+	x.silent.Stop()
 	x.cancel(nil)
 }
 

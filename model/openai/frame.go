@@ -128,13 +128,13 @@ func (c *chunk) plain() (deltaKind, string) {
 }
 
 func (d *delta) plain() (deltaKind, string) {
-	if d.Refusal != "" || d.ReasoningDetails != nil || d.Images != nil || d.ExtraContent != nil {
+	if d.Refusal != "" || parts(d.Content) != nil || d.ReasoningDetails != nil || d.Images != nil || d.ExtraContent != nil {
 		return 0, ""
 	}
-	content := parts(d.Content)
+	content := d.text()
 	thought := d.ReasoningContent + d.Reasoning
 	switch {
-	case len(d.ToolCalls) == 1 && len(content) == 0 && thought == "":
+	case len(d.ToolCalls) == 1 && content == "" && thought == "":
 		c := d.ToolCalls[0]
 		if c.Index == nil || c.ID != "" || c.Name != "" || c.Extra != nil || c.Args == "" {
 			return 0, ""
@@ -142,10 +142,10 @@ func (d *delta) plain() (deltaKind, string) {
 		return argsDelta, string(c.Args)
 	case len(d.ToolCalls) > 0:
 		return 0, ""
-	case len(content) == 0 && thought != "" && (d.ReasoningContent == "" || d.Reasoning == ""):
+	case content == "" && thought != "" && (d.ReasoningContent == "" || d.Reasoning == ""):
 		return thinkingDelta, string(thought)
-	case len(content) == 1 && d.Content[0] == '"' && thought == "" && content[0].Text != "":
-		return textDelta, string(content[0].Text)
+	case content != "" && thought == "":
+		return textDelta, content
 	}
 	return 0, ""
 }

@@ -94,6 +94,7 @@ type Model struct {
 	cfg      Config
 	client   *openai.Client
 	endpoint string // the host, which marks the extras that came from it
+	wireName string // the model's name as JSON
 	tools    toolCache
 	history  history
 }
@@ -126,7 +127,7 @@ func New(cfg Config) (*Model, error) {
 	if httpClient == nil {
 		httpClient = &http.Client{Transport: sharedTransport()}
 	}
-	m := &Model{cfg: cfg, endpoint: u.Host, history: history{limit: maxHistory}}
+	m := &Model{cfg: cfg, endpoint: u.Host, wireName: quote(cfg.Model), history: history{limit: maxHistory}}
 	sdk := openai.DefaultConfig(cfg.Key)
 	sdk.BaseURL = cfg.BaseURL
 	sdk.HTTPClient = &doer{client: httpClient, cfg: &m.cfg}
@@ -170,12 +171,11 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		x := newExchange(ctx, &m.cfg, body)
 		defer x.close()
 		if err := x.send(m.client, m.cfg.Model); err != nil {
-			yield(nil, err)
+			yield(nil, x.explain(err))
 			return
 		}
 		a := answer{yield: yield, endpoint: m.endpoint, tools: tools, conversation: req.Messages}
-		err = a.read(x)
-		if err != nil && !errors.Is(err, errStopped) {
+		if err := a.read(x); err != nil && !errors.Is(err, errStopped) {
 			yield(nil, x.explain(err))
 		}
 	}

@@ -82,7 +82,7 @@ func (r reasoning) encode() json.RawMessage {
 		}
 		b = append(b, '{')
 		for _, name := range slices.Sorted(maps.Keys(d.members)) {
-			b = appendMember(b, name, d.members[name])
+			b = appendMember(b, member{name, string(d.members[name])})
 		}
 		b = append(b, '}')
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // encode returns a request's body, the same bytes for the same request, and
-// the tools it offers.
+// the tools it offers. The tools and the messages are shared with other bodies.
 func (m *Model) encode(req *model.Request) (body, *toolList, error) {
 	tools, err := m.tools.get(req)
 	if err != nil {
@@ -29,73 +29,58 @@ func (m *Model) encode(req *model.Request) (body, *toolList, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	head := []byte("{")
+	head := append(make([]byte, 0, 512+len(req.System)), '{')
+	offered := body(nil)
 	for _, mb := range members {
-		if mb.name == "tools" {
+		if mb.name == "tools" && mb.value == "" {
+			offered = body{[]byte(`,"tools":`), tools.wire}
 			continue
 		}
-		head = appendMember(head, mb.name, mb.value)
+		head = appendMember(head, mb)
 	}
-	if i := slices.IndexFunc(members, func(mb member) bool { return mb.name == "messages" }); i >= 0 {
-		return body{append(head, '}')}, tools, nil
+	start := []byte(`,"messages":[`)
+	switch {
+	case req.System != "":
+		start = appendTextMessage(start, "system", "", req.System)
+	case len(said) > 0:
+		said = said[1:] // its comma
+	case len(rest) > 0:
+		rest = rest[1:]
+	default:
+		return nil, nil, errors.New("there is nothing to send: no system prompt, and no message with content")
 	}
-	var parts body
-	if i := slices.IndexFunc(members, func(mb member) bool { return mb.name == "tools" }); i >= 0 {
-		parts = append(parts, append(head, `,"tools":`...), members[i].value)
-		head = nil
-	}
-	head = append(head, `,"messages":[`...)
-	if req.System != "" {
-		head = appendTextMessage(head, "system", "", req.System)
-	} else {
-		if len(said)+len(rest) == 0 {
-			return nil, nil, errors.New("there is nothing to send: no system prompt, and no message with content")
-		}
-		said, rest = withoutComma(said, rest)
-	}
-	return append(parts, head, said, rest, []byte("]}")), tools, nil
+	return slices.Concat(body{head}, offered, body{start, said, rest, []byte("]}")}), tools, nil
 }
 
-// withoutComma takes the comma off the first message.
-func withoutComma(said, rest []byte) ([]byte, []byte) {
-	if len(said) > 0 {
-		return said[1:], rest
-	}
-	return said, rest[1:]
-}
-
-// A member is a member of the request's JSON object.
-type member struct {
-	name  string
-	value []byte
-}
+// A member is a member of the request's JSON object, its value as JSON.
+type member struct{ name, value string }
 
 // members returns all but the messages, in the order in which they are sent.
+// The value of tools is empty where they are those of the request.
 func (m *Model) members(req *model.Request, tools *toolList) ([]member, error) {
-	ms := make([]member, 0, 8)
-	add := func(name string, value []byte) { ms = append(ms, member{name, value}) }
-	add("model", appendString(nil, m.cfg.Model))
+	ms := append(make([]member, 0, 8), member{"model", m.wireName})
+	add := func(name, value string) { ms = append(ms, member{name, value}) }
 	if !m.cfg.NoStream {
-		add("stream", []byte("true"))
-		add("stream_options", []byte(`{"include_usage":true}`))
+		add("stream", "true")
+		add("stream_options", `{"include_usage":true}`)
 	}
 	if req.MaxTokens > 0 {
-		add(m.maxTokensName(), strconv.AppendInt(nil, int64(req.MaxTokens), 10))
+		add(m.maxTokensName(), strconv.Itoa(req.MaxTokens))
 	}
 	if req.Temperature != nil {
 		t, err := json.Marshal(*req.Temperature)
 		if err != nil {
 			return nil, fmt.Errorf("temperature: %w", err)
 		}
-		add("temperature", t)
+		add("temperature", string(t))
 	}
 	if len(tools.wire) > 0 {
-		add("tools", tools.wire)
+		add("tools", "")
 		choice, err := tools.choice(req.Choice)
 		if err != nil {
 			return nil, err
 		}
-		if choice != nil {
+		if choice != "" {
 			add("tool_choice", choice)
 		}
 	}
@@ -120,17 +105,20 @@ func override(ms []member, extra map[string]json.RawMessage) ([]member, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
 		value := extra[name]
-		if !json.Valid(value) {
+		switch {
+		case !json.Valid(value):
 			return nil, fmt.Errorf("extra member %q is not valid JSON: %.60s", name, value)
+		case name == "messages":
+			return nil, errors.New(`extra member "messages": messages are given as such, not as an extra`)
 		}
 		i := slices.IndexFunc(ms, func(mb member) bool { return mb.name == name })
 		switch remove := string(value) == "null"; {
 		case i < 0 && !remove:
-			ms = append(ms, member{name, value})
+			ms = append(ms, member{name, string(value)})
 		case i >= 0 && remove:
 			ms = slices.Delete(ms, i, i+1)
 		case i >= 0:
-			ms[i].value = value
+			ms[i].value = string(value)
 		}
 	}
 	return ms, nil
@@ -145,20 +133,22 @@ func (m *Model) maxTokensName() string {
 	return "max_tokens"
 }
 
-func responseFormat(out *model.OutputSchema) ([]byte, error) {
+func responseFormat(out *model.OutputSchema) (string, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(out.Schema, &object); err != nil || object == nil {
-		return nil, fmt.Errorf("output schema %q is not a JSON object: %.60s", out.Name, out.Schema)
+		return "", fmt.Errorf("output schema %q is not a JSON object: %.60s", out.Name, out.Schema)
 	}
-	return json.Marshal(openai.ChatCompletionResponseFormat{
-		Type:       openai.ChatCompletionResponseFormatTypeJSONSchema,
-		JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: cmp.Or(wireName(out.Name), "output"), Schema: out.Schema, Strict: out.Strict},
+	format, err := json.Marshal(openai.ChatCompletionResponseFormat{
+		Type: openai.ChatCompletionResponseFormatTypeJSONSchema,
+		JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{
+			Name: cmp.Or(wireName(out.Name), "output"), Schema: out.Schema, Strict: out.Strict},
 	})
+	return string(format), err
 }
 
-func appendMember(b []byte, name string, value []byte) []byte {
+func appendMember(b []byte, mb member) []byte {
 	if b[len(b)-1] != '{' {
 		b = append(b, ',')
 	}
-	return append(append(appendString(b, name), ':'), value...)
+	return append(append(appendString(b, mb.name), ':'), mb.value...)
 }

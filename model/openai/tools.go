@@ -116,16 +116,18 @@ func parameters(schema json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(string(schema[:end]) + add + "}"), nil
 }
 
-func (l *toolList) choice(c model.ToolChoice) ([]byte, error) {
+// choice returns a choice as JSON, empty for the default.
+func (l *toolList) choice(c model.ToolChoice) (string, error) {
 	switch c.Mode {
 	case model.ChoiceAuto:
-		return nil, nil
+		return "", nil
 	case model.ChoiceNone, model.ChoiceRequired:
-		return appendString(nil, string(c.Mode)), nil
+		return quote(string(c.Mode)), nil
 	case model.ChoiceNamed:
-		return json.Marshal(openai.ToolChoice{Type: openai.ToolTypeFunction, Function: openai.ToolFunction{Name: wireName(c.Name)}})
+		named, err := json.Marshal(openai.ToolChoice{Type: openai.ToolTypeFunction, Function: openai.ToolFunction{Name: wireName(c.Name)}})
+		return string(named), err
 	}
-	return nil, fmt.Errorf("tool choice %q is not known", c.Mode)
+	return "", fmt.Errorf("tool choice %q is not known", c.Mode)
 }
 
 // ownName returns the name of the tool that the model calls by a wire name.
