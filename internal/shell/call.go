@@ -306,6 +306,9 @@ func (w *walker) conclude(i int, p parsed, why string) {
 		}
 	}
 	c.Effects = eff.list()
+	if c.edit && why == "" && len(c.targets) == 0 && p.spec.fn == nil {
+		why = c.String() + " names nothing to change"
+	}
 	harmless := effect(Read)
 	if p.spec != nil && p.spec.remote {
 		harmless |= effect(Network)

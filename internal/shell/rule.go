@@ -140,20 +140,18 @@ func (c *command) spellings() []string {
 	forms := []string{strings.Join(words, " "), strings.TrimSpace(c.text)}
 	words[0] = path.Base(words[0])
 	forms = append(forms, strings.Join(words, " "))
-	// Without the options between a command and its subcommand.
-	for i := 1; i < len(words); i++ {
-		if len(specs()[words[0]+" "+words[i]]) > 0 || knownSub(words[0], words[i]) {
-			forms = append(forms, words[0]+" "+strings.Join(words[i:], " "))
+	// Without the options between a command and its subcommand. A word after an
+	// option may be its value or the subcommand: both are tried.
+	for i := 1; i < len(words) && hasSubcommands(words[0]); i++ {
+		if strings.HasPrefix(words[i], "-") {
+			continue
+		}
+		forms = append(forms, words[0]+" "+strings.Join(words[i:], " "))
+		if !strings.HasPrefix(words[i-1], "-") {
 			break
 		}
 	}
 	return forms
-}
-
-// knownSub reports whether word is a subcommand that the tables do not list,
-// because it always does something.
-func knownSub(name, word string) bool {
-	return hasSubcommands(name) && plainWord.MatchString(word) && !strings.ContainsAny(word, "/.=:")
 }
 
 // CoveredBy reports whether allow rules cover the command: every simple

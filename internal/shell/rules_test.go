@@ -1,0 +1,230 @@
+package shell
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/casetest"
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+func TestRuleAdversarial(t *testing.T) {
+	type row struct {
+		Behavior, Pattern, Command, Reason string
+		ExpectMatch                        bool `json:"expect_match"`
+	}
+	var sh Analyzer
+	deviations := casetest.LoadDeviations(t, "deviations_rule.json")
+	for _, c := range casetest.Rows[row](t, "bash_rule_adversarial.jsonl") {
+		a := sh.Analyze(c.Command, here)
+		got, err := a.Mentions(c.Pattern)
+		if c.Behavior == "allow" {
+			got, err = a.CoveredBy(c.Pattern)
+		}
+		if got != c.ExpectMatch && !deviations.Allowed(c.Behavior+" "+c.Pattern+" | "+c.Command) {
+			t.Errorf("%s %q on %q: %v, %v: %s", c.Behavior, c.Pattern, c.Command, got, err, c.Reason)
+		}
+	}
+}
+
+func TestRuleMatch(t *testing.T) {
+	type row struct {
+		Pattern, Command string
+		Match            bool
+	}
+	var sh Analyzer
+	deviations := casetest.LoadDeviations(t, "deviations_rule_match.json")
+	for _, c := range casetest.Rows[row](t, "bash_rule_match.jsonl") {
+		if c.Pattern == "" {
+			continue // a rule without a pattern is the engine's
+		}
+		a := sh.Analyze(c.Command, here)
+		asks, _ := a.Mentions(c.Pattern)
+		allows, _ := a.CoveredBy(c.Pattern)
+		for name, got := range map[string]bool{"deny": asks, "allow": allows} {
+			key := name + " " + c.Pattern + " | " + c.Command
+			if got != c.Match && !deviations.Allowed(key) {
+				t.Errorf("%q: %v, upstream %v", key, got, c.Match)
+			}
+		}
+	}
+}
+
+func TestAcceptEdits(t *testing.T) {
+	type row struct{ ID, Command, Expect, Reason string }
+	var sh Analyzer
+	for _, c := range casetest.Rows[row](t, "bash_accept_edits_adversarial.jsonl") {
+		a := sh.Analyze(c.Command, here)
+		danger := safety(a)
+		allowed := !danger && (a.ReadOnly() == "" || a.EditsInside(here))
+		want := c.Expect == "allow" || c.Expect == "allow_preferred"
+		if allowed != want || c.Expect == "ask_immune" && !danger {
+			t.Errorf("%s %q: allowed %v, dangers %v, want %s: %s (%s)", c.ID, c.Command, allowed, a.Dangers(here, pathrule.Protected{}), c.Expect, c.Reason, a.ReadOnly())
+		}
+	}
+}
+
+// Links in the working directory lead out of it, or to what is protected.
+func TestEditsThroughLinks(t *testing.T) {
+	work := t.TempDir()
+	for _, dir := range []string{"src", ".git/hooks"} {
+		if err := os.MkdirAll(filepath.Join(work, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"etc": "/etc", "hooks": ".git/hooks", "in": "src", "env": ".env"} {
+		if err := os.Symlink(target, filepath.Join(work, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := pathrule.Place{Cwd: work, Home: "/home/u", Dirs: []string{work}}
+	var sh Analyzer
+	for cmd, want := range map[string]bool{
+		"touch src/a":                       true,
+		"touch in/a":                        true,
+		"touch etc/a":                       false,
+		"cp src/a hooks/pre-commit":         false,
+		"rm env":                            false,
+		"mv in/../a src":                    true,
+		"cd src && touch a":                 true,
+		"cd src; touch ../a":                false, // if there is no src, it is outside
+		"cd etc && touch a":                 false,
+		"mv src d && touch d/a":             false, // may be a link once it is there
+		"mkdir d && touch d/a":              true,
+		"cp -r src d; touch d/a":            false,
+		"touch a && cd .. && touch b":       false,
+		"(touch a)":                         false,
+		"sed -i s/a/b/ src/a":               true,
+		"sed -i -e s/a/b/ -e p src/a src/b": true,
+		"sed -i s/a/b/ /etc/x":              false,
+		"sed -i.bak s/a/b/ src/a":           true,
+		"sed -i/tmp/x s/a/b/ src/a":         false,
+		"touch a & touch b":                 false,
+		"git status && mkdir -p a/b/c":      true,
+		"for f in a b; do touch $f; done":   false,
+		"touch a{1,2}":                      true,
+		"touch a{1,/../../x}":               false,
+		"rm -r src && ls":                   true,
+		"mkdir -m 755 x && cp -p src/a x/b": true,
+		"touch -r /etc/passwd a":            false,
+		"test -f a || touch a":              true,
+		"mkdir a 2>/dev/null || true":       true,
+		"touch a >> b":                      false,
+		"touch \"$(pwd)/a\"":                false,
+		"touch \"$PWD/a\"":                  true,
+		"touch \"$HOME/a\"":                 false,
+	} {
+		a := sh.Analyze(cmd, at)
+		got := a.EditsInside(at) && len(a.Dangers(at, pathrule.Protected{})) == 0
+		if got != want {
+			t.Errorf("%q: allowed %v (%s; %v)", cmd, got, a.ReadOnly(), a.Dangers(at, pathrule.Protected{}))
+		}
+	}
+}
+
+func TestReadOnlyRows(t *testing.T) {
+	type row struct {
+		Command  string
+		ReadOnly bool `json:"read_only"`
+	}
+	var sh Analyzer
+	for _, c := range casetest.Rows[row](t, "bash_readonly.jsonl") {
+		if a := sh.Analyze(c.Command, here); (a.ReadOnly() == "") != c.ReadOnly {
+			t.Errorf("%q: %q", c.Command, a.ReadOnly())
+		}
+	}
+}
+
+// What upstream calls an injection must not be allowed, unless it is proved to
+// be read-only, which upstream does not try.
+func TestInjection(t *testing.T) {
+	type row struct {
+		Command   string
+		Injection bool
+	}
+	var sh Analyzer
+	for _, c := range casetest.Rows[row](t, "bash_injection.jsonl") {
+		a := sh.Analyze(c.Command, here)
+		dynamic := slices.ContainsFunc(a.Dangers(here, pathrule.Protected{}), func(d Danger) bool { return d.Kind == Dynamic })
+		if c.Injection && !dynamic && a.ReadOnly() != "" && c.Command != "function myfunc() { echo hello; }" && c.Command != "myfunc() { ls -la; }" {
+			t.Errorf("%q: no alarm: %s", c.Command, a.ReadOnly())
+		}
+		if !c.Injection && dynamic {
+			t.Errorf("%q: alarm: %v", c.Command, a.Dangers(here, pathrule.Protected{}))
+		}
+	}
+}
+
+func TestSedRows(t *testing.T) {
+	type row struct {
+		Command        string
+		DangerousFiles []string `json:"dangerous_files"`
+		Rejected       bool
+	}
+	var sh Analyzer
+	deviations := casetest.LoadDeviations(t, "deviations_sed.json")
+	for _, c := range casetest.Rows[row](t, "bash_sed.jsonl") {
+		dangers := sh.Analyze(c.Command, here).Dangers(here, pathrule.Protected{Files: c.DangerousFiles})
+		if (len(dangers) > 0) != c.Rejected && !deviations.Allowed(c.Command) {
+			t.Errorf("%q: %v, upstream rejects: %v", c.Command, dangers, c.Rejected)
+		}
+	}
+}
+
+func TestDangerousPattern(t *testing.T) {
+	type row struct {
+		Command string
+		Pattern *string
+	}
+	var sh Analyzer
+	for _, c := range casetest.Rows[row](t, "bash_dangerous_pattern.jsonl") {
+		if got := safety(sh.Analyze(c.Command, here)); got != (c.Pattern != nil) {
+			t.Errorf("%q: alarm %v", c.Command, got)
+		}
+	}
+}
+
+func TestSuggestRows(t *testing.T) {
+	type row struct {
+		Tool    string
+		Input   struct{ Command string }
+		Suggest []string
+	}
+	var sh Analyzer
+	deviations := casetest.LoadDeviations(t, "deviations_suggest.json")
+	for _, c := range casetest.Rows[row](t, "suggestions.jsonl") {
+		if c.Tool != "Bash" {
+			continue
+		}
+		a := sh.Analyze(c.Input.Command, here)
+		got := a.Suggest()
+		if safety(a) {
+			got = nil // the engine suggests nothing where nothing helps
+		}
+		if !slices.Equal(got, c.Suggest) && !deviations.Allowed(c.Input.Command) {
+			t.Errorf("%q: %q, upstream %q", c.Input.Command, got, c.Suggest)
+		}
+	}
+}
+
+func TestPrefixRows(t *testing.T) {
+	type row struct {
+		Command     string
+		MaxPrefixes int `json:"max_prefixes"`
+		Prefixes    []string
+	}
+	var sh Analyzer
+	deviations := casetest.LoadDeviations(t, "deviations_prefixes.json")
+	for _, c := range casetest.Rows[row](t, "bash_prefixes.jsonl") {
+		got := sh.Analyze(c.Command, here).Suggest()
+		want := slices.Clone(c.Prefixes)
+		for i := range want {
+			want[i] += ":*"
+		}
+		if !slices.Equal(got, want) && !deviations.Allowed(c.Command) {
+			t.Errorf("%q: %q, upstream %q", c.Command, got, want)
+		}
+	}
+}
