@@ -198,6 +198,23 @@ func (b *bash) SuggestRules(p *permission.Policy, input json.RawMessage) []permi
 	return allowRules("Bash", a.Suggest()...)
 }
 
+// ExplainCall implements [tool.CallExplainer]: a part for every simple command.
+func (b *bash) ExplainCall(p *permission.Policy, input json.RawMessage) []permission.Part {
+	a := b.analyze(p, input)
+	if a == nil {
+		return nil
+	}
+	parts := []permission.Part{}
+	for _, c := range a.Commands() {
+		part := permission.Part{Argv: c.Argv, Effects: []string{}, Reason: c.Reason}
+		for _, e := range c.Effects {
+			part.Effects = append(part.Effects, string(e))
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
 // analyze returns nil if the input holds no command.
 func (b *bash) analyze(p *permission.Policy, input json.RawMessage) *shell.Analysis {
 	var in bashIn

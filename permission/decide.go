@@ -5,19 +5,56 @@ import "fmt"
 // Decide answers whether c may run under p. It has no side effects and is safe
 // for concurrent use if the functions in c are.
 func Decide(p *Policy, c *Call) Decision {
+	return run(p, c, nil)
+}
+
+// Explain is Decide with the steps that led there, and the parts of the call
+// as the tool understands them.
+func Explain(p *Policy, c *Call) Explanation {
+	var e Explanation
+	e.Decision = run(p, c, &e.Steps)
+	if c.Parts != nil {
+		e.Parts = c.Parts(p)
+	}
+	return e
+}
+
+// An Explanation is a decision with its reasons in order.
+type Explanation struct {
+	Decision
+	Steps []Step `json:"steps"`
+	Parts []Part `json:"parts,omitempty"`
+}
+
+// A Step is one question that was asked on the way to a decision, in the order
+// of the package's documentation. The last one decided.
+type Step struct {
+	Name   string   `json:"step"`           // "deny rules", "tool", "explore", …
+	Answer Behavior `json:"answer"`         // NoOpinion: went on to the next step
+	Reason string   `json:"reason"`         // what was found
+	Rule   *Rule    `json:"rule,omitempty"` // the rule that matched
+}
+
+// A Part is a piece of a call that is judged by itself, such as a simple
+// command in a line of shell.
+type Part struct {
+	Argv    []string `json:"argv"`
+	Effects []string `json:"effects"`          // such as "read", "write", "network"
+	Reason  string   `json:"reason,omitempty"` // why it is not read-only
+}
+
+func run(p *Policy, c *Call, trace *[]Step) Decision {
 	mode := p.Mode
 	if mode == "" {
 		mode = Default
 	}
+	e := engine{p: p, c: c, mode: mode, trace: trace}
 	if !mode.known() {
-		return Decision{Behavior: Deny, ReadOnly: c.ReadOnly, Reason: fmt.Sprintf(
-			"unknown mode %q; the modes are default, accept-edits, explore, bypass, dont-ask", mode)}
+		return e.answer("mode", Decision{Behavior: Deny, Reason: fmt.Sprintf("unknown mode %q; %s", mode, modeNames)})
 	}
-	d := decide(p, c, mode)
-	d.ReadOnly = c.ReadOnly
+	d := e.decide()
 	if d.Behavior == Ask && mode == DontAsk {
-		return Decision{Behavior: Deny, ReadOnly: c.ReadOnly, Rule: d.Rule,
-			Reason: "mode dont-ask: " + d.Reason}
+		return e.answer("mode", Decision{Behavior: Deny, Rule: d.Rule, Reason: "mode dont-ask: " + d.Reason})
 	}
 	if d.Behavior == Ask && !d.Safety {
 		d.Suggest = suggest(p, c)
@@ -25,65 +62,101 @@ func Decide(p *Policy, c *Call) Decision {
 	return d
 }
 
-func decide(p *Policy, c *Call, mode Mode) Decision {
-	if r := firstMatch(p, c, Deny); r != nil {
-		return Decision{Behavior: Deny, Rule: r, Reason: "denied by rule " + r.String()}
+// An engine is one decision under way.
+type engine struct {
+	p     *Policy
+	c     *Call
+	mode  Mode
+	trace *[]Step
+}
+
+func (e *engine) answer(step string, d Decision) Decision {
+	d.ReadOnly = e.c.ReadOnly
+	e.note(Step{step, d.Behavior, d.Reason, d.Rule})
+	return d
+}
+
+func (e *engine) note(s Step) {
+	if e.trace != nil {
+		*e.trace = append(*e.trace, s)
+	}
+}
+
+// rules asks the rules of one behavior.
+func (e *engine) rules(b Behavior) *Rule {
+	r := firstMatch(e.p, e.c, b)
+	if r == nil {
+		e.note(Step{Name: string(b) + " rules", Reason: "none covers the call"})
+	}
+	return r
+}
+
+func (e *engine) decide() Decision {
+	if r := e.rules(Deny); r != nil {
+		return e.answer("deny rules", Decision{Behavior: Deny, Rule: r, Reason: "denied by rule " + r.String()})
 	}
 	var own Verdict
-	if c.Check != nil {
-		own = c.Check(p)
+	if e.c.Check != nil {
+		own = e.c.Check(e.p)
 	}
 	if own.Behavior == Deny {
-		return Decision{Behavior: Deny, Reason: own.Reason}
+		return e.answer("tool", Decision{Behavior: Deny, Reason: own.Reason})
 	}
-	if c.Control {
-		return Decision{Behavior: Allow, Reason: "control tool"}
+	if e.c.Control {
+		return e.answer("tool", Decision{Behavior: Allow, Reason: "control tool"})
 	}
-	if mode == Explore && !c.ReadOnly {
-		return Decision{Behavior: Deny, Reason: "mode explore: the call is not read-only"}
-	}
-	if own.Behavior == Ask && own.Safety && mode != Bypass {
-		if mode == Explore {
-			return Decision{Behavior: Deny, Reason: "mode explore: " + own.Reason}
+	if e.mode == Explore && !e.c.ReadOnly {
+		why := "mode explore: the call is not read-only"
+		if own.Reason != "" {
+			why += ": " + own.Reason
 		}
-		return Decision{Behavior: Ask, Safety: true, Reason: own.Reason}
+		return e.answer("explore", Decision{Behavior: Deny, Reason: why})
 	}
-	if r := firstMatch(p, c, Ask); r != nil {
-		return Decision{Behavior: Ask, Rule: r, Reason: "asked by rule " + r.String()}
+	if own.Behavior == Ask && own.Safety {
+		switch e.mode {
+		case Explore:
+			return e.answer("safety", Decision{Behavior: Deny, Reason: "mode explore: " + own.Reason})
+		case Bypass:
+			e.note(Step{Name: "safety", Reason: "mode bypass skips: " + own.Reason})
+		default:
+			return e.answer("safety", Decision{Behavior: Ask, Safety: true, Reason: own.Reason})
+		}
 	}
-	if c.ReadOnly && (p.TrustReadOnly || mode == AcceptEdits || mode == Explore || mode == Bypass) {
-		return Decision{Behavior: Allow, Reason: "read-only"}
+	if r := e.rules(Ask); r != nil {
+		return e.answer("ask rules", Decision{Behavior: Ask, Rule: r, Reason: "asked by rule " + r.String()})
+	}
+	return e.settle(own)
+}
+
+// settle answers what no deny or ask rule and no safety ask stopped.
+func (e *engine) settle(own Verdict) Decision {
+	if e.c.ReadOnly {
+		if e.p.TrustReadOnly || e.mode == AcceptEdits || e.mode == Explore || e.mode == Bypass {
+			return e.answer("read-only", Decision{Behavior: Allow, Reason: "read-only"})
+		}
+		e.note(Step{Name: "read-only", Reason: "the tool's word alone does not count in this mode"})
 	}
 	if own.Behavior == Allow {
-		return Decision{Behavior: Allow, Reason: own.Reason}
+		return e.answer("tool", Decision{Behavior: Allow, Reason: own.Reason})
 	}
-	if r := firstMatch(p, c, Allow); r != nil {
-		return Decision{Behavior: Allow, Rule: r, Reason: "allowed by rule " + r.String()}
-	}
-	return byMode(mode, own)
-}
-
-func byMode(mode Mode, own Verdict) Decision {
 	why := own.Reason
 	if why == "" {
+		why = "no opinion"
+	}
+	e.note(Step{Name: "tool", Reason: why})
+	if r := e.rules(Allow); r != nil {
+		return e.answer("allow rules", Decision{Behavior: Allow, Rule: r, Reason: "allowed by rule " + r.String()})
+	}
+	if own.Reason == "" {
 		why = "no rule covers the call"
 	}
-	switch mode {
+	switch e.mode {
 	case Bypass:
-		return Decision{Behavior: Allow, Reason: "mode bypass"}
+		return e.answer("mode", Decision{Behavior: Allow, Reason: "mode bypass"})
 	case Explore:
-		return Decision{Behavior: Deny, Reason: "mode explore: " + why}
-	default:
-		return Decision{Behavior: Ask, Reason: why}
+		return e.answer("mode", Decision{Behavior: Deny, Reason: "mode explore: " + why})
 	}
-}
-
-func (m Mode) known() bool {
-	switch m {
-	case Default, AcceptEdits, Explore, Bypass, DontAsk:
-		return true
-	}
-	return false
+	return e.answer("mode", Decision{Behavior: Ask, Reason: why})
 }
 
 func firstMatch(p *Policy, c *Call, b Behavior) *Rule {

@@ -9,7 +9,12 @@
 //	→ allow rules → the mode
 //
 // It fails closed. An unknown mode denies; a deny or ask rule that cannot be
-// read matches, an allow rule that cannot be read does not.
+// read matches, an allow rule that cannot be read does not. [Explain] returns
+// the same decision with every step that led to it.
+//
+// Policies are kept as the "permissions" member of a settings file, which
+// [ParseSettings] reads. [Policy.Check] finds rules that cannot work before
+// they are needed.
 //
 // # What is and what is not a boundary
 //
@@ -97,6 +102,10 @@ type Call struct {
 	// Suggest returns rules that would stop the question; nil suggests a rule
 	// for the tool as a whole.
 	Suggest func(*Policy) []Rule
+
+	// Parts returns the pieces of the call that the tool judges one by one, for
+	// [Explain]; nil if it takes the call as a whole.
+	Parts func(*Policy) []Part
 }
 
 // A Decision is the answer to "may this call run?".

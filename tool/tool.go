@@ -137,6 +137,12 @@ type Reminder interface {
 	Remind(ctx context.Context) string
 }
 
+// A CallExplainer tells apart the pieces of a call that it judges one by one;
+// see [permission.Call.Parts]. Without it a call is one piece.
+type CallExplainer interface {
+	ExplainCall(p *permission.Policy, input json.RawMessage) []permission.Part
+}
+
 // As returns the first tool that implements C in the chain that starts at t
 // and goes on through Unwrap() Tool methods, like errors.As.
 func As[C any](t Tool) (C, bool) {
@@ -170,6 +176,9 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	}
 	if rs, ok := As[RuleSuggester](t); ok {
 		c.Suggest = func(p *permission.Policy) []permission.Rule { return rs.SuggestRules(p, input) }
+	}
+	if ex, ok := As[CallExplainer](t); ok {
+		c.Parts = func(p *permission.Policy) []permission.Part { return ex.ExplainCall(p, input) }
 	}
 	return c
 }

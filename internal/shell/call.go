@@ -323,11 +323,11 @@ func (w *walker) conclude(i int, p parsed, why string) {
 
 // String names the command for a message.
 func (c *command) String() string {
-	s := strings.Join(c.Argv, " ")
+	s := []rune(strings.ReplaceAll(strings.Join(c.Argv, " "), "\n", "⏎"))
 	if len(s) > 60 {
-		s = s[:57] + "…"
+		return string(s[:59]) + "…"
 	}
-	return s
+	return string(s)
 }
 
 // sink reports whether writing to a changes nothing.

@@ -174,7 +174,7 @@ func (w *walker) unquoted(a *arg, b *strings.Builder, text string) {
 			if i++; text[i] != '\n' {
 				b.WriteByte(text[i])
 			}
-		case c == '*' || c == '?' || c == '[':
+		case c == '*' || c == '?' || c == '[' && strings.Contains(a.raw, "]"):
 			a.wild = true
 			b.WriteByte(c)
 		default:

@@ -1,0 +1,79 @@
+package permission
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Add appends rules that are not in the policy yet. It returns an error, and
+// adds nothing, if one of them cannot be written as people write rules.
+func (p *Policy) Add(rules ...Rule) error {
+	for _, r := range rules {
+		back, err := ParseRule(r.String(), r.Behavior)
+		if err != nil {
+			return err
+		}
+		if back.Tool != r.Tool || back.Pattern != r.Pattern {
+			return fmt.Errorf("rule %q: reads back as tool %q with pattern %q", r.String(), back.Tool, back.Pattern)
+		}
+	}
+	for _, r := range rules {
+		same := func(have Rule) bool {
+			return have.Tool == r.Tool && have.Pattern == r.Pattern && have.Behavior == r.Behavior
+		}
+		if !slices.ContainsFunc(p.Rules, same) {
+			p.Rules = append(p.Rules, r)
+		}
+	}
+	return nil
+}
+
+// Check reports the mode if it is not known, and every rule that cannot work
+// with the tools described by calls: a pattern that its tool cannot read, or
+// for a tool that knows no patterns. Rules for other tools are not judged:
+// their tools may come later. The inputs of the calls do not matter.
+func (p *Policy) Check(calls ...*Call) error {
+	var errs []error
+	if p.Mode != "" && !p.Mode.known() {
+		errs = append(errs, fmt.Errorf("mode %q is not known; %s", p.Mode, modeNames))
+	}
+	for _, r := range p.Rules {
+		if _, err := ParseRule(r.String(), r.Behavior); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, c := range calls {
+			if r.Pattern == "" || !r.names(c.Tool) {
+				continue
+			}
+			if c.Match == nil {
+				errs = append(errs, fmt.Errorf("rule %q (%s): %s knows no patterns; write %s without one", r.String(), r.Behavior, c.Tool, r.Tool))
+			} else if _, err := c.Match(p, r); err != nil {
+				errs = append(errs, fmt.Errorf("rule %q (%s): %w", r.String(), r.Behavior, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A Record is what is kept of a decision for later review: what was asked, what
+// was answered, why, and by which rule. It encodes as one line of JSON.
+type Record struct {
+	Time     time.Time       `json:"time,omitzero"`
+	Tool     string          `json:"tool"`
+	Input    json.RawMessage `json:"input"`
+	Mode     Mode            `json:"mode"`
+	Decision Decision        `json:"decision"`
+}
+
+// NewRecord describes the decision d about c under p. The caller sets Time.
+func NewRecord(p *Policy, c *Call, d Decision) Record {
+	mode := p.Mode
+	if mode == "" {
+		mode = Default
+	}
+	return Record{Tool: c.Tool, Input: c.Input, Mode: mode, Decision: d}
+}

@@ -1,0 +1,200 @@
+package permission
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const settingsFile = `{
+  "model": "m",
+  "permissions": {
+    "defaultMode": "acceptEdits",
+    "allow": ["Bash(git commit:*)", "mcp__github__*"],
+    "ask": ["Bash(git push:*)"],
+    "deny": ["Read(./secret/**)"],
+    "additionalDirectories": ["/srv/data"],
+    "later": {"x": 1}
+  }
+}`
+
+func TestSettingsRoundTrip(t *testing.T) {
+	s, err := ParseSettings("a.json", []byte(settingsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Policy{Mode: AcceptEdits, Dirs: []string{"/srv/data"}, Rules: []Rule{
+		{Tool: "Bash", Pattern: "git commit:*", Behavior: Allow, Source: "a.json"},
+		{Tool: "mcp__github__*", Behavior: Allow, Source: "a.json"},
+		{Tool: "Bash", Pattern: "git push:*", Behavior: Ask, Source: "a.json"},
+		{Tool: "Read", Pattern: "./secret/**", Behavior: Deny, Source: "a.json"},
+	}}
+	if !reflect.DeepEqual(s.Policy, want) {
+		t.Errorf("policy %+v, want %+v", s.Policy, want)
+	}
+	if got := s.Unknown(); !reflect.DeepEqual(got, []string{"permissions.later"}) {
+		t.Errorf("unknown members %q", got)
+	}
+	out, err := s.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kept := range []string{`"model": "m"`, `"x": 1`, `"mode": "accept-edits"`} {
+		if !strings.Contains(string(out), kept) {
+			t.Errorf("%s is lost in %s", kept, out)
+		}
+	}
+	back, err := ParseSettings("a.json", out)
+	if err != nil || !reflect.DeepEqual(back.Policy, want) {
+		t.Errorf("read back %+v, %v", back.Policy, err)
+	}
+}
+
+func TestSettingsErrors(t *testing.T) {
+	for data, wants := range map[string][]string{
+		`[]`:                                                {"f.json", "not a JSON object"},
+		`{"permissions":3}`:                                 {"f.json", "permissions"},
+		`{"permissions":{"mode":"fast"}}`:                   {"permissions.mode", `"fast"`, "accept-edits"},
+		`{"permissions":{"mode":1}}`:                        {"permissions.mode"},
+		`{"permissions":{"allow":"Bash"}}`:                  {"permissions.allow", "list of strings"},
+		`{"permissions":{"deny":["ok","Bash("]}}`:           {"permissions.deny[1]", `"Bash("`},
+		`{"permissions":{"ask":["Bash()","(x)"]}}`:          {"permissions.ask[0]", "permissions.ask[1]"},
+		`{"permissions":{"additionalDirectories":["src"]}}`: {"additionalDirectories", `"src"`, "absolute"},
+	} {
+		_, err := ParseSettings("f.json", []byte(data))
+		if err == nil {
+			t.Errorf("%s: no error", data)
+			continue
+		}
+		for _, want := range wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %q does not say %s", data, err, want)
+			}
+		}
+	}
+	if s, err := ParseSettings("f.json", nil); err != nil || s.Policy.Mode != "" {
+		t.Errorf("an empty file: %+v, %v", s, err)
+	}
+}
+
+func TestParseMode(t *testing.T) {
+	for text, want := range map[string]Mode{
+		"": Default, "default": Default, "acceptEdits": AcceptEdits, "accept_edits": AcceptEdits, "plan": Explore,
+		"explore": Explore, "bypassPermissions": Bypass, "dontAsk": DontAsk, "dont-ask": DontAsk,
+	} {
+		if got, err := ParseMode(text); err != nil || got != want {
+			t.Errorf("ParseMode(%q) = %q, %v", text, got, err)
+		}
+	}
+	if _, err := ParseMode("Default"); err == nil {
+		t.Error("a mode in another case is accepted")
+	}
+}
+
+func TestPolicyAdd(t *testing.T) {
+	p := &Policy{}
+	r := Rule{Tool: "Bash", Pattern: "git commit:*", Behavior: Allow}
+	if err := p.Add(r, r); err != nil || len(p.Rules) != 1 {
+		t.Errorf("%v, %v", p.Rules, err)
+	}
+	for _, bad := range []Rule{{}, {Tool: "Bash", Pattern: " ", Behavior: Allow}, {Tool: "a(b", Behavior: Allow}, {Tool: "Bash"}} {
+		if err := p.Add(bad); err == nil {
+			t.Errorf("%+v was added", bad)
+		}
+	}
+}
+
+func TestPolicyCheck(t *testing.T) {
+	p := &Policy{Mode: "fast", Rules: []Rule{
+		{Tool: "add", Behavior: Allow}, {Tool: "add", Pattern: "1", Behavior: Deny},
+		{Tool: "Bash", Pattern: "broken", Behavior: Allow}, {Tool: "Bash", Pattern: "fine", Behavior: Allow},
+		{Tool: "later", Pattern: "x", Behavior: Allow}, {Tool: "ad*", Pattern: "2", Behavior: Ask},
+	}}
+	err := p.Check(&Call{Tool: "add"}, &Call{Tool: "Bash", Match: func(_ *Policy, r Rule) (bool, error) {
+		if r.Pattern == "broken" {
+			return false, errors.New("cannot be read")
+		}
+		return false, nil
+	}})
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	for _, want := range []string{`"fast"`, `"add(1)" (deny)`, `"Bash(broken)" (allow): cannot be read`, `"ad*(2)" (ask)`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q does not say %s", text, want)
+		}
+	}
+	for _, not := range []string{"fine", "later"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q speaks of %s", text, not)
+		}
+	}
+}
+
+// Explain decides as Decide does, and its last step is the decision.
+func TestExplain(t *testing.T) {
+	verdicts := []Verdict{{}, {Behavior: Allow, Reason: "r"}, {Behavior: Deny, Reason: "r"}, {Behavior: Ask, Reason: "r"}, {Behavior: Ask, Safety: true, Reason: "r"}}
+	n := 0
+	for _, mode := range []Mode{"", AcceptEdits, Explore, Bypass, DontAsk, "fast"} {
+		for _, v := range verdicts {
+			for bits := range 32 {
+				p := &Policy{Mode: mode, TrustReadOnly: bits&1 != 0}
+				for i, b := range []Behavior{Allow, Ask, Deny} {
+					if bits&(2<<i) != 0 {
+						p.Rules = append(p.Rules, Rule{Tool: "T", Behavior: b})
+					}
+				}
+				c := &Call{Tool: "T", ReadOnly: bits&16 != 0, Check: func(*Policy) Verdict { return v },
+					Parts: func(*Policy) []Part { return []Part{{Argv: []string{"x"}}} }}
+				d, e := Decide(p, c), Explain(p, c)
+				last := e.Steps[len(e.Steps)-1]
+				if !reflect.DeepEqual(d, e.Decision) || last.Answer != d.Behavior || last.Reason != d.Reason || len(e.Parts) != 1 {
+					t.Fatalf("%q %+v %d: %+v, %+v", mode, v, bits, d, e)
+				}
+				if d.Behavior == NoOpinion || d.Reason == "" || d.Safety && d.Suggest != nil {
+					t.Fatalf("%q %+v %d: %+v", mode, v, bits, d)
+				}
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		t.Fatal("nothing was compared")
+	}
+}
+
+func TestRecord(t *testing.T) {
+	p := &Policy{Rules: []Rule{{Tool: "add", Behavior: Allow}}}
+	c := &Call{Tool: "add", Input: json.RawMessage(`{"a":1}`)}
+	raw, err := json.Marshal(NewRecord(p, c, Decide(p, c)))
+	want := `{"tool":"add","input":{"a":1},"mode":"default","decision":{"behavior":"allow","reason":"allowed by rule add","rule":{"tool":"add","behavior":"allow"}}}`
+	if err != nil || string(raw) != want {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
+
+// No rule text and no name of a tool makes matching panic, and a rule that was
+// read is written as it was read.
+func FuzzParseRule(f *testing.F) {
+	for _, s := range []string{"Bash", "Bash(git commit:*)", "mcp__github__*", "a*b*c(d)", "(", "x()", "Edit(src/(a)/**)"} {
+		f.Add(s, "mcp__github__get")
+	}
+	f.Fuzz(func(t *testing.T, text, name string) {
+		r, err := ParseRule(text, Deny)
+		if err != nil {
+			return
+		}
+		if r.Tool == "" || r.String() != strings.TrimSpace(text) && r.Pattern != "" {
+			t.Errorf("%q reads as %+v", text, r)
+		}
+		if again, err := ParseRule(r.String(), Deny); err != nil || again != r {
+			t.Errorf("%q reads back as %+v, %v", text, again, err)
+		}
+		if r.Tool == "*" && !r.names(name) || r.Tool == name && !strings.Contains(name, "*") && !r.names(name) {
+			t.Errorf("%q does not name %q", text, name)
+		}
+	})
+}
