@@ -109,7 +109,8 @@ type Config struct {
 }
 
 // Seams are where a durable engine takes hold of a run in order to record and
-// replay it. The zero value is the plain program.
+// replay it. The zero value is the plain program. An agent that is used by
+// several runs at a time needs functions that are safe for that.
 type Seams struct {
 	Now   func() time.Time           // nil is time.Now
 	NewID func(prefix string) string // nil is [message.NewID]

@@ -18,6 +18,12 @@ func (r *run) checkInputs(inputs []Input) error {
 	waiting := len(r.st.Pending()) > 0
 	for _, in := range inputs {
 		var err error
+		if c, inner := r.st.below(in); c != nil {
+			if err := c.checkBelow(inner, answered); err != nil {
+				return err
+			}
+			continue
+		}
 		switch in := in.(type) {
 		case say:
 			if waiting {
@@ -89,13 +95,8 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	for _, rule := range in.Rules {
-		switch {
-		case rule.Tool != c.Tool:
-			return fmt.Errorf("rule %s with the answer to call %q: it must be about the tool that was asked about, %s", rule, c.ID, c.Tool)
-		case rule.Behavior != permission.Allow && rule.Behavior != permission.Deny:
-			return fmt.Errorf("rule %s with the answer to call %q: its behavior is %q; it must be allow or deny", rule, c.ID, rule.Behavior)
-		}
+	if err := checkRules(in, c.Tool); err != nil {
+		return err
 	}
 	if in.Input == nil || !in.Allow {
 		return nil
@@ -106,6 +107,19 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 	}
 	if _, err := tool.Arguments(t, in.Input); err != nil {
 		return fmt.Errorf("the edited arguments of call %q: %w", c.ID, err)
+	}
+	return nil
+}
+
+// checkRules checks the rules that come with an answer about a call of a tool.
+func checkRules(in Confirm, toolName string) error {
+	for _, rule := range in.Rules {
+		switch {
+		case rule.Tool != toolName:
+			return fmt.Errorf("rule %s with the answer to call %q: it must be about the tool that was asked about, %s", rule, in.Call, toolName)
+		case rule.Behavior != permission.Allow && rule.Behavior != permission.Deny:
+			return fmt.Errorf("rule %s with the answer to call %q: its behavior is %q; it must be allow or deny", rule, in.Call, rule.Behavior)
+		}
 	}
 	return nil
 }
@@ -128,6 +142,13 @@ func (r *run) checkResult(in Result, answered map[string]bool) error {
 // end at once.
 func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 	for _, in := range inputs {
+		if c, inner := r.st.below(in); c != nil {
+			c.answers = append(c.answers, inner)
+			if confirm, ok := inner.(Confirm); ok {
+				r.addRules(confirm.Rules)
+			}
+			continue
+		}
 		switch in := in.(type) {
 		case say:
 			err = r.hear(in.msg)
@@ -144,6 +165,11 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		}
 		if _, ok := in.(say); ok {
 			interrupt = false
+		}
+	}
+	for _, c := range r.st.open {
+		if len(c.answers) > 0 {
+			c.Status, c.Judged = statusAllowed, -1
 		}
 	}
 	return interrupt, nil

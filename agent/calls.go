@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -121,13 +122,20 @@ func (r *run) approve(c *openCall) error {
 	return r.confirm(c, answer)
 }
 
-// report is what a worker tells the run: a chunk, or that its call has ended.
+// report is what a worker tells the run: a chunk, an event or the state of a
+// sub-agent, or that its call has ended.
 type report struct {
 	call  *openCall
 	chunk tool.Chunk
-	done  bool
-	res   *message.ToolResult
-	err   error // wraps tool.ErrAbort
+
+	event Event
+	state json.RawMessage
+	heard chan error // gets the outcome of dealing with event or state
+
+	done bool
+	res  *message.ToolResult
+	err  error // wraps tool.ErrAbort
+	nest *nest // of a sub-agent
 }
 
 // call runs the given calls side by side, at most Config.MaxParallel at a time,
@@ -135,14 +143,15 @@ type report struct {
 func (r *run) call(calls []*openCall) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
-	reports := make(chan report)
+	reports, done := make(chan report), make(chan struct{})
+	defer close(done)
 	running, started := 0, 0
 	var abort error
 	for started < len(calls) || running > 0 {
 		for started < len(calls) && running < r.cfg.MaxParallel && abort == nil && r.ctx.Err() == nil {
 			c := calls[started]
 			started++
-			ok, err := r.start(ctx, c, reports)
+			ok, err := r.start(ctx, c, reports, done)
 			if err != nil {
 				abort = errors.Join(abort, err)
 				cancel()
@@ -155,12 +164,10 @@ func (r *run) call(calls []*openCall) error {
 			break
 		}
 		rep := <-reports
-		if !rep.done {
-			r.emit(deltaOf(rep))
-			continue
+		if rep.done {
+			running--
 		}
-		running--
-		if err := errors.Join(rep.err, r.finish(rep.call, rep.res)); err != nil {
+		if err := r.hearReport(rep); err != nil {
 			abort = errors.Join(abort, err)
 			cancel()
 		}
@@ -168,9 +175,36 @@ func (r *run) call(calls []*openCall) error {
 	return abort
 }
 
+// hearReport deals with what a worker tells.
+func (r *run) hearReport(rep report) error {
+	switch {
+	case rep.event != nil:
+		r.emit(&Sub{Call: rep.call.ID, Event: rep.event})
+		rep.heard <- nil
+	case rep.state != nil:
+		rep.call.Sub = rep.state
+		err := r.save()
+		rep.heard <- err
+		return err
+	case !rep.done:
+		r.emit(deltaOf(rep))
+	case rep.nest != nil && rep.nest.waiting != nil:
+		r.addUsage(rep.nest.usage)
+		rep.call.Sub, rep.call.Status = rep.nest.waiting, statusNested
+		return r.save()
+	default:
+		if rep.nest != nil {
+			r.addUsage(rep.nest.usage)
+		}
+		rep.call.Sub = nil
+		return errors.Join(rep.err, r.finish(rep.call, rep.res))
+	}
+	return nil
+}
+
 // start judges c again if anything has happened since it was allowed, and hands
 // it to a worker. It reports whether a worker runs.
-func (r *run) start(ctx context.Context, c *openCall, reports chan<- report) (bool, error) {
+func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (bool, error) {
 	if c.Judged != r.st.doneCalls() {
 		if err := r.judge(c); err != nil || c.Status != statusAllowed {
 			return false, err
@@ -190,26 +224,32 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report) (bo
 	}
 	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	ctx = tool.WithState(ctx, &r.st.Tools)
+	var n *nest
+	timeout := r.cfg.ToolTimeout
+	if _, ok := tool.As[*subagent](t); ok {
+		ctx, n = r.nest(ctx, c, reports, done)
+		timeout = -1
+	}
 	call := tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}
 	stepID := fmt.Sprintf("%s/%s", r.st.run, c.ID)
 	r.cfg.Go(func() {
 		send := func(ch tool.Chunk) { reports <- report{call: c, chunk: ch} }
-		res, err := r.a.runTool(ctx, stepID, t, call, send)
-		reports <- report{call: c, done: true, res: res, err: err}
+		res, err := r.a.runTool(ctx, stepID, t, call, timeout, send)
+		reports <- report{call: c, done: true, res: res, err: err, nest: n}
 	})
 	return true, nil
 }
 
 // runTool runs a call to its end, on a worker's goroutine, through
 // Config.Step. The error wraps [tool.ErrAbort]; the result is never nil.
-func (a *Agent) runTool(ctx context.Context, stepID string, t tool.Tool, call tool.Call, send func(tool.Chunk)) (*message.ToolResult, error) {
+func (a *Agent) runTool(ctx context.Context, stepID string, t tool.Tool, call tool.Call, timeout time.Duration, send func(tool.Chunk)) (*message.ToolResult, error) {
 	if a.cfg.Step == nil {
-		return a.runToolNow(ctx, t, call, send)
+		return a.runToolNow(ctx, t, call, timeout, send)
 	}
 	var abort error
 	raw, err := a.cfg.Step(ctx, stepID, func(ctx context.Context) (json.RawMessage, error) {
 		var res *message.ToolResult
-		res, abort = a.runToolNow(ctx, t, call, send)
+		res, abort = a.runToolNow(ctx, t, call, timeout, send)
 		if abort != nil {
 			return nil, abort
 		}
@@ -229,11 +269,11 @@ func (a *Agent) runTool(ctx context.Context, stepID string, t tool.Tool, call to
 	return res, abort
 }
 
-func (a *Agent) runToolNow(ctx context.Context, t tool.Tool, call tool.Call, send func(tool.Chunk)) (*message.ToolResult, error) {
+func (a *Agent) runToolNow(ctx context.Context, t tool.Tool, call tool.Call, timeout time.Duration, send func(tool.Chunk)) (*message.ToolResult, error) {
 	callCtx := ctx
-	if a.cfg.ToolTimeout > 0 {
+	if timeout > 0 {
 		var cancel context.CancelFunc
-		callCtx, cancel = context.WithTimeout(ctx, a.cfg.ToolTimeout)
+		callCtx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	col := tool.NewCollector(call)
@@ -247,7 +287,7 @@ func (a *Agent) runToolNow(ctx context.Context, t tool.Tool, call tool.Call, sen
 			col.Add(tool.Failure(err.Error()))
 			return col.Result(), err
 		case ctx.Err() == nil && callCtx.Err() != nil:
-			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", a.cfg.ToolTimeout)))
+			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", timeout)))
 			return col.Result(), nil
 		}
 		col.Add(tool.Failure("The call was interrupted before it ended."))

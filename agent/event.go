@@ -11,7 +11,7 @@ import (
 // An Event is something that happened in a run: a [*RunStart], [*ModelStart],
 // [*TextDelta], [*ThinkingDelta], [*ToolCallDelta], [*Discard], [*Retry],
 // [*Message], [*ToolCall], [*ToolStart], [*ToolDelta], [*ToolResult],
-// [*Approval], [*External], [*Compaction] or [*End]. The set is closed. Events are immutable
+// [*Approval], [*External], [*Sub], [*Compaction] or [*End]. The set is closed. Events are immutable
 // and encode to JSON objects whose "type" is the name in lower case with
 // underscores. Ids in events are those of the stored messages, blocks and
 // calls.
@@ -159,6 +159,13 @@ type External struct {
 	Input json.RawMessage `json:"input"`
 }
 
+// Sub is an event of a sub-agent that works on a call; see [AsTool].
+type Sub struct {
+	Head
+	Call  string `json:"call"`
+	Event Event  `json:"event"`
+}
+
 // Compaction says that earlier messages were rewritten to fit the window: the
 // State is of the next Generation. Before and After are estimates in tokens.
 type Compaction struct {
@@ -209,5 +216,6 @@ func (*ToolDelta) kind() string     { return "tool_delta" }
 func (*ToolResult) kind() string    { return "tool_result" }
 func (*Approval) kind() string      { return "approval" }
 func (*External) kind() string      { return "external" }
+func (*Sub) kind() string           { return "sub" }
 func (*Compaction) kind() string    { return "compaction" }
 func (*End) kind() string           { return "end" }

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -129,8 +130,8 @@ func newAgent(t *testing.T, cfg Config, turns ...turn) (*Agent, *words) {
 	if cfg.Toolkit == nil {
 		cfg.Toolkit = toolkit.Of()
 	}
-	n := 0
-	cfg.NewID = func(prefix string) string { n++; return fmt.Sprintf("%s_%d", prefix, n) }
+	var n atomic.Int64
+	cfg.NewID = func(prefix string) string { return fmt.Sprintf("%s_%d", prefix, n.Add(1)) }
 	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

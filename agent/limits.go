@@ -136,12 +136,17 @@ func (r *run) count(m *message.Message) {
 		return
 	}
 	u := *m.Usage
-	r.usage.Add(u)
-	r.st.Usage.Add(u)
-	r.st.spent.Tokens += u.Input + u.Output
+	r.addUsage(u)
 	if r.cfg.Limits.Price != nil {
 		r.st.spent.Cost += r.cfg.Limits.Price(m.Model, u)
 	}
+}
+
+// addUsage counts tokens, of this agent or of one that worked for it.
+func (r *run) addUsage(u message.Usage) {
+	r.usage.Add(u)
+	r.st.Usage.Add(u)
+	r.st.spent.Tokens += u.Input + u.Output
 }
 
 // choice returns what the model may do in the next request.

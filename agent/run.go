@@ -80,6 +80,9 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 // They may have had their effect, so they are not run again.
 func (r *run) recoverCalls() error {
 	for _, c := range r.st.open {
+		if c.Status == statusRunning && c.Sub != nil { // a sub-agent looks after its own calls
+			c.Status, c.Judged = statusAllowed, -1
+		}
 		if c.Status != statusRunning {
 			continue
 		}
@@ -132,7 +135,13 @@ func (r *run) step() (EndReason, error) {
 		case actClose:
 			err = r.closeBatch()
 		case actWait:
-			return EndWaiting, r.waitAgain()
+			answered, err := r.approveBelow()
+			if err != nil {
+				return "", err
+			}
+			if !answered {
+				return EndWaiting, r.waitAgain()
+			}
 		case actInterrupt:
 			return EndInterrupted, nil
 		case actStop:

@@ -71,6 +71,9 @@ type openCall struct {
 	Preview string            `json:"preview,omitempty"`
 
 	Result *message.ToolResult `json:"result,omitempty"`
+
+	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
+	answers []Input         // for it; never saved, they come and go within one Run
 }
 
 type callStatus string
@@ -81,6 +84,7 @@ const (
 	statusAsking   callStatus = "asking"   // a person is asked
 	statusCovered  callStatus = "covered"  // judged again when a like call has been answered
 	statusExternal callStatus = "external" // the host has it
+	statusNested   callStatus = "nested"   // a sub-agent waits
 	statusRunning  callStatus = "running"  // started, no result yet
 	statusDone     callStatus = "done"
 )
@@ -96,6 +100,8 @@ func (st *State) Pending() []Event {
 				Reason: c.Why, Safety: c.Safety, Suggest: slices.Clone(c.Suggest), Preview: c.Preview})
 		case statusExternal:
 			out = append(out, &External{Head: Head{Type: "external", Run: st.run}, Call: c.ID, Name: c.Tool, Input: c.Input})
+		case statusNested:
+			out = append(out, c.pendingBelow(st.run)...)
 		}
 	}
 	return out

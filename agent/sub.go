@@ -1,0 +1,289 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// AsTool returns a tool by which a model gives a task to another agent. The
+// other one starts with an empty conversation and returns its last words; its
+// events are told as [*Sub] while it works.
+//
+// Its calls are judged by its own policy and by that of the agent that called
+// it, and the stricter one counts; its tokens count against the caller's
+// limits. What it asks a person surfaces as a question of the outer run, with
+// the ids of both calls joined by a slash, and is answered there. Called
+// without an agent around it, it cannot ask and fails instead.
+func AsTool(a *Agent, name, description string) (tool.Tool, error) {
+	type in struct {
+		Task string `json:"task" jsonschema_description:"what to do, with everything that must be known: the agent sees nothing of this conversation"`
+	}
+	t, err := tool.NewStream(name, description, func(ctx context.Context, in in) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) { yield(a.delegate(ctx, in.Task)) }
+	}, tool.Options{Parallel: true})
+	if err != nil {
+		return nil, err
+	}
+	return &subagent{t}, nil
+}
+
+// subagent marks a tool that is an agent: its calls may wait, and have no
+// time-out of their own.
+type subagent struct{ tool.Tool }
+
+func (s *subagent) Unwrap() tool.Tool { return s.Tool }
+
+// A nest is what a run gives a sub-agent, through the context.
+type nest struct {
+	state  json.RawMessage // of the sub-agent's conversation; nil for a new one
+	inputs []Input         // answers for it
+	judge  JudgeFunc       // of the outer run, with its policy
+	tokens int             // that are left to it; 0 for no limit
+
+	// tell hands an event, or a state to save, to the outer run. It returns
+	// an error when that has gone.
+	tell func(report) error
+
+	// What became of it.
+	waiting json.RawMessage // its state, if it waits
+	usage   message.Usage
+}
+
+type nestKey struct{}
+
+// delegate runs the agent on a task and returns its answer as a chunk.
+func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
+	n, nested := ctx.Value(nestKey{}).(*nest)
+	if !nested {
+		n = &nest{tell: func(report) error { return nil }}
+	}
+	var st State
+	inputs := n.inputs
+	if n.state == nil {
+		inputs = []Input{Say(task)}
+	} else if err := json.Unmarshal(n.state, &st); err != nil {
+		return tool.Chunk{}, err
+	}
+	sub := a.below(n)
+	var end *End
+	for ev, err := range sub.Run(context.WithValue(ctx, nestKey{}, nil), &st, inputs...) {
+		if err != nil {
+			return tool.Chunk{}, err
+		}
+		if e, ok := ev.(*End); ok {
+			end = e
+			n.usage = e.Usage
+		}
+		if err := n.tell(report{event: ev}); err != nil {
+			return tool.Chunk{}, err
+		}
+	}
+	switch {
+	case end.Reason == EndCompleted:
+		return tool.Text(end.Text), nil
+	case end.Reason == EndWaiting && nested:
+		var err error
+		n.waiting, err = json.Marshal(&st)
+		return tool.Chunk{}, err
+	case end.Reason == EndWaiting:
+		return tool.Failure("The agent needs a person to allow a call, and there is none: " + describePending(&st)), nil
+	case end.Reason == EndLimit:
+		return tool.Failure(end.Text + "\n[The agent stopped at " + end.Detail + ".]"), nil
+	default:
+		return tool.Chunk{}, errors.Join(context.Cause(ctx), ErrInterrupted)
+	}
+}
+
+// below returns a as it is under another run.
+func (a *Agent) below(n *nest) *Agent {
+	sub := *a
+	if n.judge != nil {
+		own := a.judge
+		sub.judge = func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
+			return stricter(own(ctx, p, c), n.judge(ctx, nil, c))
+		}
+	}
+	if l := &sub.cfg.Limits; n.tokens > 0 && (l.Tokens == 0 || l.Tokens > n.tokens) {
+		l.Tokens = n.tokens
+	}
+	sub.cfg.Key = nil // the outer state is sealed, and this one is in it
+	sub.cfg.Save = func(_ context.Context, st *State) error {
+		data, err := json.Marshal(st)
+		if err != nil {
+			return err
+		}
+		return n.tell(report{state: data})
+	}
+	return &sub
+}
+
+// stricter returns the stricter of two decisions about one call.
+func stricter(a, b permission.Decision) permission.Decision {
+	rank := func(d permission.Decision) int {
+		switch {
+		case d.Behavior == permission.Allow:
+			return 0
+		case d.Behavior == permission.Ask && !d.Safety:
+			return 1
+		case d.Behavior == permission.Ask:
+			return 2
+		default:
+			return 3
+		}
+	}
+	if rank(b) > rank(a) {
+		return b
+	}
+	return a
+}
+
+func describePending(st *State) string {
+	var calls []string
+	for _, p := range st.Pending() {
+		if q, ok := p.(*Approval); ok {
+			calls = append(calls, q.Name+" "+string(q.Input))
+		}
+	}
+	return strings.Join(calls, "; ")
+}
+
+// nest prepares c for a sub-agent, and returns the context for it. done must be
+// closed when nobody listens to reports any more.
+func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (context.Context, *nest) {
+	p := r.currentPolicy()
+	n := &nest{state: c.Sub, inputs: c.answers, tell: func(rep report) error {
+		rep.call, rep.heard = c, make(chan error, 1)
+		select {
+		case reports <- rep:
+			return <-rep.heard
+		case <-done:
+			return ErrInterrupted
+		}
+	}}
+	n.judge = func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
+		return r.a.judge(ctx, p, pc)
+	}
+	if limit := r.cfg.Limits.Tokens; limit > 0 {
+		n.tokens = max(1, limit-r.st.spent.Tokens)
+	}
+	c.answers = nil
+	return context.WithValue(ctx, nestKey{}, n), n
+}
+
+// pendingBelow lists what a sub-agent's call waits for, as questions of the
+// outer run.
+func (c *openCall) pendingBelow(run string) []Event {
+	var st State
+	if json.Unmarshal(c.Sub, &st) != nil {
+		return nil
+	}
+	pending := st.Pending()
+	for _, p := range pending {
+		p.head().Run = run
+		switch p := p.(type) {
+		case *Approval:
+			p.Call = c.ID + "/" + p.Call
+		case *External:
+			p.Call = c.ID + "/" + p.Call
+		}
+	}
+	return pending
+}
+
+// below returns the open call of the sub-agent that an answer is for, and the
+// answer as that one knows it.
+func (st *State) below(in Input) (*openCall, Input) {
+	split := func(id string) (*openCall, string) {
+		for _, c := range st.open {
+			if inner, ok := strings.CutPrefix(id, c.ID+"/"); ok && c.Status == statusNested {
+				return c, inner
+			}
+		}
+		return nil, id
+	}
+	switch v := in.(type) {
+	case Confirm:
+		c, inner := split(v.Call)
+		v.Call = inner
+		return c, v
+	case Result:
+		c, inner := split(v.Call)
+		v.Call = inner
+		return c, v
+	}
+	return nil, in
+}
+
+// approveBelow lets Config.Approve answer what sub-agents ask. It reports
+// whether there was anything to answer.
+func (r *run) approveBelow() (bool, error) {
+	if r.cfg.Approve == nil {
+		return false, nil
+	}
+	var answers []Input
+	for _, p := range r.st.Pending() {
+		q, ok := p.(*Approval)
+		if !ok {
+			continue
+		}
+		r.emit(q)
+		answer, err := r.cfg.Approve(r.ctx, *q)
+		if err != nil {
+			return false, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
+		}
+		answer.Call = q.Call
+		answers = append(answers, answer)
+	}
+	if err := r.checkInputs(answers); err != nil || len(answers) == 0 {
+		return false, err
+	}
+	_, err := r.apply(answers)
+	return true, err
+}
+
+// checkBelow checks an answer for a sub-agent, as far as its state tells.
+func (c *openCall) checkBelow(in Input, answered map[string]bool) error {
+	var st State
+	if err := json.Unmarshal(c.Sub, &st); err != nil {
+		return err
+	}
+	sub := &run{st: &st}
+	switch in := in.(type) {
+	case Confirm:
+		if deeper, inner := st.below(in); deeper != nil {
+			return deeper.checkBelow(inner, answered)
+		}
+		if _, err := sub.waitingCall(in.Call, statusAsking, map[string]bool{}); err != nil {
+			return err
+		}
+		if err := checkRules(in, st.find(in.Call).Tool); err != nil {
+			return err
+		}
+		return once(answered, c.ID+"/"+in.Call)
+	case Result:
+		if deeper, inner := st.below(in); deeper != nil {
+			return deeper.checkBelow(inner, answered)
+		}
+		if err := sub.checkResult(in, map[string]bool{}); err != nil {
+			return err
+		}
+		return once(answered, c.ID+"/"+in.Call)
+	}
+	return nil
+}
+
+func once(answered map[string]bool, id string) error {
+	if answered[id] {
+		return fmt.Errorf("call %q is answered twice", id)
+	}
+	answered[id] = true
+	return nil
+}
