@@ -326,6 +326,10 @@ func (c *Client) once(ctx context.Context, t *remoteTool, args json.RawMessage, 
 	if err != nil {
 		if ctx.Err() == nil {
 			err = c.serverError(cn, err)
+		} else if se, ok := errors.AsType[*ServerError](err); ok && cn.proc != nil {
+			slow := *se // it was our time-out, of which stderr may tell the cause
+			slow.Stderr = cn.proc.stderr.String()
+			err = &slow
 		}
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func Load(path string) ([]Config, error) {
 			err = fmt.Errorf("its tools would have the same names as those of %q; rename one", other)
 		}
 		if err != nil {
-			errs = append(errs, &LoadError{File: path, Key: where, Err: err})
+			errs = append(errs, &LoadError{File: path, Key: where, Server: name, Err: err})
 			continue
 		}
 		if use {
@@ -69,9 +69,10 @@ func Load(path string) ([]Config, error) {
 
 // A LoadError says what is wrong where in a file.
 type LoadError struct {
-	File string
-	Key  string // such as "mcpServers.github"; empty for the whole file
-	Err  error
+	File   string
+	Key    string // such as "mcpServers.github"; empty for the whole file
+	Server string // such as "github"; empty for the whole file
+	Err    error
 }
 
 func (e *LoadError) Error() string {

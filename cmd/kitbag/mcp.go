@@ -9,7 +9,7 @@ import (
 func mcpCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "mcp", Short: "Look after MCP servers", Args: noArgs}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(mcpServeCommand())
+	cmd.AddCommand(mcpListCommand(), mcpCallCommand(), mcpStatusCommand(), mcpServeCommand())
 	return cmd
 }
 

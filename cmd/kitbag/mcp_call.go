@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// callFlags say how one tool is called.
+type callFlags struct {
+	mcpFlags
+	timeout  time.Duration
+	progress bool
+}
+
+func mcpCallCommand() *cobra.Command {
+	var f callFlags
+	cmd := &cobra.Command{
+		Use:   "call [--mcp FILE] [--json] SERVER TOOL [ARGUMENTS]",
+		Short: "Call one tool, without a model and without asking",
+		Long: `Calls one tool of one server, with ARGUMENTS, a JSON object, and prints the
+result. The exit code is 0 when the server has answered, be it that the tool
+reports an error, and 1 when the server or the call has failed.`,
+		Example: `  kitbag mcp call files read_text_file '{"path": "README.md"}'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 || len(args) > 3 {
+				return usage("want SERVER TOOL [ARGUMENTS], got %d arguments", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			input := "{}"
+			if len(args) == 3 {
+				input = args[2]
+			}
+			var object map[string]json.RawMessage
+			if err := json.Unmarshal([]byte(input), &object); err != nil || object == nil {
+				return usage("the arguments must be a JSON object such as '{\"a\": 1}', got %.80q", input)
+			}
+			return f.call(cmd, args[0], args[1], json.RawMessage(input))
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "how long the call may take; 0 is the server's own setting")
+	cmd.Flags().BoolVar(&f.progress, "progress", false, "print the server's progress on standard error")
+	return cmd
+}
+
+func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.RawMessage) (err error) {
+	cfg, err := f.server(server)
+	if err != nil {
+		return err
+	}
+	if f.timeout > 0 {
+		cfg.Timeout, cfg.MaxTimeout = f.timeout, f.timeout
+	}
+	ctx := cmd.Context()
+	c, err := mcpclient.Connect(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	t, err := toolOf(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	call := tool.Call{ID: "call", Name: t.Info().Name, Input: input}
+	result := tool.NewCollector(call)
+	for ch, err := range t.Call(ctx, call) {
+		if err != nil {
+			return err
+		}
+		if ch.ForUser {
+			if text, ok := ch.Block.(*message.Text); ok && f.progress {
+				fmt.Fprint(cmd.ErrOrStderr(), plain(text.Text))
+			}
+			continue
+		}
+		result.Add(ch)
+	}
+	return f.print(cmd.OutOrStdout(), result.Result())
+}
+
+// server finds the configuration of one server.
+func (f *callFlags) server(name string) (mcpclient.Config, error) {
+	configs, broken, err := f.load()
+	if err != nil {
+		return mcpclient.Config{}, err
+	}
+	var names []string
+	for _, c := range configs {
+		if c.Name == name {
+			return c, nil
+		}
+		names = append(names, c.Name)
+	}
+	for _, e := range broken {
+		if e.Server == name {
+			return mcpclient.Config{}, e
+		}
+	}
+	return mcpclient.Config{}, fmt.Errorf("no MCP server %q in %s; there are %s", name, strings.Join(f.files, ", "), strings.Join(names, ", "))
+}
+
+// toolOf finds a tool by the server's name for it or by ours.
+func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, error) {
+	tools, err := c.Tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, t := range tools {
+		remote := t.Info().Name
+		if o, ok := tool.As[mcpclient.Origin](t); ok {
+			_, remote = o.Origin()
+		}
+		if name == remote || name == t.Info().Name {
+			return t, nil
+		}
+		names = append(names, remote)
+	}
+	return nil, fmt.Errorf("MCP server %q has no tool %q; it has %s", c.Status().Name, name, strings.Join(names, ", "))
+}
+
+func (f *callFlags) print(w io.Writer, res *message.ToolResult) error {
+	if f.json {
+		blocks := res.Blocks
+		if blocks == nil {
+			blocks = message.Blocks{}
+		}
+		return json.NewEncoder(w).Encode(struct {
+			Content    message.Blocks  `json:"content"`
+			Structured json.RawMessage `json:"structured,omitempty"`
+			IsError    bool            `json:"is_error"`
+		}{blocks, res.Structured, res.Outcome == message.OutcomeError})
+	}
+	for _, b := range res.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			fmt.Fprintln(w, plain(b.Text))
+		case *message.Data:
+			fmt.Fprintf(w, "[%s %s, %d bytes; --json prints them]\n", plain(b.MediaType), plain(b.Name), len(b.Bytes))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// defaultServers is the file that names a project's MCP servers.
+const defaultServers = ".mcp.json"
+
+// mcpFlags say which servers are meant and how to print.
+type mcpFlags struct {
+	files []string
+	json  bool
+}
+
+func (f *mcpFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+}
+
+// load reads the files. What is wrong with one server is told with it and does
+// not cost the others.
+func (f *mcpFlags) load() (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
+	for _, file := range f.files {
+		cs, err := mcpclient.Load(file)
+		configs = append(configs, cs...)
+		for _, e := range unjoin(err) {
+			le, ok := errors.AsType[*mcpclient.LoadError](e)
+			if !ok || le.Server == "" {
+				return nil, nil, e
+			}
+			broken = append(broken, le)
+		}
+	}
+	if len(configs)+len(broken) == 0 {
+		return nil, nil, fmt.Errorf("%q names no MCP server; add one under mcpServers", f.files)
+	}
+	return configs, broken, nil
+}
+
+func unjoin(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+// serverReport is what is printed about one server.
+type serverReport struct {
+	Name    string              `json:"name"`
+	State   string              `json:"state"` // ready or failed
+	Era     string              `json:"era,omitempty"`
+	Version string              `json:"version,omitempty"`
+	Error   string              `json:"error,omitempty"`
+	Groups  []string            `json:"groups,omitempty"`
+	Tools   []toolReport        `json:"tools,omitempty"`
+	Skipped []mcpclient.Skipped `json:"skipped,omitempty"`
+
+	PingMS   *float64 `json:"ping_ms,omitempty"`
+	Restarts *int     `json:"restarts,omitempty"`
+}
+
+type toolReport struct {
+	Name   string   `json:"name"`
+	Title  string   `json:"title,omitempty"`
+	Bytes  int      `json:"bytes"` // of name, description and schema: what a model is sent
+	Groups []string `json:"groups,omitempty"`
+}
+
+func mcpListCommand() *cobra.Command {
+	var f mcpFlags
+	cmd := &cobra.Command{
+		Use:   "list [--mcp FILE] [--json]",
+		Short: "Start the servers and list their tools",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.report(cmd, listServer, printList)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func mcpStatusCommand() *cobra.Command {
+	var f mcpFlags
+	cmd := &cobra.Command{
+		Use:   "status [--mcp FILE] [--json]",
+		Short: "Start the servers and ask whether they live",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.report(cmd, pingServer, printStatus)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// report asks all servers side by side and prints what they say. It fails if
+// none is ready.
+func (f *mcpFlags) report(cmd *cobra.Command, ask func(context.Context, *mcpclient.Client, *serverReport) error, print func(io.Writer, serverReport)) error {
+	configs, broken, err := f.load()
+	if err != nil {
+		return err
+	}
+	reports := make([]serverReport, len(configs), len(configs)+len(broken))
+	var wg sync.WaitGroup
+	for i, cfg := range configs {
+		wg.Go(func() { reports[i] = reportServer(cmd.Context(), cfg, ask) })
+	}
+	wg.Wait()
+	for _, e := range broken {
+		reports = append(reports, serverReport{Name: e.Server, State: string(mcpclient.Failed), Error: e.Error()})
+	}
+	slices.SortStableFunc(reports, func(a, b serverReport) int { return cmp.Compare(a.Name, b.Name) })
+	out := cmd.OutOrStdout()
+	if f.json {
+		err = json.NewEncoder(out).Encode(map[string]any{"servers": reports})
+	} else {
+		for _, r := range reports {
+			print(out, r)
+		}
+	}
+	if err == nil && !slices.ContainsFunc(reports, func(r serverReport) bool { return r.State == string(mcpclient.Ready) }) {
+		return &exit{code: exitError}
+	}
+	return err
+}
+
+func reportServer(ctx context.Context, cfg mcpclient.Config, ask func(context.Context, *mcpclient.Client, *serverReport) error) serverReport {
+	r := serverReport{Name: cfg.Name, State: string(mcpclient.Ready)}
+	c, err := mcpclient.New(cfg)
+	if err == nil {
+		defer c.Close()
+		err = ask(ctx, c, &r)
+		st := c.Status()
+		r.Era, r.Version = st.Protocol, st.ServerVersion
+	}
+	if err != nil {
+		r.State, r.Error = string(mcpclient.Failed), err.Error()
+	}
+	return r
+}
+
+func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
+	tools, err := c.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	groups, err := c.Groups(ctx)
+	if err != nil {
+		return err
+	}
+	in := map[string][]string{}
+	for _, g := range groups {
+		r.Groups = append(r.Groups, g.Name)
+		for _, name := range g.Members() {
+			in[name] = append(in[name], g.Name)
+		}
+	}
+	for _, t := range tools {
+		info := t.Info()
+		r.Tools = append(r.Tools, toolReport{info.Name, info.Title, modelBytes(info), in[info.Name]})
+	}
+	r.Skipped = c.Skipped()
+	return nil
+}
+
+func modelBytes(info tool.Info) int { return len(info.Name) + len(info.Description) + len(info.Input) }
+
+func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
+	if err := c.Ping(ctx); err != nil { // connects; the time would be that of the start
+		return err
+	}
+	start := time.Now()
+	if err := c.Ping(ctx); err != nil {
+		return err
+	}
+	ms := float64(time.Since(start).Microseconds()) / 1000
+	restarts := c.Status().Restarts
+	r.PingMS, r.Restarts = &ms, &restarts
+	return nil
+}
+
+func printHead(w io.Writer, r serverReport, rest string) {
+	fmt.Fprintf(w, "%s: %s%s\n", plain(r.Name), r.State, rest)
+	if r.Error != "" {
+		fmt.Fprintf(w, "  %s\n", plain(r.Error))
+	}
+}
+
+func printList(w io.Writer, r serverReport) {
+	bytes := 0
+	for _, t := range r.Tools {
+		bytes += t.Bytes
+	}
+	rest := ""
+	if r.Error == "" {
+		rest = fmt.Sprintf(", protocol %s, %d tools, %d bytes", plain(r.Era), len(r.Tools), bytes)
+	}
+	printHead(w, r, rest)
+	for _, t := range r.Tools {
+		fmt.Fprintf(w, "  %-40s %6d  %s\n", t.Name, t.Bytes, plain(t.Title))
+	}
+	for _, s := range r.Skipped {
+		fmt.Fprintf(w, "  skipped %s: %s\n", plain(s.Name), plain(s.Reason))
+	}
+}
+
+func printStatus(w io.Writer, r serverReport) {
+	rest := ""
+	if r.PingMS != nil {
+		rest = fmt.Sprintf(", protocol %s, version %s, ping %.1f ms, %d restarts", plain(r.Era), plain(r.Version), *r.PingMS, *r.Restarts)
+	}
+	printHead(w, r, rest)
+}
