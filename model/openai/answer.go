@@ -60,9 +60,9 @@ func (a *answer) data(event string, payload []byte) error {
 		return nil
 	}
 	var c chunk
-	if err := json.Unmarshal(payload, &c); err != nil {
+	if err := c.decode(payload); err != nil {
 		if json.Valid(payload) {
-			return badAnswer(fmt.Sprintf("a part of the stream is not as the API says (%v): %s", err, errorText(payload)))
+			return badAnswer("a part of the stream is not as the API says: " + errorText(payload))
 		}
 		if len(a.pending) == 0 {
 			a.pending = append(a.pending, payload...)
@@ -78,7 +78,7 @@ func (a *answer) data(event string, payload []byte) error {
 // whole takes an answer that is not a stream.
 func (a *answer) whole(data []byte) error {
 	var c chunk
-	if err := json.Unmarshal(data, &c); err != nil {
+	if err := c.decode(data); err != nil {
 		if e := bodyError(0, data); e != nil && json.Valid(data) {
 			return e
 		}
@@ -123,11 +123,16 @@ func (a *answer) choice(c *choice) error {
 	if c.Usage != nil {
 		a.fin.Usage = c.Usage.message()
 	}
-	for _, d := range []*delta{c.Delta, c.Message} {
-		if d == nil {
-			continue
+	if c.Delta != nil {
+		if err := a.pieces(c.Delta); err != nil {
+			return err
 		}
-		if err := a.pieces(d); err != nil {
+	}
+	if c.Message != nil { // whole, so that each item is a call of its own
+		for i := range c.Message.ToolCalls {
+			c.Message.ToolCalls[i].Index = &i
+		}
+		if err := a.pieces(c.Message); err != nil {
 			return err
 		}
 	}
@@ -287,7 +292,7 @@ func (a *answer) find(d *callDelta) int {
 			continue
 		case d.ID != "" && c.id != "" && c.id != string(d.ID):
 			return -1
-		case d.Name != "" && c.announce != "" && (c.name != string(d.Name) || json.Valid(c.args)):
+		case d.Name != "" && c.announce != "" && (c.name != string(d.Name) || (d.Args != "" && json.Valid(c.args))):
 			return -1
 		}
 		return i

@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"unicode/utf8"
 
@@ -17,6 +18,21 @@ type chunk struct {
 	Choices []choice        `json:"choices"`
 	Usage   *usage          `json:"usage"`
 	Error   json.RawMessage `json:"error"`
+}
+
+// decode reads a chunk. A member of another type than expected is read as
+// missing, as long as something of the chunk is understood.
+func (c *chunk) decode(data []byte) error {
+	err := json.Unmarshal(data, c)
+	if isTypeError(err) && (len(c.Choices) > 0 || c.Usage != nil || c.Error != nil) {
+		return nil
+	}
+	return err
+}
+
+func isTypeError(err error) bool {
+	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	return ok
 }
 
 type choice struct {
@@ -67,7 +83,7 @@ func (c *callDelta) UnmarshalJSON(data []byte) error {
 			Arguments argumentText `json:"arguments"`
 		} `json:"function"`
 	}
-	if err := json.Unmarshal(data, &known); err != nil {
+	if err := json.Unmarshal(data, &known); err != nil && !isTypeError(err) {
 		return err
 	}
 	*c = callDelta{Index: known.Index, ID: known.ID, Name: known.Function.Name, Args: known.Function.Arguments}

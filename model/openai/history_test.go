@@ -231,3 +231,39 @@ func TestStepEncodesOnlyWhatIsNew(t *testing.T) {
 		t.Errorf("20 steps take %d allocations after 20 messages and %d after 200", short, long)
 	}
 }
+
+// TestToolsAreEncodedOnce: with a digest, what a request costs does not depend
+// on the number of tools.
+func TestToolsAreEncodedOnce(t *testing.T) {
+	perRequest := func(n int, digest string) float64 {
+		m := testModel(t)
+		tools, _ := benchTools(n)
+		req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: digest}
+		encoded(t, m, req)
+		return testing.AllocsPerRun(10, func() {
+			if _, _, err := m.encode(req); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if few, many := perRequest(1, "d"), perRequest(1000, "d"); many > few {
+		t.Errorf("%v allocations with 1 tool, %v with 1000", few, many)
+	}
+	if anew := perRequest(1000, ""); anew < 1000 {
+		t.Errorf("without a digest: %v allocations", anew)
+	}
+}
+
+func TestToolCacheIsBounded(t *testing.T) {
+	m := testModel(t)
+	for i := range 3 * maxToolLists {
+		tools, _ := benchTools(1 + i%5)
+		got := encoded(t, m, &model.Request{System: "s", Tools: tools, Digest: fmt.Sprint(i)})
+		if n := strings.Count(string(got), `"name"`); n != len(tools) {
+			t.Fatalf("digest %d: %d tools, want %d", i, n, len(tools))
+		}
+	}
+	if n := len(m.tools.lists); n > maxToolLists {
+		t.Errorf("%d lists are kept", n)
+	}
+}

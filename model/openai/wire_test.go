@@ -3,12 +3,16 @@ package openai_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/tool"
 )
 
 func newModel(t *testing.T, s *openaitest.Server, cfg openai.Config) *openai.Model {
@@ -47,6 +51,62 @@ func TestStreamedAndWhole(t *testing.T) {
 		}
 		if string(data) != first {
 			t.Errorf("%d: got %s, the first was %s", i, data, first)
+		}
+	}
+}
+
+// TestToolNames: a name that the API refuses is mapped there and back; a name
+// the model made up is passed on.
+func TestToolNames(t *testing.T) {
+	s := openaitest.New(t, openaitest.Calls(
+		openaitest.Call{Name: "fs_read", Args: "{}"}, openaitest.Call{Name: "add", Args: "{}"}, openaitest.Call{Name: "made_up", Args: "{}"}))
+	req := &model.Request{Messages: []*message.Message{message.User("hi")}, Tools: []tool.Info{{Name: "fs.read"}, {Name: "add"}}, Digest: "d"}
+	msg, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range msg.ToolCalls() {
+		names = append(names, c.Name)
+	}
+	if !slices.Equal(names, []string{"fs.read", "add", "made_up"}) {
+		t.Error(names)
+	}
+}
+
+// TestConcurrent runs conversations that share a beginning on one model.
+func TestConcurrent(t *testing.T) {
+	s := openaitest.New(t, openaitest.Always(openaitest.Func(func(r *openaitest.Request) openaitest.Turn {
+		return openaitest.Text("echo " + r.Messages[len(r.Messages)-1].Text())
+	})))
+	m := newModel(t, s, openai.Config{})
+	shared := []*message.Message{message.User("a"), message.Assistant(&message.Text{Text: "b"})}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			msgs := slices.Clip(shared)
+			for step := range 10 {
+				said := fmt.Sprintf("run %d step %d", i, step)
+				msgs = append(msgs, message.User(said))
+				msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: msgs}))
+				if err != nil || msg.Text() != "echo "+said {
+					t.Errorf("%q: %q, %v", said, msg.Text(), err)
+					return
+				}
+				msgs = append(msgs, msg)
+			}
+		})
+	}
+	wg.Wait()
+	for _, r := range s.Requests() {
+		if len(r.Messages) < 3 || r.Messages[0].Text() != "a" || r.Messages[1].Text() != "b" {
+			t.Fatalf("%s", r.Body)
+		}
+		said := r.Messages[2].Text()[:len("run 0")]
+		for i := 2; i < len(r.Messages); i += 2 {
+			if want := fmt.Sprintf("%s step %d", said, i/2-1); r.Messages[i].Text() != want {
+				t.Fatalf("message %d is %q, want %q", i, r.Messages[i].Text(), want)
+			}
 		}
 	}
 }
