@@ -71,7 +71,8 @@ func New(c Config) ([]tool.Tool, error) {
 		return nil, err
 	}
 	var all []tool.Tool
-	for _, newTool := range []func(Config) (tool.Tool, error){Bash, Read, Write, Edit} {
+	for _, newTool := range []func(Config) (tool.Tool, error){
+		Bash, Read, Write, Edit, TaskCreate, TaskGet, TaskList, TaskUpdate} {
 		t, err := newTool(c)
 		if err != nil {
 			return nil, err

@@ -1,12 +1,14 @@
 package builtin
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -282,4 +284,38 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-type caseTask struct{}
+// A caseTask is a task as the case files write it.
+type caseTask struct {
+	ID, Subject, Description, State string
+	Owner                           *string
+	Blocks                          []string
+	BlockedBy                       []string `json:"blocked_by"`
+	Metadata                        map[string]json.RawMessage
+}
+
+func (c *caseTask) equal(t Task) bool {
+	owner := ""
+	if c.Owner != nil {
+		owner = *c.Owner
+	}
+	same := func(a, b json.RawMessage) bool { return string(compact(a)) == string(compact(b)) }
+	return c.ID == t.ID && c.Subject == t.Subject && c.Description == t.Description && c.State == string(t.Status) &&
+		owner == t.Owner && slices.Equal(c.Blocks, t.Blocks) && slices.Equal(c.BlockedBy, t.BlockedBy) &&
+		maps.EqualFunc(c.Metadata, t.Metadata, same)
+}
+
+func compact(raw json.RawMessage) []byte {
+	var b bytes.Buffer
+	json.Compact(&b, raw)
+	return b.Bytes()
+}
+
+func TestTaskCases(t *testing.T) {
+	runCases(t, "task", func(r *caseRun, row caseRow, got *message.ToolResult) error {
+		tasks, err := Tasks(tool.WithState(context.Background(), r.state))
+		if err == nil && !slices.EqualFunc(row.TasksAfter, tasks, func(c caseTask, t Task) bool { return c.equal(t) }) {
+			err = fmt.Errorf("%s leaves %+v, want %+v", row.Args, tasks, row.TasksAfter)
+		}
+		return err
+	})
+}

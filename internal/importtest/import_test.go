@@ -48,12 +48,16 @@ var allowed = map[string][]string{
 	"internal/casetest":   {},
 	"internal/shell":      {},
 	"internal/pathrule":   {},
+	"internal/gitignore":  {},
+	"internal/grep":       {},
 }
 
 // internalUsers says who may import an internal package, tests aside.
 var internalUsers = map[string][]string{
-	"internal/shell":    {"builtin"},
-	"internal/pathrule": {"builtin", "internal/shell"},
+	"internal/shell":     {"builtin"},
+	"internal/pathrule":  {"builtin", "internal/shell"},
+	"internal/gitignore": {"builtin"},
+	"internal/grep":      {"builtin"},
 }
 
 func TestImports(t *testing.T) {

@@ -1,0 +1,328 @@
+package builtin
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+var (
+	//go:embed text/task_create.md
+	taskCreateText string
+	//go:embed text/task_get.md
+	taskGetText string
+	//go:embed text/task_list.md
+	taskListText string
+	//go:embed text/task_update.md
+	taskUpdateText string
+)
+
+// A TaskStatus says how far a task is.
+type TaskStatus string
+
+// The statuses.
+const (
+	TaskPending    TaskStatus = "pending"
+	TaskInProgress TaskStatus = "in_progress"
+	TaskCompleted  TaskStatus = "completed"
+)
+
+// A Task is an entry of the task list of a session.
+type Task struct {
+	ID          string                     `json:"id"` // "1", "2", …; never used again
+	Subject     string                     `json:"subject"`
+	Description string                     `json:"description"`
+	Status      TaskStatus                 `json:"state"`
+	Owner       string                     `json:"owner,omitempty"`
+	Blocks      []string                   `json:"blocks,omitempty"`     // ids of tasks that wait for this one
+	BlockedBy   []string                   `json:"blocked_by,omitempty"` // ids of tasks this one waits for
+	Metadata    map[string]json.RawMessage `json:"metadata,omitempty"`
+}
+
+// taskList is what the session remembers.
+type taskList struct {
+	Last  int     `json:"last"` // the latest id that was given
+	Tasks []*Task `json:"tasks"`
+}
+
+var taskKey = tool.NewStateKey[taskList]("tasks")
+
+// Tasks returns a copy of the task list of the session that ctx carries, in
+// the order of creation. It fails if ctx carries no [tool.State].
+func Tasks(ctx context.Context) ([]Task, error) {
+	var all []Task
+	err := taskKey.Update(ctx, func(l *taskList) error {
+		for _, t := range l.Tasks {
+			c := *t
+			c.Blocks, c.BlockedBy = slices.Clone(t.Blocks), slices.Clone(t.BlockedBy)
+			c.Metadata = mergeMetadata(nil, t.Metadata)
+			all = append(all, c)
+		}
+		return nil
+	})
+	return all, err
+}
+
+type taskCreateIn struct {
+	Subject     string                     `json:"subject" jsonschema:"minLength=1" jsonschema_description:"the task in a few words"`
+	Description string                     `json:"description" jsonschema_description:"what is to be done, and how one sees that it is"`
+	Metadata    map[string]json.RawMessage `json:"metadata,omitempty" jsonschema_description:"anything to remember with the task"`
+}
+
+// TaskCreate returns the tool that adds a task to the list.
+func TaskCreate(Config) (tool.Tool, error) {
+	return taskTool("TaskCreate", taskCreateText, func(l *taskList, in taskCreateIn) (string, error) {
+		l.Last++
+		t := &Task{ID: strconv.Itoa(l.Last), Subject: in.Subject, Description: in.Description,
+			Status: TaskPending, Metadata: mergeMetadata(nil, in.Metadata)}
+		l.Tasks = append(l.Tasks, t)
+		return fmt.Sprintf("Created task %s: %s", t.ID, t.Subject), nil
+	})
+}
+
+type taskGetIn struct {
+	ID string `json:"task_id" jsonschema:"minLength=1" jsonschema_description:"id of the task"`
+}
+
+// TaskGet returns the tool that shows one task.
+func TaskGet(Config) (tool.Tool, error) {
+	return taskTool("TaskGet", taskGetText, func(l *taskList, in taskGetIn) (string, error) {
+		t, err := l.find(in.ID)
+		if err != nil {
+			return "", err
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "Task %s: %s\nStatus: %s\nDescription: %s", t.ID, t.Subject, t.Status, t.Description)
+		for _, line := range []struct{ name, value string }{
+			{"Owner", t.Owner},
+			{"Blocked by", strings.Join(l.open(t.BlockedBy), ", ")},
+			{"Blocks", strings.Join(t.Blocks, ", ")},
+		} {
+			if line.value != "" {
+				fmt.Fprintf(&b, "\n%s: %s", line.name, line.value)
+			}
+		}
+		if len(t.Metadata) > 0 {
+			fmt.Fprintf(&b, "\nMetadata: %s", encode(t.Metadata))
+		}
+		return b.String(), nil
+	})
+}
+
+// TaskList returns the tool that lists the tasks.
+func TaskList(Config) (tool.Tool, error) {
+	return taskTool("TaskList", taskListText, func(l *taskList, _ struct{}) (string, error) {
+		if len(l.Tasks) == 0 {
+			return "There are no tasks; add one with TaskCreate.", nil
+		}
+		var b strings.Builder
+		for i, t := range l.Tasks {
+			if i > 0 {
+				b.WriteByte('\n')
+			}
+			fmt.Fprintf(&b, "%s [%s] %s", t.ID, t.Status, t.Subject)
+			if t.Owner != "" {
+				fmt.Fprintf(&b, " (%s)", t.Owner)
+			}
+			if open := l.open(t.BlockedBy); len(open) > 0 {
+				fmt.Fprintf(&b, " [blocked by %s]", strings.Join(open, ", "))
+			}
+		}
+		return b.String(), nil
+	})
+}
+
+type taskUpdateIn struct {
+	ID           string                     `json:"task_id" jsonschema:"minLength=1" jsonschema_description:"id of the task"`
+	Subject      string                     `json:"subject,omitempty" jsonschema_description:"new subject"`
+	Description  *string                    `json:"description,omitempty" jsonschema_description:"new description"`
+	Status       string                     `json:"status,omitempty" jsonschema:"enum=pending,enum=in_progress,enum=completed,enum=deleted" jsonschema_description:"new status"`
+	AddBlocks    []string                   `json:"add_blocks,omitempty" jsonschema_description:"ids of tasks that can begin only after this one"`
+	AddBlockedBy []string                   `json:"add_blocked_by,omitempty" jsonschema_description:"ids of tasks that must be done before this one"`
+	Owner        *string                    `json:"owner,omitempty" jsonschema_description:"who works on it; empty for nobody"`
+	Metadata     map[string]json.RawMessage `json:"metadata,omitempty" jsonschema_description:"keys to set; null removes a key"`
+}
+
+// TaskUpdate returns the tool that changes and removes tasks.
+func TaskUpdate(Config) (tool.Tool, error) {
+	return taskTool("TaskUpdate", taskUpdateText, func(l *taskList, in taskUpdateIn) (string, error) {
+		t, err := l.find(in.ID)
+		if err != nil {
+			return "", err
+		}
+		if in.Status == "deleted" {
+			l.remove(t)
+			return fmt.Sprintf("Deleted task %s.", t.ID), nil
+		}
+		// All or nothing: what can fail comes first.
+		linked, unknown, err := l.link(t, in.AddBlocks, in.AddBlockedBy)
+		if err != nil {
+			return "", err
+		}
+		changed := t.update(in)
+		if linked {
+			changed = append(changed, "what it waits for or blocks")
+		}
+		answer := fmt.Sprintf("Task %s: nothing changed.", t.ID)
+		if len(changed) > 0 {
+			answer = fmt.Sprintf("Updated task %s: %s.", t.ID, strings.Join(changed, ", "))
+		}
+		if len(unknown) > 0 {
+			answer += fmt.Sprintf(" There are no tasks %s; see TaskList.", strings.Join(unknown, ", "))
+		}
+		if in.Status == string(TaskCompleted) {
+			answer += " See TaskList for what can be done next."
+		}
+		return answer, nil
+	})
+}
+
+// update sets the plain fields that in gives and returns their names.
+func (t *Task) update(in taskUpdateIn) (changed []string) {
+	if in.Subject != "" && in.Subject != t.Subject {
+		t.Subject = in.Subject
+		changed = append(changed, "subject")
+	}
+	if in.Description != nil && *in.Description != t.Description {
+		t.Description = *in.Description
+		changed = append(changed, "description")
+	}
+	if in.Status != "" && TaskStatus(in.Status) != t.Status {
+		t.Status = TaskStatus(in.Status)
+		changed = append(changed, "status "+in.Status)
+	}
+	if in.Owner != nil && *in.Owner != t.Owner {
+		t.Owner = *in.Owner
+		changed = append(changed, "owner")
+	}
+	if len(in.Metadata) > 0 {
+		t.Metadata = mergeMetadata(t.Metadata, in.Metadata)
+		changed = append(changed, "metadata")
+	}
+	return changed
+}
+
+// mergeMetadata returns old with the keys of add set, or removed where they
+// are null. Neither is changed.
+func mergeMetadata(old, add map[string]json.RawMessage) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for k, v := range old {
+		all[k] = v
+	}
+	for k, v := range add {
+		if string(v) == "null" {
+			delete(all, k)
+		} else {
+			all[k] = slices.Clone(v)
+		}
+	}
+	return all
+}
+
+// taskTool makes a tool of a function on the session's list. It must leave the
+// list alone if it fails.
+func taskTool[In any](name, text string, fn func(*taskList, In) (string, error)) (tool.Tool, error) {
+	return tool.New(name, text, func(ctx context.Context, in In) (answer string, err error) {
+		err = taskKey.Update(ctx, func(l *taskList) error {
+			answer, err = fn(l, in)
+			return err
+		})
+		return answer, err
+	}, tool.Options{Control: true})
+}
+
+func (l *taskList) find(id string) (*Task, error) {
+	for _, t := range l.Tasks {
+		if t.ID == id {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no task %q; see TaskList for the ids", id)
+}
+
+// open returns those of the ids whose tasks are not completed.
+func (l *taskList) open(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		t, err := l.find(id)
+		return err != nil || t.Status == TaskCompleted
+	})
+}
+
+func (l *taskList) remove(t *Task) {
+	is := func(id string) bool { return id == t.ID }
+	l.Tasks = slices.DeleteFunc(l.Tasks, func(o *Task) bool { return o == t })
+	for _, o := range l.Tasks {
+		o.Blocks = slices.DeleteFunc(o.Blocks, is)
+		o.BlockedBy = slices.DeleteFunc(o.BlockedBy, is)
+	}
+}
+
+// link adds relations between t and others, all of them or, with an error,
+// none. It returns the ids that no task has, which it leaves out.
+func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unknown []string, err error) {
+	type pair struct{ first, then *Task }
+	var pairs []pair
+	for _, id := range slices.Concat(blocks, blockedBy) {
+		if _, err := l.find(id); err != nil {
+			unknown = append(unknown, id)
+		}
+	}
+	for _, id := range blocks {
+		if o, err := l.find(id); err == nil {
+			pairs = append(pairs, pair{t, o})
+		}
+	}
+	for _, id := range blockedBy {
+		if o, err := l.find(id); err == nil {
+			pairs = append(pairs, pair{o, t})
+		}
+	}
+	var added []pair
+	for _, p := range pairs {
+		if slices.Contains(p.first.Blocks, p.then.ID) {
+			continue
+		}
+		if l.waits(p.first, p.then) {
+			for _, a := range added {
+				a.first.Blocks = a.first.Blocks[:len(a.first.Blocks)-1]
+				a.then.BlockedBy = a.then.BlockedBy[:len(a.then.BlockedBy)-1]
+			}
+			return false, nil, fmt.Errorf("task %s cannot wait for task %s: the tasks would wait for each other in a circle; nothing was changed",
+				p.then.ID, p.first.ID)
+		}
+		p.first.Blocks = append(p.first.Blocks, p.then.ID)
+		p.then.BlockedBy = append(p.then.BlockedBy, p.first.ID)
+		added = append(added, p)
+	}
+	return len(added) > 0, unknown, nil
+}
+
+// waits reports whether t is o or waits for it, at once or through others.
+func (l *taskList) waits(t, o *Task) bool {
+	if t == o {
+		return true
+	}
+	seen := map[string]bool{}
+	var search func(t *Task) bool
+	search = func(t *Task) bool {
+		for _, id := range t.BlockedBy {
+			if id == o.ID {
+				return true
+			}
+			if next, err := l.find(id); err == nil && !seen[id] {
+				seen[id] = true
+				if search(next) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return search(t)
+}

@@ -1,0 +1,143 @@
+package builtin
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"pgregory.net/rapid"
+)
+
+func taskTools(t testing.TB) map[string]tool.Tool {
+	t.Helper()
+	all, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := map[string]tool.Tool{}
+	for _, tl := range all {
+		tools[tl.Info().Name] = tl
+	}
+	return tools
+}
+
+// Whatever a model does with the list: ids are new, relations are told on both
+// sides and never run in a circle, and the list survives being saved.
+func TestTaskListStaysSound(t *testing.T) {
+	tools := taskTools(t)
+	rapid.Check(t, func(t *rapid.T) {
+		state := &tool.State{}
+		last := 0
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			id := func() string { return strconv.Itoa(rapid.IntRange(1, 6).Draw(t, "id")) }
+			ctx := tool.WithState(t.Context(), state)
+			switch rapid.IntRange(0, 4).Draw(t, "what") {
+			case 0:
+				call(ctx, tools["TaskCreate"], args("subject", "s", "description", "d"))
+			case 1:
+				call(ctx, tools["TaskUpdate"], args("task_id", id(), "add_blocks", []string{id(), id()}))
+			case 2:
+				call(ctx, tools["TaskUpdate"], args("task_id", id(), "add_blocked_by", []string{id()}, "status", "completed"))
+			case 3:
+				call(ctx, tools["TaskUpdate"], args("task_id", id(), "status", "deleted"))
+			case 4: // saved and loaded again
+				raw, err := json.Marshal(state)
+				if err != nil {
+					t.Fatal(err)
+				}
+				state = &tool.State{}
+				if err := json.Unmarshal(raw, state); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tasks, err := Tasks(tool.WithState(t.Context(), state))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := sound(tasks, &last); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// sound checks a list; last is the highest id ever seen.
+func sound(tasks []Task, last *int) error {
+	byID := map[string]Task{}
+	for i, t := range tasks {
+		n, err := strconv.Atoi(t.ID)
+		if err != nil || byID[t.ID].ID != "" {
+			return fmt.Errorf("id %q is odd or used twice", t.ID)
+		}
+		if i > 0 && t.ID <= tasks[i-1].ID && len(t.ID) == len(tasks[i-1].ID) {
+			return fmt.Errorf("ids out of order: %q", t.ID)
+		}
+		*last = max(*last, n)
+		byID[t.ID] = t
+	}
+	done := map[string]bool{}
+	for range tasks { // take away what waits for nothing, until nothing is left
+		for _, t := range tasks {
+			for _, id := range t.Blocks {
+				if !slices.Contains(byID[id].BlockedBy, t.ID) {
+					return fmt.Errorf("%s blocks %s, which does not know", t.ID, id)
+				}
+			}
+			if !slices.ContainsFunc(t.BlockedBy, func(id string) bool { return !done[id] }) {
+				done[t.ID] = true
+			}
+		}
+	}
+	if len(done) != len(tasks) {
+		return fmt.Errorf("a circle in %+v", tasks)
+	}
+	return nil
+}
+
+func TestTaskIDsAreNotReused(t *testing.T) {
+	tools := taskTools(t)
+	ctx := tool.WithState(t.Context(), &tool.State{})
+	for _, want := range []string{"1", "2", "3"} {
+		call(ctx, tools["TaskCreate"], args("subject", "s", "description", "d"))
+		tasks, err := Tasks(ctx)
+		if err != nil || len(tasks) != 1 || tasks[0].ID != want {
+			t.Fatalf("%+v (%v), want one task with id %s", tasks, err, want)
+		}
+		call(ctx, tools["TaskUpdate"], args("task_id", want, "status", "deleted"))
+	}
+}
+
+// A finished task blocks nobody in what the model reads.
+func TestTaskListShowsOpenBlockers(t *testing.T) {
+	tools := taskTools(t)
+	ctx := tool.WithState(t.Context(), &tool.State{})
+	call(ctx, tools["TaskCreate"], args("subject", "first", "description", "d"))
+	call(ctx, tools["TaskCreate"], args("subject", "then", "description", "d"))
+	call(ctx, tools["TaskUpdate"], args("task_id", "1", "add_blocks", []string{"2"}, "owner", "me"))
+	want(t, call(ctx, tools["TaskList"], "{}"), "success", "1 [pending] first (me)\n2 [pending] then [blocked by 1]")
+	want(t, call(ctx, tools["TaskGet"], args("task_id", "2")), "success", "Blocked by: 1")
+	call(ctx, tools["TaskUpdate"], args("task_id", "1", "status", "completed"))
+	want(t, call(ctx, tools["TaskList"], "{}"), "success", "1 [completed] first (me)\n2 [pending] then")
+}
+
+func TestTaskWithoutState(t *testing.T) {
+	want(t, call(t.Context(), taskTools(t)["TaskList"], "{}"), "error", "tool.State")
+}
+
+func TestTaskPermission(t *testing.T) {
+	for name, tl := range taskTools(t) {
+		if name[:4] != "Task" {
+			continue
+		}
+		for _, mode := range []permission.Mode{permission.Default, permission.AcceptEdits, permission.Explore, permission.Bypass, permission.DontAsk} {
+			d := permission.Decide(&permission.Policy{Mode: mode}, tool.PermissionCall(tl, []byte("{}")))
+			if d.Behavior != permission.Allow {
+				t.Errorf("%s in %s: %+v", name, mode, d)
+			}
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Package gitignore tells which files of a tree are to be left out, by the
+// rules of https://git-scm.com/docs/gitignore.
+//
+//	top := gitignore.Top("", gitignore.Parse(data))
+//	top.Ignored("build", true)            // the directory build
+//	src := top.Sub("src", nil)            // no file of rules in src
+//	src.Ignored("src/main.o", false)
+//
+// A walk asks about each entry before it goes into it: what lies below an
+// ignored directory is ignored, whatever the rules in there say. Global
+// excludes of the user are not read: a search must not depend on them.
+package gitignore
+
+import (
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Rules are the patterns of one file of rules. They are immutable.
+type Rules struct{ list []rule }
+
+// A rule is one pattern, in the cheapest form it can be matched in.
+type rule struct {
+	name, suffix string // the base name, or its end; else
+	glob         string // a doublestar pattern
+	anchored     bool   // of the path from the directory of the rules, not of the base name
+	include      bool   // "!": what matches is not ignored
+	dirOnly      bool
+}
+
+// Parse reads a file of rules. A line that git would not understand matches
+// nothing.
+func Parse(data []byte) *Rules {
+	r := &Rules{}
+	for line := range strings.Lines(string(data)) {
+		if rule, ok := parseRule(line); ok {
+			r.list = append(r.list, rule)
+		}
+	}
+	return r
+}
+
+func parseRule(line string) (r rule, ok bool) {
+	line = trimSpaces(strings.TrimRight(line, "\r\n"))
+	if line == "" || line[0] == '#' {
+		return rule{}, false
+	}
+	if line[0] == '!' {
+		r.include = true
+		line = line[1:]
+	}
+	if rest, found := strings.CutSuffix(line, "/"); found && !strings.HasSuffix(rest, "\\") {
+		r.dirOnly = true
+		line = rest
+	}
+	if line == "" {
+		return rule{}, false
+	}
+	r.anchored = strings.Contains(line, "/")
+	line = strings.TrimPrefix(line, "/")
+	switch {
+	case !r.anchored && !strings.ContainsAny(line, `*?[\`):
+		r.name = line
+		return r, true
+	case !r.anchored && line[0] == '*' && len(line) > 1 && !strings.ContainsAny(line[1:], `*?[\`):
+		r.suffix = line[1:]
+		return r, true
+	}
+	if strings.HasSuffix(line, "/**") || line == "**" && r.anchored {
+		line += "/*" // what is in x, not x itself
+	}
+	r.glob = toDoublestar(line)
+	return r, doublestar.ValidatePattern(r.glob)
+}
+
+// toDoublestar writes a pattern of git's for doublestar, which has braces, and
+// whose negated classes match a slash.
+func toDoublestar(line string) string {
+	var b strings.Builder
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && i+1 < len(line):
+			b.WriteByte(c)
+			i++
+			b.WriteByte(line[i])
+		case c == '{' || c == '}':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c == '[' && i+1 < len(line) && (line[i+1] == '!' || line[i+1] == '^'):
+			b.WriteString("[!/")
+			i++
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// trimSpaces takes away spaces at the end that no backslash protects.
+func trimSpaces(s string) string {
+	for strings.HasSuffix(s, " ") {
+		escapes := len(s) - 1 - len(strings.TrimRight(s[:len(s)-1], `\`))
+		if escapes%2 == 1 {
+			break
+		}
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// match returns what the last rule that matches says of path, which is
+// relative to the directory of the file of rules; base is its last segment.
+func (r *Rules) match(path, base string, dir bool) (ignored, decided bool) {
+	if r == nil {
+		return false, false
+	}
+	for i := len(r.list) - 1; i >= 0; i-- {
+		if p := &r.list[i]; (dir || !p.dirOnly) && p.matches(path, base) {
+			return !p.include, true
+		}
+	}
+	return false, false
+}
+
+func (p *rule) matches(path, base string) bool {
+	switch {
+	case p.name != "":
+		return base == p.name
+	case p.suffix != "":
+		return strings.HasSuffix(base, p.suffix)
+	}
+	if !p.anchored {
+		path = base
+	}
+	return doublestar.MatchUnvalidated(p.glob, path)
+}
+
+// A Dir is a directory of a walk with all rules that hold in it, those of the
+// directories above included. It is immutable.
+type Dir struct {
+	path  string // with a slash at its end, or ""
+	above *Dir
+	rules *Rules
+}
+
+// Top returns the directory at path, whose rules are given in order of
+// precedence, the weakest first. Paths may be counted from anywhere, as long
+// as it is the same place for all.
+func Top(path string, rules ...*Rules) *Dir {
+	var d *Dir
+	for _, r := range rules {
+		d = d.Sub(path, r)
+	}
+	return d
+}
+
+// Sub returns a directory below d, or a further file of rules in d itself.
+// A nil d ignores nothing.
+func (d *Dir) Sub(path string, rules *Rules) *Dir {
+	if rules == nil || len(rules.list) == 0 {
+		return d
+	}
+	if path != "" {
+		path += "/"
+	}
+	return &Dir{path: path, above: d, rules: rules}
+}
+
+// Ignored reports whether the entry at path, in d or deeper, is to be left
+// out. The directories between d and the entry are not asked.
+func (d *Dir) Ignored(path string, dir bool) bool {
+	ignored, _ := d.Decide(path, dir)
+	return ignored
+}
+
+// Decide is like [Dir.Ignored] and tells too whether any rule matches.
+func (d *Dir) Decide(path string, dir bool) (ignored, decided bool) {
+	base := path[strings.LastIndexByte(path, '/')+1:]
+	for ; d != nil; d = d.above {
+		if ignored, decided = d.rules.match(path[len(d.path):], base, dir); decided {
+			return ignored, true
+		}
+	}
+	return false, false
+}

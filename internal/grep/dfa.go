@@ -1,0 +1,236 @@
+package grep
+
+import (
+	"regexp/syntax"
+	"slices"
+	"unicode/utf8"
+)
+
+// maxStates bounds the memory of an automaton; when it is full it starts anew.
+const maxStates = 4000
+
+// A dfa tells whether lines match. It makes a deterministic automaton of the
+// program as it goes: each state it needs is made once. Text is walked one
+// ASCII byte at a time; other characters are decoded and their steps kept in a
+// map. It is not safe for concurrent use.
+type dfa struct {
+	prog   *syntax.Prog
+	states map[string]*state
+	start  *state // at the beginning of a line
+
+	// Scratch of closure.
+	stack []uint32
+	seen  []uint32 // by instruction: the generation that saw it last
+	gen   uint32
+	set   []uint32
+	key   []byte
+}
+
+// A state is a set of instructions to go on with, before empty-width
+// assertions are looked at, and what they need to know of the character
+// before.
+type state struct {
+	insts     []uint32
+	begin     bool // at the beginning of the line
+	afterWord bool // the character before is a word character
+	ascii     [utf8.RuneSelf]*state
+	other     map[rune]*state
+	atEnd     *state // matched or dead: what the end of the line leads to
+}
+
+// The two ends. They have no successors.
+var (
+	matched = &state{}
+	dead    = &state{}
+)
+
+func newDFA(prog *syntax.Prog) *dfa {
+	d := &dfa{prog: prog, seen: make([]uint32, len(prog.Inst))}
+	d.clear()
+	return d
+}
+
+func (d *dfa) clear() {
+	d.states = map[string]*state{}
+	d.start = d.state([]uint32{uint32(d.prog.Start)}, true, false)
+}
+
+// find returns the place in the first line of text that matches at which that
+// is known, or -1. Text begins with the beginning of a line and ends with the
+// end of one.
+func (d *dfa) find(text []byte) int {
+	s := d.start
+	for i := 0; i < len(text); {
+		c := text[i]
+		var next *state
+		switch {
+		case c == '\n' || c == '\r' && i+1 < len(text) && text[i+1] == '\n':
+			if d.end(s) == matched {
+				return i
+			}
+			i++
+			if c == '\r' {
+				i++
+			}
+			s = d.start
+			continue
+		case c < utf8.RuneSelf:
+			i++
+			if next = s.ascii[c]; next == nil {
+				next = d.step(s, rune(c))
+			}
+		default:
+			r, size := utf8.DecodeRune(text[i:])
+			i += size
+			if next = s.other[r]; next == nil {
+				next = d.step(s, r)
+			}
+		}
+		if next == matched {
+			return i - 1
+		}
+		s = next
+	}
+	if n := len(text); n > 0 && text[n-1] != '\n' && d.end(s) == matched {
+		return n - 1
+	}
+	return -1
+}
+
+// matchLine reports whether line, without its end, matches.
+func (d *dfa) matchLine(line []byte) bool {
+	s := d.start
+	for i := 0; i < len(line); {
+		r, size := rune(line[i]), 1
+		var next *state
+		if r < utf8.RuneSelf {
+			next = s.ascii[r]
+		} else {
+			r, size = utf8.DecodeRune(line[i:])
+			next = s.other[r]
+		}
+		if next == nil {
+			next = d.step(s, r)
+		}
+		if next == matched {
+			return true
+		}
+		i += size
+		s = next
+	}
+	return d.end(s) == matched
+}
+
+// step makes the successor of s for r.
+func (d *dfa) step(s *state, r rune) *state {
+	if len(d.states) > maxStates {
+		d.clear() // s lives on until its line ends
+	}
+	word := syntax.IsWordChar(r)
+	next := matched
+	if !d.closure(s, d.flags(s, word, false)) {
+		next = d.consume(r, word)
+	}
+	if r < utf8.RuneSelf {
+		s.ascii[r] = next
+	} else {
+		if s.other == nil {
+			s.other = map[rune]*state{}
+		}
+		s.other[r] = next
+	}
+	return next
+}
+
+// consume makes the state after r from the closure in d.set.
+func (d *dfa) consume(r rune, word bool) *state {
+	var insts []uint32
+	for _, pc := range d.set {
+		if in := &d.prog.Inst[pc]; in.MatchRune(r) {
+			insts = append(insts, in.Out)
+		}
+	}
+	insts = append(insts, uint32(d.prog.Start)) // a match may begin anywhere
+	return d.state(insts, false, word)
+}
+
+// end returns what the end of the line makes of s: matched or dead.
+func (d *dfa) end(s *state) *state {
+	if s.atEnd == nil {
+		s.atEnd = dead
+		if d.closure(s, d.flags(s, false, true)) {
+			s.atEnd = matched
+		}
+	}
+	return s.atEnd
+}
+
+// flags returns the assertions that hold between s and what comes next.
+func (d *dfa) flags(s *state, nextIsWord, atEnd bool) syntax.EmptyOp {
+	var f syntax.EmptyOp
+	if s.begin {
+		f |= syntax.EmptyBeginLine | syntax.EmptyBeginText
+	}
+	if atEnd {
+		f |= syntax.EmptyEndLine | syntax.EmptyEndText
+	}
+	if s.afterWord != nextIsWord {
+		return f | syntax.EmptyWordBoundary
+	}
+	return f | syntax.EmptyNoWordBoundary
+}
+
+// closure sets d.set to the instructions that consume a character and can be
+// reached from s. It reports whether a match can.
+func (d *dfa) closure(s *state, flags syntax.EmptyOp) bool {
+	d.gen++
+	d.set = d.set[:0]
+	d.stack = append(d.stack[:0], s.insts...)
+	for len(d.stack) > 0 {
+		pc := d.stack[len(d.stack)-1]
+		d.stack = d.stack[:len(d.stack)-1]
+		if d.seen[pc] == d.gen {
+			continue
+		}
+		d.seen[pc] = d.gen
+		switch in := &d.prog.Inst[pc]; in.Op {
+		case syntax.InstMatch:
+			return true
+		case syntax.InstAlt, syntax.InstAltMatch:
+			d.stack = append(d.stack, in.Arg, in.Out)
+		case syntax.InstCapture, syntax.InstNop:
+			d.stack = append(d.stack, in.Out)
+		case syntax.InstEmptyWidth:
+			if syntax.EmptyOp(in.Arg)&^flags == 0 {
+				d.stack = append(d.stack, in.Out)
+			}
+		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+			d.set = append(d.set, pc)
+		}
+	}
+	return false
+}
+
+// state returns the state for a set of instructions, the same for equal ones.
+func (d *dfa) state(insts []uint32, begin, afterWord bool) *state {
+	slices.Sort(insts)
+	insts = slices.Compact(insts)
+	d.key = d.key[:0]
+	for _, pc := range insts {
+		d.key = append(d.key, byte(pc), byte(pc>>8), byte(pc>>16), byte(pc>>24))
+	}
+	last := byte(0)
+	if begin {
+		last |= 1
+	}
+	if afterWord {
+		last |= 2
+	}
+	d.key = append(d.key, last)
+	if s, ok := d.states[string(d.key)]; ok {
+		return s
+	}
+	s := &state{insts: insts, begin: begin, afterWord: afterWord}
+	d.states[string(d.key)] = s
+	return s
+}

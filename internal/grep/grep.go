@@ -1,0 +1,104 @@
+// Package grep finds lines in text that match a regular expression, fast
+// enough to search a source tree without an index.
+//
+//	m, err := grep.Compile(`func \w+Handler\(`, grep.Options{})
+//	s := m.NewSearcher()             // one for each goroutine
+//	err = s.Search(file, func(l grep.Line) bool { … })
+//
+// The syntax is that of package regexp. A match lies within one line unless
+// [Options.Multiline] is set; "^" and "$" are the ends of lines, which are LF or
+// CRLF. Where every match must contain a literal, the literal is sought first.
+// A lazily built automaton decides about lines, in time linear in the text
+// whatever the pattern.
+package grep
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+)
+
+// Options change what matches and what is told of it.
+type Options struct {
+	IgnoreCase bool
+	Multiline  bool // matches may span lines, and "." matches line ends
+
+	Before, After int  // lines of context to tell of, around each match
+	NoNumbers     bool // leave [Line.Number] 0; faster
+}
+
+// A Matcher is a compiled pattern. It is immutable and safe for concurrent
+// use.
+type Matcher struct {
+	Options
+	literals []literal      // every match contains one of these; nil: not known
+	exact    bool           // a literal is a match
+	prog     *syntax.Prog   // for single lines
+	re       *regexp.Regexp // for Multiline
+}
+
+// maxPattern bounds the size of a compiled pattern, in instructions: the time
+// to make a state of the automaton is linear in it.
+const maxPattern = 2000
+
+// Compile makes a matcher. It fails if the pattern is no regular expression,
+// if it is too large, and if it wants a line end without Multiline.
+func Compile(pattern string, o Options) (*Matcher, error) {
+	flags := syntax.Perl
+	if o.IgnoreCase {
+		flags |= syntax.FoldCase
+	}
+	if o.Multiline {
+		flags = flags&^syntax.OneLine | syntax.DotNL
+	}
+	re, err := syntax.Parse(pattern, flags)
+	if err != nil {
+		return nil, explain(pattern, err)
+	}
+	if !o.Multiline && wantsLineEnd(re) {
+		return nil, fmt.Errorf("pattern %q has a line end in it, which only a multiline search can match", pattern)
+	}
+	re = re.Simplify()
+	m := &Matcher{Options: o}
+	if l := required(re); cost(l) < 0.01 { // else nearly every line has one
+		m.literals = l
+	}
+	if m.prog, err = syntax.Compile(re); err != nil {
+		return nil, explain(pattern, err)
+	}
+	if len(m.prog.Inst) > maxPattern {
+		return nil, fmt.Errorf("pattern %.100q… is too large", pattern)
+	}
+	m.exact = re.Op == syntax.OpLiteral && len(m.literals) == 1 && len(m.literals[0].text) == len(string(re.Rune))
+	if o.Multiline {
+		if m.re, err = regexp.Compile(re.String()); err != nil {
+			return nil, explain(pattern, err)
+		}
+	}
+	return m, nil
+}
+
+func explain(pattern string, err error) error {
+	if e, ok := errors.AsType[*syntax.Error](err); ok {
+		hint := ""
+		switch e.Code {
+		case syntax.ErrMissingParen, syntax.ErrUnexpectedParen, syntax.ErrMissingBracket, syntax.ErrMissingRepeatArgument:
+			hint = `; to find the characters themselves write a backslash before them, as in "\("`
+		case syntax.ErrInvalidPerlOp:
+			hint = "; look-around and back-references do not exist here"
+		}
+		return fmt.Errorf("pattern %q is no regular expression: %s %s%s", pattern, e.Code, strings.TrimSpace(e.Expr), hint)
+	}
+	return fmt.Errorf("pattern %q: %w", pattern, err)
+}
+
+// wantsLineEnd reports whether re has a literal line end.
+func wantsLineEnd(re *syntax.Regexp) bool {
+	if re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') {
+		return true
+	}
+	return slices.ContainsFunc(re.Sub, wantsLineEnd)
+}

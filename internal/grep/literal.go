@@ -1,0 +1,201 @@
+package grep
+
+import (
+	"bytes"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxLiterals is how many literals are sought side by side; with more of them
+// the automaton is faster.
+const maxLiterals = 8
+
+// required returns literals of which every match of re contains at least one,
+// or nil if there are no useful ones.
+func required(re *syntax.Regexp) []literal {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return literalOf(re)
+	case syntax.OpCapture, syntax.OpPlus:
+		return required(re.Sub[0])
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return required(re.Sub[0])
+		}
+	case syntax.OpConcat:
+		var best []literal
+		for _, sub := range re.Sub {
+			if l := required(sub); cost(l) < cost(best) {
+				best = l
+			}
+		}
+		return best
+	case syntax.OpAlternate:
+		var all []literal
+		for _, sub := range re.Sub {
+			l := required(sub)
+			if l == nil {
+				return nil
+			}
+			all = append(all, l...)
+		}
+		if len(all) <= maxLiterals {
+			return all
+		}
+	}
+	return nil
+}
+
+// cost estimates how often a set of literals occurs for nothing: the sum over
+// the literals, where each character of a literal makes it rarer.
+func cost(set []literal) float64 {
+	if set == nil {
+		return 1
+	}
+	sum := 0.0
+	for _, l := range set {
+		p := 1.0
+		for i := range l.text {
+			p *= frequency(l.text[i])
+		}
+		sum += p
+	}
+	return sum
+}
+
+// A literal is a string to seek, in ASCII upper and lower case alike if fold
+// is set; then text is lower case.
+type literal struct {
+	text string
+	fold bool
+	at   int // the byte of text that is sought first: its rarest
+}
+
+// literalOf makes a literal of an OpLiteral.
+func literalOf(re *syntax.Regexp) []literal {
+	if slices.Contains(re.Rune, utf8.RuneError) {
+		return nil // matches any byte that is not UTF-8
+	}
+	fold := re.Flags&syntax.FoldCase != 0
+	if !fold {
+		return []literal{newLiteral(string(re.Rune), false)}
+	}
+	// A letter with more than two forms, such as k, s and all that is not
+	// ASCII, is left out: the longest part between such letters is sought.
+	best := ""
+	part := strings.FieldsFunc(strings.ToLower(string(re.Rune)), func(r rune) bool {
+		next := unicode.SimpleFold(r)
+		return r >= 0x80 || next >= 0x80 || unicode.SimpleFold(next) != r
+	})
+	for _, p := range part {
+		if len(p) > len(best) {
+			best = p
+		}
+	}
+	if best == "" {
+		return nil
+	}
+	return []literal{newLiteral(best, true)}
+}
+
+func newLiteral(text string, fold bool) literal {
+	l := literal{text: text, fold: fold}
+	for i := range text {
+		if frequency(text[i]) < frequency(text[l.at]) {
+			l.at = i
+		}
+	}
+	return l
+}
+
+// common lists the bytes of source text, the most frequent first.
+const common = " etaonrislcdupmf(.)\"g,hb_y=/v-:x\t\nw;kE0TSI{}1ACRN*D'OPq2LFMz'jU>B<3G[]"
+
+// frequency is a rough estimate of how often a byte occurs.
+func frequency(b byte) float64 {
+	if i := strings.IndexByte(common, b); i >= 0 {
+		return 0.1 / float64(i+1)
+	}
+	return 0.0005
+}
+
+// A finder seeks one literal in one text, from front to back, and remembers
+// how far it has looked. The zero state must be set by reset.
+type finder struct {
+	literal
+	lower, upper byte
+	atLower      int // the next occurrence of lower at or after where we are
+	atUpper      int // of upper
+	found        int // the next occurrence of the literal
+}
+
+const none = int(^uint(0) >> 1) // no occurrence
+
+func newFinder(l literal) finder {
+	f := finder{literal: l, lower: l.text[l.at], upper: l.text[l.at]}
+	if l.fold && 'a' <= f.lower && f.lower <= 'z' {
+		f.upper = f.lower - 'a' + 'A'
+	}
+	return f
+}
+
+// reset prepares for another text.
+func (f *finder) reset() { f.atLower, f.atUpper, f.found = -1, -1, -1 }
+
+// next returns where the first occurrence at or after from begins, or none.
+// from never decreases.
+func (f *finder) next(text []byte, from int) int {
+	if f.found >= from {
+		return f.found
+	}
+	for pos := from + f.at; ; {
+		f.atLower = nextByte(text, f.lower, f.atLower, pos)
+		hit := f.atLower
+		if f.upper != f.lower {
+			f.atUpper = nextByte(text, f.upper, f.atUpper, pos)
+			hit = min(hit, f.atUpper)
+		}
+		if hit == none {
+			f.found = none
+			return none
+		}
+		start := hit - f.at
+		if end := start + len(f.text); end <= len(text) && f.equal(text[start:end]) {
+			f.found = start
+			return start
+		}
+		pos = hit + 1
+	}
+}
+
+// nextByte returns where b is at or after pos; known is where it was found
+// last.
+func nextByte(text []byte, b byte, known, pos int) int {
+	if known >= pos {
+		return known
+	}
+	if pos < len(text) {
+		if i := bytes.IndexByte(text[pos:], b); i >= 0 {
+			return pos + i
+		}
+	}
+	return none
+}
+
+func (f *finder) equal(b []byte) bool {
+	if !f.fold {
+		return string(b) == f.text
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != f.text[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,289 @@
+package grep
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+const (
+	windowSize = 256 << 10 // bytes that are searched at once
+	maxWindow  = 16 << 20  // the longest line; a longer one counts as several
+	maxFile    = 64 << 20  // the largest file of a Multiline search; more is not looked at
+	sniffLen   = 8 << 10   // a zero byte in the first sniffLen bytes makes a file binary
+)
+
+// A Line is a line that matches, or one around it.
+type Line struct {
+	Number int    // from 1
+	Text   []byte // without its end; valid until the next line
+	Match  bool   // not only context
+	Gap    bool   // there are lines between the one before and this one
+}
+
+// ErrBinary is returned by [Searcher.Search] for what is not text.
+var ErrBinary = errors.New("binary file")
+
+// A Searcher searches one text after another. It is not safe for concurrent
+// use.
+type Searcher struct {
+	m       *Matcher
+	dfa     *dfa
+	finders []finder
+	buf     []byte
+
+	// The state of one search. Offsets count from the start of buf.
+	yield     func(Line) bool
+	end       int // of what was read
+	told      int // the end of the last line that was told of
+	some      bool
+	afterLeft int // lines of context that are due after the last match
+	lineNo    int // number of the line at counted
+	counted   int
+}
+
+// NewSearcher returns a new searcher.
+func (m *Matcher) NewSearcher() *Searcher {
+	s := &Searcher{m: m, dfa: newDFA(m.prog), buf: make([]byte, windowSize)}
+	for _, l := range m.literals {
+		s.finders = append(s.finders, newFinder(l))
+	}
+	return s
+}
+
+// Search calls yield for each line of r that matches and for its context, in
+// order, until yield returns false. It fails with ErrBinary, before any line,
+// if r is not text, and with the errors of r.
+func (s *Searcher) Search(r io.Reader, yield func(Line) bool) error {
+	s.yield = yield
+	s.end, s.told, s.counted, s.afterLeft, s.lineNo, s.some = 0, 0, 0, 0, 1, false
+	if s.m.Multiline {
+		return s.searchAll(r)
+	}
+	pos := 0 // what is before is done
+	for first := true; ; first = false {
+		eof, err := s.fill(r)
+		if err != nil {
+			return err
+		}
+		if first && bytes.IndexByte(s.buf[:min(s.end, sniffLen)], 0) >= 0 {
+			return ErrBinary
+		}
+		limit := s.end
+		if !eof {
+			if i := bytes.LastIndexByte(s.buf[pos:s.end], '\n'); i >= 0 {
+				limit = pos + i + 1
+			} else if s.end-pos < maxWindow {
+				s.makeRoom(pos)
+				continue
+			}
+		}
+		if !s.lines(pos, limit) || eof {
+			return nil
+		}
+		pos = s.makeRoom(limit)
+	}
+}
+
+// fill reads until the buffer is full or r ends.
+func (s *Searcher) fill(r io.Reader) (eof bool, err error) {
+	for s.end < len(s.buf) {
+		n, err := r.Read(s.buf[s.end:])
+		s.end += n
+		if err == io.EOF {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// makeRoom moves what is still needed, which is from pos on and the context
+// before it, to the front, and makes the buffer larger if that fills it. It
+// returns where pos is then.
+func (s *Searcher) makeRoom(pos int) int {
+	keep := max(min(s.told, pos), s.back(pos, s.m.Before))
+	s.number(keep)
+	copy(s.buf, s.buf[keep:s.end])
+	s.end -= keep
+	s.told = max(-1, s.told-keep) // -1: there are lines between that nobody was told of
+	s.counted = 0
+	if s.end > len(s.buf)/2 {
+		s.buf = append(s.buf, make([]byte, len(s.buf))...)
+	}
+	return pos - keep
+}
+
+// back returns where the line n lines before pos, the start of a line, begins.
+func (s *Searcher) back(pos, n int) int {
+	for ; n > 0 && pos > 0; n-- {
+		pos = bytes.LastIndexByte(s.buf[:pos-1], '\n') + 1
+	}
+	return pos
+}
+
+// lines tells of the matches in buf[pos:limit], which are whole lines. It
+// returns false if there is nothing more to do.
+func (s *Searcher) lines(pos, limit int) bool {
+	text := s.buf[:limit]
+	for i := range s.finders {
+		s.finders[i].reset()
+	}
+	for pos < limit {
+		start, end := s.nextMatch(text, pos)
+		if start < 0 {
+			break
+		}
+		if !s.tell(start, end) {
+			return false
+		}
+		pos = end
+	}
+	return s.context(limit)
+}
+
+// nextMatch returns the first line at or after pos that matches, its end
+// included.
+func (s *Searcher) nextMatch(text []byte, pos int) (start, end int) {
+	if s.finders == nil {
+		i := s.dfa.find(text[pos:])
+		if i < 0 {
+			return -1, -1
+		}
+		return lineAt(text, pos+i)
+	}
+	for pos < len(text) {
+		hit := none
+		for i := range s.finders {
+			hit = min(hit, s.finders[i].next(text, pos))
+		}
+		if hit == none {
+			break
+		}
+		start, end = lineAt(text, hit)
+		if s.m.exact || s.dfa.matchLine(bare(text[start:end])) {
+			return start, end
+		}
+		pos = end
+	}
+	return -1, -1
+}
+
+// lineAt returns the line that holds the byte at pos.
+func lineAt(text []byte, pos int) (start, end int) {
+	start = bytes.LastIndexByte(text[:pos], '\n') + 1
+	if i := bytes.IndexByte(text[pos:], '\n'); i >= 0 {
+		return start, pos + i + 1
+	}
+	return start, len(text)
+}
+
+// bare returns line without its end.
+func bare(line []byte) []byte {
+	if n := len(line); n > 0 && line[n-1] == '\n' {
+		line = line[:n-1]
+	}
+	if n := len(line); n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
+	}
+	return line
+}
+
+// tell tells of the matching line buf[start:end] and the context before it.
+func (s *Searcher) tell(start, end int) bool {
+	if !s.context(start) {
+		return false
+	}
+	first := max(s.told, s.back(start, s.m.Before))
+	gap := s.some && first > s.told
+	for at := first; at < start; {
+		_, e := lineAt(s.buf[:start], at)
+		if !s.emit(at, e, false, gap) {
+			return false
+		}
+		at, gap = e, false
+	}
+	s.afterLeft = s.m.After
+	return s.emit(start, end, true, gap)
+}
+
+// context tells of the lines that are due after the last match, up to limit.
+func (s *Searcher) context(limit int) bool {
+	for s.afterLeft > 0 && s.told < limit {
+		_, end := lineAt(s.buf[:limit], s.told)
+		s.afterLeft--
+		if !s.emit(s.told, end, false, false) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Searcher) emit(start, end int, match, gap bool) bool {
+	s.told, s.some = end, true
+	return s.yield(Line{Number: s.number(start), Text: bare(s.buf[start:end]), Match: match, Gap: gap})
+}
+
+// number returns the number of the line at pos, which never decreases.
+func (s *Searcher) number(pos int) int {
+	if s.m.NoNumbers {
+		return 0
+	}
+	if pos > s.counted {
+		s.lineNo += bytes.Count(s.buf[s.counted:pos], []byte{'\n'})
+		s.counted = pos
+	}
+	return s.lineNo
+}
+
+// searchAll searches a text as a whole.
+func (s *Searcher) searchAll(r io.Reader) error {
+	for {
+		eof, err := s.fill(r)
+		if err != nil {
+			return err
+		}
+		if bytes.IndexByte(s.buf[:min(s.end, sniffLen)], 0) >= 0 {
+			return ErrBinary
+		}
+		if eof || s.end >= maxFile {
+			break
+		}
+		s.buf = append(s.buf, make([]byte, len(s.buf))...)
+	}
+	text := s.buf[:s.end]
+	if !s.mayMatch(text) {
+		return nil
+	}
+	for pos := 0; pos < len(text); {
+		loc := s.m.re.FindIndex(text[pos:])
+		if loc == nil {
+			break
+		}
+		start, _ := lineAt(text, min(pos+loc[0], len(text)-1))
+		_, end := lineAt(text, max(start, pos+loc[1]-1))
+		for at := max(start, s.told); at < end; {
+			_, e := lineAt(text, at)
+			if !s.tell(at, e) {
+				return nil
+			}
+			at = e
+		}
+		pos = max(end, pos+1)
+	}
+	s.context(len(text))
+	return nil
+}
+
+// mayMatch reports whether one of the literals is in text.
+func (s *Searcher) mayMatch(text []byte) bool {
+	for i := range s.finders {
+		s.finders[i].reset()
+		if s.finders[i].next(text, 0) != none {
+			return true
+		}
+	}
+	return s.finders == nil
+}
