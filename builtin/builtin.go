@@ -72,7 +72,7 @@ func New(c Config) ([]tool.Tool, error) {
 	}
 	var all []tool.Tool
 	for _, newTool := range []func(Config) (tool.Tool, error){
-		Bash, Read, Write, Edit, TaskCreate, TaskGet, TaskList, TaskUpdate} {
+		Bash, Read, Write, Edit, Glob, Grep, TaskCreate, TaskGet, TaskList, TaskUpdate} {
 		t, err := newTool(c)
 		if err != nil {
 			return nil, err

@@ -284,6 +284,70 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// below returns the lines of text that are paths below ${TMP}, relative.
+func (r *caseRun) below(text string) []string {
+	var rel []string
+	for line := range strings.Lines(text) {
+		if p, ok := strings.CutPrefix(strings.TrimSpace(line), r.tmp+"/"); ok {
+			rel = append(rel, p)
+		}
+	}
+	slices.Sort(rel)
+	return rel
+}
+
+func TestGlobCases(t *testing.T) {
+	runCases(t, "glob", func(r *caseRun, row caseRow, got *message.ToolResult) error {
+		want := slices.Clone(row.Result.Matches)
+		for _, raw := range row.Result.Content {
+			var text string
+			if err := json.Unmarshal(raw, &text); err != nil {
+				return err
+			}
+			want = append(want, r.below(r.expand(text))...)
+		}
+		slices.Sort(want)
+		if have := r.below(got.Text()); !slices.Equal(have, want) {
+			return fmt.Errorf("%s finds %q, want %q", row.Args, have, want)
+		}
+		return nil
+	})
+}
+
+var pathNote = regexp.MustCompile(`(?m)^\[.*\]$`)
+
+func TestGrepCases(t *testing.T) {
+	runCases(t, "grep", func(r *caseRun, row caseRow, got *message.ToolResult) error {
+		lines := func(text string) []string {
+			list := strings.FieldsFunc(pathNote.ReplaceAllString(r.expand(text), ""), func(c rune) bool { return c == '\n' })
+			slices.Sort(list)
+			return list
+		}
+		have, want := lines(got.Text()), lines(strings.Join(row.Result.LinesSorted, "\n"))
+		if n := row.Result.LineCount; n > 0 {
+			if len(have) != n {
+				return fmt.Errorf("%d lines, want %d: %q", len(have), n, have)
+			}
+			return nil
+		}
+		if row.Result.Text != nil {
+			want = lines(*row.Result.Text)
+		}
+		for _, raw := range row.Result.Content {
+			var text string
+			if err := json.Unmarshal(raw, &text); err != nil {
+				return err
+			}
+			want = append(want, lines(text)...)
+		}
+		slices.Sort(want)
+		if !slices.Equal(have, want) {
+			return fmt.Errorf("%s finds %q, want %q", row.Args, have, want)
+		}
+		return nil
+	})
+}
+
 // A caseTask is a task as the case files write it.
 type caseTask struct {
 	ID, Subject, Description, State string

@@ -53,30 +53,43 @@ func (j *fileJudge) CheckPermission(p *permission.Policy, input json.RawMessage)
 		return unreadable
 	}
 	at := j.place(p)
+	if !j.writes {
+		return judgeRead(at, path)
+	}
 	if at.Real(path) == "" {
-		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: fmt.Sprintf("nobody can tell what %q is", path)}
+		return unknown(path)
 	}
-	if j.writes {
-		if why := j.guard().Hit(at, path); why != "" {
-			return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
-		}
-		if at.Inside(path) && editsAllowed(p) {
-			return permission.Verdict{Behavior: permission.Allow, Reason: fmt.Sprintf("%s is inside a working directory", path)}
-		}
-		return permission.Verdict{}
+	if why := j.guard().Hit(at, path); why != "" {
+		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
 	}
-	return judgeRead(at, path)
+	if at.Inside(path) && editsAllowed(p) {
+		return inside(path)
+	}
+	return permission.Verdict{}
+}
+
+// unknown is the verdict on a path that cannot be resolved: its links go in
+// circles, or it is no path.
+func unknown(path string) permission.Verdict {
+	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: fmt.Sprintf("nobody can tell where %q leads", path)}
+}
+
+func inside(path string) permission.Verdict {
+	return permission.Verdict{Behavior: permission.Allow, Reason: path + " is inside a working directory"}
 }
 
 // judgeRead is the verdict on reading path, a file or a tree.
 func judgeRead(at pathrule.Place, path string) permission.Verdict {
+	if at.Real(path) == "" {
+		return unknown(path)
+	}
 	if why := at.Secret(path); why != "" {
 		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
 	}
 	if at.Inside(path) {
-		return permission.Verdict{Behavior: permission.Allow, Reason: fmt.Sprintf("%s is inside a working directory", path)}
+		return inside(path)
 	}
-	return permission.Verdict{Behavior: permission.Ask, Reason: fmt.Sprintf("%s is outside the working directories", path)}
+	return permission.Verdict{Behavior: permission.Ask, Reason: path + " is outside the working directories"}
 }
 
 // MatchRule implements [tool.RuleMatcher].
@@ -98,4 +111,42 @@ func (j *fileJudge) SuggestRules(p *permission.Policy, input json.RawMessage) []
 		return nil
 	}
 	return allowRules(j.name, j.place(p).Suggest(path))
+}
+
+// A treeJudge judges the calls of a tool that searches a directory.
+type treeJudge struct {
+	Config
+	name string
+	root func(input json.RawMessage) (string, bool) // the directory that it searches
+}
+
+// CheckPermission implements [tool.PermissionChecker].
+func (j *treeJudge) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
+	root, ok := j.root(input)
+	if !ok {
+		return unreadable
+	}
+	return judgeRead(j.place(p), root)
+}
+
+// MatchRule implements [tool.RuleMatcher]. A deny or ask rule covers a search
+// that may come to a path it covers.
+func (j *treeJudge) MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
+	root, ok := j.root(input)
+	if !ok {
+		return false, errUnreadable
+	}
+	if r.Behavior == permission.Allow {
+		return j.place(p).Match(r.Pattern, root)
+	}
+	return j.place(p).MatchTree(r.Pattern, root)
+}
+
+// SuggestRules implements [tool.RuleSuggester].
+func (j *treeJudge) SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule {
+	root, ok := j.root(input)
+	if !ok {
+		return nil
+	}
+	return allowRules(j.name, j.place(p).SuggestTree(root))
 }

@@ -109,8 +109,14 @@ func trimSpaces(s string) string {
 	return s
 }
 
-// match returns what the last rule that matches says of path, which is
-// relative to the directory of the file of rules; base is its last segment.
+// Match returns what the rules say of path, which is relative to the directory
+// they are for, and whether they say anything. No rules say nothing.
+func (r *Rules) Match(path string, dir bool) (ignored, decided bool) {
+	return r.match(path, path[strings.LastIndexByte(path, '/')+1:], dir)
+}
+
+// match is Match with the last segment of path. The last rule that matches
+// decides.
 func (r *Rules) match(path, base string, dir bool) (ignored, decided bool) {
 	if r == nil {
 		return false, false

@@ -58,7 +58,9 @@ func slow(re *regexp.Regexp, o Options, text string) []string {
 	}
 	var match []bool
 	for i, l := range lines {
-		lines[i] = strings.TrimSuffix(strings.TrimSuffix(l, "\n"), "\r")
+		if body, ended := strings.CutSuffix(l, "\n"); ended {
+			lines[i] = strings.TrimSuffix(body, "\r")
+		}
 		match = append(match, re.MatchString(lines[i]))
 	}
 	var out []string

@@ -182,11 +182,9 @@ func lineAt(text []byte, pos int) (start, end int) {
 
 // bare returns line without its end.
 func bare(line []byte) []byte {
-	if n := len(line); n > 0 && line[n-1] == '\n' {
-		line = line[:n-1]
-	}
-	if n := len(line); n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
+	line, ended := bytes.CutSuffix(line, []byte{'\n'})
+	if ended {
+		line = bytes.TrimSuffix(line, []byte{'\r'})
 	}
 	return line
 }

@@ -1,0 +1,244 @@
+package builtin
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+//go:embed text/glob.md
+var globText string
+
+const (
+	maxMatches    = 500 // files that Glob returns
+	searchTimeout = 30 * time.Second
+)
+
+type globIn struct {
+	Pattern   string `json:"pattern" jsonschema_description:"what to look for, such as **/*.go"`
+	Path      string `json:"path,omitempty" jsonschema_description:"directory to look in; the working directory if left out"`
+	GitIgnore bool   `json:"gitignore,omitempty" jsonschema:"default=false" jsonschema_description:"leave out files that .gitignore, .ignore or .git/info/exclude exclude, and .git"`
+}
+
+type glob struct {
+	tool.Tool
+	treeJudge
+}
+
+// Glob returns the tool that finds files by name.
+func Glob(c Config) (tool.Tool, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	g := &glob{treeJudge: treeJudge{Config: c, name: "Glob"}}
+	g.root = func(input json.RawMessage) (string, bool) {
+		in, err := unmarshal[globIn](input)
+		return newGlobPattern(c.absDir(in.Path), in.Pattern).reach(), err == nil
+	}
+	g.Tool, err = tool.New("Glob", globText, g.run, tool.Options{ReadOnly: true, Parallel: true})
+	return g, err
+}
+
+// absDir returns the directory that a model named, absolute.
+func (c *Config) absDir(name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(c.Dirs[0], name)
+	}
+	return filepath.ToSlash(filepath.Clean(name))
+}
+
+// A globPattern is a pattern below a directory.
+type globPattern struct {
+	dir     string
+	pattern string   // for doublestar, relative to dir
+	literal string   // the same with brackets as plain characters: they occur in names
+	fixed   []string // the directories that it begins with, by name
+	depth   int      // how many directories deep a match can be; -1 is any
+	bad     bool     // nothing can match
+}
+
+func newGlobPattern(dir, pattern string) globPattern {
+	pattern = strings.ReplaceAll(pattern, `\`, "/") // some models write paths of Windows
+	if path.IsAbs(pattern) {
+		dir, pattern = "/", strings.TrimLeft(pattern, "/")
+		for {
+			seg, rest, more := strings.Cut(pattern, "/")
+			if !more || strings.ContainsAny(seg, "*?[{") || seg == ".." {
+				break
+			}
+			dir, pattern = path.Join(dir, seg), rest
+		}
+	}
+	g := globPattern{dir: dir, depth: -1}
+	var segs []string
+	for seg := range strings.SplitSeq(pattern, "/") {
+		switch {
+		case seg == "" || seg == ".":
+			continue
+		case seg == "..":
+			g.bad = true
+		case len(g.fixed) == len(segs) && !strings.ContainsAny(seg, "*?[{"):
+			g.fixed = append(g.fixed, seg)
+		}
+		segs = append(segs, seg)
+	}
+	if len(segs) == 0 {
+		g.bad = true
+	} else if len(g.fixed) == len(segs) { // the last one is the file
+		g.fixed = g.fixed[:len(segs)-1]
+	}
+	joined := strings.Join(segs, "/")
+	if !strings.Contains(joined, "**") {
+		g.depth = strings.Count(joined, "/")
+	}
+	// A negated class would match the slash too.
+	g.pattern = strings.NewReplacer("[!", "[!/", "[^", "[!/").Replace(joined)
+	g.literal = strings.NewReplacer("[", `\[`, "]", `\]`).Replace(joined)
+	if !doublestar.ValidatePattern(g.pattern) {
+		g.pattern = g.literal
+	}
+	g.bad = g.bad || !doublestar.ValidatePattern(g.pattern)
+	return g
+}
+
+// reach returns the directory that all matches are in.
+func (g globPattern) reach() string { return path.Join(append([]string{g.dir}, g.fixed...)...) }
+
+func (g globPattern) match(rel string) bool {
+	return doublestar.MatchUnvalidated(g.pattern, rel) || g.literal != g.pattern && doublestar.MatchUnvalidated(g.literal, rel)
+}
+
+// enters reports whether there can be matches in the directory at rel.
+func (g globPattern) enters(rel string) bool {
+	segs := strings.Split(rel, "/")
+	n := min(len(segs), len(g.fixed))
+	return slices.Equal(segs[:n], g.fixed[:n]) && (g.depth < 0 || len(segs) <= g.depth)
+}
+
+func (g *glob) run(ctx context.Context, in globIn) (string, error) {
+	p := newGlobPattern(g.absDir(in.Path), in.Pattern)
+	top, err := g.openDir(ctx, p.dir)
+	if err != nil {
+		return "", err
+	}
+	if p.bad {
+		top.Close()
+		return fmt.Sprintf("No files match %q: a pattern names files below path, without \"..\".", in.Pattern), nil
+	}
+	limited, cancel := context.WithTimeout(ctx, searchTimeout)
+	defer cancel()
+	var found newest
+	prefix := strings.TrimSuffix(p.dir, "/") + "/"
+	w := walk{
+		backend: g.Backend,
+		rules:   in.GitIgnore,
+		enter: func(full, name string) bool {
+			return p.enters(full[len(prefix):]) && (!in.GitIgnore || name != ".git")
+		},
+		forced: func(string) bool { return false },
+		file: func(_ int, f walkFile) {
+			if !p.match(f.path[len(prefix):]) {
+				return
+			}
+			if info, err := f.entry.Info(); err == nil {
+				found.add(match{f.path, info.ModTime()})
+			}
+		},
+	}
+	w.run(limited, p.dir, top)
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return found.text(in.Pattern, &w, limited.Err() != nil), nil
+}
+
+// openDir opens a directory that a model named.
+func (c *Config) openDir(ctx context.Context, name string) (fs.File, error) {
+	f, err := c.Backend.Open(ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("directory %s: %w; the working directory is %s", name, fs.ErrNotExist, c.Dirs[0])
+	} else if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is a file, not a directory; read it with Read", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+type match struct {
+	path string
+	time time.Time
+}
+
+// newest keeps the maxMatches files that were changed last.
+type newest struct {
+	mu    sync.Mutex
+	list  []match
+	total int
+}
+
+func (n *newest) add(m match) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.total++
+	if n.list = append(n.list, m); len(n.list) == 4*maxMatches {
+		n.sort()
+	}
+}
+
+func (n *newest) sort() {
+	slices.SortFunc(n.list, func(a, b match) int {
+		return cmp.Or(b.time.Compare(a.time), cmp.Compare(a.path, b.path))
+	})
+	n.list = n.list[:min(len(n.list), maxMatches)]
+}
+
+func (n *newest) text(pattern string, w *walk, timedOut bool) string {
+	n.sort()
+	var b strings.Builder
+	for _, m := range n.list {
+		b.WriteString(m.path + "\n")
+	}
+	if n.total == 0 {
+		fmt.Fprintf(&b, "No files match %q.\n", pattern)
+	}
+	if more := n.total - len(n.list); more > 0 {
+		fmt.Fprintf(&b, "[%s more; make the pattern or path narrower]\n", count(more, "file"))
+	}
+	b.WriteString(w.notes(timedOut))
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// notes returns what a search must admit.
+func (w *walk) notes(timedOut bool) string {
+	s := ""
+	if n := int(w.unread.Load()); n > 0 && n != 1 {
+		s += fmt.Sprintf("[%d directories could not be read]\n", n)
+	} else if n == 1 {
+		s += "[1 directory could not be read]\n"
+	}
+	if timedOut {
+		s += fmt.Sprintf("[stopped after %v; make path narrower]\n", searchTimeout)
+	}
+	return s
+}

@@ -1,0 +1,337 @@
+package builtin
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/gitignore"
+	"github.com/kitbag-go/kitbag/internal/grep"
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+var (
+	//go:embed text/grep.md
+	grepText string
+
+	//go:embed text/types.txt
+	typesText string
+)
+
+const (
+	defaultHeadLimit = 250
+	maxHeadLimit     = 10_000  // results of one call
+	maxGrepText      = 1 << 20 // bytes of one result
+	maxColumns       = 500     // bytes of a line that is shown
+	maxContext       = 100     // lines around a match
+)
+
+type grepIn struct {
+	Pattern         string `json:"pattern" jsonschema_description:"regular expression to look for"`
+	Path            string `json:"path,omitempty" jsonschema_description:"file or directory to search; the working directory if left out"`
+	OutputMode      string `json:"output_mode,omitempty" jsonschema:"enum=files_with_matches,enum=content,enum=count,default=files_with_matches" jsonschema_description:"what to return"`
+	Glob            string `json:"glob,omitempty" jsonschema_description:"names of the files to search, such as *.go"`
+	Type            string `json:"type,omitempty" jsonschema_description:"type of the files to search, such as go"`
+	After           int    `json:"-A,omitempty" jsonschema:"minimum=0" jsonschema_description:"lines to show after each match (content mode)"`
+	Before          int    `json:"-B,omitempty" jsonschema:"minimum=0" jsonschema_description:"lines to show before each match (content mode)"`
+	Around          int    `json:"-C,omitempty" jsonschema:"minimum=0" jsonschema_description:"lines to show before and after each match (content mode)"`
+	Context         int    `json:"context,omitempty" jsonschema:"minimum=0" jsonschema_description:"the same as -C"`
+	Numbers         *bool  `json:"n,omitempty" jsonschema:"default=true" jsonschema_description:"show line numbers (content mode)"`
+	I               bool   `json:"i,omitempty" jsonschema:"default=false" jsonschema_description:"the same as case_insensitive"`
+	CaseInsensitive bool   `json:"case_insensitive,omitempty" jsonschema:"default=false" jsonschema_description:"do not tell upper case from lower case"`
+	Multiline       bool   `json:"multiline,omitempty" jsonschema:"default=false" jsonschema_description:"let matches span lines, and . match line ends"`
+	HeadLimit       *int   `json:"head_limit,omitempty" jsonschema:"minimum=0,default=250" jsonschema_description:"how many results to return at most; 0 for as many as possible"`
+	Offset          int    `json:"offset,omitempty" jsonschema:"minimum=0,default=0" jsonschema_description:"how many results to leave out first"`
+}
+
+type grepTool struct {
+	tool.Tool
+	treeJudge
+}
+
+// Grep returns the tool that searches the content of files.
+func Grep(c Config) (tool.Tool, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	g := &grepTool{treeJudge: treeJudge{Config: c, name: "Grep"}}
+	g.root = func(input json.RawMessage) (string, bool) {
+		in, err := unmarshal[grepIn](input)
+		return c.absDir(in.Path), err == nil
+	}
+	g.Tool, err = tool.New("Grep", grepText, g.run, tool.Options{ReadOnly: true, Parallel: true})
+	return g, err
+}
+
+func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
+	s, err := newGrepSearch(in)
+	if err != nil {
+		return "", err
+	}
+	root := g.absDir(in.Path)
+	f, err := g.Backend.Open(ctx, root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("path %s: %w; the working directory is %s", root, fs.ErrNotExist, g.Dirs[0])
+	} else if err != nil {
+		return "", err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return "", err
+	}
+	limited, cancel := context.WithTimeout(ctx, searchTimeout)
+	defer cancel()
+	var w walk
+	if info.IsDir() {
+		s.prefix = strings.TrimSuffix(root, "/") + "/"
+		w = walk{backend: g.Backend, rules: true, enter: s.enters, forced: s.forced}
+		w.file = func(worker int, f walkFile) { s.file(limited, worker, f) }
+		w.run(limited, root, f)
+	} else {
+		s.search(limited, 0, root, f)
+		f.Close()
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return s.text(&w, limited.Err() != nil), nil
+}
+
+// A grepSearch is one search.
+type grepSearch struct {
+	in        grepIn
+	prefix    string // of the paths below the root
+	names     *gitignore.Rules
+	onlyNamed bool // files that names does not decide about are not searched
+	types     *gitignore.Rules
+	matcher   *grep.Matcher
+	searchers []*grep.Searcher // by worker
+	hits      hits
+	secrets   skipped
+}
+
+func newGrepSearch(in grepIn) (*grepSearch, error) {
+	s := &grepSearch{in: in}
+	o := grep.Options{IgnoreCase: in.I || in.CaseInsensitive, Multiline: in.Multiline}
+	if in.OutputMode == "content" {
+		o.Before, o.After = in.Before, in.After
+		if around := max(in.Around, in.Context); around > 0 {
+			o.Before, o.After = around, around
+		}
+		o.Before, o.After = min(o.Before, maxContext), min(o.After, maxContext)
+	}
+	o.NoNumbers = in.OutputMode != "content" || in.Numbers != nil && !*in.Numbers
+	var err error
+	if s.matcher, err = grep.Compile(in.Pattern, o); err != nil {
+		return nil, err
+	}
+	for range workers() {
+		s.searchers = append(s.searchers, s.matcher.NewSearcher())
+	}
+	if in.Type != "" {
+		patterns := fileType(in.Type)
+		if patterns == nil {
+			return nil, fmt.Errorf("there is no file type %q; name the files with glob, such as *.%[1]s", in.Type)
+		}
+		s.types = gitignore.Parse([]byte(strings.Join(patterns, "\n")))
+	}
+	if tokens := globTokens(in.Glob); len(tokens) > 0 {
+		s.onlyNamed = slices.ContainsFunc(tokens, func(t string) bool { return t[0] != '!' })
+		s.names = gitignore.Parse([]byte(strings.Join(tokens, "\n")))
+	}
+	limit := defaultHeadLimit
+	if in.HeadLimit != nil {
+		limit = *in.HeadLimit
+	}
+	if limit == 0 || limit > maxHeadLimit {
+		limit = maxHeadLimit
+	}
+	s.hits = hits{limit: limit, offset: in.Offset, separate: o.Before+o.After > 0}
+	return s, nil
+}
+
+// fileType returns the patterns of a type, or nil.
+func fileType(name string) []string {
+	for line := range strings.Lines(typesText) {
+		if f := strings.Fields(line); f[0] == name && name != "#" {
+			return f[1:]
+		}
+	}
+	return nil
+}
+
+// globTokens splits what a model wrote as glob: at blanks, and at commas that
+// are not in braces, which are expanded.
+func globTokens(s string) []string {
+	var all []string
+	for _, word := range strings.Fields(s) {
+		parts := []string{word}
+		if !strings.Contains(word, "{") {
+			parts = strings.Split(word, ",")
+		}
+		for _, p := range parts {
+			for _, t := range expandBraces(p, 100) {
+				if t != "" && t != "!" {
+					if t[0] == '#' {
+						t = `\` + t
+					}
+					all = append(all, t)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// expandBraces returns what "a{b,c}" stands for, at most max words.
+func expandBraces(s string, max int) []string {
+	open := strings.IndexByte(s, '{')
+	if open < 0 {
+		return []string{s}
+	}
+	depth, start := 0, open+1
+	var parts []string
+	for i := open; i < len(s); i++ {
+		switch s[i] {
+		case '{':
+			depth++
+		case ',', '}':
+			if depth == 1 {
+				parts = append(parts, s[start:i])
+				start = i + 1
+			}
+			if s[i] == '}' {
+				depth--
+			}
+			if depth > 0 {
+				continue
+			}
+			var all []string
+			for _, p := range parts {
+				all = append(all, expandBraces(s[:open]+p+s[i+1:], max)...)
+				if len(all) > max {
+					return all[:max]
+				}
+			}
+			return all
+		}
+	}
+	return []string{s} // no closing brace
+}
+
+// vcsDirs are directories of version control systems, which are not searched.
+var vcsDirs = []string{".git", ".svn", ".hg", ".bzr", ".jj", ".sl"}
+
+// enters reports whether there is anything to search below a directory.
+func (s *grepSearch) enters(full, name string) bool {
+	if slices.Contains(vcsDirs, name) || s.hits.beyond(full) {
+		return false
+	}
+	named, decided := s.names.Match(full[len(s.prefix):], true)
+	return named || !decided
+}
+
+// forced reports whether the model named the file, so that rules of ignore
+// files do not count.
+func (s *grepSearch) forced(full string) bool {
+	named, _ := s.names.Match(full[len(s.prefix):], false)
+	return named
+}
+
+// file searches one file of the walk, if it is to be searched.
+func (s *grepSearch) file(ctx context.Context, worker int, f walkFile) {
+	rel := f.path[len(s.prefix):]
+	if named, decided := s.names.Match(rel, false); decided && !named || !decided && s.onlyNamed {
+		return
+	}
+	if s.types != nil {
+		if is, _ := s.types.Match(rel, false); !is {
+			return
+		}
+	}
+	if s.hits.beyond(f.path) {
+		return
+	}
+	if pathrule.SecretName(f.path) != "" {
+		s.secrets.add()
+		return
+	}
+	file, err := f.dir.open(ctx, f.entry.Name())
+	if err != nil {
+		return // gone, or not ours to read
+	}
+	s.search(ctx, worker, f.path, file)
+	file.Close()
+}
+
+// search searches an open file.
+func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.Reader) {
+	var lines []string
+	matches := 0
+	most := s.hits.most()
+	// Lines that were found before an error count; nothing else can be done.
+	s.searchers[worker].Search(contextReader{ctx, r}, func(l grep.Line) bool {
+		if l.Match {
+			matches++
+		}
+		switch s.in.OutputMode {
+		case "content":
+			if l.Gap && s.hits.separate {
+				lines = append(lines, separator)
+			}
+			lines = append(lines, s.show(path, l))
+			return len(lines) < most
+		case "count":
+			return true
+		}
+		return false
+	})
+	if matches == 0 {
+		return
+	}
+	switch s.in.OutputMode {
+	case "content":
+	case "count":
+		lines = []string{fmt.Sprintf("%s:%d", path, matches)}
+	default:
+		lines = []string{path}
+	}
+	s.hits.add(path, lines)
+}
+
+// show formats a line as grep does.
+func (s *grepSearch) show(path string, l grep.Line) string {
+	sep, text := "-", "[Omitted long context line]"
+	if l.Match {
+		sep, text = ":", "[Omitted long matching line]"
+	}
+	if len(l.Text) <= maxColumns {
+		text = strings.ToValidUTF8(string(l.Text), "\uFFFD")
+	}
+	if l.Number == 0 {
+		return path + sep + text
+	}
+	return fmt.Sprintf("%s%s%d%s%s", path, sep, l.Number, sep, text)
+}
+
+// A contextReader stops reading when ctx ends.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

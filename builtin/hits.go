@@ -1,0 +1,107 @@
+package builtin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+const separator = "--" // between groups of lines
+
+// hits collects the results of a search in the order of their paths, whatever
+// the order they are found in, and no more of them than are asked for.
+type hits struct {
+	offset, limit int
+	separate      bool // groups of lines with a separator
+
+	last  atomic.Pointer[string] // with this file there is enough; nil: there is not
+	mu    sync.Mutex
+	files []fileHits // sorted by path
+	lines int        // of all files
+}
+
+type fileHits struct {
+	path  string
+	lines []string
+}
+
+// most returns how many results of one file can matter. One more than are
+// shown, to know that there are more.
+func (h *hits) most() int { return h.offset + h.limit + 1 }
+
+// beyond reports whether results of path come too late to matter.
+func (h *hits) beyond(path string) bool {
+	last := h.last.Load()
+	return last != nil && path > *last
+}
+
+func (h *hits) add(path string, lines []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(h.files, path, func(f fileHits, p string) int { return cmp.Compare(f.path, p) })
+	h.files = slices.Insert(h.files, i, fileHits{path, lines})
+	h.lines += len(lines)
+	for {
+		end := len(h.files) - 1
+		if rest := h.lines - len(h.files[end].lines); rest < h.most() {
+			break
+		} else {
+			h.lines = rest
+			h.files = slices.Delete(h.files, end, end+1)
+		}
+	}
+	if h.lines >= h.most() {
+		h.last.Store(&h.files[len(h.files)-1].path)
+	}
+}
+
+// page returns the results that are shown and whether there are more.
+func (h *hits) page() (lines []string, more bool) {
+	for i, f := range h.files {
+		if h.separate && i > 0 {
+			lines = append(lines, separator)
+		}
+		lines = append(lines, f.lines...)
+	}
+	lines = lines[min(h.offset, len(lines)):]
+	if len(lines) <= h.limit {
+		return lines, false
+	}
+	return lines[:h.limit], true
+}
+
+// skipped counts files that were left out.
+type skipped struct{ n atomic.Int64 }
+
+func (s *skipped) add() { s.n.Add(1) }
+
+// text returns what the model reads.
+func (s *grepSearch) text(w *walk, timedOut bool) string {
+	lines, more := s.hits.page()
+	var b strings.Builder
+	shown := 0
+	for _, l := range lines {
+		if b.Len()+len(l) > maxGrepText {
+			more = true
+			break
+		}
+		b.WriteString(l + "\n")
+		shown++
+	}
+	switch {
+	case shown == 0 && s.in.Offset > 0 && len(s.hits.files) > 0:
+		fmt.Fprintf(&b, "No more matches after the first %d.\n", s.in.Offset)
+	case shown == 0:
+		fmt.Fprintf(&b, "No matches found for pattern: %s\n", s.in.Pattern)
+	case more:
+		fmt.Fprintf(&b, "\n[there are more results: go on with offset %d]\n", s.in.Offset+shown)
+	}
+	if n := int(s.secrets.n.Load()); n > 0 {
+		fmt.Fprintf(&b, "[%s with credentials not searched; name one as path to search it]\n", count(n, "file"))
+	}
+	b.WriteString(w.notes(timedOut))
+	return strings.TrimSuffix(b.String(), "\n")
+}

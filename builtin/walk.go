@@ -1,0 +1,269 @@
+package builtin
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kitbag-go/kitbag/internal/gitignore"
+)
+
+const (
+	maxWalkers    = 8       // directories that are read side by side
+	filesPerTask  = 64      // files of one directory that go to one worker
+	maxIgnoreFile = 1 << 20 // bytes of a file of ignore rules that are read
+)
+
+// A walk visits the regular files below a directory, several at a time.
+// Symbolic links are not followed, and what cannot be read is passed over.
+type walk struct {
+	backend Backend
+	rules   bool // keep to .gitignore, .ignore, .rgignore and .git/info/exclude
+
+	// enter tells whether to go into a directory, and forced whether a file is
+	// visited whatever the rules say. Paths are absolute.
+	enter  func(path, name string) bool
+	forced func(path string) bool
+
+	// file is called for each file. Calls with the same worker do not overlap.
+	file func(worker int, f walkFile)
+
+	unread atomic.Int64 // directories that could not be read
+
+	mu     sync.Mutex
+	more   sync.Cond
+	tasks  []walkTask // taken from the end, so that few directories are open
+	active int        // workers that may still add tasks
+}
+
+// A walkFile is a regular file that a walk comes by.
+type walkFile struct {
+	path  string
+	entry fs.DirEntry
+	dir   *walkDir
+}
+
+// A walkDir is an open directory. It is closed when nobody needs it any more.
+type walkDir struct {
+	path    string
+	file    fs.File
+	backend Backend
+	users   atomic.Int32
+	git     *gitignore.Dir // rules of git
+	other   *gitignore.Dir // rules of .ignore and .rgignore, which go before git's
+}
+
+// A walkTask is a directory to enter, or files to visit.
+type walkTask struct {
+	parent *walkDir
+	name   string
+	files  []fs.DirEntry
+}
+
+func workers() int { return min(runtime.GOMAXPROCS(0), maxWalkers) }
+
+// run walks below the open directory top, which it closes.
+func (w *walk) run(ctx context.Context, root string, top fs.File) {
+	w.more.L = &w.mu
+	d := &walkDir{path: strings.TrimSuffix(root, "/"), file: top, backend: w.backend}
+	d.users.Store(1)
+	if w.rules {
+		d.git = w.above(ctx, root)
+	}
+	w.scan(ctx, d)
+	d.release()
+	var wg sync.WaitGroup
+	for i := range workers() {
+		wg.Go(func() { w.work(ctx, i) })
+	}
+	wg.Wait()
+}
+
+func (w *walk) work(ctx context.Context, worker int) {
+	for {
+		w.mu.Lock()
+		for len(w.tasks) == 0 && w.active > 0 {
+			w.more.Wait()
+		}
+		if len(w.tasks) == 0 {
+			w.mu.Unlock()
+			return
+		}
+		t := w.tasks[len(w.tasks)-1]
+		w.tasks = w.tasks[:len(w.tasks)-1]
+		w.active++
+		w.mu.Unlock()
+
+		w.do(ctx, worker, t)
+
+		w.mu.Lock()
+		if w.active--; w.active == 0 {
+			w.more.Broadcast()
+		}
+		w.mu.Unlock()
+	}
+}
+
+func (w *walk) do(ctx context.Context, worker int, t walkTask) {
+	defer t.parent.release()
+	if ctx.Err() != nil {
+		return // only give back what is open
+	}
+	if t.files != nil {
+		for _, e := range t.files {
+			if ctx.Err() != nil {
+				return
+			}
+			w.file(worker, walkFile{path: t.parent.path + "/" + e.Name(), entry: e, dir: t.parent})
+		}
+		return
+	}
+	f, err := t.parent.open(ctx, t.name)
+	if err != nil {
+		w.unread.Add(1)
+		return
+	}
+	d := &walkDir{path: t.parent.path + "/" + t.name, file: f, backend: w.backend, git: t.parent.git, other: t.parent.other}
+	d.users.Store(1)
+	w.scan(ctx, d)
+	d.release()
+}
+
+// scan lists d and adds tasks for what is in it.
+func (w *walk) scan(ctx context.Context, d *walkDir) {
+	list, ok := d.file.(fs.ReadDirFile)
+	if !ok {
+		w.unread.Add(1)
+		return
+	}
+	entries, err := list.ReadDir(-1)
+	if err != nil {
+		w.unread.Add(1)
+	}
+	if w.rules {
+		d.readRules(ctx, entries)
+	}
+	var tasks []walkTask
+	var files []fs.DirEntry
+	for _, e := range entries {
+		name := e.Name()
+		full := d.path + "/" + name
+		switch {
+		case e.IsDir():
+			if w.enter(full, name) && !d.ignored(full, true) {
+				tasks = append(tasks, walkTask{parent: d, name: name})
+			}
+		case e.Type().IsRegular():
+			if w.forced(full) || !d.ignored(full, false) {
+				files = append(files, e)
+			}
+		}
+	}
+	for len(files) > 0 {
+		n := min(filesPerTask, len(files))
+		tasks = append(tasks, walkTask{parent: d, files: files[:n]})
+		files = files[n:]
+	}
+	d.users.Add(int32(len(tasks)))
+	w.mu.Lock()
+	w.tasks = append(w.tasks, tasks...)
+	w.more.Broadcast()
+	w.mu.Unlock()
+}
+
+// open opens the entry name.
+func (d *walkDir) open(ctx context.Context, name string) (fs.File, error) {
+	if fsys, ok := d.file.(fs.FS); ok {
+		return fsys.Open(name)
+	}
+	return d.backend.Open(ctx, d.path+"/"+name)
+}
+
+func (d *walkDir) release() {
+	if d.users.Add(-1) == 0 {
+		d.file.Close()
+	}
+}
+
+func (d *walkDir) ignored(path string, dir bool) bool {
+	if ignored, decided := d.other.Decide(path, dir); decided {
+		return ignored
+	}
+	return d.git.Ignored(path, dir)
+}
+
+// readRules reads the files of rules among the entries of d.
+func (d *walkDir) readRules(ctx context.Context, entries []fs.DirEntry) {
+	var has struct{ git, gitignore, ignore, rgignore bool }
+	for _, e := range entries {
+		switch e.Name() {
+		case ".git":
+			has.git = true
+		case ".gitignore":
+			has.gitignore = true
+		case ".ignore":
+			has.ignore = true
+		case ".rgignore":
+			has.rgignore = true
+		}
+	}
+	if has.git { // what is outside does not rule a repository
+		d.git = gitignore.Top(d.path, d.parse(ctx, ".git/info/exclude"))
+	}
+	if has.gitignore {
+		d.git = d.git.Sub(d.path, d.parse(ctx, ".gitignore"))
+	}
+	if has.ignore {
+		d.other = d.other.Sub(d.path, d.parse(ctx, ".ignore"))
+	}
+	if has.rgignore {
+		d.other = d.other.Sub(d.path, d.parse(ctx, ".rgignore"))
+	}
+}
+
+// parse reads a file of rules; without one there are none.
+func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
+	f, err := d.open(ctx, name)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxIgnoreFile))
+	if err != nil {
+		return nil
+	}
+	return gitignore.Parse(data)
+}
+
+// above returns the rules of the directories above root, up to the one that is
+// a repository; none if none is.
+func (w *walk) above(ctx context.Context, root string) *gitignore.Dir {
+	var found []*walkDir
+	for dir := path.Dir(root); ; dir = path.Dir(dir) {
+		f, err := w.backend.Open(ctx, dir)
+		if err != nil {
+			return nil
+		}
+		defer f.Close()
+		d := &walkDir{path: strings.TrimSuffix(dir, "/"), file: f, backend: w.backend}
+		found = append(found, d)
+		git, err := w.backend.Open(ctx, dir+"/.git")
+		if err == nil {
+			git.Close()
+			break
+		}
+		if dir == path.Dir(dir) {
+			return nil
+		}
+	}
+	rules := gitignore.Top(found[len(found)-1].path, found[len(found)-1].parse(ctx, ".git/info/exclude"))
+	for i := len(found) - 1; i >= 0; i-- {
+		rules = rules.Sub(found[i].path, found[i].parse(ctx, ".gitignore"))
+	}
+	return rules
+}
