@@ -19,8 +19,9 @@ type Backend interface {
 
 	// Open opens a regular file or a directory for reading and refuses
 	// everything else with [ErrNotRegular], without waiting for it. A directory
-	// is an [fs.ReadDirFile]; if it is an [fs.FS] too, its entries are opened
-	// through it.
+	// is an [fs.ReadDirFile]. If it is an [fs.SubFS] too, searches use its Open
+	// for the regular files and its Sub for the directories right in it; what
+	// they return is as here.
 	Open(ctx context.Context, path string) (fs.File, error)
 
 	// Write makes data the content of the file, all of it or nothing, and

@@ -77,6 +77,7 @@ func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
 		return "", err
 	}
 	root := g.absDir(in.Path)
+	s.root = root
 	f, err := g.Backend.Open(ctx, root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("path %s: %w; the working directory is %s", root, fs.ErrNotExist, g.Dirs[0])
@@ -109,6 +110,7 @@ func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
 // A grepSearch is one search.
 type grepSearch struct {
 	in        grepIn
+	root      string
 	prefix    string // of the paths below the root
 	names     *gitignore.Rules
 	onlyNamed bool // files that names does not decide about are not searched
@@ -116,7 +118,6 @@ type grepSearch struct {
 	matcher   *grep.Matcher
 	searchers []*grep.Searcher // by worker
 	hits      hits
-	secrets   skipped
 }
 
 func newGrepSearch(in grepIn) (*grepSearch, error) {
@@ -261,10 +262,6 @@ func (s *grepSearch) file(ctx context.Context, worker int, f walkFile) {
 	if s.hits.beyond(f.path) {
 		return
 	}
-	if pathrule.SecretName(f.path) != "" {
-		s.secrets.add()
-		return
-	}
 	file, err := f.dir.open(ctx, f.entry.Name())
 	if err != nil {
 		return // gone, or not ours to read
@@ -295,8 +292,8 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 		}
 		return false
 	})
-	if matches == 0 {
-		return
+	if matches == 0 || path != s.root && pathrule.SecretName(path) != "" {
+		return // asked last, as it costs more than most searches
 	}
 	switch s.in.OutputMode {
 	case "content":

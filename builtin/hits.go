@@ -73,11 +73,6 @@ func (h *hits) page() (lines []string, more bool) {
 	return lines[:h.limit], true
 }
 
-// skipped counts files that were left out.
-type skipped struct{ n atomic.Int64 }
-
-func (s *skipped) add() { s.n.Add(1) }
-
 // text returns what the model reads.
 func (s *grepSearch) text(w *walk, timedOut bool) string {
 	lines, more := s.hits.page()
@@ -98,9 +93,6 @@ func (s *grepSearch) text(w *walk, timedOut bool) string {
 		fmt.Fprintf(&b, "No matches found for pattern: %s\n", s.in.Pattern)
 	case more:
 		fmt.Fprintf(&b, "\n[there are more results: go on with offset %d]\n", s.in.Offset+shown)
-	}
-	if n := int(s.secrets.n.Load()); n > 0 {
-		fmt.Fprintf(&b, "[%s with credentials not searched; name one as path to search it]\n", count(n, "file"))
 	}
 	b.WriteString(w.notes(timedOut))
 	return strings.TrimSuffix(b.String(), "\n")

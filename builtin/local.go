@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -72,12 +73,12 @@ func openRegular(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-func openDir(root *os.Root, name string) (fs.File, error) {
+func openDir(root *os.Root, name string) (*localDir, error) {
 	sub, err := root.OpenRoot(name)
 	if err != nil {
 		return nil, err
 	}
-	f, err := sub.Open(".")
+	f, err := openList(sub)
 	if err == nil && isKernelFile(f) {
 		f.Close()
 		err = ErrNotRegular
@@ -96,17 +97,31 @@ type localDir struct {
 	root *os.Root
 }
 
-// Open opens an entry that is known to be a directory or a regular file; it
-// makes localDir an [fs.FS].
+// Open opens a regular file in d.
 func (d *localDir) Open(name string) (fs.File, error) {
 	f, err := openRegular(d.root, name)
-	if errors.Is(err, ErrNotRegular) {
-		return openDir(d.root, name)
+	if err != nil {
+		return nil, err
 	}
-	return f, err
+	return regularFile{f}, nil
 }
 
+// Sub opens a directory in d.
+func (d *localDir) Sub(name string) (fs.FS, error) { return openDir(d.root, name) }
+
 func (d *localDir) Close() error { return errors.Join(d.root.Close(), d.File.Close()) }
+
+// A regularFile knows that a regular file that gives less than it was asked
+// for has ended, which saves a system call for each small file.
+type regularFile struct{ *os.File }
+
+func (f regularFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	if err == nil && n < len(p) {
+		err = io.EOF
+	}
+	return n, err
+}
 
 // Write implements [Backend]: a temporary file beside the old one is written,
 // synced and renamed.

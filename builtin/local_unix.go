@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/shell"
+	"golang.org/x/sys/unix"
 )
 
 // openFlags keep an open from waiting for the other end of a pipe, and from
@@ -133,6 +134,21 @@ func exitOf(s *os.ProcessState) Exit {
 		e.Signal = ws.Signal().String()
 	}
 	return e
+}
+
+// openList opens the directory that root is, for listing. The file is a copy
+// that os does not know to be of a root: of those it looks up every entry.
+func openList(root *os.Root) (*os.File, error) {
+	f, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), root.Name()), nil
 }
 
 // keepOwner gives f the owner of old where the process may; a file that cannot

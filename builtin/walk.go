@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -123,7 +124,7 @@ func (w *walk) do(ctx context.Context, worker int, t walkTask) {
 		}
 		return
 	}
-	f, err := t.parent.open(ctx, t.name)
+	f, err := t.parent.sub(ctx, t.name)
 	if err != nil {
 		w.unread.Add(1)
 		return
@@ -176,12 +177,28 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 	w.mu.Unlock()
 }
 
-// open opens the entry name.
+// open opens the regular file name in d.
 func (d *walkDir) open(ctx context.Context, name string) (fs.File, error) {
-	if fsys, ok := d.file.(fs.FS); ok {
+	if fsys, ok := d.file.(fs.SubFS); ok {
 		return fsys.Open(name)
 	}
 	return d.backend.Open(ctx, d.path+"/"+name)
+}
+
+// sub opens the directory name in d.
+func (d *walkDir) sub(ctx context.Context, name string) (fs.File, error) {
+	fsys, ok := d.file.(fs.SubFS)
+	if !ok {
+		return d.backend.Open(ctx, d.path+"/"+name)
+	}
+	sub, err := fsys.Sub(name)
+	if err != nil {
+		return nil, err
+	}
+	if f, ok := sub.(fs.File); ok {
+		return f, nil
+	}
+	return nil, fmt.Errorf("%s/%s: Sub returned a %T, which is no file", d.path, name, sub)
 }
 
 func (d *walkDir) release() {
