@@ -54,7 +54,8 @@ func (h *hits) add(path string, lines []string) {
 		}
 	}
 	if h.lines >= h.most() {
-		h.last.Store(&h.files[len(h.files)-1].path)
+		last := h.files[len(h.files)-1].path
+		h.last.Store(&last)
 	}
 }
 
