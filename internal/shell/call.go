@@ -284,13 +284,11 @@ func (w *walker) conclude(i int, p parsed, why string) {
 	if p.spec != nil {
 		c.edit = p.spec.edit && why == ""
 		c.links = p.spec.links
-		if !p.spec.pure && why == "" {
-			eff |= effect(Read)
-		}
 	}
 	for _, op := range p.ops {
 		switch op.kind {
 		case 'r':
+			eff |= effect(Read)
 			c.reads = append(c.reads, operand{arg: op.arg})
 		case 'w':
 			if w.sink(op.arg) {
@@ -304,6 +302,9 @@ func (w *walker) conclude(i int, p parsed, why string) {
 		case 'x', 's':
 			eff |= effect(Exec)
 		}
+	}
+	if p.spec != nil && !p.spec.pure && why == "" && (eff == 0 || p.spec.remote) {
+		eff |= effect(Read)
 	}
 	c.Effects = eff.list()
 	if c.edit && why == "" && len(c.targets) == 0 && p.spec.fn == nil {

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/casetest"
+)
+
+func TestPermissionExplain(t *testing.T) {
+	workspace(t)
+	got := kitbag(t.Context(), "permission", "explain", "--allow", "Bash(npm:*)", "git status && rm x")
+	for _, want := range []string{"ASK: rm x", "git status  → read", "rm x  → delete", "--allow 'Bash(rm x:*)'", "allow rules"} {
+		if got.code != exitDone || !strings.Contains(got.out, want) {
+			t.Errorf("code %d, %q does not say %q (%s)", got.code, got.out, want, got.stderr)
+		}
+	}
+	for _, args := range [][]string{{}, {"a", "b", "c"}, {"--json", "x"}, {"--mode", "fast", "ls"}, {"--deny", "Bash(", "ls"}, {"Write", "{"}} {
+		if got := kitbag(t.Context(), append([]string{"permission", "explain"}, args...)...); got.code != exitUsage {
+			t.Errorf("%q: code %d", args, got.code)
+		}
+	}
+}
+
+func TestPermissionExplainSettings(t *testing.T) {
+	workspace(t)
+	if err := os.WriteFile("s.json", []byte(`{"permissions":{"deny":["Bash(git:*)"],"odd":1}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := kitbag(t.Context(), "permission", "explain", "--settings", "s.json", "git status")
+	if got.code != exitDone || !strings.Contains(got.out, "DENY: denied by rule Bash(git:*)") || !strings.Contains(got.stderr, "permissions.odd has no effect") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The contract of --json: one line for each, in order, every member there.
+func TestPermissionExplainLines(t *testing.T) {
+	dir := workspace(t)
+	rows := []struct{ in, want string }{
+		{`{"tool":"Bash","input":{"command":"git status"},"mode":"default","cwd":"DIR"}`,
+			`{"behavior":"allow","safety":false,"read_only":true,"reason":"read-only command","rule":null,"suggest":[],"commands":[{"argv":["git","status"],"effects":["read"]}]}`},
+		{`{"tool":"Bash","input":{"command":"git commit -m x"},"mode":"default","rules":[{"tool":"Bash","pattern":"git commit:*","behavior":"allow"}],"cwd":"DIR"}`,
+			`{"behavior":"allow","safety":false,"read_only":false,"reason":"allowed by rule Bash(git commit:*)","rule":"Bash(git commit:*)","suggest":[],"commands":[{"argv":["git","commit","-m","x"],"effects":["write"]}]}`},
+		{`{"tool":"Bash","input":{"command":"git push"},"mode":"default","rules":[{"tool":"Bash","pattern":"","behavior":"allow"}],"cwd":"DIR"}`,
+			`{"behavior":"ask","safety":false,"read_only":false,"reason":"git push does more than read","rule":null,"suggest":["Bash(git push:*)"],"commands":[{"argv":["git","push"],"effects":["network"]}]}`},
+		{`{"tool":"Bash","input":{"command":"ls"},"mode":"fast","cwd":"DIR"}`, `{"behavior":"deny"`},
+		{`not JSON`, `{"behavior":"deny","safety":false,"read_only":false,"reason":"line 6 cannot be read`},
+		{`{"tool":"add","input":{},"mode":"bypass"}`, `{"behavior":"allow","safety":false,"read_only":false,"reason":"mode bypass","rule":null,"suggest":[],"commands":[]}`},
+		{`{"tool":"Write","input":{"file_path":"DIR/.env","content":""},"mode":"accept_edits","dirs":["DIR"],"cwd":"DIR"}`, `{"behavior":"ask","safety":true`},
+	}
+	var in strings.Builder
+	for i, r := range rows {
+		if i == 4 {
+			in.WriteString("\n")
+		}
+		in.WriteString(strings.ReplaceAll(r.in, "DIR", dir) + "\n")
+	}
+	var out, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"permission", "explain", "--json"}, strings.NewReader(in.String()), &out, &stderr); code != exitDone {
+		t.Fatalf("code %d: %s", code, stderr.String())
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != len(rows) {
+		t.Fatalf("%d lines for %d calls: %s", len(lines), len(rows), out.String())
+	}
+	for i, r := range rows {
+		if !strings.HasPrefix(lines[i], r.want) {
+			t.Errorf("%s\n got %s\nwant %s", r.in, lines[i], r.want)
+		}
+	}
+}
+
+// Through the command line the cases are judged as by the packages.
+func TestPermissionExplainCases(t *testing.T) {
+	workspace(t)
+	type row struct{ Command, Expect string }
+	rows := casetest.Rows[row](t, "bash_adversarial.jsonl")
+	var in bytes.Buffer
+	for _, r := range rows {
+		line, err := json.Marshal(map[string]any{"tool": "Bash", "input": map[string]string{"command": r.Command},
+			"mode": "default", "cwd": "/tmp/project", "dirs": []string{"/tmp/project"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Write(append(line, '\n'))
+	}
+	var out, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"permission", "explain", "--json"}, &in, &out, &stderr); code != exitDone {
+		t.Fatalf("code %d: %s", code, stderr.String())
+	}
+	dec := json.NewDecoder(&out)
+	for _, r := range rows {
+		var e explained
+		if err := dec.Decode(&e); err != nil {
+			t.Fatalf("%q: %v", r.Command, err)
+		}
+		if e.Behavior == "allow" && r.Expect != "readonly_allow" || e.Reason == "" || e.Commands == nil {
+			t.Errorf("%q: %+v", r.Command, e)
+		}
+	}
+}
+
+func TestPermissionReplay(t *testing.T) {
+	workspace(t)
+	state := `{"version":1,"id":"s","messages":[
+ {"id":"m1","role":"assistant","blocks":[
+  {"type":"tool_call","id":"c1","name":"Bash","input":{"command":"go test ./..."}},
+  {"type":"tool_call","id":"c2","name":"Bash","input":{"command":"ls"}}]},
+ {"id":"m2","role":"tool","blocks":[
+  {"type":"tool_result","id":"c1","name":"Bash","outcome":"denied","blocks":[]},
+  {"type":"tool_result","id":"c2","name":"Bash","outcome":"success","blocks":[]}]}]}`
+	if err := os.WriteFile("s.json", []byte(state), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := kitbag(t.Context(), "permission", "replay", "--allow", "Bash(go test:*)", "s.json")
+	for _, want := range []string{"was: denied; now: allowed by rule Bash(go test:*)", "was: success", "2 allowed, 0 asked, 0 denied"} {
+		if got.code != exitDone || !strings.Contains(got.out, want) {
+			t.Errorf("code %d, %q does not say %q (%s)", got.code, got.out, want, got.stderr)
+		}
+	}
+	if got := kitbag(t.Context(), "permission", "replay", "none.json"); got.code != exitError {
+		t.Errorf("a missing session: %+v", got)
+	}
+}
