@@ -1,9 +1,7 @@
 package toolkit
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -35,7 +33,7 @@ type catalogue struct {
 	steady   sync.Map            // ceiling → infos of control tools that depend on nothing else
 	search   func() *searchIndex // built when first used
 	due      time.Time           // when some source must be listed again; zero for never
-	told     prompt
+	told     *prompt
 	shadows  bool // two tools share a name
 }
 
@@ -109,6 +107,7 @@ func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	if err := c.checkInitial(); err != nil {
 		return nil, err
 	}
+	c.told = new(prompt)
 	c.due = c.recheck()
 	c.search = sync.OnceValue(func() *searchIndex { return newSearchIndex(c) })
 	return c, nil
@@ -142,6 +141,9 @@ func (c *catalogue) addGroups() error {
 	if n := c.cfg.Basic.Name; n != "" {
 		return fmt.Errorf("the basic group is called %q; it must have no name", n)
 	}
+	if b := c.cfg.Basic; len(b.Parents) > 0 || b.OnActivate != nil || b.OnDeactivate != nil {
+		return errors.New("the basic group has parents or hooks; it is always open")
+	}
 	c.basic = &group{Group: c.cfg.Basic, index: -1}
 	for i, g := range c.cfg.Groups {
 		if err := c.checkGroup(g); err != nil {
@@ -151,28 +153,6 @@ func (c *catalogue) addGroups() error {
 		c.groups = append(c.groups, &group{Group: g, index: i})
 	}
 	return c.link()
-}
-
-func (c *catalogue) checkGroup(g Group) error {
-	p := c.cfg.Policy
-	switch {
-	case g.Name == "":
-		return errors.New("a group has no name")
-	case g.Name == basicLabel && p.DefaultGroup == "":
-		return fmt.Errorf("group %q: the name is taken by the group that is always open; use Config.Basic", g.Name)
-	case g.Description == "" && !p.NoActivation && !p.Paths:
-		return fmt.Errorf("group %q: has no description; the model chooses by it", g.Name)
-	}
-	if _, ok := c.index[g.Name]; ok {
-		return fmt.Errorf("group %q: there are two of that name", g.Name)
-	}
-	if !p.Paths {
-		return nil
-	}
-	if slices.Contains(strings.Split(g.Name, "."), "") {
-		return fmt.Errorf("group %q: a part of the path is empty", g.Name)
-	}
-	return nil
 }
 
 // link resolves the parents.
@@ -427,55 +407,6 @@ func (c *catalogue) finish() {
 	}
 }
 
-func (c *catalogue) checkPath(g *group, name string) error {
-	dot := strings.LastIndexByte(name, '.')
-	switch {
-	case strings.TrimSpace(name[dot+1:]) == "":
-		return errors.New("the last part of the path is empty")
-	case dot < 0 && g.index < 0:
-		return nil
-	case dot < 0:
-		return fmt.Errorf("its name must start with %q", g.Name+".")
-	case g.index >= 0 && name[:dot] != g.Name:
-		return fmt.Errorf("its name must start with %q, and have no further dot", g.Name+".")
-	}
-	if _, ok := c.index[name[:dot]]; !ok {
-		return fmt.Errorf("its group %q does not exist", name[:dot])
-	}
-	return nil
-}
-
-// checkTool checks what a model and the control tools rely on.
-func checkTool(i tool.Info) error {
-	if i.Name == "" {
-		return errors.New("it has no name")
-	}
-	if n := len(i.Name); n > 128 {
-		return fmt.Errorf("its name has %d characters; at most 128 are allowed", n)
-	}
-	for _, r := range i.Name {
-		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./", r)) {
-			return fmt.Errorf("its name has the character %q; letters, digits and _-./ are allowed", r)
-		}
-	}
-	if len(i.Input) == 0 {
-		return nil
-	}
-	var schema struct {
-		Type any `json:"type"`
-	}
-	if !bytes.HasPrefix(bytes.TrimSpace(i.Input), []byte("{")) {
-		return errors.New("its input schema is not a JSON object")
-	}
-	if err := json.Unmarshal(i.Input, &schema); err != nil {
-		return fmt.Errorf("its input schema is not valid JSON: %w", err)
-	}
-	if schema.Type != nil && schema.Type != "object" {
-		return fmt.Errorf("its input schema has the type %v; a tool takes an object", schema.Type)
-	}
-	return nil
-}
-
 // definitionSize is the length of a tool's definition on the wire, escaping
 // left aside.
 func definitionSize(i tool.Info) int {
@@ -485,42 +416,4 @@ func definitionSize(i tool.Info) int {
 
 func sameTool(a, b tool.Tool) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
-}
-
-func (c *catalogue) checkInitial() error {
-	var open []int
-	for _, name := range c.cfg.Initial {
-		i, ok := c.index[name]
-		if !ok {
-			return fmt.Errorf("initial group %q: does not exist", name)
-		}
-		g := c.groups[i]
-		if g.OnActivate != nil {
-			return fmt.Errorf("initial group %q: has an OnActivate hook, which would not run; enable the group instead", name)
-		}
-		if !c.cfg.Policy.Contain {
-			for _, p := range g.parents {
-				if !slices.Contains(open, p) {
-					return fmt.Errorf("initial group %q: its parent %q is not open before it", name, c.groups[p].Name)
-				}
-			}
-		}
-		for _, set := range g.exclusive {
-			for _, o := range set {
-				if slices.Contains(open, o) {
-					return fmt.Errorf("initial group %q: excludes %q", name, c.groups[o].Name)
-				}
-			}
-		}
-		if !slices.Contains(open, i) {
-			open = append(open, i)
-		}
-	}
-	if c.cfg.Policy.LooseQuota {
-		return nil
-	}
-	if q := c.overQuota(c.measure(open), measure{}); q != nil {
-		return fmt.Errorf("initial groups: %s", q.text())
-	}
-	return nil
 }

@@ -19,10 +19,8 @@ type Change struct {
 }
 
 type listeners struct {
-	mu   sync.Mutex
-	next int
-	fns  map[int]func(Change)
-	ids  []int
+	mu  sync.Mutex
+	fns []*func(Change)
 }
 
 // OnChange calls fn after every change, once per transition or change of the
@@ -33,19 +31,20 @@ func (tk *Toolkit) OnChange(fn func(Change)) (stop func()) {
 	l := &tk.listeners
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fns == nil {
-		l.fns = map[int]func(Change){}
-	}
-	id := l.next
-	l.next++
-	l.fns[id] = fn
-	l.ids = append(l.ids, id)
+	entry := &fn
+	l.fns = append(l.fns, entry)
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.fns, id)
-		l.ids = slices.DeleteFunc(l.ids, func(i int) bool { return i == id })
+		l.fns = slices.DeleteFunc(slices.Clone(l.fns), func(f *func(Change)) bool { return f == entry })
 	}
+}
+
+// all returns the functions to call; the slice is never changed.
+func (l *listeners) all() []*func(Change) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clip(l.fns)
 }
 
 // tell reports a change unless nothing has.
@@ -53,28 +52,15 @@ func (tk *Toolkit) tell(ev Change) {
 	if !ev.Tools && !ev.Groups {
 		return
 	}
-	l := &tk.listeners
-	l.mu.Lock()
-	fns := make([]func(Change), 0, len(l.ids))
-	for _, id := range l.ids {
-		fns = append(fns, l.fns[id])
+	for _, fn := range tk.listeners.all() {
+		(*fn)(ev)
 	}
-	l.mu.Unlock()
-	for _, fn := range fns {
-		fn(ev)
-	}
-}
-
-func (tk *Toolkit) watched() bool {
-	tk.listeners.mu.Lock()
-	defer tk.listeners.mu.Unlock()
-	return len(tk.listeners.ids) > 0
 }
 
 // watch looks at what the scope shows and returns a function that makes the
 // change of it.
 func (tk *Toolkit) watch(c *catalogue, s *Scope) func(Outcome) Change {
-	if !tk.watched() {
+	if len(tk.listeners.all()) == 0 {
 		return func(Outcome) Change { return Change{} }
 	}
 	digest := func() string {

@@ -36,6 +36,13 @@ func newView(t testing.TB, tk *toolkit.Toolkit, s *toolkit.Scope) *toolkit.View 
 	return v
 }
 
+func newScope(c toolkit.Ceiling, phase string) *toolkit.Scope {
+	s := new(toolkit.Scope)
+	s.SetCeiling(c)
+	s.SetPhase(phase)
+	return s
+}
+
 func group(name string, tools ...string) toolkit.Group {
 	return toolkit.Group{Name: name, Description: "About " + name + ".", Tools: fakes(tools...)}
 }

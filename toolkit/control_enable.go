@@ -84,10 +84,13 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	}
 	res := enableResult{Enabled: []string{}, Errors: []string{}}
 	now := tk.Groups(s)
-	for _, step := range steps {
-		res.Enabled = append(res.Enabled, step.Opened...)
-		for _, e := range step.Errors {
-			res.Errors = append(res.Errors, tk.refusal(e, now))
+	for _, st := range steps {
+		res.Enabled = append(res.Enabled, st.Opened...)
+		switch {
+		case st.refused != nil:
+			res.Errors = append(res.Errors, refusal(st.refused, now))
+		case !st.Changed():
+			res.Errors = append(res.Errors, fmt.Sprintf("group %q is enabled already", st.group))
 		}
 	}
 	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
@@ -108,14 +111,14 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 		return answer{}, err
 	}
 	res := disableResult{Disabled: []string{}, Errors: []string{}}
-	for _, step := range steps {
-		res.Disabled = append(res.Disabled, tk.grantedNames(s, slices.Sorted(slices.Values(step.Closed)))...)
-		for _, e := range step.Errors {
-			if e.Reason == AlreadyDone {
-				res.Errors = append(res.Errors, fmt.Sprintf("group %q is not enabled", e.Group))
-				continue
-			}
-			res.Errors = append(res.Errors, tk.refusal(e, tk.Groups(s)))
+	now := tk.Groups(s)
+	for _, st := range steps {
+		res.Disabled = append(res.Disabled, tk.grantedNames(s, slices.Sorted(slices.Values(st.Closed)))...)
+		switch {
+		case st.refused != nil:
+			res.Errors = append(res.Errors, refusal(st.refused, now))
+		case !st.Changed():
+			res.Errors = append(res.Errors, fmt.Sprintf("group %q is not enabled", st.group))
 		}
 	}
 	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
@@ -141,16 +144,13 @@ func groupList(input json.RawMessage) ([]string, error) {
 }
 
 // refusal words an error so that it tells no name that enable_tools does not.
-func (tk *Toolkit) refusal(e *GroupError, groups []GroupInfo) string {
-	switch e.Reason {
-	case AlreadyDone:
-		return fmt.Sprintf("group %q is enabled already", e.Group)
-	case UnknownGroup:
-		shown := *e
-		shown.Others = shownGroups(groups)
-		return shown.Error()
+func refusal(e *GroupError, groups []GroupInfo) string {
+	if e.Reason != UnknownGroup {
+		return e.Error()
 	}
-	return e.Error()
+	shown := *e
+	shown.Others = shownGroups(groups)
+	return shown.Error()
 }
 
 // enabled returns the groups that are open and granted, and their visible

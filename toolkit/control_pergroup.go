@@ -53,6 +53,6 @@ func switchTool(tk *Toolkit, s *Scope, name, verb string, g GroupInfo, do transi
 		if err != nil {
 			return answer{}, err
 		}
-		return tk.report(ctx, s, out)
+		return tk.report(ctx, s, out, true)
 	}}
 }

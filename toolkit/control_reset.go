@@ -67,7 +67,7 @@ func (resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 			if err != nil {
 				return answer{}, err
 			}
-			return tk.report(ctx, s, out)
+			return tk.report(ctx, s, out, tk.policy().NewOnly)
 		},
 	}}
 }
@@ -154,8 +154,9 @@ type skillLine struct {
 }
 
 // report words what a transition did: what was opened, with a line for each
-// tool, what was closed, and what to know about all that is open.
-func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome) (answer, error) {
+// tool, what was closed, and what to know about all that is open, or only about
+// what was opened.
+func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, newOnly bool) (answer, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	r := c.resolve(st)
@@ -168,7 +169,7 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome) (answer, e
 		if slices.Contains(out.Opened, g.Name) {
 			groups[i].Opened = true
 			groups[i].Tools = c.toolLines(c.index[g.Name], r)
-		} else if c.cfg.Policy.NewOnly {
+		} else if newOnly {
 			groups[i].Instructions, groups[i].Skills = "", nil
 		}
 	}

@@ -138,7 +138,7 @@ func TestCeilingHidesNames(t *testing.T) {
 	for _, control := range []toolkit.Control{toolkit.ResetTools(), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
 		tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now")}, Control: control,
 			Groups: []toolkit.Group{secret, below, group("public", "read")}})
-		s := toolkit.NewScope(toolkit.Only("public", "below", "basic"), "")
+		s := newScope(toolkit.Only("public", "below", "basic"), "")
 		v := newView(t, tk, s)
 		told := string(mustJSON(v.Tools())) + v.Prompt() + v.Reminder() + string(mustJSON(v.Cost()))
 		for _, call := range [][2]string{
@@ -167,7 +167,7 @@ func TestCeilingHidesNames(t *testing.T) {
 		if active, _ := s.Active(); slices.Contains(active, "secret") {
 			t.Errorf("%T opened what is above the ceiling", control)
 		}
-		none := newView(t, tk, toolkit.NewScope(toolkit.Only(), ""))
+		none := newView(t, tk, newScope(toolkit.Only(), ""))
 		if len(none.Tools()) != 0 {
 			t.Errorf("%T: without a grant %q are listed", control, listed(none))
 		}

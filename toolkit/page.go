@@ -15,11 +15,15 @@ import (
 // of a list that has changed since.
 var ErrCursor = errors.New("the cursor does not fit the list; start from the beginning")
 
-// Page returns the items after the cursor, at most size of them, and the
-// cursor of the next page; both cursors are empty at the ends. A size of 0 has
-// no limit. A cursor stands for the name of the last item: a list that is
-// sorted by name may change between the pages, any other only elsewhere.
-func Page[T any](items []T, name func(T) string, cursor string, size int) ([]T, string, error) {
+// PageGroups returns a page of Groups; see [View.Page].
+func (tk *Toolkit) PageGroups(s *Scope, cursor string, size int) ([]GroupInfo, string, error) {
+	return page(tk.Groups(s), func(g GroupInfo) string { return g.Name }, cursor, size)
+}
+
+// page returns the items after the cursor. A cursor stands for the name of the
+// last item: a list that is sorted by name may change between the pages, any
+// other only elsewhere.
+func page[T any](items []T, name func(T) string, cursor string, size int) ([]T, string, error) {
 	start := 0
 	if cursor != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(cursor)
@@ -44,10 +48,12 @@ func Page[T any](items []T, name func(T) string, cursor string, size int) ([]T, 
 	return items[:size:size], base64.RawURLEncoding.EncodeToString([]byte(name(items[size-1]))), nil
 }
 
-// Page returns a page of Tools; see [Page] and [Policy.Offsets].
+// Page returns the tools after the cursor, at most size of them, and the cursor
+// of the next page; both cursors are empty at the ends. A size of 0 has no
+// limit. The error is [ErrCursor]. See also [Policy.Offsets].
 func (v *View) Page(cursor string, size int) ([]tool.Info, string, error) {
 	if !v.body.c.cfg.Policy.Offsets {
-		return Page(v.body.infos, func(i tool.Info) string { return i.Name }, cursor, size)
+		return page(v.body.infos, func(i tool.Info) string { return i.Name }, cursor, size)
 	}
 	start := 0
 	if cursor != "" {

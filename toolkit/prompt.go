@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/kitbag-go/kitbag/skill"
 )
 
-// prompt is what the system prompt says about the basic group's skills, read
-// once for a catalogue: later edits would change the prefix of every request.
+// prompt is what the system prompt says about the basic group. Its skills are
+// read once: later edits would change the prefix of every request.
 type prompt struct {
 	mu      sync.Mutex
 	done    bool
@@ -20,7 +21,7 @@ type prompt struct {
 
 // tell fills in what a view says besides its list.
 func (c *catalogue) tell(ctx context.Context, b *body) error {
-	p := &c.told
+	p := c.told
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
@@ -31,7 +32,8 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 			}
 			p.skipped = append(p.skipped, Skipped{Reason: err.Error()})
 		}
-		p.text, p.done = skill.Fragment(skills, 0), true
+		parts := []string{strings.TrimSpace(c.basic.Instructions), strings.TrimSpace(skill.Fragment(skills, 0))}
+		p.text, p.done = strings.TrimSpace(strings.Join(parts, "\n\n")), true
 	}
 	b.skipped = append(b.skipped, p.skipped...)
 	if c.grants(b.r.ceiling, []string{c.basicLabel()}) {

@@ -59,7 +59,7 @@ func draw(t *rapid.T) *drawn {
 	for _, name := range d.tools[3:] {
 		s := toolkit.Setting{Tool: name}
 		if rapid.IntRange(0, 3).Draw(t, "phased") == 0 {
-			s.Phases = []string{rapid.SampledFrom([]string{"p", "q", "*", toolkit.Undefined}).Draw(t, "phase")}
+			s.Phases = []string{rapid.SampledFrom([]string{"p", "q", "*", "undefined"}).Draw(t, "phase")}
 		}
 		s.Next = rapid.SampledFrom([]string{"", "", "p", "q"}).Draw(t, "next")
 		d.cfg.Settings = append(d.cfg.Settings, s)
@@ -214,7 +214,7 @@ func (d *drawn) check(t *rapid.T, s *toolkit.Scope) {
 		}
 	}
 	ceiling := toolkit.Only(rapid.SliceOfN(rapid.SampledFrom(append([]string{"*", "basic"}, d.names...)), 0, 3).Draw(t, "ceiling")...)
-	below := toolkit.NewScope(ceiling, s.Phase())
+	below := newScope(ceiling, s.Phase())
 	if err := json.Unmarshal([]byte(fmt.Sprintf(`{"active":%s,"phase":%q,"ceiling":%s}`, mustJSON(orEmpty(active)), s.Phase(), ceiling)), below); err != nil {
 		t.Fatal(err)
 	}

@@ -198,15 +198,14 @@ var errNoMethod = errors.New("the server does not know groups")
 
 // listGroups is groups/list.
 func (w *world) listGroups(s scenarioStep) outcome {
-	groups := w.tk.Groups(nil)
-	if len(groups) == 0 && len(w.sc.Groups) == 0 {
+	if len(w.tk.Groups(nil)) == 0 && len(w.sc.Groups) == 0 {
 		return outcome{err: errNoMethod}
 	}
 	cursor := arg[string](w.t, s, "cursor")
 	if cursor == "$next" {
 		cursor = w.cursor
 	}
-	page, next, err := toolkit.Page(groups, func(g toolkit.GroupInfo) string { return g.Name }, cursor, w.sc.Config.PageSize)
+	page, next, err := w.tk.PageGroups(nil, cursor, w.sc.Config.PageSize)
 	w.cursor = next
 	out := outcome{err: err, names: []string{}}
 	for _, g := range page {

@@ -30,12 +30,8 @@ type Scope struct {
 	turn chan struct{} // holds one element while a transition is on its way
 }
 
-// NewScope returns a scope with the phase and the ceiling of one request.
-func NewScope(ceiling Ceiling, phase string) *Scope { return &Scope{ceiling: ceiling, phase: phase} }
-
-// Undefined is the phase of a scope that has none. It is a phase like others:
-// a tool that is limited to phases must name it to be visible in it.
-const Undefined = "undefined"
+// undefined is the phase of a scope that has none.
+const undefined = "undefined"
 
 // Active returns the names of the groups that were opened, in that order, and
 // whether any transition has taken place: before the first, the toolkit's
@@ -46,12 +42,13 @@ func (s *Scope) Active() ([]string, bool) {
 	return slices.Clone(s.active), s.decided
 }
 
-// Phase returns the current phase.
+// Phase returns the current phase; "undefined" if there is none. That is a phase
+// like others: a tool that is limited to phases must name it to be visible then.
 func (s *Scope) Phase() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase == "" {
-		return Undefined
+		return undefined
 	}
 	return s.phase
 }
@@ -75,7 +72,7 @@ func (s *Scope) SetCeiling(c Ceiling) {
 }
 
 // Sub returns the scope for a sub-agent: the same ceiling, and nothing else.
-func (s *Scope) Sub() *Scope { return NewScope(s.Ceiling(), "") }
+func (s *Scope) Sub() *Scope { return &Scope{ceiling: s.Ceiling()} }
 
 func (s *Scope) change(fn func()) {
 	s.mu.Lock()
@@ -131,7 +128,7 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 		st.active = c.cfg.Initial
 	}
 	if st.phase == "" {
-		st.phase = Undefined
+		st.phase = undefined
 	}
 	return st, s.version
 }

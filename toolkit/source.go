@@ -79,7 +79,14 @@ func (tk *Toolkit) Refresh() {
 func (tk *Toolkit) rebuild() error {
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
-	return tk.replace(tk.now.Load().cfg)
+	old := tk.now.Load()
+	c, err := build(tk, old.cfg)
+	if err != nil {
+		return fmt.Errorf("toolkit: %w", err)
+	}
+	c.told = old.told
+	tk.install(c)
+	return nil
 }
 
 // due returns when the list must be fetched again; zero for never.

@@ -1,9 +1,9 @@
-// Package toolkit holds tools in groups and decides which of them a model sees.
 package toolkit
 
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -71,7 +71,7 @@ type Setting struct {
 
 // A Config is what a Toolkit is made of.
 type Config struct {
-	Basic     Group      // always open; its name must be empty
+	Basic     Group      // always open; its name must be empty; its instructions are in [View.Prompt]
 	Groups    []Group    // in the order in which the model reads of them
 	Settings  []Setting  // at most one for a tool
 	Exclusive [][]string // sets of groups of which one may be open at a time
@@ -141,7 +141,16 @@ func (tk *Toolkit) replace(cfg Config) error {
 	return nil
 }
 
+// install makes c the current catalogue, and forgets sources that are gone.
 func (tk *Toolkit) install(c *catalogue) {
+	clear(tk.sources)
+	for _, g := range c.all() {
+		for _, s := range g.sources {
+			if reflect.ValueOf(s.src).Comparable() {
+				tk.sources[s.src] = s
+			}
+		}
+	}
 	c.gen = 1
 	if old := tk.now.Load(); old != nil {
 		c.gen = old.gen + 1
@@ -163,7 +172,8 @@ func (tk *Toolkit) Disable(ctx context.Context, s *Scope, groups ...string) (Out
 	return tk.transit(ctx, s, disable, groups)
 }
 
-// Set opens exactly the named groups and closes all others, as one transition.
+// Set opens exactly the named groups and closes all others that the scope's
+// ceiling grants, as one transition.
 func (tk *Toolkit) Set(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
 	return tk.transit(ctx, s, set, groups)
 }

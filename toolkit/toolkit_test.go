@@ -101,7 +101,7 @@ func TestSharedTool(t *testing.T) {
 	if err := tk.Add("", shared...); err != nil {
 		t.Fatal(err)
 	}
-	if got := listed(newView(t, tk, toolkit.NewScope(toolkit.Ceiling{}, ""))); !slices.Equal(got, []string{"shared"}) {
+	if got := listed(newView(t, tk, newScope(toolkit.Ceiling{}, ""))); !slices.Equal(got, []string{"shared"}) {
 		t.Errorf("listed %q with all closed", got)
 	}
 }
@@ -279,6 +279,31 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
+// TestSetBelowCeiling: what is above the ceiling is not closed by somebody who
+// cannot know it, unless it is excluded by what is opened.
+func TestSetBelowCeiling(t *testing.T) {
+	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("host", "h"), group("a", "x"), group("b", "y")}, Exclusive: [][]string{{"host", "b"}}})
+	s := new(toolkit.Scope)
+	ctx := context.Background()
+	if _, err := tk.Enable(ctx, s, "host", "a"); err != nil {
+		t.Fatal(err)
+	}
+	s.SetCeiling(toolkit.Only("a", "b"))
+	for want, names := range map[string][]string{"host": nil, "b": {"b"}} {
+		if want == "b" {
+			if err := json.Unmarshal([]byte(`{"active":["host"],"ceiling":["a","b"]}`), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := tk.Set(ctx, s, names...); err != nil {
+			t.Errorf("%q: %v", names, err)
+		}
+		if active, _ := s.Active(); !slices.Equal(active, []string{want}) {
+			t.Errorf("%q leaves %q open, want %s", names, active, want)
+		}
+	}
+}
+
 // TestScopeJSON: what is unset, empty and listed stay apart.
 func TestScopeJSON(t *testing.T) {
 	for _, row := range []string{
@@ -327,31 +352,41 @@ func TestInitial(t *testing.T) {
 }
 
 func TestPage(t *testing.T) {
-	same := func(s string) string { return s }
 	for name, items := range map[string][]string{"sorted": {"a", "b", "c", "d", "e"}, "unsorted": {"e", "b", "c", "a", "d"}} {
+		tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes(items...)}})
+		page := func(cursor string, size int) ([]string, string, error) {
+			infos, next, err := newView(t, tk, new(toolkit.Scope)).Page(cursor, size)
+			var names []string
+			for _, i := range infos {
+				names = append(names, i.Name)
+			}
+			return names, next, err
+		}
 		var all []string
 		for cursor, n := "", 0; n == 0 || cursor != ""; n++ {
-			page, next, err := toolkit.Page(items, same, cursor, 2)
-			if err != nil || len(page) > 2 {
-				t.Fatal(name, page, err)
+			names, next, err := page(cursor, 2)
+			if err != nil || len(names) > 2 {
+				t.Fatal(name, names, err)
 			}
-			all, cursor = append(all, page...), next
+			all, cursor = append(all, names...), next
 		}
 		if !slices.Equal(all, items) {
 			t.Errorf("%s: pages give %q", name, all)
 		}
-		_, next, err := toolkit.Page(items, same, "", 3)
+		_, next, err := page("", 3)
 		if err != nil {
 			t.Fatal(err)
 		}
-		without := slices.DeleteFunc(slices.Clone(items), func(s string) bool { return s == "c" })
-		page, _, err := toolkit.Page(without, same, next, 0)
-		if name == "sorted" && !slices.Equal(page, []string{"d", "e"}) || name == "unsorted" && !errors.Is(err, toolkit.ErrCursor) {
-			t.Errorf("%s, after a change: %q, %v", name, page, err)
+		if err := tk.Remove("c"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, _, err := toolkit.Page([]string{"a"}, same, "%", 1); !errors.Is(err, toolkit.ErrCursor) {
-		t.Errorf("a made-up cursor: %v", err)
+		rest, _, err := page(next, 0)
+		if name == "sorted" && !slices.Equal(rest, []string{"d", "e"}) || name == "unsorted" && !errors.Is(err, toolkit.ErrCursor) {
+			t.Errorf("%s, after a change: %q, %v", name, rest, err)
+		}
+		if _, _, err := page("%", 1); !errors.Is(err, toolkit.ErrCursor) {
+			t.Errorf("a made-up cursor: %v", err)
+		}
 	}
 	v := newView(t, newToolkit(t, toolkit.Config{Policy: toolkit.Tmcp(), Basic: toolkit.Group{Tools: fakes("b", "a")}}), new(toolkit.Scope))
 	for cursor, want := range map[string]int{"": 2, "0": 2, "1": 1, "2": 0, "3": -1, "x": -1, "-1": -1} {

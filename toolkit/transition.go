@@ -10,10 +10,6 @@ import (
 // An Outcome says what a transition did.
 type Outcome struct {
 	Opened, Closed []string // in the order in which hooks ran: closed first
-
-	// Errors are those of the names that were refused while others went
-	// through; see [Toolkit.EnableEach].
-	Errors []*GroupError
 }
 
 // Changed reports whether any group was opened or closed.
@@ -26,7 +22,6 @@ type Reason string
 const (
 	UnknownGroup Reason = "unknown"  // no such group, or above the ceiling
 	ParentClosed Reason = "parent"   // a group it needs is not open
-	AlreadyDone  Reason = "already"  // it is open, or closed, already
 	OverQuota    Reason = "quota"    // too many tools, groups or bytes
 	Excluded     Reason = "excluded" // it and another were asked for, and exclude each other
 	HookFailed   Reason = "hook"     // its hook returned an error
@@ -58,8 +53,6 @@ func (e *GroupError) Error() string {
 			return fmt.Sprintf("group %q cannot be opened here", e.Group)
 		}
 		return fmt.Sprintf("group %q needs %s to be open first", e.Group, strings.Join(e.Others, ", then "))
-	case AlreadyDone:
-		return fmt.Sprintf("group %q is so already", e.Group)
 	case OverQuota:
 		return fmt.Sprintf("group %q: %s", e.Group, (&overQuota{e.Count, e.Limit, e.Unit}).text())
 	case Excluded:
@@ -106,15 +99,22 @@ func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) 
 	return out, err
 }
 
+// A step is one of several transitions: it changed something, was refused, or
+// found that all is so already.
+type step struct {
+	Outcome
+	group   string
+	refused *GroupError
+}
+
 // transitEach carries out one transition per name, each seeing the ones before
-// it, and reports them as one. Names that are refused, or are so already, are
-// in its Errors.
-func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []string) ([]Outcome, error) {
+// it, and reports them as one.
+func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []string) ([]step, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	var ev Change
-	var steps []Outcome
+	var steps []step
 	err := func() error {
 		defer s.end()
 		c, err := tk.ready(ctx, s, o, names)
@@ -124,13 +124,13 @@ func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []stri
 		watch := tk.watch(c, s)
 		var all Outcome
 		for _, name := range names {
-			step, err := tk.one(ctx, c, s, o, name)
+			st, err := tk.one(ctx, c, s, o, name)
 			if err != nil {
 				return err
 			}
-			steps = append(steps, step)
-			all.Opened = append(all.Opened, step.Opened...)
-			all.Closed = append(all.Closed, step.Closed...)
+			steps = append(steps, st)
+			all.Opened = append(all.Opened, st.Opened...)
+			all.Closed = append(all.Closed, st.Closed...)
 		}
 		ev = watch(all)
 		return nil
@@ -139,23 +139,17 @@ func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []stri
 	return steps, err
 }
 
-func (tk *Toolkit) one(ctx context.Context, c *catalogue, s *Scope, o op, name string) (Outcome, error) {
+func (tk *Toolkit) one(ctx context.Context, c *catalogue, s *Scope, o op, name string) (step, error) {
+	st := step{group: name}
 	p, err := c.plan(c.stored(s), o, []string{name}, s.Ceiling())
-	if err == nil && len(p.down)+len(p.up) == 0 {
-		err = &GroupError{Group: name, Reason: AlreadyDone}
-	}
-	var out Outcome
 	if err == nil {
-		out, err = tk.carryOut(ctx, c, s, p)
+		st.Outcome, err = tk.carryOut(ctx, c, s, p)
 	}
-	if err != nil {
-		ge, ok := err.(*GroupError)
-		if !ok {
-			return out, err
-		}
-		out.Errors = append(out.Errors, ge)
+	if ge, ok := err.(*GroupError); ok {
+		st.refused = ge
+		return st, nil
 	}
-	return out, nil
+	return st, err
 }
 
 // carryOut runs the hooks of the plan and then commits it.
@@ -217,7 +211,9 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 			c.close(&p, g)
 		}
 	case set:
-		err = c.planSet(&p, groups, ceiling)
+		if err = c.planSet(&p, groups, ceiling); err == nil {
+			err = c.allStored(p, groups)
+		}
 	}
 	return p, err
 }
@@ -237,15 +233,11 @@ func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) er
 		return err
 	}
 	q := plan{active: p.active, down: slices.Clone(p.down), up: slices.Clone(p.up)}
-	for _, others := range c.groups[g].exclusive {
-		for _, o := range others {
-			c.close(&q, o)
-		}
-	}
+	c.closeOthers(&q, g)
 	if !slices.Contains(q.active, g) {
 		q.open(g)
-		if over := c.overQuota(c.measure(q.active), c.measure(before)); over != nil {
-			return &GroupError{Group: c.groups[g].Name, Reason: OverQuota, Count: over.count, Limit: over.limit, Unit: over.unit}
+		if err := c.checkQuota(g, q.active, before); err != nil {
+			return err
 		}
 	}
 	*p = q
@@ -300,34 +292,52 @@ func (c *catalogue) close(p *plan, g int) {
 	p.down = append(p.down, g)
 }
 
-func (c *catalogue) planSet(p *plan, groups []int, ceiling Ceiling) error {
+// planSet plans the full desired state. What is above the ceiling does not exist
+// for whoever asks: it stays as it is unless something asked for excludes it.
+func (c *catalogue) planSet(p *plan, asked []int, ceiling Ceiling) error {
 	before := p.active
-	for _, g := range groups {
-		if err := c.checkParents(g, groups, ceiling); err != nil {
+	wanted := slices.Clone(asked)
+	for _, g := range before {
+		if !c.grantsGroup(g, ceiling) {
+			wanted = append(wanted, g)
+		}
+	}
+	for _, g := range asked {
+		if err := c.checkParents(g, wanted, ceiling); err != nil {
 			return err
 		}
-		for _, others := range c.groups[g].exclusive {
-			for _, o := range others {
-				if slices.Contains(groups, o) {
-					return &GroupError{Group: c.groups[g].Name, Reason: Excluded, Others: c.names([]int{o})}
-				}
-			}
+		if i := slices.IndexFunc(asked, func(o int) bool { return c.excludes(g, o) }); i >= 0 {
+			return &GroupError{Group: c.groups[g].Name, Reason: Excluded, Others: c.names(asked[i : i+1])}
 		}
 	}
 	for _, g := range before {
-		if !slices.Contains(groups, g) {
+		if !slices.Contains(wanted, g) {
 			c.close(p, g)
 		}
 	}
-	for _, g := range c.parentsFirst(groups) {
+	for _, g := range c.parentsFirst(asked) {
 		if !slices.Contains(p.active, g) {
+			c.closeOthers(p, g)
 			p.open(g)
 		}
 	}
-	if over := c.overQuota(c.measure(p.active), c.measure(before)); over != nil && len(p.up) > 0 {
-		return &GroupError{Group: c.groups[p.up[len(p.up)-1]].Name, Reason: OverQuota, Count: over.count, Limit: over.limit, Unit: over.unit}
+	if len(p.up) > 0 {
+		return c.checkQuota(p.up[len(p.up)-1], p.active, before)
 	}
 	return nil
+}
+
+func (c *catalogue) excludes(g, other int) bool {
+	return slices.ContainsFunc(c.groups[g].exclusive, func(set []int) bool { return slices.Contains(set, other) })
+}
+
+// closeOthers closes what cannot be open beside g.
+func (c *catalogue) closeOthers(p *plan, g int) {
+	for _, others := range c.groups[g].exclusive {
+		for _, o := range others {
+			c.close(p, o)
+		}
+	}
 }
 
 // parentsFirst sorts groups by registration, but every one after its parents.
@@ -387,6 +397,15 @@ func (c *catalogue) overQuota(now, before measure) *overQuota {
 		return q
 	}
 	return check(c.cfg.MaxBytes, now.bytes, before.bytes, "bytes")
+}
+
+// checkQuota fails if opening g has made the open groups exceed a quota.
+func (c *catalogue) checkQuota(g int, active, before []int) error {
+	q := c.overQuota(c.measure(active), c.measure(before))
+	if q == nil {
+		return nil
+	}
+	return &GroupError{Group: c.groups[g].Name, Reason: OverQuota, Count: q.count, Limit: q.limit, Unit: q.unit}
 }
 
 // runHooks runs the plan's hooks; the first error ends it.

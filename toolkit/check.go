@@ -1,0 +1,121 @@
+package toolkit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+func (c *catalogue) checkGroup(g Group) error {
+	p := c.cfg.Policy
+	switch {
+	case g.Name == "":
+		return errors.New("a group has no name")
+	case g.Name == basicLabel && p.DefaultGroup == "":
+		return fmt.Errorf("group %q: the name is taken by the group that is always open; use Config.Basic", g.Name)
+	case g.Description == "" && !p.NoActivation && !p.Paths:
+		return fmt.Errorf("group %q: has no description; the model chooses by it", g.Name)
+	}
+	if _, ok := c.index[g.Name]; ok {
+		return fmt.Errorf("group %q: there are two of that name", g.Name)
+	}
+	if !p.Paths {
+		return nil
+	}
+	if slices.Contains(strings.Split(g.Name, "."), "") {
+		return fmt.Errorf("group %q: a part of the path is empty", g.Name)
+	}
+	return nil
+}
+
+func (c *catalogue) checkPath(g *group, name string) error {
+	dot := strings.LastIndexByte(name, '.')
+	switch {
+	case strings.TrimSpace(name[dot+1:]) == "":
+		return errors.New("the last part of the path is empty")
+	case dot < 0 && g.index < 0:
+		return nil
+	case dot < 0:
+		return fmt.Errorf("its name must start with %q", g.Name+".")
+	case g.index >= 0 && name[:dot] != g.Name:
+		return fmt.Errorf("its name must start with %q, and have no further dot", g.Name+".")
+	}
+	if _, ok := c.index[name[:dot]]; !ok {
+		return fmt.Errorf("its group %q does not exist", name[:dot])
+	}
+	return nil
+}
+
+// checkTool checks what a model and the control tools rely on.
+func checkTool(i tool.Info) error {
+	if i.Name == "" {
+		return errors.New("it has no name")
+	}
+	if n := len(i.Name); n > 128 {
+		return fmt.Errorf("its name has %d characters; at most 128 are allowed", n)
+	}
+	for _, r := range i.Name {
+		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./", r)) {
+			return fmt.Errorf("its name has the character %q; letters, digits and _-./ are allowed", r)
+		}
+	}
+	if len(i.Input) == 0 {
+		return nil
+	}
+	var schema struct {
+		Type any `json:"type"`
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(i.Input), []byte("{")) {
+		return errors.New("its input schema is not a JSON object")
+	}
+	if err := json.Unmarshal(i.Input, &schema); err != nil {
+		return fmt.Errorf("its input schema is not valid JSON: %w", err)
+	}
+	if schema.Type != nil && schema.Type != "object" {
+		return fmt.Errorf("its input schema has the type %v; a tool takes an object", schema.Type)
+	}
+	return nil
+}
+
+func (c *catalogue) checkInitial() error {
+	var open []int
+	for _, name := range c.cfg.Initial {
+		i, ok := c.index[name]
+		if !ok {
+			return fmt.Errorf("initial group %q: does not exist", name)
+		}
+		g := c.groups[i]
+		if g.OnActivate != nil {
+			return fmt.Errorf("initial group %q: has an OnActivate hook, which would not run; enable the group instead", name)
+		}
+		if !c.cfg.Policy.Contain {
+			for _, p := range g.parents {
+				if !slices.Contains(open, p) {
+					return fmt.Errorf("initial group %q: its parent %q is not open before it", name, c.groups[p].Name)
+				}
+			}
+		}
+		for _, set := range g.exclusive {
+			for _, o := range set {
+				if slices.Contains(open, o) {
+					return fmt.Errorf("initial group %q: excludes %q", name, c.groups[o].Name)
+				}
+			}
+		}
+		if !slices.Contains(open, i) {
+			open = append(open, i)
+		}
+	}
+	if c.cfg.Policy.LooseQuota {
+		return nil
+	}
+	if q := c.overQuota(c.measure(open), measure{}); q != nil {
+		return fmt.Errorf("initial groups: %s", q.text())
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package toolkit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func agentscopeWorld(t testing.TB, sc scenario) *world {
+	cfg := toolkit.Config{Policy: toolkit.AgentScope()}
+	cfg.Policy.NewOnly = sc.Config.Variant == "doc"
+	for _, raw := range sc.Config.BasicTools {
+		cfg.Basic.Tools = append(cfg.Basic.Tools, agentscopeTool(t, raw))
+	}
+	cfg.Basic.Skills = loaders(sc.Config.BasicSkills)
+	for _, g := range sc.Groups {
+		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: g.Description,
+			Instructions: g.Instructions, Tools: fakes(g.Tools...), Skills: loaders(g.Skills)})
+	}
+	w := newWorld(t, sc, cfg, nil)
+	if sc.Config.StateActive != nil {
+		decode(t, mustJSON(map[string]any{"active": sc.Config.StateActive}), w.scope)
+	}
+	w.hidden = func(e *toolkit.HiddenError) string {
+		if len(e.Groups) == 0 {
+			return fmt.Sprintf("ToolNotFoundError: The tool named '%s' doesn't exist.", e.Tool)
+		}
+		return fmt.Sprintf("ToolGroupInactiveError: The tool '%s' in group '%s' is currently inactive. "+
+			"You should first activate the group by calling the 'reset_tools' tool.", e.Tool, e.Groups[0])
+	}
+	w.ops = map[string]func(scenarioStep) outcome{
+		"register": w.agentscopeRegister, "call": w.callStep, "list": w.list,
+		"unregister": func(s scenarioStep) outcome {
+			return outcome{err: w.tk.Remove(arg[string](t, s, "tool") + arg[string](t, s, "name"))}
+		},
+		"reset": func(s scenarioStep) outcome {
+			out := w.call("reset_tools", mustJSON(s.Args))
+			if out.err == nil && out.result != nil {
+				out.text = agentscopeText(t, out.result)
+			}
+			return out
+		},
+	}
+	return w
+}
+
+func (w *world) agentscopeRegister(s scenarioStep) outcome {
+	if what := arg[string](w.t, s, "what"); what != "tool" {
+		return w.construct(s)
+	}
+	return outcome{err: w.tk.Add(arg[string](w.t, s, "group"), fakes(arg[string](w.t, s, "name"))...)}
+}
+
+func agentscopeTool(t testing.TB, raw json.RawMessage) tool.Tool {
+	var v struct{ Name, Output string }
+	if bytes.HasPrefix(raw, []byte(`"`)) {
+		decode(t, raw, &v.Name)
+	} else {
+		decode(t, raw, &v)
+	}
+	return &fake{name: v.Name, text: v.Output}
+}
+
+type skillList []string
+
+func loaders(names []string) []skill.Loader {
+	if len(names) == 0 {
+		return nil
+	}
+	return []skill.Loader{skillList(names)}
+}
+
+func (l skillList) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
+	var out []*skill.Skill
+	for _, n := range l {
+		out = append(out, &skill.Skill{Name: n, Description: "About " + n + "."})
+	}
+	return out, nil, nil
+}
+
+// agentscopeText says what our answer says in AgentScope's words.
+func agentscopeText(t testing.TB, result map[string]any) string {
+	var r struct {
+		Active []struct{ Name, Instructions string }
+	}
+	decode(t, mustJSON(result), &r)
+	if len(r.Active) == 0 {
+		return "All tool groups are currently deactivated."
+	}
+	var names []string
+	var told strings.Builder
+	for _, g := range r.Active {
+		names = append(names, g.Name)
+		if g.Instructions != "" {
+			fmt.Fprintf(&told, "<group name=\"%s\">%s</group>\n", g.Name, g.Instructions)
+		}
+	}
+	text := "The currently activated tool group(s): " + strings.Join(names, ", ") + "."
+	if told.Len() == 0 {
+		return text
+	}
+	return text + "\n<tool-instructions>\nThe tool instructions are a collection of suggestions, rules and " +
+		"notifications about how to use the tools in the activated groups.\n" + told.String() + "</tool-instructions>"
+}
