@@ -85,7 +85,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 		return usage("--ask needs a terminal, and does not go with --json")
 	}
 	if !ask {
-		r.prompt = nil
+		r.prompt, r.painter.asks = nil, false
 		r.answer = func(q *agent.Approval) agent.Confirm { return agent.Confirm{Call: q.Call, Allow: true} }
 	}
 	fmt.Fprintf(r.log, "The model's words are scripted; every tool call, file, process and MCP message is real.\nWorkspace: %s\n\n> %s\n\n", dir, demoTask)

@@ -133,21 +133,22 @@ func (f *runFlags) policy() (permission.Policy, error) {
 // runner drives a session to an end, with a person at the terminal if there is
 // one.
 type runner struct {
-	show   show
-	prompt *prompt                             // nil without a terminal
-	answer func(*agent.Approval) agent.Confirm // answers by itself; nil for none
-	log    io.Writer                           // for people
+	show    show
+	painter *painter
+	prompt  *prompt                             // nil without a terminal
+	answer  func(*agent.Approval) agent.Confirm // answers by itself; nil for none
+	log     io.Writer                           // for people
 }
 
 func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
-	r := &runner{log: cmd.ErrOrStderr()}
+	r := &runner{log: cmd.ErrOrStderr(), painter: newPainter(cmd.ErrOrStderr())}
 	if jsonEvents {
 		r.show = showJSON(cmd.OutOrStdout())
 		return r
 	}
-	r.show = showText(cmd.OutOrStdout(), r.log)
+	r.show = showText(cmd.OutOrStdout(), r.log, r.painter)
 	if isTerminal(cmd.InOrStdin()) && isTerminal(r.log) {
-		r.prompt = newPrompt(cmd.InOrStdin(), r.log)
+		r.prompt, r.painter.asks = newPrompt(cmd.InOrStdin(), r.log), true
 	}
 	return r
 }
@@ -225,6 +226,7 @@ func (r *runner) answers(ctx context.Context, s *session) ([]agent.Input, error)
 
 func (r *runner) answerTo(ctx context.Context, q *agent.Approval) (agent.Confirm, error) {
 	if r.answer == nil {
+		fmt.Fprintln(r.log, r.painter.question(q))
 		return r.prompt.ask(ctx, q)
 	}
 	answer := r.answer(q)

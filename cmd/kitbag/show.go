@@ -27,8 +27,7 @@ func showJSON(w io.Writer) show {
 }
 
 // showText streams the model's text to out and what tools do to log.
-func showText(out, log io.Writer) show {
-	p := &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == ""}
+func showText(out, log io.Writer, p *painter) show {
 	inText := false // the last line on out is not ended
 	return func(ev agent.Event) error {
 		if t, ok := ev.(*agent.TextDelta); ok {
@@ -51,7 +50,14 @@ func showText(out, log io.Writer) show {
 	}
 }
 
-type painter struct{ colour bool }
+type painter struct {
+	colour bool
+	asks   bool // questions are shown when they are put
+}
+
+func newPainter(log io.Writer) *painter {
+	return &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == ""}
+}
 
 const (
 	dim    = "2"
@@ -87,7 +93,9 @@ func (p *painter) line(ev agent.Event) string {
 		}
 		return p.paint(colour, mark+" "+ev.Name) + p.paint(dim, " "+firstLines(ev.Text, 6))
 	case *agent.Approval:
-		return p.question(ev)
+		if !p.asks {
+			return p.question(ev)
+		}
 	case *agent.External:
 		return p.paint(yellow, "? "+ev.Name+" is run by the host: call "+ev.Call)
 	case *agent.Retry:
