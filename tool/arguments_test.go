@@ -51,6 +51,7 @@ func TestOddSchemas(t *testing.T) {
 		{"a list", `[]`, ``, `{}`},
 		{"a type that does not exist", `{"type":"objekt"}`, ``, `{}`},
 		{"a number beyond computing", `{"properties":{"a":{"minimum":1e999999999}}}`, ``, `{"a":1}`},
+		{"alternatives without end", alternatives(40), ``, `{"a":1}`},
 		{"too deep", strings.Repeat(`{"not":`, 5000) + `{}` + strings.Repeat(`}`, 5000), ``, `{}`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -71,6 +72,15 @@ func TestOddSchemas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// alternatives returns a schema in which each definition has the next one twice.
+func alternatives(n int) string {
+	s := `{"properties":{"a":{"$ref":"#/$defs/d0"}},"$defs":{`
+	for i := range n {
+		s += fmt.Sprintf(`"d%d":{"anyOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+	}
+	return s + fmt.Sprintf(`"d%d":{"type":"string"}}}`, n)
 }
 
 // TestSchemasLoadNothing tries to make the validator read a file and an

@@ -16,7 +16,8 @@ type field struct {
 	owner    reflect.Type // the struct that declares it
 	typ      reflect.Type
 	tag      reflect.StructTag
-	optional bool
+	omits    bool // may be left out when it is written
+	optional bool // may be left out when it is read
 	quoted   bool // `json:",string"`: the value is written inside a string
 	named    bool // by its tag
 	index    []int
@@ -28,8 +29,9 @@ type field struct {
 // same depth, it returns an error.
 func jsonFields(t reflect.Type) ([]field, error) {
 	type embedded struct {
-		typ   reflect.Type
-		index []int
+		typ    reflect.Type
+		index  []int
+		absent bool // by way of a pointer, which may be nil
 	}
 	var all []field
 	visited := map[reflect.Type]bool{}
@@ -49,9 +51,10 @@ func jsonFields(t reflect.Type) ([]field, error) {
 					if !sf.IsExported() && sf.Type.Kind() == reflect.Pointer {
 						return nil, fmt.Errorf("field %s: encoding/json cannot fill an embedded pointer to an unexported struct; embed the struct itself", sf.Name)
 					}
-					next = append(next, embedded{nested, index})
+					next = append(next, embedded{nested, index, e.absent || sf.Type.Kind() == reflect.Pointer})
 				case f.name != "":
 					f.owner, f.index = e.typ, index
+					f.omits = f.omits || e.absent
 					all = append(all, f)
 				}
 			}
@@ -88,15 +91,15 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	if name == "" {
 		f.name = sf.Name
 	}
-	f.optional = sf.Type.Kind() == reflect.Pointer
 	for o := range strings.SplitSeq(options, ",") {
 		switch o {
 		case "omitempty", "omitzero":
-			f.optional = true
+			f.omits = true
 		case "string":
 			f.quoted = quotable(sf.Type)
 		}
 	}
+	f.optional = f.omits || sf.Type.Kind() == reflect.Pointer
 	return f, nil
 }
 

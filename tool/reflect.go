@@ -164,13 +164,13 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 	case reflect.Map:
 		s.Type = "object"
 		if t.Elem().Kind() != reflect.Interface {
-			s.AdditionalProperties = r.schema(t.Elem())
+			s.AdditionalProperties = r.part(t.Elem())
 		}
 		if k := t.Key().Kind(); k != reflect.String && !r.isText(t.Key()) {
 			s.PropertyNames = &jsonschema.Schema{Pattern: "^-?[0-9]+$"}
 		}
 	case reflect.Slice, reflect.Array:
-		s.Type, s.Items = "array", r.schema(t.Elem())
+		s.Type, s.Items = "array", r.part(t.Elem())
 		if t.Kind() == reflect.Array {
 			n := uint64(t.Len())
 			s.MinItems, s.MaxItems = &n, &n
@@ -261,10 +261,10 @@ func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 		return "", err
 	}
 	omit := ""
-	if f.optional {
+	if f.optional && !r.out || f.omits && r.out {
 		omit = ",omitempty"
 	}
-	if r.out && !f.optional && nilable(f.typ.Kind()) {
+	if r.out && !f.omits && r.nilable(f.typ) {
 		schema = strings.TrimPrefix(schema+",nullable", ",")
 	}
 	description := f.tag.Get("jsonschema_description")
@@ -292,8 +292,23 @@ func (r *reflector) typeText(t reflect.Type) string {
 	return docs.text(t, "")
 }
 
-func nilable(k reflect.Kind) bool {
-	return k == reflect.Slice || k == reflect.Map
+// nilable reports whether encoding/json writes null for some value of t, which
+// the schema of t does not allow by itself.
+func (r *reflector) nilable(t reflect.Type) bool {
+	if k := t.Kind(); k != reflect.Slice && k != reflect.Map && k != reflect.Pointer {
+		return false
+	}
+	s := r.leaf(deref(t))
+	return s == nil || s.Type != ""
+}
+
+// part returns the schema of what t holds.
+func (r *reflector) part(t reflect.Type) *jsonschema.Schema {
+	s := r.schema(t)
+	if r.out && r.nilable(t) {
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{s, {Type: "null"}}}
+	}
+	return s
 }
 
 // lost returns a keyword of f's tag of which the library made nothing.

@@ -1,33 +1,3 @@
-// Package tool is what a model can do.
-//
-// Most tools are Go functions. [New] makes one from a function with a typed
-// argument; the argument's type becomes the JSON Schema the model sees, and
-// what the model sends is checked against it before the function runs:
-//
-//	type addIn struct {
-//		A int `json:"a" jsonschema_description:"the first number"`
-//		B int `json:"b"`
-//	}
-//	add, err := tool.New("add", "Adds two numbers.",
-//		func(ctx context.Context, in addIn) (int, error) { return in.A + in.B, nil })
-//
-// Anything else that a model may call, an MCP tool for instance, implements
-// [Tool] itself.
-//
-// A tool's life has three steps, and everybody who runs tools takes them in
-// this order: [Arguments] makes valid JSON of what the model sent,
-// [PermissionCall] describes the call for the permission engine, and [Run]
-// runs it. A bad call never ends a run: it becomes a result the model reads.
-// Only an error wrapping [ErrAbort] goes further.
-//
-// # Capabilities
-//
-// What a tool knows beyond running is said by small optional interfaces
-// ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester],
-// [Previewer], [Reminder]).
-// Find them with [As], never by a type assertion, and give every wrapper an
-// Unwrap method, so that no wrapper can hide a safety check. What is absent
-// means the careful answer.
 package tool
 
 import (

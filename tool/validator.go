@@ -80,6 +80,10 @@ func newValidator(raw json.RawMessage) (v *validator) {
 		return v
 	}
 	tolerate(doc)
+	if v.heaviest(doc, map[*value]int{}) >= maxWeight {
+		v.err = errors.New("the schema combines too many alternatives to be checked")
+		return v
+	}
 	// Schemas are often of an older draft and do not say so.
 	for _, draft := range []*jsonschema.Draft{jsonschema.Draft2020, jsonschema.Draft7, jsonschema.Draft4} {
 		v.compiled, err = compile(doc, draft)
@@ -187,6 +191,49 @@ func tolerate(s *value) {
 		})
 	}
 	s.subschemas(tolerate)
+}
+
+// maxWeight bounds how many schemas one value may be checked against. A short
+// schema can double it with each reference.
+const maxWeight = 10_000
+
+// heaviest returns the weight of the heaviest schema in s, at most maxWeight.
+func (v *validator) heaviest(s *value, memo map[*value]int) int {
+	w := v.weight(s, memo)
+	s.subschemas(func(sub *value) { w = max(w, v.heaviest(sub, memo)) })
+	return w
+}
+
+// weight counts the schemas that a value is checked against where s is, itself
+// included.
+func (v *validator) weight(s *value, memo map[*value]int) int {
+	if s == nil {
+		return 0
+	}
+	if w, ok := memo[s]; ok {
+		return w
+	}
+	memo[s] = 1 // should it lead back here
+	w := 1
+	for _, m := range s.members {
+		switch m.name {
+		case "$ref":
+			w += v.weight(v.resolve(s), memo)
+		case "allOf", "anyOf", "oneOf":
+			for _, e := range m.value.items {
+				w += v.weight(e, memo)
+			}
+		case "not", "if", "then", "else":
+			w += v.weight(m.value, memo)
+		case "dependentSchemas", "dependencies":
+			for _, e := range m.value.members {
+				w += v.weight(e.value, memo)
+			}
+		}
+		w = min(w, maxWeight)
+	}
+	memo[s] = w
+	return w
 }
 
 func badPattern(p string) bool {
