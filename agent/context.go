@@ -28,10 +28,14 @@ type Context struct {
 
 	// MaxResult is how much text of a tool result the model reads, in bytes; 0
 	// means 100,000, negative all of it. Of a longer one it reads the beginning
-	// and the end. Offload, if not nil, stores the whole and says where; the
-	// model is told.
+	// and the end. Results, if not nil, keeps the whole; see [ReadResult].
 	MaxResult int
-	Offload   func(ctx context.Context, call, text string) (where string, err error)
+	Results   Results
+
+	// MaxData is how many pictures and files stay in the conversation; 0 means
+	// 20, negative all. When there are more the oldest give way to a note, down
+	// to half as many, so that the provider's cache is not lost for each.
+	MaxData int
 }
 
 //go:embed prompts/summary.md
@@ -59,6 +63,7 @@ func (c *Context) setDefaults(m model.Model) error {
 	setDefault(&c.Compact, 0.8)
 	setDefault(&c.Keep, 0.1)
 	setDefault(&c.MaxResult, 100_000)
+	setDefault(&c.MaxData, 20)
 	return nil
 }
 
@@ -146,8 +151,8 @@ func (r *run) learn(estimated int, u *message.Usage) {
 // window.
 func (r *run) fit(v *toolkit.View) error {
 	c := &r.cfg.Context
-	if c.Compact < 0 {
-		return nil
+	if err := r.fitData(v); err != nil || c.Compact < 0 {
+		return err
 	}
 	system := r.system(v.Prompt())
 	if r.calibrated(r.tokens(system, v.Tools(), r.st.Messages)) < int(c.Compact*float64(c.Window)) {
@@ -180,11 +185,15 @@ func (r *run) compact(v *toolkit.View) error {
 		msgs = r.withSummary(v, summary, keepFrom)
 	}
 	ev.Dropped = len(r.st.Messages) - len(msgs)
-	if after := r.calibrated(fixed + r.tokens("", nil, msgs)); after >= ev.Before {
+	ev.After = r.calibrated(fixed + r.tokens("", nil, msgs))
+	if ev.After >= ev.Before {
 		return nil // there is nothing to gain
-	} else {
-		ev.After = after
 	}
+	return r.rewrite(msgs, ev)
+}
+
+// rewrite replaces the conversation.
+func (r *run) rewrite(msgs []*message.Message, ev *Compaction) error {
 	r.st.Messages = msgs
 	r.st.Generation++
 	if err := r.save(); err != nil {
@@ -192,6 +201,68 @@ func (r *run) compact(v *toolkit.View) error {
 	}
 	r.emit(ev)
 	return nil
+}
+
+// fitData replaces the oldest pictures and files when there are too many.
+func (r *run) fitData(v *toolkit.View) error {
+	limit := r.cfg.Context.MaxData
+	n := 0
+	for _, m := range r.st.Messages {
+		n += len(dataIn(m.Blocks))
+	}
+	if limit < 0 || n <= limit {
+		return nil
+	}
+	before := r.calibrated(r.tokens(r.system(v.Prompt()), v.Tools(), r.st.Messages))
+	drop := n - limit/2
+	msgs := append([]*message.Message(nil), r.st.Messages...)
+	for i, m := range msgs {
+		if drop == 0 {
+			break
+		}
+		if blocks := withoutData(m.Blocks, &drop); blocks != nil {
+			cp := *m
+			cp.Blocks, msgs[i] = blocks, &cp
+		}
+	}
+	return r.rewrite(msgs, &Compaction{Before: before, After: r.calibrated(r.tokens(r.system(v.Prompt()), v.Tools(), msgs))})
+}
+
+// dataIn returns the pictures and files among blocks, those in results too.
+func dataIn(blocks message.Blocks) (found []*message.Data) {
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case *message.Data:
+			found = append(found, b)
+		case *message.ToolResult:
+			found = append(found, dataIn(b.Blocks)...)
+		}
+	}
+	return found
+}
+
+// withoutData returns blocks with up to *drop pictures and files replaced by a
+// note, and counts them down; nil if there are none.
+func withoutData(blocks message.Blocks, drop *int) message.Blocks {
+	if *drop == 0 || len(dataIn(blocks)) == 0 {
+		return nil
+	}
+	out := append(message.Blocks(nil), blocks...)
+	for i, b := range out {
+		switch b := b.(type) {
+		case *message.Data:
+			if *drop > 0 {
+				*drop--
+				out[i] = &message.Text{Text: strings.TrimSpace("[" + b.MediaType + " " + b.Name + " was taken out to save room]")}
+			}
+		case *message.ToolResult:
+			if inner := withoutData(b.Blocks, drop); inner != nil {
+				cp := *b
+				cp.Blocks, out[i] = inner, &cp
+			}
+		}
+	}
+	return out
 }
 
 // turnStart returns the index of the user's last words.
@@ -301,8 +372,9 @@ func shrinkOld(msgs []*message.Message, from int) []*message.Message {
 }
 
 // shortened returns a copy of res with at most about limit bytes of text, its
-// beginning and its end, and reports whether there was anything to cut.
-func shortened(res *message.ToolResult, limit int, where string) (*message.ToolResult, bool) {
+// beginning and its end, and reports whether there was anything to cut. how says
+// how the rest is had.
+func shortened(res *message.ToolResult, limit int, how string) (*message.ToolResult, bool) {
 	text := res.Text()
 	if len(text) <= limit {
 		return res, false
@@ -310,10 +382,7 @@ func shortened(res *message.ToolResult, limit int, where string) (*message.ToolR
 	head, tail := text[:limit*2/3], text[len(text)-limit/3:]
 	head = strings.ToValidUTF8(head, "") // cut runes
 	tail = strings.ToValidUTF8(tail, "")
-	note := fmt.Sprintf("\n[… %d bytes left out", len(text)-len(head)-len(tail))
-	if where != "" {
-		note += "; the whole is in " + where
-	}
+	note := fmt.Sprintf("\n[… %d bytes left out%s", len(text)-len(head)-len(tail), how)
 	cp := *res
 	cp.Blocks = message.Blocks{&message.Text{Text: head + note + "]\n" + tail}}
 	for _, b := range res.Blocks {
@@ -330,13 +399,14 @@ func (r *run) clip(res *message.ToolResult) *message.ToolResult {
 	if limit < 0 || len(res.Text()) <= limit {
 		return res
 	}
-	where := ""
-	if r.cfg.Context.Offload != nil {
-		var err error
-		if where, err = r.cfg.Context.Offload(context.WithoutCancel(r.ctx), res.ID, res.Text()); err != nil {
-			where = "nowhere: " + err.Error()
+	how := ""
+	if kept := r.cfg.Context.Results; kept != nil {
+		if err := kept.Put(context.WithoutCancel(r.ctx), res.ID, res.Text()); err != nil {
+			how = "; the whole could not be kept: " + err.Error()
+		} else {
+			how = fmt.Sprintf("; read_result with call %q reads the whole", res.ID)
 		}
 	}
-	short, _ := shortened(res, limit, where)
+	short, _ := shortened(res, limit, how)
 	return short
 }

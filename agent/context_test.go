@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -172,19 +173,87 @@ func TestCompactionWithinATurn(t *testing.T) {
 func TestLongResultsAreClipped(t *testing.T) {
 	long := strings.Repeat("äöü", 1000)
 	wordy := tool.Must(tool.New("wordy", "Talks.", func(context.Context, struct{}) (string, error) { return long, nil }))
-	var stored string
-	cfg := Config{Policy: permission.Policy{Mode: permission.Bypass}, Toolkit: toolkit.Of(wordy), Context: Context{MaxResult: 900,
-		Offload: func(_ context.Context, call, text string) (string, error) { stored = text; return "file " + call, nil }}}
-	a, _ := newAgent(t, cfg, calls(`c1 wordy {}`), says("done"))
+	kept := ResultDir(filepath.Join(t.TempDir(), "kept"))
+	read, err := ReadResult(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Policy: permission.Policy{Mode: permission.Bypass}, Toolkit: toolkit.Of(wordy, read), Context: Context{MaxResult: 900, Results: kept}}
+	a, w := newAgent(t, cfg, calls(`c1 wordy {}`), says("done"))
 	var st State
 	if _, err := play(t, a, &st, Say("go")); err != nil {
 		t.Fatal(err)
 	}
 	got := results(&st)[0]
-	if len(got) > 1100 || !strings.Contains(got, "file c1") || !strings.HasSuffix(got, "ü") || strings.ContainsRune(got, '\uFFFD') {
+	if len(got) > 1100 || !strings.Contains(got, `read_result with call "c1"`) || !strings.HasSuffix(got, "ü") || strings.ContainsRune(got, '\uFFFD') {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
-	equal(t, "stored", stored, long)
+	if whole, err := kept.Get(t.Context(), "c1"); err != nil || whole != long {
+		t.Errorf("kept %d bytes, %v", len(whole), err)
+	}
+	w.turns = []turn{calls(`r1 read_result {"call":"c1","grep":"äöüä"}`, `r2 read_result {"call":"../c1"}`), says("done")}
+	if _, err := play(t, a, &st, Say("read it")); err != nil {
+		t.Fatal(err)
+	}
+	if r := results(&st); !strings.Contains(r[0], "success: 1: äöü") || !strings.Contains(r[1], "error") {
+		t.Errorf("%.200q", r)
+	}
+}
+
+func TestReadResultPicks(t *testing.T) {
+	for _, row := range []struct{ text, lines, grep, path, want, err string }{
+		{text: "a\nb\nc\n", want: "a\nb\nc\n"},
+		{text: "a\nb\nc\n", lines: "2-9", want: "b\nc\n"},
+		{text: "a\nb\nc\n", lines: "2", want: "b\n"},
+		{text: "a\nb\nc\n", lines: "4-5", err: "3 lines"},
+		{text: "a\nb\nc\n", lines: "x", err: "FROM-TO"},
+		{text: "ab\nb\nc\n", grep: "b$", want: "1: ab\n2: b\n"},
+		{text: "a\n", grep: "z", want: "(no line of 1-1 matches z)"},
+		{text: "a\n", grep: "(", err: "grep"},
+		{text: `{"a":[{"b/c":1e400}]}`, path: "/a/0/b~1c", want: "1e400\n"},
+		{text: `{"a":[1]}`, path: "/a/1", err: `no "1" below "/a"`},
+		{text: `{"a":[1]}`, path: "a", err: "begins with /"},
+		{text: `nope`, path: "/a", err: "not JSON"},
+	} {
+		text, err := row.text, error(nil)
+		if row.path != "" {
+			text, err = pointer(text, row.path)
+		}
+		if err == nil {
+			text, err = pickLines(text, row.lines, row.grep)
+		}
+		if row.err == "" && (err != nil || text != row.want) || row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) {
+			t.Errorf("%+v: %q, %v", row, text, err)
+		}
+	}
+}
+
+func TestPicturesGiveWay(t *testing.T) {
+	shot := tool.Must(tool.New("shot", "Takes a picture.", func(context.Context, struct{}) (*tool.Result, error) {
+		return &tool.Result{Blocks: []message.Block{&message.Data{MediaType: "image/png", Bytes: []byte{1}}}}, nil
+	}))
+	var turns []turn
+	for i := range 9 {
+		turns = append(turns, calls(fmt.Sprintf(`c%d shot {}`, i)))
+	}
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(shot), Context: Context{MaxData: 4}, Limits: Limits{Steps: 50}}, append(turns, says("done"))...)
+	var st State
+	evs, err := play(t, a, &st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, req := range w.reqs {
+		n := 0
+		for _, m := range req.Messages {
+			n += len(dataIn(m.Blocks))
+		}
+		if n > 4 {
+			t.Errorf("request %d holds %d pictures", i, n)
+		}
+	}
+	if n := len(of[*Compaction](evs)); n == 0 || n > 3 {
+		t.Errorf("the conversation was rewritten %d times", n)
+	}
 }
 
 func TestEstimatesLearn(t *testing.T) {

@@ -72,3 +72,13 @@ func (s *session) save(_ context.Context, st *agent.State) (err error) {
 	}
 	return os.Rename(f.Name(), s.path)
 }
+
+// results returns where tool results are kept that are too long for the model:
+// beside the session's file, or until the end of the program.
+func (s *session) results() (dir agent.ResultDir, remove func() error, err error) {
+	if s.path != "" {
+		return agent.ResultDir(s.path + ".results"), func() error { return nil }, nil
+	}
+	tmp, err := os.MkdirTemp("", "kitbag-results-")
+	return agent.ResultDir(tmp), func() error { return os.RemoveAll(tmp) }, err
+}

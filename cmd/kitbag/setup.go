@@ -36,7 +36,15 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *sessi
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg := toolkit.Config{Basic: toolkit.Group{Tools: tools}, Control: toolkit.ResetTools()}
+	results, removeResults, err := s.results()
+	if err != nil {
+		return nil, nil, err
+	}
+	readResult, err := agent.ReadResult(results)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, readResult)}, Control: toolkit.ResetTools()}
 	if cfg.Basic.Skills, err = f.skillLoaders(policy.Dirs[0]); err != nil {
 		return nil, nil, err
 	}
@@ -44,7 +52,7 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *sessi
 	if err != nil {
 		return nil, nil, err
 	}
-	closeAll = func() error { return closeServers(servers) }
+	closeAll = func() error { return errors.Join(closeServers(servers), removeResults()) }
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, closeAll())
@@ -59,7 +67,7 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *sessi
 		return nil, nil, err
 	}
 	a, err := agent.New(agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
-		Limits: agent.Limits{Steps: f.maxSteps}})
+		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Results: results}})
 	return a, closeAll, err
 }
 

@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// Results keeps the text of tool results that are too long for the model; see
+// [Context]. It must be safe for concurrent use.
+type Results interface {
+	Put(ctx context.Context, call, text string) error
+	Get(ctx context.Context, call string) (string, error)
+}
+
+// ResultDir keeps each result in a file of a directory, which is made when it
+// is needed and readable by its owner only.
+type ResultDir string
+
+func (d ResultDir) file(call string) (string, error) {
+	name := url.PathEscape(call) + ".txt" // the id comes from a model
+	if call == "" || name[0] == '.' || len(name) > 200 {
+		return "", fmt.Errorf("%.60q cannot be the id of a result", call)
+	}
+	return filepath.Join(string(d), name), nil
+}
+
+// Put writes the file.
+func (d ResultDir) Put(_ context.Context, call, text string) error {
+	file, err := d.file(call)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(text), 0o600)
+}
+
+// Get reads the file.
+func (d ResultDir) Get(_ context.Context, call string) (string, error) {
+	file, err := d.file(call)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("there is no kept result %q; the ids stand where results were cut", call)
+	}
+	return string(data), err
+}
+
+// readLimit is how much one call of read_result returns, in bytes.
+const readLimit = 20_000
+
+type readIn struct {
+	Call  string `json:"call" jsonschema_description:"the id of the result, from the place where it was cut"`
+	Lines string `json:"lines,omitempty" jsonschema_description:"which lines, such as 200-300; counted from 1"`
+	Grep  string `json:"grep,omitempty" jsonschema_description:"only lines that match this regular expression (RE2), with their numbers"`
+	Path  string `json:"path,omitempty" jsonschema_description:"for a result that is JSON: a JSON Pointer (RFC 6901) to the part, such as /items/0/name"`
+}
+
+// ReadResult returns the tool by which a model reads the results that were kept
+// whole: by lines, by a regular expression, or a part of JSON. Put it into the
+// toolkit's basic group, and the same store into [Context].
+func ReadResult(kept Results) (tool.Tool, error) {
+	return tool.New("read_result", "Reads from a tool result that was too long and was cut.",
+		func(ctx context.Context, in readIn) (string, error) {
+			text, err := kept.Get(ctx, in.Call)
+			if err != nil {
+				return "", err
+			}
+			if in.Path != "" {
+				if text, err = pointer(text, in.Path); err != nil {
+					return "", err
+				}
+			}
+			if text, err = pickLines(text, in.Lines, in.Grep); err != nil {
+				return "", err
+			}
+			if len(text) > readLimit {
+				text = strings.ToValidUTF8(text[:readLimit], "") +
+					fmt.Sprintf("\n[… %d bytes more; ask for fewer lines]", len(text)-readLimit)
+			}
+			return text, nil
+		}, tool.Options{ReadOnly: true, Parallel: true, Control: true})
+}
+
+// pickLines returns the lines in a range that match an expression. Either may
+// be empty.
+func pickLines(text, lines, grep string) (string, error) {
+	if lines == "" && grep == "" {
+		return text, nil
+	}
+	all := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	from, to := 1, len(all)
+	if lines != "" {
+		var err error
+		if from, to, err = lineRange(lines, len(all)); err != nil {
+			return "", err
+		}
+	}
+	re, err := regexp.Compile(grep)
+	if err != nil {
+		return "", fmt.Errorf("grep: %w", err)
+	}
+	var b strings.Builder
+	for i := from; i <= to; i++ {
+		switch line := all[i-1]; {
+		case grep == "":
+			fmt.Fprintln(&b, line)
+		case re.MatchString(line):
+			fmt.Fprintf(&b, "%d: %s\n", i, line)
+		}
+	}
+	if b.Len() == 0 {
+		return fmt.Sprintf("(no line of %d-%d matches %s)", from, to, grep), nil
+	}
+	return b.String(), nil
+}
+
+func lineRange(s string, n int) (from, to int, err error) {
+	a, b, isRange := strings.Cut(s, "-")
+	if !isRange {
+		b = a
+	}
+	from, errA := strconv.Atoi(strings.TrimSpace(a))
+	to, errB := strconv.Atoi(strings.TrimSpace(b))
+	if errA != nil || errB != nil || from < 1 || to < from || from > n {
+		return 0, 0, fmt.Errorf("lines %q: write FROM-TO; the result has %d lines", s, n)
+	}
+	return from, min(to, n), nil
+}
+
+// pointer returns the part of a JSON text that an RFC 6901 pointer leads to.
+func pointer(text, path string) (string, error) {
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber() // numbers come back as they were
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return "", fmt.Errorf("path: the result is not JSON: %w", err)
+	}
+	if !strings.HasPrefix(path, "/") {
+		return "", fmt.Errorf("path %q: a JSON Pointer begins with /", path)
+	}
+	done := ""
+	for _, part := range strings.Split(path, "/")[1:] {
+		part = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+		var ok bool
+		switch at := v.(type) {
+		case map[string]any:
+			v, ok = at[part]
+		case []any:
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(at) {
+				v, ok = at[i], true
+			}
+		}
+		if !ok {
+			return "", fmt.Errorf("path %q: there is no %q below %q", path, part, done)
+		}
+		done += "/" + part
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	err := enc.Encode(v)
+	return out.String(), err
+}
