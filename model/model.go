@@ -10,6 +10,19 @@
 //
 // Package openai speaks to real models; package scripted plays written turns,
 // for tests and for running offline.
+//
+// # Failures
+//
+// A model reports a failed call as an [*Error], whose kind says what may help,
+// and does nothing about it itself. Decorators do:
+//
+//	m = model.Fallback(
+//		model.Retry(first, model.RetryConfig{}),
+//		model.Retry(second, model.RetryConfig{}),
+//	)
+//
+// They start again only as long as nothing of the answer was passed on. Ask a
+// decorated model for its name and its window with [As].
 package model
 
 import (

@@ -38,7 +38,8 @@ type call struct {
 	id       string // the server's, which need not be the one we gave it
 	name     string // on the wire
 	args     []byte
-	announce string // the id that we give it; empty until it was announced
+	extra    json.RawMessage // that came before the name
+	announce string          // the id that we give it; empty until it was announced
 }
 
 // data takes the payload of a data line. JSON that is spread over several lines
@@ -94,7 +95,7 @@ func (a *answer) whole(data []byte) error {
 }
 
 func (a *answer) chunk(c *chunk, event string, payload []byte) error {
-	if (len(c.Error) > 0 && string(c.Error) != "null") || (event == "error" && len(c.Choices) == 0) {
+	if present(c.Error) || (event == "error" && len(c.Choices) == 0) {
 		if e := bodyError(0, payload); e != nil {
 			return e
 		}
@@ -177,7 +178,7 @@ func (a *answer) think(d *delta) error {
 	if text == "" {
 		text = said
 	}
-	if len(d.ExtraContent) > 0 && string(d.ExtraContent) != "null" {
+	if present(d.ExtraContent) {
 		a.extra("extra_content", d.ExtraContent)
 	}
 	return a.delta(thinkingDelta, 0, text)
@@ -260,23 +261,27 @@ func (a *answer) call(d *callDelta) error {
 	if c.id == "" {
 		c.id = string(d.ID)
 	}
-	if c.announce == "" && d.Name != "" {
-		c.name = string(d.Name)
-		if err := a.announce(i); err != nil {
-			return err
-		}
-	}
+	var extra json.RawMessage
 	if len(d.Extra) > 0 {
-		extra := a.tagged(d.Extra)
-		if err := a.send(&model.ToolCallDelta{Index: i, Extra: extra}); err != nil {
-			return err
-		}
+		extra = a.tagged(d.Extra)
 	}
-	if c.announce == "" { // its name is still to come
-		c.args = append(c.args, d.Args...)
+	if c.announce != "" {
+		if extra != nil {
+			if err := a.send(&model.ToolCallDelta{Index: i, Extra: extra}); err != nil {
+				return err
+			}
+		}
+		return a.delta(argsDelta, i, string(d.Args))
+	}
+	c.name = string(d.Name)
+	c.args = append(c.args, d.Args...)
+	if extra != nil {
+		c.extra = extra
+	}
+	if c.name == "" { // it is still to come
 		return nil
 	}
-	return a.delta(argsDelta, i, string(d.Args))
+	return a.announce(i)
 }
 
 // find returns our index of the call that a piece continues, or -1 for a new
@@ -292,7 +297,7 @@ func (a *answer) find(d *callDelta) int {
 			continue
 		case d.ID != "" && c.id != "" && c.id != string(d.ID):
 			return -1
-		case d.Name != "" && c.announce != "" && (c.name != string(d.Name) || (d.Args != "" && json.Valid(c.args))):
+		case d.Name != "" && c.announce != "" && (c.name != string(d.Name) || (strings.HasPrefix(string(d.Args), "{") && json.Valid(c.args))):
 			return -1
 		}
 		return i
@@ -300,16 +305,11 @@ func (a *answer) find(d *callDelta) int {
 	return -1
 }
 
-// announce sends the first piece of a call, with the arguments that came
-// before its name.
+// announce sends the first piece of a call, with all that came until its name.
 func (a *answer) announce(i int) error {
 	c := a.calls[i]
 	c.announce = a.uniqueID(c.id, i)
-	err := a.send(&model.ToolCallDelta{Index: i, ID: c.announce, Name: a.tools.ownName(c.name)})
-	if err != nil || len(c.args) == 0 {
-		return err
-	}
-	return a.send(a.slabs.args(i, string(c.args)))
+	return a.send(&model.ToolCallDelta{Index: i, ID: c.announce, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
 }
 
 // uniqueID returns id, or a new one if it is empty or taken in the
@@ -374,8 +374,9 @@ func (a *answer) finish() error {
 			return err
 		}
 	}
-	a.fin.Reason = finishReason(a.reason, len(a.calls) > 0)
-	return a.send(&a.fin)
+	fin := a.fin // a copy, which does not hold all of the answer
+	fin.Reason = finishReason(a.reason, len(a.calls) > 0)
+	return a.send(&fin)
 }
 
 // finishReason returns a server's reason in our words.

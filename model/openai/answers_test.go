@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,43 +27,52 @@ var update = flag.Bool("update", false, "write what came out into testdata")
 // Its options are lines: "status 429", "header Retry-After: 3", "crlf" (lines
 // end in CRLF), "unterminated" (the last newline is missing).
 func TestAnswers(t *testing.T) {
-	files, err := filepath.Glob("testdata/answers/*.txtar")
-	if err != nil || len(files) < 30 {
+	testArchives(t, "testdata/answers", 80, func(t *testing.T, part func(string) string) string {
+		s := openaitest.New(t, rawTurn(t, part("options"), part("answer")))
+		msg, fin, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), hi))
+		return strings.ReplaceAll(render(t, msg, fin, err), host(s), "SERVER")
+	})
+}
+
+// host returns the host and port of a server.
+func host(s *openaitest.Server) string {
+	return strings.TrimSuffix(strings.TrimPrefix(s.URL, "http://"), "/v1")
+}
+
+// testArchives runs each of the archives in a folder, at least so many, and
+// compares what comes of its parts with the part "want".
+func testArchives(t *testing.T, dir string, least int, run func(t *testing.T, part func(string) string) string) {
+	files, err := filepath.Glob(dir + "/*.txtar")
+	if err != nil || len(files) < least {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
+			ar, err := txtar.ParseFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ar := txtar.Parse(data)
-			part := func(name string) *txtar.File {
-				for i := range ar.Files {
-					if ar.Files[i].Name == name {
-						return &ar.Files[i]
-					}
-				}
-				return &txtar.File{}
+			find := func(name string) int {
+				return slices.IndexFunc(ar.Files, func(f txtar.File) bool { return f.Name == name })
 			}
-			turn := rawTurn(t, string(part("options").Data), string(part("answer").Data))
-			s := openaitest.New(t, turn)
-			msg, fin, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), &model.Request{
-				Messages: []*message.Message{message.User("hi")}}))
-			got := strings.ReplaceAll(render(t, msg, fin, err), strings.TrimSuffix(strings.TrimPrefix(s.URL, "http://"), "/v1"), "SERVER")
-			want := part("want")
-			if *update {
-				if want.Name == "" {
-					ar.Files = append(ar.Files, txtar.File{Name: "want"})
-					want = part("want")
+			part := func(name string) string {
+				if i := find(name); i >= 0 {
+					return string(ar.Files[i].Data)
 				}
-				want.Data = []byte(got)
+				return ""
+			}
+			got := run(t, part)
+			if *update {
+				if find("want") < 0 {
+					ar.Files = append(ar.Files, txtar.File{Name: "want"})
+				}
+				ar.Files[find("want")].Data = []byte(got)
 				if err := os.WriteFile(file, txtar.Format(ar), 0o666); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got != string(want.Data) {
-				t.Errorf("%s\n got:\n%s\nwant:\n%s", ar.Comment, got, want.Data)
+			if want := part("want"); got != want {
+				t.Errorf("%s\n got:\n%s\nwant:\n%s", ar.Comment, got, want)
 			}
 		})
 	}

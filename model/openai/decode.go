@@ -24,11 +24,14 @@ type chunk struct {
 // missing, as long as something of the chunk is understood.
 func (c *chunk) decode(data []byte) error {
 	err := json.Unmarshal(data, c)
-	if isTypeError(err) && (len(c.Choices) > 0 || c.Usage != nil || c.Error != nil) {
+	if isTypeError(err) && (len(c.Choices) > 0 || c.Usage != nil || present(c.Error)) {
 		return nil
 	}
 	return err
 }
+
+// present reports whether a raw member was there and is not null.
+func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
 func isTypeError(err error) bool {
 	_, ok := errors.AsType[*json.UnmarshalTypeError](err)

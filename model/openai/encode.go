@@ -340,6 +340,10 @@ func thinkingText(blocks message.Blocks) string {
 // endpointMember is the member of an Extra that says where it came from.
 const endpointMember = "endpoint"
 
+// ownMembers are no extras, whatever a stored Extra says: a second "content"
+// would make two messages of one.
+var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "id", "type", "function"}
+
 // extras returns the members of extra in order, if they came from this
 // endpoint or from somewhere unknown.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
@@ -351,9 +355,10 @@ func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	if raw, ok := all[endpointMember]; ok && (json.Unmarshal(raw, &from) != nil || from != e.endpoint) {
 		return nil
 	}
-	delete(all, endpointMember)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		ms = append(ms, member{name, string(all[name])})
+		if !slices.Contains(ownMembers, name) {
+			ms = append(ms, member{name, string(all[name])})
+		}
 	}
 	return ms
 }

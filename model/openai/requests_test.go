@@ -3,8 +3,7 @@ package openai_test
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/tool"
-	"github.com/rogpeppe/go-internal/txtar"
 )
 
 // A request is a model.Request, and the part of a Config that matters for it,
@@ -37,52 +35,31 @@ type request struct {
 // compares the bytes that it got. Where no request may be sent, "want" holds
 // the error.
 func TestRequests(t *testing.T) {
-	files, err := filepath.Glob("testdata/requests/*.txtar")
-	if err != nil || len(files) < 20 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := openaitest.Serve(openaitest.Always(openaitest.Text("ok")))
-			defer s.Close()
-			host := strings.TrimSuffix(strings.TrimPrefix(s.URL, "http://"), "/v1")
-			r := decodeRequest(t, bytes.ReplaceAll(ar.Files[0].Data, []byte("SERVER"), []byte(host)))
-			m := newModel(t, s.Allow(r.Allow...), openai.Config{NoStream: r.NoStream, Extra: r.ConfigExtra})
-			_, _, err = model.Collect(m.Generate(t.Context(), &model.Request{System: r.System, Messages: r.Messages, Tools: r.Tools,
-				Choice: r.Choice, MaxTokens: r.MaxTokens, Temperature: r.Temperature, Output: r.Output, Extra: r.Extra}))
-			for _, fault := range s.Faults() {
-				t.Error(fault)
-			}
-			got := "none sent: "
-			if sent := s.Requests(); len(sent) > 0 {
-				var b bytes.Buffer
-				if err := json.Indent(&b, sent[0].Body, "", " "); err != nil {
-					t.Fatal(err)
-				}
-				got = b.String() + "\n"
-			} else if err != nil {
-				got += err.Error() + "\n"
-			}
-			if *update {
-				ar.Files = append(ar.Files[:1], txtar.File{Name: "want", Data: []byte(got)})
-				if err := os.WriteFile(file, txtar.Format(ar), 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if len(ar.Files) != 2 || got != string(ar.Files[1].Data) {
-				t.Errorf("%s\n got:\n%s", ar.Comment, got)
-			}
-		})
-	}
+	testArchives(t, "testdata/requests", 35, func(t *testing.T, part func(string) string) string {
+		s := openaitest.Serve(openaitest.Always(openaitest.Text("ok")))
+		defer s.Close()
+		r := decodeRequest(t, strings.ReplaceAll(part("request"), "SERVER", host(s)))
+		m := newModel(t, s.Allow(r.Allow...), openai.Config{NoStream: r.NoStream, Extra: r.ConfigExtra})
+		_, _, err := model.Collect(m.Generate(t.Context(), &model.Request{System: r.System, Messages: r.Messages, Tools: r.Tools,
+			Choice: r.Choice, MaxTokens: r.MaxTokens, Temperature: r.Temperature, Output: r.Output, Extra: r.Extra}))
+		for _, fault := range s.Faults() {
+			t.Error(fault)
+		}
+		sent := s.Requests()
+		if len(sent) == 0 {
+			return fmt.Sprintf("none sent: %v\n", err)
+		}
+		var b bytes.Buffer
+		if err := json.Indent(&b, sent[0].Body, "", " "); err != nil {
+			t.Fatal(err)
+		}
+		return b.String() + "\n"
+	})
 }
 
-func decodeRequest(t *testing.T, data []byte) *request {
+func decodeRequest(t *testing.T, data string) *request {
 	r := new(request)
-	dec := json.NewDecoder(bytes.NewReader(data))
+	dec := json.NewDecoder(strings.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(r); err != nil {
 		t.Fatal(err)
