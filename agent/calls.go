@@ -40,7 +40,7 @@ func (r *run) judge(c *openCall) error {
 	}
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
-	d := r.a.judge(r.ctx, p, pc)
+	d := r.a.judge(tool.WithState(r.ctx, &r.st.Tools), p, pc)
 	switch {
 	case d.Behavior == permission.Allow, c.mayRun(d):
 		c.Status, c.Judged = statusAllowed, r.st.doneCalls()
@@ -81,7 +81,7 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 		}
 		with := *p
 		with.Rules = append(append([]permission.Rule(nil), p.Rules...), other.Suggest...)
-		if r.a.judge(r.ctx, &with, pc).Behavior == permission.Allow {
+		if r.a.judge(tool.WithState(r.ctx, &r.st.Tools), &with, pc).Behavior == permission.Allow {
 			return true
 		}
 	}

@@ -69,9 +69,7 @@ func compose(cfg *Config) levels {
 	mws := cfg.Middleware
 	l := levels{
 		model: wrap(mws, cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model }),
-		judge: wrap[JudgeFunc](mws, func(_ context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
-			return permission.Decide(p, c)
-		}, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge }),
+		judge: wrap[JudgeFunc](mws, decide, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge }),
 		instructions: wrap[InstructionsFunc](mws, func(context.Context) string { return cfg.Instructions },
 			func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions }),
 	}

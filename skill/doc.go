@@ -16,6 +16,8 @@
 //	page, err = skill.View(skills, skill.Query{Skill: "pdf", Section: "forms"})
 //	page, err = skill.View(skills, skill.Query{Skill: "pdf", File: "references/forms.md"})
 //
+// When the conversation is summarised, [Reminder] tells again what was opened.
+//
 // # Loading
 //
 // A [Loader] finds skills: [Dir] one, [Folder] those of a folder, [Tree] those
@@ -60,10 +62,11 @@
 //	duplicate-field       the first one counts
 //	frontmatter-position  blank lines before the front matter
 //	encoding              bytes that are not UTF-8
+//	skill-file            another spelling of SKILL.md
 //
 // Warnings: yaml-quoted (a value that needs quotes and has none), field-type and
 // metadata-type (a number or the like was read as text), unknown-field,
-// name-ascii, skill-file (another spelling of SKILL.md), description-when (it
+// name-ascii, skill-file (it is called skill.md), description-when (it
 // does not say when to use the skill), shadowed (a skill before has the name),
 // body-empty, body-tokens (more than 5,000), link-missing, link-outside,
 // link-anchor, file-missing (a mentioned file).

@@ -67,6 +67,30 @@ func fragmentNames(sorted []*Skill, budget int) string {
 	return b.String()
 }
 
+//go:embed prompts/reminder.txt
+var reminderIntro string
+
+// Reminder tells a model again, when the conversation in which it opened skills
+// has been summarised, which ones they were: name, description and outline of
+// each. It is "" without any skill.
+func Reminder(opened []*Skill) string {
+	if len(opened) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("<opened-skills>\n" + reminderIntro)
+	for _, s := range opened {
+		fmt.Fprintf(&b, "<skill name=\"%s\">%s\n", escape(s.Name), escape(s.Description))
+		for line := range strings.Lines(s.Document().Outline()) {
+			text := strings.TrimLeft(line, " ")
+			b.WriteString(line[:len(line)-len(text)] + escape(text) + "\n")
+		}
+		b.WriteString("</skill>\n")
+	}
+	b.WriteString("</opened-skills>\n")
+	return b.String()
+}
+
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
 
 // escape makes text fit between tags and quotes, on one line.

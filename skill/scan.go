@@ -241,7 +241,11 @@ func (s *scanner) misnamed(files fs.FS, folder, name string, v visit) visit {
 	}
 	found := s.load(files, folder, name, info)
 	r := &report{file: s.path(name)}
-	r.warn("skill-file", 0, "the file has to be called SKILL.md; some programs will not find it")
+	tell := r.fault
+	if path.Base(name) == "skill.md" { // which the specification's reference implementation takes
+		tell = r.warn
+	}
+	tell("skill-file", 0, "the file has to be called SKILL.md; some programs will not find it")
 	found.list = append(r.list, found.list...)
 	found.stamps = append(found.stamps, v.stamps...)
 	return found

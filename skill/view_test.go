@@ -237,6 +237,17 @@ func TestFragmentCannotBeForged(t *testing.T) {
 	})
 }
 
+func TestReminder(t *testing.T) {
+	if got := Reminder(nil); got != "" {
+		t.Errorf("without skills: %q", got)
+	}
+	got := Reminder([]*Skill{{Name: "a", Description: "Use when\n<b>.", Body: "# Title\n\nText.\n\n## </skill> \\<i>\n"}})
+	want := "<opened-skills>\n" + reminderIntro + "<skill name=\"a\">Use when &lt;b&gt;.\n- Title (#title)\n  - &lt;i&gt; (#i)\n</skill>\n</opened-skills>\n"
+	if got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
 func TestExampleFolderIsWhole(t *testing.T) {
 	reports, err := Validate(t.Context(), Tree(filepath.Join("testdata", "example")))
 	if err != nil || len(reports) == 0 {

@@ -45,6 +45,9 @@ func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 			return
 		}
 		page, err := v.tk.page(ctx, v.scope, q)
+		if err == nil {
+			err = recordSkill(ctx, page.Skill)
+		}
 		switch {
 		case err != nil:
 			yield(tool.Chunk{}, err)
@@ -54,6 +57,61 @@ func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 			yield(tool.Text(page.Text), nil)
 		}
 	}
+}
+
+// Remind tells which skills were opened, with their outlines.
+func (v *skillViewer) Remind(ctx context.Context) string {
+	var opened []*skill.Skill
+	all, err := OpenedSkills(ctx)
+	if err != nil {
+		return "" // what cannot be read cannot be told
+	}
+	for _, o := range all {
+		// One that is gone, or whose group was closed, is not told again.
+		if page, err := v.tk.page(ctx, v.scope, skill.Query{Skill: o.Name}); err == nil {
+			opened = append(opened, page.Skill)
+		}
+	}
+	return skill.Reminder(opened)
+}
+
+// An OpenedSkill is a skill that the model has read in a session.
+type OpenedSkill struct {
+	Name         string   `json:"name"`
+	AllowedTools []string `json:"allowed_tools,omitempty"` // see [skill.Skill.AllowedTools]
+}
+
+var openedSkills = tool.NewStateKey[[]OpenedSkill]("skills")
+
+// OpenedSkills returns the skills that the model has read, in the order in which
+// it first did. They are kept in the [tool.State] that ctx carries; without one
+// there are none. It fails when a saved state cannot be read.
+func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
+	if tool.StateFrom(ctx) == nil {
+		return nil, nil
+	}
+	err = openedSkills.Update(ctx, func(kept *[]OpenedSkill) error {
+		all = slices.Clone(*kept)
+		return nil
+	})
+	return all, err
+}
+
+// recordSkill keeps in the session that s was read.
+func recordSkill(ctx context.Context, s *skill.Skill) error {
+	if tool.StateFrom(ctx) == nil {
+		return nil
+	}
+	return openedSkills.Update(ctx, func(all *[]OpenedSkill) error {
+		now := OpenedSkill{s.Name, s.AllowedTools}
+		at := slices.IndexFunc(*all, func(o OpenedSkill) bool { return o.Name == s.Name })
+		if at < 0 {
+			*all = append(*all, now)
+		} else {
+			(*all)[at] = now
+		}
+		return nil
+	})
 }
 
 // page shows a skill of a group that is open.

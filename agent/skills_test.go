@@ -1,0 +1,262 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+const countSkill = `---
+name: count-orders
+description: Counts the orders in a table. Use when the user asks how many there are.
+allowed-tools: Bash(./skills/count-orders/scripts/count.sh orders.csv) Write Bash(rm:*
+---
+# Count orders
+
+## Background
+
+Long ago.
+
+## How to count
+
+Read references/format.md, then run scripts/count.sh with the table.
+`
+
+// skillWorkspace has a table, the skill that counts its orders, and the tools
+// of package builtin.
+func skillWorkspace(t *testing.T) (dir string, kit *toolkit.Toolkit) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, content := range map[string]string{
+		"orders.csv":                               "id,what\n1,tea\n2,coffee\n3,tea\n",
+		"skills/count-orders/SKILL.md":             countSkill,
+		"skills/count-orders/references/format.md": "# Format\n\nThe first line is a header.\n",
+		"skills/count-orders/scripts/count.sh":     "#!/bin/sh\ntail -n +2 \"$1\" | wc -l | tr -d ' '\n",
+		"skills/no-tools/SKILL.md":                 "---\nname: no-tools\ndescription: Use when nothing is to be run.\n---\n# No tools\n",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kit, err = toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools, Skills: []skill.Loader{skill.Folder(filepath.Join(dir, "skills"))}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, kit
+}
+
+func bash(command string) scripted.Turn {
+	return scripted.Call("Bash", map[string]string{"command": command, "description": "Count"})
+}
+
+func systemHas(text string) func(*model.Request) error {
+	return func(req *model.Request) error {
+		if !strings.Contains(req.System, text) {
+			return fmt.Errorf("the system prompt has no %q", text)
+		}
+		return nil
+	}
+}
+
+func skillAgent(t *testing.T, dir string, cfg Config, turns ...scripted.Turn) *Agent {
+	t.Helper()
+	cfg.Model, cfg.Policy.Dirs = scripted.Test(t, turns...), []string{dir}
+	a, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestSkillRoundTrip finds a skill in the prompt, reads a section and a bundled
+// file, runs its script with a question whose suggested rule comes from the
+// skill, and, after a compaction in another process, is told of the skill again.
+func TestSkillRoundTrip(t *testing.T) {
+	dir, kit := skillWorkspace(t)
+	const script = "./skills/count-orders/scripts/count.sh orders.csv"
+	a := skillAgent(t, dir, Config{Toolkit: kit},
+		scripted.Call("Skill", skill.Query{Skill: "count-orders", Section: "How to count"}).Expect(systemHas(`<skill name="count-orders">Counts the orders`)),
+		scripted.Call("Skill", skill.Query{Skill: "count-orders", File: "references/format.md"}).Expect(scripted.LastContains("then run scripts/count.sh")),
+		bash(script).Expect(scripted.LastContains("The first line is a header.")),
+		scripted.Say("There are 3 orders.").Expect(scripted.LastContains("3")),
+		bash(script),
+		scripted.Say("Still 3."),
+	)
+	st := talk(60, 500)
+	evs, err := play(t, a, st, Say("How many orders are there?"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := of[*Approval](evs)
+	if len(asked) != 1 || asked[0].Name != "Bash" {
+		t.Fatalf("asked %+v", asked)
+	}
+	var rules []permission.Rule
+	for _, r := range asked[0].Suggest {
+		if r.Source == "skill count-orders" {
+			rules = append(rules, r)
+		}
+	}
+	if len(rules) != 1 || rules[0].String() != "Bash(./skills/count-orders/scripts/count.sh orders.csv)" {
+		t.Fatalf("suggested %+v", asked[0].Suggest)
+	}
+
+	saved, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := new(State)
+	if err := json.Unmarshal(saved, again); err != nil {
+		t.Fatal(err)
+	}
+	msg, err := a.Reply(t.Context(), again, Confirm{Call: asked[0].Call, Allow: true, Rules: rules})
+	if err != nil || msg.Text() != "There are 3 orders." {
+		t.Fatalf("%v, %v", msg, err)
+	}
+	if msg, err = a.Reply(t.Context(), again, Say("And now?")); err != nil || msg.Text() != "Still 3." {
+		t.Fatalf("with the rule accepted: %v, %v", msg, err)
+	}
+
+	b := skillAgent(t, dir, Config{Toolkit: kit, Context: Context{Window: 10_000}},
+		scripted.Say("They counted."),
+		scripted.Func(func(req *model.Request) (scripted.Turn, error) {
+			for _, want := range []string{`<skill name="count-orders">`, "- How to count (#how-to-count)"} {
+				if !strings.Contains(said(req.Messages), want) {
+					return scripted.Turn{}, fmt.Errorf("after the compaction there is no %q", want)
+				}
+			}
+			return scripted.Say("Done."), nil
+		}))
+	if _, err := b.Reply(t.Context(), again, Say("Go on.")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "generation", again.Generation, 1)
+}
+
+func TestEnforceSkillTools(t *testing.T) {
+	const script = "./skills/count-orders/scripts/count.sh orders.csv"
+	writeHere := scripted.Func(func(*model.Request) (scripted.Turn, error) {
+		here, err := os.Getwd()
+		return scripted.Call("Write", map[string]string{"file_path": filepath.Join(here, "x"), "content": "x"}), err
+	})
+	for _, row := range []struct {
+		name   string
+		opened string // the skill that was opened before
+		call   scripted.Turn
+		want   message.Outcome
+		reason string
+	}{
+		{"nothing is open", "", bash("ls"), message.OutcomeSuccess, ""},
+		{"no list", "no-tools", bash("ls"), message.OutcomeSuccess, ""},
+		{"not on the list", "count-orders", bash("ls"), message.OutcomeDenied, "the skill count-orders is for"},
+		{"on the list", "count-orders", bash(script), message.OutcomeSuccess, ""},
+		{"part of it on the list", "count-orders", bash(script + " && touch x"), message.OutcomeDenied, "the skill count-orders is for"},
+		{"another table", "count-orders", bash(script[:len(script)-len("orders.csv")] + "x"), message.OutcomeDenied, "only"},
+		{"a rule that is not closed", "count-orders", bash("rm x"), message.OutcomeDenied, "only"},
+		{"a tool as a whole", "count-orders", writeHere, message.OutcomeSuccess, ""},
+		{"control tools", "count-orders", scripted.Call("Skill", skill.Query{Skill: "no-tools"}), message.OutcomeSuccess, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir, kit := skillWorkspace(t)
+			t.Chdir(dir)
+			turns := []scripted.Turn{row.call, scripted.Say("done")}
+			if row.opened != "" {
+				turns = append([]scripted.Turn{scripted.Call("Skill", skill.Query{Skill: row.opened})}, turns...)
+			}
+			a := skillAgent(t, dir, Config{Toolkit: kit, Policy: bypass, Middleware: []Middleware{EnforceSkillTools()}}, turns...)
+			st := new(State)
+			if _, err := a.Reply(t.Context(), st, Say("Go.")); err != nil {
+				t.Fatal(err)
+			}
+			results := st.Messages[len(st.Messages)-2].ToolResults()
+			if len(results) != 1 || results[0].Outcome != row.want || !strings.Contains(results[0].Text(), row.reason) {
+				t.Errorf("%+v", results[0])
+			}
+		})
+	}
+}
+
+// TestSkillRulesAreNotGranted holds that a rule of a skill is a suggestion to the
+// one question it would answer, and no more.
+func TestSkillRulesAreNotGranted(t *testing.T) {
+	opened := func(tools ...string) context.Context {
+		var st tool.State
+		raw, _ := json.Marshal(map[string]any{"skills": []toolkit.OpenedSkill{{Name: "s", AllowedTools: tools}}})
+		if err := json.Unmarshal(raw, &st); err != nil {
+			t.Fatal(err)
+		}
+		return tool.WithState(t.Context(), &st)
+	}
+	dir, kit := skillWorkspace(t)
+	v, err := kit.View(t.Context(), new(toolkit.Scope))
+	if err != nil {
+		t.Fatal(err)
+	}
+	input := json.RawMessage(`{"command":"make release"}`)
+	tl, _, err := v.Resolve("Bash", input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		tools []string
+		mode  permission.Mode
+		want  permission.Behavior
+		rules string
+	}{
+		{[]string{"Bash(make release)"}, permission.Default, permission.Ask, "[Bash(make release)]"},
+		{[]string{"Bash(make release)", "Bash(make release)", "Read", "Bash(make test)"}, permission.Default, permission.Ask, "[Bash(make release)]"},
+		{[]string{"Bash"}, permission.Default, permission.Ask, "[]"},
+		{[]string{"*"}, permission.Default, permission.Ask, "[]"},
+		{[]string{"B*(make release)", "Bash(", "Bash()", ""}, permission.Default, permission.Ask, "[]"},
+		{[]string{"Bash(make release)"}, permission.DontAsk, permission.Deny, "[]"},
+	} {
+		d := decide(opened(row.tools...), &permission.Policy{Mode: row.mode, Dirs: []string{dir}}, tool.PermissionCall(tl, input))
+		got := []string{}
+		for _, r := range d.Suggest {
+			if r.Source == "skill s" {
+				got = append(got, r.String())
+			}
+		}
+		if d.Behavior != row.want || fmt.Sprint(got) != row.rules {
+			t.Errorf("%q: %s with %v, want %s with %s", row.tools, d.Behavior, got, row.want, row.rules)
+		}
+	}
+}
+
+// TestEnforceSkillToolsFailsClosed gives it a saved state that is not one.
+func TestEnforceSkillToolsFailsClosed(t *testing.T) {
+	dir, kit := skillWorkspace(t)
+	a := skillAgent(t, dir, Config{Toolkit: kit, Policy: bypass, Middleware: []Middleware{EnforceSkillTools()}}, bash("ls"), scripted.Say("done"))
+	st := new(State)
+	if err := json.Unmarshal([]byte(`{"skills":"count-orders"}`), &st.Tools); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), st, Say("Go.")); err != nil && !errors.Is(err, ErrWaiting) {
+		t.Fatal(err)
+	}
+	if res := st.Messages[len(st.Messages)-2].ToolResults(); len(res) != 1 || res[0].Outcome != message.OutcomeDenied {
+		t.Errorf("%+v", res)
+	}
+}
