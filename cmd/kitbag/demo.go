@@ -89,7 +89,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 		r.answer = func(q *agent.Approval) agent.Confirm { return agent.Confirm{Call: q.Call, Allow: true} }
 	}
 	fmt.Fprintf(r.log, "The model's words are scripted; every tool call, file, process and MCP message is real.\nWorkspace: %s\n\n> %s\n\n", dir, demoTask)
-	if err := r.run(cmd.Context(), a, &session{}, []agent.Input{agent.Say(demoTask)}); err != nil {
+	if err := r.run(cmd.Context(), a, newConversation(), []agent.Input{agent.Say(demoTask)}); err != nil {
 		return err
 	}
 	report, err := os.ReadFile(filepath.Join(dir, "report.md"))

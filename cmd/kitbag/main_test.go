@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
@@ -165,8 +166,16 @@ func TestRunKeepsRequestsValid(t *testing.T) {
 			if got.code != row.code || !strings.HasSuffix(got.out, row.out) {
 				t.Errorf("%+v", got)
 			}
-			if s, err := openSession("s.json"); err != nil || agent.CheckHistory(s.Messages) != nil {
-				t.Errorf("session: %v", err)
+			s, err := session.File("s.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := agent.CheckHistory(s.State.Messages); err != nil {
+				t.Error(err)
+			}
+			if got := kitbag(t.Context(), "run", "--session", "s.json", "while it is open"); got.code != exitError || !strings.Contains(got.stderr, "another writer") {
+				t.Errorf("%+v", got)
 			}
 		})
 	}

@@ -103,10 +103,11 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := openSession(f.session)
+	s, err := openConversation(f.session)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, s.close()) }()
 	ag, closeAll, err := f.agent(cmd.Context(), policy, s)
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 }
 
 // run runs until the run ends, answering questions through the prompt.
-func (r *runner) run(ctx context.Context, a *agent.Agent, s *session, inputs []agent.Input) error {
+func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) error {
 	for {
 		end, err := r.once(ctx, a, s, inputs)
 		if err != nil {
@@ -182,9 +183,9 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *session, inputs []a
 	}
 }
 
-func (r *runner) once(ctx context.Context, a *agent.Agent, s *session, inputs []agent.Input) (*agent.End, error) {
+func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*agent.End, error) {
 	var end *agent.End
-	for ev, err := range a.Run(ctx, &s.State, inputs...) {
+	for ev, err := range a.Run(ctx, s.State, inputs...) {
 		if err != nil {
 			return nil, err
 		}
@@ -199,7 +200,7 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *session, inputs []
 }
 
 // explain adds to an error what can be done about it.
-func (r *runner) explain(err error, s *session) error {
+func (r *runner) explain(err error, s *conversation) error {
 	if errors.Is(err, agent.ErrWaiting) {
 		r.listPending(s)
 		return &exit{exitWaiting, err}
@@ -207,7 +208,7 @@ func (r *runner) explain(err error, s *session) error {
 	return err
 }
 
-func (r *runner) answers(ctx context.Context, s *session) ([]agent.Input, error) {
+func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, error) {
 	var inputs []agent.Input
 	for _, p := range s.Pending() {
 		if q, ok := p.(*agent.Approval); ok {
@@ -239,7 +240,7 @@ func (r *runner) answerTo(ctx context.Context, q *agent.Approval) (agent.Confirm
 }
 
 // listPending says which calls wait and how to answer them.
-func (r *runner) listPending(s *session) {
+func (r *runner) listPending(s *conversation) {
 	fmt.Fprintln(r.log, "waiting for a person:")
 	for _, p := range s.Pending() {
 		switch p := p.(type) {

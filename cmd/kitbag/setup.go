@@ -23,7 +23,7 @@ var defaultSystem string
 
 // agent makes the agent that the flags describe. The function it returns ends
 // the MCP servers.
-func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *session) (_ *agent.Agent, closeAll func() error, err error) {
+func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conversation) (_ *agent.Agent, closeAll func() error, err error) {
 	m, err := f.openModel()
 	if err != nil {
 		return nil, nil, err
