@@ -164,7 +164,7 @@ func TestKill(t *testing.T) {
 	for _, row := range []struct {
 		kind       string
 		sign, step int
-	}{{"dir", 1, 1}, {"dir", -1, 1}, {"file", 1, 3}, {"file", -1, 7}} {
+	}{{"dir", 1, 1}, {"dir", -1, 3}, {"file", 1, 4}, {"file", -1, 9}} {
 		t.Run(fmt.Sprintf("%s%+d", row.kind, row.sign), func(t *testing.T) {
 			t.Parallel()
 			for n := 1; killAt(t, row.kind, row.sign*n); n += row.step {
