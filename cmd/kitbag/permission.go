@@ -310,15 +310,16 @@ that are not built in are judged by name only.`,
 			if err != nil {
 				return err
 			}
-			if _, err := os.Stat(args[0]); err != nil {
+			data, err := os.ReadFile(args[0])
+			if err != nil {
 				return fmt.Errorf("session: %w", err)
 			}
-			s, err := openSession(args[0])
-			if err != nil {
-				return err
+			st := new(agent.State)
+			if err := json.Unmarshal(data, st); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			p.Rules = append(p.Rules, s.Rules...)
-			return replay(cmd.OutOrStdout(), p, &s.State)
+			p.Rules = append(p.Rules, st.Rules...)
+			return replay(cmd.OutOrStdout(), p, st)
 		},
 	}
 	f.register(cmd)
