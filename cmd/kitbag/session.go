@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
@@ -34,7 +35,7 @@ func newConversation() *conversation {
 
 // results returns where tool results are kept that are too long for the model:
 // beside the session's file, or until the end of the program.
-func (s *session) results() (dir agent.ResultDir, remove func() error, err error) {
+func (s *conversation) results() (dir agent.ResultDir, remove func() error, err error) {
 	if s.path != "" {
 		return agent.ResultDir(s.path + ".results"), func() error { return nil }, nil
 	}
