@@ -175,6 +175,9 @@ type entry struct {
 
 func readEntry(name string, raw json.RawMessage, dir string) (cfg Config, use bool, err error) {
 	var e entry
+	if raw = bytes.TrimSpace(raw); raw[0] != '{' {
+		return cfg, false, fmt.Errorf("must be an object, it is %.40s", raw)
+	}
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return cfg, false, err
 	}
@@ -196,6 +199,9 @@ func readEntry(name string, raw json.RawMessage, dir string) (cfg Config, use bo
 	}
 	if err := e.command(x, &cfg); err != nil {
 		return cfg, false, err
+	}
+	if (cfg.Command == "") == (cfg.URL == "") {
+		return cfg, false, errors.New(`give either "command" or "url"`)
 	}
 	if e.TokenEnv != "" {
 		if cfg.Headers == nil {

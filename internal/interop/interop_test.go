@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -280,6 +281,40 @@ func TestKilled(t *testing.T) {
 	again("killed at start")
 	if st := c.Status(); st.Restarts < 2 {
 		t.Errorf("status: %+v", st)
+	}
+}
+
+// TestWhatTheServerAsks has server-everything ask for input, for a sample and
+// for the working directories.
+func TestWhatTheServerAsks(t *testing.T) {
+	cfg := stdio(t, "everything", "stdio")
+	dir := t.TempDir()
+	cfg.Roots = []string{dir}
+	cfg.Elicit = func(_ context.Context, q mcpclient.Elicitation) (mcpclient.ElicitationAnswer, error) {
+		return mcpclient.ElicitationAnswer{Action: mcpclient.Accept, Content: map[string]any{"name": "Elisa", "check": true}}, nil
+	}
+	cfg.Sample = func(_ context.Context, r mcpclient.SampleRequest) (mcpclient.SampleAnswer, error) {
+		return mcpclient.SampleAnswer{Model: "test", Text: fmt.Sprintf("%d messages, %d tokens", len(r.Messages), r.MaxTokens)}, nil
+	}
+	c, _ := connect(t, cfg)
+	for i := 0; i < 100; i++ { // these tools come when the server knows what it may ask
+		tools, err := c.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(tools, func(tl tool.Tool) bool { return strings.HasSuffix(tl.Info().Name, "__get-roots-list") }) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, row := range []struct{ tool, args, want string }{
+		{"trigger-elicitation-request", `{}`, "Elisa"},
+		{"trigger-sampling-request", `{"prompt":"hi","maxTokens":7}`, "1 messages, 7 tokens"},
+		{"get-roots-list", `{}`, dir},
+	} {
+		if res := mustCall(t, c, row.tool, row.args); !strings.Contains(res.Text(), row.want) {
+			t.Errorf("%s: %s %q", row.tool, res.Outcome, res.Text())
+		}
 	}
 }
 

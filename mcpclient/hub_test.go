@@ -1,0 +1,287 @@
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// inquirer is a server that asks the client something when its tool "ask" is
+// called, and returns the answer. The arguments are the method and the params.
+// It speaks 2026-07-28 if modern, else 2025-11-25.
+func inquirer(modern bool) script {
+	var mu sync.Mutex
+	waiting := map[string]chan request{}
+	hello := make(chan json.RawMessage, 1) // what the client offers
+	return func(msg request, reply func(string)) {
+		var p struct {
+			Capabilities json.RawMessage              `json:"capabilities"`
+			Arguments    struct{ Method, Params any } `json:"arguments"`
+			Responses    map[string]json.RawMessage   `json:"inputResponses"`
+			State        string                       `json:"requestState"`
+			Meta         map[string]json.RawMessage   `json:"_meta"`
+		}
+		_ = json.Unmarshal(msg.Params, &p)
+		switch {
+		case msg.Method == "server/discover" && modern:
+			reply(msg.result(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"resultType":"complete"}`))
+		case modern && len(p.Meta["io.modelcontextprotocol/protocolVersion"]) == 0:
+			reply(msg.fail(-32602, "no protocol version in _meta"))
+		case msg.Method == "initialize":
+			hello <- p.Capabilities
+			polite(msg, reply, "")
+		case polite(msg, reply, `[{"name":"ask"},{"name":"offers"}]`):
+		case msg.name() == "offers" && modern:
+			reply(msg.result(`{"structuredContent":` + string(p.Meta["io.modelcontextprotocol/clientCapabilities"]) + `}`))
+		case msg.name() == "offers":
+			reply(msg.result(`{"structuredContent":` + string(<-hello) + `}`))
+		case msg.Method == "tools/call" && modern && p.State == "":
+			ask, _ := json.Marshal(p.Arguments)
+			ask = []byte(strings.NewReplacer(`"Method"`, `"method"`, `"Params"`, `"params"`).Replace(string(ask)))
+			reply(msg.result(`{"resultType":"input_required","requestState":"s1","inputRequests":{"q":` + string(ask) + `}}`))
+		case msg.Method == "tools/call" && modern:
+			answer := p.Responses["q"]
+			reply(msg.result(`{"resultType":"complete","structuredContent":` + string(answer) + `}`))
+		case msg.Method == "tools/call":
+			ch := make(chan request, 1)
+			id := "server-" + string(msg.ID[1:len(msg.ID)-1])
+			mu.Lock()
+			waiting[id] = ch
+			mu.Unlock()
+			ask, _ := json.Marshal(p.Arguments.Params)
+			reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":%s}`, id, p.Arguments.Method, ask))
+			answer := <-ch
+			if answer.Result == nil {
+				reply(msg.result(`{"isError":true,"content":[{"type":"text","text":"the client refused"}]}`))
+				return
+			}
+			reply(msg.result(`{"structuredContent":` + string(answer.Result) + `}`))
+		case msg.Method == "" && msg.ID != nil:
+			var id string
+			_ = json.Unmarshal(msg.ID, &id)
+			mu.Lock()
+			defer mu.Unlock()
+			if ch := waiting[id]; ch != nil {
+				ch <- msg
+			}
+		}
+	}
+}
+
+const form = `{"message":"who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"},"n":{"type":"integer","default":3}}}}`
+
+func TestWhatServersAsk(t *testing.T) {
+	dir := t.TempDir()
+	var asked Elicitation
+	var sampled SampleRequest
+	cfg := Config{
+		PingInterval: -1, Roots: []string{dir}, MaxSamples: 1,
+		Elicit: func(_ context.Context, q Elicitation) (ElicitationAnswer, error) {
+			asked = q
+			if q.URL != "" {
+				return ElicitationAnswer{Action: Accept}, nil
+			}
+			return ElicitationAnswer{Action: Accept, Content: map[string]any{"name": "x"}}, nil
+		},
+		Sample: func(_ context.Context, r SampleRequest) (SampleAnswer, error) {
+			sampled = r
+			return SampleAnswer{Model: "m", Text: "yes"}, nil
+		},
+	}
+	for _, modern := range []bool{false, true} {
+		t.Run(fmt.Sprintf("modern %t", modern), func(t *testing.T) {
+			c := memoryClient(t, cfg, inquirer(modern))
+			ask := find(t, c, "ask")
+			for _, row := range []struct{ method, params, want string }{
+				{"elicitation/create", form, `{"action":"accept","content":{"n":3,"name":"x"}}`},
+				{"elicitation/create", `{"mode":"url","message":"log in","url":"https://example.com/login","elicitationId":"e1"}`, `{"action":"accept"}`},
+				{"roots/list", `{}`, `{"roots":[{"name":"` + filepath.Base(dir) + `","uri":"file://` + dir + `"}]}`},
+				{"sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"ok?"}}],"systemPrompt":"s","maxTokens":9,"modelPreferences":{"hints":[{"name":"small"}]}}`,
+					`{"content":{"text":"yes","type":"text"},"model":"m","role":"assistant","stopReason":"endTurn"}`},
+			} {
+				res := mustRun(t, ask, fmt.Sprintf(`{"Method":%q,"Params":%s}`, row.method, row.params))
+				if string(res.Structured) != row.want {
+					t.Errorf("%s %s: %s %q, want %s", row.method, row.params, res.Structured, res.Text(), row.want)
+				}
+			}
+			if asked.URL != "https://example.com/login" || asked.ID != "e1" || asked.Server != "srv" {
+				t.Errorf("asked: %+v", asked)
+			}
+			if sampled.System != "s" || sampled.MaxTokens != 9 || sampled.Messages[0].Text() != "ok?" || sampled.Hints[0] != "small" {
+				t.Errorf("sampled: %+v", sampled)
+			}
+			for _, bad := range []struct{ method, params string }{
+				{"sampling/createMessage", `{"messages":[]}`}, // the budget is 1
+				{"elicitation/create", `{"message":"x","url":"file:///etc/passwd"}`},
+				{"something/else", `{}`},
+			} {
+				res := mustRun(t, ask, fmt.Sprintf(`{"Method":%q,"Params":%s}`, bad.method, bad.params))
+				if res.Outcome != message.OutcomeError {
+					t.Errorf("%s: %q", bad.method, res.Text())
+				}
+			}
+		})
+	}
+}
+
+func TestOnlyWhatIsHandledIsOffered(t *testing.T) {
+	elicit := func(context.Context, Elicitation) (ElicitationAnswer, error) {
+		return ElicitationAnswer{}, errors.New("not now")
+	}
+	for _, modern := range []bool{false, true} {
+		for _, row := range []struct {
+			cfg  Config
+			want string
+		}{
+			{Config{}, `{}`},
+			{Config{Elicit: elicit}, `{"elicitation":{"form":{},"url":{}}}`},
+			{Config{Roots: []string{}}, `{"roots":{}}`},
+		} {
+			row.cfg.PingInterval = -1
+			c := memoryClient(t, row.cfg, inquirer(modern))
+			if res := mustRun(t, find(t, c, "offers"), `{}`); string(res.Structured) != row.want {
+				t.Errorf("modern %t: %s, want %s", modern, res.Structured, row.want)
+			}
+			if row.cfg.Elicit == nil {
+				res := mustRun(t, find(t, c, "ask"), `{"Method":"elicitation/create","Params":`+form+`}`)
+				if res.Outcome != message.OutcomeError {
+					t.Errorf("what is not offered was answered: %q", res.Text())
+				}
+			}
+		}
+	}
+}
+
+func TestEndlessQuestions(t *testing.T) {
+	asked := new(atomic.Int64)
+	c := memoryClient(t, Config{PingInterval: -1, Roots: []string{"."}}, func(msg request, reply func(string)) {
+		switch msg.Method {
+		case "server/discover":
+			reply(msg.result(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`))
+		case "tools/call":
+			asked.Add(1)
+			reply(msg.result(`{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"roots/list"}}}`))
+		default:
+			polite(msg, reply, `[{"name":"ask"}]`)
+		}
+	})
+	res := mustRun(t, find(t, c, "ask"), `{}`)
+	if !strings.Contains(res.Text(), "giving up") || asked.Load() != maxRounds {
+		t.Errorf("%d rounds: %q", asked.Load(), res.Text())
+	}
+}
+
+func TestOffload(t *testing.T) {
+	long := strings.Repeat("abcdefgh", 100) + "é"
+	script := func(msg request, reply func(string)) {
+		if !polite(msg, reply, `[{"name":"a.b"}]`) && msg.Method == "tools/call" {
+			text, _ := json.Marshal(long)
+			reply(msg.result(`{"content":[{"type":"text","text":"first"},{"type":"text","text":` + string(text) + `},{"type":"image","mimeType":"image/png","data":"AA=="}]}`))
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "new")
+	c := memoryClient(t, Config{PingInterval: -1, MaxResult: 100, OffloadDir: dir}, script)
+	res := mustRun(t, find(t, c, "a.b"), `{}`)
+	if len(res.Text()) > 400 || len(res.Blocks) != 4 || !strings.HasPrefix(res.Text(), "first\nabcdefgh") {
+		t.Errorf("%d blocks: %q", len(res.Blocks), res.Text())
+	}
+	_, rest, _ := strings.Cut(res.Text(), "is in ")
+	file, _, _ := strings.Cut(rest, "]")
+	if data, err := os.ReadFile(file); err != nil || string(data) != "first\n"+long+"\n" {
+		t.Errorf("%s: %v %q", file, err, data)
+	}
+	if info, err := os.Stat(file); err == nil && info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	c = memoryClient(t, Config{PingInterval: -1, MaxResult: 100}, script)
+	if res := mustRun(t, find(t, c, "a.b"), `{}`); !strings.Contains(res.Text(), "dropped") || len(res.Text()) > 400 {
+		t.Errorf("%q", res.Text())
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	for _, row := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Command: "x"}, "Name is empty"},
+		{Config{Name: "a"}, "0 of Command, URL and Dial"},
+		{Config{Name: "a", Command: "x", URL: "http://x"}, "2 of Command"},
+		{Config{Name: "a", Command: "x", Transport: SSE}, "needs a URL"},
+		{Config{Name: "a", URL: "http://x", Transport: Stdio}, "cannot be used with a URL"},
+		{Config{Name: "a", URL: "/x"}, "not an absolute"},
+		{Config{Name: "a", Command: "x", Protocol: "2020-01-01"}, "2025-11-25"},
+		{Config{Name: "a", URL: "http://x", Transport: SSE, Protocol: "2026-07-28"}, "does not exist over SSE"},
+		{Config{Name: "a", Command: "x", IncludeTools: []string{"["}}, `"["`},
+	} {
+		if _, err := New(row.cfg); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%+v: %v, want %q", row.cfg, err, row.want)
+		}
+	}
+}
+
+func TestFiltersAndPrefix(t *testing.T) {
+	tools := `[{"name":"read_a"},{"name":"read_b"},{"name":"write_a"}]`
+	c := memoryClient(t, Config{
+		PingInterval: -1, Prefix: "x.", IncludeTools: []string{"read_*", "write_?"}, ExcludeTools: []string{"*_b"},
+	}, func(msg request, reply func(string)) { polite(msg, reply, tools) })
+	list, err := c.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 || list[0].Info().Name != "x_read_a" || list[1].Info().Name != "x_write_a" {
+		t.Errorf("%v", list)
+	}
+}
+
+func TestPagesAndGroups(t *testing.T) {
+	c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		var p struct{ Cursor string }
+		_ = json.Unmarshal(msg.Params, &p)
+		switch {
+		case msg.Method == "initialize":
+			reply(msg.result(`{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"groups":{"listChanged":true}},"serverInfo":{"name":"g","version":"1"}}`))
+		case msg.Method == "groups/list":
+			reply(msg.result(`{"groups":[{"name":"g1","description":"the first"}]}`))
+		case msg.Method == "tools/list" && p.Cursor == "":
+			reply(msg.result(`{"tools":[{"name":"a","_meta":{"io.modelcontextprotocol/groups":["g1"]}}],"nextCursor":"2"}`))
+		case msg.Method == "tools/list": // repeats its cursor for ever
+			reply(msg.result(`{"tools":[{"name":"b"}],"nextCursor":"2"}`))
+		default:
+			polite(msg, reply, "")
+		}
+	})
+	groups, err := c.Groups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(groups) != 2 || groups[1].Name != "srv/g1" || groups[1].Description != "the first" || groups[1].Members()[0] != "mcp__srv__a" {
+		t.Errorf("%+v", groups)
+	}
+	if s := c.Skipped(); len(s) != 1 || !strings.Contains(s[0].Reason, "repeats the cursor") {
+		t.Errorf("skipped: %v", s)
+	}
+}
+
+func TestQuestionOverLegacyHTTPEnds(t *testing.T) {
+	h := &hub{cfg: &Config{Name: "srv", Elicit: func(ctx context.Context, _ Elicitation) (ElicitationAnswer, error) {
+		<-ctx.Done() // nobody is there
+		return ElicitationAnswer{}, ctx.Err()
+	}}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	got, err := h.serve(ctx, HTTP, "elicitation/create", json.RawMessage(form))
+	if err != nil || string(got) != `{"action":"cancel"}` {
+		t.Errorf("%s, %v", got, err)
+	}
+}
