@@ -33,6 +33,8 @@ type Client struct {
 	restarts int
 	lastErr  error
 
+	listeners []*func() // replaced, never changed in place
+
 	listing chan struct{} // holds a token while somebody lists
 	snap    atomic.Pointer[snapshot]
 }
@@ -75,6 +77,33 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// Name returns the server's name.
+func (c *Client) Name() string { return c.cfg.Name }
+
+// OnChange has fn called after each change of the list of tools or groups,
+// until stop is called. The calls come one at a time; fn must not call the
+// client, and should return soon.
+func (c *Client) OnChange(fn func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := &fn
+	c.listeners = append(slices.Clip(c.listeners), l)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.listeners = slices.DeleteFunc(slices.Clone(c.listeners), func(o *func()) bool { return o == l })
+	}
+}
+
+func (c *Client) tellChanged() {
+	c.mu.Lock()
+	listeners := c.listeners
+	c.mu.Unlock()
+	for _, fn := range listeners {
+		(*fn)()
+	}
 }
 
 // Close ends the connection, and the server if it was started. It returns when
@@ -253,8 +282,8 @@ func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) 
 		return &kept, nil
 	}
 	c.snap.Store(s)
-	if old != nil && c.cfg.OnChange != nil {
-		c.cfg.OnChange()
+	if old != nil {
+		c.tellChanged()
 	}
 	return s, nil
 }

@@ -100,9 +100,6 @@ type Config struct {
 	// 0 is 10.
 	MaxSamples int
 
-	// OnChange is called after the list of tools has changed. It must not block.
-	OnChange func()
-
 	// Stderr, if not nil, gets what a started server writes there.
 	Stderr io.Writer
 }

@@ -65,7 +65,8 @@ func TestHTTPInBothEras(t *testing.T) {
 		t.Run("pin "+row.pin, func(t *testing.T) {
 			srv := serveHTTP(t, server.NewStreamableHTTPServer(goServer(), server.WithStateful(true)))
 			changed := make(chan struct{}, 10)
-			c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: row.pin, OnChange: func() { changed <- struct{}{} }})
+			c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: row.pin})
+			defer c.OnChange(func() { changed <- struct{}{} })()
 			st := c.Status()
 			if st.Protocol != row.want || st.ServerName != "go" || st.ServerVersion != "1.2.3" {
 				t.Errorf("status: %+v", st)
@@ -298,7 +299,8 @@ func TestSSE(t *testing.T) {
 		transport Transport
 	}{{srv.URL + "/sse", SSE}} {
 		changed := make(chan struct{}, 10)
-		c := connect(t, Config{Name: "srv", URL: row.url, Transport: row.transport, OnChange: func() { changed <- struct{}{} }})
+		c := connect(t, Config{Name: "srv", URL: row.url, Transport: row.transport})
+		defer c.OnChange(func() { changed <- struct{}{} })()
 		if st := c.Status(); st.Protocol != "2025-11-25" {
 			t.Errorf("protocol %q", st.Protocol)
 		}

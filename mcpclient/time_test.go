@@ -151,7 +151,7 @@ func TestListChangedIsCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists, version, changes atomic.Int64
 		version.Store(1)
-		c := memoryClient(t, Config{PingInterval: -1, OnChange: func() { changes.Add(1) }}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
 			if msg.Method == "tools/list" {
 				lists.Add(1)
 			}
@@ -164,6 +164,8 @@ func TestListChangedIsCollected(t *testing.T) {
 			}
 			reply(msg.result(`{}`))
 		})
+		defer c.OnChange(func() { changes.Add(1) })()
+		c.OnChange(func() { t.Error("a listener was called after its stop") })()
 		before, err := c.Tools(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -66,6 +66,9 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, c := range servers {
+		c.OnChange(tk.Refresh)
+	}
 	a, err := agent.New(agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
 		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Results: results}})
 	return a, closeAll, err
