@@ -3,9 +3,12 @@ GO ?= go
 
 .PHONY: test lint bench fuzz
 
+# Every module of the workspace: the root first, then the nested ones.
 test:
-	$(GO) vet ./...
-	$(GO) test -race -shuffle=on -timeout 20m ./...
+	@for dir in $$($(GO) list -m -f '{{.Dir}}'); do \
+		echo "== $$dir"; \
+		(cd $$dir && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 20m ./...) || exit 1; \
+	done
 	@$(MAKE) --no-print-directory interop
 
 # The MCP servers of the interop tests come from npm. CI has Node; elsewhere the

@@ -36,19 +36,15 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, nil, err
 	}
-	results, removeResults, err := s.results()
-	if err != nil {
-		return nil, nil, err
-	}
-	readResult, err := agent.ReadResult(results)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, readResult)}, Control: toolkit.ResetTools()}
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: tools}, Control: toolkit.ResetTools()}
 	if cfg.Basic.Skills, err = f.skillLoaders(policy.Dirs[0]); err != nil {
 		return nil, nil, err
 	}
 	servers, err := loadServers(f.mcp)
+	if err != nil {
+		return nil, nil, err
+	}
+	results, removeResults, err := s.results()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,6 +54,11 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conve
 			err = errors.Join(err, closeAll())
 		}
 	}()
+	readResult, err := agent.ReadResult(results)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Basic.Tools = append(cfg.Basic.Tools, readResult)
 	for _, c := range servers {
 		cfg.Groups = append(cfg.Groups, toolkit.Group{
 			Name: c.Name, Description: fmt.Sprintf("The tools of the MCP server %q.", c.Name), Sources: []tool.Source{c.Client}})

@@ -1,0 +1,116 @@
+package agentotel
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+var update = flag.Bool("update", false, "write the golden file")
+
+type in struct {
+	City string `json:"city"`
+}
+
+// TestSpans compares what a run with a good call, a bad call and content
+// switched off and on records with testdata/spans.golden.
+func TestSpans(t *testing.T) {
+	var b strings.Builder
+	for _, content := range []bool{false, true} {
+		fmt.Fprintf(&b, "# content: %v\n", content)
+		spans := tracetest.NewSpanRecorder()
+		reader := metric.NewManualReader()
+		mw, err := New(Config{Agent: "helpdesk", Content: content,
+			Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
+			Meter:  metric.NewMeterProvider(metric.WithReader(reader))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		weather := tool.Must(tool.New("weather", "The weather.", func(_ context.Context, in in) (string, error) {
+			if in.City == "" {
+				return "", errors.New("no city")
+			}
+			return "fog in " + in.City, nil
+		}))
+		m := scripted.New(scripted.Call("weather", in{"Graz"}), scripted.Call("weather", in{""}), scripted.Say("Fog."))
+		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather),
+			Policy: permission.Policy{Mode: permission.Bypass}, Middleware: []agent.Middleware{mw}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Reply(t.Context(), &agent.State{ID: "ses_1"}, agent.Say("Weather in Graz?")); err != nil {
+			t.Fatal(err)
+		}
+		describeSpans(&b, spans.Ended())
+		describeMetrics(t, &b, reader)
+	}
+	const golden = "testdata/spans.golden"
+	if *update {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func describeSpans(b *strings.Builder, spans []trace.ReadOnlySpan) {
+	names := map[string]string{}
+	for _, s := range spans {
+		names[s.SpanContext().SpanID().String()] = s.Name()
+	}
+	for _, s := range spans {
+		fmt.Fprintf(b, "%s (%s) below %q: %s\n", s.Name(), s.SpanKind(), names[s.Parent().SpanID().String()], s.Status().Code)
+		var attrs []string
+		for _, a := range s.Attributes() {
+			attrs = append(attrs, fmt.Sprintf("  %s=%s\n", a.Key, a.Value.String()))
+		}
+		slices.Sort(attrs)
+		b.WriteString(strings.Join(attrs, ""))
+	}
+}
+
+func describeMetrics(t *testing.T, b *strings.Builder, reader metric.Reader) {
+	var rm metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &rm); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, m := range rm.ScopeMetrics[0].Metrics {
+		count := uint64(0)
+		switch h := m.Data.(type) {
+		case metricdata.Histogram[int64]:
+			for _, p := range h.DataPoints {
+				count += p.Count
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range h.DataPoints {
+				count += p.Count
+			}
+		}
+		lines = append(lines, fmt.Sprintf("metric %s (%s): %d values\n", m.Name, m.Unit, count))
+	}
+	slices.Sort(lines)
+	b.WriteString(strings.Join(lines, ""))
+}
