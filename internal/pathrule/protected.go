@@ -109,7 +109,7 @@ var (
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519",
 	}
 	protectedDirs = []string{
-		".git", ".vscode", ".idea", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv",
+		".git", ".hg", ".vscode", ".idea", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv",
 	}
 	// Parts of a path, compared with a slash at its end.
 	protectedTails = []string{

@@ -62,9 +62,6 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		if why := variable(name); why != "" {
 			w.deny(why)
 		}
-		if as.Index != nil {
-			w.denyDynamic("an array index that is evaluated")
-		}
 		b := binding{lead: value.lead, numeric: w.staysNumber(as) || value.known && isNumber(value.text)}
 		if value.known && !w.in.uncertain && !as.Append && as.Array == nil && as.Index == nil {
 			b = bindValues(value.text)
@@ -83,6 +80,10 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 
 // value evaluates what an assignment assigns.
 func (w *walker) value(as *syntax.Assign) arg {
+	if as.Index != nil {
+		w.denyDynamic("an array index that is evaluated")
+		w.inner(as.Index)
+	}
 	if as.Array != nil {
 		for _, el := range as.Array.Elems {
 			if el.Index != nil {
@@ -206,7 +207,7 @@ func (w *walker) understand(c *command, name string, args []arg) (parsed, string
 		}
 	}
 	if len(lines) == 0 {
-		return parsed{rest: -1}, c.name + " is not a command that is known"
+		return parsed{rest: -1}, name + " is not a command that is known"
 	}
 	var guess parsed
 	why, found := "", false
@@ -262,13 +263,8 @@ func (w *walker) subcommand(c *command, name string, p parsed) (parsed, string) 
 			return p, why
 		}
 	}
-	full := name + " " + sub.text
-	if len(specs()[full]) == 0 {
-		p.rest = -1
-		return p, full + " is not a command that is known"
-	}
 	outer := p
-	q, why := w.understand(c, full, p.args[p.rest+1:])
+	q, why := w.understand(c, name+" "+sub.text, p.args[p.rest+1:])
 	q.effects |= outer.effects
 	q.ops = append(slices.Clone(outer.ops), q.ops...)
 	return q, why

@@ -18,7 +18,7 @@ func init() {
 		"find": findArgs, "sed": sedArgs, "awk": awkArgs, "printf": printfArgs, "read": readArgs, "test": testArgs,
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
-		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "code": codeArgs,
+		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
 	}
 }
 
@@ -189,6 +189,11 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 		key, _, _ := strings.Cut(v.prefix(), "=")
 		if !harmlessGitKey(key) {
 			return "the setting " + key + " may run a program"
+		}
+	}
+	for _, a := range c.args {
+		if strings.Contains(a.text, "%G") {
+			return "the format " + a.raw + " checks signatures with a program"
 		}
 	}
 	if p.rest < 0 {
@@ -392,6 +397,16 @@ func codeArgs(w *walker, c *command, _ *parsed) string {
 	for i, a := range c.args[:len(c.args)-1] {
 		if (a.text == "-c" || a.text == "-e" || a.text == "-E" || a.text == "-r") && reaching.MatchString(c.args[i+1].text) {
 			w.alarm(Dynamic, c.String()+": its code runs programs or removes files")
+		}
+	}
+	return ""
+}
+
+// reflogArgs tells the name of a reference from a subcommand.
+func reflogArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if !op.known || slices.Contains([]string{"expire", "delete", "drop", "write"}, op.text) {
+			return "it may change the reflog"
 		}
 	}
 	return ""

@@ -254,6 +254,9 @@ func (s *spec) longToken(tok string) error {
 		s.options[name] = o
 		return nil
 	}
+	if o.value != 0 {
+		return fmt.Errorf("token %q: letters that are combined take no value", tok)
+	}
 	for _, c := range name[1:] {
 		s.options["-"+string(c)] = o
 	}

@@ -1,0 +1,86 @@
+package shell
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// lines reads a list of commands, one a line; ⏎, ␍ and ␁ stand for a newline,
+// a carriage return and a control character.
+func lines(t testing.TB, name string) []string {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for line := range strings.Lines(string(raw)) {
+		if line = strings.TrimRight(line, "\n"); line != "" {
+			list = append(list, strings.NewReplacer("⏎", "\n", "␁", "\x01", "␍", "\r").Replace(line))
+		}
+	}
+	return list
+}
+
+// Commands that developers type all day and that change nothing.
+func TestEveryday(t *testing.T) {
+	var sh Analyzer
+	for _, cmd := range lines(t, "everyday.txt") {
+		a := sh.Analyze(cmd, here)
+		if a.ReadOnly() != "" || safety(a) {
+			t.Errorf("%q asks: %s %v", cmd, a.ReadOnly(), a.Dangers(here, pathrule.Protected{}))
+		}
+	}
+}
+
+// Commands that do something, from the manuals of the commands in the tables.
+func TestHarmful(t *testing.T) {
+	var sh Analyzer
+	for _, cmd := range lines(t, "harmful.txt") {
+		if a := sh.Analyze(cmd, here); a.ReadOnly() == "" {
+			t.Errorf("%q is called read-only: %+v", cmd, a.Commands())
+		}
+	}
+}
+
+// A harmful part makes the whole harmful, whatever is before it and whatever
+// joins them.
+func TestHarmfulAnywhere(t *testing.T) {
+	var sh Analyzer
+	everyday, harmful := lines(t, "everyday.txt"), lines(t, "harmful.txt")
+	frames := []string{"A; B", "A && B", "A || B", "A | B", "A\nB", "A & B", "B; A", "{ A\nB\n}", "(A\nB\n)", "if A\nthen B\nfi", "! B", "time B",
+		"for zz in 1; do B\ndone", "while A\ndo B\ndone", "case x in *) B\n;; esac", "echo $(B\n)", "echo \"$(B\n)\"", "cat <(B\n)", "A |& B", "[[ -n $(B\n) ]]"}
+	for i, b := range harmful {
+		a := everyday[i*7%len(everyday)]
+		for _, frame := range frames {
+			cmd := strings.NewReplacer("A", a, "B", b).Replace(frame)
+			if got := sh.Analyze(cmd, here); got.ReadOnly() == "" {
+				t.Errorf("%q is called read-only", cmd)
+			}
+		}
+	}
+}
+
+// Every line of the tables is reachable by a name, and says something.
+func TestTables(t *testing.T) {
+	if n := len(specs()); n < 800 {
+		t.Errorf("only %d names in the tables", n)
+	}
+	for name, list := range specs() {
+		for _, s := range list {
+			for option := range s.options {
+				if !strings.HasPrefix(option, "-") || strings.Contains(option, "=") {
+					t.Errorf("%s: option %q", name, option)
+				}
+			}
+			for _, need := range s.need {
+				if _, ok := s.options[need]; !ok && !s.any {
+					t.Errorf("%s: needs %s, which is not an option of it", name, need)
+				}
+			}
+		}
+	}
+}
