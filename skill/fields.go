@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/kitbag-go/kitbag/internal/near"
 )
 
 // Lengths of the specification, in characters.
@@ -43,8 +45,8 @@ func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]i
 			s.AllowedTools = readTools(r, value, offset, line)
 		default:
 			hint := ""
-			if near := nearest(name, fieldNames, 1); len(near) > 0 {
-				hint = "; was " + near[0] + " meant?"
+			if meant := near.Names(name, fieldNames, 1); len(meant) > 0 {
+				hint = "; was " + meant[0] + " meant?"
 			}
 			r.warn("unknown-field", line, "the specification has no field %s: put your own under metadata%s", quote(name), hint)
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/near"
 )
 
 // DefaultLimit is the size in bytes up to which [View] shows a text whole: about
@@ -147,16 +149,16 @@ func noFile(s *Skill, name string) error {
 	for _, f := range files {
 		names = append(names, f.Name)
 	}
-	near := nearest(name, names, 8)
+	like := near.Names(name, names, 8)
 	for _, n := range names {
-		if len(near) < 8 && path.Base(n) == path.Base(name) && !slices.Contains(near, n) {
-			near = append(near, n)
+		if len(like) < 8 && path.Base(n) == path.Base(name) && !slices.Contains(like, n) {
+			like = append(like, n)
 		}
 	}
-	if len(near) == 0 {
-		near = names[:min(8, len(names))]
+	if len(like) == 0 {
+		like = names[:min(8, len(names))]
 	}
-	return &NotFoundError{Kind: "file", Name: name, Near: near}
+	return &NotFoundError{Kind: "file", Name: name, Near: like}
 }
 
 // choose finds a skill by its name, or tells which ones are near: by the letters
@@ -169,20 +171,20 @@ func choose(skills []*Skill, name string) (*Skill, error) {
 		}
 		names = append(names, s.Name)
 	}
-	near := nearest(name, names, 8)
+	like := near.Names(name, names, 8)
 	for _, s := range search(skills, name) {
-		if len(near) < 8 && !slices.Contains(near, s.Name) {
-			near = append(near, s.Name)
+		if len(like) < 8 && !slices.Contains(like, s.Name) {
+			like = append(like, s.Name)
 		}
 	}
-	e := &NotFoundError{Kind: "skill", Name: name, Near: near}
-	if len(near) == 0 {
+	e := &NotFoundError{Kind: "skill", Name: name, Near: like}
+	if len(like) == 0 {
 		e.Near = slices.Sorted(slices.Values(names))[:min(8, len(names))]
 		return nil, e
 	}
 	var b strings.Builder
 	b.WriteString("; the nearest are:\n")
-	for _, n := range near {
+	for _, n := range like {
 		i := slices.Index(names, n)
 		fmt.Fprintf(&b, "- %s: %s\n", n, clip(strings.Join(strings.Fields(skills[i].Description), " "), 200))
 	}
@@ -234,7 +236,7 @@ func noSection(d *Document, name string) error {
 	for _, s := range d.Sections {
 		names = append(names, s.Title)
 	}
-	e := &NotFoundError{Kind: "section", Name: name, Near: nearest(name, names, 8)}
+	e := &NotFoundError{Kind: "section", Name: name, Near: near.Names(name, names, 8)}
 	switch {
 	case len(names) == 0:
 		e.hint = "; the text has no sections: leave section out"

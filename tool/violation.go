@@ -9,6 +9,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/kitbag-go/kitbag/internal/near"
 )
 
 // How much of what is wrong a model is told at once: the first violations say
@@ -192,9 +194,9 @@ func branchType(e *jsonschema.ValidationError) (*kind.Type, bool) {
 func (x *explainer) unknown(loc []string, name string) {
 	known := x.v.fieldNames(x.schemaAt(loc))
 	at := append(slices.Clone(loc), name)
-	switch near := nearest(name, known); {
-	case near != "":
-		x.add(at, "no such field; did you mean %q?", near)
+	switch meant := near.Names(name, known, 1); {
+	case len(meant) > 0:
+		x.add(at, "no such field; did you mean %q?", meant[0])
 	case len(known) == 0:
 		x.add(at, "no such field; no field is allowed here")
 	default:
@@ -313,52 +315,4 @@ func formatSample(format string) string {
 		return ", such as " + s
 	}
 	return ""
-}
-
-// nearest returns the name that was most likely meant, or "". Case, dashes and
-// underscores do not count.
-func nearest(name string, known []string) string {
-	fold := func(s string) string {
-		return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "", ".", "").Replace(s))
-	}
-	name = clip(name, maxFound)
-	best, bestDistance := "", 1+len(name)/3
-	for _, k := range known {
-		d := distance(fold(name), fold(k))
-		if d < bestDistance {
-			best, bestDistance = k, d
-		}
-	}
-	if best == "" {
-		for _, k := range known {
-			if n := fold(name); len(n) > 2 && (strings.Contains(fold(k), n) || len(k) > 2 && strings.Contains(n, fold(k))) {
-				return k
-			}
-		}
-	}
-	return best
-}
-
-// distance is the number of edits between two strings, a swap of neighbours
-// being one.
-func distance(a, b string) int {
-	before, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := range len(a) {
-		cur[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			cur[j+1] = min(prev[j]+cost, prev[j+1]+1, cur[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				cur[j+1] = min(cur[j+1], before[j-1]+1)
-			}
-		}
-		before, prev, cur = prev, cur, before
-	}
-	return prev[len(b)]
 }

@@ -1,12 +1,12 @@
 package toolkit
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/near"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -138,45 +138,9 @@ func (b *body) advise(e *HiddenError) string {
 // nearest returns up to three visible tools whose names resemble the one given,
 // the most alike first.
 func (b *body) nearest(name string) []string {
-	type candidate struct {
-		name string
-		dist int
-	}
-	limit := max(2, len(name)/3)
-	var found []candidate
+	var names []string
 	for _, i := range b.infos {
-		d := distance(strings.ToLower(name), strings.ToLower(i.Name), limit)
-		if d <= limit {
-			found = append(found, candidate{i.Name, d})
-		}
+		names = append(names, i.Name)
 	}
-	slices.SortStableFunc(found, func(x, y candidate) int { return cmp.Compare(x.dist, y.dist) })
-	var out []string
-	for _, f := range found[:min(3, len(found))] {
-		out = append(out, f.name)
-	}
-	return out
-}
-
-// distance is the Levenshtein distance in bytes, or more than limit if it is.
-func distance(a, b string, limit int) int {
-	if len(a)-len(b) > limit || len(b)-len(a) > limit || len(a) > 128 {
-		return limit + 1
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
+	return near.Names(name, names, 3)
 }

@@ -50,6 +50,7 @@ var allowed = map[string][]string{
 	"internal/pathrule":   {},
 	"internal/gitignore":  {},
 	"internal/grep":       {},
+	"internal/near":       {},
 }
 
 // internalUsers says who may import an internal package, tests aside.
@@ -58,6 +59,7 @@ var internalUsers = map[string][]string{
 	"internal/pathrule":  {"builtin", "internal/shell"},
 	"internal/gitignore": {"builtin"},
 	"internal/grep":      {"builtin"},
+	"internal/near":      {"tool", "toolkit", "skill"},
 }
 
 func TestImports(t *testing.T) {
