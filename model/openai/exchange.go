@@ -151,27 +151,29 @@ func (b body) size() (n int64) {
 	return n
 }
 
-func (b body) reader() io.ReadCloser {
-	r := make(bodyReader, len(b))
-	for i, part := range b {
-		r[i].Reset(part)
-	}
-	return &r
-}
+func (b body) reader() io.ReadCloser { return &bodyReader{parts: b} }
 
 func (b body) bytes() []byte { return bytes.Join(b, nil) }
 
-// A bodyReader reads the parts of a body one after the other.
-type bodyReader []bytes.Reader
+// A bodyReader reads the parts of a body one after the other. It fills what it
+// is given, so that a body goes out in few writes.
+type bodyReader struct {
+	parts body
+	at    int // in the first part
+}
 
-func (r *bodyReader) Read(p []byte) (int, error) {
-	for len(*r) > 0 {
-		if n, err := (*r)[0].Read(p); err == nil {
-			return n, nil
+func (r *bodyReader) Read(p []byte) (n int, err error) {
+	for len(r.parts) > 0 && n < len(p) {
+		m := copy(p[n:], r.parts[0][r.at:])
+		n, r.at = n+m, r.at+m
+		if r.at == len(r.parts[0]) {
+			r.parts, r.at = r.parts[1:], 0
 		}
-		*r = (*r)[1:]
 	}
-	return 0, io.EOF
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 func (r *bodyReader) Close() error { return nil }
