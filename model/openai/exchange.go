@@ -49,7 +49,10 @@ func newExchange(ctx context.Context, cfg *Config, b body) *exchange {
 	return x
 }
 
-func (x *exchange) send(client *openai.Client, name string) error {
+// send sends the request and waits for the header of the answer. What it gives
+// go-openai is empty, because the doer replaces it, and because go-openai
+// refuses some models by their names.
+func (x *exchange) send(client *openai.Client) error {
 	x.silent = time.AfterFunc(x.cfg.HeaderTimeout, func() {
 		if !x.begun.Load() {
 			x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
@@ -57,7 +60,7 @@ func (x *exchange) send(client *openai.Client, name string) error {
 			x.cancel(fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout))
 		}
 	})
-	_, err := client.CreateChatCompletionStream(x.ctx, openai.ChatCompletionRequest{Model: name})
+	_, err := client.CreateChatCompletionStream(x.ctx, openai.ChatCompletionRequest{})
 	x.begun.Store(true)
 	return err
 }
@@ -69,7 +72,9 @@ func (x *exchange) Read(p []byte) (int, error) {
 		limit = min(limit, usageTime)
 	}
 	x.silent.Reset(limit)
-	return x.resp.Body.Read(p)
+	n, err := x.resp.Body.Read(p)
+	x.silent.Stop() // the reader of the answer may take its time
+	return n, err
 }
 
 // close ends the exchange. If the answer is complete it reads the little that
@@ -133,7 +138,11 @@ func (d *doer) Do(req *http.Request) (*http.Response, error) {
 // sharedTransport is one for all models, so that models for the same server
 // share its connections.
 var sharedTransport = sync.OnceValue(func() http.RoundTripper {
-	t := http.DefaultTransport.(*http.Transport).Clone()
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok { // the program has put its own in place, for tracing perhaps
+		return http.DefaultTransport
+	}
+	t = t.Clone()
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = 256
 	t.WriteBufferSize = 32 << 10

@@ -2,6 +2,7 @@ package openai_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/tool"
 	"go.uber.org/goleak"
 )
 
@@ -102,6 +104,37 @@ func TestTimeouts(t *testing.T) {
 		_, _, err := model.Collect(newModel(t, openaitest.New(t, row.turn), row.cfg).Generate(t.Context(), hi))
 		if kindOf(err) != model.ErrConnection || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v", row.why, err)
+		}
+	}
+}
+
+// TestSlowReader: the time that the reader takes is not the server's silence.
+func TestSlowReader(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 2000)))
+	n := 0
+	for _, err := range newModel(t, s, openai.Config{IdleTimeout: 50 * time.Millisecond}).Generate(t.Context(), hi) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n%1000 == 1 {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+}
+
+// TestModelNames: go-openai refuses some names by itself; the server decides.
+func TestModelNames(t *testing.T) {
+	for _, name := range []string{"gpt-3.5-turbo-instruct", "text-davinci-003", "o1", "gpt-6-sol"} {
+		s := openaitest.New(t, openaitest.Text("hello"))
+		m, err := openai.New(openai.Config{Model: name, BaseURL: s.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		temperature := 0.3
+		req := &model.Request{Messages: hi.Messages, Temperature: &temperature, Tools: []tool.Info{{Name: "add"}},
+			Extra: map[string]json.RawMessage{"reasoning_effort": json.RawMessage(`"high"`)}}
+		if _, _, err := model.Collect(m.Generate(t.Context(), req)); err != nil || s.Requests()[0].Model != name {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -170,7 +170,7 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		}
 		x := newExchange(ctx, &m.cfg, body)
 		defer x.close()
-		if err := x.send(m.client, m.cfg.Model); err != nil {
+		if err := x.send(m.client); err != nil {
 			yield(nil, x.explain(err))
 			return
 		}
