@@ -1,0 +1,186 @@
+// Package agenttest tests agents without a model. The model's words are
+// written in Go; tools, permission, the loop and its events are real.
+//
+//	func TestDelete(t *testing.T) {
+//		c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(remove)},
+//			scripted.Call("remove", map[string]string{"path": "a.txt"}),
+//			scripted.Say("It is gone."))
+//		c.Run(agent.Say("Remove a.txt."))
+//		c.Asked("remove")
+//		c.Run(agent.Confirm{Call: "call_1", Allow: true})
+//		c.Called("remove")
+//		c.Golden("testdata/remove.txtar")
+//	}
+//
+// Ids and times are the same in every run of the test. After each run [Check]
+// has made sure that what must hold of every run does.
+//
+// # Golden transcripts
+//
+// [Conversation.Golden] compares everything that was said, asked and answered
+// with a file, in the txtar format, with a section for each step:
+//
+//	A removal is asked about, and then done.
+//	-- tools --
+//	remove
+//	-- user --
+//	Remove a.txt.
+//	-- assistant --
+//	remove call_1 {"path":"a.txt"}
+//	-- approval --
+//	remove call_1 {"path":"a.txt"}
+//	…
+//
+// What stands before the first section is prose that says what the test shows.
+// Run the tests with -update to write the files anew; the prose is kept.
+package agenttest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/model/scripted"
+)
+
+// A T is the part of *testing.T that this package uses.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+}
+
+// A Conversation is an agent under test, and what happened so far.
+type Conversation struct {
+	State  *agent.State
+	Events []agent.Event // of all runs
+
+	t      T
+	agent  *agent.Agent
+	script transcript
+}
+
+// New returns a conversation with an agent whose model plays turns, as
+// [scripted.Test] does. cfg.Model must be nil. Unless cfg sets them, ids are
+// counted and the clock stands still.
+func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
+	t.Helper()
+	c := &Conversation{State: new(agent.State), t: t}
+	if cfg.Model != nil {
+		t.Fatalf("agenttest.New: Config.Model is set; the model is made of the turns")
+	}
+	cfg.Model = &watched{Model: scripted.Test(t, turns...), script: &c.script}
+	if cfg.NewID == nil {
+		cfg.NewID = countedIDs()
+	}
+	if cfg.Now == nil {
+		cfg.Now = func() time.Time { return time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC) }
+	}
+	var err error
+	if c.agent, err = agent.New(cfg); err != nil {
+		t.Fatalf("%v", err)
+	}
+	return c
+}
+
+func countedIDs() func(string) string {
+	var mu sync.Mutex
+	last := map[string]int{}
+	return func(prefix string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		last[prefix]++
+		return fmt.Sprintf("%s_%d", prefix, last[prefix])
+	}
+}
+
+// Run takes the conversation further until the run ends, and returns how. A
+// run that fails, or that refuses the inputs, fails the test: see
+// [Conversation.Fails].
+func (c *Conversation) Run(inputs ...agent.Input) *agent.End {
+	c.t.Helper()
+	end, err := c.run(inputs)
+	if err != nil {
+		c.t.Fatalf("the run failed: %v", err)
+	}
+	return end
+}
+
+// Fails is Run for a run that must fail. It returns the error.
+func (c *Conversation) Fails(inputs ...agent.Input) error {
+	c.t.Helper()
+	_, err := c.run(inputs)
+	if err == nil {
+		c.t.Fatalf("the run did not fail")
+	}
+	return err
+}
+
+func (c *Conversation) run(inputs []agent.Input) (*agent.End, error) {
+	c.t.Helper()
+	c.script.inputs(inputs)
+	first := len(c.Events)
+	var failure error
+	for ev, err := range c.agent.Run(runContext(c.t), c.State, inputs...) {
+		if err != nil {
+			failure = err
+			continue
+		}
+		c.Events = append(c.Events, ev)
+		c.script.event(ev)
+	}
+	if len(c.Events) == first {
+		c.script.add("refused", failure.Error())
+		return nil, failure
+	}
+	Check(c.t, c.State, c.Events)
+	end, _ := c.Events[len(c.Events)-1].(*agent.End)
+	return end, failure
+}
+
+// Called fails the test unless the tools that ran are these, in the order in
+// which they started.
+func (c *Conversation) Called(tools ...string) {
+	c.t.Helper()
+	var got []string
+	for _, ev := range c.Events {
+		if ev, ok := ev.(*agent.ToolStart); ok {
+			got = append(got, ev.Name)
+		}
+	}
+	c.same("tools called", got, tools)
+}
+
+// Asked fails the test unless a person was asked about calls of these tools, in
+// this order. A question that was told again when a run went on counts once.
+func (c *Conversation) Asked(tools ...string) {
+	c.t.Helper()
+	var got []string
+	seen := map[string]bool{}
+	for _, ev := range c.Events {
+		if ev, ok := ev.(*agent.Approval); ok && !seen[ev.Call] {
+			seen[ev.Call] = true
+			got = append(got, ev.Name)
+		}
+	}
+	c.same("approvals asked", got, tools)
+}
+
+// Opened fails the test unless these groups are open now, in the order in which
+// they were opened.
+func (c *Conversation) Opened(groups ...string) {
+	c.t.Helper()
+	got, _ := c.State.Scope.Active()
+	c.same("groups open", got, groups)
+}
+
+func (c *Conversation) same(what string, got, want []string) {
+	c.t.Helper()
+	if !slices.Equal(got, want) {
+		c.t.Errorf("%s: [%s], want [%s]", what, strings.Join(got, " "), strings.Join(want, " "))
+	}
+}

@@ -1,0 +1,271 @@
+package agenttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/agenttest"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type pathIn struct {
+	Path string `json:"path"`
+}
+
+var (
+	remove = tool.Must(tool.New("remove", "Removes a file.", func(_ context.Context, in pathIn) (string, error) {
+		return "removed " + in.Path, nil
+	}))
+	look = tool.Must(tool.New("look", "Looks at a file.", func(_ context.Context, in pathIn) (string, error) {
+		if in.Path == "" {
+			return "", errors.New("the path is empty")
+		}
+		return "-- a line like a marker --\n" + in.Path, nil
+	}, tool.Options{Parallel: true, ReadOnly: true}))
+	query = tool.Must(tool.New("query", "Asks the database.", func(context.Context, struct{}) (string, error) { return "42", nil }))
+	press = tool.Must(tool.External[pathIn]("press", "Asks the host to print a file."))
+)
+
+func allow(tools ...string) permission.Policy {
+	var p permission.Policy
+	for _, name := range tools {
+		p.Rules = append(p.Rules, permission.Rule{Tool: name, Behavior: permission.Allow})
+	}
+	return p
+}
+
+func TestApproval(t *testing.T) {
+	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(remove), Instructions: "Keep the folder tidy."},
+		scripted.Think("There are two.").And(scripted.Call("remove", pathIn{"a"}), scripted.Call("remove", pathIn{"b"})),
+		scripted.Say("One of them is gone."))
+	if end := c.Run(agent.Say("Remove a and b.")); end.Reason != agent.EndWaiting {
+		t.Errorf("the run ended %s", end.Reason)
+	}
+	c.Asked("remove") // the answer may cover the other call
+	c.Called()
+	c.Run(agent.Confirm{Call: "call_1", Allow: true})
+	c.Asked("remove", "remove")
+	c.Run(agent.Confirm{Call: "call_2", Reason: "it is needed"})
+	c.Called("remove")
+	c.Golden("testdata/approval.txtar")
+}
+
+func TestGroups(t *testing.T) {
+	tk, err := toolkit.New(toolkit.Config{
+		Groups:  []toolkit.Group{{Name: "database", Description: "Looks things up.", Tools: []tool.Tool{query}}},
+		Control: toolkit.ResetTools(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := agenttest.New(t, agent.Config{Toolkit: tk, Policy: allow("query")},
+		scripted.Call("query", nil),
+		scripted.Call("reset_tools", map[string]bool{"database": true}),
+		scripted.Call("query", nil),
+		scripted.Say("It is 42."))
+	c.Run(agent.Say("What is it?"))
+	c.Opened("database")
+	c.Called("reset_tools", "query")
+	c.Asked()
+	c.Golden("testdata/groups.txtar")
+}
+
+func TestParallelAndExternal(t *testing.T) {
+	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(look, press), Policy: allow("look", "press")},
+		scripted.Call("look", pathIn{"x"}).And(scripted.Call("look", pathIn{}), scripted.Call("look", pathIn{"z"}),
+			scripted.Call("nothing", nil), scripted.Call("press", pathIn{"x"})),
+		scripted.Fail(&model.Error{Kind: model.ErrInvalidRequest, Message: "the model is out"}),
+		scripted.Say("Done."))
+	c.Run(agent.Say("Look at all and print one."))
+	if err := c.Fails(agent.Say("Are you there?")); !errors.Is(err, agent.ErrWaiting) {
+		t.Errorf("said more while a call waits: %v", err)
+	}
+	if err := c.Fails(agent.Result{Call: "call_5", Blocks: message.Blocks{&message.Text{Text: "printed"}}}); !strings.Contains(err.Error(), "out") {
+		t.Error(err)
+	}
+	c.Run()
+	c.Called("look", "look", "look")
+	c.Golden("testdata/external.txtar")
+}
+
+// recorder is a T that notes failures. Fatalf panics, as Fatalf must not return.
+type recorder struct{ failures []string }
+
+func (r *recorder) Helper()        {}
+func (r *recorder) Cleanup(func()) {}
+func (r *recorder) Errorf(format string, args ...any) {
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
+}
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	panic(r)
+}
+
+// failing runs fn with a T and returns what failed.
+func failing(fn func(t agenttest.T)) (failures string) {
+	r := new(recorder)
+	defer func() {
+		if p := recover(); p != nil && p != any(r) {
+			panic(p)
+		}
+		failures = strings.Join(r.failures, "\n")
+	}()
+	fn(r)
+	return
+}
+
+// TestAssertionsFail makes every assertion fail.
+func TestAssertionsFail(t *testing.T) {
+	update(t, "false")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "hello.txtar")
+	if err := os.WriteFile(file, []byte("Prose.\n-- user --\nHi\n-- assistant --\nGood day.\n-- end --\ncompleted\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	turns := []scripted.Turn{scripted.Call("look", pathIn{"x"}), scripted.Say("Hello, and welcome to all of you.")}
+	cfg := agent.Config{Toolkit: toolkit.Of(look), Policy: allow("look")}
+	for _, row := range []struct {
+		name string
+		fn   func(*agenttest.Conversation)
+		want string
+	}{
+		{"called", func(c *agenttest.Conversation) { c.Called("look", "look") }, "tools called: [look], want [look look]"},
+		{"asked", func(c *agenttest.Conversation) { c.Asked("look") }, "approvals asked: [], want [look]"},
+		{"opened", func(c *agenttest.Conversation) { c.Opened("database") }, "groups open: [], want [database]"},
+		{"golden", func(c *agenttest.Conversation) { c.Golden(file) }, "+look call_1 {\"path\":\"x\"}"},
+		{"golden missing", func(c *agenttest.Conversation) { c.Golden(filepath.Join(dir, "none")) }, "-update"},
+		{"no failure", func(c *agenttest.Conversation) { c.Fails() }, "did not fail"},
+		{"refused", func(c *agenttest.Conversation) { c.Run(agent.Confirm{Call: "x"}) }, `no call "x"`},
+		{"script used up", func(c *agenttest.Conversation) { c.Run(agent.Say("more")) }, "the script has 2 turns"},
+		{"broken history", func(c *agenttest.Conversation) {
+			c.State.Messages = c.State.Messages[:2]
+			c.Fails()
+		}, "the history: the last message calls 1 tools"},
+	} {
+		got := failing(func(t agenttest.T) {
+			c := agenttest.New(t, cfg, turns...)
+			c.Run(agent.Say("Hi"))
+			row.fn(c)
+		})
+		if !strings.Contains(got, row.want) {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+	}
+	if got := failing(func(t agenttest.T) { agenttest.New(t, agent.Config{Model: scripted.New()}) }); !strings.Contains(got, "Model is set") {
+		t.Errorf("a model was taken: %q", got)
+	}
+}
+
+// TestCheckFails changes the events of a good run in ways that must be noticed.
+func TestCheckFails(t *testing.T) {
+	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(look), Policy: allow("look")},
+		scripted.Call("look", pathIn{"x"}), scripted.Say("Hello, and welcome to all of you."))
+	c.Run(agent.Say("Hi"))
+	where := func(match func(agent.Event) bool) int { return slices.IndexFunc(c.Events, match) }
+	result := where(func(ev agent.Event) bool { _, ok := ev.(*agent.ToolResult); return ok })
+	text := where(func(ev agent.Event) bool { _, ok := ev.(*agent.TextDelta); return ok })
+	last := len(c.Events) - 1
+	without := func(i int) []agent.Event { return renumbered(slices.Delete(slices.Clone(c.Events), i, i+1)) }
+	twice := func(i int) []agent.Event { return renumbered(slices.Insert(slices.Clone(c.Events), i, c.Events[i])) }
+	for _, row := range []struct {
+		name   string
+		events []agent.Event
+		want   string
+	}{
+		{"as it was", c.Events, ""},
+		{"renumbered", renumbered(c.Events), ""},
+		{"two runs", renumbered(slices.Concat(c.Events, c.Events)), "announced 2 times"},
+		{"a gap", slices.Delete(slices.Clone(c.Events), 3, 4), "after"},
+		{"no start", without(0), "begins with a RunStart"},
+		{"two starts", twice(0), "begins with a RunStart"},
+		{"no end", without(last), "want *agent.End"},
+		{"two ends", twice(last), "begins with a RunStart"},
+		{"no result", without(result), "has no result"},
+		{"two results", twice(result), "2 results"},
+		{"a delta lost", without(text), "the deltas say"},
+		{"a bad event", append(slices.Clone(c.Events[:last:last]), &agent.ToolCall{Input: json.RawMessage("{")}), "event"},
+	} {
+		got := failing(func(t agenttest.T) { agenttest.Check(t, c.State, row.events) })
+		if row.want == "" && got != "" || !strings.Contains(got, row.want) {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+	}
+}
+
+// renumbered returns copies of events with numbers that follow each other.
+func renumbered(events []agent.Event) []agent.Event {
+	var out []agent.Event
+	for i, ev := range events {
+		c := reflect.New(reflect.TypeOf(ev).Elem())
+		c.Elem().Set(reflect.ValueOf(ev).Elem())
+		c.Elem().FieldByName("Seq").SetInt(int64(i + 1))
+		out = append(out, c.Interface().(agent.Event))
+	}
+	return out
+}
+
+// update sets the flag -update for a test.
+func update(t *testing.T, v string) {
+	t.Helper()
+	before := flag.Lookup("update").Value.String()
+	t.Cleanup(func() { _ = flag.Set("update", before) })
+	if err := flag.Set("update", v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUpdate writes a transcript, keeps its prose, and compares with it.
+func TestUpdate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "new", "hello.txtar")
+	say := func(words string) string {
+		return failing(func(t agenttest.T) {
+			c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of()}, scripted.Say(words))
+			c.Run(agent.Say("Hi"))
+			c.Golden(file)
+		})
+	}
+	update(t, "true")
+	if got := say("Hello."); got != "" {
+		t.Fatal(got)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append([]byte("A greeting.\n"), data...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := say("Good day."); got != "" {
+		t.Fatal(got)
+	}
+	update(t, "false")
+	if got := say("Good day."); got != "" {
+		t.Error(got)
+	}
+	if got := say("Hello."); !strings.Contains(got, "-Good day.\n+Hello.") {
+		t.Error(got)
+	}
+	data, err = os.ReadFile(file)
+	if want := "A greeting.\n-- user --\nHi\n-- assistant --\nGood day.\n-- end --\ncompleted\n"; err != nil || string(data) != want {
+		t.Errorf("the file holds %q, %v, want %q", data, err, want)
+	}
+}

@@ -1,0 +1,155 @@
+package agenttest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// Check fails the test unless what must hold of every run holds of the State
+// between runs, and of the events of one run or of several that followed each
+// other:
+//
+//   - the numbers of the events follow each other, each run begins with a
+//     RunStart and has exactly one End, its last event;
+//   - every call that was announced has one result, or waits for one;
+//   - the deltas of a block add up to the block in the message;
+//   - the history is whole ([agent.CheckHistory]) but for what waits;
+//   - State and events are the same after they were written to JSON and read.
+func Check(t T, st *agent.State, events []agent.Event) {
+	t.Helper()
+	k := &checker{T: t, announced: map[string]int{}, results: map[string]int{}, text: map[string]string{}}
+	for i, ev := range events {
+		k.event(i, ev)
+	}
+	if len(events) > 0 && !k.ended {
+		t.Errorf("the last event is %T, want *agent.End", events[len(events)-1])
+	}
+	waiting := map[string]bool{}
+	for _, ev := range st.Pending() {
+		switch ev := ev.(type) {
+		case *agent.Approval:
+			waiting[ev.Call] = true
+		case *agent.External:
+			waiting[ev.Call] = true
+		}
+	}
+	k.calls(waiting)
+	if len(waiting) == 0 {
+		if err := agent.CheckHistory(st.Messages); err != nil {
+			t.Errorf("the history: %v", err)
+		}
+	}
+	roundTrip(t, "the state", st, new(agent.State))
+}
+
+// checker goes through events.
+type checker struct {
+	T
+	seq   int64
+	ended bool // the last event was an End
+
+	order     []string // of announced
+	announced map[string]int
+	results   map[string]int
+	text      map[string]string // by block
+}
+
+func (k *checker) event(i int, ev agent.Event) {
+	k.Helper()
+	what := fmt.Sprintf("event %d, a %T", i, ev)
+	var head agent.Head
+	data, err := json.Marshal(ev)
+	if err == nil {
+		err = json.Unmarshal(data, &head)
+	}
+	if err != nil {
+		k.Errorf("%s: %v", what, err)
+		return
+	}
+	if i > 0 && head.Seq != k.seq+1 {
+		k.Errorf("%s: its number is %d after %d", what, head.Seq, k.seq)
+	}
+	k.seq = head.Seq
+	if head.Type == "" || head.Run == "" {
+		k.Errorf("%s: it has no type or no run: %s", what, data)
+	}
+	if _, start := ev.(*agent.RunStart); start != (i == 0 || k.ended) {
+		k.Errorf("%s: a run begins with a RunStart and ends with an End", what)
+	}
+	_, k.ended = ev.(*agent.End)
+	if _, sub := ev.(*agent.Sub); !sub { // it holds an Event, which Go cannot read
+		roundTrip(k, what, ev, reflect.New(reflect.TypeOf(ev).Elem()).Interface())
+	}
+	k.content(ev)
+}
+
+// content takes in what an event says.
+func (k *checker) content(ev agent.Event) {
+	k.Helper()
+	switch ev := ev.(type) {
+	case *agent.ToolCall:
+		if k.announced[ev.Call]++; k.announced[ev.Call] == 1 {
+			k.order = append(k.order, ev.Call)
+		}
+	case *agent.ToolResult:
+		k.results[ev.Call]++
+		if n := k.results[ev.Call]; n > 1 {
+			k.Errorf("call %s has %d results", ev.Call, n)
+		}
+	case *agent.TextDelta:
+		k.text[ev.Block] += ev.Text
+	case *agent.ThinkingDelta:
+		k.text[ev.Block] += ev.Text
+	case *agent.Message:
+		for _, b := range ev.Message.Blocks {
+			k.block(b)
+		}
+	}
+}
+
+func (k *checker) block(b message.Block) {
+	k.Helper()
+	text := ""
+	switch b := b.(type) {
+	case *message.Text:
+		text = b.Text
+	case *message.Thinking:
+		text = b.Text
+	}
+	if told, ok := k.text[b.BlockID()]; ok && told != text {
+		k.Errorf("block %s: the deltas say %q, the message %q", b.BlockID(), told, text)
+	}
+}
+
+func (k *checker) calls(waiting map[string]bool) {
+	k.Helper()
+	for _, call := range k.order {
+		switch {
+		case k.announced[call] > 1:
+			k.Errorf("call %s was announced %d times", call, k.announced[call])
+		case k.results[call] == 0 && !waiting[call] && len(waiting) == 0:
+			k.Errorf("call %s has no result, and nothing waits", call)
+		}
+	}
+}
+
+// roundTrip writes v to JSON, reads it into empty, and writes that again.
+func roundTrip(t T, what string, v, empty any) {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(data, empty)
+	}
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	if again, err := json.Marshal(empty); err != nil || !bytes.Equal(again, data) {
+		t.Errorf("%s: written, read and written again it differs: %v\n%s\n%s", what, err, data, again)
+	}
+}

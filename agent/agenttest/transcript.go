@@ -1,0 +1,233 @@
+package agenttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+)
+
+func init() {
+	if flag.Lookup("update") == nil {
+		flag.Bool("update", false, "write golden transcripts anew")
+	}
+}
+
+func updating() bool { return flag.Lookup("update").Value.String() == "true" }
+
+// runContext returns the test's context, where it has one.
+func runContext(t T) context.Context {
+	if t, ok := t.(interface{ Context() context.Context }); ok {
+		return t.Context()
+	}
+	return context.Background()
+}
+
+// watched is the scripted model. It notes what the model is shown.
+type watched struct {
+	*scripted.Model
+	script *transcript
+}
+
+func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		w.script.request(req)
+		w.Model.Generate(ctx, req)(yield)
+	}
+}
+
+// A transcript is what was said, as the sections of a txtar file. The results
+// of calls that run side by side stand in the order of the calls.
+type transcript struct {
+	mu       sync.Mutex // a model may be asked on another goroutine
+	sections []txtar.File
+
+	system, tools string // that the model was shown last
+	waiting       map[string]bool
+}
+
+func (s *transcript) add(name, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.append(name, text)
+}
+
+func (s *transcript) append(name, text string) {
+	data := []byte(text)
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		data = append(data, '\n')
+	}
+	if txtar.NeedsQuote(data) {
+		if quoted, err := txtar.Quote(data); err == nil { // it is text that ends with a newline
+			data = quoted
+		}
+	}
+	s.sections = append(s.sections, txtar.File{Name: name, Data: data})
+}
+
+// request notes the system prompt and the tools, where they have changed.
+func (s *transcript) request(req *model.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names strings.Builder
+	for _, info := range req.Tools {
+		fmt.Fprintln(&names, info.Name)
+	}
+	if req.System != s.system {
+		s.system = req.System
+		s.append("system", req.System)
+	}
+	if names.String() != s.tools {
+		s.tools = names.String()
+		s.append("tools", s.tools)
+	}
+}
+
+// inputs notes what a person or the host answers. What is said comes as an
+// event.
+func (s *transcript) inputs(inputs []agent.Input) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = map[string]bool{}
+	for _, in := range inputs {
+		switch in := in.(type) {
+		case agent.Confirm:
+			s.append("confirm", confirmText(in))
+		case agent.Result:
+			s.append("deliver", in.Call+"\n"+blocksText(in.Blocks))
+		case agent.Interrupt:
+			s.append("interrupt", "")
+		}
+	}
+}
+
+func confirmText(in agent.Confirm) string {
+	var b strings.Builder
+	word := "deny"
+	if in.Allow {
+		word = "allow"
+	}
+	fmt.Fprintf(&b, "%s %s\n", in.Call, word)
+	if in.Input != nil {
+		fmt.Fprintf(&b, "input: %s\n", in.Input)
+	}
+	for _, rule := range in.Rules {
+		fmt.Fprintf(&b, "rule: %s %s\n", rule.Behavior, rule)
+	}
+	if in.Reason != "" {
+		fmt.Fprintf(&b, "reason: %s\n", in.Reason)
+	}
+	return b.String()
+}
+
+func (s *transcript) event(ev agent.Event) {
+	switch ev := ev.(type) {
+	case *agent.Message:
+		s.message(ev)
+	case *agent.Approval:
+		text := fmt.Sprintf("%s %s %s\nreason: %s\n", ev.Name, ev.Call, ev.Input, ev.Reason)
+		if ev.Safety {
+			text += "no rule can answer this\n"
+		}
+		for _, rule := range ev.Suggest {
+			text += fmt.Sprintf("suggested: %s\n", rule)
+		}
+		s.once(ev.Call, "approval", text+ev.Preview)
+	case *agent.External:
+		s.once(ev.Call, "external", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, ev.Input))
+	case *agent.Discard:
+		s.add("discard", ev.Error)
+	case *agent.Retry:
+		s.add("retry", fmt.Sprintf("attempt %d: %s", ev.Attempt, ev.Error))
+	case *agent.Compaction:
+		s.add("compaction", fmt.Sprintf("%d messages dropped\n%s", ev.Dropped, ev.Summary+ev.Failed))
+	case *agent.End:
+		s.add("end", strings.TrimSpace(string(ev.Reason)+" "+ev.Detail))
+	}
+}
+
+// once notes a question about a call if this run has not told of it yet.
+func (s *transcript) once(call, name, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.waiting[call] {
+		s.waiting[call] = true
+		s.append(name, text)
+	}
+}
+
+func (s *transcript) message(ev *agent.Message) {
+	m := ev.Message
+	if m.Role != message.RoleTool {
+		s.add(string(m.Role), blocksText(m.Blocks))
+		return
+	}
+	for _, r := range m.ToolResults() {
+		text := fmt.Sprintf("%s %s %s\n%s", r.Name, r.ID, r.Outcome, blocksText(r.Blocks))
+		if len(r.ForUser) > 0 {
+			text += "for the user:\n" + blocksText(r.ForUser)
+		}
+		s.add("result", text)
+	}
+}
+
+func blocksText(bs message.Blocks) string {
+	var b strings.Builder
+	for _, block := range bs {
+		switch block := block.(type) {
+		case *message.Text:
+			fmt.Fprintln(&b, block.Text)
+		case *message.Thinking:
+			fmt.Fprintf(&b, "(thinking) %s\n", block.Text)
+		case *message.Hint:
+			fmt.Fprintf(&b, "(hint) %s\n", block.Text)
+		case *message.ToolCall:
+			fmt.Fprintf(&b, "%s %s %s\n", block.Name, block.ID, block.Input)
+		case *message.Data:
+			fmt.Fprintf(&b, "(%s, %d bytes) %s%s\n", block.MediaType, len(block.Bytes), block.Name, block.URL)
+		default:
+			data, err := json.Marshal(message.Blocks{block})
+			fmt.Fprintln(&b, string(data), err)
+		}
+	}
+	return b.String()
+}
+
+// Golden compares the transcript of the conversation so far with the txtar file
+// at path, or writes the file if the test was run with -update.
+func (c *Conversation) Golden(path string) {
+	c.t.Helper()
+	c.script.mu.Lock()
+	defer c.script.mu.Unlock()
+	want, err := os.ReadFile(path)
+	if err != nil && !(updating() && errors.Is(err, fs.ErrNotExist)) {
+		c.t.Fatalf("golden transcript: %v; run the test with -update to write it", err)
+	}
+	got := txtar.Format(&txtar.Archive{Comment: txtar.Parse(want).Comment, Files: c.script.sections})
+	switch {
+	case bytes.Equal(got, want):
+	case updating():
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, got, 0o644)); err != nil {
+			c.t.Fatalf("golden transcript: %v", err)
+		}
+	default:
+		c.t.Errorf("the conversation went otherwise; if that is right, run the test with -update\n%s",
+			diff.Diff(path, want, "this run", got))
+	}
+}
