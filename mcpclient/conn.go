@@ -221,8 +221,11 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 // send runs SendRequest where it cannot hold up the caller: mcp-go does not
 // look at the context while it writes, and over SSE not at a lost connection.
 func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-	ctx, cancel := context.WithCancel(withExchange(ctx, x))
-	defer cancel()
+	if c.kind != Stdio { // there, the end of the connection ends the request
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(withExchange(ctx, x))
+		defer cancel()
+	}
 	type outcome struct {
 		res *transport.JSONRPCResponse
 		err error

@@ -55,7 +55,7 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 	if !declared && !extension {
 		return nil, nil
 	}
-	items, _, _, err := c.pages(ctx, "groups/list", "groups")
+	items, _, _, err := c.pages(ctx, "groups/list")
 	if hasCode(err, codeMethodNotFound) {
 		return nil, nil
 	}

@@ -5,9 +5,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,12 +69,21 @@ type snapshot struct {
 	until   time.Time // when it is to be listed anew; zero for when told
 }
 
-// pages calls a paginated list method and returns the items under key.
-func (c *conn) pages(ctx context.Context, method, key string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
+// A page is an answer to tools/list or groups/list. What need not be there may
+// be of any type.
+type page struct {
+	Tools  []json.RawMessage `json:"tools"`
+	Groups []json.RawMessage `json:"groups"`
+	Next   json.RawMessage   `json:"nextCursor"`
+	TTL    json.RawMessage   `json:"ttlMs"`
+}
+
+// pages calls a paginated list method and returns what it lists.
+func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
 	seen := map[string]bool{}
 	size := 0
 	cursor := ""
-	for page := 0; ; page++ {
+	for n := 1; ; n++ {
 		var params map[string]any
 		if cursor != "" {
 			params = map[string]any{"cursor": cursor}
@@ -80,22 +92,18 @@ func (c *conn) pages(ctx context.Context, method, key string) (items []json.RawM
 		if err != nil {
 			return nil, 0, "", err
 		}
-		var fields map[string]json.RawMessage
-		var list []json.RawMessage
-		if err := json.Unmarshal(raw, &fields); err != nil {
+		var list page
+		if err := json.Unmarshal(raw, &list); err != nil {
 			return nil, 0, "", fmt.Errorf("%s: %w", method, err)
 		}
-		if err := json.Unmarshal(fields[key], &list); err != nil && fields[key] != nil {
-			return nil, 0, "", fmt.Errorf("%s: %q: %w", method, key, err)
-		}
 		var ms float64
-		if json.Unmarshal(fields["ttlMs"], &ms) == nil && ms > 0 {
+		if json.Unmarshal(list.TTL, &ms) == nil && ms > 0 {
 			ttl = time.Duration(min(ms, 1e12)) * time.Millisecond
 		}
 		size += len(raw)
-		items = append(items, list...)
+		items = append(append(items, list.Tools...), list.Groups...)
 		next := ""
-		_ = json.Unmarshal(fields["nextCursor"], &next)
+		_ = json.Unmarshal(list.Next, &next)
 		switch {
 		case next == "":
 			return items, ttl, "", nil
@@ -105,7 +113,7 @@ func (c *conn) pages(ctx context.Context, method, key string) (items []json.RawM
 			return items, ttl, fmt.Sprintf("more than %d entries", maxTools), nil
 		case size >= maxListBytes:
 			return items, ttl, fmt.Sprintf("more than %d bytes", maxListBytes), nil
-		case page+1 >= maxPages:
+		case n >= maxPages:
 			return items, ttl, fmt.Sprintf("more than %d pages", maxPages), nil
 		}
 		seen[next] = true
@@ -118,7 +126,7 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	if _, ok := c.hello.Capabilities["tools"]; !ok && c.modern() {
 		return &snapshot{}, nil
 	}
-	raws, ttl, cut, err := c.pages(ctx, "tools/list", "tools")
+	raws, ttl, cut, err := c.pages(ctx, "tools/list")
 	if err != nil {
 		return nil, err
 	}
@@ -185,16 +193,15 @@ func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapsh
 
 func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 	r := &remote{}
-	var named struct {
-		Name string `json:"name"`
+	if err := json.Unmarshal(raw, r); err != nil {
+		var named struct {
+			Name string `json:"name"`
+		}
+		_ = json.Unmarshal(raw, &named)
+		return &remote{Name: named.Name}, fmt.Errorf("the definition cannot be read: %w", err)
 	}
-	_ = json.Unmarshal(raw, &named)
-	r.Name = named.Name
 	if len(raw) > maxToolBytes {
 		return r, fmt.Errorf("the definition has %d bytes; %d are allowed", len(raw), maxToolBytes)
-	}
-	if err := json.Unmarshal(raw, r); err != nil {
-		return r, fmt.Errorf("the definition cannot be read: %w", err)
 	}
 	if r.Name == "" || len(r.Name) > maxNameBytes {
 		return r, fmt.Errorf("the name is empty or longer than %d bytes", maxNameBytes)
@@ -254,16 +261,27 @@ func depth(raw []byte) int {
 // digest identifies what the model and the toolkit see of a snapshot.
 func digest(s *snapshot) (d [sha256.Size]byte) {
 	h := sha256.New()
-	enc := json.NewEncoder(h)
+	var size [8]byte
+	put := func(parts ...string) {
+		for _, p := range parts { // each with its length, so that they cannot run together
+			binary.LittleEndian.PutUint64(size[:], uint64(len(p)))
+			h.Write(size[:])
+			_, _ = io.WriteString(h, p)
+		}
+	}
 	for _, t := range s.remotes {
-		_ = enc.Encode(t.info) // its raw parts were read from valid JSON
-		fmt.Fprintf(h, "%q %t\n", t.remote, t.idempotent)
+		i := t.info
+		put("tool", i.Name, i.Title, i.Description, t.remote, strconv.FormatBool(i.ReadOnly), strconv.FormatBool(t.idempotent))
+		put(string(i.Input), string(i.Output))
 	}
 	for _, g := range s.groups {
-		fmt.Fprintf(h, "%q %q %q %q %q\n", g.Name, g.Title, g.Description, g.Parents, g.members)
+		put("group", g.Name, g.Title, g.Description)
+		put(g.Parents...)
+		put("members")
+		put(g.members...)
 	}
 	for _, k := range s.skipped {
-		fmt.Fprintf(h, "%q\n", k)
+		put("skipped", k.Name, k.Reason)
 	}
 	h.Sum(d[:0])
 	return d
