@@ -46,6 +46,7 @@ func skillWorkspace(t *testing.T) (dir string, kit *toolkit.Toolkit) {
 		"skills/count-orders/SKILL.md":             countSkill,
 		"skills/count-orders/references/format.md": "# Format\n\nThe first line is a header.\n",
 		"skills/count-orders/scripts/count.sh":     "#!/bin/sh\ntail -n +2 \"$1\" | wc -l | tr -d ' '\n",
+		"skills/broken/SKILL.md":                   "---\nname: broken\n",
 		"skills/no-tools/SKILL.md":                 "---\nname: no-tools\ndescription: Use when nothing is to be run.\n---\n# No tools\n",
 	} {
 		file := filepath.Join(dir, name)
@@ -95,6 +96,13 @@ func skillAgent(t *testing.T, dir string, cfg Config, turns ...scripted.Turn) *A
 // skill, and, after a compaction in another process, is told of the skill again.
 func TestSkillRoundTrip(t *testing.T) {
 	dir, kit := skillWorkspace(t)
+	v, err := kit.View(t.Context(), new(toolkit.Scope))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if skipped := v.Skipped(); len(skipped) != 1 || !strings.Contains(skipped[0].Reason, "broken/SKILL.md:1: error: the front matter") {
+		t.Errorf("skipped %+v", skipped)
+	}
 	const script = "./skills/count-orders/scripts/count.sh orders.csv"
 	a := skillAgent(t, dir, Config{Toolkit: kit},
 		scripted.Call("Skill", skill.Query{Skill: "count-orders", Section: "How to count"}).Expect(systemHas(`<skill name="count-orders">Counts the orders`)),

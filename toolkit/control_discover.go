@@ -209,7 +209,7 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 	for _, g := range groups {
 		shown.open[g] = true
 	}
-	about, err := c.openGroups(ctx, &shown)
+	about, _, err := c.openGroups(ctx, &shown)
 	if err != nil {
 		return answer{}, err
 	}

@@ -180,7 +180,7 @@ func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 func (tk *Toolkit) about(ctx context.Context, s *Scope, names []string) (string, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
-	groups, err := c.openGroups(ctx, c.resolve(st))
+	groups, _, err := c.openGroups(ctx, c.resolve(st))
 	if err != nil {
 		return "", err
 	}

@@ -161,7 +161,7 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, newOnly bo
 	st, _ := s.snapshot(c)
 	r := c.resolve(st)
 	c.hold(r)
-	groups, err := c.openGroups(ctx, r)
+	groups, _, err := c.openGroups(ctx, r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -190,24 +190,24 @@ func render(name string, data any) string {
 }
 
 // openGroups returns what a model is told of what is open and granted, in order
-// of registration.
-func (c *catalogue) openGroups(ctx context.Context, r *resolved) ([]openGroup, error) {
-	var out []openGroup
+// of registration, and which of their skills could not be loaded.
+func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGroup, skipped []Skipped, err error) {
 	for i, g := range c.groups {
 		if !r.open[i] || !c.grantsGroup(i, r.ceiling) {
 			continue
 		}
-		skills, err := loadSkills(ctx, g)
+		skills, broken, err := loadSkills(ctx, g)
 		if err != nil {
-			return nil, err
+			return nil, skipped, err
 		}
+		skipped = append(skipped, broken...)
 		o := openGroup{Name: g.Name, Instructions: strings.TrimSpace(g.Instructions)}
 		for _, s := range skills {
 			o.Skills = append(o.Skills, skillLine{s.Name, strings.Join(strings.Fields(s.Description), " ")})
 		}
 		out = append(out, o)
 	}
-	return out, nil
+	return out, skipped, nil
 }
 
 // toolLines returns the visible tools of the group, with the first line of

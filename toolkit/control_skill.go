@@ -133,7 +133,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 		if !c.grants(r.ceiling, []string{label}) {
 			continue
 		}
-		skills, err := loadSkills(ctx, g)
+		skills, _, err := loadSkills(ctx, g)
 		failed = errors.Join(failed, err)
 		named := func(s *skill.Skill) bool { return s.Name == q.Skill }
 		if g.index >= 0 && !r.open[g.index] {

@@ -25,7 +25,7 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
-		skills, err := loadSkills(ctx, c.basic)
+		skills, skipped, err := loadSkills(ctx, c.basic)
 		if err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("load the skills: %w", context.Cause(ctx))
@@ -33,13 +33,15 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 			p.skipped = append(p.skipped, Skipped{Reason: err.Error()})
 		}
 		parts := []string{strings.TrimSpace(c.basic.Instructions), strings.TrimSpace(skill.Fragment(skills, 0))}
+		p.skipped = append(p.skipped, skipped...)
 		p.text, p.done = strings.TrimSpace(strings.Join(parts, "\n\n")), true
 	}
 	b.skipped = append(b.skipped, p.skipped...)
 	if c.grants(b.r.ceiling, []string{c.basicLabel()}) {
 		b.prompt = p.text
 	}
-	groups, err := c.openGroups(ctx, b.r)
+	groups, skipped, err := c.openGroups(ctx, b.r)
+	b.skipped = append(b.skipped, skipped...)
 	if err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("load the skills: %w", context.Cause(ctx))
@@ -50,17 +52,22 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 	return nil
 }
 
-// loadSkills returns the skills of a group. Of two of one name the first counts.
-func loadSkills(ctx context.Context, g *group) ([]*skill.Skill, error) {
-	var out []*skill.Skill
+// loadSkills returns the skills of a group, and which could not be loaded. Of two
+// of one name the first counts.
+func loadSkills(ctx context.Context, g *group) (out []*skill.Skill, skipped []Skipped, err error) {
 	for _, l := range g.Skills {
-		skills, _, err := l.Load(ctx)
+		skills, diagnostics, err := l.Load(ctx)
 		if err != nil {
-			return out, fmt.Errorf("skills of %s: %w", groupTitle(g.Name), err)
+			return out, skipped, fmt.Errorf("skills of %s: %w", groupTitle(g.Name), err)
+		}
+		for _, d := range diagnostics {
+			if d.Fatal {
+				skipped = append(skipped, Skipped{Reason: d.String()})
+			}
 		}
 		out = mergeSkills(out, skills)
 	}
-	return out, nil
+	return out, skipped, nil
 }
 
 func mergeSkills(out, more []*skill.Skill) []*skill.Skill {
