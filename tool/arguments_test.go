@@ -125,6 +125,7 @@ func TestViolations(t *testing.T) {
 		"id":{"type":"string","pattern":"^[a-z]+$"},
 		"ratio":{"type":"number","exclusiveMinimum":0,"multipleOf":0.25},
 		"a.b":{"type":"integer"},
+		"ids":{"type":"object","propertyNames":{"pattern":"^[0-9]+$"}},
 		"data":{"type":"string","contentEncoding":"base64"}},
 		"required":["path"],"additionalProperties":false}`
 	const example = "\n" + `A valid example: {"path": "…"}`
@@ -143,9 +144,10 @@ func TestViolations(t *testing.T) {
 		`{"path":"a","ratio":0.3}`:                               `- ratio: got 0.3, want a multiple of 0.25`,
 		`{"path":"a","a.b":"x"}`:                                 `- ["a.b"]: got a string "x", want an integer`,
 		`{"path":"a","data":"?"}`:                                `- data: got a string "?", want text encoded as base64`,
+		`{"path":"a","ids":{"1":1,"x":1}}`:                       `- the field name "x" is not allowed; it must match the pattern ^[0-9]+$`,
 		`{"Path":"a"}`:                                           "- Path: no such field; did you mean \"path\"?\n- path: missing (string; the file to read)",
 		`{"path":"a","file_path":"a"}`:                           `- file_path: no such field; did you mean "path"?`,
-		`{"path":"a","zzz":1}`:                                   `- zzz: no such field; the fields are path, lines, mode, shape, when, id, ratio, a.b, data`,
+		`{"path":"a","zzz":1}`:                                   `- zzz: no such field; the fields are path, lines, mode, shape, when, id, ratio, a.b, ids, data`,
 		`{"path":"` + strings.Repeat("x", 500) + `","id":0.5e1}`: `- id: got a string "0.5e1", want text that matches the pattern ^[a-z]+$`,
 	} {
 		_, err := tool.Arguments(bare{schema}, json.RawMessage(in))
@@ -176,6 +178,15 @@ func TestRepairIsReported(t *testing.T) {
 	want := "other quotes; trailing comma; n: a string taken as an integer; tags: a single value taken as a list; unit: \"C\" taken as \"c\"; x: null dropped"
 	if got := strings.Join(args.Repaired, "; "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestInvalidUTF8IsReplaced(t *testing.T) {
+	for _, schema := range []string{`{"type":"object"}`, `{"type":"object","properties":{"a":{"type":"string"}}}`} {
+		args, err := tool.Arguments(bare{schema}, json.RawMessage("{\"a\":\"x\xff\"}"))
+		if err != nil || string(args.JSON) != "{\"a\":\"x\ufffd\"}" || len(args.Repaired) != 1 {
+			t.Errorf("got %q %q %v", args.JSON, args.Repaired, err)
+		}
 	}
 }
 

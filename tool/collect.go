@@ -3,6 +3,7 @@ package tool
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -10,7 +11,22 @@ import (
 // A Collector joins chunks into one result.
 type Collector struct {
 	res  message.ToolResult
-	open map[string]message.Block // by block id
+	open map[blockKey]*openBlock
+}
+
+// A blockKey tells blocks apart: what only a person sees never joins what the
+// model reads.
+type blockKey struct {
+	id      string
+	forUser bool
+}
+
+// An openBlock is one that later chunks may extend. Text grows beside it, so
+// that many small pieces do not cost their square.
+type openBlock struct {
+	text *message.Text
+	grow strings.Builder
+	data *message.Data
 }
 
 // NewCollector returns a collector for the result of a call.
@@ -18,7 +34,7 @@ func NewCollector(call Call) *Collector {
 	return &Collector{res: message.ToolResult{ID: call.ID, Name: call.Name, Outcome: message.OutcomeSuccess}}
 }
 
-// Add takes one more chunk.
+// Add takes one more chunk. The chunk's block is not changed.
 func (c *Collector) Add(ch Chunk) {
 	if ch.Failed {
 		c.res.Outcome = message.OutcomeError
@@ -39,51 +55,68 @@ func (c *Collector) Add(ch Chunk) {
 	if ch.ForUser {
 		to = &c.res.ForUser
 	}
-	if !c.extend(ch.Block) {
-		*to = append(*to, c.start(ch.Block))
+	key := blockKey{ch.Block.BlockID(), ch.ForUser}
+	if key.id == "" || !c.open[key].extend(ch.Block) {
+		*to = append(*to, c.start(key, ch.Block))
 	}
 }
 
-// extend appends b to the open block of its id.
-func (c *Collector) extend(b message.Block) bool {
-	id := b.BlockID()
-	if id == "" {
+// extend appends b, if it is of the same kind. It may be called on nil.
+func (o *openBlock) extend(b message.Block) bool {
+	if o == nil {
 		return false
 	}
-	switch open := c.open[id].(type) {
+	switch b := b.(type) {
 	case *message.Text:
-		if b, ok := b.(*message.Text); ok {
-			open.Text += b.Text
+		if o.text != nil {
+			o.grow.WriteString(b.Text)
 			return true
 		}
 	case *message.Data:
-		if b, ok := b.(*message.Data); ok && b.URL == "" && open.URL == "" {
-			open.Bytes = append(open.Bytes, b.Bytes...)
+		if o.data != nil && b.URL == "" && o.data.URL == "" {
+			o.data.Bytes = append(o.data.Bytes, b.Bytes...)
 			return true
 		}
 	}
 	return false
 }
 
-// start returns a copy of b, which later chunks may extend.
-func (c *Collector) start(b message.Block) message.Block {
+// start returns a copy of b, which is the tool's own. If it has an id, later
+// chunks extend the copy, in place of what was open there.
+func (c *Collector) start(key blockKey, b message.Block) message.Block {
+	o := &openBlock{}
 	switch orig := b.(type) {
 	case *message.Text:
 		cp := *orig
-		b = &cp
+		o.text, b = &cp, &cp
+		o.grow.WriteString(cp.Text)
 	case *message.Data:
 		cp := *orig
-		cp.Bytes = bytes.Clone(cp.Bytes)
-		b = &cp
+		cp.Bytes = bytes.Clone(orig.Bytes)
+		o.data, b = &cp, &cp
 	}
-	if id := b.BlockID(); id != "" {
-		if c.open == nil {
-			c.open = map[string]message.Block{}
-		}
-		c.open[id] = b
+	if key.id == "" {
+		return b
 	}
+	c.settle(key)
+	if c.open == nil {
+		c.open = map[blockKey]*openBlock{}
+	}
+	c.open[key] = o
 	return b
 }
 
+// settle puts the text of an open block into it.
+func (c *Collector) settle(key blockKey) {
+	if o := c.open[key]; o != nil && o.text != nil {
+		o.text.Text = o.grow.String()
+	}
+}
+
 // Result returns what was collected. The collector must not be used after.
-func (c *Collector) Result() *message.ToolResult { return &c.res }
+func (c *Collector) Result() *message.ToolResult {
+	for key := range c.open {
+		c.settle(key)
+	}
+	return &c.res
+}

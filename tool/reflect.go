@@ -383,38 +383,13 @@ var (
 func anything() *jsonschema.Schema { return &jsonschema.Schema{Extras: map[string]any{}} }
 
 // leaf returns the schema of a type that has no parts we look into, or nil.
+// What a type says of itself goes before what its kind says.
 func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
+	if s := r.known(t); s != nil {
+		return s
+	}
 	s := anything()
-	zero := reflect.New(t).Interface()
-	if c, ok := zero.(interface{ JSONSchema() *jsonschema.Schema }); ok {
-		own := c.JSONSchema()
-		if own == nil {
-			return s
-		}
-		cp := *own
-		return &cp
-	}
-	switch t {
-	case timeType:
-		s.Type, s.Format = "string", "date-time"
-		return s
-	case durationType:
-		if r.out {
-			s.Type = "integer"
-			return s
-		}
-		s.Type, s.Pattern, s.Examples = "string", durationPattern, []any{"1m30s"}
-		return s
-	case numberType:
-		s.Type = "number"
-		return s
-	case bigIntType:
-		s.Type = "integer"
-		return s
-	case rawType:
-		return s
-	}
-	if e, ok := zero.(interface{ Enum() []any }); ok {
+	if e, ok := reflect.New(t).Interface().(interface{ Enum() []any }); ok {
 		s.Type, s.Enum = kindType(t.Kind()), e.Enum()
 		return s
 	}
@@ -438,6 +413,36 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 		return nil
 	}
 	s.Minimum, s.Maximum = intRange(t)
+	return s
+}
+
+// known returns the schema of a type that brings its own, or whose JSON is not
+// what its Go definition suggests; else nil.
+func (r *reflector) known(t reflect.Type) *jsonschema.Schema {
+	s := anything()
+	if c, ok := reflect.New(t).Interface().(interface{ JSONSchema() *jsonschema.Schema }); ok {
+		if own := c.JSONSchema(); own != nil {
+			*s = *own // theirs may be shared
+		}
+		return s
+	}
+	switch t {
+	case timeType:
+		s.Type, s.Format = "string", "date-time"
+	case durationType:
+		if r.out { // as encoding/json writes it
+			s.Type = "integer"
+			break
+		}
+		s.Type, s.Pattern, s.Examples = "string", durationPattern, []any{"1m30s"}
+	case numberType:
+		s.Type = "number"
+	case bigIntType:
+		s.Type = "integer"
+	case rawType:
+	default:
+		return nil
+	}
 	return s
 }
 

@@ -98,7 +98,7 @@ func TestCollector(t *testing.T) {
 		{Block: &message.Data{ID: "d1", MediaType: "image/png", Bytes: []byte("ab")}},
 		{Block: &message.Text{ID: "t1", Text: "lo"}},
 		{Block: &message.Text{Text: "apart"}},
-		{Block: &message.Text{Text: "for you"}, ForUser: true},
+		{Block: &message.Text{ID: "t1", Text: "for you"}, ForUser: true},
 		{Block: &message.Data{ID: "d1", Bytes: []byte("cd")}},
 		{Block: &message.Text{ID: "d1", Text: "another kind"}},
 		{Structured: json.RawMessage("1"), Meta: map[string]json.RawMessage{"a": json.RawMessage("1"), "b": json.RawMessage("1")}},
@@ -113,7 +113,7 @@ func TestCollector(t *testing.T) {
 			&message.Text{ID: "t1", Text: "Hello"}, &message.Data{ID: "d1", MediaType: "image/png", Bytes: []byte("abcd")},
 			&message.Text{Text: "apart"}, &message.Text{ID: "d1", Text: "another kind"}, &message.Text{Text: "after the failure"},
 		},
-		ForUser: message.Blocks{&message.Text{Text: "for you"}}, Structured: json.RawMessage("2"),
+		ForUser: message.Blocks{&message.Text{ID: "t1", Text: "for you"}}, Structured: json.RawMessage("2"),
 		Meta: map[string]json.RawMessage{"a": json.RawMessage("1"), "b": json.RawMessage("2")},
 	}
 	if got := c.Result(); !reflect.DeepEqual(got, want) {

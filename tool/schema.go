@@ -136,38 +136,43 @@ func toGo(v *value, t reflect.Type) error {
 	if r := (&reflector{}); r.isCustom(t) || r.isText(t) {
 		return nil
 	}
-	switch {
-	case t.Kind() == reflect.Struct && v.kind == objectValue:
-		fields, err := jsonFields(t)
-		if err != nil {
-			return err
-		}
-		byName := make(map[string]reflect.Type, len(fields))
-		for _, f := range fields {
-			byName[f.name] = f.typ
-		}
-		for _, m := range v.members {
-			if ft := byName[m.name]; ft != nil {
-				if err := toGo(m.value, ft); err != nil {
-					return fmt.Errorf("%s: %w", m.name, err)
-				}
-			}
-		}
-	case t.Kind() == reflect.Map && v.kind == objectValue:
+	switch k := t.Kind(); {
+	case k == reflect.Struct && v.kind == objectValue:
+		return fieldsToGo(v, t)
+	case k == reflect.Map && v.kind == objectValue:
 		for _, m := range v.members {
 			if err := toGo(m.value, t.Elem()); err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 		}
-	case (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) && v.kind == arrayValue:
+	case (k == reflect.Slice || k == reflect.Array) && v.kind == arrayValue:
 		for i, item := range v.items {
 			if err := toGo(item, t.Elem()); err != nil {
 				return fmt.Errorf("[%d]: %w", i, err)
 			}
 		}
-	case kindType(t.Kind()) == "integer" && v.kind == numberValue && bytes.ContainsAny(v.raw, ".eE"):
+	case kindType(k) == "integer" && v.kind == numberValue && bytes.ContainsAny(v.raw, ".eE"):
 		if n, ok := new(big.Rat).SetString(string(v.raw)); ok && n.IsInt() {
 			v.raw = []byte(n.Num().String())
+		}
+	}
+	return nil
+}
+
+func fieldsToGo(v *value, t reflect.Type) error {
+	fields, err := jsonFields(t)
+	if err != nil {
+		return err
+	}
+	byName := make(map[string]reflect.Type, len(fields))
+	for _, f := range fields {
+		byName[f.name] = f.typ
+	}
+	for _, m := range v.members {
+		if ft := byName[m.name]; ft != nil {
+			if err := toGo(m.value, ft); err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
 		}
 	}
 	return nil

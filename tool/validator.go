@@ -252,28 +252,3 @@ func knownDialect(url string) bool {
 	}
 	return false
 }
-
-// resolve follows local references from a schema inside v.schema. It returns
-// nil where they lead nowhere.
-func (v *validator) resolve(s *value) *value {
-	for range 20 { // a chain of references, or a loop
-		ref := s.get("$ref")
-		if ref == nil || ref.kind != stringValue {
-			return s
-		}
-		path, ok := strings.CutPrefix(ref.text(), "#")
-		if !ok || path != "" && path[0] != '/' {
-			return nil
-		}
-		s = v.schema
-		for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-			if part != "" {
-				s = s.get(strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
-			}
-		}
-		if s == nil {
-			return nil
-		}
-	}
-	return nil
-}

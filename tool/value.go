@@ -81,37 +81,9 @@ func (p *valueParser) value(depth int) (*value, error) {
 	}
 	switch c := p.space(); c {
 	case '{':
-		v := &value{kind: objectValue}
-		for p.i++; p.space() != '}'; {
-			if p.s[p.i] == ',' {
-				p.i++
-				p.space()
-			}
-			name := unquote(p.str())
-			p.space()
-			p.i++ // the colon
-			item, err := p.value(depth + 1)
-			if err != nil {
-				return nil, err
-			}
-			v.members = append(v.members, member{name, item})
-		}
-		p.i++
-		return v, v.unique()
+		return p.object(depth)
 	case '[':
-		v := &value{kind: arrayValue}
-		for p.i++; p.space() != ']'; {
-			if p.s[p.i] == ',' {
-				p.i++
-			}
-			item, err := p.value(depth + 1)
-			if err != nil {
-				return nil, err
-			}
-			v.items = append(v.items, item)
-		}
-		p.i++
-		return v, nil
+		return p.array(depth)
 	case '"':
 		return &value{kind: stringValue, raw: p.str()}, nil
 	case 't', 'n':
@@ -127,6 +99,42 @@ func (p *valueParser) value(depth int) (*value, error) {
 	}
 	v := &value{kind: numberValue, raw: p.s[start:p.i]}
 	return v, checkNumber(v.raw)
+}
+
+func (p *valueParser) object(depth int) (*value, error) {
+	v := &value{kind: objectValue}
+	for p.i++; p.space() != '}'; {
+		if p.s[p.i] == ',' {
+			p.i++
+			p.space()
+		}
+		name := unquote(p.str())
+		p.space()
+		p.i++ // the colon
+		item, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		v.members = append(v.members, member{name, item})
+	}
+	p.i++
+	return v, v.unique()
+}
+
+func (p *valueParser) array(depth int) (*value, error) {
+	v := &value{kind: arrayValue}
+	for p.i++; p.space() != ']'; {
+		if p.s[p.i] == ',' {
+			p.i++
+		}
+		item, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		v.items = append(v.items, item)
+	}
+	p.i++
+	return v, nil
 }
 
 func literalKind(c byte) valueKind {
@@ -230,6 +238,18 @@ func (v *value) get(name string) *value {
 		if m.name == name {
 			return m.value
 		}
+	}
+	return nil
+}
+
+// child returns the part of v that a step of a location leads to, or nil. It may
+// be called on nil.
+func (v *value) child(part string) *value {
+	if v == nil || v.kind != arrayValue {
+		return v.get(part)
+	}
+	if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(v.items) {
+		return v.items[i]
 	}
 	return nil
 }

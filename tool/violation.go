@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/big"
 	"slices"
@@ -102,6 +103,9 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 		x.add(loc, "got %s, want text encoded as %s", x.at(loc), k.Want)
 	case *kind.FalseSchema:
 		x.add(loc, "must not be given")
+	case *kind.PropertyNames:
+		// The location is not to be trusted: the library shares its array.
+		x.add(nil, "the field name %q is not allowed%s", clip(k.Property, maxFound), nameRule(e))
 	default:
 		if bound := boundText(e.ErrorKind); bound != "" {
 			x.add(loc, "got %s, want %s", x.at(loc), bound)
@@ -112,6 +116,17 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 			x.collect(c)
 		}
 	}
+}
+
+// nameRule words what names of fields must look like.
+func nameRule(e *jsonschema.ValidationError) string {
+	for len(e.Causes) > 0 {
+		e = e.Causes[0]
+		if k, ok := e.ErrorKind.(*kind.Pattern); ok {
+			return "; it must match the pattern " + k.Want
+		}
+	}
+	return ""
 }
 
 // boundText words the keywords that limit a size.
@@ -240,13 +255,10 @@ func (x *explainer) schemaAt(loc []string) *value {
 func (x *explainer) at(loc []string) string {
 	v := x.args
 	for _, part := range loc {
-		switch v.kind {
-		case objectValue:
-			v = v.get(part)
-		case arrayValue:
-			i, _ := strconv.Atoi(part)
-			v = v.items[i]
-		}
+		v = v.child(part)
+	}
+	if v == nil { // the name of a field, which is no value
+		return "something else"
 	}
 	shown := clip(string(v.appendJSON(nil)), maxFound)
 	switch v.kind {
@@ -263,9 +275,6 @@ func pathOf(v *value, loc []string) string {
 		switch {
 		case v != nil && v.kind == arrayValue:
 			fmt.Fprintf(&b, "[%s]", part)
-			i, _ := strconv.Atoi(part)
-			v = v.items[i]
-			continue
 		case strings.ContainsAny(part, " .[]:\"\n\t") || part == "":
 			fmt.Fprintf(&b, "[%q]", clip(part, maxFound))
 		default:
@@ -274,7 +283,7 @@ func pathOf(v *value, loc []string) string {
 			}
 			b.WriteString(clip(part, maxFound))
 		}
-		v = v.get(part)
+		v = v.child(part)
 	}
 	return b.String()
 }
@@ -307,6 +316,15 @@ func choices(want []any) string {
 		return shown[0]
 	}
 	return "one of " + strings.Join(shown, ", ")
+}
+
+// fromGeneric writes what a schema's enum holds.
+func fromGeneric(x any) string {
+	b, err := json.Marshal(x)
+	if err != nil {
+		return "?"
+	}
+	return string(b)
 }
 
 // formatSample shows what a format looks like.

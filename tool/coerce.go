@@ -1,0 +1,234 @@
+package tool
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A coercer changes values of the wrong type to what was obviously meant, as
+// the schema tells.
+type coercer struct {
+	v     *validator
+	notes []string
+}
+
+func (c *coercer) note(path, format string, a ...any) {
+	s := fmt.Sprintf(format, a...)
+	if path != "" {
+		s = path + ": " + s
+	}
+	c.notes = append(c.notes, s)
+}
+
+// root finds the object: inside a string, inside a list of one, or around a
+// value that was given bare.
+func (c *coercer) root(v *value) *value {
+	for range 3 { // encoded again and again
+		if v.kind != stringValue {
+			break
+		}
+		inner := parseText(v.text())
+		if inner == nil || inner.kind != objectValue && inner.kind != stringValue {
+			break
+		}
+		c.note("", "the object was inside a string")
+		v = inner
+	}
+	if v.kind == arrayValue && len(v.items) == 1 && v.items[0].kind == objectValue && len(c.v.required()) != 1 {
+		c.note("", "the object was inside a list")
+		v = v.items[0]
+	}
+	if name := c.v.onlyField(); v.kind != objectValue && v.kind != nullValue && name != "" {
+		c.note("", "the value was given without its field %q", name)
+		v = &value{kind: objectValue, members: []member{{name, v}}}
+	}
+	return c.value(v, c.v.schema, "", 0)
+}
+
+// parseText reads JSON inside a string, repaired if need be. It returns nil if
+// there is none, or if it is cut off.
+func parseText(s string) *value {
+	if v, err := parseValue([]byte(s)); err == nil {
+		return v
+	}
+	if t := strings.TrimSpace(s); !strings.HasPrefix(t, "{") && !strings.HasPrefix(t, "[") {
+		return nil
+	}
+	fixed, err := repair([]byte(s))
+	if err != nil || fixed.truncated {
+		return nil
+	}
+	return fixed.value
+}
+
+func (v *validator) required() []*value {
+	if r := v.resolve(v.schema).get("required"); r != nil {
+		return r.items
+	}
+	return nil
+}
+
+// onlyField returns the field that a bare value can only be meant for.
+func (v *validator) onlyField() string {
+	if names := v.fieldNames(v.schema); len(names) == 1 {
+		return names[0]
+	}
+	if r := v.required(); len(r) == 1 {
+		return r[0].text()
+	}
+	return ""
+}
+
+// value returns v as the schema wants it, or v itself.
+func (c *coercer) value(v, schema *value, path string, depth int) *value {
+	if depth > maxDepth {
+		return v
+	}
+	types := c.v.types(schema)
+	if len(types) > 0 && !allows(types, v) {
+		if w := c.convert(v, schema, types, path); w != nil {
+			v = w
+		}
+	}
+	switch v.kind {
+	case objectValue:
+		c.object(v, schema, path, depth)
+	case arrayValue:
+		if item := c.v.itemSchema(schema); item != nil {
+			for i := range v.items {
+				v.items[i] = c.value(v.items[i], item, fmt.Sprintf("%s[%d]", path, i), depth+1)
+			}
+		}
+	case stringValue:
+		return c.choice(v, schema, path)
+	}
+	return v
+}
+
+func allows(types []string, v *value) bool {
+	for _, t := range types {
+		if t == v.kind.String() || t == "integer" && v.kind == numberValue {
+			return true
+		}
+	}
+	return false
+}
+
+// object goes through the fields, and drops those that say null where that
+// means "not given".
+func (c *coercer) object(v, schema *value, path string, depth int) {
+	kept := v.members[:0]
+	for _, m := range v.members {
+		at := joinPath(path, m.name)
+		p := c.v.property(schema, m.name)
+		if p == nil {
+			kept = append(kept, m)
+			continue
+		}
+		types := c.v.types(p)
+		if m.value.kind == nullValue && len(types) > 0 && !allows(types, m.value) && !c.v.requires(schema, m.name) {
+			c.note(at, "null dropped")
+			continue
+		}
+		m.value = c.value(m.value, p, at, depth+1)
+		kept = append(kept, m)
+	}
+	v.members = kept
+}
+
+func joinPath(path, name string) string {
+	if path == "" {
+		return clip(name, maxFound)
+	}
+	return path + "." + clip(name, maxFound)
+}
+
+func (v *validator) requires(schema *value, name string) bool {
+	return v.search(schema, 0, func(s *value) *value {
+		if r := s.get("required"); r != nil {
+			for _, item := range r.items {
+				if item.text() == name {
+					return r
+				}
+			}
+		}
+		return nil
+	}) != nil
+}
+
+// convert turns v into one of the types, or returns nil.
+func (c *coercer) convert(v, schema *value, types []string, path string) *value {
+	enum := c.v.resolve(schema).get("enum")
+	for _, t := range types {
+		w := convertTo(v, t)
+		if w != nil && (enum == nil || slices.ContainsFunc(enum.items, func(e *value) bool { return strings.EqualFold(e.text(), w.text()) })) {
+			c.note(path, "%s taken as %s", article([]string{v.kind.String()}), article([]string{t}))
+			return w
+		}
+	}
+	if item := c.v.itemSchema(schema); item != nil && allows(types, &value{kind: arrayValue}) && v.kind != nullValue {
+		if want := c.v.types(item); allows(want, v) || len(want) > 0 && convertTo(v, want[0]) != nil {
+			c.note(path, "a single value taken as a list")
+			return &value{kind: arrayValue, items: []*value{v}}
+		}
+	}
+	return nil
+}
+
+func convertTo(v *value, t string) *value {
+	text := v.source
+	if v.kind == stringValue {
+		text = strings.TrimSpace(v.text())
+	}
+	switch t {
+	case "integer", "number":
+		if num := fixNumber(text); v.kind == stringValue && num != "" && checkNumber([]byte(num)) == nil {
+			return &value{kind: numberValue, raw: []byte(num)}
+		}
+	case "boolean", "null":
+		if lit, ok := literals[text]; ok && v.kind == stringValue && literalKind(lit[0]).String() == t {
+			return &value{kind: literalKind(lit[0]), raw: []byte(lit)}
+		}
+	case "string":
+		if v.kind != nullValue && v.kind != arrayValue {
+			return newString(v.text())
+		}
+	case "object", "array":
+		if v.kind == stringValue {
+			if w := parseText(text); w != nil && w.kind.String() == t {
+				return w
+			}
+		}
+		if t == "object" && v.kind == arrayValue && len(v.items) == 1 && v.items[0].kind == objectValue {
+			return v.items[0]
+		}
+	}
+	return nil
+}
+
+// choice puts the case of an enum's value right.
+func (c *coercer) choice(v, schema *value, path string) *value {
+	enum := c.v.resolve(schema).get("enum")
+	if enum == nil {
+		return v
+	}
+	var same *value
+	for _, e := range enum.items {
+		switch {
+		case e.kind != stringValue:
+		case e.text() == v.text():
+			return v
+		case strings.EqualFold(e.text(), strings.TrimSpace(v.text())):
+			if same != nil {
+				return v
+			}
+			same = e
+		}
+	}
+	if same == nil {
+		return v
+	}
+	c.note(path, "%s taken as %s", clip(string(v.raw), maxFound), clip(string(same.raw), maxFound))
+	return same
+}

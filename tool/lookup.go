@@ -1,0 +1,146 @@
+package tool
+
+import (
+	"slices"
+	"strings"
+)
+
+// How far hints are looked for in schemas that combine others: a schema may be
+// built so that the combinations are without end.
+const (
+	maxLook     = 4
+	maxBranches = 10
+)
+
+// types returns the JSON types that a schema allows; none if it does not say.
+func (v *validator) types(s *value) []string { return v.typesWithin(s, 0) }
+
+func (v *validator) typesWithin(s *value, depth int) []string {
+	s = v.resolve(s)
+	if s == nil || s.kind != objectValue || depth > maxLook {
+		return nil
+	}
+	var all []string
+	add := func(t string) {
+		if !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	switch t := s.get("type"); {
+	case t == nil:
+	case t.kind == stringValue:
+		return []string{t.text()}
+	case t.kind == arrayValue:
+		for _, item := range t.items {
+			add(item.text())
+		}
+		return all
+	}
+	if enum := s.get("enum"); enum != nil {
+		for _, item := range enum.items {
+			add(item.kind.String())
+		}
+		return all
+	}
+	for _, keyword := range []string{"anyOf", "oneOf"} {
+		list := s.get(keyword)
+		if list == nil {
+			continue
+		}
+		for _, branch := range list.items[:min(len(list.items), maxBranches)] {
+			types := v.typesWithin(branch, depth+1)
+			if types == nil {
+				return nil
+			}
+			for _, t := range types {
+				add(t)
+			}
+		}
+	}
+	if all == nil && s.get("properties") != nil {
+		add("object")
+	}
+	return all
+}
+
+// property returns the schema of a field, or nil.
+func (v *validator) property(s *value, name string) *value {
+	return v.search(s, 0, func(s *value) *value {
+		if p := s.get("properties").get(name); p != nil {
+			return p
+		}
+		if p := s.get("additionalProperties"); p != nil && p.kind == objectValue {
+			return p
+		}
+		return nil
+	})
+}
+
+// itemSchema returns the schema of the items of an array, or nil.
+func (v *validator) itemSchema(s *value) *value {
+	return v.search(s, 0, func(s *value) *value {
+		if p := s.get("items"); p != nil && p.kind == objectValue {
+			return p
+		}
+		return nil
+	})
+}
+
+// search looks in a schema and in those that are combined in it.
+func (v *validator) search(s *value, depth int, look func(*value) *value) *value {
+	s = v.resolve(s)
+	if s == nil || depth > maxLook {
+		return nil
+	}
+	if p := look(s); p != nil {
+		return p
+	}
+	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
+		if list := s.get(keyword); list != nil {
+			for _, branch := range list.items[:min(len(list.items), maxBranches)] {
+				if p := v.search(branch, depth+1, look); p != nil {
+					return p
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// fieldNames returns the fields that a schema names, in its order.
+func (v *validator) fieldNames(s *value) []string {
+	props := v.search(s, 0, func(s *value) *value { return s.get("properties") })
+	if props == nil {
+		return nil
+	}
+	names := make([]string, len(props.members))
+	for i, m := range props.members {
+		names[i] = m.name
+	}
+	return names
+}
+
+// resolve follows local references from a schema inside v.schema. It returns
+// nil where they lead nowhere.
+func (v *validator) resolve(s *value) *value {
+	for range 20 { // a chain of references, or a loop
+		ref := s.get("$ref")
+		if ref == nil || ref.kind != stringValue {
+			return s
+		}
+		path, ok := strings.CutPrefix(ref.text(), "#")
+		if !ok || path != "" && path[0] != '/' {
+			return nil
+		}
+		s = v.schema
+		for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+			if part != "" {
+				s = s.get(strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
+			}
+		}
+		if s == nil {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,389 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// literals are words that stand for JSON's three.
+var literals = map[string]string{
+	"true": "true", "True": "true", "TRUE": "true",
+	"false": "false", "False": "false", "FALSE": "false",
+	"null": "null", "None": "null", "nil": "null", "undefined": "null", "NULL": "null",
+	"NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null",
+}
+
+// word reads what is not quoted: a number, a literal, or text.
+func (r *repairer) word(p place) (*value, error) {
+	start := r.i
+	r.token()
+	for !r.eof() && !r.endsWord(p) {
+		_, n := utf8.DecodeRune(r.s[r.i:])
+		r.i += n
+	}
+	if r.eof() {
+		r.truncated = true
+	}
+	w := strings.TrimSpace(string(r.s[start:r.i]))
+	if w == "" {
+		return nil, errNoJSON
+	}
+	if lit, ok := literals[w]; ok {
+		v := &value{kind: literalKind(lit[0]), raw: []byte(lit)}
+		if lit != w {
+			r.note("literal " + w)
+			v.source = w
+		}
+		return v, nil
+	}
+	if num := fixNumber(w); num != "" {
+		v := &value{kind: numberValue, raw: []byte(num)}
+		if num != w {
+			r.note("form of a number")
+			v.source = w
+		}
+		return v, checkNumber(v.raw)
+	}
+	r.note("unquoted text")
+	return newString(w), nil
+}
+
+// token skips a number or a literal, if it stands for itself.
+func (r *repairer) token() {
+	window := r.window(r.i)
+	n := strings.IndexFunc(window, func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '+' && c != '-' && c != '.' && c != '_'
+	})
+	if n <= 0 {
+		return
+	}
+	w := window[:n]
+	rest := trimSpace(window[n:])
+	if _, ok := literals[w]; !ok && fixNumber(w) == "" {
+		return
+	}
+	if after, ok := strings.CutPrefix(rest, ","); ok {
+		rest = trimSpace(after)
+	}
+	if rest != "" && strings.ContainsRune(";)\"'/#{[", rune(rest[0])) {
+		r.i += n
+		r.stop = r.i
+	}
+}
+
+// endsWord reports whether an unquoted word ends here.
+func (r *repairer) endsWord(p place) bool {
+	if r.i == r.stop {
+		return true
+	}
+	switch r.peek(0) {
+	case '}', '\n':
+		return true
+	case ']':
+		return p == valueInArray || r.arrays > 0
+	case ')':
+		return r.parens > 0
+	case ',':
+		return p == valueInArray || memberFollows(r.window(r.i+1))
+	case '/':
+		return r.peek(1) == '/' && r.i > 0 && r.s[r.i-1] == ' '
+	case '#':
+		return r.i > 0 && r.s[r.i-1] == ' '
+	}
+	return false
+}
+
+// fixNumber returns the JSON form of a number, or "".
+func fixNumber(w string) string {
+	if len(w) > maxDigits || !strings.ContainsAny(w, "0123456789") || strings.ContainsAny(w, " :/") {
+		return ""
+	}
+	if json.Valid([]byte(w)) && (w[0] == '-' || w[0] >= '0' && w[0] <= '9') {
+		return w
+	}
+	sign := ""
+	digits := strings.TrimPrefix(w, "+")
+	if rest, ok := strings.CutPrefix(digits, "-"); ok {
+		sign, digits = "-", rest
+	}
+	if lower := strings.ToLower(digits); len(digits) > 2 && slices.Contains([]string{"0x", "0o", "0b"}, lower[:2]) {
+		if n, err := strconv.ParseUint(lower, 0, 64); err == nil {
+			return sign + strconv.FormatUint(n, 10)
+		}
+		return ""
+	}
+	if strings.Trim(digits, "0123456789_.eE+-") != "" || digits[0] == '_' {
+		return ""
+	}
+	digits = strings.ReplaceAll(digits, "_", "")
+	if digits[0] == '.' {
+		digits = "0" + digits
+	}
+	digits = strings.TrimSuffix(digits, ".")
+	if trimmed := strings.TrimLeft(digits, "0"); trimmed == "" || trimmed[0] < '0' || trimmed[0] > '9' {
+		digits = "0" + trimmed
+	} else {
+		digits = trimmed
+	}
+	if !json.Valid([]byte(digits)) {
+		return ""
+	}
+	return sign + digits
+}
+
+// quotes are what may open a string, longest first, with what closes it.
+var quotes = []struct{ open, close string }{
+	{`"""`, `"""`}, {`'''`, `'''`}, {`"`, `"`}, {`'`, `'`}, {"`", "`"},
+	{"“", "”"}, {"‘", "’"}, {"”", "”"}, {"«", "»"}, {"「", "」"},
+}
+
+// quote returns the quote that opens a string here, or "". Python's prefixes
+// (r"…") are skipped.
+func (r *repairer) quote() string {
+	for n := range 3 {
+		c := r.peek(n)
+		if n > 0 && (c == '"' || c == '\'') {
+			r.note("string prefix")
+			r.i += n
+			break
+		}
+		if bytes.IndexByte([]byte("rbufRBUF"), c) < 0 {
+			break
+		}
+	}
+	for _, q := range quotes {
+		if r.at(q.open) && !(q.open == `"""` && r.emptyString()) {
+			return q.open
+		}
+	}
+	return ""
+}
+
+// emptyString tells "" followed by a stray quote from a triple quote.
+func (r *repairer) emptyString() bool {
+	return !bytes.Contains(r.s[r.i+3:], []byte(`"""`))
+}
+
+// strings reads a string, or several that Python or JavaScript would join.
+func (r *repairer) strings(p place) (*value, error) {
+	text := r.str(false, p)
+	for !r.truncated {
+		save := r.i
+		if r.space(); r.peek(0) != '+' {
+			r.i = save
+			break
+		}
+		r.i++
+		if r.space(); r.quote() == "" {
+			r.i = save
+			break
+		}
+		r.note("joined strings")
+		text += r.str(false, p)
+	}
+	return newString(text), nil
+}
+
+// str reads one string; isKey tells that a colon must follow it.
+func (r *repairer) str(isKey bool, p place) string {
+	open := r.quote()
+	closing := open
+	for _, q := range quotes {
+		if q.open == open {
+			closing = q.close
+		}
+	}
+	if open != `"` {
+		r.note("other quotes")
+	}
+	r.i += len(open)
+	var b []byte
+	for !r.eof() {
+		c := r.s[r.i]
+		switch {
+		case c == '\\':
+			b = r.escape(b)
+		case r.at(closing) && (len(closing) == 3 || r.closes(r.i+len(closing), isKey, p)):
+			r.i += len(closing)
+			return string(b)
+		default:
+			if c < ' ' {
+				r.note("control character in a string")
+			} else if r.at(closing) {
+				r.note("quote inside a string")
+			}
+			b = append(b, c)
+			r.i++
+		}
+	}
+	r.truncated = true
+	return string(b)
+}
+
+// escape reads one escape sequence and appends what it means.
+func (r *repairer) escape(b []byte) []byte {
+	c := r.peek(1)
+	r.i += 2
+	switch c {
+	case 0:
+		r.truncated = true
+		return b
+	case '"', '\\', '/':
+		return append(b, c)
+	case 'b', 'f', 'n', 'r', 't':
+		return append(b, map[byte]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}[c])
+	case '\'', '`':
+		r.note("invalid escape")
+		return append(b, c)
+	case '\n':
+		r.note("invalid escape")
+		return b
+	case 'u', 'x':
+		n := map[byte]int{'u': 4, 'x': 2}[c]
+		if code, ok := r.hex(n); ok {
+			r.i += n
+			if low, ok := r.lowSurrogate(code); ok {
+				code = low
+			}
+			if c == 'x' {
+				r.note("invalid escape")
+			}
+			return utf8.AppendRune(b, code)
+		}
+	}
+	// Most likely a Windows path or a regular expression: \d, C:\Users.
+	r.note("invalid escape")
+	r.i--
+	return append(b, '\\')
+}
+
+func (r *repairer) hex(n int) (rune, bool) {
+	if r.i+n > len(r.s) {
+		return 0, false
+	}
+	code, err := strconv.ParseUint(string(r.s[r.i:r.i+n]), 16, 32)
+	return rune(code), err == nil
+}
+
+// lowSurrogate reads the second half of a pair.
+func (r *repairer) lowSurrogate(high rune) (rune, bool) {
+	if !utf16.IsSurrogate(high) || !r.at(`\u`) {
+		return 0, false
+	}
+	r.i += 2
+	if low, ok := r.hex(4); ok {
+		if c := utf16.DecodeRune(high, low); c != unicode.ReplacementChar {
+			r.i += 4
+			return c, true
+		}
+	}
+	r.i -= 2
+	return 0, false
+}
+
+// window returns the text from i on, as far as decisions look.
+func (r *repairer) window(i int) string {
+	return string(r.s[min(i, len(r.s)):min(i+lookahead, len(r.s))])
+}
+
+// closes decides whether a quote that ends at i ends the string, by what
+// follows: models forget to escape quotes inside strings.
+func (r *repairer) closes(i int, isKey bool, p place) bool {
+	rest := trimSpace(r.window(i))
+	if rest == "" {
+		return true
+	}
+	if isKey {
+		return true
+	}
+	switch rest[0] {
+	case ')':
+		return r.parens > 0
+	case '}', ']':
+		rest = strings.TrimLeft(rest, " \t\r\n}])")
+		return rest == "" || strings.ContainsRune(",;`<", rune(rest[0])) || p == valueAtRoot ||
+			keyFollows(rest) || rest[0] == '{' || strings.HasPrefix(rest, "//") || !r.sameQuoteAhead(rest)
+	case ',', ';':
+		if p == valueInArray {
+			return itemFollows(rest[1:])
+		}
+		return memberFollows(rest[1:])
+	case ':':
+		return p == valueAtRoot || p == valueInArray && r.objects > 0
+	case '+':
+		rest = trimSpace(rest[1:])
+		return rest != "" && (rest[0] == '"' || rest[0] == '\'')
+	case '/':
+		return strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "/*")
+	case '#':
+		return true
+	case '"', '\'':
+		// A comma is missing, or this is a quotation.
+		return p == valueInArray || keyFollows(rest)
+	}
+	return p == valueAtRoot || keyFollows(rest) && strings.Contains(r.window(i)[:len(r.window(i))-len(rest)], "\n")
+}
+
+func (r *repairer) sameQuoteAhead(rest string) bool { return strings.ContainsAny(rest, `"'`) }
+
+func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
+
+func isSpace(c rune) bool { return unicode.IsSpace(c) || c == '\u200b' || c == '\ufeff' }
+
+// memberFollows reports whether, after a comma, another member or the end of
+// the object comes.
+func memberFollows(s string) bool {
+	s = strings.TrimLeftFunc(s, func(c rune) bool { return isSpace(c) || c == ',' })
+	return s == "" || strings.ContainsRune("}])#", rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "/*") || keyFollows(s)
+}
+
+// itemFollows reports whether, after a comma, another item or the end of the
+// array comes.
+func itemFollows(s string) bool {
+	s = strings.TrimLeftFunc(s, func(c rune) bool { return isSpace(c) || c == ',' })
+	if s == "" || strings.ContainsRune(`"'[{(]})#-0123456789`, rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "...") {
+		return true
+	}
+	word := s
+	if i := strings.IndexAny(s, " ,]}\n\t"); i >= 0 {
+		word = s[:i]
+	}
+	_, ok := literals[word]
+	return ok
+}
+
+// keyFollows reports whether s begins with a key and a colon.
+func keyFollows(s string) bool {
+	s = trimSpace(s)
+	if s == "" {
+		return false
+	}
+	if q := s[0]; q == '"' || q == '\'' || q == '`' {
+		end := strings.IndexByte(s[1:], q)
+		if end < 0 {
+			return len(s) >= lookahead/2 // a long key, or none: assume the regular
+		}
+		s = trimSpace(s[end+2:])
+		return s == "" || s[0] == ':' || s[0] == '=' || strings.HasPrefix(s, "：")
+	}
+	for _, q := range quotes[5:] {
+		if rest, ok := strings.CutPrefix(s, q.open); ok {
+			_, rest, _ = strings.Cut(rest, q.close)
+			return strings.HasPrefix(trimSpace(rest), ":")
+		}
+	}
+	n := strings.IndexFunc(s, func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '-' && c != '$' && c != '.'
+	})
+	if n <= 0 {
+		return false
+	}
+	s = strings.TrimLeft(s[n:], " \t")
+	return strings.HasPrefix(s, ":") && !strings.HasPrefix(s, "://") || strings.HasPrefix(s, "=")
+}
