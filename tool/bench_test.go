@@ -110,6 +110,8 @@ func BenchmarkNewParts(b *testing.B) {
 	}
 }
 
+// BenchmarkArguments is repair, validation and all for arguments that need no
+// repair, to be read against BenchmarkJSONValid.
 func BenchmarkArguments(b *testing.B) {
 	t := orderTool()
 	b.ReportAllocs()
@@ -120,10 +122,47 @@ func BenchmarkArguments(b *testing.B) {
 	}
 }
 
+func BenchmarkJSONValid(b *testing.B) {
+	for b.Loop() {
+		if !json.Valid(orderInput) {
+			b.Fatal("not valid")
+		}
+	}
+}
+
 // TestCallAllocations holds the figure of issue B.
 func TestCallAllocations(t *testing.T) {
 	tl := orderTool()
 	if n := testing.AllocsPerRun(200, func() { callOrder(t, tl) }); n > 40 {
 		t.Errorf("a call of a typed tool takes %v allocations; at most 40", n)
+	}
+}
+
+// BenchmarkValid is to be read against BenchmarkValidParts: what it costs to
+// find that JSON needs no repair, where the schema is beyond the prover.
+func BenchmarkValid(b *testing.B) {
+	t := bare{`{"type":"object","minProperties":1}`}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := tool.Arguments(t, orderInput); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkValidParts(b *testing.B) {
+	s := compiled(b, json.RawMessage(`{"type":"object","minProperties":1}`))
+	b.ReportAllocs()
+	for b.Loop() {
+		if !json.Valid(orderInput) {
+			b.Fatal("not valid")
+		}
+		v, err := validator.UnmarshalJSON(bytes.NewReader(orderInput))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Validate(v); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
