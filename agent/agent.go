@@ -65,6 +65,7 @@ var (
 	ErrInterrupted = errors.New("interrupted")                  // the context ended, or an [Interrupt]
 	ErrLimit       = errors.New("a limit was reached")          // see [Limits]
 	ErrBusy        = errors.New("the state is in use by a run") // one run at a time
+	ErrExpired     = errors.New("the question has expired")     // see [Config.AnswerWithin]
 )
 
 // A Config is what an agent is made of. Model and Toolkit are needed; for every
@@ -86,6 +87,10 @@ type Config struct {
 	// not end waiting. It is called on the run's goroutine, one question at a
 	// time. Its answer is for the call it was asked about; Call may be empty.
 	Approve func(context.Context, Approval) (Confirm, error)
+
+	// AnswerWithin is how long a question stands; 0 means for ever. A later
+	// answer is refused with [ErrExpired], and a run without inputs asks again.
+	AnswerWithin time.Duration
 
 	// Save, if not nil, stores the State. It is called before anything that
 	// depends on it is emitted or run; an error ends the run.

@@ -467,7 +467,7 @@ func (e external) Info() tool.Info {
 
 func TestExternal(t *testing.T) {
 	var j journal
-	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(external{noting(&j, "browser", tool.Options{})})}, calls(`c1 browser {"path":"p"}`))
+	a, w := newAgent(t, Config{Policy: bypass, Context: Context{MaxResult: 100}, Toolkit: toolkit.Of(external{noting(&j, "browser", tool.Options{})})}, calls(`c1 browser {"path":"p"}`))
 	var st State
 	evs, err := play(t, a, &st, Say("go"))
 	if err != nil {
@@ -477,11 +477,13 @@ func TestExternal(t *testing.T) {
 		t.Fatalf("external %+v", x)
 	}
 	w.turns = []turn{says("done")}
-	evs, err = play(t, a, reload(t, &st), Result{Call: "c1", Blocks: []message.Block{&message.Text{Text: "a page"}}})
+	evs, err = play(t, a, reload(t, &st), Result{Call: "c1", Blocks: []message.Block{&message.Text{Text: "a page" + strings.Repeat(" and more", 1000)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "result", of[*ToolResult](evs)[0].Text, "a page")
+	if text := of[*ToolResult](evs)[0].Text; !strings.HasPrefix(text, "a page") || len(text) > 300 {
+		t.Errorf("the result was not clipped: %d bytes", len(text))
+	}
 	equal(t, "ran", j.String(), "")
 	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
 }
@@ -533,4 +535,104 @@ func TestNewRefuses(t *testing.T) {
 	if evs, err := play(t, a, new(State)); err == nil || len(evs) > 0 {
 		t.Errorf("no input on an empty state: %v", err)
 	}
+}
+
+func TestQuestionsExpire(t *testing.T) {
+	var j journal
+	now := time.Unix(0, 0)
+	cfg := Config{AnswerWithin: time.Hour, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
+	cfg.Now = func() time.Time { return now }
+	a, w := newAgent(t, cfg, calls(`c1 note {"path":"a"}`))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(2 * time.Hour)
+	yes := Confirm{Call: "c1", Allow: true}
+	if evs, err := play(t, a, &st, yes); !errors.Is(err, ErrExpired) || len(evs) > 0 {
+		t.Fatalf("a late answer: %v", err)
+	}
+	evs, err := play(t, a, &st)
+	if err != nil || len(of[*Approval](evs)) != 1 {
+		t.Fatalf("asked again: %v", err)
+	}
+	w.turns = []turn{says("done")}
+	if _, err := play(t, a, &st, yes); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "ran", j.String(), "note:a")
+}
+
+// TestLateCallsDoNotDependOnOrder opens a group and calls a tool of another one
+// that this closes, in either order.
+func TestLateCallsDoNotDependOnOrder(t *testing.T) {
+	for _, order := range [][]string{
+		{`r reset_tools {"b":true}`, `n note {"path":"x"}`},
+		{`n note {"path":"x"}`, `r reset_tools {"b":true}`},
+	} {
+		var j journal
+		tk, err := toolkit.New(toolkit.Config{Groups: []toolkit.Group{
+			{Name: "a", Description: "A.", Tools: []tool.Tool{noting(&j, "note", tool.Options{})}},
+			{Name: "b", Description: "B.", Tools: []tool.Tool{noting(&j, "other", tool.Options{})}},
+		}, Control: toolkit.ResetTools()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, w := newAgent(t, Config{Policy: bypass, Toolkit: tk}, calls(order...), calls(`n2 note {"path":"y"}`), calls(`o other {"path":"z"}`), says("done"))
+		var st State
+		if _, err := tk.Enable(t.Context(), &st.Scope, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := play(t, a, &st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "ran", j.String(), "note:x other:z")
+		equal(t, "requests", len(w.reqs), 4)
+	}
+}
+
+// TestEventsMatchHistory rebuilds the messages from the deltas.
+func TestEventsMatchHistory(t *testing.T) {
+	var j journal
+	tn := turn{chunks: []model.Chunk{
+		&model.ThinkingDelta{Text: "hm"}, &model.ThinkingDelta{Text: "m", Extra: json.RawMessage(`{"sig":"x"}`)},
+		&model.TextDelta{Text: "I "}, &model.TextDelta{Text: "call"},
+		&model.ToolCallDelta{Index: 0, ID: "c1", Name: "note", Args: `{"path":`},
+		&model.ToolCallDelta{Index: 1, ID: "c2", Name: "note", Args: `{"path":`},
+		&model.ToolCallDelta{Index: 0, Args: `"a"}`}, &model.ToolCallDelta{Index: 1, Args: `"b"}`},
+		&model.TextDelta{Text: "and go on"}, finish("tool_calls")}}
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, tn, says("done"))
+	var st State
+	evs, err := play(t, a, &st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{} // by message and block
+	for _, ev := range evs {
+		switch ev := ev.(type) {
+		case *TextDelta:
+			got[ev.Message+" "+ev.Block] += ev.Text
+		case *ThinkingDelta:
+			got[ev.Message+" "+ev.Block] += ev.Text
+		case *ToolCallDelta:
+			got[ev.Message+" "+ev.Call] += ev.Args
+		}
+	}
+	want := map[string]string{}
+	for _, m := range st.Messages {
+		for _, b := range m.Blocks {
+			key := m.ID + " " + b.BlockID()
+			switch b := b.(type) {
+			case *message.Text:
+				if m.Role == message.RoleAssistant {
+					want[key] = b.Text
+				}
+			case *message.Thinking:
+				want[key] = b.Text
+			case *message.ToolCall:
+				want[key] = string(b.Input)
+			}
+		}
+	}
+	equal(t, "from the events", got, want)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -95,6 +96,10 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 	if err != nil {
 		return err
 	}
+	if r.expired(c) {
+		return fmt.Errorf("%w: call %q was asked about at %s, and an answer was due within %v; run without inputs to be asked again",
+			ErrExpired, c.ID, c.Asked.Format(time.RFC3339), r.cfg.AnswerWithin)
+	}
 	if err := checkRules(in, c.Tool); err != nil {
 		return err
 	}
@@ -109,6 +114,10 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 		return fmt.Errorf("the edited arguments of call %q: %w", c.ID, err)
 	}
 	return nil
+}
+
+func (r *run) expired(c *openCall) bool {
+	return r.cfg.AnswerWithin > 0 && r.cfg.Now().Sub(c.Asked) > r.cfg.AnswerWithin
 }
 
 // checkRules checks the rules that come with an answer about a call of a tool.

@@ -55,7 +55,7 @@ func (r *run) judge(c *openCall) error {
 			c.Status = statusCovered
 			return nil
 		}
-		c.Status, c.Preview = statusAsking, preview(r.ctx, t, c.Input)
+		c.Status, c.Preview, c.Asked = statusAsking, preview(r.ctx, t, c.Input), r.cfg.Now()
 		if r.cfg.Approve != nil {
 			return r.approve(c)
 		}

@@ -107,6 +107,10 @@ func TestCompaction(t *testing.T) {
 			}
 			if row.name == "summary" { // the request for the summary goes on from what the server knows
 				asked := w.reqs[0].Messages
+				equal(t, "question", historyText(asked[len(asked)-1]), summaryPrompt)
+				if strings.ContainsAny(summaryPrompt, "{}%") {
+					t.Error("the question for the summary has a hole in it")
+				}
 				if n := len(asked) - 2; !slices.Equal(asked[:n], talkPrefix(row.state, asked, n)) || w.reqs[0].Digest != w.reqs[1].Digest {
 					t.Error("the request for the summary has another prefix")
 				}

@@ -148,8 +148,13 @@ func play(t *testing.T, a *Agent, st *State, inputs ...Input) ([]Event, error) {
 func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...Input) ([]Event, error) {
 	t.Helper()
 	var evs []Event
+	var lines []string // the events as they were when they came
 	var failure error
 	seq := st.seq
+	announced := map[string]bool{}
+	for _, c := range st.open {
+		announced[c.ID] = true
+	}
 	for ev, err := range a.Run(ctx, st, inputs...) {
 		if failure != nil {
 			t.Fatal("the run went on after an error")
@@ -164,10 +169,25 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 		if seq++; ev.head().Seq != seq {
 			t.Fatalf("event %d has seq %d", seq, ev.head().Seq)
 		}
-		if data, err := json.Marshal(ev); err != nil || !strings.Contains(string(data), `"type":"`+ev.kind()+`"`) {
+		data, err := json.Marshal(ev)
+		if err != nil || !strings.Contains(string(data), `"type":"`+ev.kind()+`"`) {
 			t.Fatalf("event %s: %v", data, err)
 		}
-		evs = append(evs, ev)
+		switch ev := ev.(type) {
+		case *ToolCall:
+			announced[ev.Call] = true
+		case *ToolResult:
+			if !announced[ev.Call] {
+				t.Fatalf("a result for call %s, which was not announced or has one already", ev.Call)
+			}
+			delete(announced, ev.Call)
+		}
+		evs, lines = append(evs, ev), append(lines, string(data))
+	}
+	for i, ev := range evs {
+		if data, err := json.Marshal(ev); err != nil || string(data) != lines[i] {
+			t.Fatalf("an event has changed after it came:\n%s\n%s", lines[i], data)
+		}
 	}
 	if len(evs) > 0 {
 		if evs[len(evs)-1].kind() != "end" {

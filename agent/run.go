@@ -76,12 +76,15 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	return "", err
 }
 
-// recoverCalls closes calls that were running when an earlier process stopped.
+// recoverCalls asks again what was not answered in time, and closes calls that were running when an earlier process stopped.
 // They may have had their effect, so they are not run again.
 func (r *run) recoverCalls() error {
 	for _, c := range r.st.open {
 		if c.Status == statusRunning && c.Sub != nil { // a sub-agent looks after its own calls
 			c.Status, c.Judged = statusAllowed, -1
+		}
+		if c.Status == statusAsking && r.expired(c) {
+			c.Status = statusNew
 		}
 		if c.Status != statusRunning {
 			continue

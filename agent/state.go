@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -69,6 +70,7 @@ type openCall struct {
 	Safety  bool              `json:"safety,omitempty"`
 	Suggest []permission.Rule `json:"suggest,omitempty"`
 	Preview string            `json:"preview,omitempty"`
+	Asked   time.Time         `json:"asked,omitzero"`
 
 	Result *message.ToolResult `json:"result,omitempty"`
 
