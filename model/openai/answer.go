@@ -11,7 +11,9 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// An answer turns what a server sends into chunks.
+// An answer turns what a server sends into chunks. It yields each piece as it
+// comes and holds back only what must be known first: a call's name, and at the
+// end the extras that must go back.
 type answer struct {
 	yield        func(model.Chunk, error) bool
 	endpoint     string
@@ -76,7 +78,9 @@ func (a *answer) data(event string, payload []byte) error {
 	return err
 }
 
-// whole takes an answer that is not a stream.
+// whole takes an answer that is not a stream. Servers send one to a stream
+// request too, when they do not stream, or not with tools; and some send errors
+// with status 200.
 func (a *answer) whole(data []byte) error {
 	var c chunk
 	if err := c.decode(data); err != nil {
@@ -118,7 +122,7 @@ func (a *answer) chunk(c *chunk, event string, payload []byte) error {
 }
 
 func (a *answer) choice(c *choice) error {
-	if c.Index != 0 {
+	if c.Index != 0 { // nobody asked for more than one
 		return nil
 	}
 	if c.Usage != nil {
@@ -143,6 +147,7 @@ func (a *answer) choice(c *choice) error {
 	return nil
 }
 
+// pieces takes what a delta holds, in the order in which a model produces it.
 func (a *answer) pieces(d *delta) error {
 	if err := a.think(d); err != nil {
 		return err
@@ -167,6 +172,8 @@ func (a *answer) pieces(d *delta) error {
 	return nil
 }
 
+// think takes reasoning. Servers that send its text by two names send the same
+// text twice, so only one of them counts.
 func (a *answer) think(d *delta) error {
 	text := string(d.ReasoningContent)
 	if text != "" {
@@ -191,6 +198,7 @@ func (a *answer) extra(name string, value json.RawMessage) {
 	a.extras[name] = value
 }
 
+// content takes content in parts: what Mistral streams, and pictures.
 func (a *answer) content(ps []contentPart) error {
 	for _, p := range ps {
 		var err error
@@ -379,7 +387,8 @@ func (a *answer) finish() error {
 	return a.send(&fin)
 }
 
-// finishReason returns a server's reason in our words.
+// finishReason returns a server's reason in our words. Many servers say "stop"
+// after calls too, and some say nothing: that there are calls decides.
 func finishReason(reason string, calls bool) model.FinishReason {
 	switch strings.ToLower(reason) {
 	case "", "stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_call", "function_call", "tool_use":
@@ -395,7 +404,8 @@ func finishReason(reason string, calls bool) model.FinishReason {
 	return model.FinishReason(reason)
 }
 
-// failedFinish returns the error for a reason that is none.
+// failedFinish returns the error for a reason that stands for one: gateways
+// and DeepSeek end the stream of a failed upstream like that.
 func failedFinish(reason string) error {
 	switch reason {
 	case "error", "insufficient_system_resource":

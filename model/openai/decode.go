@@ -38,6 +38,7 @@ func isTypeError(err error) bool {
 	return ok
 }
 
+// A choice is one of the answers to a request, of which we want one.
 type choice struct {
 	Index        int     `json:"index"`
 	Delta        *delta  `json:"delta"`
@@ -58,6 +59,7 @@ type delta struct {
 	ExtraContent     json.RawMessage   `json:"extra_content"`
 }
 
+// A contentPart is a part of a content that is not just a string.
 type contentPart struct {
 	Type     string          `json:"type"`
 	Text     lenient         `json:"text"`

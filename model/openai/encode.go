@@ -48,6 +48,9 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	return 0, false, fmt.Errorf("a message has the role %q; it must be system, user, assistant or tool", m.Role)
 }
 
+// assistantUnit appends an assistant message and a result for each of its
+// calls, in their order, from the tool messages that follow. What else is said
+// in those comes behind: nothing may stand between calls and results.
 func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, err error) {
 	calls := msgs[0].ToolCalls()
 	open := make(map[string]bool, len(calls))
@@ -297,6 +300,7 @@ func isText(d *message.Data) bool {
 	return (strings.HasPrefix(d.MediaType, "text/") || d.MediaType == "application/json") && utf8.Valid(d.Bytes)
 }
 
+// fileName returns what a file is called in text: its type and its name.
 func fileName(d *message.Data) string {
 	kind := d.MediaType
 	if kind == "" {

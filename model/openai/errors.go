@@ -11,6 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
+// badAnswer is the error for a server that answered nonsense.
 func badAnswer(text string) error {
 	return &model.Error{Kind: model.ErrUpstream, Message: text}
 }
@@ -106,6 +107,9 @@ func word(raw json.RawMessage) string {
 	return ""
 }
 
+// faultKind classifies a fault. Words come before the status, because gateways
+// pass on an upstream's words under a status of their own; but 429 always is a
+// rate limit: "reduce the length" then means tokens a minute.
 func faultKind(status int, f fault) model.ErrorKind {
 	words := strings.ToLower(f.Code + " " + f.Type)
 	has := func(s string) bool { return strings.Contains(words, s) }
@@ -151,6 +155,8 @@ func isTooLong(words, message string) bool {
 	return false
 }
 
+// statusKind classifies a status alone. 402 is the lack of credit, 413 a
+// proxy's limit on the size, 529 and the like are overload.
 func statusKind(status int) model.ErrorKind {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -190,6 +196,7 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, at.Sub(now))
 }
 
+// seconds bounds what a server may ask for to a day.
 func seconds(s float64) time.Duration {
 	const day = 24 * 60 * 60
 	return time.Duration(max(0, min(s, day)) * float64(time.Second))

@@ -65,7 +65,8 @@ func (x *exchange) send(client *openai.Client) error {
 	return err
 }
 
-// Read reads from the answer's body.
+// Read reads from the answer's body. Each read may take as long as the server
+// may be silent.
 func (x *exchange) Read(p []byte) (int, error) {
 	limit := x.cfg.IdleTimeout
 	if x.ending {
@@ -91,7 +92,9 @@ func (x *exchange) close() {
 	x.cancel(nil)
 }
 
-// explain makes the error to return of what went wrong in an exchange.
+// explain makes the error to return of what went wrong in an exchange. If the
+// caller's context has ended that is the cause, whatever it broke; it is not a
+// failure of the model, so that nobody tries again.
 func (x *exchange) explain(err error) error {
 	if ended := x.parent.Err(); ended != nil {
 		return fmt.Errorf("model call: %w", ended)
@@ -111,6 +114,8 @@ type doer struct {
 	cfg    *Config
 }
 
+// Do sends the exchange's body in place of go-openai's. Its errors reach the
+// caller as they are, with the Retry-After that go-openai drops.
 func (d *doer) Do(req *http.Request) (*http.Response, error) {
 	x := req.Context().Value(exchangeKey{}).(*exchange)
 	req.ContentLength = x.body.size()

@@ -112,12 +112,12 @@ func TestTimeouts(t *testing.T) {
 func TestSlowReader(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 2000)))
 	n := 0
-	for _, err := range newModel(t, s, openai.Config{IdleTimeout: 50 * time.Millisecond}).Generate(t.Context(), hi) {
+	for _, err := range newModel(t, s, openai.Config{IdleTimeout: 500 * time.Millisecond}).Generate(t.Context(), hi) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n++; n%1000 == 1 {
-			time.Sleep(100 * time.Millisecond)
+		if n++; n == 1 {
+			time.Sleep(600 * time.Millisecond)
 		}
 	}
 }
@@ -141,9 +141,9 @@ func TestModelNames(t *testing.T) {
 
 // TestLongStream: there is no limit on the whole, as long as something comes.
 func TestLongStream(t *testing.T) {
-	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 40)).Slow(10*time.Millisecond))
-	msg, _, err := model.Collect(newModel(t, s, openai.Config{IdleTimeout: 300 * time.Millisecond, HeaderTimeout: 300 * time.Millisecond}).Generate(t.Context(), hi))
-	if err != nil || len(msg.Text()) != 200 {
+	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 100)).Slow(10*time.Millisecond))
+	msg, _, err := model.Collect(newModel(t, s, openai.Config{IdleTimeout: 800 * time.Millisecond, HeaderTimeout: 800 * time.Millisecond}).Generate(t.Context(), hi))
+	if err != nil || len(msg.Text()) != 500 {
 		t.Errorf("%v, %v", msg.Text(), err)
 	}
 }
@@ -180,7 +180,7 @@ func TestUsageThatNeverComes(t *testing.T) {
 		openaitest.Raw("text/event-stream", body+"data: {\"cho").CutAfter(len(body) + 5),
 		openaitest.Raw("text/event-stream", body+"...").HangAfter(len(body)),
 	} {
-		msg, fin, err := model.Collect(newModel(t, openaitest.New(t, turn), openai.Config{IdleTimeout: 50 * time.Millisecond}).Generate(t.Context(), hi))
+		msg, fin, err := model.Collect(newModel(t, openaitest.New(t, turn), openai.Config{IdleTimeout: 500 * time.Millisecond}).Generate(t.Context(), hi))
 		if err != nil || msg.Text() != "whole" || fin.Reason != model.FinishStop {
 			t.Errorf("%v, %v, %v", msg, fin, err)
 		}

@@ -39,6 +39,8 @@ func (m *Model) encode(req *model.Request) (body, *toolList, error) {
 		head = appendMember(head, mb)
 	}
 	start := []byte(`,"messages":[`)
+	// The system prompt may differ from request to request, so it is not part of
+	// the history, whose messages have a comma in front.
 	switch {
 	case req.System != "":
 		start = appendTextMessage(start, "system", "", req.System)

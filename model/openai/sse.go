@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	// readSize is enough for some fifty events, which arrive together when the
+	// reader is slower than the model.
 	readSize = 16 << 10
 	// maxLine bounds a line of a stream, and a whole answer that is not one. A
 	// picture comes in one line.
@@ -107,7 +109,8 @@ func (l *lines) fill() {
 
 var errStopped = errors.New("the reader of the answer stopped")
 
-// read reads a whole answer, a stream or not, and yields it.
+// read reads an answer to its end and yields it. The first byte says what it
+// is: neither the Content-Type nor what was asked for can be relied on.
 func (a *answer) read(x *exchange) error {
 	l := newLines(x)
 	defer l.release()
@@ -155,7 +158,7 @@ func (a *answer) stream(l *lines, x *exchange) error {
 			if len(a.pending) > 0 {
 				return badAnswer("a part of the stream is not valid JSON: " + errorText(a.pending))
 			}
-		case line[0] == ':':
+		case line[0] == ':': // a comment, to keep the connection open
 		case bytes.HasPrefix(line, []byte("data:")):
 			if err := a.data(event, bytes.TrimSpace(line[len("data:"):])); err != nil {
 				return err

@@ -43,6 +43,8 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Emptying it whole is simple, and happens to programs only that change
+	// their tools all the time.
 	if c.lists == nil || len(c.lists) >= maxToolLists {
 		c.lists = map[string]*toolList{}
 	}
