@@ -156,16 +156,20 @@ func (p *valueParser) str() []byte {
 	return p.s[start:p.i]
 }
 
-// checkNumber refuses numbers that exact arithmetic cannot afford.
+// checkNumber refuses numbers that exact arithmetic cannot afford, or that no
+// float64 can hold, so that half of those who read them would fail.
 func checkNumber(raw []byte) error {
-	mantissa, exponent := raw, []byte(nil)
+	mantissa, exponent := raw, []byte("0")
 	if i := bytes.IndexAny(raw, "eE"); i >= 0 {
 		mantissa, exponent = raw[:i], raw[i+1:]
 	}
-	if e, err := strconv.Atoi(string(exponent)); len(mantissa) > maxDigits || exponent != nil && (err != nil || max(e, -e) > maxExponent) {
-		return fmt.Errorf("the number %s is out of range", clip(string(raw), 30))
+	e, err := strconv.Atoi(string(exponent))
+	if err == nil && len(mantissa) <= maxDigits && max(e, -e) <= maxExponent {
+		if _, err = strconv.ParseFloat(string(raw), 64); err == nil {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("the number %s is out of range", clip(string(raw), 30))
 }
 
 // unique returns an error if two members have one name: some readers take the
