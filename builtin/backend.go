@@ -8,7 +8,9 @@ import (
 )
 
 // A Backend is the machine that the tools work on. Paths are absolute. It must
-// be safe for concurrent use.
+// be safe for concurrent use. Calls are judged by the symbolic links of this
+// machine unless it has a method Readlink(path string) (string, error), which
+// fails for what is no link.
 type Backend interface {
 	// Run runs a program, with nothing to read on standard input, until it
 	// ends. A process that it left behind and that still holds the output ends

@@ -74,6 +74,11 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
+			defer func() {
+				if p := recover(); p != nil { // the backend's
+					err = fmt.Errorf("the backend failed unexpectedly: %v", p)
+				}
+			}()
 			exit, err = b.Backend.Run(runCtx, Command{
 				Args: []string{"bash", "--noprofile", "--norc", "-c", in.Command}, Dir: b.Dirs[0], Output: out})
 		}()

@@ -109,7 +109,16 @@ func (c *Config) place(p *permission.Policy) pathrule.Place {
 	if p != nil && len(p.Dirs) > 0 {
 		at.Dirs = p.Dirs
 	}
+	if b, ok := c.Backend.(linkReader); ok {
+		at.Readlink = b.Readlink
+	}
 	return at
+}
+
+// A linkReader is a [Backend] whose symbolic links are not those of this
+// machine.
+type linkReader interface {
+	Readlink(path string) (string, error)
 }
 
 func (c *Config) guard() pathrule.Protected {

@@ -105,7 +105,12 @@ func completeLen(data []byte) int {
 	return n
 }
 
-// cleanText decodes what a program printed.
+// cleanText decodes what a program printed. Each byte that is not UTF-8 becomes
+// a character of its own, wherever the data was cut.
 func cleanText(data []byte) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(string(data), "\uFFFD"), "\r\n", "\n")
+	text := string(data)
+	if !utf8.ValidString(text) {
+		text = string([]rune(text))
+	}
+	return strings.ReplaceAll(text, "\r\n", "\n")
 }

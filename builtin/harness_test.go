@@ -71,6 +71,6 @@ func files(t testing.TB, content map[string]string) string {
 func want(t *testing.T, got *message.ToolResult, outcome message.Outcome, text string) {
 	t.Helper()
 	if got.Outcome != outcome || !strings.Contains(got.Text(), text) {
-		t.Errorf("%s: %q; want %s with %q", got.Outcome, got.Text(), outcome, text)
+		t.Errorf("%s: %.300q; want %s with %.300q", got.Outcome, got.Text(), outcome, text)
 	}
 }

@@ -181,7 +181,7 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	number := 1
 	for ; number < first; number++ {
 		if _, _, err := lines.next(0); err == io.EOF {
-			return textBlock(fmt.Sprintf("[%s has %s; there is no line %d]", in.FilePath, count(number-1, "line"), first)), nil
+			break
 		} else if err != nil {
 			return nil, err
 		}
@@ -203,9 +203,11 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 		}
 	}
 	switch _, _, err := lines.next(0); {
-	case number == 1:
+	case b.Len() == 0 && number == 1:
 		b.WriteString("[the file is empty]")
-	case err == nil && (in.Limit == 0 || number < first+limit):
+	case b.Len() == 0:
+		fmt.Fprintf(&b, "[%s has %s; there is no line %d]", in.FilePath, count(number-1, "line"), first)
+	case err == nil && (limit == maxLines || number < first+limit):
 		fmt.Fprintf(&b, "\n\n[there are more lines: go on with offset %d]", number)
 	case err != nil && err != io.EOF:
 		return nil, err

@@ -34,7 +34,8 @@ type walk struct {
 	// file is called for each file. Calls with the same worker do not overlap.
 	file func(worker int, f walkFile)
 
-	unread atomic.Int64 // directories that could not be read
+	unread atomic.Int64        // directories that could not be read
+	panics atomic.Pointer[any] // the first panic of a worker
 
 	mu     sync.Mutex
 	more   sync.Cond
@@ -83,6 +84,9 @@ func (w *walk) run(ctx context.Context, root string, top fs.File) {
 		wg.Go(func() { w.work(ctx, i) })
 	}
 	wg.Wait()
+	if p := w.panics.Load(); p != nil {
+		panic(*p) // where the caller can recover it
+	}
 }
 
 func (w *walk) work(ctx context.Context, worker int) {
@@ -112,7 +116,12 @@ func (w *walk) work(ctx context.Context, worker int) {
 
 func (w *walk) do(ctx context.Context, worker int, t walkTask) {
 	defer t.parent.release()
-	if ctx.Err() != nil {
+	defer func() {
+		if p := recover(); p != nil {
+			w.panics.CompareAndSwap(nil, &p)
+		}
+	}()
+	if ctx.Err() != nil || w.panics.Load() != nil {
 		return // only give back what is open
 	}
 	if t.files != nil {
