@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/kitbag-go/kitbag/internal/gitignore"
 	"github.com/kitbag-go/kitbag/internal/grep"
@@ -31,6 +32,7 @@ const (
 	maxGrepText      = 1 << 20 // bytes of one result
 	maxColumns       = 500     // bytes of a line that is shown
 	maxContext       = 100     // lines around a match
+	maxAlternatives  = 100     // words that the braces of a glob stand for
 )
 
 type grepIn struct {
@@ -171,22 +173,26 @@ func fileType(name string) []string {
 }
 
 // globTokens splits what a model wrote as glob: at blanks, and at commas that
-// are not in braces, which are expanded.
+// are not in braces. Braces are expanded.
 func globTokens(s string) []string {
 	var all []string
-	for _, word := range strings.Fields(s) {
-		parts := []string{word}
-		if !strings.Contains(word, "{") {
-			parts = strings.Split(word, ",")
+	depth := 0
+	for _, part := range strings.FieldsFunc(s, func(r rune) bool {
+		switch r {
+		case '{':
+			depth++
+		case '}':
+			depth--
 		}
-		for _, p := range parts {
-			for _, t := range expandBraces(p, 100) {
-				if t != "" && t != "!" {
-					if t[0] == '#' {
-						t = `\` + t
-					}
-					all = append(all, t)
-				}
+		return unicode.IsSpace(r) || r == ',' && depth <= 0
+	}) {
+		for _, t := range expandBraces(part, maxAlternatives) {
+			switch {
+			case t == "" || t == "!":
+			case t[0] == '#': // no comment
+				all = append(all, `\`+t)
+			default:
+				all = append(all, t)
 			}
 		}
 	}
