@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -297,6 +298,7 @@ func (b broken) Run(context.Context, Command) (Exit, error) { panic("broken mach
 
 // A backend that panics fails the call, not the program.
 func TestPanicsOfBackends(t *testing.T) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // package tool logs the stack
 	all, err := New(Config{Dirs: []string{"/w"}, Backend: broken{memory{fstest.MapFS{"w/a.txt": {}, "w/b/c": {}}}}})
 	if err != nil {
 		t.Fatal(err)

@@ -193,6 +193,14 @@ func TestBinary(t *testing.T) {
 	}
 }
 
+func TestByteOrderMark(t *testing.T) {
+	for _, multiline := range []bool{false, true} {
+		if got := search(t, "^a", Options{Multiline: multiline}, "\uFEFFa\na\n", 64); !slices.Equal(got, []string{"1:a", "2:a"}) {
+			t.Errorf("multiline %v: %q", multiline, got)
+		}
+	}
+}
+
 // A line that is longer than the window is still one line; and searching
 // text costs no memory once the buffers are there.
 func TestLongLinesAndAllocations(t *testing.T) {

@@ -66,8 +66,11 @@ func (s *Searcher) Search(r io.Reader, yield func(Line) bool) error {
 		if err != nil {
 			return err
 		}
-		if first && bytes.IndexByte(s.buf[:min(s.end, sniffLen)], 0) >= 0 {
-			return ErrBinary
+		if first {
+			if bytes.IndexByte(s.buf[:min(s.end, sniffLen)], 0) >= 0 {
+				return ErrBinary
+			}
+			s.dropMark()
 		}
 		limit := s.end
 		if !eof {
@@ -98,6 +101,13 @@ func (s *Searcher) fill(r io.Reader) (eof bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// dropMark takes the byte order mark away, so that "^" finds what is after it.
+func (s *Searcher) dropMark() {
+	if rest, marked := bytes.CutPrefix(s.buf[:s.end], []byte("\uFEFF")); marked {
+		s.end = copy(s.buf, rest)
+	}
 }
 
 // makeRoom moves what is still needed, which is from pos on and the context
@@ -251,6 +261,7 @@ func (s *Searcher) searchAll(r io.Reader) error {
 		}
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
 	}
+	s.dropMark()
 	text := s.buf[:s.end]
 	if !s.mayMatch(text) {
 		return nil
