@@ -1,0 +1,161 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+)
+
+const fileVersion = 1
+
+// recording is a file: exchanges in the order in which the requests were made.
+type recording struct {
+	Version   int         `json:"kitbag_replay"`
+	Exchanges []*exchange `json:"exchanges"`
+}
+
+type exchange struct {
+	Request  request   `json:"request"`
+	Response *response `json:"response,omitempty"`
+	Error    string    `json:"error,omitempty"` // there was no response
+}
+
+type request struct {
+	Method string  `json:"method"`
+	Path   string  `json:"path"`
+	Body   content `json:"body,omitzero"`
+}
+
+type response struct {
+	Status int         `json:"status"`
+	Header http.Header `json:"header,omitempty"`
+	Body   content     `json:"body,omitzero"`
+	Broken string      `json:"broken,omitempty"` // the error after the body
+	Closed bool        `json:"closed,omitempty"` // the client did not read on
+}
+
+// content is a body, in the first of three forms that it has.
+type content struct {
+	JSON   json.RawMessage `json:"json,omitempty"` // in canonical form
+	Lines  []string        `json:"lines,omitempty"`
+	Base64 []byte          `json:"base64,omitempty"`
+}
+
+// textContent keeps every byte of a body.
+func textContent(body []byte) content {
+	switch {
+	case len(body) == 0:
+		return content{}
+	case utf8.Valid(body):
+		return content{Lines: strings.Split(string(body), "\n")}
+	}
+	return content{Base64: body}
+}
+
+// valueContent keeps a body's value, if it is JSON.
+func valueContent(body []byte) content {
+	if c, ok := canonical(body); ok {
+		return content{JSON: c}
+	}
+	return textContent(body)
+}
+
+func (c *content) bytes() []byte {
+	switch {
+	case c.JSON != nil:
+		return c.JSON
+	case c.Lines != nil:
+		return []byte(strings.Join(c.Lines, "\n"))
+	}
+	return c.Base64
+}
+
+// canonical returns the JSON of the same value with sorted members and without
+// spaces. Numbers stay as they are written.
+func canonical(body []byte) ([]byte, bool) {
+	v, err := decode(body)
+	if err != nil {
+		return nil, false
+	}
+	out, err := encode(v, "")
+	return bytes.TrimSpace(out), err == nil
+}
+
+func decode(body []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("more than one value")
+	}
+	return v, nil
+}
+
+func encode(v any, indent string) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	err := enc.Encode(v)
+	return buf.Bytes(), err
+}
+
+// load reads a file. Bodies are made canonical again, as people edit files.
+func load(path string) (*recording, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w; record it first", err)
+	}
+	var head struct {
+		Version int `json:"kitbag_replay"`
+	}
+	var rec recording
+	switch err := json.Unmarshal(data, &head); {
+	case err != nil:
+		return nil, fmt.Errorf("replay %s: %w", path, err)
+	case head.Version != fileVersion:
+		return nil, fmt.Errorf(`replay %s: "kitbag_replay" is %d, this program reads %d; record it again`, path, head.Version, fileVersion)
+	}
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return nil, fmt.Errorf("replay %s: %w", path, err)
+	}
+	for i, ex := range rec.Exchanges {
+		if ex == nil || (ex.Response == nil) == (ex.Error == "") {
+			return nil, fmt.Errorf("replay %s: exchange %d needs a response or an error, and not both", path, i+1)
+		}
+		ex.Request.Body = valueContent(ex.Request.Body.bytes())
+	}
+	return &rec, nil
+}
+
+// save replaces the file at path, so that it holds the old recording or the
+// new one.
+func (rec *recording) save(path string) (err error) {
+	data, err := encode(rec, "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".replay-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// A Player answers requests from a recording. It is safe for concurrent use;
+// requests that are the same are answered in the order of the recording.
+type Player struct {
+	path string
+	cfg  Config
+
+	mu     sync.Mutex
+	rec    *recording
+	played []bool
+}
+
+// Play reads the recording at path.
+func Play(path string, cfg Config) (*Player, error) {
+	rec, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Player{path: path, cfg: cfg, rec: rec, played: make([]bool, len(rec.Exchanges))}, nil
+}
+
+// Unplayed names the requests that were recorded and have not been made, in
+// the order of the recording.
+func (p *Player) Unplayed() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var left []string
+	for i, ex := range p.rec.Exchanges {
+		if !p.played[i] {
+			left = append(left, describe(i, &ex.Request))
+		}
+	}
+	return left
+}
+
+// RoundTrip answers req. Nothing is sent.
+func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := readBody(req)
+	if err == nil {
+		err = req.Context().Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	ex, err := p.take(p.cfg.request(req, body))
+	if err != nil {
+		return nil, err
+	}
+	if ex.Error != "" {
+		return nil, errors.New(ex.Error)
+	}
+	return ex.Response.http(req), nil
+}
+
+// take returns the exchange that answers a request, and counts it as played.
+func (p *Player) take(r *request) (*exchange, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	times := 0
+	for i, ex := range p.rec.Exchanges {
+		if !r.same(&ex.Request) {
+			continue
+		}
+		if !p.played[i] {
+			p.played[i] = true
+			return ex, nil
+		}
+		times++
+	}
+	var why string
+	switch {
+	case times > 0:
+		why = fmt.Sprintf("it was recorded %d times and has been made as often", times)
+	case len(p.rec.Exchanges) == 0:
+		why = "the recording is empty"
+	default:
+		why = "it was not recorded; " + p.nearest(r)
+	}
+	return nil, &model.Error{Kind: model.ErrInvalidRequest,
+		Message: fmt.Sprintf("replay %s: %s %s: %s. Record again if the program is right.", p.path, r.Method, r.Path, why)}
+}
+
+func (r *request) same(other *request) bool {
+	return r.Method == other.Method && r.Path == other.Path && bytes.Equal(r.Body.bytes(), other.Body.bytes())
+}
+
+// nearest says how a request differs from the recorded one that it is most
+// like, of those that have not been played if there are any.
+func (p *Player) nearest(r *request) string {
+	all := !slices.Contains(p.played, false)
+	best, least := -1, differences{}
+	for i, ex := range p.rec.Exchanges {
+		if p.played[i] && !all {
+			continue
+		}
+		if d := r.differences(&ex.Request); best < 0 || d.size < least.size {
+			best, least = i, d
+		}
+	}
+	const most = 5
+	lines := least.lines
+	if n := len(lines); n > most {
+		lines = append(lines[:most:most], fmt.Sprintf("and %d more", n-most))
+	}
+	return fmt.Sprintf("the nearest, %s, differs:\n\t%s", describe(best, &p.rec.Exchanges[best].Request), strings.Join(lines, "\n\t"))
+}
+
+// http makes the response to req.
+func (r *response) http(req *http.Request) *http.Response {
+	data := r.Body.bytes()
+	resp := &http.Response{
+		Status: fmt.Sprintf("%d %s", r.Status, http.StatusText(r.Status)), StatusCode: r.Status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: r.Header.Clone(), ContentLength: int64(len(data)), Request: req,
+	}
+	if resp.Header == nil {
+		resp.Header = http.Header{}
+	}
+	var body io.Reader = bytes.NewReader(data)
+	if err := r.after(); err != nil {
+		resp.ContentLength = -1
+		body = io.MultiReader(body, failing{err})
+	}
+	resp.Body = io.NopCloser(body)
+	return resp
+}
+
+// after returns the error with which the body ends.
+func (r *response) after() error {
+	switch {
+	case r.Broken == io.ErrUnexpectedEOF.Error():
+		return io.ErrUnexpectedEOF
+	case r.Broken != "":
+		return errors.New(r.Broken)
+	case r.Closed:
+		return errors.New("replay: the recording of this response ends here, because the client did not read on")
+	}
+	return nil
+}
+
+// failing is a reader that fails.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -1,0 +1,63 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// redacted stands where a secret was.
+const redacted = "REDACTED"
+
+// secrets are what must not get into a file.
+type secrets []string
+
+// clean takes the secrets out of text.
+func (s secrets) clean(text []byte) []byte {
+	for _, secret := range s {
+		text = bytes.ReplaceAll(text, []byte(secret), []byte(redacted))
+	}
+	return text
+}
+
+// secretsOf returns what in a request is likely to be a key: the password in
+// its URL, and the values of those headers and query parameters whose names
+// say so. The longest come first, as one may be a part of another.
+func secretsOf(req *http.Request) secrets {
+	var found secrets
+	add := func(name string, values []string) {
+		if !isSecretName(name) {
+			return
+		}
+		for _, v := range values {
+			for _, word := range strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(" ;,", r) }) {
+				if len(word) >= 8 { // a shorter one may stand in a body by chance
+					found = append(found, word)
+				}
+			}
+		}
+	}
+	for name, values := range req.Header {
+		add(name, values)
+	}
+	for name, values := range req.URL.Query() {
+		add(name, values)
+	}
+	if password, ok := req.URL.User.Password(); ok {
+		add("password", []string{password})
+	}
+	slices.SortFunc(found, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	return found
+}
+
+func isSecretName(name string) bool {
+	name = strings.ToLower(name)
+	for _, word := range []string{"auth", "key", "token", "secret", "cookie", "sig", "password"} {
+		if strings.Contains(name, word) {
+			return true
+		}
+	}
+	return false
+}
