@@ -1,0 +1,126 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestPrefixStability runs fifty steps with three group changes and one
+// compaction over the real wire, and measures how much of each request repeats
+// the one before from its beginning: that is what a provider's prompt cache
+// saves. Providers put tools before messages, whatever their order in the body.
+func TestPrefixStability(t *testing.T) {
+	const steps = 50
+	opens := map[int]string{3: `{"g1":true}`, 9: `{"g1":true,"g2":true}`, 15: `{"g1":true,"g2":true,"g3":true}`}
+	var turns []openaitest.Turn
+	for i := range steps {
+		c := openaitest.Call{ID: fmt.Sprintf("call_%d", i), Name: "lookup", Args: fmt.Sprintf(`{"what":"item %d"}`, i)}
+		if args := opens[i]; args != "" {
+			c.Name, c.Args = "reset_tools", args
+		}
+		turns = append(turns, openaitest.Calls(c))
+	}
+	s := openaitest.New(t, openaitest.Always(openaitest.Func(func(req *openaitest.Request) openaitest.Turn {
+		if strings.Contains(req.Messages[len(req.Messages)-1].Text(), "become too long") {
+			return openaitest.Text("summary")
+		}
+		if len(turns) == 0 {
+			return openaitest.Text("done")
+		}
+		next := turns[0]
+		turns = turns[1:]
+		return next
+	})))
+	m, err := openai.New(openai.Config{BaseURL: s.URL, Model: "m", ContextWindow: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.New(agent.Config{Model: m, Toolkit: prefixKit(t), Instructions: "Be exact.",
+		Policy: permission.Policy{Mode: permission.Bypass}, Limits: agent.Limits{Steps: steps + 5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st agent.State
+	if _, err := a.Reply(t.Context(), &st, agent.Say("Look up everything.")); err != nil {
+		t.Fatal(err)
+	}
+
+	var all, kept int
+	last, summarised := "", false
+	for _, req := range s.Requests() {
+		text := prompt(t, req)
+		if last != "" && !summarised { // what follows a summary is a new conversation
+			all += len(text)
+			kept += commonPrefix(last, text)
+		}
+		last, summarised = text, strings.Contains(req.Messages[len(req.Messages)-1].Text(), "become too long")
+	}
+	share := float64(kept) / float64(all)
+	t.Logf("%d requests, %d bytes, %.1f %% of them repeat the request before; %d compaction", len(s.Requests()), all, 100*share, st.Generation)
+	if share < 0.95 || st.Generation != 1 || len(turns) > 0 {
+		t.Errorf("share %.3f, %d compactions, %d turns left; want at least 0.95, 1 and 0", share, st.Generation, len(turns))
+	}
+}
+
+// prefixKit has a basic group of ten tools and three groups of five.
+func prefixKit(t *testing.T) *toolkit.Toolkit {
+	t.Helper()
+	type in struct {
+		What string `json:"what" jsonschema_description:"what to look up, as exactly as you can say it; several things are separated by commas"`
+		How  string `json:"how,omitempty" jsonschema:"enum=fast,enum=thorough,enum=both"`
+	}
+	make := func(name string) tool.Tool {
+		return tool.Must(tool.New(name, "Looks things up in one of the many places where things can be looked up, and returns what is known of them.",
+			func(_ context.Context, in in) (string, error) {
+				return strings.Repeat("A fact about "+in.What+". ", 15), nil
+			}))
+	}
+	cfg := toolkit.Config{Control: toolkit.ResetTools(), Basic: toolkit.Group{Tools: []tool.Tool{make("lookup")}}}
+	for i := range 9 {
+		cfg.Basic.Tools = append(cfg.Basic.Tools, make(fmt.Sprintf("lookup_%d", i)))
+	}
+	for g := 1; g <= 3; g++ {
+		group := toolkit.Group{Name: fmt.Sprintf("g%d", g), Description: "More places."}
+		for i := range 5 {
+			group.Tools = append(group.Tools, make(fmt.Sprintf("g%d_%d", g, i)))
+		}
+		cfg.Groups = append(cfg.Groups, group)
+	}
+	tk, err := toolkit.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tk
+}
+
+// prompt returns the tools and the messages of a request, as they were sent.
+func prompt(t *testing.T, req *openaitest.Request) string {
+	t.Helper()
+	var body struct{ Tools, Messages []json.RawMessage }
+	if err := json.Unmarshal(req.Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, part := range append(body.Tools, body.Messages...) {
+		b.Write(part)
+	}
+	return b.String()
+}
+
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
