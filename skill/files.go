@@ -1,11 +1,11 @@
 package skill
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"mime"
 	"net/http"
 	"os"
 	"path"
@@ -198,13 +198,11 @@ func kindOf(name string) string {
 	return "other"
 }
 
-// mediaType tells text from the rest. Text is what has no NUL and is UTF-8.
-func mediaType(name string, data []byte) (kind string, isText bool) {
-	if utf8.Valid(data) && !strings.Contains(string(data), "\x00") {
+// mediaType tells text from the rest by the content alone, so that it is the
+// same on every machine. Text is what has no NUL and is UTF-8.
+func mediaType(data []byte) (kind string, isText bool) {
+	if utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
 		return "text/plain", true
 	}
-	if kind = mime.TypeByExtension(path.Ext(name)); kind == "" {
-		kind = http.DetectContentType(data)
-	}
-	return kind, false
+	return http.DetectContentType(data), false
 }

@@ -56,8 +56,7 @@ func parse(r *report, content []byte, folder string) *Skill {
 // the only line end.
 func decodeText(r *report, content []byte) (string, bool) {
 	switch {
-	case len(content) > maxSkillFile:
-		r.fatal("too-large", 0, "the file has %d bytes, more than the limit of %d; move details to files in references/", len(content), maxSkillFile)
+	case tooLarge(r, int64(len(content))):
 		return "", false
 	case bytes.HasPrefix(content, []byte("\xff\xfe")), bytes.HasPrefix(content, []byte("\xfe\xff")):
 		r.fatal("encoding", 1, "the file is UTF-16; save it as UTF-8")
@@ -75,6 +74,14 @@ func decodeText(r *report, content []byte) (string, bool) {
 	return text, true
 }
 
+func tooLarge(r *report, size int64) bool {
+	if size > maxSkillFile {
+		r.fatal("too-large", 0, "the file has %d bytes, more than the limit of %d; move details to files in references/", size, maxSkillFile)
+	}
+	return size > maxSkillFile
+}
+
+// validPrefix is the text before the first byte that is not UTF-8.
 func validPrefix(text string) string {
 	for i, c := range text {
 		if c == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd") {

@@ -216,9 +216,13 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	skills, diagnostics := load(t, Folder(dir))
+	links := Folder(dir)
+	skills, diagnostics := load(t, links)
 	if got := names(skills); !slices.Equal(got, []string{"good", "real"}) {
 		t.Errorf("got %q", got)
+	}
+	if l, ok := links.(loader).finder.(*scanner); !ok || l.found == nil {
+		t.Error("what is refused keeps the scan from being kept")
 	}
 	refused := []string{}
 	for _, d := range diagnostics {
@@ -309,9 +313,10 @@ func TestUnchangedTreeIsNotOpened(t *testing.T) {
 		put(name+"/SKILL.md", source(name, "x"), day)
 	}
 	put("broken/SKILL.md", "no front matter", day)
+	put("large/SKILL.md", strings.Repeat("x", maxSkillFile+1), day)
 	l := FS(files)
 	first, d1 := load(t, l)
-	if len(first) != n || len(d1) != 1 {
+	if len(first) != n || len(d1) != 2 {
 		t.Fatalf("%d skills, %v", len(first), d1)
 	}
 	step := func(about string, wantOpens, wantStats int64) []*Skill {
@@ -325,7 +330,7 @@ func TestUnchangedTreeIsNotOpened(t *testing.T) {
 		return skills
 	}
 	for range 3 {
-		if again := step("unchanged", 0, n+2); !slices.Equal(again, first) {
+		if again := step("unchanged", 0, n+3); !slices.Equal(again, first) {
 			t.Error("the skills are not the same")
 		}
 	}
@@ -344,7 +349,7 @@ func TestUnchangedTreeIsNotOpened(t *testing.T) {
 	if got := step("one file removed", 3, 5*n); len(got) != n-1 {
 		t.Errorf("%d skills", len(got))
 	}
-	step("unchanged again", 0, n+2)
+	step("unchanged again", 0, n+3)
 }
 
 func TestDiskChanges(t *testing.T) {

@@ -160,7 +160,7 @@ func (s *scanner) visit(files fs.FS, folder string, depth int) visit {
 	case errors.Is(err, fs.ErrNotExist) && !isLink(files, name):
 		return s.look(files, folder, depth)
 	}
-	return s.refuse(files, name, err)
+	return s.refuse(files, folder, name, err)
 }
 
 // load reads the skill file of a folder, unless it is the one that is kept.
@@ -171,10 +171,14 @@ func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit
 	}
 	r := &report{file: s.path(name)}
 	v := visit{stamps: []stamp{st}}
+	if tooLarge(r, info.Size()) {
+		v.list = r.list
+		return v
+	}
 	content, err := readKnown(files, name, info, maxSkillFile)
 	if err != nil {
 		r.fatal("unreadable", 0, "the file cannot be read: %v", err)
-		v.list, v.volatile = r.list, true
+		v.list, v.volatile = r.list, info.Mode().IsRegular()
 		return v
 	}
 	if v.skill = parse(r, content, s.folderName(folder)); v.skill != nil {
@@ -237,7 +241,7 @@ func (s *scanner) look(files fs.FS, folder string, depth int) visit {
 func (s *scanner) misnamed(files fs.FS, folder, name string, v visit) visit {
 	info, err := fs.Stat(files, name)
 	if err != nil {
-		return s.refuse(files, name, err)
+		return s.refuse(files, folder, name, err)
 	}
 	found := s.load(files, folder, name, info)
 	r := &report{file: s.path(name)}
@@ -265,21 +269,27 @@ func (s *scanner) follow(files fs.FS, name string, v *visit) {
 		if target, outside := s.stat(s.path(name)); outside == nil && !target.IsDir() {
 			return // a link to some file
 		}
-		v.list = append(v.list, s.refuse(files, name, err).list...)
+		v.list = append(v.list, s.refuse(files, path.Dir(name), name, err).list...)
 	}
 }
 
-// refuse reports a file or folder that cannot be reached.
-func (s *scanner) refuse(files fs.FS, name string, err error) visit {
+// refuse reports a file or folder, in a folder, that cannot be reached.
+func (s *scanner) refuse(files fs.FS, folder, name string, err error) visit {
 	r := &report{file: s.path(name)}
 	if !isLink(files, name) {
 		r.fatal("unreadable", 0, "it cannot be read: %v", err)
-	} else if _, dangling := s.stat(s.path(name)); dangling != nil {
+		return visit{list: r.list, volatile: true}
+	}
+	if _, dangling := s.stat(s.path(name)); dangling != nil {
 		r.fatal("symlink", 0, "the link leads nowhere; remove it or mend it")
 	} else {
-		r.fatal("symlink", 0, "the link leads out of %s and is not followed; copy what it points to, or load that folder itself", s.path("."))
+		r.fatal("symlink", 0, "the link leads out of %s, or names its target from the root, and is not followed; copy what it points to, or load that folder itself", s.path("."))
 	}
-	return visit{list: r.list, volatile: true}
+	v := visit{list: r.list}
+	if info, err := fs.Stat(files, folder); err == nil { // another link in its place changes the folder
+		v.stamps = append(v.stamps, s.stamp(folder, info))
+	}
+	return v
 }
 
 func isLink(files fs.FS, name string) bool {

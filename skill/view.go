@@ -128,7 +128,7 @@ func viewFile(s *Skill, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, isText := mediaType(q.File, data)
+	kind, isText := mediaType(data)
 	if !isText {
 		return &Page{Skill: s, Data: data, MediaType: kind}, nil
 	}
