@@ -73,9 +73,11 @@ func TestStopEndsTheRequest(t *testing.T) {
 		{"in the middle", openaitest.Text(strings.Repeat("word ", 100)).HangAfter(2000)},
 		{"in a slow stream", openaitest.Text(strings.Repeat("word ", 1000)).Slow(5 * time.Millisecond)},
 	} {
-		s := openaitest.New(t, row.turn)
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
+		s := openaitest.New(t, openaitest.Func(func(*openaitest.Request) openaitest.Turn {
+			time.AfterFunc(20*time.Millisecond, cancel) // the request has come; whenever it fires, the answer goes on
+			return row.turn
+		}))
 		_, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(ctx, hi))
 		if !errors.Is(err, context.Canceled) || kindOf(err) != "?" {
 			t.Errorf("%s: %v", row.why, err)
