@@ -164,8 +164,16 @@ func TestCeilingHidesNames(t *testing.T) {
 				t.Errorf("%T tells of %s: %s", control, word, told)
 			}
 		}
-		if active, _ := s.Active(); slices.Contains(active, "secret") {
-			t.Errorf("%T opened what is above the ceiling", control)
+		for _, do := range []transition{tk.Enable, tk.Disable, tk.Set} {
+			_, err := do(context.Background(), s, "secret")
+			if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Reason != toolkit.UnknownGroup {
+				t.Errorf("a transition above the ceiling: %v", err)
+			}
+		}
+		_, _, hidden := v.Resolve("launch", nil)
+		_, _, unknown := v.Resolve("lxxxxh", nil)
+		if hidden == nil || strings.ReplaceAll(hidden.Error(), "launch", "lxxxxh") != unknown.Error() {
+			t.Errorf("above the ceiling: %v, unknown: %v", hidden, unknown)
 		}
 		none := newView(t, tk, newScope(toolkit.Only(), ""))
 		if len(none.Tools()) != 0 {
@@ -187,16 +195,17 @@ func TestDiscover(t *testing.T) {
 	if got := listed(before); !slices.Equal(got, []string{"search_tools", "describe_tools", "call_tool", "now"}) {
 		t.Fatalf("listed %q", got)
 	}
+	const none = "No tool was found. Try other words, or search in one of the groups with an empty query."
 	for _, row := range []struct{ query, want string }{
 		{`{"query":"write a file"}`, "- writeFile (files): Does writeFile.\n- read_file (files): Does read_file.\n- list_directories (files): Does list_directories."},
-		{`{"query":"directory listing"}`, "No tool was found."},
+		{`{"query":"directory listing"}`, none},
 		{`{"query":"directories"}`, "- list_directories (files): Does list_directories."},
 		{`{"query":"mail"}`, "- send_mail (mail): Does send_mail."},
 		{`{"query":"","group":"mail"}`, "- send_mail (mail): Does send_mail."},
-		{`{"query":"mail","group":"files"}`, "No tool was found."},
-		{`{"query":"zebra"}`, "No tool was found."},
+		{`{"query":"mail","group":"files"}`, none},
+		{`{"query":"zebra"}`, none},
 	} {
-		if got := mustDo(t, tk, s, "search_tools", row.query); !strings.HasPrefix(got, row.want) {
+		if got := mustDo(t, tk, s, "search_tools", row.query); got != row.want {
 			t.Errorf("%s found\n%s\nwant\n%s", row.query, got, row.want)
 		}
 	}

@@ -137,14 +137,14 @@ func (c *catalogue) list(r *resolved) []*entry {
 			}
 		}
 	}
-	if c.shadows {
-		out = shadow(out)
-	}
 	switch p := c.cfg.Policy; {
 	case p.ByName:
 		slices.SortFunc(out, func(a, b *entry) int { return strings.Compare(a.info.Name, b.info.Name) })
 	case p.ByRegistration:
 		slices.SortFunc(out, func(a, b *entry) int { return a.seq - b.seq })
+	}
+	if c.shadows {
+		out = shadow(out)
 	}
 	return out
 }

@@ -252,6 +252,17 @@ func TestQuota(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", row.names, err, row.want)
 		}
 	}
+	// Over the quota already: what does not raise the count may be opened.
+	over := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x", "y", "z"), group("b", "u", "v"), group("c", "w")}, MaxTools: 1})
+	if err := json.Unmarshal([]byte(`{"active":["a"]}`), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := over.Set(ctx, s, "b", "c"); err != nil {
+		t.Errorf("3 tools in place of 3: %v", err)
+	}
+	if _, err := over.Set(ctx, s, "a", "c"); err == nil {
+		t.Error("4 tools in place of 3, and 1 is allowed")
+	}
 	bytes := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), group("b", "y")}, MaxBytes: 150})
 	_, err := bytes.Enable(ctx, new(toolkit.Scope), "a", "b")
 	if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Unit != "bytes" || ge.Limit != 150 {
@@ -345,6 +356,9 @@ func TestInitial(t *testing.T) {
 	}
 	if _, err := tk.Set(context.Background(), s); err != nil {
 		t.Fatal(err)
+	}
+	if got := string(mustJSON(s)); got != `{"active":[]}` {
+		t.Errorf("saved %s after all were closed", got)
 	}
 	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"reset_tools"}) {
 		t.Errorf("listed %q after all were closed", got)

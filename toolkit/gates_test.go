@@ -1,0 +1,213 @@
+package toolkit_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestSavedScope: what was saved with another catalogue has no effect that this
+// one would not allow.
+func TestSavedScope(t *testing.T) {
+	child := group("child", "y")
+	child.Parents = []string{"parent"}
+	tk := newToolkit(t, toolkit.Config{Control: toolkit.NoControl(), Groups: []toolkit.Group{group("parent", "x"), child}})
+	for saved, want := range map[string][]string{
+		`{"active":["child"]}`:                    nil,
+		`{"active":["ghost","parent"]}`:           {"x"},
+		`{"active":["child","parent","parent"]}`:  {"y", "x"},
+		`{"active":["parent"],"phase":"unknown"}`: {"x"},
+	} {
+		s := new(toolkit.Scope)
+		if err := json.Unmarshal([]byte(saved), s); err != nil {
+			t.Fatal(err)
+		}
+		if got := listed(newView(t, tk, s)); !slices.Equal(got, want) {
+			t.Errorf("%s lists %q, want %q", saved, got, want)
+		}
+	}
+}
+
+// TestShadow: of two visible tools of one name the later is listed, in the
+// place of the earlier, and called.
+func TestShadow(t *testing.T) {
+	named := func(text string) []tool.Tool { return []tool.Tool{&fake{name: "same", text: text}} }
+	first, second := group("first", "a"), group("second", "b")
+	first.Tools, second.Tools = append(named("one"), first.Tools...), append(second.Tools, named("two")...)
+	tk := newToolkit(t, toolkit.Config{Policy: toolkit.AgentScope(), Groups: []toolkit.Group{first, second}})
+	s := new(toolkit.Scope)
+	for _, row := range []struct {
+		open []string
+		list string
+		text string
+	}{
+		{[]string{"first"}, "reset_tools same a", "one"},
+		{[]string{"first", "second"}, "reset_tools same a b", "two"},
+		{[]string{"second"}, "reset_tools b same", "two"},
+	} {
+		if _, err := tk.Set(context.Background(), s, row.open...); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(listed(newView(t, tk, s)), " "); got != row.list {
+			t.Errorf("%q lists %s", row.open, got)
+		}
+		if got := mustDo(t, tk, s, "same", "{}"); got != row.text {
+			t.Errorf("%q calls %s", row.open, got)
+		}
+	}
+}
+
+// TestOpaque: a hidden tool and one that does not exist get the same answer.
+func TestOpaque(t *testing.T) {
+	tk := newToolkit(t, toolkit.Config{Policy: toolkit.Tmcp(), Groups: []toolkit.Group{group("a", "a.tool")}})
+	v := newView(t, tk, new(toolkit.Scope))
+	_, _, hidden := v.Resolve("a.tool", nil)
+	_, _, unknown := v.Resolve("a.toll", nil)
+	if hidden == nil || unknown == nil || strings.ReplaceAll(hidden.Error(), "a.tool", "a.toll") != unknown.Error() {
+		t.Errorf("hidden: %v, unknown: %v", hidden, unknown)
+	}
+}
+
+// TestQuiet: under tmcp's rules only Refresh reports changes of the catalogue.
+func TestQuiet(t *testing.T) {
+	tk := newToolkit(t, toolkit.Config{Policy: toolkit.Tmcp()})
+	n := 0
+	defer tk.OnChange(func(toolkit.Change) { n++ })()
+	if err := tk.Add("", fakes("x")...); err != nil || n != 0 {
+		t.Errorf("%v, %d reports", err, n)
+	}
+	if tk.Refresh(); n != 1 {
+		t.Errorf("%d reports", n)
+	}
+}
+
+// TestUnfolding: under wags' rules a group is named when its parent is open.
+func TestUnfolding(t *testing.T) {
+	child := group("inner", "x")
+	child.Parents = []string{"outer"}
+	tk := newToolkit(t, toolkit.Config{Policy: toolkit.Wags(), Groups: []toolkit.Group{group("outer"), child}})
+	s := new(toolkit.Scope)
+	ask := func() string {
+		return mustDo(t, tk, s, "enable_tools", `{"groups":["nope"]}`) + string(mustJSON(newView(t, tk, s).Tools()))
+	}
+	if got := ask(); strings.Contains(got, "inner") || !strings.Contains(got, "the groups are outer") {
+		t.Errorf("before its parent is open: %s", got)
+	}
+	mustDo(t, tk, s, "enable_tools", `{"groups":["outer"]}`)
+	if got := ask(); !strings.Contains(got, "the groups are outer, inner") {
+		t.Errorf("when its parent is open: %s", got)
+	}
+	for _, input := range []string{`{"groups":null}`, `{"groups":"outer"}`, `{"groups":[1]}`, `{"group":["outer"]}`} {
+		tl, _, err := newView(t, tk, s).Resolve("disable_tools", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Not repaired and validated before, as an agent would.
+		for chunk := range tool.Run(context.Background(), tl, tool.Call{Input: json.RawMessage(input)}) {
+			if !chunk.Failed {
+				t.Errorf("%s was taken", input)
+			}
+		}
+	}
+}
+
+// TestPrompt: it holds what is said of the basic group, if that is granted, and
+// stays the same while skills are edited and sources are listed.
+func TestPrompt(t *testing.T) {
+	skills := &changing{name: "one"}
+	tk := newToolkit(t, toolkit.Config{
+		Basic:  toolkit.Group{Instructions: "Be brief.", Skills: []skill.Loader{skills}},
+		Groups: []toolkit.Group{{Name: "g", Description: "G.", Sources: []tool.Source{&listing{names: []string{"x"}}}}},
+	})
+	s := new(toolkit.Scope)
+	before := newView(t, tk, s).Prompt()
+	if !strings.Contains(before, "Be brief.") || !strings.Contains(before, "one") {
+		t.Errorf("prompt: %q", before)
+	}
+	skills.name = "two"
+	if _, err := tk.Enable(context.Background(), s, "g"); err != nil {
+		t.Fatal(err)
+	}
+	if got := newView(t, tk, s).Prompt(); got != before {
+		t.Errorf("opening a group with a source made it %q", got)
+	}
+	if got := newView(t, tk, newScope(toolkit.Only("g"), "")).Prompt(); got != "" {
+		t.Errorf("without the basic group: %q", got)
+	}
+}
+
+type changing struct{ name string }
+
+func (c *changing) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
+	return skillList{c.name}.Load(ctx)
+}
+
+// A meddler is a source that moves a scope on while it is listed.
+type meddler struct{ scope *toolkit.Scope }
+
+func (m *meddler) Tools(context.Context) ([]tool.Tool, error) {
+	m.scope.SetPhase("next")
+	return fakes("x"), nil
+}
+
+// TestViewOfMovingScope: a view is kept only for the state that it shows.
+func TestViewOfMovingScope(t *testing.T) {
+	s := new(toolkit.Scope)
+	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now"), Sources: []tool.Source{&meddler{s}}},
+		Settings: []toolkit.Setting{{Tool: "now", Phases: []string{"next"}}}})
+	newView(t, tk, s)
+	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"now", "x"}) {
+		t.Errorf("listed %q", got)
+	}
+}
+
+// TestListedOnce: views that need the same list at the same time fetch it once.
+func TestListedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &listing{names: []string{"x"}, wait: make(chan struct{})}
+		tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{src}}})
+		done := make(chan []string)
+		for range 5 {
+			go func() { done <- listed(newView(t, tk, new(toolkit.Scope))) }()
+		}
+		synctest.Wait()
+		close(src.wait)
+		for range 5 {
+			if got := <-done; !slices.Equal(got, []string{"x"}) {
+				t.Errorf("listed %q", got)
+			}
+		}
+		if src.calls != 1 {
+			t.Errorf("asked %d times", src.calls)
+		}
+	})
+}
+
+// TestIncomparableSource: a source that cannot be compared is listed all the
+// same, once, and keeps its list when the catalogue changes.
+func TestIncomparableSource(t *testing.T) {
+	calls := 0
+	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{sourceFunc(func() []tool.Tool {
+		calls++
+		return fakes("x")
+	})}}})
+	s := new(toolkit.Scope)
+	newView(t, tk, s)
+	if err := tk.Add("", fakes("y")...); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"y", "x"}) || calls != 1 {
+		t.Errorf("listed %q, asked %d times", got, calls)
+	}
+}
+
+type sourceFunc func() []tool.Tool
+
+func (f sourceFunc) Tools(context.Context) ([]tool.Tool, error) { return f(), nil }
