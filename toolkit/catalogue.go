@@ -123,6 +123,7 @@ func (cfg Config) clone() Config {
 	cfg.Settings = slices.Clone(cfg.Settings)
 	cfg.Exclusive = slices.Clone(cfg.Exclusive)
 	cfg.Initial = slices.Clone(cfg.Initial)
+	cfg.Hidden = slices.Clone(cfg.Hidden)
 	return cfg
 }
 
@@ -254,7 +255,7 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 			if err := checkTool(t.Info()); err != nil {
 				return fmt.Errorf("control tool %q: %w", t.Info().Name, err)
 			}
-			c.reserved[t.Info().Name] = true
+			c.reserved[t.Info().Name] = !slices.Contains(c.cfg.Hidden, t.Info().Name)
 		}
 	}
 	if c.hasSkills(Only("*")) {

@@ -48,7 +48,10 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 	if groups := c.infos(r); len(groups) > 0 {
 		out = append(out, c.control.Tools(tk, s, groups)...)
 	}
-	return slices.DeleteFunc(out, func(t tool.Tool) bool { return len(c.tools[t.Info().Name]) > 0 })
+	return slices.DeleteFunc(out, func(t tool.Tool) bool {
+		name := t.Info().Name
+		return len(c.tools[name]) > 0 || slices.Contains(c.cfg.Hidden, name)
+	})
 }
 
 // controlInfos is controlTools, kept as long as nothing can have changed.

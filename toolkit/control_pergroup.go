@@ -9,8 +9,8 @@ import (
 )
 
 // PerGroup returns the control of tmcp: for every group a tool GROUP.activate
-// and, unless the group says otherwise, GROUP.deactivate, without arguments.
-// All of them are always listed.
+// and a tool GROUP.deactivate, without arguments. All of them are always listed;
+// see [Config.Hidden].
 func PerGroup() Control { return perGroup{} }
 
 const (
@@ -33,10 +33,9 @@ func (perGroup) Hint(_, want []string) string {
 func (perGroup) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	var out []tool.Tool
 	for _, g := range groups {
-		out = append(out, switchTool(tk, s, g.Name+activateSuffix, "Activate", g, (*Toolkit).Enable))
-		if !g.NoDeactivator {
-			out = append(out, switchTool(tk, s, g.Name+deactivateSuffix, "Deactivate", g, (*Toolkit).Disable))
-		}
+		out = append(out,
+			switchTool(tk, s, g.Name+activateSuffix, "Activate", g, (*Toolkit).Enable),
+			switchTool(tk, s, g.Name+deactivateSuffix, "Deactivate", g, (*Toolkit).Disable))
 	}
 	return out
 }

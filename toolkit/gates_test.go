@@ -43,6 +43,14 @@ func TestShadow(t *testing.T) {
 	first.Tools, second.Tools = append(named("one"), first.Tools...), append(second.Tools, named("two")...)
 	tk := newToolkit(t, toolkit.Config{Policy: toolkit.AgentScope(), Groups: []toolkit.Group{first, second}})
 	s := new(toolkit.Scope)
+	// In order of activation the later of two is still the one that is called.
+	unsorted, u := newToolkit(t, toolkit.Config{Policy: toolkit.Policy{Shadow: true}, Groups: []toolkit.Group{first, second}}), new(toolkit.Scope)
+	if _, err := unsorted.Enable(context.Background(), u, "second", "first"); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(newView(t, unsorted, u)); !slices.Equal(got, []string{"reset_tools", "b", "same", "a"}) || mustDo(t, unsorted, u, "same", "{}") != "two" {
+		t.Errorf("listed %q", got)
+	}
 	for _, row := range []struct {
 		open []string
 		list string
@@ -52,6 +60,7 @@ func TestShadow(t *testing.T) {
 		{[]string{"first", "second"}, "reset_tools same a b", "two"},
 		{[]string{"second"}, "reset_tools b same", "two"},
 	} {
+
 		if _, err := tk.Set(context.Background(), s, row.open...); err != nil {
 			t.Fatal(err)
 		}

@@ -32,6 +32,7 @@ var wordings = []wording{
 	{`InvalidConfiguration:tool already registered: (.*)`, `tool "$1" in .*: another tool of that name`},
 
 	{`Invalid group name\(s\): (.*)\. The current available groups are: (.*)`, `there is no group "$1"; the groups are $2$`},
+	{`Invalid arguments: the argument '(.*)' should be a bool value.*`, `group "$1": true or false is wanted`},
 	{`description is required for tool group '(.*)'`, `group "$1": has no description`},
 
 	{`Tool '(.*)' field must be a list of strings`, `tools\[\d+\]\.$1: got .*, want array`},

@@ -1,28 +1,23 @@
 package toolkit_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/skill"
-	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 func agentscopeWorld(t testing.TB, sc scenario) *world {
 	cfg := toolkit.Config{Policy: toolkit.AgentScope()}
 	cfg.Policy.NewOnly = sc.Config.Variant == "doc"
-	for _, raw := range sc.Config.BasicTools {
-		cfg.Basic.Tools = append(cfg.Basic.Tools, agentscopeTool(t, raw))
-	}
+	cfg.Basic.Tools = specified(sc.Config.BasicTools)
 	cfg.Basic.Skills = loaders(sc.Config.BasicSkills)
 	for _, g := range sc.Groups {
 		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: g.Description,
-			Instructions: g.Instructions, Tools: fakes(g.Tools...), Skills: loaders(g.Skills)})
+			Instructions: g.Instructions, Tools: specified(g.Tools), Skills: loaders(g.Skills)})
 	}
 	w := newWorld(t, sc, cfg, nil)
 	if sc.Config.StateActive != nil {
@@ -37,9 +32,7 @@ func agentscopeWorld(t testing.TB, sc scenario) *world {
 	}
 	w.ops = map[string]func(scenarioStep) outcome{
 		"register": w.agentscopeRegister, "call": w.callStep, "list": w.list,
-		"unregister": func(s scenarioStep) outcome {
-			return outcome{err: w.tk.Remove(arg[string](t, s, "tool") + arg[string](t, s, "name"))}
-		},
+		"unregister": w.unregister,
 		"reset": func(s scenarioStep) outcome {
 			out := w.call("reset_tools", mustJSON(s.Args))
 			if out.err == nil && out.result != nil {
@@ -55,17 +48,7 @@ func (w *world) agentscopeRegister(s scenarioStep) outcome {
 	if what := arg[string](w.t, s, "what"); what != "tool" {
 		return w.construct(s)
 	}
-	return outcome{err: w.tk.Add(arg[string](w.t, s, "group"), fakes(arg[string](w.t, s, "name"))...)}
-}
-
-func agentscopeTool(t testing.TB, raw json.RawMessage) tool.Tool {
-	var v struct{ Name, Output string }
-	if bytes.HasPrefix(raw, []byte(`"`)) {
-		decode(t, raw, &v.Name)
-	} else {
-		decode(t, raw, &v)
-	}
-	return &fake{name: v.Name, text: v.Output}
+	return outcome{err: w.tk.Add(arg[string](w.t, s, "group"), fakes(arg[string](w.t, s, "name", "tool"))...)}
 }
 
 type skillList []string

@@ -152,7 +152,7 @@ func kinds(err error) []string {
 		if len(he.Groups) > 0 {
 			return []string{"tool_unavailable", "group_inactive", "tool_not_found"}
 		}
-		return []string{"tool_unavailable", "tool_not_found"}
+		return []string{"tool_unavailable", "tool_not_found", "invalid_params"}
 	}
 	if ge, ok := errors.AsType[*toolkit.GroupError](err); ok {
 		switch ge.Reason {

@@ -34,7 +34,7 @@ func trustgraphWorld(t testing.TB, sc scenario) *world {
 	}
 	cfg, err := load(sc.Config.Tools)
 	w := newWorld(t, sc, cfg, err)
-	w.hidden = func(e *toolkit.HiddenError) string { return e.Error() }
+	w.hidden = func(e *toolkit.HiddenError) string { return fmt.Sprintf("No action for %s!", e.Tool) }
 	w.ops = map[string]func(scenarioStep) outcome{
 		"list": w.list,
 		"register": func(s scenarioStep) outcome {
@@ -100,12 +100,14 @@ func mcpWorld(t testing.TB, sc scenario) *world {
 	var order []string
 	for _, g := range sc.Groups {
 		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Title: g.Title, Description: g.Description, Parents: g.parents()})
-		for _, name := range g.Tools {
-			labels[name] = append(labels[name], g.Name)
-			order = append(order, name)
+		for _, t := range g.Tools {
+			labels[t.Name] = append(labels[t.Name], g.Name)
+			order = append(order, t.Name)
 		}
 	}
-	order = append(order, sc.Config.UngroupedTools...)
+	for _, t := range sc.Config.UngroupedTools {
+		order = append(order, t.Name)
+	}
 	for _, name := range slices.Sorted(maps.Keys(sc.Config.RawMeta)) {
 		labels[name] = tool.MetaLabels(sc.Config.RawMeta[name])
 		order = append(order, name)

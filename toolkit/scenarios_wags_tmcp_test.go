@@ -21,10 +21,10 @@ func wagsWorld(t testing.TB, sc scenario) *world {
 	order := slices.Clone(sc.Config.Upstream)
 	for _, g := range sc.Groups {
 		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: g.Description, Parents: g.parents()})
-		for _, name := range g.Tools {
-			places[name] = append(places[name], g.Name)
+		for _, t := range g.Tools {
+			places[t.Name] = append(places[t.Name], g.Name)
+			order = append(order, t.Name)
 		}
-		order = append(order, g.Tools...)
 	}
 	order = append(order, slices.Sorted(maps.Keys(sc.Config.Handlers))...)
 	for i, name := range order {
@@ -64,15 +64,18 @@ func pythonList(names []string) string { return "['" + strings.Join(names, "', '
 func tmcpWorld(t testing.TB, sc scenario) *world {
 	w := &world{t: t, sc: sc, scope: new(toolkit.Scope), flags: map[string]bool{}}
 	cfg := toolkit.Config{Policy: toolkit.Tmcp(), Exclusive: sc.Config.Exclusions,
-		Basic: toolkit.Group{Tools: fakes(sc.Config.RootTools...)}}
+		Basic: toolkit.Group{Tools: specified(sc.Config.RootTools)}}
 	if sc.Config.Variant == "doc" {
 		cfg.Policy.NotifyAlways = false
 	}
 	for _, g := range sc.Groups {
 		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: g.Description, Parents: g.parents(),
-			Tools: fakes(g.Tools...), NoDeactivator: g.ShowDeactivator != nil && !*g.ShowDeactivator,
+			Tools:        specified(g.Tools),
 			OnActivate:   w.hook("+", g.Name, g.Hooks["on_activate"]),
 			OnDeactivate: w.hook("-", g.Name, g.Hooks["on_deactivate"])})
+		if g.ShowDeactivator != nil && !*g.ShowDeactivator {
+			cfg.Hidden = append(cfg.Hidden, g.Name+".deactivate")
+		}
 	}
 	for _, raw := range sc.Config.Tools {
 		var v struct{ Name, Visibility string }
@@ -83,9 +86,7 @@ func tmcpWorld(t testing.TB, sc scenario) *world {
 	w.hidden = func(e *toolkit.HiddenError) string { return "ToolNotFound:" + e.Tool }
 	w.ops = map[string]func(scenarioStep) outcome{
 		"call": w.callStep, "list": w.tmcpList, "register": w.tmcpRegister,
-		"unregister": func(s scenarioStep) outcome {
-			return outcome{err: w.tk.Remove(arg[string](t, s, "tool") + arg[string](t, s, "name"))}
-		},
+		"unregister": w.unregister,
 		"activate":   func(s scenarioStep) outcome { return w.tmcpSwitch(s, w.tk.Enable) },
 		"deactivate": func(s scenarioStep) outcome { return w.tmcpSwitch(s, w.tk.Disable) },
 	}
@@ -98,12 +99,11 @@ func (w *world) place(cfg *toolkit.Config, name, visibility string) {
 	kind, what, _ := strings.Cut(visibility, ":")
 	switch kind {
 	case "group":
-		for i := range cfg.Groups {
-			if cfg.Groups[i].Name == what {
-				cfg.Groups[i].Tools = append(cfg.Groups[i].Tools, tl)
-			}
+		if i := slices.IndexFunc(cfg.Groups, func(g toolkit.Group) bool { return g.Name == what }); i >= 0 {
+			cfg.Groups[i].Tools = append(cfg.Groups[i].Tools, tl)
+			return
 		}
-		return
+		cfg.Settings = append(cfg.Settings, toolkit.Setting{Tool: name, Groups: []string{what}})
 	case "when":
 		group, negated := strings.CutPrefix(what, "!")
 		cfg.Settings = append(cfg.Settings, toolkit.Setting{Tool: name,
@@ -209,7 +209,7 @@ func (w *world) tmcpRegister(s scenarioStep) outcome {
 		})}
 	case "exclusion":
 		return outcome{err: w.tk.Update(func(cfg *toolkit.Config) error {
-			cfg.Exclusive = append(cfg.Exclusive, arg[[]string](w.t, s, "groups"))
+			cfg.Exclusive = append(cfg.Exclusive, arg[[]string](w.t, s, "groups", "set", "members", "names"))
 			return nil
 		})}
 	case "notify":

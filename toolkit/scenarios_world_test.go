@@ -102,18 +102,15 @@ func (w *world) flag(name string) bool {
 	return w.flags[name]
 }
 
-// call does what an agent does with a call: resolve, validate, run.
+// call resolves and runs a call. Arguments are not repaired before, which would
+// make good what some rows want refused.
 func (w *world) call(name string, input json.RawMessage) outcome {
 	v := w.view()
 	tl, input, err := v.Resolve(name, input)
 	if err != nil {
 		return outcome{err: err}
 	}
-	args, err := tool.Arguments(tl, input)
-	if err != nil {
-		return outcome{err: err}
-	}
-	c := tool.Call{ID: "1", Name: tl.Info().Name, Input: args.JSON}
+	c := tool.Call{ID: "1", Name: tl.Info().Name, Input: input}
 	var cause error
 	keep := func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
@@ -170,6 +167,17 @@ func (w *world) list(s scenarioStep) outcome {
 	return out
 }
 
+// unregister removes a tool; its value is the tool's name if it was there.
+func (w *world) unregister(s scenarioStep) outcome {
+	name := arg[string](w.t, s, "name", "tool")
+	before := w.view().Digest()
+	out := outcome{err: w.tk.Remove(name)}
+	if w.view().Digest() != before {
+		out.value, out.changed = name, 1
+	}
+	return out
+}
+
 // construct is the step that only asks whether the construction went well.
 func (w *world) construct(scenarioStep) outcome { return outcome{err: w.err} }
 
@@ -208,9 +216,18 @@ func (w *world) listGroups(s scenarioStep) outcome {
 	page, next, err := w.tk.PageGroups(nil, cursor, w.sc.Config.PageSize)
 	w.cursor = next
 	out := outcome{err: err, names: []string{}}
+	var rows []map[string]string
 	for _, g := range page {
 		out.names = append(out.names, g.Name)
+		row := map[string]string{"name": g.Name}
+		for key, v := range map[string]string{"title": g.Title, "description": g.Description} {
+			if v != "" {
+				row[key] = v
+			}
+		}
+		rows = append(rows, row)
 	}
+	out.groups = rows
 	slices.Sort(out.names)
 	return out
 }

@@ -39,9 +39,6 @@ type Group struct {
 	// OnActivate and OnDeactivate run before the group is opened or closed, and
 	// prevent it by an error. The context is that of whoever asked for it.
 	OnActivate, OnDeactivate func(context.Context) error
-
-	// NoDeactivator leaves out the tool that closes the group, with [PerGroup].
-	NoDeactivator bool
 }
 
 // A Setting limits or places a tool that is registered elsewhere, by its name.
@@ -84,6 +81,10 @@ type Config struct {
 	// Control is how the model opens groups; nil is the policy's, and that of
 	// the zero policy is [ResetTools]. It is left out while there is no group to open.
 	Control Control
+
+	// Hidden are names of control tools that are left out, such as
+	// "files.deactivate" with [PerGroup].
+	Hidden []string
 
 	Policy Policy
 
@@ -186,8 +187,6 @@ type GroupInfo struct {
 	Tools   []string // names of its tools that are known so far
 	Active  bool     // open, and its parents too
 	Skills  bool     // has skills
-
-	NoDeactivator bool
 }
 
 // Groups returns the named groups that the scope's ceiling grants, in order of

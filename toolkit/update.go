@@ -41,7 +41,7 @@ func (c *catalogue) since(old *catalogue) Change {
 		Groups: !slices.EqualFunc(c.groups, old.groups, sameGroup),
 		Tools:  !slices.EqualFunc(c.entries, old.entries, sameEntry),
 	}
-	if _, none := c.control.(noControl); ev.Groups && !none {
+	if _, none := c.control.(noControl); ev.Groups && !none || !slices.Equal(c.cfg.Hidden, old.cfg.Hidden) {
 		ev.Tools = true // the control tools describe the groups
 	}
 	return ev
@@ -83,15 +83,19 @@ func (tk *Toolkit) AddGroup(g Group) error {
 	})
 }
 
-// Remove takes the named tools and their settings out, from all groups. Names
-// that nothing has are ignored; a tool that a source lists cannot be removed.
+// Remove takes the named tools and their settings out, from all groups, and
+// hides control tools. Names that nothing has are ignored; a tool that a source
+// lists cannot be removed.
 func (tk *Toolkit) Remove(names ...string) error {
 	gone := func(t tool.Tool) bool { return slices.Contains(names, t.Info().Name) }
 	return tk.Update(func(cfg *Config) error {
-		listed := tk.now.Load().listed
+		c := tk.now.Load()
 		for _, n := range names {
-			if listed[n] {
+			if c.listed[n] {
 				return fmt.Errorf("toolkit: remove tool %q: a source lists it; remove the source, or leave the tool out there", n)
+			}
+			if c.reserved[n] && len(c.tools[n]) == 0 {
+				cfg.Hidden = append(cfg.Hidden, n)
 			}
 		}
 		cfg.Basic.Tools = slices.DeleteFunc(cfg.Basic.Tools, gone)
