@@ -10,15 +10,6 @@ import (
 	"unicode/utf8"
 )
 
-// The repairer reads what models send in place of JSON: single quotes, Python
-// literals, trailing commas, comments, code fences and prose around it. It
-// takes one pass with a bounded look-ahead, so that its time is linear in the
-// text.
-//
-// It never guesses where text ends. What ran out inside a value looks complete
-// once it is closed and yet is wrong (/tmp/a of /tmp/abc), so it is reported as
-// truncated and must not be run.
-
 // lookahead bounds how far a decision looks, in bytes.
 const lookahead = 256
 
@@ -39,18 +30,32 @@ func repair(raw []byte) (repaired, error) {
 	return repaired{v, r.notes, r.truncated}, err
 }
 
+// A repairer reads what models send in place of JSON: single quotes, Python
+// literals, trailing commas, comments, code fences and prose around it. It
+// takes one pass with a bounded look-ahead, so that its time is linear in the
+// text.
+//
+// It is generous with signs and strict with ends. Text that ran out inside a
+// value looks complete once it is closed and yet is wrong (/tmp/a of /tmp/abc),
+// so it is reported as truncated and must not be run. For the same reason
+// nothing that could be a field is dropped.
 type repairer struct {
-	s         []byte
-	i         int
-	depth     int
-	arrays    int // open ones
-	objects   int
-	parens    int
-	stop      int     // where a word is known to end
-	pending   *string // a key that an array ran into; its object is further out
+	s     []byte
+	i     int // how far it has been read
+	depth int
+
+	// How many are open around the place that is read: what a closing bracket
+	// can mean depends on it.
+	arrays, objects, parens int
+
+	stop    int     // where a word is known to end
+	pending *string // a key that an array ran into; its object is further out
+
 	notes     []string
 	truncated bool
 }
+
+// note says what was put right, once however often it was.
 
 func (r *repairer) note(s string) {
 	if !slices.Contains(r.notes, s) {
@@ -126,7 +131,8 @@ func (r *repairer) start() (*value, error) {
 		defer func() { r.parens-- }()
 		return r.members(')')
 	}
-	if keyFollows(r.window(r.i)) && !r.at("http") && (brace < 0 || r.s[r.i+brace-1] != '\n') && bytes.IndexByte(r.s[r.i:r.i+max(brace, 0)], '\n') < 0 {
+	// "a: 1, b: 2}" is an object, "Here it is:\n{…}" is prose.
+	if keyFollows(r.window(r.i)) && bytes.IndexByte(r.s[r.i:r.i+max(brace, 0)], '\n') < 0 {
 		if v, ok := r.braceless(); ok {
 			return v, nil
 		}
@@ -145,20 +151,19 @@ func (r *repairer) start() (*value, error) {
 
 // braceless reads members that lack only the opening brace.
 func (r *repairer) braceless() (*value, bool) {
-	save := *r
+	before := *r
 	v, err := r.members('}')
 	if err != nil || r.truncated {
-		notes := save.notes
-		*r = save
-		r.notes = notes
+		*r = before
 		return nil, false
 	}
 	r.note("missing brace")
 	return v, true
 }
 
+// callee reports whether s can be the name of a function, as in read(path="x").
 func callee(s []byte) bool {
-	for _, c := range string(bytes.TrimSpace(s)) {
+	for _, c := range string(s) {
 		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '.' {
 			return false
 		}
@@ -172,6 +177,9 @@ func (r *repairer) rest(v *value) (*value, error) {
 	for {
 		r.space()
 		for !r.eof() && bytes.IndexByte([]byte(")]};,"), r.peek(0)) >= 0 {
+			if r.peek(0) == ',' && keyFollows(r.window(r.i+1)) {
+				return nil, errors.New("it goes on after the end of the object")
+			}
 			r.note("extra bracket")
 			r.i++
 			r.space()
@@ -244,6 +252,7 @@ const (
 	valueInArray
 )
 
+// value reads any value that begins here.
 func (r *repairer) value(p place) (*value, error) {
 	if r.depth++; r.depth > maxDepth {
 		return nil, errors.New("it is nested too deep")
@@ -268,6 +277,7 @@ func (r *repairer) value(p place) (*value, error) {
 	return r.word(p)
 }
 
+// object reads what follows an opening brace.
 func (r *repairer) object() (*value, error) {
 	r.space()
 	if r.peek(0) == '{' { // {{"a": 1}}, of a template
@@ -331,6 +341,7 @@ func (r *repairer) members(end byte) (*value, error) {
 	}
 }
 
+// member reads a key, what stands for the colon, and a value.
 func (r *repairer) member() (member, error) {
 	var m member
 	if r.pending != nil {
@@ -375,6 +386,7 @@ func (r *repairer) member() (member, error) {
 	return m, err
 }
 
+// bareKey reads a key without quotes; it is empty where none is.
 func (r *repairer) bareKey() string {
 	start := r.i
 	for !r.eof() {
@@ -388,6 +400,7 @@ func (r *repairer) bareKey() string {
 	return string(r.s[start:r.i])
 }
 
+// array reads what follows an opening bracket or, of a tuple, parenthesis.
 func (r *repairer) array(end byte) (*value, error) {
 	r.arrays++
 	defer func() { r.arrays-- }()
@@ -411,8 +424,10 @@ func (r *repairer) array(end byte) (*value, error) {
 			r.note("extra bracket")
 			r.i++
 			continue
-		case c == ',' || c == ';' || c == ':':
-			if comma || c != ',' {
+		case c == ':':
+			return v, errors.New("it has a colon inside a list")
+		case c == ',' || c == ';':
+			if comma || c == ';' {
 				r.note("extra comma")
 			}
 			comma = true

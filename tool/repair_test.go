@@ -156,6 +156,25 @@ func TestCutArgumentsNeverRun(t *testing.T) {
 	}
 }
 
+// TestCutTextIsRefusedOrWhole cuts every broken text at every byte: what is
+// accepted must be the intended object, never less.
+func TestCutTextIsRefusedOrWhole(t *testing.T) {
+	for _, r := range repairRows(t) {
+		if r.Want == nil {
+			continue
+		}
+		for n := 1; n < len(r.In); n++ {
+			if json.Valid([]byte(r.In[:n])) {
+				continue // 4 of 42: nobody can tell
+			}
+			args, err := tool.Arguments(r.tool(), json.RawMessage(r.In[:n]))
+			if err == nil && !reflect.DeepEqual(decodeExact(args.JSON), decodeExact(r.Want)) {
+				t.Errorf("%s: %q became %s, not %s", r.Family, r.In[:n], args.JSON, r.Want)
+			}
+		}
+	}
+}
+
 // anyJSON draws JSON text with odd but legal spelling.
 func anyJSON() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {

@@ -54,7 +54,8 @@ func (r *repairer) word(p place) (*value, error) {
 	return newString(w), nil
 }
 
-// token skips a number or a literal, if it stands for itself.
+// token skips a number or a literal that stands for itself: "3" before a comma
+// and a quote, but not the 3 of "3 apples".
 func (r *repairer) token() {
 	window := r.window(r.i)
 	n := strings.IndexFunc(window, func(c rune) bool {
@@ -237,7 +238,7 @@ func (r *repairer) escape(b []byte) []byte {
 	case '"', '\\', '/':
 		return append(b, c)
 	case 'b', 'f', 'n', 'r', 't':
-		return append(b, map[byte]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}[c])
+		return append(b, "\b\f\n\r\t"[strings.IndexByte("bfnrt", c)])
 	case '\'', '`':
 		r.note("invalid escape")
 		return append(b, c)
@@ -245,7 +246,10 @@ func (r *repairer) escape(b []byte) []byte {
 		r.note("invalid escape")
 		return b
 	case 'u', 'x':
-		n := map[byte]int{'u': 4, 'x': 2}[c]
+		n := 4
+		if c == 'x' { // of Python and JavaScript
+			n = 2
+		}
 		if code, ok := r.hex(n); ok {
 			r.i += n
 			if low, ok := r.lowSurrogate(code); ok {
@@ -263,6 +267,7 @@ func (r *repairer) escape(b []byte) []byte {
 	return append(b, '\\')
 }
 
+// hex reads n hexadecimal digits, and does not move.
 func (r *repairer) hex(n int) (rune, bool) {
 	if r.i+n > len(r.s) {
 		return 0, false
@@ -296,10 +301,7 @@ func (r *repairer) window(i int) string {
 // follows: models forget to escape quotes inside strings.
 func (r *repairer) closes(i int, isKey bool, p place) bool {
 	rest := trimSpace(r.window(i))
-	if rest == "" {
-		return true
-	}
-	if isKey {
+	if rest == "" || isKey { // keys hold no quotes
 		return true
 	}
 	switch rest[0] {
@@ -307,8 +309,9 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 		return r.parens > 0
 	case '}', ']':
 		rest = strings.TrimLeft(rest, " \t\r\n}])")
-		return rest == "" || strings.ContainsRune(",;`<", rune(rest[0])) || p == valueAtRoot ||
-			keyFollows(rest) || rest[0] == '{' || strings.HasPrefix(rest, "//") || !r.sameQuoteAhead(rest)
+		// Code in a string has brackets too, and goes on after them.
+		return rest == "" || strings.ContainsRune(",;`<{", rune(rest[0])) || p == valueAtRoot ||
+			keyFollows(rest) || strings.HasPrefix(rest, "//") || !strings.ContainsAny(rest, `"'`)
 	case ',', ';':
 		if p == valueInArray {
 			return itemFollows(rest[1:])
@@ -327,10 +330,11 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 		// A comma is missing, or this is a quotation.
 		return p == valueInArray || keyFollows(rest)
 	}
-	return p == valueAtRoot || keyFollows(rest) && strings.Contains(r.window(i)[:len(r.window(i))-len(rest)], "\n")
+	// A bare key on the next line, with the comma missing.
+	between := r.window(i)
+	between = between[:len(between)-len(rest)]
+	return p == valueAtRoot || keyFollows(rest) && strings.Contains(between, "\n")
 }
-
-func (r *repairer) sameQuoteAhead(rest string) bool { return strings.ContainsAny(rest, `"'`) }
 
 func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
 
