@@ -17,9 +17,19 @@ test:
 interop:
 	@if [ -n "$$CI" ] || command -v npm >/dev/null; then \
 		./internal/interop/install.sh && \
-		$(GO) test -race -shuffle=on -timeout 5m -tags interop ./internal/interop; \
+		$(GO) test -race -shuffle=on -timeout 5m -tags interop ./internal/interop && \
+		$(MAKE) --no-print-directory conformance; \
 	else \
 		echo "Node is not installed: the tests with MCP servers from npm are left out"; \
+	fi
+
+# The public MCP conformance suite, with a Node that npm has for Linux only.
+.PHONY: conformance
+conformance:
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then \
+		./internal/interop/conformance/run.sh; \
+	else \
+		echo "the MCP conformance suite is left out: it runs on Linux x86_64"; \
 	fi
 
 lint:

@@ -242,7 +242,7 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 			return res, nil
 		}
 		again := neverReached(err) || t.idempotent && errors.Is(err, ErrLost)
-		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, errLogin) {
 			return nil, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ type Client struct {
 	cfg    Config
 	hub    *hub
 	tokens atomic.Int64 // progress tokens given
+	idle   func()       // closes idle connections of the login
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -62,6 +64,15 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1)}
 	c.hub = &hub{cfg: &c.cfg}
+	c.idle = func() {}
+	if cfg.OAuth != nil && cfg.URL != "" {
+		server, err := url.Parse(cfg.URL)
+		if err != nil {
+			return nil, err
+		}
+		base, idle := baseTransport(&cfg)
+		c.cfg.login, c.idle = newLogin(cfg.OAuth, server, base), idle
+	}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -119,6 +130,7 @@ func (c *Client) Close() error {
 		cn.close()
 	}
 	c.workers.Wait()
+	c.idle()
 	return nil
 }
 

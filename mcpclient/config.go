@@ -49,6 +49,10 @@ type Config struct {
 	Headers    map[string]string
 	HTTPClient *http.Client
 
+	// OAuth says how to log in to the server of URL if it wants that; nil does
+	// not.
+	OAuth *OAuth
+
 	Transport Transport
 
 	// A server behind anything else that carries a message a line, such as a
@@ -74,7 +78,7 @@ type Config struct {
 	// DistrustHints takes no tool's word for being read-only or idempotent.
 	DistrustHints bool
 
-	StartTimeout time.Duration // to start and introduce itself; 0 is 30 s
+	StartTimeout time.Duration // to start and introduce itself, and to log in; 0 is 30 s, with OAuth 5 min
 	Timeout      time.Duration // of a call without any progress; 0 is 60 s
 	MaxTimeout   time.Duration // of a call, progress or not; 0 is 10 min
 	ListTTL      time.Duration // after which Tools lists anew; 0 trusts the server to say
@@ -102,6 +106,8 @@ type Config struct {
 
 	// Stderr, if not nil, gets what a started server writes there.
 	Stderr io.Writer
+
+	login *login // made by New of OAuth
 }
 
 // check returns the configuration with its defaults filled in, or what is
@@ -159,6 +165,9 @@ func (c *Config) checkURL() error {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("URL %q is not an absolute http or https URL", c.URL)
 	}
+	if c.OAuth != nil && (c.OAuth.Authorize == nil || c.OAuth.RedirectURL == "") {
+		return errors.New("OAuth needs Authorize and RedirectURL")
+	}
 	if c.Transport == SSE && mcp.IsModernProtocol(c.Protocol) {
 		return fmt.Errorf("protocol %s does not exist over SSE", c.Protocol)
 	}
@@ -170,6 +179,9 @@ func (c *Config) setDefaults() {
 		if *d == 0 {
 			*d = def
 		}
+	}
+	if c.OAuth != nil {
+		or(&c.StartTimeout, 5*time.Minute)
 	}
 	or(&c.StartTimeout, 30*time.Second)
 	or(&c.Timeout, time.Minute)

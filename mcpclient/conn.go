@@ -295,6 +295,9 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	if status, ok := errors.AsType[*httpStatus](err); ok {
 		return status
 	}
+	if errors.Is(err, errLogin) {
+		return &unreached{err}
+	}
 	if neverReached(err) {
 		c.lost(err)
 		return &unreached{fmt.Errorf("%w: %w", ErrLost, err)}

@@ -52,10 +52,14 @@ func (c *conn) handshake(ctx context.Context, version string) error {
 }
 
 func (c *conn) handshakeHTTP(ctx context.Context) error {
-	probe, cancel := context.WithTimeout(ctx, probeWait)
+	wait := probeWait
+	if c.cfg.login != nil {
+		wait = c.cfg.StartTimeout // a person may have to log in
+	}
+	probe, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	err := c.discover(probe, mcp.LATEST_PROTOCOL_VERSION)
-	if err == nil || ctx.Err() != nil || c.dead() {
+	if err == nil || ctx.Err() != nil || c.dead() || errors.Is(err, errLogin) || isStatus(err, 401, 403) {
 		return err
 	}
 	return c.initialize(ctx, "")

@@ -123,22 +123,30 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 
 var quiet = slog.New(slog.DiscardHandler)
 
+// baseTransport returns what requests go out on, and a function that closes the
+// idle connections it leaves.
+func baseTransport(cfg *Config) (rt http.RoundTripper, idle func()) {
+	if cfg.HTTPClient != nil && cfg.HTTPClient.Transport != nil {
+		return cfg.HTTPClient.Transport, func() {}
+	}
+	own := http.DefaultTransport.(*http.Transport).Clone()
+	return own, own.CloseIdleConnections
+}
+
 // httpTransport makes the mcp-go transport for a URL, and a function that
 // closes the idle connections it leaves. The kind is HTTP or SSE.
 func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, idle func(), err error) {
-	idle = func() {}
 	origin, err := url.Parse(cfg.URL)
 	if err != nil {
-		return nil, idle, err
+		return nil, func() {}, err
 	}
 	client := &http.Client{}
 	if cfg.HTTPClient != nil {
 		*client = *cfg.HTTPClient
 	}
-	next := client.Transport
-	if next == nil {
-		own := http.DefaultTransport.(*http.Transport).Clone()
-		next, idle = own, own.CloseIdleConnections
+	next, idle := baseTransport(cfg)
+	if cfg.login != nil {
+		next, idle = cfg.login, func() {} // kept over reconnects
 	}
 	client.Transport = &roundTripper{next: next, origin: origin, headers: cfg.Headers, server: cfg.Name, max: cfg.MaxMessage}
 	if kind == SSE {

@@ -44,14 +44,15 @@ var allowed = map[string][]string{
 	"internal/docgen":        {},
 	"internal/docgen/sample": {"tool"},
 
-	"internal/demoserver": {},
-	"internal/openaitest": {},
-	"internal/casetest":   {},
-	"internal/shell":      {},
-	"internal/pathrule":   {},
-	"internal/gitignore":  {},
-	"internal/grep":       {},
-	"internal/near":       {},
+	"internal/interop/confclient": {"mcpclient", "tool"},
+	"internal/demoserver":         {},
+	"internal/openaitest":         {},
+	"internal/casetest":           {},
+	"internal/shell":              {},
+	"internal/pathrule":           {},
+	"internal/gitignore":          {},
+	"internal/grep":               {},
+	"internal/near":               {},
 }
 
 // internalUsers says who may import an internal package, tests aside.

@@ -1,0 +1,164 @@
+// Command confclient is the client that the public MCP conformance suite
+// drives: it connects to the URL that is its last argument, does what the
+// scenario named in the environment wants, and ends.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
+	defer cancel()
+	if err := run(ctx, os.Args[len(os.Args)-1], os.Getenv("MCP_CONFORMANCE_SCENARIO")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// scenario is what the suite says beside its name.
+type scenario struct {
+	ToolCalls []struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	} `json:"toolCalls"`
+	ClientID     string `json:"client_id"`
+	ClientSecret string `json:"client_secret"`
+}
+
+// login logs in as a person would who agrees to everything: by following the
+// redirect of the authorization server.
+func (sc *scenario) login(name string) *mcpclient.OAuth {
+	if !strings.HasPrefix(name, "auth/") {
+		return nil
+	}
+	o := &mcpclient.OAuth{
+		RedirectURL: "http://localhost:3000/callback", ClientID: sc.ClientID, ClientSecret: sc.ClientSecret,
+		Authorize: func(ctx context.Context, page string) (url.Values, error) {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+			if err != nil {
+				return nil, err
+			}
+			stay := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			res, err := stay.Do(req)
+			if err != nil {
+				return nil, err
+			}
+			res.Body.Close()
+			back, err := res.Location()
+			if err != nil {
+				return nil, err
+			}
+			return back.Query(), nil
+		},
+	}
+	if name == "auth/basic-cimd" {
+		o.ClientMetadataURL = "https://conformance-test.local/client-metadata.json"
+	}
+	return o
+}
+
+func run(ctx context.Context, server, name string) error {
+	var sc scenario
+	if raw := os.Getenv("MCP_CONFORMANCE_CONTEXT"); raw != "" {
+		if err := json.Unmarshal([]byte(raw), &sc); err != nil {
+			return fmt.Errorf("MCP_CONFORMANCE_CONTEXT: %w", err)
+		}
+	}
+	c, err := mcpclient.Connect(ctx, mcpclient.Config{
+		Name: "conformance", OAuth: sc.login(name), URL: server, Transport: mcpclient.HTTP, Protocol: os.Getenv("MCP_CONFORMANCE_PROTOCOL_VERSION"),
+		Elicit: func(context.Context, mcpclient.Elicitation) (mcpclient.ElicitationAnswer, error) {
+			content := map[string]any{}
+			if strings.HasPrefix(name, "sep-2322") {
+				content["confirmed"] = true
+			}
+			return mcpclient.ElicitationAnswer{Action: mcpclient.Accept, Content: content}, nil
+		},
+		Sample: func(context.Context, mcpclient.SampleRequest) (mcpclient.SampleAnswer, error) {
+			return mcpclient.SampleAnswer{Model: "none", Text: "hi"}, nil
+		},
+		PingInterval: -1,
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	tools, err := c.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	return play(ctx, name, sc, tools)
+}
+
+// play makes the calls of the scenario.
+func play(ctx context.Context, name string, sc scenario, tools []tool.Tool) error {
+	byName := map[string]tool.Tool{}
+	for _, t := range tools {
+		if o, ok := tool.As[mcpclient.Origin](t); ok {
+			_, remote := o.Origin()
+			byName[remote] = t
+		}
+	}
+	switch {
+	case len(sc.ToolCalls) > 0:
+		for _, tc := range sc.ToolCalls {
+			if t := byName[tc.Name]; t != nil {
+				report(tc.Name, call(ctx, t, tc.Arguments))
+			}
+		}
+		return nil
+	case name == "json-schema-2020-12-preservation":
+		args, err := json.Marshal(map[string]any{"schema": byName["json_schema_2020_12_tool"].Info().Input})
+		if err != nil {
+			return err
+		}
+		return call(ctx, byName["json_schema_echo"], args)
+	case name == "json-schema-ref-no-deref":
+		return nil // looking at the list must not fetch anything
+	case name == "sep-2322-client-request-state":
+		for _, n := range []string{"test_mrtr_echo_state", "test_mrtr_unrelated", "test_mrtr_no_state", "test_mrtr_no_result_type"} {
+			if err := call(ctx, byName[n], json.RawMessage(`{}`)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, t := range tools {
+		report(t.Info().Name, call(ctx, t, example(t)))
+	}
+	return nil
+}
+
+// example returns arguments for the tools of the suite.
+func example(t tool.Tool) json.RawMessage {
+	if strings.Contains(string(t.Info().Input), `"a"`) {
+		return json.RawMessage(`{"a":2,"b":3}`)
+	}
+	return json.RawMessage(`{}`)
+}
+
+func call(ctx context.Context, t tool.Tool, args json.RawMessage) error {
+	for _, err := range t.Call(ctx, tool.Call{ID: "1", Name: t.Info().Name, Input: args}) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report tells of a call that the suite may have meant to fail.
+func report(name string, err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "call %s: %v\n", name, err)
+	}
+}

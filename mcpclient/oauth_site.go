@@ -1,0 +1,354 @@
+package mcpclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A challenge is what a WWW-Authenticate header of a refusal says, and what
+// may be done about it.
+type challenge struct {
+	err, scope, metadata string
+
+	refresh bool // a refresh token may do
+	more    bool // further scopes are needed
+}
+
+// challengeOf reads the Bearer challenge of an answer. The first value of each
+// parameter counts.
+func challengeOf(res *http.Response) (c challenge) {
+	for _, header := range res.Header.Values("WWW-Authenticate") {
+		for name, value := range authParams(header) {
+			for key, to := range map[string]*string{"error": &c.err, "scope": &c.scope, "resource_metadata": &c.metadata} {
+				if strings.EqualFold(name, key) && *to == "" {
+					*to = value
+				}
+			}
+		}
+	}
+	return c
+}
+
+// authParams yields the name=value pairs of a challenge; a value is a token or
+// a quoted string (RFC 9110, section 11.2).
+func authParams(s string) func(yield func(name, value string) bool) {
+	return func(yield func(name, value string) bool) {
+		for {
+			eq := strings.IndexByte(s, '=')
+			if eq < 0 {
+				return
+			}
+			name := s[strings.LastIndexAny(s[:eq], " ,\t")+1 : eq]
+			value, rest := s[eq+1:], ""
+			if strings.HasPrefix(value, `"`) {
+				value, rest = unquote(value[1:])
+			} else if end := strings.IndexAny(value, ", \t"); end >= 0 {
+				value, rest = value[:end], value[end:]
+			}
+			if !yield(name, value) {
+				return
+			}
+			s = rest
+		}
+	}
+}
+
+// unquote reads a quoted string whose opening quote has been read.
+func unquote(s string) (value, rest string) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			if i++; i < len(s) {
+				b.WriteByte(s[i])
+			}
+		case '"':
+			return b.String(), s[i+1:]
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return b.String(), ""
+}
+
+// A site is a protected resource and the authorization server that guards it.
+type site struct {
+	Resource string   // what tokens are for (RFC 8707)
+	scopes   []string // of the resource
+
+	Issuer                string   `json:"issuer"`
+	AuthorizationEndpoint string   `json:"authorization_endpoint"`
+	TokenEndpoint         string   `json:"token_endpoint"`
+	RegistrationEndpoint  string   `json:"registration_endpoint"`
+	Scopes                []string `json:"scopes_supported"`
+	Challenges            []string `json:"code_challenge_methods_supported"`
+	AuthMethods           []string `json:"token_endpoint_auth_methods_supported"`
+	IssSupported          bool     `json:"authorization_response_iss_parameter_supported"`
+	MetadataDocuments     bool     `json:"client_id_metadata_document_supported"`
+}
+
+// discover finds out who guards the server (RFC 9728) and how (RFC 8414).
+func (l *login) discover(ctx context.Context, ch challenge) (*site, error) {
+	var prm struct {
+		Resource string   `json:"resource"`
+		Servers  []string `json:"authorization_servers"`
+		Scopes   []string `json:"scopes_supported"`
+	}
+	found, err := l.firstJSON(ctx, l.resourceMetadata(ch), &prm)
+	if err != nil {
+		return nil, err
+	}
+	origin := (&url.URL{Scheme: l.server.Scheme, Host: l.server.Host}).String()
+	if !found || len(prm.Servers) == 0 { // as it was until 2025-03-26
+		prm.Servers = []string{origin}
+	}
+	if prm.Resource == "" {
+		prm.Resource = l.server.String()
+	}
+	if !covers(prm.Resource, l.server) {
+		return nil, fmt.Errorf("the metadata is for the resource %q, which %q is not part of", prm.Resource, l.server)
+	}
+	issuer := prm.Servers[0]
+	s := &site{}
+	urls, err := issuerMetadata(issuer)
+	if err != nil {
+		return nil, err
+	}
+	if found, err = l.firstJSON(ctx, urls, s); err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, fmt.Errorf("the authorization server %q has no metadata", issuer)
+	}
+	if s.Issuer != issuer {
+		return nil, fmt.Errorf("the metadata of the authorization server %q says that it is %q", issuer, s.Issuer)
+	}
+	s.Resource, s.scopes = prm.Resource, prm.Scopes
+	return s, s.check()
+}
+
+func (s *site) check() error {
+	if !slices.Contains(s.Challenges, "S256") {
+		return fmt.Errorf("the authorization server %q does not say that it knows PKCE with S256, without which no login is safe", s.Issuer)
+	}
+	for _, endpoint := range []string{s.AuthorizationEndpoint, s.TokenEndpoint, s.RegistrationEndpoint} {
+		if endpoint == "" && endpoint == s.RegistrationEndpoint {
+			continue
+		}
+		if err := secure(endpoint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secure refuses what would send secrets in the clear to another machine.
+func secure(endpoint string) error {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return err
+	}
+	if u.Scheme == "https" && u.Host != "" || u.Scheme == "http" && loopback(u.Hostname()) {
+		return nil
+	}
+	return fmt.Errorf("%q must be https", endpoint)
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// resourceMetadata returns where the metadata of the server may be.
+func (l *login) resourceMetadata(ch challenge) []string {
+	const known = "/.well-known/oauth-protected-resource"
+	if u, err := url.Parse(ch.metadata); err == nil && u.Host == l.server.Host && u.Scheme == l.server.Scheme {
+		return []string{ch.metadata}
+	}
+	root := url.URL{Scheme: l.server.Scheme, Host: l.server.Host, Path: known}
+	under := root
+	under.Path = known + strings.TrimSuffix(l.server.Path, "/")
+	if under == root {
+		return []string{root.String()}
+	}
+	return []string{under.String(), root.String()}
+}
+
+// issuerMetadata returns where the metadata of an authorization server may be.
+func issuerMetadata(issuer string) ([]string, error) {
+	if err := secure(issuer); err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(issuer)
+	if err != nil {
+		return nil, err
+	}
+	at := func(path string) string {
+		return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path}).String()
+	}
+	path := strings.TrimSuffix(u.Path, "/")
+	urls := []string{at("/.well-known/oauth-authorization-server" + path), at("/.well-known/openid-configuration" + path)}
+	if path != "" {
+		urls = append(urls, at(path+"/.well-known/openid-configuration"))
+	}
+	return urls, nil
+}
+
+// covers reports whether the server is the resource or below it.
+func covers(resource string, server *url.URL) bool {
+	r, err := url.Parse(resource)
+	if err != nil || r.Scheme != server.Scheme || r.Host != server.Host {
+		return false
+	}
+	dir := func(p string) string { return strings.TrimSuffix(p, "/") + "/" }
+	return strings.HasPrefix(dir(server.Path), dir(r.Path))
+}
+
+// choose returns the scopes to ask for: those the refusal names, else those of
+// the resource; and offline_access, without which there may be no refresh, if
+// the authorization server knows it.
+func (s *site) choose(ch challenge) []string {
+	scopes := strings.Fields(ch.scope)
+	if len(scopes) == 0 {
+		scopes = s.scopes
+	}
+	if slices.Contains(s.Scopes, "offline_access") {
+		scopes = union(scopes, []string{"offline_access"})
+	}
+	return scopes
+}
+
+// method returns how we show who we are at the token endpoint.
+func (s *site) method(secret bool) string {
+	known := s.AuthMethods
+	if len(known) == 0 {
+		known = []string{"client_secret_basic"} // RFC 8414
+	}
+	for _, m := range []string{"client_secret_basic", "client_secret_post"} {
+		if secret && slices.Contains(known, m) {
+			return m
+		}
+	}
+	return "none"
+}
+
+// firstJSON decodes the first of the documents that exists.
+func (l *login) firstJSON(ctx context.Context, urls []string, to any) (found bool, err error) {
+	for _, u := range urls {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+		if err != nil {
+			return false, err
+		}
+		req.Header.Set("Accept", "application/json")
+		status, body, err := l.do(req)
+		if err != nil {
+			return false, err
+		}
+		if status == http.StatusOK && json.Unmarshal(body, to) == nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// do sends a request of the login itself.
+func (l *login) do(req *http.Request) (status int, body []byte, err error) {
+	res, err := l.http.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	return res.StatusCode, body, err
+}
+
+func (l *login) postJSON(ctx context.Context, endpoint string, in, out any) error {
+	data, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return l.answer(req, out)
+}
+
+// answer sends a request and decodes the answer, or the OAuth error it is.
+func (l *login) answer(req *http.Request, out any) error {
+	req.Header.Set("Accept", "application/json")
+	status, body, err := l.do(req)
+	if err != nil {
+		return err
+	}
+	if status >= 300 {
+		var e struct {
+			Error       string `json:"error"`
+			Description string `json:"error_description"`
+		}
+		_ = json.Unmarshal(body, &e)
+		return fmt.Errorf("HTTP status %d %s %s", status, e.Error, clip(e.Description, 300))
+	}
+	return json.Unmarshal(body, out)
+}
+
+// credentials are what a client is known by at one issuer.
+type credentials struct {
+	ID     string `json:"client_id"`
+	Secret string `json:"client_secret,omitempty"`
+	Method string `json:"token_endpoint_auth_method"`
+}
+
+// A grant is a token with all that is needed to get the next one.
+type grant struct {
+	Issuer   string      `json:"issuer"`
+	Resource string      `json:"resource"`
+	Client   credentials `json:"client"`
+	Access   string      `json:"access_token"`
+	Refresh  string      `json:"refresh_token,omitempty"`
+	Scope    string      `json:"scope,omitempty"`
+}
+
+// token asks the token endpoint.
+func (l *login) token(ctx context.Context, s *site, c credentials, form url.Values, scope string) (*grant, error) {
+	if c.Method != "client_secret_basic" {
+		form.Set("client_id", c.ID)
+	}
+	if c.Method == "client_secret_post" {
+		form.Set("client_secret", c.Secret)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.TokenEndpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if c.Method == "client_secret_basic" {
+		req.SetBasicAuth(url.QueryEscape(c.ID), url.QueryEscape(c.Secret))
+	}
+	var t struct {
+		Access  string `json:"access_token"`
+		Type    string `json:"token_type"`
+		Refresh string `json:"refresh_token"`
+		Scope   string `json:"scope"`
+	}
+	if err := l.answer(req, &t); err != nil {
+		return nil, fmt.Errorf("token endpoint: %w", err)
+	}
+	if t.Access == "" || !strings.EqualFold(t.Type, "bearer") {
+		return nil, errors.New("token endpoint: the answer has no bearer token")
+	}
+	if t.Scope != "" {
+		scope = t.Scope
+	}
+	return &grant{Issuer: s.Issuer, Resource: s.Resource, Client: c, Access: t.Access, Refresh: t.Refresh, Scope: scope}, nil
+}

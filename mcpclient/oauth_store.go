@@ -1,0 +1,78 @@
+package mcpclient
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Grants are files named after a hash of server and issuer. Beside them, a file
+// named after the server alone says which issuer was used last.
+
+// path returns the name of the file for the parts.
+func (l *login) path(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
+	return filepath.Join(l.cfg.Dir, hex.EncodeToString(sum[:16])+".json")
+}
+
+// load returns the grant used last, or nil.
+func (l *login) load() *grant {
+	if l.cfg.Dir == "" {
+		return nil
+	}
+	issuer, err := os.ReadFile(l.path(l.server.String()))
+	if err != nil {
+		return nil
+	}
+	data, err := os.ReadFile(l.path(l.server.String(), string(issuer)))
+	g := &grant{}
+	if err != nil || json.Unmarshal(data, g) != nil || g.Issuer != string(issuer) || g.Access == "" {
+		return nil
+	}
+	return g
+}
+
+// save keeps the grant.
+func (l *login) save(g *grant) error {
+	if l.cfg.Dir == "" {
+		return nil
+	}
+	data, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(l.cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("keep the token: %w", err)
+	}
+	server := l.server.String()
+	if err := writePrivate(l.path(server, g.Issuer), data); err != nil {
+		return fmt.Errorf("keep the token: %w", err)
+	}
+	if err := writePrivate(l.path(server), []byte(g.Issuer)); err != nil {
+		return fmt.Errorf("keep the token: %w", err)
+	}
+	return nil
+}
+
+// writePrivate replaces a file in one step by one that only the user may read.
+func writePrivate(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // has mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
