@@ -172,6 +172,7 @@ func TestBashKills(t *testing.T) {
 				if linux[what] && runtime.GOOS != "linux" {
 					t.Skip("processes that leave their group are found on Linux only")
 				}
+				t.Parallel()
 				// The machine may be busy: the best of three shows what the code does.
 				best := time.Hour
 				for range 3 {

@@ -1,0 +1,35 @@
+package builtin_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/tooltest"
+)
+
+// harmless runs nothing, and lets nothing out of its directory.
+type harmless struct{ *builtin.Local }
+
+func (harmless) Run(_ context.Context, c builtin.Command) (builtin.Exit, error) {
+	_, err := c.Output.Write([]byte(c.Args[len(c.Args)-1]))
+	return builtin.Exit{}, err
+}
+
+// What every tool promises, ours do, whatever they are given.
+func TestTools(t *testing.T) {
+	dir := t.TempDir()
+	all, err := builtin.New(builtin.Config{Dirs: []string{dir}, Backend: harmless{&builtin.Local{Dirs: []string{dir}, Confined: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 10 {
+		t.Fatalf("%d tools", len(all))
+	}
+	for _, tl := range all {
+		t.Run(tl.Info().Name, func(t *testing.T) {
+			tooltest.Run(t, tl, tooltest.Options{Calls: 200, Context: tool.WithState(t.Context(), &tool.State{})})
+		})
+	}
+}
