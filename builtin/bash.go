@@ -162,7 +162,7 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 	}
 	at := b.place(p)
 	if dangers := a.Dangers(at, b.guard()); len(dangers) > 0 {
-		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: dangers[0].Reason}
+		return safetyAsk(dangers[0].Reason)
 	}
 	why := a.ReadOnly()
 	if why == "" {

@@ -233,6 +233,27 @@ func isLeft(ctx context.Context, b tool.Tool, in func(int) string) time.Duration
 	return 0
 }
 
+// Nothing in the environment of the program changes what a command means, or
+// waits for a person.
+func TestBashEnvironment(t *testing.T) {
+	b, dir := newBash(t)
+	hook := filepath.Join(files(t, map[string]string{"hook": "echo HOOKED\n"}), "hook")
+	os.WriteFile(filepath.Join(dir, "cat"), []byte("#!/bin/sh\necho HOOKED\n"), 0o777)
+	for k, v := range map[string]string{
+		"BASH_ENV": hook, "ENV": hook, "BASH_FUNC_pwd%%": "() { echo HOOKED; }", "SHELLOPTS": "xtrace", "PS4": "HOOKED", "POSIXLY_CORRECT": "1",
+		"PATH": ":.:" + os.Getenv("PATH"), "GIT_PAGER": "HOOKED", "PAGER": "HOOKED", "LESSOPEN": "|HOOKED %s", "GIT_EXTERNAL_DIFF": "HOOKED", "CDPATH": "/",
+	} {
+		t.Setenv(k, v)
+	}
+	res := call(t.Context(), b, args("command", "pwd; cat /dev/null; cd tmp 2>/dev/null; env; set -o | grep posix"))
+	if strings.Contains(res.Text(), "HOOKED") {
+		t.Errorf("the environment reached the command:\n%s", res.Text())
+	}
+	for _, setting := range []string{"GIT_PAGER=cat\n", "PAGER=cat\n", "GIT_TERMINAL_PROMPT=0\n", "GIT_OPTIONAL_LOCKS=0\n", "\toff\n"} {
+		want(t, res, "success", setting)
+	}
+}
+
 // What a command leaves in the background ends with it if it holds the output,
 // and goes on if it does not.
 func TestBashBackground(t *testing.T) {

@@ -34,7 +34,7 @@ type replacement struct {
 
 type edit struct {
 	tool.Tool
-	fileJudge
+	judge
 }
 
 // Edit returns the tool that replaces text in files. It changes the bytes that
@@ -44,7 +44,7 @@ func Edit(c Config) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &edit{fileJudge: fileJudge{Config: c, name: "Edit", writes: true}}
+	e := &edit{judge: judge{Config: c, tool: "Edit", access: writesFile, path: filePath}}
 	e.Tool, err = tool.NewStream("Edit", editText, func(ctx context.Context, in editIn) iter.Seq2[tool.Chunk, error] {
 		return e.apply(ctx, func() (*change, error) { return e.plan(ctx, in) })
 	})

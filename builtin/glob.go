@@ -35,7 +35,7 @@ type globIn struct {
 
 type glob struct {
 	tool.Tool
-	treeJudge
+	judge
 }
 
 // Glob returns the tool that finds files by name.
@@ -44,11 +44,10 @@ func Glob(c Config) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &glob{treeJudge: treeJudge{Config: c, name: "Glob"}}
-	g.root = func(input json.RawMessage) (string, bool) {
+	g := &glob{judge: judge{Config: c, tool: "Glob", access: searchesTree, path: func(input json.RawMessage) (string, bool) {
 		in, err := unmarshal[globIn](input)
 		return newGlobPattern(c.absDir(in.Path), in.Pattern).reach(), err == nil
-	}
+	}}}
 	g.Tool, err = tool.New("Glob", globText, g.run, tool.Options{ReadOnly: true, Parallel: true})
 	return g, err
 }

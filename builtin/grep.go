@@ -55,7 +55,7 @@ type grepIn struct {
 
 type grepTool struct {
 	tool.Tool
-	treeJudge
+	judge
 }
 
 // Grep returns the tool that searches the content of files.
@@ -64,11 +64,10 @@ func Grep(c Config) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &grepTool{treeJudge: treeJudge{Config: c, name: "Grep"}}
-	g.root = func(input json.RawMessage) (string, bool) {
+	g := &grepTool{judge: judge{Config: c, tool: "Grep", access: searchesTree, path: func(input json.RawMessage) (string, bool) {
 		in, err := unmarshal[grepIn](input)
 		return c.absDir(in.Path), err == nil
-	}
+	}}}
 	g.Tool, err = tool.New("Grep", grepText, g.run, tool.Options{ReadOnly: true, Parallel: true})
 	return g, err
 }

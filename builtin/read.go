@@ -46,7 +46,7 @@ type readIn struct {
 
 type read struct {
 	tool.Tool
-	fileJudge
+	judge
 }
 
 // Read returns the tool that reads files.
@@ -58,7 +58,7 @@ func Read(c Config) (tool.Tool, error) {
 	if c.ImageTypes == nil {
 		c.ImageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 	}
-	r := &read{fileJudge: fileJudge{Config: c, name: "Read"}}
+	r := &read{judge: judge{Config: c, tool: "Read", access: readsFile, path: filePath}}
 	r.Tool, err = tool.NewStream("Read", readText, r.run, tool.Options{ReadOnly: true, Parallel: true})
 	return r, err
 }

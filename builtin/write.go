@@ -22,7 +22,7 @@ type writeIn struct {
 
 type write struct {
 	tool.Tool
-	fileJudge
+	judge
 }
 
 // Write returns the tool that creates files and replaces their content.
@@ -31,7 +31,7 @@ func Write(c Config) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &write{fileJudge: fileJudge{Config: c, name: "Write", writes: true}}
+	w := &write{judge: judge{Config: c, tool: "Write", access: writesFile, path: filePath}}
 	w.Tool, err = tool.NewStream("Write", writeText, func(ctx context.Context, in writeIn) iter.Seq2[tool.Chunk, error] {
 		return w.apply(ctx, func() (*change, error) { return w.plan(ctx, in) })
 	})
