@@ -27,6 +27,8 @@
 package shell
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -250,13 +252,23 @@ func (w *walker) touched(c *command) []string {
 func Environ(base []string) []string {
 	var out []string
 	for _, kv := range base {
-		name, _, _ := strings.Cut(kv, "=")
-		if !unfit(name) {
+		switch name, value, _ := strings.Cut(kv, "="); {
+		case name == "PATH":
+			out = append(out, "PATH="+absolutePath(value))
+		case !unfit(name):
 			out = append(out, kv)
 		}
 	}
 	return append(out, "PAGER=cat", "GIT_PAGER=cat", "GH_PAGER=cat", "MANPAGER=cat", "SYSTEMD_PAGER=cat",
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_EDITOR=true", "EDITOR=true", "VISUAL=true", "LESSSECURE=1")
+}
+
+// absolutePath returns a PATH without the elements that count from the current
+// directory: there a file called "ls" would be run for ls.
+func absolutePath(list string) string {
+	dirs := filepath.SplitList(list)
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
+	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
 // unfit reports whether a variable may make a read-only command run or write
