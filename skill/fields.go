@@ -17,6 +17,7 @@ const (
 	maxCompatibility = 500
 )
 
+// fieldNames are all that the specification has.
 var fieldNames = []string{"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
 
 // readFields copies the fields of the front matter into s and gives the line of
@@ -65,6 +66,7 @@ func pairs(m *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	}
 }
 
+// resolve follows an alias. That it ends was checked before; see checkAliases.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -87,6 +89,8 @@ func scalar(n *yaml.Node) (text string, isString, ok bool) {
 	return n.Value, false, true
 }
 
+// readText reads a field that is text. A number is taken as it is written, for
+// 1.10 is not 1.1.
 func readText(r *report, field string, n *yaml.Node, line int) string {
 	text, isString, ok := scalar(n)
 	switch {
@@ -98,6 +102,8 @@ func readText(r *report, field string, n *yaml.Node, line int) string {
 	return strings.TrimSpace(text)
 }
 
+// readMetadata reads a map of text to text. Many skills nest lists in it; those
+// are left out, for the specification has no form for them.
 func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
 	if n.Kind != yaml.MappingNode {
 		if text, _, ok := scalar(n); !ok || text != "" {
@@ -125,6 +131,8 @@ func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
 	return out
 }
 
+// readTools reads allowed-tools, for which the specification has text parted by
+// spaces, and other agents have commas and lists.
 func readTools(r *report, n *yaml.Node, offset, line int) []string {
 	if text, _, ok := scalar(n); ok {
 		tools, ok := splitTools(text)
@@ -191,6 +199,8 @@ func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	}
 }
 
+// checkName falls back on the folder's name, as other agents do: without it
+// whole collections would be lost.
 func checkName(r *report, s *Skill, folder string, line int) {
 	if s.Name == "" {
 		if folder == "" {
@@ -239,6 +249,8 @@ func wordSet(words string) map[string]bool {
 	return set
 }
 
+// saysWhen looks for single words only. To understand the sentence is beyond it:
+// it is there for descriptions that do not even try.
 func saysWhen(description string) bool {
 	notLetter := func(c rune) bool { return !unicode.IsLetter(c) }
 	for word := range strings.FieldsFuncSeq(strings.ToLower(description), notLetter) {
@@ -249,6 +261,9 @@ func saysWhen(description string) bool {
 	return false
 }
 
+// checkDescription is strict about nothing but that there is a description: a
+// model chooses by it. Whether it says when to use the skill can only be told of
+// English.
 func checkDescription(r *report, s *Skill, line int) {
 	n := utf8.RuneCountInString(s.Description)
 	switch {

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 )
 
+// Limits of what is told and read of a skill's folder.
 const (
 	maxResource = 4 << 20 // bytes of one file that is read
 	maxListed   = 1000    // files that are listed
@@ -65,6 +66,8 @@ func (s *Skill) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
+// readFile takes backslashes for slashes: models that saw Windows paths write
+// them, and no bundled file should be named with one.
 func (s *Skill) readFile(name string) ([]byte, error) {
 	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if !fs.ValidPath(clean) || !filepath.IsLocal(filepath.FromSlash(clean)) {
@@ -88,6 +91,8 @@ func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	return readKnown(files, name, info, limit)
 }
 
+// readKnown reads a file that was asked about before. It holds the limit against
+// a file that grows meanwhile.
 func readKnown(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular():
@@ -185,6 +190,7 @@ func ignored(folder string) bool {
 	return false
 }
 
+// kindOf goes by the folders that the specification names.
 func kindOf(name string) string {
 	top, _, _ := strings.Cut(name, "/")
 	switch top {

@@ -47,6 +47,8 @@ func Fragment(skills []*Skill, budget int) string {
 	return full.String()
 }
 
+// fragmentNames leaves room for the line that says how many names are missing,
+// so that a model never takes a part of the list for all of it.
 func fragmentNames(sorted []*Skill, budget int) string {
 	hint := fmt.Sprintf("There are %d skills, too many to describe here. Call the Skill tool with a name, or with a few words of the task to search their names and descriptions.\n", len(sorted))
 	const end = "</skills>\n"
@@ -91,6 +93,7 @@ func Reminder(opened []*Skill) string {
 	return b.String()
 }
 
+// escaper makes text safe between tags and within quotes.
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
 
 // escape makes text fit between tags and quotes, on one line.
@@ -104,5 +107,5 @@ func escape(text string) string {
 		}
 		return c
 	}, text)
-	return escaper.Replace(strings.Join(strings.Fields(text), " "))
+	return escaper.Replace(oneLine(text))
 }

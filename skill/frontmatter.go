@@ -74,6 +74,7 @@ func decodeText(r *report, content []byte) (string, bool) {
 	return text, true
 }
 
+// tooLarge is asked before a file is read, and of texts that come from elsewhere.
 func tooLarge(r *report, size int64) bool {
 	if size > maxSkillFile {
 		r.fatal("too-large", 0, "the file has %d bytes, more than the limit of %d; move details to files in references/", size, maxSkillFile)
@@ -99,6 +100,7 @@ type parts struct {
 	bodyLine   int
 }
 
+// fence is the line before and after the front matter.
 const fence = "---"
 
 func isFence(line string) bool { return strings.TrimRight(line, " \t") == fence }
@@ -132,7 +134,11 @@ func split(r *report, text string) (parts, bool) {
 			p.header = rest[:at]
 			p.body = rest[min(at+end+1, len(rest)):]
 			p.bodyLine = n + 1
-			return trimBody(r, p)
+			if len(p.header) > maxFrontMatter {
+				r.fatal("too-large", p.headerLine, "the front matter has %d bytes, more than the limit of %d; move its text to the body", len(p.header), maxFrontMatter)
+				return parts{}, false
+			}
+			return p.trimBody(), true
 		}
 		at += end + 1
 	}
@@ -141,11 +147,7 @@ func split(r *report, text string) (parts, bool) {
 }
 
 // trimBody removes the blank lines before the body.
-func trimBody(r *report, p parts) (parts, bool) {
-	if len(p.header) > maxFrontMatter {
-		r.fatal("too-large", p.headerLine, "the front matter has %d bytes, more than the limit of %d; move its text to the body", len(p.header), maxFrontMatter)
-		return parts{}, false
-	}
+func (p parts) trimBody() parts {
 	if strings.TrimSpace(p.body) == "" {
 		p.body = ""
 	}
@@ -156,11 +158,14 @@ func trimBody(r *report, p parts) (parts, bool) {
 		}
 		p.body, p.bodyLine = rest, p.bodyLine+1
 	}
-	return p, true
+	return p
 }
 
 var (
+	// fieldLine matches what may stand in front matter: a field, or more of one.
 	fieldLine = regexp.MustCompile(`^(\s|[\w-]+\s*:)`)
+	// nearFence matches what people write for --- by mistake, or because an
+	// editor made one dash of it.
 	nearFence = regexp.MustCompile(`^\s*([-‐-―−=_*+]{2,}|\.\.\.)\s*(#.*)?$`)
 )
 
@@ -212,6 +217,7 @@ func parseHeader(r *report, p parts) *yaml.Node {
 	return doc.Content[0]
 }
 
+// noSpace matches name:value, which YAML takes for one word. URLs are no slip.
 var noSpace = regexp.MustCompile(`(?m)^\s*[\w-]+:[^\s/]`)
 
 // remedy tells what to do about the usual slips that quotes do not mend.
@@ -226,6 +232,8 @@ func remedy(header string, line int) string {
 	return "; check the indentation, brackets and quotes up to here"
 }
 
+// headerLine turns a line of the front matter, 0 when it is unknown, into one of
+// the file.
 func headerLine(p parts, line int) int { return p.headerLine + max(line, 1) - 1 }
 
 // blank is true for YAML without any value.
@@ -279,6 +287,8 @@ func explain(err error) (string, int) {
 	return err.Error(), 0
 }
 
+// What quoteValues looks at: a field with a value on its line, and a value that
+// is a text on the lines below it, which no quotes would mend.
 var (
 	keyValue    = regexp.MustCompile(`^(\s*)([\w-]+):[ \t]+(\S.*)$`)
 	blockScalar = regexp.MustCompile(`^[|>][-+0-9]*(\s+#.*)?$`)
@@ -318,6 +328,9 @@ func quoteValues(src string) string {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
 
+// needsQuotes says whether a value is likely to be text although YAML sees more
+// in it. A list or a quoted text that is merely not closed is left to fail: to
+// guess at it would hide the mistake.
 func needsQuotes(value string) bool {
 	first, last := value[0], value[len(value)-1]
 	switch first {

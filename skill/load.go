@@ -40,6 +40,8 @@ func FS(fsys fs.FS) Loader {
 	return loader{&scanner{place: place{fsys: &fsys}, depth: anyDepth}}
 }
 
+// onDisk keeps the error of a bad path for Load, so that loaders can be written
+// as values in a configuration.
 func onDisk(folder string, depth int) Loader {
 	dir, err := expand(folder)
 	return loader{&scanner{place: place{dir: dir}, depth: depth, broken: err}}
@@ -111,10 +113,13 @@ type findings struct {
 	shadowed []Diagnostic
 }
 
+// A finder is what is behind the loaders of this package. It keeps skills that
+// Load would drop, for Validate.
 type finder interface {
 	find(ctx context.Context) (*findings, error)
 }
 
+// find is for loaders of this package and of others.
 func find(ctx context.Context, l Loader) (*findings, error) {
 	if ours, ok := l.(finder); ok {
 		return ours.find(ctx)
@@ -138,6 +143,7 @@ func (f *findings) drop() {
 	}
 }
 
+// A loader makes a Loader of a finder.
 type loader struct{ finder }
 
 func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {

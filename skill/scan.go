@@ -66,6 +66,8 @@ type visit struct {
 	volatile bool // it may change without any stamp telling
 }
 
+// find holds the lock while it scans, so that callers at the same time share one
+// scan instead of making one each.
 func (s *scanner) find(ctx context.Context) (*findings, error) {
 	if s.broken != nil {
 		return nil, s.broken
@@ -78,6 +80,8 @@ func (s *scanner) find(ctx context.Context) (*findings, error) {
 	return s.scan(ctx)
 }
 
+// unchanged asks the system once for each file, and opens none. It stops at the
+// first that differs: the scan that follows finds the others.
 func (s *scanner) unchanged() bool {
 	for _, st := range s.stamps {
 		if info, err := s.stat(st.path); err != nil || !st.fresh(info) {

@@ -72,6 +72,7 @@ type Diagnostic struct {
 	Fatal bool `json:"-"`
 }
 
+// String is the form that editors and terminals can follow: FILE:LINE: ….
 func (d Diagnostic) String() string {
 	at := d.File
 	if d.Line > 0 {
@@ -99,6 +100,7 @@ func (r *report) add(d Diagnostic, format string, args []any) {
 	r.list = append(r.list, d)
 }
 
+// warn reports what is legal and likely to be a mistake.
 func (r *report) warn(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityWarning}, format, args)
 }

@@ -10,6 +10,7 @@ const (
 	maxNesting = 32
 )
 
+// marks are what the inline parser keeps a list of, or searches from.
 const marks = "*_[]!<&`"
 
 // tame gives text with the marks beyond the limits replaced, byte for byte, so

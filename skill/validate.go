@@ -60,6 +60,8 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 	return reports, ctx.Err()
 }
 
+// folderOf is the skill a diagnostic is about: its file may be the SKILL.md, or
+// a folder or link that holds none.
 func folderOf(file string) string {
 	if isSkillFile(filepath.Base(file)) {
 		return filepath.Dir(file)
@@ -102,6 +104,7 @@ func tokens(text string) int {
 	return (chars-min(other, chars))/4 + min(other, chars)
 }
 
+// What is no link to a file: a URL, and an example with a gap to fill.
 var (
 	scheme      = regexp.MustCompile(`^(?i)([a-z][a-z0-9+.-]*:|//)`)
 	placeholder = regexp.MustCompile(`[{}<>$*|]|\.\.\.`)
@@ -109,6 +112,8 @@ var (
 	bundledPath = regexp.MustCompile(`^(\./)?(scripts|references|assets)/[\w./-]*\w\.\w+$`)
 )
 
+// checkLink leaves out what it cannot judge: other sites and examples. Without a
+// folder only anchors and the way out of it can be judged.
 func checkLink(r *report, doc *Document, files fs.FS, link Link) {
 	target := link.Target
 	if target == "" || scheme.MatchString(target) || placeholder.MatchString(target) {

@@ -81,6 +81,8 @@ func View(skills []*Skill, q Query) (*Page, error) {
 	}
 }
 
+// viewBody tells, with the whole body only, where the skill's files are: a model
+// that asks for a section has read it before.
 func viewBody(s *Skill, q Query) (*Page, error) {
 	text, err := excerpt(s.Document(), q)
 	if err != nil {
@@ -90,13 +92,13 @@ func viewBody(s *Skill, q Query) (*Page, error) {
 		return &Page{Skill: s, Text: text}, nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Skill %s", s.Name)
+	fmt.Fprintf(&b, "Skill %s", oneLine(s.Name))
 	if s.Dir != "" {
 		fmt.Fprintf(&b, ", in the folder %s; the paths in it are relative to that folder", s.Dir)
 	}
 	b.WriteString(".\n")
 	if s.Compatibility != "" {
-		fmt.Fprintf(&b, "It needs: %s\n", s.Compatibility)
+		fmt.Fprintf(&b, "It needs: %s\n", oneLine(s.Compatibility))
 	}
 	b.WriteString("\n" + strings.TrimRight(text, "\n") + "\n" + bundled(s))
 	return &Page{Skill: s, Text: b.String()}, nil
@@ -112,7 +114,7 @@ func bundled(s *Skill) string {
 	var b strings.Builder
 	b.WriteString("\nFiles of this skill, to be read with file:\n")
 	for _, f := range files[:min(most, len(files))] {
-		fmt.Fprintf(&b, "- %s (%d bytes)\n", f.Name, f.Bytes)
+		fmt.Fprintf(&b, "- %s (%d bytes)\n", oneLine(f.Name), f.Bytes)
 	}
 	if n := len(files) - most; n > 0 {
 		fmt.Fprintf(&b, "and %d more\n", n)
@@ -120,6 +122,7 @@ func bundled(s *Skill) string {
 	return b.String()
 }
 
+// viewFile shows a text as it is, markdown by sections, and the rest as data.
 func viewFile(s *Skill, q Query) (*Page, error) {
 	data, err := s.ReadFile(q.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,6 +146,7 @@ func viewFile(s *Skill, q Query) (*Page, error) {
 	return &Page{Skill: s, Text: text}, nil
 }
 
+// noFile names files that are alike or in another folder, else the first ones.
 func noFile(s *Skill, name string) error {
 	files, _ := s.Files()
 	var names []string
@@ -186,7 +190,7 @@ func choose(skills []*Skill, name string) (*Skill, error) {
 	b.WriteString("; the nearest are:\n")
 	for _, n := range like {
 		i := slices.Index(names, n)
-		fmt.Fprintf(&b, "- %s: %s\n", n, clip(strings.Join(strings.Fields(skills[i].Description), " "), 200))
+		fmt.Fprintf(&b, "- %s: %s\n", n, clip(oneLine(skills[i].Description), 200))
 	}
 	e.hint = b.String()
 	return nil, e
@@ -231,6 +235,8 @@ func excerpt(d *Document, q Query) (string, error) {
 	return "", noSection(d, q.Section)
 }
 
+// noSection names sections that are alike, else all of them: they cost less than
+// another try.
 func noSection(d *Document, name string) error {
 	var names []string
 	for _, s := range d.Sections {
@@ -273,6 +279,7 @@ func sectionText(d *Document, s Section, limit int) string {
 	return contents(len(s.Text), within, d.text[s.start:s.own])
 }
 
+// contents is what stands for a text that is too long.
 func contents(size int, sections []Section, shown string) string {
 	return fmt.Sprintf("This text has %d bytes; here are its outline and its beginning. Get another section with section and its anchor.\n\nOutline:\n%s\n%s",
 		size, outline(sections), shown)
