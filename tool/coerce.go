@@ -7,7 +7,9 @@ import (
 )
 
 // A coercer changes values of the wrong type to what was obviously meant, as
-// the schema tells.
+// the schema tells: "3" to 3, a JSON object inside a string to the object. It
+// is used only on arguments that do not fit, and what it makes of them is
+// validated in turn; so it may be bold, as long as it says what it did.
 type coercer struct {
 	v     *validator
 	notes []string
@@ -35,6 +37,7 @@ func (c *coercer) root(v *value) *value {
 		c.note("", "the object was inside a string")
 		v = inner
 	}
+	// Where one field is required, [{…}] may also be meant as its value.
 	if v.kind == arrayValue && len(v.items) == 1 && v.items[0].kind == objectValue && len(c.v.required()) != 1 {
 		c.note("", "the object was inside a list")
 		v = v.items[0]
@@ -62,6 +65,7 @@ func parseText(s string) *value {
 	return fixed.value
 }
 
+// required returns the names of the fields that must be given.
 func (v *validator) required() []*value {
 	if r := v.resolve(v.schema).get("required"); r != nil {
 		return r.items
@@ -106,6 +110,8 @@ func (c *coercer) value(v, schema *value, path string, depth int) *value {
 	return v
 }
 
+// allows reports whether a value has one of the types. Whether a number is an
+// integer is left to the validator.
 func allows(types []string, v *value) bool {
 	for _, t := range types {
 		if t == v.kind.String() || t == "integer" && v.kind == numberValue {
@@ -116,7 +122,8 @@ func allows(types []string, v *value) bool {
 }
 
 // object goes through the fields, and drops those that say null where that
-// means "not given".
+// means "not given": models fill in what is optional, and those in strict mode
+// must (see [Strict]).
 func (c *coercer) object(v, schema *value, path string, depth int) {
 	kept := v.members[:0]
 	for _, m := range v.members {
@@ -144,14 +151,11 @@ func joinPath(path, name string) string {
 	return path + "." + clip(name, maxFound)
 }
 
+// requires reports whether a schema wants the field.
 func (v *validator) requires(schema *value, name string) bool {
 	return v.search(schema, 0, func(s *value) *value {
-		if r := s.get("required"); r != nil {
-			for _, item := range r.items {
-				if item.text() == name {
-					return r
-				}
-			}
+		if r := s.get("required"); hasText(r, name) {
+			return r
 		}
 		return nil
 	}) != nil
@@ -167,7 +171,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 			return w
 		}
 	}
-	if item := c.v.itemSchema(schema); item != nil && allows(types, &value{kind: arrayValue}) && v.kind != nullValue {
+	// One value where a list is wanted, if it could be an item.
+	if item := c.v.itemSchema(schema); item != nil && slices.Contains(types, "array") && v.kind != nullValue {
 		if want := c.v.types(item); allows(want, v) || len(want) > 0 && convertTo(v, want[0]) != nil {
 			c.note(path, "a single value taken as a list")
 			return &value{kind: arrayValue, items: []*value{v}}
@@ -176,6 +181,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 	return nil
 }
 
+// convertTo returns v as a value of type t, or nil if it is not one in another
+// dress.
 func convertTo(v *value, t string) *value {
 	text := v.source
 	if v.kind == stringValue {

@@ -2,7 +2,6 @@ package tool
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,7 +20,8 @@ var formatSamples = map[string]string{
 	"hostname":  "example.org",
 }
 
-// example returns short arguments that fit the schema, or "".
+// example returns short arguments that fit the schema, or "". It is written as
+// models write: with blanks after commas and colons.
 func (v *validator) example() string {
 	e := v.build(v.schema, 0)
 	if e == nil || e.kind != objectValue || v.validate(e.generic()) != nil {
@@ -90,6 +90,8 @@ func (v *validator) build(s *value, depth int) *value {
 	return newString(buildText(s))
 }
 
+// buildText makes a text. Patterns are not understood: an example that does not
+// match is dropped in the end.
 func buildText(s *value) string {
 	text := "…"
 	if f := s.get("format"); f != nil && formatSamples[f.text()] != "" {
@@ -106,12 +108,12 @@ func buildText(s *value) string {
 	return text
 }
 
+// buildObject fills in the required fields or, at the top, all if none is.
 func (v *validator) buildObject(s *value, depth int) *value {
 	required := s.get("required")
 	obj := &value{kind: objectValue}
 	for _, name := range v.fieldNames(s) {
-		needed := required != nil && slices.ContainsFunc(required.items, func(r *value) bool { return r.text() == name })
-		if !needed && (depth > 0 || required != nil && len(required.items) > 0) {
+		if !hasText(required, name) && (depth > 0 || required != nil && len(required.items) > 0) {
 			continue
 		}
 		if item := v.build(v.property(s, name), depth+1); item != nil {
@@ -121,6 +123,7 @@ func (v *validator) buildObject(s *value, depth int) *value {
 	return obj
 }
 
+// buildNumber returns a bound, which is in the range if anything is.
 func (v *validator) buildNumber(s *value) []byte {
 	for _, keyword := range []string{"minimum", "maximum", "multipleOf"} {
 		if n := s.get(keyword); n != nil && n.kind == numberValue {

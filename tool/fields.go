@@ -124,6 +124,7 @@ func dominant(all []field) ([]field, error) {
 	return kept, nil
 }
 
+// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -134,6 +135,8 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
+// validTagName reports whether encoding/json accepts a name from a tag; it
+// ignores others silently.
 func validTagName(s string) bool {
 	for _, c := range s {
 		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) {
@@ -143,6 +146,7 @@ func validTagName(s string) bool {
 	return s != ""
 }
 
+// quotable reports whether the option ",string" has a meaning for t.
 func quotable(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -212,6 +216,7 @@ func splitUnescaped(s string) []string {
 
 func escapeCommas(s string) string { return strings.Join(splitUnescaped(s), `\,`) }
 
+// identifier reports whether s looks like a keyword, known or not.
 func identifier(s string) bool {
 	for _, c := range s {
 		if !unicode.IsLetter(c) && c != '_' {

@@ -12,6 +12,10 @@ const (
 	maxBranches = 10
 )
 
+// The methods below find in a schema what helps to word an error, to build an
+// example or to guess what was meant. They need not be exact: whether arguments
+// are valid is for the validator alone.
+
 // types returns the JSON types that a schema allows; none if it does not say.
 func (v *validator) types(s *value) []string { return v.typesWithin(s, 0) }
 
@@ -86,7 +90,8 @@ func (v *validator) itemSchema(s *value) *value {
 	})
 }
 
-// search looks in a schema and in those that are combined in it.
+// search looks in a schema and in those that are combined in it, and returns the
+// first that look finds.
 func (v *validator) search(s *value, depth int, look func(*value) *value) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxLook {
@@ -135,7 +140,7 @@ func (v *validator) resolve(s *value) *value {
 		s = v.schema
 		for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 			if part != "" {
-				s = s.get(strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
+				s = s.child(strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
 			}
 		}
 		if s == nil {

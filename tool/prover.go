@@ -23,7 +23,6 @@ type prover struct {
 	properties map[string]int        // index into fields
 	fields     []*prover
 	required   uint64 // bits of fields
-	closed     bool   // no other fields; else others are in doubt
 	items      *prover
 	enum       []string
 	min, max   float64
@@ -47,8 +46,10 @@ func newProver(v *validator) *prover {
 // annotations are keywords that no value can break.
 var annotations = []string{"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$defs", "$schema"}
 
+// make returns the prover for a part of the document, or nil. One that is nil
+// makes all nil, so that what refers to an unfinished one is never used.
 func (m *proverMaker) make(s *value) *prover {
-	if s == nil || s.kind != objectValue {
+	if s == nil || s.kind != objectValue && string(s.raw) != "true" {
 		return nil
 	}
 	if p, ok := m.made[s]; ok {
@@ -108,8 +109,7 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 		}
 		return v.kind == arrayValue && names != nil && len(names.members) <= 64
 	case "additionalProperties":
-		p.closed = true
-		return v.kind == boolValue && v.raw[0] == 'f'
+		return true // a field that is not in properties is in doubt anyway
 	case "items":
 		p.items = m.make(v)
 		return p.items != nil
@@ -139,6 +139,7 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	return false
 }
 
+// setTypes reads the keyword type.
 func (p *prover) setTypes(v *value) bool {
 	list := []*value{v}
 	if v.kind == arrayValue {
@@ -203,6 +204,7 @@ func (c *cursor) space() byte {
 	return 0
 }
 
+// value reads a value, and reports whether it is one and fits.
 func (p *prover) value(c *cursor, depth int) bool {
 	for p.ref != nil {
 		p = p.ref

@@ -33,10 +33,11 @@ type reflector struct {
 	// reads.
 	out bool
 
-	cyclic map[reflect.Type]bool // types that contain themselves; $ref points at them
-	names  map[reflect.Type]string
-	defs   jsonschema.Definitions
-	err    error // the first that happened inside the library's walk
+	checked map[reflect.Type]bool
+	cyclic  map[reflect.Type]bool   // types that contain themselves; $ref points at them
+	names   map[reflect.Type]string // of those in defs
+	defs    jsonschema.Definitions
+	err     error // the first that happened inside the library's walk
 }
 
 // reflectSchema returns the schema of t as bytes. Types that JSON cannot
@@ -48,11 +49,12 @@ func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error)
 		}
 	}()
 	r := &reflector{
-		root:   t,
-		out:    out,
-		cyclic: map[reflect.Type]bool{},
-		names:  map[reflect.Type]string{},
-		defs:   jsonschema.Definitions{},
+		root:    t,
+		out:     out,
+		checked: map[reflect.Type]bool{},
+		cyclic:  map[reflect.Type]bool{},
+		names:   map[reflect.Type]string{},
+		defs:    jsonschema.Definitions{},
 	}
 	if err := r.check(t, nil, nil); err != nil {
 		return nil, err
@@ -62,7 +64,7 @@ func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error)
 		return nil, r.err
 	}
 	if s.Type != "object" {
-		return nil, fmt.Errorf("%v is no JSON object; use a struct, with a field for each argument", t)
+		return nil, fmt.Errorf("%v is no JSON object; use a struct with a field for each argument, or give the type a method JSONSchema", t)
 	}
 	s.Description = ""
 	if len(r.defs) > 0 {
@@ -85,9 +87,10 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 		r.cyclic[t] = true
 		return nil
 	}
-	if r.leaf(t) != nil {
+	if r.checked[t] || r.leaf(t) != nil {
 		return nil
 	}
+	r.checked[t] = true
 	stack = append(stack, t)
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
@@ -112,6 +115,7 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 	return fmt.Errorf("%s%v has no form in JSON; use another type, or leave the field out with `json:\"-\"`", at(path), t)
 }
 
+// at words where in a type something is.
 func at(path []string) string {
 	if len(path) == 0 {
 		return ""
@@ -119,6 +123,7 @@ func at(path []string) string {
 	return "field " + strings.TrimPrefix(strings.Join(path, ""), ".") + ": "
 }
 
+// mapKey reports whether encoding/json reads (or writes) keys of type t.
 func (r *reflector) mapKey(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
@@ -196,6 +201,7 @@ func (r *reflector) hoist(s *jsonschema.Schema) {
 	s.Definitions = nil
 }
 
+// fail notes an error where the library calls us and takes none.
 func (r *reflector) fail(err error) {
 	if r.err == nil {
 		r.err = err
@@ -302,7 +308,7 @@ func (r *reflector) nilable(t reflect.Type) bool {
 	return s == nil || s.Type != ""
 }
 
-// part returns the schema of what t holds.
+// part returns the schema of the items of a list or a map.
 func (r *reflector) part(t reflect.Type) *jsonschema.Schema {
 	s := r.schema(t)
 	if r.out && r.nilable(t) {
@@ -344,6 +350,7 @@ func lost(f field, p *jsonschema.Schema) string {
 	return ""
 }
 
+// packagePath matches what stands before the names in those of generic types.
 var packagePath = regexp.MustCompile(`[^\[\],*]*[./]`)
 
 // defName returns a name for t in $defs: letters and digits only, unique.

@@ -133,10 +133,6 @@ func (s *stricter) object(v *value, path string, depth int) {
 	v.members = append(v.members, member{"required", &value{kind: arrayValue, items: required}})
 }
 
-func hasText(list *value, text string) bool {
-	return list != nil && slices.ContainsFunc(list.items, func(v *value) bool { return v.kind == stringValue && v.text() == text })
-}
-
 // nullable returns a schema that allows null besides.
 func nullable(v *value) *value {
 	null := &value{kind: nullValue, raw: []byte("null")}

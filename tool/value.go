@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -256,6 +257,11 @@ func (v *value) child(part string) *value {
 		return v.items[i]
 	}
 	return nil
+}
+
+// hasText reports whether a list holds a text. The list may be nil.
+func hasText(list *value, text string) bool {
+	return list != nil && slices.ContainsFunc(list.items, func(v *value) bool { return v.kind == stringValue && v.text() == text })
 }
 
 // appendJSON appends the compact encoding.

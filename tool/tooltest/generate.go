@@ -20,6 +20,7 @@ var odd = []string{
 	"9999999999999999999999", strings.Repeat("x", 5000), "2026-01-31T09:30:00Z", "2026-01-31", "1m30s", "AAAA",
 }
 
+// value makes a value of a schema; of one it does not understand, any.
 func (g *generator) value(schema any, depth int) any {
 	s, ok := schema.(map[string]any)
 	if !ok || depth > 8 {
@@ -69,6 +70,7 @@ func (g *generator) value(schema any, depth int) any {
 	return g.anything()
 }
 
+// object leaves out about half of the optional fields.
 func (g *generator) object(s map[string]any, depth int) any {
 	obj := map[string]any{}
 	props, _ := s["properties"].(map[string]any)
@@ -84,6 +86,8 @@ func (g *generator) object(s map[string]any, depth int) any {
 	return obj
 }
 
+// text makes a string. For patterns and formats it tries the last of the odd
+// ones, which are those that have a form.
 func (g *generator) text(s map[string]any) string {
 	if _, ok := s["format"]; ok || s["pattern"] != nil || s["contentEncoding"] != nil {
 		return odd[len(odd)-1-g.rng.IntN(4)]
