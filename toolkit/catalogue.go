@@ -53,7 +53,7 @@ type entry struct {
 	tool      tool.Tool
 	info      tool.Info
 	seq       int
-	where     string // the group it was registered in, for messages
+	home      int // the group it was registered in first
 	groups    []int
 	labels    []string // what a ceiling may grant it by
 	ungrouped bool
@@ -261,13 +261,17 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 	if c.hasSkills(Only("*")) {
 		c.reserved[skillTool] = true
 	}
-	hasSources := false
+	// First what the host registered, then what sources list, so that no source
+	// can be in the way of a tool of the host.
 	for _, g := range c.all() {
 		for _, t := range g.Tools {
-			if err := c.add(g, t, settings); err != nil {
+			if err := c.add(g, t, settings, false); err != nil {
 				return err
 			}
 		}
+	}
+	hasSources := false
+	for _, g := range c.all() {
 		for i, s := range g.Sources {
 			hasSources = true
 			src, err := tk.source(s)
@@ -299,21 +303,26 @@ func (c *catalogue) addListed(g *group, src *source, settings map[string]Setting
 	}
 	for _, t := range l.tools {
 		c.listed[t.Info().Name] = true
-		if err := c.add(g, t, settings); err != nil {
+		if err := c.add(g, t, settings, true); err != nil {
 			c.skipped = append(c.skipped, Skipped{Source: src.name, Tool: t.Info().Name, Reason: err.Error()})
 		}
 	}
 }
 
-func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting) error {
+// add registers a tool. One that a source lists takes no other's place, whatever
+// the policy.
+func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, listed bool) error {
 	if t == nil {
-		return fmt.Errorf("group %q: a tool is nil", g.Name)
+		return fmt.Errorf("%s: a tool is nil", c.groupTitle(g.index))
 	}
 	info := t.Info()
 	if err := checkTool(info); err != nil {
 		return c.blame(g, info.Name, err)
 	}
 	p := c.cfg.Policy
+	if listed {
+		p.Override, p.Replace, p.Shadow = false, false, false
+	}
 	if c.reserved[info.Name] && !p.Override {
 		return c.blame(g, info.Name, errors.New("the name is that of a control tool"))
 	}
@@ -322,24 +331,23 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting) erro
 			return c.blame(g, info.Name, err)
 		}
 	}
-	e := &entry{tool: t, info: info, where: g.Name, when: -1, set: settings[info.Name], size: definitionSize(info)}
+	e := &entry{tool: t, info: info, home: g.index, when: -1, set: settings[info.Name], size: definitionSize(info)}
 	for _, old := range c.tools[info.Name] {
 		switch {
 		case sameTool(old.tool, t):
 			c.place(old, g)
 			return nil
 		case p.Replace:
-			old.tool, old.info, old.size, old.where = e.tool, e.info, e.size, e.where
+			old.tool, old.info, old.size, old.home = e.tool, e.info, e.size, e.home
 			old.groups, old.labels, old.ungrouped = nil, nil, false
 			c.place(old, g)
 			return nil
 		case p.Shadow:
 			c.shadows = true
 		default:
-			return c.blame(g, info.Name, fmt.Errorf("another tool of that name is in %s", groupTitle(old.where)))
+			return c.blame(g, info.Name, fmt.Errorf("another tool of that name is in %s", c.groupTitle(old.home)))
 		}
 	}
-	e.seq = len(c.entries)
 	c.entries = append(c.entries, e)
 	c.tools[info.Name] = append(c.tools[info.Name], e)
 	c.place(e, g)
@@ -347,14 +355,14 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting) erro
 }
 
 func (c *catalogue) blame(g *group, name string, err error) error {
-	return fmt.Errorf("tool %q in %s: %w", name, groupTitle(g.Name), err)
+	return fmt.Errorf("tool %q in %s: %w", name, c.groupTitle(g.index), err)
 }
 
-func groupTitle(name string) string {
-	if name == "" {
+func (c *catalogue) groupTitle(g int) string {
+	if g < 0 {
 		return "the basic group"
 	}
-	return fmt.Sprintf("group %q", name)
+	return fmt.Sprintf("group %q", c.groups[g].Name)
 }
 
 // place makes e a member of g, or of the groups that its setting or its labels
@@ -386,9 +394,12 @@ func (c *catalogue) place(e *entry, g *group) {
 	}
 }
 
-// finish fills what is looked up by group and label.
+// finish puts the tools in order, those of a group before what its sources
+// list, and fills what is looked up by group and label.
 func (c *catalogue) finish() {
-	for _, e := range c.entries {
+	slices.SortStableFunc(c.entries, func(a, b *entry) int { return a.home - b.home })
+	for i, e := range c.entries {
+		e.seq = i
 		if e.ungrouped && !c.cfg.Policy.Contain {
 			e.labels = []string{c.basicLabel()}
 		}

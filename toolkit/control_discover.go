@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,6 +89,15 @@ func (c *catalogue) allOpen(r *resolved) *resolved {
 	return &all
 }
 
+// reach returns the state in which calls are looked up: with Discover that in
+// which every group is open.
+func (c *catalogue) reach(r *resolved) *resolved {
+	if _, ok := c.control.(discover); ok {
+		return c.allOpen(r)
+	}
+	return r
+}
+
 // whole returns the catalogue with the lists of all sources that the scope is
 // granted, and the state as if every group were open.
 func (tk *Toolkit) whole(ctx context.Context, s *Scope) (*catalogue, *resolved, error) {
@@ -136,6 +146,9 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	}
 	hits := c.search().find(in.Query, searchLimit, keep)
 	if len(words(in.Query)) == 0 {
+		if only < 0 {
+			return answer{}, errors.New("the query is empty; give a few words, or a group to list all of its tools")
+		}
 		for _, e := range c.entries {
 			if keep(e) {
 				hits = append(hits, e)

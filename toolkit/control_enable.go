@@ -260,7 +260,7 @@ func (tk *Toolkit) outline(groups []GroupInfo) string {
 // toolQuota returns the limit on tools, and how many there are in open groups.
 func (tk *Toolkit) toolQuota(groups []GroupInfo) (limit, count int) {
 	c := tk.now.Load()
-	if c == nil || c.cfg.MaxTools == 0 {
+	if c.cfg.MaxTools == 0 {
 		return 0, 0
 	}
 	var open []int

@@ -196,7 +196,7 @@ func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGrou
 		if !r.open[i] || !c.grantsGroup(i, r.ceiling) {
 			continue
 		}
-		skills, broken, err := loadSkills(ctx, g)
+		skills, broken, err := c.loadSkills(ctx, g)
 		if err != nil {
 			return nil, skipped, err
 		}

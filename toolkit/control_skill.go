@@ -119,7 +119,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	r := c.resolve(st)
-	if _, ok := c.control.(discover); ok || c.cfg.Policy.NoActivation {
+	if r = c.reach(r); c.cfg.Policy.NoActivation {
 		r = c.allOpen(r)
 	}
 	var open []*skill.Skill
@@ -133,7 +133,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 		if !c.grants(r.ceiling, []string{label}) {
 			continue
 		}
-		skills, _, err := loadSkills(ctx, g)
+		skills, _, err := c.loadSkills(ctx, g)
 		failed = errors.Join(failed, err)
 		named := func(s *skill.Skill) bool { return s.Name == q.Skill }
 		if g.index >= 0 && !r.open[g.index] {

@@ -201,6 +201,7 @@ func TestDiscover(t *testing.T) {
 		{`{"query":"directory listing"}`, none},
 		{`{"query":"directories"}`, "- list_directories (files): Does list_directories."},
 		{`{"query":"mail"}`, "- send_mail (mail): Does send_mail."},
+		{`{"query":"","group":"later"}`, none},
 		{`{"query":"","group":"mail"}`, "- send_mail (mail): Does send_mail."},
 		{`{"query":"mail","group":"files"}`, none},
 		{`{"query":"zebra"}`, none},

@@ -226,7 +226,7 @@ func (c *catalogue) infos(r *resolved) []GroupInfo {
 		}
 		out = append(out, GroupInfo{Name: g.Name, Title: g.Title, Description: g.Description,
 			Instructions: g.Instructions, Parents: c.grantedOf(g.Parents, r.ceiling), Tools: names,
-			Active: r.open[i], Skills: len(g.Skills) > 0})
+			Active: r.open[i], Skills: len(g.Skills) > 0, Meta: g.Meta})
 	}
 	return out
 }

@@ -25,7 +25,7 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
-		skills, skipped, err := loadSkills(ctx, c.basic)
+		skills, skipped, err := c.loadSkills(ctx, c.basic)
 		if err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("load the skills: %w", context.Cause(ctx))
@@ -54,11 +54,11 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 
 // loadSkills returns the skills of a group, and which could not be loaded. Of two
 // of one name the first counts.
-func loadSkills(ctx context.Context, g *group) (out []*skill.Skill, skipped []Skipped, err error) {
+func (c *catalogue) loadSkills(ctx context.Context, g *group) (out []*skill.Skill, skipped []Skipped, err error) {
 	for _, l := range g.Skills {
 		skills, diagnostics, err := l.Load(ctx)
 		if err != nil {
-			return out, skipped, fmt.Errorf("skills of %s: %w", groupTitle(g.Name), err)
+			return out, skipped, fmt.Errorf("skills of %s: %w", c.groupTitle(g.index), err)
 		}
 		for _, d := range diagnostics {
 			if d.Fatal {

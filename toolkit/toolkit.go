@@ -2,6 +2,7 @@ package toolkit
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -35,6 +36,9 @@ type Group struct {
 
 	// Skills are shown while the group is open.
 	Skills []skill.Loader
+
+	// Meta is for whoever lists the groups; the model does not see it.
+	Meta map[string]json.RawMessage
 
 	// OnActivate and OnDeactivate run before the group is opened or closed, and
 	// prevent it by an error. The context is that of whoever asked for it.
@@ -115,6 +119,7 @@ func New(cfg Config) (*Toolkit, error) {
 	tk := &Toolkit{sources: map[tool.Source]*source{}}
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
+	tk.install(&catalogue{basic: &group{index: -1}}) // for controls that ask while they are checked
 	if err := tk.replace(cfg); err != nil {
 		return nil, err
 	}
@@ -187,6 +192,8 @@ type GroupInfo struct {
 	Tools   []string // names of its tools that are known so far
 	Active  bool     // open, and its parents too
 	Skills  bool     // has skills
+
+	Meta map[string]json.RawMessage // as configured; do not change it
 }
 
 // Groups returns the named groups that the scope's ceiling grants, in order of
@@ -211,9 +218,4 @@ func (tk *Toolkit) Labels(name string) []string {
 	return nil
 }
 
-func (tk *Toolkit) policy() Policy {
-	if c := tk.now.Load(); c != nil {
-		return c.cfg.Policy
-	}
-	return Policy{}
-}
+func (tk *Toolkit) policy() Policy { return tk.now.Load().cfg.Policy }

@@ -2,6 +2,7 @@ package toolkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -123,6 +124,7 @@ func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []stri
 		}
 		watch := tk.watch(c, s)
 		var all Outcome
+		defer func() { ev = watch(all) }()
 		for _, name := range names {
 			st, err := tk.one(ctx, c, s, o, name)
 			if err != nil {
@@ -132,7 +134,6 @@ func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []stri
 			all.Opened = append(all.Opened, st.Opened...)
 			all.Closed = append(all.Closed, st.Closed...)
 		}
-		ev = watch(all)
 		return nil
 	}()
 	tk.tell(ev)
@@ -145,7 +146,7 @@ func (tk *Toolkit) one(ctx context.Context, c *catalogue, s *Scope, o op, name s
 	if err == nil {
 		st.Outcome, err = tk.carryOut(ctx, c, s, p)
 	}
-	if ge, ok := err.(*GroupError); ok {
+	if ge, ok := errors.AsType[*GroupError](err); ok {
 		st.refused = ge
 		return st, nil
 	}

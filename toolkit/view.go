@@ -109,10 +109,7 @@ func (v *View) Skipped() []Skipped { return slices.Clone(v.body.skipped) }
 // Call it once per batch. Names that the view does not show have no effect.
 func (v *View) Advance(names ...string) {
 	b := v.body
-	r := b.r
-	if _, ok := b.c.control.(discover); ok {
-		r = b.c.allOpen(r)
-	}
+	r := b.c.reach(b.r)
 	next := ""
 	for _, name := range names {
 		if e, ok := b.c.find(name, r); ok && e.set.Next != "" {
