@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // newMark returns an environment variable by which the processes of one call
@@ -14,25 +15,32 @@ import (
 func newMark() string { return "KITBAG_CALL=" + rand.Text() }
 
 // killMarked kills every process that was started with mark in its
-// environment. New ones may appear while it looks, so it looks until it finds
-// none.
+// environment. One that is just starting a program shows no environment for a
+// moment, so it looks until it has found none several times.
 func killMarked(mark string) {
-	for range 5 {
-		found := false
-		environs, _ := filepath.Glob("/proc/[0-9]*/environ")
-		for _, name := range environs {
-			env, err := os.ReadFile(name)
-			if err != nil || !bytes.Contains(env, []byte(mark)) {
-				continue // not ours, or gone
-			}
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
-				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
-			}
+	for looks, empty := 0, 0; looks < 20 && empty < 3; looks++ {
+		if looks > 0 {
+			time.Sleep(2 * time.Millisecond)
 		}
-		if !found {
-			return
+		if empty++; killOnce(mark) {
+			empty = 0
 		}
 	}
+}
+
+// killOnce reports whether there was a process to kill.
+func killOnce(mark string) (found bool) {
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, name := range environs {
+		env, err := os.ReadFile(name)
+		if err != nil || !bytes.Contains(env, []byte(mark)) {
+			continue // not ours, or gone
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+		}
+	}
+	return found
 }
 
 // isKernelFile reports whether f is part of a file system whose files are made

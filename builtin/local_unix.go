@@ -21,8 +21,8 @@ import (
 const openFlags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
 const (
-	termGrace = 100 * time.Millisecond // between SIGTERM and SIGKILL
-	pipeGrace = 50 * time.Millisecond  // how long an open pipe may be silent after the program ended
+	termGrace = 50 * time.Millisecond // between SIGTERM and SIGKILL
+	pipeGrace = 50 * time.Millisecond // how long an open pipe may be silent after the program ended
 )
 
 // Run implements [Backend]. The program leads a session of its own, without a
