@@ -110,7 +110,7 @@ func (t *remoteTool) finish(res *result, err error, yield func(tool.Chunk, error
 		yield(tool.Chunk{}, err)
 		return
 	}
-	chunks, err := t.client.cfg.cap(t.info.Name, res.chunks())
+	chunks, err := t.client.cfg.shorten(t.info.Name, res.chunks())
 	if err != nil {
 		yield(tool.Chunk{}, err)
 		return
@@ -158,8 +158,8 @@ func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage
 			return res, nil
 		}
 		answers := map[string]any{}
-		for id, req := range res.Inputs {
-			if answers[id], err = c.input(ctx, req); err != nil {
+		for _, id := range sortedKeys(res.Inputs) { // a person is asked in the same order each time
+			if answers[id], err = c.input(ctx, res.Inputs[id]); err != nil {
 				return nil, fmt.Errorf("tool %s asked for input: %w", t.remote, err)
 			}
 		}

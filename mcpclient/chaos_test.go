@@ -107,7 +107,7 @@ func TestChaos(t *testing.T) {
 	cfg := config(t, "chaos")
 	cfg.MaxMessage = 2 << 20
 	patient := connect(t, cfg)
-	cfg.MaxTimeout = 3 * time.Second
+	cfg.MaxTimeout = 2 * time.Second
 	c := connect(t, cfg)
 	tools, err := c.Tools(t.Context())
 	if err != nil {

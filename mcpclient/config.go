@@ -104,7 +104,8 @@ type Config struct {
 	// 0 is 10.
 	MaxSamples int
 
-	// Stderr, if not nil, gets what a started server writes there.
+	// Stderr, if not nil, gets what a started server writes there. It must not
+	// block: the server would wait.
 	Stderr io.Writer
 
 	login *login // made by New of OAuth

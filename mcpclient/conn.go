@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type conn struct {
 	pipe io.Closer
 	hub  *hub // what the server may ask of us
 
+	opened  time.Time
 	version string // negotiated; set by the handshake
 	hello   hello
 
@@ -69,7 +71,7 @@ type serverInfo struct {
 // does not end with ctx, which bounds the opening only.
 func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(method string)) (*conn, error) {
 	c := &conn{
-		cfg: cfg, kind: kind, hub: h, notify: notify,
+		cfg: cfg, kind: kind, hub: h, notify: notify, opened: time.Now(),
 		routes: map[string]func(progress){}, stopped: make(chan struct{}), idle: func() {},
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
@@ -80,7 +82,8 @@ func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(
 	}
 	context.AfterFunc(c.life, func() {
 		if c.proc != nil {
-			c.proc.stop() // one that has closed its output may still run
+			// One that has closed its output may still run, to no avail.
+			c.proc.stop(!errors.Is(context.Cause(c.life), ErrLost))
 		}
 		if c.pipe != nil {
 			c.pipe.Close()
@@ -267,7 +270,7 @@ func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMe
 	}
 	if e := res.Error; e != nil {
 		if e.Code == codeTooLarge {
-			return nil, fmt.Errorf("%w%s", ErrTooLarge, e.Message[len(ErrTooLarge.Error()):])
+			return nil, fmt.Errorf("%w%s", ErrTooLarge, strings.TrimPrefix(e.Message, ErrTooLarge.Error()))
 		}
 		var data json.RawMessage
 		if e.Data != nil {

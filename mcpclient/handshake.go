@@ -104,6 +104,9 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 				got = <-probe
 			}
 		}
+		if got.err != nil && c.dead() {
+			return fmt.Errorf("%w: %w", errProbed, got.err)
+		}
 		if got.err != nil {
 			return got.err
 		}

@@ -26,6 +26,7 @@ const (
 	maxToolBytes  = 1 << 20
 	maxSchemaDeep = 64
 	maxNameBytes  = 256
+	maxLabels     = 32 // groups that one tool is in
 )
 
 // A Skipped is a tool of the server that is not used, and why.
@@ -53,10 +54,12 @@ type remote struct {
 	} `json:"annotations"`
 }
 
+// groups returns the groups that the entry says it is in.
 func (r *remote) groups() []string {
 	var names []string
 	_ = json.Unmarshal(r.Meta[groupsKey], &names)
-	return names
+	names = slices.DeleteFunc(names, func(n string) bool { return n == "" || len(n) > maxNameBytes })
+	return names[:min(len(names), maxLabels)]
 }
 
 // A snapshot is what a server offered at one time. It does not change.

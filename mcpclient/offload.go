@@ -9,9 +9,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// cap cuts the text of a result to MaxResult bytes. The whole text goes to a
+// shorten cuts the text of a result to MaxResult bytes. The whole text goes to a
 // file if there is a place for it; the model is told either way.
-func (c *Config) cap(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
+func (c *Config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
 	total := 0
 	for _, ch := range chunks {
 		if t, ok := ch.Block.(*message.Text); ok {

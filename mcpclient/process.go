@@ -114,17 +114,21 @@ func (p *process) wait() {
 	close(p.exited)
 }
 
-// stop ends the server: its input is closed, then it is asked, then killed.
-// It returns when nothing of it is left.
-func (p *process) stop() {
+// stop ends the server, and returns when nothing of it is left. Politely, its
+// input is closed, then it is asked, then killed; else it is killed at once.
+func (p *process) stop(politely bool) {
 	p.stdin.Close()
-	for _, step := range []func(*exec.Cmd){terminateGroup, killGroup} {
-		select {
-		case <-p.exited:
-			return
-		case <-time.After(2 * time.Second):
-			step(p.cmd)
+	if politely {
+		for _, step := range []func(*exec.Cmd){terminateGroup, killGroup} {
+			select {
+			case <-p.exited:
+				return
+			case <-time.After(2 * time.Second):
+				step(p.cmd)
+			}
 		}
+	} else {
+		killGroup(p.cmd)
 	}
 	<-p.exited
 }
@@ -277,7 +281,7 @@ func (t *tail) Write(p []byte) (int, error) {
 		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailBytes:]...)
 	}
 	if t.copy != nil {
-		_, _ = t.copy.Write(p) // the server must not block on who watches it
+		_, _ = t.copy.Write(p) // what becomes of the copy is not the server's business
 	}
 	return len(p), nil
 }

@@ -18,6 +18,10 @@ const (
 	longestWait   = 30 * time.Second
 	eagerRestarts = 5
 
+	// steady is how long a connection must have lived for its end to count as
+	// the first in a row.
+	steady = time.Minute
+
 	// patience is how long a call waits for a restart that is under way before
 	// it says so.
 	patience = 5 * time.Second
@@ -140,6 +144,9 @@ func (c *Client) watch(cn *conn) {
 	}
 	if c.closed {
 		return
+	}
+	if time.Since(cn.opened) > steady {
+		c.failures = 0
 	}
 	c.failures++
 	c.restarts++

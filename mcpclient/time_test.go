@@ -147,6 +147,26 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+func TestCancelIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan string, 1)
+		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+			if !polite(msg, reply, `[{"name":"wait"}]`) && msg.Method == "notifications/cancelled" {
+				told <- string(msg.Params)
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := run(ctx, find(t, c, "wait"), `{}`); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error: %v", err)
+		}
+		if got := <-told; !strings.Contains(got, `"requestId":"kb-`) {
+			t.Errorf("the server was told %s", got)
+		}
+		c.Close()
+	})
+}
+
 func TestListChangedIsCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists, version, changes atomic.Int64
