@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 
 	"agent/session":             {"agent", "message"},
 	"agent/session/sessiontest": {"agent/session"},
+	"agent/session/sqlite":      {"agent", "agent/session"},
 	"agent/agenttest":           {"agent", "model", "model/scripted", "tool", "message"},
 
 	"internal/docgen":        {},

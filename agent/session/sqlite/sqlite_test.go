@@ -1,0 +1,176 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
+	"github.com/kitbag-go/kitbag/agent/session/sqlite"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, path string) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func TestStore(t *testing.T) {
+	sessiontest.Run(t, func(t *testing.T) session.Store {
+		return open(t, filepath.Join(t.TempDir(), "odd ?name%41#.db"))
+	})
+}
+
+// TestTwoStores has two stores on one file, as two processes would.
+func TestTwoStores(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	one, two := open(t, path), open(t, path)
+	whole := session.Record{Seq: 1, Whole: true, Data: json.RawMessage(`{}`)}
+	a, b := openLog(t, one, "x"), openLog(t, two, "x")
+	if err := a.Append(t.Context(), whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Append(t.Context(), whole); !errors.Is(err, session.ErrConflict) {
+		t.Errorf("the second writer of a new session: %v", err)
+	}
+
+	// A session that was deleted and made anew has nothing to do with the old.
+	if err := two.Delete(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := openLog(t, two, "x").Append(t.Context(), whole); err != nil {
+		t.Fatal(err)
+	}
+	next := session.Record{Seq: 2, Data: json.RawMessage(`{}`)}
+	if err := a.Append(t.Context(), next); !errors.Is(err, session.ErrConflict) {
+		t.Errorf("the writer of the deleted session: %v", err)
+	}
+	if recs, err := openLog(t, one, "x").Load(t.Context()); err != nil || len(recs) != 1 {
+		t.Errorf("the session holds %v, %v", recs, err)
+	}
+}
+
+func openLog(t *testing.T, store session.Store, id string) session.Log {
+	t.Helper()
+	log, err := store.Open(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+func TestMode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	store := open(t, path)
+	if err := openLog(t, store, "x").Append(t.Context(), session.Record{Seq: 1, Whole: true, Data: json.RawMessage(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) < 2 {
+		t.Errorf("the files are %q, %v", files, err)
+	}
+	for _, f := range files {
+		if info, err := os.Stat(f); err != nil || info.Mode() != 0o600 {
+			t.Errorf("%s: %v, %v", f, info.Mode(), err)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, row := range []struct{ setup, want string }{
+		{"CREATE TABLE mine (x)", "something else"},
+		{"PRAGMA application_id=7", "something else"},
+		{"PRAGMA application_id=0x6b697462; PRAGMA user_version=2; CREATE TABLE whatever (x)", "newer version"},
+	} {
+		path := filepath.Join(t.TempDir(), "x.db")
+		db, err := sql.Open("sqlite", path)
+		if err == nil {
+			_, err = db.ExecContext(t.Context(), row.setup)
+			err = errors.Join(err, db.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(t, path, row.want)
+	}
+	path := filepath.Join(t.TempDir(), "x.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("dear diary ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, path, "not a database")
+}
+
+// refused opens a database that must be refused and stay as it is.
+func refused(t *testing.T, path, want string) {
+	t.Helper()
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlite.Open(path)
+	if err == nil {
+		t.Error(store.Close())
+	}
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(want, "newer") != errors.Is(err, agent.ErrNewerState) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("%s was changed: %v", want, err)
+	}
+}
+
+func Example() {
+	dir, err := os.MkdirTemp("", "sessions")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	store, err := sqlite.Open(filepath.Join(dir, "sessions.db"))
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	ctx := context.Background()
+	for _, words := range []string{"Hello", "Where were we?"} {
+		s, err := session.Open(ctx, store, "customer-7")
+		if err != nil {
+			panic(err)
+		}
+		a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello again.")), Toolkit: toolkit.Of(), Save: s.Save})
+		if err != nil {
+			panic(err)
+		}
+		if _, err := a.Reply(ctx, s.State, agent.Say(words)); err != nil {
+			panic(err)
+		}
+		fmt.Println(len(s.State.Messages), "messages")
+		if err := s.Close(); err != nil {
+			panic(err)
+		}
+	}
+	// Output:
+	// 2 messages
+	// 4 messages
+}
