@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/invopop/jsonschema"
@@ -89,12 +90,22 @@ func BenchmarkCallParts(b *testing.B) {
 	}
 }
 
-// BenchmarkNew makes a tool of a type that has been seen, BenchmarkNewParts
-// reflects and compiles its schema.
+// BenchmarkNew makes a tool of a type that has been seen, BenchmarkFirstNew is
+// what it costs once; BenchmarkNewParts, to read them against, reflects the
+// type with the library alone and compiles the schema.
 func BenchmarkNew(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		orderTool().Info()
+	}
+}
+
+func BenchmarkFirstNew(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := tool.FirstUse(reflect.TypeFor[order]()); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
