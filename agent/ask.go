@@ -218,7 +218,7 @@ func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
 // exchangeNow asks the model and joins the deltas into a message, telling of
 // each.
 func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (*answer, error) {
-	estimated := r.tokens(req.System, req.Tools, req.Messages)
+	estimated := fixed(req.System, req.Tools) + r.count().tokens
 	retry := r.cfg.Retry
 	retry.OnRetry = func(attempt int, wait time.Duration, err error) {
 		r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
@@ -251,7 +251,7 @@ func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (
 // accept adds a whole answer to the conversation and opens its calls.
 func (r *run) accept(ans *answer) error {
 	m := ans.Message
-	r.count(m)
+	r.spend(m)
 	var open []*openCall
 	var told []*ToolCall
 	for i, tc := range m.ToolCalls() {

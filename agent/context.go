@@ -110,23 +110,42 @@ func estimateResult(res *message.ToolResult) int {
 	return n
 }
 
-// tokens estimates what a request costs, corrected by what the last one was
-// reported to cost.
-func (r *run) tokens(system string, tools []tool.Info, msgs []*message.Message) int {
+// A tally is what the first n messages of a conversation hold. It grows with
+// the conversation, so that a step counts only what is new.
+type tally struct {
+	n            int
+	last         *message.Message // the n-th, which tells a conversation that was rewritten
+	tokens, data int
+}
+
+// count returns what the conversation holds.
+func (r *run) count() *tally {
+	t, msgs := &r.tally, r.st.Messages
+	if t.n > len(msgs) || t.n > 0 && msgs[t.n-1] != t.last {
+		*t = tally{}
+	}
+	for _, m := range msgs[t.n:] {
+		t.tokens += estimateMessage(m)
+		t.data += len(dataIn(m.Blocks))
+		t.n, t.last = t.n+1, m
+	}
+	return t
+}
+
+// fixed estimates what stays the same in every request: the system prompt and
+// the tools.
+func fixed(system string, tools []tool.Info) int {
 	n := estimate(system)
 	for _, t := range tools {
 		n += (len(t.Name) + len(t.Description) + len(t.Input)) / 4
 	}
+	return n
+}
+
+func estimateAll(msgs []*message.Message) int {
+	n := 0
 	for _, m := range msgs {
-		e, ok := r.estimates[m]
-		if !ok {
-			e = estimateMessage(m)
-			if r.estimates == nil {
-				r.estimates = map[*message.Message]int{}
-			}
-			r.estimates[m] = e
-		}
-		n += e
+		n += estimateMessage(m)
 	}
 	return n
 }
@@ -154,8 +173,7 @@ func (r *run) fit(v *toolkit.View) error {
 	if err := r.fitData(v); err != nil || c.Compact < 0 {
 		return err
 	}
-	system := r.system(v.Prompt())
-	if r.calibrated(r.tokens(system, v.Tools(), r.st.Messages)) < int(c.Compact*float64(c.Window)) {
+	if r.calibrated(fixed(r.system(v.Prompt()), v.Tools())+r.count().tokens) < int(c.Compact*float64(c.Window)) {
 		return nil
 	}
 	return r.compact(v)
@@ -165,14 +183,14 @@ func (r *run) fit(v *toolkit.View) error {
 // is not enough everything before the current turn, of which a summary stays.
 func (r *run) compact(v *toolkit.View) error {
 	c := &r.cfg.Context
-	fixed := r.tokens(r.system(v.Prompt()), v.Tools(), nil)
-	ev := &Compaction{Before: r.calibrated(fixed + r.tokens("", nil, r.st.Messages))}
+	fixed := fixed(r.system(v.Prompt()), v.Tools())
+	ev := &Compaction{Before: r.calibrated(fixed + r.count().tokens)}
 	// A server that refuses the request knows the window better than we do.
 	window := min(float64(c.Window), float64(ev.Before)/c.Compact)
 	goal := int(c.Compact * window * 0.75) // well below, so that it is not soon again
 	keepFrom := r.keepFrom(int(c.Keep * window))
 	msgs := shrinkOld(r.st.Messages, keepFrom)
-	if r.calibrated(fixed+r.tokens("", nil, msgs)) > goal {
+	if r.calibrated(fixed+estimateAll(msgs)) > goal {
 		summary, err := r.summarise(v)
 		if err != nil && r.ctx.Err() != nil {
 			return err
@@ -185,7 +203,7 @@ func (r *run) compact(v *toolkit.View) error {
 		msgs = r.withSummary(v, summary, keepFrom)
 	}
 	ev.Dropped = len(r.st.Messages) - len(msgs)
-	ev.After = r.calibrated(fixed + r.tokens("", nil, msgs))
+	ev.After = r.calibrated(fixed + estimateAll(msgs))
 	if ev.After >= ev.Before {
 		return nil // there is nothing to gain
 	}
@@ -206,14 +224,12 @@ func (r *run) rewrite(msgs []*message.Message, ev *Compaction) error {
 // fitData replaces the oldest pictures and files when there are too many.
 func (r *run) fitData(v *toolkit.View) error {
 	limit := r.cfg.Context.MaxData
-	n := 0
-	for _, m := range r.st.Messages {
-		n += len(dataIn(m.Blocks))
-	}
+	n := r.count().data
 	if limit < 0 || n <= limit {
 		return nil
 	}
-	before := r.calibrated(r.tokens(r.system(v.Prompt()), v.Tools(), r.st.Messages))
+	fixed := fixed(r.system(v.Prompt()), v.Tools())
+	before := r.calibrated(fixed + r.count().tokens)
 	drop := n - limit/2
 	msgs := append([]*message.Message(nil), r.st.Messages...)
 	for i, m := range msgs {
@@ -225,7 +241,7 @@ func (r *run) fitData(v *toolkit.View) error {
 			cp.Blocks, msgs[i] = blocks, &cp
 		}
 	}
-	return r.rewrite(msgs, &Compaction{Before: before, After: r.calibrated(r.tokens(r.system(v.Prompt()), v.Tools(), msgs))})
+	return r.rewrite(msgs, &Compaction{Before: before, After: r.calibrated(fixed + estimateAll(msgs))})
 }
 
 // dataIn returns the pictures and files among blocks, those in results too.
@@ -339,7 +355,7 @@ func (r *run) summarise(v *toolkit.View) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		r.count(ans.Message)
+		r.spend(ans.Message)
 		return ans.Message.Text(), nil
 	})
 	text, err := wrap(r.cfg.Middleware, ask, func(m Middleware) func(SummaryFunc) SummaryFunc { return m.Summary })(r.ctx, req)

@@ -15,10 +15,15 @@ type intake struct {
 	msg    *message.Message
 	silent bool // nobody is told
 
+	slab  []TextDelta     // to be used: one allocation serves many tokens
 	text  strings.Builder // of the last block, while it is text or thinking
 	calls map[int]*callIntake
 	order []*callIntake
 }
+
+// slabSize is how many text events are allocated together: what a consumer that
+// keeps one of them keeps alive with it.
+const slabSize = 32
 
 type callIntake struct {
 	call *message.ToolCall
@@ -37,7 +42,13 @@ func (in *intake) add(ch model.Chunk) {
 			in.start(b)
 		}
 		in.text.WriteString(ch.Text)
-		in.emit(&TextDelta{Message: in.msg.ID, Block: b.ID, Text: ch.Text})
+		if len(in.slab) == 0 {
+			in.slab = make([]TextDelta, slabSize)
+		}
+		ev := &in.slab[0]
+		in.slab = in.slab[1:]
+		ev.Message, ev.Block, ev.Text = in.msg.ID, b.ID, ch.Text
+		in.emit(ev)
 	case *model.ThinkingDelta:
 		b, ok := in.last().(*message.Thinking)
 		if !ok {

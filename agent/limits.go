@@ -121,7 +121,7 @@ func (r *run) limit() error {
 		return r.keepFinal(ans)
 	}
 	if err == nil {
-		r.count(ans.Message)
+		r.spend(ans.Message)
 	}
 	return r.keepText(ans, string(ans.Finish))
 }
@@ -130,8 +130,8 @@ func (r *run) limitReached() string {
 	return r.cfg.Limits.reached(&r.st.spent, r.st.Messages, r.cfg.Now())
 }
 
-// count adds what an answer cost.
-func (r *run) count(m *message.Message) {
+// spend adds what an answer cost.
+func (r *run) spend(m *message.Message) {
 	if m.Usage == nil {
 		return
 	}

@@ -21,8 +21,9 @@ const (
 // next decides what a run does, from the state alone, so that a run that was
 // saved anywhere goes on as if it had not been.
 //
-// limit names the limit that was reached, if one was.
-func next(st *State, limit string) action {
+// limit names the limit that was reached, if one was; it is asked only when it
+// matters.
+func next(st *State, limit func() string) action {
 	if len(st.open) > 0 {
 		return nextCall(st.open)
 	}
@@ -32,7 +33,7 @@ func next(st *State, limit string) action {
 		return actStop
 	case last.Role == message.RoleAssistant:
 		return actDone
-	case limit != "":
+	case limit() != "":
 		return actLimit
 	default:
 		return actModel

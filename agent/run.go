@@ -27,8 +27,8 @@ type run struct {
 	callIDs map[string]bool    // of the whole conversation
 	usage   message.Usage
 
-	estimates  map[*message.Message]int // of the tokens of messages
-	lastAnswer bool                     // the model may not call tools in the next request
+	tally      tally
+	lastAnswer bool // the model may not call tools in the next request
 }
 
 // run takes the inputs and goes on until there is an end to report.
@@ -168,7 +168,7 @@ func (r *run) next() action {
 	if typed && len(r.st.open) == 0 {
 		return actDone
 	}
-	act := next(r.st, r.limitReached())
+	act := next(r.st, r.limitReached)
 	if act == actDone && r.final != nil {
 		return actRemind
 	}
