@@ -27,11 +27,11 @@ type walker struct {
 	cwds       []string // where the next command may run; empty: not known
 	lost       bool     // cwds cannot be known any more
 	secret     string   // the last secret variable that was expanded
-	in         context
+	in         scope
 }
 
-// A context is what surrounds a command.
-type context struct {
+// A scope is what surrounds a command.
+type scope struct {
 	dynamic   string // the innermost construct that decides whether or how often it runs
 	uncertain bool   // it may not run, so that what it assigns is not known after it
 	piped     bool   // reads the output of the commands before it
@@ -47,7 +47,7 @@ type command struct {
 	args    []arg
 	name    string // without directory; "" if it is not literal
 	text    string // as written
-	in      context
+	in      scope
 	cwds    []string
 	edit    bool      // one of the file edits of accept-edits, understood completely
 	links   bool      // copies or moves what may be a symbolic link
