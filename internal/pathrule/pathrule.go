@@ -42,8 +42,11 @@ type Place struct {
 	Readlink func(path string) (string, error)
 }
 
-// maxLinks is how many links one path may lead through; Linux stops at 40.
-const maxLinks = 64
+// Limits on a path. Linux stops at 40 links and 4096 bytes.
+const (
+	maxLinks = 64
+	maxPath  = 4096
+)
 
 func (p Place) readlink(name string) (string, error) {
 	if p.Readlink != nil {
@@ -64,7 +67,7 @@ func (p Place) Abs(name string) string {
 // absolute is Abs without the cleaning, which would hide "link/..".
 func (p Place) absolute(name string) string {
 	switch {
-	case name == "" || strings.ContainsRune(name, 0):
+	case name == "" || len(name) > maxPath || strings.ContainsRune(name, 0):
 		return ""
 	case name == "~" || strings.HasPrefix(name, "~/"):
 		if p.Home == "" || !path.IsAbs(p.Home) {

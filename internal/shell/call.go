@@ -13,7 +13,7 @@ import (
 var harmlessVariables = []string{
 	"LANG", "LANGUAGE", "TZ", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM",
 	"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "RUST_LOG", "RUST_BACKTRACE", "DEBUG", "VERBOSE", "CI",
-	"GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT", "GOOS", "GOARCH", "CGO_ENABLED", "POSIXLY_CORRECT",
+	"GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT", "GOOS", "GOARCH", "CGO_ENABLED",
 }
 
 // pagers are variables that name a program; only cat, or nothing, is harmless.
@@ -106,12 +106,20 @@ func (w *walker) value(as *syntax.Assign) arg {
 	return a
 }
 
+// set notes what is known of a variable. Of too many nothing is noted, which
+// is what a variable that is not there means; the ones that lookup knows more
+// of are always noted.
 func (w *walker) set(name string, b binding) {
 	if w.vars == nil {
 		w.vars = map[string]binding{}
 	}
+	if _, ok := w.vars[name]; !ok && len(w.vars) > maxVariables && name == strings.ToLower(name) {
+		return
+	}
 	w.vars[name] = b
 }
+
+const maxVariables = 100
 
 // standardDirs are where a command named with its path is the one that its
 // name says.
@@ -186,6 +194,9 @@ var transparent = strings.Fields("time timeout nice ionice nohup stdbuf command 
 // it finds.
 func (w *walker) inside(i int, f func()) {
 	in := w.in
+	if !w.deeper() {
+		return
+	}
 	w.in.wrapped = true
 	if !in.opaque && !slices.Contains(transparent, w.cmds[i].name) {
 		w.in.opaque, w.in.wrapper = true, i
@@ -369,10 +380,6 @@ func (w *walker) script(args []arg) {
 		}
 		b.WriteString(a.text)
 	}
-	if w.depth >= maxDepth {
-		w.denyDynamic("scripts nested too deep")
-		return
-	}
 	file, err := parse(b.String())
 	if err != nil {
 		w.denyDynamic("shell source that cannot be read: " + err.Error())
@@ -380,9 +387,7 @@ func (w *walker) script(args []arg) {
 	}
 	src := w.src
 	w.src = b.String()
-	w.depth++
 	w.nested(file.Stmts, "")
-	w.depth--
 	w.src = src
 }
 

@@ -321,6 +321,7 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 			name, _, _ = strings.Cut(name, "/")
 			if (name == "secret" || name == "secrets") && (p.has("-o", "--output") || p.has("--template")) {
 				w.alarm(Credentials, c.String()+": it shows secrets of the cluster")
+				return ""
 			}
 		}
 	}

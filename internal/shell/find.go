@@ -77,6 +77,9 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 				}
 			}
 		case a.text == "-delete":
+			if p.effects.has(Delete) {
+				continue
+			}
 			p.effects |= effect(Delete)
 			if len(starts) == 0 {
 				starts = []arg{literal(".")}
@@ -142,6 +145,7 @@ func findAction(w *walker, p *parsed, self int, args, starts []arg) int {
 				cmd = append(cmd, one)
 			}
 			if len(starts) > 0 {
+				starts = starts[:1] // once is enough for the danger analysis
 				continue
 			}
 			a = arg{text: strings.ReplaceAll(a.text, "{}", "./"+hole), raw: a.raw, field: true, lead: true}

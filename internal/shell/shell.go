@@ -27,6 +27,7 @@
 package shell
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -150,13 +151,18 @@ func analyze(src string, at pathrule.Place) *Analysis {
 		w.lost = true
 	}
 	file, err := parse(src)
+	if err == nil {
+		w.stmts(file.Stmts)
+		if w.deep {
+			err = fmt.Errorf("it is nested more than %d deep", maxDepth)
+		}
+	}
 	if err != nil {
 		a.err = err
 		w.deny("it cannot be read: " + err.Error())
 		a.static = []Danger{{Unreadable, "it cannot be read: " + err.Error()}}
 		return a
 	}
-	w.stmts(file.Stmts)
 	if len(file.Stmts) == 0 {
 		w.deny("there is no command")
 	}

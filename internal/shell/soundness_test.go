@@ -224,7 +224,7 @@ func TestSoundness(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Fatal("this test needs bash")
 	}
-	want := 400
+	want := 250
 	if n, err := strconv.Atoi(os.Getenv("KITBAG_SOUNDNESS")); err == nil {
 		want = n
 	}

@@ -17,21 +17,23 @@ import (
 type walker struct {
 	at         pathrule.Place
 	src        string
-	depth      int // of scripts in scripts
 	cmds       []command
 	why        string // the first reason why the whole is not read-only
+	deep       bool   // nested too deep to go on
 	loose      bool   // there is something that no rule can cover
 	background bool
 	alarms     []Danger
 	vars       map[string]binding
 	cwds       []string // where the next command may run; empty: not known
 	lost       bool     // cwds cannot be known any more
+	expanded   int      // words that came from braces
 	secret     string   // the last secret variable that was expanded
 	in         scope
 }
 
 // A scope is what surrounds a command.
 type scope struct {
+	depth     int    // of constructs and wrappers around it
 	dynamic   string // the innermost construct that decides whether or how often it runs
 	uncertain bool   // it may not run, so that what it assigns is not known after it
 	piped     bool   // reads the output of the commands before it
@@ -62,8 +64,6 @@ type operand struct {
 	arg
 	delete bool
 }
-
-const maxDepth = 8
 
 func (w *walker) raw(n syntax.Node) string {
 	from, to := int(n.Pos().Offset()), int(n.End().Offset())
@@ -116,6 +116,9 @@ func (w *walker) inner(n syntax.Node) {
 // and where they go is forgotten after them.
 func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	in, vars, cwds, lost := w.in, maps.Clone(w.vars), w.cwds, w.lost
+	if !w.deeper() {
+		return
+	}
 	if construct != "" {
 		w.in.dynamic = construct
 	}
@@ -124,9 +127,24 @@ func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	w.in, w.vars, w.cwds, w.lost = in, vars, cwds, lost
 }
 
+// maxDepth is how deep commands may be inside others. Deeper ones are not
+// looked at, and the whole counts as unreadable.
+const maxDepth = 40
+
+// deeper notes one more construct or wrapper around what follows.
+func (w *walker) deeper() bool {
+	if w.in.depth++; w.in.depth > maxDepth {
+		w.deep = true
+	}
+	return !w.deep
+}
+
 // under walks statements of a construct in the current shell.
 func (w *walker) under(construct string, stmts []*syntax.Stmt) {
 	in := w.in
+	if !w.deeper() {
+		return
+	}
 	w.in.dynamic, w.in.uncertain = construct, true
 	w.stmts(stmts)
 	w.in = in
@@ -139,6 +157,9 @@ func (w *walker) stmts(list []*syntax.Stmt) {
 }
 
 func (w *walker) stmt(s *syntax.Stmt) {
+	if w.deep {
+		return
+	}
 	if s.Background || s.Coprocess || s.Disown {
 		w.background = true
 		w.refuse("a command in the background goes on after the call")

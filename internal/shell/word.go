@@ -91,8 +91,13 @@ func (w *walker) words(list []*syntax.Word) []arg {
 	return out
 }
 
-// maxBraces is how many words braces may expand to before they are given up.
-const maxBraces = 64
+// Limits on braces: how many there may be in a word, how many words it may
+// expand to, and how many all words together, before they are given up.
+const (
+	maxBraces   = 8
+	maxExpanded = 64
+	maxBudget   = 2000
+)
 
 func (w *walker) fields(word *syntax.Word) []arg {
 	if !slices.ContainsFunc(word.Parts, func(p syntax.WordPart) bool {
@@ -102,6 +107,10 @@ func (w *walker) fields(word *syntax.Word) []arg {
 		return []arg{w.word(word)}
 	}
 	raw := w.raw(word)
+	if strings.Count(raw, "{") > maxBraces || w.expanded > maxBudget {
+		w.word(word) // for the substitutions in it
+		return []arg{anything(raw)}
+	}
 	split := &syntax.Word{Parts: slices.Clone(word.Parts)}
 	if !syntax.SplitBraces(split) {
 		return []arg{w.word(word)}
@@ -109,7 +118,8 @@ func (w *walker) fields(word *syntax.Word) []arg {
 	var out []arg
 	n := 0
 	for one, err := range expand.BracesSeq(nil, split) {
-		if n++; err != nil || n > maxBraces {
+		w.expanded++
+		if n++; err != nil || n > maxExpanded {
 			w.word(word) // for the substitutions in it
 			return []arg{anything(raw)}
 		}

@@ -1,0 +1,101 @@
+package shell
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// However a command is cut up, the analysis ends, says the same twice, and a
+// harmful command joined to it makes the whole harmful.
+func FuzzAnalyze(f *testing.F) {
+	for _, name := range []string{"everyday.txt", "harmful.txt"} {
+		for _, cmd := range lines(f, name) {
+			f.Add(cmd)
+		}
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		a, b := analyze(src, here), analyze(src, here)
+		guard := pathrule.Protected{}
+		if a.ReadOnly() != b.ReadOnly() || len(a.Dangers(here, guard)) != len(b.Dangers(here, guard)) {
+			t.Fatalf("%q is judged in two ways", src)
+		}
+		if a.ReadOnly() == "" {
+			if a.EditsInside(here) {
+				t.Errorf("%q is read-only and an edit", src)
+			}
+			for _, c := range a.Commands() {
+				if c.Reason != "" {
+					t.Errorf("%q is read-only, but %v is not: %s", src, c.Argv, c.Reason)
+				}
+			}
+		}
+		for _, rule := range a.Suggest() {
+			if ok, err := a.CoveredBy(rule, a.Suggest()...); !ok || err != nil {
+				t.Errorf("%q: the suggestion %q does not cover it: %v", src, rule, err)
+			}
+		}
+		if a.Err() != nil || strings.ContainsAny(src, "#\\") {
+			return // what follows may be a comment, or continue a word
+		}
+		for _, sep := range []string{"\n", "\n| ", "; ", " && "} {
+			if joined := analyze(src+sep+"rm x", here); joined.ReadOnly() == "" && !strings.Contains(src, "<<") {
+				t.Errorf("%q is read-only", src+sep+"rm x")
+			}
+		}
+	})
+}
+
+// What is big or deep is refused, not recursed into.
+func TestGarbage(t *testing.T) {
+	for _, unit := range []string{"$((", "$(", "(", "{ ", "`", "${a:-", "$(`", "if ", "while ", "for x in ", "case x in (", "[[ ( ", "! ", "time ", "<(", "a && ", "a | ",
+		"\"$(", "a=( ", "((", "f() { ", "coproc ", "<<E\n", "{a,", "$'\\", "(')';", "x[$(", "\\\n", "a\n", "'a' ", "-- ",
+		"env ", "sudo ", "xargs ", "find -exec ", "eval ", "sh -c ", "{a,b}", "{1..64} ", "while a;do ", "rm .*a ", "cd a;", "find . -delete "} {
+		for _, size := range []int{1 << 10, 64 << 10, 65 << 10} {
+			src := strings.Repeat(unit, size/len(unit))
+			if a := analyze(src, here); a.ReadOnly() == "" && unit != "time " && unit != "cd a;" {
+				t.Errorf("%d times %q is read-only", size/len(unit), unit)
+			}
+		}
+	}
+	if a := analyze(strings.Repeat("a", maxSource+1), here); a.Err() == nil {
+		t.Error("a command over the limit is looked at")
+	}
+}
+
+// A verdict that was given before costs no memory.
+func TestRepeatedVerdict(t *testing.T) {
+	var sh Analyzer
+	const cmd = "git log --oneline -5 | head -3"
+	sh.Analyze(cmd, here)
+	if n := testing.AllocsPerRun(100, func() { sh.Analyze(cmd, here) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	other := here
+	other.Cwd = "/elsewhere"
+	if sh.Analyze(cmd, here) == sh.Analyze(cmd, other) {
+		t.Error("a verdict from another directory is used")
+	}
+	for i := range 3 * maxRecent {
+		sh.Analyze("echo "+strings.Repeat("x", i), here)
+	}
+	if len(sh.recent) > maxRecent {
+		t.Errorf("%d commands are remembered", len(sh.recent))
+	}
+}
+
+// Environ takes away what makes programs run something else.
+func TestEnviron(t *testing.T) {
+	got := strings.Join(Environ([]string{"PATH=/bin", "LD_PRELOAD=x", "BASH_ENV=x", "BASH_FUNC_ls%%=() { rm x; }", "PAGER=less", "GIT_CONFIG_COUNT=1", "HOME=/h"}), " ")
+	for _, not := range []string{"LD_PRELOAD", "BASH_ENV", "BASH_FUNC", "PAGER=less", "GIT_CONFIG"} {
+		if strings.Contains(got, not) {
+			t.Errorf("%s stays in %s", not, got)
+		}
+	}
+	for _, want := range []string{"PATH=/bin", "HOME=/h", "PAGER=cat", "GIT_PAGER=cat", "GIT_OPTIONAL_LOCKS=0"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not in %s", want, got)
+		}
+	}
+}
