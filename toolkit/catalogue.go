@@ -14,7 +14,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A catalogue is an immutable snapshot of what is registered.
+// A catalogue is an immutable snapshot of what is registered. Whoever looks at a
+// scope takes the current one once and works with it to the end, so that a
+// replacement in between cannot mix two. What is filled in later (steady,
+// search, told) is derived from the rest and the same for everybody.
 type catalogue struct {
 	gen      uint64
 	cfg      Config
@@ -48,7 +51,8 @@ type group struct {
 	sources   []*source
 }
 
-// An entry is a registered tool.
+// An entry is a registered tool. Its definition is asked for once: the same bytes
+// are sent in every request.
 type entry struct {
 	tool      tool.Tool
 	info      tool.Info
@@ -75,6 +79,7 @@ type Skipped struct {
 // grants them, unless the policy has another.
 const basicLabel = "basic"
 
+// basicLabel returns the label under the policy.
 func (c *catalogue) basicLabel() string {
 	if c.cfg.Policy.DefaultGroup != "" {
 		return c.cfg.Policy.DefaultGroup
@@ -127,6 +132,7 @@ func (cfg Config) clone() Config {
 	return cfg
 }
 
+// clone returns a copy whose slices can be changed freely.
 func (g Group) clone() Group {
 	g.Parents = slices.Clone(g.Parents)
 	g.Tools = slices.Clone(g.Tools)
@@ -138,6 +144,8 @@ func (g Group) clone() Group {
 // all returns the basic group and the others.
 func (c *catalogue) all() []*group { return append([]*group{c.basic}, c.groups...) }
 
+// addGroups resolves the groups, in the order given, which is the order in which
+// models and people see them.
 func (c *catalogue) addGroups() error {
 	if n := c.cfg.Basic.Name; n != "" {
 		return fmt.Errorf("the basic group is called %q; it must have no name", n)
@@ -209,6 +217,8 @@ func (c *catalogue) ancestors(g int) []int {
 	return out
 }
 
+// addExclusions resolves the exclusion sets. A set with a group and its ancestor is
+// refused: opening the child would close what it needs.
 func (c *catalogue) addExclusions() error {
 	for n, names := range c.cfg.Exclusive {
 		var members []int
@@ -237,18 +247,29 @@ func (c *catalogue) addExclusions() error {
 	return nil
 }
 
-func (c *catalogue) addTools(tk *Toolkit) error {
+// settings returns the settings by tool. Groups that do not exist are mistakes
+// unless groups are labels, which need not be described.
+func (c *catalogue) settings() (map[string]Setting, error) {
 	settings := map[string]Setting{}
 	for _, s := range c.cfg.Settings {
 		if _, ok := settings[s.Tool]; ok && !c.cfg.Policy.Replace {
-			return fmt.Errorf("tool %q: has two settings", s.Tool)
+			return nil, fmt.Errorf("tool %q: has two settings", s.Tool)
 		}
 		for _, name := range s.Groups {
 			if _, ok := c.index[name]; !ok && !c.cfg.Policy.NoActivation {
-				return fmt.Errorf("tool %q: its group %q does not exist", s.Tool, name)
+				return nil, fmt.Errorf("tool %q: its group %q does not exist", s.Tool, name)
 			}
 		}
 		settings[s.Tool] = s
+	}
+	return settings, nil
+}
+
+// addTools resolves settings, control tools, tools and sources.
+func (c *catalogue) addTools(tk *Toolkit) error {
+	settings, err := c.settings()
+	if err != nil {
+		return err
 	}
 	if len(c.groups) > 0 {
 		for _, t := range c.control.Tools(tk, nil, c.infos(c.resolve(state{ceiling: Only("*")}))) {
@@ -292,7 +313,8 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 	return nil
 }
 
-// addListed adds what a source listed. One bad tool withdraws nothing else.
+// addListed adds what a source listed. One bad tool withdraws nothing else, and
+// none can make the catalogue fail to build: that happens in the middle of runs.
 func (c *catalogue) addListed(g *group, src *source, settings map[string]Setting) {
 	l := src.listing.Load()
 	if l == nil {
@@ -354,10 +376,12 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, list
 	return nil
 }
 
+// blame says which tool, and where it was registered.
 func (c *catalogue) blame(g *group, name string, err error) error {
 	return fmt.Errorf("tool %q in %s: %w", name, c.groupTitle(g.index), err)
 }
 
+// groupTitle names a group in a message; -1 is the basic group.
 func (c *catalogue) groupTitle(g int) string {
 	if g < 0 {
 		return "the basic group"
@@ -366,7 +390,10 @@ func (c *catalogue) groupTitle(g int) string {
 }
 
 // place makes e a member of g, or of the groups that its setting or its labels
-// name.
+// name. A setting counts before where the tool was registered, and that before
+// its labels: the host knows better than whoever made the tool. Labels of groups
+// that do not exist are kept, for ceilings and for who lists them, and are
+// members of nothing.
 func (c *catalogue) place(e *entry, g *group) {
 	var own []string
 	explicit := e.set.Groups != nil
@@ -426,6 +453,8 @@ func definitionSize(i tool.Info) int {
 	return frame + len(i.Name) + len(i.Description) + len(i.Input)
 }
 
+// sameTool reports whether two registrations are of one tool, which then is in both
+// groups. Values that cannot be compared are different tools.
 func sameTool(a, b tool.Tool) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }

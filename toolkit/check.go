@@ -11,6 +11,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
+// checkGroup checks what is to be said of a group by itself. Names are free text
+// otherwise: with reset_tools they are names of JSON members, and a control that
+// makes names of tools of them has those checked.
 func (c *catalogue) checkGroup(g Group) error {
 	p := c.cfg.Policy
 	switch {
@@ -33,6 +36,8 @@ func (c *catalogue) checkGroup(g Group) error {
 	return nil
 }
 
+// checkPath checks the name of a tool where names are paths: everything before the
+// last dot is the group that it is in, or below which it is always visible.
 func (c *catalogue) checkPath(g *group, name string) error {
 	dot := strings.LastIndexByte(name, '.')
 	switch {
@@ -51,7 +56,10 @@ func (c *catalogue) checkPath(g *group, name string) error {
 	return nil
 }
 
-// checkTool checks what a model and the control tools rely on.
+// checkTool checks what a model and the control tools rely on. Names may have what
+// MCP allows; that models allow less is dealt with where they are called. The
+// schema is read as far as to tell an object from something else; that it is
+// sound is checked with the first call.
 func checkTool(i tool.Info) error {
 	if i.Name == "" {
 		return errors.New("it has no name")
@@ -82,6 +90,9 @@ func checkTool(i tool.Info) error {
 	return nil
 }
 
+// checkInitial checks the groups that a new scope starts with by the rules of
+// opening them one after another. Hooks are refused rather than skipped: a group
+// whose OnActivate sets something up would be open without it.
 func (c *catalogue) checkInitial() error {
 	var open []int
 	for _, name := range c.cfg.Initial {

@@ -33,13 +33,16 @@ type steadyControl interface{ steady(p *Policy) bool }
 // NoControl returns the control that offers nothing: the host opens groups.
 func NoControl() Control { return noControl{} }
 
+// noControl is the control of hosts that decide themselves.
 type noControl struct{}
 
 func (noControl) Tools(*Toolkit, *Scope, []GroupInfo) []tool.Tool { return nil }
 func (noControl) Hint(_, _ []string) string                       { return "" }
 func (noControl) steady(*Policy) bool                             { return true }
 
-// controlTools returns the tools that come first in the list.
+// controlTools returns the tools that come first in the list, bound to the scope.
+// There are none while the ceiling leaves no group to open, and one that the
+// host replaced or hid is left out.
 func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool {
 	var out []tool.Tool
 	if c.hasSkills(r.ceiling) {
@@ -54,7 +57,9 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 	})
 }
 
-// controlInfos is controlTools, kept as long as nothing can have changed.
+// controlInfos is what controlTools returns, without the binding. Where nothing
+// but the groups decides it is made once for a ceiling: a schema of fifty groups
+// costs more than the rest of a view.
 func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
 	steady, ok := c.control.(steadyControl)
 	keep := ok && steady.steady(&c.cfg.Policy)
@@ -111,7 +116,10 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 	}
 }
 
-// schema returns the JSON Schema of an object with these properties.
+// schema returns the JSON Schema of an object with these properties, in this
+// order: a map would not keep it, and the bytes must be the same every time.
+// Further members are not forbidden, so that an unknown name reaches the tool,
+// whose error lists what exists.
 func schema(required []string, properties ...property) json.RawMessage {
 	b := []byte(`{"type":"object","properties":{`)
 	for i, p := range properties {
@@ -127,6 +135,7 @@ func schema(required []string, properties ...property) json.RawMessage {
 	return append(b, '}')
 }
 
+// A property of an object's schema, already encoded.
 type property struct {
 	name   string
 	schema []byte
@@ -139,6 +148,7 @@ func prop(name, kind, description string) property {
 	return property{name, append(appendJSON(b, description), '}')}
 }
 
+// appendJSON appends s as a JSON string.
 func appendJSON(b []byte, s string) []byte { return append(b, mustJSON(s)...) }
 
 // mustJSON encodes strings and lists of strings, which cannot fail.

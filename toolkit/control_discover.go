@@ -40,6 +40,7 @@ var describeText string
 //go:embed text/call_tool.txt
 var callText string
 
+// discover has no state: what was found is in the conversation.
 type discover struct{}
 
 func (discover) steady(*Policy) bool { return true }
@@ -118,12 +119,14 @@ func (tk *Toolkit) whole(ctx context.Context, s *Scope) (*catalogue, *resolved, 
 	return c, c.allOpen(r), nil
 }
 
+// A foundTool is a tool in a search's result.
 type foundTool struct {
 	Name   string   `json:"name"`
 	Groups []string `json:"groups,omitempty"`
 	Line   string   `json:"description,omitempty"`
 }
 
+// searchTools runs search_tools.
 func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Query, Group string }
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -162,6 +165,7 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	return answer{text: foundText(found), data: map[string]any{"tools": found}}, nil
 }
 
+// foundText words a result: a line for a tool.
 func foundText(found []foundTool) string {
 	if len(found) == 0 {
 		return "No tool was found. Try other words, or search in one of the groups with an empty query."
@@ -191,6 +195,9 @@ func (c *catalogue) grantedNames(e *entry, r *resolved) []string {
 	return out
 }
 
+// describeTools runs describe_tools. A name that is unknown does not spoil the rest.
+// The instructions of the groups are told here, where those of other controls are
+// told when a group opens: it is the last thing read before the call.
 func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Names []string }
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -245,6 +252,9 @@ func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 // A caller is call_tool. It does not run: the view forwards its calls.
 type caller struct{ controlTool }
 
+// forward finds the real tool. The view's own catalogue is looked in: what a search
+// of the same answer has fetched is callable with the next view, like everything
+// else that changes.
 func (*caller) forward(v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
 	var in struct {
 		Name      string

@@ -31,6 +31,7 @@ var enableText string
 //go:embed text/disable_tools.txt
 var disableText string
 
+// enableDisable is not steady: its descriptions say what is open.
 type enableDisable struct{}
 
 func (enableDisable) Hint(_, want []string) string {
@@ -56,7 +57,8 @@ func (enableDisable) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Too
 	}
 }
 
-// enableResult and disableResult are wags' answers.
+// enableResult and disableResult are wags' answers, member for member, with one
+// more where there is something to tell. Lists are never null.
 type enableResult struct {
 	Enabled         []string `json:"enabled"`
 	EnabledGroups   []string `json:"enabled_groups"`
@@ -73,6 +75,8 @@ type disableResult struct {
 	Errors         []string `json:"errors"`
 }
 
+// enableEach runs enable_tools. A name that is refused, or is open already, is an
+// entry in errors and stops no other.
 func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	names, err := groupList(input)
 	if err != nil {
@@ -101,6 +105,8 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	return answer{data: res}, nil
 }
 
+// disableEach runs disable_tools. Of a name that an earlier one has closed with it
+// the answer says that it is not enabled.
 func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	names, err := groupList(input)
 	if err != nil {
@@ -219,7 +225,8 @@ func shownGroups(groups []GroupInfo) []string {
 }
 
 // unfold visits the groups without a parent, sorted by name, and after each
-// that is open its children.
+// that is open its children. A group is named once, below the first of its
+// parents that is open; before that its name is nowhere.
 func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	sorted := slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) })
 	seen := map[string]bool{}
@@ -240,7 +247,8 @@ func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	walk(0, "")
 }
 
-// outline is the part of the description of enable_tools that changes.
+// outline is the part of the description of enable_tools that changes: the groups
+// that can be chosen now, and how much room a quota leaves.
 func (tk *Toolkit) outline(groups []GroupInfo) string {
 	var b strings.Builder
 	b.WriteString("\nGroups:\n")

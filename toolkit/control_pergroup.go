@@ -18,6 +18,8 @@ const (
 	deactivateSuffix = ".deactivate"
 )
 
+// perGroup is steady: the list of activators never changes, also those of children
+// whose parents are closed, so that names of groups are never hidden.
 type perGroup struct{}
 
 func (perGroup) steady(*Policy) bool { return true }
@@ -40,8 +42,10 @@ func (perGroup) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	return out
 }
 
+// A transition is Enable or Disable.
 type transition func(*Toolkit, context.Context, *Scope, ...string) (Outcome, error)
 
+// switchTool returns the tool that opens or closes one group.
 func switchTool(tk *Toolkit, s *Scope, name, verb string, g GroupInfo, do transition) tool.Tool {
 	info := tool.Info{Name: name, Input: schema(nil), Control: true}
 	if g.Description != "" {

@@ -29,6 +29,7 @@ func ResetTools() Control { return resetTools{} }
 
 const resetTool = "reset_tools"
 
+// resetTools is steady unless it is to show what is open.
 type resetTools struct{}
 
 func (resetTools) steady(p *Policy) bool { return !p.ShowActive }
@@ -105,6 +106,7 @@ func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
+// A member of a JSON object. Order matters for which error comes first.
 type member struct {
 	name  string
 	value json.RawMessage
@@ -143,17 +145,22 @@ type openGroup struct {
 	Skills       []skillLine `json:"skills,omitempty"`
 }
 
+// A toolLine is a tool in an answer: enough to know it by, the schema comes with the
+// next step.
 type toolLine struct {
 	Name string `json:"name"`
 	Line string `json:"description,omitempty"`
 }
 
+// A skillLine is a skill in an answer.
 type skillLine struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 }
 
-// report words what a transition did: what was opened, with a line for each
+// report is the answer of a control tool. It comes last in the conversation,
+// where it costs the provider's cache nothing; that is why instructions and
+// skills are told here and not in the system prompt. It words what a transition did: what was opened, with a line for each
 // tool, what was closed, and what to know about all that is open, or only about
 // what was opened.
 func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, newOnly bool) (answer, error) {

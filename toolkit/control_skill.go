@@ -27,8 +27,10 @@ type skillViewer struct {
 	scope *Scope
 }
 
+// newSkillViewer returns the viewer for a scope.
 func newSkillViewer(tk *Toolkit, s *Scope) tool.Tool { return &skillViewer{tk, s} }
 
+// skillInfo is the same for every scope. It may run beside other calls: it reads.
 var skillInfo = tool.Info{Name: skillTool, Description: skillText, Control: true, ReadOnly: true, Parallel: true,
 	Input: schema([]string{"skill"},
 		prop("skill", `"type":"string"`, "The name of the skill, or a few words of the task to find one."),
@@ -114,7 +116,9 @@ func recordSkill(ctx context.Context, s *skill.Skill) error {
 	})
 }
 
-// page shows a skill of a group that is open.
+// page shows a skill of a group that is open. It loads the skills anew, unlike the
+// prompt: an edited text is worth reading, and the answer stands at the end of the
+// conversation. A skill of a group that is closed gets the way to open it.
 func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)

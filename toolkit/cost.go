@@ -18,14 +18,18 @@ type Costs struct {
 	Sources []Cost // each source that was listed
 }
 
+// bytesPerToken is the usual rule of thumb. Schemas come out a little low, prose a
+// little high; providers count differently anyway.
 const bytesPerToken = 4
 
+// add counts one more definition.
 func (c *Cost) add(size int) {
 	c.Tools++
 	c.Bytes += size
 	c.Tokens = (c.Bytes + bytesPerToken - 1) / bytesPerToken
 }
 
+// costOf sums up definitions.
 func costOf(name string, infos []tool.Info) Cost {
 	c := Cost{Name: name}
 	for _, i := range infos {

@@ -14,6 +14,9 @@ type resolved struct {
 	whens []bool // by predicate
 }
 
+// resolve says which groups are open in a state. Stored names that do not exist are
+// passed over, and so are groups whose parents are not stored: a scope may have
+// been saved with another catalogue.
 func (c *catalogue) resolve(st state) *resolved {
 	r := &resolved{state: st, open: make([]bool, len(c.groups))}
 	var stored []int
@@ -51,7 +54,9 @@ func (c *catalogue) gated(g int, stored []bool) bool {
 	return true
 }
 
-// hold asks the predicates.
+// hold asks the predicates, once for a view: listing and calling then agree even
+// if what they look at changes in between. It returns those that panicked, which
+// count as false.
 func (c *catalogue) hold(r *resolved) (panicked []*entry) {
 	if len(c.whens) == 0 {
 		return nil
@@ -80,6 +85,7 @@ func (c *catalogue) visible(e *entry, r *resolved) bool {
 	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.when < 0 || r.whens[e.when])
 }
 
+// member is the gate of groups.
 func (c *catalogue) member(e *entry, r *resolved) bool {
 	p := &c.cfg.Policy
 	if p.NoActivation || e.set.Always {
@@ -96,6 +102,8 @@ func (c *catalogue) member(e *entry, r *resolved) bool {
 	return false
 }
 
+// granted is the gate of the ceiling. It is asked apart from membership: a tool in
+// two groups is visible if one is open and the other granted.
 func (c *catalogue) granted(e *entry, r *resolved) bool { return c.grants(r.ceiling, e.labels) }
 
 // grants reports whether the ceiling covers one of the labels.
@@ -107,12 +115,16 @@ func (c *catalogue) grants(ceiling Ceiling, labels []string) bool {
 	return d == "" || slices.Contains(labels, d)
 }
 
+// inPhase is the gate of phases. A tool that names none is visible in all; one with
+// an empty list in none. There is no wildcard on the scope's side.
 func (c *catalogue) inPhase(e *entry, r *resolved) bool {
 	return e.set.Phases == nil || slices.Contains(e.set.Phases, "*") || slices.Contains(e.set.Phases, r.phase)
 }
 
 // list returns the visible tools in the order in which a model gets them. It
-// looks only at tools of groups that are open and granted.
+// looks only at tools of groups that are open and granted, so that its cost grows
+// with what is shown and not with what is registered. A tool in several open
+// groups is listed with the one that was opened first.
 func (c *catalogue) list(r *resolved) []*entry {
 	var out []*entry
 	take := func(e *entry) {
@@ -149,6 +161,7 @@ func (c *catalogue) list(r *resolved) []*entry {
 	return out
 }
 
+// inEarlier reports whether the tool is listed with one of the groups before.
 func (c *catalogue) inEarlier(e *entry, groups []int) bool {
 	return len(e.groups) > 1 && slices.ContainsFunc(e.groups, func(g int) bool { return slices.Contains(groups, g) })
 }

@@ -65,6 +65,8 @@ func (v *View) Late(name string) bool {
 	return false
 }
 
+// hidden makes the error for a name that nothing visible has. What is above the
+// ceiling is treated as if it did not exist, whatever the policy.
 func (b *body) hidden(name string) *HiddenError {
 	e := &HiddenError{Tool: name, Active: b.c.activeNames(b.r)}
 	for _, en := range b.c.tools[name] {
@@ -111,6 +113,8 @@ func (b *body) explain(e *HiddenError, en *entry) {
 	}
 }
 
+// advise words the error so that following it works: parents first, and together
+// with what is open now, which a control that takes the full state would close.
 func (b *body) advise(e *HiddenError) string {
 	if _, ok := b.c.control.(discover); ok && len(e.Groups) > 0 {
 		return fmt.Sprintf(`tool %q is not in your list; call it with %s: {"name":%s,"arguments":{…}}`, e.Tool, callTool, mustJSON(e.Tool))

@@ -19,7 +19,9 @@ type prompt struct {
 	skipped []Skipped
 }
 
-// tell fills in what a view says besides its list.
+// tell fills in what a view says besides its list. Skills that cannot be read are
+// skipped, as tools are: a model can go on without them. Only the end of the
+// context is an error.
 func (c *catalogue) tell(ctx context.Context, b *body) error {
 	p := c.told
 	p.mu.Lock()
@@ -70,6 +72,7 @@ func (c *catalogue) loadSkills(ctx context.Context, g *group) (out []*skill.Skil
 	return out, skipped, nil
 }
 
+// mergeSkills appends the skills whose names are new.
 func mergeSkills(out, more []*skill.Skill) []*skill.Skill {
 	for _, s := range more {
 		if !slices.ContainsFunc(out, func(o *skill.Skill) bool { return o.Name == s.Name }) {

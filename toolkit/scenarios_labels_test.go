@@ -136,9 +136,9 @@ func mcpWorld(t testing.TB, sc scenario) *world {
 			if f.Tags != nil {
 				return outcome{err: fmt.Errorf("there are no tags")}
 			}
-			sel := w.tk.Select(f.Groups, f.Depth)
-			w.scope = newScope(sel.Ceiling, "")
-			return outcome{groups: orEmpty(sel.Groups), unknown: sel.Unknown}
+			ceiling, contained, unknown := w.tk.Select(f.Groups, f.Depth)
+			w.scope = newScope(ceiling, "")
+			return outcome{groups: orEmpty(contained), unknown: unknown}
 		},
 	}
 	return w

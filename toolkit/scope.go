@@ -74,6 +74,7 @@ func (s *Scope) SetCeiling(c Ceiling) {
 // Sub returns the scope for a sub-agent: the same ceiling, and nothing else.
 func (s *Scope) Sub() *Scope { return &Scope{ceiling: s.Ceiling()} }
 
+// change makes a change under the lock and drops the kept view.
 func (s *Scope) change(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,6 +83,7 @@ func (s *Scope) change(fn func()) {
 	s.last = nil
 }
 
+// scopeJSON is the saved form. Absent and empty differ in each member.
 type scopeJSON struct {
 	Active  []string `json:"active,omitzero"` // absent: undecided; []: nothing open
 	Phase   string   `json:"phase,omitempty"`
@@ -133,7 +135,8 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 	return st, s.version
 }
 
-// key returns a string that is equal for equal states only.
+// key returns a string that is equal for equal states only: everything the gates
+// look at, each text with its length, so that no name can imitate another.
 func (st *resolved) key() string {
 	b := make([]byte, 0, 64)
 	if st.ceiling.set {
@@ -161,16 +164,21 @@ func (st *resolved) key() string {
 	return string(b)
 }
 
-// ErrReentrant is returned when a hook asks for a transition of the scope whose
-// transition it is part of.
-var ErrReentrant = errors.New("a hook cannot change the scope whose change it is part of")
+// errReentrant is returned when a hook asks for a transition of the scope whose
+// transition it is part of. Waiting for that to end would never end.
+var errReentrant = errors.New("a hook cannot change the scope whose change it is part of")
 
+// hookCtx marks the context that a hook gets. Marks add up: a hook that changes
+// another scope, whose hook changes the first one, is found out, too. A hook
+// that throws its context away is not, and waits for ever.
 type hookCtx struct{ scope *Scope }
 
-// begin waits for the other transitions of the scope.
+// begin waits for the other transitions of the scope. The turn is a channel and
+// no mutex, so that waiting can be given up, and so that s.mu is free for
+// listing and saving while a hook takes its time.
 func (s *Scope) begin(ctx context.Context) error {
 	if ctx.Value(hookCtx{s}) != nil {
-		return ErrReentrant
+		return errReentrant
 	}
 	s.mu.Lock()
 	if s.turn == nil {
@@ -191,9 +199,11 @@ func (s *Scope) begin(ctx context.Context) error {
 	}
 }
 
+// end lets the next transition in.
 func (s *Scope) end() { <-s.turn }
 
-// commit replaces the open groups.
+// commit replaces the open groups. The slice is not changed afterwards, which
+// lets snapshots share it.
 func (s *Scope) commit(active []string) {
 	s.change(func() { s.active, s.decided = active, true })
 }

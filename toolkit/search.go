@@ -17,6 +17,7 @@ type searchIndex struct {
 	mean     float64
 }
 
+// A posting says how often a word is in a tool.
 type posting struct {
 	doc int32
 	tf  float32 // weighted
@@ -37,6 +38,8 @@ const (
 	bm25B = 0.75
 )
 
+// newSearchIndex indexes all tools, hidden or not: who may find what is asked with
+// each search.
 func newSearchIndex(c *catalogue) *searchIndex {
 	x := &searchIndex{entries: c.entries, postings: map[string][]posting{}, length: make([]float64, len(c.entries))}
 	groupWords := make([][]string, len(c.groups))
@@ -104,7 +107,8 @@ func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*e
 	return out
 }
 
-// words splits a text into lower case words: at what is neither letter nor
+// words is used for queries and texts alike: what it does wrong it does to both.
+// It splits a text into lower case words: at what is neither letter nor
 // digit, and where camelCase has its hump. A plural loses its s.
 func words(s string) []string {
 	var out []string

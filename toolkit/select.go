@@ -2,27 +2,23 @@ package toolkit
 
 import "slices"
 
-// A Selection is what a person or a host picks by containment.
-type Selection struct {
-	Ceiling Ceiling  // grants the selected groups and what they contain
-	Groups  []string // the groups that the selected ones contain, sorted
-	Unknown []string // names that no group has
-}
-
-// Select expands the named groups to a ceiling: the groups themselves and,
-// down to depth-1 steps, the groups they contain, which are those that name
-// them as a parent. Groups one step further are named in the Selection but
-// not granted. A depth of 0 has no limit. Groups that contain each other are
-// harmless, and so are unknown names, which grant nothing.
-func (tk *Toolkit) Select(groups []string, depth int) Selection {
+// Select expands what a person or a host picks to a ceiling: the named groups
+// and, down to depth-1 steps, the groups they contain, which are those that
+// name them as a parent. Contained are the names of these and of the groups one
+// step further, which a client may offer to open next, sorted. A depth of 0 has
+// no limit. Groups that contain each other are harmless; names that no group
+// has are returned and grant nothing.
+//
+// This is how a client filters by MCP's labels. It is a choice, not a boundary:
+// the ceiling becomes one when the host sets it on a scope.
+func (tk *Toolkit) Select(groups []string, depth int) (ceiling Ceiling, contained, unknown []string) {
 	c := tk.now.Load()
-	var sel Selection
 	var level, granted []int
 	for _, name := range groups {
 		i, ok := c.index[name]
 		switch {
 		case !ok:
-			sel.Unknown = append(sel.Unknown, name)
+			unknown = append(unknown, name)
 		case !slices.Contains(level, i):
 			level = append(level, i)
 		}
@@ -36,7 +32,7 @@ func (tk *Toolkit) Select(groups []string, depth int) Selection {
 				if !slices.Contains(seen, child) {
 					seen = append(seen, child)
 					next = append(next, child)
-					sel.Groups = append(sel.Groups, c.groups[child].Name)
+					contained = append(contained, c.groups[child].Name)
 				}
 			}
 		}
@@ -45,7 +41,6 @@ func (tk *Toolkit) Select(groups []string, depth int) Selection {
 		}
 		level = next
 	}
-	slices.Sort(sel.Groups)
-	sel.Ceiling = Only(c.names(granted)...)
-	return sel
+	slices.Sort(contained)
+	return Only(c.names(granted)...), contained, unknown
 }

@@ -18,7 +18,9 @@ const (
 	retryAfter  = 30 * time.Second // before a source that failed is asked again
 )
 
-// A source is a registered tool.Source and what it listed last.
+// A source is a registered tool.Source and what it listed last. It outlives
+// catalogues: one that is built anew, for whatever reason, has the lists again
+// without asking anybody.
 type source struct {
 	src     tool.Source
 	name    string
@@ -27,6 +29,7 @@ type source struct {
 	stale   atomic.Bool // the source said that its list has changed
 }
 
+// A listing is what a source listed, and when. It is replaced, never changed.
 type listing struct {
 	tools []tool.Tool
 	err   error // why tools is not what the source would list now
@@ -100,6 +103,7 @@ func (l *listing) due(refresh time.Duration) time.Time {
 	return time.Time{}
 }
 
+// fresh reports whether the list need not be fetched.
 func (s *source) fresh(refresh time.Duration) bool {
 	l := s.listing.Load()
 	if l == nil || s.stale.Load() {
@@ -136,6 +140,8 @@ func (s *source) fetch(ctx context.Context, refresh time.Duration) (bool, error)
 	return true, nil
 }
 
+// list asks the source, for a limited time. What it does wrong, a panic included, is
+// its own error.
 func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -152,7 +158,8 @@ func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 }
 
 // load fetches the lists of the sources that are due, at the same time, and
-// returns the catalogue that has them.
+// returns the catalogue that has them. Nothing is locked meanwhile: a server that
+// hangs delays whoever needs it and nobody else.
 func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*catalogue, error) {
 	var due []*source
 	for _, s := range sources {

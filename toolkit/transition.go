@@ -63,6 +63,7 @@ func (e *GroupError) Error() string {
 	}
 }
 
+// An op is one of the three requests there are. All front-ends come down to them.
 type op uint8
 
 const (
@@ -77,7 +78,9 @@ type plan struct {
 	down, up []int // in the order in which hooks run
 }
 
-// transit carries out one transition for all names, or none.
+// transit carries out one transition for all names, or none: plan, hooks,
+// commit, and then the report, when the turn is over and no lock is held, so
+// that a listener may ask for transitions itself.
 func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) (Outcome, error) {
 	if err := s.begin(ctx); err != nil {
 		return Outcome{}, err
@@ -140,6 +143,8 @@ func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []stri
 	return steps, err
 }
 
+// one carries out the transition for one name. An error that is about the group
+// is part of the step; any other ends the whole.
 func (tk *Toolkit) one(ctx context.Context, c *catalogue, s *Scope, o op, name string) (step, error) {
 	st := step{group: name}
 	p, err := c.plan(c.stored(s), o, []string{name}, s.Ceiling())
@@ -166,6 +171,7 @@ func (tk *Toolkit) carryOut(ctx context.Context, c *catalogue, s *Scope, p plan)
 	return out, nil
 }
 
+// names returns the names of groups, nil for none.
 func (c *catalogue) names(groups []int) []string {
 	var out []string
 	for _, i := range groups {
@@ -186,6 +192,9 @@ func (c *catalogue) stored(s *Scope) []int {
 	return out
 }
 
+// plan works out a transition. Names are checked before anything else, so that
+// an error about a name is never hidden by one about the state. Names above the
+// ceiling are unknown names.
 func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (plan, error) {
 	groups := make([]int, 0, len(names))
 	for _, name := range names {
@@ -219,6 +228,8 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 	return p, err
 }
 
+// unknown is the error for a name that does not exist for the scope. It lists what
+// does, and nothing above the ceiling.
 func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
 	e := &GroupError{Group: name, Reason: UnknownGroup}
 	for i, g := range c.groups {
@@ -229,6 +240,10 @@ func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
 	return e
 }
 
+// planEnable adds the opening of g to the plan: the gate of its parents first, then
+// exclusion, in which the newcomer wins, then the quotas on what that leaves. A
+// group that is open already still closes those it excludes: sets may have been
+// added since.
 func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) error {
 	if err := c.checkParents(g, p.active, ceiling); err != nil {
 		return err
@@ -274,12 +289,16 @@ func (c *catalogue) missing(g int, active []int) []int {
 	return slices.DeleteFunc(c.ancestors(g), func(a int) bool { return a != g && slices.Contains(active, a) })
 }
 
+// open appends g: the order of activation is the order of the list, and what was
+// listed before must stay where it was.
 func (p *plan) open(g int) {
 	p.active = append(slices.Clip(p.active), g)
 	p.up = append(p.up, g)
 }
 
-// close takes g out of the plan's groups, and first all that need it.
+// close takes g out of the plan's groups, and first all that need it. They stay
+// closed when g is opened again: who closes a group takes back what was opened
+// under it.
 func (c *catalogue) close(p *plan, g int) {
 	if !slices.Contains(p.active, g) {
 		return
@@ -328,6 +347,7 @@ func (c *catalogue) planSet(p *plan, asked []int, ceiling Ceiling) error {
 	return nil
 }
 
+// excludes reports whether an exclusion set has both groups.
 func (c *catalogue) excludes(g, other int) bool {
 	return slices.ContainsFunc(c.groups[g].exclusive, func(set []int) bool { return slices.Contains(set, other) })
 }
@@ -354,7 +374,9 @@ func (c *catalogue) parentsFirst(groups []int) []int {
 	return out
 }
 
-// measure is what quotas limit.
+// measure is what quotas limit. A tool in two open groups counts once. Tools that
+// a phase or a predicate hides at the moment count: they may appear without
+// anybody asking.
 type measure struct{ tools, groups, bytes int }
 
 func (c *catalogue) measure(active []int) measure {
@@ -373,6 +395,7 @@ func (c *catalogue) measure(active []int) measure {
 	return m
 }
 
+// overQuota is a quota that would be exceeded.
 type overQuota struct {
 	count, limit int
 	unit         string
@@ -409,7 +432,11 @@ func (c *catalogue) checkQuota(g int, active, before []int) error {
 	return &GroupError{Group: c.groups[g].Name, Reason: OverQuota, Count: q.count, Limit: q.limit, Unit: q.unit}
 }
 
-// runHooks runs the plan's hooks; the first error ends it.
+// runHooks runs the plan's hooks: those of groups that go down, children before
+// parents, while they still are open, then those of groups that come up, parents
+// before children. The first error ends it. The state is untouched then, the
+// world is not: with Compensate the opposite hooks are run, as far as that goes,
+// also when the context that ended was the reason.
 func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	var undo []func(context.Context) error
 	run := func(g int, hook, inverse func(context.Context) error) error {
@@ -450,6 +477,8 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	return err
 }
 
+// call runs a hook. A panic of a hook is an error like others: it comes from the
+// host's code, in the middle of a model's call, and must not end the process.
 func call(ctx context.Context, hook func(context.Context) error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -47,11 +47,14 @@ func (c *catalogue) since(old *catalogue) Change {
 	return ev
 }
 
+// sameGroup reports whether lists of groups show no difference.
 func sameGroup(a, b *group) bool {
 	return a.Name == b.Name && a.Title == b.Title && a.Description == b.Description &&
 		a.Instructions == b.Instructions && slices.Equal(a.Parents, b.Parents) && len(a.Skills) == len(b.Skills)
 }
 
+// sameEntry reports whether nothing that decides who sees the tool differs. Two
+// predicates cannot be compared and count as the same.
 func sameEntry(a, b *entry) bool {
 	return (sameTool(a.tool, b.tool) || *a.sum() == *b.sum()) && slices.Equal(a.labels, b.labels) &&
 		slices.Equal(a.set.Phases, b.set.Phases) && a.set.Next == b.set.Next &&

@@ -25,7 +25,8 @@ type View struct {
 	control func() []tool.Tool
 }
 
-// A body is what views of equal states share.
+// A body is what views of equal states share: of a thousand sessions that have the
+// same groups open there is one. A view adds the binding to its scope.
 type body struct {
 	c     *catalogue
 	r     *resolved
@@ -124,7 +125,9 @@ func (v *View) Advance(names ...string) {
 	v.tk.tell(watch(Outcome{}))
 }
 
-// newDigest returns the function that digests the list, when first asked.
+// newDigest returns the function that digests the list, when first asked. It
+// hashes the hashes of definitions, which are made once for a tool: opening a
+// group must not cost reading a megabyte of schemas again.
 func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
 	return sync.OnceValue(func() string {
 		h := sha256.New()
@@ -142,6 +145,7 @@ func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
 	})
 }
 
+// infoSum hashes a definition.
 func infoSum(i tool.Info) [sha256.Size]byte {
 	data, err := json.Marshal(i)
 	if err != nil {
@@ -194,18 +198,22 @@ func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func(
 	return infos, newDigest(head, entries, c.cfg.Policy.ByName)
 }
 
-// bodyCache keeps the bodies that were used lately. When it is full the older
-// half is forgotten.
+// bodyCache keeps the bodies that were used lately: two generations, of which the
+// older is forgotten when the younger is full. That is nearly as good as counting
+// uses, and costs a map look-up.
 type bodyCache struct {
 	mu         sync.Mutex
 	young, old map[bodyKey]*body
 }
 
+// A bodyKey is equal for equal bodies: one catalogue, one state.
 type bodyKey struct {
 	gen   uint64
 	state string
 }
 
+// bodyCacheSize is how many states are kept at least; sessions that have nothing
+// open share one.
 const bodyCacheSize = 64
 
 func (bc *bodyCache) get(k bodyKey) *body {
