@@ -16,8 +16,9 @@ const suffix = ".jsonl"
 
 // Dir returns a store that keeps each session in a file of the directory,
 // named after its id: JSON lines that are only ever appended to, each with a
-// checksum. The directory is made, with mode 0700, if it does not exist. Files
-// have mode 0600.
+// checksum. So what was said stays in the file, also when the agent has
+// compacted it away, until the session is deleted. The directory is made, with
+// mode 0700, if it does not exist. Files have mode 0600.
 //
 // Dir works on systems that have flock: Linux, macOS and the BSDs.
 func Dir(path string) (Store, error) {

@@ -20,7 +20,9 @@ import (
 // error and stays as it is. If path is a link, the file it leads to is replaced.
 //
 // While the session is open, opening the file again, here or in another
-// process, is [ErrConflict]. File works on the systems that [Dir] does.
+// process, is [ErrConflict]. A process that is killed in the middle of a Save
+// leaves a file named .kitbag-session-… beside it, which may be removed. File
+// works on the systems that [Dir] does.
 func File(path string) (*Session, error) {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to

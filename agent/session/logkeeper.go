@@ -25,13 +25,12 @@ type logKeeper struct {
 	messages []*message.Message // that the log has
 	rest     *node              // what else it has, without "messages"
 
-	minWhole int // see the constant
-	whole    int // bytes of the last whole record
-	changes  int // bytes of the records since
+	whole   int // bytes of the last whole record
+	changes int // bytes of the records since
 }
 
 func newLogKeeper(log Log) *logKeeper {
-	return &logKeeper{log: log, minWhole: minWhole, rest: &node{raw: json.RawMessage("{}")}}
+	return &logKeeper{log: log, rest: &node{raw: json.RawMessage("{}")}}
 }
 
 // load reads the log into a State.
@@ -139,7 +138,7 @@ func (k *logKeeper) append(ctx context.Context, st *agent.State, c *change) erro
 		return err
 	}
 	rec := Record{Seq: k.seq + 1, Data: data}
-	rec.Whole = k.seq == 0 || k.changes+len(data) > max(k.minWhole, k.whole)
+	rec.Whole = k.seq == 0 || k.changes+len(data) > max(minWhole, k.whole)
 	if rec.Whole {
 		if rec.Data, err = st.MarshalJSON(); err != nil {
 			return err

@@ -1,0 +1,51 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"testing"
+)
+
+// FuzzParseLog reads files with any content after the header. What is read is
+// a row of records without a gap, of which only the first may be whole, and a
+// record that is appended as Append does it is read after them.
+func FuzzParseLog(f *testing.F) {
+	line := func(seq int64, whole bool) []byte {
+		l, err := appendRecord(nil, Record{Seq: seq, Whole: whole, Data: json.RawMessage(`{"a":[1]}`)})
+		if err != nil {
+			f.Fatal(err)
+		}
+		return l
+	}
+	one, two, three := line(1, true), line(2, false), line(3, true)
+	for _, data := range [][]byte{
+		nil, one, slices.Concat(one, two, three), slices.Concat(one, three), slices.Concat(one, two[:9]), slices.Concat(one, two[:9], two),
+		slices.Concat(one, []byte("\n\x00\x00"), two), []byte("{}"), one[:len(one)-1], slices.Concat(one, []byte(`{"crc":"00000000",}`)),
+	} {
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := append(header("a"), data...)
+		recs, end, err := parseLog(file, "a")
+		if err != nil {
+			return
+		}
+		for i, rec := range recs {
+			if rec.Seq != end.seq-int64(len(recs)-1-i) || rec.Whole && i > 0 {
+				t.Fatalf("record %d of %d: %+v, the last is %d", i, len(recs), rec, end.seq)
+			}
+		}
+		if end.torn {
+			file = append(file, '\n')
+		}
+		next := Record{Seq: end.seq + 1, Whole: end.seq == 0, Data: json.RawMessage("7")}
+		if file, err = appendRecord(file, next); err != nil {
+			t.Fatal(err)
+		}
+		again, _, err := parseLog(file, "a")
+		if err != nil || len(again) == 0 || !bytes.Equal(again[len(again)-1].Data, next.Data) {
+			t.Fatalf("after another record: %v, %v", again, err)
+		}
+	})
+}
