@@ -178,6 +178,39 @@ func TestForgottenSession(t *testing.T) {
 	}
 }
 
+// TestLostRequestsSpeakForThemselves loses a connection because of one request
+// that the server has refused unread, while another one runs.
+func TestLostRequestsSpeakForThemselves(t *testing.T) {
+	var runs atomic.Int64
+	running := make(chan struct{}, 10)
+	inner := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
+	srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		var m request
+		_ = json.Unmarshal(body, &m)
+		switch m.name() {
+		case "wait":
+			runs.Add(1)
+			running <- struct{}{}
+			<-r.Context().Done()
+		case "echo":
+			http.Error(w, "no such session", http.StatusNotFound)
+		default:
+			inner.ServeHTTP(w, r)
+		}
+	}))
+	c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: "2025-11-25"})
+	wait, echo := find(t, c, "wait"), find(t, c, "echo")
+	done := make(chan *message.ToolResult, 1)
+	go func() { res, _ := run(t.Context(), wait, `{}`); done <- res }()
+	<-running
+	mustRun(t, echo, `{}`)
+	if res := <-done; res == nil || !strings.Contains(res.Text(), "lost") || runs.Load() != 1 {
+		t.Errorf("it ran %d times: %+v", runs.Load(), res)
+	}
+}
+
 func TestServerDownAndUp(t *testing.T) {
 	handler := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
 	srv := httptest.NewServer(handler)
