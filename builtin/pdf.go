@@ -10,6 +10,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/ledongthuc/pdf"
@@ -18,8 +19,10 @@ import (
 const (
 	pdfWhole     = 10       // pages of a document that is read without saying which
 	pdfPages     = 20       // pages of one call
-	pdfMaxPages  = 100_000  // pages of a document
-	pdfMaxStream = 16 << 20 // bytes that draw one page
+	pdfMaxNodes  = 50_000   // nodes of the tree of pages
+	pdfMaxStream = 8 << 20  // bytes that draw one page
+	pdfMaxSaved  = 1000     // states that a page keeps to come back to
+	pdfTimeout   = 30 * time.Second
 )
 
 // readPDF returns the text of pages, which is "", "N" or "N-M".
@@ -36,10 +39,14 @@ func readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages str
 			err = fmt.Errorf("%s cannot be read as PDF: %w; where the file is in order, try pdftotext with Bash", name, err)
 		}
 	}()
-	doc, err := pdf.NewReader(&boundedReader{ctx: ctx, r: bytes.NewReader(raw), left: 64*int64(len(raw)) + 64<<20}, int64(len(raw)))
+	ctx, cancel := context.WithTimeout(ctx, pdfTimeout)
+	defer cancel()
+	file := &boundedReader{ctx: ctx, r: bytes.NewReader(raw), left: 16*int64(len(raw)) + 1<<20}
+	doc, err := pdf.NewReader(file, int64(len(raw)))
 	if err != nil {
 		return nil, err
 	}
+	file.left = math.MaxInt64 // nothing from here on can go in circles
 	all, err := pdfPageTree(doc)
 	if err != nil {
 		return nil, err
@@ -66,8 +73,8 @@ func readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages str
 	return textBlock(b.String()), nil
 }
 
-// A boundedReader fails after it has read so much that the document must lead
-// in circles, and when nobody waits any more.
+// A boundedReader fails after it has read so much that the tables of objects
+// must lead in circles, and when nobody waits any more.
 type boundedReader struct {
 	ctx  context.Context
 	r    io.ReaderAt
@@ -91,8 +98,8 @@ func pdfPageTree(doc *pdf.Reader) ([]pdf.Page, error) {
 	nodes := 0
 	var walk func(v pdf.Value, depth int) error
 	walk = func(v pdf.Value, depth int) error {
-		if nodes++; nodes > pdfMaxPages || depth > 50 {
-			return fmt.Errorf("its tree of pages has more than %d nodes or 50 levels", pdfMaxPages)
+		if nodes++; nodes > pdfMaxNodes || depth > 50 {
+			return fmt.Errorf("its tree of pages has more than %d nodes or 50 levels", pdfMaxNodes)
 		}
 		if v.Key("Type").Name() == "Page" {
 			all = append(all, pdf.Page{V: v})
@@ -137,49 +144,6 @@ func pageRange(s string, total int) (first, last int, err error) {
 		return 0, 0, fmt.Errorf("pages %q are more than the %d of one call", s, pdfPages)
 	}
 	return first, last, nil
-}
-
-// pageText puts the characters of a page, which come with their places, into
-// words and lines.
-func pageText(p pdf.Page) (string, error) {
-	if err := checkStreams(p.V.Key("Contents")); err != nil {
-		return "", err
-	}
-	ends := map[string]bool{}
-	for _, name := range p.Fonts() {
-		f := p.Font(name)
-		// The library ends each run of text with this, in the font's own code.
-		ends[f.Encoder().Decode("\n")] = true
-	}
-	var b strings.Builder
-	var prev *pdf.Text
-	chars := p.Content().Text
-	for i := range chars {
-		c := &chars[i]
-		if prev != nil && !ends[c.S] {
-			b.WriteString(gap(prev, c))
-		}
-		if !ends[c.S] {
-			b.WriteString(c.S)
-		}
-		prev = c
-	}
-	return strings.ToValidUTF8(b.String(), "\uFFFD"), nil
-}
-
-// gap returns the white space between two characters, from where they stand.
-func gap(a, b *pdf.Text) string {
-	size := max(math.Abs(a.FontSize), math.Abs(b.FontSize))
-	down, right := math.Abs(a.Y-b.Y), b.X-(a.X+a.W)
-	switch {
-	case down > 1.7*size:
-		return "\n\n"
-	case down > 0.5*size, right < -3*size:
-		return "\n"
-	case right > 0.15*size && a.S != " " && b.S != " ":
-		return " "
-	}
-	return ""
 }
 
 // checkStreams refuses a page whose drawing is too large once decompressed.

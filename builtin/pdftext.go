@@ -1,0 +1,200 @@
+package builtin
+
+import (
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ledongthuc/pdf"
+)
+
+// pageText returns the text of a page. A page says where each run of
+// characters stands; words and lines are told from the gaps between them.
+func pageText(p pdf.Page) (string, error) {
+	contents := p.V.Key("Contents")
+	if err := checkStreams(contents); err != nil {
+		return "", err
+	}
+	if contents.IsNull() {
+		return "", nil
+	}
+	w := pageWriter{page: p, fonts: map[string]*pageFont{}, pen: pen{ctm: identity, scale: 1}}
+	pdf.Interpret(contents, w.operator)
+	return strings.ToValidUTF8(w.text.String(), "\uFFFD"), nil
+}
+
+// A pageWriter follows the operators that place and show text; PDF 32000-1,
+// section 9, names them.
+type pageWriter struct {
+	page  pdf.Page
+	fonts map[string]*pageFont
+	text  strings.Builder
+	pen
+	saved []pen
+
+	begun  bool
+	lastX  float64 // where the last run ended
+	lastY  float64
+	height float64 // of its font
+}
+
+// A pen is the part of the graphics state that counts for text.
+type pen struct {
+	ctm, tm, line    matrix
+	font             *pageFont
+	size, char, word float64 // of the font, and the space after characters and words
+	scale, leading   float64
+}
+
+type pageFont struct {
+	encoding pdf.TextEncoding
+	first    int
+	widths   []float64 // of the codes from first on, in thousandths of the size
+}
+
+// A matrix is the first two columns of a 3×3 matrix, by rows.
+type matrix [6]float64
+
+var identity = matrix{1, 0, 0, 1, 0, 0}
+
+func (m matrix) times(n matrix) matrix {
+	return matrix{
+		m[0]*n[0] + m[1]*n[2], m[0]*n[1] + m[1]*n[3],
+		m[2]*n[0] + m[3]*n[2], m[2]*n[1] + m[3]*n[3],
+		m[4]*n[0] + m[5]*n[2] + n[4], m[4]*n[1] + m[5]*n[3] + n[5],
+	}
+}
+
+func (m matrix) moved(x, y float64) matrix { return matrix{1, 0, 0, 1, x, y}.times(m) }
+
+// operator handles one operator and takes its operands off the stack.
+func (w *pageWriter) operator(stack *pdf.Stack, op string) {
+	args := make([]pdf.Value, stack.Len())
+	for i := len(args) - 1; i >= 0; i-- {
+		args[i] = stack.Pop()
+	}
+	num := func(i int) float64 {
+		if i >= len(args) {
+			return 0
+		}
+		return args[i].Float64()
+	}
+	m := matrix{num(0), num(1), num(2), num(3), num(4), num(5)}
+	switch op {
+	case "q":
+		if len(w.saved) < pdfMaxSaved {
+			w.saved = append(w.saved, w.pen)
+		}
+	case "Q":
+		if n := len(w.saved); n > 0 {
+			w.pen, w.saved = w.saved[n-1], w.saved[:n-1]
+		}
+	case "cm":
+		w.ctm = m.times(w.ctm)
+	case "BT":
+		w.tm, w.line = identity, identity
+	case "Tm":
+		w.tm, w.line = m, m
+	case "TD":
+		w.leading = -num(1)
+		w.nextLine(num(0), num(1))
+	case "Td":
+		w.nextLine(num(0), num(1))
+	case "T*":
+		w.nextLine(0, -w.leading)
+	case "TL":
+		w.leading = num(0)
+	case "Tc":
+		w.char = num(0)
+	case "Tw":
+		w.word = num(0)
+	case "Tz":
+		w.scale = num(0) / 100
+	case "Tf":
+		if len(args) == 2 {
+			w.font, w.size = w.fontNamed(args[0].Name()), num(1)
+		}
+	case "Tj", "'", "\"":
+		if op == "\"" {
+			w.word, w.char = num(0), num(1)
+		}
+		if op != "Tj" {
+			w.nextLine(0, -w.leading)
+		}
+		if len(args) > 0 {
+			w.show(args[len(args)-1].RawString())
+		}
+	case "TJ":
+		for i := 0; len(args) > 0 && i < args[0].Len(); i++ {
+			if v := args[0].Index(i); v.Kind() == pdf.String {
+				w.show(v.RawString())
+			} else {
+				w.tm = w.tm.moved(-v.Float64()/1000*w.size*w.scale, 0)
+			}
+		}
+	}
+}
+
+func (w *pageWriter) nextLine(x, y float64) {
+	w.line = w.line.moved(x, y)
+	w.tm = w.line
+}
+
+func (w *pageWriter) fontNamed(name string) *pageFont {
+	f, known := w.fonts[name]
+	if !known {
+		font := w.page.Font(name)
+		f = &pageFont{encoding: font.Encoder(), first: font.FirstChar(), widths: font.Widths()}
+		w.fonts[name] = f
+	}
+	return f
+}
+
+// show writes a run of characters, after the white space before it.
+func (w *pageWriter) show(codes string) {
+	if w.font == nil || w.font.encoding == nil || codes == "" {
+		return
+	}
+	text := w.font.encoding.Decode(codes)
+	at := w.tm.times(w.ctm)
+	height := w.size * math.Hypot(at[2], at[3])
+	if w.begun {
+		w.text.WriteString(w.space(at[4], at[5], max(height, w.height), text))
+	}
+	w.text.WriteString(text)
+	w.tm = w.tm.moved(w.advance(codes, text), 0)
+	end := w.tm.times(w.ctm)
+	w.begun, w.lastX, w.lastY, w.height = true, end[4], end[5], height
+}
+
+// advance returns how far a run moves the pen.
+func (w *pageWriter) advance(codes, text string) float64 {
+	sum := 0.0
+	if len(w.font.widths) == 0 { // a font of two bytes a character, say: guess
+		return float64(utf8.RuneCountInString(text)) * (w.size/2 + w.char) * w.scale
+	}
+	for i := range len(codes) {
+		if n := int(codes[i]) - w.font.first; n >= 0 && n < len(w.font.widths) {
+			sum += w.font.widths[n] / 1000 * w.size
+		}
+		sum += w.char
+		if codes[i] == ' ' {
+			sum += w.word
+		}
+	}
+	return sum * w.scale
+}
+
+// space returns the white space between the last run and one at x, y.
+func (w *pageWriter) space(x, y, height float64, next string) string {
+	down, right := math.Abs(w.lastY-y), x-w.lastX
+	switch {
+	case down > 1.7*height:
+		return "\n\n"
+	case down > 0.5*height, right < -3*height:
+		return "\n"
+	case right > 0.15*height && !strings.HasSuffix(w.text.String(), " ") && !strings.HasPrefix(next, " "):
+		return " "
+	}
+	return ""
+}
