@@ -31,11 +31,12 @@ type catalogue struct {
 	whens    []*entry            // those with a predicate
 	skipped  []Skipped           // tools that were left out
 	control  Control
-	reserved map[string]bool     // names of the control tools of all groups
-	listed   map[string]bool     // names that sources list
-	steady   sync.Map            // ceiling → infos of control tools that depend on nothing else
-	search   func() *searchIndex // built when first used
-	due      time.Time           // when some source must be listed again; zero for never
+	reserved map[string]bool      // names of the control tools of all groups
+	listed   map[string]bool      // names that sources list
+	built    map[*source]*listing // what each source had listed; nil if nothing yet
+	steady   sync.Map             // ceiling → infos of control tools that depend on nothing else
+	search   func() *searchIndex  // built when first used
+	due      time.Time            // when some source must be listed again; zero for never
 	told     *prompt
 	shadows  bool // two tools share a name
 }
@@ -91,7 +92,7 @@ func (c *catalogue) basicLabel() string {
 // listed last.
 func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	c := &catalogue{cfg: cfg.clone(), index: map[string]int{}, tools: map[string][]*entry{}, labels: map[string][]*entry{},
-		reserved: map[string]bool{}, listed: map[string]bool{}}
+		reserved: map[string]bool{}, listed: map[string]bool{}, built: map[*source]*listing{}}
 	switch {
 	case cfg.Control != nil:
 		c.control = cfg.Control
@@ -316,7 +317,11 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 // addListed adds what a source listed. One bad tool withdraws nothing else, and
 // none can make the catalogue fail to build: that happens in the middle of runs.
 func (c *catalogue) addListed(g *group, src *source, settings map[string]Setting) {
-	l := src.listing.Load()
+	l, ok := c.built[src] // one list for all groups that have the source
+	if !ok {
+		l = src.listing.Load()
+		c.built[src] = l
+	}
 	if l == nil {
 		return
 	}

@@ -195,9 +195,10 @@ func (c *catalogue) grantedNames(e *entry, r *resolved) []string {
 	return out
 }
 
-// describeTools runs describe_tools. A name that is unknown does not spoil the rest.
-// The instructions of the groups are told here, where those of other controls are
-// told when a group opens: it is the last thing read before the call.
+// describeTools runs describe_tools. A name that is unknown does not spoil the
+// rest. The instructions of the groups are told here, where those of other
+// controls are told when a group opens: it is the last thing read before the
+// call.
 func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Names []string }
 	if err := json.Unmarshal(input, &in); err != nil {

@@ -145,8 +145,8 @@ type openGroup struct {
 	Skills       []skillLine `json:"skills,omitempty"`
 }
 
-// A toolLine is a tool in an answer: enough to know it by, the schema comes with the
-// next step.
+// A toolLine is a tool in an answer: enough to know it by, the schema comes with
+// the next step.
 type toolLine struct {
 	Name string `json:"name"`
 	Line string `json:"description,omitempty"`
@@ -160,9 +160,9 @@ type skillLine struct {
 
 // report is the answer of a control tool. It comes last in the conversation,
 // where it costs the provider's cache nothing; that is why instructions and
-// skills are told here and not in the system prompt. It words what a transition did: what was opened, with a line for each
-// tool, what was closed, and what to know about all that is open, or only about
-// what was opened.
+// skills are told here and not in the system prompt. It words what a transition
+// did: what was opened, with a line for each tool, what was closed, and what to
+// know about all that is open, or only about what was opened.
 func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, newOnly bool) (answer, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)

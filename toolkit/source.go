@@ -78,18 +78,30 @@ func (tk *Toolkit) Refresh() {
 	tk.tell(Change{Tools: true})
 }
 
-// rebuild replaces the catalogue by one with the sources' present lists.
-func (tk *Toolkit) rebuild() error {
+// upToDate returns the catalogue that has the present lists of the sources. It
+// builds one if need be; of several that wait for the same lists one does.
+func (tk *Toolkit) upToDate(sources []*source) (*catalogue, error) {
+	if c := tk.now.Load(); c.has(sources) {
+		return c, nil
+	}
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
 	old := tk.now.Load()
+	if old.has(sources) {
+		return old, nil
+	}
 	c, err := build(tk, old.cfg)
 	if err != nil {
-		return fmt.Errorf("toolkit: %w", err)
+		return nil, fmt.Errorf("toolkit: %w", err)
 	}
 	c.told = old.told
 	tk.install(c)
-	return nil
+	return c, nil
+}
+
+// has reports whether the catalogue was built of the sources' present lists.
+func (c *catalogue) has(sources []*source) bool {
+	return !slices.ContainsFunc(sources, func(s *source) bool { return c.built[s] != s.listing.Load() })
 }
 
 // due returns when the list must be fetched again; zero for never.
@@ -114,34 +126,33 @@ func (s *source) fresh(refresh time.Duration) bool {
 }
 
 // fetch lists the source's tools, unless somebody else has done so meanwhile.
-// It reports whether there is a new list. The error is the context's only: a
-// source that fails keeps its last list.
-func (s *source) fetch(ctx context.Context, refresh time.Duration) (bool, error) {
+// The error is the context's only: a source that fails keeps its last list.
+func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	if s.fresh(refresh) {
-		return false, nil
+		return nil
 	}
 	s.stale.Store(false)
 	tools, err := s.list(ctx)
 	if ctx.Err() != nil {
 		s.stale.Store(true)
-		return false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	next := &listing{tools: tools, err: err, at: time.Now()}
 	if last := s.listing.Load(); err != nil && last != nil {
 		next.tools = last.tools
 	}
 	s.listing.Store(next)
-	return true, nil
+	return nil
 }
 
-// list asks the source, for a limited time. What it does wrong, a panic included, is
-// its own error.
+// list asks the source, for a limited time. What it does wrong, a panic
+// included, is its own error.
 func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -167,25 +178,19 @@ func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*
 			due = append(due, s)
 		}
 	}
-	if len(due) == 0 {
+	if len(due) == 0 && c.has(sources) {
 		return c, nil
 	}
 	var wg sync.WaitGroup
-	news := make([]bool, len(due))
 	errs := make([]error, len(due))
 	for i, s := range due {
-		wg.Go(func() { news[i], errs[i] = s.fetch(ctx, c.cfg.Refresh) })
+		wg.Go(func() { errs[i] = s.fetch(ctx, c.cfg.Refresh) })
 	}
 	wg.Wait()
-	if slices.Contains(news, true) {
-		if err := tk.rebuild(); err != nil {
-			return nil, err
-		}
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("list the tools: %w", err)
 	}
-	return tk.now.Load(), nil
+	return tk.upToDate(sources)
 }
 
 // needed returns the sources whose tools the state may show: those of the
