@@ -636,3 +636,18 @@ func TestEventsMatchHistory(t *testing.T) {
 	}
 	equal(t, "from the events", got, want)
 }
+
+func TestArgumentsThatWereCutOffNeverRun(t *testing.T) {
+	for _, args := range []string{`{"path":"/tmp/a`, `"/tmp/a`, `/tmp/a`, `{"path":"/tmp/a"`} {
+		var j journal
+		cut := turn{chunks: []model.Chunk{&model.ToolCallDelta{ID: "c1", Name: "note", Args: args}, finish(model.FinishLength)}}
+		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, cut, says("done"))
+		var st State
+		if _, err := play(t, a, &st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		if r := results(&st); j.String() != "" || len(r) != 1 || !strings.HasPrefix(r[0], "c1 error") {
+			t.Errorf("%s: ran %q, results %q", args, j.String(), r)
+		}
+	}
+}

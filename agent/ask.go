@@ -255,7 +255,13 @@ func (r *run) accept(ans *answer) error {
 	var open []*openCall
 	var told []*ToolCall
 	for i, tc := range m.ToolCalls() {
-		c, repaired := r.open(tc, json.RawMessage(ans.Raw[i]))
+		raw := json.RawMessage(ans.Raw[i])
+		c, repaired := r.open(tc, raw)
+		if ans.Finish == model.FinishLength && i == len(ans.Raw)-1 && !isObject(raw) && c.Status != statusDone {
+			// A bare value may be the beginning of a longer one.
+			c.Status, c.Result = statusDone, failed(c, message.OutcomeError,
+				"Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
+		}
 		if limit := r.cfg.Limits.ToolCalls; limit > 0 && r.st.spent.Calls >= limit && c.Status != statusDone {
 			c.Status, c.Result = statusDone, failed(c, message.OutcomeError, fmt.Sprintf("Not run: the limit of %d tool calls was reached.", limit))
 		}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/internal/docgen"
+)
+
+// schemaFile is where schema gen writes by default, in the package's folder.
+const schemaFile = "kitbag_schema.go"
+
+func schemaCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "schema", Short: "Look after the schemas of Go tools", Args: noArgs}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(schemaGenCommand())
+	return cmd
+}
+
+func schemaGenCommand() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "gen [DIRECTORY]",
+		Short: "Write the doc comments of a Go package into a file for its tools",
+		Long: `Write the doc comments of a Go package into a file of that package, so that the
+schemas of its tools carry them: no source is read when the program runs.`,
+		Example: "  //go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen\n  kitbag schema gen ./tools --out -    print it",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			var src bytes.Buffer
+			if err := docgen.Generate(dir, &src); err != nil {
+				return err
+			}
+			if out == "-" {
+				_, err := src.WriteTo(cmd.OutOrStdout())
+				return err
+			}
+			if !filepath.IsAbs(out) {
+				out = filepath.Join(dir, out)
+			}
+			if err := refuseHandwritten(out); err != nil {
+				return err
+			}
+			return os.WriteFile(out, src.Bytes(), 0o644)
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", schemaFile, "the `FILE` to write, in the directory; - for standard output")
+	return cmd
+}
+
+// refuseHandwritten fails if path is a file that schema gen did not write.
+func refuseHandwritten(path string) error {
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !bytes.HasPrefix(data, []byte(docgen.Marker)):
+		return usage("%s was not written by kitbag schema gen; name another file with --out", path)
+	}
+	return nil
+}
