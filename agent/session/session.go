@@ -44,8 +44,8 @@
 //
 // Files are for their owner only, and hold whatever was said and read in the
 // conversation, in the clear. Who can write to them can put words into the
-// model's mouth and rules into the policy. Checksums find accidents, not
-// attacks.
+// model's mouth and rules into the policy, unless the agent seals its States
+// ([agent.Config.Key]). Checksums find accidents, not attacks.
 package session
 
 import (
