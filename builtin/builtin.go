@@ -30,7 +30,9 @@
 // [Local] opens files through [os.Root], so that a link that changes between
 // question and use cannot lead out of the directory that was judged. It does
 // not confine commands: what Bash runs has the rights of the process. Confine
-// it with another [Backend].
+// it with another [Backend]. PDF files are read with a library that was not
+// written against attackers: its panics and endless loops are caught, but a
+// file made for it may cost memory.
 package builtin
 
 import (

@@ -383,3 +383,55 @@ func TestTaskCases(t *testing.T) {
 		return err
 	})
 }
+
+// Bash rows are judged by outcome and by the words of the output.
+func TestBashExecCases(t *testing.T) {
+	type row struct {
+		Cwd    string
+		Args   json.RawMessage
+		Chunks []struct {
+			State string
+			Text  json.RawMessage
+		}
+	}
+	deviations := casetest.LoadDeviations(t, "deviations_bash_exec.json")
+	for i, row := range casetest.Rows[row](t, "bash_exec.jsonl") {
+		b, err := Bash(Config{Dirs: []string{row.Cwd}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := call(t.Context(), b, string(row.Args))
+		if len(row.Chunks) != 1 {
+			t.Fatalf("row %d has %d chunks", i+1, len(row.Chunks))
+		}
+		want := row.Chunks[0]
+		err = nil
+		if failed := got.Outcome == message.OutcomeError; failed != (want.State == "error") {
+			err = fmt.Errorf("outcome %s, want %s", got.Outcome, want.State)
+		} else if !failed {
+			err = sameOutput(got.Text(), want.Text)
+		}
+		if err != nil && !deviations.Allowed(string(row.Args)) {
+			t.Errorf("%s: %v", row.Args, err)
+		}
+	}
+}
+
+func sameOutput(got string, want json.RawMessage) error {
+	var text string
+	if json.Unmarshal(want, &text) == nil {
+		got = strings.TrimSuffix(got, "(no output)")
+		if !slices.Equal(strings.Fields(got), strings.Fields(text)) {
+			return fmt.Errorf("output %q, want %q", got, text)
+		}
+		return nil
+	}
+	var shape struct{ Length int }
+	if err := json.Unmarshal(want, &shape); err != nil {
+		return err
+	}
+	if len(got) != shape.Length {
+		return fmt.Errorf("%d characters, want %d", len(got), shape.Length)
+	}
+	return nil
+}

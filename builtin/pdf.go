@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	pdfWhole     = 10       // pages of a document that is read without saying which
-	pdfPages     = 20       // pages of one call
-	pdfMaxNodes  = 50_000   // nodes of the tree of pages
-	pdfMaxStream = 8 << 20  // bytes that draw one page
-	pdfMaxSaved  = 1000     // states that a page keeps to come back to
+	pdfWhole     = 10      // pages of a document that is read without saying which
+	pdfPages     = 20      // pages of one call
+	pdfMaxNodes  = 50_000  // nodes of the tree of pages
+	pdfMaxStream = 8 << 20 // bytes that draw one page
+	pdfMaxSaved  = 1000    // states that a page keeps to come back to
 	pdfTimeout   = 30 * time.Second
 )
 
