@@ -24,7 +24,9 @@ type Origin interface {
 	Origin() (server, name string)
 }
 
-// A remoteTool is a tool of a server.
+// A remoteTool is a tool of a server as it was listed. It stays usable when the
+// server restarts, and when a later list has it no more: then the server says
+// what it thinks of the call.
 type remoteTool struct {
 	client     *Client
 	info       tool.Info
@@ -137,8 +139,9 @@ func (p progress) chunk() tool.Chunk {
 // maxRounds is how often a server may ask for more input within one call.
 const maxRounds = 10
 
-// callTool runs one call on the connection, answering what the server asks in
-// between.
+// callTool runs one call on the connection. In the stateless revisions a server
+// that needs something in between returns and asks for it (input_required); the
+// call is then made again with the answers and the server's opaque state.
 func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage, token string) (*result, error) {
 	params := map[string]any{"name": t.remote, "arguments": args, "_meta": map[string]any{"progressToken": token}}
 	var header http.Header
@@ -198,7 +201,8 @@ func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
 	return h
 }
 
-// decodeResult reads the answer to tools/call. It need not have content.
+// decodeResult reads the answer to tools/call. It need not have content, and a
+// member of an unexpected type does not hide the others.
 func decodeResult(raw json.RawMessage) (*result, error) {
 	var res result
 	if err := json.Unmarshal(raw, &res); err == nil {

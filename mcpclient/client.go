@@ -41,7 +41,8 @@ type Client struct {
 	snap    atomic.Pointer[snapshot]
 }
 
-// agreed is remembered over restarts.
+// agreed is what the last handshake found out. It is remembered over restarts,
+// which are quicker for it, and over the sessions of a stateless client.
 type agreed struct {
 	kind    Transport
 	version string
@@ -236,7 +237,9 @@ func (c *conn) ping(ctx context.Context) error {
 	return err
 }
 
-// current returns the snapshot, made anew where it must be.
+// current returns the snapshot, made anew where it must be: the first time, and
+// when its time is over. Changes that the server announces are followed by
+// attend and found here.
 func (c *Client) current(ctx context.Context) (*snapshot, error) {
 	s := c.snap.Load()
 	if s != nil && (s.until.IsZero() || time.Now().Before(s.until)) {
@@ -257,6 +260,7 @@ func (c *Client) current(ctx context.Context) (*snapshot, error) {
 const retryList = 10 * time.Second
 
 // refresh lists anew, unless another goroutine has done so since old was read.
+// A connection that is lost meanwhile costs one more try; listing is harmless.
 func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
 	select {
 	case c.listing <- struct{}{}:

@@ -305,11 +305,16 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 		c.lost(err)
 		return &unreached{fmt.Errorf("%w: %w", ErrLost, err)}
 	}
+	reached := c.kind == HTTP && x.written.Load()
 	if !errors.Is(err, ErrLost) {
-		c.lost(err)
+		// Over HTTP each request has a stream of its own: that one was cut says
+		// nothing of the others, and the next request will tell.
+		if !reached {
+			c.lost(err)
+		}
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	if !c.reached(x, id) {
+	if !reached && !c.reached(x, id) {
 		return &unreached{err}
 	}
 	return err

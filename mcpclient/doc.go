@@ -24,6 +24,39 @@
 // The list of tools is kept until the server says that it has changed; the
 // slice that [Client.Tools] returns changes only when its content does.
 //
+// A list that changes is told to [Client.OnChange]; a toolkit is kept up to date
+// with
+//
+//	files.OnChange(tk.Refresh)
+//
+// # Protocols
+//
+// Servers of the revisions 2024-11-05 to 2026-07-28 are spoken to, over stdio,
+// streamable HTTP, SSE, or whatever Config.Dial returns. The client asks a
+// server once which revision it speaks, and remembers. The library that carries
+// the messages, mark3labs/mcp-go, is not seen outside: results are read from the
+// raw JSON, so that nothing is lost that it does not know.
+//
+// # Groups
+//
+// [Client.Groups] returns a server's groups, from groups/list and from the
+// labels of its tools (io.modelcontextprotocol/groups). Each is a [tool.Source],
+// for a group of a toolkit. A server without groups is one group.
+//
+// # What servers ask
+//
+// A server may want to ask the person something, to use the host's model, or to
+// know the working directories. It is told that it may only where Config.Elicit,
+// Config.Sample or Config.Roots is set. Whether the model may be used, and what
+// for, is the host's to ask its user; Config.MaxSamples bounds how often.
+//
+// # Logging in
+//
+// With Config.OAuth a client logs in when a server asks for it, and again when a
+// token no longer does or has too small a scope. The host only has to show a page
+// and to catch the redirect. Tokens go to the host of Config.URL and nowhere
+// else, and credentials to the issuer that gave them.
+//
 // # Names
 //
 // A tool is called mcp__SERVER__TOOL, with what model APIs do not take replaced

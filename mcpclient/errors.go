@@ -86,7 +86,7 @@ func (e *httpStatus) Error() string {
 	hint := ""
 	switch e.code {
 	case 401, 403:
-		hint = "; check Headers, the server wants other credentials"
+		hint = "; the server wants other credentials: check Headers, or set OAuth"
 	case 404:
 		hint = "; check the URL"
 	}

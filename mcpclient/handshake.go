@@ -131,7 +131,8 @@ func (c *conn) initialize(ctx context.Context, version string) error {
 	return c.agree(ctx, v, h)
 }
 
-// agree ends the handshake.
+// agree ends the handshake: from here on every request is of that revision. The
+// older ones want to be told that it is over.
 func (c *conn) agree(ctx context.Context, version string, h hello) error {
 	c.version, c.hello = version, h
 	c.speak(version)

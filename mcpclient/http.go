@@ -19,7 +19,8 @@ import (
 // errSessionGone is a server's word that it does not know our session.
 var errSessionGone = errors.New("the server has forgotten the session")
 
-// An exchange is what the round tripper tells about one request.
+// An exchange is what the round tripper tells about one request. It travels in
+// the request's context, past mcp-go, which would flatten it into an error text.
 type exchange struct {
 	written  atomic.Bool // the whole request went out
 	tooLarge atomic.Bool
@@ -68,7 +69,10 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// failure reads an answer that is an HTTP error.
+// failure reads an answer that is an HTTP error. Servers say in two ways that
+// they have forgotten a session: with 404, as the specification has it, and with
+// 400 and a text. In both cases the request was not run. Everything else is a
+// JSON-RPC error if it looks like one, else the status.
 func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	res.Body.Close()

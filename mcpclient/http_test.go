@@ -211,6 +211,47 @@ func TestLostRequestsSpeakForThemselves(t *testing.T) {
 	}
 }
 
+// TestCutStreamIsOneCallsMatter cuts the answer to one call while another runs.
+func TestCutStreamIsOneCallsMatter(t *testing.T) {
+	running, release := make(chan struct{}), make(chan struct{})
+	inner := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
+	srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		var m request
+		_ = json.Unmarshal(body, &m)
+		switch m.name() {
+		case "wait":
+			close(running)
+			<-release
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, m.result(`{"content":[{"type":"text","text":"waited"}]}`))
+		case "grow":
+			panic(http.ErrAbortHandler)
+		default:
+			inner.ServeHTTP(w, r)
+		}
+	}))
+	for _, pin := range []string{"", "2025-11-25"} {
+		running, release = make(chan struct{}), make(chan struct{})
+		c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: pin})
+		wait, grow := find(t, c, "wait"), find(t, c, "grow")
+		done := make(chan *message.ToolResult, 1)
+		go func() { res, _ := run(t.Context(), wait, `{}`); done <- res }()
+		<-running
+		if res := mustRun(t, grow, `{}`); !strings.Contains(res.Text(), "lost") {
+			t.Errorf("the call that was cut: %q", res.Text())
+		}
+		close(release)
+		if res := <-done; res == nil || res.Text() != "waited" {
+			t.Errorf("the other call: %+v", res)
+		}
+		if st := c.Status(); st.Restarts != 0 || st.State != Ready {
+			t.Errorf("status: %+v", st)
+		}
+	}
+}
+
 func TestServerDownAndUp(t *testing.T) {
 	handler := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
 	srv := httptest.NewServer(handler)
@@ -266,7 +307,7 @@ func TestHTTPErrorsSayWhatToDo(t *testing.T) {
 		status     int
 		body, want string
 	}{
-		{401, "who are you", "HTTP status 401; check Headers"},
+		{401, "who are you", "HTTP status 401; the server wants other credentials"},
 		{404, "nothing here", "check the URL"},
 		{503, "<html>busy</html>", "HTTP status 503: <html>busy"},
 		{200, "not JSON", "lost"},

@@ -63,7 +63,9 @@ type SampleAnswer struct {
 // up after 30 s without an answer, and then the server waits for ever.
 const questionTimeout = 25 * time.Second
 
-// A hub answers what servers ask of the client.
+// A hub answers what servers ask of the client. There is one for each client,
+// so that the budget for samples outlives a connection: a server cannot get
+// another one by crashing.
 type hub struct {
 	cfg     *Config
 	samples atomic.Int64

@@ -39,7 +39,9 @@ type Skipped struct {
 // name of the extension.
 const groupsKey = "io.modelcontextprotocol/groups"
 
-// A remote is one entry of tools/list, decoded as far as we need it.
+// A remote is one entry of tools/list or groups/list, decoded as far as we need
+// it. Schemas stay as they came: what a server says in words that we do not know
+// reaches the model all the same.
 type remote struct {
 	Name        string                     `json:"name"`
 	Title       string                     `json:"title"`
@@ -150,7 +152,9 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	return s, nil
 }
 
-// build makes the snapshot of a raw list. One bad entry costs only itself.
+// build makes the snapshot of a raw list. One bad entry costs only itself. With
+// headers, a tool whose x-mcp-header annotations are wrong is bad too, as the
+// specification demands of clients over HTTP.
 func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapshot {
 	s := &snapshot{}
 	var remotes []*remote

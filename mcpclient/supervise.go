@@ -85,7 +85,9 @@ func (a *attempt) wait(ctx context.Context, restarting bool) error {
 	}
 }
 
-// connecting returns the attempt under way, or starts one. c.mu is held.
+// connecting returns the attempt under way, or starts one, so that there is only
+// ever one. It runs for the client and not for the caller, whose context may end
+// while others still wait. c.mu is held.
 func (c *Client) connecting() *attempt {
 	if c.attempt != nil {
 		return c.attempt
@@ -108,7 +110,9 @@ func (c *Client) connecting() *attempt {
 	return a
 }
 
-// connected ends an attempt.
+// connected ends an attempt: the connection is taken into service, or the next
+// attempt is planned if the server has worked before. One that never has is
+// left to the caller, who knows whether it is worth another try. c.mu is free.
 func (c *Client) connected(cn *conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +255,8 @@ func (c *conn) listen() {
 	}
 }
 
-// single returns a connection for one use.
+// single returns a connection for one use: a session that release ends. It is
+// made for the caller, so it ends with its context.
 func (c *Client) single(ctx context.Context) (cn *conn, release func(), err error) {
 	c.mu.Lock()
 	closed := c.closed
@@ -278,7 +283,10 @@ func (c *Client) single(ctx context.Context) (cn *conn, release func(), err erro
 	}, nil
 }
 
-// dial makes a connection and says hello, in the ways that the server may want.
+// dial makes a connection and says hello, in the ways that the server may want:
+// as it was agreed on before; the older way for a server that died of the newer;
+// from the start for one that has changed; and over SSE for one that does not
+// take a POST. It remembers what worked.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.StartTimeout,
 		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, c.cfg.StartTimeout))
