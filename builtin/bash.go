@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/shell"
@@ -45,6 +46,7 @@ type bash struct {
 	tool.Tool
 	Config
 	shell shell.Analyzer
+	last  atomic.Pointer[decoded]
 }
 
 // Bash returns the tool that runs commands. It needs a bash in PATH: commands
@@ -222,9 +224,17 @@ func (b *bash) ExplainCall(p *permission.Policy, input json.RawMessage) []permis
 
 // analyze returns nil if the input holds no command.
 func (b *bash) analyze(p *permission.Policy, input json.RawMessage) *shell.Analysis {
-	var in bashIn
-	if json.Unmarshal(input, &in) != nil {
-		return nil
+	last := b.last.Load()
+	if last == nil || last.input != string(input) {
+		var in bashIn
+		if json.Unmarshal(input, &in) != nil {
+			return nil
+		}
+		last = &decoded{string(input), in.Command}
+		b.last.Store(last)
 	}
-	return b.shell.Analyze(in.Command, b.place(p))
+	return b.shell.Analyze(last.command, b.place(p))
 }
+
+// decoded is the command of an input: one decision asks for it several times.
+type decoded struct{ input, command string }

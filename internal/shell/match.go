@@ -35,7 +35,8 @@ func (s *spec) parse(args []arg) (parsed, string) {
 			for i++; i < len(args); i++ {
 				plain = append(plain, i)
 			}
-		case !a.option() || a.known && s.number(a.text):
+		case a.known && s.number(a.text):
+		case !a.option():
 			plain = append(plain, i)
 			if s.stop || s.follows(len(plain)) {
 				for i++; i < len(args); i++ {
@@ -193,25 +194,14 @@ func (s *spec) assign(p *parsed, plain []int) string {
 		for ; n > 0; n-- {
 			a := p.args[plain[k]]
 			k++
-			if s.number(a.text) {
-				if !r.star {
-					n++ // an option after all
-					if k >= len(plain) {
-						break
-					}
-				}
-				continue
-			}
 			if r.kind == '+' && !(strings.HasPrefix(a.prefix(), "+")) {
 				return fmt.Sprintf("operand %s does not start with +", a)
 			}
 			p.ops = append(p.ops, roleArg{arg: a, kind: r.kind})
 		}
 	}
-	for ; k < len(plain); k++ {
-		if !s.number(p.args[plain[k]].text) {
-			return fmt.Sprintf("operand %s is one too many", p.args[plain[k]])
-		}
+	if k < len(plain) {
+		return fmt.Sprintf("operand %s is one too many", p.args[plain[k]])
 	}
 	return ""
 }

@@ -129,7 +129,7 @@ func newYard(t *testing.T) *yard {
 
 // run runs a script as Bash does, stopped after some time.
 func (y *yard) run(t *testing.T, script string) (string, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "--noprofile", "--norc", "-c", script)
 	cmd.Dir, cmd.Env = filepath.Join(y.dir, "work"), y.env

@@ -84,3 +84,24 @@ func TestTables(t *testing.T) {
 		}
 	}
 }
+
+// Commands that a person must see whatever the rules say.
+func TestAlarming(t *testing.T) {
+	var sh Analyzer
+	for _, cmd := range lines(t, "alarming.txt") {
+		if a := sh.Analyze(cmd, here); !safety(a) {
+			t.Errorf("%q raises no alarm: %q", cmd, a.ReadOnly())
+		}
+	}
+}
+
+// Commands that need a rule or an answer, but no alarm.
+func TestNotAlarming(t *testing.T) {
+	var sh Analyzer
+	for _, cmd := range lines(t, "ordinary.txt") {
+		a := sh.Analyze(cmd, here)
+		if dangers := a.Dangers(here, pathrule.Protected{}); len(dangers) > 0 || a.ReadOnly() == "" {
+			t.Errorf("%q: %v %q", cmd, dangers, a.ReadOnly())
+		}
+	}
+}

@@ -209,6 +209,9 @@ func (w *walker) compound(cmd syntax.Command) {
 	case *syntax.FuncDecl:
 		w.deny("a function definition changes what names mean")
 		if c.Body != nil {
+			if c.Name != nil && calls(c.Body, c.Name.Value) {
+				w.alarm(Destructive, "the function "+c.Name.Value+" calls itself")
+			}
 			w.nested([]*syntax.Stmt{c.Body}, "a function")
 		}
 	case *syntax.DeclClause:
@@ -223,6 +226,18 @@ func (w *walker) compound(cmd syntax.Command) {
 		w.declare(c)
 		w.inner(c)
 	}
+}
+
+// calls reports whether n calls a command by this name.
+func calls(n syntax.Node, name string) bool {
+	found := false
+	syntax.Walk(n, func(n syntax.Node) bool {
+		if c, ok := n.(*syntax.CallExpr); ok && len(c.Args) > 0 {
+			found = found || c.Args[0].Lit() == name
+		}
+		return !found
+	})
+	return found
 }
 
 // declare forgets the variables that a declaration names.

@@ -1,0 +1,63 @@
+package permission_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/internal/casetest"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A decision about a shell command is to be compared with parsing the command,
+// which is the least it can cost: run both with -bench 'Decide|Parse'.
+
+// commands returns everyday commands and n variants of them, so that no
+// verdict is remembered.
+func commands(b *testing.B, n int) (texts []string, inputs []json.RawMessage) {
+	rows := casetest.Rows[struct{ Command string }](b, "bash_benign.jsonl")
+	for i := range n {
+		text := strings.Repeat(" ", 1+i/len(rows)) + rows[i%len(rows)].Command
+		raw, err := json.Marshal(map[string]string{"command": text})
+		if err != nil {
+			b.Fatal(err)
+		}
+		texts, inputs = append(texts, text), append(inputs, raw)
+	}
+	return texts, inputs
+}
+
+func BenchmarkParse(b *testing.B) {
+	texts, _ := commands(b, 2000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		p := syntax.NewParser(syntax.Variant(syntax.LangBash))
+		if _, err := p.Parse(strings.NewReader(texts[i%len(texts)]), ""); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchmarkDecide(b *testing.B, n int) {
+	_, inputs := commands(b, n)
+	bash, err := builtin.Bash(builtin.Config{Dirs: []string{"/tmp"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &permission.Policy{Dirs: []string{"/tmp"}}
+	for i := range 100 {
+		p.Rules = append(p.Rules, permission.Rule{Tool: fmt.Sprintf("mcp__server__tool%d", i), Behavior: permission.Allow})
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		permission.Decide(p, tool.PermissionCall(bash, inputs[i%len(inputs)]))
+	}
+}
+
+func BenchmarkDecide(b *testing.B)      { benchmarkDecide(b, 2000) }
+func BenchmarkDecideAgain(b *testing.B) { benchmarkDecide(b, 100) }
