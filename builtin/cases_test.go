@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -131,7 +129,7 @@ func (r *caseRun) prepare(row caseRow) error {
 }
 
 func (r *caseRun) step(s caseRow, differs func(*caseRun, caseRow, *message.ToolResult) error) error {
-	args := strings.ReplaceAll(r.expand(string(s.Args)), `, "pages": null`, "")
+	args := r.expand(string(s.Args))
 	var in struct {
 		FilePath string `json:"file_path"`
 	}
@@ -277,11 +275,6 @@ func TestFileCacheCases(t *testing.T) {
 		}
 		return err
 	})
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // below returns the lines of text that are paths below ${TMP}, relative.

@@ -29,6 +29,7 @@ var (
 const (
 	defaultHeadLimit = 250
 	maxHeadLimit     = 10_000  // results of one call
+	maxOffset        = 100_000 // results that are left out first
 	maxGrepText      = 1 << 20 // bytes of one result
 	maxColumns       = 500     // bytes of a line that is shown
 	maxContext       = 100     // lines around a match
@@ -50,7 +51,7 @@ type grepIn struct {
 	CaseInsensitive bool   `json:"case_insensitive,omitempty" jsonschema:"default=false" jsonschema_description:"do not tell upper case from lower case"`
 	Multiline       bool   `json:"multiline,omitempty" jsonschema:"default=false" jsonschema_description:"let matches span lines, and . match line ends"`
 	HeadLimit       *int   `json:"head_limit,omitempty" jsonschema:"minimum=0,default=250" jsonschema_description:"how many results to return at most; 0 for as many as possible"`
-	Offset          int    `json:"offset,omitempty" jsonschema:"minimum=0,default=0" jsonschema_description:"how many results to leave out first"`
+	Offset          int    `json:"offset,omitempty" jsonschema:"minimum=0,maximum=100000,default=0" jsonschema_description:"how many results to leave out first"`
 }
 
 type grepTool struct {
@@ -154,10 +155,10 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 	if in.HeadLimit != nil {
 		limit = *in.HeadLimit
 	}
-	if limit == 0 || limit > maxHeadLimit {
+	if limit <= 0 || limit > maxHeadLimit {
 		limit = maxHeadLimit
 	}
-	s.hits = hits{limit: limit, offset: in.Offset, separate: o.Before+o.After > 0}
+	s.hits = hits{limit: limit, offset: min(max(in.Offset, 0), maxOffset), separate: o.Before+o.After > 0}
 	return s, nil
 }
 
