@@ -107,7 +107,7 @@ allowing it.`,
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(demoCommand(), runCommand(), schemaCommand(), mcpCommand(), permissionCommand(), skillsCommand(), versionCommand())
+	root.AddCommand(demoCommand(), runCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), skillsCommand(), versionCommand())
 	return root
 }
 

@@ -314,3 +314,44 @@ func TestPlain(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestTools(t *testing.T) {
+	dir := workspace(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers := fmt.Sprintf(`{"mcpServers":{"demo":{"command":%q,"args":["mcp","serve","--demo"]}}}`, exe)
+	if err := os.WriteFile(filepath.Join(dir, "mcp.json"), []byte(servers), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Total  toolCost
+		Tools  []toolCost
+		Groups []groupCost
+	}
+	sizes := map[bool]int{}
+	for _, open := range []bool{false, true} {
+		args := []string{"tools", "--json", "--mcp", "mcp.json"}
+		if open {
+			args = append(args, "--open", "demo")
+		}
+		res := kitbag(t.Context(), args...)
+		if err := json.Unmarshal([]byte(res.out), &got); err != nil || res.code != exitDone {
+			t.Fatalf("%v: %+v", err, res)
+		}
+		if len(got.Groups) != 1 || got.Groups[0].Open != open || (got.Groups[0].Known > 0) != open {
+			t.Errorf("open %v: %+v", open, got.Groups)
+		}
+		sizes[open] = got.Total.Bytes
+	}
+	if sizes[false] == 0 || sizes[true] <= sizes[false] {
+		t.Errorf("bytes: %v", sizes)
+	}
+	if res := kitbag(t.Context(), "tools"); !strings.Contains(res.out, "in each request") || !strings.Contains(res.out, "Bash") {
+		t.Errorf("%+v", res)
+	}
+	if res := kitbag(t.Context(), "tools", "--open", "nope"); res.code != exitUsage || !strings.Contains(res.stderr, "nope") {
+		t.Errorf("%+v", res)
+	}
+}

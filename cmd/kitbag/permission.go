@@ -75,7 +75,7 @@ func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 		return nil, err
 	}
 	p.Rules = append(p.Rules, rules...)
-	dirs, err := (&runFlags{dirs: f.dirs}).workDirs()
+	dirs, err := (&toolFlags{dirs: f.dirs}).workDirs()
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/permission"
@@ -22,12 +23,21 @@ type runFlags struct {
 	answers          []string
 	mode             string
 	allow, ask, deny []string
-	dirs             []string
-	skills           []string
-	mcp              []string
 	model, baseURL   string
 	maxSteps         int
 	system           string
+	toolFlags
+}
+
+// toolFlags say what an agent has to work with.
+type toolFlags struct {
+	dirs, skills, mcp []string
+}
+
+func (f *toolFlags) register(fl *pflag.FlagSet) {
+	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
+	fl.StringArrayVar(&f.skills, "skills", nil, "a `DIRECTORY` of skills, repeatable (default .agents/skills and .claude/skills)")
+	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` that names MCP servers under mcpServers, repeatable")
 }
 
 var modes = []string{"default", "accept-edits", "explore", "bypass", "dont-ask"}
@@ -68,9 +78,7 @@ reached, 130 interrupted.`,
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
 	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
 	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
-	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
-	fl.StringArrayVar(&f.skills, "skills", nil, "a `DIRECTORY` of skills, repeatable (default .agents/skills and .claude/skills)")
-	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	f.register(fl)
 	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
 	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
 	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
@@ -108,7 +116,7 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	ag, closeAll, err := f.agent(cmd.Context(), policy, s)
+	ag, closeAll, err := f.agent(cmd.Context(), policy, s, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -258,7 +266,7 @@ func (r *runner) listPending(s *conversation) {
 }
 
 // workDirs returns the current directory and those of --dir.
-func (f *runFlags) workDirs() ([]string, error) {
+func (f *toolFlags) workDirs() ([]string, error) {
 	cwd, err := os.Getwd()
 	if err != nil {
 		return nil, err

@@ -5,8 +5,10 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
@@ -22,8 +24,8 @@ import (
 var defaultSystem string
 
 // agent makes the agent that the flags describe. The function it returns ends
-// the MCP servers.
-func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conversation) (_ *agent.Agent, closeAll func() error, err error) {
+// the MCP servers. What cannot be used of skills and servers is told on log.
+func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conversation, log io.Writer) (_ *agent.Agent, closeAll func() error, err error) {
 	m, err := f.openModel()
 	if err != nil {
 		return nil, nil, err
@@ -32,47 +34,69 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, nil, err
 	}
-	tools, err := builtin.New(builtin.Config{Dirs: policy.Dirs})
+	results, removeResults, err := s.results()
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg := toolkit.Config{Basic: toolkit.Group{Tools: tools}, Control: toolkit.ResetTools()}
-	if cfg.Basic.Skills, err = f.skillLoaders(policy.Dirs[0]); err != nil {
+	readResult, err := agent.ReadResult(results)
+	if err != nil {
+		return nil, nil, errors.Join(err, removeResults())
+	}
+	tk, closeServers, err := f.toolkit(policy.Dirs, readResult)
+	if err != nil {
+		return nil, nil, errors.Join(err, removeResults())
+	}
+	closeAll = func() error { return errors.Join(closeServers(), removeResults()) }
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll())
+		}
+	}()
+	v, err := tk.View(ctx, &s.Scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	showSkipped(log, v)
+	a, err := agent.New(agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
+		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Results: results}})
+	return a, closeAll, err
+}
+
+// showSkipped says what of skills and servers cannot be used.
+func showSkipped(log io.Writer, v *toolkit.View) {
+	for _, s := range v.Skipped() {
+		what := strings.Trim(s.Source+" "+s.Tool, " ")
+		fmt.Fprintf(log, "! left out: %s: %s\n", plain(what), plain(s.Reason))
+	}
+}
+
+// toolkit makes the toolkit that the flags describe: the built-in tools and the
+// skills always there, and a group for each MCP server.
+func (f *toolFlags) toolkit(dirs []string, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
+	tools, err := builtin.New(builtin.Config{Dirs: dirs})
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, more...)}, Control: toolkit.ResetTools()}
+	if cfg.Basic.Skills, err = f.skillLoaders(dirs[0]); err != nil {
 		return nil, nil, err
 	}
 	servers, err := loadServers(f.mcp)
 	if err != nil {
 		return nil, nil, err
 	}
-	results, removeResults, err := s.results()
-	if err != nil {
-		return nil, nil, err
-	}
-	closeAll = func() error { return errors.Join(closeServers(servers), removeResults()) }
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, closeAll())
-		}
-	}()
-	readResult, err := agent.ReadResult(results)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg.Basic.Tools = append(cfg.Basic.Tools, readResult)
 	for _, c := range servers {
 		cfg.Groups = append(cfg.Groups, toolkit.Group{
 			Name: c.Name, Description: fmt.Sprintf("The tools of the MCP server %q.", c.Name), Sources: []tool.Source{c.Client}})
 	}
 	tk, err := toolkit.New(cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, closeServers(servers))
 	}
 	for _, c := range servers {
 		c.OnChange(tk.Refresh)
 	}
-	a, err := agent.New(agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
-		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Results: results}})
-	return a, closeAll, err
+	return tk, func() error { return closeServers(servers) }, nil
 }
 
 func (f *runFlags) openModel() (*openai.Model, error) {
@@ -100,7 +124,7 @@ func (f *runFlags) systemPrompt(dir string) (string, error) {
 
 // skillLoaders returns the folders of --skills, or those of the usual ones that
 // exist below dir.
-func (f *runFlags) skillLoaders(dir string) ([]skill.Loader, error) {
+func (f *toolFlags) skillLoaders(dir string) ([]skill.Loader, error) {
 	var loaders []skill.Loader
 	for _, d := range f.skills {
 		abs, err := existingDir(d)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"golang.org/x/term"
@@ -99,7 +100,7 @@ func (p *painter) line(ev agent.Event) string {
 	case *agent.External:
 		return p.paint(yellow, "? "+ev.Name+" is run by the host: call "+ev.Call)
 	case *agent.Retry:
-		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", ev.Error, ev.Wait))
+		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", ev.Error, ev.Wait.Round(100*time.Millisecond)))
 	case *agent.Discard:
 		return p.paint(yellow, "! the answer broke off: "+ev.Error)
 	case *agent.End:

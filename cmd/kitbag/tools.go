@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func toolsCommand() *cobra.Command {
+	var f toolFlags
+	var open []string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "tools",
+		Short: "List the tools of an agent here, and what they cost",
+		Long: `List the tools that "kitbag run" would have in the current directory, and what
+their definitions cost in every request: bytes, and tokens at four bytes each.
+A group costs nothing until the model opens it; --open shows it open, for which
+its MCP server is started.`,
+		Example: "  kitbag tools\n  kitbag tools --mcp .mcp.json --open github",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			dirs, err := f.workDirs()
+			if err != nil {
+				return err
+			}
+			tk, closeAll, err := f.toolkit(dirs)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, closeAll()) }()
+			var scope toolkit.Scope
+			if len(open) > 0 {
+				if _, err := tk.Enable(cmd.Context(), &scope, open...); err != nil {
+					return usage("--open: %w", err)
+				}
+			}
+			v, err := tk.View(cmd.Context(), &scope)
+			if err != nil {
+				return err
+			}
+			showSkipped(cmd.ErrOrStderr(), v)
+			return printTools(cmd, tk.Groups(&scope), v.Cost(), asJSON)
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().StringArrayVar(&open, "open", nil, "open a `GROUP`, repeatable")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+type toolCost struct {
+	Name   string `json:"name"`
+	Bytes  int    `json:"bytes"`
+	Tokens int    `json:"tokens"`
+}
+
+type groupCost struct {
+	toolCost
+	Open  bool     `json:"open"`
+	Known int      `json:"known_tools"` // those of a server that was not started are not known
+	Tools []string `json:"tools"`
+}
+
+func printTools(cmd *cobra.Command, groups []toolkit.GroupInfo, costs toolkit.Costs, asJSON bool) error {
+	var out struct {
+		Total  toolCost    `json:"total"`
+		Tools  []toolCost  `json:"tools"`
+		Groups []groupCost `json:"groups"`
+	}
+	of := func(c toolkit.Cost) toolCost { return toolCost{c.Name, c.Bytes, c.Tokens} }
+	out.Total = of(costs.Total)
+	for _, c := range costs.Tools {
+		out.Tools = append(out.Tools, of(c))
+	}
+	for i, c := range costs.Groups {
+		out.Groups = append(out.Groups, groupCost{of(c), groups[i].Active, c.Tools, groups[i].Tools})
+	}
+	if asJSON {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		return enc.Encode(out)
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TOOL\tBYTES\tTOKENS")
+	for _, c := range out.Tools {
+		fmt.Fprintf(w, "%s\t%d\t%d\n", plain(c.Name), c.Bytes, c.Tokens)
+	}
+	fmt.Fprintf(w, "in each request\t%d\t%d\n", out.Total.Bytes, out.Total.Tokens)
+	if len(out.Groups) > 0 {
+		fmt.Fprintln(w, "\nGROUP\tBYTES\tTOKENS\tTOOLS\tSTATE")
+	}
+	for _, g := range out.Groups {
+		state := "closed"
+		if g.Open {
+			state = "open"
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", plain(g.Name), g.Bytes, g.Tokens, g.Known, state)
+	}
+	return w.Flush()
+}
