@@ -22,7 +22,7 @@ type Event interface {
 
 // A Head is what every event has.
 type Head struct {
-	Seq  int64     `json:"seq"` // 1, 2, 3 … within the State
+	Seq  int64     `json:"seq"` // 1, 2, 3 … within the State; after a crash some are left out, but none comes twice
 	Type string    `json:"type"`
 	Run  string    `json:"run"` // the id of the run, kept while it waits
 	Time time.Time `json:"time"`

@@ -151,6 +151,9 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 	var lines []string // the events as they were when they came
 	var failure error
 	seq := st.seq
+	if st.running { // as it was saved when its process was stopped
+		seq += crashGap
+	}
 	announced := map[string]bool{}
 	for _, c := range st.open {
 		announced[c.ID] = true

@@ -49,6 +49,9 @@ func (r *run) run(inputs []Input) {
 	r.end(reason, err)
 }
 
+// crashGap is how many event numbers are skipped after a crash.
+const crashGap = 1_000_000
+
 // begin emits the first event and applies the inputs. A reason ends the run.
 func (r *run) begin(inputs []Input) (EndReason, error) {
 	st := r.st
@@ -56,6 +59,10 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 		st.ID = r.cfg.NewID("ses")
 	}
 	resumed := st.run != ""
+	if st.running { // the process was stopped: events that came after the last save have had numbers
+		st.seq += crashGap
+	}
+	st.running = true
 	if !resumed {
 		st.run = r.cfg.NewID("run")
 	}
@@ -209,24 +216,20 @@ func (r *run) end(reason EndReason, err error) {
 		}
 		ev.Text = r.st.Messages[len(r.st.Messages)-1].Text()
 	}
-	runID := r.st.run
+	if !r.gone {
+		r.number(ev) // before it is stored, so that no number comes twice
+	}
 	if reason != EndWaiting {
 		r.st.run = ""
 	}
+	r.st.running = false
 	if saveErr := r.save(); saveErr != nil {
 		err = errors.Join(err, saveErr)
 	}
 	if err != nil {
 		ev.Reason, ev.Detail = EndError, err.Error()
 	}
-	ev.Run = runID
-	r.emit(ev)
-	if len(r.cfg.Key) > 0 { // the number of the last event has changed
-		seal, sealErr := r.sealOf()
-		r.st.seal = seal
-		err = errors.Join(err, sealErr)
-	}
-	if err != nil && !r.gone {
+	if !r.gone && r.yield(ev, nil) && err != nil {
 		r.yield(nil, err)
 	}
 }
@@ -237,15 +240,20 @@ func (r *run) emit(ev Event) {
 	if r.gone {
 		return
 	}
+	r.number(ev)
+	if !r.yield(ev, nil) {
+		r.gone = true
+		r.cancel()
+	}
+}
+
+// number gives an event its place in the conversation.
+func (r *run) number(ev Event) {
 	r.st.seq++
 	h := ev.head()
 	h.Seq, h.Type, h.Time = r.st.seq, ev.kind(), r.cfg.Now()
 	if h.Run == "" {
 		h.Run = r.st.run
-	}
-	if !r.yield(ev, nil) {
-		r.gone = true
-		r.cancel()
 	}
 }
 

@@ -47,6 +47,8 @@ type State struct {
 	ratio float64 // of reported to estimated tokens; 0 for unknown
 	seal  string  // see [Config.Key]
 
+	running bool // a run is on, or was when its process was stopped
+
 	busy atomic.Bool
 }
 
@@ -144,11 +146,12 @@ type stateJSON struct {
 	Gen      int                `json:"generation,omitempty"`
 	Ratio    float64            `json:"token_ratio,omitempty"`
 	Seal     string             `json:"seal,omitempty"`
+	Running  bool               `json:"running,omitempty"`
 }
 
 func (st *State) toJSON() stateJSON {
 	return stateJSON{stateVersion, st.ID, st.Messages, &st.Scope, st.Rules, &st.Tools,
-		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio, st.seal}
+		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio, st.seal, st.running}
 }
 
 // MarshalJSON writes the whole state.
@@ -189,7 +192,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.seq, st.run, st.spent, st.open = in.Seq, in.Run, in.Spent, in.Open
-	st.Generation, st.ratio, st.seal = in.Gen, in.Ratio, in.Seal
+	st.Generation, st.ratio, st.seal, st.running = in.Gen, in.Ratio, in.Seal, in.Running
 	return nil
 }
 

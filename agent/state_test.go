@@ -171,3 +171,31 @@ func TestStepReplays(t *testing.T) {
 	equal(t, "ran", j.String(), "note:a")
 	equal(t, "replayed state", states[1], states[0])
 }
+
+// TestNumbersDoNotComeTwice looks at what the last save of a run holds: the
+// number of its last event, so that the next process goes on after it.
+func TestNumbersDoNotComeTwice(t *testing.T) {
+	for name, key := range map[string][]byte{"plain": nil, "sealed": []byte("key")} {
+		var saved []byte
+		save := func(_ context.Context, st *State) (err error) {
+			saved, err = json.Marshal(st)
+			return err
+		}
+		a, w := newAgent(t, Config{Key: key, Save: save}, says("one"))
+		var st State
+		evs, err := play(t, a, &st, Say("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var next State
+		if err := json.Unmarshal(saved, &next); err != nil {
+			t.Fatal(err)
+		}
+		w.turns = []turn{says("two")}
+		more, err := play(t, a, &next, Say("go on"))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		equal(t, name, more[0].head().Seq, endOf(t, evs).Seq+1)
+	}
+}
