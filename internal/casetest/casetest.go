@@ -2,12 +2,16 @@
 // the reasoned lists of rows that we decide otherwise on purpose.
 //
 // Case files are JSON Lines in the folder named by the environment variable
-// KITBAG_CASES, by default testdata/cases at the root of the repository.
+// KITBAG_CASES, by default testdata/cases at the root of the repository. Another
+// folder may hold some of the files only, and other rows: a test whose file is
+// not there is skipped, and deviations that no row needs are no error then.
 package casetest
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,6 +28,9 @@ func Rows[T any](tb testing.TB, name string) []T {
 		dir = filepath.Join(filepath.Dir(self), "..", "..", "testdata", "cases")
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, name))
+	if elsewhere() && errors.Is(err, fs.ErrNotExist) {
+		tb.Skipf("%s is not in the folder that KITBAG_CASES names", name)
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -43,6 +50,9 @@ func Rows[T any](tb testing.TB, name string) []T {
 	}
 	return rows
 }
+
+// elsewhere reports whether other cases than ours are read.
+func elsewhere() bool { return os.Getenv("KITBAG_CASES") != "" }
 
 // Deviations are rules about rows that we decide otherwise: a row whose key
 // one of them matches may differ, for the reason given.
@@ -71,6 +81,9 @@ func LoadDeviations(t *testing.T, name string) Deviations {
 		}
 	}
 	t.Cleanup(func() {
+		if elsewhere() {
+			return
+		}
 		for _, d := range list {
 			if !d.used && !t.Failed() {
 				t.Errorf("%s: no row deviates by %q any more", name, d.Key)
