@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,8 +83,9 @@ func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(
 	}
 	context.AfterFunc(c.life, func() {
 		if c.proc != nil {
-			// One that has closed its output may still run, to no avail.
-			c.proc.stop(!errors.Is(context.Cause(c.life), ErrLost))
+			// One that does not talk to us, or has closed its output, may
+			// still run, to no avail; only one that works gets time to end.
+			c.proc.stop(errors.Is(context.Cause(c.life), ErrClosed))
 		}
 		if c.pipe != nil {
 			c.pipe.Close()
@@ -304,6 +306,9 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	if neverReached(err) {
 		c.lost(err)
 		return &unreached{fmt.Errorf("%w: %w", ErrLost, err)}
+	}
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		err = ue // without mcp-go's words about it
 	}
 	reached := c.kind == HTTP && x.written.Load()
 	if !errors.Is(err, ErrLost) {

@@ -338,6 +338,7 @@ func (c *Client) hello(ctx context.Context, kind Transport, version string) (*co
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
+		cn.end(err)
 		cn.close()
 		return nil, c.serverError(cn, err)
 	}
