@@ -273,6 +273,20 @@ func TestPagesAndGroups(t *testing.T) {
 	}
 }
 
+func TestServerWithoutTools(t *testing.T) {
+	c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		if msg.Method == "tools/list" {
+			reply(msg.fail(codeMethodNotFound, "no tools here"))
+			return
+		}
+		polite(msg, reply, "")
+	})
+	tools, err := c.Tools(t.Context())
+	if err != nil || len(tools) != 0 {
+		t.Errorf("%v, %v", tools, err)
+	}
+}
+
 func TestQuestionOverLegacyHTTPEnds(t *testing.T) {
 	h := &hub{cfg: &Config{Name: "srv", Elicit: func(ctx context.Context, _ Elicitation) (ElicitationAnswer, error) {
 		<-ctx.Done() // nobody is there

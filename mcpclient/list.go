@@ -128,10 +128,10 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 
 // list asks the server what it offers.
 func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
-	if _, ok := c.hello.Capabilities["tools"]; !ok && c.modern() {
-		return &snapshot{}, nil
-	}
 	raws, ttl, cut, err := c.pages(ctx, "tools/list")
+	if hasCode(err, codeMethodNotFound) {
+		return &snapshot{}, nil // a server of prompts or resources only
+	}
 	if err != nil {
 		return nil, err
 	}
