@@ -62,5 +62,3 @@ func (c Ceiling) grants(labels []string) bool {
 	}
 	return false
 }
-
-func (c Ceiling) equal(d Ceiling) bool { return c.set == d.set && slices.Equal(c.names, d.names) }

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/permission"
@@ -34,7 +33,8 @@ type toolFlags struct {
 	dirs, skills, mcp []string
 }
 
-func (f *toolFlags) register(fl *pflag.FlagSet) {
+func (f *toolFlags) register(cmd *cobra.Command) {
+	fl := cmd.Flags()
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
 	fl.StringArrayVar(&f.skills, "skills", nil, "a `DIRECTORY` of skills, repeatable (default .agents/skills and .claude/skills)")
 	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` that names MCP servers under mcpServers, repeatable")
@@ -78,7 +78,7 @@ reached, 130 interrupted.`,
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
 	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
 	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
-	f.register(fl)
+	f.register(cmd)
 	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
 	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
 	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")

@@ -48,7 +48,7 @@ its MCP server is started.`,
 			return printTools(cmd, tk.Groups(&scope), v.Cost(), asJSON)
 		},
 	}
-	f.register(cmd.Flags())
+	f.register(cmd)
 	cmd.Flags().StringArrayVar(&open, "open", nil, "open a `GROUP`, repeatable")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

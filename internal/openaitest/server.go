@@ -222,7 +222,7 @@ func (s *Server) take(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 		return refuse(http.StatusNotFound, fmt.Errorf("%s %s is not POST …/chat/completions", r.Method, r.URL.Path))
 	}
 	if s.key != "" && r.Header.Get("Authorization") != "Bearer "+s.key {
-		return nil, Turn{}, &refusal{http.StatusUnauthorized, fmt.Errorf("Incorrect API key provided")}
+		return nil, Turn{}, &refusal{http.StatusUnauthorized, fmt.Errorf("incorrect API key provided")}
 	}
 	if ct := r.Header.Get("Content-Type"); ct != "application/json" {
 		return refuse(http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type is %q, not application/json", ct))
