@@ -134,8 +134,9 @@ func (w *walker) add(c command) *command {
 // simple analyses one simple command, and what it wraps after it.
 func (w *walker) simple(args []arg, text, secret string) {
 	c := command{args: args, text: text, secret: secret}
-	for _, a := range args {
-		c.Argv = append(c.Argv, a.String())
+	c.Argv = make([]string, len(args))
+	for i, a := range args {
+		c.Argv[i] = a.String()
 	}
 	var p parsed
 	why := ""

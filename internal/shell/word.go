@@ -84,8 +84,12 @@ func isNumber(s string) bool {
 
 // words evaluates words: brace expansion first, as bash does, then each.
 func (w *walker) words(list []*syntax.Word) []arg {
-	var out []arg
+	out := make([]arg, 0, len(list))
 	for _, word := range list {
+		if text := word.Lit(); text != "" && !strings.ContainsAny(text, "\\*?[]~{}") {
+			out = append(out, literal(text)) // most words are like this
+			continue
+		}
 		out = append(out, w.fields(word)...)
 	}
 	return out
