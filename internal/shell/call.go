@@ -133,41 +133,41 @@ func (w *walker) add(c command) *command {
 
 // simple analyses one simple command, and what it wraps after it.
 func (w *walker) simple(args []arg, text, secret string) {
-	c := command{args: args, text: text, secret: secret}
-	c.Argv = make([]string, len(args))
+	argv := make([]string, len(args))
 	for i, a := range args {
-		c.Argv[i] = a.String()
+		argv[i] = a.String()
 	}
-	var p parsed
-	why := ""
 	head := args[0]
-	if head.known {
-		c.name = path.Base(head.text)
-	}
 	at := len(w.cmds)
-	w.add(c)
+	c := w.add(command{Command: Command{Argv: argv}, args: args, text: text, secret: secret})
 	if !head.known || head.text == "" {
-		why = "the command's name is not literal"
-	} else {
-		if strings.Contains(head.text, "/") && !slices.Contains(standardDirs, path.Dir(head.text)) {
-			why = head.text + " is not a command of the system"
-		}
-		var bad string
-		if p, bad = w.understand(&c, c.name, args[1:]); why == "" {
-			why = bad
-		}
+		w.conclude(at, parsed{}, "the command's name is not literal")
+		return
+	}
+	c.name = path.Base(head.text)
+	p, why := w.understand(c, c.name, args[1:])
+	if strings.Contains(head.text, "/") && !slices.Contains(standardDirs, path.Dir(head.text)) {
+		why = head.text + " is not a command of the system"
 	}
 	w.conclude(at, p, why)
+	if p.spec != nil {
+		w.follow(at, p, why)
+	}
+}
+
+// follow analyses what the command at index i runs.
+func (w *walker) follow(i int, p parsed, why string) {
 	for _, op := range p.ops {
 		if op.opt && op.kind == 's' {
-			w.inside(at, func() { w.script([]arg{op.arg}) })
+			w.inside(i, func() { w.script([]arg{op.arg}) })
 		}
 	}
 	switch {
-	case p.rest >= 0 && p.spec != nil && p.spec.wraps():
-		w.inside(at, func() { w.wrapped(c.name, p) })
-	case why != "" && p.spec != nil && p.spec.wraps():
-		w.inside(at, func() { w.guess(args[1:]) })
+	case !p.spec.wraps():
+	case p.rest >= 0:
+		w.inside(i, func() { w.wrapped(w.cmds[i].name, p) })
+	case why != "":
+		w.inside(i, func() { w.guess(p.args) })
 	}
 }
 
@@ -210,7 +210,7 @@ func (w *walker) inside(i int, f func()) {
 // a harmless one first. If none does, it returns the best guess and why.
 func (w *walker) understand(c *command, name string, args []arg) (parsed, string) {
 	lines := specs()[name]
-	if len(args) > 0 && args[0].known && !hasSubcommands(name) {
+	if len(args) > 0 && args[0].known && parents()[name] && !hasSubcommands(name) {
 		if full := name + " " + args[0].text; len(specs()[full]) > 0 {
 			p, why := w.understand(c, full, args[1:])
 			if why == "" || len(lines) == 0 {
@@ -228,7 +228,7 @@ func (w *walker) understand(c *command, name string, args []arg) (parsed, string
 		if bad == "" && len(s.roles) > 0 && s.roles[len(s.roles)-1].kind == 'c' {
 			p, bad = w.subcommand(c, name, p)
 		} else if bad == "" && s.fn != nil {
-			bad = s.fn(w, c, &p)
+			p, bad = w.closer(s, c, p)
 		}
 		switch {
 		case bad == "" && p.harmless():
@@ -240,6 +240,12 @@ func (w *walker) understand(c *command, name string, args []arg) (parsed, string
 		}
 	}
 	return guess, why
+}
+
+// closer calls the function that looks closer.
+func (w *walker) closer(s *spec, c *command, p parsed) (parsed, string) {
+	why := s.fn(w, c, &p)
+	return p, why
 }
 
 // harmless reports whether nothing is known against the command.
@@ -262,7 +268,7 @@ func hasSubcommands(name string) bool {
 func (w *walker) subcommand(c *command, name string, p parsed) (parsed, string) {
 	if p.rest < 0 {
 		if p.spec.fn != nil {
-			return p, p.spec.fn(w, c, &p)
+			return w.closer(p.spec, c, p)
 		}
 		return p, ""
 	}
@@ -271,7 +277,8 @@ func (w *walker) subcommand(c *command, name string, p parsed) (parsed, string) 
 		return p, "the subcommand of " + name + " is not literal"
 	}
 	if p.spec.fn != nil {
-		if why := p.spec.fn(w, c, &p); why != "" {
+		var why string
+		if p, why = w.closer(p.spec, c, p); why != "" {
 			return p, why
 		}
 	}

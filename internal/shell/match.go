@@ -27,7 +27,7 @@ type roleArg struct {
 // cannot, or "".
 func (s *spec) parse(args []arg) (parsed, string) {
 	p := parsed{spec: s, args: args, effects: s.effects, rest: -1}
-	var plain []int
+	plain := make([]int, 0, 16)
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		switch {

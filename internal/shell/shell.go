@@ -142,7 +142,7 @@ type Analysis struct {
 }
 
 func analyze(src string, at pathrule.Place) *Analysis {
-	at.Dirs = append([]string(nil), at.Dirs...)
+	at.Dirs = slices.Clone(at.Dirs)
 	a := &Analysis{src: src, walker: walker{at: at, src: src}}
 	w := &a.walker
 	if at.Cwd != "" {

@@ -81,15 +81,23 @@ func effect(name Effect) effects { return 1 << slices.Index(effectNames, name) }
 
 func (e effects) has(name Effect) bool { return e&effect(name) != 0 }
 
-func (e effects) list() []Effect {
-	out := []Effect{}
-	for i, name := range effectNames {
-		if e&(1<<i) != 0 {
-			out = append(out, name)
+// list returns the effects in order. The slice is shared and must not be
+// changed.
+func (e effects) list() []Effect { return effectLists()[e] }
+
+// effectLists has the list of every set.
+var effectLists = sync.OnceValue(func() [][]Effect {
+	lists := make([][]Effect, 1<<len(effectNames))
+	for e := range lists {
+		lists[e] = []Effect{}
+		for i, name := range effectNames {
+			if e&(1<<i) != 0 {
+				lists[e] = append(lists[e], name)
+			}
 		}
 	}
-	return out
-}
+	return lists
+})
 
 // specs returns the tables, by name of the command and subcommand.
 var specs = sync.OnceValue(func() map[string][]*spec {
@@ -111,6 +119,19 @@ var specs = sync.OnceValue(func() map[string][]*spec {
 		}
 	}
 	return table
+})
+
+// parents has the names that are the beginning of longer ones.
+var parents = sync.OnceValue(func() map[string]bool {
+	set := map[string]bool{}
+	for name := range specs() {
+		for i := range len(name) {
+			if name[i] == ' ' {
+				set[name[:i]] = true
+			}
+		}
+	}
+	return set
 })
 
 func logicalLines(text string) []string {
