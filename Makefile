@@ -39,3 +39,10 @@ lint:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+# kitbag beside other frameworks. Each of them is a module of its own that is not
+# in go.work: one workspace has one version of every dependency, theirs would
+# change what our tests run with, and `make test` would have to download them all.
+.PHONY: bench-peers
+bench-peers:
+	cd bench && GOWORK=off $(GO) run . -out RESULTS.md

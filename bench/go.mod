@@ -1,0 +1,3 @@
+module github.com/kitbag-go/kitbag/bench
+
+go 1.26.0

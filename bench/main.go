@@ -1,0 +1,218 @@
+// Command bench compares kitbag with other Go frameworks for agents, on the same
+// work and with the same model: see package work for what is done, and RESULTS.md
+// for what came of it.
+//
+//	go run . [-reps 5] [-peers floor,kitbag,eino] [-scenarios step,tokens] [-out RESULTS.md]
+//
+// Each framework is a program in a module of its own below peers, so that the
+// versions that one needs do not change those of another, and one that cannot be
+// had does not stop the rest. Each measurement is a process. In a repetition every
+// framework does a scenario in turn, and each time another is the first; a ratio
+// is made of two measurements of the same repetition, and the table has the median
+// of those. So what else the machine does falls on all of them.
+//
+// The table is printed whatever happens. If a framework could not be built, or a
+// measurement failed, the exit code is 1 and the reason is told.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/bench/work"
+)
+
+// unit is the peer that ratios are to.
+const unit = "floor"
+
+var allPeers = []string{"kitbag", unit, "eino", "langchaingo", "adk", "trpc", "genkit"}
+
+const (
+	buildTime   = 15 * time.Minute // with downloads
+	measureTime = 3 * time.Minute
+)
+
+func main() {
+	log.SetFlags(0)
+	reps := flag.Int("reps", 5, "repetitions")
+	peers := flag.String("peers", strings.Join(allPeers, ","), "which frameworks; "+unit+" is always among them")
+	scenarios := flag.String("scenarios", "", "which scenarios; empty means all")
+	least := flag.Duration("least", 300*time.Millisecond, "how long to measure, at least")
+	out := flag.String("out", "", "a file for the results, beside standard output")
+	flag.Parse()
+	c := &comparison{least: *least, failures: map[string]string{}}
+	for _, name := range allPeers {
+		if name == unit || slices.Contains(strings.Split(*peers, ","), name) {
+			c.peers = append(c.peers, &peer{name: name, results: map[string][]*work.Result{}})
+		}
+	}
+	for _, s := range work.Scenarios {
+		if *scenarios == "" || slices.Contains(strings.Split(*scenarios, ","), s.Name) {
+			c.scenarios = append(c.scenarios, s.Name)
+		}
+	}
+	if err := c.run(*reps); err != nil {
+		log.Fatal(err)
+	}
+	var text bytes.Buffer
+	c.report(&text)
+	fmt.Print(text.String())
+	if *out != "" {
+		if err := os.WriteFile(*out, text.Bytes(), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if len(c.failures) > 0 {
+		os.Exit(1)
+	}
+}
+
+// A peer is a framework and what was measured of it.
+type peer struct {
+	name    string
+	program string
+	size    int64 // of the program, in bytes
+	version string
+	results map[string][]*work.Result // of a scenario, by repetition; nil where it failed
+}
+
+type comparison struct {
+	peers     []*peer // those that could be built
+	scenarios []string
+	least     time.Duration
+	failures  map[string]string // of a peer or a measurement: why
+}
+
+// run builds everything and measures.
+func (c *comparison) run(reps int) error {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	server := filepath.Join(dir, "mock")
+	if err := build("mock", server); err != nil {
+		return fmt.Errorf("build the server: %w", err)
+	}
+	c.peers = slices.DeleteFunc(c.peers, func(p *peer) bool {
+		p.program = filepath.Join(dir, p.name)
+		if err := build(filepath.Join("peers", p.name), p.program); err != nil {
+			c.failures[p.name] = "cannot be built: " + err.Error()
+			return true
+		}
+		if info, err := os.Stat(p.program); err == nil {
+			p.size = info.Size()
+		}
+		return false
+	})
+	url, stop, err := serve(server)
+	if err != nil {
+		return fmt.Errorf("start the server: %w", err)
+	}
+	defer stop()
+	for rep := range reps {
+		for _, s := range c.scenarios {
+			for i := range c.peers {
+				p := c.peers[(i+rep)%len(c.peers)]
+				res, err := c.measure(p, s, url)
+				if err != nil {
+					c.failures[p.name+", "+s] = err.Error()
+				}
+				p.results[s] = append(p.results[s], res)
+			}
+		}
+		log.Printf("repetition %d of %d is done", rep+1, reps)
+	}
+	return nil
+}
+
+// build makes the program of a module or package.
+func build(dir, program string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	return told(cmd.CombinedOutput())
+}
+
+// told puts into an error what the program had to say about it.
+func told(output []byte, err error) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.TrimSpace(string(output))
+	if lines := strings.Split(text, "\n"); len(lines) > 5 {
+		text = strings.Join(lines[:5], "\n") + "\n…"
+	}
+	return fmt.Errorf("%w: %s", err, text)
+}
+
+// serve starts the server, on one processor, and returns its URL.
+func serve(program string) (url string, stop func(), err error) {
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() {
+		in.Close()
+		_ = cmd.Wait()
+	}
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		stop()
+		return "", nil, fmt.Errorf("read its address: %w", err)
+	}
+	return "http://" + strings.TrimSpace(address), stop, nil
+}
+
+// measure has a peer do a scenario.
+func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), measureTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.program, "-server", url, "-scenario", scenario, "-least", c.least.String())
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return nil, told(errOut.Bytes(), errors.Join(err, ctx.Err()))
+	}
+	res := new(work.Result)
+	if err := lastLine(&out, res); err != nil {
+		return nil, fmt.Errorf("read the result: %w", err)
+	}
+	p.version = res.Version
+	return res, nil
+}
+
+// lastLine decodes the last line of JSON; frameworks may write lines of their own.
+func lastLine(r io.Reader, v any) error {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	data = bytes.TrimSpace(data)
+	return json.Unmarshal(data[bytes.LastIndexByte(data, '\n')+1:], v)
+}

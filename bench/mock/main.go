@@ -1,0 +1,158 @@
+// Command mock plays a model: a chat completions endpoint that streams answers by
+// a script. It prints the address it listens on and stops when its standard input
+// is closed.
+//
+// The script is the model's name, bench.r20.c8.t10.p40: 20 answers with 8 calls
+// of the tool "add" each, then an answer of 10 tokens with a pause of 40
+// milliseconds after the first. Where a conversation is in it can be told from the
+// tool results in the request. Answers are rendered once, so that little is done
+// here for a request but read it and write one.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+type script struct{ rounds, calls, tokens, pause int }
+
+func parse(name string) (s script, err error) {
+	_, err = fmt.Sscanf(name, "bench.r%d.c%d.t%d.p%d", &s.rounds, &s.calls, &s.tokens, &s.pause)
+	if err == nil && s.calls < 1 {
+		err = fmt.Errorf("%d calls; there must be one at least", s.calls)
+	}
+	return s, err
+}
+
+// event appends a piece of an answer, as the servers of OpenAI send it.
+func event(b []byte, delta, finish string) []byte {
+	return fmt.Appendf(b, `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1780000000,"model":"bench",`+
+		`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[{"index":0,"delta":%s,"logprobs":null,"finish_reason":%s}]}`+"\n\n",
+		delta, finish)
+}
+
+const end = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1780000000,"model":"bench",` +
+	`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[],"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150,` +
+	`"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}` + "\n\ndata: [DONE]\n\n"
+
+// toolCalls is the answer of a round: each call in three pieces.
+func (s script) toolCalls(round int) (first, rest []byte) {
+	b := event(nil, `{"role":"assistant","content":null}`, "null")
+	for i := range s.calls {
+		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":""}}]}`, i, round, i), "null")
+		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"{\"a\":%d,"}}]}`, i, round), "null")
+		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"\"b\":%d}"}}]}`, i, i), "null")
+	}
+	return nil, append(event(b, `{}`, `"tool_calls"`), end...)
+}
+
+// text is the last answer, with what comes before the pause apart.
+func (s script) text() (first, rest []byte) {
+	first = event(nil, `{"role":"assistant","content":""}`, "null")
+	one := event(nil, `{"content":" tok"}`, "null")
+	for i := range s.tokens {
+		if i == 0 {
+			first = append(first, one...)
+		} else {
+			rest = append(rest, one...)
+		}
+	}
+	return first, append(event(rest, `{}`, `"stop"`), end...)
+}
+
+// A place is a point in a script.
+type place struct {
+	script
+	round int
+}
+
+type rendered struct{ first, rest []byte }
+
+type server struct {
+	answers         sync.Map // place → rendered
+	requests, bytes atomic.Int64
+	bodies          sync.Pool
+}
+
+func (srv *server) answer(p place) rendered {
+	if a, ok := srv.answers.Load(p); ok {
+		return a.(rendered)
+	}
+	var a rendered
+	if p.round < p.rounds {
+		a.first, a.rest = p.toolCalls(p.round)
+	} else {
+		a.first, a.rest = p.text()
+	}
+	srv.answers.Store(p, a)
+	return a
+}
+
+// find tells where the conversation in a request is in its script.
+func find(body []byte) (p place, err error) {
+	_, name, _ := bytes.Cut(body, []byte(`"bench.`))
+	name, _, ok := bytes.Cut(name, []byte(`"`))
+	if !ok {
+		return p, fmt.Errorf("no model in the request has a name that begins with bench")
+	}
+	if p.script, err = parse("bench." + string(name)); err != nil {
+		return p, err
+	}
+	p.round = bytes.Count(body, []byte(`"role":"tool"`)) / p.calls
+	return p, nil
+}
+
+func (srv *server) chat(w http.ResponseWriter, r *http.Request) {
+	body := srv.bodies.Get().(*bytes.Buffer)
+	defer srv.bodies.Put(body)
+	body.Reset()
+	if _, err := body.ReadFrom(r.Body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p, err := find(body.Bytes())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	srv.requests.Add(1)
+	srv.bytes.Add(int64(body.Len()))
+	a := srv.answer(p)
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = w.Write(a.first)
+	if p.pause > 0 && p.round >= p.rounds {
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(time.Duration(p.pause) * time.Millisecond)
+	}
+	_, _ = w.Write(a.rest) // a client that has gone is its own matter
+}
+
+func (srv *server) count(w http.ResponseWriter, _ *http.Request) {
+	_ = json.NewEncoder(w).Encode(map[string]int64{"requests": srv.requests.Load(), "bytes": srv.bytes.Load()})
+}
+
+func main() {
+	srv := &server{bodies: sync.Pool{New: func() any { return new(bytes.Buffer) }}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/chat/completions", srv.chat)
+	mux.HandleFunc("GET /count", srv.count)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(l.Addr())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	log.Fatal(http.Serve(l, mux))
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"strings"
+
+	"github.com/sashabaranov/go-openai"
+	"google.golang.org/adk/v2/model"
+	"google.golang.org/genai"
+
+	"github.com/kitbag-go/kitbag/bench/work"
+)
+
+// llm is a model for adk, which has none for OpenAI's API: go-openai again, so
+// that what adk itself costs is its ratio to the floor less one.
+type llm struct {
+	client *openai.Client
+	name   string
+}
+
+func newModel(s work.Setup) *llm {
+	cfg := openai.DefaultConfig(work.Key)
+	cfg.BaseURL, cfg.HTTPClient = s.URL, s.Client
+	return &llm{openai.NewClientWithConfig(cfg), s.Model}
+}
+
+func (m *llm) Name() string { return m.name }
+
+// GenerateContent streams, whatever it is asked for: the scenarios all do.
+func (m *llm) GenerateContent(ctx context.Context, req *model.LLMRequest, _ bool) iter.Seq2[*model.LLMResponse, error] {
+	return func(yield func(*model.LLMResponse, error) bool) {
+		sent, err := m.request(req)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		stream, err := m.client.CreateChatCompletionStream(ctx, *sent)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer stream.Close()
+		var text strings.Builder
+		var calls []openai.ToolCall
+		for {
+			piece, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				yield(whole(text.String(), calls))
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, choice := range piece.Choices {
+				for _, d := range choice.Delta.ToolCalls {
+					if *d.Index == len(calls) {
+						calls = append(calls, d)
+					} else {
+						calls[*d.Index].Function.Arguments += d.Function.Arguments
+					}
+				}
+				if choice.Delta.Content == "" {
+					continue
+				}
+				text.WriteString(choice.Delta.Content)
+				part := &model.LLMResponse{Content: genai.NewContentFromText(choice.Delta.Content, genai.RoleModel), Partial: true}
+				if !yield(part, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// whole is the response that ends a stream.
+func whole(text string, calls []openai.ToolCall) (*model.LLMResponse, error) {
+	c := &genai.Content{Role: genai.RoleModel}
+	if text != "" {
+		c.Parts = append(c.Parts, genai.NewPartFromText(text))
+	}
+	for _, call := range calls {
+		var args map[string]any
+		if err := json.Unmarshal([]byte(call.Function.Arguments), &args); err != nil {
+			return nil, err
+		}
+		c.Parts = append(c.Parts, &genai.Part{FunctionCall: &genai.FunctionCall{ID: call.ID, Name: call.Function.Name, Args: args}})
+	}
+	return &model.LLMResponse{Content: c, TurnComplete: true, FinishReason: genai.FinishReasonStop}, nil
+}
+
+func (m *llm) request(req *model.LLMRequest) (*openai.ChatCompletionRequest, error) {
+	sent := &openai.ChatCompletionRequest{Model: m.name, StreamOptions: &openai.StreamOptions{IncludeUsage: true}}
+	if s := req.Config.SystemInstruction; s != nil {
+		for _, p := range s.Parts {
+			sent.Messages = append(sent.Messages, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleSystem, Content: p.Text})
+		}
+	}
+	for _, c := range req.Contents {
+		msgs, err := messages(c)
+		if err != nil {
+			return nil, err
+		}
+		sent.Messages = append(sent.Messages, msgs...)
+	}
+	for _, t := range req.Config.Tools {
+		for _, f := range t.FunctionDeclarations {
+			sent.Tools = append(sent.Tools, openai.Tool{Type: openai.ToolTypeFunction, Function: &openai.FunctionDefinition{
+				Name: f.Name, Description: f.Description, Parameters: f.ParametersJsonSchema,
+			}})
+		}
+	}
+	return sent, nil
+}
+
+// messages are the tool results in c, one each, and one message of all else.
+func messages(c *genai.Content) (msgs []openai.ChatCompletionMessage, err error) {
+	said := openai.ChatCompletionMessage{Role: openai.ChatMessageRoleUser}
+	if c.Role == genai.RoleModel {
+		said.Role = openai.ChatMessageRoleAssistant
+	}
+	for _, p := range c.Parts {
+		switch {
+		case p.FunctionResponse != nil:
+			data, err := json.Marshal(p.FunctionResponse.Response)
+			if err != nil {
+				return nil, err
+			}
+			msgs = append(msgs, openai.ChatCompletionMessage{
+				Role: openai.ChatMessageRoleTool, ToolCallID: p.FunctionResponse.ID, Content: string(data),
+			})
+		case p.FunctionCall != nil:
+			data, err := json.Marshal(p.FunctionCall.Args)
+			if err != nil {
+				return nil, err
+			}
+			said.ToolCalls = append(said.ToolCalls, openai.ToolCall{
+				ID: p.FunctionCall.ID, Type: openai.ToolTypeFunction,
+				Function: openai.FunctionCall{Name: p.FunctionCall.Name, Arguments: string(data)},
+			})
+		default:
+			said.Content += p.Text
+		}
+	}
+	if said.Content != "" || len(said.ToolCalls) > 0 {
+		msgs = append(msgs, said)
+	}
+	return msgs, nil
+}

@@ -1,0 +1,24 @@
+module github.com/kitbag-go/kitbag/bench/peers/kitbag
+
+go 1.26.0
+
+require (
+	github.com/kitbag-go/kitbag v0.0.0
+	github.com/kitbag-go/kitbag/bench v0.0.0
+)
+
+require (
+	github.com/bahlo/generic-list-go v0.2.0 // indirect
+	github.com/buger/jsonparser v1.1.2 // indirect
+	github.com/invopop/jsonschema v0.14.0 // indirect
+	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
+	github.com/sashabaranov/go-openai v1.43.0 // indirect
+	github.com/yuin/goldmark v1.8.7 // indirect
+	go.yaml.in/yaml/v4 v4.0.0 // indirect
+	golang.org/x/text v0.14.0 // indirect
+)
+
+replace github.com/kitbag-go/kitbag/bench => ../..
+
+replace github.com/kitbag-go/kitbag => ../../..

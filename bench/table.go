@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/bench/work"
+)
+
+// A row is a figure of a scenario.
+type row struct {
+	title, unit string
+	scenario    string
+	value       func(*work.Result) float64
+}
+
+const (
+	micro = 1e3 // nanoseconds
+	milli = 1e6
+	kilo  = 1 << 10
+)
+
+func cpuPerRound(r *work.Result) float64 { return r.CPU / float64(r.Rounds) / micro }
+
+func allocsPerRound(r *work.Result) float64 { return r.Allocs / float64(r.Rounds) }
+
+// tokens is how many the scenario of that name has.
+const tokens = 5000
+
+var rows = []row{
+	{"a round of 20: CPU", "µs", "step", cpuPerRound},
+	{"… wall", "µs", "step", func(r *work.Result) float64 { return r.Wall / float64(r.Rounds) / micro }},
+	{"… allocations", "", "step", allocsPerRound},
+	{"… memory allocated", "KiB", "step", func(r *work.Result) float64 { return r.Bytes / float64(r.Rounds) / kilo }},
+	{"… request bytes sent", "KiB", "step", func(r *work.Result) float64 { return r.Sent / float64(r.Rounds) / kilo }},
+	{"a round with 100 tools: CPU", "µs", "tools100", cpuPerRound},
+	{"a round with 1,000 tools: CPU", "µs", "tools1000", cpuPerRound},
+	{"… allocations", "", "tools1000", allocsPerRound},
+	{"a round of 100: CPU", "µs", "rounds100", cpuPerRound},
+	{"a round of 200: CPU", "µs", "rounds200", cpuPerRound},
+	{"… allocations", "", "rounds200", allocsPerRound},
+	{"a streamed token: CPU", "ns", "tokens", func(r *work.Result) float64 { return r.CPU / tokens }},
+	{"… allocations", "", "tokens", func(r *work.Result) float64 { return r.Allocs / tokens }},
+	{"… memory allocated", "B", "tokens", func(r *work.Result) float64 { return r.Bytes / tokens }},
+	{"until the first text: wall", "µs", "first", func(r *work.Result) float64 { return r.First / micro }},
+	{"20 rounds of 8 calls of 5 ms: wall", "ms", "parallel", func(r *work.Result) float64 { return r.Wall / milli }},
+	{"200 runs together: CPU a run", "µs", "together", func(r *work.Result) float64 { return r.CPU / micro }},
+	{"… wall a run", "µs", "together", func(r *work.Result) float64 { return r.Wall / micro }},
+	{"an idle conversation, shared tools: memory", "KiB", "shared", func(r *work.Result) float64 { return r.Heap / kilo }},
+	{"… CPU to make", "µs", "shared", func(r *work.Result) float64 { return r.CPU / micro }},
+	{"an idle conversation, 20 tools of its own: memory", "KiB", "own", func(r *work.Result) float64 { return r.Heap / kilo }},
+	{"… CPU to make", "µs", "own", func(r *work.Result) float64 { return r.CPU / micro }},
+}
+
+// report writes the tables.
+func (c *comparison) report(w io.Writer) {
+	fmt.Fprintf(w, "# Kitbag beside other frameworks\n\n%s, %s, %d processors, %s. Made by `make bench-peers`.\n\n",
+		time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), processor())
+	fmt.Fprintf(w, "Ratios are paired and interleaved: in each repetition every framework does the scenario\n"+
+		"in turn, each measurement in a process of its own, and the table has the median over the\n"+
+		"repetitions of the ratio to `%s` in the same one. Less is better. CPU is user and system\n"+
+		"time of the framework's process alone; the model is played by another one. `work/` says\n"+
+		"what each scenario is, `peers/` how each framework is used; `%s` is a loop on go-openai\n"+
+		"written by hand, which validates, judges, stores and emits nothing.\n", unit, unit)
+	c.table(w, "Ratios to the floor", c.ratio)
+	c.table(w, "Medians", func(p *peer, r row) []float64 { return p.values(r) })
+	fmt.Fprint(w, "\n## Versions\n\n")
+	for _, p := range c.peers {
+		fmt.Fprintf(w, "- %s %s, a program of %.1f MiB\n", p.name, p.version, float64(p.size)/(1<<20))
+	}
+	if len(c.failures) > 0 {
+		fmt.Fprint(w, "\n## Failures\n\n")
+	}
+	for _, what := range slices.Sorted(maps.Keys(c.failures)) {
+		fmt.Fprintf(w, "- %s: %s\n", what, strings.ReplaceAll(c.failures[what], "\n", "\n  "))
+	}
+}
+
+func (c *comparison) table(w io.Writer, title string, cell func(*peer, row) []float64) {
+	fmt.Fprintf(w, "\n## %s\n\n| |", title)
+	for _, p := range c.peers {
+		fmt.Fprintf(w, " %s |", p.name)
+	}
+	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("--:|", len(c.peers)))
+	for _, r := range rows {
+		if !slices.Contains(c.scenarios, r.scenario) {
+			continue
+		}
+		name := r.title
+		if r.unit != "" {
+			name += ", " + r.unit
+		}
+		fmt.Fprintf(w, "| %s |", name)
+		for _, p := range c.peers {
+			fmt.Fprintf(w, " %s |", figure(cell(p, r)))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// values are those of all repetitions that did not fail.
+func (p *peer) values(r row) (v []float64) {
+	for _, res := range p.results[r.scenario] {
+		if res != nil {
+			v = append(v, r.value(res))
+		}
+	}
+	return v
+}
+
+// ratio pairs the measurements of p with those of the unit.
+func (c *comparison) ratio(p *peer, r row) (v []float64) {
+	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == unit })
+	if i < 0 {
+		return nil
+	}
+	ours, theirs := p.results[r.scenario], c.peers[i].results[r.scenario]
+	for rep := range ours {
+		if ours[rep] != nil && theirs[rep] != nil && r.value(theirs[rep]) != 0 {
+			v = append(v, r.value(ours[rep])/r.value(theirs[rep]))
+		}
+	}
+	return v
+}
+
+// figure is the median, with three digits.
+func figure(v []float64) string {
+	if len(v) == 0 {
+		return "—"
+	}
+	slices.Sort(v)
+	m := (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+	switch {
+	case m < 0.1:
+		return fmt.Sprintf("%.3f", m)
+	case m < 10:
+		return fmt.Sprintf("%.2f", m)
+	case m < 100:
+		return fmt.Sprintf("%.1f", m)
+	default:
+		return fmt.Sprintf("%.0f", m)
+	}
+}
+
+// processor names the machine's processor.
+func processor() string {
+	system := runtime.GOOS + "/" + runtime.GOARCH
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return system
+	}
+	_, name, _ := strings.Cut(string(data), "model name")
+	name, _, _ = strings.Cut(strings.TrimLeft(name, "\t: "), "\n")
+	if kernel, err := exec.Command("uname", "-r").Output(); err == nil {
+		system += " " + strings.TrimSpace(string(kernel))
+	}
+	return strings.TrimSpace(name + ", " + system)
+}

@@ -1,0 +1,270 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A Result is what a scenario cost: all figures are for one run, or for one
+// conversation where the scenario makes those. Times are nanoseconds.
+type Result struct {
+	Peer, Version string
+	Rounds        int     // model calls
+	CPU           float64 // user and system time of the process
+	Wall          float64
+	Allocs, Bytes float64
+	Sent          float64 // bytes of requests
+	First         float64 // until the first text, the median of the runs
+	Heap          float64 // bytes that a conversation keeps
+}
+
+// measure does the named scenario and checks that it was done.
+func measure(p Peer, server, name string, least time.Duration, profile string) (*Result, error) {
+	i := slices.IndexFunc(Scenarios, func(s Scenario) bool { return s.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no scenario %q", name)
+	}
+	s := &Scenarios[i]
+	slow = s.Slow
+	res := &Result{Peer: p.Name, Version: p.version(), Rounds: s.Rounds + 1}
+	if s.Sessions > 0 {
+		return res, keepSessions(p, s, server, res)
+	}
+	run, err := p.Agent(context.Background(), s.setup(server))
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{s: s, run: run}
+	if err := w.warm(least / 4); err != nil {
+		return nil, err
+	}
+	before, err := served(server)
+	if err != nil {
+		return nil, err
+	}
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return nil, err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	m := start()
+	if err := w.work(least); err != nil {
+		return nil, err
+	}
+	m.stop(res, w.runs())
+	res.First = w.median()
+	return res, w.check(server, before, res)
+}
+
+// A worker does the runs of a scenario.
+type worker struct {
+	s   *Scenario
+	run Run
+
+	mu     sync.Mutex
+	firsts []time.Duration // one for each run
+}
+
+// one makes a run and checks its answer.
+func (w *worker) one() error {
+	began := time.Now()
+	first := time.Duration(-1)
+	n := 0
+	text, err := w.run(context.Background(), func(piece string) {
+		if first < 0 && piece != "" {
+			first = time.Since(began)
+		}
+		n += len(piece)
+	})
+	if err != nil {
+		return err
+	}
+	if want := w.s.answer(); text != want || n != len(want) {
+		return fmt.Errorf("the answer has %d bytes and %d were streamed, of %d: %.40q", len(text), n, len(want), text)
+	}
+	w.mu.Lock()
+	w.firsts = append(w.firsts, first)
+	w.mu.Unlock()
+	return nil
+}
+
+// warm fills caches and opens connections.
+func (w *worker) warm(d time.Duration) error {
+	for began := time.Now(); len(w.firsts) < 2 || time.Since(began) < d; {
+		if err := w.one(); err != nil {
+			return err
+		}
+	}
+	w.firsts = nil
+	calls.Store(0)
+	return nil
+}
+
+// work makes runs for that long, at least three, or as many as the scenario
+// wants for each of those that go on together.
+func (w *worker) work(least time.Duration) error {
+	if w.s.Together == 0 {
+		for began := time.Now(); len(w.firsts) < 3 || time.Since(began) < least; {
+			if err := w.one(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var left atomic.Int64
+	left.Store(int64(5 * w.s.Together))
+	errs := make(chan error, w.s.Together)
+	for range w.s.Together {
+		go func() {
+			for left.Add(-1) >= 0 {
+				if err := w.one(); err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	var failed error
+	for range w.s.Together {
+		if err := <-errs; err != nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+func (w *worker) runs() float64 { return float64(len(w.firsts)) }
+
+func (w *worker) median() float64 {
+	slices.Sort(w.firsts)
+	return float64(w.firsts[len(w.firsts)/2])
+}
+
+// check fails if requests or tool calls were left out, or made twice.
+func (w *worker) check(server string, before count, res *Result) error {
+	after, err := served(server)
+	if err != nil {
+		return err
+	}
+	if got, want := float64(after.Requests-before.Requests), w.runs()*float64(w.s.Rounds+1); got != want {
+		return fmt.Errorf("%v requests in %v runs, want %v", got, w.runs(), want)
+	}
+	if got, want := float64(calls.Load()), w.runs()*float64(w.s.Rounds*w.s.Calls); got != want {
+		return fmt.Errorf("%v tool calls in %v runs, want %v", got, w.runs(), want)
+	}
+	res.Sent = float64(after.Bytes-before.Bytes) / w.runs()
+	return nil
+}
+
+// A count is what the server has seen.
+type count struct{ Requests, Bytes int64 }
+
+func served(server string) (c count, err error) {
+	resp, err := http.Get(server + "/count")
+	if err != nil {
+		return c, err
+	}
+	defer resp.Body.Close()
+	return c, json.NewDecoder(resp.Body).Decode(&c)
+}
+
+// keepSessions makes conversations of 20 messages of 200 bytes.
+func keepSessions(p Peer, s *Scenario, server string, res *Result) error {
+	makeOne, err := p.Session(context.Background(), s.setup(server), s.Own)
+	if err != nil {
+		return err
+	}
+	const warm = 10 // so that what all of them share is not counted
+	kept := make([]any, 0, s.Sessions+warm)
+	add := func() error {
+		texts := make([]string, 20)
+		for j := range texts {
+			head := fmt.Sprintf("Message %d of conversation %d. ", j, len(kept))
+			texts[j] = head + strings.Repeat("x", 200-len(head))
+		}
+		one, err := makeOne(texts)
+		kept = append(kept, one)
+		return err
+	}
+	for range warm {
+		if err := add(); err != nil {
+			return err
+		}
+	}
+	heap := inUse()
+	m := start()
+	for range s.Sessions {
+		if err := add(); err != nil {
+			return err
+		}
+	}
+	m.stop(res, float64(s.Sessions))
+	res.Heap = (inUse() - heap) / float64(s.Sessions)
+	runtime.KeepAlive(kept)
+	return nil
+}
+
+// inUse is the memory of heap and stacks that is reachable.
+func inUse() float64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc + m.StackInuse)
+}
+
+// A mark is the state of the process's meters.
+type mark struct {
+	mem  runtime.MemStats
+	cpu  time.Duration
+	wall time.Time
+}
+
+func start() *mark {
+	runtime.GC()
+	m := new(mark)
+	m.read()
+	return m
+}
+
+func (m *mark) read() {
+	runtime.ReadMemStats(&m.mem)
+	m.cpu, m.wall = cpuTime(), time.Now()
+}
+
+// stop says in res what each of n has cost since start.
+func (m *mark) stop(res *Result, n float64) {
+	res.Wall = float64(time.Since(m.wall)) / n
+	res.CPU = float64(cpuTime()-m.cpu) / n
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	res.Allocs = float64(mem.Mallocs-m.mem.Mallocs) / n
+	res.Bytes = float64(mem.TotalAlloc-m.mem.TotalAlloc) / n
+}
+
+// cpuTime is the user and system time of this process.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,60 @@
+package work
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// A Scenario is one piece of work.
+type Scenario struct {
+	Name   string
+	Rounds int  // answers with tool calls before the last one
+	Calls  int  // of a tool in each of those
+	Tokens int  // of the last answer
+	Pause  int  // after its first token, in milliseconds
+	Tools  int  // that the model is offered
+	Slow   bool // the tool takes a while
+
+	Together int // runs at a time; 0 means one after the other
+	Sessions int // make this many conversations instead, and keep them
+	Own      bool
+}
+
+// Scenarios are all of them, in the order of the table.
+var Scenarios = []Scenario{
+	{Name: "step", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1},
+	{Name: "tools100", Rounds: 20, Calls: 1, Tokens: 10, Tools: 100},
+	{Name: "tools1000", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1000},
+	{Name: "rounds100", Rounds: 100, Calls: 1, Tokens: 10, Tools: 1},
+	{Name: "rounds200", Rounds: 200, Calls: 1, Tokens: 10, Tools: 1},
+	{Name: "tokens", Tokens: 5000, Tools: 1},
+	{Name: "first", Tokens: 100, Pause: 40, Tools: 1},
+	{Name: "parallel", Rounds: 20, Calls: 8, Tokens: 10, Tools: 1, Slow: true},
+	{Name: "together", Rounds: 5, Calls: 1, Tokens: 50, Tools: 1, Together: 200},
+	{Name: "own", Sessions: 10_000, Tools: 20, Own: true},
+	{Name: "shared", Sessions: 10_000, Tools: 20},
+}
+
+// token is what the server says again and again.
+const token = " tok"
+
+func (s *Scenario) answer() string { return strings.Repeat(token, s.Tokens) }
+
+// script is the model's name, by which the server knows what to play. See
+// package mock.
+func (s *Scenario) script() string {
+	return fmt.Sprintf("bench.r%d.c%d.t%d.p%d", s.Rounds, max(s.Calls, 1), s.Tokens, s.Pause)
+}
+
+func (s *Scenario) setup(server string) Setup {
+	return Setup{
+		URL: server + "/v1", Model: s.script(), Client: client(), Tools: s.Tools,
+		Steps: s.Rounds + 5, Parallel: s.Calls > 1,
+	}
+}
+
+// client keeps enough connections for the scenario with many runs at a time.
+func client() *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConns: 1000, MaxIdleConnsPerHost: 1000}}
+}
