@@ -1,0 +1,199 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A reply is what the person did about a question.
+type reply struct {
+	Action  string `json:"action"` // "accept", "decline" or "cancel"
+	Content struct {
+		Remember bool `json:"remember"`
+	} `json:"content"`
+}
+
+// askAbout has somebody asked about a call, if the client can; see permit for what
+// it returns.
+func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
+	name := t.Info().Name
+	if r.modern {
+		return r.askModern(ctx, t, input, d, p)
+	}
+	r.mu.Lock()
+	asks := r.asks
+	r.mu.Unlock()
+	if !asks || !r.out.streams() {
+		return unasked(name, d)
+	}
+	raw, err := r.ask(ctx, r.out, "elicitation/create", form(ctx, t, input, d, true))
+	if err != nil {
+		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
+	}
+	var got reply
+	if json.Unmarshal(raw, &got) != nil || got.Action != "accept" {
+		return failure(fmt.Sprintf("The person did not allow this call of %s.", name))
+	}
+	if got.Content.Remember && len(d.Suggest) > 0 {
+		r.mu.Lock()
+		r.rules = append(r.rules, d.Suggest...)
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+// unasked is the result where nobody can be asked: it says what would allow the
+// call. A question about safety no rule can answer.
+func unasked(name string, d permission.Decision) object {
+	text := fmt.Sprintf("This call of %s must be allowed by a person (%s), and this client cannot ask one.", name, d.Reason)
+	if rules := texts(d.Suggest); len(rules) > 0 {
+		text += " The server's owner can allow it by the rule " + strings.Join(rules, ", ") + "."
+	} else {
+		text += " No rule allows it; use a client that supports elicitation."
+	}
+	return failure(text)
+}
+
+func texts(rules []permission.Rule) []string {
+	out := make([]string, len(rules))
+	for i, r := range rules {
+		out[i] = r.String()
+	}
+	return out
+}
+
+// maxShown is how much of the arguments a question shows, in bytes.
+const maxShown = 4 << 10
+
+// form is the question. What the call would do is shown as the tool shows it, or by
+// the arguments.
+func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, remember bool) object {
+	shown := string(input)
+	if p, ok := tool.As[tool.Previewer](t); ok {
+		if text, err := p.Preview(ctx, input); err == nil && text != "" {
+			shown = text
+		}
+	}
+	properties := object{}
+	if rules := texts(d.Suggest); remember && len(rules) > 0 {
+		properties["remember"] = object{
+			"type": "boolean", "default": false, "title": "Do not ask again in this session",
+			"description": "adds the rule " + strings.Join(rules, ", "),
+		}
+	}
+	return object{
+		"mode":            "form",
+		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", t.Info().Name, cut(shown, maxShown), d.Reason),
+		"requestedSchema": object{"type": "object", "properties": properties},
+	}
+}
+
+// askID names the question among the inputs that a client of the new era is asked
+// for.
+const askID = "allow"
+
+// A ticket is what such a client must bring back with the answer, signed: it is
+// good for this call, by this credential, once, and for a while.
+type ticket struct {
+	Call    []byte `json:"call"` // digest of the credential, the tool and the arguments
+	Nonce   string `json:"nonce"`
+	Expires int64  `json:"expires"` // Unix seconds
+}
+
+func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
+	name := t.Info().Name
+	who := ""
+	if r.cred != nil {
+		who = r.cred.Name
+	}
+	digest := sha256.Sum256(encode([]string{who, name, string(input)}))
+	if p.State != "" {
+		var got reply
+		if err := r.srv.redeem(p.State, digest[:]); err != nil {
+			return failure(fmt.Sprintf("The answer about this call of %s cannot be used: %v.", name, err))
+		}
+		if json.Unmarshal(p.Answers[askID], &got) != nil || got.Action != "accept" {
+			return failure(fmt.Sprintf("The person did not allow this call of %s.", name))
+		}
+		return nil
+	}
+	if !canAsk(r.meta.Capabilities) {
+		return unasked(name, d)
+	}
+	return object{
+		"resultType":    "input_required",
+		"inputRequests": object{askID: object{"method": "elicitation/create", "params": form(ctx, t, input, d, false)}},
+		"requestState":  r.srv.issue(digest[:]),
+	}
+}
+
+// issue makes a ticket.
+func (s *Server) issue(call []byte) string {
+	body := encode(ticket{Call: call, Nonce: rand.Text(), Expires: time.Now().Add(s.limits.Ask).Unix()})
+	return base64.RawURLEncoding.EncodeToString(append(s.sign(body), body...))
+}
+
+func (s *Server) sign(body []byte) []byte {
+	h := hmac.New(sha256.New, s.secret[:])
+	h.Write(body)
+	return h.Sum(nil)
+}
+
+// redeem checks a ticket and uses it up.
+func (s *Server) redeem(state string, call []byte) error {
+	raw, err := base64.RawURLEncoding.DecodeString(state)
+	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], s.sign(raw[sha256.Size:])) {
+		return errors.New("requestState is not from this server")
+	}
+	var t ticket
+	if err := json.Unmarshal(raw[sha256.Size:], &t); err != nil {
+		return err
+	}
+	switch {
+	case !hmac.Equal(t.Call, call):
+		return errors.New("requestState belongs to another call")
+	case time.Now().Unix() > t.Expires:
+		return errors.New("requestState has expired; call again")
+	case !s.spent.add(t.Nonce, t.Expires):
+		return errors.New("requestState was used before; call again")
+	}
+	return nil
+}
+
+// nonces are those that were used and have not expired.
+type nonces struct {
+	mu   sync.Mutex
+	used map[string]int64
+}
+
+// add reports whether the nonce is new.
+func (n *nonces) add(nonce string, expires int64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, used := n.used[nonce]; used {
+		return false
+	}
+	if n.used == nil {
+		n.used = map[string]int64{}
+	}
+	now := time.Now().Unix()
+	for k, e := range n.used {
+		if e < now {
+			delete(n.used, k)
+		}
+	}
+	n.used[nonce] = expires
+	return true
+}

@@ -1,0 +1,153 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// callParams are those of tools/call. Answers and State are what a client of the
+// new era sends when it was asked.
+type callParams struct {
+	Name      string                     `json:"name"`
+	Arguments json.RawMessage            `json:"arguments"`
+	Answers   map[string]json.RawMessage `json:"inputResponses"`
+	State     string                     `json:"requestState"`
+}
+
+// callTool runs one call: resolve, check the arguments, decide, run. What the
+// model can do something about is a result; the rest is an error.
+func (r *request) callTool(ctx context.Context) (any, *rpcError) {
+	var p callParams
+	if err := decode(r.msg, &p); err != nil {
+		return nil, err
+	}
+	if p.Name == "" {
+		return nil, invalid(mcp.INVALID_PARAMS, "tools/call: name is missing")
+	}
+	ctx = tool.WithState(ctx, &r.state)
+	v, err := r.tk.View(ctx, r.scope)
+	if err != nil {
+		return nil, invalid(mcp.INTERNAL_ERROR, "%v", err)
+	}
+	if !r.modern {
+		r.mu.Lock()
+		if r.known == "" {
+			r.known = v.Digest()
+		}
+		r.mu.Unlock()
+	}
+	t, input, err := v.Resolve(p.Name, p.Arguments)
+	if err != nil {
+		return failure(err.Error()), nil
+	}
+	args, err := tool.Arguments(t, input)
+	if err != nil {
+		return failure(err.Error()), nil
+	}
+	if t.Info().External {
+		return failure(fmt.Sprintf("tool %q is run by the host of an agent, which there is none of here", t.Info().Name)), nil
+	}
+	if refused := r.permit(ctx, t, args.JSON, &p); refused != nil {
+		return refused, nil
+	}
+	res, err := r.run(ctx, t, args.JSON)
+	if err != nil {
+		return failure(err.Error()), nil
+	}
+	if res.Outcome == message.OutcomeSuccess {
+		v.Advance(t.Info().Name)
+	}
+	if !r.modern {
+		r.compare(ctx, false)
+		if err := r.tell(r.out); err != nil {
+			return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
+		}
+	}
+	return r.result(res), nil
+}
+
+// permit decides about a call. It returns nil if the call may run, and else the
+// result that says why not, or that the client has to ask somebody.
+func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage, p *callParams) object {
+	policy, call := r.policy(), tool.PermissionCall(t, input)
+	d := permission.Decide(policy, call)
+	who := ""
+	if r.cred != nil {
+		who = r.cred.Name
+	}
+	if r.srv.cfg.Audit != nil {
+		r.srv.cfg.Audit(who, permission.NewRecord(policy, call, d))
+	}
+	switch d.Behavior {
+	case permission.Allow:
+		return nil
+	case permission.Ask:
+		return r.askAbout(ctx, t, input, d, p)
+	default:
+		return failure(fmt.Sprintf("This call of %s was denied: %s.", call.Tool, d.Reason))
+	}
+}
+
+// run runs a call that is allowed. Progress is told as it comes; a piece of the
+// result is progress when another piece follows, so that a result of one piece is
+// not sent twice.
+func (r *request) run(ctx context.Context, t tool.Tool, input json.RawMessage) (*message.ToolResult, error) {
+	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: input}
+	results := tool.NewCollector(call)
+	report := r.reporter()
+	var held *tool.Chunk
+	for chunk, err := range tool.Run(ctx, t, call, r.srv.cfg.Middleware...) {
+		if err != nil {
+			return nil, err
+		}
+		results.Add(chunk)
+		if held != nil {
+			if err := report(held); err != nil {
+				return nil, err
+			}
+			held = nil
+		}
+		if !chunk.ForUser {
+			held = &chunk
+			continue
+		}
+		if err := report(&chunk); err != nil {
+			return nil, err
+		}
+	}
+	return results.Result(), nil
+}
+
+// maxReports is how often a call may report progress, maxReport how long the text
+// of a report may be, in bytes.
+const (
+	maxReports = 1000
+	maxReport  = 4 << 10
+)
+
+// reporter returns the function that tells the client of progress, if it wants to
+// know.
+func (r *request) reporter() func(*tool.Chunk) error {
+	if r.meta.Progress == nil || !r.out.streams() {
+		return func(*tool.Chunk) error { return nil }
+	}
+	sent := 0
+	return func(chunk *tool.Chunk) error {
+		text, ok := chunk.Block.(*message.Text)
+		if !ok || sent == maxReports {
+			return nil
+		}
+		sent++
+		return r.out.send(notification(string(mcp.MethodNotificationProgress), object{
+			"progressToken": r.meta.Progress, "progress": sent, "message": cut(strings.TrimRight(text.Text, "\n"), maxReport),
+		}))
+	}
+}

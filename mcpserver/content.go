@@ -1,0 +1,72 @@
+package mcpserver
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// failure is the result of a call that did not come to anything.
+func failure(text string) object {
+	return object{"content": []object{{"type": "text", "text": text}}, "isError": true}
+}
+
+// result writes a result as MCP has it. Structured content that is not an object
+// does not exist before the new era; there the text says the same.
+func (r *request) result(res *message.ToolResult) object {
+	content := make([]object, 0, len(res.Blocks))
+	for _, b := range res.Blocks {
+		if c := contentOf(b); c != nil {
+			content = append(content, c)
+		}
+	}
+	o := object{"content": content}
+	if res.Outcome != message.OutcomeSuccess {
+		o["isError"] = true
+	}
+	s := bytes.TrimSpace(res.Structured)
+	if len(s) > 0 && (r.modern || s[0] == '{') && json.Valid(s) {
+		o["structuredContent"] = json.RawMessage(s)
+	}
+	if len(res.Meta) > 0 {
+		o["_meta"] = res.Meta
+	}
+	return o
+}
+
+// contentOf writes a block; results have those of text and of data only.
+func contentOf(b message.Block) object {
+	switch b := b.(type) {
+	case *message.Text:
+		return object{"type": "text", "text": b.Text}
+	case *message.Data:
+		name := b.Name
+		if name == "" {
+			name = "data"
+		}
+		if b.URL != "" {
+			o := object{"type": "resource_link", "uri": b.URL, "name": name}
+			if b.MediaType != "" {
+				o["mimeType"] = b.MediaType
+			}
+			return o
+		}
+		data := base64.StdEncoding.EncodeToString(b.Bytes)
+		kind, _, _ := strings.Cut(b.MediaType, "/")
+		if kind == "image" || kind == "audio" {
+			return object{"type": kind, "data": data, "mimeType": b.MediaType}
+		}
+		if !strings.Contains(name, ":") {
+			name = "result:///" + name
+		}
+		blob := object{"uri": name, "blob": data}
+		if b.MediaType != "" {
+			blob["mimeType"] = b.MediaType
+		}
+		return object{"type": "resource", "resource": blob}
+	}
+	return nil
+}

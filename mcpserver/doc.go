@@ -1,0 +1,61 @@
+// Package mcpserver serves a toolkit as an MCP server, so that any MCP host can
+// open its groups and call its tools.
+//
+//	server, err := mcpserver.New(mcpserver.Config{
+//		Toolkit: tk, Name: "orders", Version: "1.0.0",
+//		Policy: &permission.Policy{TrustReadOnly: true},
+//	})
+//	defer server.Close()
+//	err = server.ServeStdio(ctx, os.Stdin, os.Stdout) // or:
+//	err = http.ListenAndServe("127.0.0.1:8080", server.Handler())
+//
+// Whoever connects has a session with a [toolkit.Scope] of its own: what it
+// opens, nobody else sees. A call takes the one path that calls take in this
+// module: it is resolved on the session's view, its arguments are checked, the
+// permission engine decides, and then it runs. What goes wrong on the way is a
+// result that the model reads, with isError set.
+//
+// When a call changes which tools its session sees, that session gets one
+// notifications/tools/list_changed, on the stream of the call and before its
+// result.
+//
+// # Asking
+//
+// When the permission engine wants somebody asked, the host is, by an
+// elicitation, if it said that it can. Otherwise the call fails and its result
+// names the rule that would allow it.
+//
+// # Two eras of the protocol
+//
+// From revision 2026-07-28 on there are no sessions, and the list of tools must
+// not vary by connection. Clients of that revision are served a second toolkit,
+// made of the same configuration with [toolkit.Discover] as its control: a short
+// list that never changes, by which every tool can be found and called. Both
+// eras are served at the same time; the request says which it is of.
+//
+// # Groups
+//
+// Hosts that know the proposal for primitive grouping find the capability
+// "groups", the method groups/list, and the groups of every tool in its _meta.
+//
+// # Why the wire is our own
+//
+// mcp-go gives us the vocabulary (revisions, codes, header rules) but not its
+// server: that sorts lists by name, keeps one stdio session in a process, lets
+// clients of the new era cancel each other's calls, may send a notification after
+// the result that it belongs to, and knows no further methods. Views, scopes and
+// the order of notifications are what this package is for.
+//
+// # Trust
+//
+// Over HTTP, a request must name a known Host and, if it comes from a browser, a
+// known Origin. Without [Config.Credentials] only connections that arrive on a
+// loopback address are served; that keeps other machines out, not other users of
+// this one. With credentials, a session belongs to the one that opened it: for
+// all others it does not exist. A credential's ceiling is a boundary, the groups
+// below it are none.
+//
+// Requests, sessions and calls are limited; see [Limits]. A client that does not
+// read is disconnected after a while and its calls end. Tokens are compared in
+// constant time and never logged. Text of tools reaches the host as it is.
+package mcpserver

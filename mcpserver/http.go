@@ -1,0 +1,317 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// Handler serves streamable HTTP, at whatever path it is mounted. It has no
+// time-outs of its own for reading headers: set ReadHeaderTimeout of the
+// [http.Server].
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Always, since a deadline of the request before would still be set.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.Write))
+		cred, ok := s.admit(w, r)
+		if !ok {
+			return
+		}
+		modern := mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion))
+		switch {
+		case r.Method == http.MethodPost:
+			s.post(w, r, cred)
+		case r.Method == http.MethodGet && !modern:
+			s.get(w, r, cred)
+		case r.Method == http.MethodDelete && !modern:
+			if c := s.find(w, r, cred); c != nil {
+				s.remove(c)
+				w.WriteHeader(http.StatusNoContent)
+			}
+		default:
+			w.Header().Set("Allow", "POST, GET, DELETE")
+			http.Error(w, "use POST; GET and DELETE exist before protocol 2026-07-28", http.StatusMethodNotAllowed)
+		}
+	})
+}
+
+// post takes one message.
+func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) {
+	if !isJSON(r) {
+		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	// A client that sends slowly holds a connection, nothing else.
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.limits.Request)))
+	if err != nil {
+		status := http.StatusBadRequest
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			status = http.StatusRequestEntityTooLarge
+		}
+		refuse(w, status, nil, invalid(mcp.INVALID_REQUEST, "the message cannot be read: %v", err))
+		return
+	}
+	m, bad := parseMessage(body)
+	if bad != nil {
+		refuse(w, http.StatusBadRequest, nil, bad)
+		return
+	}
+	version, header := metaOf(m).Version, r.Header.Get(mcp.HeaderProtocolVersion)
+	switch {
+	case mcp.IsModernProtocol(version) || mcp.IsModernProtocol(header):
+		s.postModern(w, r, cred, m, version, header)
+	case header != "" && !mcp.IsValidProtocolVersion(header):
+		refuse(w, http.StatusBadRequest, m, invalid(mcp.INVALID_REQUEST, "protocol version %q is not supported", header))
+	case m.Method == string(mcp.MethodInitialize):
+		s.open(w, r, cred, m)
+	default:
+		if c := s.find(w, r, cred); c != nil {
+			s.serve(w, r, c, m, false)
+		}
+	}
+}
+
+// refuse answers with an error of the request itself.
+func refuse(w http.ResponseWriter, status int, m *rpcMessage, e *rpcError) {
+	if m == nil {
+		m = &rpcMessage{}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(answer(m.ID, nil, e)) // the client has gone
+}
+
+// postModern takes a message of the new era. There a client ends its request by
+// leaving, so that a notification that would cancel one is not heard: it could
+// only name another client's.
+func (s *Server) postModern(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage, version, header string) {
+	if m.ID == nil || m.Method == "" {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	meta := metaOf(m)
+	bad := meta.check()
+	switch {
+	case version == "":
+		bad = invalid(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyProtocolVersion)
+	case header != version:
+		bad = invalid(mcp.HEADER_MISMATCH, "header %s is %q, and _meta says %q", mcp.HeaderProtocolVersion, header, version)
+	}
+	if bad == nil {
+		if err := mcp.ValidateStandardHeaders(r.Header.Get, version, mcp.MCPMethod(m.Method), m.Params); err != nil {
+			bad = invalid(mcp.HEADER_MISMATCH, "%v", err)
+		}
+	}
+	if bad != nil {
+		refuse(w, http.StatusBadRequest, m, bad)
+		return
+	}
+	s.serve(w, r, s.looseSession(cred), m, true)
+}
+
+// looseSession is what the clients of a credential share that have no sessions.
+func (s *Server) looseSession(cred *Credential) *session {
+	name := ""
+	if cred != nil {
+		name = cred.Name
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.loose[name]
+	if c == nil {
+		c = s.newSession(cred)
+		c.shared = true
+		s.loose[name] = c
+	}
+	return c
+}
+
+// open makes a session.
+func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage) {
+	c := s.newSession(cred)
+	c.id = rand.Text()
+	s.mu.Lock()
+	if len(s.sessions) >= s.limits.Sessions {
+		s.dropIdle()
+	}
+	full := s.closed || len(s.sessions) >= s.limits.Sessions
+	if !full {
+		s.sessions[c.id], s.scopes[c.scope] = c, c
+	}
+	s.mu.Unlock()
+	if full {
+		c.end()
+		refuse(w, http.StatusServiceUnavailable, m, invalid(mcp.INTERNAL_ERROR, "there are %d sessions; try again later", s.limits.Sessions))
+		return
+	}
+	w.Header().Set(mcp.HeaderSessionID, c.id)
+	s.serve(w, r, c, m, false)
+}
+
+// dropIdle makes room. The caller holds s.mu.
+func (s *Server) dropIdle() {
+	for id, c := range s.sessions {
+		c.mu.Lock()
+		idle := len(c.calls) == 0 && !c.stream && time.Since(c.used) > s.limits.Idle
+		c.mu.Unlock()
+		if idle {
+			c.end()
+			delete(s.sessions, id)
+			delete(s.scopes, c.scope)
+		}
+	}
+}
+
+// find returns the session that the request names, or answers it. A session of
+// another credential does not exist.
+func (s *Server) find(w http.ResponseWriter, r *http.Request, cred *Credential) *session {
+	id := r.Header.Get(mcp.HeaderSessionID)
+	if id == "" {
+		http.Error(w, "header "+mcp.HeaderSessionID+" is missing; initialize first", http.StatusBadRequest)
+		return nil
+	}
+	s.mu.Lock()
+	c := s.sessions[id]
+	s.mu.Unlock()
+	if c == nil || c.cred != cred {
+		http.Error(w, "no such session; initialize again", http.StatusNotFound)
+		return nil
+	}
+	return c
+}
+
+// serve handles a message and writes the answer, as JSON or, if something else was
+// sent before it, as the last event of a stream.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rpcMessage, modern bool) {
+	if m.ID == nil || m.Method == "" {
+		c.handle(r.Context(), m, nil)
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	out := &eventWriter{w: w, limit: s.limits.Write, accepts: acceptsEvents(r), broken: cancel}
+	reply, bad := c.handle(ctx, m, out)
+	switch {
+	case out.started():
+		if reply != nil {
+			_ = out.send(reply) // that it fails the client notices
+		}
+	case reply == nil: // it was cancelled
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.Write))
+		w.Header().Set("Content-Type", "application/json")
+		if modern && bad != nil {
+			w.WriteHeader(statusOf(bad))
+		}
+		_, _ = w.Write(reply)
+	}
+}
+
+// statusOf is the HTTP status that the new era has for an error.
+func statusOf(e *rpcError) int {
+	switch e.Code {
+	case mcp.METHOD_NOT_FOUND:
+		return http.StatusNotFound
+	case mcp.INTERNAL_ERROR:
+		return http.StatusOK
+	}
+	return http.StatusBadRequest
+}
+
+func acceptsEvents(r *http.Request) bool {
+	for _, v := range r.Header.Values("Accept") {
+		if strings.Contains(v, "text/event-stream") || strings.Contains(v, "*/*") {
+			return true
+		}
+	}
+	return false
+}
+
+// heartbeat is how often an idle stream shows that it lives, so that nothing in
+// between closes it.
+const heartbeat = 25 * time.Second
+
+// get is the stream for what belongs to no request. There is one in a session: a
+// second would take messages from the first.
+func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
+	c := s.find(w, r, cred)
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	taken := c.stream
+	c.stream = true
+	c.mu.Unlock()
+	if taken {
+		http.Error(w, "the session has a stream already", http.StatusConflict)
+		return
+	}
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stream, c.used = false, time.Now()
+	}()
+	out := &eventWriter{w: w, limit: s.limits.Write, accepts: true, broken: func() {}}
+	if out.write("") == nil {
+		c.pump(r.Context(), out, heartbeat, func() error { return out.write(":\n\n") })
+	}
+}
+
+// An eventWriter sends messages as server-sent events. It starts the stream with
+// the first.
+type eventWriter struct {
+	w       http.ResponseWriter
+	limit   time.Duration // for a write
+	accepts bool
+	broken  func() // called when the client does not read
+
+	mu  sync.Mutex
+	on  bool
+	err error
+}
+
+func (e *eventWriter) streams() bool { return e.accepts }
+
+func (e *eventWriter) started() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.on
+}
+
+func (e *eventWriter) send(message []byte) error {
+	return e.write("event: message\ndata: " + string(message) + "\n\n")
+}
+
+func (e *eventWriter) write(text string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return e.err
+	}
+	rc := http.NewResponseController(e.w)
+	// Where a deadline cannot be set, as in tests without a connection, nothing
+	// blocks either.
+	_ = rc.SetWriteDeadline(time.Now().Add(e.limit))
+	if !e.on {
+		e.on = true
+		e.w.Header().Set("Content-Type", "text/event-stream")
+		e.w.Header().Set("Cache-Control", "no-cache")
+		e.w.WriteHeader(http.StatusOK)
+	}
+	if _, e.err = io.WriteString(e.w, text); e.err == nil {
+		e.err = rc.Flush()
+	}
+	if e.err != nil {
+		e.broken()
+	}
+	return e.err
+}

@@ -1,0 +1,245 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type none struct{}
+
+// named returns a tool that answers with its name.
+func named(name string) tool.Tool {
+	return tool.Must(tool.New(name, "Says "+name+".", func(context.Context, none) (string, error) { return name, nil },
+		tool.Options{ReadOnly: true}))
+}
+
+type slowIn struct {
+	Ms int `json:"ms"`
+}
+
+// world is a toolkit with a bit of everything. Ended gets the error of the
+// context of every call of "slow".
+type world struct {
+	tk      *toolkit.Toolkit
+	started chan struct{}
+	ended   chan error
+}
+
+func newWorld(t *testing.T, change ...func(*toolkit.Config)) *world {
+	t.Helper()
+	w := &world{started: make(chan struct{}, 100), ended: make(chan error, 100)}
+	slow := tool.Must(tool.New("slow", "Takes its time.", func(ctx context.Context, in slowIn) (string, error) {
+		w.started <- struct{}{}
+		select {
+		case <-time.After(time.Duration(in.Ms) * time.Millisecond):
+		case <-ctx.Done():
+		}
+		w.ended <- ctx.Err()
+		return "done", ctx.Err()
+	}))
+	stream := tool.Must(tool.NewStream("stream", "Says three words.", func(context.Context, none) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			for _, s := range []string{"one", "two", "three"} {
+				if !yield(tool.Text(s), nil) {
+					return
+				}
+			}
+		}
+	}))
+	picture := tool.Must(tool.New("picture", "Draws.", func(context.Context, none) (tool.Result, error) {
+		return tool.Result{Blocks: message.Blocks{
+			&message.Text{Text: "a dot"}, &message.Data{MediaType: "image/png", Bytes: []byte{1, 2, 3}},
+			&message.Data{MediaType: "application/zip", Name: "x.zip", Bytes: []byte{4}},
+		}}, nil
+	}))
+	fails := tool.Must(tool.New("fails", "Fails.", func(context.Context, none) (string, error) { return "", fmt.Errorf("the disk is full") }))
+	weather := tool.Must(tool.New("weather", "Weather.", func(context.Context, none) (map[string]int, error) {
+		return map[string]int{"c": 7}, nil
+	}))
+	cfg := toolkit.Config{
+		Basic: toolkit.Group{Tools: []tool.Tool{slow, stream, picture, fails, weather}, Instructions: "Be kind."},
+		Groups: []toolkit.Group{
+			{Name: "zoo", Description: "Animals.", Tools: []tool.Tool{named("lion"), named("ape")}, Instructions: "Do not feed them."},
+			{Name: "aviary", Description: "Birds.", Parents: []string{"zoo"}, Tools: []tool.Tool{named("owl")}},
+		},
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	var err error
+	if w.tk, err = toolkit.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// open allows everything.
+var open = &permission.Policy{Mode: permission.Bypass}
+
+func serve(t *testing.T, cfg mcpserver.Config) *mcpserver.Server {
+	t.Helper()
+	cfg.Name, cfg.Version = "test", "1"
+	s, err := mcpserver.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func listen(t *testing.T, s *mcpserver.Server) string {
+	t.Helper()
+	h := httptest.NewServer(s.Handler())
+	t.Cleanup(h.Close)
+	t.Cleanup(func() { _ = s.Close() }) // before h.Close, which waits for streams
+	return h.URL
+}
+
+// connect is our client.
+func connect(t *testing.T, cfg mcpclient.Config) *mcpclient.Client {
+	t.Helper()
+	cfg.Name, cfg.PingInterval, cfg.Prefix = "s", -1, "s__"
+	c, err := mcpclient.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// dialStdio connects to ServeStdio over a pipe.
+func dialStdio(s *mcpserver.Server) func(context.Context) (io.ReadWriteCloser, error) {
+	return func(context.Context) (io.ReadWriteCloser, error) {
+		a, b := net.Pipe()
+		go func() {
+			_ = s.ServeStdio(context.Background(), b, b)
+			_ = b.Close()
+		}()
+		return a, nil
+	}
+}
+
+func names(t *testing.T, c *mcpclient.Client) []string {
+	t.Helper()
+	list, err := c.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, tl := range list {
+		out = append(out, strings.TrimPrefix(tl.Info().Name, "s__"))
+	}
+	return out
+}
+
+func call(t *testing.T, c *mcpclient.Client, name, input string) *message.ToolResult {
+	t.Helper()
+	list, err := c.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(tl tool.Tool) bool { return tl.Info().Name == "s__"+name })
+	if i < 0 {
+		t.Fatalf("no tool %s", name)
+	}
+	cl := tool.Call{ID: "1", Name: "s__" + name, Input: json.RawMessage(input)}
+	col := tool.NewCollector(cl)
+	for chunk, err := range tool.Run(t.Context(), list[i], cl) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		col.Add(chunk)
+	}
+	return col.Result()
+}
+
+// A wire is a client that speaks JSON-RPC over HTTP by hand, and keeps every
+// message that it gets, in order.
+type wire struct {
+	t       *testing.T
+	url     string
+	token   string
+	session string
+	header  map[string]string
+	client  *http.Client
+
+	mu  sync.Mutex
+	got []string
+}
+
+func newWire(t *testing.T, url string) *wire {
+	return &wire{t: t, url: url, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+}
+
+// post sends a body and returns the status and the messages of the answer.
+func (w *wire) post(ctx context.Context, body string) (int, []string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if w.session != "" {
+		req.Header.Set("Mcp-Session-Id", w.session)
+	}
+	if w.token != "" {
+		req.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	for k, v := range w.header {
+		req.Header.Set(k, v)
+		if k == "Host" {
+			req.Host = v
+		}
+	}
+	res, err := w.client.Do(req)
+	if err != nil {
+		return 0, nil
+	}
+	defer res.Body.Close()
+	data, _ := io.ReadAll(res.Body)
+	if id := res.Header.Get("Mcp-Session-Id"); id != "" {
+		w.session = id
+	}
+	var out []string
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		for l := range strings.Lines(string(data)) {
+			if m, ok := strings.CutPrefix(strings.TrimSpace(l), "data: "); ok {
+				out = append(out, m)
+			}
+		}
+	} else if len(data) > 0 {
+		out = []string{string(data)}
+	}
+	return res.StatusCode, out
+}
+
+func (w *wire) initialize(capabilities string) {
+	w.t.Helper()
+	status, got := w.post(w.t.Context(), `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+capabilities+`,"clientInfo":{"name":"wire","version":"1"}}}`)
+	if status != 200 || w.session == "" {
+		w.t.Fatalf("initialize: %d %v", status, got)
+	}
+}

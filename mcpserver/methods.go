@@ -1,0 +1,349 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// groupsListChanged is the notification of the proposal for primitive grouping.
+const groupsListChanged = "notifications/groups/list_changed"
+
+// A request is one request at work.
+type request struct {
+	*session
+	msg    *rpcMessage
+	out    outlet
+	meta   meta
+	modern bool
+
+	tk    *toolkit.Toolkit
+	scope *toolkit.Scope // the session's, or for the new era one for this request only
+}
+
+// handle answers a message, and returns the error that the answer holds, if it is
+// one. A nil answer is none: a call that was cancelled is not answered, as the
+// specification has it.
+func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte, *rpcError) {
+	switch {
+	case m.Method == "":
+		c.answered(m)
+		return nil, nil
+	case m.ID == nil:
+		c.notified(m)
+		return nil, nil
+	}
+	r := &request{session: c, msg: m, out: out, meta: metaOf(m), tk: c.srv.cfg.Toolkit, scope: c.scope}
+	if r.modern = mcp.IsModernProtocol(r.meta.Version); r.modern {
+		if err := r.meta.check(); err != nil {
+			return answer(m.ID, nil, err), err
+		}
+		r.tk, r.scope = c.srv.static.now.Load(), c.scope.Sub()
+	}
+	ctx, key, err := c.begin(ctx, string(m.ID))
+	if err != nil {
+		return answer(m.ID, nil, err), err
+	}
+	defer c.finish(key)
+	result, err := r.guarded(ctx)
+	if ctx.Err() != nil {
+		return nil, nil
+	}
+	if err == nil {
+		result = r.dress(result)
+	}
+	return answer(m.ID, result, err), err
+}
+
+// guarded keeps a panic in code of the toolkit's owner, such as a judgement of a
+// tool, from ending the server: the request fails, and nothing has run.
+func (r *request) guarded(ctx context.Context) (result any, err *rpcError) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.ErrorContext(ctx, "request panicked", "method", r.msg.Method, "panic", p, "stack", string(debug.Stack()))
+			result, err = nil, invalid(mcp.INTERNAL_ERROR, "%s failed unexpectedly", r.msg.Method)
+		}
+	}()
+	return r.dispatch(ctx)
+}
+
+// notified takes a notification; those that we do not know are ignored.
+func (c *session) notified(m *rpcMessage) {
+	if m.Method != string(mcp.MethodNotificationCancelled) {
+		return
+	}
+	var p struct {
+		ID json.RawMessage `json:"requestId"`
+	}
+	if decode(m, &p) == nil {
+		c.cancelCall(string(p.ID))
+	}
+}
+
+// An object is a JSON object that is sent.
+type object = map[string]any
+
+// dress adds what results of the new era must have.
+func (r *request) dress(result any) any {
+	o, ok := result.(object)
+	if !ok || !r.modern {
+		return result
+	}
+	if o["resultType"] == nil {
+		o["resultType"] = "complete"
+	}
+	switch r.msg.Method {
+	case "server/discover", "tools/list", "groups/list":
+		o["ttlMs"], o["cacheScope"] = 0, "private"
+	}
+	if _, has := o["_meta"]; !has {
+		o["_meta"] = object{mcp.MetaKeyServerInfo: r.info()}
+	}
+	return o
+}
+
+func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
+	switch m := r.msg; m.Method {
+	case "tools/list":
+		return r.listTools(ctx)
+	case "tools/call":
+		return r.callTool(ctx)
+	case "groups/list":
+		return r.listGroups()
+	case "server/discover":
+		o := r.introduce(ctx)
+		o["supportedVersions"] = mcp.ValidProtocolVersions
+		return o, nil
+	case "subscriptions/listen":
+		if r.modern {
+			return r.listen(ctx)
+		}
+	case "initialize":
+		if !r.modern {
+			return r.initialize(ctx)
+		}
+	case "ping":
+		if !r.modern {
+			return object{}, nil
+		}
+	}
+	return nil, invalid(mcp.METHOD_NOT_FOUND, "method %q is not known", r.msg.Method)
+}
+
+func (r *request) info() object {
+	o := object{"name": r.srv.cfg.Name, "version": r.srv.cfg.Version}
+	if r.srv.cfg.Title != "" {
+		o["title"] = r.srv.cfg.Title
+	}
+	return o
+}
+
+// initialize agrees on a revision: the client's if we know it, else our newest
+// that has a handshake.
+func (r *request) initialize(ctx context.Context) (any, *rpcError) {
+	var p struct {
+		Version      string          `json:"protocolVersion"`
+		Capabilities json.RawMessage `json:"capabilities"`
+	}
+	if err := decode(r.msg, &p); err != nil {
+		return nil, err
+	}
+	if p.Version == "" {
+		return nil, invalid(mcp.INVALID_PARAMS, "initialize: protocolVersion is missing")
+	}
+	r.mu.Lock()
+	r.asks = canAsk(p.Capabilities)
+	r.mu.Unlock()
+	if !slices.Contains(mcp.ValidProtocolVersions, p.Version) || mcp.IsModernProtocol(p.Version) {
+		p.Version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
+	}
+	o := r.introduce(ctx)
+	o["protocolVersion"], o["serverInfo"] = p.Version, r.info()
+	return o, nil
+}
+
+// introduce says what the server can do and what it is for.
+func (r *request) introduce(ctx context.Context) object {
+	caps := object{"tools": object{"listChanged": true}}
+	if len(r.tk.Groups(r.scope)) > 0 {
+		caps["groups"] = object{"listChanged": true}
+		if r.modern { // where further capabilities are extensions
+			caps["extensions"] = object{tool.LabelsKey: object{}}
+		}
+	}
+	o := object{"capabilities": caps}
+	text := r.srv.cfg.Instructions
+	if v, err := r.tk.View(ctx, r.scope); err == nil && v.Prompt() != "" {
+		text = strings.TrimSpace(text + "\n\n" + v.Prompt())
+	}
+	if text != "" {
+		o["instructions"] = cut(text, r.srv.cfg.MaxInstructions)
+	}
+	return o
+}
+
+// cut returns at most n bytes of s, whole characters, and says if that is not all.
+func cut(s string, n int) string {
+	const more = " …"
+	if len(s) <= n {
+		return s
+	}
+	n = max(0, n-len(more))
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + more
+}
+
+func (r *request) listTools(ctx context.Context) (any, *rpcError) {
+	cursor, bad := r.cursor()
+	if bad != nil {
+		return nil, bad
+	}
+	v, err := r.tk.View(ctx, r.scope)
+	if err != nil {
+		return nil, invalid(mcp.INTERNAL_ERROR, "%v", err)
+	}
+	infos, next, err := v.Page(cursor, r.srv.cfg.PageSize)
+	if err != nil {
+		return nil, invalid(mcp.INVALID_PARAMS, "tools/list: %v", err)
+	}
+	list := make([]object, len(infos))
+	for i, info := range infos {
+		list[i] = describe(info, r.tk.Labels(info.Name))
+	}
+	if !r.modern {
+		r.learn(v.Digest())
+	}
+	return page("tools", list, next), nil
+}
+
+// describe returns a tool as MCP has it, with its schemas as they are. An output
+// schema that is not of an object is left out: clients refuse the whole list.
+func describe(info tool.Info, labels []string) object {
+	o := object{"name": info.Name, "description": info.Description, "inputSchema": info.Input}
+	if info.Title != "" {
+		o["title"] = info.Title
+	}
+	var root struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(info.Output, &root) == nil && root.Type == "object" {
+		o["outputSchema"] = info.Output
+	}
+	if info.ReadOnly {
+		o["annotations"] = object{"readOnlyHint": true}
+	}
+	if len(labels) > 0 {
+		o["_meta"] = object{tool.LabelsKey: labels}
+	}
+	return o
+}
+
+func (r *request) listGroups() (any, *rpcError) {
+	cursor, bad := r.cursor()
+	if bad != nil {
+		return nil, bad
+	}
+	groups, next, err := r.tk.PageGroups(r.scope, cursor, r.srv.cfg.PageSize)
+	if err != nil {
+		return nil, invalid(mcp.INVALID_PARAMS, "groups/list: %v", err)
+	}
+	list := make([]object, len(groups))
+	for i, g := range groups {
+		o := object{"name": g.Name, "description": g.Description}
+		if g.Title != "" {
+			o["title"] = g.Title
+		}
+		about := object{}
+		for k, v := range g.Meta {
+			about[k] = v
+		}
+		if len(g.Parents) > 0 {
+			about[tool.LabelsKey] = g.Parents
+		}
+		if len(about) > 0 {
+			o["_meta"] = about
+		}
+		list[i] = o
+	}
+	return page("groups", list, next), nil
+}
+
+func (r *request) cursor() (string, *rpcError) {
+	var p struct {
+		Cursor string `json:"cursor"`
+	}
+	err := decode(r.msg, &p)
+	return p.Cursor, err
+}
+
+func page(name string, list []object, next string) object {
+	o := object{name: list}
+	if next != "" {
+		o["nextCursor"] = next
+	}
+	return o
+}
+
+// listen is how clients of the new era hear of changes: until they leave. The list
+// of such a client changes with the catalogue only.
+func (r *request) listen(ctx context.Context) (any, *rpcError) {
+	var p struct {
+		Want struct {
+			Tools  bool `json:"toolsListChanged"`
+			Groups bool `json:"groupsListChanged"`
+		} `json:"notifications"`
+	}
+	if err := decode(r.msg, &p); err != nil {
+		return nil, err
+	}
+	if !r.out.streams() {
+		return nil, invalid(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
+	}
+	agreed := object{}
+	if p.Want.Tools {
+		agreed["toolsListChanged"] = true
+	}
+	if p.Want.Groups {
+		agreed["groupsListChanged"] = true
+	}
+	about := object{mcp.MetaKeySubscriptionID: r.msg.ID}
+	err := r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": about, "notifications": agreed}))
+	if err != nil || len(agreed) == 0 {
+		return object{"_meta": about}, nil
+	}
+	news := r.srv.newSession(r.cred)
+	defer news.end()
+	defer r.srv.cfg.Toolkit.OnChange(func(ev toolkit.Change) {
+		if ev.Scope == nil {
+			news.mark(marksOf(ev), true)
+		}
+	})()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return object{"_meta": about}, nil
+		case <-news.wake:
+			m := news.take()
+			r.srv.static.renew(r.srv.cfg.Toolkit)
+			if p.Want.Tools && m&toolsChanged != 0 {
+				err = r.out.send(notification(mcp.MethodNotificationToolsListChanged, object{"_meta": about}))
+			}
+			if p.Want.Groups && m&groupsChanged != 0 {
+				err = errors.Join(err, r.out.send(notification(groupsListChanged, object{"_meta": about})))
+			}
+		}
+	}
+	return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read")
+}

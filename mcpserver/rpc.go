@@ -1,0 +1,156 @@
+package mcpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// A rpcMessage is a request, a notification or an answer.
+type rpcMessage struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   *rpcError       `json:"error,omitempty"`
+}
+
+// A rpcError is what a request fails with when it is the request that is wrong. A
+// tool that fails has a result.
+type rpcError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
+}
+
+func (e *rpcError) Error() string { return e.Message }
+
+func invalid(code int, format string, args ...any) *rpcError {
+	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// parseMessage reads one message. The id of a request is a string or a number, as
+// MCP has it, which lets it be a key.
+func parseMessage(data []byte) (*rpcMessage, *rpcError) {
+	var m rpcMessage
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
+		return nil, invalid(mcp.INVALID_REQUEST, "batches are not taken; send one message at a time")
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, invalid(mcp.PARSE_ERROR, "the message is not JSON-RPC: %v", err)
+	}
+	switch {
+	case m.Version != mcp.JSONRPC_VERSION:
+		return nil, invalid(mcp.INVALID_REQUEST, `jsonrpc must be "2.0"`)
+	case m.ID != nil && !validID(m.ID):
+		return nil, invalid(mcp.INVALID_REQUEST, "id must be a string or a number of at most %d bytes", maxID)
+	case m.Method == "" && (m.ID == nil || m.Result == nil && m.Error == nil):
+		return nil, invalid(mcp.INVALID_REQUEST, "neither a request nor an answer")
+	}
+	return &m, nil
+}
+
+// maxID is how long an id may be, in bytes.
+const maxID = 256
+
+func validID(id json.RawMessage) bool {
+	return len(id) <= maxID && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
+}
+
+// encode writes v without the escapes that only HTML needs: they would cost
+// tokens. What cannot be encoded is a mistake of ours, and becomes an error.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		b.Reset()
+		fmt.Fprintf(&b, `{"jsonrpc":"2.0","error":{"code":%d,"message":%q}}`, mcp.INTERNAL_ERROR, err.Error())
+	}
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// answer encodes the outcome of a request.
+func answer(id json.RawMessage, result any, err *rpcError) []byte {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	if err != nil {
+		return encode(struct {
+			Version string          `json:"jsonrpc"`
+			ID      json.RawMessage `json:"id"`
+			Error   *rpcError       `json:"error"`
+		}{mcp.JSONRPC_VERSION, id, err})
+	}
+	return encode(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Result  any             `json:"result"`
+	}{mcp.JSONRPC_VERSION, id, result})
+}
+
+// notification encodes a notification; params may be nil.
+func notification(method string, params any) []byte {
+	return encode(struct {
+		Version string `json:"jsonrpc"`
+		Method  string `json:"method"`
+		Params  any    `json:"params,omitempty"`
+	}{mcp.JSONRPC_VERSION, method, params})
+}
+
+// decode reads the parameters of a request.
+func decode(m *rpcMessage, into any) *rpcError {
+	if len(m.Params) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(m.Params, into); err != nil {
+		return invalid(mcp.INVALID_PARAMS, "the parameters of %s: %v", m.Method, err)
+	}
+	return nil
+}
+
+// A meta is what requests of the new era say about themselves.
+type meta struct {
+	Version      string          `json:"io.modelcontextprotocol/protocolVersion"`
+	Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
+	Progress     json.RawMessage `json:"progressToken"`
+}
+
+func metaOf(m *rpcMessage) meta {
+	var p struct {
+		Meta meta `json:"_meta"`
+	}
+	_ = json.Unmarshal(m.Params, &p) // what has no _meta is of the old era
+	return p.Meta
+}
+
+// checkModern reports what a request of the new era lacks.
+func (m *meta) check() *rpcError {
+	if !slices.Contains(mcp.ValidProtocolVersions, m.Version) {
+		e := invalid(mcp.UNSUPPORTED_PROTOCOL_VERSION, "protocol version %q is not supported", m.Version)
+		e.Data = map[string]any{"supported": mcp.ValidProtocolVersions, "requested": m.Version}
+		return e
+	}
+	var caps map[string]json.RawMessage
+	if json.Unmarshal(m.Capabilities, &caps) != nil || caps == nil {
+		return invalid(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyClientCapabilities)
+	}
+	return nil
+}
+
+// canAsk reports whether capabilities of a client have forms to fill in. An empty
+// elicitation capability means forms.
+func canAsk(capabilities json.RawMessage) bool {
+	var caps struct {
+		Elicitation map[string]json.RawMessage `json:"elicitation"`
+	}
+	if json.Unmarshal(capabilities, &caps) != nil || caps.Elicitation == nil {
+		return false
+	}
+	_, form := caps.Elicitation["form"]
+	return form || len(caps.Elicitation) == 0
+}

@@ -1,0 +1,236 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A Config says what is served and to whom. Toolkit, Name and Version are
+// required.
+type Config struct {
+	Toolkit       *toolkit.Toolkit
+	Name, Version string
+	Title         string // for people; empty for none
+
+	// Instructions are told to the host's model before those of the toolkit's
+	// basic group. What is longer than MaxInstructions bytes, 0 being 16 KiB, is
+	// cut off.
+	Instructions    string
+	MaxInstructions int
+
+	// Policy decides about calls; nil is the zero policy, which has the host
+	// asked about every call that is not of a control tool. It must not be
+	// changed afterwards.
+	Policy *permission.Policy
+
+	// Middleware is around every call; the first is the outermost.
+	Middleware []tool.Middleware
+
+	// PageSize is how many tools or groups a list holds at most; 0 is all.
+	PageSize int
+
+	// Credentials, unless empty, are what HTTP clients must show.
+	Credentials []Credential
+
+	// Hosts are the names, without port, under which the HTTP server may be
+	// called besides localhost and loopback addresses; Origins are the origins,
+	// such as "https://app.example.com", from which browsers may, besides those
+	// on such hosts.
+	Hosts, Origins []string
+
+	Limits Limits
+
+	// Audit, unless nil, is told every decision about a call, with the name of
+	// the credential. The record holds the arguments. It is called from many
+	// goroutines and holds up the call.
+	Audit func(credential string, r permission.Record)
+}
+
+// A Credential lets a client in.
+type Credential struct {
+	Name  string // who it is, for the audit; unique
+	Token string // "Authorization: Bearer TOKEN"; 16 bytes or more
+
+	// Ceiling is what its sessions see; the zero Ceiling is everything.
+	Ceiling toolkit.Ceiling
+
+	// Policy, unless nil, takes the place of Config.Policy.
+	Policy *permission.Policy
+}
+
+// Limits are what one client, or all of them, may use up. Zero fields are the
+// defaults.
+type Limits struct {
+	Request  int           // bytes of a message; 4 MiB
+	Sessions int           // sessions at the same time, over HTTP; 4096
+	Calls    int           // requests at work in a session; 64. Clients without sessions have 16 times that for a credential
+	Idle     time.Duration // after which a session without a stream or a request may be ended; 30 min
+	Write    time.Duration // for which a client may not read, over HTTP; 30 s
+	Ask      time.Duration // for which an answer to a question is awaited; 10 min
+}
+
+func (l Limits) withDefaults() Limits {
+	number := func(n *int, d int) {
+		if *n == 0 {
+			*n = d
+		}
+	}
+	duration := func(n *time.Duration, d time.Duration) {
+		if *n == 0 {
+			*n = d
+		}
+	}
+	number(&l.Request, 4<<20)
+	number(&l.Sessions, 4096)
+	number(&l.Calls, 64)
+	duration(&l.Idle, 30*time.Minute)
+	duration(&l.Write, 30*time.Second)
+	duration(&l.Ask, 10*time.Minute)
+	return l
+}
+
+// minToken is how long a token must be, in bytes: what is shorter can be tried.
+const minToken = 16
+
+func (c *Config) check() error {
+	switch {
+	case c.Toolkit == nil:
+		return errors.New("Config.Toolkit is nil; give it the toolkit to serve")
+	case strings.TrimSpace(c.Name) == "" || strings.TrimSpace(c.Version) == "":
+		return errors.New("Config.Name or Config.Version is empty; clients want to know both")
+	case c.PageSize < 0:
+		return fmt.Errorf("Config.PageSize is %d; use 0 for lists without pages", c.PageSize)
+	}
+	for i, cred := range c.Credentials {
+		switch {
+		case cred.Name == "":
+			return fmt.Errorf("credential %d has no name; give it one for the audit", i)
+		case len(cred.Token) < minToken:
+			return fmt.Errorf("the token of credential %q is shorter than %d bytes; generate a random one", cred.Name, minToken)
+		case slices.ContainsFunc(c.Credentials[:i], func(o Credential) bool { return o.Name == cred.Name || o.Token == cred.Token }):
+			return fmt.Errorf("credential %q has the name or the token of another one", cred.Name)
+		}
+	}
+	return nil
+}
+
+// A Server serves one toolkit to any number of clients. It is safe for
+// concurrent use.
+type Server struct {
+	cfg    Config
+	limits Limits
+	static *static
+	secret [32]byte // signs what clients of the new era must send back
+	spent  nonces
+	stop   []func()
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[string]*session         // over HTTP, by id
+	scopes   map[*toolkit.Scope]*session // of all kinds
+	loose    map[string]*session         // the new era's, by credential: they hold the limits
+	due      marks                       // what the recheck that is to come is about
+}
+
+// New returns a server. Close it when it is no longer needed.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("mcpserver: %w", err)
+	}
+	cfg.Credentials = slices.Clone(cfg.Credentials)
+	if cfg.Policy == nil {
+		cfg.Policy = &permission.Policy{}
+	}
+	if cfg.MaxInstructions == 0 {
+		cfg.MaxInstructions = 16 << 10
+	}
+	s := &Server{
+		cfg: cfg, limits: cfg.Limits.withDefaults(),
+		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{},
+	}
+	if _, err := rand.Read(s.secret[:]); err != nil {
+		return nil, fmt.Errorf("mcpserver: %w", err)
+	}
+	var err error
+	if s.static, err = newStatic(cfg.Toolkit); err != nil {
+		return nil, fmt.Errorf("mcpserver: the list for clients without sessions: %w", err)
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.stop = append(s.stop, cfg.Toolkit.OnChange(s.changed))
+	return s, nil
+}
+
+// Close ends all sessions and their calls, and waits for the server's own
+// goroutines. The toolkit is left alone.
+func (s *Server) Close() error {
+	for _, stop := range s.stop {
+		stop()
+	}
+	s.mu.Lock()
+	s.closed = true
+	all := make([]*session, 0, len(s.scopes))
+	for _, c := range s.scopes {
+		all = append(all, c)
+	}
+	s.mu.Unlock()
+	s.cancel()
+	for _, c := range all {
+		c.end()
+	}
+	s.work.Wait()
+	return nil
+}
+
+// changed hears of changes of the toolkit, in the goroutine that made them.
+func (s *Server) changed(ev toolkit.Change) {
+	if ev.Scope != nil {
+		s.mu.Lock()
+		c := s.scopes[ev.Scope]
+		s.mu.Unlock()
+		if c != nil && ev.Tools {
+			c.mark(toolsChanged, false)
+		}
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	coming := s.due != 0
+	s.due |= marksOf(ev)
+	if !s.closed && !coming {
+		s.work.Go(s.recheck)
+	}
+}
+
+// recheck looks, after the catalogue has changed, which sessions see another list
+// than they were told of.
+func (s *Server) recheck() {
+	s.mu.Lock()
+	groups := s.due&groupsChanged != 0
+	s.due = 0
+	all := make([]*session, 0, len(s.scopes))
+	for _, c := range s.scopes {
+		all = append(all, c)
+	}
+	s.mu.Unlock()
+	s.static.renew(s.cfg.Toolkit)
+	for _, c := range all {
+		if groups {
+			c.mark(groupsChanged, true)
+		}
+		c.compare(s.ctx, true)
+	}
+}

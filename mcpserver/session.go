@@ -1,0 +1,319 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// An outlet is where the messages go that belong to a request, or to none.
+type outlet interface {
+	// send writes a message. It blocks while the client does not read, and
+	// fails when that takes too long.
+	send(message []byte) error
+	// streams reports whether anything but one answer can be sent.
+	streams() bool
+}
+
+// A session is one client: a connection on stdio, a session over HTTP. Of the new
+// era, it is all requests of a credential, which share limits and nothing else.
+type session struct {
+	srv  *Server
+	id   string
+	cred *Credential // nil without credentials
+
+	// shared is set for all clients of the new era that show one credential:
+	// their ids mean nothing to each other.
+	shared bool
+
+	scope *toolkit.Scope
+	state tool.State
+
+	ctx context.Context
+	end context.CancelFunc
+
+	mu      sync.Mutex
+	asks    bool                          // the client can fill in forms
+	calls   map[string]context.CancelFunc // requests at work, by id
+	waiting map[string]chan *rpcMessage   // questions to the client, by id
+	asked   int                           // questions so far
+	rules   []permission.Rule             // what the person no longer wants to be asked
+	known   string                        // digest of the list that the client knows; empty before it asked
+	pending marks                         // what it has to be told
+	used    time.Time
+	stream  bool // a stream without a request is open; there is at most one
+	served  uint64
+
+	wake chan struct{} // holds one element when pending is to be told without a request
+}
+
+// marks are what a client has to be told.
+type marks uint8
+
+const (
+	toolsChanged marks = 1 << iota
+	groupsChanged
+)
+
+// marksOf returns what a change of the toolkit gives clients to be told.
+func marksOf(ev toolkit.Change) (m marks) {
+	if ev.Tools {
+		m |= toolsChanged
+	}
+	if ev.Groups {
+		m |= groupsChanged
+	}
+	return m
+}
+
+func (s *Server) newSession(cred *Credential) *session {
+	c := &session{
+		srv: s, cred: cred, scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1),
+		calls: map[string]context.CancelFunc{}, waiting: map[string]chan *rpcMessage{},
+	}
+	c.ctx, c.end = context.WithCancel(s.ctx)
+	if cred != nil {
+		c.scope.SetCeiling(cred.Ceiling)
+	}
+	return c
+}
+
+// add makes the session known to changes of the toolkit.
+func (s *Server) add(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scopes[c.scope] = c
+}
+
+// remove ends the session and forgets it.
+func (s *Server) remove(c *session) {
+	c.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.scopes, c.scope)
+	delete(s.sessions, c.id)
+}
+
+// sharedCalls is how many times the limit of a session's calls a credential's
+// clients have together that have no sessions.
+const sharedCalls = 16
+
+// begin registers a request, so that it can be cancelled.
+// It returns the key under which finish knows it.
+func (c *session) begin(ctx context.Context, id string) (context.Context, string, *rpcError) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.ctx, cancel)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = time.Now()
+	if c.served++; c.shared {
+		id = fmt.Sprint("request ", c.served)
+	}
+	limit := c.srv.limits.Calls
+	if c.shared {
+		limit *= sharedCalls
+	}
+	_, twice := c.calls[id]
+	if twice || len(c.calls) >= limit {
+		stop()
+		cancel()
+		if twice {
+			return nil, "", invalid(mcp.INVALID_REQUEST, "a request with the id %s is still at work", id)
+		}
+		return nil, "", invalid(mcp.INVALID_REQUEST, "%d requests are at work; wait for one of them", len(c.calls))
+	}
+	c.calls[id] = func() { stop(); cancel() }
+	return ctx, id, nil
+}
+
+// finish ends what begin began.
+func (c *session) finish(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.calls[id]; cancel != nil {
+		cancel()
+	}
+	delete(c.calls, id)
+	c.used = time.Now()
+	if c.pending != 0 && len(c.calls) == 0 {
+		c.wakeLocked()
+	}
+}
+
+// cancelCall ends a request of this session; other sessions' it cannot name.
+func (c *session) cancelCall(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.calls[id]; cancel != nil {
+		cancel()
+	}
+}
+
+// mark notes what the client has to be told. While a call is at work that is told
+// on the call's stream, before its result; now does not wait for that.
+func (c *session) mark(m marks, now bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending |= m
+	if now || len(c.calls) == 0 {
+		c.wakeLocked()
+	}
+}
+
+func (c *session) wakeLocked() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// compare marks the tools as changed if the session sees other ones than its
+// client knows of.
+func (c *session) compare(ctx context.Context, now bool) {
+	c.mu.Lock()
+	known := c.known
+	c.mu.Unlock()
+	if known == "" {
+		return
+	}
+	v, err := c.srv.cfg.Toolkit.View(ctx, c.scope)
+	if err != nil {
+		return // the context has ended, and with it the session or the call
+	}
+	c.mu.Lock()
+	changed := c.known == known && v.Digest() != known
+	if changed {
+		c.known = v.Digest()
+	}
+	c.mu.Unlock()
+	if changed {
+		c.mark(toolsChanged, now)
+	}
+}
+
+// learn notes which list the client has got.
+func (c *session) learn(digest string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = digest
+}
+
+// take returns what is pending, which counts as told then.
+func (c *session) take() marks {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.pending
+	c.pending = 0
+	return m
+}
+
+// tell sends what is pending.
+func (c *session) tell(out outlet) error {
+	if !out.streams() {
+		return nil
+	}
+	m := c.take()
+	var err error
+	if m&toolsChanged != 0 {
+		err = out.send(notification(mcp.MethodNotificationToolsListChanged, nil))
+	}
+	if m&groupsChanged != 0 {
+		err = errors.Join(err, out.send(notification(groupsListChanged, nil)))
+	}
+	return err
+}
+
+// pump tells what no request tells, until ctx ends or the client does not read.
+// Beat, unless nil, is run every interval.
+func (c *session) pump(ctx context.Context, out outlet, interval time.Duration, beat func() error) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		var err error
+		select {
+		case <-c.wake:
+			err = c.tell(out)
+		case <-ticker.C:
+			if beat != nil {
+				err = beat()
+			}
+		case <-ctx.Done():
+			return
+		case <-c.ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// ask sends a request to the client and waits for its answer.
+func (c *session) ask(ctx context.Context, out outlet, method string, params any) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.srv.limits.Ask, fmt.Errorf("no answer within %v", c.srv.limits.Ask))
+	defer cancel()
+	reply := make(chan *rpcMessage, 1)
+	c.mu.Lock()
+	c.asked++
+	id := fmt.Sprintf(`"ask-%d"`, c.asked)
+	c.waiting[id] = reply
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.waiting, id)
+	}()
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	if err := out.send(encode(&rpcMessage{Version: mcp.JSONRPC_VERSION, ID: json.RawMessage(id), Method: method, Params: raw})); err != nil {
+		return nil, err
+	}
+	select {
+	case m := <-reply:
+		if m.Error != nil {
+			return nil, m.Error
+		}
+		return m.Result, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// answered takes an answer of the client. One that nobody waits for is dropped.
+func (c *session) answered(m *rpcMessage) {
+	c.mu.Lock()
+	reply := c.waiting[string(m.ID)]
+	delete(c.waiting, string(m.ID))
+	c.mu.Unlock()
+	if reply != nil {
+		reply <- m
+	}
+}
+
+// policy returns what decides about the session's calls.
+func (c *session) policy() *permission.Policy {
+	p := c.srv.cfg.Policy
+	if c.cred != nil && c.cred.Policy != nil {
+		p = c.cred.Policy
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.rules) == 0 {
+		return p
+	}
+	with := *p
+	with.Rules = slices.Concat(p.Rules, c.rules)
+	return &with
+}
