@@ -13,8 +13,12 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
+// lastCalls is how long calls may go on after their client has closed its side: it
+// may have left, or it may have said all that it had to say, as a pipe does.
+const lastCalls = time.Second
+
 // ServeStdio serves one client, a message a line, until in ends, which is no
-// error, or ctx does. The calls of the client end with it. Reading from in cannot
+// error, or ctx does. Calls at work have a second to end then. Reading from in cannot
 // be interrupted: if ctx ends first and in is an [io.Closer], in is closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := s.newSession(nil)
@@ -22,10 +26,11 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	defer s.remove(c)
 	ctx, cancel := context.WithCancel(ctx)
 	w := &lineWriter{w: out}
-	var work sync.WaitGroup
+	var pump, work sync.WaitGroup
+	defer pump.Wait()
 	defer work.Wait()
 	defer cancel()
-	work.Go(func() { c.pump(ctx, w, time.Hour, nil) })
+	pump.Go(func() { c.pump(ctx, w, time.Hour, nil) })
 
 	lines := make(chan line)
 	go readLines(ctx, in, s.limits.Request, lines)
@@ -33,6 +38,8 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		select {
 		case l := <-lines:
 			if l.err != nil {
+				defer time.AfterFunc(lastCalls, cancel).Stop()
+				work.Wait()
 				if l.err == io.EOF {
 					return nil
 				}

@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"agent":           {"toolkit", "model", "tool", "skill", "message", "permission"},
 	"agent/agentotel": {"agent", "model", "tool"},
 	"mcpclient":       {"tool", "message", "permission"},
-	"mcpserver":       {"toolkit", "tool", "skill", "message", "permission"},
+	"mcpserver":       {"toolkit", "tool", "message", "permission"},
 	"builtin":         {"tool", "message", "permission"},
 	"cmd/kitbag":      {"*"},
 

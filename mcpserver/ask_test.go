@@ -1,0 +1,140 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// TestAsk has a person asked in every era and by every transport.
+func TestAsk(t *testing.T) {
+	for _, era := range eras {
+		t.Run(era.name, func(t *testing.T) {
+			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk})
+			var asked atomic.Int32
+			var question atomic.Value
+			answer := make(chan mcpclient.ElicitationAnswer, 1)
+			cfg := mcpclient.Config{Protocol: era.pin, Elicit: func(_ context.Context, q mcpclient.Elicitation) (mcpclient.ElicitationAnswer, error) {
+				asked.Add(1)
+				question.Store(q.Message)
+				return <-answer, nil
+			}}
+			if era.http {
+				cfg.URL = listen(t, s)
+			} else {
+				cfg.Dial = dialStdio(s)
+			}
+			c := connect(t, cfg)
+			for _, row := range []struct {
+				answer mcpclient.ElicitationAnswer
+				want   message.Outcome
+				asked  int32
+			}{
+				{mcpclient.ElicitationAnswer{Action: mcpclient.Decline}, message.OutcomeError, 1},
+				{mcpclient.ElicitationAnswer{Action: mcpclient.Cancel}, message.OutcomeError, 2},
+				{mcpclient.ElicitationAnswer{Action: mcpclient.Accept}, message.OutcomeSuccess, 3},
+			} {
+				answer <- row.answer
+				res := call(t, c, "weather", `{}`)
+				if res.Outcome != row.want || asked.Load() != row.asked {
+					t.Errorf("%s: %s %q, asked %d times, want %s, %d", row.answer.Action, res.Outcome, res.Text(), asked.Load(), row.want, row.asked)
+				}
+			}
+			if q, _ := question.Load().(string); !strings.HasPrefix(q, "Allow weather?\n{}\n") {
+				t.Errorf("question: %q", q)
+			}
+			if era.static {
+				return // nothing is remembered where there is no session
+			}
+			answer <- mcpclient.ElicitationAnswer{Action: mcpclient.Accept, Content: map[string]any{"remember": true}}
+			for range 3 {
+				call(t, c, "weather", `{}`)
+			}
+			if asked.Load() != 4 {
+				t.Errorf("asked %d times, want 4: the rule of the fourth answer holds for the session", asked.Load())
+			}
+		})
+	}
+}
+
+// TestNobodyToAsk says which rule would have helped; and deny rules need nobody.
+func TestNobodyToAsk(t *testing.T) {
+	policy := &permission.Policy{Rules: []permission.Rule{{Tool: "slow", Behavior: permission.Deny}}}
+	var log []string
+	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: policy, Audit: func(who string, r permission.Record) {
+		log = append(log, fmt.Sprintf("%s %s %s", who, r.Tool, r.Decision.Behavior))
+	}})
+	w := newWire(t, listen(t, s))
+	w.initialize(`{}`)
+	for _, row := range []struct{ name, input, want string }{
+		{"weather", `{}`, "by the rule weather."},
+		{"slow", `{"ms":1}`, "denied"},
+	} {
+		_, got := w.post(t.Context(), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"`+row.name+`","arguments":`+row.input+`}}`)
+		if len(got) != 1 || !strings.Contains(got[0], `"isError":true`) || !strings.Contains(got[0], row.want) {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+	}
+	if got := strings.Join(log, "; "); got != " weather ask;  slow deny" {
+		t.Errorf("audit: %s", got)
+	}
+}
+
+// TestTickets are attacks on what clients of the new era bring back.
+func TestTickets(t *testing.T) {
+	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: &permission.Policy{}, Credentials: []mcpserver.Credential{
+		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},
+	}})
+	url := listen(t, s)
+	anna, otto := newWire(t, url), newWire(t, url)
+	anna.token, otto.token = tokenA, tokenB
+	send := func(w *wire, name, extra string) string {
+		t.Helper()
+		w.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": name}
+		_, got := w.post(t.Context(), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"`+name+`","arguments":{}`+extra+`,
+			"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`)
+		if len(got) != 1 {
+			t.Fatalf("%s: %q", name, got)
+		}
+		return got[0]
+	}
+	state := func(w *wire, name string) string {
+		var res struct{ Result struct{ RequestState string } }
+		if json.Unmarshal([]byte(send(w, name, "")), &res) != nil || res.Result.RequestState == "" {
+			t.Fatal("no question")
+		}
+		return res.Result.RequestState
+	}
+	with := func(state, action string) string {
+		return `,"requestState":"` + state + `","inputResponses":{"allow":{"action":"` + action + `"}}`
+	}
+	good := state(anna, "weather")
+	for _, row := range []struct {
+		why  string
+		w    *wire
+		name string
+		with string
+		want string
+	}{
+		{"made up", anna, "weather", with("abc", "accept"), "not from this server"},
+		{"changed", anna, "weather", with(good[:len(good)-2]+"AA", "accept"), "not from this server"},
+		{"of another tool", anna, "fails", with(good, "accept"), "another call"},
+		{"of another client", otto, "weather", with(good, "accept"), "another call"},
+		{"without an answer", anna, "weather", `,"requestState":"` + state(anna, "weather") + `"`, "did not allow"},
+		{"an answer without a question", anna, "weather", `,"inputResponses":{"allow":{"action":"accept"}}`, "input_required"},
+		{"right", anna, "weather", with(good, "accept"), `"structuredContent":{"c":7}`},
+		{"again", anna, "weather", with(good, "accept"), "used before"},
+	} {
+		if got := send(row.w, row.name, row.with); !strings.Contains(got, row.want) {
+			t.Errorf("%s: %s, want %q", row.why, got, row.want)
+		}
+	}
+}

@@ -1,0 +1,320 @@
+package mcpserver_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+const (
+	tokenA = "aaaaaaaaaaaaaaaaaaaaaaaa"
+	tokenB = "bbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+const listBody = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+
+func TestAdmission(t *testing.T) {
+	cfg := mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Hosts: []string{"tools.example.com"}, Origins: []string{"https://app.example.com"},
+		Limits: mcpserver.Limits{Request: 1000}}
+	local := listen(t, serve(t, cfg))
+	cfg.Credentials = []mcpserver.Credential{{Name: "anna", Token: tokenA}}
+	guarded := listen(t, serve(t, cfg))
+	initialize := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
+	for _, row := range []struct {
+		url, token string
+		header     map[string]string
+		body       string
+		want       int
+	}{
+		{local, "", nil, initialize, 200},
+		{local, "", map[string]string{"Host": "evil.example.com"}, initialize, 403},
+		{local, "", map[string]string{"Host": "evil.example.com:80"}, initialize, 403},
+		{local, "", map[string]string{"Host": "127.0.0.1.evil.example.com"}, initialize, 403},
+		{local, "", map[string]string{"Host": "tools.example.com:8080"}, initialize, 200},
+		{local, "", map[string]string{"Host": "[::1]:9"}, initialize, 200},
+		{local, "", map[string]string{"Origin": "https://evil.example.com"}, initialize, 403},
+		{local, "", map[string]string{"Origin": "https://app.example.com"}, initialize, 200},
+		{local, "", map[string]string{"Origin": "https://app.example.com.evil.com"}, initialize, 403},
+		{local, "", map[string]string{"Origin": "http://localhost:3000"}, initialize, 200},
+		{local, "", map[string]string{"Origin": "null"}, initialize, 403},
+		{local, "", map[string]string{"Content-Type": "text/plain"}, initialize, 415},
+		{local, "", nil, strings.Repeat(" ", 1001), 413},
+		{local, "", nil, strings.Repeat("[", 900), 400},
+		{local, "", nil, `{"jsonrpc":"2.0","id":[1],"method":"ping"}`, 400},
+		{local, "", nil, `{"jsonrpc":"1.0","id":1,"method":"ping"}`, 400},
+		{local, "", nil, listBody, 400}, // no session
+		{local, "", map[string]string{"Mcp-Session-Id": "made-up"}, listBody, 404},
+		{local, "", map[string]string{"Mcp-Protocol-Version": "1999-01-01"}, listBody, 400},
+		{local, "", map[string]string{"Mcp-Protocol-Version": "2026-07-28"}, listBody, 400}, // no _meta
+		{guarded, "", nil, initialize, 401},
+		{guarded, tokenB, nil, initialize, 401},
+		{guarded, tokenA[:23], nil, initialize, 401},
+		{guarded, tokenA, nil, initialize, 200},
+		{guarded, tokenA, map[string]string{"Authorization": "Basic " + tokenA}, initialize, 401},
+	} {
+		w := newWire(t, row.url)
+		w.token, w.header = row.token, row.header
+		if got, out := w.post(t.Context(), row.body); got != row.want {
+			t.Errorf("%v %.40s: status %d %q, want %d", row.header, row.body, got, out, row.want)
+		}
+	}
+}
+
+// TestOutside is a connection that arrives from elsewhere, without credentials.
+func TestOutside(t *testing.T) {
+	h := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk}).Handler()
+	for _, row := range []struct {
+		addr net.Addr
+		want int
+	}{
+		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}, 403},
+		{nil, 403},
+		{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, 415},
+		{&net.UnixAddr{}, 415},
+	} {
+		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, row.addr), http.MethodPost, "http://localhost/", nil)
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != row.want {
+			t.Errorf("%v: %d, want %d", row.addr, w.Code, row.want)
+		}
+	}
+}
+
+// TestOtherSessions cannot be used, seen, cancelled or ended, with their id or
+// without it.
+func TestOtherSessions(t *testing.T) {
+	world := newWorld(t)
+	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Credentials: []mcpserver.Credential{
+		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB, Ceiling: toolkit.Only("aviary")},
+	}})
+	url := listen(t, s)
+	anna, otto := newWire(t, url), newWire(t, url)
+	anna.token, otto.token = tokenA, tokenB
+	anna.initialize(`{}`)
+	otto.initialize(`{}`)
+	done := make(chan []string, 1)
+	go func() {
+		_, got := anna.post(t.Context(), `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"slow","arguments":{"ms":300}}}`)
+		done <- got
+	}()
+	<-world.started
+	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`
+	if status, _ := otto.post(t.Context(), cancel); status != 202 {
+		t.Errorf("otto cancels in his own session: %d", status)
+	}
+	own := otto.session
+	otto.session = anna.session
+	for _, body := range []string{cancel, listBody, `{"jsonrpc":"2.0","id":5,"result":{"action":"accept"}}`} {
+		if status, got := otto.post(t.Context(), body); status != 404 {
+			t.Errorf("otto with anna's session: %d %q", status, got)
+		}
+	}
+	for _, method := range []string{http.MethodDelete, http.MethodGet} {
+		req, _ := http.NewRequestWithContext(t.Context(), method, url, nil)
+		req.Header.Set("Authorization", "Bearer "+tokenB)
+		req.Header.Set("Mcp-Session-Id", anna.session)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != 404 {
+			t.Errorf("otto, %s of anna's session: %d", method, res.StatusCode)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	// A client of the new era shares no ids with anybody.
+	modern := newWire(t, url)
+	modern.token, modern.header = tokenB, map[string]string{"Mcp-Protocol-Version": "2026-07-28"}
+	modern.post(t.Context(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
+	if err := <-world.ended; err != nil {
+		t.Errorf("anna's call was cancelled: %v", err)
+	}
+	if got := <-done; len(got) != 1 || !strings.Contains(got[0], "done") {
+		t.Errorf("anna's call: %q", got)
+	}
+	// The ceiling is otto's, whatever he opens.
+	otto.session = own
+	_, got := otto.post(t.Context(), listBody)
+	if strings.Contains(got[0], "zoo") || strings.Contains(got[0], "slow") {
+		t.Errorf("otto sees what is above his ceiling: %s", got[0])
+	}
+	_, got = otto.post(t.Context(), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"lion"}}`)
+	if !strings.Contains(got[0], `"isError":true`) || strings.Contains(got[0], "zoo") {
+		t.Errorf("otto calls lion: %s", got[0])
+	}
+}
+
+// TestCancel is by the client itself: by a notification, by leaving, by ending its
+// session.
+func TestCancel(t *testing.T) {
+	const slow = `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}`
+	for name, how := range map[string]func(w *wire, leave func()){
+		"notification": func(w *wire, _ func()) {
+			w.post(t.Context(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
+		},
+		"leaving": func(_ *wire, leave func()) { leave() },
+		"delete": func(w *wire, _ func()) {
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.url, nil)
+			req.Header.Set("Mcp-Session-Id", w.session)
+			if res, err := w.client.Do(req); err == nil {
+				_ = res.Body.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			world := newWorld(t)
+			w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open})))
+			w.initialize(`{}`)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			done := make(chan []string, 1)
+			go func() {
+				_, got := w.post(ctx, slow)
+				done <- got
+			}()
+			<-world.started
+			if status, got := w.post(t.Context(), slow); len(got) != 1 || !strings.Contains(got[0], "still at work") {
+				t.Errorf("an id twice: %d %q", status, got)
+			}
+			how(w, leave)
+			if err := <-world.ended; err == nil {
+				t.Error("the call went on to its end")
+			}
+			if got := <-done; len(got) != 0 {
+				t.Errorf("a cancelled call was answered: %q", got)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	world := newWorld(t)
+	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 2, Calls: 2, Idle: time.Nanosecond}})
+	url := listen(t, s)
+	first := newWire(t, url)
+	first.initialize(`{}`)
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan struct{}, 2)
+	for i := range 2 {
+		go func() {
+			first.post(ctx, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}`, 10+i))
+			ended <- struct{}{}
+		}()
+		<-world.started
+	}
+	if _, got := first.post(t.Context(), listBody); len(got) != 1 || !strings.Contains(got[0], "2 requests are at work") {
+		t.Errorf("a third call: %q", got)
+	}
+	// The busy session stays, of the others the idle ones make room.
+	for range 5 {
+		newWire(t, url).initialize(`{}`)
+	}
+	leave()
+	<-ended
+	<-ended
+	<-world.ended
+	<-world.ended
+	if status, got := first.post(t.Context(), listBody); status != 200 {
+		t.Errorf("the busy session was dropped: %d %q", status, got)
+	}
+}
+
+// TestSessionsFull refuses a session when none is idle.
+func TestSessionsFull(t *testing.T) {
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 1}}))
+	newWire(t, url).initialize(`{}`)
+	status, got := newWire(t, url).post(t.Context(), `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
+	if status != 503 || len(got) != 1 || !strings.Contains(got[0], "try again later") {
+		t.Errorf("%d %q", status, got)
+	}
+}
+
+// TestSlowReader does not read: its call ends, and the server goes on.
+func TestSlowReader(t *testing.T) {
+	ended := make(chan error, 1)
+	flood := tool.Must(tool.NewStream("flood", "Floods.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			text := strings.Repeat("x", 4000)
+			for ctx.Err() == nil && yield(tool.Text(text), nil) {
+			}
+			ended <- ctx.Err()
+		}
+	}))
+	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(flood), Policy: open, Limits: mcpserver.Limits{Write: 200 * time.Millisecond}})
+	h := httptest.NewUnstartedServer(s.Handler())
+	h.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			_ = c.(*net.TCPConn).SetWriteBuffer(4 << 10) // or the kernel would read in the client's place
+		}
+	}
+	h.Start()
+	t.Cleanup(h.Close)
+	url := h.URL
+	w := newWire(t, url)
+	w.initialize(`{}`)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetReadBuffer(1 << 10); err != nil {
+		t.Fatal(err)
+	}
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"flood","_meta":{"progressToken":1}}}`
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", w.session, len(body), body)
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the call goes on though nobody reads")
+	}
+	if status, _ := w.post(t.Context(), listBody); status != 200 {
+		t.Errorf("the session is gone: %d", status)
+	}
+}
+
+// TestControlNames: a tool with the name of a control tool, also of the list for
+// clients without sessions, is found when the server is made.
+func TestControlNames(t *testing.T) {
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("search_tools")}},
+		Groups: []toolkit.Group{{Name: "g", Description: "G.", Tools: []tool.Tool{named("x")}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "n", Version: "1"}); err == nil || !strings.Contains(err.Error(), "search_tools") {
+		t.Errorf("a tool named like a control tool of the static list: %v", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	tk := toolkit.Of(named("x"))
+	for _, row := range []struct {
+		cfg  mcpserver.Config
+		want string
+	}{
+		{mcpserver.Config{Name: "n", Version: "1"}, "Toolkit is nil"},
+		{mcpserver.Config{Toolkit: tk, Version: "1"}, "Name or Config.Version"},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", PageSize: -1}, "PageSize"},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Token: tokenA}}}, "has no name"},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Name: "a", Token: "short"}}}, "shorter than 16"},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Name: "a", Token: tokenA}, {Name: "b", Token: tokenA}}}, "another one"},
+	} {
+		if _, err := mcpserver.New(row.cfg); err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), tokenA) {
+			t.Errorf("%v, want %q", err, row.want)
+		}
+	}
+}
