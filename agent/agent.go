@@ -99,7 +99,15 @@ type Config struct {
 	// Key, if not empty, seals the State, so that a client that keeps it cannot
 	// change what a person was asked, what was allowed, or anything else in it:
 	// a run refuses a State whose seal does not fit with [ErrTampered]. The seal
-	// covers the Policy and the schemas of the tools that are asked about too.
+	// covers the Policy and the schemas of the tools that are asked about too. It
+	// does not tell an older State of this conversation, or one of another
+	// conversation, from the current one: who lets clients keep States must
+	// remember which seal came last, or an approved call may be had twice.
+	//
+	// Without a Key a State that was loaded is believed in what was said and in
+	// what people allowed: who can write it can answer questions, add allow
+	// rules and invent history. Deny rules, the mode, safety checks that no
+	// person was asked about, and the schemas of the arguments hold even then.
 	Key []byte
 
 	Limits      Limits        // what one input may cost; the zero value is 50 steps
@@ -183,7 +191,6 @@ func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[E
 }
 
 // start is Run, for an answer of a given type if f is not nil.
-
 func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
 	inner := RunFunc(func(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
 		return a.runOnce(ctx, st, f, inputs)
@@ -235,6 +242,9 @@ func drain(events iter.Seq2[Event, error]) (end *End, err error) {
 		if e, ok := ev.(*End); ok {
 			end = e
 		}
+	}
+	if end == nil {
+		return nil, errors.New("agent: the run ended without an End; a Run middleware must pass it on")
 	}
 	return end, nil
 }

@@ -141,7 +141,7 @@ func TestConfirm(t *testing.T) {
 		{"no", Confirm{Reason: "wrong file"}, "", "c1 denied: A person refused this call of note. Reason: wrong file", true},
 		{"always", Confirm{Allow: true, Rules: allow}, "note:a note:again", "c1 success: noted a", false},
 		{"edit", Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, "note:b",
-			"c1 success: [A person changed the arguments of this call to {\"path\":\"b\"} before they allowed it.]\nnoted b", true},
+			"c1 success: [A person changed the arguments of this call to {\"path\":\"b\"}.]\nnoted b", true},
 		{"never", Confirm{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}, "",
 			"c1 denied: A person refused this call of note.", false},
 	} {

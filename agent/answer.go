@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,11 +17,14 @@ import (
 // an effect.
 func (r *run) checkInputs(inputs []Input) error {
 	answered := map[string]bool{}
-	waiting := len(r.st.Pending()) > 0
+	waiting, interrupted := len(r.st.Pending()) > 0, false
 	for _, in := range inputs {
 		var err error
+		if interrupted && isAnswer(in) {
+			return errors.New("an answer stands behind an Interrupt, which ends what waits; put it first or leave it out")
+		}
 		if c, inner := r.st.below(in); c != nil {
-			if err := c.checkBelow(inner, answered); err != nil {
+			if err := r.checkBelow(c, inner, answered); err != nil {
 				return err
 			}
 			continue
@@ -38,7 +42,7 @@ func (r *run) checkInputs(inputs []Input) error {
 		case Result:
 			err = r.checkResult(in, answered)
 		case Interrupt:
-			waiting = false
+			waiting, interrupted = false, true
 		default:
 			err = errors.New("nil input")
 		}
@@ -50,6 +54,14 @@ func (r *run) checkInputs(inputs []Input) error {
 		return errors.New("nothing to do: the conversation is empty; begin with agent.Say")
 	}
 	return nil
+}
+
+func isAnswer(in Input) bool {
+	switch in.(type) {
+	case Confirm, Result:
+		return true
+	}
+	return false
 }
 
 func checkSaid(m *message.Message) error {
@@ -136,6 +148,9 @@ func checkRules(in Confirm, toolName string) error {
 func (r *run) checkResult(in Result, answered map[string]bool) error {
 	if _, err := r.waitingCall(in.Call, statusExternal, answered); err != nil {
 		return err
+	}
+	if in.Structured != nil && !json.Valid(in.Structured) {
+		return fmt.Errorf("the structured result of call %q is not JSON: %.60q", in.Call, in.Structured)
 	}
 	for _, b := range in.Blocks {
 		switch b.(type) {

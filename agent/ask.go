@@ -191,8 +191,19 @@ func (r *run) generate() (*answer, error) {
 	return r.exchange(r.request(v), &intake{run: r, msg: m})
 }
 
-// exchange makes a model call through Config.Step.
+// exchange makes a model call and learns from what it cost.
 func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
+	estimated := fixed(req.System, req.Tools) + r.count().tokens
+	ans, err := r.exchangeOnce(req, in)
+	if err == nil {
+		r.learn(estimated, ans.Message.Usage)
+	}
+	return ans, err
+}
+
+// exchangeOnce makes a model call through Config.Step. What a replayed one does
+// not do, such as take in deltas, must not change what comes after it.
+func (r *run) exchangeOnce(req *model.Request, in *intake) (*answer, error) {
 	if r.cfg.Step == nil {
 		return r.exchangeNow(r.ctx, req, in)
 	}
@@ -218,7 +229,6 @@ func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
 // exchangeNow asks the model and joins the deltas into a message, telling of
 // each.
 func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (*answer, error) {
-	estimated := fixed(req.System, req.Tools) + r.count().tokens
 	retry := r.cfg.Retry
 	retry.OnRetry = func(attempt int, wait time.Duration, err error) {
 		r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
@@ -244,7 +254,6 @@ func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (
 		return in.answer(""), &model.Error{Kind: model.ErrUpstream, Message: "the answer ended without a finish"}
 	}
 	in.msg.Model, in.msg.Usage = finish.Model, &finish.Usage
-	r.learn(estimated, &finish.Usage)
 	return in.answer(finish.Reason), nil
 }
 
@@ -262,10 +271,11 @@ func (r *run) accept(ans *answer) error {
 			c.Status, c.Result = statusDone, failed(c, message.OutcomeError,
 				"Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
 		}
-		if limit := r.cfg.Limits.ToolCalls; limit > 0 && r.st.spent.Calls >= limit && c.Status != statusDone {
+		if limit := r.cfg.Limits.ToolCalls; limit > 0 && r.st.spent.Calls >= limit && c.Status == statusNew && !r.isFinal(c) {
 			c.Status, c.Result = statusDone, failed(c, message.OutcomeError, fmt.Sprintf("Not run: the limit of %d tool calls was reached.", limit))
 		}
 		r.st.spent.Calls++
+		r.callIDs[tc.ID] = true // which the answer of a replayed step is not yet in
 		open = append(open, c)
 		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 	}

@@ -109,17 +109,33 @@ func preview(ctx context.Context, t tool.Tool, input json.RawMessage) (text stri
 // approve lets Config.Approve answer the question about c.
 func (r *run) approve(c *openCall) error {
 	q := Approval{Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety, Suggest: c.Suggest, Preview: c.Preview}
-	ev := q
-	r.emit(&ev)
-	answer, err := r.cfg.Approve(r.ctx, q)
-	if err != nil {
-		return fmt.Errorf("approve call %s of %s: %w", c.ID, c.Tool, err)
+	if err := r.save(); err != nil {
+		return err
 	}
-	answer.Call = c.ID
+	answer, err := r.askApprove(q)
+	if err != nil {
+		return err
+	}
 	if err := r.checkConfirm(answer, map[string]bool{}); err != nil {
 		return err
 	}
 	return r.confirm(c, answer)
+}
+
+// askApprove tells of a question and puts it to Config.Approve, unless the run
+// has been cancelled.
+func (r *run) askApprove(q Approval) (Confirm, error) {
+	ev := q
+	r.emit(&ev)
+	if err := r.ctx.Err(); err != nil {
+		return Confirm{}, err
+	}
+	answer, err := r.cfg.Approve(r.ctx, q)
+	if err != nil {
+		return Confirm{}, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
+	}
+	answer.Call = q.Call
+	return answer, nil
 }
 
 // report is what a worker tells the run: a chunk, an event or the state of a
@@ -205,7 +221,7 @@ func (r *run) hearReport(rep report) error {
 // start judges c again if anything has happened since it was allowed, and hands
 // it to a worker. It reports whether a worker runs.
 func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (bool, error) {
-	if c.Judged != r.st.doneCalls() {
+	for c.Judged != r.st.doneCalls() { // more than once when Config.Approve edits it
 		if err := r.judge(c); err != nil || c.Status != statusAllowed {
 			return false, err
 		}
@@ -231,25 +247,50 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 		timeout = -1
 	}
 	call := tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}
-	stepID := fmt.Sprintf("%s/%s", r.st.run, c.ID)
+	runTool := r.a.runTool
+	if n != nil { // its steps are those of the sub-agent, which may wait in between
+		runTool = r.a.runToolNow
+	}
+	work := work{t, call, timeout, r.stepID(c)}
 	r.cfg.Go(func() {
-		send := func(ch tool.Chunk) { reports <- report{call: c, chunk: ch} }
-		res, err := r.a.runTool(ctx, stepID, t, call, timeout, send)
-		reports <- report{call: c, done: true, res: res, err: err, nest: n}
+		tell := func(rep report) {
+			rep.call = c
+			select {
+			case reports <- rep:
+			case <-done: // the consumer panicked
+			}
+		}
+		res, err := runTool(ctx, work, func(ch tool.Chunk) { tell(report{chunk: ch}) })
+		tell(report{done: true, res: res, err: err, nest: n})
 	})
 	return true, nil
 }
 
+// stepID names the step that runs c. The id of the message is in it because a
+// model may use the id of a call again once a compaction has forgotten it.
+func (r *run) stepID(c *openCall) string {
+	last := r.st.Messages[len(r.st.Messages)-1]
+	return r.st.run + "/" + last.ID + "/" + c.ID
+}
+
+// work is what a worker is to do.
+type work struct {
+	tool    tool.Tool
+	call    tool.Call
+	timeout time.Duration
+	step    string // for Config.Step
+}
+
 // runTool runs a call to its end, on a worker's goroutine, through
 // Config.Step. The error wraps [tool.ErrAbort]; the result is never nil.
-func (a *Agent) runTool(ctx context.Context, stepID string, t tool.Tool, call tool.Call, timeout time.Duration, send func(tool.Chunk)) (*message.ToolResult, error) {
+func (a *Agent) runTool(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
 	if a.cfg.Step == nil {
-		return a.runToolNow(ctx, t, call, timeout, send)
+		return a.runToolNow(ctx, w, send)
 	}
 	var abort error
-	raw, err := a.cfg.Step(ctx, stepID, func(ctx context.Context) (json.RawMessage, error) {
+	raw, err := a.cfg.Step(ctx, w.step, func(ctx context.Context) (json.RawMessage, error) {
 		var res *message.ToolResult
-		res, abort = a.runToolNow(ctx, t, call, timeout, send)
+		res, abort = a.runToolNow(ctx, w, send)
 		if abort != nil {
 			return nil, abort
 		}
@@ -260,24 +301,24 @@ func (a *Agent) runTool(ctx context.Context, stepID string, t tool.Tool, call to
 		err = json.Unmarshal(raw, res)
 	}
 	if err != nil {
-		*res = message.ToolResult{ID: call.ID, Name: call.Name, Outcome: message.OutcomeError,
+		*res = message.ToolResult{ID: w.call.ID, Name: w.call.Name, Outcome: message.OutcomeError,
 			Blocks: message.Blocks{&message.Text{Text: err.Error()}}}
 		if abort == nil && ctx.Err() == nil {
-			abort = fmt.Errorf("%w: step %s: %w", tool.ErrAbort, stepID, err)
+			abort = fmt.Errorf("%w: step %s: %w", tool.ErrAbort, w.step, err)
 		}
 	}
 	return res, abort
 }
 
-func (a *Agent) runToolNow(ctx context.Context, t tool.Tool, call tool.Call, timeout time.Duration, send func(tool.Chunk)) (*message.ToolResult, error) {
+func (a *Agent) runToolNow(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
 	callCtx := ctx
-	if timeout > 0 {
+	if w.timeout > 0 {
 		var cancel context.CancelFunc
-		callCtx, cancel = context.WithTimeout(ctx, timeout)
+		callCtx, cancel = context.WithTimeout(ctx, w.timeout)
 		defer cancel()
 	}
-	col := tool.NewCollector(call)
-	for ch, err := range tool.Run(callCtx, t, call, a.tools...) {
+	col := tool.NewCollector(w.call)
+	for ch, err := range tool.Run(callCtx, w.tool, w.call, a.tools...) {
 		switch {
 		case err == nil:
 			col.Add(ch)
@@ -287,7 +328,7 @@ func (a *Agent) runToolNow(ctx context.Context, t tool.Tool, call tool.Call, tim
 			col.Add(tool.Failure(err.Error()))
 			return col.Result(), err
 		case ctx.Err() == nil && callCtx.Err() != nil:
-			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", timeout)))
+			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", w.timeout)))
 			return col.Result(), nil
 		}
 		col.Add(tool.Failure("The call was interrupted before it ended."))
@@ -312,13 +353,16 @@ func deltaOf(rep report) *ToolDelta {
 // finish stores the result of a call and tells of it.
 func (r *run) finish(c *openCall, res *message.ToolResult) error {
 	res.ID, res.Name = c.ID, c.Name
+	if res.Structured != nil && !json.Valid(res.Structured) {
+		res.Structured = nil // the text stays; the State could not be saved with it
+	}
 	res = r.clip(res)
 	if c.Edited {
-		note := fmt.Sprintf("[A person changed the arguments of this call to %s before they allowed it.]", c.Input)
+		note := fmt.Sprintf("[A person changed the arguments of this call to %s.]", c.Input)
 		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)
 	}
 	c.Result, c.Status = res, statusDone
-	if r.final != nil && c.Tool == finalName && res.Outcome == message.OutcomeSuccess {
+	if r.isFinal(c) && res.Outcome == message.OutcomeSuccess {
 		r.final.value = c.Input
 	}
 	if err := r.save(); err != nil {

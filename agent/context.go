@@ -163,7 +163,15 @@ func (r *run) learn(estimated int, u *message.Usage) {
 	if u == nil || u.Input < 100 || estimated < 100 {
 		return
 	}
-	r.st.ratio = min(max(float64(u.Input)/float64(estimated), 0.25), 4)
+	r.st.ratio = clampRatio(float64(u.Input) / float64(estimated))
+}
+
+// clampRatio bounds how far estimates are corrected; 0 stays, for not at all.
+func clampRatio(ratio float64) float64 {
+	if ratio == 0 {
+		return 0
+	}
+	return min(max(ratio, 0.25), 4)
 }
 
 // fit compacts the conversation if the next request would fill too much of the
@@ -192,8 +200,8 @@ func (r *run) compact(v *toolkit.View) error {
 	msgs := shrinkOld(r.st.Messages, keepFrom)
 	if r.calibrated(fixed+estimateAll(msgs)) > goal {
 		summary, err := r.summarise(v)
-		if err != nil && r.ctx.Err() != nil {
-			return err
+		if ended := r.ctx.Err(); err != nil && ended != nil {
+			return ended
 		}
 		if err != nil {
 			ev.Failed = err.Error()

@@ -84,6 +84,9 @@ func (r *run) resolve(name string, input json.RawMessage) (tool.Tool, json.RawMe
 	return v.Resolve(name, input)
 }
 
+// isFinal reports whether c gives the typed answer that is wanted.
+func (r *run) isFinal(c *openCall) bool { return r.final != nil && c.Tool == finalName }
+
 // addFinal puts the tool for the typed answer behind the others.
 func (r *run) addFinal(req *model.Request) {
 	info := r.final.tool.Info()

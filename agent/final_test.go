@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/model"
@@ -78,5 +79,33 @@ func TestReplyAsWaits(t *testing.T) {
 	got, err := ReplyAs[verdict](t.Context(), a, reload(t, &st), Confirm{Call: "c1", Allow: true})
 	if err != nil || got.City != "Graz" {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestReplyAsAtTheCallLimit gives the answer when no more calls are allowed.
+func TestReplyAsAtTheCallLimit(t *testing.T) {
+	good := calls(`f final_answer {"city":"Graz","score":4}`)
+	for name, turns := range map[string][]turn{
+		"in the last batch": {calls(`c1 note {"path":"a"}`, `f final_answer {"city":"Graz","score":4}`)},
+		"when it is forced": {calls(`c1 note {"path":"a"}`), good},
+	} {
+		var j journal
+		a, _ := newAgent(t, Config{Policy: bypass, Limits: Limits{ToolCalls: 1}, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, turns...)
+		if got, err := ReplyAs[verdict](t.Context(), a, new(State), Say("Where to?")); err != nil || got.City != "Graz" {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// TestReplyAsTakenName has a tool of the name that ReplyAs needs.
+func TestReplyAsTakenName(t *testing.T) {
+	var j journal
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, finalName, tool.Options{}))}, says("Graz"))
+	if _, err := ReplyAs[verdict](t.Context(), a, new(State), Say("Where to?")); err == nil || !strings.Contains(err.Error(), "rename") {
+		t.Error(err)
+	}
+	equal(t, "requests", len(w.reqs), 0)
+	if _, err := a.Reply(t.Context(), new(State), Say("Where to?")); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -15,6 +16,7 @@ type intake struct {
 	msg    *message.Message
 	silent bool // nobody is told
 
+	made  int             // ids
 	slab  []TextDelta     // to be used: one allocation serves many tokens
 	text  strings.Builder // of the last block, while it is text or thinking
 	calls map[int]*callIntake
@@ -38,7 +40,7 @@ func (in *intake) add(ch model.Chunk) {
 		}
 		b, ok := in.last().(*message.Text)
 		if !ok {
-			b = &message.Text{ID: in.run.cfg.NewID("blk")}
+			b = &message.Text{ID: in.newID()}
 			in.start(b)
 		}
 		in.text.WriteString(ch.Text)
@@ -52,7 +54,7 @@ func (in *intake) add(ch model.Chunk) {
 	case *model.ThinkingDelta:
 		b, ok := in.last().(*message.Thinking)
 		if !ok {
-			b = &message.Thinking{ID: in.run.cfg.NewID("blk")}
+			b = &message.Thinking{ID: in.newID()}
 			in.start(b)
 		}
 		b.Extra = mergeObjects(b.Extra, ch.Extra)
@@ -64,7 +66,7 @@ func (in *intake) add(ch model.Chunk) {
 		in.addCall(ch)
 	case *model.DataBlock:
 		d := *ch.Data
-		d.ID = in.run.cfg.NewID("blk")
+		d.ID = in.newID()
 		in.start(&d)
 	}
 }
@@ -74,7 +76,7 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 	if c == nil {
 		id := d.ID
 		if id == "" || in.run.callIDs[id] {
-			id = in.run.cfg.NewID("call")
+			id = in.newID()
 		}
 		in.run.callIDs[id] = true
 		c = &callIntake{call: &message.ToolCall{ID: id}}
@@ -91,6 +93,17 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 	c.call.Extra = mergeObjects(c.call.Extra, d.Extra)
 	c.args.WriteString(d.Args)
 	in.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
+}
+
+// newID makes an id from that of the message alone: a step that is replayed
+// makes none, and the ids that follow must be the same.
+func (in *intake) newID() string {
+	for {
+		in.made++
+		if id := fmt.Sprintf("%s_%d", in.msg.ID, in.made); !in.run.callIDs[id] {
+			return id
+		}
+	}
 }
 
 func (in *intake) emit(ev Event) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -83,24 +85,46 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	return "", err
 }
 
-// recoverCalls asks again what was not answered in time, and closes calls that were running when an earlier process stopped.
-// They may have had their effect, so they are not run again.
+// recoverCalls takes over the calls that an earlier run, maybe of another
+// program, left open. Nothing that it found out about a call is relied on: the
+// policy and the tools may be others now, and the State may have been changed.
 func (r *run) recoverCalls() error {
 	for _, c := range r.st.open {
-		if c.Status == statusRunning && c.Sub != nil { // a sub-agent looks after its own calls
-			c.Status, c.Judged = statusAllowed, -1
-		}
-		if c.Status == statusAsking && r.expired(c) {
-			c.Status = statusNew
-		}
-		if c.Status != statusRunning {
+		if c.Status == statusDone {
 			continue
 		}
-		text := "The program was stopped while this call ran. It may or may not have had its effect: check before you call it again."
-		if err := r.finish(c, failed(c, message.OutcomeInterrupted, text)); err != nil {
+		c.Judged = -1
+		switch {
+		case c.Status == statusRunning && c.Sub == nil:
+			text := "The program was stopped while this call ran. It may or may not have had its effect: check before you call it again."
+			if err := r.finish(c, failed(c, message.OutcomeInterrupted, text)); err != nil {
+				return err
+			}
+			continue
+		case c.Status == statusRunning, c.Status == statusNested && r.stuckBelow(c):
+			c.Status = statusAllowed // a sub-agent looks after its own calls
+		case c.Status == statusCovered, c.Status == statusAsking && r.expired(c):
+			c.Status = statusNew
+		}
+		if err := r.reopen(c); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// reopen checks the arguments of c once more, and looks up how its tool runs. A
+// tool that is gone is found out when the call is judged.
+func (r *run) reopen(c *openCall) error {
+	t, err := r.tool(c)
+	if err != nil {
+		return nil
+	}
+	args, err := tool.Arguments(t, c.Input)
+	if err != nil {
+		return r.finish(c, failed(c, message.OutcomeError, err.Error()))
+	}
+	c.Input, c.Parallel, c.Late = args.JSON, t.Info().Parallel, r.view.Late(c.Tool)
 	return nil
 }
 
@@ -168,7 +192,7 @@ func (r *run) step() (EndReason, error) {
 // next is what the state alone says, but for what only this run knows: that it
 // was cancelled, and whether a typed answer is wanted.
 func (r *run) next() action {
-	if r.ctx.Err() != nil {
+	if r.gone || r.ctx.Err() != nil {
 		return actInterrupt
 	}
 	typed := r.final != nil && r.final.value != nil
@@ -290,6 +314,9 @@ func (r *run) currentView() (*toolkit.View, error) {
 		v, err := r.cfg.Toolkit.View(r.ctx, &r.st.Scope)
 		if err != nil {
 			return nil, fmt.Errorf("list the tools: %w", err)
+		}
+		if r.final != nil && slices.ContainsFunc(v.Tools(), func(t tool.Info) bool { return t.Name == finalName }) {
+			return nil, fmt.Errorf("the toolkit has a tool named %s, which is what ReplyAs calls its own; rename it", finalName)
 		}
 		r.view = v
 	}

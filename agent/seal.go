@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -38,6 +39,9 @@ func (r *run) sealOf() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// What is not UTF-8 becomes U+FFFD, escaped the first time it is encoded and
+	// not any more when it was loaded.
+	data = bytes.ReplaceAll(data, []byte("\uFFFD"), []byte(`\ufffd`))
 	mac := hmac.New(sha256.New, r.cfg.Key)
 	mac.Write(data)
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
@@ -45,8 +49,11 @@ func (r *run) sealOf() (string, error) {
 
 // checkSeal refuses a state that somebody without the key has changed.
 func (r *run) checkSeal() error {
-	if len(r.cfg.Key) == 0 || r.st.seal == "" && len(r.st.Messages) == 0 && len(r.st.Rules) == 0 {
+	if len(r.cfg.Key) == 0 {
 		return nil
+	}
+	if fresh, err := r.st.isFresh(); err != nil || fresh {
+		return err
 	}
 	want, err := r.sealOf()
 	if err != nil {
@@ -56,4 +63,19 @@ func (r *run) checkSeal() error {
 		return fmt.Errorf("%w; begin a new session, or go on from one that was saved with this key and configuration", ErrTampered)
 	}
 	return nil
+}
+
+// isFresh reports whether nothing has happened in st that a seal would cover.
+// One that a program has prepared, by opening groups, is; one that was loaded
+// must hold nothing but an id.
+func (st *State) isFresh() (bool, error) {
+	if !st.loaded {
+		return st.seal == "" && len(st.Messages) == 0 && len(st.Rules) == 0, nil
+	}
+	got, err := json.Marshal(st)
+	if err != nil {
+		return false, err
+	}
+	want, err := json.Marshal(&State{ID: st.ID, Messages: st.Messages[:0]})
+	return bytes.Equal(got, want), err
 }

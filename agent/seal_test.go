@@ -75,3 +75,49 @@ func TestSealRefusesEveryFlippedByte(t *testing.T) {
 	}
 	equal(t, "ran", j.String(), "note:a")
 }
+
+// TestSealOfOddText seals what is not UTF-8, and what looks like what becomes
+// of it.
+func TestSealOfOddText(t *testing.T) {
+	for _, text := range []string{"caf\xe9", "\xff\xfe", "\ufffd", `\ufffd`, "a\u2028<b>"} {
+		a, w := newAgent(t, Config{Key: []byte("secret")}, says("done"), says("more"))
+		st := new(State)
+		for range 2 {
+			if _, err := a.Reply(t.Context(), st, Say(text)); err != nil {
+				t.Errorf("%q, %d turns left: %v", text, len(w.turns), err)
+			}
+			st = reload(t, st)
+		}
+	}
+}
+
+// TestUnsealed loads states without a seal: only one in which nothing has
+// happened is taken.
+func TestUnsealed(t *testing.T) {
+	for _, row := range []struct {
+		state string
+		ok    bool
+	}{
+		{`{"version":1}`, true},
+		{`{"version":1,"id":"mine","messages":[]}`, true},
+		{`{"version":1,"tools":{"files":{"read":true}}}`, false},
+		{`{"version":1,"rules":[{"tool":"note","behavior":"allow"}]}`, false},
+		{`{"version":1,"messages":[{"role":"user","blocks":[{"type":"text","text":"x"}]}]}`, false},
+		{`{"version":1,"scope":{"active":["secret"]}}`, false},
+		{`{"version":1,"token_ratio":0.25}`, false},
+	} {
+		a, _ := newAgent(t, Config{Key: []byte("secret")}, says("done"))
+		var st State
+		if err := json.Unmarshal([]byte(row.state), &st); err != nil {
+			t.Fatalf("%s: %v", row.state, err)
+		}
+		_, err := a.Reply(t.Context(), &st, Say("go"))
+		if row.ok && err != nil || !row.ok && !errors.Is(err, ErrTampered) {
+			t.Errorf("%s: %v", row.state, err)
+		}
+	}
+	a, _ := newAgent(t, Config{Key: []byte("secret")}, says("done"))
+	if _, err := a.Reply(t.Context(), reload(t, new(State)), Say("go")); err != nil {
+		t.Errorf("a new state that was saved: %v", err)
+	}
+}

@@ -47,6 +47,8 @@ type State struct {
 	ratio float64 // of reported to estimated tokens; 0 for unknown
 	seal  string  // see [Config.Key]
 
+	loaded bool // it came as JSON
+
 	running bool // a run is on, or was when its process was stopped
 
 	busy atomic.Bool
@@ -192,7 +194,8 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.seq, st.run, st.spent, st.open = in.Seq, in.Run, in.Spent, in.Open
-	st.Generation, st.ratio, st.seal, st.running = in.Gen, in.Ratio, in.Seal, in.Running
+	st.Generation, st.ratio, st.seal, st.running = in.Gen, clampRatio(in.Ratio), in.Seal, in.Running
+	st.loaded = true
 	return nil
 }
 
@@ -205,12 +208,28 @@ func checkOpen(msgs []*message.Message, open []*openCall) error {
 		if c == nil {
 			return fmt.Errorf("open call %d is null", i)
 		}
+		if err := c.check(); err != nil {
+			return err
+		}
 	}
 	if len(msgs) == 0 {
 		return errors.New("calls are open but there is no message that made them")
 	}
 	closed := append(slices.Clone(msgs), closing(open))
 	return CheckHistory(closed)
+}
+
+// check checks what of c does not depend on the history.
+func (c *openCall) check() error {
+	switch c.Status {
+	case statusNew, statusAllowed, statusAsking, statusCovered, statusExternal, statusNested, statusRunning, statusDone:
+	default:
+		return fmt.Errorf("the status of open call %q is %q, which does not exist", c.ID, c.Status)
+	}
+	if (c.Result != nil) != (c.Status == statusDone) {
+		return fmt.Errorf("open call %q: status %q, but a result is there: %t", c.ID, c.Status, c.Result != nil)
+	}
+	return nil
 }
 
 // closing returns the message that answers the open calls; those without a

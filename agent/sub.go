@@ -19,7 +19,7 @@ import (
 //
 // Its calls are judged by its own policy and by that of the agent that called
 // it, and the stricter one counts; its tokens count against the caller's
-// limits. What it asks a person surfaces as a question of the outer run, with
+// limits; what its steps, ids and time are is up to the caller's [Seams]. What it asks a person surfaces as a question of the outer run, with
 // the ids of both calls joined by a slash, and is answered there. Called
 // without an agent around it, it cannot ask and fails instead.
 func AsTool(a *Agent, name, description string) (tool.Tool, error) {
@@ -32,12 +32,15 @@ func AsTool(a *Agent, name, description string) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &subagent{t}, nil
+	return &subagent{t, a}, nil
 }
 
 // subagent marks a tool that is an agent: its calls may wait, and have no
 // time-out of their own.
-type subagent struct{ tool.Tool }
+type subagent struct {
+	tool.Tool
+	agent *Agent
+}
 
 func (s *subagent) Unwrap() tool.Tool { return s.Tool }
 
@@ -47,6 +50,7 @@ type nest struct {
 	inputs []Input         // answers for it
 	judge  JudgeFunc       // of the outer run, with its policy
 	tokens int             // that are left to it; 0 for no limit
+	seams  *Seams          // of the outer run
 
 	// tell hands an event, or a state to save, to the outer run. It returns
 	// an error when that has gone.
@@ -114,6 +118,9 @@ func (a *Agent) below(n *nest) *Agent {
 	if l := &sub.cfg.Limits; n.tokens > 0 && (l.Tokens == 0 || l.Tokens > n.tokens) {
 		l.Tokens = n.tokens
 	}
+	if n.seams != nil {
+		sub.cfg.Seams = *n.seams
+	}
 	sub.cfg.Key = nil // the outer state is sealed, and this one is in it
 	sub.cfg.Save = func(_ context.Context, st *State) error {
 		data, err := json.Marshal(st)
@@ -159,7 +166,7 @@ func describePending(st *State) string {
 // closed when nobody listens to reports any more.
 func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (context.Context, *nest) {
 	p := r.currentPolicy()
-	n := &nest{state: c.Sub, inputs: c.answers, tell: func(rep report) error {
+	n := &nest{state: c.Sub, inputs: c.answers, seams: &r.cfg.Seams, tell: func(rep report) error {
 		rep.call, rep.heard = c, make(chan error, 1)
 		select {
 		case reports <- rep:
@@ -169,7 +176,7 @@ func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done
 		}
 	}}
 	n.judge = func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
-		return r.a.judge(ctx, p, pc)
+		return r.a.judge(tool.WithState(ctx, &r.st.Tools), p, pc)
 	}
 	if limit := r.cfg.Limits.Tokens; limit > 0 {
 		n.tokens = max(1, limit-r.st.spent.Tokens)
@@ -234,12 +241,10 @@ func (r *run) approveBelow() (bool, error) {
 		if !ok {
 			continue
 		}
-		r.emit(q)
-		answer, err := r.cfg.Approve(r.ctx, *q)
+		answer, err := r.askApprove(*q)
 		if err != nil {
-			return false, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
+			return false, err
 		}
-		answer.Call = q.Call
 		answers = append(answers, answer)
 	}
 	if err := r.checkInputs(answers); err != nil || len(answers) == 0 {
@@ -249,41 +254,61 @@ func (r *run) approveBelow() (bool, error) {
 	return true, err
 }
 
-// checkBelow checks an answer for a sub-agent, as far as its state tells.
-func (c *openCall) checkBelow(in Input, answered map[string]bool) error {
-	var st State
-	if err := json.Unmarshal(c.Sub, &st); err != nil {
+// checkBelow checks an answer for a sub-agent as that one will.
+func (r *run) checkBelow(c *openCall, in Input, answered map[string]bool) error {
+	sub, err := r.runBelow(c)
+	if err != nil {
 		return err
 	}
-	sub := &run{st: &st}
+	var id string
 	switch in := in.(type) {
 	case Confirm:
-		if deeper, inner := st.below(in); deeper != nil {
-			return deeper.checkBelow(inner, answered)
-		}
-		if _, err := sub.waitingCall(in.Call, statusAsking, map[string]bool{}); err != nil {
-			return err
-		}
-		if err := checkRules(in, st.find(in.Call).Tool); err != nil {
-			return err
-		}
-		return once(answered, c.ID+"/"+in.Call)
+		id = in.Call
 	case Result:
-		if deeper, inner := st.below(in); deeper != nil {
-			return deeper.checkBelow(inner, answered)
-		}
-		if err := sub.checkResult(in, map[string]bool{}); err != nil {
-			return err
-		}
-		return once(answered, c.ID+"/"+in.Call)
+		id = in.Call
 	}
-	return nil
-}
-
-func once(answered map[string]bool, id string) error {
-	if answered[id] {
+	if id = c.ID + "/" + id; answered[id] {
 		return fmt.Errorf("call %q is answered twice", id)
 	}
 	answered[id] = true
-	return nil
+	return sub.checkInputs([]Input{in})
+}
+
+// runBelow returns the run of the sub-agent that works on c, as it stands.
+func (r *run) runBelow(c *openCall) (*run, error) {
+	t, err := r.tool(c)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := tool.As[*subagent](t)
+	if !ok {
+		return nil, fmt.Errorf("%s, which call %q waits in, is not an agent any more; end the call with Interrupt", c.Tool, c.ID)
+	}
+	sub := &run{a: s.agent, cfg: &s.agent.cfg, st: new(State), ctx: r.ctx}
+	if err := json.Unmarshal(c.Sub, sub.st); err != nil {
+		return nil, fmt.Errorf("the state of the agent that works on call %q: %w", c.ID, err)
+	}
+	return sub, nil
+}
+
+// stuckBelow reports whether nothing can answer what a sub-agent waits for: it
+// must run again to ask again, or to fail.
+func (r *run) stuckBelow(c *openCall) bool {
+	sub, err := r.runBelow(c)
+	if err != nil {
+		return true
+	}
+	for _, inner := range sub.st.open {
+		switch inner.Status {
+		case statusAsking:
+			if sub.expired(inner) {
+				return true
+			}
+		case statusNested:
+			if sub.stuckBelow(inner) {
+				return true
+			}
+		}
+	}
+	return len(sub.st.Pending()) == 0
 }

@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -174,4 +176,78 @@ func TestSubAgentCrash(t *testing.T) {
 	if len(saves) < 10 {
 		t.Errorf("only %d saves", len(saves))
 	}
+}
+
+// TestSubAgentAnswers gives answers that a sub-agent refuses: it loses nothing,
+// and the right answer is still taken.
+func TestSubAgentAnswers(t *testing.T) {
+	for name, row := range map[string]struct {
+		answers []Input
+		want    string
+	}{
+		"arguments of no schema": {[]Input{Confirm{Call: "h1/s1", Allow: true, Input: json.RawMessage(`{"nope":[]}`)}}, "edited arguments"},
+		"a rule for other tools": {[]Input{Confirm{Call: "h1/s1", Allow: true, Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}}, "rule"},
+		"twice":                  {[]Input{Confirm{Call: "h1/s1", Allow: true}, Confirm{Call: "h1/s1"}}, "twice"},
+		"a result":               {[]Input{Result{Call: "h1/s1"}}, "does not wait"},
+		"behind an interrupt":    {[]Input{Interrupt{}, Confirm{Call: "h1/s1", Allow: true}}, "Interrupt"},
+		"too late":               {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var j journal
+			now := time.Unix(0, 0)
+			outer := Config{Policy: bypass}
+			outer.Now = func() time.Time { return now }
+			inner := Config{AnswerWithin: time.Minute}
+			inner.Now = outer.Now
+			a, _ := family(t, &j, outer, inner, notes, calls(`h1 helper {"task":"x"}`), says("done"))
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			if name == "too late" {
+				now = now.Add(time.Hour)
+				if _, err := play(t, a, st, Confirm{Call: "h1/s1", Allow: true}); !errors.Is(err, ErrExpired) {
+					t.Fatal(err)
+				}
+				if _, err := play(t, a, st); err != nil { // asks again
+					t.Fatal(err)
+				}
+			} else if _, err := play(t, a, st, row.answers...); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Fatalf("%v, want %q", err, row.want)
+			}
+			evs, err := play(t, a, reload(t, st), Confirm{Call: "h1/s1", Allow: true, Input: json.RawMessage(`{"path":"y"}`)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "end", endOf(t, evs).Text, "done")
+			equal(t, "ran", j.String(), "note:y")
+		})
+	}
+}
+
+// TestSubAgentSteps records the steps of a run whose sub-agent asks a person,
+// and replays them: nothing runs again, and every id is the same.
+func TestSubAgentSteps(t *testing.T) {
+	var j journal
+	records := map[string]json.RawMessage{}
+	made := 0
+	var states []string
+	for range 2 {
+		outer := Config{Policy: bypass}
+		outer.Step = recording(records, &made)
+		a, _ := family(t, &j, outer, Config{}, notes, calls(`h1 helper {"task":"x"}`), says("done"))
+		st := &State{ID: "s"}
+		if _, err := play(t, a, st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "pending", len(st.Pending()), 1)
+		if _, err := play(t, a, st, Confirm{Call: "h1/s1", Allow: true}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "results", results(st), []string{"h1 success: sub: noted x"})
+		states = append(states, spoken(st))
+	}
+	equal(t, "ran", j.String(), "note:x")
+	equal(t, "steps", made, 5) // two model calls each, and one of note
+	equal(t, "replayed", states[1], states[0])
 }

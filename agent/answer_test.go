@@ -1,0 +1,244 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func TestRefusedInputs(t *testing.T) {
+	host := external{tool.Must(tool.New("host", "Is run outside.", func(context.Context, pathArg) (string, error) { return "", nil }))}
+	for name, row := range map[string]struct {
+		inputs []Input
+		want   string
+	}{
+		"an answer behind an interrupt": {[]Input{Interrupt{}, Confirm{Call: "c1", Allow: true}}, "Interrupt"},
+		"a result behind an interrupt":  {[]Input{Interrupt{}, Result{Call: "c2"}}, "Interrupt"},
+		"a result that is not JSON":     {[]Input{Result{Call: "c2", Structured: json.RawMessage(`{"a`)}}, "not JSON"},
+		"two answers":                   {[]Input{Confirm{Call: "c1"}, Confirm{Call: "c1", Allow: true}}, "twice"},
+		"an answer of the wrong kind":   {[]Input{Confirm{Call: "c2"}}, "does not wait"},
+		"nothing":                       {[]Input{nil}, "nil"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var j journal
+			policy := permission.Policy{Rules: []permission.Rule{{Tool: "host", Behavior: permission.Allow}}}
+			a, _ := newAgent(t, Config{Policy: policy, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), host)},
+				calls(`c1 note {"path":"a"}`, `c2 host {"path":"b"}`), says("done"))
+			var st State
+			if _, err := play(t, a, &st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			if len(st.Pending()) == 1 { // the host's call comes after the answer
+				if _, err := play(t, a, &st, Confirm{Call: "c1", Allow: true}); err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(name, "two") {
+					return
+				}
+			}
+			before, _ := json.Marshal(&st)
+			if strings.Contains(name, "an answer behind") {
+				row.inputs[1] = Confirm{Call: st.open[0].ID}
+			}
+			evs, err := play(t, a, &st, row.inputs...)
+			if err == nil || !strings.Contains(err.Error(), row.want) || len(evs) > 0 {
+				t.Fatalf("%v, %d events; want %q", err, len(evs), row.want)
+			}
+			after, _ := json.Marshal(&st)
+			equal(t, "state", string(after), string(before))
+		})
+	}
+}
+
+// judging is a tool whose calls are judged by their path.
+type judging struct{ tool.Tool }
+
+func (judging) CheckPermission(_ *permission.Policy, input json.RawMessage) permission.Verdict {
+	switch s := string(input); {
+	case strings.Contains(s, "forbidden"):
+		return permission.Verdict{Behavior: permission.Deny, Reason: "it is forbidden"}
+	case strings.Contains(s, "danger"):
+		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "it is dangerous"}
+	}
+	return permission.Verdict{}
+}
+
+func (j judging) Unwrap() tool.Tool { return j.Tool }
+
+// TestApproveEdits answers in the process with edits: each is judged, however
+// often the arguments change.
+func TestApproveEdits(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		edits   []string // of one question after the other; "" leaves the arguments
+		asked   int
+		ran     string
+		outcome string
+	}{
+		{"harmless", []string{"b"}, 1, "note:b", "success"},
+		{"forbidden", []string{"forbidden"}, 1, "", "denied"},
+		{"dangerous", []string{"danger", ""}, 2, "note:danger", "success"},
+		{"dangerous, then forbidden", []string{"danger", "forbidden"}, 2, "", "denied"},
+		{"dangerous, then harmless", []string{"danger", "b"}, 2, "note:b", "success"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			asked := 0
+			a, _ := newAgent(t, Config{Toolkit: toolkit.Of(judging{noting(&j, "note", tool.Options{})}),
+				Approve: func(_ context.Context, q Approval) (Confirm, error) {
+					c := Confirm{Allow: true}
+					if edit := row.edits[asked]; edit != "" {
+						c.Input = json.RawMessage(`{"path":"` + edit + `"}`)
+					}
+					asked++
+					return c, nil
+				}}, calls(`c1 note {"path":"a"}`), says("done"))
+			var st State
+			if _, err := play(t, a, &st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "asked", asked, row.asked)
+			equal(t, "ran", j.String(), row.ran)
+			if got := results(&st)[0]; !strings.HasPrefix(got, "c1 "+row.outcome) {
+				t.Errorf("result %q, want %s", got, row.outcome)
+			}
+		})
+	}
+}
+
+// TestNobodyIsAskedAfterTheEnd breaks off, or cancels, at a question.
+func TestNobodyIsAskedAfterTheEnd(t *testing.T) {
+	var j journal
+	var saved *State
+	asked := false
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{})),
+		Save: func(_ context.Context, st *State) error { saved = reload(t, st); return nil },
+		Approve: func(context.Context, Approval) (Confirm, error) {
+			asked = true
+			return Confirm{Allow: true}, nil
+		}}, calls(`c1 note {"path":"a"}`))
+	var st State
+	for ev, err := range a.Run(t.Context(), &st, Say("go")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := ev.(*Approval); ok {
+			if p := saved.Pending(); len(p) != 1 {
+				t.Errorf("the question was told before it was stored: %d pending", len(p))
+			}
+			break
+		}
+	}
+	checkState(t, &st)
+	if asked || len(st.open) > 0 || j.String() != "" {
+		t.Errorf("asked %v, %d open, ran %q", asked, len(st.open), j.String())
+	}
+}
+
+// TestExpiredQuestionCoversNothing has two like calls, one question about both,
+// which expires; meanwhile the first call is denied.
+func TestExpiredQuestionCoversNothing(t *testing.T) {
+	var j journal
+	now := time.Unix(0, 0)
+	cfg := Config{AnswerWithin: time.Minute, Toolkit: toolkit.Of(suggesting{noting(&j, "note", tool.Options{Parallel: true})})}
+	cfg.Now = func() time.Time { return now }
+	a, _ := newAgent(t, cfg, calls(`c1 note {"path":"forbidden"}`, `c2 note {"path":"b"}`))
+	st := new(State)
+	if _, err := play(t, a, st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "pending", len(st.Pending()), 1)
+	now = now.Add(time.Hour)
+	cfg.Toolkit = toolkit.Of(judging{suggesting{noting(&j, "note", tool.Options{Parallel: true})}})
+	b, _ := newAgent(t, cfg)
+	evs, err := play(t, b, reload(t, st))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "end", endOf(t, evs).Reason, EndWaiting)
+	if q := of[*Approval](evs); len(q) == 0 || q[len(q)-1].Call != "c2" {
+		t.Errorf("questions %+v", q)
+	}
+}
+
+// suggesting suggests a rule for all its calls.
+type suggesting struct{ tool.Tool }
+
+func (s suggesting) SuggestRules(*permission.Policy, json.RawMessage) []permission.Rule {
+	return []permission.Rule{{Tool: s.Info().Name, Behavior: permission.Allow}}
+}
+
+func (s suggesting) Unwrap() tool.Tool { return s.Tool }
+
+// TestConsumerPanics has the loop over the events panic while tools run, in a
+// program that recovers: no goroutine stays (TestMain looks), and the State
+// can be used.
+func TestConsumerPanics(t *testing.T) {
+	slow := tool.Must(tool.New("slow", "Waits.", func(ctx context.Context, _ pathArg) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}, tool.Options{Parallel: true}))
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(slow)}, calls(`c1 slow {"path":"a"}`, `c2 slow {"path":"b"}`))
+	var st State
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		starts := 0
+		for ev := range a.Run(t.Context(), &st, Say("go")) {
+			if _, ok := ev.(*ToolStart); ok {
+				if starts++; starts == 2 {
+					panic("the consumer's")
+				}
+			}
+		}
+	}()
+	w.turns = []turn{says("done")}
+	msg, err := a.Reply(t.Context(), &st, Say("again"))
+	if err != nil || msg.Text() != "done" {
+		t.Fatal(err)
+	}
+	checkState(t, &st)
+}
+
+// TestMiddlewareThatEatsTheEnd is refused, not a crash.
+func TestMiddlewareThatEatsTheEnd(t *testing.T) {
+	none := Middleware{Run: func(RunFunc) RunFunc {
+		return func(context.Context, *State, ...Input) iter.Seq2[Event, error] {
+			return func(func(Event, error) bool) {}
+		}
+	}}
+	a, _ := newAgent(t, Config{Middleware: []Middleware{none}})
+	if _, err := a.Reply(t.Context(), new(State), Say("go")); err == nil || !strings.Contains(err.Error(), "End") {
+		t.Error(err)
+	}
+	if _, err := ReplyAs[verdict](t.Context(), a, new(State), Say("go")); err == nil || errors.Is(err, ErrInterrupted) {
+		t.Error(err)
+	}
+}
+
+// TestDetachedMiddleware has a step that runs with a context of its own: the
+// run ends all the same when nobody listens.
+func TestDetachedMiddleware(t *testing.T) {
+	detach := Middleware{Step: func(next StepFunc) StepFunc {
+		return func(ctx context.Context) error { return next(context.WithoutCancel(ctx)) }
+	}}
+	a, w := newAgent(t, Config{Middleware: []Middleware{detach}}, says(""), says(""), says("done"))
+	for ev := range a.Run(t.Context(), new(State), Say("go")) {
+		if m, ok := ev.(*Message); ok && m.Message.Role == message.RoleUser {
+			break
+		}
+	}
+	equal(t, "requests after the break", len(w.reqs), 0)
+}

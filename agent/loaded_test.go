@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// loadedState returns a state as somebody may have written it, in which calls
+// c1, c2 … of note are open, with the given members beside id, name and tool.
+func loadedState(t *testing.T, open ...string) *State {
+	t.Helper()
+	var made, calls []string
+	for i, more := range open {
+		made = append(made, fmt.Sprintf(`{"type":"tool_call","id":"c%d","name":"note","input":{}}`, i+1))
+		calls = append(calls, fmt.Sprintf(`{"id":"c%d","name":"note","tool":"note",%s}`, i+1, more))
+	}
+	st := new(State)
+	data := fmt.Sprintf(`{"version":1,"run":"r","messages":[{"role":"user","blocks":[{"type":"text","text":"go"}]},{"role":"assistant","blocks":[%s]}],"open":[%s]}`,
+		strings.Join(made, ","), strings.Join(calls, ","))
+	if err := json.Unmarshal([]byte(data), st); err != nil {
+		t.Fatalf("%v\n%s", err, data)
+	}
+	return st
+}
+
+// TestLoadedCallsAreNotBelieved goes on from states in which open calls claim
+// more than they may.
+func TestLoadedCallsAreNotBelieved(t *testing.T) {
+	deny := permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}
+	const a = `"input":{"path":"a"},`
+	for _, row := range []struct {
+		name   string
+		policy permission.Policy
+		open   []string
+		end    EndReason
+		ran    string
+		want   []string // in the results
+	}{
+		{"judged, says the state", deny, []string{a + `"status":"allowed"`}, EndCompleted, "", []string{"denied"}},
+		{"allowed by nobody", permission.Policy{}, []string{a + `"status":"allowed"`}, EndWaiting, "", nil},
+		{"approved, but denied by now", deny, []string{a + `"status":"allowed","approved":true`}, EndCompleted, "", []string{"denied"}},
+		{"arguments of no schema", bypass, []string{`"input":{"path":["rm"]},"status":"allowed"`}, EndCompleted, "", []string{"error"}},
+		{"no arguments", bypass, []string{`"status":"allowed","approved":true`}, EndCompleted, "", []string{"error"}},
+		{"side by side, says the state", bypass, []string{a + `"status":"allowed","parallel":true`, `"input":{"path":"b"},"status":"allowed","parallel":true`},
+			EndCompleted, "note:a note:b", []string{"success", "success"}},
+		{"covered by no question", permission.Policy{}, []string{a + `"status":"covered"`}, EndWaiting, "", nil},
+		{"a sub-agent that is none", bypass, []string{a + `"status":"nested","sub":{"version":1,"messages":[]}`}, EndCompleted, "note:a", []string{"success"}},
+		{"a sub-agent of garbage", bypass, []string{a + `"status":"running","sub":[1]`}, EndCompleted, "note:a", []string{"success"}},
+		{"a tool that is not there", bypass, []string{`"input":{},"status":"allowed","tool":"gone"`}, EndCompleted, "", []string{"error"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			ag, _ := newAgent(t, Config{Policy: row.policy, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, says("done"))
+			st := loadedState(t, row.open...)
+			evs, err := play(t, ag, st)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "end", endOf(t, evs).Reason, row.end)
+			equal(t, "ran", j.String(), row.ran)
+			got := results(st)
+			for i, want := range row.want {
+				if i >= len(got) || !strings.Contains(got[i], want) {
+					t.Errorf("results %q, want %q", got, row.want)
+				}
+			}
+			if row.end == EndWaiting && len(st.Pending()) == 0 {
+				t.Error("the run waits for nothing")
+			}
+		})
+	}
+}
