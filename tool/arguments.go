@@ -98,6 +98,9 @@ func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes
 		e.Truncated = true
 		return nil, nil, e
 	}
+	if len(fixed.notes) == 0 { // it was no JSON, so something was left out
+		fixed.notes = []string{"characters that JSON does not know"}
+	}
 	return fixed.value, fixed.notes, nil
 }
 

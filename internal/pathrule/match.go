@@ -59,7 +59,11 @@ func (p Place) Suggest(name string) string {
 	if name == "" {
 		return ""
 	}
-	return p.SuggestTree(path.Dir(path.Clean(name)))
+	name = path.Clean(name)
+	if name == ".." || strings.HasSuffix(name, "/..") { // its parent is not what is written before
+		name = p.Abs(name)
+	}
+	return p.SuggestTree(path.Dir(name))
 }
 
 // SuggestTree returns the pattern for dir and everything below it, or "". A

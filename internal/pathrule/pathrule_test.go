@@ -199,7 +199,7 @@ func TestSuggestRoundTrip(t *testing.T) {
 func TestSuggest(t *testing.T) {
 	at := Place{Cwd: "/work/sub", Dirs: []string{"/work"}}
 	for name, want := range map[string]string{
-		"/test.py": "/**", "src/a.go": "sub/src/**", "../a": "**", "../../a": "/**",
+		"/test.py": "/**", "src/a.go": "sub/src/**", "..": "/**", "../a": "**", "../../a": "/**",
 		"/srv/[id]/p": `/srv/\[id\]/**`, "~/x": "~/**", "": "", "/tmp//x": "/tmp/**",
 	} {
 		if got := at.Suggest(name); got != want {
