@@ -128,12 +128,17 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			version, goVersion := "unknown", "unknown"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				version, goVersion = info.Main.Version, info.GoVersion
-			}
+			version, goVersion := build()
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "kitbag %s (%s)\n", version, goVersion)
 			return err
 		},
 	}
+}
+
+// build returns the versions of the program and of the Go that built it.
+func build() (version, goVersion string) {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version, info.GoVersion
+	}
+	return "unknown", "unknown"
 }
