@@ -26,12 +26,12 @@ type answer struct {
 	done    bool   // nothing more follows
 
 	calls   []*call
-	ids     map[string]bool // of this answer and the conversation; made when needed
-	details reasoning       // to be sent back
+	details reasoning // to be sent back
 	extras  map[string]json.RawMessage
 
 	slabs slabs
 	frame frame
+	usual usual
 }
 
 // A call is a tool call in the making.
@@ -62,18 +62,21 @@ func (a *answer) data(event string, payload []byte) error {
 	if len(payload) == 0 {
 		return nil
 	}
-	var c chunk
-	if err := c.decode(payload); err != nil {
-		if json.Valid(payload) {
-			return badAnswer("a part of the stream is not as the API says: " + errorText(payload))
+	c := a.usual.decode(payload)
+	if c == nil {
+		c = new(chunk)
+		if err := c.decode(payload); err != nil {
+			if json.Valid(payload) {
+				return badAnswer("a part of the stream is not as the API says: " + errorText(payload))
+			}
+			if len(a.pending) == 0 {
+				a.pending = append(a.pending, payload...)
+			}
+			return nil
 		}
-		if len(a.pending) == 0 {
-			a.pending = append(a.pending, payload...)
-		}
-		return nil
 	}
-	err := a.chunk(&c, event, payload)
-	a.frame.learn(&c, payload, a.find)
+	err := a.chunk(c, event, payload)
+	a.frame.learn(c, payload, a.find)
 	a.pending = a.pending[:0]
 	return err
 }
@@ -325,27 +328,37 @@ func (a *answer) announce(i int) error {
 // and the call's place alone. It has nine letters and digits, the only form
 // that Mistral takes.
 func (a *answer) uniqueID(id string, place int) string {
-	if a.ids == nil {
-		a.ids = map[string]bool{"": true}
-		for _, m := range a.conversation {
-			if m.Role != message.RoleAssistant {
-				continue
-			}
-			for _, b := range m.Blocks {
-				if c, ok := b.(*message.ToolCall); ok {
-					a.ids[c.ID] = true
-				}
-			}
-		}
-	}
-	for n := 0; a.ids[id]; n++ {
+	for n := 0; a.taken(id); n++ {
 		h := fnv.New64a()
 		fmt.Fprint(h, len(a.conversation), " ", place, " ", n, " ", a.fin.ID)
 		s := "00000000" + strconv.FormatUint(h.Sum64(), 36)
 		id = "c" + s[len(s)-8:]
 	}
-	a.ids[id] = true
 	return id
+}
+
+// taken looks through the conversation, which costs less than a set of its ids:
+// most answers have one call.
+func (a *answer) taken(id string) bool {
+	if id == "" {
+		return true
+	}
+	for _, c := range a.calls {
+		if c.announce == id {
+			return true
+		}
+	}
+	for _, m := range a.conversation {
+		if m.Role != message.RoleAssistant {
+			continue
+		}
+		for _, b := range m.Blocks {
+			if c, ok := b.(*message.ToolCall); ok && c.ID == id {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // tagged encodes extras together with the endpoint they must go back to.

@@ -205,17 +205,24 @@ func (u *usage) message() message.Usage {
 
 // text returns the content if it is a string.
 func (d *delta) text() string {
-	var s lenient
-	if len(d.Content) > 0 && s.UnmarshalJSON(d.Content) != nil {
+	if len(d.Content) == 0 || d.Content[0] != '"' {
 		return ""
 	}
-	return string(s)
+	var s string
+	if unquote(d.Content, &s) != nil {
+		return ""
+	}
+	return s
 }
 
 // parts returns the parts of a content that is a list; nil for any other.
-func parts(content json.RawMessage) (ps []contentPart) {
-	if len(content) > 0 && content[0] == '[' && json.Unmarshal(content, &ps) == nil {
-		return ps
+func parts(content json.RawMessage) []contentPart {
+	if len(content) == 0 || content[0] != '[' {
+		return nil
 	}
-	return nil
+	var ps []contentPart
+	if json.Unmarshal(content, &ps) != nil {
+		return nil
+	}
+	return ps
 }

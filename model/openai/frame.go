@@ -94,8 +94,11 @@ func (f *frame) learn(c *chunk, payload []byte, place func(*callDelta) int) {
 	} else {
 		trial += string(tail)
 	}
-	var again chunk
-	if json.Unmarshal(append(bytes.Clone(f.before), trial...), &again) != nil {
+	again := new(chunk)
+	trialChunk := append(bytes.Clone(f.before), trial...)
+	if c := new(usual).decode(trialChunk); c != nil {
+		again = c
+	} else if json.Unmarshal(trialChunk, again) != nil {
 		return
 	}
 	if k, t := again.plain(); k != kind || t != probe {
