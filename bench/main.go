@@ -203,7 +203,9 @@ func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error
 	if err := lastLine(&out, res); err != nil {
 		return nil, fmt.Errorf("read the result: %w", err)
 	}
-	p.version = res.Version
+	if p.version = res.Version; p.version == "" {
+		p.version = "of this tree"
+	}
 	return res, nil
 }
 

@@ -18,7 +18,13 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-func add(_ agent.Context, in work.In) (work.Out, error) { return work.Do(in), nil }
+// input is work.In with descriptions where adk looks for them.
+type input struct {
+	A int `json:"a" jsonschema:"the first number"`
+	B int `json:"b" jsonschema:"the second number"`
+}
+
+func add(_ agent.Context, in input) (work.Out, error) { return work.Do(work.In(in)), nil }
 
 func newAgent(m *llm, s work.Setup) (agent.Agent, error) {
 	var tools []tool.Tool
