@@ -27,7 +27,7 @@ func (c canned) RoundTrip(req *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(bytes.NewReader(c.answer)), Request: req}, nil
 }
 
-func cannedModel(b *testing.B, answer []byte) (*Model, *openai.Client) {
+func cannedModel(b testing.TB, answer []byte) (*Model, *openai.Client) {
 	client := &http.Client{Transport: canned{answer}}
 	m, err := New(Config{Model: "m", BaseURL: "http://localhost/v1", HTTPClient: client})
 	if err != nil {
@@ -56,7 +56,7 @@ func compare(b *testing.B, ours, theirs func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-func drain(b *testing.B, m *Model, req *model.Request) {
+func drain(b testing.TB, m *Model, req *model.Request) {
 	for _, err := range m.Generate(context.Background(), req) {
 		if err != nil {
 			b.Fatal(err)
@@ -134,5 +134,19 @@ func BenchmarkStep(b *testing.B) {
 					drainSDK(b, sdk, openai.ChatCompletionRequest{Model: "m", Messages: sdkMsgs, Tools: sdkTools})
 				})
 		})
+	}
+}
+
+// TestAllocationsOfCall bounds what a model call that ends in a tool call
+// allocates beside the network: it counts and knows no clock.
+func TestAllocationsOfCall(t *testing.T) {
+	m, _ := cannedModel(t, textStream(3, argsEvent))
+	tools, _ := benchTools(10)
+	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
+	drain(t, m, req)
+	n := testing.AllocsPerRun(50, func() { drain(t, m, req) })
+	t.Logf("%v allocations", n)
+	if n > 120 {
+		t.Errorf("%v allocations for a model call, want at most 120", n)
 	}
 }
