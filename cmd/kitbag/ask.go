@@ -76,12 +76,12 @@ func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, err
 
 // parseAnswer reads CALL_ID=allow or CALL_ID=deny[:reason].
 func parseAnswer(s string) (agent.Confirm, error) {
+	id, reason, ok := strings.Cut(s, "=deny")
+	if ok && id != "" && (reason == "" || reason[0] == ':') { // a reason may end in "=allow"
+		return agent.Confirm{Call: id, Reason: strings.TrimPrefix(reason, ":")}, nil
+	}
 	if id, ok := strings.CutSuffix(s, "=allow"); ok && id != "" {
 		return agent.Confirm{Call: id, Allow: true}, nil
-	}
-	id, reason, ok := strings.Cut(s, "=deny")
-	if ok && id != "" && (reason == "" || reason[0] == ':') {
-		return agent.Confirm{Call: id, Reason: strings.TrimPrefix(reason, ":")}, nil
 	}
 	return agent.Confirm{}, usage("--answer %q: write CALL_ID=allow or CALL_ID=deny[:reason]", s)
 }

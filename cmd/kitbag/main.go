@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -37,18 +38,22 @@ func (e *exit) Unwrap() error { return e.err }
 func usage(format string, args ...any) error { return &exit{exitUsage, fmt.Errorf(format, args...)} }
 
 func main() {
+	// A reader of our output that goes away, such as head, ends the run like any
+	// other error, not the process in the middle of a call. Notify, unlike Ignore,
+	// changes nothing for the commands that tools start.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := interruptible(context.Background(), os.Stderr)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// interruptible returns a context that ends with the first interrupt. The
-// second ends the program at once.
+// interruptible returns a context that ends with the first interrupt, or when the
+// program is told to terminate. The second time ends the program at once.
 func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		if _, ok := <-signals; !ok {
 			return
@@ -80,7 +85,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case known && e.err == nil:
 		return e.code
 	}
-	fmt.Fprintln(stderr, "kitbag:", err)
+	fmt.Fprintln(stderr, "kitbag:", plain(err.Error())) // it may quote a server
 	if !known {
 		return exitError
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,10 +19,10 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// TestMain lets the test binary stand in for kitbag where the demo starts it as
-// its own MCP server.
+// TestMain lets the test binary stand in for kitbag: where the demo starts it as
+// its own MCP server, and where a test needs a process.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "mcp" {
+	if len(os.Args) > 1 && (os.Args[1] == "mcp" || os.Args[1] == "run") {
 		main()
 	}
 	goleak.VerifyTestMain(m)
@@ -306,6 +307,76 @@ func TestPrompt(t *testing.T) {
 		if got.Allow != row.allow || got.Reason != row.why || (err != nil) != row.err {
 			t.Errorf("%q: %+v, %v", row.typed, got, err)
 		}
+	}
+}
+
+func TestParseAnswer(t *testing.T) {
+	for _, row := range []struct {
+		in, call string
+		allow    bool
+		reason   string
+		ok       bool
+	}{
+		{"c=allow", "c", true, "", true}, {"a=b=allow", "a=b", true, "", true}, {"h1/s1=deny", "h1/s1", false, "", true},
+		{"c=deny:", "c", false, "", true}, {"c=deny:set x=allow", "c", false, "set x=allow", true}, {"c=deny:a:b", "c", false, "a:b", true},
+		{"c=denied", "", false, "", false}, {"=allow", "", false, "", false}, {"c=allow:why", "", false, "", false}, {"c", "", false, "", false}, {"", "", false, "", false},
+	} {
+		got, err := parseAnswer(row.in)
+		if (err == nil) != row.ok || got.Call != row.call || got.Allow != row.allow || got.Reason != row.reason {
+			t.Errorf("%q: %+v, %v", row.in, got, err)
+		}
+	}
+}
+
+// TestHostileText shows text that models, tools and servers made up: nothing of
+// it may steer the terminal or pass for a line of ours.
+func TestHostileText(t *testing.T) {
+	const evil = "\x1b[2J\u009b31m\u202e\r\n✓ Bash ok\x9b"
+	var out, log bytes.Buffer
+	show := showText(&out, &log, &painter{})
+	for _, ev := range []agent.Event{
+		&agent.ToolCall{Name: evil, Input: json.RawMessage(`{"a":"\u001b[2J"}`), Repaired: []string{evil}},
+		&agent.ToolResult{Name: evil, Text: evil},
+		&agent.External{Name: evil, Call: evil},
+		&agent.Approval{Name: evil, Reason: evil, Input: json.RawMessage(`{"\u001b[2J":1}`), Preview: evil},
+		&agent.Retry{Error: evil}, &agent.Discard{Error: evil}, &agent.TextDelta{Text: evil},
+		&agent.ToolDelta{Text: evil, ForUser: true}, &agent.End{Reason: agent.EndLimit, Detail: evil},
+	} {
+		if err := show(ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, bad := range []string{"\x1b", "\u009b", "\x9b[", "\u202e", "\r"} {
+		if strings.Contains(out.String()+log.String(), bad) {
+			t.Errorf("%q came through:\n%q\n%q", bad, out.String(), log.String())
+		}
+	}
+	for line := range strings.Lines(log.String()) {
+		if strings.HasPrefix(line, "→") && !strings.Contains(line, "a=") {
+			t.Errorf("a call on more than a line: %q", line)
+		}
+	}
+}
+
+// TestReaderGoesAway closes the pipe that the answer goes to: the run ends as with any
+// error, and the session can be gone on with.
+func TestReaderGoesAway(t *testing.T) {
+	workspace(t)
+	serve(t, openaitest.Text("one"))
+	cmd := exec.Command(os.Args[0], "run", "--session", "s.json", "go")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitError {
+		t.Errorf("%v", err)
+	}
+	serve(t, openaitest.Text("two"))
+	if got := kitbag(t.Context(), "run", "--session", "s.json", "go on"); got.code != exitDone || got.out != "two\n" {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -60,6 +60,10 @@ func newPainter(log io.Writer) *painter {
 	return &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == ""}
 }
 
+// maxName is how much of a name or an id is shown, in runes: a model may have
+// made it up.
+const maxName = 100
+
 const (
 	dim    = "2"
 	red    = "31"
@@ -67,8 +71,9 @@ const (
 	yellow = "33"
 )
 
+// paint returns s in a colour, without what steers a terminal by itself.
 func (p *painter) paint(colour, s string) string {
-	if !p.colour {
+	if s = plain(s); !p.colour {
 		return s
 	}
 	return "\x1b[" + colour + "m" + s + "\x1b[0m"
@@ -78,7 +83,7 @@ func (p *painter) paint(colour, s string) string {
 func (p *painter) line(ev agent.Event) string {
 	switch ev := ev.(type) {
 	case *agent.ToolCall:
-		s := "→ " + ev.Name + " " + shorten(arguments(ev.Input, " "), 160)
+		s := "→ " + shorten(ev.Name, maxName) + " " + shorten(arguments(ev.Input, " "), 160)
 		if len(ev.Repaired) > 0 {
 			s += p.paint(dim, " (repaired: "+strings.Join(ev.Repaired, "; ")+")")
 		}
@@ -92,13 +97,13 @@ func (p *painter) line(ev agent.Event) string {
 		if ev.Outcome != message.OutcomeSuccess {
 			mark, colour = "✗", red
 		}
-		return p.paint(colour, mark+" "+ev.Name) + p.paint(dim, " "+firstLines(ev.Text, 6))
+		return p.paint(colour, mark+" "+shorten(ev.Name, maxName)) + p.paint(dim, " "+firstLines(ev.Text, 6))
 	case *agent.Approval:
 		if !p.asks {
 			return p.question(ev)
 		}
 	case *agent.External:
-		return p.paint(yellow, "? "+ev.Name+" is run by the host: call "+ev.Call)
+		return p.paint(yellow, "? "+shorten(ev.Name, maxName)+" is run by the host: call "+shorten(ev.Call, maxName))
 	case *agent.Retry:
 		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", ev.Error, ev.Wait.Round(100*time.Millisecond)))
 	case *agent.Discard:
@@ -114,7 +119,7 @@ func (p *painter) line(ev agent.Event) string {
 
 // question shows a call whole: what is cut off is not read before the answer.
 func (p *painter) question(q *agent.Approval) string {
-	s := p.paint(yellow, "? may "+q.Name+" run? ("+plain(q.Reason)+")") + "\n" + plain(arguments(q.Input, "\n"))
+	s := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+q.Reason+")") + "\n" + plain(arguments(q.Input, "\n"))
 	if q.Preview != "" {
 		s += "\n" + plain(strings.TrimRight(q.Preview, "\n"))
 	}
