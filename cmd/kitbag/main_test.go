@@ -271,7 +271,7 @@ func TestBadInput(t *testing.T) {
 		{append([]string{"run", "--session", "other.json", "x"}, local...), exitError, []string{"other.json", "version"}},
 		{append([]string{"run", "--session", "no/such/s.json", "x"}, local...), exitError, []string{"no/such"}},
 		{[]string{"demo", "--ask"}, exitUsage, []string{"terminal"}},
-		{[]string{"mcp", "serve"}, exitUsage, []string{"--demo"}},
+		{[]string{"mcp", "serve"}, exitError, []string{".mcp.json"}},
 	} {
 		got := kitbag(t.Context(), row.args...)
 		for _, want := range row.want {

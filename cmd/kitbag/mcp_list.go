@@ -65,12 +65,12 @@ func unjoin(err error) []error {
 type serverReport struct {
 	Name    string              `json:"name"`
 	State   string              `json:"state"` // ready or failed
-	Era     string              `json:"era,omitempty"`
-	Version string              `json:"version,omitempty"`
-	Error   string              `json:"error,omitempty"`
-	Groups  []string            `json:"groups,omitempty"`
-	Tools   []toolReport        `json:"tools,omitempty"`
-	Skipped []mcpclient.Skipped `json:"skipped,omitempty"`
+	Era     string              `json:"era"`
+	Version string              `json:"version"`
+	Error   string              `json:"error"`
+	Groups  []string            `json:"groups"`
+	Tools   []toolReport        `json:"tools"`
+	Skipped []mcpclient.Skipped `json:"skipped"`
 
 	PingMS   *float64 `json:"ping_ms,omitempty"`
 	Restarts *int     `json:"restarts,omitempty"`
@@ -78,9 +78,9 @@ type serverReport struct {
 
 type toolReport struct {
 	Name   string   `json:"name"`
-	Title  string   `json:"title,omitempty"`
+	Title  string   `json:"title"`
 	Bytes  int      `json:"bytes"` // of name, description and schema: what a model is sent
-	Groups []string `json:"groups,omitempty"`
+	Groups []string `json:"groups"`
 }
 
 func mcpListCommand() *cobra.Command {
@@ -125,7 +125,9 @@ func (f *mcpFlags) report(cmd *cobra.Command, ask func(context.Context, *mcpclie
 	}
 	wg.Wait()
 	for _, e := range broken {
-		reports = append(reports, serverReport{Name: e.Server, State: string(mcpclient.Failed), Error: e.Error()})
+		r := newReport(e.Server, mcpclient.Failed)
+		r.Error = e.Error()
+		reports = append(reports, r)
 	}
 	slices.SortStableFunc(reports, func(a, b serverReport) int { return cmp.Compare(a.Name, b.Name) })
 	out := cmd.OutOrStdout()
@@ -142,8 +144,13 @@ func (f *mcpFlags) report(cmd *cobra.Command, ask func(context.Context, *mcpclie
 	return err
 }
 
+// newReport returns a report whose lists are empty, not null.
+func newReport(name string, state mcpclient.State) serverReport {
+	return serverReport{Name: name, State: string(state), Groups: []string{}, Tools: []toolReport{}, Skipped: []mcpclient.Skipped{}}
+}
+
 func reportServer(ctx context.Context, cfg mcpclient.Config, ask func(context.Context, *mcpclient.Client, *serverReport) error) serverReport {
-	r := serverReport{Name: cfg.Name, State: string(mcpclient.Ready)}
+	r := newReport(cfg.Name, mcpclient.Ready)
 	c, err := mcpclient.New(cfg)
 	if err == nil {
 		defer c.Close()
@@ -177,7 +184,7 @@ func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 		info := t.Info()
 		r.Tools = append(r.Tools, toolReport{info.Name, info.Title, modelBytes(info), in[info.Name]})
 	}
-	r.Skipped = c.Skipped()
+	r.Skipped = append(r.Skipped, c.Skipped()...)
 	return nil
 }
 

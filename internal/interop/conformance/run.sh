@@ -16,5 +16,5 @@ for requirements in 2025-11-25 2026-07-28; do
 		tail -n 80 "out/$requirements.log"
 		exit 1
 	}
-	sed -n '/SUITE SUMMARY/,$p' "out/$requirements.log"
+	echo "every scenario as expected; the report is in internal/interop/conformance/out/$requirements.log"
 done
