@@ -20,8 +20,10 @@ import (
 
 // TestChaos plays random conversations with everything that may go wrong: bad
 // model output, failing tools, cancelled and abandoned runs, crashes, partial
-// answers, edits and refusals. Whatever happens the history is valid, no call
-// runs twice, and a run has one end. The long form is
+// answers, edits that turn dangerous, refusals, sub-agents, answers within the
+// process, typed answers and sealed states. Whatever happens the history is
+// valid, no call runs twice, none that is denied runs at all, and a run has one
+// end. The long form is
 //
 //	go test ./agent -run TestChaos -rapid.checks=50000
 func TestChaos(t *testing.T) {
@@ -33,8 +35,7 @@ type chaos struct {
 	mu  sync.Mutex
 	ran map[string]int // by argument, which is unique for each call
 
-	ids   int
-	turns int
+	ids, turns, edits int
 }
 
 func (c *chaos) pick(label string, n int) int { return rapid.IntRange(0, n-1).Draw(c.rt, label) }
@@ -42,12 +43,12 @@ func (c *chaos) pick(label string, n int) int { return rapid.IntRange(0, n-1).Dr
 func (c *chaos) toolkit() *toolkit.Toolkit {
 	tools := make([]tool.Tool, 0, 8)
 	add := func(name string, o tool.Options, fn func(context.Context, string) (string, error)) {
-		tools = append(tools, tool.Must(tool.New(name, "A tool.", func(ctx context.Context, in pathArg) (string, error) {
+		tools = append(tools, judging{tool.Must(tool.New(name, "A tool.", func(ctx context.Context, in pathArg) (string, error) {
 			c.mu.Lock()
 			c.ran[in.Path]++
 			c.mu.Unlock()
 			return fn(ctx, in.Path)
-		}, o)))
+		}, o))})
 	}
 	ok := func(_ context.Context, s string) (string, error) { return "did " + s, nil }
 	add("together", tool.Options{Parallel: true}, ok)
@@ -56,6 +57,7 @@ func (c *chaos) toolkit() *toolkit.Toolkit {
 	add("asked_alone", tool.Options{}, ok)
 	add("fails", tool.Options{Parallel: true}, func(context.Context, string) (string, error) { return "", errors.New("no luck") })
 	add("panics", tool.Options{}, func(context.Context, string) (string, error) { panic("ouch") })
+	tools = append(tools, c.helper(toolkit.Of(tools...)))
 	for _, name := range []string{"external", "asked_external"} {
 		tools = append(tools, external{tool.Must(tool.New(name, "Is run outside.", func(context.Context, pathArg) (string, error) {
 			panic("an external tool was run")
@@ -70,6 +72,28 @@ func (c *chaos) toolkit() *toolkit.Toolkit {
 	}
 	return tk
 }
+
+// helper is a sub-agent that makes one call, of the tool that its task names.
+func (c *chaos) helper(tk *toolkit.Toolkit) tool.Tool {
+	a, err := New(Config{Toolkit: tk, Policy: chaosPolicy, Retry: model.RetryConfig{Retries: -1}, Model: wordsFunc(func(req *model.Request) turn {
+		last := req.Messages[len(req.Messages)-1]
+		name, path, ok := strings.Cut(last.Text(), " ")
+		if last.Role != message.RoleUser || !ok {
+			return says("helped")
+		}
+		return calls(fmt.Sprintf(`s1 %s {"path":"%s"}`, name, path))
+	})})
+	if err != nil {
+		c.rt.Fatal(err)
+	}
+	t, err := AsTool(a, "helper", "Helps.")
+	if err != nil {
+		c.rt.Fatal(err)
+	}
+	return t
+}
+
+var chaosPolicy = permission.Policy{Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}, {Tool: "asked*", Behavior: permission.Ask}}}
 
 // turn invents an answer of the model.
 func (c *chaos) turn() turn {
@@ -87,7 +111,7 @@ func (c *chaos) turn() turn {
 		return turn{chunks: []model.Chunk{text, &model.ToolCallDelta{Name: "alone", Args: `{"pa`}}, err: &model.Error{Kind: model.ErrInvalidRequest}}
 	}
 	var tn turn
-	names := []string{"together", "together", "alone", "asked", "asked", "asked_alone", "fails", "panics", "external", "asked_external", "reset_tools", "unknown"}
+	names := []string{"together", "together", "alone", "asked", "asked", "asked_alone", "fails", "panics", "external", "asked_external", "helper", "helper", "reset_tools", "unknown", finalName}
 	for i := range 1 + c.pick("calls", 5) {
 		d := &model.ToolCallDelta{Index: i, ID: fmt.Sprintf("c%d", c.pick("id", 12)), Name: names[c.pick("tool", len(names))]}
 		switch c.pick("args", 12) {
@@ -100,8 +124,13 @@ func (c *chaos) turn() turn {
 		default:
 			d.Args = fmt.Sprintf(`{"path":"%d-%d"}`, c.turns, i)
 		}
-		if d.Name == "reset_tools" {
+		switch d.Name {
+		case "reset_tools":
 			d.Args = fmt.Sprintf(`{"more":%v}`, c.pick("open", 2) == 0)
+		case "helper":
+			d.Args = fmt.Sprintf(`{"task":"%s %d-%d"}`, names[c.pick("sub tool", 8)], c.turns, i)
+		case finalName:
+			d.Args = `{"city":"Graz","score":4}`
 		}
 		tn.chunks = append(tn.chunks, d)
 	}
@@ -119,16 +148,7 @@ func (c *chaos) inputs(st *State) []Input {
 		case *External:
 			in = append(in, Result{Call: p.Call, Failed: c.pick("failed", 2) == 0, Blocks: []message.Block{&message.Text{Text: "out"}}})
 		case *Approval:
-			a := Confirm{Call: p.Call, Allow: c.pick("allow", 3) > 0}
-			switch c.pick("extra", 4) {
-			case 0:
-				a.Input = json.RawMessage(fmt.Sprintf(`{"path":"edited %d %s"}`, c.turns, p.Call))
-			case 1:
-				a.Rules = p.Suggest
-			case 2:
-				a.Rules = []permission.Rule{{Tool: p.Name, Behavior: permission.Deny}}
-			}
-			in = append(in, a)
+			in = append(in, c.answer(p))
 		}
 	}
 	switch {
@@ -140,9 +160,31 @@ func (c *chaos) inputs(st *State) []Input {
 	return in
 }
 
+// answer is a person's, of whom nobody knows what they think.
+func (c *chaos) answer(q *Approval) Confirm {
+	a := Confirm{Call: q.Call, Allow: c.pick("allow", 3) > 0}
+	switch c.pick("extra", 5) {
+	case 0:
+		c.edits++
+		kind := []string{"harmless", "danger", "forbidden"}[c.pick("edit", 3)]
+		if q.Name != "helper" {
+			a.Input = json.RawMessage(fmt.Sprintf(`{"path":"%s %d"}`, kind, c.edits))
+		}
+	case 1:
+		a.Rules = q.Suggest
+	case 2:
+		a.Rules = []permission.Rule{{Tool: q.Name, Behavior: permission.Deny}}
+	}
+	return a
+}
+
 func (c *chaos) play(t *testing.T) {
 	tk := c.toolkit()
 	st := new(State)
+	var key []byte
+	if c.pick("sealed", 3) == 0 {
+		key = []byte("secret")
+	}
 	for range 1 + c.pick("runs", 8) {
 		ctx, cancel := context.WithCancel(context.Background())
 		w := &words{t: t}
@@ -154,15 +196,23 @@ func (c *chaos) play(t *testing.T) {
 			c.rt.Fatal(err)
 		}
 		saves, crashAt := 0, 1+c.pick("crash", 30)
-		cfg := Config{Model: w, Toolkit: tk, MaxParallel: 3, Limits: Limits{Steps: 3}, Retry: model.RetryConfig{Retries: -1}}
-		cfg.Policy.Rules = []permission.Rule{{Tool: "*", Behavior: permission.Allow}, {Tool: "asked*", Behavior: permission.Ask}}
-		if c.pick("no rules", 3) == 0 {
+		cfg := Config{Model: w, Toolkit: tk, MaxParallel: 3, Limits: Limits{Steps: 3}, Retry: model.RetryConfig{Retries: -1},
+			Key: key, Policy: chaosPolicy}
+		if key == nil && c.pick("no rules", 3) == 0 { // a seal holds for one policy
 			cfg.Policy = permission.Policy{}
+		}
+		if c.pick("approve", 3) == 0 {
+			cfg.Approve = func(_ context.Context, q Approval) (Confirm, error) { return c.answer(&q), nil }
 		}
 		if c.pick("small window", 2) == 0 {
 			cfg.Context = Context{Window: 700}
 		}
-		cfg.NewID = func(prefix string) string { c.ids++; return fmt.Sprintf("%s_%d", prefix, c.ids) }
+		cfg.NewID = func(prefix string) string { // sub-agents call it too, side by side
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.ids++
+			return fmt.Sprintf("%s_%d", prefix, c.ids)
+		}
 		cfg.Save = func(_ context.Context, st *State) error {
 			if saves++; saves >= crashAt {
 				return errCrash
@@ -177,8 +227,17 @@ func (c *chaos) play(t *testing.T) {
 		}
 		cancelAt, breakAt := 1+c.pick("cancel", 60), 1+c.pick("break", 60)
 		n, ends := 0, 0
-		for ev, err := range a.Run(ctx, st, c.inputs(st)...) {
+		var typed *final
+		if c.pick("typed", 4) == 0 {
+			if typed, _, err = newFinal[verdict](); err != nil {
+				c.rt.Fatal(err)
+			}
+		}
+		for ev, err := range a.start(ctx, st, typed, c.inputs(st)) {
 			if err != nil {
+				if n == 0 { // nothing here is wrong with the inputs or the state
+					c.rt.Fatal(err)
+				}
 				break
 			}
 			if n++; n == cancelAt {
@@ -220,8 +279,11 @@ func (c *chaos) check(st *State) {
 		}
 	}
 	for arg, n := range c.ran {
-		if n > 1 && !strings.HasPrefix(arg, "edited") {
+		if n > 1 {
 			c.rt.Fatalf("the call with %q ran %d times", arg, n)
+		}
+		if strings.HasPrefix(arg, "forbidden") {
+			c.rt.Fatalf("the call with %q ran", arg)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -107,5 +108,29 @@ func TestReplyAsTakenName(t *testing.T) {
 	equal(t, "requests", len(w.reqs), 0)
 	if _, err := a.Reply(t.Context(), new(State), Say("Where to?")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReplyAsTakesOver goes on where a process was stopped before the final
+// answer was taken.
+func TestReplyAsTakesOver(t *testing.T) {
+	var taken *State
+	cfg := Config{}
+	cfg.Save = func(_ context.Context, st *State) error {
+		if taken == nil && len(st.open) == 1 {
+			taken = reload(t, st)
+		}
+		return nil
+	}
+	a, _ := newAgent(t, cfg, calls(`f final_answer {"city":"Graz","score":4}`))
+	for range 2 {
+		st := new(State)
+		in := []Input{Say("Where to?")}
+		if taken != nil {
+			st, in = taken, nil
+		}
+		if got, err := ReplyAs[verdict](t.Context(), a, st, in...); err != nil || got.City != "Graz" {
+			t.Errorf("%+v, %v", got, err)
+		}
 	}
 }

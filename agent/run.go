@@ -116,6 +116,10 @@ func (r *run) recoverCalls() error {
 // reopen checks the arguments of c once more, and looks up how its tool runs. A
 // tool that is gone is found out when the call is judged.
 func (r *run) reopen(c *openCall) error {
+	v, err := r.currentView()
+	if err != nil {
+		return err
+	}
 	t, err := r.tool(c)
 	if err != nil {
 		return nil
@@ -124,7 +128,7 @@ func (r *run) reopen(c *openCall) error {
 	if err != nil {
 		return r.finish(c, failed(c, message.OutcomeError, err.Error()))
 	}
-	c.Input, c.Parallel, c.Late = args.JSON, t.Info().Parallel, r.view.Late(c.Tool)
+	c.Input, c.Parallel, c.Late = args.JSON, t.Info().Parallel, v.Late(c.Tool)
 	return nil
 }
 

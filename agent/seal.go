@@ -21,7 +21,7 @@ var ErrTampered = errors.New("the session was changed outside of kitbag, or the 
 type sealed struct {
 	State   stateJSON
 	Policy  permission.Policy
-	Schemas []json.RawMessage // of the tools of the open calls
+	Schemas []json.RawMessage // of the tools of the calls that have not ended
 }
 
 // sealOf computes the seal of the state as it is.
@@ -29,6 +29,12 @@ func (r *run) sealOf() (string, error) {
 	s := sealed{State: r.st.toJSON(), Policy: r.cfg.Policy}
 	s.State.Seal = ""
 	for _, c := range r.st.open {
+		if c.Status == statusDone || c.Tool == finalName { // whose schema is up to the caller of each run
+			continue
+		}
+		if _, err := r.currentView(); err != nil {
+			return "", err
+		}
 		var schema json.RawMessage
 		if t, err := r.tool(c); err == nil {
 			schema = t.Info().Input

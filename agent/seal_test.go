@@ -121,3 +121,18 @@ func TestUnsealed(t *testing.T) {
 		t.Errorf("a new state that was saved: %v", err)
 	}
 }
+
+// TestSealOfTypedRuns waits in a run for a typed answer, beside which the model
+// is giving one, and goes on in a run for any answer.
+func TestSealOfTypedRuns(t *testing.T) {
+	var j journal
+	a, _ := newAgent(t, Config{Key: []byte("secret"), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
+		calls(`c1 note {"path":"a"}`, `f final_answer {"city":"Graz","score":4}`), says("done"))
+	st := new(State)
+	if _, err := ReplyAs[verdict](t.Context(), a, st, Say("go")); !errors.Is(err, ErrWaiting) {
+		t.Fatal(err)
+	}
+	if msg, err := a.Reply(t.Context(), reload(t, st), Confirm{Call: "c1", Allow: true}); err != nil || msg.Text() != "done" {
+		t.Error(err)
+	}
+}
