@@ -128,7 +128,7 @@ func metaOf(m *rpcMessage) meta {
 	return p.Meta
 }
 
-// checkModern reports what a request of the new era lacks.
+// check reports what a request of the new era lacks.
 func (m *meta) check() *rpcError {
 	if !slices.Contains(mcp.ValidProtocolVersions, m.Version) {
 		e := invalid(mcp.UNSUPPORTED_PROTOCOL_VERSION, "protocol version %q is not supported", m.Version)
