@@ -48,23 +48,24 @@ const (
 func main() {
 	log.SetFlags(0)
 	reps := flag.Int("reps", 5, "repetitions")
-	peers := flag.String("peers", strings.Join(allPeers, ","), "which frameworks; "+unit+" is always among them")
+	peers := flag.String("peers", "", "which frameworks; empty means all, and "+unit+" is always among them")
 	scenarios := flag.String("scenarios", "", "which scenarios; empty means all")
 	least := flag.Duration("least", 300*time.Millisecond, "how long to measure, at least")
 	out := flag.String("out", "", "a file for the results, beside standard output")
 	flag.Parse()
-	c := &comparison{least: *least, failures: map[string]string{}}
-	for _, name := range allPeers {
-		if name == unit || slices.Contains(strings.Split(*peers, ","), name) {
-			c.peers = append(c.peers, &peer{name: name, results: map[string][]*work.Result{}})
-		}
+	c := &comparison{reps: *reps, least: *least, failures: map[string]string{}}
+	for _, name := range choose("framework", allPeers, *peers) {
+		c.peers = append(c.peers, &peer{name: name, results: map[string][]*work.Result{}})
 	}
+	if !slices.ContainsFunc(c.peers, func(p *peer) bool { return p.name == unit }) {
+		c.peers = append(c.peers, &peer{name: unit, results: map[string][]*work.Result{}})
+	}
+	var names []string
 	for _, s := range work.Scenarios {
-		if *scenarios == "" || slices.Contains(strings.Split(*scenarios, ","), s.Name) {
-			c.scenarios = append(c.scenarios, s.Name)
-		}
+		names = append(names, s.Name)
 	}
-	if err := c.run(*reps); err != nil {
+	c.scenarios = choose("scenario", names, *scenarios)
+	if err := c.run(); err != nil {
 		log.Fatal(err)
 	}
 	var text bytes.Buffer
@@ -80,6 +81,20 @@ func main() {
 	}
 }
 
+// choose returns those of all that a list with commas names.
+func choose(what string, all []string, list string) []string {
+	if list == "" {
+		return all
+	}
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			log.Fatalf("there is no %s %q; there are %s", what, name, strings.Join(all, ", "))
+		}
+	}
+	return names
+}
+
 // A peer is a framework and what was measured of it.
 type peer struct {
 	name    string
@@ -92,12 +107,13 @@ type peer struct {
 type comparison struct {
 	peers     []*peer // those that could be built
 	scenarios []string
+	reps      int
 	least     time.Duration
 	failures  map[string]string // of a peer or a measurement: why
 }
 
 // run builds everything and measures.
-func (c *comparison) run(reps int) error {
+func (c *comparison) run() error {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
@@ -123,7 +139,7 @@ func (c *comparison) run(reps int) error {
 		return fmt.Errorf("start the server: %w", err)
 	}
 	defer stop()
-	for rep := range reps {
+	for rep := range c.reps {
 		for _, s := range c.scenarios {
 			for i := range c.peers {
 				p := c.peers[(i+rep)%len(c.peers)]
@@ -134,7 +150,7 @@ func (c *comparison) run(reps int) error {
 				p.results[s] = append(p.results[s], res)
 			}
 		}
-		log.Printf("repetition %d of %d is done", rep+1, reps)
+		log.Printf("repetition %d of %d is done", rep+1, c.reps)
 	}
 	return nil
 }

@@ -61,15 +61,15 @@ var rows = []row{
 
 // report writes the tables.
 func (c *comparison) report(w io.Writer) {
-	fmt.Fprintf(w, "# Kitbag beside other frameworks\n\n%s, %s, %d processors, %s.\n"+
-		"Made by `make bench-peers` (`%s`).\n\n",
-		time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), processor(), strings.Join(append([]string{"go run ."}, os.Args[1:]...), " "))
+	fmt.Fprintf(w, "# kitbag beside other frameworks\n\n%s, %s, %d processors, %s.\n"+
+		"Made by `make bench-peers`; %d repetitions.\n\n",
+		time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), processor(), c.reps)
 	fmt.Fprintf(w, "Ratios are paired and interleaved: in each repetition every framework does the scenario\n"+
 		"in turn, each measurement in a process of its own, and the table has the median over the\n"+
 		"repetitions of the ratio to `%s` in the same one. Less is better. CPU is user and system\n"+
-		"time of the framework's process alone; the model is played by another one. What else the\n"+
-		"machine did falls on all of them alike, so ratios of times are good to some 15 %%; those of\n"+
-		"allocations and memory to 1 %%. `work/` says what each scenario is, `peers/` how each framework\n"+
+		"time of the framework's process alone; the model is played by another one. Allocations\n"+
+		"and memory repeat to 1 %%. Times do not: what else the machine does falls on all alike, but on\n"+
+		"a busy one, ratios of times of few repetitions may be off by a third. `work/` says what each scenario is, `peers/` how each framework\n"+
 		"is used; `%s` is a loop on go-openai written by hand, which validates, judges, stores and\n"+
 		"emits nothing.\n", unit, unit)
 	c.table(w, "Ratios to the floor", c.ratio)

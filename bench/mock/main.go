@@ -45,14 +45,14 @@ const end = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","crea
 	`"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}` + "\n\ndata: [DONE]\n\n"
 
 // toolCalls is the answer of a round: each call in three pieces.
-func (s script) toolCalls(round int) (first, rest []byte) {
+func (s script) toolCalls(round int) []byte {
 	b := event(nil, `{"role":"assistant","content":null}`, "null")
 	for i := range s.calls {
 		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":""}}]}`, i, round, i), "null")
 		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"{\"a\":%d,"}}]}`, i, round), "null")
 		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"\"b\":%d}"}}]}`, i, i), "null")
 	}
-	return nil, append(event(b, `{}`, `"tool_calls"`), end...)
+	return append(event(b, `{}`, `"tool_calls"`), end...)
 }
 
 // text is the last answer, with what comes before the pause apart.
@@ -75,6 +75,7 @@ type place struct {
 	round int
 }
 
+// rendered is an answer: what comes before the pause, and after it.
 type rendered struct{ first, rest []byte }
 
 type server struct {
@@ -89,7 +90,7 @@ func (srv *server) answer(p place) rendered {
 	}
 	var a rendered
 	if p.round < p.rounds {
-		a.first, a.rest = p.toolCalls(p.round)
+		a.rest = p.toolCalls(p.round)
 	} else {
 		a.first, a.rest = p.text()
 	}
@@ -129,7 +130,7 @@ func (srv *server) chat(w http.ResponseWriter, r *http.Request) {
 	a := srv.answer(p)
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = w.Write(a.first)
-	if p.pause > 0 && p.round >= p.rounds {
+	if p.pause > 0 && len(a.first) > 0 {
 		_ = http.NewResponseController(w).Flush()
 		time.Sleep(time.Duration(p.pause) * time.Millisecond)
 	}

@@ -37,6 +37,14 @@
 // that continues it encodes only what is new. Therefore messages must not be
 // changed once they were sent. A tool list is encoded once for each
 // [model.Request.Digest].
+//
+// What is left is mostly the connection. Of some 150 allocations that a model
+// call makes in a loop with tools, 90 are those of net/http and of go-openai's
+// request, 37 come of reading the answer and 20 of encoding; a further token
+// makes none. A chunk of the form that most servers send is read without
+// reflection, and a delta like the one before it is not decoded at all.
+// TestAllocationsOfCall and TestAllocationsPerDelta hold that, and bench shows
+// it beside other frameworks.
 package openai
 
 import (
