@@ -89,7 +89,8 @@ type Config struct {
 	Approve func(context.Context, Approval) (Confirm, error)
 
 	// AnswerWithin is how long a question stands; 0 means for ever. A later
-	// answer is refused with [ErrExpired], and a run without inputs asks again.
+	// answer, Approve's too, is refused with [ErrExpired], and a run without
+	// inputs asks again.
 	AnswerWithin time.Duration
 
 	// Save, if not nil, stores the State. It is called before anything that

@@ -32,7 +32,9 @@ type final struct {
 // ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by
 // calling a tool whose argument is a T, checked like every argument, and is
 // reminded, then forced, if it does not. T is best a struct with descriptions;
-// any type that encodes to JSON will do. Other tools stay usable meanwhile.
+// any type that encodes to JSON will do. Other tools stay usable meanwhile; none
+// may be named final_answer. The answer is taken even when no more tool calls are
+// allowed.
 //
 // When the run has to wait for a person, call ReplyAs again with the answers
 // and the same T.

@@ -35,7 +35,8 @@ type (
 	StepFunc func(context.Context) error
 
 	// JudgeFunc decides about a tool call. It may be stricter than the next;
-	// one that is not takes the responsibility from the policy.
+	// one that is not takes the responsibility from the policy. With sub-agents
+	// ([AsTool]) it is called by several goroutines at a time.
 	JudgeFunc func(context.Context, *permission.Policy, *permission.Call) permission.Decision
 
 	// SummaryFunc asks the model for a summary of the conversation, with a

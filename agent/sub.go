@@ -19,9 +19,11 @@ import (
 //
 // Its calls are judged by its own policy and by that of the agent that called
 // it, and the stricter one counts; its tokens count against the caller's
-// limits; what its steps, ids and time are is up to the caller's [Seams]. What it asks a person surfaces as a question of the outer run, with
-// the ids of both calls joined by a slash, and is answered there. Called
-// without an agent around it, it cannot ask and fails instead.
+// limits, and it runs with the caller's [Seams]: its model and tool calls are
+// steps of their own. What it asks a person surfaces as a question of the outer
+// run, with the ids of both calls joined by a slash, and is answered there, as
+// long as its own [Config.AnswerWithin] says. Called without an agent around
+// it, it cannot ask and fails instead.
 func AsTool(a *Agent, name, description string) (tool.Tool, error) {
 	type in struct {
 		Task string `json:"task" jsonschema_description:"what to do, with everything that must be known: the agent sees nothing of this conversation"`
