@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +27,20 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type none struct{}
+
+// dotted has a name that MCP takes and model APIs do not.
+type dotted struct {
+	tool.Tool
+	name string
+}
+
+func (d dotted) Unwrap() tool.Tool { return d.Tool }
+
+func (d dotted) Info() tool.Info {
+	info := d.Tool.Info()
+	info.Name = d.name
+	return info
+}
 
 // named returns a tool that answers with its name.
 func named(name string) tool.Tool {
@@ -175,8 +188,7 @@ func call(t *testing.T, c *mcpclient.Client, name, input string) *message.ToolRe
 	return col.Result()
 }
 
-// A wire is a client that speaks JSON-RPC over HTTP by hand, and keeps every
-// message that it gets, in order.
+// A wire is a client that speaks JSON-RPC over HTTP by hand.
 type wire struct {
 	t       *testing.T
 	url     string
@@ -184,9 +196,6 @@ type wire struct {
 	session string
 	header  map[string]string
 	client  *http.Client
-
-	mu  sync.Mutex
-	got []string
 }
 
 func newWire(t *testing.T, url string) *wire {
@@ -242,4 +251,20 @@ func (w *wire) initialize(capabilities string) {
 	if status != 200 || w.session == "" {
 		w.t.Fatalf("initialize: %d %v", status, got)
 	}
+}
+
+// listed returns the names in an answer to tools/list, in order.
+func listed(t *testing.T, answer string) string {
+	t.Helper()
+	var m struct {
+		Result struct{ Tools []struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(answer), &m); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, tl := range m.Result.Tools {
+		out = append(out, tl.Name)
+	}
+	return strings.Join(out, " ")
 }
