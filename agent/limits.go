@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -65,11 +66,7 @@ func (l *Limits) reached(s *spent, msgs []*message.Message, now time.Time) strin
 func repeats(msgs []*message.Message) int {
 	n := 0
 	for end := len(msgs); end >= 2; end -= 2 {
-		calls, results := msgs[end-2].ToolCalls(), msgs[end-1].ToolResults()
-		if len(results) == 0 || len(calls) != len(results) {
-			break
-		}
-		if n > 0 && !sameRound(msgs[end-2:end], msgs[len(msgs)-2:]) {
+		if !isRound(msgs[end-2:end]) || n > 0 && !sameRound(msgs[end-2:end], msgs[len(msgs)-2:]) {
 			break
 		}
 		n++
@@ -80,6 +77,12 @@ func repeats(msgs []*message.Message) int {
 	return n
 }
 
+// isRound reports whether two messages are an answer with calls and their
+// results.
+func isRound(m []*message.Message) bool {
+	return m[0].Role == message.RoleAssistant && m[1].Role == message.RoleTool
+}
+
 func isHint(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) != 1 {
 		return false
@@ -88,19 +91,46 @@ func isHint(m *message.Message) bool {
 	return ok
 }
 
+// sameRound compares the calls and the results of two rounds.
 func sameRound(a, b []*message.Message) bool {
-	ac, bc := a[0].ToolCalls(), b[0].ToolCalls()
-	ar, br := a[1].ToolResults(), b[1].ToolResults()
-	if len(ac) != len(bc) || len(ar) != len(br) {
-		return false
-	}
-	for i := range ac {
-		if ac[i].Name != bc[i].Name || !bytes.Equal(ac[i].Input, bc[i].Input) ||
-			ar[i].Outcome != br[i].Outcome || ar[i].Text() != br[i].Text() {
+	return sameBlocks(a[0].Blocks, b[0].Blocks) && sameBlocks(a[1].Blocks, b[1].Blocks)
+}
+
+func sameBlocks(a, b message.Blocks) bool {
+	i := 0
+	for _, block := range a {
+		if !isCallOrResult(block) {
+			continue
+		}
+		for i < len(b) && !isCallOrResult(b[i]) {
+			i++
+		}
+		if i == len(b) || !sameCallOrResult(block, b[i]) {
 			return false
 		}
+		i++
 	}
-	return true
+	return !slices.ContainsFunc(b[i:], isCallOrResult)
+}
+
+func isCallOrResult(b message.Block) bool {
+	switch b.(type) {
+	case *message.ToolCall, *message.ToolResult:
+		return true
+	}
+	return false
+}
+
+func sameCallOrResult(a, b message.Block) bool {
+	switch a := a.(type) {
+	case *message.ToolCall:
+		b, ok := b.(*message.ToolCall)
+		return ok && a.Name == b.Name && bytes.Equal(a.Input, b.Input)
+	case *message.ToolResult:
+		b, ok := b.(*message.ToolResult)
+		return ok && a.Outcome == b.Outcome && a.Text() == b.Text()
+	}
+	return false
 }
 
 // limit asks for a last answer without tools. What comes of it is kept if it is

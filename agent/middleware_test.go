@@ -101,3 +101,12 @@ func TestMiddlewareJudges(t *testing.T) {
 	}
 	equal(t, "ran", j.String(), "")
 }
+
+func TestStepMiddlewareThatNeverSteps(t *testing.T) {
+	lazy := Middleware{Step: func(StepFunc) StepFunc { return func(context.Context) error { return nil } }}
+	a, _ := newAgent(t, Config{Middleware: []Middleware{lazy}})
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err == nil {
+		t.Error("no error")
+	}
+}

@@ -135,7 +135,9 @@ func (r *run) reopen(c *openCall) error {
 // loop takes steps until there is an end to report.
 func (r *run) loop() (EndReason, error) {
 	var reason EndReason
+	stepped := false
 	inner := StepFunc(func(ctx context.Context) (err error) {
+		stepped = true
 		outside := r.ctx
 		r.ctx = ctx
 		defer func() { r.ctx = outside }()
@@ -144,7 +146,12 @@ func (r *run) loop() (EndReason, error) {
 	})
 	step := wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
 	for reason == "" {
-		if err := step(r.ctx); err != nil {
+		stepped = false
+		err := step(r.ctx)
+		if err == nil && !stepped {
+			err = errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot go on")
+		}
+		if err != nil {
 			if cause := r.ctx.Err(); cause != nil && errors.Is(err, cause) {
 				return EndInterrupted, nil
 			}
