@@ -43,6 +43,7 @@ func BenchmarkCall(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		//lint:ignore SA1019 the older protocol is what is compared
 		c := client.NewClient(transport.NewIO(pipe, pipe, nil), client.WithLegacyProtocolOnly())
 		if err := c.Start(context.Background()); err != nil {
 			b.Fatal(err)

@@ -158,6 +158,7 @@ func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, idle fu
 			transport.WithEndpointTimeout(cfg.StartTimeout), transport.WithResponseTimeout(cfg.MaxTimeout))
 	} else {
 		tr, err = transport.NewStreamableHTTP(cfg.URL, transport.WithHTTPBasicClient(client), transport.WithHTTPLogger(quiet),
+			//lint:ignore SA1019 servers of older protocols have no other way to notify
 			transport.WithContinuousListening())
 	}
 	return tr, idle, err
