@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -17,10 +18,12 @@ import (
 type prompt struct {
 	out   io.Writer
 	lines chan string // closed when there is no more input
+	tty   *os.File    // nil if the input is no file
 }
 
 func newPrompt(in io.Reader, out io.Writer) *prompt {
 	p := &prompt{out: out, lines: make(chan string)}
+	p.tty, _ = in.(*os.File)
 	go func() {
 		defer close(p.lines)
 		for sc := bufio.NewScanner(in); sc.Scan(); {
@@ -31,6 +34,19 @@ func newPrompt(in io.Reader, out io.Writer) *prompt {
 }
 
 var errNoAnswer = errors.New("no answer")
+
+// forget drops what was typed before the question was there: it cannot have
+// been meant as the answer.
+func (p *prompt) forget() {
+	if p.tty == nil {
+		return
+	}
+	flushInput(p.tty)
+	select {
+	case <-p.lines: // read, but not asked for
+	default:
+	}
+}
 
 // ask returns a person's answer to a question that has been shown.
 func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, error) {
@@ -43,6 +59,7 @@ func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, err
 		}
 		always = " / [a]lways " + plain(strings.Join(rules, ", "))
 	}
+	p.forget()
 	for {
 		fmt.Fprintf(p.out, "  [y]es%s / [n]o: ", always)
 		var line string
