@@ -214,7 +214,9 @@ func decodeResult(raw json.RawMessage) (*result, error) {
 		return nil, fmt.Errorf("the result of tools/call is not an object: %.80s", raw)
 	}
 	res = result{Structured: fields["structuredContent"]}
-	_ = json.Unmarshal(fields["isError"], &res.IsError)
+	if raw := fields["isError"]; raw != nil && json.Unmarshal(raw, &res.IsError) != nil {
+		res.IsError = true // it says something of an error, and nobody can tell what
+	}
 	_ = json.Unmarshal(fields["_meta"], &res.Meta)
 	if json.Unmarshal(fields["content"], &res.Content) != nil {
 		res.Content = []json.RawMessage{fields["content"]}

@@ -131,24 +131,51 @@ func As[C any](t Tool) (C, bool) {
 }
 
 // PermissionCall describes a call of t for [permission.Decide]. The input must
-// be what [Arguments] returned.
+// be what [Arguments] returned. A capability that panics gives the careful
+// answer: not read-only, a safety ask, a rule that cannot be read.
 func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	info := t.Info()
 	c := &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly}
 	if ro, ok := As[ReadOnlyChecker](t); ok {
-		c.ReadOnly = ro.CheckReadOnly(input)
+		c.ReadOnly = careful(false, func() bool { return ro.CheckReadOnly(input) })
 	}
 	if pc, ok := As[PermissionChecker](t); ok {
-		c.Check = func(p *permission.Policy) permission.Verdict { return pc.CheckPermission(p, input) }
+		cannotJudge := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "the tool cannot judge this call"}
+		c.Check = func(p *permission.Policy) permission.Verdict {
+			return careful(cannotJudge, func() permission.Verdict { return pc.CheckPermission(p, input) })
+		}
 	}
 	if rm, ok := As[RuleMatcher](t); ok {
-		c.Match = func(p *permission.Policy, r permission.Rule) (bool, error) { return rm.MatchRule(p, r, input) }
+		c.Match = func(p *permission.Policy, r permission.Rule) (matched bool, err error) {
+			err = careful(errCannotMatch, func() error {
+				var err error
+				matched, err = rm.MatchRule(p, r, input)
+				return err
+			})
+			return matched, err
+		}
 	}
 	if rs, ok := As[RuleSuggester](t); ok {
-		c.Suggest = func(p *permission.Policy) []permission.Rule { return rs.SuggestRules(p, input) }
+		c.Suggest = func(p *permission.Policy) []permission.Rule {
+			return careful(nil, func() []permission.Rule { return rs.SuggestRules(p, input) })
+		}
 	}
 	if ex, ok := As[CallExplainer](t); ok {
-		c.Parts = func(p *permission.Policy) []permission.Part { return ex.ExplainCall(p, input) }
+		c.Parts = func(p *permission.Policy) []permission.Part {
+			return careful(nil, func() []permission.Part { return ex.ExplainCall(p, input) })
+		}
 	}
 	return c
+}
+
+var errCannotMatch = errors.New("the tool cannot match the rule")
+
+// careful returns what fn does, or the careful answer if it panics.
+func careful[T any](answer T, fn func() T) (result T) {
+	defer func() {
+		if recover() != nil {
+			result = answer
+		}
+	}()
+	return fn()
 }
