@@ -201,6 +201,9 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 	wrapped := tool.With(c.tool)
 	for _, in := range slices.Concat(inputs[:min(len(inputs), 50)], []json.RawMessage{[]byte(`{}`), []byte(`{"path":1}`)}) {
 		if stack := noPanic(func() {
+			if ro, ok := tool.As[tool.ReadOnlyChecker](c.tool); ok {
+				ro.CheckReadOnly(in) // PermissionCall would hide its panic
+			}
 			a, b := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
 			if a.ReadOnly != b.ReadOnly || (a.Check == nil) != (b.Check == nil) || (a.Match == nil) != (b.Match == nil) || (a.Suggest == nil) != (b.Suggest == nil) {
 				c.problem("a wrapper hides a capability")
