@@ -294,8 +294,15 @@ func (r *run) number(ev Event) {
 
 // save stores the State. A run that was cancelled still stores how it ended.
 func (r *run) save() error {
+	if len(r.cfg.Key) == 0 && r.cfg.Save == nil {
+		return nil
+	}
+	var err error
+	if r.st.frozen, err = r.st.encodeMoving(); err != nil {
+		return fmt.Errorf("encode the session: %w", err)
+	}
+	defer func() { r.st.frozen = nil }()
 	if len(r.cfg.Key) > 0 {
-		var err error
 		if r.st.seal, err = r.sealOf(); err != nil {
 			return fmt.Errorf("seal the session: %w", err)
 		}

@@ -26,7 +26,11 @@ type sealed struct {
 
 // sealOf computes the seal of the state as it is.
 func (r *run) sealOf() (string, error) {
-	s := sealed{State: r.st.toJSON(), Policy: r.cfg.Policy}
+	state, err := r.st.toJSON()
+	if err != nil {
+		return "", err
+	}
+	s := sealed{State: state, Policy: r.cfg.Policy}
 	s.State.Seal = ""
 	for _, c := range r.st.open {
 		if c.Status == statusDone || c.Tool == finalName { // whose schema is up to the caller of each run

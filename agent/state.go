@@ -49,6 +49,8 @@ type State struct {
 
 	loaded bool // it came as JSON
 
+	frozen *moving // what is encoded for these parts, while the run saves
+
 	running bool // a run is on, or was when its process was stopped
 
 	busy atomic.Bool
@@ -137,9 +139,9 @@ type stateJSON struct {
 	Version  int                `json:"version"`
 	ID       string             `json:"id,omitempty"`
 	Messages []*message.Message `json:"messages"`
-	Scope    *toolkit.Scope     `json:"scope,omitempty"`
+	Scope    json.RawMessage    `json:"scope,omitempty"`
 	Rules    []permission.Rule  `json:"rules,omitempty"`
-	Tools    *tool.State        `json:"tools,omitempty"`
+	Tools    json.RawMessage    `json:"tools,omitempty"`
 	Usage    message.Usage      `json:"usage"`
 	Seq      int64              `json:"seq"`
 	Run      string             `json:"run,omitempty"`
@@ -151,9 +153,31 @@ type stateJSON struct {
 	Running  bool               `json:"running,omitempty"`
 }
 
-func (st *State) toJSON() stateJSON {
-	return stateJSON{stateVersion, st.ID, st.Messages, &st.Scope, st.Rules, &st.Tools,
-		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio, st.seal, st.running}
+func (st *State) toJSON() (stateJSON, error) {
+	m := st.frozen
+	if m == nil {
+		var err error
+		if m, err = st.encodeMoving(); err != nil {
+			return stateJSON{}, err
+		}
+	}
+	return stateJSON{stateVersion, st.ID, st.Messages, m.scope, st.Rules, m.tools,
+		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio, st.seal, st.running}, nil
+}
+
+// moving holds the JSON of what tools may change at any moment of a run. All
+// else in a State belongs to the run's goroutine. A save encodes these parts
+// once, before it seals: else a seal and a file that were encoded one after the
+// other could be of two different States.
+type moving struct{ scope, tools json.RawMessage }
+
+func (st *State) encodeMoving() (*moving, error) {
+	scope, err := st.Scope.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	tools, err := st.Tools.MarshalJSON()
+	return &moving{scope, tools}, err
 }
 
 // MarshalJSON writes the whole state.
@@ -162,14 +186,17 @@ func (st *State) MarshalJSON() ([]byte, error) { return st.MarshalFrom(0) }
 // MarshalFrom writes the state with only those messages that follow the first
 // n, for a store that has the others: messages do not change.
 func (st *State) MarshalFrom(n int) ([]byte, error) {
-	in := st.toJSON()
+	in, err := st.toJSON()
+	if err != nil {
+		return nil, err
+	}
 	in.Messages = in.Messages[n:]
 	return json.Marshal(in)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote, in this version or an older one.
-// A State is not trusted: one whose history breaks the rules of [CheckHistory]
-// is refused.
+// UnmarshalJSON replaces the state with what MarshalJSON wrote, in this version
+// or an older one. A State is not trusted: one whose history breaks the rules of
+// [CheckHistory] is refused. After an error the state is as it was.
 func (st *State) UnmarshalJSON(data []byte) error {
 	var head struct {
 		Version *int `json:"version"`
@@ -185,11 +212,14 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	case *head.Version < 1:
 		return fmt.Errorf("session: version %d does not exist", *head.Version)
 	}
-	in := stateJSON{Scope: &st.Scope, Tools: &st.Tools}
+	var in stateJSON
 	if err := json.Unmarshal(data, &in); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	if err := checkOpen(in.Messages, in.Open); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	if err := st.decodeMoving(in.Scope, in.Tools); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
@@ -197,6 +227,22 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	st.Generation, st.ratio, st.seal, st.running = in.Gen, clampRatio(in.Ratio), in.Seal, in.Running
 	st.loaded = true
 	return nil
+}
+
+// decodeMoving replaces both parts, or none. Both types hold locks and cannot be
+// copied, so each text is tried on another value first. An absent part is empty.
+func (st *State) decodeMoving(scope, tools json.RawMessage) error {
+	none := json.RawMessage("{}")
+	if scope == nil {
+		scope = none
+	}
+	if tools == nil {
+		tools = none
+	}
+	if err := errors.Join(new(toolkit.Scope).UnmarshalJSON(scope), new(tool.State).UnmarshalJSON(tools)); err != nil {
+		return err
+	}
+	return errors.Join(st.Scope.UnmarshalJSON(scope), st.Tools.UnmarshalJSON(tools))
 }
 
 // checkOpen checks that the history is whole, but for the calls that are open.
