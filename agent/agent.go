@@ -94,7 +94,9 @@ type Config struct {
 	AnswerWithin time.Duration
 
 	// Save, if not nil, stores the State. It is called before anything that
-	// depends on it is emitted or run; an error ends the run.
+	// depends on it is emitted or run. An error ends the run: what is open is
+	// closed, and what could not be stored by then is not told of, but for the
+	// [*End]. The State in memory is whole all the same.
 	Save func(context.Context, *State) error
 
 	// Key, if not empty, seals the State, so that a client that keeps it cannot

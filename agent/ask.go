@@ -262,7 +262,7 @@ func (r *run) accept(ans *answer) error {
 	m := ans.Message
 	r.spend(m)
 	var open []*openCall
-	var told []*ToolCall
+	var told, ended []Event
 	for i, tc := range m.ToolCalls() {
 		raw := json.RawMessage(ans.Raw[i])
 		c, repaired := r.open(tc, raw)
@@ -278,20 +278,12 @@ func (r *run) accept(ans *answer) error {
 		r.callIDs[tc.ID] = true // which the answer of a replayed step is not yet in
 		open = append(open, c)
 		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
-	}
-	r.st.open = open
-	if err := r.addMessage(m, string(ans.Finish)); err != nil {
-		return err
-	}
-	for _, ev := range told {
-		r.emit(ev)
-	}
-	for _, c := range open {
 		if c.Status == statusDone {
-			r.emit(c.resultEvent())
+			ended = append(ended, c.resultEvent())
 		}
 	}
-	return nil
+	r.st.open = open
+	return r.addMessage(m, string(ans.Finish), append(told, ended...)...)
 }
 
 // open makes the open call of what the model sent, and puts valid arguments

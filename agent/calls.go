@@ -365,11 +365,7 @@ func (r *run) finish(c *openCall, res *message.ToolResult) error {
 	if r.isFinal(c) && res.Outcome == message.OutcomeSuccess {
 		r.final.value = c.Input
 	}
-	if err := r.save(); err != nil {
-		return err
-	}
-	r.emit(c.resultEvent())
-	return nil
+	return r.store(c.resultEvent())
 }
 
 func (c *openCall) resultEvent() *ToolResult {

@@ -222,11 +222,7 @@ func (r *run) compact(v *toolkit.View) error {
 func (r *run) rewrite(msgs []*message.Message, ev *Compaction) error {
 	r.st.Messages = msgs
 	r.st.Generation++
-	if err := r.save(); err != nil {
-		return err
-	}
-	r.emit(ev)
-	return nil
+	return r.store(ev)
 }
 
 // fitData replaces the oldest pictures and files when there are too many.

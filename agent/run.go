@@ -21,8 +21,9 @@ type run struct {
 	ctx    context.Context // of the run: ends with the caller's, and when the consumer breaks off
 	cancel context.CancelFunc
 	yield  func(Event, error) bool
-	final  *final // the typed answer that is wanted, or nil
-	gone   bool   // the consumer broke off: nothing more is yielded
+	final  *final  // the typed answer that is wanted, or nil
+	gone   bool    // the consumer broke off: nothing more is yielded
+	owed   []Event // see store
 
 	view    *toolkit.View      // what the last answer was shown; nil when it must be made
 	policy  *permission.Policy // Config.Policy with the State's rules; nil when it must be made
@@ -251,6 +252,9 @@ func (r *run) end(reason EndReason, err error) {
 		}
 		ev.Text = r.st.Messages[len(r.st.Messages)-1].Text()
 	}
+	if len(r.owed) > 0 {
+		err = errors.Join(err, r.store())
+	}
 	if !r.gone {
 		r.number(ev) // before it is stored, so that no number comes twice
 	}
@@ -292,6 +296,23 @@ func (r *run) number(ev Event) {
 	}
 }
 
+// store stores the State and then emits the events that tell of what is new in
+// it. When that fails they are owed until a later save succeeds: what is stored
+// is told, and what is not is not. The run ends with the error in any case, so
+// that this can only be one of the saves that close what is open.
+func (r *run) store(events ...Event) error {
+	r.owed = append(r.owed, events...)
+	if err := r.save(); err != nil {
+		return err
+	}
+	for _, ev := range r.owed {
+		r.emit(ev)
+	}
+	clear(r.owed)
+	r.owed = r.owed[:0]
+	return nil
+}
+
 // save stores the State. A run that was cancelled still stores how it ended.
 func (r *run) save() error {
 	if len(r.cfg.Key) == 0 && r.cfg.Save == nil {
@@ -316,14 +337,12 @@ func (r *run) save() error {
 	return nil
 }
 
-// addMessage adds m to the conversation, stores it, and tells of it.
-func (r *run) addMessage(m *message.Message, finish string) error {
+// addMessage adds m to the conversation, stores it, and tells of it and of what
+// more comes with it.
+func (r *run) addMessage(m *message.Message, finish string, more ...Event) error {
 	r.st.Messages = append(r.st.Messages, m)
-	if err := r.save(); err != nil {
-		return err
-	}
-	r.emit(&Message{Message: m, Finish: finish})
-	return nil
+	r.owed = append(r.owed, &Message{Message: m, Finish: finish})
+	return r.store(more...)
 }
 
 // currentView returns the view that the open calls, or the next question, see.

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestFailedSave lets each save of a run fail in turn, alone or with all that
+// follow. The run ends with the error and a whole history; what was emitted was
+// stored, and what is stored in the end was emitted.
+func TestFailedSave(t *testing.T) {
+	full := errors.New("disk full")
+	for _, forever := range []bool{false, true} {
+		failed := true
+		for at := 1; failed; at++ {
+			failed = false
+			var j journal
+			var stored string // what the store has
+			saves := 0
+			cfg := Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), noting(&j, "ask", tool.Options{})),
+				Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Allow}}},
+				Approve: func(context.Context, Approval) (Confirm, error) { return Confirm{Allow: true}, nil },
+				Save: func(_ context.Context, st *State) error {
+					saves++
+					if saves == at || saves > at && forever {
+						failed = true
+						return full
+					}
+					stored = encoded(t, st)
+					return nil
+				}}
+			a, _ := newAgent(t, cfg, calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`, `c3 ask {"path":"c"}`, `c4 nope {}`), says("done"))
+			st := new(State)
+			evs, told := []Event(nil), map[string]bool{}
+			check := func(ev Event) {
+				for _, id := range idsOf(ev) {
+					told[id] = true
+					if !strings.Contains(stored, id) {
+						t.Errorf("save %d failed: a %s with %s was emitted and is not stored", at, ev.kind(), id)
+					}
+				}
+			}
+			var err error
+			for ev, e := range a.Run(t.Context(), st, Say("go")) {
+				if e != nil {
+					err = e
+					continue
+				}
+				check(ev)
+				evs = append(evs, ev)
+			}
+			if !failed {
+				if err != nil || at < 12 {
+					t.Fatalf("%d saves, %v", saves, err)
+				}
+				break
+			}
+			if !errors.Is(err, full) || endOf(t, evs).Reason != EndError || len(of[*End](evs)) != 1 {
+				t.Fatalf("save %d: %v, %+v", at, err, endOf(t, evs))
+			}
+			for i, ev := range evs {
+				if ev.head().Seq != int64(i+1) {
+					t.Fatalf("save %d: event %d has number %d", at, i, ev.head().Seq)
+				}
+			}
+			if err := CheckHistory(st.Messages); err != nil || len(st.open) > 0 {
+				t.Errorf("save %d: %d calls are open, %v", at, len(st.open), err)
+			}
+			if forever {
+				continue
+			}
+			for _, m := range st.Messages {
+				if !told[`"id":"`+m.ID+`"`] {
+					t.Errorf("save %d: message %s is stored and was not emitted", at, m.ID)
+				}
+			}
+			announced := map[string]int{}
+			for _, c := range of[*ToolCall](evs) {
+				announced[c.Call]++
+			}
+			for _, res := range of[*ToolResult](evs) {
+				announced[res.Call]--
+			}
+			for id, n := range announced {
+				if n != 0 {
+					t.Errorf("save %d: call %s has %d results", at, id, 1-n)
+				}
+			}
+		}
+	}
+}
+
+// idsOf returns what the stored State must hold when ev is emitted.
+func idsOf(ev Event) []string {
+	switch ev := ev.(type) {
+	case *Message:
+		return []string{`"id":"` + ev.Message.ID + `"`}
+	case *ToolCall:
+		return []string{`"id":"` + ev.Call + `"`}
+	case *ToolResult:
+		res, err := json.Marshal(ev.Result)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		return []string{strings.TrimPrefix(string(res), "{")}
+	}
+	return nil
+}
