@@ -337,7 +337,7 @@ func (r *run) reminders(v *toolkit.View) []string {
 	var out []string
 	ctx := tool.WithState(r.ctx, &r.st.Tools)
 	for _, info := range v.Tools() {
-		t, _, err := v.Resolve(info.Name, []byte("{}"))
+		t, _, err := v.Resolve(ctx, info.Name, []byte("{}"))
 		if err != nil {
 			continue
 		}

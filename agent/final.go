@@ -83,7 +83,7 @@ func (r *run) resolve(name string, input json.RawMessage) (tool.Tool, json.RawMe
 	if err != nil {
 		return nil, nil, err
 	}
-	return v.Resolve(name, input)
+	return v.Resolve(r.ctx, name, input)
 }
 
 // isFinal reports whether c gives the typed answer that is wanted.

@@ -223,7 +223,7 @@ func TestSkillRulesAreNotGranted(t *testing.T) {
 		t.Fatal(err)
 	}
 	input := json.RawMessage(`{"command":"make release"}`)
-	tl, _, err := v.Resolve("Bash", input)
+	tl, _, err := v.Resolve(t.Context(), "Bash", input)
 	if err != nil {
 		t.Fatal(err)
 	}

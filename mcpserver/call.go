@@ -44,7 +44,7 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 		}
 		r.mu.Unlock()
 	}
-	t, input, err := v.Resolve(p.Name, p.Arguments)
+	t, input, err := v.Resolve(ctx, p.Name, p.Arguments)
 	if err != nil {
 		return failure(err.Error()), nil
 	}

@@ -145,7 +145,7 @@ func BenchmarkSearch(b *testing.B) {
 		}
 	}
 	tk, s := newToolkit(b, cfg), new(toolkit.Scope)
-	search, args, err := newView(b, tk, s).Resolve("search_tools", json.RawMessage(`{"query":"send a mail with an attachment"}`))
+	search, args, err := newView(b, tk, s).Resolve(b.Context(), "search_tools", json.RawMessage(`{"query":"send a mail with an attachment"}`))
 	if err != nil {
 		b.Fatal(err)
 	}

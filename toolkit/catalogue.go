@@ -63,8 +63,9 @@ type entry struct {
 	labels    []string // what a ceiling may grant it by
 	ungrouped bool
 	set       Setting
-	when      int // position in catalogue.whens, or -1
-	size      int // bytes of the definition as sent to a model
+	when      int      // position in catalogue.whens, or -1
+	from      *listing // what listed it; nil if the host registered it
+	size      int      // bytes of the definition as sent to a model
 	hash      atomic.Pointer[[sha256.Size]byte]
 }
 
@@ -287,7 +288,7 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 	// can be in the way of a tool of the host.
 	for _, g := range c.all() {
 		for _, t := range g.Tools {
-			if err := c.add(g, t, settings, false); err != nil {
+			if err := c.add(g, t, settings, nil); err != nil {
 				return err
 			}
 		}
@@ -330,15 +331,15 @@ func (c *catalogue) addListed(g *group, src *source, settings map[string]Setting
 	}
 	for _, t := range l.tools {
 		c.listed[t.Info().Name] = true
-		if err := c.add(g, t, settings, true); err != nil {
+		if err := c.add(g, t, settings, l); err != nil {
 			c.skipped = append(c.skipped, Skipped{Source: src.name, Tool: t.Info().Name, Reason: err.Error()})
 		}
 	}
 }
 
-// add registers a tool. One that a source lists takes no other's place, whatever
-// the policy.
-func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, listed bool) error {
+// add registers a tool that is in the listing from, nil being what the host
+// registers. One that a source lists takes no other's place, whatever the policy.
+func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, from *listing) error {
 	if t == nil {
 		return fmt.Errorf("%s: a tool is nil", c.groupTitle(g.index))
 	}
@@ -347,7 +348,7 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, list
 		return c.blame(g, info.Name, err)
 	}
 	p := c.cfg.Policy
-	if listed {
+	if from != nil {
 		p.Override, p.Replace, p.Shadow = false, false, false
 	}
 	if c.reserved[info.Name] && !p.Override {
@@ -358,10 +359,16 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, list
 			return c.blame(g, info.Name, err)
 		}
 	}
-	e := &entry{tool: t, info: info, home: g.index, when: -1, set: settings[info.Name], size: definitionSize(info)}
+	e := &entry{tool: t, info: info, home: g.index, when: -1, from: from, set: settings[info.Name], size: definitionSize(info)}
 	for _, old := range c.tools[info.Name] {
 		switch {
 		case sameTool(old.tool, t):
+			c.place(old, g)
+			return nil
+		case from != nil && old.from != nil && sameOrigin(old.tool, t):
+			if from.at.After(old.from.at) {
+				old.tool, old.info, old.size, old.from = e.tool, e.info, e.size, from
+			}
 			c.place(old, g)
 			return nil
 		case p.Replace:
@@ -462,4 +469,19 @@ func definitionSize(i tool.Info) int {
 // groups. Values that cannot be compared are different tools.
 func sameTool(a, b tool.Tool) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// sameOrigin reports whether two tools, which sources listed, are one tool of one
+// server. A server is listed once for each of its groups, and in between it may
+// have described its tools anew.
+func sameOrigin(a, b tool.Tool) bool {
+	type origin interface{ Origin() (server, name string) } // as the tools of package mcpclient have it
+	x, ok := tool.As[origin](a)
+	y, also := tool.As[origin](b)
+	if !ok || !also {
+		return false
+	}
+	xServer, xName := x.Origin()
+	yServer, yName := y.Origin()
+	return xServer == yServer && xName == yName
 }

@@ -95,7 +95,7 @@ func TestTwoScopes(t *testing.T) {
 					if len(name) == 4 && int(name[1]-'0')%2 != half {
 						t.Errorf("scope %d shows %s", half, name)
 					}
-					if _, _, err := v.Resolve(name, nil); err != nil {
+					if _, _, err := v.Resolve(t.Context(), name, nil); err != nil {
 						t.Error(err)
 					}
 				}
@@ -313,7 +313,7 @@ func TestHostileSource(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, own := range []string{"reset_tools", "now", "g.mine"} {
-			tl, _, err := newView(t, tk, s).Resolve(own, nil)
+			tl, _, err := newView(t, tk, s).Resolve(t.Context(), own, nil)
 			if f, ok := tl.(*fake); err != nil || ok && f.text != own || !ok && own != "reset_tools" {
 				t.Errorf("%s: %s is %T, %v", name, own, tl, err)
 			}
@@ -338,6 +338,50 @@ func TestHangingSource(t *testing.T) {
 		v, err := tk.View(t.Context(), new(toolkit.Scope))
 		if err != nil || !slices.Equal(listed(v), []string{"a", "b"}) || len(v.Skipped()) != 1 {
 			t.Errorf("listed %q, skipped %+v, %v", listed(v), v.Skipped(), err)
+		}
+	})
+}
+
+// A remote is a tool of a server, as package mcpclient makes a new one whenever it
+// lists.
+type remote struct {
+	tool.Tool
+	name, text string
+}
+
+func (r *remote) Origin() (server, name string) { return "server", r.name }
+
+func (r *remote) Info() tool.Info {
+	info := r.Tool.Info()
+	info.Description = r.text
+	return info
+}
+
+// TestSharedByGroups: a tool of a server that is in two groups stays one tool when
+// the server describes it anew and only one of the groups is listed again.
+func TestSharedByGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := "old"
+		list := func() []tool.Tool { return []tool.Tool{&remote{fakes("x")[0], "x", text}} }
+		tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{
+			{Name: "a", Description: "A.", Sources: []tool.Source{sourceFunc(list)}},
+			{Name: "b", Description: "B.", Sources: []tool.Source{sourceFunc(list)}},
+		}})
+		s := new(toolkit.Scope)
+		for _, open := range []string{"a", "b"} { // a is listed, closed, and not listed again
+			if _, err := tk.Set(t.Context(), s, open); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		text = "new"
+		tk.Refresh()
+		v := newView(t, tk, s)
+		if got := listed(v); !slices.Equal(got, []string{"reset_tools", "x"}) || v.Tools()[1].Description != "new" || len(v.Skipped()) > 0 {
+			t.Errorf("listed %q, skipped %v", got, v.Skipped())
+		}
+		if got := tk.Labels("x"); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("labels %q", got)
 		}
 	})
 }

@@ -20,7 +20,8 @@ import (
 // gates, except that no group must be open, and is validated, permitted and
 // run under the real tool's name.
 //
-// Sources of groups are contacted at the first search.
+// Sources of groups are contacted at the first search, or at the first call of a
+// tool that is not known yet.
 func Discover() Control { return discover{} }
 
 const (
@@ -247,27 +248,72 @@ func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 			b.infos = append(b.infos, e.info)
 		}
 	}
-	return b.hidden(name)
+	e := b.hidden(name)
+	if silent := c.silent(r); !e.Known && len(silent) > 0 {
+		e.text += "; it may be one of those that could not be listed: " + strings.Join(silent, "; ")
+	}
+	return e
+}
+
+// silent returns the sources that the scope is granted and that failed to list
+// their tools, with the reason, in order.
+func (c *catalogue) silent(r *resolved) []string {
+	var out []string
+	add := func(sources []*source) {
+		for _, s := range sources {
+			if l := c.built[s]; l != nil && l.err != nil {
+				out = append(out, s.name+" ("+firstLine(l.err.Error())+")")
+			}
+		}
+	}
+	add(c.basic.sources)
+	for i, g := range c.groups {
+		if c.grantsGroup(i, r.ceiling) {
+			add(g.sources)
+		}
+	}
+	return out
 }
 
 // A caller is call_tool. It does not run: the view forwards its calls.
 type caller struct{ controlTool }
 
-// forward finds the real tool. The view's own catalogue is looked in: what a search
-// of the same answer has fetched is callable with the next view, like everything
-// else that changes.
-func (*caller) forward(v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
+// forward finds the real tool: first among what the view knows, which is nearly
+// always enough. A tool that nobody has searched for yet may be in a source that
+// was never listed; then all that the scope is granted are, and the catalogue
+// that has them is looked in, behind the same gates.
+func (*caller) forward(ctx context.Context, v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
+	name, args, err := callArguments(input)
+	if err != nil {
+		return nil, nil, err
+	}
+	if e, ok := v.body.c.find(name, v.body.c.reach(v.body.r)); ok {
+		return e.tool, args, nil
+	}
+	c, r, err := v.tk.whole(ctx, v.scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, ok := c.find(name, r)
+	if !ok {
+		return nil, nil, c.hiddenFromSearch(name, r)
+	}
+	return e.tool, args, nil
+}
+
+// callArguments reads the arguments of call_tool.
+func callArguments(input json.RawMessage) (name string, args json.RawMessage, err error) {
 	var in struct {
 		Name      string
 		Arguments json.RawMessage
 	}
 	if err := json.Unmarshal(input, &in); err != nil {
-		return nil, nil, fmt.Errorf(`the arguments of %s must be {"name": …, "arguments": {…}}: %w`, callTool, err)
+		return "", nil, fmt.Errorf(`the arguments of %s must be {"name": …, "arguments": {…}}: %w`, callTool, err)
 	}
-	args := bytes.TrimSpace(in.Arguments)
+	args = bytes.TrimSpace(in.Arguments)
 	switch {
 	case in.Name == "":
-		return nil, nil, fmt.Errorf(`%s needs the name of a tool: {"name": …, "arguments": {…}}`, callTool)
+		return "", nil, fmt.Errorf(`%s needs the name of a tool: {"name": …, "arguments": {…}}`, callTool)
 	case len(args) == 0 || bytes.Equal(args, []byte("null")):
 		args = []byte("{}")
 	case args[0] == '"':
@@ -277,11 +323,5 @@ func (*caller) forward(v *View, input json.RawMessage) (tool.Tool, json.RawMessa
 			args = []byte(s)
 		}
 	}
-	c := v.body.c
-	r := c.allOpen(v.body.r)
-	e, ok := c.find(in.Name, r)
-	if !ok {
-		return nil, nil, c.hiddenFromSearch(in.Name, r)
-	}
-	return e.tool, args, nil
+	return in.Name, args, nil
 }

@@ -20,7 +20,7 @@ import (
 // do resolves and runs a call, as an agent does, and returns the result's text.
 func do(t testing.TB, tk *toolkit.Toolkit, s *toolkit.Scope, name, input string) (string, error) {
 	t.Helper()
-	tl, raw, err := newView(t, tk, s).Resolve(name, json.RawMessage(input))
+	tl, raw, err := newView(t, tk, s).Resolve(t.Context(), name, json.RawMessage(input))
 	if err != nil {
 		return "", err
 	}
@@ -121,10 +121,10 @@ func TestResetTools(t *testing.T) {
 			t.Errorf("Late(%s) = %v", name, !late)
 		}
 	}
-	if _, _, err := v.Resolve("drop", nil); err == nil || !strings.HasSuffix(err.Error(), `call reset_tools with {"db":true,"db-admin":true} first`) {
+	if _, _, err := v.Resolve(t.Context(), "drop", nil); err == nil || !strings.HasSuffix(err.Error(), `call reset_tools with {"db":true,"db-admin":true} first`) {
 		t.Errorf("the hint for a tool two levels down: %v", err)
 	}
-	if _, _, err := v.Resolve("noww", nil); err == nil || err.Error() != `there is no tool "noww"; did you mean now?` {
+	if _, _, err := v.Resolve(t.Context(), "noww", nil); err == nil || err.Error() != `there is no tool "noww"; did you mean now?` {
 		t.Errorf("an unknown tool: %v", err)
 	}
 }
@@ -170,8 +170,8 @@ func TestCeilingHidesNames(t *testing.T) {
 				t.Errorf("a transition above the ceiling: %v", err)
 			}
 		}
-		_, _, hidden := v.Resolve("launch", nil)
-		_, _, unknown := v.Resolve("lxxxxh", nil)
+		_, _, hidden := v.Resolve(t.Context(), "launch", nil)
+		_, _, unknown := v.Resolve(t.Context(), "lxxxxh", nil)
 		if hidden == nil || strings.ReplaceAll(hidden.Error(), "launch", "lxxxxh") != unknown.Error() {
 			t.Errorf("above the ceiling: %v, unknown: %v", hidden, unknown)
 		}
@@ -232,7 +232,7 @@ func TestDiscover(t *testing.T) {
 	}
 
 	// The real tool is what is judged, and what moves the phase.
-	tl, _, err := before.Resolve("call_tool", json.RawMessage(`{"name":"send_mail"}`))
+	tl, _, err := before.Resolve(t.Context(), "call_tool", json.RawMessage(`{"name":"send_mail"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,6 +252,45 @@ func TestDiscover(t *testing.T) {
 	}
 	if newView(t, tk, s).Late("call_tool") || newView(t, tk, s).Late("search_tools") {
 		t.Error("a tool that opens nothing is late")
+	}
+}
+
+// TestDiscoverUnlisted calls a tool of a source that nobody has searched: it is
+// listed then, unless the ceiling keeps its group away.
+func TestDiscoverUnlisted(t *testing.T) {
+	mail, secret := &listing{names: []string{"send_mail"}}, &listing{names: []string{"launch"}}
+	dead := &listing{err: errors.New("it does not start")}
+	tk := newToolkit(t, toolkit.Config{Control: toolkit.Discover(), Basic: toolkit.Group{Tools: fakes("now")},
+		Groups: []toolkit.Group{
+			{Name: "mail", Description: "Mail.", Sources: []tool.Source{mail}},
+			{Name: "dead", Description: "Dead.", Sources: []tool.Source{dead}},
+			{Name: "secret", Description: "Secret.", Sources: []tool.Source{secret}},
+		},
+		Settings: []toolkit.Setting{{Tool: "send_mail", Next: "sent"}}})
+	s := newScope(toolkit.Only("basic", "mail", "dead"), "")
+	v := newView(t, tk, s)
+	for _, name := range []string{"now", "launch", "send_mial"} {
+		_, _, err := v.Resolve(t.Context(), "call_tool", json.RawMessage(`{"name":"`+name+`"}`))
+		if (err == nil) != (name == "now") || err != nil && !strings.HasSuffix(err.Error(), "could not be listed: server (it does not start)") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	tl, _, err := v.Resolve(t.Context(), "call_tool", json.RawMessage(`{"name":"send_mail"}`))
+	if err != nil || tl.Info().Name != "send_mail" {
+		t.Fatalf("the tool of a source that was never searched: %v", err)
+	}
+	if mail.calls != 1 || dead.calls != 1 || secret.calls != 0 {
+		t.Errorf("asked %d, %d and %d times, want 1, 1 and 0", mail.calls, dead.calls, secret.calls)
+	}
+	if v.Advance("send_mail"); s.Phase() != "sent" {
+		t.Errorf("the phase is %q", s.Phase())
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	fresh := newToolkit(t, toolkit.Config{Control: toolkit.Discover(),
+		Groups: []toolkit.Group{{Name: "mail", Description: "Mail.", Sources: []tool.Source{&listing{names: []string{"x"}}}}}})
+	if _, _, err := newView(t, fresh, new(toolkit.Scope)).Resolve(ended, "call_tool", json.RawMessage(`{"name":"x"}`)); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
 	}
 }
 
@@ -319,7 +358,7 @@ func TestPermission(t *testing.T) {
 		tk := newToolkit(t, toolkit.Config{Control: control, Groups: []toolkit.Group{group("g", "t")}})
 		v := newView(t, tk, new(toolkit.Scope))
 		for _, i := range v.Tools() {
-			tl, _, err := v.Resolve(i.Name, json.RawMessage(`{"name":"t"}`))
+			tl, _, err := v.Resolve(t.Context(), i.Name, json.RawMessage(`{"name":"t"}`))
 			if err != nil || i.Name == "call_tool" {
 				continue
 			}

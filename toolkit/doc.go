@@ -19,7 +19,7 @@
 //
 //	view, err := tk.View(ctx, scope)
 //	… send view.Tools() …
-//	t, input, err := view.Resolve(call.Name, call.Input)
+//	t, input, err := view.Resolve(ctx, call.Name, call.Input)
 //
 // Here the model sees clock and reset_tools. Once it has called reset_tools
 // with {"database": true}, the next view has query, too. What was shown is

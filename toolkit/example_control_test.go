@@ -67,7 +67,7 @@ func ExampleControl() {
 		if err != nil {
 			panic(err)
 		}
-		t, args, err := view.Resolve(name, json.RawMessage(input))
+		t, args, err := view.Resolve(ctx, name, json.RawMessage(input))
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -30,11 +30,11 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	_, _, err = view.Resolve("query", nil)
+	_, _, err = view.Resolve(ctx, "query", nil)
 	fmt.Println(err)
 
 	// The model opens the group, and sees the tool at its next step.
-	reset, args, err := view.Resolve("reset_tools", json.RawMessage(`{"database": true}`))
+	reset, args, err := view.Resolve(ctx, "reset_tools", json.RawMessage(`{"database": true}`))
 	if err != nil {
 		panic(err)
 	}

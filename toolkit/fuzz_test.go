@@ -32,7 +32,7 @@ func FuzzCalls(f *testing.F) {
 		for _, tk := range kits {
 			s := new(toolkit.Scope)
 			v := newView(t, tk, s)
-			tl, args, err := v.Resolve(name, json.RawMessage(input))
+			tl, args, err := v.Resolve(context.Background(), name, json.RawMessage(input))
 			if err != nil {
 				if err.Error() == "" {
 					t.Error("an error without a text")

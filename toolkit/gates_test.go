@@ -77,8 +77,8 @@ func TestShadow(t *testing.T) {
 func TestOpaque(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Policy: toolkit.Tmcp(), Groups: []toolkit.Group{group("a", "a.tool")}})
 	v := newView(t, tk, new(toolkit.Scope))
-	_, _, hidden := v.Resolve("a.tool", nil)
-	_, _, unknown := v.Resolve("a.toll", nil)
+	_, _, hidden := v.Resolve(t.Context(), "a.tool", nil)
+	_, _, unknown := v.Resolve(t.Context(), "a.toll", nil)
 	if hidden == nil || unknown == nil || strings.ReplaceAll(hidden.Error(), "a.tool", "a.toll") != unknown.Error() {
 		t.Errorf("hidden: %v, unknown: %v", hidden, unknown)
 	}
@@ -114,7 +114,7 @@ func TestUnfolding(t *testing.T) {
 		t.Errorf("when its parent is open: %s", got)
 	}
 	for _, input := range []string{`{"groups":null}`, `{"groups":"outer"}`, `{"groups":[1]}`, `{"group":["outer"]}`} {
-		tl, _, err := newView(t, tk, s).Resolve("disable_tools", nil)
+		tl, _, err := newView(t, tk, s).Resolve(t.Context(), "disable_tools", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

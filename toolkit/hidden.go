@@ -1,6 +1,7 @@
 package toolkit
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -31,13 +32,15 @@ func (e *HiddenError) Error() string { return e.text }
 // is to be called. Both are the call's own, except for a control tool that
 // calls others on the model's behalf. The error is a [*HiddenError], or says
 // what is wrong with the arguments of such a call; its text is for the model.
-func (v *View) Resolve(name string, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
+// With [Discover] it may list sources that nobody has searched yet, for as long
+// as ctx lasts.
+func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
 	for _, t := range v.control() {
 		if t.Info().Name != name {
 			continue
 		}
 		if f, ok := t.(forwarder); ok {
-			return f.forward(v, input)
+			return f.forward(ctx, v, input)
 		}
 		return t, input, nil
 	}
@@ -50,7 +53,7 @@ func (v *View) Resolve(name string, input json.RawMessage) (tool.Tool, json.RawM
 
 // A forwarder is a control tool that calls others.
 type forwarder interface {
-	forward(v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error)
+	forward(ctx context.Context, v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error)
 }
 
 // Late reports whether calls of the tool change what is open. They run after

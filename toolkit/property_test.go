@@ -133,7 +133,7 @@ func TestTransitions(t *testing.T) {
 				for _, n := range names.Draw(t, "names") {
 					want[n] = rapid.Bool().Draw(t, "open")
 				}
-				tl, args, err := d.view(t, s).Resolve("reset_tools", mustJSON(want))
+				tl, args, err := d.view(t, s).Resolve(t.Context(), "reset_tools", mustJSON(want))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -195,7 +195,7 @@ func (d *drawn) check(t *rapid.T, s *toolkit.Scope) {
 		t.Fatalf("listed twice: %q", shown)
 	}
 	for _, name := range d.tools {
-		_, _, err := v.Resolve(name, nil)
+		_, _, err := v.Resolve(t.Context(), name, nil)
 		if (err == nil) != slices.Contains(shown, name) {
 			t.Fatalf("%s: callable %v, listed %v", name, err == nil, slices.Contains(shown, name))
 		}

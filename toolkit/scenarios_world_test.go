@@ -106,7 +106,7 @@ func (w *world) flag(name string) bool {
 // make good what some rows want refused.
 func (w *world) call(name string, input json.RawMessage) outcome {
 	v := w.view()
-	tl, input, err := v.Resolve(name, input)
+	tl, input, err := v.Resolve(context.Background(), name, input)
 	if err != nil {
 		return outcome{err: err}
 	}

@@ -122,13 +122,13 @@ func TestWhatWasShownRuns(t *testing.T) {
 	if err := tk.RemoveGroup("a"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := shown.Resolve("x", nil); err != nil {
+	if _, _, err := shown.Resolve(t.Context(), "x", nil); err != nil {
 		t.Errorf("x was shown: %v", err)
 	}
-	if _, _, err := shown.Resolve("y", nil); err == nil {
+	if _, _, err := shown.Resolve(t.Context(), "y", nil); err == nil {
 		t.Error("y was not shown")
 	}
-	if _, _, err := newView(t, tk, s).Resolve("x", nil); err == nil {
+	if _, _, err := newView(t, tk, s).Resolve(t.Context(), "x", nil); err == nil {
 		t.Error("x is gone")
 	}
 }

@@ -1,6 +1,7 @@
 package toolkit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -110,11 +111,14 @@ func (v *View) Skipped() []Skipped { return slices.Clone(v.body.skipped) }
 // Call it once per batch. Names that the view does not show have no effect.
 func (v *View) Advance(names ...string) {
 	b := v.body
-	r := b.c.reach(b.r)
 	next := ""
 	for _, name := range names {
-		if e, ok := b.c.find(name, r); ok && e.set.Next != "" {
-			next = e.set.Next
+		if to := b.c.phaseAfter(name, b.r); to != "" {
+			next = to
+		} else if _, ok := b.c.control.(discover); ok {
+			// It may have been listed only when it was called.
+			now := v.tk.now.Load()
+			next = cmp.Or(now.phaseAfter(name, now.resolve(b.r.state)), next)
 		}
 	}
 	if next == "" {
@@ -123,6 +127,18 @@ func (v *View) Advance(names ...string) {
 	watch := v.tk.watch(b.c, v.scope)
 	v.scope.SetPhase(next)
 	v.tk.tell(watch(Outcome{}))
+}
+
+// phaseAfter returns the phase that a successful call of the tool moves to; empty
+// if it stays or the tool cannot be called.
+func (c *catalogue) phaseAfter(name string, r *resolved) string {
+	if len(r.whens) != len(c.whens) {
+		c.hold(r)
+	}
+	if e, ok := c.find(name, c.reach(r)); ok {
+		return e.set.Next
+	}
+	return ""
 }
 
 // newDigest returns the function that digests the list, when first asked. It
