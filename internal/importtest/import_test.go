@@ -28,14 +28,15 @@ var allowed = map[string][]string{
 	"skill":           {},
 	"toolkit":         {"tool", "skill", "message", "permission"},
 	"toolkit/config":  {"toolkit", "tool"},
-	"agent":           {"toolkit", "model", "tool", "skill", "message", "permission"},
+	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission"},
 	"agent/agentotel": {"agent", "model", "tool"},
-	"mcpclient":       {"tool", "message", "permission"},
-	"mcpserver":       {"toolkit", "tool", "message", "permission"},
+	"mcpclient":       {"tool", "tool/host", "message", "permission"},
+	"mcpserver":       {"toolkit", "tool", "tool/host", "message", "permission"},
 	"builtin":         {"tool", "message", "permission"},
 	"cmd/kitbag":      {"*"},
 
 	"tool/middleware": {"tool"},
+	"tool/host":       {"tool", "message"},
 
 	"agent/session":             {"agent", "message"},
 	"agent/session/sessiontest": {"agent/session"},

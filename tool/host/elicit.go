@@ -1,0 +1,226 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// What a question may be at most; a longer message is cut by [Elicitation.Clean],
+// everything else makes the question one that is not asked.
+const (
+	maxMessage = 8 << 10  // bytes
+	maxURL     = 2 << 10  // bytes
+	maxSchema  = 64 << 10 // bytes
+	maxFields  = 64
+)
+
+// Clean returns q with its message as plain text of at most 8 KiB: without
+// control characters but line breaks and tabs, and without invisible ones, which
+// could hide what the text says or repaint a terminal.
+func (q Elicitation) Clean() Elicitation {
+	q.Message = plain(q.Message)
+	if len(q.Message) > maxMessage {
+		q.Message = strings.ToValidUTF8(q.Message[:maxMessage], "") + "… [cut]"
+	}
+	return q
+}
+
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+}
+
+// Check returns why q may not be asked, or nil. A page must have an absolute http
+// or https URL of at most 2 KiB without a user name in it; a form must have a
+// schema of at most 64 KiB, an object of at most 64 fields, each a text, a number,
+// a boolean, a choice or a list of choices.
+func (q Elicitation) Check() error {
+	if q.URL != "" {
+		return checkPage(q.URL)
+	}
+	if len(q.Schema) > maxSchema {
+		return fmt.Errorf("the form's schema has %d bytes; %d are allowed", len(q.Schema), maxSchema)
+	}
+	var s struct {
+		Type       string                     `json:"type"`
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if err := json.Unmarshal(q.Schema, &s); err != nil {
+		return fmt.Errorf("the form's schema cannot be read: %w", err)
+	}
+	if s.Type != "object" {
+		return fmt.Errorf("the form's schema must be of an object, its type is %q", s.Type)
+	}
+	if len(s.Properties) > maxFields {
+		return fmt.Errorf("the form has %d fields; %d are allowed", len(s.Properties), maxFields)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if err := checkField(s.Properties[name]); err != nil {
+			return fmt.Errorf("field %.40q of the form: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func checkPage(page string) error {
+	if len(page) > maxURL {
+		return fmt.Errorf("the URL of the page has %d bytes; %d are allowed", len(page), maxURL)
+	}
+	u, err := url.Parse(page)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the URL of the page cannot be read: %w", err)
+	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
+		return fmt.Errorf("%.80q is not a web page; only absolute http and https URLs are shown", page)
+	case u.User != nil:
+		return fmt.Errorf("the URL of the page has a user name in it, which hides that its host is %q", u.Host)
+	case plain(page) != page || strings.ContainsAny(page, " \n\t"):
+		return fmt.Errorf("the URL of the page has invisible characters or spaces in it; its host is %q", u.Host)
+	}
+	return nil
+}
+
+// checkField holds a field to what a form may have (MCP 2025-11-25,
+// PrimitiveSchemaDefinition): nothing nested but a list of choices.
+func checkField(raw json.RawMessage) error {
+	var f struct {
+		Type  string `json:"type"`
+		Items *struct {
+			Type  string            `json:"type"`
+			Enum  []string          `json:"enum"`
+			AnyOf []json.RawMessage `json:"anyOf"`
+		} `json:"items"`
+	}
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return fmt.Errorf("its schema cannot be read: %w", err)
+	}
+	switch f.Type {
+	case "string", "number", "integer", "boolean":
+		return nil
+	case "array":
+		if f.Items != nil && (f.Items.Type == "string" && len(f.Items.Enum) > 0 || len(f.Items.AnyOf) > 0) {
+			return nil
+		}
+		return errors.New("a list must be of choices, given by items.enum or items.anyOf")
+	}
+	return fmt.Errorf("its type is %q; forms have string, number, integer, boolean, and arrays of choices", f.Type)
+}
+
+// Site returns the host of the page as the URL has it, with the port, for a
+// person to look at. It is empty for a form.
+func (q Elicitation) Site() string {
+	u, err := url.Parse(q.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// secret finds names of what a form must not ask for: the specification leaves
+// that to pages, where the client does not see it.
+var secret = regexp.MustCompile(`(?i)pass[\s_-]?(word|wd|phrase|code)|secret|private[\s_-]?key|api[\s_-]?key|(access|auth|bearer|refresh)[\s_-]?token|credential|(credit|debit)[\s_-]?card|card[\s_-]?number|\bcv[vc]2?\b|\bpin\b`)
+
+// Warnings returns what a person should be told of q before they answer, in plain
+// words; none is no promise.
+func (q Elicitation) Warnings() []string {
+	var out []string
+	if site := strings.ToLower(q.Site()); site != "" {
+		if strings.HasPrefix(q.URL, "http:") {
+			out = append(out, "The page is not encrypted: what is typed there can be read on the way.")
+		}
+		if strings.HasPrefix(site, "xn--") || strings.Contains(site, ".xn--") || strings.ContainsFunc(site, func(r rune) bool { return r > unicode.MaxASCII }) {
+			out = append(out, "The name of the site has letters that may look like others: "+site)
+		}
+		return out
+	}
+	for name, f := range q.fields() {
+		if f.Type == "string" && (secret.MatchString(name) || secret.MatchString(f.Title)) {
+			out = append(out, fmt.Sprintf("The field %q seems to ask for a secret. Servers must not ask for secrets in a form: do not fill one in.", plain(name)))
+		}
+	}
+	return out
+}
+
+type field struct {
+	Type    string `json:"type"`
+	Title   string `json:"title"`
+	Default any    `json:"default"`
+}
+
+// fields yields the fields by name.
+func (q Elicitation) fields() iter.Seq2[string, field] {
+	var s struct {
+		Properties map[string]field `json:"properties"`
+	}
+	_ = json.Unmarshal(q.Schema, &s)
+	return func(yield func(string, field) bool) {
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			if !yield(name, s.Properties[name]) {
+				return
+			}
+		}
+	}
+}
+
+// Accept returns the answer that accepts q with what a person has filled in.
+// Fields they left out get the default of the schema, if it has one. It fails if
+// the result does not fit the schema, or has what the form did not ask for.
+func (q Elicitation) Accept(content map[string]any) (Answer, error) {
+	if q.URL != "" {
+		if len(content) > 0 {
+			return Answer{}, errors.New("a page is accepted without content: what is filled in there goes to the site")
+		}
+		return Answer{Action: Accept}, nil
+	}
+	filled := map[string]any{}
+	asked := map[string]bool{}
+	for name, f := range q.fields() {
+		asked[name] = true
+		if f.Default != nil {
+			filled[name] = f.Default
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		if !asked[name] {
+			return Answer{}, fmt.Errorf("the form has no field %q", name)
+		}
+		filled[name] = content[name]
+	}
+	raw, err := json.Marshal(filled)
+	if err != nil {
+		return Answer{}, fmt.Errorf("the filled form: %w", err)
+	}
+	args, err := tool.Arguments(form{q.Schema}, raw)
+	if err != nil {
+		return Answer{}, err
+	}
+	if len(args.Repaired) > 0 {
+		return Answer{}, fmt.Errorf("the filled form does not fit its schema: %s", strings.Join(args.Repaired, "; "))
+	}
+	return Answer{Action: Accept, Content: filled}, nil
+}
+
+// A form is a schema as something that [tool.Arguments] checks against: with its
+// limits for schemas that nobody trusts.
+type form struct{ schema json.RawMessage }
+
+func (f form) Info() tool.Info { return tool.Info{Name: "the form", Input: f.schema} }
+
+func (f form) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(func(tool.Chunk, error) bool) {}
+}
