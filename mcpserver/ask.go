@@ -132,6 +132,7 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 	if !canAsk(r.meta.Capabilities) {
 		return unasked(name, d)
 	}
+	r.rec.Outcome = Asked
 	return object{
 		"resultType":    "input_required",
 		"inputRequests": object{askID: object{"method": "elicitation/create", "params": form(ctx, t, input, d, false)}},

@@ -22,8 +22,7 @@ type callParams struct {
 	State     string                     `json:"requestState"`
 }
 
-// callTool runs one call: resolve, check the arguments, decide, run. What the
-// model can do something about is a result; the rest is an error.
+// callTool takes a tools/call.
 func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 	var p callParams
 	if err := decode(r.msg, &p); err != nil {
@@ -32,6 +31,12 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 	if p.Name == "" {
 		return nil, invalid(mcp.INVALID_PARAMS, "tools/call: name is missing")
 	}
+	return r.audited(ctx, &p)
+}
+
+// runTool runs one call: resolve, check the arguments, decide, run. What the
+// model can do something about is a result; the rest is an error.
+func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	ctx = tool.WithState(ctx, &r.state)
 	v, err := r.tk.View(ctx, r.scope)
 	if err != nil {
@@ -55,10 +60,11 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 	if t.Info().External {
 		return failure(fmt.Sprintf("tool %q is run by the host of an agent, which there is none of here", t.Info().Name)), nil
 	}
-	if refused := r.permit(ctx, t, args.JSON, &p); refused != nil {
+	if refused := r.permit(ctx, t, args.JSON, p); refused != nil {
 		return refused, nil
 	}
 	res, err := r.run(ctx, t, args.JSON)
+	r.rec.ran(res)
 	if err != nil {
 		return failure(err.Error()), nil
 	}
@@ -79,13 +85,7 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage, p *callParams) object {
 	policy, call := r.policy(), tool.PermissionCall(t, input)
 	d := permission.Decide(policy, call)
-	who := ""
-	if r.cred != nil {
-		who = r.cred.Name
-	}
-	if r.srv.cfg.Audit != nil {
-		r.srv.cfg.Audit(who, permission.NewRecord(policy, call, d))
-	}
+	r.rec.decided(call, d)
 	switch d.Behavior {
 	case permission.Allow:
 		return nil

@@ -29,6 +29,7 @@ type request struct {
 
 	tk    *toolkit.Toolkit
 	scope *toolkit.Scope // the session's, or for the new era one for this request only
+	rec   Record         // of a call
 }
 
 // handle answers a message, and returns the error that the answer holds, if it is

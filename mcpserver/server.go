@@ -50,10 +50,9 @@ type Config struct {
 
 	Limits Limits
 
-	// Audit, unless nil, is told every decision about a call, with the name of
-	// the credential. The record holds the arguments. It is called from many
-	// goroutines and holds up the call.
-	Audit func(credential string, r permission.Record)
+	// Audit, unless nil, is told of every call when it has ended. It is called
+	// from many goroutines and holds up the answer.
+	Audit func(Record)
 }
 
 // A Credential lets a client in.

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type outlet interface {
 type session struct {
 	srv  *Server
 	id   string
+	name string      // for records
 	cred *Credential // nil without credentials
 
 	// shared is set for all clients of the new era that show one credential:
@@ -78,7 +80,7 @@ func marksOf(ev toolkit.Change) (m marks) {
 
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
-		srv: s, cred: cred, scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1),
+		srv: s, name: rand.Text()[:12], cred: cred, scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1),
 		calls: map[string]context.CancelFunc{}, waiting: map[string]chan *rpcMessage{},
 	}
 	c.ctx, c.end = context.WithCancel(s.ctx)

@@ -20,7 +20,6 @@ import (
 	"github.com/kitbag-go/kitbag/internal/demoserver"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -90,7 +89,7 @@ one only loopback addresses are served.`,
 	fl.StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
 	fl.StringVar(&f.style, "style", "reset", "how groups are opened: "+styleNames())
 	fl.StringVar(&f.http, "http", "", "serve HTTP at `HOST:PORT` instead of standard input and output")
-	fl.StringVar(&f.audit, "audit", "", "append every decision about a call to `FILE`, a line of JSON each, with its arguments")
+	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about every call to `FILE`, without its arguments")
 	fl.IntVar(&f.pageSize, "page-size", 0, "the most tools in a page of the list; 0 for no pages")
 	fl.BoolVar(&f.printCost, "print-cost", false, "start all servers, and print what each style's first list costs")
 	f.policyFlags.register(cmd)
@@ -173,16 +172,13 @@ func (f *serveFlags) serve(cmd *cobra.Command, cfg mcpserver.Config) (err error)
 	return nil
 }
 
-// auditor returns a function that appends records. A record that cannot be written
-// is told on log: the call goes on, since it was decided without the audit.
-func auditor(file, log io.Writer) func(string, permission.Record) {
+// auditor returns a function that appends records, without their arguments. One
+// that cannot be written is told on log.
+func auditor(file, log io.Writer) func(mcpserver.Record) {
 	var mu sync.Mutex
-	return func(who string, r permission.Record) {
-		r.Time = time.Now()
-		line, err := json.Marshal(struct {
-			Credential string `json:"credential,omitempty"`
-			permission.Record
-		}{who, r})
+	return func(r mcpserver.Record) {
+		r.Input = nil
+		line, err := json.Marshal(r)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {

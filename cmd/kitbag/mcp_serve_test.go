@@ -196,7 +196,7 @@ func TestGatewayHTTP(t *testing.T) {
 		t.Errorf("code %d", code)
 	}
 	data, err := os.ReadFile(audit)
-	if want := fmt.Sprintf(`"credential":%q`, tokenVar); err != nil || strings.Count(string(data), want) != 3 || !strings.Contains(string(data), `"behavior":"ask"`) {
+	if want := fmt.Sprintf(`"credential":%q`, tokenVar); err != nil || strings.Count(string(data), want) != 3 || !strings.Contains(string(data), `"decision":"ask"`) {
 		t.Errorf("audit: %v %s", err, data)
 	}
 }
