@@ -1,7 +1,6 @@
 package mcpserver
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -31,16 +30,10 @@ func (s *static) renew(tk *toolkit.Toolkit) {
 	}
 }
 
-// errRead gives a look at a configuration back without a change.
-var errRead = errors.New("only read")
-
 // derive makes the static toolkit. Groups that are open from the start stay out of
 // the list too: it shall be short.
 func derive(tk *toolkit.Toolkit) (*toolkit.Toolkit, error) {
-	var cfg toolkit.Config
-	if err := tk.Update(func(c *toolkit.Config) error { cfg = *c; return errRead }); !errors.Is(err, errRead) {
-		return nil, err
-	}
+	cfg := tk.Config()
 	if cfg.Policy.NoActivation {
 		return tk, nil // labels: the list is the same for everybody as it is
 	}

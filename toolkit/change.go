@@ -13,9 +13,10 @@ type Change struct {
 
 	Opened, Closed []string // of a scope
 
-	// Tools and Groups say which list has changed: that of the tools, for a
-	// scope those that it shows, and that of the groups.
-	Tools, Groups bool
+	// Tools, Groups and Skills say which list has changed: that of the tools, for
+	// a scope those that it shows, that of the groups, and what [Toolkit.Skills]
+	// returns. A skill that is edited where it is kept is not noticed.
+	Tools, Groups, Skills bool
 }
 
 type listeners struct {
@@ -49,7 +50,7 @@ func (l *listeners) all() []*func(Change) {
 
 // tell reports a change unless nothing has.
 func (tk *Toolkit) tell(ev Change) {
-	if !ev.Tools && !ev.Groups {
+	if !ev.Tools && !ev.Groups && !ev.Skills {
 		return
 	}
 	for _, fn := range tk.listeners.all() {
@@ -74,6 +75,10 @@ func (tk *Toolkit) watch(c *catalogue, s *Scope) func(Outcome) Change {
 	return func(out Outcome) Change {
 		ev := Change{Scope: s, Opened: out.Opened, Closed: out.Closed}
 		ev.Tools = out.Changed() && c.cfg.Policy.NotifyAlways || digest() != before
+		ev.Skills = slices.ContainsFunc(slices.Concat(out.Opened, out.Closed), func(name string) bool {
+			i, ok := c.index[name]
+			return ok && len(c.groups[i].Skills) > 0 && c.grantsGroup(i, s.Ceiling())
+		})
 		return ev
 	}
 }

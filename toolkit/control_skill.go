@@ -120,23 +120,11 @@ func recordSkill(ctx context.Context, s *skill.Skill) error {
 // prompt: an edited text is worth reading, and the answer stands at the end of the
 // conversation. A skill of a group that is closed gets the way to open it.
 func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
-	c := tk.now.Load()
-	st, _ := s.snapshot(c)
-	r := c.resolve(st)
-	if r = c.reach(r); c.cfg.Policy.NoActivation {
-		r = c.allOpen(r)
-	}
+	c, r := tk.reached(s)
 	var open []*skill.Skill
 	var failed error
 	var closed []string // groups that have the skill but are not open
-	for _, g := range c.all() {
-		label := c.basicLabel()
-		if g.index >= 0 {
-			label = g.Name
-		}
-		if !c.grants(r.ceiling, []string{label}) {
-			continue
-		}
+	for g := range c.withSkills(r) {
 		skills, _, err := c.loadSkills(ctx, g)
 		failed = errors.Join(failed, err)
 		named := func(s *skill.Skill) bool { return s.Name == q.Skill }
@@ -164,4 +152,75 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 		text += "; " + hint + " first"
 	}
 	return nil, errors.New(text)
+}
+
+// reached returns what skills are looked up in: with [Discover] and without
+// activation every group is open.
+func (tk *Toolkit) reached(s *Scope) (*catalogue, *resolved) {
+	c := tk.now.Load()
+	st, _ := s.snapshot(c)
+	r := c.reach(c.resolve(st))
+	if c.cfg.Policy.NoActivation {
+		r = c.allOpen(r)
+	}
+	return c, r
+}
+
+// skilled returns the groups that have skills, the basic group first.
+func (c *catalogue) skilled() []*group {
+	return slices.DeleteFunc(c.all(), func(g *group) bool { return len(g.Skills) == 0 })
+}
+
+// withSkills yields those of them that the ceiling grants.
+func (c *catalogue) withSkills(r *resolved) iter.Seq[*group] {
+	return func(yield func(*group) bool) {
+		for _, g := range c.skilled() {
+			granted := c.grants(r.ceiling, []string{c.basicLabel()})
+			if g.index >= 0 {
+				granted = c.grantsGroup(g.index, r.ceiling)
+			}
+			if granted && !yield(g) {
+				return
+			}
+		}
+	}
+}
+
+// Skills returns the skills that the scope can read as it stands, which are those
+// of the tool Skill: of the basic group and of every open one, in this order, and
+// for each the name of its group, empty for the basic one. Of two skills with one
+// name the first counts. Groups whose skills cannot be loaded are left out and told
+// of in the error, which comes together with the others' skills.
+func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill, groups []string, err error) {
+	c, r := tk.reached(s)
+	for g := range c.withSkills(r) {
+		if g.index >= 0 && !r.open[g.index] {
+			continue
+		}
+		more, _, failed := c.loadSkills(ctx, g)
+		err = errors.Join(err, failed)
+		skills = mergeSkills(skills, more)
+		for len(groups) < len(skills) {
+			groups = append(groups, g.Name)
+		}
+	}
+	return skills, groups, err
+}
+
+// Reachable returns the names of the groups whose members the scope can use as it
+// stands, in order of registration: those that are open and that its ceiling
+// grants; with [Discover], and where groups are labels, all that it grants. The
+// basic group, if it is granted, comes first, as "".
+func (tk *Toolkit) Reachable(s *Scope) []string {
+	c, r := tk.reached(s)
+	var names []string
+	if c.grants(r.ceiling, []string{c.basicLabel()}) {
+		names = append(names, "")
+	}
+	for i, g := range c.groups {
+		if r.open[i] && c.grantsGroup(i, r.ceiling) {
+			names = append(names, g.Name)
+		}
+	}
+	return names
 }

@@ -2,8 +2,10 @@ package toolkit
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
+	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -35,11 +37,16 @@ func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 	return tk.now.Load().since(old), nil
 }
 
+// Config returns a copy of the configuration as it is now. What it points to is
+// shared: change nothing but the slices, and those by [Toolkit.Update].
+func (tk *Toolkit) Config() Config { return tk.now.Load().cfg.clone() }
+
 // since says which lists differ from those of old.
 func (c *catalogue) since(old *catalogue) Change {
 	ev := Change{
 		Groups: !slices.EqualFunc(c.groups, old.groups, sameGroup),
 		Tools:  !slices.EqualFunc(c.entries, old.entries, sameEntry),
+		Skills: !slices.EqualFunc(c.skilled(), old.skilled(), sameSkills),
 	}
 	if _, none := c.control.(noControl); ev.Groups && !none || !slices.Equal(c.cfg.Hidden, old.cfg.Hidden) {
 		ev.Tools = true // the control tools describe the groups
@@ -51,6 +58,14 @@ func (c *catalogue) since(old *catalogue) Change {
 func sameGroup(a, b *group) bool {
 	return a.Name == b.Name && a.Title == b.Title && a.Description == b.Description &&
 		a.Instructions == b.Instructions && slices.Equal(a.Parents, b.Parents) && len(a.Skills) == len(b.Skills)
+}
+
+// sameSkills reports whether two groups of one name have the same loaders. Those
+// that cannot be compared count as different.
+func sameSkills(a, b *group) bool {
+	return a.Name == b.Name && slices.EqualFunc(a.Skills, b.Skills, func(x, y skill.Loader) bool {
+		return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
+	})
 }
 
 // sameEntry reports whether nothing that decides who sees the tool differs. Two

@@ -1,0 +1,130 @@
+package toolkit_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// lost is a loader that cannot look.
+type lost struct{}
+
+func (lost) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
+	return nil, nil, errors.New("the disk is gone")
+}
+
+// TestReadableSkills: what Skills and Reachable return is what the tool Skill would show.
+func TestReadableSkills(t *testing.T) {
+	about := func(names ...string) skill.Loader {
+		var all []*skill.Skill
+		for _, n := range names {
+			all = append(all, &skill.Skill{Name: n, Description: "About " + n + ".", Body: "Do it."})
+		}
+		return skill.Memory(all...)
+	}
+	cfg := toolkit.Config{
+		Basic: toolkit.Group{Tools: fakes("now"), Skills: []skill.Loader{about("start")}},
+		Groups: []toolkit.Group{
+			{Name: "docs", Description: "D.", Skills: []skill.Loader{about("pdf", "start")}},
+			{Name: "deep", Description: "D.", Parents: []string{"docs"}, Skills: []skill.Loader{about("ocr")}},
+			{Name: "bare", Description: "B.", Tools: fakes("x")},
+			{Name: "dead", Description: "D.", Skills: []skill.Loader{lost{}}},
+		},
+	}
+	with := func(change func(*toolkit.Config)) toolkit.Config {
+		c := cfg
+		change(&c)
+		return c
+	}
+	for _, row := range []struct {
+		what                  string
+		cfg                   toolkit.Config
+		ceiling               toolkit.Ceiling
+		open                  []string
+		skills, groups, reach string
+		fails                 bool
+	}{
+		{"a new scope", cfg, toolkit.Ceiling{}, nil, "start", ",", ",", false},
+		{"an open group; its second start is the later one", cfg, toolkit.Ceiling{}, []string{"docs"}, "start pdf", ",docs", ",docs", false},
+		{"a child", cfg, toolkit.Ceiling{}, []string{"docs", "deep"}, "start pdf ocr", ",docs,deep", ",docs,deep", false},
+		{"a group without", cfg, toolkit.Ceiling{}, []string{"bare"}, "start", ",", ",bare", false},
+		{"a loader that fails takes nothing else away", cfg, toolkit.Ceiling{}, []string{"docs", "dead"}, "start pdf", ",docs", ",docs,dead", true},
+		{"above the ceiling", cfg, toolkit.Only("bare"), []string{"bare"}, "", "", "bare", false},
+		{"a ceiling without the basic group", cfg, toolkit.Only("docs"), []string{"docs"}, "pdf start", "docs,docs", "docs", false},
+		{"a static list reaches all", with(func(c *toolkit.Config) { c.Control = toolkit.Discover() }), toolkit.Only("docs", "bare"), nil,
+			"pdf start", "docs,docs", "docs,bare", false},
+		{"labels", with(func(c *toolkit.Config) { c.Policy = toolkit.MCP() }), toolkit.Only("docs"), nil, "pdf start", "docs,docs", "docs", false},
+	} {
+		tk := newToolkit(t, row.cfg)
+		s := new(toolkit.Scope)
+		s.SetCeiling(row.ceiling)
+		if len(row.open) > 0 {
+			if _, err := tk.Enable(t.Context(), s, row.open...); err != nil {
+				t.Fatalf("%s: %v", row.what, err)
+			}
+		}
+		skills, groups, err := tk.Skills(t.Context(), s)
+		var names []string
+		for _, sk := range skills {
+			names = append(names, sk.Name)
+		}
+		if got := strings.Join(names, " "); got != row.skills || (err != nil) != row.fails {
+			t.Errorf("%s: skills %q, error %v; want %q", row.what, got, err, row.skills)
+		}
+		join := func(names []string) string {
+			if slices.Equal(names, []string{""}) {
+				return ","
+			}
+			return strings.Join(names, ",")
+		}
+		if got, reach := join(groups), join(tk.Reachable(s)); got != row.groups || reach != row.reach {
+			t.Errorf("%s: groups %q, reachable %q; want %q, %q", row.what, got, reach, row.groups, row.reach)
+		}
+	}
+}
+
+// TestSkillChanges: a transition reports whether the skills have changed, and so
+// does a change of the catalogue.
+func TestSkillChanges(t *testing.T) {
+	some := skill.FS(fstest.MapFS{"pdf/SKILL.md": {Data: []byte("---\nname: pdf\ndescription: P.\n---\n")}})
+	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), {Name: "docs", Description: "D.", Skills: []skill.Loader{some}}}})
+	var last toolkit.Change
+	defer tk.OnChange(func(c toolkit.Change) { last = c })()
+	s := new(toolkit.Scope)
+	for _, row := range []struct {
+		what string
+		do   func() error
+		want bool
+	}{
+		{"open a group without", func() error { _, err := tk.Enable(t.Context(), s, "a"); return err }, false},
+		{"open a group that has only skills", func() error { _, err := tk.Enable(t.Context(), s, "docs"); return err }, true},
+		{"close both", func() error { _, err := tk.Set(t.Context(), s); return err }, true},
+		{"a new group without", func() error { return tk.AddGroup(group("b", "y")) }, false},
+		{"a new group with", func() error {
+			return tk.AddGroup(toolkit.Group{Name: "more", Description: "M.", Skills: []skill.Loader{some}})
+		}, true},
+		{"skills of the basic group", func() error {
+			return tk.Update(func(c *toolkit.Config) error { c.Basic.Skills = []skill.Loader{some}; return nil })
+		}, true},
+		{"remove a group with", func() error { return tk.RemoveGroup("more") }, true},
+	} {
+		last = toolkit.Change{}
+		if err := row.do(); err != nil || last.Skills != row.want {
+			t.Errorf("%s: %v, reported %+v", row.what, err, last)
+		}
+	}
+	if cfg := tk.Config(); len(cfg.Groups) != 3 || len(cfg.Basic.Skills) != 1 {
+		t.Errorf("config: %+v", cfg)
+	}
+	cfg := tk.Config()
+	cfg.Groups[0].Name = "other"
+	if tk.Config().Groups[0].Name != "a" {
+		t.Error("the copy of the configuration is not one")
+	}
+}
