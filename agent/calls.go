@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -336,7 +337,9 @@ func (a *Agent) runToolNow(ctx context.Context, w work, send func(tool.Chunk)) (
 		res.Outcome = message.OutcomeInterrupted
 		return res, nil
 	}
-	return col.Result(), nil
+	res := col.Result()
+	delete(res.Meta, mcpcontent.Key) // which is for gateways: sessions would keep everything twice
+	return res, nil
 }
 
 func deltaOf(rep report) *ToolDelta {

@@ -2,12 +2,10 @@ package mcpclient
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
-	"strings"
+	"maps"
 
-	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -28,7 +26,7 @@ type result struct {
 func (r *result) chunks() []tool.Chunk {
 	var out []tool.Chunk
 	for _, raw := range r.Content {
-		out = append(out, tool.Chunk{Block: block(raw)})
+		out = append(out, tool.Chunk{Block: mcpcontent.Block(raw)})
 	}
 	structured := r.Structured
 	if bytes.Equal(structured, []byte("null")) {
@@ -44,86 +42,25 @@ func (r *result) chunks() []tool.Chunk {
 		out = append(out, tool.Text(""))
 	}
 	last := &out[len(out)-1]
-	last.Structured, last.Failed, last.Meta = structured, r.IsError, r.Meta
+	last.Structured, last.Failed, last.Meta = structured, r.IsError, r.metadata()
 	return out
 }
 
-// block reads one piece of content. What it does not know, or what is broken,
-// becomes text: the model can often make something of it.
-func block(raw json.RawMessage) message.Block {
-	var c struct {
-		Type     string          `json:"type"`
-		Text     *string         `json:"text"`
-		Data     *string         `json:"data"`
-		MIME     string          `json:"mimeType"`
-		URI      string          `json:"uri"`
-		Name     string          `json:"name"`
-		Title    string          `json:"title"`
-		About    string          `json:"description"`
-		Resource json.RawMessage `json:"resource"`
+// metadata returns the server's metadata, and beside it the content that the
+// blocks say less than; no server may put anything else in its place.
+func (r *result) metadata() map[string]json.RawMessage {
+	_, claimed := r.Meta[mcpcontent.Key]
+	kept := mcpcontent.Keep(r.Content)
+	if kept == nil && !claimed {
+		return r.Meta
 	}
-	if json.Unmarshal(raw, &c) == nil {
-		switch {
-		case c.Type == "text" && c.Text != nil:
-			return &message.Text{Text: *c.Text}
-		case (c.Type == "image" || c.Type == "audio") && c.Data != nil:
-			return data(c.Name, c.MIME, *c.Data)
-		case c.Type == "resource_link" && c.URI != "":
-			return link(c.URI, c.MIME, c.Title, c.Name, c.About)
-		case c.Type == "resource" && c.Resource != nil:
-			if b := resource(c.Resource); b != nil {
-				return b
-			}
+	out := maps.Clone(r.Meta)
+	delete(out, mcpcontent.Key)
+	if kept != nil {
+		if out == nil {
+			out = map[string]json.RawMessage{}
 		}
+		out[mcpcontent.Key] = kept
 	}
-	return &message.Text{Text: string(raw)}
-}
-
-func data(name, mime, base64data string) message.Block {
-	b, err := base64.StdEncoding.DecodeString(base64data)
-	if err != nil {
-		b, err = base64.RawStdEncoding.DecodeString(strings.TrimRight(base64data, "="))
-	}
-	if err != nil {
-		return &message.Text{Text: fmt.Sprintf("[%s that is not valid base64, %d characters]", mime, len(base64data))}
-	}
-	return &message.Data{Name: name, MediaType: mime, Bytes: b}
-}
-
-// link names a resource instead of holding it. It is text, since the model API
-// could not fetch it.
-func link(uri, mime, title, name, about string) message.Block {
-	s := "resource " + uri
-	if title == "" {
-		title = name
-	}
-	if title != "" {
-		s += " (" + title + ")"
-	}
-	if mime != "" {
-		s += ", " + mime
-	}
-	if about != "" {
-		s += ": " + about
-	}
-	return &message.Text{Text: s}
-}
-
-func resource(raw json.RawMessage) message.Block {
-	var r struct {
-		URI  string  `json:"uri"`
-		MIME string  `json:"mimeType"`
-		Text *string `json:"text"`
-		Blob *string `json:"blob"`
-	}
-	if json.Unmarshal(raw, &r) != nil {
-		return nil
-	}
-	switch {
-	case r.Text != nil:
-		return &message.Text{Text: "resource " + r.URI + ":\n" + *r.Text}
-	case r.Blob != nil:
-		return data(r.URI, r.MIME, *r.Blob)
-	}
-	return nil
+	return out
 }

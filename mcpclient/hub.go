@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -224,7 +225,7 @@ func blocks(raw json.RawMessage) message.Blocks {
 	}
 	var out message.Blocks
 	for _, item := range list {
-		out = append(out, block(item))
+		out = append(out, mcpcontent.Block(item))
 	}
 	return out
 }

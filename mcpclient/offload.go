@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -31,6 +32,7 @@ func (c *Config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 	}
 	left := c.MaxResult
 	for i, ch := range chunks {
+		delete(ch.Meta, mcpcontent.Key) // which has all of the text once more
 		t, ok := ch.Block.(*message.Text)
 		if !ok {
 			continue

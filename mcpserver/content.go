@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -17,9 +19,12 @@ func failure(text string) object {
 // result writes a result as MCP has it. Structured content that is not an object
 // does not exist before the new era; there the text says the same.
 func (r *request) result(res *message.ToolResult) object {
-	content := make([]object, 0, len(res.Blocks))
-	for _, b := range res.Blocks {
-		if c := contentOf(b); c != nil {
+	content := make([]any, 0, len(res.Blocks))
+	whole := mcpcontent.Of(res)
+	for i, b := range res.Blocks {
+		if whole[i] != nil { // as another server has sent it
+			content = append(content, whole[i])
+		} else if c := contentOf(b); c != nil {
 			content = append(content, c)
 		}
 	}
@@ -31,8 +36,10 @@ func (r *request) result(res *message.ToolResult) object {
 	if len(s) > 0 && (r.modern || s[0] == '{') && json.Valid(s) {
 		o["structuredContent"] = json.RawMessage(s)
 	}
-	if len(res.Meta) > 0 {
-		o["_meta"] = res.Meta
+	meta := maps.Clone(res.Meta)
+	delete(meta, mcpcontent.Key)
+	if len(meta) > 0 {
+		o["_meta"] = meta
 	}
 	return o
 }

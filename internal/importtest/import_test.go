@@ -55,6 +55,7 @@ var allowed = map[string][]string{
 	"internal/gitignore":          {},
 	"internal/grep":               {},
 	"internal/near":               {},
+	"internal/mcpcontent":         {"message"},
 }
 
 // internalUsers says who may import an internal package, tests aside.
@@ -64,6 +65,8 @@ var internalUsers = map[string][]string{
 	"internal/gitignore": {"builtin"},
 	"internal/grep":      {"builtin"},
 	"internal/near":      {"tool", "toolkit", "skill"},
+
+	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},
 }
 
 func TestImports(t *testing.T) {

@@ -1,0 +1,196 @@
+// Package mcpcontent reads the content of MCP results, and keeps beside it what
+// the blocks of a message cannot say: links to resources, embedded resources,
+// annotations. A model needs none of that, but a gateway must pass it on as it
+// came. The client keeps it, the server asks for it.
+package mcpcontent
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// Key is the member of a result's metadata that holds the content which its
+// blocks say less than: a JSON array with an element for each block that came, null
+// where the block says everything. It never leaves the program.
+const Key = "kitbag/content"
+
+// Keep returns the value of [Key] for content, or nil if there is nothing to keep.
+func Keep(content []json.RawMessage) json.RawMessage {
+	kept := make([]json.RawMessage, len(content))
+	some := false
+	for i, raw := range content {
+		if saysMore(raw) {
+			kept[i], some = raw, true
+		}
+	}
+	if !some {
+		return nil
+	}
+	value, err := json.Marshal(kept)
+	if err != nil { // what is no JSON was never taken for content
+		return nil
+	}
+	return value
+}
+
+// saysMore reports whether raw is content of a known type, and whole, that says
+// more than its block. What is not goes on as its block does: a client may lose
+// the whole result over one piece that it cannot read.
+func saysMore(raw json.RawMessage) bool {
+	var members map[string]json.RawMessage
+	var c struct {
+		Type     string
+		Text     *string
+		Data     *string
+		MIME     *string `json:"mimeType"`
+		URI      *string
+		Name     *string
+		Resource *struct {
+			URI        *string
+			Text, Blob *string
+		}
+	}
+	if json.Unmarshal(raw, &members) != nil || json.Unmarshal(raw, &c) != nil {
+		return false
+	}
+	switch c.Type {
+	case "text":
+		return c.Text != nil && len(members) > 2
+	case "image", "audio":
+		if c.MIME == nil || c.Data == nil {
+			return false
+		}
+		family, _, _ := strings.Cut(*c.MIME, "/")
+		_, decoded := Block(raw).(*message.Data)
+		return decoded && (len(members) > 3 || family != c.Type)
+	case "resource_link":
+		return c.URI != nil && c.Name != nil
+	case "resource":
+		if c.Resource == nil || c.Resource.URI == nil {
+			return false
+		}
+		_, decoded := Block(raw).(*message.Data)
+		return c.Resource.Text != nil || c.Resource.Blob != nil && decoded
+	}
+	return false
+}
+
+// Of returns for each block of a result the content that it stands for, nil where
+// the block says everything. A block that was changed on the way, by a middleware
+// that takes secrets out for instance, stands for nothing but itself.
+func Of(res *message.ToolResult) []json.RawMessage {
+	out := make([]json.RawMessage, len(res.Blocks))
+	var kept []json.RawMessage
+	if json.Unmarshal(res.Meta[Key], &kept) != nil {
+		return out
+	}
+	stands := func(i, k int) bool {
+		raw := bytes.TrimSpace(kept[k])
+		return len(raw) > 0 && raw[0] == '{' && reflect.DeepEqual(Block(raw), res.Blocks[i])
+	}
+	if len(kept) == len(out) {
+		for i := range out {
+			if stands(i, i) {
+				out[i] = kept[i]
+			}
+		}
+		return out
+	}
+	// Blocks have come or gone since: what is left is still in order.
+	next := 0
+	for i := range out {
+		for k := next; k < len(kept); k++ {
+			if stands(i, k) {
+				out[i], next = kept[k], k+1
+				break
+			}
+		}
+	}
+	return out
+}
+
+// Block reads one piece of content. What it does not know, or what is broken,
+// becomes text: the model can often make something of it.
+func Block(raw json.RawMessage) message.Block {
+	var c struct {
+		Type     string          `json:"type"`
+		Text     *string         `json:"text"`
+		Data     *string         `json:"data"`
+		MIME     string          `json:"mimeType"`
+		URI      string          `json:"uri"`
+		Name     string          `json:"name"`
+		Title    string          `json:"title"`
+		About    string          `json:"description"`
+		Resource json.RawMessage `json:"resource"`
+	}
+	if json.Unmarshal(raw, &c) == nil {
+		switch {
+		case c.Type == "text" && c.Text != nil:
+			return &message.Text{Text: *c.Text}
+		case (c.Type == "image" || c.Type == "audio") && c.Data != nil:
+			return data(c.Name, c.MIME, *c.Data)
+		case c.Type == "resource_link" && c.URI != "":
+			return link(c.URI, c.MIME, c.Title, c.Name, c.About)
+		case c.Type == "resource" && c.Resource != nil:
+			if b := resource(c.Resource); b != nil {
+				return b
+			}
+		}
+	}
+	return &message.Text{Text: string(raw)}
+}
+
+func data(name, mime, base64data string) message.Block {
+	b, err := base64.StdEncoding.DecodeString(base64data)
+	if err != nil {
+		b, err = base64.RawStdEncoding.DecodeString(strings.TrimRight(base64data, "="))
+	}
+	if err != nil {
+		return &message.Text{Text: fmt.Sprintf("[%s that is not valid base64, %d characters]", mime, len(base64data))}
+	}
+	return &message.Data{Name: name, MediaType: mime, Bytes: b}
+}
+
+// link names a resource instead of holding it. It is text, since the model API
+// could not fetch it.
+func link(uri, mime, title, name, about string) message.Block {
+	s := "resource " + uri
+	if title == "" {
+		title = name
+	}
+	if title != "" {
+		s += " (" + title + ")"
+	}
+	if mime != "" {
+		s += ", " + mime
+	}
+	if about != "" {
+		s += ": " + about
+	}
+	return &message.Text{Text: s}
+}
+
+func resource(raw json.RawMessage) message.Block {
+	var r struct {
+		URI  string  `json:"uri"`
+		MIME string  `json:"mimeType"`
+		Text *string `json:"text"`
+		Blob *string `json:"blob"`
+	}
+	if json.Unmarshal(raw, &r) != nil {
+		return nil
+	}
+	switch {
+	case r.Text != nil:
+		return &message.Text{Text: "resource " + r.URI + ":\n" + *r.Text}
+	case r.Blob != nil:
+		return data(r.URI, r.MIME, *r.Blob)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package mcpcontent
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// TestContent reads rows of content with what the model reads of it, and
+// whether more than that is kept for a gateway.
+func TestContent(t *testing.T) {
+	data, err := os.ReadFile("testdata/content.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		var row struct {
+			Why     string
+			Content json.RawMessage
+			Text    string // of a text block
+			Bytes   string // of a data block
+			Kept    bool
+		}
+		if err := json.Unmarshal(line, &row); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		b := Block(row.Content)
+		switch b := b.(type) {
+		case *message.Text:
+			if b.Text != row.Text {
+				t.Errorf("%s: text %q, want %q", row.Why, b.Text, row.Text)
+			}
+		case *message.Data:
+			if string(b.Bytes) != row.Bytes || row.Text != "" {
+				t.Errorf("%s: bytes %q, want %q", row.Why, b.Bytes, row.Bytes)
+			}
+		}
+		kept := Keep([]json.RawMessage{row.Content})
+		if (kept != nil) != row.Kept {
+			t.Errorf("%s: kept %s, want %v", row.Why, kept, row.Kept)
+		}
+		res := &message.ToolResult{Blocks: message.Blocks{b}, Meta: map[string]json.RawMessage{Key: kept}}
+		if got := Of(res)[0]; (got != nil) != row.Kept || row.Kept && string(got) != string(row.Content) {
+			t.Errorf("%s: %s came back, want what came", row.Why, got)
+		}
+	}
+}
+
+// TestChangedBlocks holds that content kept for a gateway never stands for a
+// block that something on the way has changed.
+func TestChangedBlocks(t *testing.T) {
+	link := func(uri string) json.RawMessage {
+		return json.RawMessage(`{"type":"resource_link","uri":"` + uri + `","name":"n"}`)
+	}
+	content := []json.RawMessage{json.RawMessage(`{"type":"text","text":"plain"}`), link("a:1"), link("b:2")}
+	blocks := func() message.Blocks {
+		return message.Blocks{Block(content[0]), Block(content[1]), Block(content[2])}
+	}
+	secret := &message.Text{Text: "[taken out]"}
+	note := &message.Text{Text: "a note"}
+	for _, row := range []struct {
+		why    string
+		blocks message.Blocks
+		want   string
+	}{
+		{"as it came", blocks(), "- a:1 b:2"},
+		{"one is changed", message.Blocks{blocks()[0], secret, blocks()[2]}, "- - b:2"},
+		{"one has come", append(message.Blocks{note}, blocks()...), "- - a:1 b:2"},
+		{"one has gone", blocks()[1:], "a:1 b:2"},
+		{"two have changed places", message.Blocks{blocks()[0], blocks()[2], blocks()[1]}, "- - -"},
+		{"nothing is left", nil, ""},
+	} {
+		res := &message.ToolResult{Blocks: row.blocks, Meta: map[string]json.RawMessage{Key: Keep(content)}}
+		var got []string
+		for _, raw := range Of(res) {
+			var l struct{ URI string }
+			_ = json.Unmarshal(raw, &l)
+			if raw == nil {
+				l.URI = "-"
+			}
+			got = append(got, l.URI)
+		}
+		if s := strings.Join(got, " "); s != row.want {
+			t.Errorf("%s: %s, want %s", row.why, s, row.want)
+		}
+	}
+	for _, odd := range []string{`7`, `{}`, `[7,"x",null,[]]`, `[{}]`, `[`} {
+		res := &message.ToolResult{Blocks: blocks(), Meta: map[string]json.RawMessage{Key: json.RawMessage(odd)}}
+		for _, raw := range Of(res) {
+			if raw != nil {
+				t.Errorf("%s stands for %s", odd, raw)
+			}
+		}
+	}
+}
