@@ -57,7 +57,7 @@ func (r *run) ask() error {
 		switch {
 		case isTooLong(err) && !compacted && r.cfg.Context.Compact >= 0:
 			compacted = true
-			err = r.compact(v)
+			err = r.compact(v, true)
 		case err == nil && !isEmpty(ans.Message):
 			return r.accept(ans)
 		case err == nil && mends == maxMends:

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	_ "embed"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -21,9 +19,13 @@ type Context struct {
 	// ([model.Windowed]), else 128,000.
 	Window int
 
-	// Compact is the share of the window at which what is old is summarised; 0
-	// means 0.8, negative never. Keep is the share that stays word for word
-	// beside the current turn; 0 means 0.1.
+	// Compact is the share of the window at which the conversation is made
+	// shorter; 0 means 0.8, negative never: first long old results are cut, and
+	// if that is not enough the model is asked for a summary of all but the
+	// newest, in fixed fields (goal, decisions, files, facts, open tasks, …) or
+	// else in plain text. If there is none whole turns go, and the model is told
+	// so. Keep is the share that stays word for word beside the current turn; 0
+	// means 0.1. What is open, groups, skills and tasks, is told again.
 	Compact, Keep float64
 
 	// MaxResult is how much text of a tool result the model reads, in bytes; 0
@@ -37,9 +39,6 @@ type Context struct {
 	// to half as many, so that the provider's cache is not lost for each.
 	MaxData int
 }
-
-//go:embed prompts/summary.md
-var summaryPrompt string
 
 const (
 	defaultWindow = 128_000
@@ -184,12 +183,13 @@ func (r *run) fit(v *toolkit.View) error {
 	if r.calibrated(fixed(r.system(v.Prompt()), v.Tools())+r.count().tokens) < int(c.Compact*float64(c.Window)) {
 		return nil
 	}
-	return r.compact(v)
+	return r.compact(v, false)
 }
 
 // compact makes the conversation shorter: first old tool results, and if that
 // is not enough everything before the current turn, of which a summary stays.
-func (r *run) compact(v *toolkit.View) error {
+// refused says that a server has found it too long as it is.
+func (r *run) compact(v *toolkit.View, refused bool) error {
 	c := &r.cfg.Context
 	fixed := fixed(r.system(v.Prompt()), v.Tools())
 	ev := &Compaction{Before: r.calibrated(fixed + r.count().tokens)}
@@ -199,13 +199,12 @@ func (r *run) compact(v *toolkit.View) error {
 	keepFrom := r.keepFrom(int(c.Keep * window))
 	msgs := shrinkOld(r.st.Messages, keepFrom)
 	if r.calibrated(fixed+estimateAll(msgs)) > goal {
-		summary, err := r.summarise(v)
+		summary, err := r.summarise(v, refused, goal-r.calibrated(fixed), ev)
 		if ended := r.ctx.Err(); err != nil && ended != nil {
 			return ended
 		}
 		if err != nil {
-			ev.Failed = err.Error()
-			summary = "Earlier messages were cut off; no summary of them could be made."
+			ev.Failed, summary = err.Error(), ""
 		}
 		ev.Summary = summary
 		msgs = r.withSummary(v, summary, keepFrom)
@@ -313,60 +312,6 @@ func (r *run) keepFrom(budget int) int {
 		}
 	}
 	return from
-}
-
-// withSummary returns the conversation with what stands before index from
-// replaced by a summary. The user's last words stay.
-func (r *run) withSummary(v *toolkit.View, summary string, from int) []*message.Message {
-	var out []*message.Message
-	if start := turnStart(r.st.Messages); start < from {
-		out = append(out, r.st.Messages[start])
-	}
-	text := "Earlier parts of this conversation were replaced by this summary.\n\n" + summary
-	for _, more := range append([]string{v.Reminder()}, r.reminders(v)...) {
-		if more != "" {
-			text += "\n\n" + more
-		}
-	}
-	out = append(out, r.hintMessage("summary", text))
-	return append(out, r.st.Messages[from:]...)
-}
-
-// reminders collects what tools want to be known after a compaction.
-func (r *run) reminders(v *toolkit.View) []string {
-	var out []string
-	ctx := tool.WithState(r.ctx, &r.st.Tools)
-	for _, info := range v.Tools() {
-		t, _, err := v.Resolve(ctx, info.Name, []byte("{}"))
-		if err != nil {
-			continue
-		}
-		if rem, ok := tool.As[tool.Reminder](t); ok {
-			out = append(out, rem.Remind(ctx))
-		}
-	}
-	return out
-}
-
-// summarise asks the model for a summary, with the request that it knows as a
-// prefix, so that the provider's cache holds.
-func (r *run) summarise(v *toolkit.View) (string, error) {
-	req := r.request(v)
-	req.Messages = append(req.Messages, r.hintMessage("summary", summaryPrompt))
-	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
-	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
-		ans, err := r.exchange(req, &intake{run: r, msg: r.newAnswer(), silent: true})
-		if err != nil {
-			return "", err
-		}
-		r.spend(ans.Message)
-		return ans.Message.Text(), nil
-	})
-	text, err := wrap(r.cfg.Middleware, ask, func(m Middleware) func(SummaryFunc) SummaryFunc { return m.Summary })(r.ctx, req)
-	if text = strings.TrimSpace(text); err == nil && text == "" {
-		err = errors.New("the model gave no summary")
-	}
-	return text, err
 }
 
 // shrinkOld cuts long tool results before index from.

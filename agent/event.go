@@ -173,8 +173,10 @@ type Compaction struct {
 	Before  int    `json:"before"`
 	After   int    `json:"after"`
 	Dropped int    `json:"dropped"`           // messages
-	Summary string `json:"summary,omitempty"` // empty if cutting old results was enough
-	Failed  string `json:"failed,omitempty"`  // why there is no real summary
+	Summary string `json:"summary,omitempty"` // empty if cutting old results was enough, or with Failed
+	Failed  string `json:"failed,omitempty"`  // why there is no summary: what is gone is gone
+
+	Usage message.Usage `json:"usage,omitzero"` // of the requests for the summary
 }
 
 // EndReason says how a run ended.

@@ -115,27 +115,54 @@ func TaskGet(Config) (tool.Tool, error) {
 	})
 }
 
-// TaskList returns the tool that lists the tasks.
+// TaskList returns the tool that lists the tasks. It is a [tool.Reminder] too:
+// what is not done yet outlives the conversation in which it was written down.
 func TaskList(Config) (tool.Tool, error) {
-	return taskTool("TaskList", taskListText, func(l *taskList, _ struct{}) (string, error) {
+	t, err := taskTool("TaskList", taskListText, func(l *taskList, _ struct{}) (string, error) {
 		if len(l.Tasks) == 0 {
 			return "There are no tasks; add one with TaskCreate.", nil
 		}
-		var b strings.Builder
-		for i, t := range l.Tasks {
-			if i > 0 {
-				b.WriteByte('\n')
-			}
-			fmt.Fprintf(&b, "%s [%s] %s", t.ID, t.Status, t.Subject)
-			if t.Owner != "" {
-				fmt.Fprintf(&b, " (%s)", t.Owner)
-			}
-			if open := l.open(t.BlockedBy); len(open) > 0 {
-				fmt.Fprintf(&b, " [blocked by %s]", strings.Join(open, ", "))
-			}
-		}
-		return b.String(), nil
+		return l.lines(func(*Task) bool { return true }), nil
 	})
+	return openTasks{t}, err
+}
+
+// openTasks reminds of the tasks that are open.
+type openTasks struct{ tool.Tool }
+
+func (o openTasks) Unwrap() tool.Tool { return o.Tool }
+
+// Remind lists the open tasks; "" if there are none.
+func (openTasks) Remind(ctx context.Context) (text string) {
+	err := taskKey.Update(ctx, func(l *taskList) error {
+		text = l.lines(func(t *Task) bool { return t.Status != TaskCompleted })
+		return nil
+	})
+	if err != nil || text == "" {
+		return "" // what cannot be read cannot be told
+	}
+	return "Open tasks:\n" + text
+}
+
+// lines returns a line for each task that show picks.
+func (l *taskList) lines(show func(*Task) bool) string {
+	var b strings.Builder
+	for _, t := range l.Tasks {
+		if !show(t) {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%s [%s] %s", t.ID, t.Status, t.Subject)
+		if t.Owner != "" {
+			fmt.Fprintf(&b, " (%s)", t.Owner)
+		}
+		if open := l.open(t.BlockedBy); len(open) > 0 {
+			fmt.Fprintf(&b, " [blocked by %s]", strings.Join(open, ", "))
+		}
+	}
+	return b.String()
 }
 
 type taskUpdateIn struct {

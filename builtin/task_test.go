@@ -124,6 +124,30 @@ func TestTaskListShowsOpenBlockers(t *testing.T) {
 	want(t, call(ctx, tools["TaskList"], "{}"), "success", "1 [completed] first (me)\n2 [pending] then")
 }
 
+// What is open is told again after a compaction, and nothing else.
+func TestTaskListReminds(t *testing.T) {
+	tools := taskTools(t)
+	remind, ok := tool.As[tool.Reminder](tools["TaskList"])
+	if !ok {
+		t.Fatal("TaskList reminds of nothing")
+	}
+	if got := remind.Remind(t.Context()); got != "" {
+		t.Errorf("without a state: %q", got)
+	}
+	ctx := tool.WithState(t.Context(), new(tool.State))
+	if got := remind.Remind(ctx); got != "" {
+		t.Errorf("without tasks: %q", got)
+	}
+	for _, subject := range []string{"first", "second", "third"} {
+		call(ctx, tools["TaskCreate"], args("subject", subject, "description", "d"))
+	}
+	call(ctx, tools["TaskUpdate"], args("task_id", "1", "status", "completed"))
+	call(ctx, tools["TaskUpdate"], args("task_id", "3", "add_blocked_by", []string{"1", "2"}))
+	if got, want := remind.Remind(ctx), "Open tasks:\n2 [pending] second\n3 [pending] third [blocked by 2]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestTaskWithoutState(t *testing.T) {
 	want(t, call(t.Context(), taskTools(t)["TaskList"], "{}"), "error", "tool.State")
 }

@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+var (
+	//go:embed prompts/summary.md
+	summaryPrompt string
+
+	//go:embed prompts/summary_plain.md
+	plainPrompt string
+)
+
+// The sources of the hints that stand in place of what was cut off.
+const (
+	summarySource = "summary"
+	cutSource     = "cut" // there is no summary of it
+)
+
+// A summary is what the model says of the messages that are about to go. Each
+// field asks for something that summaries in free form tend to leave out.
+//
+// It is asked for as text, not with a tool or a response format: providers put
+// both before the messages, and the cache of the whole conversation would be
+// lost for the one request that needs all of it.
+type summary struct {
+	Goal        string   `json:"goal" jsonschema:"minLength=1"`
+	Constraints []string `json:"constraints,omitempty"`
+	Decisions   []string `json:"decisions,omitempty"`
+	Done        []string `json:"done,omitempty"`
+	Files       []string `json:"files,omitempty"`
+	Facts       []string `json:"facts,omitempty"`
+	Open        []string `json:"open,omitempty"`
+	Next        string   `json:"next" jsonschema:"minLength=1"`
+}
+
+// summaryTool is never called. It lends its repair and its checks.
+var summaryTool = tool.Must(tool.New("summary", "The summary.",
+	func(context.Context, summary) (string, error) { return "", nil }))
+
+// parseSummary reads a model's answer, put right like the arguments of a call.
+func parseSummary(text string) (*summary, error) {
+	args, err := tool.Arguments(summaryTool, json.RawMessage(text))
+	if err != nil {
+		return nil, err
+	}
+	s := new(summary)
+	return s, json.Unmarshal(args.JSON, s)
+}
+
+// String returns the summary as the model will read it, empty lists left out.
+func (s *summary) String() string {
+	var b strings.Builder
+	for _, part := range []struct {
+		title string
+		items []string
+	}{
+		{"Goal", []string{s.Goal}}, {"Constraints", s.Constraints}, {"Decisions", s.Decisions}, {"Done", s.Done},
+		{"Files", s.Files}, {"Facts", s.Facts}, {"Open", s.Open}, {"Next", []string{s.Next}},
+	} {
+		if len(part.items) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "## %s\n", part.title)
+		for _, item := range part.items {
+			b.WriteString("- " + strings.ReplaceAll(strings.TrimSpace(item), "\n", "\n  ") + "\n")
+		}
+		b.WriteString("\n")
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// summarise has the model say what is to be known of the conversation: with the
+// messages as it knows them, so that the provider's cache holds, or, where a
+// server finds those too long, with what of them fits into budget, in tokens.
+func (r *run) summarise(v *toolkit.View, refused bool, budget int, ev *Compaction) (string, error) {
+	if !refused {
+		text, err := r.askSummary(v, r.st.Messages, ev)
+		if !isTooLong(err) {
+			return text, err
+		}
+	}
+	return r.askSummary(v, r.newest(budget), ev)
+}
+
+// askSummary asks for a structured summary. A model that writes prose instead
+// has given a plain one; one whose JSON is of no use is asked for that.
+func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *Compaction) (string, error) {
+	text, err := r.askText(v, msgs, summaryPrompt, ev)
+	if err != nil {
+		return "", err
+	}
+	if s, err := parseSummary(text); err == nil {
+		return s.String(), nil
+	}
+	if text != "" && text[0] != '{' && !strings.HasPrefix(text, "```") {
+		return text, nil
+	}
+	if text, err = r.askText(v, msgs, plainPrompt, ev); err == nil && text == "" {
+		err = errors.New("the model gave no summary")
+	}
+	return text, err
+}
+
+// askText asks the model something about msgs. Nobody is told of the answer
+// while it comes.
+func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *Compaction) (string, error) {
+	req := r.request(v)
+	req.Messages = append(slices.Clip(msgs), r.hintMessage(summarySource, question))
+	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
+	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
+		ans, err := r.exchangeOnce(req, &intake{run: r, msg: r.newAnswer(), silent: true})
+		if err != nil {
+			return "", err
+		}
+		r.spend(ans.Message)
+		if u := ans.Message.Usage; u != nil {
+			ev.Usage.Add(*u)
+		}
+		return ans.Message.Text(), nil
+	})
+	text, err := wrap(r.cfg.Middleware, ask, func(m Middleware) func(SummaryFunc) SummaryFunc { return m.Summary })(r.ctx, req)
+	return strings.TrimSpace(text), err
+}
+
+// newest returns the last messages that fit into budget, in tokens, old results
+// shrunk, and the summary of what was before them, if there is one.
+func (r *run) newest(budget int) []*message.Message {
+	msgs := shrinkOld(r.st.Messages, len(r.st.Messages))
+	from, sum := len(msgs), 0
+	for i := len(msgs) - 1; i >= 0; i-- {
+		sum += r.calibrated(estimateMessage(msgs[i]))
+		if sum > budget && from < len(msgs) {
+			break
+		}
+		if msgs[i].Role != message.RoleTool { // results need their calls
+			from = i
+		}
+	}
+	return append(summaries(msgs[:from]), msgs[from:]...)
+}
+
+// summaries returns those of msgs that are summaries.
+func summaries(msgs []*message.Message) (found []*message.Message) {
+	for _, m := range msgs {
+		if isHint(m) && m.Blocks[0].(*message.Hint).Source == summarySource {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// withSummary returns the conversation with what stands before index from
+// replaced by a summary. The user's last words stay. Without a summary an
+// earlier one stays too, and the model is told that there is a gap.
+func (r *run) withSummary(v *toolkit.View, summary string, from int) []*message.Message {
+	var out []*message.Message
+	if start := turnStart(r.st.Messages); start < from {
+		out = append(out, r.st.Messages[start])
+	}
+	source, text := summarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+summary
+	if summary == "" {
+		out = append(out, summaries(r.st.Messages[:from])...)
+		source, text = cutSource, "Earlier messages were cut off here; no summary of them could be made."
+	}
+	for _, more := range append([]string{v.Reminder()}, r.reminders(v)...) {
+		if more != "" {
+			text += "\n\n" + more
+		}
+	}
+	out = append(out, r.hintMessage(source, text))
+	return append(out, r.st.Messages[from:]...)
+}
+
+// reminders collects what tools want to be known after a compaction: open
+// tasks, opened skills.
+func (r *run) reminders(v *toolkit.View) []string {
+	var out []string
+	ctx := tool.WithState(r.ctx, &r.st.Tools)
+	for _, info := range v.Tools() {
+		t, _, err := v.Resolve(ctx, info.Name, []byte("{}"))
+		if err != nil {
+			continue
+		}
+		if rem, ok := tool.As[tool.Reminder](t); ok {
+			out = append(out, rem.Remind(ctx))
+		}
+	}
+	return out
+}
