@@ -32,10 +32,7 @@ func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessa
 	if r.modern {
 		return r.askModern(ctx, t, input, d, p)
 	}
-	r.mu.Lock()
-	asks := r.asks
-	r.mu.Unlock()
-	if !asks || !r.out.streams() {
+	if !r.abilities().form || !r.out.streams() {
 		return unasked(name, d)
 	}
 	raw, err := r.ask(ctx, r.out, "elicitation/create", form(ctx, t, input, d, true))
@@ -109,7 +106,8 @@ const askID = "allow"
 type ticket struct {
 	Call    []byte `json:"call"` // digest of the credential, the tool and the arguments
 	Nonce   string `json:"nonce"`
-	Expires int64  `json:"expires"` // Unix seconds
+	Talk    bool   `json:"talk,omitempty"` // the call waits under the nonce; else it begins anew
+	Expires int64  `json:"expires"`        // Unix seconds
 }
 
 func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
@@ -129,20 +127,21 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 		}
 		return nil
 	}
-	if !canAsk(r.meta.Capabilities) {
+	if !abilitiesOf(r.meta.Capabilities).form {
 		return unasked(name, d)
 	}
 	r.rec.Outcome = Asked
 	return object{
 		"resultType":    "input_required",
 		"inputRequests": object{askID: object{"method": "elicitation/create", "params": form(ctx, t, input, d, false)}},
-		"requestState":  r.srv.issue(digest[:]),
+		"requestState":  r.srv.issue(ticket{Call: digest[:], Nonce: rand.Text()}),
 	}
 }
 
-// issue makes a ticket.
-func (s *Server) issue(call []byte) string {
-	body := encode(ticket{Call: call, Nonce: rand.Text(), Expires: time.Now().Add(s.limits.Ask).Unix()})
+// issue signs a ticket.
+func (s *Server) issue(t ticket) string {
+	t.Expires = time.Now().Add(s.limits.Ask).Unix()
+	body := encode(t)
 	return base64.RawURLEncoding.EncodeToString(append(s.sign(body), body...))
 }
 
@@ -152,14 +151,19 @@ func (s *Server) sign(body []byte) []byte {
 	return h.Sum(nil)
 }
 
-// redeem checks a ticket and uses it up.
-func (s *Server) redeem(state string, call []byte) error {
+// verify reads a ticket of ours.
+func (s *Server) verify(state string) (t ticket, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(state)
 	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], s.sign(raw[sha256.Size:])) {
-		return errors.New("requestState is not from this server")
+		return t, errors.New("requestState is not from this server")
 	}
-	var t ticket
-	if err := json.Unmarshal(raw[sha256.Size:], &t); err != nil {
+	return t, json.Unmarshal(raw[sha256.Size:], &t)
+}
+
+// redeem checks a ticket and uses it up.
+func (s *Server) redeem(state string, call []byte) error {
+	t, err := s.verify(state)
+	if err != nil {
 		return err
 	}
 	switch {

@@ -136,18 +136,19 @@ const (
 // reporter returns the function that tells the client of progress, if it wants to
 // know.
 func (r *request) reporter() func(*tool.Chunk) error {
-	if r.meta.Progress == nil || !r.out.streams() {
+	if !r.out.streams() {
 		return func(*tool.Chunk) error { return nil }
 	}
 	sent := 0
 	return func(chunk *tool.Chunk) error {
 		text, ok := chunk.Block.(*message.Text)
-		if !ok || sent == maxReports {
+		token := r.progress()
+		if !ok || token == nil || sent == maxReports {
 			return nil
 		}
 		sent++
 		return r.out.send(notification(string(mcp.MethodNotificationProgress), object{
-			"progressToken": r.meta.Progress, "progress": sent, "message": cut(strings.TrimRight(text.Text, "\n"), maxReport),
+			"progressToken": token, "progress": sent, "message": cut(strings.TrimRight(text.Text, "\n"), maxReport),
 		}))
 	}
 }

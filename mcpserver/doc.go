@@ -25,6 +25,11 @@
 // elicitation, if it said that it can. Otherwise the call fails and its result
 // names the rule that would allow it.
 //
+// A tool can ask, too: its context carries a [host.Host], which puts forms and pages
+// to the person and samples from the client's model, as far as the client declared
+// that it can; [Roots] are asked for in the same way. From revision 2026-07-28 on,
+// the call waits in between for the client to repeat its request with the answers.
+//
 // # Two eras of the protocol
 //
 // From revision 2026-07-28 on there are no sessions, and the list of tools must

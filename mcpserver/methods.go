@@ -30,6 +30,7 @@ type request struct {
 	tk    *toolkit.Toolkit
 	scope *toolkit.Scope // the session's, or for the new era one for this request only
 	rec   Record         // of a call
+	talk  *talk          // that the request is part of; nil for none
 }
 
 // handle answers a message, and returns the error that the answer holds, if it is
@@ -51,7 +52,7 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte
 		}
 		r.tk, r.scope = c.srv.static.now.Load(), c.scope.Sub()
 	}
-	ctx, key, err := c.begin(ctx, string(m.ID))
+	ctx, key, err := c.begin(ctx, string(m.ID), out)
 	if err != nil {
 		return answer(m.ID, nil, err), err
 	}
@@ -118,7 +119,7 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	case "tools/list":
 		return r.listTools(ctx)
 	case "tools/call":
-		return r.callTool(ctx)
+		return r.interact(ctx, (*request).callTool)
 	case "groups/list":
 		return r.listGroups()
 	case "server/discover":
@@ -163,7 +164,7 @@ func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 		return nil, invalid(mcp.INVALID_PARAMS, "initialize: protocolVersion is missing")
 	}
 	r.mu.Lock()
-	r.asks = canAsk(p.Capabilities)
+	r.can = abilitiesOf(p.Capabilities)
 	r.mu.Unlock()
 	if !slices.Contains(mcp.ValidProtocolVersions, p.Version) || mcp.IsModernProtocol(p.Version) {
 		p.Version = mcp.LATEST_LEGACY_PROTOCOL_VERSION

@@ -141,16 +141,3 @@ func (m *meta) check() *rpcError {
 	}
 	return nil
 }
-
-// canAsk reports whether capabilities of a client have forms to fill in. An empty
-// elicitation capability means forms.
-func canAsk(capabilities json.RawMessage) bool {
-	var caps struct {
-		Elicitation map[string]json.RawMessage `json:"elicitation"`
-	}
-	if json.Unmarshal(capabilities, &caps) != nil || caps.Elicitation == nil {
-		return false
-	}
-	_, form := caps.Elicitation["form"]
-	return form || len(caps.Elicitation) == 0
-}

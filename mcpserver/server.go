@@ -142,6 +142,7 @@ type Server struct {
 	sessions map[string]*session         // over HTTP, by id
 	scopes   map[*toolkit.Scope]*session // of all kinds
 	loose    map[string]*session         // the new era's, by credential: they hold the limits
+	talks    map[string]waitingTalk      // by the nonce of their ticket
 	due      marks                       // what the recheck that is to come is about
 }
 
@@ -159,7 +160,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, limits: cfg.Limits.withDefaults(),
-		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{},
+		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{}, talks: map[string]waitingTalk{},
 	}
 	if _, err := rand.Read(s.secret[:]); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
@@ -184,6 +185,9 @@ func (s *Server) Close() error {
 	all := make([]*session, 0, len(s.scopes))
 	for _, c := range s.scopes {
 		all = append(all, c)
+	}
+	for _, t := range s.talks {
+		t.timer.Stop()
 	}
 	s.mu.Unlock()
 	s.cancel()

@@ -44,14 +44,17 @@ type session struct {
 	ctx context.Context
 	end context.CancelFunc
 
+	host  *clientHost // of clients that have a session
+	talks int         // calls that wait for a client of the new era; Server.mu guards it
+
 	mu      sync.Mutex
-	asks    bool                          // the client can fill in forms
-	calls   map[string]context.CancelFunc // requests at work, by id
-	waiting map[string]chan *rpcMessage   // questions to the client, by id
-	asked   int                           // questions so far
-	rules   []permission.Rule             // what the person no longer wants to be asked
-	known   string                        // digest of the list that the client knows; empty before it asked
-	pending marks                         // what it has to be told
+	can     abilities                   // of the client
+	calls   map[string]call             // requests at work, by id
+	waiting map[string]chan *rpcMessage // questions to the client, by id
+	asked   int                         // questions so far
+	rules   []permission.Rule           // what the person no longer wants to be asked
+	known   string                      // digest of the list that the client knows; empty before it asked
+	pending marks                       // what it has to be told
 	used    time.Time
 	stream  bool // a stream without a request is open; there is at most one
 	served  uint64
@@ -81,9 +84,10 @@ func marksOf(ev toolkit.Change) (m marks) {
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
 		srv: s, name: rand.Text()[:12], cred: cred, scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1),
-		calls: map[string]context.CancelFunc{}, waiting: map[string]chan *rpcMessage{},
+		calls: map[string]call{}, waiting: map[string]chan *rpcMessage{},
 	}
 	c.ctx, c.end = context.WithCancel(s.ctx)
+	c.host = &clientHost{can: c.abilities, ask: c.askStream}
 	if cred != nil {
 		c.scope.SetCeiling(cred.Ceiling)
 	}
@@ -110,9 +114,16 @@ func (s *Server) remove(c *session) {
 // clients have together that have no sessions.
 const sharedCalls = 16
 
+// A call is a request at work.
+type call struct {
+	cancel context.CancelFunc
+	out    outlet
+	began  uint64 // which request of the session it is
+}
+
 // begin registers a request, so that it can be cancelled.
 // It returns the key under which finish knows it.
-func (c *session) begin(ctx context.Context, id string) (context.Context, string, *rpcError) {
+func (c *session) begin(ctx context.Context, id string, out outlet) (context.Context, string, *rpcError) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.ctx, cancel)
 	c.mu.Lock()
@@ -134,7 +145,7 @@ func (c *session) begin(ctx context.Context, id string) (context.Context, string
 		}
 		return nil, "", invalid(mcp.INVALID_REQUEST, "%d requests are at work; wait for one of them", len(c.calls))
 	}
-	c.calls[id] = func() { stop(); cancel() }
+	c.calls[id] = call{func() { stop(); cancel() }, out, c.served}
 	return ctx, id, nil
 }
 
@@ -142,9 +153,7 @@ func (c *session) begin(ctx context.Context, id string) (context.Context, string
 func (c *session) finish(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cancel := c.calls[id]; cancel != nil {
-		cancel()
-	}
+	c.calls[id].cancel()
 	delete(c.calls, id)
 	c.used = time.Now()
 	if c.pending != 0 && len(c.calls) == 0 {
@@ -156,9 +165,15 @@ func (c *session) finish(id string) {
 func (c *session) cancelCall(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cancel := c.calls[id]; cancel != nil {
-		cancel()
+	if at, ok := c.calls[id]; ok {
+		at.cancel()
 	}
+}
+
+func (c *session) abilities() abilities {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.can
 }
 
 // mark notes what the client has to be told. While a call is at work that is told

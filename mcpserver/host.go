@@ -1,0 +1,254 @@
+package mcpserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+// abilities are what a client can be asked for.
+type abilities struct{ form, url, sampling, roots bool }
+
+// abilitiesOf reads capabilities of a client. An empty elicitation capability means
+// forms, which is all there was before 2025-11-25.
+func abilitiesOf(capabilities json.RawMessage) (a abilities) {
+	var caps struct {
+		Elicitation map[string]json.RawMessage `json:"elicitation"`
+		Sampling    map[string]json.RawMessage `json:"sampling"`
+		Roots       map[string]json.RawMessage `json:"roots"`
+	}
+	if json.Unmarshal(capabilities, &caps) != nil {
+		return a
+	}
+	_, a.form = caps.Elicitation["form"]
+	_, a.url = caps.Elicitation["url"]
+	a.form = a.form || caps.Elicitation != nil && len(caps.Elicitation) == 0
+	a.sampling, a.roots = caps.Sampling != nil, caps.Roots != nil
+	return a
+}
+
+// A clientHost is the [host.Host] of calls: the client is asked. Before the new era
+// there is one for a session, since whoever uses that session is one person; in the
+// new era there is one for a call.
+type clientHost struct {
+	can func() abilities
+
+	// ask puts a question to the client and waits for its answer. The key tells
+	// the questions of a call apart; the asker may give none.
+	ask func(ctx context.Context, key, method string, params any) (json.RawMessage, error)
+
+	mu     sync.Mutex
+	lacked object // capabilities that a question needed and the client has not
+}
+
+// errNobody is why a question cannot be put: the client cannot take it now.
+var errNobody = errors.New("the client cannot be asked on the way it called")
+
+func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+	if err := q.Check(); err != nil {
+		return host.Answer{}, err
+	}
+	q = q.Clean()
+	can, params := h.can(), object{"message": q.Message}
+	if q.Server != "" { // or the client would show it as ours
+		params["message"] = fmt.Sprintf("[%s] %s", q.Server, q.Message)
+	}
+	if q.URL != "" {
+		params["mode"], params["url"], params["elicitationId"] = "url", q.URL, q.ID
+		can.form = can.url
+	} else {
+		params["mode"], params["requestedSchema"] = "form", q.Schema
+	}
+	if !can.form {
+		return host.Answer{Action: host.Cancel}, nil
+	}
+	raw, err := h.ask(ctx, q.ID, string(mcp.MethodElicitationCreate), params)
+	if errors.Is(err, errNobody) {
+		return host.Answer{Action: host.Cancel}, nil
+	}
+	if err != nil {
+		return host.Answer{}, err
+	}
+	var got struct {
+		Action  host.Action    `json:"action"`
+		Content map[string]any `json:"content"`
+	}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return host.Answer{}, fmt.Errorf("the client's answer to an elicitation: %w", err)
+	}
+	switch got.Action {
+	case host.Accept:
+		return q.Accept(got.Content)
+	case host.Decline:
+		return host.Answer{Action: host.Decline}, nil
+	}
+	return host.Answer{Action: host.Cancel}, nil
+}
+
+// defaultTokens is how many tokens a sample may have that does not say.
+const defaultTokens = 1024
+
+func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
+	if !h.can().sampling {
+		return host.Sample{}, h.lacks("sampling")
+	}
+	var messages []object
+	for _, m := range r.Messages {
+		messages = append(messages, said(m)...)
+	}
+	params := object{"messages": messages, "maxTokens": cmp.Or(r.MaxTokens, defaultTokens)}
+	if r.System != "" {
+		params["systemPrompt"] = r.System
+	}
+	if r.Temperature != nil {
+		params["temperature"] = *r.Temperature
+	}
+	if len(r.Stop) > 0 {
+		params["stopSequences"] = r.Stop
+	}
+	if len(r.Hints) > 0 {
+		hints := make([]object, len(r.Hints))
+		for i, name := range r.Hints {
+			hints[i] = object{"name": name}
+		}
+		params["modelPreferences"] = object{"hints": hints}
+	}
+	raw, err := h.ask(ctx, "", string(mcp.MethodSamplingCreateMessage), params)
+	if err != nil {
+		return host.Sample{}, fmt.Errorf("%w: %w", host.ErrRefused, err)
+	}
+	return sampleOf(raw)
+}
+
+// sampleOf reads a client's answer. Of several pieces the texts are kept.
+func sampleOf(raw json.RawMessage) (host.Sample, error) {
+	var got struct {
+		Content json.RawMessage `json:"content"`
+		Model   string          `json:"model"`
+		Stop    string          `json:"stopReason"`
+	}
+	type piece struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	var pieces []piece
+	err := json.Unmarshal(raw, &got)
+	if err == nil && json.Unmarshal(got.Content, &pieces) != nil {
+		pieces = make([]piece, 1)
+		err = json.Unmarshal(got.Content, &pieces[0])
+	}
+	if err != nil {
+		return host.Sample{}, fmt.Errorf("the client's sample: %w", err)
+	}
+	s := host.Sample{Model: got.Model, StopReason: got.Stop}
+	for _, p := range pieces {
+		if p.Type == "text" {
+			s.Text += p.Text
+		}
+	}
+	return s, nil
+}
+
+// said writes a message as MCP has it, where one has a single piece of content.
+func said(m *message.Message) (out []object) {
+	role := message.RoleUser
+	if m.Role == message.RoleAssistant {
+		role = m.Role
+	}
+	for _, b := range m.Blocks {
+		if c := contentOf(b); c != nil {
+			out = append(out, object{"role": role, "content": c})
+		}
+	}
+	return out
+}
+
+// roots asks for the client's roots.
+func (h *clientHost) roots(ctx context.Context) ([]string, error) {
+	if !h.can().roots {
+		return nil, h.lacks("roots")
+	}
+	raw, err := h.ask(ctx, "", string(mcp.MethodListRoots), object{})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", host.ErrRefused, err)
+	}
+	var got struct {
+		Roots []struct {
+			URI string `json:"uri"`
+		} `json:"roots"`
+	}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return nil, fmt.Errorf("the client's roots: %w", err)
+	}
+	uris := make([]string, len(got.Roots))
+	for i, r := range got.Roots {
+		uris[i] = r.URI
+	}
+	return uris, nil
+}
+
+// lacks notes that the client has not declared a capability. A call that fails for
+// it is an error of the request in the new era; see [request.missing].
+func (h *clientHost) lacks(capability string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lacked == nil {
+		h.lacked = object{}
+	}
+	h.lacked[capability] = object{}
+	return fmt.Errorf("%w: the client has not declared the capability %q", host.ErrRefused, capability)
+}
+
+// Roots returns the URIs of the directories that the client works in, for a tool
+// that is called over MCP. The error wraps [host.ErrRefused] if the client does not
+// tell, or if there is none: the call came in another way.
+func Roots(ctx context.Context) ([]string, error) {
+	h, ok := host.From(ctx).(*clientHost)
+	if !ok {
+		return nil, fmt.Errorf("%w: the call does not come from an MCP client", host.ErrRefused)
+	}
+	return h.roots(ctx)
+}
+
+type outletKey struct{}
+
+// hosted returns the context of a call of the session: what comes up during it is
+// asked on its own stream.
+func (r *request) hosted(ctx context.Context) context.Context {
+	return host.With(context.WithValue(ctx, outletKey{}, r.out), r.session.host)
+}
+
+// askStream asks a client that has a session. A question that comes without the
+// context of its call, as from a server behind us that has one connection for all
+// calls, goes on the stream of the call that began last.
+func (c *session) askStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
+	out, _ := ctx.Value(outletKey{}).(outlet)
+	if out == nil {
+		out = c.latest()
+	}
+	if out == nil || !out.streams() {
+		return nil, errNobody
+	}
+	return c.ask(ctx, out, method, params)
+}
+
+// latest returns the outlet of the request at work that began last, or nil.
+func (c *session) latest() outlet {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var last call
+	for _, at := range c.calls {
+		if at.began > last.began {
+			last = at
+		}
+	}
+	return last.out
+}

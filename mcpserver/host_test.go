@@ -1,0 +1,229 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// nameForm asks for a name.
+var nameForm = json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`)
+
+// asking are tools that ask the client: "greet" the person, "think" the model,
+// "where" for the roots, "all" for the three at once, "twice" two things in turn.
+// Ran counts how often one began.
+func asking(ran *atomic.Int64, gone chan error) *toolkit.Toolkit {
+	ask := func(ctx context.Context, id string) (string, error) {
+		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{ID: id, Message: "Your name?", Schema: nameForm})
+		return fmt.Sprint(a.Action, " ", a.Content["name"]), err
+	}
+	think := func(ctx context.Context) (string, error) {
+		s, err := host.From(ctx).Sample(ctx, host.SampleRequest{Messages: []*message.Message{message.User("hi")}})
+		return s.Text, err
+	}
+	where := func(ctx context.Context) (string, error) {
+		uris, err := mcpserver.Roots(ctx)
+		return strings.Join(uris, ","), err
+	}
+	made := func(name string, fn func(ctx context.Context) (string, error)) tool.Tool {
+		return tool.Must(tool.New(name, "Asks.", func(ctx context.Context, _ none) (string, error) {
+			ran.Add(1)
+			text, err := fn(ctx)
+			if gone != nil && ctx.Err() != nil {
+				gone <- context.Cause(ctx)
+			}
+			return text, err
+		}))
+	}
+	return toolkit.Of(
+		made("greet", func(ctx context.Context) (string, error) { return ask(ctx, "who") }),
+		made("think", think),
+		made("where", where),
+		made("twice", func(ctx context.Context) (string, error) {
+			a, err := ask(ctx, "first")
+			b, err2 := ask(ctx, "")
+			return a + "; " + b, errors.Join(err, err2)
+		}),
+		made("all", func(ctx context.Context) (string, error) {
+			var texts [3]string
+			err := mcpserver.Together(ctx,
+				func(ctx context.Context) (err error) { texts[0], err = ask(ctx, "who"); return err },
+				func(ctx context.Context) (err error) { texts[1], err = think(ctx); return err },
+				func(ctx context.Context) (err error) { texts[2], err = where(ctx); return err })
+			return strings.Join(texts[:], "; "), err
+		}),
+	)
+}
+
+// TestToolsAsk is our client answering what tools ask, in both eras.
+func TestToolsAsk(t *testing.T) {
+	var ran atomic.Int64
+	s := serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open})
+	url := listen(t, s)
+	dir := t.TempDir()
+	for _, row := range []struct {
+		name string
+		cfg  mcpclient.Config
+	}{
+		{"2025 over HTTP", mcpclient.Config{URL: url, Protocol: "2025-11-25"}},
+		{"2025 over stdio", mcpclient.Config{Dial: dialStdio(s), Protocol: "2025-11-25"}},
+		{"2026 over HTTP", mcpclient.Config{URL: url, Protocol: "2026-07-28"}},
+		{"2026 over stdio", mcpclient.Config{Dial: dialStdio(s), Protocol: "2026-07-28"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.cfg.Elicit = func(_ context.Context, q mcpclient.Elicitation) (mcpclient.ElicitationAnswer, error) {
+				return mcpclient.ElicitationAnswer{Action: mcpclient.Accept, Content: map[string]any{"name": "Ada"}}, nil
+			}
+			row.cfg.Sample = func(context.Context, mcpclient.SampleRequest) (mcpclient.SampleAnswer, error) {
+				return mcpclient.SampleAnswer{Model: "m", Text: "hm"}, nil
+			}
+			row.cfg.Roots = []string{dir}
+			c := connect(t, row.cfg)
+			for _, call1 := range []struct{ tool, want string }{
+				{"greet", "accept Ada"}, {"think", "hm"}, {"where", "file://" + dir}, {"twice", "accept Ada; accept Ada"},
+				{"all", "accept Ada; hm; file://" + dir},
+			} {
+				ran.Store(0)
+				if res := call(t, c, call1.tool, `{}`); res.Text() != call1.want || ran.Load() != 1 {
+					t.Errorf("%s: %q, begun %d times, want %q, once", call1.tool, res.Text(), ran.Load(), call1.want)
+				}
+			}
+		})
+	}
+	// A client that offers nothing is not asked.
+	c := connect(t, mcpclient.Config{URL: url, Protocol: "2025-11-25"})
+	for _, row := range []struct{ tool, want string }{{"greet", "cancel"}, {"think", `capability "sampling"`}, {"where", `capability "roots"`}} {
+		if res := call(t, c, row.tool, `{}`); !strings.Contains(res.Text(), row.want) {
+			t.Errorf("%s: %q, want %q", row.tool, res.Text(), row.want)
+		}
+	}
+}
+
+// A modern client speaks the new era by hand.
+type modern struct {
+	*wire
+	caps string
+}
+
+func newModern(t *testing.T, url, token, caps string) *modern {
+	w := newWire(t, url)
+	w.token = token
+	return &modern{w, caps}
+}
+
+// send makes a request, name being that of the tool, the prompt or the resource.
+func (m *modern) send(ctx context.Context, method, name, extra string) (int, string) {
+	m.t.Helper()
+	m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name}
+	key := "name"
+	if method == "resources/read" {
+		key = "uri"
+	}
+	status, got := m.post(ctx, `{"jsonrpc":"2.0","id":7,"method":"`+method+`","params":{"`+key+`":"`+name+`"`+extra+
+		`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":`+m.caps+`}}}`)
+	if len(got) == 0 {
+		return status, ""
+	}
+	return status, got[len(got)-1]
+}
+
+// asked makes the request and returns the state that came with the question.
+func (m *modern) asked(method, name, extra string) string {
+	m.t.Helper()
+	_, got := m.send(m.t.Context(), method, name, extra)
+	var res struct{ Result struct{ RequestState string } }
+	if json.Unmarshal([]byte(got), &res) != nil || res.Result.RequestState == "" {
+		m.t.Fatalf("no question: %s", got)
+	}
+	return res.Result.RequestState
+}
+
+// TestTalks are good and bad answers of clients of the new era to what a call asks.
+func TestTalks(t *testing.T) {
+	var ran atomic.Int64
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open, Credentials: []mcpserver.Credential{
+		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},
+	}}))
+	const able = `{"elicitation":{},"sampling":{},"roots":{}}`
+	anna, otto := newModern(t, url, tokenA, able), newModern(t, url, tokenB, able)
+	lame := newModern(t, url, tokenA, `{}`)
+	half := newModern(t, url, tokenA, `{"elicitation":{}}`)
+	state := func(s string) string { return `,"requestState":"` + s + `"` }
+	who := func(answer string) string { return `,"inputResponses":{"who":` + answer + `}` }
+	const ada = `{"action":"accept","content":{"name":"Ada"}}`
+	mine, gone := anna.asked("tools/call", "greet", ""), anna.asked("tools/call", "greet", "")
+	partly := anna.asked("tools/call", "all", "")
+	for _, row := range []struct {
+		why        string
+		w          *modern
+		name, with string
+		status     int
+		want       string
+	}{
+		{"of another client", otto, "greet", state(mine) + who(ada), 400, "another one"},
+		{"of another tool", anna, "think", state(mine) + who(ada), 400, "another one"},
+		{"with other arguments", anna, "greet", state(mine) + who(ada) + `,"arguments":{"x":1}`, 400, "another one"},
+		{"changed", anna, "greet", state(mine+"x") + who(ada), 400, "not from this server"},
+		{"right", anna, "greet", state(mine) + who(ada), 200, "accept Ada"},
+		{"again", anna, "greet", state(mine) + who(ada), 400, "has ended"},
+		{"declined", anna, "greet", state(gone) + who(`{"action":"decline"}`), 200, "decline"},
+		{"an answer of the wrong kind", anna, "greet", who("12345"), 200, "input_required"},
+		{"an answer to something else", anna, "greet", `,"inputResponses":{"other":` + ada + `}`, 200, "input_required"},
+		{"answers that are none", anna, "greet", `,"inputResponses":[1]`, 400, "inputResponses"},
+		{"an answer before the question", anna, "greet", who(ada), 200, "accept Ada"},
+		{"content that does not fit the form", anna, "greet", who(`{"action":"accept","content":{"name":7}}`), 200, `"isError":true`},
+		{"some of the answers", anna, "all", state(partly) + who(ada), 200, `"question-`},
+		{"what the client has not declared", lame, "think", "", 400, `"requiredCapabilities":{"sampling":{}}`},
+		{"what it has not declared, among others", half, "where", "", 400, `"requiredCapabilities":{"roots":{}}`},
+		{"nobody to ask is no error", lame, "greet", "", 200, "cancel"},
+	} {
+		if status, got := row.w.send(t.Context(), "tools/call", row.name, row.with); status != row.status || !strings.Contains(got, row.want) {
+			t.Errorf("%s: %d %s, want %d %q", row.why, status, got, row.status, row.want)
+		}
+	}
+}
+
+// TestForgottenTalks end when the client does not come back in time, when there are
+// too many, and with the server.
+func TestForgottenTalks(t *testing.T) {
+	var ran atomic.Int64
+	gone := make(chan error, 100)
+	s := serve(t, mcpserver.Config{Toolkit: asking(&ran, gone), Policy: open, Limits: mcpserver.Limits{Ask: 50 * time.Millisecond, Calls: 1}})
+	m := newModern(t, listen(t, s), "", `{"elicitation":{}}`)
+	late := m.asked("tools/call", "greet", "")
+	if err := <-gone; err == nil || !strings.Contains(err.Error(), "no answer within") {
+		t.Errorf("the call ended with %v", err)
+	}
+	if status, got := m.send(t.Context(), "tools/call", "greet", `,"requestState":"`+late+`"`); status != 400 || !strings.Contains(got, "has ended") {
+		t.Errorf("too late: %d %s", status, got)
+	}
+
+	s = serve(t, mcpserver.Config{Toolkit: asking(&ran, gone), Policy: open, Limits: mcpserver.Limits{Calls: 1}})
+	m = newModern(t, listen(t, s), "", `{"elicitation":{}}`)
+	const room = 16 // for calls of clients without sessions, times Limits.Calls
+	for range room {
+		m.asked("tools/call", "greet", "")
+	}
+	if status, got := m.send(t.Context(), "tools/call", "greet", ""); status != 400 || !strings.Contains(got, "too many calls wait") {
+		t.Errorf("one more: %d %s", status, got)
+	}
+	<-gone
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for range room {
+		<-gone
+	}
+}
