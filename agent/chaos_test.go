@@ -229,7 +229,7 @@ func (c *chaos) play(t *testing.T) {
 		n, ends := 0, 0
 		var typed *final
 		if c.pick("typed", 4) == 0 {
-			if typed, _, err = newFinal[verdict](); err != nil {
+			if typed, err = newFinal[verdict](); err != nil {
 				c.rt.Fatal(err)
 			}
 		}

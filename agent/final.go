@@ -2,10 +2,10 @@ package agent
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
 
@@ -37,41 +37,93 @@ type final struct {
 // allowed.
 //
 // When the run has to wait for a person, call ReplyAs again with the answers
-// and the same T.
+// and the same T. [StreamAs] shows the answer while it comes.
 func ReplyAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) (T, error) {
-	var out T
-	f, decode, err := newFinal[T]()
-	if err != nil {
-		return out, fmt.Errorf("agent.ReplyAs: %w", err)
-	}
-	end, err := drain(a.start(ctx, st, f, inputs))
-	if err != nil {
-		return out, err
-	}
-	if err := end.failure(); err != nil {
-		return out, err
-	}
-	return decode(f.value)
+	return replyAs[T](ctx, a, st, inputs, func(*ToolCallDelta) bool { return true })
 }
 
-// newFinal makes the tool for T. A T that is no struct is wrapped in one.
-func newFinal[T any]() (*final, func(json.RawMessage) (T, error), error) {
-	f := &final{}
-	if t := reflect.TypeFor[T](); t.Kind() == reflect.Struct {
-		tl, err := tool.New(finalName, finalDescription, func(context.Context, T) (string, error) { return "Done.", nil }, tool.Options{Control: true})
-		f.tool = tl
-		return f, func(raw json.RawMessage) (out T, err error) { return out, json.Unmarshal(raw, &out) }, err
+// StreamAs is [ReplyAs] that shows the answer while it comes. It yields values
+// of T decoded from what has come: the text of strings grows, and a number, or a
+// field, is there when it has ended. These values are not checked, and one may
+// hold less than the one before where the model begins its answer anew. The last
+// value, after which the sequence ends without an error, is the answer, checked.
+//
+// Once an answer is longer than a few kilobytes a value is yielded only when it
+// has grown by a sixteenth, so that the cost stays in proportion. The sequence
+// may be ranged once; breaking off cancels the run.
+func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var p partial
+		gone := false
+		answer, err := replyAs[T](ctx, a, st, inputs, func(ev *ToolCallDelta) bool {
+			var v T
+			isNew := p.add(ev, func(raw json.RawMessage) (err error) {
+				v, err = decodeFinal[T](raw)
+				return err
+			})
+			gone = isNew && !yield(v, nil)
+			return !gone
+		})
+		if !gone {
+			yield(answer, err)
+		}
 	}
-	type wrapped struct {
-		Value T `json:"value"`
+}
+
+// replyAs runs to the typed answer. show is told of the pieces of calls as they
+// come, and returns false to break off.
+func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, show func(*ToolCallDelta) bool) (T, error) {
+	var none T
+	f, err := newFinal[T]()
+	if err != nil {
+		return none, fmt.Errorf("agent: an answer of type %T: %w", none, err)
 	}
-	tl, err := tool.New(finalName, finalDescription, func(context.Context, wrapped) (string, error) { return "Done.", nil }, tool.Options{Control: true})
-	f.tool = tl
-	return f, func(raw json.RawMessage) (T, error) {
-		var w wrapped
-		err := json.Unmarshal(raw, &w)
-		return w.Value, err
-	}, err
+	end, err := drain(func(yield func(Event, error) bool) {
+		for ev, err := range a.start(ctx, st, f, inputs) {
+			if delta, ok := ev.(*ToolCallDelta); ok && !show(delta) || !yield(ev, err) {
+				return
+			}
+		}
+	})
+	if err == nil {
+		err = end.failure()
+	}
+	if err != nil {
+		return none, err
+	}
+	return decodeFinal[T](f.value)
+}
+
+// wrapped is a T that is no struct: arguments are an object.
+type wrapped[T any] struct {
+	Value T `json:"value"`
+}
+
+func isStruct[T any]() bool { return reflect.TypeFor[T]().Kind() == reflect.Struct }
+
+// newFinal makes the tool for T.
+func newFinal[T any]() (*final, error) {
+	if isStruct[T]() {
+		return finalOf[T]()
+	}
+	return finalOf[wrapped[T]]()
+}
+
+func finalOf[In any]() (*final, error) {
+	t, err := tool.New(finalName, finalDescription,
+		func(context.Context, In) (string, error) { return "Done.", nil }, tool.Options{Control: true})
+	return &final{tool: t}, err
+}
+
+func decodeFinal[T any](raw json.RawMessage) (T, error) {
+	if isStruct[T]() {
+		var v T
+		err := json.Unmarshal(raw, &v)
+		return v, err
+	}
+	var w wrapped[T]
+	err := json.Unmarshal(raw, &w)
+	return w.Value, err
 }
 
 // resolve finds the tool for a call among those that the model was shown.
