@@ -98,8 +98,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// minToken is how long a token must be, in bytes: what is shorter can be tried.
-const minToken = 16
+// MinToken is how long the token of a [Credential] must be, in bytes: what is
+// shorter can be tried.
+const MinToken = 16
 
 func (c *Config) check() error {
 	switch {
@@ -114,8 +115,8 @@ func (c *Config) check() error {
 		switch {
 		case cred.Name == "":
 			return fmt.Errorf("credential %d has no name; give it one for the audit", i)
-		case len(cred.Token) < minToken:
-			return fmt.Errorf("the token of credential %q is shorter than %d bytes; generate a random one", cred.Name, minToken)
+		case len(cred.Token) < MinToken:
+			return fmt.Errorf("the token of credential %q is shorter than %d bytes; generate a random one", cred.Name, MinToken)
 		case slices.ContainsFunc(c.Credentials[:i], func(o Credential) bool { return o.Name == cred.Name || o.Token == cred.Token }):
 			return fmt.Errorf("credential %q has the name or the token of another one", cred.Name)
 		}

@@ -9,40 +9,22 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kitbag-go/kitbag/internal/demoserver"
-	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A style is a way in which a host's model opens groups.
-type style struct {
-	name    string
-	control toolkit.Control
-	full    bool // all groups are open
-}
-
-var styles = []style{
-	{"reset", toolkit.ResetTools(), false},
-	{"enable", toolkit.EnableDisable(), false},
-	{"per-group", toolkit.PerGroup(), false},
-	{"discover", toolkit.Discover(), false},
-	{"full", toolkit.NoControl(), true},
-}
-
 func styleNames() string {
 	var out []string
-	for _, s := range styles {
-		out = append(out, s.name)
+	for _, s := range mcpgateway.Styles() {
+		out = append(out, string(s))
 	}
 	return strings.Join(out, ", ")
 }
@@ -54,9 +36,11 @@ const tokenVar = "KITBAG_MCP_TOKEN"
 // serveFlags are the flags of kitbag mcp serve.
 type serveFlags struct {
 	mcpFlags
+	config          string
 	demo, printCost bool
 	style           string
 	http, audit     string
+	auditArguments  bool
 	pageSize        int
 	policyFlags
 }
@@ -64,7 +48,7 @@ type serveFlags struct {
 func mcpServeCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "serve [--mcp FILE]",
+		Use:   "serve [--config FILE] [--mcp FILE]",
 		Short: "Serve many MCP servers as one, with their tools in groups",
 		Long: `Serve the servers of a file as one MCP server, on standard input and output or
 over HTTP. Every server is a group of tools, named after it, which the host's
@@ -72,26 +56,40 @@ model opens when it needs it: the list of tools is short at first, and a server 
 started when its group is opened. Clients of protocol 2026-07-28, whose list must
 not change, search the tools instead.
 
+A --config file names the servers, too, and besides them groups of their tools,
+permissions, credentials with what each may see and do, and an audit log:
+
+  {"mcpServers": {"github": {"command": "github-mcp-server", "args": ["stdio"]}},
+   "groups": {"issues": {"tools": ["github__*issue*"], "description": "Bugs and wishes."}},
+   "permissions": {"allow": ["github__get_*", "github__list_*"]},
+   "credentials": {"ci": {"tokenEnv": "CI_TOKEN", "groups": ["issues"]}},
+   "audit": {"file": "audit.jsonl"}}
+
+"go doc ./mcpgateway Load" describes all of it.
+
 What no rule allows is asked about: the host asks its person, where it can. A host
 that asks about every call anyway needs no second question: --mode bypass.
 
-Over HTTP, clients must show the token in $` + tokenVar + `, if it is set; without
-one only loopback addresses are served.`,
+Over HTTP, clients must show a token of the file's credentials, or the one in
+$` + tokenVar + `, if it is set; without any only loopback addresses are served.`,
 		Example: `  kitbag mcp serve --mcp .mcp.json --mode bypass
-  kitbag mcp serve --allow 'github__get_*' --http 127.0.0.1:8080
-  kitbag mcp serve --print-cost           what each style would cost
-  kitbag mcp serve --demo                 a small server to try clients with`,
+  kitbag mcp serve --config kitbag.json --http 127.0.0.1:8080
+  kitbag mcp serve --config kitbag.json --print-cost    what each style would cost
+  kitbag mcp serve --demo                               a small server to try clients with`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.demo, "demo", false, "serve a few small tools")
+	fl.StringVar(&f.config, "config", "", "the gateway's configuration, a `FILE`")
 	fl.StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
-	fl.StringVar(&f.style, "style", "reset", "how groups are opened: "+styleNames())
+	fl.StringVar(&f.style, "style", "", "how groups are opened: "+styleNames()+" (default "+string(mcpgateway.Reset)+")")
 	fl.StringVar(&f.http, "http", "", "serve HTTP at `HOST:PORT` instead of standard input and output")
-	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about every call to `FILE`, without its arguments")
+	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about every call to `FILE`")
+	fl.BoolVar(&f.auditArguments, "audit-arguments", false, "with the calls' arguments")
 	fl.IntVar(&f.pageSize, "page-size", 0, "the most tools in a page of the list; 0 for no pages")
 	fl.BoolVar(&f.printCost, "print-cost", false, "start all servers, and print what each style's first list costs")
+	fl.BoolVar(&f.json, "json", false, "with --print-cost: print JSON")
 	f.policyFlags.register(cmd)
 	return cmd
 }
@@ -100,60 +98,95 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if f.demo {
 		return demoserver.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 	}
-	index := slices.IndexFunc(styles, func(s style) bool { return s.name == f.style })
-	if index < 0 {
-		return usage("--style %q: the styles are %s", f.style, styleNames())
-	}
-	policy, err := f.policy(cmd)
+	cfg, err := f.gateway(cmd)
 	if err != nil {
 		return err
 	}
-	g, err := f.open(cmd.ErrOrStderr())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
 	if f.printCost {
-		return g.printCost(cmd.Context(), cmd.OutOrStdout())
+		cfg.AuditFile = "" // nothing is called
+	} else if err := f.network(&cfg); err != nil {
+		return err
 	}
-	tk, err := g.toolkit(styles[index])
+	g, err := mcpgateway.New(cmd.Context(), cfg)
 	if err != nil {
 		return err
 	}
-	version, _ := build()
-	cfg := mcpserver.Config{Toolkit: tk, Name: "kitbag", Version: version, Title: "kitbag gateway", Policy: policy, PageSize: f.pageSize}
-	if f.audit != "" {
-		file, err := os.OpenFile(f.audit, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			return fmt.Errorf("--audit: %w", err)
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		cfg.Audit = auditor(file, cmd.ErrOrStderr())
+	defer func() { err = errors.Join(err, g.Close()) }()
+	if f.printCost {
+		return f.showCost(cmd, g)
 	}
-	if token := os.Getenv(tokenVar); token != "" {
-		cfg.Credentials = []mcpserver.Credential{{Name: tokenVar, Token: token}}
-	}
-	return f.serve(cmd, cfg)
+	return f.serve(cmd, g.Server)
 }
 
-func (f *serveFlags) serve(cmd *cobra.Command, cfg mcpserver.Config) (err error) {
-	host, _, addrErr := net.SplitHostPort(f.http)
-	if f.http != "" && addrErr != nil {
-		return usage("--http %s: %w", f.http, addrErr)
+// gateway makes the configuration of the file and the flags.
+func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
+	changed := cmd.Flags().Changed
+	if f.config != "" {
+		if cfg, err = mcpgateway.Load(f.config); err != nil {
+			return cfg, err
+		}
 	}
-	if host != "" {
-		cfg.Hosts = []string{host}
+	if len(cfg.Servers) == 0 || changed("mcp") {
+		configs, broken, err := f.load()
+		if err != nil {
+			return cfg, err
+		}
+		for _, b := range broken { // one broken entry does not cost the others
+			fmt.Fprintf(cmd.ErrOrStderr(), "! left out: %s\n", plain(b.Error()))
+		}
+		cfg.Servers = append(cfg.Servers, configs...)
 	}
-	s, err := mcpserver.New(cfg)
-	if err != nil {
-		return err
+	if f.style != "" {
+		if cfg.Style, err = mcpgateway.ParseStyle(f.style); err != nil {
+			return cfg, usage("--style: %w", err)
+		}
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	if f.audit != "" {
+		cfg.AuditFile = f.audit
+	}
+	cfg.AuditArguments = cfg.AuditArguments || f.auditArguments
+	for _, flag := range []string{"mode", "allow", "ask", "deny", "settings", "trust-read-only"} {
+		if changed(flag) && cfg.Serve.Policy != nil {
+			return cfg, usage("--%s: %s has permissions; give them in one place", flag, f.config)
+		}
+	}
+	if cfg.Serve.Policy == nil {
+		if cfg.Serve.Policy, err = f.policy(cmd); err != nil {
+			return cfg, err
+		}
+	}
+	cfg.Serve.PageSize, cfg.Serve.Title = f.pageSize, "kitbag gateway"
+	cfg.Serve.Version, _ = build()
+	return cfg, nil
+}
+
+// network makes the part of the configuration that is about HTTP.
+func (f *serveFlags) network(cfg *mcpgateway.Config) error {
+	if f.http == "" {
+		if len(cfg.Serve.Credentials) > 0 {
+			// Whoever starts a server on standard input shows no token: what the
+			// credentials may not do would be open.
+			return usage("%s has credentials, which clients show over HTTP only; add --http, or use a file without them", f.config)
+		}
+		return nil
+	}
+	host, _, err := net.SplitHostPort(f.http)
+	switch {
+	case err != nil:
+		return usage("--http %s: %w", f.http, err)
+	case host == "":
+		return usage("--http %s: name the host, such as 127.0.0.1%s; an empty one would serve every network", f.http, f.http)
+	}
+	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host)
+	if token := os.Getenv(tokenVar); token != "" {
+		cfg.Serve.Credentials = append(cfg.Serve.Credentials, mcpserver.Credential{Name: tokenVar, Token: token})
+	}
+	return nil
+}
+
+func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server) error {
 	if f.http == "" {
 		return s.ServeStdio(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
-	}
-	if host == "" {
-		return usage("--http %s: name the host, such as 127.0.0.1%s; an empty one would serve every network", f.http, f.http)
 	}
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", f.http)
 	if err != nil {
@@ -172,94 +205,66 @@ func (f *serveFlags) serve(cmd *cobra.Command, cfg mcpserver.Config) (err error)
 	return nil
 }
 
-// auditor returns a function that appends records, without their arguments. One
-// that cannot be written is told on log.
-func auditor(file, log io.Writer) func(mcpserver.Record) {
-	var mu sync.Mutex
-	return func(r mcpserver.Record) {
-		r.Input = nil
-		line, err := json.Marshal(r)
-		mu.Lock()
-		defer mu.Unlock()
-		if err == nil {
-			_, err = file.Write(append(line, '\n'))
-		}
-		if err != nil {
-			fmt.Fprintf(log, "! --audit: %v\n", err)
-		}
-	}
+// A costReport is what --print-cost --json prints.
+type costReport struct {
+	Styles  []costLine          `json:"styles"`
+	Groups  []costLine          `json:"groups"`
+	Skipped []map[string]string `json:"skipped"`
 }
 
-// notInNames is what model APIs do not take in the name of a tool.
-var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+type costLine struct {
+	Name   string  `json:"name"`
+	Tools  int     `json:"tools"`
+	Bytes  int     `json:"bytes"`
+	Tokens int     `json:"tokens"`
+	Share  float64 `json:"share"` // of the full list's bytes
+}
 
-// A gateway is many MCP servers in front of which another one stands.
-type gateway struct{ servers []server }
-
-// open makes clients for the servers of the files; none is started. A broken entry
-// is told on log and does not cost the others.
-func (f *serveFlags) open(log io.Writer) (*gateway, error) {
-	configs, broken, err := f.load()
+// showCost prints what the first list costs in each style, and what a group adds
+// to it when it is open.
+func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
+	styles, groups, skipped, err := g.Costs(cmd.Context())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, b := range broken {
-		fmt.Fprintf(log, "! left out: %s\n", plain(b.Error()))
-	}
-	g := &gateway{}
-	for _, cfg := range configs {
-		cfg.Prefix = notInNames.ReplaceAllString(cfg.Name, "_") + "__"
-		c, err := mcpclient.New(cfg)
-		if err == nil && slices.ContainsFunc(g.servers, func(s server) bool { return s.Name == cfg.Name }) {
-			err = fmt.Errorf("the MCP server %q is named twice; rename one", cfg.Name)
+	full := 1
+	for _, s := range styles {
+		if s.Style == mcpgateway.Full {
+			full = max(1, s.Bytes)
 		}
-		if err != nil {
-			return nil, errors.Join(err, g.close())
-		}
-		g.servers = append(g.servers, server{c, cfg.Name})
 	}
-	return g, nil
-}
-
-func (g *gateway) close() error { return closeServers(g.servers) }
-
-// toolkit makes the toolkit of a style: a group for each server.
-func (g *gateway) toolkit(st style) (*toolkit.Toolkit, error) {
-	cfg := toolkit.Config{Control: st.control}
-	cfg.Policy.NoActivation = st.full
-	for _, s := range g.servers {
-		cfg.Groups = append(cfg.Groups, toolkit.Group{
-			Name: s.Name, Description: fmt.Sprintf("The tools of the MCP server %q.", s.Name), Sources: []tool.Source{s.Client}})
+	line := func(name string, c toolkit.Cost) costLine {
+		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(full)}
 	}
-	tk, err := toolkit.New(cfg)
-	if err != nil {
-		return nil, err
+	report := costReport{Styles: []costLine{}, Groups: []costLine{}, Skipped: []map[string]string{}}
+	for _, s := range slices.Backward(styles) { // the full list first: the others are compared with it
+		report.Styles = append(report.Styles, line(string(s.Style), s.Cost))
 	}
-	for _, s := range g.servers {
-		s.OnChange(tk.Refresh)
+	for _, c := range groups {
+		report.Groups = append(report.Groups, line(c.Name, c))
 	}
-	return tk, nil
-}
-
-// printCost starts all servers and prints what the first list costs in each style,
-// and what it would cost to list everything.
-func (g *gateway) printCost(ctx context.Context, out io.Writer) error {
-	full := 0
-	for _, st := range slices.Backward(styles) { // the full list first: it is what the others are compared with
-		tk, err := g.toolkit(st)
-		if err != nil {
-			return err
-		}
-		v, err := tk.View(ctx, &toolkit.Scope{})
-		if err != nil {
-			return err
-		}
-		c := v.Cost().Total
-		if st.full {
-			full = max(1, c.Bytes)
-			showSkipped(out, v)
-		}
-		fmt.Fprintf(out, "%-10s %5d tools %9d bytes %8d tokens %6.1f %%\n", st.name, c.Tools, c.Bytes, c.Tokens, 100*float64(c.Bytes)/float64(full))
+	for _, s := range skipped {
+		report.Skipped = append(report.Skipped, map[string]string{"source": s.Source, "tool": s.Tool, "reason": s.Reason})
 	}
+	out := cmd.OutOrStdout()
+	if f.json {
+		return json.NewEncoder(out).Encode(report)
+	}
+	printCost(out, report)
 	return nil
+}
+
+func printCost(out io.Writer, r costReport) {
+	table := func(lines []costLine) {
+		for _, l := range lines {
+			fmt.Fprintf(out, "%-20s %5d tools %9d bytes %8d tokens %6.1f %%\n", plain(l.Name), l.Tools, l.Bytes, l.Tokens, 100*l.Share)
+		}
+	}
+	table(r.Styles)
+	fmt.Fprintln(out, "\nand for each group that is open")
+	table(r.Groups)
+	for _, s := range r.Skipped {
+		what := strings.TrimSpace(s["source"] + " " + s["tool"])
+		fmt.Fprintf(out, "! left out: %s: %s\n", plain(what), plain(s["reason"]))
+	}
 }

@@ -117,7 +117,7 @@ func TestGatewayDeadServer(t *testing.T) {
 func TestGatewayCost(t *testing.T) {
 	servers(t, "demo", "odd")
 	got := kitbag(t.Context(), "mcp", "serve", "--print-cost")
-	for _, want := range []string{"full           5 tools", "reset          1 tools", "discover       3 tools", "100.0 %"} {
+	for _, want := range []string{"full                     5 tools", "reset                    1 tools", "discover                 3 tools", "demo                     5 tools", "100.0 %"} {
 		if got.code != exitDone || !strings.Contains(got.out, want) {
 			t.Errorf("code %d, no %q: %s%s", got.code, want, got.out, got.stderr)
 		}

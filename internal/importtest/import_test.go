@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"agent/agentotel": {"agent", "model", "tool"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
 	"mcpserver":       {"toolkit", "tool", "tool/host", "message", "permission"},
+	"mcpgateway":      {"mcpclient", "mcpserver", "toolkit", "tool", "permission"},
 	"builtin":         {"tool", "message", "permission"},
 	"cmd/kitbag":      {"*"},
 
@@ -64,7 +65,7 @@ var internalUsers = map[string][]string{
 	"internal/pathrule":  {"builtin", "internal/shell"},
 	"internal/gitignore": {"builtin"},
 	"internal/grep":      {"builtin"},
-	"internal/near":      {"tool", "toolkit", "skill"},
+	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
 
 	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},
 }
@@ -145,6 +146,9 @@ func TestForbidden(t *testing.T) {
 		{"toolkit", "agent", false},
 		{"tool", "model", false},
 		{"mcpclient", "toolkit", false},
+		{"mcpclient", "mcpserver", false},
+		{"mcpserver", "mcpclient", false},
+		{"mcpgateway", "mcpclient", true},
 		{"model/openai", "model/scripted", false},
 		{"agent", "internal/shell", false},
 		{"builtin", "internal/shell", true},

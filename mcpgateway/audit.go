@@ -1,0 +1,145 @@
+package mcpgateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// An auditFile appends records to a file. Each is one write to a file opened for
+// appending, so that lines of several programs do not mix, and cutting the file
+// leaves no hole. Before each the file is opened anew if another one, or none, is
+// at its path: it has been moved away.
+type auditFile struct {
+	path      string
+	arguments bool
+
+	mu      sync.Mutex
+	file    *os.File // nil if it could not be opened
+	closed  bool
+	torn    bool   // the last write left half a line
+	pending []byte // whole lines that are not in the file
+}
+
+// maxPending is how much is kept while the file cannot be written, in bytes. What
+// comes then are calls that are refused.
+const maxPending = 1 << 20
+
+func openAudit(path string, arguments bool) (*auditFile, error) {
+	a := &auditFile{path: path, arguments: arguments}
+	if err := a.follow(); err != nil {
+		return nil, fmt.Errorf("the audit log: %w", err)
+	}
+	return a, nil
+}
+
+// follow opens the file that is at the path now. The caller holds a.mu, or is
+// alone.
+func (a *auditFile) follow() error {
+	if a.closed {
+		return os.ErrClosed
+	}
+	if a.file != nil {
+		mine, err := a.file.Stat()
+		if err != nil {
+			return err
+		}
+		there, err := os.Stat(a.path)
+		if err == nil && os.SameFile(mine, there) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	// Only for the owner: it tells who does what.
+	f, err := os.OpenFile(a.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if a.file != nil {
+		_ = a.file.Close() // nothing is buffered
+	}
+	a.file, a.torn = f, false
+	return nil
+}
+
+// append writes a record.
+func (a *auditFile) append(r mcpserver.Record) {
+	if !a.arguments {
+		r.Input = nil
+	}
+	line, err := json.Marshal(r)
+	if err != nil { // arguments that are not JSON, which there are none of here
+		r.Input = nil
+		line, _ = json.Marshal(r)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	failing := len(a.pending) > 0
+	if len(a.pending)+len(line) < maxPending {
+		a.pending = append(append(a.pending, line...), '\n')
+	}
+	if err := a.flush(); err != nil && !failing {
+		slog.Error("the audit log cannot be written; calls are refused until it can", "file", a.path, "err", err)
+	}
+}
+
+// flush writes what is pending. The caller holds a.mu.
+func (a *auditFile) flush() error {
+	if err := a.follow(); err != nil {
+		return err
+	}
+	data := a.pending
+	if a.torn {
+		data = append([]byte{'\n'}, data...)
+	}
+	n, err := a.file.Write(data)
+	if err == nil {
+		a.pending, a.torn = a.pending[:0], false
+		return nil
+	}
+	if n > 0 { // a full disk takes a part
+		whole := bytes.LastIndexByte(data[:n], '\n') + 1
+		a.pending, a.torn = data[whole:], n > whole
+	}
+	return err
+}
+
+// required is around every call: while a record cannot be written no call runs.
+func (a *auditFile) required(next tool.Handler) tool.Handler {
+	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+		a.mu.Lock()
+		var err error
+		if len(a.pending) > 0 {
+			err = a.flush()
+		}
+		a.mu.Unlock()
+		if err != nil {
+			return func(yield func(tool.Chunk, error) bool) {
+				yield(tool.Failure("The call was not run: the gateway's audit log cannot be written. Its owner has to see to that."), nil)
+			}
+		}
+		return next(ctx, t, call)
+	}
+}
+
+func (a *auditFile) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	if a.file == nil {
+		return nil
+	}
+	return a.file.Close()
+}

@@ -1,0 +1,136 @@
+package mcpgateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// How long the words of an upstream server may be, in bytes. The longest
+// description of a tool in eleven real servers has 1,729.
+const (
+	maxDescription = 8 << 10
+	maxWords       = 4 << 10 // of a description within a schema
+	maxLine        = 300     // of a title, or of what is said of a group
+	maxGroupName   = 64
+)
+
+// clean returns text that shows all that it says: without control characters but
+// line breaks and tabs, and without invisible ones (Unicode's format characters,
+// tags and variation selectors), which can hide instructions from people or turn
+// the order of letters around. What is longer than limit bytes is cut off.
+func clean(s string, limit int) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\u2028' || r == '\u2029':
+			return '\n'
+		case r == '\n' || r == '\t':
+			return r
+		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Variation_Selector, r), r == '\u3164', r == '\u115f', r == '\u1160', r == '\uffa0':
+			return -1 // the last four are letters without a shape
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+	if len(s) <= limit {
+		return s
+	}
+	const more = "… [cut]"
+	n := limit - len(more)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + more
+}
+
+// A cleaned tool is one of an upstream server whose words were cleaned. Everything
+// else is the tool's own.
+type cleaned struct {
+	tool.Tool
+	info tool.Info
+}
+
+func (c *cleaned) Info() tool.Info   { return c.info }
+func (c *cleaned) Unwrap() tool.Tool { return c.Tool }
+
+// cleanTool returns t with clean words, or t itself if they are.
+func cleanTool(t tool.Tool) tool.Tool {
+	info := t.Info()
+	was := info
+	info.Title = strings.ReplaceAll(clean(info.Title, maxLine), "\n", " ")
+	info.Description = clean(info.Description, maxDescription)
+	info.Input, info.Output = cleanSchema(info.Input), cleanSchema(info.Output)
+	if info.Title == was.Title && info.Description == was.Description && bytes.Equal(info.Input, was.Input) && bytes.Equal(info.Output, was.Output) {
+		return t
+	}
+	return &cleaned{t, info}
+}
+
+// cleanSchema returns a JSON Schema with clean titles and descriptions. Nothing
+// else changes, down to the order and the digits: names and values have to stay
+// what the server takes.
+func cleanSchema(schema json.RawMessage) json.RawMessage {
+	var out []byte // a copy with changes, from the first on
+	kept := 0      // how much of schema is in out
+	words := false // the last key was a description's
+	for i := 0; i < len(schema); i++ {
+		if schema[i] != '"' {
+			words = words && (schema[i] == ':' || schema[i] <= ' ')
+			continue
+		}
+		end := endOfString(schema, i)
+		literal := schema[i:end]
+		switch {
+		case followedByColon(schema, end):
+			words = string(literal) == `"description"` || string(literal) == `"title"` || string(literal) == `"$comment"`
+		case words:
+			words = false
+			if better := cleanLiteral(literal); better != nil {
+				out = append(append(out, schema[kept:i]...), better...)
+				kept = end
+			}
+		}
+		i = end - 1
+	}
+	if out == nil {
+		return schema
+	}
+	return append(out, schema[kept:]...)
+}
+
+// endOfString returns the offset behind the string that starts at i of valid JSON.
+func endOfString(data []byte, i int) int {
+	for i++; i < len(data) && data[i] != '"'; i++ {
+		if data[i] == '\\' {
+			i++
+		}
+	}
+	return min(i+1, len(data))
+}
+
+func followedByColon(data []byte, i int) bool {
+	for i < len(data) && data[i] <= ' ' {
+		i++
+	}
+	return i < len(data) && data[i] == ':'
+}
+
+// cleanLiteral returns a JSON string with clean text, or nil if it is clean.
+func cleanLiteral(literal []byte) []byte {
+	var s string
+	if json.Unmarshal(literal, &s) != nil {
+		return nil
+	}
+	better := clean(s, maxWords)
+	if better == s {
+		return nil
+	}
+	out, err := json.Marshal(better)
+	if err != nil {
+		return nil
+	}
+	return out
+}

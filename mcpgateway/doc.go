@@ -1,0 +1,67 @@
+// Package mcpgateway is one MCP server in front of many, so that a host which
+// has hundreds of tools behind it is shown a handful.
+//
+//	cfg, err := mcpgateway.Load("kitbag.json")
+//	g, err := mcpgateway.New(ctx, cfg)
+//	defer g.Close()
+//	err = g.Server.ServeStdio(ctx, os.Stdin, os.Stdout) // or:
+//	err = http.ListenAndServe("127.0.0.1:8080", g.Server.Handler())
+//
+// The servers behind it ("upstream" servers) are clients of package mcpclient:
+// started when they are first needed, looked after, and started again when they
+// die. What they offer is a toolkit in groups, and package mcpserver serves it.
+// This package joins the two, and holds what neither has: which tool is in which
+// group, what of a server's words may reach the model, and the audit log.
+//
+// # Names and groups
+//
+// A tool is called SERVER__TOOL. Every server is a group of that name at first:
+// opening the group starts the server, and no other. A [Group] of a configuration
+// takes tools out of the servers' groups, by globs over their names:
+//
+//	"groups": {"issues": {"tools": ["github__*issue*", "jira__*"], "description": "Bugs and wishes."}}
+//
+// Opening it starts the servers whose tools its globs can match. A group without
+// globs that is named like a server describes that server's group. The servers in
+// [Config.Labels] have groups of their own, which are used instead of the one
+// group: SERVER.GROUP. Those servers are started at once, because a server has to
+// be asked for its groups.
+//
+// A tool may be in several groups. It is in its server's group only if no group of
+// the configuration has it.
+//
+// # What passes
+//
+// Arguments reach the upstream server as the host sent them, after they were
+// checked against the tool's schema, and results come back as they are: text,
+// images, audio, links, embedded resources, structured content, errors. So do
+// progress and, in both directions, cancellation.
+//
+// A question of an upstream server (elicitation, sampling) goes to the host in
+// whose session the call runs. One process serves all sessions, and the revisions
+// of the protocol before 2026-07-28 do not say of a question which call it belongs
+// to. Where more than one session has a call at the server, or had one that it
+// gave up, the question is refused rather than put to the wrong person; a server
+// that asks a lot can be given a process for each call with
+// [mcpclient.Config.Stateless].
+//
+// # Failures
+//
+// A server that cannot be started, dies or answers nonsense fails the calls of its
+// own tools, with results that say so. It has no part in the others.
+//
+// # Trust
+//
+// Upstream servers are not trusted. Of the names, titles and descriptions that
+// they choose for tools and groups, and of the words in schemas, control
+// characters, invisible ones and what is too long are taken out: a text cannot
+// repaint a terminal or hide a part of itself from people who read it. What a
+// description says in plain sight still reaches the model; a rule in the policy is
+// what keeps a tool from being called. No reference in a schema is ever followed. A
+// tool that has the name of one of the gateway's own is left out.
+//
+// A credential's ceiling is a boundary. Its groups are made by the configuration,
+// so a ceiling of a group with globs grants what the globs match, also when the
+// upstream server adds tools: write globs narrowly there. A ceiling that names a
+// group of [Config.Labels] trusts that server to label its tools.
+package mcpgateway

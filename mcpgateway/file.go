@@ -1,0 +1,331 @@
+package mcpgateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// Load reads a configuration. All members but mcpServers may be left out:
+//
+//	{
+//	  "mcpServers": {
+//	    "github": {"command": "github-mcp-server", "args": ["stdio"], "env": {"TOKEN": "${GITHUB_TOKEN}"}},
+//	    "files":  {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}
+//	  },
+//	  "groups": {
+//	    "issues": {"tools": ["github__*issue*"], "description": "Bugs and wishes.", "instructions": "Search first."},
+//	    "files":  {"description": "The files of the project."}
+//	  },
+//	  "labels": [], "initial": ["files"], "style": "reset",
+//	  "permissions": {"mode": "default", "allow": ["files__read_*"], "deny": ["github__delete_*"], "trustReadOnly": true},
+//	  "credentials": {
+//	    "ci": {"tokenEnv": "CI_TOKEN", "groups": ["issues"], "permissions": {"mode": "dont-ask", "allow": ["github__*"]}}
+//	  },
+//	  "audit": {"file": "audit.jsonl", "arguments": false},
+//	  "instructions": "…", "hosts": ["mcp.example.com"], "origins": []
+//	}
+//
+// The servers are read by [mcpclient.Load]. A credential is what clients over HTTP
+// must show: the content of a variable (tokenEnv) or of a file (tokenFile), of 16
+// bytes or more; no token stands in the configuration itself. Its groups are what
+// its sessions see, all if they are left out and none if they are empty; its
+// permissions take the place of those above. Relative file names count from the
+// directory of the configuration.
+//
+// Every mistake is an error that names the file and the key, members that mean
+// nothing included; all are reported at once. New checks the rest, with the same
+// keys. Serve.Version is left to the caller.
+func Load(file string) (Config, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Config{}, fmt.Errorf("the gateway's configuration: %w", err)
+	}
+	r := &reader{file: file, dir: filepath.Dir(file)}
+	top, ok := r.object("", data, "mcpServers", "groups", "labels", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins")
+	if !ok {
+		return Config{}, errors.Join(r.errs...)
+	}
+	r.servers(top)
+	r.groups(top.get("groups"))
+	r.into("labels", top.get("labels"), &r.cfg.Labels, "a list of names of servers")
+	r.into("initial", top.get("initial"), &r.cfg.Initial, "a list of names of groups")
+	r.into("style", top.get("style"), &r.cfg.Style, "the name of a style")
+	r.into("instructions", top.get("instructions"), &r.cfg.Serve.Instructions, "a text")
+	r.into("hosts", top.get("hosts"), &r.cfg.Serve.Hosts, "a list of host names")
+	r.into("origins", top.get("origins"), &r.cfg.Serve.Origins, "a list of origins")
+	r.cfg.Serve.Policy = r.policy("permissions", top.get("permissions"))
+	r.credentials(top.get("credentials"))
+	r.audit(top.get("audit"))
+	if len(r.errs) == 0 && top.get("mcpServers") != nil { // else servers come from elsewhere
+		if err := r.cfg.check(); err != nil {
+			r.errs = append(r.errs, inFile(file, err))
+		}
+	}
+	return r.cfg, errors.Join(r.errs...)
+}
+
+// inFile says of each of the joined errors in which file it is.
+func inFile(file string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	var out []error
+	for _, e := range joined.Unwrap() {
+		out = append(out, fmt.Errorf("%s: %w", file, e))
+	}
+	return errors.Join(out...)
+}
+
+// A reader reads one file and collects its mistakes.
+type reader struct {
+	file, dir string
+	cfg       Config
+	errs      []error
+}
+
+func (r *reader) fail(key, format string, args ...any) {
+	where := r.file
+	if key != "" {
+		where += ": " + key
+	}
+	r.errs = append(r.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
+}
+
+// A member of an object, in the order of the file, which is that in which models
+// read of groups.
+type member struct {
+	key   string
+	value json.RawMessage
+}
+
+type members []member
+
+func (ms members) get(key string) json.RawMessage {
+	for _, m := range ms {
+		if m.key == key {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// object reads an object that has the known members only; all are, if none is
+// named. It reports whether it could.
+func (r *reader) object(key string, data json.RawMessage, known ...string) (members, bool) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	bad := func(err error) (members, bool) {
+		r.fail(key, "must be a JSON object: %w", err)
+		return nil, false
+	}
+	first, err := dec.Token()
+	if err != nil {
+		return bad(err)
+	}
+	if first != json.Delim('{') {
+		return bad(fmt.Errorf("it is %.40s", data))
+	}
+	var out members
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return bad(err)
+		}
+		m := member{key: fmt.Sprint(name)}
+		if err := dec.Decode(&m.value); err != nil {
+			return bad(fmt.Errorf("%s: %w", m.key, err))
+		}
+		switch {
+		case out.get(m.key) != nil:
+			r.fail(join(key, m.key), "is there twice; join the two")
+		case len(known) > 0 && !slices.Contains(known, m.key):
+			r.fail(join(key, m.key), "means nothing%s; the members are %s", meant(m.key, known), strings.Join(known, ", "))
+		default:
+			out = append(out, m)
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return bad(err)
+	}
+	if dec.More() {
+		return bad(errors.New("something follows it"))
+	}
+	return out, true
+}
+
+func join(key, name string) string {
+	if key == "" {
+		return name
+	}
+	return key + "." + name
+}
+
+// into reads a value that may be missing.
+func (r *reader) into(key string, data json.RawMessage, to any, want string) {
+	if data != nil && json.Unmarshal(data, to) != nil {
+		r.fail(key, "must be %s, it is %.40s", want, data)
+	}
+}
+
+func (r *reader) servers(top members) {
+	if top.get("mcpServers") == nil {
+		return
+	}
+	configs, err := mcpclient.Load(r.file)
+	r.cfg.Servers = configs
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		r.errs = append(r.errs, joined.Unwrap()...)
+	} else if err != nil {
+		r.errs = append(r.errs, err)
+	}
+}
+
+func (r *reader) groups(data json.RawMessage) {
+	if data == nil {
+		return
+	}
+	groups, _ := r.object("groups", data)
+	for _, m := range groups {
+		key := join("groups", m.key)
+		g := Group{Name: m.key}
+		ms, _ := r.object(key, m.value, "description", "tools", "instructions", "parents")
+		r.into(join(key, "description"), ms.get("description"), &g.Description, "a text")
+		r.into(join(key, "tools"), ms.get("tools"), &g.Tools, "a list of globs")
+		r.into(join(key, "instructions"), ms.get("instructions"), &g.Instructions, "a text")
+		r.into(join(key, "parents"), ms.get("parents"), &g.Parents, "a list of names of groups")
+		r.cfg.Groups = append(r.cfg.Groups, g)
+	}
+}
+
+// policy reads permissions, in the form that settings files have them. It returns
+// nil if there are none.
+func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
+	if data == nil {
+		return nil
+	}
+	ms, ok := r.object(key, data)
+	if !ok {
+		return nil
+	}
+	trust := false
+	rest := map[string]json.RawMessage{}
+	for _, m := range ms {
+		if m.key == "trustReadOnly" {
+			r.into(join(key, m.key), m.value, &trust, "true or false")
+			continue
+		}
+		rest[m.key] = m.value
+	}
+	settings, err := json.Marshal(map[string]any{"permissions": rest})
+	if err != nil {
+		r.fail(key, "%w", err)
+		return nil
+	}
+	name := r.file
+	if outer := strings.TrimSuffix(key, "permissions"); outer != "" {
+		name += ": " + strings.TrimSuffix(outer, ".")
+	}
+	s, err := permission.ParseSettings(name, settings)
+	if err != nil {
+		r.errs = append(r.errs, err)
+		return nil
+	}
+	for _, unknown := range s.Unknown() {
+		r.fail(strings.TrimSuffix(key, "permissions")+unknown, "means nothing; the members are mode, allow, ask, deny, trustReadOnly, additionalDirectories")
+	}
+	s.Policy.TrustReadOnly = trust
+	return &s.Policy
+}
+
+func (r *reader) credentials(data json.RawMessage) {
+	if data == nil {
+		return
+	}
+	credentials, _ := r.object("credentials", data)
+	for _, m := range credentials {
+		key := join("credentials", m.key)
+		ms, ok := r.object(key, m.value, "tokenEnv", "tokenFile", "groups", "permissions")
+		if !ok {
+			continue
+		}
+		c := mcpserver.Credential{Name: m.key, Token: r.token(key, ms), Policy: r.policy(join(key, "permissions"), ms.get("permissions"))}
+		if groups := ms.get("groups"); groups != nil {
+			names := []string{}
+			r.into(join(key, "groups"), groups, &names, "a list of names of groups")
+			c.Ceiling = toolkit.Only(names...) // none, should the list be null
+		}
+		r.cfg.Serve.Credentials = append(r.cfg.Serve.Credentials, c)
+	}
+	if len(credentials) == 0 {
+		// Without any, everybody would be let in.
+		r.fail("credentials", "names nobody; add one, or remove it")
+	}
+}
+
+// token finds a credential's token. It is never part of an error.
+func (r *reader) token(key string, ms members) string {
+	var env, file string
+	r.into(join(key, "tokenEnv"), ms.get("tokenEnv"), &env, "the name of a variable")
+	r.into(join(key, "tokenFile"), ms.get("tokenFile"), &file, "the name of a file")
+	token := ""
+	switch {
+	case (env == "") == (file == ""):
+		r.fail(key, "give either tokenEnv, the name of a variable, or tokenFile, the name of a file")
+		return ""
+	case env != "":
+		key = join(key, "tokenEnv")
+		if token = os.Getenv(env); token == "" {
+			r.fail(key, "the environment variable %s is empty or not set; set it to the token", env)
+			return ""
+		}
+	default:
+		key = join(key, "tokenFile")
+		data, err := os.ReadFile(r.path(file))
+		if err != nil {
+			r.fail(key, "%w", err)
+			return ""
+		}
+		token = strings.TrimSpace(string(data))
+	}
+	if len(token) < mcpserver.MinToken {
+		r.fail(key, "the token has %d bytes; it needs %d or more, generate a random one", len(token), mcpserver.MinToken)
+	}
+	return token
+}
+
+func (r *reader) audit(data json.RawMessage) {
+	if data == nil {
+		return
+	}
+	ms, ok := r.object("audit", data, "file", "arguments")
+	if !ok {
+		return
+	}
+	var file string
+	r.into("audit.file", ms.get("file"), &file, "the name of a file")
+	r.into("audit.arguments", ms.get("arguments"), &r.cfg.AuditArguments, "true or false")
+	if file == "" {
+		r.fail("audit.file", "is missing; name the file to which records are appended")
+		return
+	}
+	r.cfg.AuditFile = r.path(file)
+}
+
+// path returns a file name that counts from the configuration's directory.
+func (r *reader) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(r.dir, name)
+}

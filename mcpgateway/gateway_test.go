@@ -1,0 +1,244 @@
+package mcpgateway_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestGroups: tools are in the groups of the configuration or in their server's,
+// and opening a group starts the servers that it has tools of.
+func TestGroups(t *testing.T) {
+	github := behind(t, "github", named("list_issues"), named("get_issue"), named("list_repos"))
+	jira := behind(t, "ji.ra", named("issue_find"), named("board"))
+	files := behind(t, "files", named("read"))
+	g := newGateway(t, mcpgateway.Config{
+		Servers: []mcpclient.Config{github.Config, jira.Config, files.Config},
+		Groups: []mcpgateway.Group{
+			{Name: "issues", Description: "Bugs.", Tools: []string{"github__*issue*", "ji_ra__issue_*"}, Instructions: "Search first."},
+			{Name: "reading", Description: "To look.", Tools: []string{"github__get_*", "files__*"}},
+			{Name: "github", Description: "Code."},
+		},
+	})
+	c := host(t, g)
+	list(t, c, "reset_tools")
+	if n := github.starts.Load() + jira.starts.Load() + files.starts.Load(); n != 0 {
+		t.Errorf("%d servers were started before a group was opened", n)
+	}
+	var groups []string
+	for _, gr := range g.Toolkit.Groups(nil) {
+		groups = append(groups, gr.Name+": "+gr.Description)
+	}
+	if got, want := strings.Join(groups, " "), `issues: Bugs. reading: To look. github: Code. ji.ra: The tools of the MCP server "ji.ra".`; got != want {
+		t.Errorf("groups: %s\nwant    %s", got, want)
+	}
+	for _, row := range []struct {
+		open, list string
+		starts     [3]int32
+	}{
+		{"ji.ra", "ji_ra__board reset_tools", [3]int32{0, 1, 0}},
+		{"issues", "github__get_issue github__list_issues ji_ra__issue_find reset_tools", [3]int32{1, 1, 0}},
+		{"reading", "files__read github__get_issue reset_tools", [3]int32{1, 1, 1}},
+		{"github", "github__list_repos reset_tools", [3]int32{1, 1, 1}},
+	} {
+		res := call(t, c, "reset_tools", `{"`+row.open+`":true}`)
+		if res.Outcome != message.OutcomeSuccess {
+			t.Fatalf("%s: %s", row.open, res.Text())
+		}
+		list(t, c, row.list)
+		if got := [3]int32{github.starts.Load(), jira.starts.Load(), files.starts.Load()}; got != row.starts {
+			t.Errorf("after %s the servers were started %v times, want %v", row.open, got, row.starts)
+		}
+	}
+	if res := call(t, c, "github__list_repos", `{}`); res.Text() != "list_repos" {
+		t.Errorf("called: %s", res.Text())
+	}
+}
+
+// TestLabels: a server's own groups, and what becomes of them when it changes
+// them.
+func TestLabels(t *testing.T) {
+	tk, err := toolkit.New(toolkit.Config{
+		Control: toolkit.NoControl(), Policy: toolkit.MCP(),
+		Basic: toolkit.Group{Tools: []tool.Tool{named("loose")}},
+		Groups: []toolkit.Group{
+			{Name: "animals", Description: "All\u202e of them.", Tools: []tool.Tool{named("cow")}},
+			{Name: "wild ones", Description: "Lions.", Parents: []string{"animals"}, Tools: []tool.Tool{named("lion"), named("bear")}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zoo := behindToolkit(t, "zoo", tk)
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{zoo.Config, behind(t, "x", echo()).Config}, Labels: []string{"zoo"},
+		Groups: []mcpgateway.Group{{Name: "mine", Description: "Bears.", Tools: []string{"zoo__bear"}}}})
+	groups := func() string {
+		var out []string
+		for _, gr := range g.Toolkit.Groups(nil) {
+			out = append(out, gr.Name+" "+strings.Join(gr.Parents, ",")+": "+gr.Description)
+		}
+		return strings.Join(out, "; ")
+	}
+	want := `mine : Bears.; zoo : The tools of the MCP server "zoo".; zoo.animals : All of them.; zoo.wild_ones zoo.animals: Lions.; x : The tools of the MCP server "x".`
+	if got := groups(); got != want {
+		t.Fatalf("groups: %s\nwant    %s", got, want)
+	}
+	c := host(t, g)
+	call(t, c, "reset_tools", `{"zoo.animals":true,"zoo.wild_ones":true}`)
+	list(t, c, "reset_tools zoo__cow zoo__lion")
+	if err := tk.AddGroup(toolkit.Group{Name: "birds", Description: "Owls.", Tools: []tool.Tool{named("owl")}}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(groups(), "zoo.birds : Owls."); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("groups: %s", groups())
+		}
+	}
+	call(t, c, "reset_tools", `{"zoo.birds":true}`)
+	list(t, c, "reset_tools zoo__owl")
+}
+
+// TestKilled kills a server in the middle of a call, as the kernel does: its calls
+// fail, the others' do not, and the next one finds it running again.
+func TestKilled(t *testing.T) {
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{process(t, "a"), process(t, "b")}, Initial: []string{"a", "b"}})
+	c, other := host(t, g), host(t, g)
+	process := func(server string) int {
+		t.Helper()
+		res := call(t, c, server+"__pid", `{}`)
+		n, err := strconv.Atoi(res.Text())
+		if err != nil {
+			t.Fatalf("%s: %s", server, res.Text())
+		}
+		return n
+	}
+	a, b := process("a"), process("b")
+	type outcome struct {
+		res *message.ToolResult
+		err error
+	}
+	hanging := func(c *mcpclient.Client, name string) chan outcome {
+		done := make(chan outcome, 1)
+		began := make(chan struct{})
+		go func() {
+			tools, err := c.Tools(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			for _, tl := range tools {
+				if tl.Info().Name != "_"+name {
+					continue
+				}
+				cl := tool.Call{ID: "1", Name: "_" + name}
+				col := tool.NewCollector(cl)
+				var err error
+				for chunk, e := range tool.Run(t.Context(), tl, cl) {
+					if chunk.ForUser { // the progress by which the call says that it has begun
+						close(began)
+					}
+					col.Add(chunk)
+					err = e
+				}
+				done <- outcome{col.Result(), err}
+			}
+		}()
+		<-began
+		return done
+	}
+	first, second, untouched := hanging(c, "a__hang"), hanging(other, "a__hang"), hanging(other, "b__hang")
+	if err := syscall.Kill(a, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, done := range []chan outcome{first, second} {
+		if o := <-done; o.err != nil || o.res.Outcome != message.OutcomeError || !strings.Contains(o.res.Text(), `MCP server "a"`) || !strings.Contains(o.res.Text(), "lost") {
+			t.Errorf("a call in flight: %v %+v", o.err, o.res)
+		}
+	}
+	if res := call(t, c, "b__echo", `{"message":"still here"}`); res.Text() != "still here" {
+		t.Errorf("the other server: %s", res.Text())
+	}
+	if now := process("a"); now == a {
+		t.Error("the server that was killed has the same process")
+	}
+	if now := process("b"); now != b {
+		t.Error("the other server was restarted, too")
+	}
+	select {
+	case o := <-untouched:
+		t.Errorf("the other server's call ended: %+v", o)
+	default:
+	}
+	if st := g.Status(); st[0].Restarts != 1 || st[1].Restarts != 0 {
+		t.Errorf("status: %+v", st)
+	}
+}
+
+// TestDead: a server that cannot be started is its group's error, in every style.
+func TestDead(t *testing.T) {
+	dead := mcpclient.Config{Name: "dead", Command: "/does/not/exist"}
+	for _, style := range mcpgateway.Styles() {
+		t.Run(string(style), func(t *testing.T) {
+			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{dead, behind(t, "a", echo()).Config}, Style: style})
+			c := host(t, g)
+			name, input := "a__echo", `{"message":"hi"}`
+			switch style {
+			case mcpgateway.Reset:
+				call(t, c, "reset_tools", `{"dead":true,"a":true}`)
+			case mcpgateway.Enable:
+				call(t, c, "enable_tools", `{"groups":["dead","a"]}`)
+			case mcpgateway.PerGroup:
+				call(t, c, "dead_activate", `{}`)
+				call(t, c, "a_activate", `{}`)
+			case mcpgateway.Discover:
+				name, input = "call_tool", `{"name":"a__echo","arguments":{"message":"hi"}}`
+				if res := call(t, c, name, `{"name":"dead__x"}`); !strings.Contains(res.Text(), "dead (") {
+					t.Errorf("a tool of the dead server: %s", res.Text())
+				}
+			}
+			if res := call(t, c, name, input); res.Text() != "hi" {
+				t.Errorf("%s: %s", name, res.Text())
+			}
+		})
+	}
+}
+
+// TestCancel reaches the upstream server, and ends nobody else's call.
+func TestCancel(t *testing.T) {
+	started, ended := make(chan struct{}, 2), make(chan struct{}, 2)
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", hang(started, ended)).Config}, Initial: []string{"a"}})
+	one, two := host(t, g), host(t, g)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first, second := make(chan error, 1), make(chan error, 1)
+	begin := func(ctx context.Context, c *mcpclient.Client, done chan<- error) {
+		go func() {
+			_, err := tryCall(ctx, c, "a__hang", `{}`)
+			done <- err
+		}()
+		<-started
+	}
+	begin(ctx, one, first)
+	begin(t.Context(), two, second)
+	cancel()
+	<-ended
+	if err := <-first; err == nil {
+		t.Error("the cancelled call has a result")
+	}
+	select {
+	case <-ended:
+		t.Error("the other session's call was cancelled, too")
+	case <-time.After(50 * time.Millisecond):
+	}
+	_ = two.Close() // its host leaves
+	<-ended
+	<-second
+}

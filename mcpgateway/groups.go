@@ -1,0 +1,152 @@
+package mcpgateway
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// matches reports whether one of the globs, which are valid, covers the name.
+func matches(globs []string, name string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
+}
+
+// mayMatch reports whether a glob can cover a name that begins with the prefix:
+// whether what it demands at the beginning and the prefix go together.
+func mayMatch(glob, prefix string) bool {
+	head := glob
+	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
+		head = glob[:i]
+	}
+	return strings.HasPrefix(prefix, head) || strings.HasPrefix(head, prefix)
+}
+
+// claimed reports whether a group of the configuration has the tool.
+func (g *Gateway) claimed(name string) bool {
+	return slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return matches(gr.Tools, name) })
+}
+
+// config makes the toolkit's configuration in a style.
+func (g *Gateway) config(st Style) toolkit.Config {
+	cfg := toolkit.Config{Control: st.control(), Initial: g.cfg.Initial}
+	cfg.Policy.NoActivation = st == Full
+	if st == Full {
+		cfg.Initial = nil
+	}
+	described := map[string]Group{}
+	for _, gr := range g.cfg.Groups {
+		if len(gr.Tools) == 0 {
+			described[gr.Name] = gr
+			continue
+		}
+		cfg.Groups = append(cfg.Groups, g.configured(gr))
+	}
+	for _, u := range g.upstreams {
+		if slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return slices.Contains(gr.Tools, u.prefix+"*") }) {
+			continue // nothing is left of it
+		}
+		own := g.own(u, described[u.group])
+		for _, gr := range own {
+			if !slices.ContainsFunc(cfg.Groups, func(o toolkit.Group) bool { return o.Name == gr.Name }) {
+				cfg.Groups = append(cfg.Groups, gr)
+			}
+		}
+	}
+	return cfg
+}
+
+// configured makes a group of the configuration, with the servers that its globs
+// can match.
+func (g *Gateway) configured(gr Group) toolkit.Group {
+	out := toolkit.Group{Name: gr.Name, Description: gr.Description, Instructions: gr.Instructions, Parents: gr.Parents}
+	for _, u := range g.upstreams {
+		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mayMatch(glob, u.prefix) }) {
+			out.Sources = append(out.Sources, &source{u, func(name string) bool { return matches(gr.Tools, name) }})
+		}
+	}
+	return out
+}
+
+// own makes the groups of a server's tools that no group of the configuration has:
+// those that it labels them with, or one.
+func (g *Gateway) own(u *upstream, described Group) []toolkit.Group {
+	rest := toolkit.Group{Name: u.group, Description: described.Description, Instructions: described.Instructions, Parents: described.Parents}
+	if rest.Description == "" {
+		rest.Description = fmt.Sprintf("The tools of the MCP server %q.", clean(u.name, maxLine))
+	}
+	labels := u.told()
+	if len(labels) == 0 {
+		rest.Sources = []tool.Source{&source{u, func(name string) bool { return !g.claimed(name) }}}
+		return []toolkit.Group{rest}
+	}
+	var out []toolkit.Group
+	for _, l := range labels {
+		members := l.Members()
+		keep := func(name string) bool { return slices.Contains(members, name) && !g.claimed(name) }
+		gr := labeled(u, l)
+		if l.Name == u.name { // what it puts into no group
+			rest.Sources = gr.Sources
+			gr = rest
+		}
+		gr.Sources = []tool.Source{&source{u, keep}}
+		out = append(out, gr)
+	}
+	return toolkit.Import(out)
+}
+
+// labeled describes a group as its server does.
+func labeled(u *upstream, l mcpclient.Group) toolkit.Group {
+	rename := func(name string) string { return u.group + "." + groupName(strings.TrimPrefix(name, u.name+"/")) }
+	gr := toolkit.Group{Name: rename(l.Name), Title: clean(l.Title, maxLine), Description: clean(l.Description, maxLine)}
+	for _, p := range l.Parents {
+		gr.Parents = append(gr.Parents, rename(p))
+	}
+	return gr
+}
+
+// askLabels asks the servers that label their tools for their groups, side by
+// side. One that fails keeps the groups it told of before: that it fails is for the
+// calls of its tools to say.
+func (g *Gateway) askLabels(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, u := range g.upstreams {
+		if u.labeled {
+			wg.Go(func() { _ = u.ask(ctx) })
+		}
+	}
+	wg.Wait()
+}
+
+// lookAgain has follow make the groups anew.
+func (g *Gateway) lookAgain() {
+	select {
+	case g.regroup <- struct{}{}:
+	default:
+	}
+}
+
+// follow makes the groups anew when servers label their tools anew, or for the
+// first time.
+func (g *Gateway) follow() {
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-g.regroup:
+		}
+		g.askLabels(g.ctx)
+		// If it fails, because Initial names a group that a server no longer has,
+		// the groups stay what they were.
+		_ = g.Toolkit.Update(func(cfg *toolkit.Config) error {
+			cfg.Groups = g.config(g.cfg.Style).Groups
+			return nil
+		})
+	}
+}

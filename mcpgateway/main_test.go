@@ -1,0 +1,229 @@
+package mcpgateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// roleEnv makes the test binary be an upstream server instead: a real child
+// process.
+const roleEnv = "KITBAG_MCPGATEWAY_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(roleEnv) != "" {
+		s := newServer(toolkit.Of(echo(), pid(), hang(nil)))
+		if err := s.ServeStdio(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// open allows everything.
+var open = &permission.Policy{Mode: permission.Bypass}
+
+type none struct{}
+
+type said struct {
+	Message string `json:"message"`
+}
+
+func echo() tool.Tool {
+	return tool.Must(tool.New("echo", "Says what it is told.", func(_ context.Context, in said) (string, error) { return in.Message, nil },
+		tool.Options{ReadOnly: true}))
+}
+
+// pid tells the process of the server.
+func pid() tool.Tool {
+	return tool.Must(tool.New("pid", "Tells the process.", func(context.Context, none) (int, error) { return os.Getpid(), nil }))
+}
+
+// hang does not end by itself. Started, unless nil, hears of each call, and ended
+// of its end.
+func hang(started chan<- struct{}, ended ...chan<- struct{}) tool.Tool {
+	return tool.Must(tool.NewStream("hang", "Takes for ever.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			yield(tool.Chunk{Block: &message.Text{Text: "begun"}, ForUser: true}, nil)
+			if started != nil {
+				started <- struct{}{}
+			}
+			<-ctx.Done()
+			for _, e := range ended {
+				e <- struct{}{}
+			}
+		}
+	}))
+}
+
+// named returns a tool that says its name.
+func named(name string) tool.Tool {
+	return tool.Must(tool.New(name, "Says "+name+".", func(context.Context, none) (string, error) { return name, nil }))
+}
+
+func newServer(tk *toolkit.Toolkit) *mcpserver.Server {
+	s, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "upstream", Version: "1", Policy: open})
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// An upstream is a server behind the gateway, in this process. Starts counts the
+// connections to it.
+type upstream struct {
+	mcpclient.Config
+	starts *atomic.Int32
+}
+
+func behind(t testing.TB, name string, tools ...tool.Tool) upstream {
+	t.Helper()
+	return behindToolkit(t, name, toolkit.Of(tools...))
+}
+
+func behindToolkit(t testing.TB, name string, tk *toolkit.Toolkit) upstream {
+	t.Helper()
+	s := newServer(tk)
+	t.Cleanup(func() { _ = s.Close() })
+	u := upstream{mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25"}, new(atomic.Int32)}
+	u.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+		u.starts.Add(1)
+		return dial(s)(ctx)
+	}
+	return u
+}
+
+// dial connects to a server over a pipe.
+func dial(s *mcpserver.Server) func(context.Context) (io.ReadWriteCloser, error) {
+	return func(context.Context) (io.ReadWriteCloser, error) {
+		a, b := net.Pipe()
+		go func() {
+			_ = s.ServeStdio(context.Background(), b, b)
+			_ = b.Close()
+		}()
+		return a, nil
+	}
+}
+
+// process is an upstream server that is a process.
+func process(t testing.TB, name string) mcpclient.Config {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mcpclient.Config{Name: name, Command: exe, Env: map[string]string{roleEnv: "upstream", "GORACE": "atexit_sleep_ms=0"}, PingInterval: -1}
+}
+
+func newGateway(t testing.TB, cfg mcpgateway.Config) *mcpgateway.Gateway {
+	t.Helper()
+	cfg.Serve.Version = "1"
+	if cfg.Serve.Policy == nil && len(cfg.Serve.Credentials) == 0 {
+		cfg.Serve.Policy = open
+	}
+	g, err := mcpgateway.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// host is a client of the gateway, a session of its own.
+func host(t testing.TB, g *mcpgateway.Gateway, change ...func(*mcpclient.Config)) *mcpclient.Client {
+	t.Helper()
+	cfg := mcpclient.Config{Name: "g", Prefix: "_", Dial: dial(g.Server), PingInterval: -1, Protocol: "2025-11-25"}
+	for _, c := range change {
+		c(&cfg)
+	}
+	c, err := mcpclient.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// list waits until the client lists what is wanted: it hears of changes a little
+// later than it gets the results that made them.
+func list(t testing.TB, c *mcpclient.Client, want string) {
+	t.Helper()
+	got := ""
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		tools, err := c.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, tl := range tools {
+			names = append(names, tl.Info().Name[1:])
+		}
+		slices.Sort(names)
+		if got = strings.Join(names, " "); got == want {
+			return
+		}
+	}
+	t.Fatalf("listed %s\nwant   %s", got, want)
+}
+
+// call calls a tool of the gateway that need not be listed.
+func call(t testing.TB, c *mcpclient.Client, name, input string) *message.ToolResult {
+	t.Helper()
+	res, err := tryCall(t.Context(), c, name, input)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return res
+}
+
+func tryCall(ctx context.Context, c *mcpclient.Client, name, input string) (*message.ToolResult, error) {
+	end := time.Now().Add(10 * time.Second)
+	for {
+		tools, err := c.Tools(ctx)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(tools, func(tl tool.Tool) bool { return tl.Info().Name == "_"+name })
+		if i < 0 {
+			if time.Now().After(end) {
+				return nil, fmt.Errorf("there is no tool %s", name)
+			}
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		cl := tool.Call{ID: "1", Name: "_" + name, Input: json.RawMessage(input)}
+		col := tool.NewCollector(cl)
+		for chunk, err := range tool.Run(ctx, tools[i], cl) {
+			if err != nil {
+				return nil, err
+			}
+			col.Add(chunk)
+		}
+		return col.Result(), nil
+	}
+}

@@ -1,0 +1,116 @@
+package mcpgateway
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// notInNames is what model APIs do not take in the name of a tool or a field.
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]`)
+
+// groupName makes a name for a group of what a person or a server wrote.
+func groupName(s string) string {
+	return notInNames.ReplaceAllString(s[:min(len(s), maxGroupName)], "_")
+}
+
+// prefixOf is what the names of a server's tools begin with.
+func prefixOf(server string) string { return strings.ReplaceAll(groupName(server), ".", "_") + "__" }
+
+// An upstream is a server behind the gateway.
+type upstream struct {
+	client  *mcpclient.Client
+	name    string // as configured
+	group   string // of what is in no other group
+	prefix  string
+	labeled bool   // its own groups are used
+	listed  func() // called when a server that labels its tools was listed, but not asked for its groups yet
+
+	mu     sync.Mutex
+	labels []mcpclient.Group // as told last; nil before
+	raw    []tool.Tool       // what clean was made of
+	clean  []tool.Tool
+}
+
+func newUpstream(cfg mcpclient.Config, labeled bool, listed func()) (*upstream, error) {
+	cfg.Prefix = prefixOf(cfg.Name)
+	if cfg.MaxResult == 0 {
+		cfg.MaxResult = maxResult
+	}
+	c, err := mcpclient.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &upstream{client: c, name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed}, nil
+}
+
+// tools returns the server's tools with clean words. They stay the same values
+// while the server's list stays the same.
+func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
+	raw, err := u.client.Tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.clean == nil || !sameSlice(raw, u.raw) {
+		u.raw, u.clean = raw, make([]tool.Tool, len(raw))
+		for i, t := range raw {
+			u.clean[i] = cleanTool(t)
+		}
+	}
+	if u.labeled && u.labels == nil {
+		u.listed()
+	}
+	return u.clean, nil
+}
+
+// sameSlice reports whether two lists are one and the same: the client replaces
+// its list when it changes.
+func sameSlice(a, b []tool.Tool) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// A source is what a group has of a server.
+type source struct {
+	*upstream
+	keep func(name string) bool
+}
+
+// Name is the server's, for what is said of it in errors.
+func (s *source) Name() string { return s.name }
+
+func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) {
+	all, err := s.tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(t tool.Tool) bool { return !s.keep(t.Info().Name) }), nil
+}
+
+// ask asks the server for its groups.
+func (u *upstream) ask(ctx context.Context) error {
+	groups, err := u.client.Groups(ctx)
+	if err != nil {
+		return fmt.Errorf("ask %q for its groups: %w", u.name, err)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.labels = groups; groups == nil {
+		u.labels = []mcpclient.Group{} // it has none, and was asked
+	}
+	return nil
+}
+
+// told returns the groups that the server has told of.
+func (u *upstream) told() []mcpclient.Group {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.labels
+}
