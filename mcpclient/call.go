@@ -14,6 +14,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
@@ -151,7 +152,7 @@ func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage
 	for range maxRounds {
 		raw, err := c.request(ctx, "tools/call", params, header)
 		if err != nil {
-			return nil, err
+			return nil, c.showPages(ctx, err)
 		}
 		res, err := decodeResult(raw)
 		if err != nil {
@@ -184,7 +185,7 @@ func (c *conn) input(ctx context.Context, raw json.RawMessage) (any, error) {
 	if err := json.Unmarshal(raw, &req); err != nil {
 		return nil, err
 	}
-	return c.hub.answer(ctx, req.Method, req.Params)
+	return c.ask(ctx, req.Method, req.Params)
 }
 
 // paramHeaders returns the arguments that the schema wants repeated in the
@@ -237,7 +238,8 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 		cancel(c.serverError(nil, fmt.Errorf("%w: tool %s gave no sign of life for %v", ErrTimeout, t.remote, c.cfg.Timeout)))
 	})
 	defer idle.Stop()
-	w := &watcher{steps: steps, alive: func() { idle.Reset(c.cfg.Timeout) }, complete: make(chan struct{})}
+	w := &watcher{steps: steps, complete: make(chan struct{}),
+		alive: func() { idle.Reset(c.cfg.Timeout) }, pause: func() { idle.Stop() }}
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
@@ -258,11 +260,28 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 type watcher struct {
 	steps    chan progress
 	alive    func() // called for each step that shows life
+	pause    func() // stops the clock until the next one
 	complete chan struct{}
 
 	mu   sync.Mutex
 	seen bool
 	last progress
+	held int // questions that wait for an answer
+}
+
+// hold stops the clock of the call while the server waits for us, until release.
+func (w *watcher) hold() (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held++
+	w.pause()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.held--; w.held == 0 {
+			w.alive()
+		}
+	}
 }
 
 func (w *watcher) take(p progress) {
@@ -275,7 +294,9 @@ func (w *watcher) take(p progress) {
 		close(w.complete)
 	}
 	w.seen, w.last = true, p
-	w.alive()
+	if w.held == 0 {
+		w.alive()
+	}
 	for {
 		select {
 		case w.steps <- p:
@@ -328,7 +349,11 @@ func (c *Client) once(ctx context.Context, t *remoteTool, args json.RawMessage, 
 	token := "p" + strconv.FormatInt(c.tokens.Add(1), 10)
 	stop := cn.route(token, w.take)
 	defer stop()
-	res, err := cn.callTool(ctx, t, args, token)
+	f := &inflight{ctx: ctx, host: host.From(ctx), watch: w}
+	leave := cn.enter(f)
+	res, err := cn.callTool(context.WithValue(ctx, inflightKey{}, f), t, args, token)
+	_, refused := errors.AsType[*CallError](err)
+	leave(err == nil || refused)
 	if err != nil {
 		if ctx.Err() == nil {
 			err = c.serverError(cn, err)

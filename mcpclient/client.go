@@ -64,7 +64,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1)}
-	c.hub = &hub{cfg: &c.cfg}
+	c.hub = newHub(&c.cfg)
 	c.idle = func() {}
 	if cfg.OAuth != nil && cfg.URL != "" {
 		server, err := url.Parse(cfg.URL)
@@ -107,6 +107,26 @@ func (c *Client) OnChange(fn func()) (stop func()) {
 		defer c.mu.Unlock()
 		c.listeners = slices.DeleteFunc(slices.Clone(c.listeners), func(o *func()) bool { return o == l })
 	}
+}
+
+// SetRoots replaces the working directories that the server may ask for, and tells
+// a server of the older protocols that they have changed. A server that was not
+// offered any ([Config.Roots] was nil) hears of them when it is next connected.
+func (c *Client) SetRoots(dirs ...string) {
+	if !c.hub.setDirs(dirs) {
+		return
+	}
+	c.mu.Lock()
+	cn := c.conn
+	c.mu.Unlock()
+	if cn == nil || cn.modern() || cn.kind == SSE {
+		return
+	}
+	cn.work(func() {
+		ctx, cancel := context.WithTimeout(cn.life, 5*time.Second)
+		defer cancel()
+		_ = cn.tell(ctx, "notifications/roots/list_changed", nil) // one that is gone asks anew
+	})
 }
 
 func (c *Client) tellChanged() {
@@ -271,6 +291,26 @@ func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) 
 	if s := c.snap.Load(); s != old {
 		return s, nil
 	}
+	return c.relist(ctx, old)
+}
+
+// renew lists anew after the server said that its list has changed, or may have. A
+// listing that is under way may have been too early, so it is waited for. Without
+// a list there is none to renew.
+func (c *Client) renew(ctx context.Context) {
+	select {
+	case c.listing <- struct{}{}:
+		defer func() { <-c.listing }()
+	case <-ctx.Done():
+		return
+	}
+	if old := c.snap.Load(); old != nil {
+		_, _ = c.relist(ctx, old) // on failure the last list stays
+	}
+}
+
+// relist asks for the list and takes it into use. c.listing is held.
+func (c *Client) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 	var s *snapshot
 	for try := 0; ; try++ {
 		cn, release, err := c.acquire(ctx)

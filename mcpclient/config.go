@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
@@ -94,10 +95,15 @@ type Config struct {
 	MaxMessage, MaxResult int
 	OffloadDir            string
 
-	// What the server may ask of us. Each is offered only if it is set. Roots
-	// are directories. The functions are called from several goroutines.
-	Elicit func(context.Context, Elicitation) (ElicitationAnswer, error)
-	Sample func(context.Context, SampleRequest) (SampleAnswer, error)
+	// What the server may ask of us. Each is offered only if it is set. Elicit
+	// asks the person, Sample the model; [AskCaller] and [SampleCaller] leave that
+	// to whoever runs the call. They are called by several goroutines; the context
+	// ends with the call that the question came up in, and over HTTP before
+	// 2026-07-28 after 25 s. Questions come checked and with their text cleaned
+	// ([host.Elicitation]); an answer that does not fit is not sent. Roots are
+	// directories; see [Client.SetRoots].
+	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
+	Sample func(context.Context, host.SampleRequest) (host.Sample, error)
 	Roots  []string
 
 	// MaxSamples is how often the server may ask for a sample in its lifetime;

@@ -43,6 +43,8 @@ type conn struct {
 
 	mu      sync.Mutex
 	routes  map[string]func(progress) // by progress token
+	calls   []*inflight               // oldest first
+	left    []leftover                // of calls that were given up
 	closing bool
 	workers sync.WaitGroup
 
@@ -383,7 +385,7 @@ func (c *conn) withMeta(version string, params map[string]any) map[string]any {
 		maps.Copy(meta, m)
 	}
 	meta[mcp.MetaKeyProtocolVersion] = version
-	meta[mcp.MetaKeyClientCapabilities] = c.hub.capabilities(c.kind)
+	meta[mcp.MetaKeyClientCapabilities] = c.hub.capabilities(c.kind, true)
 	meta[mcp.MetaKeyClientInfo] = clientInfo
 	out["_meta"] = meta
 	return out
@@ -448,7 +450,16 @@ func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transp
 	if err != nil {
 		params = nil
 	}
-	result, err := c.hub.serve(ctx, c.kind, req.Method, params)
+	if c.kind == HTTP {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, questionTimeout)
+		defer cancel()
+	}
+	answer, err := c.ask(ctx, req.Method, params)
+	var result json.RawMessage
+	if err == nil {
+		result, err = json.Marshal(answer)
+	}
 	if e, ok := errors.AsType[*CallError](err); ok {
 		return transport.NewJSONRPCErrorResponse(req.ID, e.Code, e.Message, nil), nil
 	}

@@ -47,8 +47,20 @@
 //
 // A server may want to ask the person something, to use the host's model, or to
 // know the working directories. It is told that it may only where Config.Elicit,
-// Config.Sample or Config.Roots is set. Whether the model may be used, and what
-// for, is the host's to ask its user; Config.MaxSamples bounds how often.
+// Config.Sample or Config.Roots is set. An agent answers for its own calls with
+//
+//	Config{Elicit: mcpclient.AskCaller, Sample: mcpclient.SampleCaller, …}
+//
+// Until 2025-11-25 a server does not say which call a question belongs to, but over
+// HTTP, where the stream tells. Where it could be calls of several hosts, it is
+// refused: nobody sees what somebody else is asked. That a server asks the wrong
+// person on purpose nobody can prevent but by giving each user a client of their
+// own. While a question is open the call's Timeout stands still, its MaxTimeout
+// does not. A server may ask 20 times within one call, and have 16 questions open;
+// Config.MaxSamples bounds the samples in its lifetime.
+//
+// A server of 2025-11-25 may also refuse a call until the person has visited a page
+// (code -32042): the page goes to Config.Elicit, and the model is told to call again.
 //
 // # Logging in
 //

@@ -56,6 +56,9 @@ func (e *CallError) Error() string {
 // The codes of JSON-RPC and MCP that the client itself looks at.
 const (
 	codeMethodNotFound     = -32601
+	codeInvalidParams      = -32602
+	codeURLRequired        = -32042 // a page must be visited first
+	codeRefused            = -1     // the user is against it
 	codeUnsupportedVersion = -32022
 )
 

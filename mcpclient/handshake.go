@@ -204,7 +204,7 @@ func (c *conn) askInitialize(ctx context.Context, version string) (string, hello
 		version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
 	}
 	raw, err := c.requestAs(ctx, "", "initialize", map[string]any{
-		"protocolVersion": version, "clientInfo": clientInfo, "capabilities": c.hub.capabilities(c.kind),
+		"protocolVersion": version, "clientInfo": clientInfo, "capabilities": c.hub.capabilities(c.kind, false),
 	}, nil)
 	if err != nil {
 		return "", h, err

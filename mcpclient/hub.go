@@ -7,62 +7,23 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool/host"
 )
-
-// An Elicitation is a server's question to the person: a form to fill in, or
-// a page to visit.
-type Elicitation struct {
-	Server  string
-	Message string
-	Schema  json.RawMessage // JSON Schema of the form, a flat object; nil for a page
-	URL     string          // the page; empty for a form
-	ID      string          // of a page: what the server will call it
-}
-
-// An Action is what a person did about a question.
-type Action string
-
-// The actions.
-const (
-	Accept  Action = "accept"
-	Decline Action = "decline"
-	Cancel  Action = "cancel" // neither: the question was closed, or nobody was there
-)
-
-// An ElicitationAnswer answers an [Elicitation]. Content is the filled form,
-// with Accept only; fields that are missing get the defaults of the schema.
-type ElicitationAnswer struct {
-	Action  Action
-	Content map[string]any
-}
-
-// A SampleRequest is a server's wish to use the host's model.
-type SampleRequest struct {
-	Server      string
-	Messages    []*message.Message
-	System      string
-	MaxTokens   int
-	Temperature *float64
-	Stop        []string
-	Hints       []string // model names the server would like, best first
-}
-
-// A SampleAnswer is what the model said. StopReason is "endTurn", "maxTokens"
-// or "stopSequence"; empty is "endTurn".
-type SampleAnswer struct {
-	Model      string
-	Text       string
-	StopReason string
-}
 
 // questionTimeout ends a question over legacy HTTP before mcp-go does: it gives
 // up after 30 s without an answer, and then the server waits for ever.
 const questionTimeout = 25 * time.Second
+
+// maxOpen is how many requests of one server are worked on at a time. Further ones
+// are refused at once, so that a flood costs nothing but itself.
+const maxOpen = 16
 
 // A hub answers what servers ask of the client. There is one for each client,
 // so that the budget for samples outlives a connection: a server cannot get
@@ -70,11 +31,36 @@ const questionTimeout = 25 * time.Second
 type hub struct {
 	cfg     *Config
 	samples atomic.Int64
+	open    atomic.Int64
+
+	mu    sync.Mutex
+	roots []string // Config.Roots, or what has replaced them
+}
+
+func newHub(cfg *Config) *hub { return &hub{cfg: cfg, roots: cfg.Roots} }
+
+// dirs returns the working directories, and whether there may be any.
+func (h *hub) dirs() ([]string, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.roots, h.roots != nil
+}
+
+// setDirs reports whether the directories are others now.
+func (h *hub) setDirs(dirs []string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if dirs == nil {
+		dirs = []string{} // none, but a server that may ask for them still may
+	}
+	changed := h.roots == nil || !slices.Equal(h.roots, dirs)
+	h.roots = slices.Clone(dirs)
+	return changed
 }
 
 // capabilities returns what may be asked. Over SSE nothing: mcp-go has no way
-// to answer there.
-func (h *hub) capabilities(kind Transport) map[string]any {
+// to answer there. The stateless revisions know no notification from clients.
+func (h *hub) capabilities(kind Transport, modern bool) map[string]any {
 	caps := map[string]any{}
 	if kind == SSE {
 		return caps
@@ -85,105 +71,128 @@ func (h *hub) capabilities(kind Transport) map[string]any {
 	if h.cfg.Sample != nil {
 		caps["sampling"] = map[string]any{}
 	}
-	if h.cfg.Roots != nil {
+	if _, ok := h.dirs(); ok && modern {
 		caps["roots"] = map[string]any{}
+	} else if ok {
+		caps["roots"] = map[string]any{"listChanged": true}
 	}
 	return caps
 }
 
-// serve answers one request.
-func (h *hub) serve(ctx context.Context, kind Transport, method string, params json.RawMessage) (json.RawMessage, error) {
-	if kind == HTTP {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, questionTimeout)
-		defer cancel()
-	}
-	answer, err := h.answer(ctx, method, params)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(answer)
-}
-
 func (h *hub) answer(ctx context.Context, method string, params json.RawMessage) (any, error) {
-	switch {
-	case method == "ping":
+	if method == "ping" {
 		return struct{}{}, nil
+	}
+	if h.open.Add(1) > maxOpen {
+		h.open.Add(-1)
+		return nil, fmt.Errorf("%s: %d requests of the server are open already; wait for an answer", method, maxOpen)
+	}
+	defer h.open.Add(-1)
+	switch dirs, ok := h.dirs(); {
 	case method == "elicitation/create" && h.cfg.Elicit != nil:
 		return h.elicit(ctx, params)
 	case method == "sampling/createMessage" && h.cfg.Sample != nil:
 		return h.sample(ctx, params)
-	case method == "roots/list" && h.cfg.Roots != nil:
-		return h.roots()
+	case method == "roots/list" && ok:
+		return listRoots(dirs)
 	}
 	return nil, &CallError{Server: h.cfg.Name, Method: method, Code: codeMethodNotFound, Message: "this client does not offer " + method}
 }
 
-func (h *hub) elicit(ctx context.Context, params json.RawMessage) (any, error) {
+// refuse is an error that the server is told with a code.
+func (h *hub) refuse(code int, method, format string, args ...any) error {
+	return &CallError{Server: h.cfg.Name, Method: method, Code: code, Message: method + ": " + fmt.Sprintf(format, args...)}
+}
+
+// elicited is the answer to elicitation/create.
+type elicited struct {
+	Action  host.Action `json:"action"`
+	Content any         `json:"content,omitempty"`
+}
+
+// elicit puts a question. What may not be shown is refused, and so is an answer
+// that does not fit: the server has a right to what it has asked for only.
+func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, error) {
+	const method = "elicitation/create"
 	var p struct {
+		Mode    string          `json:"mode"`
 		Message string          `json:"message"`
 		Schema  json.RawMessage `json:"requestedSchema"`
 		URL     string          `json:"url"`
 		ID      string          `json:"elicitationId"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
-		return nil, fmt.Errorf("elicitation/create: %w", err)
+		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
-	q := Elicitation{Server: h.cfg.Name, Message: p.Message, Schema: p.Schema, URL: p.URL, ID: p.ID}
-	if q.URL != "" {
-		if u, err := url.Parse(q.URL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-			return nil, fmt.Errorf("elicitation/create: %q is not a web page", q.URL)
-		}
+	q := host.Elicitation{Server: h.cfg.Name, Message: p.Message, Schema: p.Schema, URL: p.URL, ID: clip(p.ID, maxNameBytes)}
+	q = q.Clean()
+	if p.Mode == "url" && p.URL == "" || p.Mode == "form" && p.URL != "" || p.Mode != "" && p.Mode != "url" && p.Mode != "form" {
+		return nil, h.refuse(codeInvalidParams, method, "the mode is %.20q, which does not go with what is asked", p.Mode)
+	}
+	if err := q.Check(); err != nil {
+		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
 	a, err := h.cfg.Elicit(ctx, q)
 	if ctx.Err() != nil {
-		return map[string]any{"action": Cancel}, nil
+		return &elicited{Action: host.Cancel}, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", method, err)
 	}
-	out := map[string]any{"action": a.Action}
-	if a.Action == Accept && q.URL == "" {
-		out["content"] = withDefaults(q.Schema, a.Content)
+	switch a.Action {
+	case host.Decline, host.Cancel:
+		return &elicited{Action: a.Action}, nil
+	case host.Accept:
+	default:
+		return nil, fmt.Errorf("%s: Config.Elicit returned the action %q", method, a.Action)
+	}
+	if a, err = q.Accept(a.Content); err != nil {
+		return nil, fmt.Errorf("%s: the answer cannot be sent: %w", method, err)
+	}
+	out := &elicited{Action: host.Accept}
+	if q.URL == "" {
+		out.Content = a.Content
 	}
 	return out, nil
 }
 
-// withDefaults fills in what the person left out and the schema has a default
-// for.
-func withDefaults(schema json.RawMessage, content map[string]any) map[string]any {
-	var s struct {
-		Properties map[string]struct {
-			Default any `json:"default"`
-		} `json:"properties"`
+func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
+	const method = "sampling/createMessage"
+	if h.samples.Add(1) > int64(h.cfg.MaxSamples) {
+		return nil, h.refuse(codeRefused, method, "the server has used its %d samples", h.cfg.MaxSamples)
 	}
-	out := map[string]any{}
-	if json.Unmarshal(schema, &s) == nil {
-		for name, p := range s.Properties {
-			if p.Default != nil {
-				out[name] = p.Default
-			}
-		}
+	req, err := h.sampleRequest(params)
+	if err != nil {
+		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
-	for name, v := range content {
-		out[name] = v
+	a, err := h.cfg.Sample(ctx, req)
+	if errors.Is(err, host.ErrRefused) {
+		return nil, h.refuse(codeRefused, method, "%v", err)
 	}
-	return out
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	if a.StopReason == "" {
+		a.StopReason = "endTurn"
+	}
+	return map[string]any{
+		"role": "assistant", "model": a.Model, "stopReason": a.StopReason,
+		"content": map[string]any{"type": "text", "text": a.Text},
+	}, nil
 }
 
-func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
-	if h.samples.Add(1) > int64(h.cfg.MaxSamples) {
-		return nil, fmt.Errorf("sampling/createMessage: the server has used its %d samples", h.cfg.MaxSamples)
-	}
+// sampleRequest reads the params of sampling/createMessage.
+func (h *hub) sampleRequest(params json.RawMessage) (req host.SampleRequest, err error) {
 	var p struct {
 		Messages []struct {
 			Role    string          `json:"role"`
 			Content json.RawMessage `json:"content"`
 		} `json:"messages"`
-		System      string   `json:"systemPrompt"`
-		MaxTokens   int      `json:"maxTokens"`
-		Temperature *float64 `json:"temperature"`
-		Stop        []string `json:"stopSequences"`
+		System      string            `json:"systemPrompt"`
+		MaxTokens   int               `json:"maxTokens"`
+		Temperature *float64          `json:"temperature"`
+		Stop        []string          `json:"stopSequences"`
+		Tools       []json.RawMessage `json:"tools"`
 		Preferences struct {
 			Hints []struct {
 				Name string `json:"name"`
@@ -191,9 +200,15 @@ func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
 		} `json:"modelPreferences"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
-		return nil, fmt.Errorf("sampling/createMessage: %w", err)
+		return req, err
 	}
-	req := SampleRequest{Server: h.cfg.Name, System: p.System, MaxTokens: p.MaxTokens, Temperature: p.Temperature, Stop: p.Stop}
+	if len(p.Tools) > 0 {
+		return req, errors.New("this client does not offer sampling with tools")
+	}
+	if len(p.Messages) == 0 {
+		return req, errors.New("there are no messages")
+	}
+	req = host.SampleRequest{Server: h.cfg.Name, System: p.System, MaxTokens: max(p.MaxTokens, 0), Temperature: p.Temperature, Stop: p.Stop}
 	for _, hint := range p.Preferences.Hints {
 		req.Hints = append(req.Hints, hint.Name)
 	}
@@ -204,17 +219,7 @@ func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
 		}
 		req.Messages = append(req.Messages, &message.Message{Role: role, Blocks: blocks(m.Content)})
 	}
-	a, err := h.cfg.Sample(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	if a.StopReason == "" {
-		a.StopReason = "endTurn"
-	}
-	return map[string]any{
-		"role": "assistant", "model": a.Model, "stopReason": a.StopReason,
-		"content": map[string]any{"type": "text", "text": a.Text},
-	}, nil
+	return req, nil
 }
 
 // blocks reads one content object or a list of them.
@@ -230,9 +235,9 @@ func blocks(raw json.RawMessage) message.Blocks {
 	return out
 }
 
-func (h *hub) roots() (any, error) {
+func listRoots(dirs []string) (any, error) {
 	roots := []map[string]any{}
-	for _, dir := range h.cfg.Roots {
+	for _, dir := range dirs {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
 			return nil, errors.New("roots/list: a working directory cannot be named")

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
 )
 
 // inquirer is a server that asks the client something when its tool "ask" is
@@ -82,20 +85,20 @@ const form = `{"message":"who?","requestedSchema":{"type":"object","properties":
 
 func TestWhatServersAsk(t *testing.T) {
 	dir := t.TempDir()
-	var asked Elicitation
-	var sampled SampleRequest
+	var asked host.Elicitation
+	var sampled host.SampleRequest
 	cfg := Config{
 		PingInterval: -1, Roots: []string{dir}, MaxSamples: 1,
-		Elicit: func(_ context.Context, q Elicitation) (ElicitationAnswer, error) {
+		Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 			asked = q
 			if q.URL != "" {
-				return ElicitationAnswer{Action: Accept}, nil
+				return host.Answer{Action: host.Accept}, nil
 			}
-			return ElicitationAnswer{Action: Accept, Content: map[string]any{"name": "x"}}, nil
+			return host.Answer{Action: host.Accept, Content: map[string]any{"name": "x"}}, nil
 		},
-		Sample: func(_ context.Context, r SampleRequest) (SampleAnswer, error) {
+		Sample: func(_ context.Context, r host.SampleRequest) (host.Sample, error) {
 			sampled = r
-			return SampleAnswer{Model: "m", Text: "yes"}, nil
+			return host.Sample{Model: "m", Text: "yes"}, nil
 		},
 	}
 	for _, modern := range []bool{false, true} {
@@ -135,17 +138,21 @@ func TestWhatServersAsk(t *testing.T) {
 }
 
 func TestOnlyWhatIsHandledIsOffered(t *testing.T) {
-	elicit := func(context.Context, Elicitation) (ElicitationAnswer, error) {
-		return ElicitationAnswer{}, errors.New("not now")
+	elicit := func(context.Context, host.Elicitation) (host.Answer, error) {
+		return host.Answer{}, errors.New("not now")
 	}
 	for _, modern := range []bool{false, true} {
+		roots := `{"roots":{"listChanged":true}}`
+		if modern { // which knows no notifications of clients
+			roots = `{"roots":{}}`
+		}
 		for _, row := range []struct {
 			cfg  Config
 			want string
 		}{
 			{Config{}, `{}`},
 			{Config{Elicit: elicit}, `{"elicitation":{"form":{},"url":{}}}`},
-			{Config{Roots: []string{}}, `{"roots":{}}`},
+			{Config{Roots: []string{}}, roots},
 		} {
 			row.cfg.PingInterval = -1
 			c := memoryClient(t, row.cfg, inquirer(modern))
@@ -288,14 +295,14 @@ func TestServerWithoutTools(t *testing.T) {
 }
 
 func TestQuestionOverLegacyHTTPEnds(t *testing.T) {
-	h := &hub{cfg: &Config{Name: "srv", Elicit: func(ctx context.Context, _ Elicitation) (ElicitationAnswer, error) {
+	c := &conn{kind: HTTP, hub: newHub(&Config{Name: "srv", Elicit: func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
 		<-ctx.Done() // nobody is there
-		return ElicitationAnswer{}, ctx.Err()
-	}}}
+		return host.Answer{}, ctx.Err()
+	}})}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	got, err := h.serve(ctx, HTTP, "elicitation/create", json.RawMessage(form))
-	if err != nil || string(got) != `{"action":"cancel"}` {
-		t.Errorf("%s, %v", got, err)
+	got, err := c.asked(ctx, transport.JSONRPCRequest{ID: mcp.NewRequestId("1"), Method: "elicitation/create", Params: json.RawMessage(form)})
+	if err != nil || string(got.Result) != `{"action":"cancel"}` {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -163,7 +163,8 @@ type request struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
-	Result json.RawMessage `json:"result"` // of an answer to the server
+	Result json.RawMessage `json:"result"` // of an answer to the server, or
+	Error  json.RawMessage `json:"error"`
 }
 
 // result is the answer to m.

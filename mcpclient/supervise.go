@@ -179,6 +179,8 @@ func (c *Client) notified(method string) {
 	switch method {
 	case "notifications/tools/list_changed", "notifications/groups/list_changed":
 		c.changed()
+	case mcp.MethodNotificationSubscriptionsAcknowledged:
+		c.changed() // what has changed between the listing and this moment, nobody tells
 	}
 }
 
@@ -208,9 +210,7 @@ func (c *Client) attend(cn *conn) {
 			case <-c.poke:
 			default:
 			}
-			if old := c.snap.Load(); old != nil {
-				_, _ = c.refresh(cn.life, old) // on failure the last list stays
-			}
+			c.renew(cn.life)
 		case <-tick:
 			cn.checkPulse(c.cfg.PingInterval)
 		}
@@ -240,7 +240,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // listen keeps a subscription to changes open, as the stateless revisions have
-// it.
+// it. Each time that it stands, the list is asked for once more.
 func (c *conn) listen() {
 	filter := map[string]any{"toolsListChanged": true}
 	if c.hello.announces("groups") {

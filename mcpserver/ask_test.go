@@ -11,6 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool/host"
 )
 
 // TestAsk has a person asked in every era and by every transport.
@@ -20,8 +21,8 @@ func TestAsk(t *testing.T) {
 			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk})
 			var asked atomic.Int32
 			var question atomic.Value
-			answer := make(chan mcpclient.ElicitationAnswer, 1)
-			cfg := mcpclient.Config{Protocol: era.pin, Elicit: func(_ context.Context, q mcpclient.Elicitation) (mcpclient.ElicitationAnswer, error) {
+			answer := make(chan host.Answer, 1)
+			cfg := mcpclient.Config{Protocol: era.pin, Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 				asked.Add(1)
 				question.Store(q.Message)
 				return <-answer, nil
@@ -33,13 +34,13 @@ func TestAsk(t *testing.T) {
 			}
 			c := connect(t, cfg)
 			for _, row := range []struct {
-				answer mcpclient.ElicitationAnswer
+				answer host.Answer
 				want   message.Outcome
 				asked  int32
 			}{
-				{mcpclient.ElicitationAnswer{Action: mcpclient.Decline}, message.OutcomeError, 1},
-				{mcpclient.ElicitationAnswer{Action: mcpclient.Cancel}, message.OutcomeError, 2},
-				{mcpclient.ElicitationAnswer{Action: mcpclient.Accept}, message.OutcomeSuccess, 3},
+				{host.Answer{Action: host.Decline}, message.OutcomeError, 1},
+				{host.Answer{Action: host.Cancel}, message.OutcomeError, 2},
+				{host.Answer{Action: host.Accept}, message.OutcomeSuccess, 3},
 			} {
 				answer <- row.answer
 				res := call(t, c, "weather", `{}`)
@@ -53,7 +54,7 @@ func TestAsk(t *testing.T) {
 			if era.static {
 				return // nothing is remembered where there is no session
 			}
-			answer <- mcpclient.ElicitationAnswer{Action: mcpclient.Accept, Content: map[string]any{"remember": true}}
+			answer <- host.Answer{Action: host.Accept, Content: map[string]any{"remember": true}}
 			for range 3 {
 				call(t, c, "weather", `{}`)
 			}

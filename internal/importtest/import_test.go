@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 	"internal/docgen":        {},
 	"internal/docgen/sample": {"tool"},
 
-	"internal/interop/confclient": {"mcpclient", "tool"},
+	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
 	"internal/demoserver":         {},
 	"internal/openaitest":         {},
 	"internal/casetest":           {},

@@ -20,6 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 	"go.uber.org/goleak"
 )
 
@@ -290,11 +291,11 @@ func TestWhatTheServerAsks(t *testing.T) {
 	cfg := stdio(t, "everything", "stdio")
 	dir := t.TempDir()
 	cfg.Roots = []string{dir}
-	cfg.Elicit = func(_ context.Context, q mcpclient.Elicitation) (mcpclient.ElicitationAnswer, error) {
-		return mcpclient.ElicitationAnswer{Action: mcpclient.Accept, Content: map[string]any{"name": "Elisa", "check": true}}, nil
+	cfg.Elicit = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+		return host.Answer{Action: host.Accept, Content: map[string]any{"name": "Elisa", "check": true}}, nil
 	}
-	cfg.Sample = func(_ context.Context, r mcpclient.SampleRequest) (mcpclient.SampleAnswer, error) {
-		return mcpclient.SampleAnswer{Model: "test", Text: fmt.Sprintf("%d messages, %d tokens", len(r.Messages), r.MaxTokens)}, nil
+	cfg.Sample = func(_ context.Context, r host.SampleRequest) (host.Sample, error) {
+		return host.Sample{Model: "test", Text: fmt.Sprintf("%d messages, %d tokens", len(r.Messages), r.MaxTokens)}, nil
 	}
 	c, _ := connect(t, cfg)
 	for i := 0; i < 100; i++ { // these tools come when the server knows what it may ask

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 )
 
 func main() {
@@ -77,15 +78,15 @@ func run(ctx context.Context, server, name string) error {
 	}
 	c, err := mcpclient.Connect(ctx, mcpclient.Config{
 		Name: "conformance", OAuth: sc.login(name), URL: server, Transport: mcpclient.HTTP, Protocol: os.Getenv("MCP_CONFORMANCE_PROTOCOL_VERSION"),
-		Elicit: func(context.Context, mcpclient.Elicitation) (mcpclient.ElicitationAnswer, error) {
+		Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
 			content := map[string]any{}
 			if strings.HasPrefix(name, "sep-2322") {
 				content["confirmed"] = true
 			}
-			return mcpclient.ElicitationAnswer{Action: mcpclient.Accept, Content: content}, nil
+			return host.Answer{Action: host.Accept, Content: content}, nil
 		},
-		Sample: func(context.Context, mcpclient.SampleRequest) (mcpclient.SampleAnswer, error) {
-			return mcpclient.SampleAnswer{Model: "none", Text: "hi"}, nil
+		Sample: func(context.Context, host.SampleRequest) (host.Sample, error) {
+			return host.Sample{Model: "none", Text: "hi"}, nil
 		},
 		PingInterval: -1,
 	})

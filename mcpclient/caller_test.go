@@ -1,0 +1,453 @@
+package mcpclient
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+// A recorder is a host that notes what it is asked, and answers with its name.
+type recorder struct {
+	name string
+	wait time.Duration
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (r *recorder) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+	r.mu.Lock()
+	r.asked = append(r.asked, q.Message)
+	r.mu.Unlock()
+	select {
+	case <-time.After(r.wait):
+		return host.Answer{Action: host.Accept, Content: map[string]any{"name": r.name}}, nil
+	case <-ctx.Done():
+		return host.Answer{}, context.Cause(ctx)
+	}
+}
+
+func (r *recorder) Sample(context.Context, host.SampleRequest) (host.Sample, error) {
+	return host.Sample{}, fmt.Errorf("%w: %s says no", host.ErrRefused, r.name)
+}
+
+func (r *recorder) questions() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.asked, ",")
+}
+
+var callers = Config{PingInterval: -1, Elicit: AskCaller, Sample: SampleCaller, Timeout: time.Minute}
+
+// asker is a server of 2025-11-25 with the tools wait, which takes the seconds in
+// its argument, and ask, which waits as long, asks what it is told to, as often as
+// it is told, all at once, and returns the answers. It asks on after a call was
+// cancelled.
+func asker() script {
+	var mu sync.Mutex
+	waiting := map[string]chan request{}
+	next := 0
+	ask := func(question string, reply func(string)) chan request {
+		mu.Lock()
+		defer mu.Unlock()
+		next++
+		id, ch := fmt.Sprintf("s%d", next), make(chan request, 1)
+		waiting[`"`+id+`"`] = ch
+		go reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"elicitation/create","params":%s}`, id, question))
+		return ch
+	}
+	return func(msg request, reply func(string)) {
+		var p struct {
+			Arguments struct {
+				Wait, Times int
+				Late        bool // answer first, then ask
+				Question    json.RawMessage
+			}
+		}
+		_ = json.Unmarshal(msg.Params, &p)
+		a := p.Arguments
+		switch {
+		case polite(msg, reply, `[{"name":"wait"},{"name":"ask"}]`):
+		case msg.Method == "tools/call":
+			if a.Late {
+				reply(msg.result(`{}`))
+			}
+			time.Sleep(time.Duration(a.Wait) * time.Second)
+			var chs []chan request
+			for range a.Times {
+				chs = append(chs, ask(string(a.Question), reply))
+			}
+			var out []string
+			for _, ch := range chs {
+				got := <-ch
+				if got.Result == nil {
+					got.Result = got.Error
+				}
+				out = append(out, string(got.Result))
+			}
+			text, _ := json.Marshal(strings.Join(out, "\n"))
+			reply(msg.result(`{"content":[{"type":"text","text":` + string(text) + `}]}`))
+		case msg.Method == "" && msg.ID != nil:
+			mu.Lock()
+			defer mu.Unlock()
+			if ch := waiting[string(msg.ID)]; ch != nil {
+				ch <- msg
+			}
+		}
+	}
+}
+
+// question is a form with one field.
+func question(text string) string {
+	return `{"message":"` + text + `","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":2}}}}`
+}
+
+// TestWhoIsAsked are calls of several hosts on one connection that does not say
+// which of them a question belongs to.
+func TestWhoIsAsked(t *testing.T) {
+	type callOf struct {
+		who   string
+		start int    // second
+		args  string // of ask
+		stop  int    // the second at which it is given up; 0 for never
+	}
+	asks := func(wait int) string {
+		return fmt.Sprintf(`{"wait":%d,"times":1,"question":%s}`, wait, question("Q"))
+	}
+	waits := func(seconds int) string { return fmt.Sprintf(`{"wait":%d}`, seconds) }
+	for _, row := range []struct {
+		why         string
+		calls       []callOf // the last is the one that is looked at
+		want        string   // in its result
+		anna, berta string   // what they were asked
+	}{
+		{"one call", []callOf{{who: "anna", args: asks(1)}}, `{"action":"accept","content":{"name":"anna"}}`, "Q", ""},
+		{"two of one host", []callOf{{who: "anna", args: waits(9)}, {who: "anna", args: asks(1)}}, `"name":"anna"`, "Q", ""},
+		{"two of two", []callOf{{who: "berta", args: waits(9)}, {who: "anna", args: asks(1)}}, "calls of several hosts", "", ""},
+		{"two of two, the other way", []callOf{{who: "anna", args: waits(9)}, {who: "berta", args: asks(1)}}, "calls of several hosts", "", ""},
+		{"one after the other", []callOf{{who: "berta", args: waits(1)}, {who: "anna", start: 2, args: asks(1)}}, `"name":"anna"`, "Q", ""},
+		{"beside one that nobody runs", []callOf{{args: waits(9)}, {who: "anna", args: asks(1)}}, "calls of several hosts", "", ""},
+		{"run by nobody", []callOf{{args: asks(1)}}, `{"action":"cancel"}`, "", ""},
+		{"after one was given up, which the server may not know", []callOf{{who: "berta", args: waits(9), stop: 1}, {who: "anna", start: 2, args: asks(1)}}, "calls of several hosts", "", ""},
+		{"after one of its own was given up", []callOf{{who: "anna", args: waits(9), stop: 1}, {who: "anna", start: 2, args: asks(1)}}, `"name":"anna"`, "Q", ""},
+		{"long after one was given up", []callOf{{who: "berta", args: waits(9), stop: 1}, {who: "anna", start: 70, args: asks(1)}}, `"name":"anna"`, "Q", ""},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := memoryClient(t, callers, asker())
+				tl := find(t, c, "ask")
+				people := map[string]*recorder{"anna": {name: "anna"}, "berta": {name: "berta"}}
+				last := make(chan string, 1)
+				var wg sync.WaitGroup
+				for i, call := range row.calls {
+					wg.Go(func() {
+						time.Sleep(time.Duration(call.start) * time.Second)
+						ctx := t.Context()
+						if h := people[call.who]; h != nil {
+							ctx = host.With(ctx, h)
+						}
+						if call.stop > 0 {
+							var cancel context.CancelFunc
+							ctx, cancel = context.WithTimeout(ctx, time.Duration(call.stop)*time.Second)
+							defer cancel()
+						}
+						res, err := run(ctx, tl, call.args)
+						if i == len(row.calls)-1 {
+							last <- fmt.Sprint(res.Text(), err)
+						}
+					})
+				}
+				wg.Wait()
+				if got := <-last; !strings.Contains(got, row.want) {
+					t.Errorf("%s, want %s", got, row.want)
+				}
+				if a, b := people["anna"].questions(), people["berta"].questions(); a != row.anna || b != row.berta {
+					t.Errorf("anna was asked %q, berta %q; want %q, %q", a, b, row.anna, row.berta)
+				}
+				c.Close()
+				time.Sleep(time.Minute) // the server ends too
+			})
+		})
+	}
+}
+
+// TestQuestionsOfAServer are what a server may do to one person.
+func TestQuestionsOfAServer(t *testing.T) {
+	ask := func(times int, q string) string { return fmt.Sprintf(`{"times":%d,"question":%s}`, times, q) }
+	for _, row := range []struct {
+		why, args string
+		answer    string // of the person
+		want      string
+		asked     int
+	}{
+		{"an answer that does not fit", ask(1, question("Q")), "x", "the answer cannot be sent", 1},
+		{"a huge text", ask(1, question(strings.Repeat("long ", 1<<17))), "anna", `"name":"anna"`, 1},
+		{"a huge form", ask(1, `{"message":"Q","requestedSchema":{"type":"object","properties":{},"title":"`+strings.Repeat("x", 1<<17)+`"}}`), "anna", "65536 are allowed", 0},
+		{"a flood", ask(1000, question("Q")), "anna", "giving up", maxOpen},
+		{"a script for a page", ask(1, `{"mode":"url","message":"Q","url":"javascript:alert(1)"}`), "", "not a web page", 0},
+		{"a page that hides its host", ask(1, `{"mode":"url","message":"Q","url":"https://bank.example@evil.example/"}`), "", `its host is`, 0},
+		{"a form that says it is a page", ask(1, `{"mode":"url","message":"Q","requestedSchema":{"type":"object"}}`), "", "the mode is", 0},
+		{"a mode of the future", ask(1, `{"mode":"hologram","message":"Q"}`), "", "the mode is", 0},
+		{"no question at all", ask(1, `7`), "", "-32602", 0},
+		{"after the call", `{"late":true,"wait":1,"times":1,"question":` + question("Q") + `}`, "anna", "", 0},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := memoryClient(t, callers, asker())
+				tl := find(t, c, "ask")
+				h := &recorder{name: row.answer, wait: time.Second}
+				res, err := run(host.With(t.Context(), h), tl, row.args)
+				if err != nil || !strings.Contains(res.Text(), row.want) {
+					t.Errorf("%.300s %v, want %q", res.Text(), err, row.want)
+				}
+				time.Sleep(time.Minute)
+				if h.mu.Lock(); len(h.asked) > row.asked || row.asked > 0 && len(h.asked) == 0 {
+					t.Errorf("the person was asked %d times, want %d", len(h.asked), row.asked)
+				}
+				for _, q := range h.asked {
+					if len(q) > 9<<10 {
+						t.Errorf("the person was shown %d bytes", len(q))
+					}
+				}
+				h.mu.Unlock()
+				c.Close()
+			})
+		})
+	}
+}
+
+// TestPeopleTakeTime holds that a call does not time out while a person thinks,
+// that it does for its own silence, and that their question goes when it ends.
+func TestPeopleTakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := callers
+		cfg.MaxTimeout = 10 * time.Minute
+		c := memoryClient(t, cfg, asker())
+		tl := find(t, c, "ask")
+		args := `{"times":1,"question":` + question("Q") + `}`
+		h := &recorder{name: "anna", wait: 5 * time.Minute}
+		if res, err := run(host.With(t.Context(), h), tl, args); err != nil || !strings.Contains(res.Text(), "anna") {
+			t.Errorf("%v, %v", res, err)
+		}
+		if res, err := run(host.With(t.Context(), h), tl, `{"wait":90}`); err == nil && res.Outcome == message.OutcomeSuccess {
+			t.Error("a silent call did not time out")
+		}
+		start := time.Now()
+		h.wait = time.Hour
+		if res, err := run(host.With(t.Context(), h), tl, args); err == nil && res.Outcome == message.OutcomeSuccess {
+			t.Error("a question outlived its call")
+		}
+		if d := time.Since(start); d != 10*time.Minute {
+			t.Errorf("the call lasted %v, want Config.MaxTimeout", d)
+		}
+		c.Close()
+	})
+}
+
+// TestSampleRefused holds that a server is told in the protocol's way that the
+// host is against it.
+func TestSampleRefused(t *testing.T) {
+	var code atomic.Int64
+	for _, modern := range []bool{false, true} {
+		code.Store(0)
+		inner := inquirer(modern)
+		c := memoryClient(t, callers, func(msg request, reply func(string)) {
+			var e struct{ Code int64 }
+			if json.Unmarshal(msg.Error, &e) == nil {
+				code.Store(e.Code)
+			}
+			inner(msg, reply)
+		})
+		ctx := host.With(t.Context(), &recorder{name: "anna"})
+		res, err := run(ctx, find(t, c, "ask"), `{"Method":"sampling/createMessage","Params":{"messages":[{"role":"user","content":{"type":"text","text":"hi"}}]}}`)
+		if err == nil && res.Outcome == message.OutcomeSuccess || !modern && code.Load() != -1 {
+			t.Errorf("modern %t: %v, %v, code %d", modern, res, err, code.Load())
+		}
+		if modern && !strings.Contains(res.Text(), "anna says no") {
+			t.Errorf("the model is told %q", res.Text())
+		}
+	}
+}
+
+// TestCertainCallers has calls of two hosts in flight where it is certain which of
+// them a question belongs to: in the stateless era, and over HTTP on the stream of
+// the call's own response.
+func TestCertainCallers(t *testing.T) {
+	legacy := callers
+	legacy.Name, legacy.URL, legacy.Protocol = "srv", httpAsker(t), "2025-11-25"
+	overHTTP, err := New(legacy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer overHTTP.Close()
+	for _, row := range []struct {
+		why  string
+		c    *Client
+		args string
+	}{
+		{"2026-07-28", memoryClient(t, callers, inquirer(true)), `{"Method":"elicitation/create","Params":%s}`},
+		{"2025-11-25 over HTTP", overHTTP, `{"question":%s}`},
+	} {
+		tl := find(t, row.c, "ask")
+		var wg sync.WaitGroup
+		for i := range 8 {
+			h := &recorder{name: fmt.Sprintf("p%d", i), wait: 50 * time.Millisecond}
+			wg.Go(func() {
+				mine := "for " + h.name
+				res, err := run(host.With(t.Context(), h), tl, fmt.Sprintf(row.args, question(mine)))
+				if err != nil || !strings.Contains(string(res.Structured), `"name":"`+h.name+`"`) || h.questions() != mine {
+					t.Errorf("%s: %v, %v; %s was asked %q", row.why, res, err, h.name, h.questions())
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// httpAsker serves a server of 2025-11-25 over HTTP whose tool asks on the stream
+// of the response.
+func httpAsker(t *testing.T) (url string) {
+	var next atomic.Int64
+	var waiting sync.Map // id → chan request
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var msg request
+		if r.Method != http.MethodPost || json.NewDecoder(bufio.NewReader(r.Body)).Decode(&msg) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		if msg.Method != "tools/call" {
+			if ch, ok := waiting.Load(string(msg.ID)); ok && msg.Method == "" {
+				ch.(chan request) <- msg
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if !polite(msg, func(line string) { fmt.Fprint(w, line) }, `[{"name":"ask"}]`) {
+				w.WriteHeader(http.StatusAccepted)
+			}
+			return
+		}
+		var p struct {
+			Arguments struct{ Question json.RawMessage }
+		}
+		_ = json.Unmarshal(msg.Params, &p)
+		id, ch := fmt.Sprintf(`"s%d"`, next.Add(1)), make(chan request, 1)
+		waiting.Store(id, ch)
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"method\":\"elicitation/create\",\"params\":%s}\n\n", id, p.Arguments.Question)
+		w.(http.Flusher).Flush()
+		select {
+		case got := <-ch:
+			fmt.Fprintf(w, "data: %s\n\n", msg.result(`{"structuredContent":`+string(got.Result)+`}`))
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// TestPagesFirst is a server that wants a page visited before it does a call.
+func TestPagesFirst(t *testing.T) {
+	const data = `{"elicitations":[{"mode":"url","elicitationId":"e1","url":"https://example.com/connect","message":"Connect."}]}`
+	for _, row := range []struct {
+		why    string
+		answer host.Answer
+		err    error
+		want   string
+	}{
+		{"agreed", host.Answer{Action: host.Accept}, nil, "agreed to visit it"},
+		{"declined", host.Answer{Action: host.Decline}, nil, "did not agree"},
+		{"nobody there", host.Answer{}, errors.New("the terminal is closed"), "the terminal is closed"},
+	} {
+		var shown host.Elicitation
+		cfg := Config{PingInterval: -1, Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+			shown = q
+			return row.answer, row.err
+		}}
+		c := memoryClient(t, cfg, func(msg request, reply func(string)) {
+			if !polite(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
+				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"First connect.","data":%s}}`, msg.ID, data))
+			}
+		})
+		res := mustRun(t, find(t, c, "a"), `{}`)
+		if res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "First connect.") || !strings.Contains(res.Text(), row.want) {
+			t.Errorf("%s: %q, want %q", row.why, res.Text(), row.want)
+		}
+		if shown.Site() != "example.com" || shown.ID != "e1" {
+			t.Errorf("%s: shown %+v", row.why, shown)
+		}
+	}
+}
+
+// TestRootsChange holds that a server hears of new working directories.
+func TestRootsChange(t *testing.T) {
+	told := make(chan string, 9)
+	inner := inquirer(false)
+	c := memoryClient(t, Config{PingInterval: -1, Roots: []string{"/a"}}, func(msg request, reply func(string)) {
+		if msg.Method == "notifications/roots/list_changed" {
+			told <- msg.Method
+		}
+		inner(msg, reply)
+	})
+	ask := func(tl tool.Tool) string {
+		return string(mustRun(t, tl, `{"Method":"roots/list","Params":{}}`).Structured)
+	}
+	tl := find(t, c, "ask")
+	if got := ask(tl); !strings.Contains(got, `"file:///a"`) {
+		t.Errorf("roots: %s", got)
+	}
+	c.SetRoots("/a") // the same
+	c.SetRoots("/b", "/c")
+	<-told
+	if got := ask(tl); !strings.Contains(got, `"file:///b"`) || !strings.Contains(got, `"file:///c"`) || strings.Contains(got, `"file:///a"`) {
+		t.Errorf("roots: %s", got)
+	}
+	c.SetRoots()
+	<-told
+	if got := ask(tl); got != `{"roots":[]}` {
+		t.Errorf("roots: %s", got)
+	}
+	if len(told) > 0 {
+		t.Error("told of roots that are as they were")
+	}
+}
+
+// TestChangeBeforeSubscription is a list that changes after it was asked for and
+// before the subscription to changes stands: nobody tells of that.
+func TestChangeBeforeSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var version atomic.Int64
+		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+			switch msg.Method {
+			case "server/discover":
+				reply(msg.result(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}}}`))
+			case "subscriptions/listen":
+				time.Sleep(10 * time.Second)
+				version.Store(2)
+				reply(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}`)
+			default:
+				polite(msg, reply, fmt.Sprintf(`[{"name":"v%d"}]`, version.Load()))
+			}
+		})
+		for _, want := range []string{"mcp__srv__v0", "mcp__srv__v2"} {
+			tools, err := c.Tools(t.Context())
+			if err != nil || len(tools) != 1 || tools[0].Info().Name != want {
+				t.Errorf("%v, %v; want %s", tools, err, want)
+			}
+			time.Sleep(time.Minute)
+		}
+		c.Close()
+	})
+}
