@@ -83,11 +83,11 @@ func TestToolsAsk(t *testing.T) {
 		{"2026 over stdio", mcpclient.Config{Dial: dialStdio(s), Protocol: "2026-07-28"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			row.cfg.Elicit = func(_ context.Context, q mcpclient.Elicitation) (mcpclient.ElicitationAnswer, error) {
-				return mcpclient.ElicitationAnswer{Action: mcpclient.Accept, Content: map[string]any{"name": "Ada"}}, nil
+			row.cfg.Elicit = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+				return host.Answer{Action: host.Accept, Content: map[string]any{"name": "Ada"}}, nil
 			}
-			row.cfg.Sample = func(context.Context, mcpclient.SampleRequest) (mcpclient.SampleAnswer, error) {
-				return mcpclient.SampleAnswer{Model: "m", Text: "hm"}, nil
+			row.cfg.Sample = func(context.Context, host.SampleRequest) (host.Sample, error) {
+				return host.Sample{Model: "m", Text: "hm"}, nil
 			}
 			row.cfg.Roots = []string{dir}
 			c := connect(t, row.cfg)
