@@ -89,8 +89,9 @@ type Config struct {
 	Approve func(context.Context, Approval) (Confirm, error)
 
 	// AnswerWithin is how long a question stands; 0 means for ever. A later
-	// answer, Approve's too, is refused with [ErrExpired], and a run without
-	// inputs asks again.
+	// answer is refused with [ErrExpired], and a run without inputs asks again.
+	// Approve is given a context that ends then; an answer that it still comes to
+	// does not count, and the run ends waiting.
 	AnswerWithin time.Duration
 
 	// Save, if not nil, stores the State. It is called before anything that
@@ -143,6 +144,7 @@ type Seams struct {
 type Agent struct {
 	cfg Config
 	levels
+	over *nest // the run that this agent works for; nil for none
 }
 
 // New checks cfg and returns the agent.
@@ -173,7 +175,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Go == nil {
 		cfg.Go = func(fn func()) { go fn() }
 	}
-	return &Agent{cfg, compose(&cfg)}, nil
+	return &Agent{cfg: cfg, levels: compose(&cfg)}, nil
 }
 
 func setDefault[T int | float64 | time.Duration](v *T, def T) {

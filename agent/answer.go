@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -130,6 +131,28 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 
 func (r *run) expired(c *openCall) bool {
 	return r.cfg.AnswerWithin > 0 && r.cfg.Now().Sub(c.Asked) > r.cfg.AnswerWithin
+}
+
+// due returns the last moment at which a question, of this run or of a
+// sub-agent, may be answered. It is zero when there is none.
+func (r *run) due(call string) time.Time {
+	for _, c := range r.st.open {
+		if c.ID == call && c.Status == statusAsking && r.cfg.AnswerWithin > 0 {
+			return c.Asked.Add(r.cfg.AnswerWithin)
+		}
+		if inner, ok := strings.CutPrefix(call, c.ID+"/"); ok && c.Status == statusNested {
+			if sub, err := r.runBelow(c); err == nil {
+				return sub.due(inner)
+			}
+		}
+	}
+	return time.Time{}
+}
+
+// late reports whether the question about a call has expired.
+func (r *run) late(call string) bool {
+	due := r.due(call)
+	return !due.IsZero() && r.cfg.Now().After(due)
 }
 
 // checkRules checks the rules that come with an answer about a call of a tool.

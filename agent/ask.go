@@ -271,10 +271,9 @@ func (r *run) accept(ans *answer) error {
 			c.Status, c.Result = statusDone, failed(c, message.OutcomeError,
 				"Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
 		}
-		if limit := r.cfg.Limits.ToolCalls; limit > 0 && r.st.spent.Calls >= limit && c.Status == statusNew && !r.isFinal(c) {
-			c.Status, c.Result = statusDone, failed(c, message.OutcomeError, fmt.Sprintf("Not run: the limit of %d tool calls was reached.", limit))
+		if !r.takeCall() && c.Status == statusNew && !r.isFinal(c) {
+			c.Status, c.Result = statusDone, failed(c, message.OutcomeError, "Not run: "+r.sharedLimit()+" was reached.")
 		}
-		r.st.spent.Calls++
 		r.callIDs[tc.ID] = true // which the answer of a replayed step is not yet in
 		open = append(open, c)
 		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})

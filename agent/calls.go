@@ -51,7 +51,10 @@ func (r *run) judge(c *openCall) error {
 		return nil
 	case d.Behavior == permission.Ask:
 		c.Approved = false
-		c.Why, c.Safety, c.Suggest = d.Reason, d.Safety, d.Suggest
+		c.Why, c.Safety, c.Suggest, c.Danger = d.Reason, d.Safety, d.Suggest, ""
+		if d.Safety {
+			c.Danger = d.Reason
+		}
 		if !d.Safety && r.isCovered(p, pc, c) {
 			c.Status = statusCovered
 			return nil
@@ -68,9 +71,10 @@ func (r *run) judge(c *openCall) error {
 
 // mayRun reports whether a person's approval answers the question that the
 // decision asks. A call that has become dangerous since, by an edit or by what
-// ran before it, is asked about again.
+// ran before it, or is so for another reason than the person read, is asked
+// about again.
 func (c *openCall) mayRun(d permission.Decision) bool {
-	return c.Approved && d.Behavior == permission.Ask && (!d.Safety || c.Safety)
+	return c.Approved && d.Behavior == permission.Ask && (!d.Safety || c.Safety && d.Reason == c.Danger)
 }
 
 // isCovered reports whether a rule suggested with an earlier question of this
@@ -107,13 +111,18 @@ func preview(ctx context.Context, t tool.Tool, input json.RawMessage) (text stri
 	return text
 }
 
-// approve lets Config.Approve answer the question about c.
+// approve lets Config.Approve answer the question about c. When that takes
+// longer than the question stands, the call waits as if nobody had been there to
+// answer: what the person saw may not be true any more.
 func (r *run) approve(c *openCall) error {
 	q := Approval{Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety, Suggest: c.Suggest, Preview: c.Preview}
 	if err := r.save(); err != nil {
 		return err
 	}
 	answer, err := r.askApprove(q)
+	if r.expired(c) && r.ctx.Err() == nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -124,14 +133,20 @@ func (r *run) approve(c *openCall) error {
 }
 
 // askApprove tells of a question and puts it to Config.Approve, unless the run
-// has been cancelled.
+// has been cancelled. The context ends when the question has expired.
 func (r *run) askApprove(q Approval) (Confirm, error) {
 	ev := q
 	r.emit(&ev)
 	if err := r.ctx.Err(); err != nil {
 		return Confirm{}, err
 	}
-	answer, err := r.cfg.Approve(r.ctx, q)
+	ctx := r.ctx
+	if due := r.due(q.Call); !due.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // the last moment counts
+		defer cancel()
+	}
+	answer, err := r.cfg.Approve(ctx, q)
 	if err != nil {
 		return Confirm{}, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
 	}
@@ -139,15 +154,14 @@ func (r *run) askApprove(q Approval) (Confirm, error) {
 	return answer, nil
 }
 
-// report is what a worker tells the run: a chunk, an event or the state of a
-// sub-agent, or that its call has ended.
+// report is what a worker tells the run: a chunk, something to do for it, or that
+// its call has ended.
 type report struct {
 	call  *openCall
 	chunk tool.Chunk
 
-	event Event
-	state json.RawMessage
-	heard chan error // gets the outcome of dealing with event or state
+	do    func() error // is run on the run's goroutine, which owns the State; an error ends the run
+	heard chan error   // gets what do returned
 
 	done bool
 	res  *message.ToolResult
@@ -195,24 +209,16 @@ func (r *run) call(calls []*openCall) error {
 // hearReport deals with what a worker tells.
 func (r *run) hearReport(rep report) error {
 	switch {
-	case rep.event != nil:
-		r.emit(&Sub{Call: rep.call.ID, Event: rep.event})
-		rep.heard <- nil
-	case rep.state != nil:
-		rep.call.Sub = rep.state
-		err := r.save()
+	case rep.do != nil:
+		err := rep.do()
 		rep.heard <- err
 		return err
 	case !rep.done:
 		r.emit(deltaOf(rep))
 	case rep.nest != nil && rep.nest.waiting != nil:
-		r.addUsage(rep.nest.usage)
 		rep.call.Sub, rep.call.Status = rep.nest.waiting, statusNested
 		return r.save()
 	default:
-		if rep.nest != nil {
-			r.addUsage(rep.nest.usage)
-		}
 		rep.call.Sub = nil
 		return errors.Join(rep.err, r.finish(rep.call, rep.res))
 	}

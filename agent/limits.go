@@ -42,11 +42,10 @@ type spent struct {
 	Stopped string    `json:"stopped,omitempty"` // the limit because of which the last answer was asked for
 }
 
-// reached names the limit that is used up, "" for none.
-func (l *Limits) reached(s *spent, msgs []*message.Message, now time.Time) string {
+// reached names the limit that is used up, "" for none, of those that an agent
+// shares with the agents that work for it.
+func (l *Limits) reached(s *spent, now time.Time) string {
 	switch {
-	case s.Steps >= l.Steps:
-		return fmt.Sprintf("the limit of %d steps", l.Steps)
 	case l.ToolCalls > 0 && s.Calls >= l.ToolCalls:
 		return fmt.Sprintf("the limit of %d tool calls", l.ToolCalls)
 	case l.Tokens > 0 && s.Tokens >= l.Tokens:
@@ -55,8 +54,6 @@ func (l *Limits) reached(s *spent, msgs []*message.Message, now time.Time) strin
 		return fmt.Sprintf("the limit of %v", l.Time)
 	case l.Cost > 0 && s.Cost >= l.Cost:
 		return fmt.Sprintf("the limit of %g in money", l.Cost)
-	case repeats(msgs) >= loopStop:
-		return fmt.Sprintf("a loop: the same calls had the same results %d times", loopStop)
 	}
 	return ""
 }
@@ -157,7 +154,61 @@ func (r *run) limit() error {
 }
 
 func (r *run) limitReached() string {
-	return r.cfg.Limits.reached(&r.st.spent, r.st.Messages, r.cfg.Now())
+	switch {
+	case r.st.spent.Steps >= r.cfg.Limits.Steps:
+		return fmt.Sprintf("the limit of %d steps", r.cfg.Limits.Steps)
+	case repeats(r.st.Messages) >= loopStop:
+		return fmt.Sprintf("a loop: the same calls had the same results %d times", loopStop)
+	}
+	return r.sharedLimit()
+}
+
+// sharedLimit names the limit that is used up of this run or of one that it works
+// for.
+func (r *run) sharedLimit() (name string) {
+	if name = r.cfg.Limits.reached(&r.st.spent, r.cfg.Now()); name == "" && r.a.over != nil {
+		// An error means that the outer run has ended, and this one is about to.
+		_ = r.a.over.do(func(outer *run, _ *openCall) error {
+			name = outer.sharedLimit()
+			return nil
+		})
+	}
+	return name
+}
+
+// takeCall counts a call of the model and reports whether the limits, of this run
+// and of those that it works for, allow it.
+func (r *run) takeCall() bool {
+	ok := r.cfg.Limits.ToolCalls <= 0 || r.st.spent.Calls < r.cfg.Limits.ToolCalls
+	r.st.spent.Calls++
+	if r.a.over != nil {
+		// At once: agents that work side by side must not both have the last one.
+		err := r.a.over.do(func(outer *run, _ *openCall) error {
+			ok = outer.takeCall() && ok
+			return nil
+		})
+		return ok && err == nil
+	}
+	return ok
+}
+
+// A charge is what a sub-agent has cost altogether, but for its calls. With a call stands what the
+// outer run was charged so far.
+type charge struct {
+	Usage message.Usage `json:"usage,omitzero"`
+	Cost  float64       `json:"cost,omitempty"`
+}
+
+// charge counts what the sub-agent that works on c has cost since the last time.
+// It is stored together with the sub-agent's State, so that after a crash, too,
+// nothing is charged twice or forgotten.
+func (r *run) charge(c *openCall, total charge) {
+	old := c.Charged.Usage
+	r.addUsage(message.Usage{Input: total.Usage.Input - old.Input, Output: total.Usage.Output - old.Output,
+		Cached: total.Usage.Cached - old.Cached, CacheWrite: total.Usage.CacheWrite - old.CacheWrite,
+		Reasoning: total.Usage.Reasoning - old.Reasoning})
+	r.st.spent.Cost += total.Cost - c.Charged.Cost
+	c.Charged = total
 }
 
 // spend adds what an answer cost.

@@ -74,6 +74,7 @@ type openCall struct {
 	Why      string `json:"why,omitempty"`      // it may run, or is asked about
 
 	Safety  bool              `json:"safety,omitempty"`
+	Danger  string            `json:"danger,omitempty"` // the reason of the safety question that a person was asked
 	Suggest []permission.Rule `json:"suggest,omitempty"`
 	Preview string            `json:"preview,omitempty"`
 	Asked   time.Time         `json:"asked,omitzero"`
@@ -81,6 +82,7 @@ type openCall struct {
 	Result *message.ToolResult `json:"result,omitempty"`
 
 	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
+	Charged charge          `json:"charged,omitzero"`
 	answers []Input         // for it; never saved, they come and go within one Run
 }
 

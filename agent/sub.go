@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -18,8 +18,10 @@ import (
 // events are told as [*Sub] while it works.
 //
 // Its calls are judged by its own policy and by that of the agent that called
-// it, and the stricter one counts; its tokens count against the caller's
-// limits, and it runs with the caller's [Seams]: its model and tool calls are
+// it, and the stricter one counts. So do both agents' [Limits] apply: its tokens,
+// its tool calls, its time and its cost, by its own Price or else the caller's, are
+// those of the caller too, shared with whatever else works for that one. It runs
+// with the caller's [Seams]: its model and tool calls are
 // steps of their own. What it asks a person surfaces as a question of the outer
 // run, with the ids of both calls joined by a slash, and is answered there, as
 // long as its own [Config.AnswerWithin] says. Called without an agent around
@@ -51,16 +53,14 @@ type nest struct {
 	state  json.RawMessage // of the sub-agent's conversation; nil for a new one
 	inputs []Input         // answers for it
 	judge  JudgeFunc       // of the outer run, with its policy
-	tokens int             // that are left to it; 0 for no limit
-	seams  *Seams          // of the outer run
+	outer  *Config         // of the outer run; nil for none
 
-	// tell hands an event, or a state to save, to the outer run. It returns
-	// an error when that has gone.
-	tell func(report) error
+	// do has the outer run do something, on its own goroutine, for the call that
+	// the sub-agent works on. It returns what fn does, and an error when the
+	// outer run has gone.
+	do func(fn func(outer *run, c *openCall) error) error
 
-	// What became of it.
-	waiting json.RawMessage // its state, if it waits
-	usage   message.Usage
+	waiting json.RawMessage // its state at the end, if it waits
 }
 
 type nestKey struct{}
@@ -69,7 +69,7 @@ type nestKey struct{}
 func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	n, nested := ctx.Value(nestKey{}).(*nest)
 	if !nested {
-		n = &nest{tell: func(report) error { return nil }}
+		n = &nest{do: func(func(*run, *openCall) error) error { return nil }}
 	}
 	var st State
 	inputs := n.inputs
@@ -79,20 +79,13 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 		return tool.Chunk{}, err
 	}
 	sub := a.below(n)
-	var end *End
-	for ev, err := range sub.Run(context.WithValue(ctx, nestKey{}, nil), &st, inputs...) {
-		if err != nil {
-			return tool.Chunk{}, err
-		}
-		if e, ok := ev.(*End); ok {
-			end = e
-			n.usage = e.Usage
-		}
-		if err := n.tell(report{event: ev}); err != nil {
-			return tool.Chunk{}, err
-		}
+	end, err := sub.follow(ctx, &st, inputs)
+	if errors.Is(err, ErrExpired) { // answers that came at the last moment: it asks again
+		end, err = sub.follow(ctx, &st, nil)
 	}
 	switch {
+	case err != nil:
+		return tool.Chunk{}, err
 	case end.Reason == EndCompleted:
 		return tool.Text(end.Text), nil
 	case end.Reason == EndWaiting && nested:
@@ -108,20 +101,40 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	}
 }
 
+// follow runs a sub-agent, tells the outer run of its events, and returns the
+// last one.
+func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (end *End, err error) {
+	for ev, err := range a.Run(context.WithValue(ctx, nestKey{}, nil), st, inputs...) {
+		if err != nil {
+			return nil, err
+		}
+		end, _ = ev.(*End)
+		err := a.over.do(func(outer *run, c *openCall) error {
+			outer.emit(&Sub{Call: c.ID, Event: ev})
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return end, nil
+}
+
 // below returns a as it is under another run.
 func (a *Agent) below(n *nest) *Agent {
 	sub := *a
+	sub.over = n
 	if n.judge != nil {
 		own := a.judge
 		sub.judge = func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 			return stricter(own(ctx, p, c), n.judge(ctx, nil, c))
 		}
 	}
-	if l := &sub.cfg.Limits; n.tokens > 0 && (l.Tokens == 0 || l.Tokens > n.tokens) {
-		l.Tokens = n.tokens
-	}
-	if n.seams != nil {
-		sub.cfg.Seams = *n.seams
+	if n.outer != nil {
+		sub.cfg.Seams = n.outer.Seams
+		if sub.cfg.Limits.Price == nil {
+			sub.cfg.Limits.Price = n.outer.Limits.Price
+		}
 	}
 	sub.cfg.Key = nil // the outer state is sealed, and this one is in it
 	sub.cfg.Save = func(_ context.Context, st *State) error {
@@ -129,7 +142,12 @@ func (a *Agent) below(n *nest) *Agent {
 		if err != nil {
 			return err
 		}
-		return n.tell(report{state: data})
+		total := charge{st.Usage, st.spent.Cost}
+		return n.do(func(outer *run, c *openCall) error {
+			outer.charge(c, total)
+			c.Sub = data
+			return outer.save()
+		})
 	}
 	return &sub
 }
@@ -168,8 +186,8 @@ func describePending(st *State) string {
 // closed when nobody listens to reports any more.
 func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (context.Context, *nest) {
 	p := r.currentPolicy()
-	n := &nest{state: c.Sub, inputs: c.answers, seams: &r.cfg.Seams, tell: func(rep report) error {
-		rep.call, rep.heard = c, make(chan error, 1)
+	n := &nest{state: c.Sub, inputs: c.answers, outer: r.cfg, do: func(fn func(*run, *openCall) error) error {
+		rep := report{call: c, do: func() error { return fn(r, c) }, heard: make(chan error, 1)}
 		select {
 		case reports <- rep:
 			return <-rep.heard
@@ -179,9 +197,6 @@ func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done
 	}}
 	n.judge = func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
 		return r.a.judge(tool.WithState(ctx, &r.st.Tools), p, pc)
-	}
-	if limit := r.cfg.Limits.Tokens; limit > 0 {
-		n.tokens = max(1, limit-r.st.spent.Tokens)
 	}
 	c.answers = nil
 	return context.WithValue(ctx, nestKey{}, n), n
@@ -232,7 +247,8 @@ func (st *State) below(in Input) (*openCall, Input) {
 }
 
 // approveBelow lets Config.Approve answer what sub-agents ask. It reports
-// whether there was anything to answer.
+// whether that answered anything: questions that have expired, those that Approve
+// was too slow for among them, go on waiting.
 func (r *run) approveBelow() (bool, error) {
 	if r.cfg.Approve == nil {
 		return false, nil
@@ -243,12 +259,20 @@ func (r *run) approveBelow() (bool, error) {
 		if !ok {
 			continue
 		}
-		answer, err := r.askApprove(*q)
-		if err != nil {
-			return false, err
+		if r.late(q.Call) {
+			continue
 		}
-		answers = append(answers, answer)
+		answer, err := r.askApprove(*q)
+		switch {
+		case r.late(q.Call) && r.ctx.Err() == nil:
+		case err != nil:
+			return false, err
+		default:
+			answers = append(answers, answer)
+		}
 	}
+	// While one question was answered, others may have expired.
+	answers = slices.DeleteFunc(answers, func(in Input) bool { return r.late(in.(Confirm).Call) })
 	if err := r.checkInputs(answers); err != nil || len(answers) == 0 {
 		return false, err
 	}

@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// shifting is a tool whose calls are dangerous for a reason that the test sets.
+type shifting struct {
+	tool.Tool
+	reason *string
+}
+
+func (s shifting) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
+	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: *s.reason}
+}
+
+func (s shifting) Unwrap() tool.Tool { return s.Tool }
+
+// TestAnotherDangerIsAskedAbout approves a call that is dangerous, which then is
+// so for another reason: the answer was not for that.
+func TestAnotherDangerIsAskedAbout(t *testing.T) {
+	for _, row := range []struct {
+		name, later string
+		asked       bool
+	}{
+		{"the same reason", "writes to /etc", false},
+		{"another one", "runs a file that was just written", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			reason := "writes to /etc"
+			a, w := newAgent(t, Config{Toolkit: toolkit.Of(shifting{noting(&j, "note", tool.Options{}), &reason})}, calls(`c1 note {"path":"a"}`))
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			reason = row.later
+			w.turns = []turn{says("done")}
+			st = reload(t, st)
+			if _, err := play(t, a, st, Confirm{Call: "c1", Allow: true}); err != nil {
+				t.Fatal(err)
+			}
+			if row.asked {
+				equal(t, "ran", j.String(), "")
+				if q := st.Pending(); len(q) != 1 || !strings.Contains(q[0].(*Approval).Reason, row.later) {
+					t.Fatalf("questions %+v", q)
+				}
+				if _, err := play(t, a, reload(t, st), Confirm{Call: "c1", Allow: true}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			equal(t, "ran", j.String(), "note:a")
+		})
+	}
+}
+
+// TestSlowApprove has Config.Approve answer later than a question stands, or
+// give up when it has expired: the answer does not count and the question waits,
+// but the run is none the worse for it.
+func TestSlowApprove(t *testing.T) {
+	for _, where := range []string{"its own question", "a sub-agent's question"} {
+		for _, row := range []struct {
+			name  string
+			slow  time.Duration
+			fails bool
+			end   EndReason
+			ran   string
+		}{
+			{"in time", time.Minute - 1, false, EndCompleted, "note:x"},
+			{"too late", time.Minute + 1, false, EndWaiting, ""},
+			{"too late, with an error", time.Minute + 1, true, EndWaiting, ""},
+		} {
+			t.Run(where+", "+row.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var j journal
+					slow := row.slow
+					outer := Config{AnswerWithin: time.Minute}
+					outer.Approve = func(ctx context.Context, q Approval) (Confirm, error) {
+						if q.Name == "helper" {
+							return Confirm{Allow: true}, nil
+						}
+						if row.fails && slow > 0 {
+							<-ctx.Done()
+							return Confirm{}, ctx.Err()
+						}
+						time.Sleep(slow)
+						return Confirm{Allow: true}, nil
+					}
+					a, _ := family(t, &j, outer, Config{AnswerWithin: time.Minute, Policy: permission.Policy{}}, notes, calls(`h1 helper {"task":"x"}`), says("done"))
+					if where == "its own question" {
+						outer.Toolkit = toolkit.Of(noting(&j, "note", tool.Options{}))
+						a, _ = newAgent(t, outer, calls(`n1 note {"path":"x"}`), says("done"))
+					}
+					st := new(State)
+					evs, err := play(t, a, st, Say("go"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					equal(t, "end", endOf(t, evs).Reason, row.end)
+					equal(t, "ran", j.String(), row.ran)
+					if row.end == EndCompleted {
+						return
+					}
+					equal(t, "pending", len(st.Pending()), 1)
+					slow = 0
+					if evs, err = play(t, a, reload(t, st)); err != nil {
+						t.Fatal(err)
+					}
+					equal(t, "asked again, the end", endOf(t, evs).Reason, EndCompleted)
+					equal(t, "ran", j.String(), "note:x")
+				})
+			})
+		}
+	}
+}
+
+// TestApproveTakesTurns has two sub-agents ask at the same time, and a person who
+// is so slow with the second question that the first answer is too late by then.
+func TestApproveTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		asked := 0
+		outer := Config{Policy: bypass}
+		outer.Approve = func(_ context.Context, q Approval) (Confirm, error) {
+			if asked++; asked == 2 {
+				time.Sleep(2 * time.Minute)
+			}
+			return Confirm{Allow: true}, nil
+		}
+		a, _ := family(t, &j, outer, Config{AnswerWithin: time.Minute}, notes, calls(`h1 helper {"task":"x"}`, `h2 helper {"task":"y"}`), says("done"))
+		st := new(State)
+		evs, err := play(t, a, st, Say("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "end", endOf(t, evs).Reason, EndWaiting)
+		equal(t, "ran", j.String(), "")
+		if evs, err = play(t, a, reload(t, st)); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "asked again, the end", endOf(t, evs).Reason, EndCompleted)
+		equal(t, "asked", asked, 4)
+	})
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// counted counts the requests in which a model could call tools; each costs 12
+// tokens, as every answer of words does.
+func counted(n *atomic.Int64, turns func(*model.Request) turn) func(*model.Request) turn {
+	return func(req *model.Request) turn {
+		if req.Choice.Mode == model.ChoiceNone {
+			return says("so far")
+		}
+		n.Add(1)
+		return turns(req)
+	}
+}
+
+// tireless is a sub-agent that makes a call in every answer, each of other
+// arguments.
+func tireless(req *model.Request) turn {
+	return calls(fmt.Sprintf(`s%d note {"path":"%s-%d"}`, len(req.Messages), req.Messages[0].Text(), len(req.Messages)))
+}
+
+// TestSubAgentsShareLimits has four sub-agents work side by side: together they
+// may use up what the caller's limits have left, not each of them.
+func TestSubAgentsShareLimits(t *testing.T) {
+	price := func(string, message.Usage) float64 { return 1 }
+	for _, row := range []struct {
+		name    string
+		limits  Limits
+		answers int64 // with tools, of all: the limit, and one that was on its way for each of four
+		ran     int
+	}{
+		{"tokens", Limits{Tokens: 120}, 10 + 4, 14},
+		{"money", Limits{Cost: 10, Price: price}, 10 + 4, 14},
+		{"calls", Limits{ToolCalls: 10}, 1 + 6 + 4, 6}, // 4 calls are those of the helpers
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			var n atomic.Int64
+			a, _ := family(t, &j, Config{Policy: bypass, Limits: row.limits}, Config{Policy: bypass}, counted(&n, tireless))
+			a.model = wordsFunc(counted(&n, func(req *model.Request) turn {
+				return calls(`h1 helper {"task":"a"}`, `h2 helper {"task":"b"}`, `h3 helper {"task":"c"}`, `h4 helper {"task":"d"}`)
+			}))
+			st := new(State)
+			evs, err := play(t, a, st, Say("go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "end", endOf(t, evs).Reason, EndLimit)
+			if n.Load() > row.answers || len(j.ran) > row.ran {
+				t.Errorf("%d answers and %d calls, want at most %d and %d", n.Load(), len(j.ran), row.answers, row.ran)
+			}
+			if row.name == "calls" {
+				equal(t, "ran", len(j.ran), row.ran)
+			}
+		})
+	}
+}
+
+// TestSubAgentIsChargedOnce has a sub-agent wait for a person three times: what it
+// cost before it waited counts once.
+func TestSubAgentIsChargedOnce(t *testing.T) {
+	var j journal
+	thrice := func(req *model.Request) turn {
+		if n := len(req.Messages); n < 6 {
+			return tireless(req)
+		}
+		return says("sub")
+	}
+	ask := permission.Policy{Rules: []permission.Rule{{Tool: "helper", Behavior: permission.Allow}}}
+	// Six answers cost 72; the limit is looked at before the sixth.
+	a, _ := family(t, &j, Config{Policy: ask, Limits: Limits{Tokens: 61}}, Config{Policy: bypass}, thrice, calls(`h1 helper {"task":"a"}`), says("done"))
+	st := new(State)
+	evs, err := play(t, a, st, Say("go"))
+	spent := message.Usage{}
+	for asked := 0; err == nil; asked++ {
+		spent.Add(endOf(t, evs).Usage)
+		p := st.Pending()
+		if len(p) == 0 {
+			equal(t, "asked", asked, 3)
+			break
+		}
+		st = reload(t, st)
+		evs, err = play(t, a, st, Confirm{Call: p[0].(*Approval).Call, Allow: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+	equal(t, "results", results(st), []string{"h1 success: sub"})
+	equal(t, "usage of the conversation", st.Usage, message.Usage{Input: 60, Output: 12})
+	equal(t, "usage of the runs", spent, st.Usage)
+}
+
+// TestCrashedSubAgentIsCharged looks at what a store has, while a sub-agent
+// works: what it cost is in it, but for the answer that is on its way.
+func TestCrashedSubAgentIsCharged(t *testing.T) {
+	var j journal
+	var n atomic.Int64
+	most := 0
+	outer := Config{Policy: bypass, Limits: Limits{Steps: 2}}
+	outer.Save = func(_ context.Context, st *State) error {
+		data, err := json.Marshal(st)
+		if err != nil {
+			return err
+		}
+		var stored State
+		if err := json.Unmarshal(data, &stored); err != nil {
+			return err
+		}
+		asked := int(n.Load())
+		if got := stored.Usage.Input / 10; got < asked-1 || got > asked {
+			t.Errorf("%d answers were asked for, %d are charged", asked, got)
+		}
+		most = max(most, asked)
+		return nil
+	}
+	a, _ := family(t, &j, outer, Config{Policy: bypass, Limits: Limits{Steps: 5}}, func(req *model.Request) turn {
+		n.Add(1)
+		return tireless(req)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a.model = wordsFunc(func(req *model.Request) turn {
+		n.Add(1)
+		return calls(`h1 helper {"task":"a"}`)
+	})
+	st := new(State)
+	for ev, err := range a.Run(ctx, st, Say("go")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, ok := ev.(*Sub); ok && s.Event.kind() == "tool_result" && n.Load() == 4 {
+			cancel() // the sub-agent has made three answers
+		}
+	}
+	equal(t, "usage when it was cancelled", st.Usage, message.Usage{Input: 40, Output: 8})
+	if most != 4 {
+		t.Errorf("saves were seen up to answer %d", most)
+	}
+}
