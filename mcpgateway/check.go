@@ -152,7 +152,7 @@ func (k *checker) knowGroup(where, name string) {
 // meant asks whether one of the names was meant, if one is like it.
 func meant(name string, names []string) string {
 	if like := near.Names(name, names, 1); len(like) > 0 {
-		return fmt.Sprintf("; did you mean %q?", like[0])
+		return fmt.Sprintf(" (did you mean %q?)", like[0])
 	}
 	return ""
 }

@@ -134,7 +134,7 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 		return bad(err)
 	}
 	if first != json.Delim('{') {
-		return bad(fmt.Errorf("it is %.40s", data))
+		return bad(errors.New(seen(key, data)))
 	}
 	var out members
 	for dec.More() {
@@ -174,8 +174,17 @@ func join(key, name string) string {
 // into reads a value that may be missing.
 func (r *reader) into(key string, data json.RawMessage, to any, want string) {
 	if data != nil && json.Unmarshal(data, to) != nil {
-		r.fail(key, "must be %s, it is %.40s", want, data)
+		r.fail(key, "must be %s; %s", want, seen(key, data))
 	}
+}
+
+// seen shows a value that is not what it should be, unless it may be a token that
+// somebody has put there.
+func seen(key string, data json.RawMessage) string {
+	if strings.HasPrefix(key, "credentials") {
+		return "it is something else"
+	}
+	return fmt.Sprintf("it is %.40s", bytes.TrimSpace(data))
 }
 
 func (r *reader) servers(top members) {
@@ -313,13 +322,15 @@ func (r *reader) audit(data json.RawMessage) {
 		return
 	}
 	var file string
+	before := len(r.errs)
 	r.into("audit.file", ms.get("file"), &file, "the name of a file")
 	r.into("audit.arguments", ms.get("arguments"), &r.cfg.AuditArguments, "true or false")
-	if file == "" {
+	if file == "" && len(r.errs) == before {
 		r.fail("audit.file", "is missing; name the file to which records are appended")
-		return
 	}
-	r.cfg.AuditFile = r.path(file)
+	if file != "" {
+		r.cfg.AuditFile = r.path(file)
+	}
 }
 
 // path returns a file name that counts from the configuration's directory.

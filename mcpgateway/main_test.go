@@ -227,3 +227,8 @@ func tryCall(ctx context.Context, c *mcpclient.Client, name, input string) (*mes
 		return col.Result(), nil
 	}
 }
+
+// counting returns a tool that counts its calls, which must not overlap.
+func counting(n *int) tool.Tool {
+	return tool.Must(tool.New("count", "Counts.", func(context.Context, none) (int, error) { *n++; return *n, nil }))
+}

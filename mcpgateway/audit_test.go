@@ -1,0 +1,141 @@
+package mcpgateway_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// tools returns which tools the records in a file are of. Every line must be one.
+func tools(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for line := range bytes.Lines(data) {
+		var r mcpserver.Record
+		if err := json.Unmarshal(line, &r); err != nil || r.Tool == "" || r.Time.IsZero() {
+			t.Errorf("%s: %v in %q", filepath.Base(file), err, line)
+		}
+		out = append(out, strings.TrimPrefix(r.Tool, "a__")+" "+string(r.Outcome))
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestAudit writes to a file that is moved away, cut, and removed meanwhile.
+func TestAudit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	told := make(chan mcpserver.Record, 10)
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo(), named("x")).Config}, Initial: []string{"a"},
+		AuditFile: file, Serve: mcpserver.Config{Audit: func(r mcpserver.Record) { told <- r }}})
+	c := host(t, g)
+	call(t, c, "a__echo", `{"message":"a secret"}`)
+	if r := <-told; !strings.Contains(string(r.Input), "a secret") {
+		t.Errorf("the embedder's own audit: %+v", r)
+	}
+	call(t, c, "a__x", `{}`)
+	data, err := os.ReadFile(file)
+	if err != nil || strings.Contains(string(data), "secret") || !strings.Contains(string(data), `"decision":"allow"`) || !strings.Contains(string(data), `"session":"`) {
+		t.Errorf("%v, %s", err, data)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	call(t, c, "a__x", `{}`)
+	if old, now := tools(t, file+".1"), tools(t, file); old != "echo success, x success" || now != "x success" {
+		t.Errorf("moved away: %s; after: %s", old, now)
+	}
+	if err := os.Truncate(file, 0); err != nil {
+		t.Fatal(err)
+	}
+	call(t, c, "a__echo", `{"message":"b"}`)
+	if now := tools(t, file); now != "echo success" {
+		t.Errorf("cut: %s", now)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	call(t, c, "a__x", `{}`)
+	if now := tools(t, file); now != "x success" {
+		t.Errorf("removed: %s", now)
+	}
+}
+
+// TestAuditArguments are kept if that is wanted.
+func TestAuditArguments(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo()).Config}, Initial: []string{"a"}, AuditFile: file, AuditArguments: true})
+	call(t, host(t, g), "a__echo", `{"message":"wanted"}`)
+	if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), `"input":{"message":"wanted"}`) {
+		t.Errorf("%v, %s", err, data)
+	}
+}
+
+// TestAuditFails: while records cannot be written no call is run, and none is lost.
+func TestAuditFails(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Log("the full disk is Linux's /dev/full; elsewhere only the missing directory is tried")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "log", "audit.jsonl")
+	var ran int
+	cfg := mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", counting(&ran)).Config}, Initial: []string{"a"}, AuditFile: file}
+	cfg.Serve.Version = "1"
+	if _, err := mcpgateway.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "audit") {
+		t.Errorf("a directory that is missing: %v", err)
+	}
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := host(t, newGateway(t, cfg))
+	breaks := map[string]func() error{
+		"the directory is gone": func() error { return os.Rename(filepath.Dir(file), filepath.Join(dir, "away")) },
+	}
+	if runtime.GOOS == "linux" {
+		breaks["the disk is full"] = func() error { return os.Symlink("/dev/full", file) }
+	}
+	for why, breakIt := range breaks {
+		call(t, c, "a__count", `{}`)
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := breakIt(); err != nil {
+			t.Fatal(err)
+		}
+		before := ran
+		call(t, c, "a__count", `{}`) // nobody knows yet
+		for range 2 {
+			if res := call(t, c, "a__count", `{}`); res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "audit log") {
+				t.Errorf("%s: %s %s", why, res.Outcome, res.Text())
+			}
+		}
+		if ran != before+1 {
+			t.Errorf("%s: %d calls ran, want one", why, ran-before)
+		}
+		_ = os.Remove(file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		call(t, c, "a__count", `{}`)
+		if got, want := tools(t, file), "count success, count error, count error, count success"; got != want {
+			t.Errorf("%s: after that the file has %s, want %s", why, got, want)
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "away")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

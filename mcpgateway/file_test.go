@@ -1,0 +1,114 @@
+package mcpgateway_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/kitbag-go/kitbag/mcpgateway"
+)
+
+var update = flag.Bool("update", false, "write what Load says to testdata")
+
+// TestLoad runs the files in testdata/config: each is a configuration and what Load
+// says of it: the errors, one a line, or the groups and credentials.
+func TestLoad(t *testing.T) {
+	files, err := filepath.Glob("testdata/config/*.txtar")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("too few rows: %q %v", files, err)
+	}
+	t.Setenv("CI_TOKEN", "0123456789abcdef")
+	t.Setenv("SHORT_TOKEN", "s3cret")
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			ar, err := txtar.ParseFile(file)
+			if err != nil || len(ar.Files) != 2 {
+				t.Fatalf("%v, %d files, want kitbag.json and want", err, len(ar.Files))
+			}
+			dir := t.TempDir()
+			path := filepath.Join(dir, "kitbag.json")
+			if err := os.WriteFile(path, ar.Files[0].Data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "token"), []byte("fedcba9876543210\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg, err := mcpgateway.Load(path)
+			got := describe(t, cfg)
+			if err != nil {
+				got = err.Error() + "\n"
+			}
+			got = strings.ReplaceAll(got, dir+string(filepath.Separator), "")
+			for _, secret := range []string{"0123456789abcdef", "fedcba9876543210", "s3cret"} {
+				if err != nil && strings.Contains(got, secret) {
+					t.Errorf("the error tells a token: %s", got)
+				}
+			}
+			if want := string(ar.Files[1].Data); got != want {
+				if *update {
+					ar.Files[1].Data = []byte(got)
+					if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// describe prints what a configuration says, in the order of the file.
+func describe(t *testing.T, cfg mcpgateway.Config) string {
+	t.Helper()
+	var servers []string
+	for _, s := range cfg.Servers {
+		servers = append(servers, s.Name)
+	}
+	out := []any{servers, cfg.Groups, cfg.Labels, cfg.Initial, cfg.Style, cfg.AuditFile, cfg.AuditArguments,
+		cfg.Serve.Instructions, cfg.Serve.Hosts, cfg.Serve.Origins, cfg.Serve.Policy}
+	for _, c := range cfg.Serve.Credentials {
+		out = append(out, c)
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	for _, v := range out {
+		if err := e.Encode(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// TestExample: the configuration in the documentation of Load is a sound one.
+func TestExample(t *testing.T) {
+	src, err := os.ReadFile("file.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(src), "// Load reads a configuration.")
+	_, rest, ok2 := strings.Cut(rest, "//\n//\t")
+	text, _, ok3 := strings.Cut(rest, "\n//\n")
+	if !ok || !ok2 || !ok3 {
+		t.Fatal("Load has no example in its documentation")
+	}
+	text = strings.ReplaceAll(text, "\n//\t", "\n")
+	path := filepath.Join(t.TempDir(), "kitbag.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CI_TOKEN", "0123456789abcdef")
+	t.Setenv("GITHUB_TOKEN", "x")
+	cfg, err := mcpgateway.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Servers) != 2 || len(cfg.Groups) != 2 || len(cfg.Serve.Credentials) != 1 || cfg.Serve.Policy == nil || cfg.AuditFile == "" {
+		t.Errorf("%+v", cfg)
+	}
+}
