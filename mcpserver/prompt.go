@@ -1,0 +1,211 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A Prompt is something that a person chooses in the host, often as a command, to
+// begin with: one message or several, with blanks to fill in.
+type Prompt struct {
+	Name        string // unique; a skill of the same name is no prompt then
+	Title       string // for people; empty for the name
+	Description string
+	Arguments   []Argument
+
+	// Groups limit who sees the prompt: one of them must be open and granted, as
+	// for a tool. Empty is the toolkit's basic group.
+	Groups []string
+
+	// Get returns the messages, of which Text and Data blocks are sent. Required
+	// arguments are there. The client can be asked as in a tool. An error fails
+	// the request and is told to the client.
+	Get func(ctx context.Context, args map[string]string) ([]*message.Message, error)
+}
+
+// An Argument is a blank of a [Prompt], or a variable of a [Resource] template.
+type Argument struct {
+	Name               string
+	Title, Description string // for people; empty for none
+	Required           bool   // a variable always is
+
+	// Complete, unless nil, returns values that what was typed so far could
+	// become, the likeliest first; more than 100 are cut off. Others are the
+	// arguments that are known already.
+	Complete func(ctx context.Context, typed string, others map[string]string) ([]string, error)
+}
+
+func (p *Prompt) check() error {
+	switch {
+	case p.Name == "":
+		return errors.New("a prompt has no name")
+	case p.Get == nil:
+		return fmt.Errorf("prompt %q has no Get", p.Name)
+	}
+	if err := checkArguments(p.Arguments); err != nil {
+		return fmt.Errorf("prompt %q: %w", p.Name, err)
+	}
+	return nil
+}
+
+func checkArguments(args []Argument) error {
+	for i, a := range args {
+		if a.Name == "" || slices.ContainsFunc(args[:i], func(o Argument) bool { return o.Name == a.Name }) {
+			return fmt.Errorf("argument %d has the name %q; every argument needs one of its own", i, a.Name)
+		}
+	}
+	return nil
+}
+
+// describe returns a prompt as MCP has it.
+func (p *Prompt) describe() object {
+	o := titled(object{"name": p.Name, "description": p.Description}, p.Title)
+	if len(p.Arguments) > 0 {
+		args := make([]object, len(p.Arguments))
+		for i, a := range p.Arguments {
+			args[i] = titled(object{"name": a.Name, "description": a.Description, "required": a.Required}, a.Title)
+		}
+		o["arguments"] = args
+	}
+	return labelled(o, p.Groups)
+}
+
+func titled(o object, title string) object {
+	if title != "" {
+		o["title"] = title
+	}
+	return o
+}
+
+// labelled adds the groups in the form of the proposal for primitive grouping.
+func labelled(o object, groups []string) object {
+	if len(groups) > 0 {
+		o["_meta"] = object{tool.LabelsKey: groups}
+	}
+	return o
+}
+
+// shows reports whether the client sees what is in the groups.
+func shows(reachable, groups []string) bool {
+	if len(groups) == 0 {
+		return slices.Contains(reachable, "")
+	}
+	return slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(reachable, g) })
+}
+
+// prompts returns those that the client sees: the configured ones, then the skills.
+// The same list is shown and looked up in.
+func (r *request) prompts(ctx context.Context) []Prompt {
+	reachable := r.tk.Reachable(r.scope)
+	var all []Prompt
+	for _, p := range r.srv.cfg.Prompts {
+		if shows(reachable, p.Groups) {
+			all = append(all, p)
+		}
+	}
+	for _, s := range r.skills(ctx) {
+		if !slices.ContainsFunc(r.srv.cfg.Prompts, func(p Prompt) bool { return p.Name == s.Name }) {
+			all = append(all, s.prompt())
+		}
+	}
+	return all
+}
+
+func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
+	all := r.prompts(ctx)
+	return listed(r, "prompts", all, func(p Prompt) string { return p.Name }, func(p Prompt) object { return p.describe() })
+}
+
+func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
+	var p struct {
+		Name      string            `json:"name"`
+		Arguments map[string]string `json:"arguments"`
+	}
+	if err := decode(r.msg, &p); err != nil {
+		return nil, err
+	}
+	all := r.prompts(ctx)
+	i := slices.IndexFunc(all, func(o Prompt) bool { return o.Name == p.Name })
+	if i < 0 {
+		return nil, invalid(mcp.INVALID_PARAMS, "there is no prompt %q", p.Name)
+	}
+	for _, a := range all[i].Arguments {
+		if _, given := p.Arguments[a.Name]; a.Required && !given {
+			return nil, invalid(mcp.INVALID_PARAMS, "prompt %q needs the argument %q", p.Name, a.Name)
+		}
+	}
+	messages, err := all[i].Get(ctx, p.Arguments)
+	if err != nil {
+		return nil, invalid(mcp.INTERNAL_ERROR, "prompt %q: %v", p.Name, err)
+	}
+	sent := []object{}
+	for _, m := range messages {
+		sent = append(sent, said(m)...)
+	}
+	return object{"description": all[i].Description, "messages": sent}, nil
+}
+
+// maxCompletions is how many values a completion may have, by the specification.
+const maxCompletions = 100
+
+// complete suggests values for an argument of a prompt or of a template that the
+// client sees.
+func (r *request) complete(ctx context.Context) (any, *rpcError) {
+	var p struct {
+		Ref struct {
+			Type string `json:"type"`
+			Name string `json:"name"`
+			URI  string `json:"uri"`
+		} `json:"ref"`
+		Argument struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		} `json:"argument"`
+		Context struct {
+			Arguments map[string]string `json:"arguments"`
+		} `json:"context"`
+	}
+	if err := decode(r.msg, &p); err != nil {
+		return nil, err
+	}
+	var args []Argument
+	found := false
+	switch p.Ref.Type {
+	case "ref/prompt":
+		for _, o := range r.prompts(ctx) {
+			if o.Name == p.Ref.Name {
+				args, found = o.Arguments, true
+			}
+		}
+	case "ref/resource":
+		for _, o := range r.configured() {
+			if o.URI == p.Ref.URI {
+				args, found = o.Arguments, true
+			}
+		}
+	}
+	if !found {
+		return nil, invalid(mcp.INVALID_PARAMS, "completion/complete: there is no %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), p.Ref.Name+p.Ref.URI)
+	}
+	values := []string{}
+	for _, a := range args {
+		if a.Name == p.Argument.Name && a.Complete != nil {
+			more, err := a.Complete(ctx, p.Argument.Value, p.Context.Arguments)
+			if err != nil {
+				return nil, invalid(mcp.INTERNAL_ERROR, "completion of %q: %v", a.Name, err)
+			}
+			values = append(values, more...)
+		}
+	}
+	o := object{"values": values, "total": len(values), "hasMore": len(values) > maxCompletions}
+	o["values"] = values[:min(len(values), maxCompletions)]
+	return object{"completion": o}, nil
+}

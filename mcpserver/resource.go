@@ -1,0 +1,289 @@
+package mcpserver
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// A Resource is something that a client can read.
+type Resource struct {
+	// URI names it: absolute, unique, and not of the scheme "skill", which the
+	// toolkit's skills have. With {variables} it is a template by RFC 6570, and
+	// stands for every URI that fits.
+	URI string
+
+	Name        string // for people; empty for the URI
+	Title       string // for people; empty for none
+	Description string
+
+	// MediaType of the content; empty for text/plain, or what the bytes look
+	// like if they are no text.
+	MediaType string
+
+	Arguments []Argument // variables of a template that are described
+
+	// Groups limit who sees it; see [Prompt.Groups].
+	Groups []string
+
+	// Read returns the content. Vars are the values of a template's variables,
+	// as the client chose them: check them. An error that wraps [fs.ErrNotExist]
+	// says that there is nothing under this URI.
+	Read func(ctx context.Context, uri string, vars map[string]string) ([]byte, error)
+}
+
+// A resource is a Resource, its template read.
+type resource struct {
+	Resource
+	template *mcp.URITemplate // nil for a plain URI
+}
+
+func newResource(o Resource) (*resource, error) {
+	r := &resource{Resource: o}
+	scheme, _, absolute := strings.Cut(o.URI, ":")
+	switch {
+	case !absolute || scheme == "" || scheme == skillScheme:
+		return nil, fmt.Errorf("resource %q: its URI must have a scheme, other than %q", o.URI, skillScheme)
+	case o.Read == nil:
+		return nil, fmt.Errorf("resource %q has no Read", o.URI)
+	}
+	if err := checkArguments(o.Arguments); err != nil {
+		return nil, fmt.Errorf("resource %q: %w", o.URI, err)
+	}
+	if strings.ContainsAny(o.URI, "{}") {
+		r.template = new(mcp.URITemplate)
+		if err := json.Unmarshal(encode(o.URI), r.template); err != nil {
+			return nil, fmt.Errorf("resource %q: %w", o.URI, err)
+		}
+	}
+	return r, nil
+}
+
+// match reports whether the resource is what the URI names, and the values of its
+// variables.
+func (r *resource) match(uri string) (map[string]string, bool) {
+	if r.template == nil {
+		return nil, uri == r.URI
+	}
+	values := r.template.Match(uri)
+	if values == nil {
+		return nil, false
+	}
+	vars := map[string]string{}
+	for _, name := range r.template.Varnames() {
+		vars[name] = values.Get(name).String()
+	}
+	return vars, true
+}
+
+// describe returns a resource as MCP has it.
+func (r *resource) describe() object {
+	key := "uri"
+	if r.template != nil {
+		key = "uriTemplate"
+	}
+	o := titled(object{key: r.URI, "name": cmp.Or(r.Name, r.URI), "description": r.Description}, r.Title)
+	if r.MediaType != "" {
+		o["mimeType"] = r.MediaType
+	}
+	return labelled(o, r.Groups)
+}
+
+// configured returns the resources of the configuration that the client sees.
+func (r *request) configured() []*resource {
+	reachable := r.tk.Reachable(r.scope)
+	return slices.DeleteFunc(slices.Clone(r.srv.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
+}
+
+func (r *request) listResources(ctx context.Context) (any, *rpcError) {
+	var all []object
+	for _, o := range r.configured() {
+		if o.template == nil {
+			all = append(all, o.describe())
+		}
+	}
+	for _, s := range r.skills(ctx) {
+		all = append(all, s.resources()...)
+	}
+	return listed(r, "resources", all, func(o object) string { return o["uri"].(string) }, func(o object) object { return o })
+}
+
+func (r *request) listTemplates() (any, *rpcError) {
+	all := slices.DeleteFunc(r.configured(), func(o *resource) bool { return o.template == nil })
+	return listed(r, "resourceTemplates", all, func(o *resource) string { return o.URI }, (*resource).describe)
+}
+
+func (r *request) readResource(ctx context.Context) (any, *rpcError) {
+	uri, bad := r.uri()
+	if bad != nil {
+		return nil, bad
+	}
+	data, kind, err := r.read(ctx, uri)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, r.notFound(uri)
+	case err != nil:
+		return nil, invalid(mcp.INTERNAL_ERROR, "resource %q: %v", uri, err)
+	}
+	return object{"contents": []object{contentsOf(uri, kind, data)}}, nil
+}
+
+// read returns the content of what the client sees under the URI. Plain URIs come
+// before templates, those before skills.
+func (r *request) read(ctx context.Context, uri string) ([]byte, string, error) {
+	all := r.configured()
+	slices.SortStableFunc(all, func(a, b *resource) int { return cmp.Compare(len(a.variables()), len(b.variables())) })
+	for _, o := range all {
+		if vars, ok := o.match(uri); ok {
+			data, err := o.Read(ctx, uri, vars)
+			return data, o.MediaType, err
+		}
+	}
+	return r.readSkill(ctx, uri)
+}
+
+func (r *resource) variables() []string {
+	if r.template == nil {
+		return nil
+	}
+	return r.template.Varnames()
+}
+
+func (r *request) uri() (string, *rpcError) {
+	var p struct {
+		URI string `json:"uri"`
+	}
+	if err := decode(r.msg, &p); err != nil {
+		return "", err
+	}
+	if p.URI == "" {
+		return "", invalid(mcp.INVALID_PARAMS, "%s: uri is missing", r.msg.Method)
+	}
+	return p.URI, nil
+}
+
+// notFound is the same whether there is no such resource or the client may not see
+// it. The code changed with the new era (SEP-2164).
+func (r *request) notFound(uri string) *rpcError {
+	code := mcp.RESOURCE_NOT_FOUND
+	if r.modern {
+		code = mcp.INVALID_PARAMS
+	}
+	e := invalid(code, "there is no resource %q", uri)
+	e.Data = object{"uri": uri}
+	return e
+}
+
+// contentsOf writes the content of a resource: as text if it is, for which all are
+// grateful, else in base64.
+func contentsOf(uri, kind string, data []byte) object {
+	isText := utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
+	if top, _, _ := strings.Cut(kind, "/"); top == "image" || top == "audio" || top == "video" {
+		isText = kind == "image/svg+xml"
+	}
+	if isText {
+		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
+	}
+	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
+}
+
+// maxSubscriptions is how many resources a client may be told about.
+const maxSubscriptions = 1000
+
+// subscribe has the client told when the resource is updated; see
+// [Server.ResourceUpdated].
+func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
+	uri, bad := r.uri()
+	if bad != nil {
+		return nil, bad
+	}
+	if on && !r.exists(ctx, uri) {
+		return nil, r.notFound(uri)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !on:
+		delete(r.watched, uri)
+	case len(r.watched) >= maxSubscriptions:
+		return nil, invalid(mcp.INVALID_REQUEST, "%d resources are watched; unsubscribe from some", maxSubscriptions)
+	default:
+		r.watch(uri)
+	}
+	return object{}, nil
+}
+
+// exists reports whether the client sees such a resource. Under a template anything
+// that fits does: only reading it would tell.
+func (r *request) exists(ctx context.Context, uri string) bool {
+	for _, o := range r.configured() {
+		if _, ok := o.match(uri); ok {
+			return true
+		}
+	}
+	_, _, err := r.readSkill(ctx, uri)
+	return err == nil
+}
+
+// ResourceUpdated tells the clients that have subscribed to the resource that its
+// content has changed.
+func (s *Server) ResourceUpdated(uri string) {
+	s.mu.Lock()
+	all := make([]*session, 0, len(s.scopes)+len(s.listening))
+	for _, c := range s.scopes {
+		all = append(all, c)
+	}
+	for c := range s.listening {
+		all = append(all, c)
+	}
+	s.mu.Unlock()
+	for _, c := range all {
+		c.updated(uri)
+	}
+}
+
+// watch notes a subscription; the caller holds c.mu.
+func (c *session) watch(uri string) {
+	if c.watched == nil {
+		c.watched = map[string]bool{}
+	}
+	c.watched[uri] = false
+}
+
+// updated notes that the client has to be told, at once if it is not busy.
+func (c *session) updated(uri string) {
+	c.mu.Lock()
+	_, watched := c.watched[uri]
+	if watched {
+		c.watched[uri] = true
+	}
+	c.mu.Unlock()
+	if watched {
+		c.mark(resourceUpdated, true)
+	}
+}
+
+// takeUpdated returns the updated resources, sorted, which count as told then.
+func (c *session) takeUpdated() (uris []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for uri, due := range c.watched {
+		if due {
+			c.watched[uri] = false
+			uris = append(uris, uri)
+		}
+	}
+	slices.Sort(uris)
+	return uris
+}

@@ -1,0 +1,134 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/skill"
+)
+
+// The skills of the toolkit are prompts, and their files are resources with URIs
+// such as skill://pdf/SKILL.md and skill://pdf/references/forms.md. A client sees
+// those that the tool Skill would show it.
+const (
+	skillScheme = "skill"
+	skillFile   = "SKILL.md"
+)
+
+// A groupSkill is a skill and the group that it is in, empty for the basic one.
+type groupSkill struct {
+	*skill.Skill
+	group string
+}
+
+// skills returns those that the client sees. What cannot be loaded is left out.
+func (r *request) skills(ctx context.Context) []groupSkill {
+	found, groups, err := r.tk.Skills(ctx, r.scope)
+	if err != nil {
+		slog.WarnContext(ctx, "some skills cannot be served", "error", err)
+	}
+	all := make([]groupSkill, len(found))
+	for i, s := range found {
+		all[i] = groupSkill{s, groups[i]}
+	}
+	return all
+}
+
+func (s groupSkill) groups() []string {
+	if s.group == "" {
+		return nil
+	}
+	return []string{s.group}
+}
+
+// prompt lets a person begin with the skill.
+func (s groupSkill) prompt() Prompt {
+	return Prompt{Name: s.Name, Description: s.Description, Groups: s.groups(),
+		Get: func(context.Context, map[string]string) ([]*message.Message, error) {
+			text := s.Body
+			if files, err := s.Files(); err == nil && len(files) > 0 {
+				text += fmt.Sprintf("\n\nThe files of this skill are resources, such as %s.", s.uri(files[0].Name))
+			}
+			return []*message.Message{message.User(text)}, nil
+		}}
+}
+
+// resources describes the files of the skill, SKILL.md first.
+func (s groupSkill) resources() []object {
+	all := []object{labelled(object{"uri": s.uri(skillFile), "name": s.Name, "description": s.Description,
+		"mimeType": mediaType(skillFile)}, s.groups())}
+	files, err := s.Files()
+	if err != nil {
+		return all // a skill without a folder has no files
+	}
+	for _, f := range files {
+		o := object{"uri": s.uri(f.Name), "name": s.Name + "/" + f.Name, "size": f.Bytes}
+		if kind := mediaType(f.Name); kind != "" {
+			o["mimeType"] = kind
+		}
+		all = append(all, labelled(o, s.groups()))
+	}
+	return all
+}
+
+// uri returns the URI of a file. It is the only one that the file has: what is
+// listed is what can be read.
+func (s groupSkill) uri(file string) string {
+	u := url.URL{Path: file}
+	return skillScheme + "://" + url.PathEscape(s.Name) + "/" + strings.TrimPrefix(u.EscapedPath(), "/")
+}
+
+// mediaType goes by a few names, so that it is the same on every machine; empty is
+// left to the content.
+func mediaType(file string) string {
+	switch path.Ext(file) {
+	case ".md":
+		return "text/markdown"
+	case ".json":
+		return "application/json"
+	}
+	return ""
+}
+
+// readSkill returns a file of a skill that the client sees.
+func (r *request) readSkill(ctx context.Context, uri string) ([]byte, string, error) {
+	if !strings.HasPrefix(uri, skillScheme+"://") {
+		return nil, "", fs.ErrNotExist
+	}
+	for _, s := range r.skills(ctx) {
+		if uri == s.uri(skillFile) {
+			return s.source(), mediaType(skillFile), nil
+		}
+		if !strings.HasPrefix(uri, s.uri("")) {
+			continue
+		}
+		files, err := s.Files()
+		if err != nil {
+			return nil, "", fs.ErrNotExist
+		}
+		if i := slices.IndexFunc(files, func(f skill.File) bool { return uri == s.uri(f.Name) }); i >= 0 {
+			data, err := s.ReadFile(files[i].Name)
+			return data, mediaType(files[i].Name), err
+		}
+	}
+	return nil, "", fs.ErrNotExist
+}
+
+// source returns the SKILL.md: the file, or, of a skill that is in none, one that
+// says the same.
+func (s groupSkill) source() []byte {
+	if s.Path != "" {
+		if data, err := s.ReadFile(path.Base(strings.ReplaceAll(s.Path, `\`, "/"))); err == nil {
+			return data
+		}
+	}
+	return fmt.Appendf(nil, "---\nname: %s\ndescription: %s\n---\n\n%s", strconv.Quote(s.Name), strconv.Quote(s.Description), s.Body)
+}
