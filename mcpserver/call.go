@@ -102,7 +102,7 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 func (r *request) run(ctx context.Context, t tool.Tool, input json.RawMessage) (*message.ToolResult, error) {
 	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: input}
 	results := tool.NewCollector(call)
-	report := r.reporter()
+	report := r.reporter(t.Info().Name)
 	var held *tool.Chunk
 	for chunk, err := range tool.Run(ctx, t, call, r.srv.cfg.Middleware...) {
 		if err != nil {
@@ -124,31 +124,4 @@ func (r *request) run(ctx context.Context, t tool.Tool, input json.RawMessage) (
 		}
 	}
 	return results.Result(), nil
-}
-
-// maxReports is how often a call may report progress, maxReport how long the text
-// of a report may be, in bytes.
-const (
-	maxReports = 1000
-	maxReport  = 4 << 10
-)
-
-// reporter returns the function that tells the client of progress, if it wants to
-// know.
-func (r *request) reporter() func(*tool.Chunk) error {
-	if !r.out.streams() {
-		return func(*tool.Chunk) error { return nil }
-	}
-	sent := 0
-	return func(chunk *tool.Chunk) error {
-		text, ok := chunk.Block.(*message.Text)
-		token := r.progress()
-		if !ok || token == nil || sent == maxReports {
-			return nil
-		}
-		sent++
-		return r.out.send(notification(string(mcp.MethodNotificationProgress), object{
-			"progressToken": token, "progress": sent, "message": cut(strings.TrimRight(text.Text, "\n"), maxReport),
-		}))
-	}
 }

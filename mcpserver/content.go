@@ -61,19 +61,14 @@ func contentOf(b message.Block) object {
 			}
 			return o
 		}
-		data := base64.StdEncoding.EncodeToString(b.Bytes)
 		kind, _, _ := strings.Cut(b.MediaType, "/")
 		if kind == "image" || kind == "audio" {
-			return object{"type": kind, "data": data, "mimeType": b.MediaType}
+			return object{"type": kind, "data": base64.StdEncoding.EncodeToString(b.Bytes), "mimeType": b.MediaType}
 		}
 		if !strings.Contains(name, ":") {
 			name = "result:///" + name
 		}
-		blob := object{"uri": name, "blob": data}
-		if b.MediaType != "" {
-			blob["mimeType"] = b.MediaType
-		}
-		return object{"type": "resource", "resource": blob}
+		return object{"type": "resource", "resource": contentsOf(name, b.MediaType, b.Bytes)}
 	}
 	return nil
 }

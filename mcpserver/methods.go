@@ -1,9 +1,10 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -15,9 +16,6 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
-
-// groupsListChanged is the notification of the proposal for primitive grouping.
-const groupsListChanged = "notifications/groups/list_changed"
 
 // A request is one request at work.
 type request struct {
@@ -105,8 +103,10 @@ func (r *request) dress(result any) any {
 		o["resultType"] = "complete"
 	}
 	switch r.msg.Method {
-	case "server/discover", "tools/list", "groups/list":
-		o["ttlMs"], o["cacheScope"] = 0, "private"
+	case "server/discover", "tools/list", "groups/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read":
+		if o["resultType"] == "complete" {
+			o["ttlMs"], o["cacheScope"] = 0, "private"
+		}
 	}
 	if _, has := o["_meta"]; !has {
 		o["_meta"] = object{mcp.MetaKeyServerInfo: r.info()}
@@ -122,6 +122,25 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 		return r.interact(ctx, (*request).callTool)
 	case "groups/list":
 		return r.listGroups()
+	case "prompts/list", "prompts/get":
+		if r.srv.offersPrompts() {
+			if m.Method == "prompts/get" {
+				return r.interact(ctx, (*request).getPrompt)
+			}
+			return r.listPrompts(ctx)
+		}
+	case "resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe":
+		if r.srv.offersResources() {
+			return r.resourceMethod(ctx)
+		}
+	case "completion/complete":
+		if r.srv.completes {
+			return r.complete(ctx)
+		}
+	case "logging/setLevel":
+		if !r.modern {
+			return r.setLevel()
+		}
 	case "server/discover":
 		o := r.introduce(ctx)
 		o["supportedVersions"] = mcp.ValidProtocolVersions
@@ -139,7 +158,11 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 			return object{}, nil
 		}
 	}
-	return nil, invalid(mcp.METHOD_NOT_FOUND, "method %q is not known", r.msg.Method)
+	return nil, r.unknown()
+}
+
+func (r *request) unknown() *rpcError {
+	return invalid(mcp.METHOD_NOT_FOUND, "method %q is not known", r.msg.Method)
 }
 
 func (r *request) info() object {
@@ -176,7 +199,16 @@ func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 
 // introduce says what the server can do and what it is for.
 func (r *request) introduce(ctx context.Context) object {
-	caps := object{"tools": object{"listChanged": true}}
+	caps := object{"tools": object{"listChanged": true}, "logging": object{}}
+	if r.srv.offersPrompts() {
+		caps["prompts"] = object{"listChanged": true}
+	}
+	if r.srv.offersResources() {
+		caps["resources"] = object{"listChanged": true, "subscribe": true}
+	}
+	if r.srv.completes {
+		caps["completions"] = object{}
+	}
 	if len(r.tk.Groups(r.scope)) > 0 {
 		caps["groups"] = object{"listChanged": true}
 		if r.modern { // where further capabilities are extensions
@@ -290,62 +322,41 @@ func (r *request) cursor() (string, *rpcError) {
 	return p.Cursor, err
 }
 
+// maxPage is how long a list of prompts or resources may be without Config.PageSize:
+// skills can have many files.
+const maxPage = 1000
+
+// listed returns the page that the request asks for. A cursor stands for the last
+// item of the page before.
+func listed[T any](r *request, key string, all []T, name func(T) string, describe func(T) object) (any, *rpcError) {
+	cursor, bad := r.cursor()
+	if bad != nil {
+		return nil, bad
+	}
+	if cursor != "" {
+		last, err := base64.RawURLEncoding.DecodeString(cursor)
+		at := slices.IndexFunc(all, func(t T) bool { return name(t) == string(last) })
+		if err != nil || at < 0 {
+			return nil, invalid(mcp.INVALID_PARAMS, "%s: %v", r.msg.Method, toolkit.ErrCursor)
+		}
+		all = all[at+1:]
+	}
+	size, next := cmp.Or(r.srv.cfg.PageSize, maxPage), ""
+	if len(all) > size {
+		next = base64.RawURLEncoding.EncodeToString([]byte(name(all[size-1])))
+		all = all[:size]
+	}
+	list := make([]object, len(all))
+	for i, t := range all {
+		list[i] = describe(t)
+	}
+	return page(key, list, next), nil
+}
+
 func page(name string, list []object, next string) object {
 	o := object{name: list}
 	if next != "" {
 		o["nextCursor"] = next
 	}
 	return o
-}
-
-// listen is how clients of the new era hear of changes: until they leave. The list
-// of such a client changes with the catalogue only.
-func (r *request) listen(ctx context.Context) (any, *rpcError) {
-	var p struct {
-		Want struct {
-			Tools  bool `json:"toolsListChanged"`
-			Groups bool `json:"groupsListChanged"`
-		} `json:"notifications"`
-	}
-	if err := decode(r.msg, &p); err != nil {
-		return nil, err
-	}
-	if !r.out.streams() {
-		return nil, invalid(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
-	}
-	agreed := object{}
-	if p.Want.Tools {
-		agreed["toolsListChanged"] = true
-	}
-	if p.Want.Groups {
-		agreed["groupsListChanged"] = true
-	}
-	about := object{mcp.MetaKeySubscriptionID: r.msg.ID}
-	err := r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": about, "notifications": agreed}))
-	if err != nil || len(agreed) == 0 {
-		return object{"_meta": about}, nil
-	}
-	news := r.srv.newSession(r.cred)
-	defer news.end()
-	defer r.srv.cfg.Toolkit.OnChange(func(ev toolkit.Change) {
-		if ev.Scope == nil {
-			news.mark(marksOf(ev), true)
-		}
-	})()
-	for err == nil {
-		select {
-		case <-ctx.Done():
-			return object{"_meta": about}, nil
-		case <-news.wake:
-			m := news.take()
-			r.srv.static.renew(r.srv.cfg.Toolkit)
-			if p.Want.Tools && m&toolsChanged != 0 {
-				err = r.out.send(notification(mcp.MethodNotificationToolsListChanged, object{"_meta": about}))
-			}
-			if p.Want.Groups && m&groupsChanged != 0 {
-				err = errors.Join(err, r.out.send(notification(groupsListChanged, object{"_meta": about})))
-			}
-		}
-	}
-	return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read")
 }

@@ -101,6 +101,9 @@ func shows(reachable, groups []string) bool {
 	return slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(reachable, g) })
 }
 
+// offersPrompts reports whether there is any prompt, for whoever may see it.
+func (s *Server) offersPrompts() bool { return len(s.cfg.Prompts) > 0 || s.hasSkills() }
+
 // prompts returns those that the client sees: the configured ones, then the skills.
 // The same list is shown and looked up in.
 func (r *request) prompts(ctx context.Context) []Prompt {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -106,6 +107,25 @@ func (r *request) configured() []*resource {
 	return slices.DeleteFunc(slices.Clone(r.srv.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
 }
 
+// offersResources reports whether there is anything to read, for whoever may.
+func (s *Server) offersResources() bool { return len(s.resources) > 0 || s.hasSkills() }
+
+func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
+	switch r.msg.Method {
+	case "resources/list":
+		return r.listResources(ctx)
+	case "resources/templates/list":
+		return r.listTemplates()
+	case "resources/read":
+		return r.interact(ctx, (*request).readResource)
+	case "resources/subscribe", "resources/unsubscribe":
+		if !r.modern {
+			return r.subscribe(ctx, r.msg.Method == "resources/subscribe")
+		}
+	}
+	return nil, r.unknown()
+}
+
 func (r *request) listResources(ctx context.Context) (any, *rpcError) {
 	var all []object
 	for _, o := range r.configured() {
@@ -185,14 +205,13 @@ func (r *request) notFound(uri string) *rpcError {
 	return e
 }
 
+// textual are media types of text that do not begin with "text/".
+var textual = regexp.MustCompile(`^(text/.*|application/(json|xml|yaml|toml|javascript|sql|x-sh)|.*\+(json|xml|yaml))(;.*)?$`)
+
 // contentsOf writes the content of a resource: as text if it is, for which all are
 // grateful, else in base64.
 func contentsOf(uri, kind string, data []byte) object {
-	isText := utf8.Valid(data) && bytes.IndexByte(data, 0) < 0
-	if top, _, _ := strings.Cut(kind, "/"); top == "image" || top == "audio" || top == "video" {
-		isText = kind == "image/svg+xml"
-	}
-	if isText {
+	if (kind == "" || textual.MatchString(kind)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
 		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
 	}
 	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}

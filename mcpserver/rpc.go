@@ -94,11 +94,11 @@ func answer(id json.RawMessage, result any, err *rpcError) []byte {
 }
 
 // notification encodes a notification; params may be nil.
-func notification(method string, params any) []byte {
+func notification(method string, params object) []byte {
 	return encode(struct {
 		Version string `json:"jsonrpc"`
 		Method  string `json:"method"`
-		Params  any    `json:"params,omitempty"`
+		Params  object `json:"params,omitempty"`
 	}{mcp.JSONRPC_VERSION, method, params})
 }
 
@@ -118,6 +118,8 @@ type meta struct {
 	Version      string          `json:"io.modelcontextprotocol/protocolVersion"`
 	Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
 	Progress     json.RawMessage `json:"progressToken"`
+
+	Level mcp.LoggingLevel `json:"io.modelcontextprotocol/logLevel"` // in the new era
 }
 
 func metaOf(m *rpcMessage) meta {

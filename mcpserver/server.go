@@ -33,6 +33,10 @@ type Config struct {
 	// changed afterwards.
 	Policy *permission.Policy
 
+	// Prompts and Resources are offered besides the skills of the toolkit.
+	Prompts   []Prompt
+	Resources []Resource
+
 	// Middleware is around every call; the first is the outermost.
 	Middleware []tool.Middleware
 
@@ -130,6 +134,10 @@ type Server struct {
 	cfg    Config
 	limits Limits
 	static *static
+
+	resources []*resource
+	completes bool // some argument has completion
+
 	secret [32]byte // signs what clients of the new era must send back
 	spent  nonces
 	stop   []func()
@@ -138,13 +146,14 @@ type Server struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	sessions map[string]*session         // over HTTP, by id
-	scopes   map[*toolkit.Scope]*session // of all kinds
-	loose    map[string]*session         // the new era's, by credential: they hold the limits
-	talks    map[string]waitingTalk      // by the nonce of their ticket
-	due      marks                       // what the recheck that is to come is about
+	mu        sync.Mutex
+	closed    bool
+	sessions  map[string]*session         // over HTTP, by id
+	scopes    map[*toolkit.Scope]*session // of all kinds
+	loose     map[string]*session         // the new era's, by credential: they hold the limits
+	listening map[*session]bool           // to updates of resources, in the new era
+	talks     map[string]waitingTalk      // by the nonce of their ticket
+	due       marks                       // what the recheck that is to come is about
 }
 
 // New returns a server. Close it when it is no longer needed.
@@ -161,7 +170,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, limits: cfg.Limits.withDefaults(),
-		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{}, talks: map[string]waitingTalk{},
+		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{}, talks: map[string]waitingTalk{}, listening: map[*session]bool{},
 	}
 	if _, err := rand.Read(s.secret[:]); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
@@ -170,9 +179,40 @@ func New(cfg Config) (*Server, error) {
 	if s.static, err = newStatic(cfg.Toolkit); err != nil {
 		return nil, fmt.Errorf("mcpserver: the list for clients without sessions: %w", err)
 	}
+	if err = s.addOffers(); err != nil {
+		return nil, fmt.Errorf("mcpserver: %w", err)
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stop = append(s.stop, cfg.Toolkit.OnChange(s.changed))
 	return s, nil
+}
+
+// addOffers checks the prompts and resources.
+func (s *Server) addOffers() error {
+	s.cfg.Prompts = slices.Clone(s.cfg.Prompts)
+	completes := func(a Argument) bool { return a.Complete != nil }
+	for i := range s.cfg.Prompts {
+		p := &s.cfg.Prompts[i]
+		if err := p.check(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(s.cfg.Prompts[:i], func(o Prompt) bool { return o.Name == p.Name }) {
+			return fmt.Errorf("two prompts are called %q", p.Name)
+		}
+		s.completes = s.completes || slices.ContainsFunc(p.Arguments, completes)
+	}
+	for _, o := range s.cfg.Resources {
+		r, err := newResource(o)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(s.resources, func(o *resource) bool { return o.URI == r.URI }) {
+			return fmt.Errorf("two resources have the URI %q", r.URI)
+		}
+		s.resources = append(s.resources, r)
+		s.completes = s.completes || slices.ContainsFunc(r.Arguments, completes)
+	}
+	return nil
 }
 
 // Close ends all sessions and their calls, and waits for the server's own
@@ -205,15 +245,15 @@ func (s *Server) changed(ev toolkit.Change) {
 		s.mu.Lock()
 		c := s.scopes[ev.Scope]
 		s.mu.Unlock()
-		if c != nil && ev.Tools {
-			c.mark(toolsChanged, false)
+		if m := s.marksOf(ev); c != nil && m != 0 {
+			c.mark(m, false)
 		}
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	coming := s.due != 0
-	s.due |= marksOf(ev)
+	s.due |= s.marksOf(ev)
 	if !s.closed && !coming {
 		s.work.Go(s.recheck)
 	}
@@ -223,7 +263,7 @@ func (s *Server) changed(ev toolkit.Change) {
 // than they were told of.
 func (s *Server) recheck() {
 	s.mu.Lock()
-	groups := s.due&groupsChanged != 0
+	sure := s.due &^ toolsChanged // which of the tools' lists have changed is seen below
 	s.due = 0
 	all := make([]*session, 0, len(s.scopes))
 	for _, c := range s.scopes {
@@ -232,8 +272,8 @@ func (s *Server) recheck() {
 	s.mu.Unlock()
 	s.static.renew(s.cfg.Toolkit)
 	for _, c := range all {
-		if groups {
-			c.mark(groupsChanged, true)
+		if sure != 0 {
+			c.mark(sure, true)
 		}
 		c.compare(s.ctx, true)
 	}

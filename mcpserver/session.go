@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -55,30 +54,13 @@ type session struct {
 	rules   []permission.Rule           // what the person no longer wants to be asked
 	known   string                      // digest of the list that the client knows; empty before it asked
 	pending marks                       // what it has to be told
+	watched map[string]bool             // resources subscribed to; true if the client must be told of an update
+	level   mcp.LoggingLevel            // from which on log messages are sent; empty for none
 	used    time.Time
 	stream  bool // a stream without a request is open; there is at most one
 	served  uint64
 
 	wake chan struct{} // holds one element when pending is to be told without a request
-}
-
-// marks are what a client has to be told.
-type marks uint8
-
-const (
-	toolsChanged marks = 1 << iota
-	groupsChanged
-)
-
-// marksOf returns what a change of the toolkit gives clients to be told.
-func marksOf(ev toolkit.Change) (m marks) {
-	if ev.Tools {
-		m |= toolsChanged
-	}
-	if ev.Groups {
-		m |= groupsChanged
-	}
-	return m
 }
 
 func (s *Server) newSession(cred *Credential) *session {
@@ -232,22 +214,6 @@ func (c *session) take() marks {
 	m := c.pending
 	c.pending = 0
 	return m
-}
-
-// tell sends what is pending.
-func (c *session) tell(out outlet) error {
-	if !out.streams() {
-		return nil
-	}
-	m := c.take()
-	var err error
-	if m&toolsChanged != 0 {
-		err = out.send(notification(mcp.MethodNotificationToolsListChanged, nil))
-	}
-	if m&groupsChanged != 0 {
-		err = errors.Join(err, out.send(notification(groupsListChanged, nil)))
-	}
-	return err
 }
 
 // pump tells what no request tells, until ctx ends or the client does not read.

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -12,7 +13,9 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // The skills of the toolkit are prompts, and their files are resources with URIs
@@ -29,8 +32,20 @@ type groupSkill struct {
 	group string
 }
 
-// skills returns those that the client sees. What cannot be loaded is left out.
+// hasSkills reports whether any group has skills.
+func (s *Server) hasSkills() bool {
+	cfg := s.cfg.Toolkit.Config()
+	return len(cfg.Basic.Skills) > 0 || slices.ContainsFunc(cfg.Groups, func(g toolkit.Group) bool { return len(g.Skills) > 0 })
+}
+
+// skills returns those that the client sees. What cannot be loaded is left out, and
+// so is everything if the policy would not let the tool Skill run unasked: this is
+// no way around it.
 func (r *request) skills(ctx context.Context) []groupSkill {
+	view := &permission.Call{Tool: "Skill", Input: json.RawMessage("{}"), Control: true, ReadOnly: true}
+	if permission.Decide(r.policy(), view).Behavior != permission.Allow {
+		return nil
+	}
 	found, groups, err := r.tk.Skills(ctx, r.scope)
 	if err != nil {
 		slog.WarnContext(ctx, "some skills cannot be served", "error", err)

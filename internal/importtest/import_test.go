@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission"},
 	"agent/agentotel": {"agent", "model", "tool"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
-	"mcpserver":       {"toolkit", "tool", "tool/host", "message", "permission"},
+	"mcpserver":       {"toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"mcpgateway":      {"mcpclient", "mcpserver", "toolkit", "tool", "permission"},
 	"builtin":         {"tool", "message", "permission"},
 	"cmd/kitbag":      {"*"},

@@ -1,0 +1,169 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// marks are what a client has to be told.
+type marks uint8
+
+const (
+	toolsChanged marks = 1 << iota
+	groupsChanged
+	promptsChanged
+	resourcesChanged
+	resourceUpdated // session.watched says which
+)
+
+// groupsListChanged is the notification of the proposal for primitive grouping.
+const groupsListChanged = "notifications/groups/list_changed"
+
+// notices are the lists that change: the notification of it, and its name in the
+// filter of subscriptions/listen.
+var notices = []struct {
+	mark           marks
+	method, filter string
+}{
+	{toolsChanged, mcp.MethodNotificationToolsListChanged, "toolsListChanged"},
+	{groupsChanged, groupsListChanged, "groupsListChanged"},
+	{promptsChanged, mcp.MethodNotificationPromptsListChanged, "promptsListChanged"},
+	{resourcesChanged, mcp.MethodNotificationResourcesListChanged, "resourcesListChanged"},
+}
+
+// marksOf returns what a change of the toolkit gives clients to be told.
+func (s *Server) marksOf(ev toolkit.Change) (m marks) {
+	if ev.Tools {
+		m |= toolsChanged
+	}
+	if ev.Groups {
+		m |= groupsChanged
+	}
+	if ev.Skills {
+		m |= promptsChanged | resourcesChanged
+	}
+	moved := append(append([]string(nil), ev.Opened...), ev.Closed...)
+	for _, p := range s.cfg.Prompts {
+		if ev.Groups || shows(moved, p.Groups) && len(p.Groups) > 0 {
+			m |= promptsChanged
+		}
+	}
+	for _, r := range s.resources {
+		if ev.Groups || shows(moved, r.Groups) && len(r.Groups) > 0 {
+			m |= resourcesChanged
+		}
+	}
+	return m
+}
+
+// tell sends what is pending.
+func (c *session) tell(out outlet) error {
+	if !out.streams() {
+		return nil
+	}
+	return c.send(out, c.take(), nil)
+}
+
+// send sends notifications; about, unless nil, is the _meta of each.
+func (c *session) send(out outlet, m marks, about object) (err error) {
+	for _, n := range notices {
+		if m&n.mark != 0 {
+			var params object
+			if about != nil {
+				params = object{"_meta": about}
+			}
+			err = errors.Join(err, out.send(notification(n.method, params)))
+		}
+	}
+	if m&resourceUpdated != 0 {
+		for _, uri := range c.takeUpdated() {
+			params := object{"uri": uri}
+			if about != nil {
+				params["_meta"] = about
+			}
+			err = errors.Join(err, out.send(notification(mcp.MethodNotificationResourceUpdated, params)))
+		}
+	}
+	return err
+}
+
+// listen is how clients of the new era hear of changes: until they leave. The lists
+// of such a client change with the catalogue only.
+func (r *request) listen(ctx context.Context) (any, *rpcError) {
+	var p struct {
+		Want map[string]any `json:"notifications"`
+	}
+	if err := decode(r.msg, &p); err != nil {
+		return nil, err
+	}
+	if !r.out.streams() {
+		return nil, invalid(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
+	}
+	news := r.srv.newSession(r.cred)
+	defer news.end()
+	about := object{mcp.MetaKeySubscriptionID: r.msg.ID}
+	agreed, wanted := r.agree(ctx, p.Want, news)
+	if wanted == 0 {
+		_ = r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": about, "notifications": agreed}))
+		return object{"_meta": about}, nil
+	}
+	// First hear, then say so: nothing that happens after the acknowledgement is
+	// missed.
+	r.srv.attend(news, true)
+	defer r.srv.attend(news, false)
+	defer r.srv.cfg.Toolkit.OnChange(func(ev toolkit.Change) {
+		if ev.Scope == nil {
+			news.mark(r.srv.marksOf(ev)&wanted, true)
+		}
+	})()
+	err := r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": about, "notifications": agreed}))
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return object{"_meta": about}, nil
+		case <-news.wake:
+			m := news.take() & wanted
+			r.srv.static.renew(r.srv.cfg.Toolkit)
+			err = news.send(r.out, m, about)
+		}
+	}
+	return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read")
+}
+
+// agree returns which of the wanted notifications there are, in the form of the
+// protocol and as marks. Resources that the client does not see are left out.
+func (r *request) agree(ctx context.Context, want map[string]any, news *session) (agreed object, m marks) {
+	agreed = object{}
+	for _, n := range notices {
+		if want[n.filter] == true {
+			agreed[n.filter], m = true, m|n.mark
+		}
+	}
+	uris, _ := want["resourceSubscriptions"].([]any)
+	watched := []string{}
+	for _, u := range uris[:min(len(uris), maxSubscriptions)] {
+		if uri, ok := u.(string); ok && r.exists(ctx, uri) {
+			news.watch(uri)
+			watched = append(watched, uri)
+		}
+	}
+	if len(watched) > 0 {
+		agreed["resourceSubscriptions"], m = watched, m|resourceUpdated
+	}
+	return agreed, m
+}
+
+// attend has the listener hear of updated resources, or no longer.
+func (s *Server) attend(news *session, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on {
+		s.listening[news] = true
+	} else {
+		delete(s.listening, news)
+	}
+}

@@ -1,0 +1,82 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// maxReports is how often a call may report progress or log, maxReport how long the
+// text of a report may be, in bytes.
+const (
+	maxReports = 1000
+	maxReport  = 4 << 10
+)
+
+// reporter returns the function that tells the client of progress, if it wants to
+// know: as progress, or else, what is for the person, as a log message.
+func (r *request) reporter(name string) func(*tool.Chunk) error {
+	if !r.out.streams() {
+		return func(*tool.Chunk) error { return nil }
+	}
+	sent := 0
+	return func(chunk *tool.Chunk) error {
+		text, ok := chunk.Block.(*message.Text)
+		if !ok || sent == maxReports {
+			return nil
+		}
+		said := cut(strings.TrimRight(text.Text, "\n"), maxReport)
+		if token := r.progress(); token != nil {
+			sent++
+			return r.out.send(notification(string(mcp.MethodNotificationProgress), object{
+				"progressToken": token, "progress": sent, "message": said,
+			}))
+		}
+		if chunk.ForUser && r.logs(mcp.LoggingLevelInfo) {
+			sent++
+			return r.out.send(notification(string(mcp.MethodNotificationMessage), object{
+				"level": mcp.LoggingLevelInfo, "logger": name, "data": said,
+			}))
+		}
+		return nil
+	}
+}
+
+// levels are those of log messages, the least severe first (RFC 5424).
+var levels = []mcp.LoggingLevel{mcp.LoggingLevelDebug, mcp.LoggingLevelInfo, mcp.LoggingLevelNotice, mcp.LoggingLevelWarning,
+	mcp.LoggingLevelError, mcp.LoggingLevelCritical, mcp.LoggingLevelAlert, mcp.LoggingLevelEmergency}
+
+// logs reports whether the client wants messages of the level: it has to ask for
+// them, before the new era once for a session, then with each request.
+func (r *request) logs(level mcp.LoggingLevel) bool {
+	from := r.meta.Level
+	if !r.modern {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		from = r.level
+	}
+	at := slices.Index(levels, from)
+	return at >= 0 && slices.Index(levels, level) >= at
+}
+
+func (r *request) setLevel() (any, *rpcError) {
+	var p struct {
+		Level mcp.LoggingLevel `json:"level"`
+	}
+	if err := decode(r.msg, &p); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(levels, p.Level) {
+		names, _ := json.Marshal(levels)
+		return nil, invalid(mcp.INVALID_PARAMS, "logging/setLevel: level %q is not one of %s", p.Level, names)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.level = p.Level
+	return object{}, nil
+}
