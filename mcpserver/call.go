@@ -60,6 +60,9 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	if t.Info().External {
 		return failure(fmt.Sprintf("tool %q is run by the host of an agent, which there is none of here", t.Info().Name)), nil
 	}
+	if bad := r.checkHeaders(ctx, t.Info(), p.Name); bad != nil {
+		return nil, bad
+	}
 	if refused := r.permit(ctx, t, args.JSON, p); refused != nil {
 		return refused, nil
 	}

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/tool"
 )
 
 // Handler serves streamable HTTP, at whatever path it is mounted. It has no
@@ -113,7 +116,31 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, cred *Creden
 		refuse(w, http.StatusBadRequest, m, bad)
 		return
 	}
-	s.serve(w, r, s.looseSession(cred), m, true)
+	s.serve(w, r.WithContext(context.WithValue(r.Context(), headerKey{}, r.Header)), s.looseSession(cred), m, true)
+}
+
+type headerKey struct{}
+
+// checkHeaders holds the Mcp-Param headers of a call against its arguments, where
+// the schema of the tool, as it is listed, asks for such headers (SEP-2243). What
+// stands between may have routed the call by them.
+func (r *request) checkHeaders(ctx context.Context, info tool.Info, called string) *rpcError {
+	header, ok := ctx.Value(headerKey{}).(http.Header)
+	if !ok || info.Name != called || !bytes.Contains(info.Input, []byte("x-mcp-header")) {
+		return nil
+	}
+	listed := &mcp.Tool{Name: info.Name, RawInputSchema: info.Input}
+	if mcp.ValidateParamHeaderAnnotations(listed) != nil {
+		return nil // clients leave such a tool alone, or its headers
+	}
+	lookup := func(name string) (string, bool) {
+		values := header.Values(name)
+		return strings.Join(values, ", "), len(values) > 0
+	}
+	if err := mcp.ValidateParamHeadersLookup(lookup, listed, r.msg.Params); err != nil {
+		return invalid(mcp.HEADER_MISMATCH, "%v", err)
+	}
+	return nil
 }
 
 // looseSession is what the clients of a credential share that have no sessions.

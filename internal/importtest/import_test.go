@@ -48,6 +48,7 @@ var allowed = map[string][]string{
 	"internal/docgen/sample": {"tool"},
 
 	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
+	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"internal/demoserver":         {},
 	"internal/openaitest":         {},
 	"internal/casetest":           {},
