@@ -36,6 +36,14 @@
 // goroutine has ended. One run at a time may use a State; a second gets
 // [ErrBusy].
 //
+// # Effects
+//
+// That a call begins is stored before it does, with [Config.Save] on disk. When a
+// program is stopped in the middle of one, the next run does not make it again:
+// nobody knows whether it had its effect, and its result says so to the model. Only
+// a tool that declares its calls idempotent ([tool.IdempotentChecker]) has such a
+// call made once more, with the same idempotency key.
+//
 // # Trust
 //
 // The model's words, tool results and loaded States are not trusted: arguments

@@ -254,6 +254,9 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 		timeout = -1
 	}
 	call := tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}
+	if isIdempotent(t, c.Input) {
+		call.Key = r.idempotencyKey(c)
+	}
 	runTool := r.a.runTool
 	if n != nil { // its steps are those of the sub-agent, which may wait in between
 		runTool = r.a.runToolNow

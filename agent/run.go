@@ -86,6 +86,11 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	return "", err
 }
 
+// outcomeUnknown is the result of a call that had begun when the program was
+// stopped.
+const outcomeUnknown = "Outcome unknown: the program was stopped while this call ran. " +
+	"It may or may not have had its effect: check before you call it again."
+
 // recoverCalls takes over the calls that an earlier run, maybe of another
 // program, left open. Nothing that it found out about a call is relied on: the
 // policy and the tools may be others now, and the State may have been changed.
@@ -96,12 +101,14 @@ func (r *run) recoverCalls() error {
 		}
 		c.Judged = -1
 		switch {
-		case c.Status == statusRunning && c.Sub == nil:
-			text := "The program was stopped while this call ran. It may or may not have had its effect: check before you call it again."
-			if err := r.finish(c, failed(c, message.OutcomeInterrupted, text)); err != nil {
+		case c.Status == statusRunning && c.Sub == nil && (c.Again || !r.isIdempotent(c)):
+			if err := r.finish(c, failed(c, message.OutcomeInterrupted, outcomeUnknown)); err != nil {
 				return err
 			}
 			continue
+		case c.Status == statusRunning && c.Sub == nil:
+			// Once: what stops the program each time must not stop it for ever.
+			c.Status, c.Again = statusAllowed, true
 		case c.Status == statusRunning, c.Status == statusNested && r.stuckBelow(c):
 			c.Status = statusAllowed // a sub-agent looks after its own calls
 		case c.Status == statusCovered, c.Status == statusAsking && r.expired(c):

@@ -65,6 +65,7 @@ type openCall struct {
 	Input json.RawMessage `json:"input,omitempty"`
 
 	Status   callStatus `json:"status"`
+	Again    bool       `json:"again,omitempty"` // started a second time, after a crash
 	Parallel bool       `json:"parallel,omitempty"`
 	Late     bool       `json:"late,omitempty"` // changes what is open: runs last
 

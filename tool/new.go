@@ -18,6 +18,8 @@ type Options struct {
 	ReadOnly bool   // changes nothing, whatever its arguments
 	Parallel bool   // may run beside other calls of the same answer
 	Control  bool   // only steers the agent itself; see [permission.Call]
+
+	Idempotent bool // may be made again after a crash; see [IdempotentChecker] and [IdempotencyKey]
 }
 
 // New makes a tool of a function. In must be a struct, whose JSON Schema
@@ -95,6 +97,7 @@ func Must(t Tool, err error) Tool {
 // A function is a tool made of Go code.
 type function struct {
 	info   Info
+	again  bool // the calls are idempotent
 	inType reflect.Type
 	call   func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool)
 
@@ -118,7 +121,7 @@ func newFunction(name, description string, in reflect.Type, opts []Options) (*fu
 	default:
 		return nil, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
 	}
-	f := &function{inType: in, info: Info{
+	f := &function{inType: in, again: o.Idempotent, info: Info{
 		Name: name, Title: o.Title, Description: description,
 		ReadOnly: o.ReadOnly, Parallel: o.Parallel, Control: o.Control,
 	}}
@@ -142,7 +145,24 @@ func (f *function) Info() Info {
 	return f.info
 }
 
+// CheckIdempotent says what Options did.
+func (f *function) CheckIdempotent(json.RawMessage) bool { return f.again }
+
+type callKey struct{}
+
+// IdempotencyKey returns the key that a function passes to a service, so that a
+// call that is made again after a crash has its effect once. It is the same each
+// time a call is made, differs between any two calls, and is empty if the tool is
+// not [Options.Idempotent] or nobody can tell, as outside of an agent.
+func IdempotencyKey(ctx context.Context) string {
+	key, _ := ctx.Value(callKey{}).(string)
+	return key
+}
+
 func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
+	if call.Key != "" {
+		ctx = context.WithValue(ctx, callKey{}, call.Key)
+	}
 	return func(yield func(Chunk, error) bool) { f.call(ctx, call.Input, yield) }
 }
 

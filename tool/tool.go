@@ -41,6 +41,10 @@ type Call struct {
 	ID    string
 	Name  string
 	Input json.RawMessage
+
+	// Key is the idempotency key of the call, if an [IdempotentChecker] allows
+	// to make it again. A function finds it with [IdempotencyKey].
+	Key string
 }
 
 // A Chunk is a piece of a result: new text or data for the model, or facts
@@ -91,6 +95,15 @@ type RuleMatcher interface {
 // rule for the whole tool is suggested.
 type RuleSuggester interface {
 	SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule
+}
+
+// An IdempotentChecker tells whether a call may be made again when nobody knows
+// whether it had its effect: the program was stopped meanwhile. The second time
+// must then add nothing to the first, because of what the tool does or because it
+// hands [Call.Key] to a service that sees to it. Without it a call is never made
+// again.
+type IdempotentChecker interface {
+	CheckIdempotent(input json.RawMessage) bool
 }
 
 // A Previewer shows a person, who is asked to allow a call, what it would do:

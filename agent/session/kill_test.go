@@ -59,7 +59,11 @@ func child() error {
 	if err != nil {
 		return err
 	}
-	s, err := openJourney(dir, os.Getenv(childKind))
+	kind := os.Getenv(childKind)
+	if kind == kindPay || kind == kindPrint {
+		return payment(dir, kind, kill)
+	}
+	s, err := openJourney(dir, kind)
 	if err != nil {
 		return err
 	}
