@@ -1,0 +1,178 @@
+package mcpgateway_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+)
+
+// A wire speaks JSON-RPC to the gateway by hand, a message a line.
+type wire struct {
+	t    testing.TB
+	conn io.ReadWriteCloser
+	in   *bufio.Reader
+}
+
+func newWire(t testing.TB, g *mcpgateway.Gateway) *wire {
+	t.Helper()
+	conn, err := dial(g.Server)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	w := &wire{t, conn, bufio.NewReaderSize(conn, 1<<16)}
+	w.ask(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"wire","version":"1"}}}`)
+	return w
+}
+
+// ask sends a request and returns the answer; notifications before it are dropped.
+func (w *wire) ask(body string) []byte {
+	w.t.Helper()
+	if _, err := io.WriteString(w.conn, body+"\n"); err != nil {
+		w.t.Fatal(err)
+	}
+	for {
+		line, err := w.in.ReadBytes('\n')
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if strings.Contains(string(line[:min(len(line), 40)]), `"id":`) {
+			return line
+		}
+	}
+}
+
+// tool calls a tool and returns the text of the result, and whether it is an
+// error.
+func (w *wire) tool(name string, arguments any) (string, bool) {
+	w.t.Helper()
+	params, err := json.Marshal(map[string]any{"name": name, "arguments": arguments})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var m struct {
+		Result struct {
+			Content []struct{ Text string }
+			IsError bool
+		}
+	}
+	if err := json.Unmarshal(w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+string(params)+`}`), &m); err != nil {
+		w.t.Fatal(err)
+	}
+	text := ""
+	for _, c := range m.Result.Content {
+		text += c.Text
+	}
+	return text, m.Result.IsError
+}
+
+const listBody = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+
+// recorded are the lists of eight real servers: 360 tools, 1.2 MB.
+func recorded(t testing.TB) (servers []mcpclient.Config, names []string) {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/mcp_tools/*.json")
+	if err != nil || len(files) < 8 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct{ Tools []json.RawMessage }
+		if err := json.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		tools, err := json.Marshal(list.Tools) // on one line
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := scripted(name, string(tools), func(r request) string { return says("ran " + r.Params.Name)(r) })
+		c.Timeout = 0
+		servers = append(servers, c)
+		for _, raw := range list.Tools {
+			var tl struct{ Name string }
+			if err := json.Unmarshal(raw, &tl); err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name+"__"+tl.Name)
+		}
+	}
+	return servers, names
+}
+
+// TestCost: the first list of many servers is at most a fiftieth of the whole one,
+// with and without groups of the configuration, in every style that hides any.
+func TestCost(t *testing.T) {
+	servers, _ := recorded(t)
+	groups := []mcpgateway.Group{
+		{Name: "issues", Description: "Bugs and wishes.", Tools: []string{"server-github__*issue*"}},
+		{Name: "mail", Description: "Mail and its folders.", Tools: []string{"ms365__*mail*"}},
+		{Name: "calendar", Description: "Events.", Tools: []string{"ms365__*calendar*", "ms365__*event*"}},
+		{Name: "browser", Description: "A browser.", Tools: []string{"playwright__*"}},
+	}
+	full := len(newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.Full})).ask(listBody))
+	if full < 1<<20 {
+		t.Fatalf("the full list has %d bytes only", full)
+	}
+	for _, style := range mcpgateway.Styles() {
+		for _, groups := range [][]mcpgateway.Group{nil, groups} {
+			g := newGateway(t, mcpgateway.Config{Servers: servers, Groups: groups, Style: style})
+			n := len(newWire(t, g).ask(listBody))
+			t.Logf("%-9s %d groups: %7d bytes, %.2f %%", style, len(g.Toolkit.Groups(nil)), n, 100*float64(n)/float64(full))
+			if style != mcpgateway.Full && n > full/50 {
+				t.Errorf("%s: the first list has %d bytes of %d", style, n, full)
+			}
+		}
+	}
+}
+
+// TestReach calls every tool of eight servers, from the first list on, in three
+// calls: find it, read of it, call it; or open its group and call it.
+func TestReach(t *testing.T) {
+	servers, names := recorded(t)
+	discover := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.Discover}))
+	reset := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers}))
+	direct := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.Discover}))
+	// Nobody has searched yet; the last server's tool is called by its name.
+	if got, _ := direct.tool("call_tool", map[string]any{"name": "server-memory__read_graph", "arguments": map[string]any{}}); got != "ran read_graph" {
+		t.Errorf("without a search: %s", got)
+	}
+	opened := ""
+	for i, name := range names {
+		server, short, _ := strings.Cut(name, "__")
+		words := strings.NewReplacer("_", " ", "-", " ").Replace(short)
+		if got, _ := discover.tool("search_tools", map[string]any{"query": words, "group": server}); !strings.Contains(got, "- "+name+" (") {
+			t.Errorf("%s: a search for its name does not find it: %s", name, got)
+		}
+		// Required arguments are missing: the answer is about them, so the tool was
+		// found; the few tools that need none run.
+		if got, isError := discover.tool("call_tool", map[string]any{"name": name, "arguments": map[string]any{}}); isError && strings.Contains(got, "there is no tool") {
+			t.Errorf("%s is not called: %s", name, got)
+		}
+		if i%8 != 0 { // the rest is the same for all tools of a server
+			continue
+		}
+		if got, isError := discover.tool("describe_tools", map[string]any{"names": []string{name}}); isError || !strings.Contains(got, "Arguments: {") {
+			t.Errorf("%s is not described: %.200s", name, got)
+		}
+		if server != opened {
+			if got, isError := reset.tool("reset_tools", map[string]bool{server: true}); isError {
+				t.Fatalf("%s: %s", server, got)
+			}
+			opened = server
+		}
+		if got, isError := reset.tool(name, map[string]any{}); isError && (strings.Contains(got, "there is no tool") || strings.Contains(got, "not available")) {
+			t.Errorf("%s after its group was opened: %s", name, got)
+		}
+	}
+}
