@@ -1,18 +1,15 @@
 package openai
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
-	openai "github.com/sashabaranov/go-openai"
 )
 
 const (
@@ -24,9 +21,7 @@ const (
 	graceTime = 100 * time.Millisecond
 )
 
-// An exchange is one request and its answer. go-openai builds the request (URL
-// and authentication) and the doer puts our body into it and keeps the
-// response: go-openai's own reader hides error frames and cut-off streams.
+// An exchange is one request and its answer.
 type exchange struct {
 	parent context.Context
 	ctx    context.Context
@@ -40,29 +35,36 @@ type exchange struct {
 	whole  bool        // nothing more follows: the connection may be kept
 }
 
-type exchangeKey struct{}
-
 func newExchange(ctx context.Context, cfg *Config, b body) *exchange {
 	x := &exchange{parent: ctx, cfg: cfg, body: b}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
-	x.ctx = context.WithValue(x.ctx, exchangeKey{}, x)
 	return x
 }
 
-// send sends the request and waits for the header of the answer. What it gives
-// go-openai is empty, because the doer replaces it, and because go-openai
-// refuses some models by their names.
-func (x *exchange) send(client *openai.Client) error {
-	x.silent = time.AfterFunc(x.cfg.HeaderTimeout, func() {
-		if !x.begun.Load() {
-			x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
-		} else {
-			x.cancel(fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout))
-		}
-	})
-	_, err := client.CreateChatCompletionStream(x.ctx, openai.ChatCompletionRequest{})
+// send sends the request and waits for the header of the answer.
+func (x *exchange) send(e *endpoint) error {
+	x.silent = time.AfterFunc(x.cfg.HeaderTimeout, x.giveUp)
+	resp, err := e.client.Do(e.newRequest(x.ctx, &x.body))
 	x.begun.Store(true)
-	return err
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+		return statusError(resp.StatusCode, resp.Header, data)
+	}
+	x.resp = resp
+	return nil
+}
+
+// giveUp ends the exchange with a server that is silent.
+func (x *exchange) giveUp() {
+	if !x.begun.Load() {
+		x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
+	} else {
+		x.cancel(fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout))
+	}
 }
 
 // Read reads from the answer's body. Each read may take as long as the server
@@ -84,12 +86,25 @@ func (x *exchange) close() {
 	if x.resp != nil {
 		if x.whole {
 			x.silent.Reset(graceTime)
-			_, _ = io.CopyN(io.Discard, x.resp.Body, 4<<10)
+			x.drain()
 		}
 		_ = x.resp.Body.Close()
 	}
 	x.silent.Stop()
 	x.cancel(nil)
+}
+
+// drain reads up to 4 KiB of the body.
+func (x *exchange) drain() {
+	p := readBuffers.Get().(*[]byte)
+	defer readBuffers.Put(p)
+	for left := (*p)[:4<<10]; len(left) > 0; {
+		n, err := x.resp.Body.Read(left)
+		if err != nil {
+			return
+		}
+		left = left[n:]
+	}
 }
 
 // explain makes the error to return of what went wrong in an exchange. If the
@@ -107,87 +122,3 @@ func (x *exchange) explain(err error) error {
 	}
 	return &model.Error{Kind: model.ErrConnection, Message: err.Error(), Err: err}
 }
-
-// A doer carries exchanges: it is go-openai's HTTP client.
-type doer struct {
-	client *http.Client
-	cfg    *Config
-}
-
-// Do sends the exchange's body in place of go-openai's. Its errors reach the
-// caller as they are, with the Retry-After that go-openai drops.
-func (d *doer) Do(req *http.Request) (*http.Response, error) {
-	x := req.Context().Value(exchangeKey{}).(*exchange)
-	req.ContentLength = x.body.size()
-	req.Body = x.body.reader()
-	req.GetBody = func() (io.ReadCloser, error) { return x.body.reader(), nil }
-	if d.cfg.NoStream {
-		req.Header.Set("Accept", "application/json")
-	}
-	for k, vs := range d.cfg.Header {
-		req.Header[k] = vs
-	}
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
-		defer resp.Body.Close()
-		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-		return nil, statusError(resp.StatusCode, resp.Header, data)
-	}
-	x.resp = resp
-	return resp, nil
-}
-
-// sharedTransport is one for all models, so that models for the same server
-// share its connections.
-var sharedTransport = sync.OnceValue(func() http.RoundTripper {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok { // the program has put its own in place, for tracing perhaps
-		return http.DefaultTransport
-	}
-	t = t.Clone()
-	t.MaxIdleConns = 0
-	t.MaxIdleConnsPerHost = 256
-	t.WriteBufferSize = 32 << 10
-	return t
-})
-
-// A body is a request's JSON in parts, which are shared with other requests
-// and never written to.
-type body [][]byte
-
-func (b body) size() (n int64) {
-	for _, part := range b {
-		n += int64(len(part))
-	}
-	return n
-}
-
-func (b body) reader() io.ReadCloser { return &bodyReader{parts: b} }
-
-func (b body) bytes() []byte { return bytes.Join(b, nil) }
-
-// A bodyReader reads the parts of a body one after the other. It fills what it
-// is given, so that a body goes out in few writes.
-type bodyReader struct {
-	parts body
-	at    int // in the first part
-}
-
-func (r *bodyReader) Read(p []byte) (n int, err error) {
-	for len(r.parts) > 0 && n < len(p) {
-		m := copy(p[n:], r.parts[0][r.at:])
-		n, r.at = n+m, r.at+m
-		if r.at == len(r.parts[0]) {
-			r.parts, r.at = r.parts[1:], 0
-		}
-	}
-	if n == 0 && len(p) > 0 {
-		return 0, io.EOF
-	}
-	return n, nil
-}
-
-func (r *bodyReader) Close() error { return nil }

@@ -1,7 +1,7 @@
 package openai
 
 import (
-	"container/list"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -26,18 +26,24 @@ const (
 type history struct {
 	limit         int // of size
 	mu            sync.Mutex
-	conversations map[weak.Pointer[message.Message]]*list.Element
-	recent        list.List // of *conversation, the latest first
-	size          int       // of what is kept, in bytes
+	conversations map[uintptr]*conversation // by the address of the last message
+	recent        conversation              // a ring: next is the latest, prev the one that goes first
+	size          int                       // of what is kept, in bytes
 }
 
 type conversation struct {
+	next, prev *conversation
+
 	messages int // how many, the last one included
 	before   []*message.Message
+	address  uintptr // of last, which an other message may have once that is gone
 	last     weak.Pointer[message.Message]
 	wire     []byte // a comma and an object for each message on the wire
 	drop     runtime.Cleanup
 }
+
+// address makes a key of a message at less cost than that of a weak pointer.
+func address(m *message.Message) uintptr { return reflect.ValueOf(m).Pointer() }
 
 // encode returns the wire form of msgs: said, which may be kept, and rest,
 // which may still change, because tool calls at the end have no result yet.
@@ -69,12 +75,9 @@ func (h *history) take(msgs []*message.Message) *conversation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := len(msgs) - 1; i >= 0 && i >= len(msgs)-maxLookBack && h.size > 0; i-- {
-		el := h.conversations[weak.Make(msgs[i])]
-		if el == nil {
-			continue
-		}
-		if c := el.Value.(*conversation); slices.Equal(c.before, msgs[:i]) {
-			h.remove(el)
+		c := h.conversations[address(msgs[i])]
+		if c != nil && c.last.Value() == msgs[i] && slices.Equal(c.before, msgs[:i]) {
+			h.remove(c)
 			return c
 		}
 	}
@@ -89,35 +92,45 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	c.messages = len(msgs)
 	end := len(msgs) - 1
 	c.before = append(c.before, msgs[len(c.before):end]...)
-	c.last = weak.Make(msgs[end])
-	c.drop = runtime.AddCleanup(msgs[end], h.forget, c.last)
+	c.last, c.address = weak.Make(msgs[end]), address(msgs[end])
+	c.drop = runtime.AddCleanup(msgs[end], forget, forgotten{h, c.address, c.last})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.conversations == nil {
-		h.conversations = map[weak.Pointer[message.Message]]*list.Element{}
+		h.conversations = map[uintptr]*conversation{}
+		h.recent.next, h.recent.prev = &h.recent, &h.recent
 	}
-	if el := h.conversations[c.last]; el != nil { // another request was faster
-		h.remove(el)
+	if old := h.conversations[c.address]; old != nil { // another request was faster, or the message of old is gone
+		h.remove(old)
 	}
-	h.conversations[c.last] = h.recent.PushFront(c)
+	h.conversations[c.address] = c
+	c.next, c.prev = h.recent.next, &h.recent
+	c.next.prev, c.prev.next = c, c
 	h.size += cap(c.wire)
 	for h.size > h.limit {
-		h.remove(h.recent.Back())
+		h.remove(h.recent.prev)
 	}
+}
+
+type forgotten struct {
+	h       *history
+	address uintptr
+	last    weak.Pointer[message.Message]
 }
 
 // forget drops the conversation that ended with a message that is gone.
-func (h *history) forget(last weak.Pointer[message.Message]) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if el := h.conversations[last]; el != nil {
-		h.remove(el)
+func forget(f forgotten) {
+	f.h.mu.Lock()
+	defer f.h.mu.Unlock()
+	if c := f.h.conversations[f.address]; c != nil && c.last == f.last {
+		f.h.remove(c)
 	}
 }
 
-func (h *history) remove(el *list.Element) {
-	c := h.recent.Remove(el).(*conversation)
-	delete(h.conversations, c.last)
+func (h *history) remove(c *conversation) {
+	c.prev.next, c.next.prev = c.next, c.prev
+	c.next, c.prev = nil, nil
+	delete(h.conversations, c.address)
 	c.drop.Stop()
 	h.size -= cap(c.wire)
 }

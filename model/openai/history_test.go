@@ -166,7 +166,7 @@ func TestHistoryIsDropped(t *testing.T) {
 	if n, size := m.history.count(); n != 0 || size != 0 {
 		t.Errorf("%d conversations, %d bytes are left", n, size)
 	}
-	if m.history.recent.Len() != 0 {
+	if len(m.history.conversations) != 0 {
 		t.Error("the list is not empty")
 	}
 }

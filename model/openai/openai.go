@@ -62,7 +62,6 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
-	openai "github.com/sashabaranov/go-openai"
 )
 
 const defaultBaseURL = "https://api.openai.com/v1"
@@ -100,8 +99,8 @@ type Config struct {
 // concurrent use.
 type Model struct {
 	cfg      Config
-	client   *openai.Client
-	endpoint string // the host, which marks the extras that came from it
+	endpoint *endpoint
+	host     string // marks the extras that came from there
 	wireName string // the model's name as JSON
 	tools    toolCache
 	history  history
@@ -131,15 +130,10 @@ func New(cfg Config) (*Model, error) {
 	}
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
-	httpClient := cfg.HTTPClient
-	if httpClient == nil {
-		httpClient = &http.Client{Transport: sharedTransport()}
+	m := &Model{cfg: cfg, host: u.Host, wireName: quote(cfg.Model), history: history{limit: maxHistory}}
+	if m.endpoint, err = newEndpoint(&m.cfg); err != nil {
+		return nil, fmt.Errorf("openai: build a request: %w", err)
 	}
-	m := &Model{cfg: cfg, endpoint: u.Host, wireName: quote(cfg.Model), history: history{limit: maxHistory}}
-	sdk := openai.DefaultConfig(cfg.Key)
-	sdk.BaseURL = cfg.BaseURL
-	sdk.HTTPClient = &doer{client: httpClient, cfg: &m.cfg}
-	m.client = openai.NewClientWithConfig(sdk)
 	return m, nil
 }
 
@@ -178,11 +172,11 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		}
 		x := newExchange(ctx, &m.cfg, body)
 		defer x.close()
-		if err := x.send(m.client); err != nil {
+		if err := x.send(m.endpoint); err != nil {
 			yield(nil, x.explain(err))
 			return
 		}
-		a := answer{yield: yield, endpoint: m.endpoint, tools: tools, conversation: req.Messages}
+		a := answer{yield: yield, endpoint: m.host, tools: tools, conversation: req.Messages}
 		if err := a.read(x); err != nil && !errors.Is(err, errStopped) {
 			yield(nil, x.explain(err))
 		}

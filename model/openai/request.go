@@ -15,43 +15,73 @@ import (
 )
 
 // encode returns a request's body, the same bytes for the same request, and
-// the tools it offers. The tools and the messages are shared with other bodies.
-func (m *Model) encode(req *model.Request) (body, *toolList, error) {
-	tools, err := m.tools.get(req)
+// the tools it offers. All parts may be shared with other bodies.
+func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) {
+	if tools, err = m.tools.get(req); err != nil {
+		return b, nil, err
+	}
+	said, rest, err := m.history.encode(req.Messages, m.host)
 	if err != nil {
-		return nil, nil, err
+		return b, nil, err
 	}
-	members, err := m.members(req, tools)
+	o, err := m.opening(req, tools)
 	if err != nil {
-		return nil, nil, err
+		return b, nil, err
 	}
-	said, rest, err := m.history.encode(req.Messages, m.endpoint)
-	if err != nil {
-		return nil, nil, err
-	}
-	head := append(make([]byte, 0, 512+len(req.System)), '{')
-	offered := body(nil)
-	for _, mb := range members {
-		if mb.name == "tools" && mb.value == "" {
-			offered = body{[]byte(`,"tools":`), tools.wire}
-			continue
-		}
-		head = appendMember(head, mb)
-	}
-	start := []byte(`,"messages":[`)
-	// The system prompt may differ from request to request, so it is not part of
-	// the history, whose messages have a comma in front.
+	// The messages of the history have a comma in front.
 	switch {
 	case req.System != "":
-		start = appendTextMessage(start, "system", "", req.System)
 	case len(said) > 0:
-		said = said[1:] // its comma
+		said = said[1:]
 	case len(rest) > 0:
 		rest = rest[1:]
 	default:
-		return nil, nil, errors.New("there is nothing to send: no system prompt, and no message with content")
+		return b, nil, errors.New("there is nothing to send: no system prompt, and no message with content")
 	}
-	return slices.Concat(body{head}, offered, body{start, said, rest, []byte("]}")}), tools, nil
+	return body{o.head, o.tools, o.start, said, rest, bodyEnd}, tools, nil
+}
+
+var bodyEnd = []byte("]}")
+
+// An opening is what stands in a body before the messages of a conversation. It
+// is mostly the same as in the request before.
+type opening struct {
+	system    string // the prompt, which is not part of the history because it may change
+	choice    model.ToolChoice
+	maxTokens int
+
+	head, tools, start []byte
+}
+
+// opening returns that of a request, the last one of its tool list if that fits.
+func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
+	plain := req.Temperature == nil && req.Output == nil && len(req.Extra) == 0
+	if o := tools.last.Load(); plain && o != nil && o.system == req.System && o.choice == req.Choice && o.maxTokens == req.MaxTokens {
+		return o, nil
+	}
+	members, err := m.members(req, tools)
+	if err != nil {
+		return nil, err
+	}
+	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, head: []byte{'{'}}
+	for _, mb := range members {
+		if mb.name == "tools" && mb.value == "" {
+			o.tools = tools.wire
+			continue
+		}
+		o.head = appendMember(o.head, mb)
+	}
+	if o.tools != nil {
+		o.head = append(o.head, `,"tools":`...)
+	}
+	o.start = []byte(`,"messages":[`)
+	if req.System != "" {
+		o.start = appendTextMessage(o.start, "system", "", req.System)
+	}
+	if plain {
+		tools.last.Store(o)
+	}
+	return o, nil
 }
 
 // A member is a member of the request's JSON object, its value as JSON.
@@ -129,7 +159,7 @@ func override(ms []member, extra map[string]json.RawMessage) ([]member, error) {
 // maxTokensName: OpenAI's reasoning models refuse max_tokens, and many other
 // servers know nothing else.
 func (m *Model) maxTokensName() string {
-	if m.endpoint == "api.openai.com" || strings.HasSuffix(m.endpoint, ".openai.azure.com") {
+	if m.host == "api.openai.com" || strings.HasSuffix(m.host, ".openai.azure.com") {
 		return "max_completion_tokens"
 	}
 	return "max_tokens"

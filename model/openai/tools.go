@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
@@ -19,16 +20,21 @@ const maxToolLists = 64
 type toolList struct {
 	wire  []byte            // a JSON array; empty for no tools
 	names map[string]string // the name on the wire → the tool's own, where they differ
+	last  atomic.Pointer[opening]
 }
 
 // toolCache keeps tool lists by the digests that requests give them.
 type toolCache struct {
+	none  toolList
 	mu    sync.Mutex
 	lists map[string]*toolList
 }
 
 func (c *toolCache) get(req *model.Request) (*toolList, error) {
-	if req.Digest == "" || len(req.Tools) == 0 {
+	switch {
+	case len(req.Tools) == 0:
+		return &c.none, nil
+	case req.Digest == "":
 		return newToolList(req.Tools)
 	}
 	c.mu.Lock()
@@ -54,9 +60,6 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 
 func newToolList(tools []tool.Info) (*toolList, error) {
 	list := &toolList{names: map[string]string{}}
-	if len(tools) == 0 {
-		return list, nil
-	}
 	taken := make(map[string]string, len(tools))
 	b := []byte("[")
 	for i, t := range tools {

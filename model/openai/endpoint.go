@@ -1,0 +1,144 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// An endpoint makes requests to where a model is.
+type endpoint struct {
+	client  *http.Client
+	request *http.Request // as go-openai builds it, but for the body
+	shared  bool          // nobody writes to the header of a request
+}
+
+// newEndpoint has go-openai build a request: where it goes, who sends it, and
+// what else its header says. That is the same for every call, so that it is done
+// once. The body that go-openai makes is empty, since ours takes its place, and
+// since go-openai refuses some models by their names.
+func newEndpoint(cfg *Config) (*endpoint, error) {
+	e := &endpoint{client: cfg.HTTPClient}
+	if e.client == nil {
+		e.client = &http.Client{Transport: sharedTransport()}
+	}
+	sdk := openai.DefaultConfig(cfg.Key)
+	sdk.BaseURL, sdk.HTTPClient = cfg.BaseURL, e
+	_, err := openai.NewClientWithConfig(sdk).CreateChatCompletionStream(context.Background(), openai.ChatCompletionRequest{})
+	if !errors.Is(err, errBuilt) {
+		return nil, err
+	}
+	h := e.request.Header
+	if cfg.NoStream {
+		h.Set("Accept", "application/json")
+	} else {
+		h.Set("Accept-Encoding", "identity") // a proxy that packs a stream holds it back
+	}
+	for k, vs := range cfg.Header {
+		h[k] = vs
+	}
+	transport := e.client.Transport
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	_, std := transport.(*http.Transport)
+	e.shared = std && e.client.Jar == nil
+	return e, nil
+}
+
+// errBuilt ends go-openai's call once the request is there.
+var errBuilt = errors.New("the request is built")
+
+// Do makes the endpoint go-openai's HTTP client while it is made. It keeps the
+// request instead of sending it.
+func (e *endpoint) Do(req *http.Request) (*http.Response, error) {
+	e.request = req
+	return nil, errBuilt
+}
+
+// newRequest returns a request with a body.
+func (e *endpoint) newRequest(ctx context.Context, b *body) *http.Request {
+	req := e.request.WithContext(ctx)
+	if !e.shared {
+		req.Header = req.Header.Clone()
+	}
+	req.ContentLength = int64(b.size())
+	req.GetBody = b.open()
+	req.Body, _ = req.GetBody()
+	return req
+}
+
+// sharedTransport is one for all models, so that models for the same server
+// share its connections.
+var sharedTransport = sync.OnceValue(func() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok { // the program has put its own in place, for tracing perhaps
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxIdleConns = 0
+	t.MaxIdleConnsPerHost = 256
+	t.WriteBufferSize = 32 << 10
+	return t
+})
+
+// maxCopied is the size up to which a body is copied to be sent.
+const maxCopied = 64 << 10
+
+// A body is a request's JSON in parts, which are shared with other requests
+// and never written to.
+type body [6][]byte
+
+func (b *body) size() (n int) {
+	for _, part := range b {
+		n += len(part)
+	}
+	return n
+}
+
+func (b *body) bytes() []byte {
+	whole := make([]byte, 0, b.size())
+	for _, part := range b {
+		whole = append(whole, part...)
+	}
+	return whole
+}
+
+// open returns what opens the body, any number of times. One that is not large
+// is copied into one piece: net/http sends that together with the header, and
+// anything else in a packet of its own.
+func (b *body) open() func() (io.ReadCloser, error) {
+	if b.size() > maxCopied {
+		return func() (io.ReadCloser, error) { return &bodyReader{parts: b[:]}, nil }
+	}
+	whole := b.bytes()
+	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
+}
+
+// A bodyReader reads the parts of a body one after the other. It fills what it
+// is given, so that a body goes out in few writes.
+type bodyReader struct {
+	parts [][]byte
+	at    int // in the first part
+}
+
+func (r *bodyReader) Read(p []byte) (n int, err error) {
+	for len(r.parts) > 0 && n < len(p) {
+		m := copy(p[n:], r.parts[0][r.at:])
+		n, r.at = n+m, r.at+m
+		if r.at == len(r.parts[0]) {
+			r.parts, r.at = r.parts[1:], 0
+		}
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (r *bodyReader) Close() error { return nil }
