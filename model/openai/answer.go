@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -25,13 +26,45 @@ type answer struct {
 	reason  string // as the server gave it; empty until it does
 	done    bool   // nothing more follows
 
-	calls   []*call
+	calls   []*call   // in the workspace's list
 	details reasoning // to be sent back
 	extras  map[string]json.RawMessage
 
-	slabs slabs
+	slabs slabs // what is handed out
+	*workspace
+}
+
+// A workspace is the memory in which an answer is read. Nothing that is handed
+// out points into it, so that the next answer may have it.
+type workspace struct {
 	frame frame
 	usual usual
+	calls []*call // to be used again; those of the answer are the first
+}
+
+var workspaces = sync.Pool{New: func() any { return new(workspace) }}
+
+func newAnswer(endpoint string, tools *toolList, conversation []*message.Message, yield func(model.Chunk, error) bool) *answer {
+	a := &answer{yield: yield, endpoint: endpoint, tools: tools, conversation: conversation}
+	a.workspace = workspaces.Get().(*workspace)
+	a.usual.slabs, a.calls = &a.slabs, a.workspace.calls
+	return a
+}
+
+// release gives back the workspace.
+func (a *answer) release() {
+	w := a.workspace
+	a.workspace = nil
+	w.frame.reset()
+	w.calls = a.calls[:0]
+	for _, c := range a.calls {
+		*c = call{args: c.args[:0]}
+		if cap(c.args) > readSize {
+			c.args = nil
+		}
+	}
+	w.usual = usual{model: w.usual.model} // the next answer is likely of the same
+	workspaces.Put(w)
 }
 
 // A call is a tool call in the making.
@@ -266,7 +299,7 @@ func (a *answer) call(d *callDelta) error {
 	if i < 0 {
 		i = len(a.calls)
 		a.frame.forget()
-		a.calls = append(a.calls, &call{index: d.Index, id: string(d.ID)})
+		a.newCall(d)
 	}
 	c := a.calls[i]
 	if c.id == "" {
@@ -295,6 +328,17 @@ func (a *answer) call(d *callDelta) error {
 	return a.announce(i)
 }
 
+// newCall appends a call, in memory of an earlier one if there is some.
+func (a *answer) newCall(d *callDelta) {
+	if n := len(a.calls); n < cap(a.calls) && a.calls[:n+1][n] != nil {
+		a.calls = a.calls[:n+1]
+	} else {
+		a.calls = append(a.calls, new(call))
+	}
+	c := a.calls[len(a.calls)-1]
+	c.index, c.id = d.Index, string(d.ID)
+}
+
 // find returns our index of the call that a piece continues, or -1 for a new
 // one. The server's index decides, unless it is missing or given to a second
 // call, which then has another id or comes after complete arguments.
@@ -320,7 +364,9 @@ func (a *answer) find(d *callDelta) int {
 func (a *answer) announce(i int) error {
 	c := a.calls[i]
 	c.announce = a.uniqueID(c.id, i)
-	return a.send(&model.ToolCallDelta{Index: i, ID: c.announce, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
+	d := take(&a.slabs.callArgs)
+	*d = model.ToolCallDelta{Index: i, ID: c.announce, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra}
+	return a.send(d)
 }
 
 // uniqueID returns id, or a new one if it is empty or taken in the

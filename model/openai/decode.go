@@ -156,7 +156,14 @@ func unquote(data []byte, s *string) error {
 	if bytes.IndexByte(data, '\\') >= 0 || !utf8.Valid(data) {
 		return json.Unmarshal(data, s)
 	}
-	*s = string(data[1 : len(data)-1])
+	switch text := data[1 : len(data)-1]; string(text) { // the words that end answers need no memory
+	case "stop":
+		*s = "stop"
+	case "tool_calls":
+		*s = "tool_calls"
+	default:
+		*s = string(text)
+	}
 	return nil
 }
 

@@ -23,7 +23,8 @@ func play(r io.Reader, frames bool, yield func(model.Chunk) bool) error {
 	x := &exchange{cfg: &Config{IdleTimeout: time.Hour}, resp: &http.Response{Body: io.NopCloser(r)}}
 	x.silent = time.NewTimer(time.Hour)
 	defer x.silent.Stop()
-	a := answer{endpoint: "e", tools: &toolList{}, yield: func(c model.Chunk, _ error) bool { return yield(c) }}
+	a := newAnswer("e", &toolList{}, nil, func(c model.Chunk, _ error) bool { return yield(c) })
+	defer a.release()
 	if !frames {
 		a.frame.tries = maxTries
 	}

@@ -118,13 +118,15 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 }
 
 // arguments returns the text of a call's input, which must be an object.
-func arguments(input json.RawMessage) string {
+func arguments(input json.RawMessage) []byte {
 	trimmed := bytes.TrimSpace(input)
 	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
-		return "{}"
+		return noArguments
 	}
-	return string(trimmed)
+	return trimmed
 }
+
+var noArguments = []byte("{}")
 
 // result appends the tool message for a call, and returns the files in it for
 // the user message after the batch: many servers take text only in results. A
@@ -351,8 +353,11 @@ var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls
 // extras returns the members of extra in order, if they came from this
 // endpoint or from somewhere unknown.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
+	if len(extra) == 0 {
+		return nil
+	}
 	var all map[string]json.RawMessage
-	if len(extra) == 0 || json.Unmarshal(extra, &all) != nil {
+	if json.Unmarshal(extra, &all) != nil {
 		return nil
 	}
 	var from string

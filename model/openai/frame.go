@@ -19,6 +19,9 @@ type frame struct {
 	kind          deltaKind
 	index         int
 	tries         int
+
+	quoted, trial []byte // to work in
+	decoder       usual
 }
 
 const (
@@ -71,7 +74,8 @@ func (f *frame) learn(c *chunk, payload []byte, place func(*callDelta) int) {
 	if kind == 0 {
 		return
 	}
-	quoted := appendString(nil, text)
+	f.quoted = appendString(f.quoted[:0], text)
+	quoted := f.quoted
 	at := bytes.Index(payload, quoted)
 	if at < 0 || bytes.LastIndex(payload, quoted) != at {
 		return
@@ -81,7 +85,7 @@ func (f *frame) learn(c *chunk, payload []byte, place func(*callDelta) int) {
 	f.before = append(f.before[:0], payload[:at+1]...)
 	tail := payload[at+len(quoted)-1:]
 	f.after, f.padded = append(f.after[:0], tail...), nil
-	trial := probe
+	trial := append(append(f.trial[:0], f.before...), probe...)
 	if i := bytes.Index(tail, []byte(padding)); i >= 0 {
 		i += len(padding)
 		n := bytes.IndexByte(tail[i:], '"')
@@ -90,16 +94,17 @@ func (f *frame) learn(c *chunk, payload []byte, place func(*callDelta) int) {
 		}
 		f.after = f.after[:i]
 		f.padded = bytes.Clone(tail[i+n:])
-		trial += string(f.after) + "kitbag" + string(f.padded)
+		trial = append(append(append(trial, f.after...), "kitbag"...), f.padded...)
 	} else {
-		trial += string(tail)
+		trial = append(trial, tail...)
 	}
-	again := new(chunk)
-	trialChunk := append(bytes.Clone(f.before), trial...)
-	if c := new(usual).decode(trialChunk); c != nil {
-		again = c
-	} else if json.Unmarshal(trialChunk, again) != nil {
-		return
+	f.trial = trial
+	again := f.decoder.decode(trial)
+	if again == nil {
+		again = new(chunk)
+		if json.Unmarshal(trial, again) != nil {
+			return
+		}
 	}
 	if k, t := again.plain(); k != kind || t != probe {
 		return
@@ -108,6 +113,11 @@ func (f *frame) learn(c *chunk, payload []byte, place func(*callDelta) int) {
 	if kind == argsDelta {
 		f.index = place(&c.Choices[0].Delta.ToolCalls[0])
 	}
+}
+
+// reset makes a frame as good as new that keeps its memory.
+func (f *frame) reset() {
+	*f = frame{before: f.before[:0], after: f.after[:0], quoted: f.quoted[:0], trial: f.trial[:0]}
 }
 
 // forget is needed where a call begins: the server may use an index again.

@@ -176,7 +176,8 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 			yield(nil, x.explain(err))
 			return
 		}
-		a := answer{yield: yield, endpoint: m.host, tools: tools, conversation: req.Messages}
+		a := newAnswer(m.host, tools, req.Messages, yield)
+		defer a.release()
 		if err := a.read(x); err != nil && !errors.Is(err, errStopped) {
 			yield(nil, x.explain(err))
 		}

@@ -6,13 +6,13 @@ const hexDigits = "0123456789abcdef"
 
 // appendString appends s as a JSON string. It escapes what JSON requires and no
 // more; bytes that are not UTF-8 become U+FFFD, as in encoding/json.
-func appendString(b []byte, s string) []byte {
+func appendString[T string | []byte](b []byte, s T) []byte {
 	b = append(b, '"')
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
+			r, size := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
 			if r == utf8.RuneError && size == 1 {
 				b = append(append(b, s[start:i]...), "\ufffd"...)
 				start = i + 1

@@ -15,6 +15,8 @@ type usual struct {
 	usage  usage
 
 	id, model lenient // of an earlier chunk: they are the same in all of an answer
+
+	slabs *slabs // for the text of arguments; nil makes each a string of its own
 }
 
 // indexes are pointed to by chunks, instead of a new int for each.
@@ -28,7 +30,7 @@ var indexes = func() (a [64]int) {
 // decode returns the chunk in a payload, or nil if it is not a usual one. The
 // chunk is valid until the next call, and shares memory with the payload.
 func (u *usual) decode(payload []byte) *chunk {
-	*u = usual{rest: payload, id: u.id, model: u.model}
+	*u = usual{rest: payload, id: u.id, model: u.model, slabs: u.slabs}
 	if !u.object(u.member) || len(bytes.TrimLeft(u.rest, " \t\r\n")) > 0 {
 		return nil
 	}
@@ -137,7 +139,7 @@ func (u *usual) functionMember(name []byte) bool {
 	case "name":
 		return u.text((*string)(&c.Name))
 	case "arguments":
-		return u.text((*string)(&c.Args))
+		return u.arguments(&c.Args)
 	}
 	return false
 }
@@ -274,6 +276,27 @@ func (u *usual) text(s *string) bool {
 	}
 	quoted := u.quoted()
 	return quoted != nil && unquote(quoted, s) == nil
+}
+
+// arguments is text that is handed on at once, and so may share its memory.
+func (u *usual) arguments(s *argumentText) bool {
+	if u.slabs == nil {
+		return u.text((*string)(s))
+	}
+	if u.null() {
+		return true
+	}
+	before := u.rest
+	quoted := u.quoted()
+	if quoted == nil {
+		return false
+	}
+	if text, n, ok := u.slabs.unquote(quoted[1:]); ok && n == len(quoted)-2 {
+		*s = argumentText(text)
+		return true
+	}
+	u.rest = before
+	return u.text((*string)(s))
 }
 
 // same is text where an earlier string, last, is likely to come again.

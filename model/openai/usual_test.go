@@ -63,7 +63,7 @@ func FuzzUsual(f *testing.F) {
 		f.Add([]byte(payload))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		u := usual{id: "c1", model: "m"}
-		checkUsual(t, &u, payload)
+		checkUsual(t, &usual{id: "c1", model: "m"}, payload)
+		checkUsual(t, &usual{id: "c1", model: "m", slabs: new(slabs)}, payload)
 	})
 }
