@@ -84,19 +84,23 @@ func (o *openBlock) extend(b message.Block) bool {
 // start returns a copy of b, which is the tool's own. If it has an id, later
 // chunks extend the copy, in place of what was open there.
 func (c *Collector) start(key blockKey, b message.Block) message.Block {
-	o := &openBlock{}
+	var text *message.Text
+	var data *message.Data
 	switch orig := b.(type) {
 	case *message.Text:
 		cp := *orig
-		o.text, b = &cp, &cp
-		o.grow.WriteString(cp.Text)
+		text, b = &cp, &cp
 	case *message.Data:
 		cp := *orig
 		cp.Bytes = bytes.Clone(orig.Bytes)
-		o.data, b = &cp, &cp
+		data, b = &cp, &cp
 	}
 	if key.id == "" {
 		return b
+	}
+	o := &openBlock{text: text, data: data}
+	if text != nil {
+		o.grow.WriteString(text.Text)
 	}
 	c.settle(key)
 	if c.open == nil {

@@ -23,6 +23,10 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			yield(Chunk{}, fmt.Errorf("not started: %w", context.Cause(ctx)))
 			return
 		}
+		if f, ok := t.(*function); ok && !f.streams {
+			finish(ctx, f, call, yield)
+			return
+		}
 		toolCtx, cancel := context.WithCancel(ctx)
 		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
@@ -46,17 +50,78 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				ended, late = nil, time.After(grace)
 			case <-late:
 				abandoned = true
-				yield(Chunk{}, fmt.Errorf("%w; the tool did not stop when told to and may still be running", context.Cause(ctx)))
+				yield(Chunk{}, notStopped(ctx))
 				return
 			}
 		}
 	}
 }
 
+func notStopped(ctx context.Context) error {
+	return fmt.Errorf("%w; the tool did not stop when told to and may still be running", context.Cause(ctx))
+}
+
 type piece struct {
 	chunk Chunk
 	err   error
 }
+
+// finish is isolated for a tool whose chunks all come when it has returned, so
+// that there are no turns to take: it is waited for once.
+func finish(ctx context.Context, f *function, call Call, yield func(Chunk, error) bool) {
+	o := &outcome{done: make(chan struct{})}
+	go o.run(ctx, f, call)
+	select {
+	case <-o.done:
+	case <-ctx.Done():
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-o.done:
+		case <-timer.C:
+			yield(Chunk{}, notStopped(ctx))
+			return
+		}
+	}
+	for _, p := range o.pieces {
+		if !yield(p.chunk, p.err) || p.err != nil {
+			return
+		}
+	}
+}
+
+// An outcome is what came of a call. It belongs to the tool's goroutine until
+// done is closed.
+type outcome struct {
+	pieces   []piece
+	first    [1]piece
+	returned bool
+	done     chan struct{}
+}
+
+// recover puts a call that did not return into words.
+func (o *outcome) recover(ctx context.Context, call Call) {
+	if r := recover(); r != nil {
+		o.add(Chunk{}, panicked(ctx, call, r))
+	} else if !o.returned {
+		o.add(Chunk{}, errNoReturn)
+	}
+}
+
+func (o *outcome) run(ctx context.Context, f *function, call Call) {
+	defer close(o.done)
+	o.pieces = o.first[:0]
+	defer o.recover(ctx, call)
+	f.call(ctx, call.Input, o.add)
+	o.returned = true
+}
+
+func (o *outcome) add(c Chunk, err error) bool {
+	o.pieces = append(o.pieces, piece{c, err})
+	return true
+}
+
+var errNoReturn = errors.New("the tool ended its goroutine instead of returning")
 
 // A bridge carries chunks from the goroutine of a tool to its consumer.
 type bridge struct {
@@ -73,7 +138,7 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 		if r := recover(); r != nil {
 			b.yield(Chunk{}, panicked(ctx, call, r))
 		} else if !returned {
-			b.yield(Chunk{}, errors.New("the tool ended its goroutine instead of returning"))
+			b.yield(Chunk{}, errNoReturn)
 		}
 	}()
 	t.Call(ctx, call)(b.yield)

@@ -98,6 +98,7 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, err
 			return nil, fmt.Errorf("result: %w", err)
 		}
 	}
+	f.streams = isStream
 	fn := recv.Method(m.Index)
 	f.call = func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool) {
 		in := reflect.New(mt.In(1))

@@ -69,6 +69,7 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 		}
 		fn(ctx, in)(yield)
 	}
+	f.streams = true
 	return f, nil
 }
 
@@ -96,10 +97,11 @@ func Must(t Tool, err error) Tool {
 
 // A function is a tool made of Go code.
 type function struct {
-	info   Info
-	again  bool // the calls are idempotent
-	inType reflect.Type
-	call   func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool)
+	info    Info
+	again   bool // the calls are idempotent
+	streams bool // call yields chunks before it returns
+	inType  reflect.Type
+	call    func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool)
 
 	// The descriptions of a package may be registered after its tools are made,
 	// when those are package variables, so what uses them is settled late.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -81,14 +82,30 @@ func (r *Result) emit(yield func(Chunk, error) bool) {
 
 // encode writes JSON that reads well: nothing is escaped for HTML.
 func encode(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	e := encoders.Get().(*encoder)
+	defer encoders.Put(e)
+	e.buf.Reset()
+	if err := e.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode the result: %w", err)
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	data := bytes.Clone(bytes.TrimSuffix(e.buf.Bytes(), []byte("\n")))
+	if len(data) > 64<<10 { // one large result shall not be held for ever
+		e.buf = bytes.Buffer{}
+	}
+	return data, nil
 }
+
+type encoder struct {
+	*json.Encoder
+	buf bytes.Buffer
+}
+
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.Encoder = json.NewEncoder(&e.buf)
+	e.SetEscapeHTML(false)
+	return e
+}}
 
 // outputSchema returns the schema of results of type t, or nil where they are
 // not JSON objects.

@@ -17,6 +17,7 @@ type inputType struct {
 	schema     json.RawMessage
 	defaults   json.RawMessage // an object, or nil
 	durations  bool            // a time.Duration is in it somewhere
+	flat       flat            // nil unless it is
 	generation int             // of the registered docs that schema was made with
 }
 
@@ -39,6 +40,9 @@ func inputTypeOf(t reflect.Type) (*inputType, error) {
 	}
 	in := &inputType{typ: t, schema: schema, generation: generation}
 	in.durations = contains(t, durationType, map[reflect.Type]bool{})
+	if !in.durations {
+		in.flat = newFlat(t)
+	}
 	if in.defaults, err = defaults(schema); err != nil {
 		return nil, err
 	}
@@ -102,6 +106,11 @@ func (in *inputType) decode(raw json.RawMessage, p any) error {
 }
 
 func (in *inputType) unmarshal(raw json.RawMessage, p any) error {
+	if in.flat != nil {
+		if v := reflect.ValueOf(p).Elem(); v.Type() == in.typ && in.flat.decode(raw, v) {
+			return nil
+		}
+	}
 	if !in.durations {
 		err := json.Unmarshal(raw, p)
 		if _, ok := err.(*json.UnmarshalTypeError); !ok { // e.g. 3.0 for an int
