@@ -1,0 +1,168 @@
+//go:build interop
+
+package interop
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// recorded is a server of mcp-go that lists the 188 tools of a real server and
+// answers every call with the tool's name.
+func recorded(t *testing.T) mcpclient.Config {
+	t.Helper()
+	data, err := os.ReadFile("../../testdata/mcp_tools/ms365.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Tools []struct {
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Input       json.RawMessage `json:"inputSchema"`
+		} `json:"tools"`
+	}
+	if err := json.Unmarshal(data, &list); err != nil || len(list.Tools) != 188 {
+		t.Fatalf("%v, %d tools", err, len(list.Tools))
+	}
+	s := server.NewMCPServer("ms365", "1", server.WithToolCapabilities(false))
+	for _, tl := range list.Tools {
+		s.AddTool(mcp.NewToolWithRawSchema(tl.Name, tl.Description, tl.Input), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return mcp.NewToolResultText("ran " + tl.Name), nil
+		})
+	}
+	return mcpclient.Config{Name: "ms365", PingInterval: -1, Dial: func(context.Context) (io.ReadWriteCloser, error) {
+		here, there := net.Pipe()
+		go func() {
+			_ = server.NewStdioServer(s).Listen(context.Background(), there, there)
+			_ = there.Close()
+		}()
+		return here, nil
+	}}
+}
+
+// A line client speaks JSON-RPC to the gateway by hand, so that what is measured is
+// what a host gets.
+type lineClient struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func lines(t *testing.T, g *mcpgateway.Gateway) *lineClient {
+	t.Helper()
+	here, there := net.Pipe()
+	go func() {
+		_ = g.Server.ServeStdio(context.Background(), there, there)
+		_ = there.Close()
+	}()
+	t.Cleanup(func() { _ = here.Close() })
+	c := &lineClient{t, here, bufio.NewReader(here)}
+	c.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"lines","version":"1"}}`)
+	return c
+}
+
+// ask returns the answer to a request; what the server says in between is dropped.
+func (c *lineClient) ask(method, params string) string {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.conn, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`+"\n", method, params); err != nil {
+		c.t.Fatal(err)
+	}
+	for {
+		line, err := c.in.ReadString('\n')
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if strings.HasPrefix(line, `{"jsonrpc":"2.0","id":1,`) {
+			return line
+		}
+	}
+}
+
+func (c *lineClient) tool(name, arguments string) string {
+	c.t.Helper()
+	return c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name, arguments))
+}
+
+// TestGateway is one gateway over three servers from npm and the list of a fourth:
+// what its first list costs in each style, and how many calls a tool is away.
+func TestGateway(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gateway := func(style mcpgateway.Style) *mcpgateway.Gateway {
+		g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
+			Servers: []mcpclient.Config{stdio(t, "everything", "stdio"), stdio(t, "filesystem", dir), stdio(t, "memory"), recorded(t)},
+			Groups:  []mcpgateway.Group{{Name: "mail", Description: "Mail and its folders.", Tools: []string{"ms365__*mail*"}}},
+			Style:   style,
+			Serve:   mcpserver.Config{Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return g
+	}
+	full := len(lines(t, gateway(mcpgateway.Full)).ask("tools/list", `{}`))
+	if full < 1_000_000 {
+		t.Fatalf("the full list has %d bytes only", full)
+	}
+	for _, style := range []mcpgateway.Style{mcpgateway.Reset, mcpgateway.Discover} {
+		g := gateway(style)
+		c := lines(t, g)
+		first := len(c.ask("tools/list", `{}`))
+		t.Logf("%s: %d bytes of %d, %.2f %%", style, first, full, 100*float64(first)/float64(full))
+		if first > full/50 {
+			t.Errorf("%s: the first list has %d bytes, more than 2 %% of %d", style, first, full)
+		}
+		for _, row := range []struct{ group, tool, words, arguments, want string }{
+			{"everything", "everything__get-tiny-image", "tiny image", `{}`, `"type":"image"`},
+			{"everything", "everything__get-structured-content", "structured content weather", `{"location":"Chicago"}`, `"structuredContent":{`},
+			{"everything", "everything__get-resource-links", "resource links", `{"count":2}`, `"type":"resource_link"`},
+			{"everything", "everything__get-annotated-message", "annotated message", `{"messageType":"error","includeImage":false}`, `"annotations":{`},
+			{"filesystem", "filesystem__read_text_file", "read a file as text", fmt.Sprintf(`{"path":%q}`, filepath.Join(dir, "a.txt")), `"text":"hello"`},
+			{"filesystem", "filesystem__read_text_file", "read a file as text", `{"path":"/etc/hostname"}`, `"isError":true`},
+			{"memory", "memory__read_graph", "knowledge graph", `{}`, `"entities":[]`},
+			{"mail", "ms365__list-mail-folders", "list mail folders", `{}`, "ran list-mail-folders"},
+			{"ms365", "ms365__list-calendars", "list all calendars", `{}`, "ran list-calendars"},
+		} {
+			if style == mcpgateway.Discover {
+				if got := c.tool("search_tools", fmt.Sprintf(`{"query":%q}`, row.words)); !strings.Contains(got, row.tool) {
+					t.Errorf("a search for %q: %s", row.words, got)
+				}
+				if got := c.tool("describe_tools", fmt.Sprintf(`{"names":[%q]}`, row.tool)); !strings.Contains(got, "Arguments: {") {
+					t.Errorf("%s: %s", row.tool, got)
+				}
+				if got := c.tool("call_tool", fmt.Sprintf(`{"name":%q,"arguments":%s}`, row.tool, row.arguments)); !strings.Contains(got, row.want) {
+					t.Errorf("%s: %.300s, want %s", row.tool, got, row.want)
+				}
+				continue
+			}
+			c.tool("reset_tools", fmt.Sprintf(`{%q:true}`, row.group))
+			if got := c.tool(row.tool, row.arguments); !strings.Contains(got, row.want) {
+				t.Errorf("%s: %.300s, want %s", row.tool, got, row.want)
+			}
+		}
+	}
+}
