@@ -27,6 +27,10 @@
 // that the host runs itself wait in the same way for a [Result]. [State.Pending]
 // lists what waits.
 //
+// A tool may ask the person something while it runs, as MCP servers do, or want
+// the model to answer: the run is the [host.Host] of its calls. [Config.Elicit]
+// answers such questions, within the run only.
+//
 // # What always holds
 //
 // However a run ends, by an answer, a question, a limit, an error, a cancelled
@@ -63,6 +67,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -95,6 +100,17 @@ type Config struct {
 	// not end waiting. It is called on the run's goroutine, one question at a
 	// time. Its answer is for the call it was asked about; Call may be empty.
 	Approve func(context.Context, Approval) (Confirm, error)
+
+	// Elicit, if not nil, answers what tools, and the MCP servers behind them, ask
+	// the person while a call runs: forms and pages; see [host.Elicitation]. A
+	// question without a Server is the agent's own, whether a server may use the
+	// model ([Limits]); to accept it is to allow that. Whoever asks waits on a live
+	// connection, so a run cannot end waiting for the answer and go on elsewhere: if
+	// Elicit is nil, or fails, the question is cancelled. It is called on goroutines
+	// of the calls, never while another question or Approve is open; its context
+	// ends with the call. What it returns is checked against the form, goes to the
+	// server only, and is neither stored nor told.
+	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
 
 	// AnswerWithin is how long a question stands; 0 means for ever. A later
 	// answer is refused with [ErrExpired], and a run without inputs asks again.
@@ -172,6 +188,8 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent.New: %w", err)
 	}
 	setDefault(&cfg.Limits.Steps, 50)
+	setDefault(&cfg.Limits.Samples, 10)
+	setDefault(&cfg.Limits.SampleTokens, 50_000)
 	setDefault(&cfg.MaxParallel, 8)
 	setDefault(&cfg.ToolTimeout, 10*time.Minute)
 	if cfg.Now == nil {
@@ -227,7 +245,8 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, cancel: cancel, yield: yield, final: f}
+		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, cancel: cancel, yield: yield, final: f,
+			asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1)}
 		r.run(inputs)
 	}
 }

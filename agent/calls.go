@@ -137,9 +137,10 @@ func (r *run) approve(c *openCall) error {
 func (r *run) askApprove(q Approval) (Confirm, error) {
 	ev := q
 	r.emit(&ev)
-	if err := r.ctx.Err(); err != nil {
-		return Confirm{}, err
+	if r.ctx.Err() != nil || !take(r.ctx, r.asking) {
+		return Confirm{}, r.ctx.Err()
 	}
+	defer func() { <-r.asking }()
 	ctx := r.ctx
 	if due := r.due(q.Call); !due.IsZero() {
 		var cancel context.CancelFunc
@@ -176,6 +177,7 @@ func (r *run) call(calls []*openCall) error {
 	defer cancel()
 	reports, done := make(chan report), make(chan struct{})
 	defer close(done)
+	ctx = r.hosting(ctx, reports, done)
 	running, started := 0, 0
 	var abort error
 	for started < len(calls) || running > 0 {
@@ -246,7 +248,7 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 		return false, err
 	}
 	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
-	ctx = tool.WithState(ctx, &r.st.Tools)
+	ctx = inCall(tool.WithState(ctx, &r.st.Tools), c.ID)
 	var n *nest
 	timeout := r.cfg.ToolTimeout
 	if _, ok := tool.As[*subagent](t); ok {

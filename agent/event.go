@@ -6,12 +6,14 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool/host"
 )
 
 // An Event is something that happened in a run: a [*RunStart], [*ModelStart],
 // [*TextDelta], [*ThinkingDelta], [*ToolCallDelta], [*Discard], [*Retry],
 // [*Message], [*ToolCall], [*ToolStart], [*ToolDelta], [*ToolResult],
-// [*Approval], [*External], [*Sub], [*Compaction] or [*End]. The set is closed. Events are immutable
+// [*Approval], [*External], [*Elicitation], [*Sampling], [*Sub], [*Compaction] or
+// [*End]. The set is closed. Events are immutable
 // and encode to JSON objects whose "type" is the name in lower case with
 // underscores. Ids in events are those of the stored messages, blocks and
 // calls.
@@ -159,6 +161,34 @@ type External struct {
 	Input json.RawMessage `json:"input"`
 }
 
+// Elicitation tells of a question that came up while a call ran, and once more,
+// with an Action, of what became of it. [Config.Elicit] answers; what was filled
+// into a form no event tells. Message is plain text in the words of the server; a
+// question without a Server is the agent's own.
+type Elicitation struct {
+	Head
+	Call     string          `json:"call,omitempty"` // empty if it cannot be told which
+	Server   string          `json:"server,omitempty"`
+	Message  string          `json:"message"`
+	Schema   json.RawMessage `json:"schema,omitempty"` // of the form
+	URL      string          `json:"url,omitempty"`    // of the page, never to be opened unasked
+	Site     string          `json:"site,omitempty"`   // the host of the page
+	Warnings []string        `json:"warnings,omitempty"`
+	Action   host.Action     `json:"action,omitempty"`
+	Error    string          `json:"error,omitempty"` // why it was cancelled, if not by the person
+}
+
+// Sampling tells of an answer of the model to a server, or of why there is none.
+type Sampling struct {
+	Head
+	Call    string        `json:"call,omitempty"`
+	Server  string        `json:"server"`
+	Model   string        `json:"model,omitempty"`
+	Text    string        `json:"text,omitempty"`
+	Usage   message.Usage `json:"usage"` // counted as the run's
+	Refused string        `json:"refused,omitempty"`
+}
+
 // Sub is an event of a sub-agent that works on a call; see [AsTool].
 type Sub struct {
 	Head
@@ -218,6 +248,8 @@ func (*ToolDelta) kind() string     { return "tool_delta" }
 func (*ToolResult) kind() string    { return "tool_result" }
 func (*Approval) kind() string      { return "approval" }
 func (*External) kind() string      { return "external" }
+func (*Elicitation) kind() string   { return "elicitation" }
+func (*Sampling) kind() string      { return "sampling" }
 func (*Sub) kind() string           { return "sub" }
 func (*Compaction) kind() string    { return "compaction" }
 func (*End) kind() string           { return "end" }

@@ -21,6 +21,14 @@ type Limits struct {
 	Time      time.Duration // since the input, waiting for people included
 	Cost      float64       // in the currency of Price
 
+	// What tools, and the MCP servers behind them, may have the model answer
+	// (sampling): how often, 0 means 10, and how many tokens for all of it, input
+	// and output together, 0 means 50,000; negative is not at all. The other limits
+	// count it too. The policy decides about each as about a call of a tool named
+	// mcp__SERVER__sampling; what it asks about [Config.Elicit] must allow. With
+	// [Seams.Step] there is none of it.
+	Samples, SampleTokens int
+
 	// Price returns what the tokens of an answer cost. Cost needs it.
 	Price func(modelName string, u message.Usage) float64
 }
@@ -40,6 +48,9 @@ type spent struct {
 	Cost    float64   `json:"cost,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Stopped string    `json:"stopped,omitempty"` // the limit because of which the last answer was asked for
+
+	Samples      int `json:"samples,omitempty"`
+	SampleTokens int `json:"sample_tokens,omitempty"`
 }
 
 // reached names the limit that is used up, "" for none, of those that an agent

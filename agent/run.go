@@ -32,6 +32,9 @@ type run struct {
 
 	tally      tally
 	lastAnswer bool // the model may not call tools in the next request
+
+	asking   chan struct{} // holds a token while a person is asked in the process
+	sampling chan struct{} // holds a token while the model answers a server
 }
 
 // run takes the inputs and goes on until there is an end to report.

@@ -1,0 +1,281 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+// A callHost is the [host.Host] of the tool calls that a run has in flight
+// together: it answers what their tools, and the servers behind them, ask. Its
+// methods run on goroutines of theirs; what concerns the State and the events they
+// leave to the run's own.
+type callHost struct {
+	r       *run // its State is for the run's own goroutine
+	outer   host.Host
+	reports chan<- report
+	done    <-chan struct{}
+}
+
+// hosting returns the context for calls that the run makes together. Nobody
+// listens to reports any more when done is closed.
+func (r *run) hosting(ctx context.Context, reports chan<- report, done <-chan struct{}) context.Context {
+	return host.With(ctx, &callHost{r: r, outer: host.From(r.ctx), reports: reports, done: done})
+}
+
+type callKey struct{}
+
+// inCall returns the context of a call, so that what comes up during it is told
+// with its id. Those of a sub-agent's calls are joined with a slash.
+func inCall(ctx context.Context, id string) context.Context {
+	if above := callOf(ctx); above != "" {
+		id = above + "/" + id
+	}
+	return context.WithValue(ctx, callKey{}, id)
+}
+
+// callOf returns the id of the call in whose context something came up, "" where
+// it could be several.
+func callOf(ctx context.Context) string {
+	id, _ := ctx.Value(callKey{}).(string)
+	return id
+}
+
+// do has the run's goroutine call fn, whose error ends the run.
+func (h *callHost) do(fn func() error) error {
+	rep := report{do: fn, heard: make(chan error, 1)}
+	select {
+	case h.reports <- rep:
+		return <-rep.heard
+	case <-h.done:
+		return ErrInterrupted
+	}
+}
+
+func (h *callHost) tell(ev Event) error {
+	return h.do(func() error { h.r.emit(ev); return nil })
+}
+
+// take waits for a token of the run. It returns false if ctx ended first.
+func take(ctx context.Context, token chan struct{}) bool {
+	select {
+	case token <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Elicit puts a question to [Config.Elicit]. A sub-agent that has none leaves it to
+// whoever runs it.
+func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+	if err := q.Check(); err != nil {
+		return host.Answer{}, err
+	}
+	q = q.Clean()
+	if h.r.cfg.Elicit == nil && h.outer != nil {
+		return h.outer.Elicit(ctx, q)
+	}
+	if ctx.Err() != nil {
+		return host.Answer{Action: host.Cancel}, nil
+	}
+	ev := Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
+		Site: q.Site(), Warnings: q.Warnings()}
+	put := ev
+	if err := h.tell(&put); err != nil {
+		return host.Answer{}, err
+	}
+	answer, why := h.answer(ctx, q)
+	ev.Action = answer.Action
+	if why != nil {
+		ev.Error = why.Error()
+	}
+	return answer, h.tell(&ev)
+}
+
+// answer has the person answer. An error is for the person's side only: whoever
+// asked gets a cancelled question.
+func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+	cancelled := host.Answer{Action: host.Cancel}
+	if h.r.cfg.Elicit == nil {
+		return cancelled, errors.New("nobody can be asked: Config.Elicit is nil")
+	}
+	if !take(ctx, h.r.asking) {
+		return cancelled, context.Cause(ctx)
+	}
+	defer func() { <-h.r.asking }()
+	answer, err := h.r.cfg.Elicit(ctx, q)
+	switch {
+	case err != nil:
+		return cancelled, err
+	case ctx.Err() != nil:
+		return cancelled, context.Cause(ctx)
+	case answer.Action == host.Accept:
+		if answer, err = q.Accept(answer.Content); err != nil {
+			return cancelled, err
+		}
+		return answer, nil
+	case answer.Action == host.Decline:
+		return host.Answer{Action: host.Decline}, nil
+	}
+	return cancelled, nil
+}
+
+// refused is the error for a sample that is not made.
+func refused(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", host.ErrRefused, fmt.Sprintf(format, args...))
+}
+
+// Sample has the agent's model answer, if the policy, a person and the limits let
+// it; see [Limits].
+func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
+	if h.r.cfg.Step != nil {
+		return host.Sample{}, refused("a run that is recorded as steps has no place for it")
+	}
+	if !take(ctx, h.r.sampling) { // one at a time, so that none goes beyond the budget unseen
+		return host.Sample{}, context.Cause(ctx)
+	}
+	defer func() { <-h.r.sampling }()
+	if err := ctx.Err(); err != nil {
+		return host.Sample{}, err
+	}
+	input := fixed(req.System, nil) + estimateAll(req.Messages)
+	call := sampleCall(req)
+	var d permission.Decision
+	var maxTokens int
+	var no error
+	if err := h.do(func() error {
+		d, maxTokens, no = h.r.admitSample(call, input, req.MaxTokens)
+		return nil
+	}); err != nil {
+		return host.Sample{}, err
+	}
+	if no == nil && d.Behavior == permission.Ask {
+		no = h.consent(ctx, req, d, maxTokens)
+	}
+	ev := &Sampling{Call: callOf(ctx), Server: req.Server}
+	if no != nil {
+		ev.Refused = no.Error()
+		return host.Sample{}, errors.Join(no, h.tell(ev))
+	}
+	msg, fin, err := model.Collect(model.Retry(h.r.a.model, h.r.cfg.Retry).Generate(ctx,
+		&model.Request{System: req.System, Messages: req.Messages, MaxTokens: maxTokens, Temperature: req.Temperature}))
+	if err != nil {
+		return host.Sample{}, fmt.Errorf("the model: %w", err)
+	}
+	if msg.Usage.Input+msg.Usage.Output == 0 { // it does not say; somebody has to count
+		msg.Usage.Input, msg.Usage.Output = input, estimateMessage(msg)
+	}
+	ev.Model, ev.Text, ev.Usage = msg.Model, msg.Text(), *msg.Usage
+	if err := h.do(func() error { return h.r.spendSample(msg, ev) }); err != nil {
+		return host.Sample{}, err
+	}
+	return sampleOf(msg, fin.Reason, req.Stop), nil
+}
+
+// sampleCall describes a sample for the permission engine, as the call of a tool
+// of the server that is named sampling.
+func sampleCall(req host.SampleRequest) *permission.Call {
+	legal := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return '_'
+	}, req.Server)
+	input, err := json.Marshal(map[string]any{"server": req.Server, "system": req.System, "messages": req.Messages, "max_tokens": req.MaxTokens})
+	if err != nil {
+		input = json.RawMessage(`{}`)
+	}
+	return &permission.Call{Tool: "mcp__" + legal + "__sampling", Input: input}
+}
+
+// admitSample decides about a sample and counts it. An error says why it is not
+// made. maxTokens is how long the answer may be.
+func (r *run) admitSample(call *permission.Call, input, wanted int) (d permission.Decision, maxTokens int, err error) {
+	limits, s := &r.cfg.Limits, &r.st.spent
+	if reached := r.limitReached(); reached != "" {
+		return d, 0, refused("%s was reached", reached)
+	}
+	if s.Samples >= limits.Samples {
+		return d, 0, refused("the limit of %d samples was reached", limits.Samples)
+	}
+	left := limits.SampleTokens - s.SampleTokens
+	if limits.Tokens > 0 {
+		left = min(left, limits.Tokens-s.Tokens)
+	}
+	if left -= input; left <= 0 {
+		return d, 0, refused("it needs about %d tokens, which is more than is left of the budget", input)
+	}
+	s.Samples++
+	d = r.a.judge(tool.WithState(r.ctx, &r.st.Tools), r.currentPolicy(), call)
+	if d.Behavior != permission.Allow && d.Behavior != permission.Ask {
+		return d, 0, refused("%s", d.Reason)
+	}
+	if wanted > 0 {
+		left = min(left, wanted)
+	}
+	return d, left, nil
+}
+
+// spendSample counts what a sample has cost, and tells of it.
+func (r *run) spendSample(msg *message.Message, ev *Sampling) error {
+	r.spend(msg)
+	r.st.spent.SampleTokens += ev.Usage.Input + ev.Usage.Output
+	if err := r.save(); err != nil {
+		return err
+	}
+	r.emit(ev)
+	return nil
+}
+
+// consent asks the person whether a server may use the model. It is a question of
+// the agent itself; every line of the server's is marked as such.
+func (h *callHost) consent(ctx context.Context, req host.SampleRequest, d permission.Decision, maxTokens int) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "The server %q wants the model to answer, with at most %d tokens (%s).", req.Server, maxTokens, d.Reason)
+	for _, rule := range d.Suggest {
+		fmt.Fprintf(&b, " The rule %s would allow it always.", rule)
+	}
+	b.WriteString(" It asks:")
+	quote := func(who, text string) {
+		for line := range strings.Lines(who + ": " + text + "\n") {
+			b.WriteString("\n> " + strings.TrimRight(line, "\r\n"))
+		}
+	}
+	if req.System != "" {
+		quote("system", req.System)
+	}
+	for _, m := range req.Messages {
+		quote(string(m.Role), m.Text())
+	}
+	answer, err := h.Elicit(ctx, host.Elicitation{Message: b.String(), Schema: json.RawMessage(`{"type":"object","properties":{}}`)})
+	if err != nil {
+		return err
+	}
+	if answer.Action != host.Accept {
+		return refused("no person allowed it (%s)", answer.Action)
+	}
+	return nil
+}
+
+// sampleOf makes the answer to the server, cut at the first of its stop sequences.
+func sampleOf(msg *message.Message, reason model.FinishReason, stops []string) host.Sample {
+	out := host.Sample{Model: msg.Model, Text: msg.Text(), StopReason: "endTurn"}
+	if reason == model.FinishLength {
+		out.StopReason = "maxTokens"
+	}
+	for _, stop := range stops {
+		if head, _, found := strings.Cut(out.Text, stop); found && stop != "" {
+			out.Text, out.StopReason = head, "stopSequence"
+		}
+	}
+	return out
+}

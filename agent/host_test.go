@@ -1,0 +1,279 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+var size = host.Elicitation{Server: "shop", Message: "Which \x1b[31msize?",
+	Schema: json.RawMessage(`{"type":"object","properties":{"size":{"type":"string","enum":["S","M"]}},"required":["size"]}`)}
+
+// asking returns a tool that asks q of whoever runs it, and returns the action.
+func asking(name string, q host.Elicitation, o tool.Options) tool.Tool {
+	return tool.Must(tool.New(name, "Asks.", func(ctx context.Context, _ struct{}) (string, error) {
+		a, err := host.From(ctx).Elicit(ctx, q)
+		return fmt.Sprintf("%s %d fields, error %v", a.Action, len(a.Content), err), nil
+	}, o))
+}
+
+func TestElicit(t *testing.T) {
+	fill := func(v any) func(context.Context, host.Elicitation) (host.Answer, error) {
+		return func(context.Context, host.Elicitation) (host.Answer, error) {
+			return host.Answer{Action: host.Accept, Content: map[string]any{"size": v}}, nil
+		}
+	}
+	page := host.Elicitation{Server: "shop", Message: "Log in.", URL: "http://shop.example/login"}
+	for _, row := range []struct {
+		why    string
+		q      host.Elicitation
+		elicit func(context.Context, host.Elicitation) (host.Answer, error)
+		result string // of the tool
+		action host.Action
+		error  string // that the person's side is told
+	}{
+		{"a form", size, fill("M"), "accept 1 fields, error <nil>", host.Accept, ""},
+		{"a page", page, func(context.Context, host.Elicitation) (host.Answer, error) {
+			return host.Answer{Action: host.Accept}, nil
+		}, "accept 0 fields, error <nil>", host.Accept, ""},
+		{"declined, with a secret", size, func(context.Context, host.Elicitation) (host.Answer, error) {
+			return host.Answer{Action: host.Decline, Content: map[string]any{"size": "M"}}, nil
+		}, "decline 0 fields, error <nil>", host.Decline, ""},
+		{"nobody is there", size, nil, "cancel 0 fields, error <nil>", host.Cancel, "Config.Elicit is nil"},
+		{"an answer that does not fit", size, fill("XXL"), "cancel 0 fields, error <nil>", host.Cancel, `one of "S", "M"`},
+		{"an answer of no kind", size, func(context.Context, host.Elicitation) (host.Answer, error) { return host.Answer{Action: "maybe"}, nil }, "cancel 0 fields, error <nil>", host.Cancel, ""},
+		{"the terminal fails", size, func(context.Context, host.Elicitation) (host.Answer, error) {
+			return host.Answer{}, errors.New("private trouble")
+		}, "cancel 0 fields, error <nil>", host.Cancel, "private trouble"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			a, _ := newAgent(t, Config{Policy: bypass, Elicit: row.elicit, Toolkit: toolkit.Of(asking("ask", row.q, tool.Options{}))},
+				calls(`c1 ask {}`), says("done"))
+			var st State
+			evs, err := play(t, a, &st, Say("go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "result", results(&st), []string{"c1 success: " + row.result})
+			told := of[*Elicitation](evs)
+			if len(told) != 2 {
+				t.Fatalf("%d events", len(told))
+			}
+			put, over := told[0], told[1]
+			if put.Action != "" || put.Call != "c1" || put.Server != "shop" || strings.Contains(put.Message, "\x1b") || put.Site != row.q.Site() ||
+				len(put.Warnings) != len(row.q.Warnings()) {
+				t.Errorf("question: %+v", put)
+			}
+			if over.Action != row.action || !strings.Contains(over.Error, row.error) || (over.Error == "") != (row.error == "") {
+				t.Errorf("outcome: %+v, want %s %q", over, row.action, row.error)
+			}
+			saved, err := json.Marshal(&st)
+			if err != nil || strings.Contains(string(saved), `"size":"M"`) || strings.Contains(string(saved), "private") {
+				t.Errorf("what the person typed, or what went wrong at their side, is stored: %s %v", saved, err)
+			}
+		})
+	}
+}
+
+// TestOneQuestionAtATime has several calls ask, while another one waits for
+// Config.Approve.
+func TestOneQuestionAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open, most, asked atomic.Int64
+		person := func() {
+			asked.Add(1)
+			if n := open.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(time.Second)
+			open.Add(-1)
+		}
+		cfg := Config{
+			Policy: permission.Policy{Rules: []permission.Rule{{Tool: "ask", Behavior: permission.Allow}}},
+			Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
+				person()
+				return host.Answer{Action: host.Decline}, nil
+			},
+			Approve: func(context.Context, Approval) (Confirm, error) {
+				person()
+				return Confirm{Allow: true}, nil
+			},
+			Toolkit: toolkit.Of(asking("ask", size, tool.Options{Parallel: true}), noting(&journal{}, "note", tool.Options{Parallel: true})),
+		}
+		a, _ := newAgent(t, cfg, calls(`c1 ask {}`, `c2 ask {}`, `c3 note {"path":"x"}`, `c4 ask {}`), says("done"))
+		var st State
+		if _, err := play(t, a, &st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		if most.Load() != 1 || asked.Load() != 4 {
+			t.Errorf("%d questions, %d at a time; want 4, 1", asked.Load(), most.Load())
+		}
+	})
+}
+
+// TestQuestionEndsWithItsCall are questions that outlive what they came up in.
+func TestQuestionEndsWithItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late error
+		leaked := make(chan struct{})
+		leak := tool.Must(tool.New("leak", "Asks later.", func(ctx context.Context, _ struct{}) (string, error) {
+			h := host.From(ctx)
+			go func() {
+				time.Sleep(time.Hour)
+				_, late = h.Elicit(context.Background(), size)
+				close(leaked)
+			}()
+			return "done", nil
+		}))
+		elicit := func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
+			<-ctx.Done() // the person has gone for lunch
+			return host.Answer{Action: host.Accept, Content: map[string]any{"size": "M"}}, nil
+		}
+		a, _ := newAgent(t, Config{Policy: bypass, Elicit: elicit, ToolTimeout: time.Minute, Toolkit: toolkit.Of(asking("ask", size, tool.Options{}), leak)},
+			calls(`c1 ask {}`, `c2 leak {}`), says("done"))
+		var st State
+		evs, err := play(t, a, &st, Say("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := results(&st); !strings.Contains(got[0], "cancel 0 fields") && !strings.Contains(got[0], "took longer than 1m0s") || got[1] != "c2 success: done" {
+			t.Errorf("results: %q", got)
+		}
+		for _, ev := range of[*Elicitation](evs) {
+			if ev.Action == host.Accept {
+				t.Errorf("an answer that came after the call had ended counts: %+v", ev)
+			}
+		}
+		<-leaked
+		if !errors.Is(late, ErrInterrupted) {
+			t.Errorf("a question after the run: %v", late)
+		}
+	})
+}
+
+// TestSubAgentElicits holds that who has nobody to ask leaves it to their caller.
+func TestSubAgentElicits(t *testing.T) {
+	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(asking("ask", size, tool.Options{}))}, calls(`s1 ask {}`), says("over"))
+	helper, err := AsTool(sub, "helper", "Helps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(helper), Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
+		asked.Add(1)
+		return host.Answer{Action: host.Accept, Content: map[string]any{"size": "S"}}, nil
+	}}, calls(`h1 helper {"task":"x"}`), says("done"))
+	var st State
+	evs, err := play(t, a, &st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told := of[*Elicitation](evs); len(told) != 2 || told[0].Call != "h1/s1" || told[1].Action != host.Accept || asked.Load() != 1 {
+		t.Errorf("asked %d times: %+v", asked.Load(), told)
+	}
+}
+
+// sampler returns a tool that has the model answer, n times.
+func sampler(n int, req host.SampleRequest) tool.Tool {
+	return tool.Must(tool.New("sample", "Uses the model.", func(ctx context.Context, _ struct{}) (string, error) {
+		var out []string
+		for range n {
+			s, err := host.From(ctx).Sample(ctx, req)
+			if err != nil && !errors.Is(err, host.ErrRefused) {
+				out = append(out, "not refused but:")
+			}
+			out = append(out, fmt.Sprintf("%s %s %v", s.Text, s.StopReason, err))
+		}
+		return strings.Join(out, "; "), nil
+	}))
+}
+
+func TestSample(t *testing.T) {
+	rule := func(b permission.Behavior, name string) permission.Policy {
+		return permission.Policy{Rules: []permission.Rule{{Tool: "sample", Behavior: permission.Allow}, {Tool: name, Behavior: b}}}
+	}
+	allowed := rule(permission.Allow, "mcp__my_shop__sampling")
+	ask := rule(permission.Ask, "nothing")
+	answer := func(action host.Action) func(context.Context, host.Elicitation) (host.Answer, error) {
+		return func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+			if q.Server != "" || !strings.Contains(q.Message, `server "my shop"`) || !strings.Contains(q.Message, "\n> user: Allow this.\n> Forged line") {
+				return host.Answer{}, fmt.Errorf("question %+v", q)
+			}
+			return host.Answer{Action: action}, nil
+		}
+	}
+	req := host.SampleRequest{Server: "my shop", Messages: []*message.Message{message.User("Allow this.\nForged line")}, Stop: []string{"STOP"}}
+	done := []turn{says("yes STOP no")}
+	for _, row := range []struct {
+		why    string
+		cfg    Config
+		times  int
+		turns  []turn
+		want   string
+		tokens int // of the whole run; the loop's own two model calls cost 24
+	}{
+		{"allowed by a rule", Config{Policy: allowed}, 1, done, "yes  stopSequence <nil>", 36},
+		{"asked and allowed", Config{Policy: ask, Elicit: answer(host.Accept)}, 1, done, "yes  stopSequence <nil>", 36},
+		{"asked and declined", Config{Policy: ask, Elicit: answer(host.Decline)}, 1, nil, "no person allowed it (decline)", 24},
+		{"nobody to ask", Config{Policy: ask}, 1, nil, "no person allowed it (cancel)", 24},
+		{"denied, whatever a person says", Config{Policy: rule(permission.Deny, "mcp__my_shop__*"), Elicit: answer(host.Accept)}, 1, nil, "denied by rule", 24},
+		{"dont-ask", Config{Policy: permission.Policy{Mode: permission.DontAsk, Rules: ask.Rules}, Elicit: answer(host.Accept)}, 1, nil, "refused by the host", 24},
+		{"too often", Config{Policy: allowed, Limits: Limits{Samples: 2}}, 3, []turn{says("one"), says("two")}, "one endTurn <nil>; two endTurn <nil>;   refused by the host: the limit of 2 samples", 48},
+		{"not at all", Config{Policy: allowed, Limits: Limits{Samples: -1}}, 1, nil, "the limit of -1 samples", 24},
+		{"too many tokens", Config{Policy: allowed, Limits: Limits{SampleTokens: 20}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: it needs about 9 tokens", 36},
+		{"the run's tokens", Config{Policy: allowed, Limits: Limits{Tokens: 30}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: it needs about 9 tokens", 36},
+		{"recorded as steps", Config{Policy: allowed, Seams: Seams{Step: func(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+			return fn(ctx)
+		}}}, 1, nil, "recorded as steps", 24},
+		{"cut off", Config{Policy: allowed}, 1, []turn{{chunks: append(says("half").chunks[:1:1], finish("length"))}}, "half maxTokens <nil>", 36},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			row.cfg.Toolkit = toolkit.Of(sampler(row.times, req))
+			turns := append([]turn{calls(`c1 sample {}`)}, row.turns...)
+			a, w := newAgent(t, row.cfg, append(turns, says("done"))...)
+			var st State
+			evs, err := play(t, a, &st, Say("go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := results(&st); !strings.Contains(strings.Join(got, ""), row.want) {
+				t.Errorf("result %q, want %q", got, row.want)
+			}
+			if n := st.Usage.Input + st.Usage.Output; n != row.tokens || st.spent.Tokens != row.tokens {
+				t.Errorf("%d tokens, %d counted for the limits; want %d", n, st.spent.Tokens, row.tokens)
+			}
+			made := 0
+			for _, ev := range of[*Sampling](evs) {
+				if ev.Server != "my shop" || ev.Call != "c1" {
+					t.Errorf("event %+v", ev)
+				}
+				if ev.Refused == "" {
+					made++
+				}
+			}
+			if made != len(row.turns) {
+				t.Errorf("%d samples were told of, want %d", made, len(row.turns))
+			}
+			for _, r := range w.reqs[1 : 1+len(row.turns)] {
+				if len(r.Tools) != 0 || r.System != "" || r.MaxTokens <= 0 || r.MaxTokens > 50_000 || len(r.Messages) != 1 {
+					t.Errorf("the model was asked %+v", r)
+				}
+			}
+			if st.Messages[len(st.Messages)-1].Text() == "" || len(st.Messages) > 5 {
+				t.Errorf("the conversation has %d messages: a sample is none of it", len(st.Messages))
+			}
+		})
+	}
+}
