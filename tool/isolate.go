@@ -112,7 +112,7 @@ func (o *outcome) run(ctx context.Context, f *function, call Call) {
 	defer close(o.done)
 	o.pieces = o.first[:0]
 	defer o.recover(ctx, call)
-	f.call(ctx, call.Input, o.add)
+	f.run(ctx, call, o.add)
 	o.returned = true
 }
 

@@ -162,10 +162,14 @@ func IdempotencyKey(ctx context.Context) string {
 }
 
 func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
+	return func(yield func(Chunk, error) bool) { f.run(ctx, call, yield) }
+}
+
+func (f *function) run(ctx context.Context, call Call, yield func(Chunk, error) bool) {
 	if call.Key != "" {
 		ctx = context.WithValue(ctx, callKey{}, call.Key)
 	}
-	return func(yield func(Chunk, error) bool) { f.call(ctx, call.Input, yield) }
+	f.call(ctx, call.Input, yield)
 }
 
 // decode fills p, and words what encoding/json says for a model.
