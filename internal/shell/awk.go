@@ -8,10 +8,10 @@ import (
 // awkArgs reads awk's program: it may write files and run programs.
 func awkArgs(_ *walker, _ *command, p *parsed) string {
 	var programs []arg
-	if v, ok := p.values["-e"]; ok {
+	if v, ok := p.value("-e"); ok {
 		programs = append(programs, v)
 	}
-	if v, ok := p.values["--source"]; ok {
+	if v, ok := p.value("--source"); ok {
 		programs = append(programs, v)
 	}
 	if len(programs) == 0 {
@@ -23,7 +23,13 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 			}
 		}
 	}
-	if len(programs) != 1 || strings.Count(strings.Join(p.given, " ")+" ", "-e ")+strings.Count(strings.Join(p.given, " ")+" ", "--source ") > 1 {
+	sources := 0
+	for _, o := range p.given {
+		if o.name == "-e" || o.name == "--source" {
+			sources++
+		}
+	}
+	if len(programs) != 1 || sources > 1 {
 		return "there is not exactly one program"
 	}
 	if !programs[0].known {

@@ -30,7 +30,7 @@ var fed = map[string]func(parsed, []arg) []arg{
 	"xargs": func(p parsed, rest []arg) []arg {
 		mark := ""
 		for _, o := range []string{"-I", "-i", "--replace", "-J"} {
-			if v, ok := p.values[o]; ok {
+			if v, ok := p.value(o); ok {
 				mark = v.text
 			} else if p.has(o) {
 				mark = "{}"
@@ -70,7 +70,7 @@ var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 func readArgs(w *walker, _ *command, p *parsed) string {
 	names := slices.Clone(p.ops)
 	for _, o := range []string{"-a"} {
-		if v, ok := p.values[o]; ok {
+		if v, ok := p.value(o); ok {
 			names = append(names, roleArg{arg: v})
 		}
 	}
@@ -185,7 +185,7 @@ func shellArgs(w *walker, c *command, p *parsed) string {
 // runs: a repository's own settings name programs that git starts, so only a
 // repository in a working directory is trusted.
 func gitArgs(w *walker, c *command, p *parsed) string {
-	if v, ok := p.values["-c"]; ok {
+	if v, ok := p.value("-c"); ok {
 		key, _, _ := strings.Cut(v.prefix(), "=")
 		if !harmlessGitKey(key) {
 			return "the setting " + key + " may run a program"
@@ -200,7 +200,7 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 		return ""
 	}
 	dirs := w.cwds
-	if v, ok := p.values["-C"]; ok {
+	if v, ok := p.value("-C"); ok {
 		if !v.known || w.lost {
 			return "the repository is not known"
 		}

@@ -91,7 +91,7 @@ func (w *walker) reveals(c *command) string {
 		return ""
 	}
 	for _, op := range c.reads {
-		for _, p := range w.paths(c, op.arg) {
+		for _, p := range c.paths(op.arg) {
 			if why := pathrule.SecretName(p); why != "" {
 				return why
 			}
@@ -105,7 +105,7 @@ var metadata = strings.Fields("ls stat wc du file find test [ realpath readlink 
 
 // paths returns the absolute paths that a may be, one for every directory the
 // command may run in, or nothing if a is not known.
-func (w *walker) paths(c *command, a arg) []string {
+func (c *command) paths(a arg) []string {
 	if strings.Contains(a.text, hole) || a.text == "" {
 		return nil
 	}
@@ -239,7 +239,7 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 	case strings.Contains(a.text, hole) && (c.name == "rmdir" || c.name == "mv"):
 		return ""
 	}
-	for _, p := range w.paths(c, a) {
+	for _, p := range c.paths(a) {
 		if why := w.criticalPath(p, recursive || c.name == "rm" || c.name == "rmdir"); why != "" {
 			return why
 		}
@@ -281,7 +281,7 @@ func (w *walker) findRemoves(c *command) string {
 		if !t.known {
 			return "where it deletes is not known"
 		}
-		for _, p := range w.paths(c, t.arg) {
+		for _, p := range c.paths(t.arg) {
 			if p == "/" || path.Dir(p) == "/" || p == w.at.Home {
 				return "it deletes below " + p
 			}

@@ -13,28 +13,27 @@ import (
 // and dont-ask allow without a rule. The working directories themselves must
 // stay.
 func (a *Analysis) EditsInside(at pathrule.Place) bool {
-	w := &a.walker
-	if a.err != nil || w.loose || w.background {
+	if a.err != nil || a.loose || a.background {
 		return false
 	}
 	edits := false
 	var copied []string
-	for i := range w.cmds {
-		c := &w.cmds[i]
+	for i := range a.cmds {
+		c := &a.cmds[i]
 		if c.Reason == "" {
 			continue
 		}
-		if !c.edit || c.redirs || c.in.wrapped || c.in.dynamic != "" || len(c.targets) == 0 || w.lost && c.cwds == nil {
+		if !c.edit || c.redirs || c.in.wrapped || c.in.dynamic != "" || len(c.targets) == 0 || a.lost && c.cwds == nil {
 			return false
 		}
 		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.reads...) {
-			if !w.inside1(c, op, at, copied) {
+			if !inside(c, op, at, copied) {
 				return false
 			}
 		}
 		if c.links {
 			for _, t := range c.targets {
-				copied = append(copied, w.paths(c, t.arg)...)
+				copied = append(copied, c.paths(t.arg)...)
 			}
 		}
 		edits = true
@@ -42,10 +41,10 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 	return edits
 }
 
-// inside1 reports whether an operand is below a working directory wherever the
+// inside reports whether an operand is below a working directory wherever the
 // command runs, and not below what an earlier command of the same line brought
 // there, which may be a link that cannot be seen yet.
-func (w *walker) inside1(c *command, op operand, at pathrule.Place, copied []string) bool {
+func inside(c *command, op operand, at pathrule.Place, copied []string) bool {
 	if !op.known || op.text == "" {
 		return false
 	}

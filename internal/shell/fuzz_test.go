@@ -1,7 +1,9 @@
 package shell
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/pathrule"
@@ -77,11 +79,45 @@ func TestRepeatedVerdict(t *testing.T) {
 	if sh.Analyze(cmd, here) == sh.Analyze(cmd, other) {
 		t.Error("a verdict from another directory is used")
 	}
+	// Commands that come to the same slot are told apart.
 	for i := range 3 * maxRecent {
-		sh.Analyze("echo "+strings.Repeat("x", i), here)
+		for _, word := range []string{"ls", "rm"} {
+			if a := sh.Analyze(fmt.Sprint(word, " ", i), here); (a.ReadOnly() == "") != (word == "ls") {
+				t.Fatalf("%s %d: %q", word, i, a.ReadOnly())
+			}
+		}
 	}
-	if len(sh.recent) > maxRecent {
-		t.Errorf("%d commands are remembered", len(sh.recent))
+}
+
+// Walks share memory one after the other: what is kept of one stays as it is
+// when others use that memory, also at the same time.
+func TestVerdictsKeep(t *testing.T) {
+	var sh Analyzer
+	list := append(lines(t, "everyday.txt"), lines(t, "harmful.txt")...)
+	first := make([]*Analysis, len(list))
+	told := make([]string, len(list))
+	tell := func(a *Analysis) string {
+		return fmt.Sprint(a.ReadOnly(), a.Commands(), a.Dangers(here, pathrule.Protected{}), a.Suggest())
+	}
+	for i, cmd := range list {
+		first[i] = analyze(cmd, here)
+		told[i] = tell(first[i])
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i, cmd := range list {
+				if got := tell(sh.Analyze(cmd, here)); got != told[i] {
+					t.Errorf("%q: first %s, then %s", cmd, told[i], got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, a := range first {
+		if got := tell(a); got != told[i] {
+			t.Errorf("%q: %s became %s", list[i], told[i], got)
+		}
 	}
 }
 

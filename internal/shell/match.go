@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -11,8 +10,7 @@ type parsed struct {
 	spec    *spec
 	args    []arg
 	ops     []roleArg // operands, and values of options that have a role
-	given   []string  // options, by their names in the table
-	values  map[string]arg
+	given   []given
 	effects effects
 	rest    int // index in args of what follows the options and operands of a wrapper; -1: nothing
 }
@@ -23,13 +21,20 @@ type roleArg struct {
 	opt  bool // the value of an option
 }
 
+// A given is an option that was found, by its name in the table. The zero
+// value is none.
+type given struct {
+	name  string
+	value arg
+}
+
 // parse reads args, which do not include the command's name. It returns why it
 // cannot, or "".
-func (s *spec) parse(args []arg) (parsed, string) {
-	p := parsed{spec: s, args: args, effects: s.effects, rest: -1}
+func (s *spec) parse(w *walker, args []arg) (parsed, string) {
+	p := parsed{spec: s, args: args, effects: s.effects, rest: -1, ops: w.ops.take(len(args)), given: w.given.take(len(args))}
 	plain := make([]int, 0, 16)
 	for i := 0; i < len(args); i++ {
-		a := args[i]
+		a := &args[i]
 		switch {
 		case a.known && a.text == "--":
 			for i++; i < len(args); i++ {
@@ -45,7 +50,7 @@ func (s *spec) parse(args []arg) (parsed, string) {
 			}
 		case !a.known && !strings.HasPrefix(a.text, "-"):
 			if !s.dyn {
-				return p, fmt.Sprintf("%s may turn out to be an option", a.raw)
+				return p, a.raw + " may turn out to be an option"
 			}
 			plain = append(plain, i)
 		default:
@@ -56,7 +61,7 @@ func (s *spec) parse(args []arg) (parsed, string) {
 			i += n
 		}
 	}
-	if len(s.need) > 0 && !slices.ContainsFunc(p.given, func(o string) bool { return slices.Contains(s.need, o) }) {
+	if len(s.need) > 0 && !slices.ContainsFunc(p.given, func(o given) bool { return slices.Contains(s.need, o.name) }) {
 		return p, "without one of the options " + strings.Join(s.need, ", ") + " it changes something"
 	}
 	return p, s.assign(&p, plain)
@@ -77,7 +82,7 @@ func (s *spec) follows(n int) bool {
 // optionAt reads the option at args[i] and returns how many more arguments it
 // takes.
 func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
-	a := args[i]
+	a := &args[i]
 	text := a.prefix()
 	if strings.HasPrefix(text, "--") || s.single {
 		name, value, eq := strings.Cut(text, "=")
@@ -90,43 +95,51 @@ func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
 		case !ok && s.any:
 			return 0, ""
 		case !ok:
-			return 0, fmt.Sprintf("option %s is not on the list", a)
+			return 0, "option " + a.String() + " is not on the list"
 		case !a.known && (!eq || !a.field && !s.dyn):
-			return 0, fmt.Sprintf("option %s is not literal", a)
+			return 0, "option " + a.String() + " is not literal"
 		case eq && o.value == 0 && !(s.single && (value == "true" || value == "false")):
-			return 0, fmt.Sprintf("option %s takes no value", name)
+			return 0, "option " + name + " takes no value"
 		case eq || o.value != '=':
-			p.option(name, o, valueOf(a, len(name)+1, eq))
+			p.option(name, o, valueOf(*a, len(name)+1, eq))
 			return 0, ""
 		}
 		return s.nextValue(p, args, i, name, o)
 	}
 	for j := 1; j < len(text); j++ {
-		name := "-" + text[j:j+1]
+		name := letters[text[j]]
 		o, ok := s.options[name]
 		last := j == len(text)-1
 		switch {
 		case !ok && s.any:
 			continue
 		case !ok:
-			return 0, fmt.Sprintf("option %s in %s is not on the list", name, a)
+			return 0, "option " + name + " in " + a.String() + " is not on the list"
 		case o.value == 0:
 			p.option(name, o, arg{})
 		case last && a.known && o.value == '=':
 			return s.nextValue(p, args, i, name, o)
 		default:
 			if !a.known && !a.field && !s.dyn {
-				return 0, fmt.Sprintf("option %s is not literal", a)
+				return 0, "option " + a.String() + " is not literal"
 			}
-			p.option(name, o, valueOf(a, j+1, true))
+			p.option(name, o, valueOf(*a, j+1, true))
 			return 0, ""
 		}
 	}
 	if !a.known && !s.any {
-		return 0, fmt.Sprintf("option %s is not literal", a)
+		return 0, "option " + a.String() + " is not literal"
 	}
 	return 0, ""
 }
+
+// letters has the names of the options of one letter.
+var letters = func() (names [256]string) {
+	for i := range names {
+		names[i] = string([]byte{'-', byte(i)})
+	}
+	return names
+}()
 
 // valueOf returns what follows the first n bytes of an option.
 func valueOf(a arg, n int, has bool) arg {
@@ -139,33 +152,39 @@ func valueOf(a arg, n int, has bool) arg {
 
 func (s *spec) nextValue(p *parsed, args []arg, i int, name string, o option) (int, string) {
 	if i+1 >= len(args) {
-		return 0, fmt.Sprintf("option %s has no value", name)
+		return 0, "option " + name + " has no value"
 	}
-	v := args[i+1]
+	v := &args[i+1]
 	if !v.known && !v.field && !s.dyn {
-		return 0, fmt.Sprintf("the value of %s may be several words", name)
+		return 0, "the value of " + name + " may be several words"
 	}
-	p.option(name, o, v)
+	p.option(name, o, *v)
 	return 1, ""
 }
 
 func (p *parsed) option(name string, o option, value arg) {
-	p.given = append(p.given, name)
+	p.given = append(p.given, given{name, value})
 	p.effects |= o.effects
-	if value.raw == "" && value.text == "" {
-		return
-	}
-	if p.values == nil {
-		p.values = map[string]arg{}
-	}
-	p.values[name] = value
-	if o.role.kind != 0 {
+	if value.present() && o.role.kind != 0 {
 		p.ops = append(p.ops, roleArg{value, o.role.kind, true})
 	}
 }
 
+// present tells a value from none: even an empty one is written as quotes.
+func (a *arg) present() bool { return a.raw != "" || a.text != "" }
+
 func (p *parsed) has(names ...string) bool {
-	return slices.ContainsFunc(p.given, func(o string) bool { return slices.Contains(names, o) })
+	return slices.ContainsFunc(p.given, func(o given) bool { return slices.Contains(names, o.name) })
+}
+
+// value returns the last value of an option.
+func (p *parsed) value(name string) (arg, bool) {
+	for _, o := range slices.Backward(p.given) {
+		if o.name == name && o.value.present() {
+			return o.value, true
+		}
+	}
+	return arg{}, false
 }
 
 // assign gives the operands their roles. A role with a star takes as many as
@@ -192,16 +211,16 @@ func (s *spec) assign(p *parsed, plain []int) string {
 			n = max(len(plain)-k-after, 0)
 		}
 		for ; n > 0; n-- {
-			a := p.args[plain[k]]
+			a := &p.args[plain[k]]
 			k++
 			if r.kind == '+' && !(strings.HasPrefix(a.prefix(), "+")) {
-				return fmt.Sprintf("operand %s does not start with +", a)
+				return "operand " + a.String() + " does not start with +"
 			}
-			p.ops = append(p.ops, roleArg{arg: a, kind: r.kind})
+			p.ops = append(p.ops, roleArg{arg: *a, kind: r.kind})
 		}
 	}
 	if k < len(plain) {
-		return fmt.Sprintf("operand %s is one too many", p.args[plain[k]])
+		return "operand " + p.args[plain[k]].String() + " is one too many"
 	}
 	return ""
 }

@@ -19,10 +19,14 @@ const (
 
 var parsers = sync.Pool{New: func() any { return syntax.NewParser(syntax.Variant(syntax.LangBash)) }}
 
-// parse reads src as bash does, or says why that cannot be trusted.
-func parse(src string) (*syntax.File, error) {
+// parse reads src as bash does, or says why that cannot be trusted. What it
+// returns is gone when the walk is over.
+func (w *walker) parse(src string) ([]*syntax.Stmt, error) {
 	if err := readable(src); err != nil {
 		return nil, err
+	}
+	if stmts := w.trees.read(src); stmts != nil {
+		return stmts, nil
 	}
 	p := parsers.Get().(*syntax.Parser)
 	defer parsers.Put(p)
@@ -30,7 +34,7 @@ func parse(src string) (*syntax.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it is not bash: %w", err)
 	}
-	return file, nil
+	return file.Stmts, nil
 }
 
 // readable refuses what the parser and bash, or a person, may read differently,

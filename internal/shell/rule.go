@@ -170,13 +170,13 @@ func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 			list = append(list, q)
 		}
 	}
-	if a.err != nil || a.walker.loose {
+	if a.err != nil || a.loose {
 		return false, nil
 	}
 	took := false
-	need := a.walker.needs()
-	for i := range a.walker.cmds {
-		c := &a.walker.cmds[i]
+	need := a.needs()
+	for i := range a.cmds {
+		c := &a.cmds[i]
 		if c.coveredBy(p) {
 			took = true
 		} else if need[i] && !slices.ContainsFunc(list, c.coveredBy) {
@@ -188,10 +188,10 @@ func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 
 // needs says which commands a rule must speak of: those that are not read-only,
 // or the wrapper around them.
-func (w *walker) needs() map[int]bool {
+func (a *Analysis) needs() map[int]bool {
 	need := map[int]bool{}
-	for i := range w.cmds {
-		switch c := &w.cmds[i]; {
+	for i := range a.cmds {
+		switch c := &a.cmds[i]; {
 		case c.Reason == "":
 		case c.in.opaque:
 			need[c.in.wrapper] = true
@@ -231,8 +231,8 @@ func (a *Analysis) Mentions(rule string) (bool, error) {
 	if a.err != nil || p.all() || p.found(a.src) {
 		return true, nil
 	}
-	for i := range a.walker.cmds {
-		c := &a.walker.cmds[i]
+	for i := range a.cmds {
+		c := &a.cmds[i]
 		if len(c.args) > 0 && !c.args[0].known || slices.ContainsFunc(c.spellings(), p.found) {
 			return true, nil
 		}
@@ -271,16 +271,16 @@ const maxSuggestions = 5
 // Suggest returns at most five patterns that together cover the command, or
 // nothing if no safe ones do.
 func (a *Analysis) Suggest() []string {
-	if a.err != nil || a.walker.loose {
+	if a.err != nil || a.loose {
 		return nil
 	}
 	var out []string
-	need := a.walker.needs()
-	for i := range a.walker.cmds {
+	need := a.needs()
+	for i := range a.cmds {
 		if !need[i] {
 			continue
 		}
-		s := a.walker.cmds[i].suggest()
+		s := a.cmds[i].suggest()
 		if s == "" {
 			return nil
 		}

@@ -31,7 +31,7 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 	if inPlace {
 		p.effects |= effect(Write)
 		for _, o := range []string{"-i", "--in-place"} {
-			if v, ok := p.values[o]; ok && strings.ContainsAny(v.text, "/*") {
+			if v, ok := p.value(o); ok && strings.ContainsAny(v.text, "/*") {
 				return "the backup goes to another directory"
 			}
 		}

@@ -28,10 +28,12 @@ package shell
 
 import (
 	"fmt"
+	"hash/maphash"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/pathrule"
 )
@@ -82,77 +84,86 @@ type Danger struct {
 // An Analyzer analyses commands and remembers the verdicts of recent ones. The
 // zero Analyzer is ready; it is safe for concurrent use.
 type Analyzer struct {
-	mu     sync.RWMutex
-	recent map[string][]*Analysis // by command, one for every place
+	site   atomic.Pointer[site]
+	recent atomic.Pointer[[maxRecent]atomic.Pointer[Analysis]]
 }
 
 // How much an Analyzer remembers.
 const (
 	maxRecent     = 512
-	maxPlaces     = 4
 	maxRecentSize = 4 << 10 // longer commands are not remembered
 )
+
+var seed = maphash.MakeSeed()
 
 // Analyze judges src, run in at.Cwd. What it returns does not depend on the
 // file system and must not be changed.
 func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
-	z.mu.RLock()
-	known := z.recent[src]
-	z.mu.RUnlock()
-	for _, a := range known {
-		if a.walker.sameAs(at) {
-			return a
-		}
-	}
-	a := analyze(src, at)
 	if len(src) > maxRecentSize {
+		return analyze(src, at)
+	}
+	here := z.site.Load()
+	if here == nil || !here.is(at) {
+		here = newSite(at)
+		z.site.Store(here)
+	}
+	recent := z.recent.Load()
+	if recent == nil {
+		recent = new([maxRecent]atomic.Pointer[Analysis])
+		z.recent.Store(recent) // what another goroutine puts in its own meanwhile is forgotten
+	}
+	// One verdict a slot: a command that comes to the same slot, or comes from
+	// another place, displaces the one before it.
+	slot := &recent[maphash.String(seed, src)%maxRecent]
+	if a := slot.Load(); a != nil && a.src == src && (a.site == here || a.site.is(at)) {
 		return a
 	}
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if z.recent == nil || len(z.recent) >= maxRecent {
-		z.recent = make(map[string][]*Analysis)
-	}
-	if known = z.recent[src]; len(known) >= maxPlaces {
-		known = nil
-	}
-	z.recent[src] = append(known[:len(known):len(known)], a)
+	a := here.analyze(src)
+	slot.Store(a)
 	return a
 }
 
-// sameAs reports whether the walk would be the same from at.
-func (w *walker) sameAs(at pathrule.Place) bool {
-	if w.at.Cwd != at.Cwd || w.at.Home != at.Home || len(w.at.Dirs) != len(at.Dirs) {
-		return false
+// A site is a place that verdicts are about.
+type site struct {
+	at   pathrule.Place
+	cwds []string
+}
+
+func newSite(at pathrule.Place) *site {
+	at.Dirs = slices.Clone(at.Dirs)
+	s := &site{at: at}
+	if at.Cwd != "" {
+		s.cwds = []string{at.Cwd}
 	}
-	for i, d := range at.Dirs {
-		if w.at.Dirs[i] != d {
-			return false
-		}
-	}
-	return true
+	return s
+}
+
+// is reports whether verdicts about s hold for at.
+func (s *site) is(at pathrule.Place) bool {
+	return s.at.Cwd == at.Cwd && s.at.Home == at.Home && slices.Equal(s.at.Dirs, at.Dirs)
 }
 
 // An Analysis is what is known of a command. It is immutable.
 type Analysis struct {
+	findings
 	src    string
 	err    error
-	walker walker
+	site   *site
 	static []Danger // those that need no look at links
 }
 
-func analyze(src string, at pathrule.Place) *Analysis {
-	at.Dirs = slices.Clone(at.Dirs)
-	a := &Analysis{src: src, walker: walker{at: at, src: src}}
-	w := &a.walker
-	if at.Cwd != "" {
-		w.cwds = []string{at.Cwd}
-	} else {
-		w.lost = true
-	}
-	file, err := parse(src)
+var walkers = sync.Pool{New: func() any { return new(walker) }}
+
+func analyze(src string, at pathrule.Place) *Analysis { return newSite(at).analyze(src) }
+
+func (s *site) analyze(src string) *Analysis {
+	w := walkers.Get().(*walker)
+	defer walkers.Put(w)
+	w.start(s, src)
+	a := &Analysis{src: src, site: s}
+	stmts, err := w.parse(src)
 	if err == nil {
-		w.stmts(file.Stmts)
+		w.stmts(stmts)
 		if w.deep {
 			err = fmt.Errorf("it is nested more than %d deep", maxDepth)
 		}
@@ -161,9 +172,10 @@ func analyze(src string, at pathrule.Place) *Analysis {
 		a.err = err
 		w.deny("it cannot be read: " + err.Error())
 		a.static = []Danger{{Unreadable, "it cannot be read: " + err.Error()}}
+		a.findings = w.keep()
 		return a
 	}
-	if len(file.Stmts) == 0 {
+	if len(stmts) == 0 {
 		w.deny("there is no command")
 	}
 	for i := range w.cmds {
@@ -172,6 +184,7 @@ func analyze(src string, at pathrule.Place) *Analysis {
 		}
 	}
 	a.static = w.dangers()
+	a.findings = w.keep()
 	return a
 }
 
@@ -180,13 +193,16 @@ func (a *Analysis) Err() error { return a.err }
 
 // ReadOnly returns "" if the command is proved to change nothing, otherwise
 // why it could not be proved.
-func (a *Analysis) ReadOnly() string { return a.walker.why }
+func (a *Analysis) ReadOnly() string { return a.why }
 
 // Commands returns the simple commands in the order they are written.
 func (a *Analysis) Commands() []Command {
-	out := make([]Command, len(a.walker.cmds))
-	for i := range a.walker.cmds {
-		out[i] = a.walker.cmds[i].Command
+	out := make([]Command, len(a.cmds))
+	for i := range a.cmds {
+		out[i] = a.cmds[i].Command
+		if out[i].Argv == nil {
+			out[i].Argv = a.cmds[i].words()
+		}
 	}
 	return out
 }
@@ -195,12 +211,12 @@ func (a *Analysis) Commands() []Command {
 // Symbolic links are read through at.
 func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger {
 	out := a.static
-	for i := range a.walker.cmds {
-		c := &a.walker.cmds[i]
+	for i := range a.cmds {
+		c := &a.cmds[i]
 		if c.Reason == "" {
 			continue
 		}
-		for _, name := range a.walker.touched(c) {
+		for _, name := range c.touched() {
 			if why := guard.Hit(at, name); why != "" {
 				out = append(out[:len(out):len(out)], Danger{Guarded, c.String() + ": " + why})
 				break
@@ -212,7 +228,7 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 
 // touched returns the paths that a command with effects may change: what its
 // table says, or every word if there is no table for it.
-func (w *walker) touched(c *command) []string {
+func (c *command) touched() []string {
 	var words []arg
 	for _, t := range c.targets {
 		words = append(words, t.arg)

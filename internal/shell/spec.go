@@ -72,10 +72,22 @@ type role struct {
 	star bool
 }
 
-// effects is a set of Effect.
+// effects is a set of Effect, a bit each in the order of effectNames.
 type effects uint16
 
 var effectNames = []Effect{Read, Write, Delete, Exec, Network, Process, System, Unknown}
+
+// The sets of one that every verdict needs: effect looks a name up.
+const (
+	reading effects = 1 << iota
+	writing
+	deleting
+	executing
+	networking
+	_
+	_
+	unknown
+)
 
 func effect(name Effect) effects { return 1 << slices.Index(effectNames, name) }
 
@@ -121,18 +133,42 @@ var specs = sync.OnceValue(func() map[string][]*spec {
 	return table
 })
 
-// parents has the names that are the beginning of longer ones.
-var parents = sync.OnceValue(func() map[string]bool {
-	set := map[string]bool{}
-	for name := range specs() {
-		for i := range len(name) {
-			if name[i] == ' ' {
-				set[name[:i]] = true
+// A family is what the tables say of a name and of the longer names that begin
+// with it: "git" with "git log" and "git remote show" below it.
+type family struct {
+	name  string
+	lines []*spec
+	subs  map[string]*family // by the next word
+	verbs bool               // the second word says what it does
+}
+
+// families has the tables as a tree, so that a command is found word by word.
+var families = sync.OnceValue(func() map[string]*family {
+	root := &family{subs: map[string]*family{}}
+	for name, lines := range specs() {
+		f := root
+		for word := range strings.FieldsSeq(name) {
+			sub := f.subs[word]
+			if sub == nil {
+				sub = &family{name: strings.TrimSpace(f.name + " " + word), subs: map[string]*family{}}
+				f.subs[word] = sub
 			}
+			f = sub
 		}
+		f.lines = lines
+		f.verbs = slices.ContainsFunc(lines, func(s *spec) bool { return s.verb() })
 	}
-	return set
+	return root.subs
 })
+
+// verb reports whether the last operand is a subcommand.
+func (s *spec) verb() bool { return len(s.roles) > 0 && s.roles[len(s.roles)-1].kind == 'c' }
+
+// hasSubcommands reports whether a command's second word says what it does.
+func hasSubcommands(name string) bool {
+	f := families()[name]
+	return f != nil && f.verbs
+}
 
 func logicalLines(text string) []string {
 	var lines []string

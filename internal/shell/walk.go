@@ -15,20 +15,60 @@ import (
 // What it cannot prove harmless it denies; it goes on all the same, because
 // deny rules and the danger analysis want every command there is.
 type walker struct {
-	at         pathrule.Place
-	src        string
+	findings
+	scratch
+	at       pathrule.Place
+	src      string
+	deep     bool // nested too deep to go on
+	alarms   []Danger
+	vars     map[string]binding
+	cwds     []string // where the next command may run; empty: not known
+	expanded int      // words that came from braces
+	secret   string   // the last secret variable that was expanded
+	in       scope
+	args     slab[arg] // the arguments of cmds
+}
+
+// findings are what is kept of a walk.
+type findings struct {
 	cmds       []command
 	why        string // the first reason why the whole is not read-only
-	deep       bool   // nested too deep to go on
 	loose      bool   // there is something that no rule can cover
 	background bool
-	alarms     []Danger
-	vars       map[string]binding
-	cwds       []string // where the next command may run; empty: not known
-	lost       bool     // cwds cannot be known any more
-	expanded   int      // words that came from braces
-	secret     string   // the last secret variable that was expanded
-	in         scope
+	lost       bool // at the end, the current directory cannot be known any more
+}
+
+// scratch is memory that one walk after the other uses: nothing that is kept
+// may point to it. It is most of what a walk needs, so that a verdict does not
+// cost more than the parsing of a command.
+type scratch struct {
+	room    []command // where cmds grows
+	ops     slab[roleArg]
+	given   slab[given]
+	closers slab[parsed]
+	trees   reader
+}
+
+// start makes the walker ready for src.
+func (w *walker) start(s *site, src string) {
+	*w = walker{scratch: w.scratch, at: s.at, src: src, cwds: s.cwds}
+	w.cmds, w.lost = w.room[:0], s.cwds == nil
+	w.ops.reset()
+	w.given.reset()
+	w.closers.reset()
+	w.trees.reset()
+	// A word is a blank from the next: this many are seldom too few.
+	w.args.array = make([]arg, 1+strings.Count(src, " "))
+}
+
+// keep returns the findings in memory of their own.
+func (w *walker) keep() findings {
+	f := w.findings
+	f.cmds = slices.Clone(f.cmds)
+	if w.room = w.cmds; cap(w.room) > maxKept/8 {
+		w.room = nil
+	}
+	return f
 }
 
 // A scope is what surrounds a command.
@@ -202,7 +242,8 @@ func (w *walker) compound(cmd syntax.Command) {
 			w.inner(c)
 		}
 	case *syntax.TimeClause:
-		w.add(command{Command: Command{Argv: []string{"time"}, Effects: []Effect{}}, args: []arg{literal("time")}, name: "time", text: "time"})
+		t := w.add()
+		t.Effects, t.args, t.name, t.text = []Effect{}, []arg{literal("time")}, "time", "time"
 		if c.Stmt != nil {
 			w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
 		}

@@ -29,7 +29,7 @@ func literal(text string) arg { return arg{text: text, raw: text, known: true, f
 func anything(raw string) arg { return arg{text: hole, raw: raw} }
 
 // option reports whether the argument may be taken for an option.
-func (a arg) option() bool {
+func (a *arg) option() bool {
 	if a.known {
 		return len(a.text) > 1 && a.text[0] == '-'
 	}
@@ -37,7 +37,10 @@ func (a arg) option() bool {
 }
 
 // prefix returns the text before what is not known.
-func (a arg) prefix() string {
+func (a *arg) prefix() string {
+	if a.known && !a.wild {
+		return a.text
+	}
 	s, _, _ := strings.Cut(a.text, hole)
 	if a.wild {
 		if i := strings.IndexAny(s, "*?["); i >= 0 {
@@ -47,7 +50,7 @@ func (a arg) prefix() string {
 	return s
 }
 
-func (a arg) String() string {
+func (a *arg) String() string {
 	if a.known {
 		return a.text
 	}
@@ -84,15 +87,29 @@ func isNumber(s string) bool {
 
 // words evaluates words: brace expansion first, as bash does, then each.
 func (w *walker) words(list []*syntax.Word) []arg {
-	out := make([]arg, 0, len(list))
+	out := w.args.take(len(list))
 	for _, word := range list {
-		if text := word.Lit(); text != "" && !strings.ContainsAny(text, "\\*?[]~{}") {
+		if text, ok := soleLit(word); ok && text != "" && !strings.ContainsAny(text, "\\*?[]~{}") {
 			out = append(out, literal(text)) // most words are like this
+			continue
+		}
+		if !braced(word) {
+			out = append(out, w.word(word))
 			continue
 		}
 		out = append(out, w.fields(word)...)
 	}
 	return out
+}
+
+// braced reports whether a word may be several by brace expansion.
+func braced(word *syntax.Word) bool {
+	for _, p := range word.Parts {
+		if lit, ok := p.(*syntax.Lit); ok && strings.Contains(lit.Value, "{") {
+			return true
+		}
+	}
+	return false
 }
 
 // Limits on braces: how many there may be in a word, how many words it may
@@ -104,10 +121,7 @@ const (
 )
 
 func (w *walker) fields(word *syntax.Word) []arg {
-	if !slices.ContainsFunc(word.Parts, func(p syntax.WordPart) bool {
-		lit, ok := p.(*syntax.Lit)
-		return ok && strings.Contains(lit.Value, "{")
-	}) {
+	if !braced(word) {
 		return []arg{w.word(word)}
 	}
 	raw := w.raw(word)

@@ -1,0 +1,380 @@
+package shell
+
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// A reader makes the syntax tree of plain commands: words of harmless
+// characters and quotes without expansions, with redirections, joined by "|",
+// "&&", "||" and ";", on one line. Most commands are like that, and parsing
+// them costs more than judging them. What a reader accepts it reads exactly as
+// the parser does, to the last position, which a fuzz test checks. At whatever
+// else it meets it gives up, and the parser reads the command.
+//
+// The trees lie in memory that is used again: nothing that is kept may point
+// into them.
+type reader struct {
+	src string
+	pos int
+
+	stmts     slab[*syntax.Stmt]
+	commands  slab[commandNode]
+	joints    slab[jointNode]
+	redirects slab[redirectNode]
+	words     slab[wordNode]
+	lits      slab[syntax.Lit]
+	singles   slab[syntax.SglQuoted]
+	doubles   slab[doubleNode]
+}
+
+// The nodes of the tree that come together, with room for their lists.
+type (
+	commandNode struct {
+		stmt syntax.Stmt
+		call syntax.CallExpr
+		args [8]*syntax.Word
+	}
+	jointNode struct {
+		stmt   syntax.Stmt
+		binary syntax.BinaryCmd
+	}
+	redirectNode struct {
+		redirect syntax.Redirect
+		list     [2]*syntax.Redirect
+	}
+	wordNode struct {
+		word  syntax.Word
+		parts [2]syntax.WordPart
+	}
+	doubleNode struct {
+		quoted syntax.DblQuoted
+		parts  [1]syntax.WordPart
+		lit    syntax.Lit
+	}
+)
+
+func (r *reader) reset() {
+	r.stmts.reset()
+	r.commands.reset()
+	r.joints.reset()
+	r.redirects.reset()
+	r.words.reset()
+	r.lits.reset()
+	r.singles.reset()
+	r.doubles.reset()
+}
+
+// What a byte means outside of quotes.
+const (
+	strange  = iota // the parser must say
+	plain           // stands for itself, in any word and at any place of it
+	blank           // between words
+	quote           // ' or "
+	escape          // a backslash
+	operator        // one of | & ; < >
+)
+
+// meaning has what every byte means. Strange are "$" and "`", which expand,
+// "#", which may begin a comment, "[", which may index, the end of the line,
+// and parentheses, which give "*", "?", "+", "@" and "!" their other meaning.
+// What "=", "{" and "}" mean depends on the place: see simple and descriptor.
+var meaning = func() (m [256]uint8) {
+	for c := range m {
+		if c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
+			strings.IndexByte("_./:,%^-~]*?+@!={}", byte(c)) >= 0 {
+			m[c] = plain
+		}
+	}
+	for _, c := range "|&;<>" {
+		m[c] = operator
+	}
+	m[' '], m['\t'], m['\''], m['"'], m['\\'] = blank, blank, quote, quote, escape
+	return m
+}()
+
+// reserved are the words that begin something other than a simple command.
+var reserved = map[string]bool{
+	"!": true, "if": true, "then": true, "elif": true, "fi": true, "while": true, "until": true, "for": true,
+	"select": true, "do": true, "done": true, "case": true, "esac": true, "function": true, "time": true,
+	"coproc": true, "let": true, "declare": true, "typeset": true, "local": true, "export": true, "readonly": true,
+	"nameref": true, "]]": true,
+}
+
+// maxPlain is the longest command that is read without the parser, which
+// counts the columns of longer lines in its own way.
+const maxPlain = 4 << 10
+
+// read returns the statements of src, or nil if the parser must read it.
+func (r *reader) read(src string) []*syntax.Stmt {
+	if len(src) > maxPlain {
+		return nil
+	}
+	r.src, r.pos = src, 0
+	stmts := r.stmts.take(4)
+	for r.peek() != 0 {
+		s := r.list()
+		if s == nil {
+			return nil
+		}
+		stmts = append(stmts, s)
+		switch r.peek() {
+		case 0:
+		case ';': // the parser says what ";;" and ";&" are, here and below
+			s.Semicolon = r.at()
+			r.pos++
+		default:
+			return nil
+		}
+	}
+	return stmts
+}
+
+func (r *reader) at() syntax.Pos { return syntax.NewPos(uint(r.pos), 1, uint(r.pos)+1) }
+
+// peek skips blanks and returns the byte that follows, 0 at the end.
+func (r *reader) peek() byte {
+	for r.pos < len(r.src) && meaning[r.src[r.pos]] == blank {
+		r.pos++
+	}
+	if r.pos == len(r.src) {
+		return 0
+	}
+	return r.src[r.pos]
+}
+
+// next returns the byte after the one at hand, 0 at the end.
+func (r *reader) next() byte {
+	if r.pos+1 >= len(r.src) {
+		return 0
+	}
+	return r.src[r.pos+1]
+}
+
+// list reads pipelines joined by "&&" and "||".
+func (r *reader) list() *syntax.Stmt {
+	s := r.pipeline()
+	for s != nil {
+		switch c := r.peek(); {
+		case c == '&' && r.next() == '&':
+			s = r.join(s, syntax.AndStmt, 2, r.pipeline)
+		case c == '|' && r.next() == '|':
+			s = r.join(s, syntax.OrStmt, 2, r.pipeline)
+		default:
+			return s
+		}
+	}
+	return nil
+}
+
+// pipeline reads commands joined by "|".
+func (r *reader) pipeline() *syntax.Stmt {
+	s := r.command()
+	for s != nil {
+		if r.peek() != '|' || r.next() == '|' {
+			return s
+		}
+		s = r.join(s, syntax.Pipe, 1, r.command)
+	}
+	return nil
+}
+
+// join reads an operator of n bytes and what follows it.
+func (r *reader) join(x *syntax.Stmt, op syntax.BinCmdOperator, n int, right func() *syntax.Stmt) *syntax.Stmt {
+	j := r.joints.one()
+	j.binary.OpPos, j.binary.Op, j.binary.X = r.at(), op, x
+	r.pos += n
+	if j.binary.Y = right(); j.binary.Y == nil {
+		return nil
+	}
+	j.stmt.Position, j.stmt.Cmd = x.Position, &j.binary
+	return &j.stmt
+}
+
+// command reads a simple command with its redirections.
+func (r *reader) command() *syntax.Stmt {
+	if r.peek() == 0 || !r.simple() {
+		return nil
+	}
+	c := r.commands.one()
+	c.stmt.Position, c.stmt.Cmd, c.call.Args = r.at(), &c.call, c.args[:0]
+	for {
+		switch r.peek() {
+		case 0, '|', '&', ';':
+			return &c.stmt
+		case '<', '>':
+			if !r.redirect(&c.stmt, nil) {
+				return nil
+			}
+			continue
+		}
+		w := r.word()
+		if w == nil {
+			return nil
+		}
+		lit, ok := w.Parts[0].(*syntax.Lit)
+		if !ok || len(w.Parts) > 1 || r.pos == len(r.src) || r.src[r.pos] != '<' && r.src[r.pos] != '>' {
+			c.call.Args = append(c.call.Args, w)
+			continue
+		}
+		// What stands right before a redirection may be its descriptor.
+		switch {
+		case lit.Value[0] == '{':
+			return nil
+		case strings.Trim(lit.Value, "0123456789") != "":
+			c.call.Args = append(c.call.Args, w)
+		case !r.redirect(&c.stmt, lit):
+			return nil
+		}
+	}
+}
+
+// simple reports whether the word at hand begins a simple command: it is not
+// reserved, no assignment and no redirection.
+func (r *reader) simple() bool {
+	i := r.pos
+	for ; i < len(r.src) && meaning[r.src[i]] == plain; i++ {
+		if c := r.src[i]; c == '=' || c == '{' || c == '}' {
+			return false
+		}
+	}
+	if i < len(r.src) {
+		switch c := r.src[i]; meaning[c] {
+		case quote, escape:
+			return true
+		case strange:
+			return false
+		case operator:
+			if c == '<' || c == '>' || i == r.pos {
+				return false
+			}
+		}
+	}
+	return !reserved[r.src[r.pos:i]]
+}
+
+// redirect reads ">", ">>", "<", ">&" or "<&" and a word.
+func (r *reader) redirect(s *syntax.Stmt, descriptor *syntax.Lit) bool {
+	d := r.redirects.one()
+	d.redirect.OpPos, d.redirect.N = r.at(), descriptor
+	n := 2
+	switch c, next := r.src[r.pos], r.next(); {
+	case c == '>' && next == '>':
+		d.redirect.Op = syntax.AppOut
+	case c == '>' && next == '&':
+		d.redirect.Op = syntax.DplOut
+	case next == '&':
+		d.redirect.Op = syntax.DplIn
+	case c == '>':
+		d.redirect.Op, n = syntax.RdrOut, 1
+	default:
+		d.redirect.Op, n = syntax.RdrIn, 1
+	}
+	r.pos += n
+	r.peek()
+	if d.redirect.Word = r.word(); d.redirect.Word == nil {
+		return false // also for the operators that are longer
+	}
+	if s.Redirs == nil {
+		s.Redirs = d.list[:0]
+	}
+	s.Redirs = append(s.Redirs, &d.redirect)
+	return true
+}
+
+// word reads the word that begins here, or returns nil if none does.
+func (r *reader) word() *syntax.Word {
+	w := r.words.one()
+	w.word.Parts = w.parts[:0]
+	for r.pos < len(r.src) {
+		var part syntax.WordPart
+		switch c := r.src[r.pos]; {
+		case meaning[c] == plain || meaning[c] == escape:
+			part = r.literal()
+		case c == '\'':
+			part = r.single()
+		case c == '"':
+			part = r.double()
+		case meaning[c] != strange && len(w.word.Parts) > 0:
+			return &w.word
+		}
+		if part == nil {
+			return nil
+		}
+		w.word.Parts = append(w.word.Parts, part)
+	}
+	if len(w.word.Parts) == 0 {
+		return nil
+	}
+	return &w.word
+}
+
+// literal reads what is not quoted.
+func (r *reader) literal() syntax.WordPart {
+	l := r.lits.one()
+	l.ValuePos = r.at()
+	from := r.pos
+	for r.pos < len(r.src) {
+		if m := meaning[r.src[r.pos]]; m != plain && m != escape {
+			break
+		}
+		if !r.skip() {
+			return nil
+		}
+	}
+	l.Value, l.ValueEnd = r.src[from:r.pos], r.at()
+	return l
+}
+
+// skip goes over a byte, with the one after it if that is escaped.
+func (r *reader) skip() bool {
+	if r.src[r.pos] == '\\' {
+		if c := r.next(); c == 0 || c == '\n' {
+			return false
+		}
+		r.pos++
+	}
+	r.pos++
+	return true
+}
+
+func (r *reader) single() syntax.WordPart {
+	q := r.singles.one()
+	q.Left = r.at()
+	r.pos++
+	from := r.pos
+	for ; r.pos < len(r.src) && r.src[r.pos] != '\n'; r.pos++ {
+		if r.src[r.pos] == '\'' {
+			q.Value, q.Right = r.src[from:r.pos], r.at()
+			r.pos++
+			return q
+		}
+	}
+	return nil
+}
+
+func (r *reader) double() syntax.WordPart {
+	q := r.doubles.one()
+	q.quoted.Left = r.at()
+	r.pos++
+	q.lit.ValuePos = r.at()
+	from := r.pos
+	for r.pos < len(r.src) {
+		switch r.src[r.pos] {
+		case '$', '`', '\n':
+			return nil
+		case '"':
+			if q.lit.Value, q.lit.ValueEnd = r.src[from:r.pos], r.at(); r.pos > from {
+				q.quoted.Parts = append(q.parts[:0], &q.lit)
+			}
+			q.quoted.Right = r.at()
+			r.pos++
+			return &q.quoted
+		}
+		if !r.skip() {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// redirects judges the redirections of a statement whose commands start at
+// index first.
+func (w *walker) redirects(s *syntax.Stmt, first int) {
+	for _, r := range s.Redirs {
+		w.redirect(r, first, s)
+	}
+}
+
+func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
+	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
+		w.deny("a redirection that sets a variable")
+	}
+	switch r.Op {
+	case syntax.Hdoc, syntax.DashHdoc:
+		if r.Hdoc == nil {
+			return
+		}
+		text := arg{}
+		if lit, ok := soleLit(r.Hdoc); ok && quotedDelimiter(r.Word) {
+			text = literal(lit)
+		} else {
+			text = w.word(r.Hdoc)
+		}
+		w.typed(first, text)
+		return
+	case syntax.WordHdoc:
+		w.typed(first, w.word(r.Word))
+		return
+	}
+	fields := w.fields(r.Word)
+	a := fields[0]
+	if len(fields) > 1 {
+		a = anything(a.raw)
+	}
+	switch r.Op {
+	case syntax.DplIn, syntax.DplOut:
+		if a.known && strings.Trim(strings.TrimSuffix(a.text, "-"), "0123456789") == "" && a.text != "" {
+			return
+		}
+	case syntax.RdrIn:
+		w.input(a, first)
+		return
+	}
+	if sink(a) {
+		return
+	}
+	w.deny("the redirection to " + a.raw + " writes")
+	target := operand{arg: a}
+	if _, simple := s.Cmd.(*syntax.CallExpr); simple && first < len(w.cmds) {
+		c := &w.cmds[first]
+		c.redirs = true
+		c.targets = append(c.targets, target)
+		c.Effects = addEffect(c.Effects, Write)
+		if c.Reason == "" {
+			c.Reason = "it writes to " + a.raw
+		}
+		return
+	}
+	c := w.add()
+	c.Command = Command{Argv: []string{r.Op.String(), a.String()}, Effects: []Effect{Write}, Reason: "it writes to " + a.raw}
+	c.text, c.targets, c.redirs = w.raw(r), []operand{target}, true
+}
+
+func soleLit(word *syntax.Word) (string, bool) {
+	if len(word.Parts) != 1 {
+		return "", false
+	}
+	lit, ok := word.Parts[0].(*syntax.Lit)
+	if !ok {
+		return "", false
+	}
+	return lit.Value, true
+}
+
+// typed analyses a text that a shell reads as its input.
+func (w *walker) typed(first int, text arg) {
+	if last := len(w.cmds) - 1; first <= last && slices.Contains(shells, w.cmds[last].name) {
+		w.inside(last, func() { w.script([]arg{text}) })
+	}
+}
+
+func addEffect(list []Effect, e Effect) []Effect {
+	var set effects
+	for _, have := range list {
+		set |= effect(have)
+	}
+	return (set | effect(e)).list()
+}
+
+// input judges what a command reads through "<".
+func (w *walker) input(a arg, first int) {
+	p := a.prefix()
+	if strings.HasPrefix(p, "/dev/tcp") || strings.HasPrefix(p, "/dev/udp") {
+		w.deny("a connection to another machine")
+		w.alarm(RemoteCode, "it opens a connection to another machine")
+		return
+	}
+	if !a.known && (p == "" || strings.HasPrefix(p, "/dev")) && !a.lead {
+		w.deny("input from a file that is not known")
+		return
+	}
+	if first < len(w.cmds) {
+		w.cmds[first].reads = append(w.cmds[first].reads, operand{arg: a})
+	}
+}

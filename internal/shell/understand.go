@@ -1,0 +1,190 @@
+package shell
+
+import (
+	"strings"
+)
+
+// understand finds the line of the tables that understands all of a command of
+// family f, a harmless one first. If none does, it returns the best guess and
+// why.
+func (w *walker) understand(c *command, f *family, args []arg) (parsed, string) {
+	if len(args) > 0 && args[0].known && !f.verbs {
+		if sub := f.subs[args[0].text]; sub != nil && len(sub.lines) > 0 {
+			p, why := w.understand(c, sub, args[1:])
+			if why == "" || len(f.lines) == 0 {
+				return p, why
+			}
+		}
+	}
+	if len(f.lines) == 0 {
+		return notKnown(f.name)
+	}
+	var guess parsed
+	why, found := "", false
+	for _, s := range f.lines {
+		p, bad := s.parse(w, args)
+		if bad == "" && s.verb() {
+			p, bad = w.subcommand(c, f, p)
+		} else if bad == "" && s.fn != nil {
+			p, bad = w.closer(c, p)
+		}
+		switch {
+		case bad == "" && p.harmless():
+			return p, ""
+		case bad == "" && !found:
+			guess, why, found = p, "", true
+		case why == "" && !found:
+			guess, why = p, bad
+		}
+	}
+	return guess, why
+}
+
+// notKnown is what is understood of a command that no table names.
+func notKnown(name string) (parsed, string) {
+	return parsed{rest: -1}, name + " is not a command that is known"
+}
+
+// closer calls the function that looks closer, on a copy, which it keeps from
+// the heap.
+func (w *walker) closer(c *command, p parsed) (parsed, string) {
+	q := w.closers.one()
+	*q = p
+	why := p.spec.fn(w, c, q)
+	return *q, why
+}
+
+// harmless reports whether nothing is known against the command.
+func (p *parsed) harmless() bool {
+	eff := p.effects &^ reading
+	if p.spec.remote {
+		eff &^= networking
+	}
+	if eff != 0 {
+		return false
+	}
+	for i := range p.ops {
+		switch p.ops[i].kind {
+		case 'w', 'd', 's':
+			return false
+		}
+	}
+	return true
+}
+
+// subcommand goes on with the lines of a subcommand.
+func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
+	if p.rest < 0 {
+		if p.spec.fn != nil {
+			return w.closer(c, p)
+		}
+		return p, ""
+	}
+	sub := &p.args[p.rest]
+	if !sub.known {
+		return p, "the subcommand of " + f.name + " is not literal"
+	}
+	if p.spec.fn != nil {
+		var why string
+		if p, why = w.closer(c, p); why != "" {
+			return p, why
+		}
+	}
+	q, why := notKnown(f.name + " " + sub.text)
+	if below := f.subs[sub.text]; below != nil {
+		q, why = w.understand(c, below, p.args[p.rest+1:])
+	}
+	q.effects |= p.effects
+	if len(p.ops) > 0 {
+		q.ops = append(p.ops[:len(p.ops):len(p.ops)], q.ops...)
+	}
+	return q, why
+}
+
+// conclude turns what is understood of the command at index i into effects.
+func (w *walker) conclude(i int, p parsed, why string) {
+	c := &w.cmds[i]
+	eff := p.effects
+	if why != "" || p.spec == nil {
+		eff |= unknown
+	}
+	if p.spec != nil {
+		c.edit = p.spec.edit && why == ""
+		c.links = p.spec.links
+	}
+	eff |= w.operate(c, p.ops)
+	if p.spec != nil && !p.spec.pure && why == "" && (eff == 0 || p.spec.remote) {
+		eff |= reading
+	}
+	c.Effects = eff.list()
+	if c.edit && why == "" && len(c.targets) == 0 && p.spec.fn == nil {
+		why = c.String() + " names nothing to change"
+	}
+	harmless := reading
+	if p.spec != nil && p.spec.remote {
+		harmless |= networking
+	}
+	if why == "" && eff&^harmless != 0 {
+		why = c.String() + " does more than read"
+	}
+	if why != "" && c.Reason == "" {
+		c.Reason = why
+	}
+}
+
+// operate notes what a command reads and changes, and returns the effects of
+// that.
+func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
+	reads := 0
+	for i := range ops {
+		if ops[i].kind == 'r' {
+			reads++
+		}
+	}
+	c.reads = make([]operand, 0, reads)
+	for i := range ops {
+		switch op := &ops[i]; op.kind {
+		case 'r':
+			eff |= reading
+			c.reads = append(c.reads, operand{arg: op.arg})
+		case 'w':
+			if sink(op.arg) {
+				continue
+			}
+			eff |= writing
+			c.targets = append(c.targets, operand{arg: op.arg})
+		case 'd':
+			eff |= deleting
+			c.targets = append(c.targets, operand{arg: op.arg, delete: true})
+		case 'x', 's':
+			eff |= executing
+		}
+	}
+	return eff
+}
+
+// words returns the words of the command as [Command] has them.
+func (c *command) words() []string {
+	if c.Argv != nil {
+		return c.Argv
+	}
+	words := make([]string, len(c.args))
+	for i := range c.args {
+		words[i] = c.args[i].String()
+	}
+	return words
+}
+
+// String names the command for a message.
+func (c *command) String() string {
+	s := []rune(strings.ReplaceAll(strings.Join(c.words(), " "), "\n", "⏎"))
+	if len(s) > 60 {
+		return string(s[:59]) + "…"
+	}
+	return string(s)
+}
+
+// sink reports whether writing to a changes nothing.
+func sink(a arg) bool {
+	return a.known && (a.text == "/dev/null" || a.text == "/dev/stdout" || a.text == "/dev/stderr")
+}
