@@ -14,9 +14,13 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// TestAsk has a person asked in every era and by every transport.
+// TestAsk has a person asked in every era and by every transport, except for SSE,
+// over which our client cannot be asked; the interop tests have one that can.
 func TestAsk(t *testing.T) {
 	for _, era := range eras {
+		if era.way == mcpclient.SSE {
+			continue
+		}
 		t.Run(era.name, func(t *testing.T) {
 			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk})
 			var asked atomic.Int32
@@ -27,7 +31,7 @@ func TestAsk(t *testing.T) {
 				question.Store(q.Message)
 				return <-answer, nil
 			}}
-			if era.http {
+			if era.way == mcpclient.HTTP {
 				cfg.URL = listen(t, s)
 			} else {
 				cfg.Dial = dialStdio(s)

@@ -16,9 +16,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Handler serves streamable HTTP, at whatever path it is mounted. It has no
-// time-outs of its own for reading headers: set ReadHeaderTimeout of the
-// [http.Server].
+// Handler serves streamable HTTP, at whatever path it is mounted, and at the same
+// path the transport that came before it, HTTP+SSE. It has no time-outs of its own
+// for reading headers: set ReadHeaderTimeout of the [http.Server].
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Always, since a deadline of the request before would still be set.
@@ -31,6 +31,8 @@ func (s *Server) Handler() http.Handler {
 		switch {
 		case r.Method == http.MethodPost:
 			s.post(w, r, cred)
+		case r.Method == http.MethodGet && !modern && wantsOld(r):
+			s.openOld(w, r, cred)
 		case r.Method == http.MethodGet && !modern:
 			s.get(w, r, cred)
 		case r.Method == http.MethodDelete && !modern:
@@ -68,6 +70,8 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 	}
 	version, header := metaOf(m).Version, r.Header.Get(mcp.HeaderProtocolVersion)
 	switch {
+	case r.URL.Query().Has(sessionParam):
+		s.postOld(w, r, cred, m)
 	case mcp.IsModernProtocol(version) || mcp.IsModernProtocol(header):
 		s.postModern(w, r, cred, m, version, header)
 	case header != "" && !mcp.IsValidProtocolVersion(header):
@@ -164,22 +168,27 @@ func (s *Server) looseSession(cred *Credential) *session {
 func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage) {
 	c := s.newSession(cred)
 	c.id = rand.Text()
-	s.mu.Lock()
-	if len(s.sessions) >= s.limits.Sessions {
-		s.dropIdle()
-	}
-	full := s.closed || len(s.sessions) >= s.limits.Sessions
-	if !full {
-		s.sessions[c.id], s.scopes[c.scope] = c, c
-	}
-	s.mu.Unlock()
-	if full {
-		c.end()
+	if !s.enter(c) {
 		refuse(w, http.StatusServiceUnavailable, m, invalid(mcp.INTERNAL_ERROR, "there are %d sessions; try again later", s.limits.Sessions))
 		return
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
 	s.serve(w, r, c, m, false)
+}
+
+// enter gives the session a place, if there is one; else it ends it.
+func (s *Server) enter(c *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sessions) >= s.limits.Sessions {
+		s.dropIdle()
+	}
+	if s.closed || len(s.sessions) >= s.limits.Sessions {
+		c.end()
+		return false
+	}
+	s.sessions[c.id], s.scopes[c.scope] = c, c
+	return true
 }
 
 // dropIdle makes room. The caller holds s.mu.
@@ -207,7 +216,7 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, cred *Credential) 
 	s.mu.Lock()
 	c := s.sessions[id]
 	s.mu.Unlock()
-	if c == nil || c.cred != cred {
+	if c == nil || c.cred != cred || c.old != nil {
 		http.Error(w, "no such session; initialize again", http.StatusNotFound)
 		return nil
 	}

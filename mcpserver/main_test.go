@@ -124,7 +124,13 @@ func serve(t *testing.T, cfg mcpserver.Config) *mcpserver.Server {
 
 func listen(t *testing.T, s *mcpserver.Server) string {
 	t.Helper()
-	h := httptest.NewServer(s.Handler())
+	return listenTo(t, s.Handler(), s)
+}
+
+// listenTo serves a handler that s is behind.
+func listenTo(t *testing.T, handler http.Handler, s *mcpserver.Server) string {
+	t.Helper()
+	h := httptest.NewServer(handler)
 	t.Cleanup(h.Close)
 	t.Cleanup(func() { _ = s.Close() }) // before h.Close, which waits for streams
 	return h.URL

@@ -17,15 +17,16 @@ import (
 // eras are the ways in which our client reaches the server.
 var eras = []struct {
 	name   string
-	http   bool
+	way    mcpclient.Transport
 	pin    string
 	static bool // the list never changes
 }{
-	{"stdio, 2025-11-25", false, "2025-11-25", false},
-	{"stdio, 2026-07-28", false, "2026-07-28", true},
-	{"http, 2025-06-18", true, "2025-06-18", false},
-	{"http, 2025-11-25", true, "2025-11-25", false},
-	{"http, 2026-07-28", true, "2026-07-28", true},
+	{"stdio, 2025-11-25", mcpclient.Stdio, "2025-11-25", false},
+	{"stdio, 2026-07-28", mcpclient.Stdio, "2026-07-28", true},
+	{"sse", mcpclient.SSE, "", false},
+	{"http, 2025-06-18", mcpclient.HTTP, "2025-06-18", false},
+	{"http, 2025-11-25", mcpclient.HTTP, "2025-11-25", false},
+	{"http, 2026-07-28", mcpclient.HTTP, "2026-07-28", true},
 }
 
 // sameSet compares what our client, which sorts, has with what we expect. Order is
@@ -39,8 +40,8 @@ func TestEras(t *testing.T) {
 		t.Run(era.name, func(t *testing.T) {
 			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
 			cfg := mcpclient.Config{Protocol: era.pin}
-			if era.http {
-				cfg.URL = listen(t, s)
+			if era.way != mcpclient.Stdio {
+				cfg.URL, cfg.Transport = listen(t, s), era.way
 			} else {
 				cfg.Dial = dialStdio(s)
 			}

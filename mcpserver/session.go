@@ -43,6 +43,7 @@ type session struct {
 	ctx context.Context
 	end context.CancelFunc
 
+	old   *oldStream  // of a client of the transport HTTP+SSE; else nil
 	host  *clientHost // of clients that have a session
 	talks int         // calls that wait for a client of the new era; Server.mu guards it
 
