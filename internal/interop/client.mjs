@@ -1,15 +1,18 @@
 // A client made with the TypeScript SDK: it lists, opens the group "demo", lists
 // again and calls. What happened is printed, a line each. Arguments: the URL of
-// the server, or the command that starts it.
+// the server, after "sse" for the transport of 2024, or the command that starts it.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { ElicitRequestSchema, ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
 
 const [first, ...rest] = process.argv.slice(2);
-const transport = first.startsWith("http")
-  ? new StreamableHTTPClientTransport(new URL(first))
-  : new StdioClientTransport({ command: first, args: rest });
+const transport = first === "sse"
+  ? new SSEClientTransport(new URL(rest[0]))
+  : first.startsWith("http")
+    ? new StreamableHTTPClientTransport(new URL(first))
+    : new StdioClientTransport({ command: first, args: rest });
 const client = new Client({ name: "ts", version: "1" }, { capabilities: { elicitation: {} } });
 client.setNotificationHandler(ToolListChangedNotificationSchema, () => console.log("changed"));
 client.setRequestHandler(ElicitRequestSchema, ({ params }) => {

@@ -23,25 +23,34 @@ func TestTypeScriptClient(t *testing.T) {
 	if err := os.WriteFile(servers, []byte(`{"mcpServers":{"demo":{"command":"`+kitbag+`","args":["mcp","serve","--demo"]}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), "node", "client.mjs", kitbag, "mcp", "serve", "--mcp", servers, "--allow", "demo__countdown").CombinedOutput()
+	out := runClient(t, "reset_tools", "demo__add demo__countdown demo__echo demo__note_add demo__weather_lookup",
+		kitbag, "mcp", "serve", "--mcp", servers, "--allow", "demo__countdown")
+	if !strings.Contains(out, "progress 1/2 1 left\n") {
+		t.Errorf("no progress:\n%s", out)
+	}
+}
+
+// runClient runs client.mjs and holds what it prints against what has to happen:
+// at first it sees the tools before, and then those of the group demo, too.
+func runClient(t *testing.T, before, group string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "node", append([]string{"client.mjs"}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	want := `list reset_tools
-changed
-result false {"active":[{"name":"demo","opened":true
-list reset_tools demo__add demo__countdown demo__echo demo__note_add demo__weather_lookup
-asked Allow demo__weather_lookup?
-result false {"city":"Oslo","temperature_c":
-progress 1/2 1 left
-result false "counted down from 2"`
-	got := strings.Split(strings.TrimSpace(string(out)), "\n")
-	// The last progress comes together with the result, after which the client
-	// may drop it.
-	got = slices.DeleteFunc(got, func(line string) bool { return line == "progress 2/2 0 left" })
-	for i, w := range strings.Split(want, "\n") {
-		if i >= len(got) || !strings.HasPrefix(got[i], w) {
-			t.Fatalf("line %d is not %q:\n%s", i+1, w, out)
-		}
+	want := []string{
+		"list " + before,
+		"changed",
+		`result false {"active":[{"name":"demo","opened":true`,
+		"list " + before + " " + group,
+		"asked Allow demo__weather_lookup?",
+		`result false {"city":"Oslo","temperature_c":`,
+		`result false "counted down from 2"`,
 	}
+	// Of progress that comes together with the result the client may drop some.
+	got := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(out)), "\n"), func(line string) bool { return strings.HasPrefix(line, "progress ") })
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Fatalf("want\n%s\ngot\n%s", strings.Join(want, "\n"), out)
+	}
+	return string(out)
 }
