@@ -1,0 +1,225 @@
+// Package redact finds secrets in text and puts placeholders in their place.
+//
+//	r, err := redact.New(append(redact.Rules(),
+//		redact.Literal("database", os.Getenv("DB_PASSWORD")))...)
+//	fmt.Println(r.Text(line)) // … postgres://[redacted: url-password]db:5432 …
+//
+// A [Redactor] is made of rules: [Rules] are those for the credentials that
+// people meet most, each with the document that says what they look like, and a
+// program adds its own. An agent takes one in its Config and applies it to what
+// it stores and emits; programs may use it for their own logs.
+//
+// # Streams
+//
+// A secret may come in pieces. A [Stream] passes on what can no longer become
+// part of one and holds back the rest: of "my key is sk-" nothing but "sk-". It
+// knows that exactly, for any rule, because it runs the rules' automata over the
+// text; what it writes in the end does not depend on the pieces.
+//
+// # What is and what is not a boundary
+//
+// This is a net, not a wall. It finds what looks like a secret, and what it was
+// told is one. A secret that is encoded, split up, spelled out or drawn passes.
+// Who must not learn a secret must not be able to run a tool that reads it.
+package redact
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Rule says what a kind of secret looks like.
+type Rule struct {
+	Name    string // of the kind: small letters, digits and '-'; it stands in the placeholder
+	Pattern string // RE2 syntax; the whole match is the secret, as long as it can be
+	Source  string // where the form is written down
+}
+
+// Literal returns the rule for one secret that is known. One of fewer than six
+// characters is refused by [New]: it would be found everywhere.
+func Literal(name, secret string) Rule {
+	return Rule{Name: name, Pattern: regexp.QuoteMeta(secret)}
+}
+
+// minSecret is how many characters the shortest match of a rule has at least.
+const minSecret = 6
+
+// A Redactor replaces what its rules match. It is immutable and safe for
+// concurrent use; a nil one changes nothing.
+type Redactor struct {
+	rules   []Rule
+	insts   []inst
+	starts  []uint32
+	byFirst [256][]int // which rules a byte may begin a match of
+}
+
+// inst is an instruction of a rule's automaton, with targets in all of them.
+type inst struct {
+	syntax.Inst
+	rule int
+}
+
+var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+
+// New returns a redactor with the given rules. It fails for a pattern that is
+// not RE2 or matches fewer than six characters, and for rules that match a
+// placeholder: they would never come to an end.
+func New(rules ...Rule) (*Redactor, error) {
+	r := &Redactor{rules: rules}
+	for i, rule := range rules {
+		if err := r.add(i, rule); err != nil {
+			return nil, fmt.Errorf("redaction rule %d, %q: %w", i, rule.Name, err)
+		}
+	}
+	for _, rule := range rules {
+		if text := placeholder(rule.Name); r.once(text) != text {
+			return nil, fmt.Errorf("a redaction rule matches %q, which stands for a secret already; make it more exact", text)
+		}
+	}
+	return r, nil
+}
+
+func (r *Redactor) add(i int, rule Rule) error {
+	if !namePattern.MatchString(rule.Name) {
+		return errors.New("the name must be of 1 to 40 small letters, digits and '-'")
+	}
+	re, err := syntax.Parse(rule.Pattern, syntax.Perl)
+	if err != nil {
+		return err
+	}
+	if n := minLength(re); n < minSecret {
+		return fmt.Errorf("the pattern matches %d characters; %d are the least that can be told from ordinary text", n, minSecret)
+	}
+	prog, err := syntax.Compile(re.Simplify())
+	if err != nil {
+		return err
+	}
+	base := uint32(len(r.insts))
+	for _, in := range prog.Inst {
+		in.Out += base
+		if in.Op == syntax.InstAlt || in.Op == syntax.InstAltMatch {
+			in.Arg += base
+		}
+		r.insts = append(r.insts, inst{in, i})
+	}
+	r.starts = append(r.starts, base+uint32(prog.Start))
+	var first [256]bool
+	r.firstBytes(base+uint32(prog.Start), &first, map[uint32]bool{})
+	for b, ok := range first {
+		if ok {
+			r.byFirst[b] = append(r.byFirst[b], i)
+		}
+	}
+	return nil
+}
+
+// firstBytes marks the bytes that may begin what pc matches.
+func (r *Redactor) firstBytes(pc uint32, first *[256]bool, seen map[uint32]bool) {
+	if seen[pc] {
+		return
+	}
+	seen[pc] = true
+	in := &r.insts[pc]
+	switch in.Op {
+	case syntax.InstAlt, syntax.InstAltMatch:
+		r.firstBytes(in.Out, first, seen)
+		r.firstBytes(in.Arg, first, seen)
+	case syntax.InstCapture, syntax.InstNop, syntax.InstEmptyWidth:
+		r.firstBytes(in.Out, first, seen)
+	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+		for b := range 256 {
+			first[b] = first[b] || b >= utf8.RuneSelf || in.MatchRune(rune(b))
+		}
+	}
+}
+
+// minLength returns how many characters the shortest match has.
+func minLength(re *syntax.Regexp) int {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return len(re.Rune)
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return 1
+	case syntax.OpCapture, syntax.OpPlus:
+		return minLength(re.Sub[0])
+	case syntax.OpRepeat:
+		return re.Min * minLength(re.Sub[0])
+	case syntax.OpConcat:
+		n := 0
+		for _, sub := range re.Sub {
+			n += minLength(sub)
+		}
+		return n
+	case syntax.OpAlternate:
+		n := minLength(re.Sub[0])
+		for _, sub := range re.Sub[1:] {
+			n = min(n, minLength(sub))
+		}
+		return n
+	}
+	return 0
+}
+
+func placeholder(name string) string { return "[redacted: " + name + "]" }
+
+var placeholders = regexp.MustCompile(`\[redacted: [a-z0-9-]{1,40}\]`)
+
+// Has reports whether text holds a placeholder: a secret stood there once.
+func Has(text string) bool { return placeholders.MatchString(text) }
+
+// Text returns s with secrets replaced. Doing it again changes nothing.
+func (r *Redactor) Text(s string) string {
+	// A placeholder may have made a word end where it did not. The built-in
+	// rules do not look at what follows; of others some rounds are enough.
+	for range 10 {
+		out := r.once(s)
+		if out == s {
+			break
+		}
+		s = out
+	}
+	return s
+}
+
+func (r *Redactor) once(s string) string {
+	if r == nil || s == "" {
+		return s
+	}
+	st := r.Stream()
+	out := st.Write(s)
+	if rest := st.Close(); rest != "" {
+		out += rest
+	}
+	return out
+}
+
+// JSON returns data, which is JSON, with secrets in its strings replaced, names
+// of members included. All else stays as it is.
+func (r *Redactor) JSON(data []byte) []byte {
+	if r == nil {
+		return data
+	}
+	var out strings.Builder
+	done := 0
+	for i := 0; i < len(data); i++ {
+		if data[i] != '"' {
+			continue
+		}
+		end := stringEnd(data, i)
+		if was, now := r.jsonString(data[i:end]); was != now {
+			out.Write(data[done:i])
+			out.WriteString(now)
+			done = end
+		}
+		i = end - 1
+	}
+	if done == 0 {
+		return data
+	}
+	out.Write(data[done:])
+	return []byte(out.String())
+}

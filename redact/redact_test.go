@@ -1,0 +1,250 @@
+package redact
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// fake makes something that looks like a secret, in pieces so that scanners do
+// not take this file for a leak.
+func fake(prefix string, n int) string {
+	const letters = "aB3dE5gH7jK2mN4pQ6rS"
+	var b strings.Builder
+	b.WriteString(prefix)
+	for i := range n {
+		b.WriteByte(letters[i%len(letters)])
+	}
+	return b.String()
+}
+
+func redactor(t testing.TB, rules ...Rule) *Redactor {
+	t.Helper()
+	r, err := New(rules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// secrets has an example for each rule.
+var secrets = map[string][]string{
+	"private-key": {
+		"-----BEGIN " + "RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,A1\n\nMIIE+/x=\nabc\n-----END RSA PRIVATE KEY-----",
+		"-----BEGIN " + `OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAA==\n-----END OPENSSH PRIVATE KEY-----`,
+		"-----BEGIN " + "PRIVATE KEY-----\nMIIEvQIBADANBg",
+	},
+	"jwt":                {fake("eyJ", 20) + fake(".eyJ", 20) + "." + fake("", 30)},
+	"authorization":      {"Authorization: Basic " + fake("", 20) + "==", `"authorization": "token ` + fake("", 20), "Proxy-Authorization: Digest " + fake("", 9)},
+	"bearer":             {"bearer " + fake("", 24), "Bearer\t" + fake("", 30) + "="},
+	"url-password":       {"postgres://app:" + fake("", 8) + "@", "https://:" + fake("", 8) + "@", "redis+tls://u%20x:p%40ss@"},
+	"env":                {"DB_PASSWORD=" + fake("", 8), "MY_API_KEY_2='" + fake("", 4) + " " + fake("", 4) + "'", `SECRET="` + fake("", 9) + `"`, "TOKEN=" + fake("", 4)},
+	"aws-secret":         {"aws_secret_access_key = " + fake("", 40), `"AwsSecretAccessKey":"` + fake("", 40)},
+	"aws-key-id":         {"AKIA" + "ABCDEFGH234567AB", "ASIA" + "ABCDEFGH234567AB"},
+	"azure-key":          {"AccountKey=" + fake("", 86) + "=="},
+	"google-key":         {fake("AIza", 35)},
+	"google-oauth":       {fake("ya29.", 40), fake("GOCSPX-", 28)},
+	"github-token":       {fake("ghp_", 36), fake("ghs_", 36), fake("github_pat_", 60)},
+	"gitlab-token":       {fake("glpat-", 20), fake("glcbt-64_", 24)},
+	"openai-key":         {fake("sk-", 48), fake("sk-proj-", 80), fake("sk-ant-api03-", 60)},
+	"huggingface-token":  {fake("hf_", 34)},
+	"slack-token":        {fake("xoxb-12345-", 24), fake("xoxe.xoxp-1-", 30), fake("xapp-1-", 30)},
+	"slack-webhook":      {"hooks.slack.com/services/T0/B0/" + fake("", 24)},
+	"stripe-key":         {fake("sk_live_", 24), fake("rk_test_", 24), fake("whsec_", 32)},
+	"npm-token":          {fake("npm_", 36)},
+	"pypi-token":         {fake("pypi-", 60)},
+	"docker-token":       {fake("dckr_pat_", 27)},
+	"digitalocean-token": {"dop_v1_" + strings.Repeat("0a1b", 16)},
+	"sendgrid-key":       {fake("SG.", 22) + fake(".", 43)},
+	"vault-token":        {fake("hvs.", 24)},
+	"age-key":            {"AGE-SECRET-KEY-1" + strings.ToUpper(fake("", 58))},
+}
+
+// TestEveryRule finds each kind of secret wherever it stands, whole, and names
+// it.
+func TestEveryRule(t *testing.T) {
+	r := redactor(t, Rules()...)
+	for _, rule := range Rules() {
+		if rule.Source == "" || len(secrets[rule.Name]) == 0 {
+			t.Errorf("%s: no source or no example", rule.Name)
+		}
+		for _, secret := range secrets[rule.Name] {
+			want := placeholder(rule.Name)
+			for _, around := range []string{"X", "a X b", "\"X\"", "'X'", "(X)", "key=X", "x\nX\ny", `{"a":"X"}`, "X,X", "é X é", "`X`", "<X>", "\x00X\x00"} {
+				text := strings.ReplaceAll(around, "X", secret)
+				got := r.Text(text)
+				if !strings.Contains(got, want) || strings.Contains(got, secret) || len(got) > len(around)+strings.Count(around, "X")*(len(want)+len("redis+tls")) {
+					t.Errorf("%s: %q became %q", rule.Name, text, got)
+				}
+			}
+		}
+	}
+}
+
+// TestOrdinaryTextStays has what looks almost like a secret.
+func TestOrdinaryTextStays(t *testing.T) {
+	r := redactor(t, Rules()...)
+	for _, text := range []string{
+		"Ask for a token, then set the password.", "token := tokens.Next()", "MAX_TOKENS=$LIMIT", "API_KEY=$(cat key)", "PASSWORD=", `export TOKEN="$OTHER_TOKEN"`,
+		"https://example.com:8080/a@b", "git@github.com:o/r.git", "ssh://git@host/x", "bearer of bad news", "Authorization: required",
+		"sk-learn and sk-image", "task-force-number-one-hundred-and-one", "risk-adjusted-return-on-capital", "npm_config_registry", "AKIAN", "ghp_short", "eyJhbGciOiJIUzI1NiJ9",
+		"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "-----BEGIN PUBLIC KEY-----", "3f786850e387550fdab836ed7e6dc881de23001b",
+		"user:password", `"password": {"type": "string"}`, "", "é", "\xff\xfe",
+	} {
+		if got := r.Text(text); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// TestStreamsLeakNothing cuts texts with secrets in every way: what has been
+// passed on never holds the beginning of a secret, and all together is what
+// Text makes of the whole.
+func TestStreamsLeakNothing(t *testing.T) {
+	r := redactor(t, append(Rules(), Literal("mine", "pass phrase"))...)
+	var all []string
+	for _, rule := range Rules() {
+		all = append(all, secrets[rule.Name]...)
+	}
+	all = append(all, "pass phrase")
+	rapid.Check(t, func(t *rapid.T) {
+		var text string
+		var used []string
+		for range rapid.IntRange(1, 4).Draw(t, "parts") {
+			secret := rapid.SampledFrom(all).Draw(t, "secret")
+			used = append(used, secret)
+			text += rapid.SampledFrom([]string{" ", "\n", "é ", "the key is ", "a=", "\"", "eyJ ", "-----BEGIN ", "sk-\n", "\xc3"}).Draw(t, "before") + secret
+			if rapid.Bool().Draw(t, "apart") {
+				text += "\n# "
+			}
+		}
+		s := r.Stream()
+		out := ""
+		for rest := text; rest != ""; {
+			n := min(rapid.IntRange(1, 12).Draw(t, "piece"), len(rest))
+			out += s.Write(rest[:n])
+			rest = rest[n:]
+		}
+		early := out
+		out += s.Close()
+		if want := r.once(text); out != want {
+			t.Fatalf("%q in pieces: %q, whole: %q", text, out, want)
+		}
+		if !strings.HasPrefix(out, early) {
+			t.Fatal("what was passed on was taken back")
+		}
+		if again := r.Text(r.Text(text)); again != r.Text(text) {
+			t.Fatalf("%q: %q, then %q", text, r.Text(text), again)
+		}
+		for _, secret := range used {
+			if strings.Contains(out, secret[len(secret)/3:]) {
+				t.Fatalf("%q of %q is in %q", secret, text, out)
+			}
+		}
+	})
+}
+
+// TestStreamHoldsBackNoMore says what has come out after each piece.
+func TestStreamHoldsBackNoMore(t *testing.T) {
+	r := redactor(t, append(Rules(), Rule{Name: "line", Pattern: `secret: .{3,}`})...)
+	key := fake("sk-", 30)
+	for _, row := range []struct{ pieces, out []string }{
+		{[]string{"Hello", " yell", "ow.", ""}, []string{"Hello", " yell", "ow.", ""}},
+		{[]string{"my key is sk", "-", "y.", ""}, []string{"my key is ", "", "sk-y.", ""}},
+		{[]string{key[:10], key[10:20], key[20:], " ", "ok", ""}, []string{"", "", "", placeholder("openai-key") + " ", "ok", ""}},
+		{[]string{key, ""}, []string{"", placeholder("openai-key")}},
+		{[]string{"a secret", ": ab", "cd", "\nq", ""}, []string{"a ", "", "", placeholder("line") + "\nq", ""}},
+		{[]string{"caf\xc3", "\xa9 ", ""}, []string{"caf", "é ", ""}},
+		{[]string{"s", "s", "k", " "}, []string{"", "s", "", "sk "}},
+	} {
+		s := r.Stream()
+		for i, piece := range row.pieces {
+			got := s.Write(piece)
+			if i == len(row.pieces)-1 {
+				got += s.Close()
+			}
+			if got != row.out[i] {
+				t.Errorf("%q: after %q came %q, want %q", row.pieces, piece, got, row.out[i])
+			}
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	r := redactor(t, Rules()...)
+	key := fake("sk-", 30)
+	hidden := strings.ReplaceAll(key, "-", `\u002d`)
+	for _, row := range []struct{ in, want string }{
+		{`{"a":"b"}`, `{"a":"b"}`},
+		{`{"a":["` + key + `",1e400,null]}`, `{"a":["[redacted: openai-key]",1e400,null]}`},
+		{`{"` + key + `":1}`, `{"[redacted: openai-key]":1}`},
+		{`{"a":"x ` + hidden + ` y"}`, `{"a":"x [redacted: openai-key] y"}`},
+		{`{"a":"\\\"` + key + `\""}`, `{"a":"\\\"[redacted: openai-key]\""}`},
+		{`{"n":"sk-` + `","m":"` + key[3:] + `"}`, `{"n":"sk-","m":"` + key[3:] + `"}`},
+		{`{"a":"` + key, `{"a":""`}, // cut off: nobody knows
+	} {
+		if got := string(r.JSON([]byte(row.in))); got != row.want {
+			t.Errorf("%s became %s, want %s", row.in, got, row.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		v := map[string]string{rapid.String().Draw(t, "name"): rapid.String().Draw(t, "text") + key + rapid.StringOf(rapid.RuneFrom([]rune(" \n\"<\u2028é"))).Draw(t, "more")}
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clean := r.JSON(data)
+		if !json.Valid(clean) || string(r.JSON(clean)) != string(clean) {
+			t.Fatalf("%s became %s", data, clean)
+		}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, row := range []struct {
+		rule Rule
+		want string
+	}{
+		{Rule{Name: "x", Pattern: `(`}, "missing closing"},
+		{Rule{Name: "X Y", Pattern: `abcdefgh`}, "small letters"},
+		{Rule{Name: "x", Pattern: `a*`}, "0 characters"},
+		{Rule{Name: "x", Pattern: `abcdefgh|abc`}, "3 characters"},
+		{Rule{Name: "x", Pattern: `a{5}`}, "5 characters"},
+		{Rule{Name: "x", Pattern: `redacted`}, "more exact"},
+		{Literal("x", "12345"), "5 characters"},
+		{Literal("x", ""), "0 characters"},
+	} {
+		if _, err := New(row.rule); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%+v: %v, want %q", row.rule, err, row.want)
+		}
+	}
+	if got := (*Redactor)(nil).Text("sk-"); got != "sk-" || (*Redactor)(nil).Stream().Write("x") != "x" {
+		t.Errorf("a nil redactor: %q", got)
+	}
+}
+
+// TestAgreesWithRegexp compares the automaton with package regexp: what regexp
+// finds is replaced, and where it finds nothing nothing is.
+func TestAgreesWithRegexp(t *testing.T) {
+	patterns := []string{`\bab[a-c]{4,}`, `(?i)abc(?:x|yz)+b{3}`, `a.{5,7}c`, `(?m)^abcabc$`, `[^a]bbbbb+`, `(?:ab|b){6,}c?`, `é[a-z]{5}\b`}
+	rapid.Check(t, func(t *rapid.T) {
+		p := rapid.SampledFrom(patterns).Draw(t, "pattern")
+		text := rapid.StringOfN(rapid.RuneFrom([]rune("abcABxyzé\n ")), 0, 40, -1).Draw(t, "text")
+		r, err := New(Rule{Name: "x", Pattern: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, found := r.once(text), regexp.MustCompile(p).FindAllStringIndex(text, -1)
+		if (got != text) != (found != nil) {
+			t.Fatalf("%s in %q: regexp finds %v, redacted %q", p, text, found, got)
+		}
+		for _, m := range found {
+			if n := len(text) - (m[1] - m[0]); len(found) == 1 && len(got) > n+len(placeholder("x")) {
+				t.Fatalf("%s in %q: regexp finds %v, redacted %q", p, text, found, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package redact
+
+import (
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Stream takes secrets out of a text that comes in pieces. It is for one
+// goroutine.
+//
+// It runs all rules side by side, each from every place at which it could begin
+// (a Pike machine). A thread that is alive may still become a match, so nothing
+// is passed on from where the oldest one began.
+type Stream struct {
+	r    *Redactor
+	held []byte // not passed on yet
+	base int    // how much of the text came before held
+	pos  int    // how much of the text the machine has read
+	prev rune   // what it read last, -1 at the beginning
+
+	alive []thread // in the order of their beginnings, each instruction once
+	found []span   // the secrets in held, in order, none overlapping
+	seen  []bool   // by instruction, while threads are followed
+	next  []thread
+}
+
+// A thread is a match that may be on its way.
+type thread struct {
+	pc    uint32
+	start int
+}
+
+// A span is a match, or several that overlap; the rule is that of the first.
+type span struct {
+	start, end, rule int
+}
+
+// Stream returns a new stream.
+func (r *Redactor) Stream() *Stream {
+	s := &Stream{r: r, prev: -1}
+	if r != nil {
+		s.seen = make([]bool, len(r.insts))
+	}
+	return s
+}
+
+// Write takes the next piece and returns what can be passed on by now.
+func (s *Stream) Write(piece string) string {
+	if s.r == nil {
+		return piece
+	}
+	s.held = append(s.held, piece...)
+	for s.pos-s.base < len(s.held) {
+		rest := s.held[s.pos-s.base:]
+		if !utf8.FullRune(rest) {
+			break
+		}
+		c, n := utf8.DecodeRune(rest)
+		s.step(c, rest[0])
+		s.pos, s.prev = s.pos+n, c
+	}
+	limit := s.pos
+	if len(s.alive) > 0 {
+		limit = s.alive[0].start
+	}
+	return s.release(limit)
+}
+
+// Close returns what is left. The stream must not be used any more.
+func (s *Stream) Close() string {
+	if s.r == nil {
+		return ""
+	}
+	s.step(-1, 0)
+	return s.release(s.base + len(s.held))
+}
+
+// step reads a character: first everything that happens between the last one
+// and this one, then this one. first is its first byte.
+func (s *Stream) step(c rune, first byte) {
+	starts := s.r.byFirst[first]
+	if len(s.alive) == 0 && (len(starts) == 0 || c < 0) {
+		return
+	}
+	s.next = s.next[:0]
+	for _, t := range s.alive {
+		s.follow(t.pc, t.start, c)
+	}
+	if c >= 0 {
+		for _, rule := range starts {
+			s.follow(s.r.starts[rule], s.pos, c)
+		}
+	}
+	clear(s.seen)
+	// What was reached twice began first where it was reached first.
+	s.alive = s.alive[:0]
+	for _, t := range s.next {
+		in := &s.r.insts[t.pc]
+		if c >= 0 && in.MatchRune(c) && !s.seen[in.Out] {
+			s.seen[in.Out] = true
+			s.alive = append(s.alive, thread{in.Out, t.start})
+		}
+	}
+	clear(s.seen)
+}
+
+// follow finds the instructions that pc leads to without reading anything, and
+// the matches that end here.
+func (s *Stream) follow(pc uint32, start int, c rune) {
+	if s.seen[pc] {
+		return
+	}
+	s.seen[pc] = true
+	in := &s.r.insts[pc]
+	switch in.Op {
+	case syntax.InstAlt, syntax.InstAltMatch:
+		s.follow(in.Out, start, c)
+		s.follow(in.Arg, start, c)
+	case syntax.InstCapture, syntax.InstNop:
+		s.follow(in.Out, start, c)
+	case syntax.InstEmptyWidth:
+		if in.MatchEmptyWidth(s.prev, c) {
+			s.follow(in.Out, start, c)
+		}
+	case syntax.InstMatch:
+		s.match(span{start, s.pos, in.rule})
+	case syntax.InstFail:
+	default:
+		s.next = append(s.next, thread{pc, start})
+	}
+}
+
+// match adds a match, which ends no earlier than those before it.
+func (s *Stream) match(m span) {
+	for n := len(s.found); n > 0 && s.found[n-1].end > m.start; n-- {
+		last := s.found[n-1]
+		if last.start < m.start || last.start == m.start && last.rule < m.rule {
+			m.start, m.rule = last.start, last.rule
+		}
+		s.found = s.found[:n-1]
+	}
+	s.found = append(s.found, m)
+}
+
+// release passes on the text before limit, or before the secret it is in.
+func (s *Stream) release(limit int) string {
+	for _, m := range slices.Backward(s.found) {
+		if m.end > limit {
+			limit = min(limit, m.start)
+		}
+	}
+	var out strings.Builder
+	at := s.base
+	n := 0
+	for _, m := range s.found {
+		if m.end > limit {
+			break
+		}
+		out.Write(s.held[at-s.base : m.start-s.base])
+		out.WriteString(placeholder(s.r.rules[m.rule].Name))
+		at = m.end
+		n++
+	}
+	text := string(s.held[at-s.base : limit-s.base])
+	s.found = slices.Delete(s.found, 0, n)
+	s.held, s.base = s.held[limit-s.base:], limit
+	if n == 0 {
+		return text
+	}
+	return out.String() + text
+}
