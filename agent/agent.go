@@ -67,6 +67,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -137,6 +138,18 @@ type Config struct {
 	// rules and invent history. Deny rules, the mode, safety checks that no
 	// person was asked about, and the schemas of the arguments hold even then.
 	Key []byte
+
+	// Redact, if not nil, takes secrets out of what leaves the run: every event,
+	// every State that is encoded, be it by Save, and what [Context.Results]
+	// keeps. Tools get their arguments, and the model the conversation, as they
+	// are; so do Approve and the result of Reply, and the State in memory is not
+	// changed. Who loads a State gets placeholders: the model reads them from
+	// then on, and an open call whose arguments hold one is not run.
+	//
+	// Text is told of a little later where it could be the beginning of a
+	// secret, and the arguments of a call when they are whole. What [Seams.Step]
+	// records and the errors of Run hold what they hold.
+	Redact *redact.Redactor
 
 	Limits      Limits        // what one input may cost; the zero value is 50 steps
 	MaxParallel int           // tool calls at a time; 0 means 8
@@ -245,8 +258,11 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		if a.over == nil { // else the state of the agent above holds this one, and is encoded without secrets
+			st.redact = a.cfg.Redact
+		}
 		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, cancel: cancel, yield: yield, final: f,
-			asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1)}
+			asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), curtain: curtain{r: a.cfg.Redact}}
 		r.run(inputs)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -119,6 +120,9 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 	if in.Input == nil || !in.Allow {
 		return nil
 	}
+	if redact.Has(string(in.Input)) && !redact.Has(string(c.Input)) {
+		return fmt.Errorf("the edited arguments of call %q hold a placeholder for a secret; put the secret there, or leave the arguments as they are", c.ID)
+	}
 	t, err := r.tool(c)
 	if err != nil {
 		return err
@@ -199,10 +203,14 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		switch in := in.(type) {
 		case say:
 			err = r.hear(in.msg)
-		case Confirm:
-			err = r.confirm(r.st.find(in.Call), in)
+		case Confirm: // of a call that reopen may have ended since the check
+			if c := r.st.find(in.Call); c.Status == statusAsking {
+				err = r.confirm(c, in)
+			}
 		case Result:
-			err = r.deliver(r.st.find(in.Call), in)
+			if c := r.st.find(in.Call); c.Status == statusExternal {
+				err = r.deliver(c, in)
+			}
 		case Interrupt:
 			interrupt = true
 			err = r.closeOpen("interrupted by a person")

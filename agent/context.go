@@ -197,7 +197,7 @@ func (r *run) compact(v *toolkit.View, refused bool) error {
 	window := min(float64(c.Window), float64(ev.Before)/c.Compact)
 	goal := int(c.Compact * window * 0.75) // well below, so that it is not soon again
 	keepFrom := r.keepFrom(int(c.Keep * window))
-	msgs := shrinkOld(r.st.Messages, keepFrom)
+	msgs := r.shrinkOld(r.st.Messages, keepFrom)
 	if r.calibrated(fixed+estimateAll(msgs)) > goal {
 		summary, err := r.summarise(v, refused, goal-r.calibrated(fixed), ev)
 		if ended := r.ctx.Err(); err != nil && ended != nil {
@@ -315,7 +315,7 @@ func (r *run) keepFrom(budget int) int {
 }
 
 // shrinkOld cuts long tool results before index from.
-func shrinkOld(msgs []*message.Message, from int) []*message.Message {
+func (r *run) shrinkOld(msgs []*message.Message, from int) []*message.Message {
 	out := append([]*message.Message(nil), msgs...)
 	for i, m := range out[:from] {
 		if m.Role != message.RoleTool {
@@ -325,7 +325,7 @@ func shrinkOld(msgs []*message.Message, from int) []*message.Message {
 		cp.Blocks = append(message.Blocks(nil), m.Blocks...)
 		changed := false
 		for j, res := range m.ToolResults() {
-			if short, ok := shortened(res, oldResult, ""); ok {
+			if short, ok := r.shortened(res, oldResult, ""); ok {
 				cp.Blocks[j], changed = short, true
 			}
 		}
@@ -339,10 +339,14 @@ func shrinkOld(msgs []*message.Message, from int) []*message.Message {
 // shortened returns a copy of res with at most about limit bytes of text, its
 // beginning and its end, and reports whether there was anything to cut. how says
 // how the rest is had.
-func shortened(res *message.ToolResult, limit int, how string) (*message.ToolResult, bool) {
+func (r *run) shortened(res *message.ToolResult, limit int, how string) (*message.ToolResult, bool) {
 	text := res.Text()
 	if len(text) <= limit {
 		return res, false
+	}
+	res = redactResult(r.cfg.Redact, res) // before it is cut: half a secret is not found any more
+	if text = res.Text(); len(text) <= limit {
+		return res, true
 	}
 	head, tail := text[:limit*2/3], text[len(text)-limit/3:]
 	head = strings.ToValidUTF8(head, "") // cut runes
@@ -366,12 +370,12 @@ func (r *run) clip(res *message.ToolResult) *message.ToolResult {
 	}
 	how := ""
 	if kept := r.cfg.Context.Results; kept != nil {
-		if err := kept.Put(context.WithoutCancel(r.ctx), res.ID, res.Text()); err != nil {
+		if err := kept.Put(context.WithoutCancel(r.ctx), res.ID, redactResult(r.cfg.Redact, res).Text()); err != nil {
 			how = "; the whole could not be kept: " + err.Error()
 		} else {
 			how = fmt.Sprintf("; read_result with call %q reads the whole", res.ID)
 		}
 	}
-	short, _ := shortened(res, limit, how)
+	short, _ := r.shortened(res, limit, how)
 	return short
 }

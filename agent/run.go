@@ -8,6 +8,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -24,6 +25,8 @@ type run struct {
 	final  *final  // the typed answer that is wanted, or nil
 	gone   bool    // the consumer broke off: nothing more is yielded
 	owed   []Event // see store
+
+	curtain curtain // see Config.Redact
 
 	view    *toolkit.View      // what the last answer was shown; nil when it must be made
 	policy  *permission.Policy // Config.Policy with the State's rules; nil when it must be made
@@ -127,6 +130,9 @@ func (r *run) recoverCalls() error {
 // reopen checks the arguments of c once more, and looks up how its tool runs. A
 // tool that is gone is found out when the call is judged.
 func (r *run) reopen(c *openCall) error {
+	if runs := c.Sub == nil && c.Status != statusExternal; runs && r.st.loaded && redact.Has(string(c.Input)) {
+		return r.finish(c, failed(c, message.OutcomeError, redactedInput))
+	}
 	v, err := r.currentView()
 	if err != nil {
 		return err
@@ -278,6 +284,9 @@ func (r *run) end(reason EndReason, err error) {
 	if err != nil {
 		ev.Reason, ev.Detail = EndError, err.Error()
 	}
+	if r.cfg.Redact != nil {
+		ev = r.curtain.clean(ev).(*End)
+	}
 	if !r.gone && r.yield(ev, nil) && err != nil {
 		r.yield(nil, err)
 	}
@@ -286,6 +295,16 @@ func (r *run) end(reason EndReason, err error) {
 // emit yields an event that was stored. When the consumer has broken off it
 // only cancels the run, which then ends as if its context had.
 func (r *run) emit(ev Event) {
+	if r.cfg.Redact == nil {
+		r.tell(ev)
+		return
+	}
+	for _, ev := range r.curtain.draw(ev) {
+		r.tell(ev)
+	}
+}
+
+func (r *run) tell(ev Event) {
 	if r.gone {
 		return
 	}

@@ -26,7 +26,7 @@ type sealed struct {
 
 // sealOf computes the seal of the state as it is.
 func (r *run) sealOf() (string, error) {
-	state, err := r.st.toJSON()
+	state, err := r.st.toJSON(0)
 	if err != nil {
 		return "", err
 	}

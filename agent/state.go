@@ -10,6 +10,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -48,6 +49,8 @@ type State struct {
 	seal  string  // see [Config.Key]
 
 	loaded bool // it came as JSON
+
+	redact *redact.Redactor // what is encoded goes through it
 
 	frozen *moving // what is encoded for these parts, while the run saves
 
@@ -156,7 +159,8 @@ type stateJSON struct {
 	Running  bool               `json:"running,omitempty"`
 }
 
-func (st *State) toJSON() (stateJSON, error) {
+// toJSON returns what is encoded, with the messages after the first n.
+func (st *State) toJSON(n int) (stateJSON, error) {
 	m := st.frozen
 	if m == nil {
 		var err error
@@ -164,8 +168,10 @@ func (st *State) toJSON() (stateJSON, error) {
 			return stateJSON{}, err
 		}
 	}
-	return stateJSON{stateVersion, st.ID, st.Messages, m.scope, st.Rules, m.tools,
-		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio, st.seal, st.running}, nil
+	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
+		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio, st.seal, st.running}
+	redactState(st.redact, &out)
+	return out, nil
 }
 
 // moving holds the JSON of what tools may change at any moment of a run. All
@@ -189,11 +195,10 @@ func (st *State) MarshalJSON() ([]byte, error) { return st.MarshalFrom(0) }
 // MarshalFrom writes the state with only those messages that follow the first
 // n, for a store that has the others: messages do not change.
 func (st *State) MarshalFrom(n int) ([]byte, error) {
-	in, err := st.toJSON()
+	in, err := st.toJSON(n)
 	if err != nil {
 		return nil, err
 	}
-	in.Messages = in.Messages[n:]
 	return json.Marshal(in)
 }
 

@@ -87,7 +87,7 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	case err != nil:
 		return tool.Chunk{}, err
 	case end.Reason == EndCompleted:
-		return tool.Text(end.Text), nil
+		return tool.Text(st.Messages[len(st.Messages)-1].Text()), nil // which is not redacted, as the End is
 	case end.Reason == EndWaiting && nested:
 		var err error
 		n.waiting, err = json.Marshal(&st)
@@ -132,6 +132,9 @@ func (a *Agent) below(n *nest) *Agent {
 	}
 	if n.outer != nil {
 		sub.cfg.Seams = n.outer.Seams
+		if n.outer.Redact != nil {
+			sub.cfg.Redact = n.outer.Redact
+		}
 		if sub.cfg.Limits.Price == nil {
 			sub.cfg.Limits.Price = n.outer.Limits.Price
 		}

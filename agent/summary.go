@@ -138,7 +138,7 @@ func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string,
 // newest returns the last messages that fit into budget, in tokens, old results
 // shrunk, and the summary of what was before them, if there is one.
 func (r *run) newest(budget int) []*message.Message {
-	msgs := shrinkOld(r.st.Messages, len(r.st.Messages))
+	msgs := r.shrinkOld(r.st.Messages, len(r.st.Messages))
 	from, sum := len(msgs), 0
 	for i := len(msgs) - 1; i >= 0; i-- {
 		sum += r.calibrated(estimateMessage(msgs[i]))

@@ -90,7 +90,7 @@ func TestOrdinaryTextStays(t *testing.T) {
 	for _, text := range []string{
 		"Ask for a token, then set the password.", "token := tokens.Next()", "MAX_TOKENS=$LIMIT", "API_KEY=$(cat key)", "PASSWORD=", `export TOKEN="$OTHER_TOKEN"`,
 		"https://example.com:8080/a@b", "git@github.com:o/r.git", "ssh://git@host/x", "bearer of bad news", "Authorization: required",
-		"sk-learn and sk-image", "task-force-number-one-hundred-and-one", "risk-adjusted-return-on-capital", "npm_config_registry", "AKIAN", "ghp_short", "eyJhbGciOiJIUzI1NiJ9",
+		"sk-learn and sk-image", "task-force-number-one-hundred-and-one", "npm_config_", "sk-learn", "risk-adjusted-return-on-capital", "npm_config_registry", "AKIAN", "ghp_short", "eyJhbGciOiJIUzI1NiJ9",
 		"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "-----BEGIN PUBLIC KEY-----", "3f786850e387550fdab836ed7e6dc881de23001b",
 		"user:password", `"password": {"type": "string"}`, "", "é", "\xff\xfe",
 	} {
@@ -157,6 +157,8 @@ func TestStreamHoldsBackNoMore(t *testing.T) {
 		{[]string{key[:10], key[10:20], key[20:], " ", "ok", ""}, []string{"", "", "", placeholder("openai-key") + " ", "ok", ""}},
 		{[]string{key, ""}, []string{"", placeholder("openai-key")}},
 		{[]string{"a secret", ": ab", "cd", "\nq", ""}, []string{"a ", "", "", placeholder("line") + "\nq", ""}},
+		{[]string{"a " + key[:15], ""}, []string{"a ", placeholder("openai-key")}}, // cut off
+		{[]string{key[:15], " b"}, []string{"", key[:15] + " b"}},
 		{[]string{"caf\xc3", "\xa9 ", ""}, []string{"caf", "é ", ""}},
 		{[]string{"s", "s", "k", " "}, []string{"", "s", "", "sk "}},
 	} {

@@ -7,7 +7,8 @@
 // A run is a span "invoke_agent helpdesk"; below it each model call is a span
 // "chat MODEL" and each tool call a span "execute_tool NAME". Tokens and
 // durations are histograms. What is said, arguments and results are recorded
-// only if [Config.Content] is set: they may hold secrets.
+// only if [Config.Content] is set: they may hold secrets. [Config.Redact] takes
+// those out that can be told.
 //
 // The conventions are still in development. The names are those of semantic
 // conventions 1.41, the last release of OpenTelemetry's Go module that had
@@ -31,6 +32,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -42,6 +44,10 @@ type Config struct {
 	Agent    string // the agent's name; empty for none
 	Provider string // who serves the model, such as "openai"; empty for "openai"
 	Content  bool   // record arguments and results of tools
+
+	// Redact, if not nil, takes secrets out of contents and errors. The agent's
+	// own does not reach them: tools get their arguments as they are.
+	Redact *redact.Redactor
 
 	Tracer trace.TracerProvider // nil is the global one
 	Meter  metric.MeterProvider // nil is the global one
@@ -98,7 +104,7 @@ func (r *recorder) start(ctx context.Context, operation, target string, attrs ..
 			span.SetAttributes(attribute.String(keyErrorType, kind))
 			what := kind
 			if r.cfg.Content { // an error may quote what was said
-				what = err.Error()
+				what = r.cfg.Redact.Text(err.Error())
 			}
 			span.SetStatus(codes.Error, what)
 		}
@@ -197,7 +203,7 @@ func (r *recorder) tool(next tool.Handler) tool.Handler {
 			var failure error
 			defer func() { end(failure) }()
 			if r.cfg.Content {
-				span.SetAttributes(attribute.String(keyArguments, string(call.Input)))
+				span.SetAttributes(attribute.String(keyArguments, string(r.cfg.Redact.JSON(call.Input))))
 			}
 			col := tool.NewCollector(call)
 			for ch, err := range next(ctx, t, call) {
@@ -218,7 +224,7 @@ func (r *recorder) tool(next tool.Handler) tool.Handler {
 				}
 			}
 			if r.cfg.Content {
-				span.SetAttributes(attribute.String(keyResult, col.Result().Text()))
+				span.SetAttributes(attribute.String(keyResult, r.cfg.Redact.Text(col.Result().Text())))
 			}
 		}
 	}

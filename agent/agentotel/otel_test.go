@@ -18,6 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -72,6 +73,43 @@ func TestSpans(t *testing.T) {
 	}
 	if b.String() != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// TestSpansHoldNoSecrets records the contents of a call with a key in its
+// arguments, its result and its error.
+func TestSpansHoldNoSecrets(t *testing.T) {
+	const secret = "sk-" + "aB3dE5gH7jK2mN4pQ6rSaB3dE5gH7jK2"
+	r, err := redact.New(redact.Rules()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans := tracetest.NewSpanRecorder()
+	mw, err := New(Config{Content: true, Redact: r, Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(spans))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	weather := tool.Must(tool.New("weather", "The weather.", func(_ context.Context, in in) (string, error) {
+		got = in.City
+		return "fog in " + in.City, nil
+	}))
+	m := scripted.New(scripted.Call("weather", in{secret}), scripted.Fail(errors.New("no such key: "+secret)))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather),
+		Policy: permission.Policy{Mode: permission.Bypass}, Middleware: []agent.Middleware{mw}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), new(agent.State), agent.Say("Weather?")); err == nil || got != secret {
+		t.Fatalf("%v; the tool got %q", err, got)
+	}
+	var b strings.Builder
+	describeSpans(&b, spans.Ended())
+	for _, s := range spans.Ended() {
+		b.WriteString(s.Status().Description)
+	}
+	if strings.Contains(b.String(), secret[:10]) || strings.Count(b.String(), "[redacted: openai-key]") != 4 {
+		t.Errorf("recorded:\n%s", b.String())
 	}
 }
 

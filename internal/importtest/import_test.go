@@ -19,6 +19,7 @@ const module = "github.com/kitbag-go/kitbag"
 var allowed = map[string][]string{
 	"message":         {},
 	"permission":      {},
+	"redact":          {},
 	"tool":            {"message", "permission"},
 	"tool/tooltest":   {"tool", "message", "permission"},
 	"model":           {"tool", "message", "permission"},
@@ -28,8 +29,8 @@ var allowed = map[string][]string{
 	"skill":           {},
 	"toolkit":         {"tool", "skill", "message", "permission"},
 	"toolkit/config":  {"toolkit", "tool"},
-	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission"},
-	"agent/agentotel": {"agent", "model", "tool"},
+	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission", "redact"},
+	"agent/agentotel": {"agent", "model", "tool", "redact"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
 	"mcpserver":       {"toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"mcpgateway":      {"mcpclient", "mcpserver", "toolkit", "tool", "permission"},

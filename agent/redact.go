@@ -1,0 +1,349 @@
+package agent
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
+)
+
+// redactedInput is what becomes of a call whose arguments were saved without a
+// secret in them: with a placeholder in its place it is another call.
+const redactedInput = "Not run: the arguments held a secret, which was not kept when the conversation was saved. Make the call again, and get the secret anew."
+
+// A curtain takes secrets out of the events of a run.
+type curtain struct {
+	r    *redact.Redactor
+	held []*heldText // the texts that are coming, in order of their beginning
+}
+
+// heldText is a text that comes in deltas, of which the end is not shown as
+// long as it could be the beginning of a secret.
+type heldText struct {
+	key   string // tells it from others: the kind of its deltas and their id
+	write func(string) string
+	close func() string
+	event func(text string) Event // a delta
+}
+
+// draw returns the events to emit in the place of ev.
+func (c *curtain) draw(ev Event) []Event {
+	switch ev := ev.(type) {
+	case *TextDelta:
+		return c.delta("text/"+ev.Block, ev.Text, func(s string) Event {
+			return &TextDelta{Message: ev.Message, Block: ev.Block, Text: s}
+		})
+	case *ThinkingDelta:
+		return c.delta("thinking/"+ev.Block, ev.Text, func(s string) Event {
+			return &ThinkingDelta{Message: ev.Message, Block: ev.Block, Text: s}
+		})
+	case *ToolCallDelta:
+		return c.delta("args/"+ev.Call, ev.Args, func(s string) Event {
+			return &ToolCallDelta{Message: ev.Message, Call: ev.Call, Name: ev.Name, Args: s}
+		})
+	case *ToolDelta:
+		if ev.Text == "" {
+			return []Event{ev}
+		}
+		key := "tool/" + ev.Call
+		if ev.ForUser {
+			key = "user/" + ev.Call
+		}
+		return c.delta(key, ev.Text, func(s string) Event {
+			return &ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
+		})
+	case *ToolResult:
+		return append(c.flush(func(key string) bool { return key == "tool/"+ev.Call || key == "user/"+ev.Call }), c.clean(ev))
+	case *Discard: // and with them what is held back of them
+		c.flush(isModels)
+	}
+	return append(c.flush(isModels), c.clean(ev))
+}
+
+// isModels reports whether a text comes from the model. It has one at a time,
+// but for arguments; tools have one each.
+func isModels(key string) bool { return !isTools(key) }
+
+func isTools(key string) bool {
+	return strings.HasPrefix(key, "tool/") || strings.HasPrefix(key, "user/")
+}
+
+// delta takes a piece of a text and returns what can be shown by now.
+func (c *curtain) delta(key, text string, event func(string) Event) []Event {
+	var out []Event
+	args := strings.HasPrefix(key, "args/")
+	if !isTools(key) { // arguments of several calls may come side by side
+		out = c.flush(func(k string) bool {
+			return isModels(k) && k != key && !(args && strings.HasPrefix(k, "args/"))
+		})
+	}
+	i := slices.IndexFunc(c.held, func(h *heldText) bool { return h.key == key })
+	if i < 0 {
+		i = len(c.held)
+		c.held = append(c.held, c.hold(key, args, event))
+		if args { // who shows calls can show that there is one
+			out = append(out, event(""))
+		}
+	}
+	if shown := c.held[i].write(text); shown != "" {
+		out = append(out, event(shown))
+	}
+	return out
+}
+
+// hold begins a text. Arguments are held back whole: an escape sequence of JSON
+// can hide any letter until the string that it is in has come.
+func (c *curtain) hold(key string, args bool, event func(string) Event) *heldText {
+	if !args {
+		s := c.r.Stream()
+		return &heldText{key, s.Write, s.Close, event}
+	}
+	var all strings.Builder
+	write := func(s string) string {
+		all.WriteString(s)
+		return ""
+	}
+	return &heldText{key, write, func() string { return string(c.json([]byte(all.String()))) }, event}
+}
+
+// flush ends the texts that which picks, and returns what was held back.
+func (c *curtain) flush(which func(key string) bool) []Event {
+	var out []Event
+	c.held = slices.DeleteFunc(c.held, func(h *heldText) bool {
+		if !which(h.key) {
+			return false
+		}
+		if rest := h.close(); rest != "" {
+			out = append(out, h.event(rest))
+		}
+		return true
+	})
+	return out
+}
+
+// json returns data without secrets, nothing of what is not JSON.
+func (c *curtain) json(data json.RawMessage) json.RawMessage {
+	if !json.Valid(data) {
+		return nil
+	}
+	return c.r.JSON(data)
+}
+
+func (c *curtain) texts(list []string) []string {
+	out := slices.Clone(list)
+	for i, s := range out {
+		out[i] = c.r.Text(s)
+	}
+	return out
+}
+
+// clean returns ev without secrets. What stays as it is, is ev itself.
+func (c *curtain) clean(ev Event) Event {
+	text := c.r.Text
+	switch ev := ev.(type) {
+	case *Discard:
+		cp := *ev
+		cp.Error = text(ev.Error)
+		return &cp
+	case *Retry:
+		cp := *ev
+		cp.Error = text(ev.Error)
+		return &cp
+	case *Message:
+		cp := *ev
+		cp.Message = redactMessage(c.r, ev.Message)
+		return &cp
+	case *ToolCall:
+		cp := *ev
+		cp.Input, cp.Repaired = c.json(ev.Input), c.texts(ev.Repaired)
+		return &cp
+	case *ToolStart:
+		cp := *ev
+		cp.Reason = text(ev.Reason)
+		return &cp
+	case *ToolResult:
+		cp := *ev
+		cp.Result = redactResult(c.r, ev.Result)
+		cp.Text = cp.Result.Text()
+		return &cp
+	case *Approval:
+		cp := *ev
+		cp.Input, cp.Reason, cp.Preview = c.json(ev.Input), text(ev.Reason), text(ev.Preview)
+		cp.Suggest = redactRules(c.r, ev.Suggest)
+		return &cp
+	case *External:
+		cp := *ev
+		cp.Input = c.json(ev.Input)
+		return &cp
+	case *Elicitation:
+		cp := *ev
+		cp.Message, cp.URL, cp.Site, cp.Error = text(ev.Message), text(ev.URL), text(ev.Site), text(ev.Error)
+		cp.Schema, cp.Warnings = c.json(ev.Schema), c.texts(ev.Warnings)
+		return &cp
+	case *Sampling:
+		cp := *ev
+		cp.Text, cp.Refused = text(ev.Text), text(ev.Refused)
+		return &cp
+	case *Compaction:
+		cp := *ev
+		cp.Summary, cp.Failed = text(ev.Summary), text(ev.Failed)
+		return &cp
+	case *End:
+		cp := *ev
+		cp.Detail, cp.Text, cp.Output = text(ev.Detail), text(ev.Text), c.json(ev.Output)
+		return &cp
+	}
+	return ev // deltas come here only in their pieces; a Sub's event was cleaned by the run below
+}
+
+// redactState takes secrets out of what is about to be encoded. What it changes
+// it copies: the State itself goes on with them.
+func redactState(r *redact.Redactor, in *stateJSON) {
+	if r == nil {
+		return
+	}
+	msgs := slices.Clone(in.Messages)
+	for i, m := range msgs {
+		msgs[i] = redactMessage(r, m)
+	}
+	open := slices.Clone(in.Open)
+	for i, c := range open {
+		cp := *c
+		cp.Input, cp.Sub = r.JSON(c.Input), r.JSON(c.Sub)
+		cp.Why, cp.Danger, cp.Preview, cp.Suggest = r.Text(c.Why), r.Text(c.Danger), r.Text(c.Preview), redactRules(r, c.Suggest)
+		cp.Result = redactResult(r, c.Result)
+		open[i] = &cp
+	}
+	in.Messages, in.Open = msgs, open
+	in.Rules, in.Tools = redactRules(r, in.Rules), r.JSON(in.Tools)
+}
+
+// redactMessage returns m without secrets, or m itself if it has none.
+func redactMessage(r *redact.Redactor, m *message.Message) *message.Message {
+	blocks, changed := redactBlocks(r, m.Blocks)
+	if !changed {
+		return m
+	}
+	cp := *m
+	cp.Blocks = blocks
+	return &cp
+}
+
+func redactBlocks(r *redact.Redactor, blocks message.Blocks) (message.Blocks, bool) {
+	if r == nil {
+		return blocks, false
+	}
+	out := slices.Clone(blocks)
+	for i, b := range blocks {
+		out[i] = redactBlock(r, b)
+	}
+	redactAcross(r, out)
+	return out, !slices.Equal(out, blocks)
+}
+
+// redactAcross takes out secrets of which parts stand in texts that follow each
+// other: a tool may send each piece as a block of its own.
+func redactAcross(r *redact.Redactor, blocks message.Blocks) {
+	for from := 0; from < len(blocks); {
+		to, all := from, ""
+		s := r.Stream()
+		var texts []string
+		for ; to < len(blocks); to++ {
+			b, ok := blocks[to].(*message.Text)
+			if !ok {
+				break
+			}
+			all += b.Text
+			texts = append(texts, s.Write(b.Text))
+		}
+		if n := len(texts); n > 1 {
+			texts[n-1] += s.Close()
+			if strings.Join(texts, "") != all {
+				for i, text := range texts {
+					blocks[from+i] = &message.Text{ID: blocks[from+i].BlockID(), Text: text}
+				}
+			}
+		}
+		from = to + 1
+	}
+}
+
+// redactBlock returns b without secrets, or b itself if it has none.
+func redactBlock(r *redact.Redactor, b message.Block) message.Block {
+	switch b := b.(type) {
+	case *message.Text:
+		if s := r.Text(b.Text); s != b.Text {
+			return &message.Text{ID: b.ID, Text: s}
+		}
+	case *message.Hint:
+		if s := r.Text(b.Text); s != b.Text {
+			return &message.Hint{ID: b.ID, Source: b.Source, Text: s}
+		}
+	case *message.Thinking:
+		if s := r.Text(b.Text); s != b.Text {
+			return &message.Thinking{ID: b.ID, Text: s} // a signature would not fit any more
+		}
+	case *message.Data:
+		cp := *b
+		cp.Name, cp.URL = r.Text(b.Name), r.Text(b.URL)
+		if strings.HasPrefix(b.MediaType, "text/") {
+			cp.Bytes = []byte(r.Text(string(b.Bytes)))
+		}
+		if cp.Name != b.Name || cp.URL != b.URL || string(cp.Bytes) != string(b.Bytes) {
+			return &cp
+		}
+	case *message.ToolCall:
+		if in := r.JSON(b.Input); string(in) != string(b.Input) {
+			cp := *b
+			cp.Input = in
+			return &cp
+		}
+	case *message.ToolResult:
+		return redactResult(r, b)
+	}
+	return b
+}
+
+// redactResult returns res without secrets, or res itself if it has none.
+func redactResult(r *redact.Redactor, res *message.ToolResult) *message.ToolResult {
+	if res == nil {
+		return nil
+	}
+	blocks, changed := redactBlocks(r, res.Blocks)
+	forUser, changedToo := redactBlocks(r, res.ForUser)
+	structured := r.JSON(res.Structured)
+	changed = changed || changedToo || string(structured) != string(res.Structured)
+	var meta map[string]json.RawMessage
+	for k, v := range res.Meta {
+		clean := r.JSON(v)
+		if changed = changed || string(clean) != string(v); meta == nil {
+			meta = make(map[string]json.RawMessage, len(res.Meta))
+		}
+		meta[k] = clean
+	}
+	if !changed {
+		return res
+	}
+	cp := *res
+	cp.Blocks, cp.ForUser, cp.Structured, cp.Meta = blocks, forUser, structured, meta
+	return &cp
+}
+
+// redactRules returns rules without those that would name a secret. One that
+// denies must not get lost: it denies every call of its tool then.
+func redactRules(r *redact.Redactor, rules []permission.Rule) []permission.Rule {
+	out := rules[:0:0]
+	for _, rule := range rules {
+		if r.Text(rule.Pattern) != rule.Pattern {
+			if rule.Behavior == permission.Allow {
+				continue
+			}
+			rule.Pattern = ""
+		}
+		out = append(out, rule)
+	}
+	return out
+}

@@ -1,0 +1,375 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// secret looks like a key, and is none.
+const secret = "sk-" + "aB3dE5gH7jK2mN4pQ6rSaB3dE5gH7jK2"
+
+func builtinRules(t testing.TB) *redact.Redactor {
+	t.Helper()
+	r, err := redact.New(redact.Rules()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// leaks reports whether text holds a good part of the secret, also if letters of
+// it are escaped.
+func leaks(text string) bool {
+	var plain strings.Builder
+	for i := 0; i < len(text); i++ {
+		if strings.HasPrefix(text[i:], `\u00`) && len(text) >= i+6 {
+			var s string
+			if json.Unmarshal([]byte(`"`+text[i:i+6]+`"`), &s) == nil {
+				plain.WriteString(s)
+				i += 5
+				continue
+			}
+		}
+		plain.WriteByte(text[i])
+	}
+	return strings.Contains(plain.String(), secret[:12]) || strings.Contains(plain.String(), secret[12:])
+}
+
+// cut cuts text into pieces of n bytes.
+func cut(text string, n int) (out []string) {
+	for piece := range slices.Chunk([]byte(text), n) {
+		out = append(out, string(piece))
+	}
+	return out
+}
+
+// TestSecretsStayInside sends a secret through everything that a run stores and
+// emits, in pieces of every size.
+func TestSecretsStayInside(t *testing.T) {
+	for n := 1; n <= len(secret)+3; n += 3 {
+		var got []string // what the tools were called with
+		leaky, err := tool.NewStream("leaky", "Leaks.", func(_ context.Context, in pathArg) iter.Seq2[tool.Chunk, error] {
+			got = append(got, in.Path)
+			return func(yield func(tool.Chunk, error) bool) {
+				for _, s := range cut("the key: "+secret+" and "+secret+".", n) {
+					b := &message.Text{Text: s}
+					if n%2 == 0 { // else each piece is a text of its own
+						b.ID = "all"
+					}
+					if !yield(tool.Chunk{Block: b}, nil) {
+						return
+					}
+				}
+				for _, s := range cut("for you: "+secret, n) {
+					if !yield(tool.Chunk{Block: &message.Text{Text: s}, ForUser: true}, nil) {
+						return
+					}
+				}
+				yield(tool.Chunk{}, errors.New("failed with "+secret))
+			}
+		}, tool.Options{Parallel: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := turn{}
+		for _, s := range cut("hm "+secret, n) {
+			said.chunks = append(said.chunks, &model.ThinkingDelta{Text: s})
+		}
+		for _, s := range cut("I have "+secret, n) {
+			said.chunks = append(said.chunks, &model.TextDelta{Text: s})
+		}
+		hidden := strings.ReplaceAll(secret, "-", `\u002d`)
+		for i := range 2 { // the arguments of two calls, side by side
+			said.chunks = append(said.chunks, &model.ToolCallDelta{Index: i, ID: "c" + string(rune('1'+i)), Name: "leaky"})
+		}
+		for _, s := range cut(`{"path":"`+hidden+`"}`, n) {
+			for i := range 2 {
+				said.chunks = append(said.chunks, &model.ToolCallDelta{Index: i, Args: s})
+			}
+		}
+		said.chunks = append(said.chunks, finish(model.FinishToolCalls))
+
+		kept := ResultDir(t.TempDir())
+		var saved []string
+		cfg := Config{Redact: builtinRules(t), Toolkit: toolkit.Of(leaky), Key: []byte("k"),
+			Context: Context{MaxResult: 40, Results: kept},
+			Save:    func(_ context.Context, st *State) error { saved = append(saved, encoded(t, st)); return nil }}
+		a, w := newAgent(t, cfg, said)
+		var st State
+		evs, err := play(t, a, &st, Say("my key is "+secret))
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken := turn{chunks: []model.Chunk{&model.TextDelta{Text: "As " + secret[:20]}}, err: errors.New("no such key: " + secret)}
+		w.turns = []turn{says("The key is " + secret + ", " + secret[:9]), broken}
+		for _, answer := range []Confirm{
+			{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "leaky", Pattern: secret, Behavior: permission.Allow}}},
+			{Call: "c2", Reason: "not " + secret},
+		} {
+			more, err := play(t, a, &st, answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			evs = append(evs, more...)
+		}
+		more, err := play(t, a, &st, Say("and?"))
+		if err == nil {
+			t.Fatal("the model did not fail")
+		}
+		for _, ev := range append(evs, more...) {
+			data, err := json.Marshal(ev)
+			if err != nil || leaks(string(data)) {
+				t.Errorf("pieces of %d: %s, %v", n, data, err)
+			}
+		}
+		for _, text := range saved {
+			if leaks(text) {
+				t.Errorf("pieces of %d, saved: %s", n, text)
+			}
+		}
+		if text, err := kept.Get(t.Context(), "c1"); err != nil || leaks(text) {
+			t.Errorf("kept: %q, %v", text, err)
+		}
+		if shown, stored := deltas(evs), textOf(evs); shown != stored || !strings.Contains(shown, "I have [redacted: openai-key]") {
+			t.Errorf("pieces of %d: shown %q, stored %q", n, shown, stored)
+		}
+		equal(t, "the tool was called with", got, []string{secret})
+		if !leaks(historyOf(w.reqs[1])) {
+			t.Error("the model did not read its own words")
+		}
+		loaded := new(State)
+		if err := json.Unmarshal([]byte(saved[len(saved)-1]), loaded); err != nil {
+			t.Fatal(err)
+		}
+		w.turns = []turn{says("done")}
+		if _, err := a.Reply(t.Context(), loaded, Say("again")); err != nil {
+			t.Errorf("going on from what was saved: %v", err)
+		}
+		if leaks(historyOf(w.reqs[len(w.reqs)-1])) {
+			t.Error("the secret is back")
+		}
+	}
+}
+
+// deltas joins the model's text as it was shown, textOf as messages hold it.
+func deltas(evs []Event) string {
+	var b strings.Builder
+	for _, ev := range of[*TextDelta](evs) {
+		b.WriteString(ev.Text)
+	}
+	return b.String()
+}
+
+func textOf(evs []Event) string {
+	var b strings.Builder
+	for _, ev := range of[*Message](evs) {
+		if ev.Message.Role == message.RoleAssistant {
+			b.WriteString(ev.Message.Text())
+		}
+	}
+	return b.String()
+}
+
+func historyOf(req *model.Request) string {
+	data, err := json.Marshal(req.Messages)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// TestCallsWithSecretsAfterALoad loads a State in which calls wait whose
+// arguments held a secret: they are not run with a placeholder instead.
+func TestCallsWithSecretsAfterALoad(t *testing.T) {
+	var j journal
+	cfg := Config{Redact: builtinRules(t), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
+	a, w := newAgent(t, cfg, calls(`c1 note {"path":"`+secret+`"}`, `c2 note {"path":"b"}`))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	loaded := reload(t, &st)
+	w.turns = []turn{says("done"), says("done")}
+	for _, call := range []string{"c1", "c2"} {
+		if _, err := play(t, a, loaded, Confirm{Call: call, Allow: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, "ran after a load", j.String(), "note:b")
+	if r := results(loaded); !strings.Contains(r[0], "error: Not run") || !strings.Contains(r[1], "success") {
+		t.Errorf("%q", r)
+	}
+	edited := Confirm{Call: "c1", Allow: true, Input: []byte(`{"path":"[redacted: openai-key]"}`)}
+	if _, err := a.Reply(t.Context(), &st, edited); err == nil || !strings.Contains(err.Error(), "placeholder") {
+		t.Errorf("an edit with a placeholder: %v", err)
+	}
+	for _, call := range []string{"c1", "c2"} {
+		if _, err := play(t, a, &st, Confirm{Call: call, Allow: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, "ran in the same process", j.String(), "note:b note:"+secret+" note:b")
+}
+
+// TestAnswerToACallThatEnded answers a call that cannot run any more, because
+// its tool has changed since it was asked about.
+func TestAnswerToACallThatEnded(t *testing.T) {
+	var j journal
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`c1 note {"path":"a"}`))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	changed := tool.Must(tool.New("note", "Notes.", func(_ context.Context, in struct {
+		Line int `json:"line" jsonschema:"minimum=1"`
+	}) (string, error) {
+		j.add("ran")
+		return "", nil
+	}))
+	b, _ := newAgent(t, Config{Toolkit: toolkit.Of(changed)}, says("done"))
+	if _, err := play(t, b, reload(t, &st), Confirm{Call: "c1", Allow: true}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "ran", j.String(), "")
+}
+
+// TestEveryEventIsClean puts a secret into each text of each event. Names and ids
+// are not texts: they are the program's, or go back to the model's server.
+func TestEveryEventIsClean(t *testing.T) {
+	raw := json.RawMessage(`{"a":"` + secret + `"}`)
+	rules := []permission.Rule{{Tool: "x", Pattern: secret, Behavior: permission.Allow}}
+	all := []Event{&RunStart{}, &ModelStart{}, &TextDelta{Text: secret}, &ThinkingDelta{Text: secret}, &ToolCallDelta{Args: string(raw)},
+		&Discard{Error: secret}, &Retry{Error: secret}, &ToolCall{Input: raw, Repaired: []string{secret}}, &ToolStart{Reason: secret},
+		&Message{Message: &message.Message{Blocks: message.Blocks{&message.Text{Text: secret}, &message.Thinking{Text: secret, Extra: raw},
+			&message.Hint{Text: secret}, &message.Data{Name: secret, URL: secret}, &message.Data{MediaType: "text/plain", Bytes: []byte(secret)}, &message.ToolCall{Input: raw}}}},
+		&ToolDelta{Text: secret}, &ToolDelta{Text: secret, ForUser: true},
+		&ToolResult{Text: secret, Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: secret}}, ForUser: message.Blocks{&message.Text{Text: secret}},
+			Structured: raw, Meta: map[string]json.RawMessage{"m": raw}}},
+		&Approval{Input: raw, Reason: secret, Preview: secret, Suggest: rules}, &External{Input: raw},
+		&Elicitation{Message: secret, Schema: raw, URL: "https://x/" + secret, Site: secret, Warnings: []string{secret}, Error: secret},
+		&Sampling{Text: secret, Refused: secret}, &Sub{Event: &RunStart{}}, &Compaction{Summary: secret, Failed: secret},
+		&End{Text: secret, Detail: secret, Output: raw}}
+	source, err := os.ReadFile("event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, ev := range all {
+		seen[ev.kind()] = true
+		c := &curtain{r: builtinRules(t)}
+		for _, out := range append(c.draw(ev), c.flush(func(string) bool { return true })...) {
+			data, err := json.Marshal(out)
+			if d, ok := out.(*Message); ok { // bytes are base64 in JSON
+				data = append(data, dataIn(d.Message.Blocks)[1].Bytes...)
+			}
+			if err != nil || leaks(string(data)) {
+				t.Errorf("%s: %s, %v", ev.kind(), data, err)
+			}
+		}
+	}
+	if n := strings.Count(string(source), ") kind() string "); n != len(seen) {
+		t.Errorf("there are %d events, the test knows %d", n, len(seen))
+	}
+}
+
+func TestSecretsOfSubAgents(t *testing.T) {
+	var got []string
+	use := tool.Must(tool.New("use", "Uses.", func(_ context.Context, in pathArg) (string, error) {
+		got = append(got, in.Path)
+		return "used " + in.Path, nil
+	}))
+	sub, sw := newAgent(t, Config{Toolkit: toolkit.Of(use)}, calls(`s1 use {"path":"`+secret+`"}`), says("it was "+secret))
+	delegate, err := AsTool(sub, "delegate", "Delegates.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved []string
+	cfg := Config{Redact: builtinRules(t), Toolkit: toolkit.Of(delegate),
+		Policy: permission.Policy{Rules: []permission.Rule{{Tool: "delegate", Behavior: permission.Allow}}},
+		Save:   func(_ context.Context, st *State) error { saved = append(saved, encoded(t, st)); return nil }}
+	a, w := newAgent(t, cfg, calls(`c1 delegate {"task":"Use `+secret+`"}`), says("done"))
+	st := new(State)
+	evs, err := play(t, a, st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := play(t, a, st, Confirm{Call: "c1/s1", Allow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range append(evs, more...) {
+		if data, err := json.Marshal(ev); err != nil || leaks(string(data)) {
+			t.Errorf("%s, %v", data, err)
+		}
+	}
+	for _, text := range saved {
+		if leaks(text) {
+			t.Errorf("saved: %s", text)
+		}
+	}
+	equal(t, "the tool was called with", got, []string{secret})
+	if !leaks(historyOf(w.reqs[1])) || !leaks(historyOf(sw.reqs[0])) {
+		t.Error("a model read less than there was")
+	}
+}
+
+// TestRulesWithSecrets stores rules: one that allows is gone with its secret,
+// one that denies denies more.
+func TestRulesWithSecrets(t *testing.T) {
+	rules := []permission.Rule{
+		{Tool: "Bash", Pattern: "git status", Behavior: permission.Allow},
+		{Tool: "Bash", Pattern: "curl -H " + secret, Behavior: permission.Allow},
+		{Tool: "Bash", Pattern: "echo " + secret, Behavior: permission.Deny},
+		{Tool: "Bash", Pattern: "cat " + secret, Behavior: permission.Ask},
+	}
+	equal(t, "rules", redactRules(builtinRules(t), rules), []permission.Rule{rules[0],
+		{Tool: "Bash", Behavior: permission.Deny}, {Tool: "Bash", Behavior: permission.Ask}})
+}
+
+// TestCurtainKeepsOrder draws random deltas of several texts that come side by
+// side: what is shown of each is the whole of it without secrets, in order.
+func TestCurtainKeepsOrder(t *testing.T) {
+	r := builtinRules(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c := &curtain{r: r}
+		want, got := map[string]string{}, map[string]string{}
+		var evs []Event
+		for range rapid.IntRange(1, 25).Draw(t, "deltas") {
+			call := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "call")
+			s := rapid.SampledFrom([]string{"x ", "s", "k-", secret[2:20], secret[20:], " "}).Draw(t, "piece")
+			want[call] += s
+			evs = append(evs, c.draw(&ToolDelta{Call: call, Text: s})...)
+		}
+		for _, call := range []string{"a", "b"} {
+			evs = append(evs, c.draw(&ToolResult{Call: call, Result: &message.ToolResult{}})...)
+		}
+		for _, ev := range evs {
+			if d, ok := ev.(*ToolDelta); ok {
+				got[d.Call] += d.Text
+			}
+		}
+		for call, text := range want {
+			if got[call] != r.Text(text) {
+				t.Fatalf("%q came out as %q", text, got[call])
+			}
+		}
+		if len(c.held) > 0 {
+			t.Fatal("something is still held back")
+		}
+	})
+}
