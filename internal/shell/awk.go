@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -21,6 +22,11 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 				p.ops = slices.Delete(p.ops, i, i+1)
 				break
 			}
+		}
+	}
+	for _, op := range p.ops {
+		if strings.Contains(op.text, "/inet") {
+			return "awk may open a connection"
 		}
 	}
 	sources := 0
@@ -53,6 +59,9 @@ type awkLexer struct {
 	target string   // a file that the program writes
 	prints int      // depth of the print statement we are in, or -1
 }
+
+// awkReadsArgv matches what follows ARGV where it is compared.
+var awkReadsArgv = regexp.MustCompile(`^\[[0-9]+\]\s*(\)|==|!=|\{|;|$)`)
 
 var awkKeywords = strings.Fields("print printf return in if else while for do delete getline exit next nextfile BEGIN END function func case default switch break continue")
 
@@ -109,6 +118,11 @@ func (a *awkLexer) str() string {
 				return "the awk program may open a connection"
 			}
 			switch a.prev {
+			case "<getline":
+				a.prev = "input"
+				return ""
+			case "input":
+				return "what the awk program reads is not literal"
 			case "sunk":
 				return "the awk program writes a file"
 			case ">sink":
@@ -163,6 +177,10 @@ func (a *awkLexer) ident() string {
 	if a.prev == ">sink" || a.prev == "sunk" {
 		return "the awk program writes a file"
 	}
+	if a.prev == "<getline" || a.prev == "input" || word == "ARGV" && !awkReadsArgv.MatchString(a.text[a.pos:]) {
+		// gawk connects to what is called /inet/…, in any place for a file name.
+		return "what the awk program reads is not literal"
+	}
 	switch {
 	case word == "length":
 		a.prev = word
@@ -190,6 +208,14 @@ func (a *awkLexer) operator(c byte) string {
 	}
 	if a.prev == ">sink" {
 		return "the awk program writes a file"
+	}
+	if a.prev == "<getline" || a.prev == "input" && strings.IndexByte(")};\n \t>=!&|,#", c) < 0 {
+		return "what the awk program reads is not literal"
+	}
+	if c == '<' && two != "<=" && strings.HasPrefix(a.prev, "getline") {
+		a.pos++
+		a.prev = "<getline"
+		return ""
 	}
 	switch {
 	case two == "||" || two == "&&" || two == "++" || two == "--" || two == ">=" || two == "<=" || two == "==" || two == "!=":

@@ -4,8 +4,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/kitbag-go/kitbag/internal/pathrule"
 )
 
 // closer holds the functions that look closer at the arguments of commands
@@ -19,6 +17,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
+		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs,
 	}
 }
 
@@ -181,64 +180,6 @@ func shellArgs(w *walker, c *command, p *parsed) string {
 	return "it runs a script"
 }
 
-// gitArgs judges the options before the subcommand and the place where git
-// runs: a repository's own settings name programs that git starts, so only a
-// repository in a working directory is trusted.
-func gitArgs(w *walker, c *command, p *parsed) string {
-	if v, ok := p.value("-c"); ok {
-		key, _, _ := strings.Cut(v.prefix(), "=")
-		if !harmlessGitKey(key) {
-			return "the setting " + key + " may run a program"
-		}
-	}
-	for _, a := range c.args {
-		if strings.Contains(a.text, "%G") {
-			return "the format " + a.raw + " checks signatures with a program"
-		}
-	}
-	if p.rest < 0 {
-		return ""
-	}
-	dirs := w.cwds
-	if v, ok := p.value("-C"); ok {
-		if !v.known || w.lost {
-			return "the repository is not known"
-		}
-		dirs = w.resolveAll(w.cwds, v.text)
-	}
-	if w.lost && w.at.Cwd != "" {
-		return "the repository is not known"
-	}
-	for _, d := range dirs {
-		trusted := pathrule.Below(d, w.at.Cwd)
-		for _, wd := range w.at.Dirs {
-			trusted = trusted || pathrule.Below(d, wd)
-		}
-		if !trusted {
-			return "the repository in " + d + " is not below a working directory"
-		}
-	}
-	return ""
-}
-
-func harmlessGitKey(key string) bool {
-	key = strings.ToLower(key)
-	for _, head := range []string{"color.", "advice.", "column.", "log.date", "log.decorate", "diff.renames", "diff.context", "diff.noprefix"} {
-		if strings.HasPrefix(key, head) {
-			return true
-		}
-	}
-	return slices.Contains([]string{"core.quotepath", "core.abbrev", "grep.linenumber", "safe.directory"}, key) && key != "safe.directory"
-}
-
-// gitConfigArgs accepts the forms of git config that only show.
-func gitConfigArgs(_ *walker, c *command, p *parsed) string {
-	if len(p.ops) > 1 && !p.has("--get", "--get-all", "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool") {
-		return "it sets a value"
-	}
-	return ""
-}
-
 // tarArgs accepts listing, in the old spelling too.
 func tarArgs(_ *walker, c *command, p *parsed) string {
 	args := c.args[1:]
@@ -304,6 +245,46 @@ func noEqualsArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
+// noURLArgs refuses operands that are fetched from another machine.
+func noURLArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if strings.Contains(op.text, "://") || strings.Contains(op.text, "%") {
+			return op.raw + " may be on another machine, or a macro"
+		}
+	}
+	return ""
+}
+
+// noSlashArgs refuses operands that name files with code, or other people's
+// collections of it: brew evaluates a formula to tell about it.
+func noSlashArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if !op.known || strings.ContainsAny(op.text, "/:") || strings.HasSuffix(op.text, ".rb") {
+			return op.raw + " may be a file with code"
+		}
+	}
+	return ""
+}
+
+// noAtArgs refuses operands that name files with more options.
+func noAtArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if p := op.prefix(); strings.HasPrefix(p, "@") || p == "" && !op.lead {
+			return op.raw + " may name a file with options"
+		}
+	}
+	return ""
+}
+
+// getentArgs notes that names of hosts are asked for on the network.
+func getentArgs(_ *walker, _ *command, p *parsed) string {
+	if len(p.ops) > 1 && (!p.ops[0].known || strings.HasPrefix(p.ops[0].text, "ahosts") || p.ops[0].text == "hosts" || p.ops[0].text == "networks") &&
+		!(len(p.ops) == 2 && p.ops[1].text == "localhost") {
+		p.effects |= effect(Network)
+	}
+	return ""
+}
+
 // yqArgs refuses expressions that are not literal: some load and split files.
 func yqArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
@@ -316,6 +297,14 @@ func yqArgs(_ *walker, _ *command, p *parsed) string {
 
 // kubeArgs raises an alarm for secrets.
 func kubeArgs(w *walker, c *command, p *parsed) string {
+	if v, ok := p.value("--raw"); ok && strings.Contains(v.text, "secrets") {
+		w.alarm(Credentials, c.String()+": it shows secrets of the cluster")
+	}
+	for _, op := range p.ops {
+		if op.opt && strings.Contains(op.text, "://") {
+			return op.raw + " is on another machine"
+		}
+	}
 	for _, op := range p.ops {
 		for name := range strings.SplitSeq(op.text, ",") {
 			name, _, _ = strings.Cut(name, "/")
@@ -358,30 +347,6 @@ func twoOperands(p *parsed) string {
 	return ""
 }
 
-// gitKeys are settings, or the heads of them, that name programs git runs or
-// send what it does elsewhere.
-var gitKeys = strings.Fields("alias. core.hookspath core.fsmonitor core.sshcommand core.editor core.pager core.gitproxy core.askpass core.attributesfile " +
-	"credential. filter. diff. merge. pager. interactive. gpg. include. includeif. init.templatedir sequence.editor protocol. url. http. ssh. remote. uploadpack. browser. man. web. trailer. sendemail. submodule.")
-
-// gitWriteArgs raises an alarm for settings that make git run programs.
-func gitWriteArgs(w *walker, c *command, p *parsed) string {
-	for _, op := range c.args[1:] {
-		key := strings.ToLower(op.text)
-		for _, head := range gitKeys {
-			if strings.HasPrefix(key, head) {
-				w.alarm(Guarded, c.String()+": git may run what it is set to")
-				return ""
-			}
-		}
-	}
-	for i, a := range c.args[1:] {
-		if (a.text == "-f" || a.text == "--file") && i+2 < len(c.args) {
-			p.ops = append(p.ops, roleArg{arg: c.args[i+2], kind: 'w', opt: true})
-		}
-	}
-	return ""
-}
-
 // subArgs wants a subcommand: without one the command does its main work.
 func subArgs(_ *walker, _ *command, p *parsed) string {
 	if p.rest < 0 && len(p.given) == 0 {
@@ -398,16 +363,6 @@ func codeArgs(w *walker, c *command, _ *parsed) string {
 	for i, a := range c.args[:len(c.args)-1] {
 		if (a.text == "-c" || a.text == "-e" || a.text == "-E" || a.text == "-r") && reaching.MatchString(c.args[i+1].text) {
 			w.alarm(Dynamic, c.String()+": its code runs programs or removes files")
-		}
-	}
-	return ""
-}
-
-// reflogArgs tells the name of a reference from a subcommand.
-func reflogArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		if !op.known || slices.Contains([]string{"expire", "delete", "drop", "write"}, op.text) {
-			return "it may change the reflog"
 		}
 	}
 	return ""

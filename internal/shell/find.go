@@ -27,7 +27,7 @@ func findArgs(w *walker, c *command, p *parsed) string {
 		case t == "-H" || t == "-L" || t == "-P" || strings.HasPrefix(t, "-O"):
 			i++
 			continue
-		case t == "-D":
+		case t == "-D" && i+1 < len(args):
 			i += 2
 			continue
 		}

@@ -69,7 +69,11 @@ func sedScripts(c *command, p *parsed) (scripts []string, files []arg, why strin
 		case clusterHas(a.text, 'e'):
 			take(valueOf(a, strings.IndexByte(a.text, 'e')+1, true))
 		case clusterEnds(a.text, 'l') || a.text == "--line-length":
-			i++
+			// Elsewhere than in GNU sed -l takes no value, and what follows is the
+			// script: a number is none that does anything.
+			if i++; i < len(args) && !isNumber(args[i].text) {
+				return nil, nil, "-l may be followed by a script"
+			}
 		}
 	}
 	if !given {
