@@ -17,7 +17,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs,
+		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs,
 	}
 }
 
@@ -201,6 +201,24 @@ func tarArgs(_ *walker, c *command, p *parsed) string {
 			}
 			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
 		}
+	}
+	return ""
+}
+
+// archiveArgs refuses archives that tar fetches through a remote shell.
+func archiveArgs(_ *walker, _ *command, p *parsed) string {
+	for _, o := range []string{"-f", "--file"} {
+		if v, ok := p.values[o]; ok && (!v.known || strings.Contains(v.text, ":")) {
+			return "the archive may be on another machine"
+		}
+	}
+	return ""
+}
+
+// statusArgs accepts "service NAME status" only.
+func statusArgs(_ *walker, _ *command, p *parsed) string {
+	if len(p.ops) != 2 || !p.ops[1].known || p.ops[1].text != "status" {
+		return "it does more than tell the status"
 	}
 	return ""
 }
