@@ -22,7 +22,6 @@ func safety(a *Analysis) bool { return len(a.Dangers(here, pathrule.Protected{})
 
 func TestAdversarial(t *testing.T) {
 	var sh Analyzer
-	missed := 0
 	for _, c := range casetest.Rows[commandCase](t, "bash_adversarial.jsonl") {
 		a := sh.Analyze(c.Command, here)
 		allowed := a.ReadOnly() == "" && !safety(a)
@@ -35,14 +34,10 @@ func TestAdversarial(t *testing.T) {
 			}
 		case allowed:
 			t.Errorf("%s %q (%s, tier %d): allowed: %s", c.ID, c.Command, c.Category, c.Tier, c.Reason)
-		case c.Expect == "must_ask_immune" && !safety(a) && c.Tier == 1:
-			t.Errorf("%s %q (%s): no safety ask: %s", c.ID, c.Command, c.Category, c.Reason)
 		case c.Expect == "must_ask_immune" && !safety(a):
-			missed++
-			t.Logf("tier 2 %s %q (%s): no safety ask", c.ID, c.Command, c.Category)
+			t.Errorf("%s %q (%s, tier %d): no safety ask: %s", c.ID, c.Command, c.Category, c.Tier, c.Reason)
 		}
 	}
-	t.Logf("%d tier-2 rows without a safety ask", missed)
 }
 
 func TestBenign(t *testing.T) {

@@ -223,6 +223,9 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 			}
 		}
 	}
+	if through := a.walker.throughLinks(at, guard); len(through) > 0 {
+		out = append(out[:len(out):len(out)], through...)
+	}
 	return out
 }
 
@@ -281,6 +284,10 @@ func Environ(base []string) []string {
 			out = append(out, kv)
 		}
 	}
+	// A directory of the working tree may look like a bare repository, and its
+	// settings are not protected as those in .git are: git is not to take it for
+	// one unless it is told to (git-config(1), safe.bareRepository).
+	out = append(out, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.bareRepository", "GIT_CONFIG_VALUE_0=explicit")
 	return append(out, "PAGER=cat", "GIT_PAGER=cat", "GH_PAGER=cat", "MANPAGER=cat", "SYSTEMD_PAGER=cat",
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_EDITOR=true", "EDITOR=true", "VISUAL=true", "LESSSECURE=1")
 }

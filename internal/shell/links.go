@@ -1,0 +1,230 @@
+package shell
+
+import (
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// A line such as "ln -s ~/.bashrc l && echo x > l" writes a file that it does
+// not name where it writes. The link is not there yet when the line is judged,
+// so the links that a line makes are read as if they were, for all of its
+// commands: in a pipe or a background none is the first.
+
+// A link is a second name that a command of the line gives to something.
+type link struct {
+	by    int    // index of the command that makes it
+	name  string // absolute; may have wildcards, for one link each
+	to    string // where it leads, counted from the directory of name unless it is absolute
+	moved bool   // name becomes what to is: a link if that is one
+}
+
+// linkers are the commands that make links.
+var linkers = []string{"ln", "link", "cp", "mv", "mount", "bindfs"}
+
+// maxMadeLinks is how many links of a line are followed. With more nobody can
+// tell what the line writes, and following them would take long.
+const maxMadeLinks = 16
+
+// throughLinks returns the dangers that are seen only through the links which
+// the line itself makes.
+func (w *walker) throughLinks(at pathrule.Place, guard pathrule.Protected) []Danger {
+	if !slices.ContainsFunc(w.cmds, func(c command) bool { return c.Reason != "" && slices.Contains(linkers, c.name) }) {
+		return nil
+	}
+	v := view{at: at, guard: guard, known: map[string]string{}}
+	fresh := false // there are links that were none before
+	for i := range w.cmds {
+		made, ok := w.linksOf(i)
+		v.links = append(v.links, made...)
+		if !ok {
+			v.blind = append(v.blind, i)
+		}
+		fresh = fresh || slices.ContainsFunc(made, func(l link) bool { return !l.moved }) || !ok && !w.cmds[i].moves()
+	}
+	if n := len(v.links); n > maxMadeLinks {
+		v.blind, v.links = append(v.blind, v.links[0].by, v.links[n-1].by), nil
+	}
+	if !fresh {
+		v.blind = nil // copies and moves, as if to places that have no name here
+	}
+	var out []Danger
+	for i := range w.cmds {
+		if d := v.judge(w, i); d.Reason != "" {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// A view is how paths look once the links of a line are there.
+type view struct {
+	at    pathrule.Place
+	guard pathrule.Protected
+	links []link
+	blind []int             // commands that make links nobody can tell
+	known map[string]string // answers given, by question
+}
+
+// judge returns the danger of the command at index i that only the links of
+// the other commands show.
+func (v *view) judge(w *walker, i int) Danger {
+	c := &w.cmds[i]
+	if c.Reason != "" && (len(c.targets) > 0 || slices.Contains(c.Effects, Unknown)) {
+		if slices.ContainsFunc(v.blind, func(by int) bool { return by != i }) {
+			return Danger{Dynamic, c.String() + ": it may write through a link that is made before it"}
+		}
+		for _, name := range w.touched(c) {
+			hit := func(at pathrule.Place) string { return v.guard.Hit(at, name) }
+			if why := v.ask("w"+name, i, hit); why != "" {
+				return Danger{Guarded, c.String() + ": " + why}
+			}
+		}
+	}
+	if slices.Contains(metadata, c.name) {
+		return Danger{}
+	}
+	for _, op := range c.reads {
+		for _, name := range w.paths(c, op.arg) {
+			secret := func(at pathrule.Place) string { return at.Secret(name) }
+			if why := v.ask("r"+name, i, secret); why != "" {
+				return Danger{Credentials, c.String() + ": " + why}
+			}
+		}
+	}
+	return Danger{}
+}
+
+// ask returns what check finds with the links of the commands other than the
+// one at index by, and does not find without them. A name may lead to several
+// places: each link is the first that is looked at once.
+func (v *view) ask(question string, by int, check func(pathrule.Place) string) string {
+	others := slices.DeleteFunc(slices.Clone(v.links), func(l link) bool { return l.by == by })
+	shared := len(others) == len(v.links)
+	if why, ok := v.known[question]; ok && shared {
+		return why
+	}
+	found := ""
+	for k := 0; k < len(others) && found == ""; k++ {
+		others[0], others[k] = others[k], others[0]
+		through := v.at
+		through.Readlink = readThrough(others, v.at.Readlink)
+		found = check(through)
+	}
+	if found != "" && check(v.at) != "" {
+		found = "" // said already
+	}
+	if shared {
+		v.known[question] = found
+	}
+	return found
+}
+
+// readThrough is readlink with links that are not there yet.
+func readThrough(links []link, readlink func(string) (string, error)) func(string) (string, error) {
+	if readlink == nil {
+		readlink = os.Readlink
+	}
+	return func(name string) (string, error) {
+		below := false
+		for k, l := range links {
+			fits, err := path.Match(l.name, name)
+			fits = fits && err == nil || l.name == name
+			below = below || pathrule.Below(l.name, name)
+			switch {
+			case fits && !l.moved:
+				return path.Join(l.to, wildcardPart(l, name)), nil
+			case !l.moved || !fits && !pathrule.Below(name, l.name):
+				continue
+			}
+			// One of several that fit is enough, because each comes first once.
+			rest := slices.Delete(slices.Clone(links), k, k+1)
+			if to, err := readThrough(rest, readlink)(l.to + strings.TrimPrefix(name, l.name)); err == nil {
+				return to, nil
+			}
+			break
+		}
+		to, err := readlink(name)
+		if below && os.IsNotExist(err) {
+			err = os.ErrInvalid // a directory by then
+		}
+		return to, err
+	}
+}
+
+// wildcardPart returns the name that the wildcards at the end of a link stand
+// for: "ln -s dir/* ." makes a link of the same name for each.
+func wildcardPart(l link, name string) string {
+	if l.name == name {
+		return ""
+	}
+	return path.Base(name)
+}
+
+// linksOf returns the links that the command at index i makes, and whether
+// that is all of them.
+func (w *walker) linksOf(i int) ([]link, bool) {
+	c := &w.cmds[i]
+	if c.Reason == "" || !slices.Contains(linkers, c.name) {
+		return nil, true
+	}
+	symbolic := c.name == "ln" && hasOption(c, 's', "--symbolic") && !hasOption(c, 'r', "--relative")
+	moves := c.moves()
+	if moves && c.name == "cp" && !hasOption(c, 'a', "--archive") && !hasOption(c, 'd', "--no-dereference") &&
+		!hasOption(c, 'P', "--no-dereference") && !hasOption(c, 'r', "--recursive") && !hasOption(c, 'R', "--recursive") {
+		return nil, true // the copy is a file of its own
+	}
+	var sources, names []arg
+	for _, op := range c.reads {
+		sources = append(sources, op.arg)
+	}
+	for _, t := range c.targets {
+		if t.delete {
+			sources = append(sources, t.arg)
+		} else {
+			names = append(names, t.arg)
+		}
+	}
+	var out []link
+	whole := len(names) > 0
+	for _, name := range names {
+		for _, src := range sources {
+			made, ok := w.linksTo(c, name, src, symbolic)
+			for k := range made {
+				made[k].by, made[k].moved = i, moves
+			}
+			out, whole = append(out, made...), whole && ok
+		}
+	}
+	return out, whole
+}
+
+// moves reports whether what c makes is a link only if its source is one.
+func (c *command) moves() bool {
+	return c.name == "mv" || c.name == "cp" && !hasOption(c, 'l', "--link") && !hasOption(c, 's', "--symbolic-link")
+}
+
+// linksTo returns the links from name to src: name itself, or in it if it is a
+// directory.
+func (w *walker) linksTo(c *command, name, src arg, symbolic bool) ([]link, bool) {
+	names := w.paths(c, name)
+	if len(names) == 0 || strings.Contains(src.text, hole) {
+		return nil, false
+	}
+	var out []link
+	for k, n := range names {
+		to := src.text
+		if !symbolic && !path.IsAbs(to) && k < len(c.cwds) {
+			to = resolve(c.cwds[k], to)
+		}
+		if !src.wild {
+			out = append(out, link{name: n, to: to}, link{name: path.Join(n, path.Base(to)), to: to})
+			continue
+		}
+		out = append(out, link{name: path.Join(n, path.Base(to)), to: path.Dir(to)})
+	}
+	return out, true
+}

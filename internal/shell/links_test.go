@@ -1,0 +1,43 @@
+package shell
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// Links that are on the disk already, and get other names in the line.
+func TestLinksGetOtherNames(t *testing.T) {
+	work := t.TempDir()
+	if err := os.Mkdir(filepath.Join(work, "dir"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"rc": "/home/u/.bashrc", "dir/rc": "/home/u/.bashrc", "dir/in": "file", "key": "/home/u/.ssh/id_rsa"} {
+		if err := os.Symlink(target, filepath.Join(work, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := pathrule.Place{Cwd: work, Home: "/home/u", Dirs: []string{work}}
+	var sh Analyzer
+	for cmd, want := range map[string]bool{
+		"cp -P rc b && echo x > b":               true,
+		"cp -a dir d && echo x > d/rc":           true,
+		"cp -a dir d && echo x > d/in":           false,
+		"cp rc b && echo x > b":                  false, // a file of its own
+		"ln rc b && echo x > b":                  true,
+		"ln -s dir d && echo x > d/rc":           true,
+		"ln -s dir d && echo x > d/in":           false,
+		"mv dir d; echo x > d/rc":                true,
+		"mv dir d; mv d e; echo x > e/rc":        true,
+		"cp -P key b && cat b":                   true,
+		"cp -P key b && ls -l b":                 false,
+		"echo x > b":                             false,
+		"mkdir -p d/e && ln rc d/e/b; tee d/e/b": true,
+	} {
+		if got := len(sh.Analyze(cmd, at).Dangers(at, pathrule.Protected{})) > 0; got != want {
+			t.Errorf("%q: alarm %v", cmd, got)
+		}
+	}
+}
