@@ -208,7 +208,7 @@ func tarArgs(_ *walker, c *command, p *parsed) string {
 // archiveArgs refuses archives that tar fetches through a remote shell.
 func archiveArgs(_ *walker, _ *command, p *parsed) string {
 	for _, o := range []string{"-f", "--file"} {
-		if v, ok := p.values[o]; ok && (!v.known || strings.Contains(v.text, ":")) {
+		if v, ok := p.value(o); ok && (!v.known || strings.Contains(v.text, ":")) {
 			return "the archive may be on another machine"
 		}
 	}

@@ -31,19 +31,23 @@ const maxMadeLinks = 16
 
 // throughLinks returns the dangers that are seen only through the links which
 // the line itself makes.
-func (w *walker) throughLinks(at pathrule.Place, guard pathrule.Protected) []Danger {
-	if !slices.ContainsFunc(w.cmds, func(c command) bool { return c.Reason != "" && slices.Contains(linkers, c.name) }) {
+func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []Danger {
+	some := false
+	for i := range a.cmds {
+		some = some || a.cmds[i].Reason != "" && slices.Contains(linkers, a.cmds[i].name)
+	}
+	if !some {
 		return nil
 	}
 	v := view{at: at, guard: guard, known: map[string]string{}}
 	fresh := false // there are links that were none before
-	for i := range w.cmds {
-		made, ok := w.linksOf(i)
+	for i := range a.cmds {
+		made, ok := linksOf(&a.cmds[i], i)
 		v.links = append(v.links, made...)
 		if !ok {
 			v.blind = append(v.blind, i)
 		}
-		fresh = fresh || slices.ContainsFunc(made, func(l link) bool { return !l.moved }) || !ok && !w.cmds[i].moves()
+		fresh = fresh || slices.ContainsFunc(made, func(l link) bool { return !l.moved }) || !ok && !a.cmds[i].moves()
 	}
 	if n := len(v.links); n > maxMadeLinks {
 		v.blind, v.links = append(v.blind, v.links[0].by, v.links[n-1].by), nil
@@ -52,8 +56,8 @@ func (w *walker) throughLinks(at pathrule.Place, guard pathrule.Protected) []Dan
 		v.blind = nil // copies and moves, as if to places that have no name here
 	}
 	var out []Danger
-	for i := range w.cmds {
-		if d := v.judge(w, i); d.Reason != "" {
+	for i := range a.cmds {
+		if d := v.judge(&a.cmds[i], i); d.Reason != "" {
 			out = append(out, d)
 		}
 	}
@@ -71,13 +75,12 @@ type view struct {
 
 // judge returns the danger of the command at index i that only the links of
 // the other commands show.
-func (v *view) judge(w *walker, i int) Danger {
-	c := &w.cmds[i]
+func (v *view) judge(c *command, i int) Danger {
 	if c.Reason != "" && (len(c.targets) > 0 || slices.Contains(c.Effects, Unknown)) {
 		if slices.ContainsFunc(v.blind, func(by int) bool { return by != i }) {
 			return Danger{Dynamic, c.String() + ": it may write through a link that is made before it"}
 		}
-		for _, name := range w.touched(c) {
+		for _, name := range c.touched() {
 			hit := func(at pathrule.Place) string { return v.guard.Hit(at, name) }
 			if why := v.ask("w"+name, i, hit); why != "" {
 				return Danger{Guarded, c.String() + ": " + why}
@@ -88,7 +91,7 @@ func (v *view) judge(w *walker, i int) Danger {
 		return Danger{}
 	}
 	for _, op := range c.reads {
-		for _, name := range w.paths(c, op.arg) {
+		for _, name := range c.paths(op.arg) {
 			secret := func(at pathrule.Place) string { return at.Secret(name) }
 			if why := v.ask("r"+name, i, secret); why != "" {
 				return Danger{Credentials, c.String() + ": " + why}
@@ -166,8 +169,7 @@ func wildcardPart(l link, name string) string {
 
 // linksOf returns the links that the command at index i makes, and whether
 // that is all of them.
-func (w *walker) linksOf(i int) ([]link, bool) {
-	c := &w.cmds[i]
+func linksOf(c *command, i int) ([]link, bool) {
 	if c.Reason == "" || !slices.Contains(linkers, c.name) {
 		return nil, true
 	}
@@ -192,7 +194,7 @@ func (w *walker) linksOf(i int) ([]link, bool) {
 	whole := len(names) > 0
 	for _, name := range names {
 		for _, src := range sources {
-			made, ok := w.linksTo(c, name, src, symbolic)
+			made, ok := linksTo(c, name, src, symbolic)
 			for k := range made {
 				made[k].by, made[k].moved = i, moves
 			}
@@ -209,8 +211,8 @@ func (c *command) moves() bool {
 
 // linksTo returns the links from name to src: name itself, or in it if it is a
 // directory.
-func (w *walker) linksTo(c *command, name, src arg, symbolic bool) ([]link, bool) {
-	names := w.paths(c, name)
+func linksTo(c *command, name, src arg, symbolic bool) ([]link, bool) {
+	names := c.paths(name)
 	if len(names) == 0 || strings.Contains(src.text, hole) {
 		return nil, false
 	}

@@ -223,7 +223,7 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 			}
 		}
 	}
-	if through := a.walker.throughLinks(at, guard); len(through) > 0 {
+	if through := a.throughLinks(at, guard); len(through) > 0 {
 		out = append(out[:len(out):len(out)], through...)
 	}
 	return out
