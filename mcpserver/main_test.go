@@ -1,6 +1,7 @@
 package mcpserver_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -208,8 +209,8 @@ func newWire(t *testing.T, url string) *wire {
 	return &wire{t: t, url: url, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// post sends a body and returns the status and the messages of the answer.
-func (w *wire) post(ctx context.Context, body string) (int, []string) {
+// request is a post with the headers of the client.
+func (w *wire) request(ctx context.Context, body string) *http.Request {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(body))
 	if err != nil {
@@ -229,7 +230,42 @@ func (w *wire) post(ctx context.Context, body string) (int, []string) {
 			req.Host = v
 		}
 	}
-	res, err := w.client.Do(req)
+	return req
+}
+
+// stream sends a body and returns a function that returns the next event of the
+// answer; see nextEvent.
+func (w *wire) stream(ctx context.Context, body string) func() (kind, data string) {
+	w.t.Helper()
+	res, err := w.client.Do(w.request(ctx, body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = res.Body.Close() })
+	events := bufio.NewReader(res.Body)
+	return func() (string, string) { return nextEvent(events) }
+}
+
+// nextEvent reads a server-sent event; both are empty at the end of the stream.
+func nextEvent(events *bufio.Reader) (kind, data string) {
+	for {
+		line, err := events.ReadString('\n')
+		if err != nil || line == "\n" {
+			return kind, data
+		}
+		if k, ok := strings.CutPrefix(line, "event: "); ok {
+			kind = strings.TrimSpace(k)
+		}
+		if d, ok := strings.CutPrefix(line, "data: "); ok {
+			data = strings.TrimSpace(d)
+		}
+	}
+}
+
+// post sends a body and returns the status and the messages of the answer.
+func (w *wire) post(ctx context.Context, body string) (int, []string) {
+	w.t.Helper()
+	res, err := w.client.Do(w.request(ctx, body))
 	if err != nil {
 		return 0, nil
 	}

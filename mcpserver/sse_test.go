@@ -56,20 +56,7 @@ func dialOld(t *testing.T, url, token string, header map[string]string) (*oldWir
 }
 
 // next returns the next event; both are empty at the end of the stream.
-func (o *oldWire) next() (kind, data string) {
-	for {
-		line, err := o.events.ReadString('\n')
-		if err != nil || line == "\n" {
-			return kind, data
-		}
-		if k, ok := strings.CutPrefix(line, "event: "); ok {
-			kind = strings.TrimSpace(k)
-		}
-		if d, ok := strings.CutPrefix(line, "data: "); ok {
-			data = strings.TrimSpace(d)
-		}
-	}
-}
+func (o *oldWire) next() (kind, data string) { return nextEvent(o.events) }
 
 // send posts a message and returns the next one of the stream.
 func (o *oldWire) send(body string) string {

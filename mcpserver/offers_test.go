@@ -1,0 +1,319 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// library has a skill that everybody sees and one in the group "docs", and with them
+// prompts and resources of the configuration.
+func library() mcpserver.Config {
+	folder := func(name string) skill.Loader {
+		return skill.FS(fstest.MapFS{
+			name + "/SKILL.md":            {Data: []byte("---\nname: " + name + "\ndescription: About " + name + ".\n---\n\nRead on.\n")},
+			name + "/references/a b?.md":  {Data: []byte("black ink")},
+			name + "/assets/dot.png":      {Data: []byte("\x89PNG\r\n\x1a\n")},
+			name + "/.git/config":         {Data: []byte("secret")},
+			name + "/references/plain":    {Data: []byte("plain")},
+			name + "/assets/palette.json": {Data: []byte("{}")},
+			"outside.md":                  {Data: []byte("secret")},
+		})
+	}
+	tk, err := toolkit.New(toolkit.Config{
+		Basic: toolkit.Group{Skills: []skill.Loader{folder("start"), skill.Memory(&skill.Skill{Name: "memo", Description: "In \"memory\".", Body: "Remember."})}},
+		Groups: []toolkit.Group{
+			{Name: "docs", Description: "Documents.", Skills: []skill.Loader{folder("pdf")}},
+			{Name: "other", Description: "Nothing of it."},
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	hello := func(_ context.Context, args map[string]string) ([]*message.Message, error) {
+		if args["name"] == "nobody" {
+			return nil, errors.New("nobody is not greeted")
+		}
+		return []*message.Message{message.User("Greet " + args["name"]), message.Assistant(&message.Text{Text: "Hello!"})}, nil
+	}
+	names := func(_ context.Context, typed string, others map[string]string) ([]string, error) {
+		var out []string
+		for i := range 150 {
+			out = append(out, fmt.Sprint(typed, others["lang"], i))
+		}
+		return out, nil
+	}
+	row := func(_ context.Context, uri string, vars map[string]string) ([]byte, error) {
+		if vars["id"] == "0" {
+			return nil, fmt.Errorf("row 0: %w", fs.ErrNotExist)
+		}
+		return json.Marshal([]string{uri, vars["id"]})
+	}
+	return mcpserver.Config{Toolkit: tk, Policy: open,
+		Prompts: []mcpserver.Prompt{
+			{Name: "hello", Title: "Hello", Description: "Greets.", Arguments: []mcpserver.Argument{{Name: "name", Required: true, Complete: names}, {Name: "lang"}}, Get: hello},
+			{Name: "review", Description: "Of documents.", Groups: []string{"docs"}, Get: hello},
+		},
+		Resources: []mcpserver.Resource{
+			{URI: "db://rows/{id}", Name: "rows", MediaType: "application/json", Read: row},
+			{URI: "db://rows/first", Name: "first", Read: func(context.Context, string, map[string]string) ([]byte, error) { return []byte("the first"), nil }},
+			{URI: "db://docs", Groups: []string{"docs"}, Read: row},
+		}}
+}
+
+// rpc makes a request of the old era.
+func (w *wire) rpc(method, params string) []string {
+	w.t.Helper()
+	_, got := w.post(w.t.Context(), `{"jsonrpc":"2.0","id":3,"method":"`+method+`","params":`+params+`}`)
+	return got
+}
+
+// list returns the values of a member of what a request lists, and its cursor.
+func (w *wire) list(method, key, member, cursor string) (values []string, next string) {
+	w.t.Helper()
+	got := w.rpc(method, `{"cursor":"`+cursor+`"}`)
+	var m struct{ Result map[string]json.RawMessage }
+	var items []map[string]any
+	if err := json.Unmarshal([]byte(got[len(got)-1]), &m); err != nil || json.Unmarshal(m.Result[key], &items) != nil {
+		w.t.Fatalf("%s: %q", method, got)
+	}
+	for _, it := range items {
+		values = append(values, fmt.Sprint(it[member]))
+	}
+	_ = json.Unmarshal(m.Result["nextCursor"], &next)
+	return values, next
+}
+
+const (
+	startFiles = "skill://start/SKILL.md skill://start/assets/dot.png skill://start/assets/palette.json skill://start/references/a%20b%3F.md skill://start/references/plain"
+	pdfFiles   = "skill://pdf/SKILL.md skill://pdf/assets/dot.png skill://pdf/assets/palette.json skill://pdf/references/a%20b%3F.md skill://pdf/references/plain"
+)
+
+// TestOffers: what a session sees of prompts and resources is what it can get, and
+// it is told, once and before the result, when that changes.
+func TestOffers(t *testing.T) {
+	w := newWire(t, listen(t, serve(t, library())))
+	w.initialize(`{}`)
+	for _, step := range []struct {
+		open               string
+		told               []string
+		prompts, resources string
+	}{
+		{`{}`, nil, "hello start memo", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
+		{`{"other":true}`, nil, "hello start memo", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
+		{`{"docs":true}`, []string{"prompts", "resources"}, "hello review start memo pdf", "db://rows/first db://docs " + startFiles + " skill://memo/SKILL.md " + pdfFiles},
+		{`{"docs":true,"other":true}`, nil, "hello review start memo pdf", "db://rows/first db://docs " + startFiles + " skill://memo/SKILL.md " + pdfFiles},
+		{`{}`, []string{"prompts", "resources"}, "hello start memo", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
+	} {
+		got := w.rpc("tools/call", `{"name":"reset_tools","arguments":`+step.open+`}`)
+		var told []string
+		for _, m := range got[:len(got)-1] {
+			told = append(told, strings.TrimSuffix(strings.TrimPrefix(m, `{"jsonrpc":"2.0","method":"notifications/`), `/list_changed"}`))
+		}
+		told = slices.DeleteFunc(told, func(s string) bool { return s == "tools" })
+		if !slices.Equal(told, step.told) {
+			t.Errorf("%s: told of %q, want %q", step.open, told, step.told)
+		}
+		prompts, _ := w.list("prompts/list", "prompts", "name", "")
+		resources, _ := w.list("resources/list", "resources", "uri", "")
+		if p, r := strings.Join(prompts, " "), strings.Join(resources, " "); p != step.prompts || r != step.resources {
+			t.Errorf("%s: prompts %s\nresources %s\nwant %s\n%s", step.open, p, r, step.prompts, step.resources)
+		}
+		for uri := range strings.FieldsSeq(step.resources + " " + pdfFiles + " db://docs") {
+			got := w.rpc("resources/read", `{"uri":"`+uri+`"}`)
+			if sees := strings.Contains(step.resources, uri); strings.Contains(got[0], `"contents"`) != sees {
+				t.Errorf("%s: %s is seen: %v; %s", step.open, uri, sees, got[0])
+			}
+		}
+		for _, name := range []string{"start", "pdf", "review"} {
+			got := w.rpc("prompts/get", `{"name":"`+name+`"}`)
+			if sees := slices.Contains(prompts, name); strings.Contains(got[0], `"messages"`) != sees {
+				t.Errorf("%s: %s is seen: %v; %s", step.open, name, sees, got[0])
+			}
+		}
+	}
+}
+
+// TestGetAndRead are requests and what they are answered with.
+func TestGetAndRead(t *testing.T) {
+	w := newWire(t, listen(t, serve(t, library())))
+	w.initialize(`{}`)
+	for _, row := range []struct{ method, params, want string }{
+		{"prompts/get", `{"name":"hello","arguments":{"name":"Ada"}}`, `"messages":[{"content":{"text":"Greet Ada","type":"text"},"role":"user"},{"content":{"text":"Hello!","type":"text"},"role":"assistant"}]`},
+		{"prompts/get", `{"name":"hello"}`, `needs the argument \"name\"`},
+		{"prompts/get", `{"name":"hello","arguments":{"name":7}}`, `-32602`},
+		{"prompts/get", `{"name":"hello","arguments":{"name":"nobody"}}`, `nobody is not greeted`},
+		{"prompts/get", `{"name":"start"}`, `Read on.\n\n\nThe files of this skill are resources, such as skill://start/assets/dot.png.`},
+		{"prompts/get", `{"name":"memo"}`, `"text":"Remember."`},
+		{"resources/read", `{"uri":"skill://memo/SKILL.md"}`, `"mimeType":"text/markdown","text":"---\nname: \"memo\"\ndescription: \"In \\\"memory\\\".\"\n---\n\nRemember."`},
+		{"resources/read", `{"uri":"skill://start/SKILL.md"}`, `"text":"---\nname: start\n`},
+		{"resources/read", `{"uri":"skill://start/assets/dot.png"}`, `"blob":"iVBORw0KGgo=","mimeType":"image/png"`},
+		{"resources/read", `{"uri":"skill://start/references/plain"}`, `"mimeType":"text/plain","text":"plain"`},
+		{"resources/read", `{"uri":"db://rows/first"}`, `"text":"the first"`}, // before the template
+		{"resources/read", `{"uri":"db://rows/7"}`, `"text":"[\"db://rows/7\",\"7\"]"`},
+		{"resources/read", `{"uri":"db://rows/0"}`, `"code":-32002`},
+		{"resources/read", `{"uri":"db://rows/a/b"}`, `"code":-32002`},
+		{"resources/read", `{}`, "uri is missing"},
+		// Ways out of the folder, and what is in it but not listed.
+		{"resources/read", `{"uri":"skill://start/../outside.md"}`, `"data":{"uri":"skill://start/../outside.md"}`},
+		{"resources/read", `{"uri":"skill://start/%2e%2e/outside.md"}`, "-32002"},
+		{"resources/read", `{"uri":"skill://start/.git/config"}`, "-32002"},
+		{"resources/read", `{"uri":"skill://start/assets/../SKILL.md"}`, "-32002"},
+		{"resources/read", `{"uri":"skill://start/"}`, "-32002"},
+		{"resources/read", `{"uri":"skill:start/SKILL.md"}`, "-32002"},
+		{"resources/read", `{"uri":"file:///etc/hostname"}`, "-32002"},
+		{"resources/templates/list", `{}`, `"resourceTemplates":[{"description":"","mimeType":"application/json","name":"rows","uriTemplate":"db://rows/{id}"}]`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"hello"},"argument":{"name":"name","value":"A"},"context":{"arguments":{"lang":"-de-"}}}`, `"hasMore":true,"total":150,"values":["A-de-0","A-de-1",`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"hello"},"argument":{"name":"lang","value":"A"}}`, `"hasMore":false,"total":0,"values":[]`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"pdf"},"argument":{"name":"x","value":""}}`, `there is no prompt \"pdf\"`},
+		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"db://rows/{id}"},"argument":{"name":"id","value":""}}`, `"values":[]`},
+		{"logging/setLevel", `{"level":"loud"}`, `level \"loud\" is not one of`},
+		{"logging/setLevel", `{"level":"info"}`, `"result":{}`},
+	} {
+		if got := w.rpc(row.method, row.params); len(got) != 1 || !strings.Contains(got[0], row.want) {
+			t.Errorf("%s %s: %q, want %s", row.method, row.params, got, row.want)
+		}
+	}
+}
+
+// TestWhoSees: ceilings and rules hold for prompts and resources as for tools, in
+// both eras.
+func TestWhoSees(t *testing.T) {
+	cfg := library()
+	cfg.Credentials = []mcpserver.Credential{
+		{Name: "anna", Token: tokenA, Ceiling: toolkit.Only("docs")},
+		{Name: "otto", Token: tokenB, Policy: &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "Skill", Behavior: permission.Deny}}}},
+	}
+	url := listen(t, serve(t, cfg))
+	for _, row := range []struct{ token, uri, prompt, old, modern string }{
+		{tokenA, "skill://start/SKILL.md", "start", "no", "no"},
+		{tokenA, "skill://pdf/SKILL.md", "pdf", "no", "yes"}, // only the old era has to open the group
+		{tokenA, "db://rows/first", "hello", "no", "no"},
+		{tokenA, "db://docs", "review", "no", "yes"},
+		{tokenB, "skill://start/SKILL.md", "start", "no", "no"},
+		{tokenB, "skill://memo/SKILL.md", "memo", "no", "no"},
+		{tokenB, "db://docs", "review", "no", "yes"},
+		{tokenB, "db://rows/first", "hello", "yes", "yes"},
+	} {
+		old, modern := newWire(t, url), newModern(t, url, row.token, `{}`)
+		old.token = row.token
+		old.initialize(`{}`)
+		const args = `,"arguments":{"name":"x"}`
+		_, resource := modern.send(t.Context(), "resources/read", row.uri, "")
+		_, prompt := modern.send(t.Context(), "prompts/get", row.prompt, args)
+		for what, got := range map[string]struct{ answer, sign, want string }{
+			"the resource":                {resource, `"contents"`, row.modern},
+			"the prompt":                  {prompt, `"messages"`, row.modern},
+			"the resource in the old era": {old.rpc("resources/read", `{"uri":"`+row.uri+`"}`)[0], `"contents"`, row.old},
+			"the prompt in the old era":   {old.rpc("prompts/get", `{"name":"`+row.prompt+`"`+args+`}`)[0], `"messages"`, row.old},
+		} {
+			if strings.Contains(got.answer, got.sign) != (got.want == "yes") {
+				t.Errorf("%s, %s of row %s: %s", what, row.uri, row.prompt, got.answer)
+			}
+		}
+	}
+}
+
+// TestPages: lists come in pages, every item once.
+func TestPages(t *testing.T) {
+	cfg := library()
+	cfg.PageSize = 2
+	w := newWire(t, listen(t, serve(t, cfg)))
+	w.initialize(`{}`)
+	for method, want := range map[string]int{"prompts": 3, "resources": 7} {
+		var all []string
+		for cursor, pages := "", 0; ; pages++ {
+			part, next := w.list(method+"/list", method, "name", cursor)
+			all = append(all, part...)
+			if len(part) > 2 || pages > want {
+				t.Fatalf("%s: page %d has %q", method, pages, part)
+			}
+			if cursor = next; next == "" {
+				break
+			}
+		}
+		if len(slices.Compact(slices.Sorted(slices.Values(all)))) != want {
+			t.Errorf("%s: %q, want %d", method, all, want)
+		}
+	}
+	if got := w.rpc("prompts/list", `{"cursor":"x"}`); !strings.Contains(got[0], "-32602") {
+		t.Errorf("a cursor that is none: %q", got)
+	}
+}
+
+// TestUpdates tells whoever has subscribed, in both eras.
+func TestUpdates(t *testing.T) {
+	s := serve(t, library())
+	url := listen(t, s)
+	o, _ := dialOld(t, url, "", nil)
+	o.send(oldInitialize)
+	for _, row := range []struct{ method, uri, want string }{
+		{"resources/subscribe", "db://rows/1", `"result":{}`},
+		{"resources/subscribe", "skill://start/SKILL.md", `"result":{}`},
+		{"resources/subscribe", "db://docs", "there is no resource"},
+		{"resources/subscribe", "db://rows/2", `"result":{}`},
+		{"resources/unsubscribe", "db://rows/2", `"result":{}`},
+	} {
+		if got := o.send(`{"jsonrpc":"2.0","id":1,"method":"` + row.method + `","params":{"uri":"` + row.uri + `"}}`); !strings.Contains(got, row.want) {
+			t.Errorf("%s %s: %s", row.method, row.uri, got)
+		}
+	}
+	for _, uri := range []string{"db://rows/2", "db://docs", "db://rows/1"} {
+		s.ResourceUpdated(uri)
+	}
+	if _, got := o.next(); got != `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"db://rows/1"}}` {
+		t.Errorf("told: %s", got)
+	}
+
+	m := newModern(t, url, "", `{}`)
+	m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	events := m.stream(ctx, `{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"promptsListChanged":true,
+		"resourceSubscriptions":["db://rows/1","made-up",7]},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
+	if _, got := events(); !strings.Contains(got, `"notifications":{"promptsListChanged":true,"resourceSubscriptions":["db://rows/1"]}`) {
+		t.Fatalf("acknowledged: %s", got)
+	}
+	s.ResourceUpdated("db://rows/1")
+	if _, got := events(); !strings.Contains(got, `"method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"uri":"db://rows/1"}`) {
+		t.Errorf("told in the new era: %s", got)
+	}
+}
+
+// TestOfferConfig are configurations that are refused when the server is made.
+func TestOfferConfig(t *testing.T) {
+	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }
+	read := func(context.Context, string, map[string]string) ([]byte, error) { return nil, nil }
+	for _, row := range []struct {
+		prompts   []mcpserver.Prompt
+		resources []mcpserver.Resource
+		want      string
+	}{
+		{[]mcpserver.Prompt{{Get: get}}, nil, "has no name"},
+		{[]mcpserver.Prompt{{Name: "a"}}, nil, `"a" has no Get`},
+		{[]mcpserver.Prompt{{Name: "a", Get: get}, {Name: "a", Get: get}}, nil, `two prompts are called "a"`},
+		{[]mcpserver.Prompt{{Name: "a", Get: get, Arguments: []mcpserver.Argument{{Name: "x"}, {Name: "x"}}}}, nil, `argument 1 has the name "x"`},
+		{nil, []mcpserver.Resource{{URI: "rows", Read: read}}, "must have a scheme"},
+		{nil, []mcpserver.Resource{{URI: "skill://a/SKILL.md", Read: read}}, `other than "skill"`},
+		{nil, []mcpserver.Resource{{URI: "db://a"}}, "has no Read"},
+		{nil, []mcpserver.Resource{{URI: "db://{", Read: read}}, `resource "db://{"`},
+		{nil, []mcpserver.Resource{{URI: "db://a", Read: read}, {URI: "db://a", Read: read}}, `two resources have the URI "db://a"`},
+	} {
+		_, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(named("x")), Name: "n", Version: "1", Prompts: row.prompts, Resources: row.resources})
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%v, want %q", err, row.want)
+		}
+	}
+}
