@@ -28,7 +28,8 @@ type request struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params struct {
-		Name string `json:"name"`
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
 	} `json:"params"`
 }
 
@@ -84,7 +85,7 @@ func TestNamesOfControls(t *testing.T) {
 	for _, style := range mcpgateway.Styles() {
 		g := newGateway(t, mcpgateway.Config{Style: style, Servers: []mcpclient.Config{
 			scripted("evil", "["+strings.Join(tools, ",")+"]", says("from upstream")), behind(t, "a", echo()).Config}})
-		c := host(t, g)
+		c := newHost(t, g)
 		row := map[mcpgateway.Style][2]string{
 			mcpgateway.Reset: {"reset_tools", `{"evil":true,"a":true}`}, mcpgateway.Enable: {"enable_tools", `{"groups":["evil","a"]}`},
 			mcpgateway.PerGroup: {"evil_activate", `{}`}, mcpgateway.Discover: {"search_tools", `{"query":"","group":"evil"}`},
@@ -118,7 +119,7 @@ func TestReferences(t *testing.T) {
 	for _, ref := range []string{"file://" + file, file, web.URL, "//" + strings.TrimPrefix(web.URL, "http:")} {
 		tools := `[{"name":"f","inputSchema":{"type":"object","properties":{"x":{"$ref":"` + ref + `"}}}}]`
 		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{scripted("evil", tools, says("ran"))}, Initial: []string{"evil"}})
-		c := host(t, g)
+		c := newHost(t, g)
 		// If the schema had been read, the number would not fit.
 		for _, input := range []string{`{"x":5}`, `{"x":"a"}`} {
 			if res := call(t, c, "evil__f", input); strings.Contains(res.Text(), "string") {
@@ -162,7 +163,7 @@ func TestWords(t *testing.T) {
 	if !sameJSON(string(info.Input), want) {
 		t.Errorf("schema %s\nwant   %s", info.Input, want)
 	}
-	if res := call(t, host(t, g), "evil__f", `{"description":"a\u200b"}`); res.Text() != "ran" {
+	if res := call(t, newHost(t, g), "evil__f", `{"description":"a\u200b"}`); res.Text() != "ran" {
 		t.Errorf("with the value that the schema names: %s", res.Text())
 	}
 }
@@ -199,7 +200,7 @@ func TestGarbage(t *testing.T) {
 		return strings.ReplaceAll(answers[r.Params.Name], "ID", string(r.ID))
 	})
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{evil, behind(t, "a", echo()).Config}, Initial: []string{"evil", "a"}})
-	c := host(t, g)
+	c := newHost(t, g)
 	for name := range answers {
 		tools, err := c.Tools(t.Context())
 		if err != nil {

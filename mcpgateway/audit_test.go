@@ -39,7 +39,7 @@ func TestAudit(t *testing.T) {
 	told := make(chan mcpserver.Record, 10)
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo(), named("x")).Config}, Initial: []string{"a"},
 		AuditFile: file, Serve: mcpserver.Config{Audit: func(r mcpserver.Record) { told <- r }}})
-	c := host(t, g)
+	c := newHost(t, g)
 	call(t, c, "a__echo", `{"message":"a secret"}`)
 	if r := <-told; !strings.Contains(string(r.Input), "a secret") {
 		t.Errorf("the embedder's own audit: %+v", r)
@@ -79,7 +79,7 @@ func TestAudit(t *testing.T) {
 func TestAuditArguments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo()).Config}, Initial: []string{"a"}, AuditFile: file, AuditArguments: true})
-	call(t, host(t, g), "a__echo", `{"message":"wanted"}`)
+	call(t, newHost(t, g), "a__echo", `{"message":"wanted"}`)
 	if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), `"input":{"message":"wanted"}`) {
 		t.Errorf("%v, %s", err, data)
 	}
@@ -101,7 +101,7 @@ func TestAuditFails(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := host(t, newGateway(t, cfg))
+	c := newHost(t, newGateway(t, cfg))
 	breaks := map[string]func() error{
 		"the directory is gone": func() error { return os.Rename(filepath.Dir(file), filepath.Join(dir, "away")) },
 	}

@@ -1,7 +1,6 @@
 package mcpgateway
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"unicode"
@@ -46,27 +45,12 @@ func clean(s string, limit int) string {
 	return s[:n] + more
 }
 
-// A cleaned tool is one of an upstream server whose words were cleaned. Everything
-// else is the tool's own.
-type cleaned struct {
-	tool.Tool
-	info tool.Info
-}
-
-func (c *cleaned) Info() tool.Info   { return c.info }
-func (c *cleaned) Unwrap() tool.Tool { return c.Tool }
-
-// cleanTool returns t with clean words, or t itself if they are.
-func cleanTool(t tool.Tool) tool.Tool {
-	info := t.Info()
-	was := info
+// cleanInfo returns a description of a tool with clean words.
+func cleanInfo(info tool.Info) tool.Info {
 	info.Title = strings.ReplaceAll(clean(info.Title, maxLine), "\n", " ")
 	info.Description = clean(info.Description, maxDescription)
 	info.Input, info.Output = cleanSchema(info.Input), cleanSchema(info.Output)
-	if info.Title == was.Title && info.Description == was.Description && bytes.Equal(info.Input, was.Input) && bytes.Equal(info.Output, was.Output) {
-		return t
-	}
-	return &cleaned{t, info}
+	return info
 }
 
 // cleanSchema returns a JSON Schema with clean titles and descriptions. Nothing

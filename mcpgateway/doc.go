@@ -38,12 +38,12 @@
 // progress and, in both directions, cancellation.
 //
 // A question of an upstream server (elicitation, sampling) goes to the host in
-// whose session the call runs. One process serves all sessions, and the revisions
-// of the protocol before 2026-07-28 do not say of a question which call it belongs
-// to. Where more than one session has a call at the server, or had one that it
-// gave up, the question is refused rather than put to the wrong person; a server
-// that asks a lot can be given a process for each call with
-// [mcpclient.Config.Stateless].
+// whose session the call runs, with the server's name before it. One process serves
+// all sessions, and the revisions of the protocol before 2026-07-28 do not say of a
+// question which call it belongs to. So it is refused, rather than put to the wrong
+// person, where another session has a call at the server, or has given one up since
+// the server was started. A server that asks a lot can be given a process for each
+// call, at the price of starting it each time: [mcpclient.Config.Stateless].
 //
 // # Failures
 //
@@ -57,8 +57,9 @@
 // characters, invisible ones and what is too long are taken out: a text cannot
 // repaint a terminal or hide a part of itself from people who read it. What a
 // description says in plain sight still reaches the model; a rule in the policy is
-// what keeps a tool from being called. No reference in a schema is ever followed. A
-// tool that has the name of one of the gateway's own is left out.
+// what keeps a tool from being called. No reference in a schema is ever followed.
+// No tool can take the name of one of the gateway's own or of another server's,
+// because all names begin with their server's.
 //
 // A credential's ceiling is a boundary. Its groups are made by the configuration,
 // so a ceiling of a group with globs grants what the globs match, also when the

@@ -3,6 +3,7 @@ package mcpgateway_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -22,6 +23,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -31,7 +33,7 @@ const roleEnv = "KITBAG_MCPGATEWAY_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(roleEnv) != "" {
-		s := newServer(toolkit.Of(echo(), pid(), hang(nil)))
+		s := newServer(toolkit.Of(echo(), pid(), hang(nil), ask(nil), think()))
 		if err := s.ServeStdio(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -74,6 +76,45 @@ func hang(started chan<- struct{}, ended ...chan<- struct{}) tool.Tool {
 				e <- struct{}{}
 			}
 		}
+	}))
+}
+
+// steps says three words, one after the other.
+func steps() tool.Tool {
+	return tool.Must(tool.NewStream("steps", "Says three words.", func(context.Context, none) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			for _, s := range []string{"one", "two", "three"} {
+				if !yield(tool.Text(s), nil) {
+					return
+				}
+			}
+		}
+	}))
+}
+
+type waitIn struct {
+	Ms int `json:"ms,omitempty"`
+}
+
+// ask asks the person for their name, after a while. Started, unless nil, hears of
+// each call before that.
+func ask(started chan<- struct{}) tool.Tool {
+	return tool.Must(tool.New("ask", "Asks.", func(ctx context.Context, in waitIn) (string, error) {
+		if started != nil {
+			started <- struct{}{}
+		}
+		time.Sleep(time.Duration(in.Ms) * time.Millisecond)
+		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{Message: "Your name?",
+			Schema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`)})
+		return fmt.Sprint(a.Action, " ", a.Content["name"]), err
+	}))
+}
+
+// think has the host's model answer.
+func think() tool.Tool {
+	return tool.Must(tool.New("think", "Thinks.", func(ctx context.Context, _ none) (string, error) {
+		s, err := host.From(ctx).Sample(ctx, host.SampleRequest{Messages: []*message.Message{message.User("hi")}})
+		return s.Text, err
 	}))
 }
 
@@ -154,8 +195,8 @@ func newGateway(t testing.TB, cfg mcpgateway.Config) *mcpgateway.Gateway {
 	return g
 }
 
-// host is a client of the gateway, a session of its own.
-func host(t testing.TB, g *mcpgateway.Gateway, change ...func(*mcpclient.Config)) *mcpclient.Client {
+// newHost returns a client of the gateway, a session of its own.
+func newHost(t testing.TB, g *mcpgateway.Gateway, change ...func(*mcpclient.Config)) *mcpclient.Client {
 	t.Helper()
 	cfg := mcpclient.Config{Name: "g", Prefix: "_", Dial: dial(g.Server), PingInterval: -1, Protocol: "2025-11-25"}
 	for _, c := range change {
@@ -231,4 +272,36 @@ func tryCall(ctx context.Context, c *mcpclient.Client, name, input string) (*mes
 // counting returns a tool that counts its calls, which must not overlap.
 func counting(n *int) tool.Tool {
 	return tool.Must(tool.New("count", "Counts.", func(context.Context, none) (int, error) { *n++; return *n, nil }))
+}
+
+// begin calls a tool that reports progress when it has begun, and returns when it
+// ends: what the result says, if that is an error.
+func begin(ctx context.Context, t testing.TB, c *mcpclient.Client, name string, began chan<- struct{}) error {
+	all, err := c.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	for _, tl := range all {
+		if tl.Info().Name != "_"+name {
+			continue
+		}
+		cl := tool.Call{ID: "1", Name: "_" + name, Input: json.RawMessage(`{}`)}
+		col := tool.NewCollector(cl)
+		for chunk, err := range tool.Run(ctx, tl, cl) {
+			if err != nil {
+				return err
+			}
+			if chunk.ForUser {
+				close(began)
+			}
+			col.Add(chunk)
+		}
+		if res := col.Result(); res.Outcome != message.OutcomeSuccess {
+			return errors.New(res.Text())
+		}
+		return nil
+	}
+	t.Errorf("there is no tool %s", name)
+	close(began)
+	return nil
 }

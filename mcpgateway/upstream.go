@@ -3,6 +3,7 @@ package mcpgateway
 import (
 	"context"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,7 +31,10 @@ type upstream struct {
 	group   string // of what is in no other group
 	prefix  string
 	labeled bool   // its own groups are used
+	apart   bool   // each call has a process of its own
 	listed  func() // called when a server that labels its tools was listed, but not asked for its groups yet
+
+	strays strays
 
 	mu     sync.Mutex
 	labels []mcpclient.Group // as told last; nil before
@@ -43,11 +47,21 @@ func newUpstream(cfg mcpclient.Config, labeled bool, listed func()) (*upstream, 
 	if cfg.MaxResult == 0 {
 		cfg.MaxResult = maxResult
 	}
-	c, err := mcpclient.New(cfg)
-	if err != nil {
+	if cfg.MaxSamples == 0 {
+		cfg.MaxSamples = math.MaxInt // the host decides about each
+	}
+	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, apart: cfg.Stateless, listed: listed}
+	if cfg.Elicit == nil {
+		cfg.Elicit = u.elicit
+	}
+	if cfg.Sample == nil {
+		cfg.Sample = u.sample
+	}
+	var err error
+	if u.client, err = mcpclient.New(cfg); err != nil {
 		return nil, err
 	}
-	return &upstream{client: c, name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed}, nil
+	return u, nil
 }
 
 // tools returns the server's tools with clean words. They stay the same values
@@ -62,7 +76,7 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	if u.clean == nil || !sameSlice(raw, u.raw) {
 		u.raw, u.clean = raw, make([]tool.Tool, len(raw))
 		for i, t := range raw {
-			u.clean[i] = cleanTool(t)
+			u.clean[i] = &proxied{t, cleanInfo(t.Info()), u}
 		}
 	}
 	if u.labeled && u.labels == nil {

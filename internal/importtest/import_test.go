@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"agent/agentotel": {"agent", "model", "tool", "redact"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
 	"mcpserver":       {"toolkit", "skill", "tool", "tool/host", "message", "permission"},
-	"mcpgateway":      {"mcpclient", "mcpserver", "toolkit", "tool", "permission"},
+	"mcpgateway":      {"mcpclient", "mcpserver", "toolkit", "tool", "tool/host", "permission"},
 	"builtin":         {"tool", "message", "permission"},
 	"cmd/kitbag":      {"*"},
 

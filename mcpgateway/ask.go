@@ -1,0 +1,115 @@
+package mcpgateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+// certain is the first revision of the protocol in which a question says which call
+// it belongs to.
+const certain = "2026-07-28"
+
+// strays are the sessions that gave up a call which the server may still be at. A
+// server that is not told, or does not listen, may ask about it at any time, when
+// somebody else's call is the only one in flight. The client allows for that for a
+// minute; here it counts for as long as the server's process lives, since the person
+// who would be asked is not the one it is about.
+type strays struct {
+	mu       sync.Mutex
+	restarts int // of the server, when the hosts were noted
+	hosts    []host.Host
+	lost     bool // there were more than are kept
+}
+
+// maxStrays is how many sessions are kept apart. Beyond that every question is
+// refused.
+const maxStrays = 64
+
+func (s *strays) since(restarts int) {
+	if s.restarts != restarts {
+		s.restarts, s.hosts, s.lost = restarts, nil, false
+	}
+}
+
+func (s *strays) add(restarts int, h host.Host) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since(restarts)
+	switch {
+	case slices.Contains(s.hosts, h):
+	case len(s.hosts) == maxStrays:
+		s.lost = true
+	default:
+		s.hosts = append(s.hosts, h)
+	}
+}
+
+// others reports whether a session other than that of h gave up a call.
+func (s *strays) others(restarts int, h host.Host) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since(restarts)
+	return s.lost || slices.ContainsFunc(s.hosts, func(o host.Host) bool { return o != h })
+}
+
+// mine returns why a question may not be put to the session in whose call it came
+// up as far as can be told; nil if it may.
+func (u *upstream) mine(ctx context.Context) error {
+	st := u.client.Status()
+	if u.apart || st.Protocol >= certain || !u.strays.others(st.Restarts, host.From(ctx)) {
+		return nil
+	}
+	return fmt.Errorf("%w: another session gave up a call of %q, and the question does not say which call it is about", host.ErrRefused, u.name)
+}
+
+func (u *upstream) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+	if err := u.mine(ctx); err != nil {
+		return host.Answer{}, err
+	}
+	return mcpclient.AskCaller(ctx, q)
+}
+
+func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
+	if err := u.mine(ctx); err != nil {
+		return host.Sample{}, err
+	}
+	return mcpclient.SampleCaller(ctx, r)
+}
+
+// A proxied tool is one of an upstream server, with clean words. Everything else is
+// the tool's own.
+type proxied struct {
+	tool.Tool
+	info tool.Info
+	up   *upstream
+}
+
+func (p *proxied) Info() tool.Info   { return p.info }
+func (p *proxied) Unwrap() tool.Tool { return p.Tool }
+
+// Call passes the call on, and notes if it was given up.
+func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		gaveUp := true
+		defer func() {
+			if gaveUp {
+				p.up.strays.add(p.up.client.Status().Restarts, host.From(ctx))
+			}
+		}()
+		var last error
+		for chunk, err := range p.Tool.Call(ctx, call) {
+			if last = err; !yield(chunk, err) {
+				return
+			}
+		}
+		gaveUp = ctx.Err() != nil || errors.Is(last, mcpclient.ErrTimeout)
+	}
+}

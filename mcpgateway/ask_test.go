@@ -1,0 +1,170 @@
+package mcpgateway_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+// A person answers the questions of one session with their name, and counts them.
+type person struct {
+	name  string
+	asked atomic.Int32
+}
+
+func (p *person) sit(c *mcpclient.Config) {
+	c.Elicit = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+		p.asked.Add(1)
+		if !strings.HasPrefix(q.Message, "[a] ") {
+			return host.Answer{Action: host.Decline}, nil // it does not say who asks
+		}
+		return host.Answer{Action: host.Accept, Content: map[string]any{"name": p.name}}, nil
+	}
+	c.Sample = func(context.Context, host.SampleRequest) (host.Sample, error) {
+		return host.Sample{Model: "m", Text: "the model of " + p.name}, nil
+	}
+}
+
+// TestQuestions go up to the host in whose session the call runs, and the answers
+// come back, whatever revisions of the protocol are spoken on both sides.
+func TestQuestions(t *testing.T) {
+	for _, row := range []struct{ name, behind, host string }{
+		{"old behind old", "2025-11-25", "2025-11-25"}, {"old behind new", "2025-11-25", "2026-07-28"},
+		{"new behind old", "2026-07-28", "2025-11-25"}, {"new behind new", "2026-07-28", "2026-07-28"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			up := behind(t, "a", ask(nil), think())
+			up.Protocol = row.behind
+			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up.Config}, Style: mcpgateway.Full})
+			era := func(c *mcpclient.Config) { c.Protocol = row.host }
+			anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
+			a, o, mute := newHost(t, g, era, anna.sit), newHost(t, g, era, otto.sit), newHost(t, g, era)
+			for range 2 {
+				if res := call(t, a, "a__ask", `{}`); res.Text() != "accept Anna" {
+					t.Errorf("Anna's call: %s", res.Text())
+				}
+				if res := call(t, o, "a__ask", `{}`); res.Text() != "accept Otto" {
+					t.Errorf("Otto's call: %s", res.Text())
+				}
+			}
+			if anna.asked.Load() != 2 || otto.asked.Load() != 2 {
+				t.Errorf("Anna was asked %d times, Otto %d times", anna.asked.Load(), otto.asked.Load())
+			}
+			if res := call(t, o, "a__think", `{}`); res.Text() != "the model of Otto" {
+				t.Errorf("a sample: %s", res.Text())
+			}
+			// Where nobody can be asked, the tool hears that, and the host of it.
+			if res := call(t, mute, "a__ask", `{}`); res.Text() != "cancel <nil>" {
+				t.Errorf("without anybody: %s", res.Text())
+			}
+			if res, err := tryCall(t.Context(), mute, "a__think", `{}`); err == nil && (res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "capability")) {
+				t.Errorf("without a model: %s %s", res.Outcome, res.Text())
+			}
+		})
+	}
+}
+
+// TestWhoseQuestion: where it cannot be known whose call a question belongs to,
+// nobody is asked.
+func TestWhoseQuestion(t *testing.T) {
+	up := process(t, "a")
+	up.Protocol = "2025-11-25"
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full})
+	anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
+	a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
+	expect := func(when string, c *mcpclient.Client, want string, annas, ottos int32) {
+		t.Helper()
+		if res := call(t, c, "a__ask", `{}`); !strings.Contains(res.Text(), want) {
+			t.Errorf("%s: %s, want %s", when, res.Text(), want)
+		}
+		if anna.asked.Load() != annas || otto.asked.Load() != ottos {
+			t.Errorf("%s: Anna was asked %d times, Otto %d, want %d and %d", when, anna.asked.Load(), otto.asked.Load(), annas, ottos)
+		}
+	}
+	expect("alone", a, "accept Anna", 1, 0)
+
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	hanging := make(chan error, 1)
+	began := make(chan struct{})
+	go func() {
+		hanging <- begin(ctx, t, o, "a__hang", began)
+	}()
+	<-began
+	expect("beside another session's call", a, "several hosts", 1, 0)
+	giveUp()
+	<-hanging
+	expect("after another session gave up its call", a, "refused", 1, 0)
+	expect("for the session that gave it up itself", o, "accept Otto", 1, 1)
+
+	pid, err := strconv.Atoi(call(t, a, "a__pid", `{}`).Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); g.Status()[0].Restarts == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	expect("after the server was started anew", a, "accept Anna", 2, 1)
+}
+
+// TestApart: a server that has a process for each call may be asked by several
+// sessions at once.
+func TestApart(t *testing.T) {
+	up := process(t, "a")
+	up.Protocol, up.Stateless = "2025-11-25", true
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full})
+	anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
+	a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
+	got := make(chan string, 2)
+	for _, c := range []*mcpclient.Client{a, o} {
+		go func() {
+			res, err := tryCall(t.Context(), c, "a__ask", `{"ms":300}`)
+			if err != nil {
+				t.Error(err)
+				got <- ""
+				return
+			}
+			got <- res.Text()
+		}()
+	}
+	if both := <-got + ", " + <-got; both != "accept Anna, accept Otto" && both != "accept Otto, accept Anna" {
+		t.Errorf("answers: %s", both)
+	}
+}
+
+// TestStrays: a call that was given up counts for as long as the server lives, not
+// only for as long as the client keeps it in mind.
+func TestStrays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", ask(nil), hang(nil)).Config}, Style: mcpgateway.Full})
+		anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
+		a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
+		call(t, a, "a__ask", `{}`)
+		ctx, giveUp := context.WithCancel(t.Context())
+		began, hanging := make(chan struct{}), make(chan error, 1)
+		go func() { hanging <- begin(ctx, t, o, "a__hang", began) }()
+		<-began
+		giveUp()
+		<-hanging
+		time.Sleep(time.Hour)
+		if res := call(t, a, "a__ask", `{}`); !strings.Contains(res.Text(), "gave up a call") || anna.asked.Load() != 1 {
+			t.Errorf("an hour later: %s, Anna was asked %d times", res.Text(), anna.asked.Load())
+		}
+		if res := call(t, o, "a__ask", `{}`); res.Text() != "accept Otto" {
+			t.Errorf("the session that gave it up: %s", res.Text())
+		}
+	})
+}

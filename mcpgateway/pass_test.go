@@ -1,0 +1,155 @@
+package mcpgateway_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestResults: what an upstream server answers reaches the host as it is, member
+// for member.
+func TestResults(t *testing.T) {
+	results := map[string]string{
+		"text":       `{"content":[{"type":"text","text":"a\nb <&>"}]}`,
+		"several":    `{"content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}`,
+		"error":      `{"content":[{"type":"text","text":"no"}],"isError":true}`,
+		"image":      `{"content":[{"type":"image","data":"AQID","mimeType":"image/png","annotations":{"audience":["user"],"priority":0.5}}]}`,
+		"audio":      `{"content":[{"type":"audio","data":"AQID","mimeType":"audio/wav"}]}`,
+		"link":       `{"content":[{"type":"resource_link","uri":"file:///a.txt","name":"a.txt","mimeType":"text/plain","size":7}]}`,
+		"embedded":   `{"content":[{"type":"resource","resource":{"uri":"file:///a.txt","mimeType":"text/plain","text":"hello"}}]}`,
+		"blob":       `{"content":[{"type":"resource","resource":{"uri":"file:///a.bin","mimeType":"application/zip","blob":"AQID"}}]}`,
+		"structured": `{"content":[{"type":"text","text":"{}"}],"structuredContent":{"big":12345678901234567890,"list":[1,{"a":null}]}}`,
+		"meta":       `{"content":[{"type":"text","text":"x"}],"_meta":{"example.com/a":{"b":1}}}`,
+	}
+	var tools []string
+	for name := range results {
+		tools = append(tools, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name))
+	}
+	up := scripted("a", "["+strings.Join(tools, ",")+"]", func(r request) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, results[r.Params.Name])
+	})
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full}))
+	for name, want := range results {
+		var m struct{ Result json.RawMessage }
+		if err := json.Unmarshal(w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__`+name+`"}}`), &m); err != nil {
+			t.Fatal(err)
+		}
+		if got := sorted(t, m.Result); got != sorted(t, []byte(want)) {
+			t.Errorf("%s: %s\nwant %s", name, got, want)
+		}
+	}
+}
+
+// sorted writes JSON with its members in order, and numbers as they are.
+func sorted(t *testing.T, data []byte) string {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestArguments reach the upstream server as the host wrote them.
+func TestArguments(t *testing.T) {
+	seen := make(chan json.RawMessage, 1)
+	up := scripted("a", `[{"name":"f","inputSchema":{"type":"object"}}]`, func(r request) string {
+		seen <- r.Params.Arguments
+		return says("ok")(r)
+	})
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full}))
+	for _, args := range []string{`{}`, `{"z":1,"a":12345678901234567890,"e":1e2,"s":"\u00e9\u2028<"}`, `{"deep":{"list":[[],[null,true,{"x":"y"}]]}}`} {
+		w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__f","arguments":` + args + `}}`)
+		if got := <-seen; sorted(t, got) != sorted(t, []byte(args)) {
+			t.Errorf("%s became %s", args, got)
+		}
+	}
+}
+
+// TestProgress of an upstream server reaches the host, before the result.
+func TestProgress(t *testing.T) {
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", steps()).Config}, Style: mcpgateway.Full})
+	res := call(t, newHost(t, g), "a__steps", `{}`)
+	if got := res.ForUser.Text(); !strings.Contains(got, "one") || !strings.Contains(got, "two") || res.Text() != "onetwothree" && res.Text() != "one\ntwo\nthree" {
+		t.Errorf("progress %q, result %q", got, res.Text())
+	}
+}
+
+// TestCredentials see and do what the configuration grants them, over HTTP, and the
+// audit says who it was.
+func TestCredentials(t *testing.T) {
+	const annas, ottos = "anna-0123456789abcdef", "otto-0123456789abcdef"
+	records := make(chan mcpserver.Record, 100)
+	g := newGateway(t, mcpgateway.Config{
+		Servers: []mcpclient.Config{behind(t, "a", named("get"), named("put")).Config, behind(t, "b", named("get")).Config},
+		Groups:  []mcpgateway.Group{{Name: "reading", Description: "To look.", Tools: []string{"*__get"}}},
+		Serve: mcpserver.Config{
+			Policy: &permission.Policy{Mode: permission.DontAsk, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Allow}}},
+			Credentials: []mcpserver.Credential{
+				{Name: "anna", Token: annas},
+				{Name: "otto", Token: ottos, Ceiling: toolkit.Only("reading"),
+					Policy: &permission.Policy{Mode: permission.DontAsk, Rules: []permission.Rule{{Tool: "*__get", Behavior: permission.Allow}}}},
+			},
+			Audit: func(r mcpserver.Record) { records <- r },
+		},
+	})
+	h := httptest.NewServer(g.Server.Handler())
+	defer h.Close()
+	defer g.Server.Close() // which ends streams
+	as := func(token string) *mcpclient.Client {
+		return newHost(t, g, func(c *mcpclient.Config) {
+			c.Dial, c.URL, c.Headers = nil, h.URL, map[string]string{"Authorization": "Bearer " + token}
+		})
+	}
+	anna, otto := as(annas), as(ottos)
+	call(t, anna, "reset_tools", `{"reading":true,"a":true}`)
+	list(t, anna, "a__get a__put b__get reset_tools")
+	if res := call(t, otto, "reset_tools", `{"reading":true,"a":true}`); res.Outcome != message.OutcomeError || strings.Contains(res.Text(), "put") {
+		t.Errorf("a group above the ceiling: %s %s", res.Outcome, res.Text())
+	}
+	call(t, otto, "reset_tools", `{"reading":true}`)
+	list(t, otto, "a__get b__get reset_tools")
+	for len(records) > 0 {
+		<-records
+	}
+	for _, row := range []struct {
+		c          *mcpclient.Client
+		tool, want string // of the record
+	}{
+		{anna, "a__put", "anna a__put allow a__* success"},
+		{anna, "b__get", "anna b__get deny  refused"},
+		{otto, "b__get", "otto b__get allow *__get success"},
+	} {
+		call(t, row.c, row.tool, `{}`)
+		r := <-records
+		if got := fmt.Sprintf("%s %s %s %s %s", r.Credential, r.Tool, r.Decision, r.Rule, r.Outcome); got != row.want {
+			t.Errorf("%s, want %s", got, row.want)
+		}
+	}
+	res, err := http.Post(h.URL, "application/json", strings.NewReader(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", res.StatusCode)
+	}
+}
