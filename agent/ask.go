@@ -229,12 +229,15 @@ func (r *run) exchangeOnce(req *model.Request, in *intake) (*answer, error) {
 // exchangeNow asks the model and joins the deltas into a message, telling of
 // each.
 func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (*answer, error) {
-	retry := r.cfg.Retry
-	retry.OnRetry = func(attempt int, wait time.Duration, err error) {
-		r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
+	if r.retried == nil {
+		retry := r.cfg.Retry
+		retry.OnRetry = func(attempt int, wait time.Duration, err error) {
+			r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
+		}
+		r.retried = model.Retry(r.a.model, retry)
 	}
 	var finish *model.Finish
-	for ch, err := range model.Retry(r.a.model, retry).Generate(ctx, req) {
+	for ch, err := range r.retried.Generate(ctx, req) {
 		if err != nil {
 			return in.answer(""), err
 		}

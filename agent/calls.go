@@ -279,8 +279,12 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 }
 
 // stepID names the step that runs c. The id of the message is in it because a
-// model may use the id of a call again once a compaction has forgotten it.
+// model may use the id of a call again once a compaction has forgotten it. It is
+// empty if there is no Config.Step.
 func (r *run) stepID(c *openCall) string {
+	if r.cfg.Step == nil {
+		return ""
+	}
 	last := r.st.Messages[len(r.st.Messages)-1]
 	return r.st.run + "/" + last.ID + "/" + c.ID
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -19,8 +20,8 @@ type intake struct {
 	made  int             // ids
 	slab  []TextDelta     // to be used: one allocation serves many tokens
 	text  strings.Builder // of the last block, while it is text or thinking
-	calls map[int]*callIntake
-	order []*callIntake
+	calls []callIntake
+	first [1]callIntake // of calls: mostly there is one
 }
 
 // slabSize is how many text events are allocated together: what a consumer that
@@ -28,8 +29,9 @@ type intake struct {
 const slabSize = 32
 
 type callIntake struct {
-	call *message.ToolCall
-	args strings.Builder
+	index int // the model's
+	call  *message.ToolCall
+	args  []byte
 }
 
 func (in *intake) add(ch model.Chunk) {
@@ -72,26 +74,26 @@ func (in *intake) add(ch model.Chunk) {
 }
 
 func (in *intake) addCall(d *model.ToolCallDelta) {
-	c := in.calls[d.Index]
-	if c == nil {
+	i := slices.IndexFunc(in.calls, func(c callIntake) bool { return c.index == d.Index })
+	if i < 0 {
 		id := d.ID
 		if id == "" || in.run.callIDs[id] {
 			id = in.newID()
 		}
 		in.run.callIDs[id] = true
-		c = &callIntake{call: &message.ToolCall{ID: id}}
 		if in.calls == nil {
-			in.calls = map[int]*callIntake{}
+			in.calls = in.first[:0]
 		}
-		in.calls[d.Index] = c
-		in.order = append(in.order, c)
-		in.start(c.call)
+		i = len(in.calls)
+		in.calls = append(in.calls, callIntake{index: d.Index, call: &message.ToolCall{ID: id}})
+		in.start(in.calls[i].call)
 	}
+	c := &in.calls[i]
 	if d.Name != "" {
 		c.call.Name = d.Name
 	}
 	c.call.Extra = mergeObjects(c.call.Extra, d.Extra)
-	c.args.WriteString(d.Args)
+	c.args = append(c.args, d.Args...)
 	in.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
 
@@ -140,8 +142,8 @@ func (in *intake) close() {
 func (in *intake) answer(finish model.FinishReason) *answer {
 	in.close()
 	ans := &answer{Message: in.msg, Finish: finish}
-	for _, c := range in.order {
-		ans.Raw = append(ans.Raw, c.args.String())
+	for _, c := range in.calls {
+		ans.Raw = append(ans.Raw, string(c.args))
 		c.call.Input = json.RawMessage("{}") // until the run has looked at the arguments
 	}
 	return ans

@@ -176,14 +176,16 @@ func (r *run) limitReached() string {
 
 // sharedLimit names the limit that is used up of this run or of one that it works
 // for.
-func (r *run) sharedLimit() (name string) {
-	if name = r.cfg.Limits.reached(&r.st.spent, r.cfg.Now()); name == "" && r.a.over != nil {
-		// An error means that the outer run has ended, and this one is about to.
-		_ = r.a.over.do(func(outer *run, _ *openCall) error {
-			name = outer.sharedLimit()
-			return nil
-		})
+func (r *run) sharedLimit() string {
+	if name := r.cfg.Limits.reached(&r.st.spent, r.cfg.Now()); name != "" || r.a.over == nil {
+		return name
 	}
+	var name string
+	// An error means that the outer run has ended, and this one is about to.
+	_ = r.a.over.do(func(outer *run, _ *openCall) error {
+		name = outer.sharedLimit()
+		return nil
+	})
 	return name
 }
 
@@ -192,15 +194,16 @@ func (r *run) sharedLimit() (name string) {
 func (r *run) takeCall() bool {
 	ok := r.cfg.Limits.ToolCalls <= 0 || r.st.spent.Calls < r.cfg.Limits.ToolCalls
 	r.st.spent.Calls++
-	if r.a.over != nil {
-		// At once: agents that work side by side must not both have the last one.
-		err := r.a.over.do(func(outer *run, _ *openCall) error {
-			ok = outer.takeCall() && ok
-			return nil
-		})
-		return ok && err == nil
+	if r.a.over == nil {
+		return ok
 	}
-	return ok
+	outerOK := true
+	// At once: agents that work side by side must not both have the last one.
+	err := r.a.over.do(func(outer *run, _ *openCall) error {
+		outerOK = outer.takeCall()
+		return nil
+	})
+	return ok && outerOK && err == nil
 }
 
 // A charge is what a sub-agent has cost altogether, but for its calls. With a call stands what the

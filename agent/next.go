@@ -66,7 +66,7 @@ func readyCalls(open []*openCall) []*openCall {
 	var batch []*openCall
 	waiting := false // a call before this one has not ended
 	for _, late := range []bool{false, true} {
-		for _, c := range open {
+		for i, c := range open {
 			if c.Late != late || c.Status == statusDone {
 				continue
 			}
@@ -75,7 +75,7 @@ func readyCalls(open []*openCall) []*openCall {
 			case alone && (waiting || len(batch) > 0):
 				return batch
 			case c.Status == statusAllowed && alone:
-				return []*openCall{c}
+				return open[i : i+1 : i+1]
 			case c.Status == statusAllowed:
 				batch = append(batch, c)
 			case alone:

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
@@ -28,6 +29,7 @@ type run struct {
 
 	curtain curtain // see Config.Redact
 
+	retried model.Model        // the agent's, with retries; made with the first request
 	view    *toolkit.View      // what the last answer was shown; nil when it must be made
 	policy  *permission.Policy // Config.Policy with the State's rules; nil when it must be made
 	callIDs map[string]bool    // of the whole conversation

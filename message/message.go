@@ -89,6 +89,11 @@ func all[B Block](blocks Blocks) []B {
 
 // Text returns the text blocks joined by newlines.
 func (bs Blocks) Text() string {
+	if len(bs) == 1 {
+		if t, ok := bs[0].(*Text); ok {
+			return t.Text
+		}
+	}
 	texts := all[*Text](bs)
 	if len(texts) == 1 {
 		return texts[0].Text
@@ -123,4 +128,13 @@ func (u *Usage) Add(v Usage) {
 
 // NewID returns a random id with the given prefix, such as "msg_…". It is the
 // default id source of the agent; a durable engine supplies its own.
-func NewID(prefix string) string { return prefix + "_" + rand.Text()[:20] }
+func NewID(prefix string) string {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // 5 bits each, 100 in all
+	var random [20]byte
+	rand.Read(random[:]) // never fails
+	b := append(append(make([]byte, 0, 40), prefix...), '_')
+	for _, r := range random {
+		b = append(b, letters[r%32])
+	}
+	return string(b)
+}
