@@ -16,6 +16,7 @@ type endpoint struct {
 	client  *http.Client
 	request *http.Request // as go-openai builds it, but for the body
 	shared  bool          // nobody writes to the header of a request
+	packet  int           // what net/http sends at once, in bytes
 }
 
 // newEndpoint has go-openai build a request: where it goes, who sends it, and
@@ -46,8 +47,12 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
-	_, std := transport.(*http.Transport)
-	e.shared = std && e.client.Jar == nil
+	std, ok := transport.(*http.Transport)
+	e.shared = ok && e.client.Jar == nil
+	e.packet = 4 << 10
+	if ok && std.WriteBufferSize > 0 {
+		e.packet = std.WriteBufferSize
+	}
 	return e, nil
 }
 
@@ -68,7 +73,7 @@ func (e *endpoint) newRequest(ctx context.Context, b *body) *http.Request {
 		req.Header = req.Header.Clone()
 	}
 	req.ContentLength = int64(b.size())
-	req.GetBody = b.open()
+	req.GetBody = b.open(e.packet - maxHeader)
 	req.Body, _ = req.GetBody()
 	return req
 }
@@ -87,8 +92,8 @@ var sharedTransport = sync.OnceValue(func() http.RoundTripper {
 	return t
 })
 
-// maxCopied is the size up to which a body is copied to be sent.
-const maxCopied = 64 << 10
+// maxHeader is how long the header of a request is taken to be.
+const maxHeader = 600
 
 // A body is a request's JSON in parts, which are shared with other requests
 // and never written to.
@@ -109,11 +114,11 @@ func (b *body) bytes() []byte {
 	return whole
 }
 
-// open returns what opens the body, any number of times. One that is not large
-// is copied into one piece: net/http sends that together with the header, and
-// anything else in a packet of its own.
-func (b *body) open() func() (io.ReadCloser, error) {
-	if b.size() > maxCopied {
+// open returns what opens the body, any number of times. A small one is copied
+// into one piece: net/http sends that together with the header, and anything
+// else apart from it.
+func (b *body) open(small int) func() (io.ReadCloser, error) {
+	if b.size() > small {
 		return func() (io.ReadCloser, error) { return &bodyReader{parts: b[:]}, nil }
 	}
 	whole := b.bytes()
