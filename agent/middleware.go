@@ -15,6 +15,10 @@ import (
 //
 // The context that a level passes on reaches everything below it: that of Run
 // reaches the steps, that of Step the model and tool calls.
+//
+// Packages agentlog and agentotel have middleware that logs and traces. Budgets
+// are no middleware but [Limits], and secrets are taken out by [Config.Redact]:
+// both must hold for what no middleware sees, such as a summary or a save.
 type Middleware struct {
 	Run          func(next RunFunc) RunFunc
 	Step         func(next StepFunc) StepFunc

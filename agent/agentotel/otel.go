@@ -12,7 +12,7 @@
 //
 // The conventions are still in development. The names are those of semantic
 // conventions 1.41, the last release of OpenTelemetry's Go module that had
-// them; they stand in names.go.
+// them.
 //
 // It is a module of its own, so that nobody else pays for OpenTelemetry.
 package agentotel
@@ -20,8 +20,6 @@ package agentotel
 import (
 	"context"
 	"errors"
-	"fmt"
-	"iter"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -31,9 +29,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kitbag-go/kitbag/agent"
-	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/internal/genai"
 	"github.com/kitbag-go/kitbag/redact"
-	"github.com/kitbag-go/kitbag/tool"
 )
 
 const scope = "github.com/kitbag-go/kitbag/agent/agentotel"
@@ -73,159 +70,98 @@ func New(cfg Config) (agent.Middleware, error) {
 		cfg.Meter = otel.GetMeterProvider()
 	}
 	meter := cfg.Meter.Meter(scope)
-	tokens, err1 := meter.Int64Histogram(metricTokens, metric.WithUnit("{token}"), metric.WithDescription("Tokens of model calls."))
-	duration, err2 := meter.Float64Histogram(metricDuration, metric.WithUnit("s"), metric.WithDescription("Duration of operations."))
-	first, err3 := meter.Float64Histogram(metricFirstChunk, metric.WithUnit("s"), metric.WithDescription("Time until a model began to answer."))
+	tokens, err1 := meter.Int64Histogram(genai.MetricTokens, metric.WithUnit("{token}"), metric.WithDescription("Tokens of model calls."))
+	duration, err2 := meter.Float64Histogram(genai.MetricDuration, metric.WithUnit("s"), metric.WithDescription("Duration of operations."))
+	first, err3 := meter.Float64Histogram(genai.MetricFirstChunk, metric.WithUnit("s"), metric.WithDescription("Time until a model began to answer."))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return agent.Middleware{}, err
 	}
 	r := &recorder{cfg: cfg, tracer: cfg.Tracer.Tracer(scope), tokens: tokens, duration: duration, first: first}
-	return agent.Middleware{Run: r.run, Model: r.model, Tool: r.tool}, nil
+	return genai.Begin(r.begin).Watch(cfg.Agent), nil
 }
 
-// start begins a span of an operation. The function it returns ends it.
-func (r *recorder) start(ctx context.Context, operation, target string, attrs ...attribute.KeyValue) (context.Context, trace.Span, func(error)) {
-	name := operation
-	if target != "" {
-		name += " " + target
+// begin begins the span of an operation. The function it returns ends it.
+func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, func()) {
+	name := op.Name
+	if op.Target != "" {
+		name += " " + op.Target
 	}
-	attrs = append(attrs, attribute.String(keyOperation, operation), attribute.String(keyProvider, r.cfg.Provider))
 	kind := trace.SpanKindInternal
-	if operation == opChat {
+	if op.Name == genai.OpChat {
 		kind = trace.SpanKindClient
 	}
-	begin := time.Now()
-	ctx, span := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
-	return ctx, span, func(err error) {
-		labels := attrs[len(attrs)-2:]
-		if err != nil {
-			kind := errorType(err)
-			labels = append(labels[:2:2], attribute.String(keyErrorType, kind))
-			span.SetAttributes(attribute.String(keyErrorType, kind))
-			what := kind
+	labels := []attribute.KeyValue{attribute.String(genai.Operation, op.Name), attribute.String(genai.Provider, r.cfg.Provider)}
+	start := time.Now()
+	ctx, span := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(append(r.known(op), labels...)...))
+	return ctx, func() {
+		span.SetAttributes(r.learned(op)...)
+		if op.Name == genai.OpChat {
+			r.measure(ctx, op)
+		}
+		if op.Err != nil {
+			what := genai.ErrorClass(op.Err)
+			labels = append(labels, attribute.String(genai.ErrorType, what))
+			span.SetAttributes(attribute.String(genai.ErrorType, what))
 			if r.cfg.Content { // an error may quote what was said
-				what = r.cfg.Redact.Text(err.Error())
+				what = r.cfg.Redact.Text(op.Err.Error())
 			}
 			span.SetStatus(codes.Error, what)
 		}
-		r.duration.Record(ctx, time.Since(begin).Seconds(), metric.WithAttributes(labels...))
+		r.duration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(labels...))
 		span.End()
 	}
 }
 
-func errorType(err error) string {
-	if e, ok := errors.AsType[*model.Error](err); ok {
-		return string(e.Kind)
+// known returns what is known of an operation when it begins: samplers see it.
+func (r *recorder) known(op *genai.Op) []attribute.KeyValue {
+	switch op.Name {
+	case genai.OpAgent:
+		return []attribute.KeyValue{attribute.String(genai.Agent, op.Target)}
+	case genai.OpChat:
+		return []attribute.KeyValue{attribute.String(genai.Model, op.Target)}
 	}
-	switch {
-	case errors.Is(err, context.Canceled):
-		return "cancelled"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
+	attrs := []attribute.KeyValue{attribute.String(genai.Tool, op.Target),
+		attribute.String(genai.Call, op.Call.ID), attribute.String(genai.ToolType, "function")}
+	if r.cfg.Content {
+		attrs = append(attrs, attribute.String(genai.Arguments, string(r.cfg.Redact.JSON(op.Call.Input))))
 	}
-	return "_OTHER"
+	return attrs
 }
 
-func (r *recorder) run(next agent.RunFunc) agent.RunFunc {
-	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[agent.Event, error] {
-		return func(yield func(agent.Event, error) bool) {
-			ctx, span, end := r.start(ctx, opAgent, r.cfg.Agent, attribute.String(keyAgent, r.cfg.Agent))
-			var failure error
-			defer func() { end(failure) }()
-			for ev, err := range next(ctx, st, inputs...) {
-				switch ev := ev.(type) {
-				case *agent.RunStart:
-					span.SetAttributes(attribute.String(keyConversation, ev.Session))
-				case *agent.End:
-					span.SetAttributes(attribute.StringSlice(keyFinish, []string{string(ev.Reason)}),
-						attribute.Int(keyInput, ev.Usage.Input), attribute.Int(keyOutput, ev.Usage.Output))
-				}
-				failure = errors.Join(failure, err)
-				if !yield(ev, err) {
-					return
-				}
-			}
-		}
+// learned returns what is known of an operation when it has ended.
+func (r *recorder) learned(op *genai.Op) (attrs []attribute.KeyValue) {
+	if op.Session != "" {
+		attrs = append(attrs, attribute.String(genai.Conversation, op.Session))
 	}
-}
-
-// A tracedModel is a model whose calls are spans.
-type tracedModel struct {
-	model.Model
-	r *recorder
-}
-
-func (m *tracedModel) Unwrap() model.Model { return m.Model }
-
-func (r *recorder) model(next model.Model) model.Model { return &tracedModel{next, r} }
-
-func (m *tracedModel) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
-	return func(yield func(model.Chunk, error) bool) {
-		name := ""
-		if n, ok := model.As[model.Named](m.Model); ok {
-			name = n.Name()
-		}
-		begin, began := time.Now(), false
-		ctx, span, end := m.r.start(ctx, opChat, name, attribute.String(keyModel, name))
-		var failure error
-		defer func() { end(failure) }()
-		for ch, err := range m.Model.Generate(ctx, req) {
-			if !began && err == nil {
-				began = true
-				m.r.first.Record(ctx, time.Since(begin).Seconds(), metric.WithAttributes(attribute.String(keyModel, name)))
-			}
-			if f, ok := ch.(*model.Finish); ok {
-				m.finish(ctx, span, name, f)
-			}
-			failure = err
-			if !yield(ch, err) {
-				return
-			}
-		}
+	if e := op.End; e != nil {
+		attrs = append(attrs, attribute.StringSlice(genai.Finish, []string{string(e.Reason)}),
+			attribute.Int(genai.Input, e.Usage.Input), attribute.Int(genai.Output, e.Usage.Output))
 	}
-}
-
-func (m *tracedModel) finish(ctx context.Context, span trace.Span, name string, f *model.Finish) {
-	span.SetAttributes(attribute.String(keyResponseModel, f.Model), attribute.String(keyResponseID, f.ID),
-		attribute.StringSlice(keyFinish, []string{string(f.Reason)}),
-		attribute.Int(keyInput, f.Usage.Input), attribute.Int(keyOutput, f.Usage.Output), attribute.Int(keyCached, f.Usage.Cached))
-	for kind, n := range map[string]int{"input": f.Usage.Input, "output": f.Usage.Output} {
-		m.r.tokens.Record(ctx, int64(n), metric.WithAttributes(attribute.String(keyModel, name),
-			attribute.String(keyTokenType, kind), attribute.String(keyOperation, opChat), attribute.String(keyProvider, m.r.cfg.Provider)))
+	if f := op.Finish; f != nil {
+		attrs = append(attrs, attribute.String(genai.ResponseModel, f.Model), attribute.String(genai.ResponseID, f.ID),
+			attribute.StringSlice(genai.Finish, []string{string(f.Reason)}),
+			attribute.Int(genai.Input, f.Usage.Input), attribute.Int(genai.Output, f.Usage.Output), attribute.Int(genai.Cached, f.Usage.Cached))
 	}
+	if r.cfg.Content && op.Result != nil {
+		attrs = append(attrs, attribute.String(genai.Result, r.cfg.Redact.Text(op.Result.Text())))
+	}
+	return attrs
 }
 
-func (r *recorder) tool(next tool.Handler) tool.Handler {
-	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
-		return func(yield func(tool.Chunk, error) bool) {
-			ctx, span, end := r.start(ctx, opTool, call.Name,
-				attribute.String(keyTool, call.Name), attribute.String(keyCall, call.ID), attribute.String(keyToolType, "function"))
-			var failure error
-			defer func() { end(failure) }()
-			if r.cfg.Content {
-				span.SetAttributes(attribute.String(keyArguments, string(r.cfg.Redact.JSON(call.Input))))
-			}
-			col := tool.NewCollector(call)
-			for ch, err := range next(ctx, t, call) {
-				if err == nil {
-					col.Add(ch)
-				}
-				if err == nil && ch.Failed {
-					err = fmt.Errorf("the tool failed")
-					failure = err
-					if !yield(ch, nil) {
-						return
-					}
-					continue
-				}
-				failure = errors.Join(failure, err)
-				if !yield(ch, err) {
-					return
-				}
-			}
-			if r.cfg.Content {
-				span.SetAttributes(attribute.String(keyResult, r.cfg.Redact.Text(col.Result().Text())))
-			}
-		}
+// measure records the metrics that only model calls have.
+func (r *recorder) measure(ctx context.Context, op *genai.Op) {
+	name := attribute.String(genai.Model, op.Target)
+	if op.First > 0 {
+		r.first.Record(ctx, op.First.Seconds(), metric.WithAttributes(name))
+	}
+	if op.Finish == nil {
+		return
+	}
+	for _, n := range []struct {
+		kind   string
+		tokens int
+	}{{"input", op.Finish.Usage.Input}, {"output", op.Finish.Usage.Output}} {
+		r.tokens.Record(ctx, int64(n.tokens), metric.WithAttributes(name, attribute.String(genai.TokenType, n.kind),
+			attribute.String(genai.Operation, op.Name), attribute.String(genai.Provider, r.cfg.Provider)))
 	}
 }

@@ -30,7 +30,8 @@ var allowed = map[string][]string{
 	"toolkit":         {"tool", "skill", "message", "permission"},
 	"toolkit/config":  {"toolkit", "tool"},
 	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission", "redact"},
-	"agent/agentotel": {"agent", "model", "tool", "redact"},
+	"agent/agentotel": {"agent", "redact"},
+	"agent/agentlog":  {"agent", "permission", "redact"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
 	"mcpserver":       {"toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"mcpgateway":      {"mcpclient", "mcpserver", "toolkit", "tool", "tool/host", "permission"},
@@ -45,6 +46,7 @@ var allowed = map[string][]string{
 	"agent/session/sqlite":      {"agent", "agent/session"},
 	"agent/agenttest":           {"agent", "model", "model/scripted", "tool", "message"},
 
+	"internal/genai":         {"agent", "model", "tool", "message"},
 	"internal/docgen":        {},
 	"internal/docgen/sample": {"tool"},
 
@@ -67,6 +69,7 @@ var internalUsers = map[string][]string{
 	"internal/pathrule":  {"builtin", "internal/shell"},
 	"internal/gitignore": {"builtin"},
 	"internal/grep":      {"builtin"},
+	"internal/genai":     {"agent/agentlog", "agent/agentotel"},
 	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
 
 	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},

@@ -1,0 +1,147 @@
+package agentlog_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/agentlog"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+var update = flag.Bool("update", false, "write the golden file")
+
+const secret = "sk-" + "aB3dE5gH7jK2mN4pQ6rSaB3dE5gH7jK2"
+
+type place struct {
+	City string `json:"city"`
+}
+
+// TestLines compares what runs of several kinds log with testdata/lines.golden:
+// good, failing and denied calls, a failing model, a compaction, a consumer that
+// breaks off, with and without contents. A key is in all that is said.
+func TestLines(t *testing.T) {
+	r, err := redact.New(redact.Rules()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	for _, content := range []bool{false, true} {
+		fmt.Fprintf(&b, "# content: %v\n", content)
+		mw := agentlog.New(agentlog.Config{Agent: "helpdesk", Content: content, Redact: r, Logger: logger(&b, slog.LevelDebug)})
+		synctest.Test(t, func(t *testing.T) { runs(t, mw, &b) })
+	}
+	if strings.Contains(b.String(), secret[:10]) {
+		t.Error("a key was logged")
+	}
+	const golden = "testdata/lines.golden"
+	if *update {
+		if err := os.WriteFile(golden, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func logger(b *bytes.Buffer, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+func runs(t *testing.T, mw agent.Middleware, b *bytes.Buffer) {
+	weather := tool.Must(tool.New("weather", "The weather.", func(_ context.Context, in place) (string, error) {
+		time.Sleep(2 * time.Second)
+		if in.City == "" {
+			return "", errors.New("no city but " + secret)
+		}
+		return "fog in " + in.City, nil
+	}))
+	policy := permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "denied", Behavior: permission.Deny}}}
+	denied := tool.Must(tool.New("denied", "Is denied.", func(context.Context, place) (string, error) { return "", nil }))
+	for _, row := range []struct {
+		name  string
+		turns []scripted.Turn
+		cfg   agent.Config
+		stop  int // after so many events; 0 for not
+	}{
+		{"calls", []scripted.Turn{scripted.Call("weather", place{secret}), scripted.Call("weather", place{""}), scripted.Call("denied", place{"x"}), scripted.Say("Fog.")}, agent.Config{}, 0},
+		{"a model that fails", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.ErrAuthentication, Message: "no such key: " + secret})}, agent.Config{}, 0},
+		{"a compaction", []scripted.Turn{scripted.Say(`{"goal":"Know ` + secret + `.","next":"Ask."}`), scripted.Say("Done.")}, agent.Config{Context: agent.Context{Window: 2000}}, 0},
+		{"a compaction without a summary", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.ErrInvalidRequest, Message: secret}), scripted.Say("Done.")}, agent.Config{Context: agent.Context{Window: 2000}}, 0},
+		{"a consumer that breaks off", []scripted.Turn{scripted.Say("Hello.")}, agent.Config{}, 2},
+	} {
+		fmt.Fprintf(b, "## %s\n", row.name)
+		cfg := row.cfg
+		cfg.Model, cfg.Toolkit, cfg.Policy, cfg.Middleware = scripted.New(row.turns...), toolkit.Of(weather, denied), policy, []agent.Middleware{mw}
+		a, err := agent.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := &agent.State{ID: "ses_1"}
+		if cfg.Context.Window > 0 {
+			fill(t, st)
+		}
+		n := 0
+		for range a.Run(t.Context(), st, agent.Say("Weather?")) {
+			if n++; n == row.stop {
+				break
+			}
+		}
+	}
+}
+
+// fill makes a conversation that is too long for a small window, in silence.
+func fill(t *testing.T, st *agent.State) {
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Say(strings.Repeat("word ", 300)))), Toolkit: toolkit.Of()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		if _, err := a.Reply(t.Context(), st, agent.Say("Go on.")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDefaultLogger logs to whatever logger is the default when a line comes.
+func TestDefaultLogger(t *testing.T) {
+	mw := agentlog.New(agentlog.Config{})
+	var b bytes.Buffer
+	old := slog.Default()
+	defer slog.SetDefault(old)
+	slog.SetDefault(logger(&b, slog.LevelInfo))
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Middleware: []agent.Middleware{mw}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), new(agent.State), agent.Say("Hi")); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "msg=chat") || !strings.Contains(got, "msg=invoke_agent") {
+		t.Errorf("logged:\n%s", got)
+	}
+}

@@ -1,0 +1,184 @@
+// Package genai has what tracing and logging of agents share: the names of
+// OpenTelemetry's semantic conventions for generative AI, and a middleware that
+// watches runs, model calls and tool calls.
+package genai
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// The names of the GenAI semantic conventions, release 1.41.
+const (
+	OpAgent = "invoke_agent"
+	OpChat  = "chat"
+	OpTool  = "execute_tool"
+
+	Operation     = "gen_ai.operation.name"
+	Provider      = "gen_ai.provider.name"
+	Agent         = "gen_ai.agent.name"
+	Conversation  = "gen_ai.conversation.id"
+	Model         = "gen_ai.request.model"
+	ResponseModel = "gen_ai.response.model"
+	ResponseID    = "gen_ai.response.id"
+	Finish        = "gen_ai.response.finish_reasons"
+	Input         = "gen_ai.usage.input_tokens"
+	Output        = "gen_ai.usage.output_tokens"
+	Cached        = "gen_ai.usage.cache_read.input_tokens"
+	TokenType     = "gen_ai.token.type"
+	Tool          = "gen_ai.tool.name"
+	ToolType      = "gen_ai.tool.type"
+	Call          = "gen_ai.tool.call.id"
+	Arguments     = "gen_ai.tool.call.arguments"
+	Result        = "gen_ai.tool.call.result"
+	ErrorType     = "error.type"
+
+	MetricTokens     = "gen_ai.client.token.usage"
+	MetricDuration   = "gen_ai.client.operation.duration"
+	MetricFirstChunk = "gen_ai.client.operation.time_to_first_chunk"
+)
+
+// An Op is an operation that is watched. Name and Target are known when it
+// begins, and so is Call; the rest when it has ended.
+type Op struct {
+	Name   string // OpAgent, OpChat or OpTool
+	Target string // the agent, model or tool; may be empty
+	Err    error  // why it failed
+
+	Session string     // of a run
+	End     *agent.End // nil if the consumer broke off
+
+	Finish *model.Finish // of a model call, nil if there was none
+	First  time.Duration // until its first chunk; 0 if none came
+
+	Call   tool.Call           // of a tool call
+	Result *message.ToolResult // nil if it was cut off
+}
+
+var errFailed = errors.New("the tool failed")
+
+// A Begin is called when an operation begins. The context that it returns is
+// that of what happens within; the function is called when the operation has
+// ended.
+type Begin func(context.Context, *Op) (context.Context, func())
+
+// Watch returns the middleware that calls begin for each operation.
+func (begin Begin) Watch(agentName string) agent.Middleware {
+	return agent.Middleware{
+		Run: func(next agent.RunFunc) agent.RunFunc { return begin.run(agentName, next) },
+		Model: func(next model.Model) model.Model {
+			return &watched{next, begin}
+		},
+		Tool: begin.tool,
+	}
+}
+
+type runKey struct{}
+
+// RunOf returns the run that something happens in, nil outside of one.
+func RunOf(ctx context.Context) *Op {
+	op, _ := ctx.Value(runKey{}).(*Op)
+	return op
+}
+
+func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
+	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[agent.Event, error] {
+		return func(yield func(agent.Event, error) bool) {
+			op := &Op{Name: OpAgent, Target: name}
+			ctx, end := begin(context.WithValue(ctx, runKey{}, op), op)
+			defer func() { end() }()
+			for ev, err := range next(ctx, st, inputs...) {
+				switch ev := ev.(type) {
+				case *agent.RunStart:
+					op.Session = ev.Session
+				case *agent.End:
+					op.End = ev
+				}
+				op.Err = errors.Join(op.Err, err)
+				if !yield(ev, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A watched model is one whose calls are watched.
+type watched struct {
+	model.Model
+	begin Begin
+}
+
+func (m *watched) Unwrap() model.Model { return m.Model }
+
+func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		op := &Op{Name: OpChat}
+		if n, ok := model.As[model.Named](m.Model); ok {
+			op.Target = n.Name()
+		}
+		start := time.Now()
+		ctx, end := m.begin(ctx, op)
+		defer func() { end() }()
+		for ch, err := range m.Model.Generate(ctx, req) {
+			if op.First == 0 && err == nil {
+				op.First = max(1, time.Since(start))
+			}
+			if f, ok := ch.(*model.Finish); ok {
+				op.Finish = f
+			}
+			op.Err = err
+			if !yield(ch, err) {
+				return
+			}
+		}
+	}
+}
+
+func (begin Begin) tool(next tool.Handler) tool.Handler {
+	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			op := &Op{Name: OpTool, Target: call.Name, Call: call}
+			ctx, end := begin(ctx, op)
+			defer func() { end() }()
+			col := tool.NewCollector(call)
+			for ch, err := range next(ctx, t, call) {
+				switch {
+				case err != nil:
+					op.Err = err
+				case ch.Failed:
+					op.Err = errFailed
+					fallthrough
+				default:
+					col.Add(ch)
+				}
+				if !yield(ch, err) {
+					return
+				}
+			}
+			op.Result = col.Result()
+		}
+	}
+}
+
+// ErrorClass returns the low-cardinality name of an error: the kind of a failed
+// model call, and so on.
+func ErrorClass(err error) string {
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		return string(e.Kind)
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	}
+	return "_OTHER"
+}
