@@ -43,7 +43,7 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 	}
 	trust := func(hint *bool) bool { return hint != nil && *hint && !c.cfg.DistrustHints }
 	readOnly := trust(r.Annotations.ReadOnly)
-	return &remoteTool{
+	t := &remoteTool{
 		client: c, remote: r.Name, groups: r.groups(),
 		idempotent: readOnly || trust(r.Annotations.Idempotent),
 		info: tool.Info{
@@ -51,6 +51,10 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 			ReadOnly: readOnly, Parallel: readOnly,
 		},
 	}
+	if !c.cfg.DistrustHints {
+		t.info.Annotations = r.Annotations.raw
+	}
+	return t
 }
 
 func (t *remoteTool) Info() tool.Info { return t.info }

@@ -49,11 +49,28 @@ type remote struct {
 	Input       json.RawMessage            `json:"inputSchema"`
 	Output      json.RawMessage            `json:"outputSchema"`
 	Meta        map[string]json.RawMessage `json:"_meta"`
-	Annotations struct {
-		Title      string `json:"title"`
-		ReadOnly   *bool  `json:"readOnlyHint"`
-		Idempotent *bool  `json:"idempotentHint"`
-	} `json:"annotations"`
+	Annotations annotations                `json:"annotations"`
+}
+
+// annotations are what the client looks at of a tool's annotations, and the whole
+// object as it came.
+type annotations struct {
+	Title      string `json:"title"`
+	ReadOnly   *bool  `json:"readOnlyHint"`
+	Idempotent *bool  `json:"idempotentHint"`
+
+	raw json.RawMessage // nil if there is nothing in it
+}
+
+func (a *annotations) UnmarshalJSON(data []byte) error {
+	type plain annotations // without this method
+	if err := json.Unmarshal(data, (*plain)(a)); err != nil {
+		return err
+	}
+	if len(bytes.TrimSpace(data)) > len("{}") && data[0] == '{' {
+		a.raw = bytes.Clone(data)
+	}
+	return nil
 }
 
 // groups returns the groups that the entry says it is in.
@@ -279,7 +296,7 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 	for _, t := range s.remotes {
 		i := t.info
 		put("tool", i.Name, i.Title, i.Description, t.remote, strconv.FormatBool(i.ReadOnly), strconv.FormatBool(t.idempotent))
-		put(string(i.Input), string(i.Output))
+		put(string(i.Input), string(i.Output), string(i.Annotations))
 	}
 	for _, g := range s.groups {
 		put("group", g.Name, g.Title, g.Description)

@@ -50,10 +50,12 @@ func cleanInfo(info tool.Info) tool.Info {
 	info.Title = strings.ReplaceAll(clean(info.Title, maxLine), "\n", " ")
 	info.Description = clean(info.Description, maxDescription)
 	info.Input, info.Output = cleanSchema(info.Input), cleanSchema(info.Output)
+	info.Annotations = cleanSchema(info.Annotations)
 	return info
 }
 
-// cleanSchema returns a JSON Schema with clean titles and descriptions. Nothing
+// cleanSchema returns a JSON Schema, or other JSON, with clean titles and
+// descriptions. Nothing
 // else changes, down to the order and the digits: names and values have to stay
 // what the server takes.
 func cleanSchema(schema json.RawMessage) json.RawMessage {

@@ -67,6 +67,29 @@ func sorted(t *testing.T, data []byte) string {
 	return string(out)
 }
 
+// TestListed: what an upstream server says of a tool is listed as it is.
+func TestListed(t *testing.T) {
+	const rest = `"inputSchema":{"type":"object","properties":{"b":{"$ref":"#/$defs/x"},"a":{}},"$defs":{"x":{"type":["string","null"]}},"allOf":[{}]},` +
+		`"outputSchema":{"type":"object","additionalProperties":{"type":"integer"}},"title":"F","description":"Does f.",` +
+		`"annotations":{"readOnlyHint":false,"destructiveHint":true,"openWorldHint":false,"x":[1]}`
+	up := scripted("a", `[{"name":"f",`+rest+`}]`, says("ok"))
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full}))
+	var m struct {
+		Result struct{ Tools []map[string]json.RawMessage }
+	}
+	if err := json.Unmarshal(w.ask(listBody), &m); err != nil || len(m.Result.Tools) != 1 {
+		t.Fatalf("%v, %v", err, m.Result.Tools)
+	}
+	delete(m.Result.Tools[0], "_meta") // the gateway's own: the group
+	got, err := json.Marshal(m.Result.Tools[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"name":"a__f",` + rest + `}`; sorted(t, got) != sorted(t, []byte(want)) {
+		t.Errorf("listed %s\nwant   %s", got, want)
+	}
+}
+
 // TestArguments reach the upstream server as the host wrote them.
 func TestArguments(t *testing.T) {
 	seen := make(chan json.RawMessage, 1)

@@ -275,7 +275,10 @@ func describe(info tool.Info, labels []string) object {
 	if json.Unmarshal(info.Output, &root) == nil && root.Type == "object" {
 		o["outputSchema"] = info.Output
 	}
-	if info.ReadOnly {
+	switch {
+	case isObject(info.Annotations):
+		o["annotations"] = info.Annotations
+	case info.ReadOnly:
 		o["annotations"] = object{"readOnlyHint": true}
 	}
 	if len(labels) > 0 {

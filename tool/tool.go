@@ -33,6 +33,10 @@ type Info struct {
 	Parallel bool `json:"parallel,omitempty"`  // may run beside other calls of the same answer
 	External bool `json:"external,omitempty"`  // is run by the host, which is handed the call
 	Control  bool `json:"control,omitempty"`   // only steers the agent; see [permission.Call]
+
+	// Annotations is an object of MCP's annotations, as a server gave them, for
+	// whoever serves the tool on. They are claims; nothing here looks at them.
+	Annotations json.RawMessage `json:"annotations,omitempty"`
 }
 
 // A Call is one call of a tool. Input is valid against the tool's schema; the
