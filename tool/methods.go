@@ -92,7 +92,7 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, err
 	if err != nil {
 		return nil, err
 	}
-	f.owner, f.method = deref(recv.Type()), m.Name
+	f.of = &methodOf{deref(recv.Type()), m.Name}
 	if !isStream {
 		if f.info.Output, err = outputSchema(mt.Out(0)); err != nil {
 			return nil, fmt.Errorf("result: %w", err)

@@ -100,15 +100,19 @@ type function struct {
 	info    Info
 	again   bool // the calls are idempotent
 	streams bool // call yields chunks before it returns
-	inType  reflect.Type
 	call    func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool)
 
 	// The descriptions of a package may be registered after its tools are made,
 	// when those are package variables, so what uses them is settled late.
 	settle sync.Once
 	in     *inputType
-	owner  reflect.Type // with method: where the tool's description is registered
-	method string
+	of     *methodOf // nil if it is none
+}
+
+// A methodOf says where the description of a tool that is a method is registered.
+type methodOf struct {
+	owner reflect.Type
+	name  string
 }
 
 func newFunction(name, description string, in reflect.Type, opts []Options) (*function, error) {
@@ -123,7 +127,7 @@ func newFunction(name, description string, in reflect.Type, opts []Options) (*fu
 	default:
 		return nil, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
 	}
-	f := &function{inType: in, again: o.Idempotent, info: Info{
+	f := &function{again: o.Idempotent, info: Info{
 		Name: name, Title: o.Title, Description: description,
 		ReadOnly: o.ReadOnly, Parallel: o.Parallel, Control: o.Control,
 	}}
@@ -136,12 +140,12 @@ func newFunction(name, description string, in reflect.Type, opts []Options) (*fu
 
 func (f *function) Info() Info {
 	f.settle.Do(func() {
-		if in, err := inputTypeOf(f.inType); err == nil {
+		if in, err := inputTypeOf(f.in.typ); err == nil {
 			f.in = in
 		}
 		f.info.Input = f.in.schema
-		if f.method != "" {
-			f.info.Description = docs.text(f.owner, f.method)
+		if f.of != nil {
+			f.info.Description = docs.text(f.of.owner, f.of.name)
 		}
 	})
 	return f.info
@@ -207,7 +211,7 @@ func checkName(name string) error {
 		return fmt.Errorf("tool %q: the name has %d characters; at most %d are allowed", name, len(name), maxName)
 	}
 	for _, c := range name {
-		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.", c) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.') {
 			return fmt.Errorf(`tool %q: %q is not allowed in a name; use letters, digits, "_" and "-"`, name, c)
 		}
 	}

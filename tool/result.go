@@ -118,11 +118,12 @@ func outputSchema(t reflect.Type) (json.RawMessage, error) {
 	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map || t == reflect.TypeFor[Result]() || isBlock || isError {
 		return nil, nil
 	}
-	if (&reflector{out: true}).leaf(t) != nil {
-		return nil, nil
-	}
 	if v, ok := outputSchemas.Load(t); ok {
 		return v.(json.RawMessage), nil
+	}
+	if (&reflector{out: true}).leaf(t) != nil {
+		outputSchemas.Store(t, json.RawMessage(nil))
+		return nil, nil
 	}
 	s, err := reflectSchema(t, true)
 	if err != nil {

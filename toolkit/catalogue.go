@@ -2,6 +2,7 @@ package toolkit
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -39,6 +40,10 @@ type catalogue struct {
 	due      time.Time            // when some source must be listed again; zero for never
 	told     *prompt
 	shadows  bool // two tools share a name
+
+	room  []entry         // to be used
+	alone []*entry        // in tools, so that not each is an allocation
+	sound json.RawMessage // a schema that was checked
 }
 
 // A group is a Group, resolved. The basic group has index -1.
@@ -62,7 +67,7 @@ type entry struct {
 	groups    []int
 	labels    []string // what a ceiling may grant it by
 	ungrouped bool
-	set       Setting
+	set       *Setting
 	when      int      // position in catalogue.whens, or -1
 	from      *listing // what listed it; nil if the host registered it
 	size      int      // bytes of the definition as sent to a model
@@ -92,7 +97,7 @@ func (c *catalogue) basicLabel() string {
 // build checks the configuration and resolves it. Tools of sources are those
 // listed last.
 func build(tk *Toolkit, cfg Config) (*catalogue, error) {
-	c := &catalogue{cfg: cfg.clone(), index: map[string]int{}, tools: map[string][]*entry{}, labels: map[string][]*entry{},
+	c := &catalogue{cfg: cfg.clone(), index: map[string]int{}, labels: map[string][]*entry{},
 		reserved: map[string]bool{}, listed: map[string]bool{}, built: map[*source]*listing{}}
 	switch {
 	case cfg.Control != nil:
@@ -284,6 +289,12 @@ func (c *catalogue) addTools(tk *Toolkit) error {
 	if c.hasSkills(Only("*")) {
 		c.reserved[skillTool] = true
 	}
+	n := 0
+	for _, g := range c.all() {
+		n += len(g.Tools)
+	}
+	c.tools = make(map[string][]*entry, n)
+	c.room, c.alone, c.entries = make([]entry, n), make([]*entry, 0, n), make([]*entry, 0, n)
 	// First what the host registered, then what sources list, so that no source
 	// can be in the way of a tool of the host.
 	for _, g := range c.all() {
@@ -344,7 +355,7 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, from
 		return fmt.Errorf("%s: a tool is nil", c.groupTitle(g.index))
 	}
 	info := t.Info()
-	if err := checkTool(info); err != nil {
+	if err := c.checkInfo(info); err != nil {
 		return c.blame(g, info.Name, err)
 	}
 	p := c.cfg.Policy
@@ -359,7 +370,11 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, from
 			return c.blame(g, info.Name, err)
 		}
 	}
-	e := &entry{tool: t, info: info, home: g.index, when: -1, from: from, set: settings[info.Name], size: definitionSize(info)}
+	e := c.newEntry()
+	*e = entry{tool: t, info: info, home: g.index, when: -1, from: from, set: &noSetting, size: definitionSize(info)}
+	if set, ok := settings[info.Name]; ok {
+		e.set = &set
+	}
 	for _, old := range c.tools[info.Name] {
 		switch {
 		case sameTool(old.tool, t):
@@ -383,9 +398,28 @@ func (c *catalogue) add(g *group, t tool.Tool, settings map[string]Setting, from
 		}
 	}
 	c.entries = append(c.entries, e)
-	c.tools[info.Name] = append(c.tools[info.Name], e)
+	if same := c.tools[info.Name]; same != nil {
+		c.tools[info.Name] = append(same, e)
+	} else { // the only one, mostly
+		c.alone = append(c.alone, e)
+		n := len(c.alone)
+		c.tools[info.Name] = c.alone[n-1 : n : n]
+	}
 	c.place(e, g)
 	return nil
+}
+
+// noSetting is that of a tool without one.
+var noSetting Setting
+
+// newEntry returns an entry of those that were made for all tools together.
+func (c *catalogue) newEntry() *entry {
+	if len(c.room) == 0 {
+		return new(entry)
+	}
+	e := &c.room[0]
+	c.room = c.room[1:]
+	return e
 }
 
 // blame says which tool, and where it was registered.
@@ -437,10 +471,11 @@ func (c *catalogue) place(e *entry, g *group) {
 // list, and fills what is looked up by group and label.
 func (c *catalogue) finish() {
 	slices.SortStableFunc(c.entries, func(a, b *entry) int { return a.home - b.home })
+	basic := []string{c.basicLabel()}
 	for i, e := range c.entries {
 		e.seq = i
 		if e.ungrouped && !c.cfg.Policy.Contain {
-			e.labels = []string{c.basicLabel()}
+			e.labels = basic
 		}
 		for _, l := range e.labels {
 			c.labels[l] = append(c.labels[l], e)

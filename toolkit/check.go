@@ -56,6 +56,19 @@ func (c *catalogue) checkPath(g *group, name string) error {
 	return nil
 }
 
+// checkInfo is checkTool, for which a schema is read once if several tools have
+// it one after the other.
+func (c *catalogue) checkInfo(i tool.Info) error {
+	if len(i.Input) > 0 && bytes.Equal(i.Input, c.sound) {
+		i.Input = nil
+	}
+	err := checkTool(i)
+	if err == nil && i.Input != nil {
+		c.sound = i.Input
+	}
+	return err
+}
+
 // checkTool checks what a model and the control tools rely on. Names may have what
 // MCP allows; that models allow less is dealt with where they are called. The
 // schema is read as far as to tell an object from something else; that it is
