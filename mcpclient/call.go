@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -210,6 +211,9 @@ func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
 // member of an unexpected type does not hide the others.
 func decodeResult(raw json.RawMessage) (*result, error) {
 	var res result
+	if bytes.Equal(raw, []byte("null")) {
+		return nil, errors.New("the result of tools/call is null")
+	}
 	if err := json.Unmarshal(raw, &res); err == nil {
 		return &res, nil
 	}

@@ -183,6 +183,7 @@ func TestGarbage(t *testing.T) {
 		"nothing":      ``,
 		"another id":   `{"jsonrpc":"2.0","id":"kb-999","result":{"content":[]}}`,
 		"no result":    `{"jsonrpc":"2.0","id":ID}`,
+		"null":         `{"jsonrpc":"2.0","id":ID,"result":null}`,
 		"a list":       `{"jsonrpc":"2.0","id":ID,"result":[1]}`,
 		"text":         `{"jsonrpc":"2.0","id":ID,"result":"yes"}`,
 		"odd content":  `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text"},7,null,{"type":"image","data":"%%%","mimeType":"image/png"}]}}`,

@@ -127,6 +127,69 @@ func TestGatewayCost(t *testing.T) {
 	}
 }
 
+// TestGatewayConfig serves a configuration: its groups, rules and audit.
+func TestGatewayConfig(t *testing.T) {
+	servers(t, "demo") // in .mcp.json, from which the entry comes
+	entry, err := os.ReadFile(defaultServers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kitbag.json")
+	write := func(more string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(strings.TrimSuffix(strings.TrimSpace(string(entry)), "}")+more+"}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`,"groups":{"notes":{"tools":["demo__note_*","demo__echo"],"description":"To remember."}},
+		"permissions":{"mode":"dont-ask","allow":["demo__echo"]},"audit":{"file":"audit.jsonl","arguments":true}`)
+	c := gatewayClient(t, "2025-11-25", "--config", file)
+	if res := runTool(t, find(t, c, "reset_tools"), `{"notes":true}`); res.Outcome != message.OutcomeSuccess {
+		t.Fatalf("reset_tools: %s", res.Text())
+	}
+	if res := runTool(t, find(t, c, "demo__echo"), `{"message":"hi"}`); res.Text() != "hi" {
+		t.Errorf("echo: %s", res.Text())
+	}
+	if res := runTool(t, find(t, c, "demo__note_add"), `{"text":"x"}`); res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "denied") {
+		t.Errorf("note_add: %s", res.Text())
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "audit.jsonl"))
+	if err != nil || strings.Count(string(data), "\n") != 3 || !strings.Contains(string(data), `"input":{"message":"hi"}`) {
+		t.Errorf("audit: %v %s", err, data)
+	}
+
+	got := kitbag(t.Context(), "mcp", "serve", "--config", file, "--print-cost", "--json")
+	var cost costReport
+	if err := json.Unmarshal([]byte(got.out), &cost); err != nil || got.code != exitDone {
+		t.Fatalf("%d %v: %s%s", got.code, err, got.out, got.stderr)
+	}
+	if len(cost.Styles) != 5 || cost.Styles[0].Name != "full" || cost.Styles[0].Tools != 5 || cost.Styles[0].Share != 1 ||
+		len(cost.Groups) != 2 || cost.Groups[0].Name != "notes" || cost.Groups[0].Tools != 2 || cost.Groups[1].Tools != 3 {
+		t.Errorf("cost: %+v", cost)
+	}
+
+	write(`,"gruops":{}`)
+	if got := kitbag(t.Context(), "mcp", "serve", "--config", file); got.code != exitError || !strings.Contains(got.stderr, `kitbag.json: gruops: means nothing (did you mean "groups"?)`) {
+		t.Errorf("a mistake: %d %s", got.code, got.stderr)
+	}
+	t.Setenv("SOME_TOKEN", "0123456789abcdef")
+	write(`,"credentials":{"ci":{"tokenEnv":"SOME_TOKEN","groups":["demo"]}},"permissions":{}`)
+	for _, row := range []struct{ flag, value, want string }{
+		{"", "", "has credentials, which clients show over HTTP only"},
+		{"--mode", "bypass", "has permissions; give them in one place"},
+		{"--allow", "x", "has permissions"},
+	} {
+		args := []string{"mcp", "serve", "--config", file}
+		if row.flag != "" {
+			args = append(args, row.flag, row.value)
+		}
+		if got := kitbag(t.Context(), args...); got.code != exitUsage || !strings.Contains(got.stderr, row.want) {
+			t.Errorf("%s: %d %s, want %s", row.flag, got.code, got.stderr, row.want)
+		}
+	}
+}
+
 func TestGatewayFlags(t *testing.T) {
 	servers(t, "demo")
 	for _, row := range []struct {

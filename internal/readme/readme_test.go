@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpgateway"
 )
 
 const root = "../.."
@@ -53,6 +55,26 @@ func TestLinks(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(root, l[1])); err != nil {
 			t.Errorf("README.md: %v", err)
 		}
+	}
+}
+
+// TestGateway checks that the README's configuration of a gateway is a sound one.
+func TestGateway(t *testing.T) {
+	_, rest, ok := strings.Cut(read(t, "README.md"), "```json\n")
+	text, _, closed := strings.Cut(rest, "```")
+	if !ok || !closed {
+		t.Fatal("README.md has no configuration of a gateway")
+	}
+	file := filepath.Join(t.TempDir(), "kitbag.json")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := mcpgateway.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Servers) != 2 || len(cfg.Groups) != 1 || cfg.Serve.Policy == nil || cfg.AuditFile == "" {
+		t.Errorf("%+v", cfg)
 	}
 }
 
