@@ -21,7 +21,8 @@
 //		model.Retry(second, model.RetryConfig{}),
 //	)
 //
-// They start again only as long as nothing of the answer was passed on. Ask a
+// They start again only as long as nothing of the answer was passed on. [Hedge]
+// asks a second time where the first takes too long. Ask a
 // decorated model for its name and its window with [As].
 package model
 

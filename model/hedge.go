@@ -1,0 +1,139 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// Hedge returns a model that asks first, and asks second too if first has shown
+// nothing after the given time. Whichever shows something first answers; the
+// other's request is cancelled. It is for a server that now and then takes far
+// longer than it usually does: with a time that 95 % of its answers need less
+// than, it costs some 5 % more requests. first and second may be the same.
+//
+// A failure of first before that time is passed on, as without Hedge: put [Retry]
+// around it or inside. Later, an error comes only when both have failed.
+//
+// Both requests have ended when the sequence has. The usage in [*Finish] is that
+// of both, as far as servers tell: of a request that is cancelled most do not,
+// and some charge for it.
+func Hedge(first, second Model, after time.Duration) Model {
+	return &hedge{fallback{first, second}, after}
+}
+
+// A hedge goes by the name and the window that a fallback to the second has.
+type hedge struct {
+	fallback
+	after time.Duration
+}
+
+func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
+	return func(yield func(Chunk, error) bool) {
+		first := begin(ctx, h.fallback[0], req)
+		defer first.end()
+		timer := time.NewTimer(h.after)
+		defer timer.Stop()
+		select {
+		case p, ok := <-first.pieces:
+			first.pass(p, ok, nil, yield)
+			return
+		case <-timer.C:
+		}
+		second := begin(ctx, h.fallback[1], req)
+		defer second.end()
+		race(first, second, yield)
+	}
+}
+
+// race passes on the answer of the attempt that shows something first.
+func race(first, second *attempt, yield func(Chunk, error) bool) {
+	var failed error
+	one, other := first.pieces, second.pieces
+	for {
+		var p piece
+		var ok bool
+		from, loser := first, second
+		select {
+		case p, ok = <-one:
+		case p, ok = <-other:
+			from, loser = second, first
+		}
+		if ok && p.err == nil {
+			loser.cancel() // and joined at the end, so that nothing waits for it
+			from.pass(p, ok, loser, yield)
+			return
+		}
+		if failed != nil {
+			yield(nil, fmt.Errorf("%w (before that: %w)", p.failure(ok), failed))
+			return
+		}
+		failed = p.failure(ok)
+		if from == first {
+			one = nil
+		} else {
+			other = nil
+		}
+	}
+}
+
+// An attempt is a request on a goroutine of its own. Its pieces are read until
+// they end, by whomever.
+type attempt struct {
+	pieces chan piece
+	cancel context.CancelFunc
+}
+
+type piece struct {
+	chunk Chunk
+	err   error
+}
+
+// failure returns why there was no chunk.
+func (p piece) failure(ok bool) error {
+	if !ok {
+		return &Error{Kind: ErrUpstream, Message: "the answer ended before it began"}
+	}
+	return p.err
+}
+
+func begin(ctx context.Context, m Model, req *Request) *attempt {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &attempt{make(chan piece), cancel}
+	go func() {
+		defer close(a.pieces)
+		for chunk, err := range m.Generate(ctx, req) {
+			a.pieces <- piece{chunk, err}
+		}
+	}()
+	return a
+}
+
+// end cancels the request, waits until it has ended, and returns what it has
+// cost, if it says so.
+func (a *attempt) end() (u message.Usage) {
+	a.cancel()
+	for p := range a.pieces {
+		if f, ok := p.chunk.(*Finish); ok {
+			u.Add(f.Usage)
+		}
+	}
+	return u
+}
+
+// pass yields p and what follows it, and what the loser of a race has cost.
+func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(Chunk, error) bool) {
+	for ; ok; p, ok = <-a.pieces {
+		if f, isFinish := p.chunk.(*Finish); isFinish && loser != nil {
+			both := *f
+			both.Usage.Add(loser.end())
+			p.chunk = &both
+		}
+		if !yield(p.chunk, p.err) {
+			return
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// slow is a model that shows text after a time, or fails, and finishes a second
+// later. It notes when it was asked, and how its request ended.
+type slow struct {
+	name     string
+	after    time.Duration
+	fail     error
+	stubborn bool // finishes when it is cancelled, as a server that tells what it has cost
+	log      *[]string
+	start    time.Time
+}
+
+var noting sync.Mutex
+
+func (s *slow) note(what string) {
+	noting.Lock()
+	defer noting.Unlock()
+	*s.log = append(*s.log, fmt.Sprintf("%s %s %v", s.name, what, time.Since(s.start)))
+}
+
+func (s *slow) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		s.note("asked")
+		finish := &model.Finish{Reason: model.FinishStop, Model: s.name, Usage: message.Usage{Input: 10, Output: 1}}
+		wait := func(d time.Duration) bool {
+			select {
+			case <-time.After(d):
+				return true
+			case <-ctx.Done():
+				s.note("cancelled")
+				if s.stubborn {
+					yield(finish, nil)
+				} else {
+					yield(nil, ctx.Err())
+				}
+				return false
+			}
+		}
+		if !wait(s.after) {
+			return
+		}
+		if s.fail != nil {
+			yield(nil, s.fail)
+			return
+		}
+		if yield(&model.TextDelta{Text: s.name}, nil) && wait(time.Second) {
+			yield(finish, nil)
+		}
+	}
+}
+
+func TestHedge(t *testing.T) {
+	down, late := errors.New("down"), errors.New("late")
+	sec := time.Second
+	for _, row := range []struct {
+		why           string
+		first, second slow
+		text          string
+		usage         int
+		err           []error
+		log           string
+	}{
+		{"the first is quick", slow{after: 4 * sec}, slow{}, "a", 10, nil, "a asked 0s"},
+		{"the second is quicker", slow{after: 60 * sec}, slow{after: sec}, "b", 10, nil, "a asked 0s; b asked 5s; a cancelled 6s"},
+		{"the first is quicker after all", slow{after: 6 * sec}, slow{after: 9 * sec}, "a", 10, nil, "a asked 0s; b asked 5s; b cancelled 6s"},
+		{"the loser tells what it has cost", slow{after: 60 * sec, stubborn: true}, slow{after: sec}, "b", 20, nil, "a asked 0s; b asked 5s; a cancelled 6s"},
+		{"the first fails at once", slow{fail: down}, slow{}, "", 0, []error{down}, "a asked 0s"},
+		{"the first fails late", slow{after: 6 * sec, fail: late}, slow{after: 3 * sec}, "b", 10, nil, "a asked 0s; b asked 5s"},
+		{"the second fails", slow{after: 8 * sec}, slow{fail: down}, "a", 10, nil, "a asked 0s; b asked 5s"},
+		{"both fail", slow{after: 6 * sec, fail: late}, slow{after: 3 * sec, fail: down}, "", 0, []error{late, down}, "a asked 0s; b asked 5s"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log []string
+			row.first.name, row.second.name = "a", "b"
+			row.first.log, row.second.log = &log, &log
+			row.first.start, row.second.start = time.Now(), time.Now()
+			msg, fin, err := model.Collect(model.Hedge(&row.first, &row.second, 5*sec).Generate(t.Context(), &model.Request{}))
+			for _, want := range row.err {
+				if !errors.Is(err, want) {
+					t.Errorf("%s: error %v, want %v", row.why, err, want)
+				}
+			}
+			if msg.Text() != row.text || (err != nil) != (row.err != nil) || fin != nil && fin.Usage.Input != row.usage {
+				t.Errorf("%s: %q, %+v, %v", row.why, msg.Text(), fin, err)
+			}
+			if got := strings.Join(log, "; "); got != row.log {
+				t.Errorf("%s: %s, want %s", row.why, got, row.log)
+			}
+		}) // which fails if a goroutine is left
+	}
+}
+
+// TestHedgeEndsEarly breaks off and cancels, before and during the race: both
+// requests have ended when Generate has.
+func TestHedgeEndsEarly(t *testing.T) {
+	for _, at := range []time.Duration{time.Second, 7 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			var log []string
+			ctx, cancel := context.WithTimeout(t.Context(), at)
+			defer cancel()
+			m := &slow{name: "a", after: time.Minute, log: &log, start: time.Now()}
+			_, _, err := model.Collect(model.Hedge(m, m, 5*time.Second).Generate(ctx, &model.Request{}))
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(m.start) != at {
+				t.Errorf("cancelled at %v: %v at %v", at, err, time.Since(m.start))
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log []string
+		a, b := &slow{name: "a", after: time.Minute, log: &log, start: time.Now()}, &slow{name: "b", log: &log, start: time.Now()}
+		for range model.Hedge(a, b, 5*time.Second).Generate(t.Context(), &model.Request{}) {
+			break
+		}
+		if got := strings.Join(log, "; "); !strings.HasPrefix(got, "a asked 0s; b asked 5s; ") || strings.Count(got, "cancelled 5s") != 2 {
+			t.Error(got)
+		}
+	})
+}
