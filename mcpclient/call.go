@@ -258,7 +258,7 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 			return res, nil
 		}
 		again := neverReached(err) || t.idempotent && errors.Is(err, ErrLost)
-		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, errLogin) {
+		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
 			return nil, err
 		}
 	}

@@ -302,7 +302,7 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	if status, ok := errors.AsType[*httpStatus](err); ok {
 		return status
 	}
-	if errors.Is(err, errLogin) {
+	if errors.Is(err, ErrLogin) {
 		return &unreached{err}
 	}
 	if neverReached(err) {

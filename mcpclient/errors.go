@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 )
 
@@ -14,6 +15,7 @@ var (
 	ErrLost       = errors.New("the connection to the server was lost")
 	ErrTimeout    = errors.New("time-out")
 	ErrTooLarge   = errors.New("the server's message is too large")
+	ErrLogin      = errors.New("log in") // the server wants that, and it was not tried or has failed; see [OAuth]
 )
 
 // A ServerError says that a server could not be reached, started or kept. A
@@ -83,6 +85,15 @@ func neverReached(err error) bool {
 type httpStatus struct {
 	code int
 	body string
+}
+
+// Unwrap makes the answer to a request without a login, or with one that does not
+// do, an ErrLogin.
+func (e *httpStatus) Unwrap() error {
+	if e.code == http.StatusUnauthorized {
+		return ErrLogin
+	}
+	return nil
 }
 
 func (e *httpStatus) Error() string {

@@ -59,7 +59,7 @@ func (c *conn) handshakeHTTP(ctx context.Context) error {
 	probe, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	err := c.discover(probe, mcp.LATEST_PROTOCOL_VERSION)
-	if err == nil || ctx.Err() != nil || c.dead() || errors.Is(err, errLogin) || isStatus(err, 401, 403) {
+	if err == nil || ctx.Err() != nil || c.dead() || errors.Is(err, ErrLogin) || isStatus(err, 401, 403) {
 		return err
 	}
 	return c.initialize(ctx, "")

@@ -46,10 +46,6 @@ const (
 	maxStepUps = 2
 )
 
-// errLogin is wrapped by what goes wrong between us and the authorization
-// server.
-var errLogin = errors.New("log in")
-
 // A login adds tokens to the requests to one server, and gets them.
 type login struct {
 	cfg    OAuth
@@ -109,7 +105,7 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
 		res.Body.Close()
 		if g, err = l.renew(req.Context(), g, ch); err != nil {
-			return nil, fmt.Errorf("%w: %w", errLogin, err)
+			return nil, fmt.Errorf("%w: %w", ErrLogin, err)
 		}
 	}
 }

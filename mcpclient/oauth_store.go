@@ -4,7 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +20,47 @@ import (
 func (l *login) path(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
 	return filepath.Join(l.cfg.Dir, hex.EncodeToString(sum[:16])+".json")
+}
+
+// store returns the place for what is kept of a server.
+func (o *OAuth) store(server string) (*login, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, fmt.Errorf("the URL of the server: %w", err)
+	}
+	return &login{cfg: *o, server: u}, nil
+}
+
+// LoggedIn reports whether Dir holds tokens for the server at the URL. That they
+// still do is for the server to say.
+func (o *OAuth) LoggedIn(server string) bool {
+	l, err := o.store(server)
+	return err == nil && l.load() != nil
+}
+
+// Logout removes the tokens for the server at the URL from Dir, and the credentials
+// that we registered with. The authorization server is not told.
+func (o *OAuth) Logout(server string) error {
+	l, err := o.store(server)
+	if err != nil || o.Dir == "" {
+		return err
+	}
+	issuer, err := os.ReadFile(l.path(l.server.String()))
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	// The name of the issuer goes last, so that nothing is left behind unnamed.
+	if err := ignoreMissing(os.Remove(l.path(l.server.String(), string(issuer)))); err != nil {
+		return err
+	}
+	return ignoreMissing(os.Remove(l.path(l.server.String())))
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // load returns the grant used last, or nil.
@@ -49,6 +93,9 @@ func (l *login) save(g *grant) error {
 		return fmt.Errorf("keep the token: %w", err)
 	}
 	server := l.server.String()
+	if old, err := os.ReadFile(l.path(server)); err == nil && string(old) != g.Issuer {
+		_ = os.Remove(l.path(server, string(old))) // nobody would find it again
+	}
 	if err := writePrivate(l.path(server, g.Issuer), data); err != nil {
 		return fmt.Errorf("keep the token: %w", err)
 	}

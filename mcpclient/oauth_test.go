@@ -163,6 +163,10 @@ func TestLogin(t *testing.T) {
 		}
 	}
 
+	if u := g.URL + "/mcp"; !cfg.OAuth.LoggedIn(u) || cfg.OAuth.LoggedIn(g.URL+"/other") {
+		t.Error("LoggedIn does not tell what is kept")
+	}
+
 	// Another client of the same server has what was kept, and when the token no
 	// longer does, one of many calls side by side gets the next.
 	again := connect(t, cfg)
@@ -185,6 +189,24 @@ func TestLogin(t *testing.T) {
 	g.noGrant = true
 	if res := mustRun(t, echo, `{"m":"y"}`); res.Text() != "y" || asked.Load() != 2 || len(g.registered) != 1 {
 		t.Errorf("%q, asked %d times, registered %d times", res.Text(), asked.Load(), len(g.registered))
+	}
+
+	for range 2 {
+		if err := cfg.OAuth.Logout(g.URL + "/mcp"); err != nil {
+			t.Error(err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(cfg.OAuth.Dir, "*")); len(left) > 0 || cfg.OAuth.LoggedIn(g.URL+"/mcp") {
+			t.Errorf("after the logout there is %v", left)
+		}
+	}
+}
+
+// TestLoginIsWanted holds that a client that cannot log in says what is missing.
+func TestLoginIsWanted(t *testing.T) {
+	g := newGuard(t)
+	_, err := Connect(t.Context(), Config{Name: "srv", URL: g.URL + "/mcp", PingInterval: -1})
+	if !errors.Is(err, ErrLogin) {
+		t.Errorf("error: %v", err)
 	}
 }
 
