@@ -39,13 +39,18 @@ func kitbag(ctx context.Context, args ...string) output {
 	return output{code, out.String(), stderr.String()}
 }
 
-// workspace is an empty current directory and an environment without models.
+// workspace is an empty current directory, an empty home, and an environment
+// without models.
 func workspace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for _, v := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "KITBAG_MODEL"} {
 		t.Setenv(v, "")
+	}
+	home := t.TempDir()
+	for _, v := range []string{"HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"} {
+		t.Setenv(v, home)
 	}
 	return dir
 }

@@ -66,7 +66,7 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 	ctx := cmd.Context()
 	c, err := mcpclient.Connect(ctx, cfg)
 	if err != nil {
-		return err
+		return wantsLogin(cfg.Name, err)
 	}
 	defer c.Close()
 	t, err := toolOf(ctx, c, name)
@@ -91,7 +91,7 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 }
 
 // server finds the configuration of one server.
-func (f *callFlags) server(name string) (mcpclient.Config, error) {
+func (f *mcpFlags) server(name string) (mcpclient.Config, error) {
 	configs, broken, err := f.load()
 	if err != nil {
 		return mcpclient.Config{}, err

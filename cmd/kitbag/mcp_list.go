@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,34 +32,13 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 }
 
-// load reads the files. What is wrong with one server is told with it and does
-// not cost the others.
+// load reads the files, which must name a server.
 func (f *mcpFlags) load() (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
-	for _, file := range f.files {
-		cs, err := mcpclient.Load(file)
-		configs = append(configs, cs...)
-		for _, e := range unjoin(err) {
-			le, ok := errors.AsType[*mcpclient.LoadError](e)
-			if !ok || le.Server == "" {
-				return nil, nil, e
-			}
-			broken = append(broken, le)
-		}
+	configs, broken, err = loadConfigs(f.files)
+	if err == nil && len(configs)+len(broken) == 0 {
+		err = fmt.Errorf("%q names no MCP server; add one under mcpServers", f.files)
 	}
-	if len(configs)+len(broken) == 0 {
-		return nil, nil, fmt.Errorf("%q names no MCP server; add one under mcpServers", f.files)
-	}
-	return configs, broken, nil
-}
-
-func unjoin(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	if err != nil {
-		return []error{err}
-	}
-	return nil
+	return configs, broken, err
 }
 
 // serverReport is what is printed about one server.
@@ -71,6 +51,8 @@ type serverReport struct {
 	Groups  []string            `json:"groups"`
 	Tools   []toolReport        `json:"tools"`
 	Skipped []mcpclient.Skipped `json:"skipped"`
+
+	Login bool `json:"login,omitempty"` // it failed because it wants one
 
 	PingMS   *float64 `json:"ping_ms,omitempty"`
 	Restarts *int     `json:"restarts,omitempty"`
@@ -86,11 +68,13 @@ type toolReport struct {
 func mcpListCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
-		Use:   "list [--mcp FILE] [--json]",
+		Use:   "list [--mcp FILE] [--json] [SERVER...]",
 		Short: "Start the servers and list their tools",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.report(cmd, listServer, printList)
+		Long: `Starts the servers, or those that are named, and lists their tools. The exit code
+is 0 if one of them is ready; of those that are named, if all are.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.report(cmd, args, listServer, printList)
 		},
 	}
 	f.add(cmd)
@@ -104,17 +88,42 @@ func mcpStatusCommand() *cobra.Command {
 		Short: "Start the servers and ask whether they live",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.report(cmd, pingServer, printStatus)
+			return f.report(cmd, nil, pingServer, printStatus)
 		},
 	}
 	f.add(cmd)
 	return cmd
 }
 
-// report asks all servers side by side and prints what they say. It fails if
-// none is ready.
-func (f *mcpFlags) report(cmd *cobra.Command, ask func(context.Context, *mcpclient.Client, *serverReport) error, print func(io.Writer, serverReport)) error {
+// only keeps what is named, everything if nothing is.
+func only(names []string, configs []mcpclient.Config, broken []*mcpclient.LoadError) ([]mcpclient.Config, []*mcpclient.LoadError, error) {
+	if len(names) == 0 {
+		return configs, broken, nil
+	}
+	var exist []string
+	for _, c := range configs {
+		exist = append(exist, c.Name)
+	}
+	for _, e := range broken {
+		exist = append(exist, e.Server)
+	}
+	for _, n := range names {
+		if !slices.Contains(exist, n) {
+			return nil, nil, fmt.Errorf("no MCP server %q; there are %s", n, strings.Join(exist, ", "))
+		}
+	}
+	configs = slices.DeleteFunc(configs, func(c mcpclient.Config) bool { return !slices.Contains(names, c.Name) })
+	broken = slices.DeleteFunc(broken, func(e *mcpclient.LoadError) bool { return !slices.Contains(names, e.Server) })
+	return configs, broken, nil
+}
+
+// report asks the named servers, or all, side by side and prints what they say. It
+// fails if none is ready, or one of those named is not.
+func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask func(context.Context, *mcpclient.Client, *serverReport) error, print func(io.Writer, serverReport)) error {
 	configs, broken, err := f.load()
+	if err == nil {
+		configs, broken, err = only(names, configs, broken)
+	}
 	if err != nil {
 		return err
 	}
@@ -138,7 +147,12 @@ func (f *mcpFlags) report(cmd *cobra.Command, ask func(context.Context, *mcpclie
 			print(out, r)
 		}
 	}
-	if err == nil && !slices.ContainsFunc(reports, func(r serverReport) bool { return r.State == string(mcpclient.Ready) }) {
+	ready := func(r serverReport) bool { return r.State == string(mcpclient.Ready) }
+	failed := !slices.ContainsFunc(reports, ready)
+	if len(names) > 0 {
+		failed = slices.ContainsFunc(reports, func(r serverReport) bool { return !ready(r) })
+	}
+	if err == nil && failed {
 		return &exit{code: exitError}
 	}
 	return err
@@ -159,7 +173,8 @@ func reportServer(ctx context.Context, cfg mcpclient.Config, ask func(context.Co
 		r.Era, r.Version = st.Protocol, st.ServerVersion
 	}
 	if err != nil {
-		r.State, r.Error = string(mcpclient.Failed), err.Error()
+		r.State, r.Error = string(mcpclient.Failed), wantsLogin(cfg.Name, err).Error()
+		r.Login = errors.Is(err, mcpclient.ErrLogin)
 	}
 	return r
 }

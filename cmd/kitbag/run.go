@@ -116,12 +116,13 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	ag, closeAll, err := f.agent(cmd.Context(), policy, s, cmd.ErrOrStderr())
+	r := newRunner(cmd, f.json)
+	ag, closeAll, err := f.agent(cmd.Context(), policy, s, r)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
-	return newRunner(cmd, f.json).run(cmd.Context(), ag, s, inputs)
+	return r.run(cmd.Context(), ag, s, inputs)
 }
 
 func (f *runFlags) policy() (permission.Policy, error) {

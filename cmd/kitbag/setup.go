@@ -12,7 +12,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
-	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/skill"
@@ -24,8 +23,9 @@ import (
 var defaultSystem string
 
 // agent makes the agent that the flags describe. The function it returns ends
-// the MCP servers. What cannot be used of skills and servers is told on log.
-func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conversation, log io.Writer) (_ *agent.Agent, closeAll func() error, err error) {
+// the MCP servers. What cannot be used of skills and servers is told on the
+// runner's log, and what servers ask at its prompt.
+func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conversation, r *runner) (_ *agent.Agent, closeAll func() error, err error) {
 	m, err := f.openModel()
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, nil, errors.Join(err, removeResults())
 	}
-	tk, closeServers, err := f.toolkit(policy.Dirs, readResult)
+	tk, closeServers, err := f.toolkit(policy.Dirs, hosting{elicit: r.prompt != nil, sample: true}, r.log, readResult)
 	if err != nil {
 		return nil, nil, errors.Join(err, removeResults())
 	}
@@ -56,9 +56,13 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, nil, err
 	}
-	showSkipped(log, v)
-	a, err := agent.New(agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
-		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Results: results}})
+	showSkipped(r.log, v)
+	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
+		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Results: results}}
+	if r.prompt != nil {
+		cfg.Elicit = r.prompt.elicit
+	}
+	a, err := agent.New(cfg)
 	return a, closeAll, err
 }
 
@@ -71,8 +75,9 @@ func showSkipped(log io.Writer, v *toolkit.View) {
 }
 
 // toolkit makes the toolkit that the flags describe: the built-in tools and the
-// skills always there, and a group for each MCP server.
-func (f *toolFlags) toolkit(dirs []string, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
+// skills always there, and the groups of each MCP server. A server that cannot be
+// used is told of on log.
+func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
 	tools, err := builtin.New(builtin.Config{Dirs: dirs})
 	if err != nil {
 		return nil, nil, err
@@ -81,22 +86,19 @@ func (f *toolFlags) toolkit(dirs []string, more ...tool.Tool) (_ *toolkit.Toolki
 	if cfg.Basic.Skills, err = f.skillLoaders(dirs[0]); err != nil {
 		return nil, nil, err
 	}
-	servers, err := loadServers(f.mcp)
+	s, err := openServers(f.mcp, dirs, h, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, c := range servers {
-		cfg.Groups = append(cfg.Groups, toolkit.Group{
-			Name: c.Name, Description: fmt.Sprintf("The tools of the MCP server %q.", c.Name), Sources: []tool.Source{c.Client}})
-	}
+	cfg.Groups = s.groups
 	tk, err := toolkit.New(cfg)
 	if err != nil {
-		return nil, nil, errors.Join(err, closeServers(servers))
+		return nil, nil, errors.Join(err, s.close())
 	}
-	for _, c := range servers {
+	for _, c := range s.clients {
 		c.OnChange(tk.Refresh)
 	}
-	return tk, func() error { return closeServers(servers) }, nil
+	return tk, s.close, nil
 }
 
 func (f *runFlags) openModel() (*openai.Model, error) {
@@ -157,43 +159,4 @@ func existingDir(d string) (string, error) {
 		return "", errors.New("not a directory")
 	}
 	return abs, nil
-}
-
-// server is an MCP server that a file names.
-type server struct {
-	*mcpclient.Client
-	Name string
-}
-
-// loadServers makes clients for the servers that the files name. None is
-// started yet.
-func loadServers(files []string) ([]server, error) {
-	var servers []server
-	from := map[string]string{}
-	for _, file := range files {
-		configs, err := mcpclient.Load(file)
-		if err != nil {
-			return nil, err
-		}
-		for _, cfg := range configs {
-			if other := from[cfg.Name]; other != "" {
-				return nil, fmt.Errorf("%s: the MCP server %q is named in %s too; rename one", file, cfg.Name, other)
-			}
-			from[cfg.Name] = file
-			c, err := mcpclient.New(cfg)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-			servers = append(servers, server{c, cfg.Name})
-		}
-	}
-	return servers, nil
-}
-
-func closeServers(servers []server) error {
-	var errs []error
-	for _, s := range servers {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(errs...)
 }

@@ -104,6 +104,13 @@ func (p *painter) line(ev agent.Event) string {
 		}
 	case *agent.External:
 		return p.paint(yellow, "? "+shorten(ev.Name, maxName)+" is run by the host: call "+shorten(ev.Call, maxName))
+	case *agent.Elicitation:
+		return p.elicitation(ev)
+	case *agent.Sampling:
+		if ev.Refused != "" {
+			return p.paint(yellow, fmt.Sprintf("! the MCP server %q may not use the model: %s", ev.Server, ev.Refused))
+		}
+		return p.paint(dim, fmt.Sprintf("the MCP server %q has used the model: %d tokens", ev.Server, ev.Usage.Input+ev.Usage.Output))
 	case *agent.Retry:
 		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", ev.Error, ev.Wait.Round(100*time.Millisecond)))
 	case *agent.Discard:
@@ -115,6 +122,19 @@ func (p *painter) line(ev agent.Event) string {
 		}
 	}
 	return ""
+}
+
+// elicitation tells what became of a question that came up during a call. Where
+// there is a person it was shown when it was put.
+func (p *painter) elicitation(ev *agent.Elicitation) string {
+	if p.asks || ev.Action == "" {
+		return ""
+	}
+	who := "kitbag"
+	if ev.Server != "" {
+		who = fmt.Sprintf("the MCP server %q", ev.Server)
+	}
+	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can be answered at a terminal only)", who, shorten(ev.Message, 160), ev.Action))
 }
 
 // question shows a call whole: what is cut off is not read before the answer.

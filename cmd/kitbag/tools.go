@@ -29,7 +29,7 @@ its MCP server is started.`,
 			if err != nil {
 				return err
 			}
-			tk, closeAll, err := f.toolkit(dirs)
+			tk, closeAll, err := f.toolkit(dirs, hosting{}, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}

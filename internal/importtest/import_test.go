@@ -54,6 +54,7 @@ var allowed = map[string][]string{
 	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"internal/demoserver":         {},
 	"internal/openaitest":         {},
+	"internal/oauthtest":          {},
 	"internal/casetest":           {},
 	"internal/shell":              {},
 	"internal/pathrule":           {},

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+// elicit puts the question of a server to the person at the terminal. Every line of
+// the server's is marked, so that none passes for one of kitbag's.
+func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+	p.forget()
+	if q.Server == "" {
+		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))
+	} else {
+		fmt.Fprintf(p.out, "? the MCP server %q asks:\n    | %s\n", q.Server, strings.ReplaceAll(plain(q.Message), "\n", "\n    | "))
+	}
+	for _, w := range q.Warnings() {
+		fmt.Fprintf(p.out, "  ! %s\n", plain(w))
+	}
+	var fields []formField
+	yes := "  [y]es / [n]o: "
+	switch {
+	case q.URL != "":
+		fmt.Fprintf(p.out, "  It wants you to visit a page at %s:\n    %s\n  kitbag does not open it. ", plain(q.Site()), plain(q.URL))
+		yes = "Will you? [y]es / [n]o: "
+	default:
+		if fields = formFields(q.Schema); len(fields) > 0 {
+			yes = fmt.Sprintf("  Fill in a form of %d fields for it? [y]es / [n]o: ", len(fields))
+		}
+	}
+	ok, err := p.yesNo(ctx, yes)
+	if err != nil || !ok {
+		return host.Answer{Action: host.Decline}, err
+	}
+	for {
+		content, err := p.fillIn(ctx, fields)
+		if err != nil {
+			return host.Answer{}, err
+		}
+		answer, err := q.Accept(content)
+		if err != nil {
+			fmt.Fprintf(p.out, "  that cannot be sent: %s\n", strings.ReplaceAll(plain(err.Error()), "\n", "\n  "))
+			continue
+		}
+		if len(fields) == 0 {
+			return answer, nil
+		}
+		for _, f := range fields {
+			if v, given := answer.Content[f.name]; given {
+				fmt.Fprintf(p.out, "  %s = %v\n", plain(f.name), v)
+			}
+		}
+		ok, err := p.yesNo(ctx, fmt.Sprintf("  Send this to %q? [y]es / [n]o: ", q.Server))
+		if err != nil || !ok {
+			return host.Answer{Action: host.Decline}, err
+		}
+		return answer, nil
+	}
+}
+
+// read returns the next line that is typed after the question.
+func (p *prompt) read(ctx context.Context, question string) (string, error) {
+	fmt.Fprint(p.out, question)
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			return "", errNoAnswer
+		}
+		return strings.TrimSpace(line), nil
+	case <-ctx.Done():
+		fmt.Fprintln(p.out)
+		return "", context.Cause(ctx)
+	}
+}
+
+func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
+	for {
+		line, err := p.read(ctx, question)
+		if err != nil {
+			return false, err
+		}
+		switch strings.ToLower(line) {
+		case "y", "yes":
+			return true, nil
+		case "n", "no":
+			return false, nil
+		}
+		question = "  answer y or n: "
+	}
+}
+
+// A formField is a field of a form, as a person at a terminal fills it in.
+type formField struct {
+	name     string
+	required bool
+
+	Type        string   `json:"type"`
+	Title       string   `json:"title"`
+	Description string   `json:"description"`
+	Default     any      `json:"default"`
+	Enum        []string `json:"enum"`
+	OneOf       []choice `json:"oneOf"`
+	Items       struct {
+		Enum  []string `json:"enum"`
+		AnyOf []choice `json:"anyOf"`
+	} `json:"items"`
+}
+
+type choice struct {
+	Const string `json:"const"`
+	Title string `json:"title"`
+}
+
+// formFields reads the fields of a form, those that are required first.
+func formFields(schema json.RawMessage) []formField {
+	var s struct {
+		Properties map[string]formField `json:"properties"`
+		Required   []string             `json:"required"`
+	}
+	_ = json.Unmarshal(schema, &s) // it was checked
+	var out []formField
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		f := s.Properties[name]
+		f.name, f.required = name, slices.Contains(s.Required, name)
+		out = append(out, f)
+	}
+	slices.SortStableFunc(out, func(a, b formField) int {
+		switch {
+		case a.required == b.required:
+			return 0
+		case a.required:
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// question is what a person is shown of the field.
+func (f *formField) question() string {
+	s := "  " + plain(f.name)
+	if f.Title != "" && f.Title != f.name {
+		s += " (" + shorten(f.Title, maxName) + ")"
+	}
+	if f.Description != "" {
+		s += ", " + shorten(f.Description, 2*maxName)
+	}
+	var choices []string
+	choices = append(append(choices, f.Enum...), f.Items.Enum...)
+	for _, c := range append(slices.Clone(f.OneOf), f.Items.AnyOf...) {
+		if c.Title != "" && c.Title != c.Const {
+			c.Const += " (" + c.Title + ")"
+		}
+		choices = append(choices, c.Const)
+	}
+	switch {
+	case f.Type == "array":
+		s += ", any of " + shorten(strings.Join(choices, ", "), 500) + ", with commas between"
+	case len(choices) > 0:
+		s += ", one of " + shorten(strings.Join(choices, ", "), 500)
+	case f.Type == "boolean":
+		s += ", y or n"
+	case f.Type != "string":
+		s += ", " + plain(f.Type)
+	}
+	switch {
+	case f.Default != nil:
+		s += fmt.Sprintf(" [%s]", shorten(fmt.Sprint(f.Default), maxName))
+	case !f.required:
+		s += " [leave out]"
+	}
+	return s + ": "
+}
+
+// value makes a value of what was typed. What does not fit the type stays text, and
+// is refused with the reason when the form is checked.
+func (f *formField) value(typed string) any {
+	switch f.Type {
+	case "integer", "number":
+		if json.Valid([]byte(typed)) && strings.Trim(typed, "+-0123456789.eE") == "" {
+			return json.Number(typed)
+		}
+	case "boolean":
+		switch strings.ToLower(typed) {
+		case "y", "yes", "true":
+			return true
+		case "n", "no", "false":
+			return false
+		}
+	case "array":
+		list := []any{}
+		for s := range strings.SplitSeq(typed, ",") {
+			list = append(list, strings.TrimSpace(s))
+		}
+		return list
+	}
+	return typed
+}
+
+// fillIn asks for the fields, one after the other. An empty line leaves one out.
+func (p *prompt) fillIn(ctx context.Context, fields []formField) (map[string]any, error) {
+	content := map[string]any{}
+	for _, f := range fields {
+		typed, err := p.read(ctx, f.question())
+		if err != nil {
+			return nil, err
+		}
+		if typed != "" {
+			content[f.name] = f.value(typed)
+		}
+	}
+	return content, nil
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+)
+
+// keptLogins returns where logins are kept.
+func keptLogins() (*mcpclient.OAuth, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return nil, fmt.Errorf("there is no place to keep a login: %w", err)
+	}
+	return &mcpclient.OAuth{Dir: filepath.Join(dir, "kitbag", "tokens")}, nil
+}
+
+// withLogin has the server use the login that is kept for it. A login that has
+// ended is not made anew in the middle of something else.
+func withLogin(cfg mcpclient.Config) mcpclient.Config {
+	o, err := keptLogins()
+	if err != nil || cfg.URL == "" || !o.LoggedIn(cfg.URL) {
+		return cfg
+	}
+	o.RedirectURL = "http://127.0.0.1/callback"
+	o.Authorize = func(context.Context, string) (url.Values, error) { return nil, errors.New("the login has ended") }
+	cfg.OAuth = o
+	if cfg.StartTimeout == 0 {
+		cfg.StartTimeout = startWithLogin
+	}
+	return cfg
+}
+
+// wantsLogin adds to an error what to do about it, if a login would help.
+func wantsLogin(server string, err error) error {
+	if errors.Is(err, mcpclient.ErrLogin) {
+		return fmt.Errorf("%w; log in with: kitbag mcp login %s", err, server)
+	}
+	return err
+}
+
+// loginFlags say how to log in.
+type loginFlags struct {
+	mcpFlags
+	client, issuer string
+	port           int
+	timeout        time.Duration
+}
+
+// secretVar is the environment variable of the secret of --client-id. A flag would
+// be seen by every user of the machine.
+const secretVar = "KITBAG_OAUTH_SECRET"
+
+func mcpLoginCommand() *cobra.Command {
+	var f loginFlags
+	cmd := &cobra.Command{
+		Use:   "login [--mcp FILE] SERVER",
+		Short: "Log in to a server that wants it",
+		Long: `Prints the page on which to log in to a server, waits until the browser comes back
+to a port of this machine, and keeps the tokens in the user's configuration
+directory, in files that only the user may read. All commands use them from then
+on, and renew them. A login there was before is forgotten first.
+
+A server that registers no clients needs --client-id of one that was registered by
+hand, with its secret, if it has one, in $` + secretVar + `. Such a client has a fixed
+redirect URI, http://127.0.0.1:PORT/callback: name its --port.`,
+		Example: `  kitbag mcp login github`,
+		Args:    oneServer,
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.login(cmd, args[0]) },
+	}
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	fl.StringVar(&f.client, "client-id", "", "the `ID` of a client that was registered by hand")
+	fl.StringVar(&f.issuer, "issuer", "", "the `URL` of the authorization server that --client-id is for (default the one that the server names)")
+	fl.IntVar(&f.port, "port", 0, "the port that the browser comes back to; 0 for any")
+	fl.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the login")
+	return cmd
+}
+
+func mcpLogoutCommand() *cobra.Command {
+	var f mcpFlags
+	cmd := &cobra.Command{
+		Use:   "logout [--mcp FILE] SERVER",
+		Short: "Forget the login to a server",
+		Long: `Removes the tokens for a server, and what it knows this program by. The server is
+not told: to end the login there, use its own pages.`,
+		Args: oneServer,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := f.server(args[0])
+			if err != nil {
+				return err
+			}
+			o, err := keptLogins()
+			if err != nil {
+				return err
+			}
+			if cfg.URL == "" || !o.LoggedIn(cfg.URL) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "there is no login to %s\n", plain(cfg.Name))
+				return nil
+			}
+			return o.Logout(cfg.URL)
+		},
+	}
+	cmd.Flags().StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	return cmd
+}
+
+func oneServer(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usage("want SERVER, got %d arguments", len(args))
+	}
+	return nil
+}
+
+func (f *loginFlags) login(cmd *cobra.Command, name string) error {
+	cfg, err := f.server(name)
+	if err != nil {
+		return err
+	}
+	if cfg.URL == "" {
+		return fmt.Errorf("the MCP server %q is started by a command; only servers with a url have logins", name)
+	}
+	o, err := keptLogins()
+	if err != nil {
+		return err
+	}
+	back, err := listenForBrowser(cmd.Context(), f.port)
+	if err != nil {
+		return err
+	}
+	defer back.close()
+	asked := false
+	o.ClientID, o.ClientSecret, o.Issuer, o.RedirectURL = f.client, os.Getenv(secretVar), f.issuer, back.url
+	o.Authorize = func(ctx context.Context, page string) (url.Values, error) {
+		asked = true
+		return back.wait(ctx, page, cmd.ErrOrStderr())
+	}
+	if err := o.Logout(cfg.URL); err != nil {
+		return err
+	}
+	cfg.OAuth, cfg.StartTimeout = o, f.timeout
+	c, err := mcpclient.Connect(cmd.Context(), cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if !asked {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s works without a login\n", plain(name))
+		return nil
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s; the tokens are in %s\n", plain(name), o.Dir)
+	return nil
+}
+
+// A browserPort is where the browser comes back to after a login, on this machine
+// only.
+type browserPort struct {
+	url    string
+	server *http.Server
+	states chan string     // what the next one must bring
+	came   chan url.Values // what it has brought
+}
+
+func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("wait for the browser: %w", err)
+	}
+	b := &browserPort{url: "http://" + l.Addr().String() + "/callback", states: make(chan string, 1), came: make(chan url.Values, 1)}
+	b.server = &http.Server{Handler: http.HandlerFunc(b.callback), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	go func() { _ = b.server.Serve(l) }() // it ends with close
+	return b, nil
+}
+
+func (b *browserPort) close() { _ = b.server.Close() }
+
+// callback takes what the browser brings. Anything on the machine, and any page in
+// the browser, can come here: only who knows the state of the question counts, once.
+func (b *browserPort) callback(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if r.Method != http.MethodGet || r.URL.Path != "/callback" {
+		http.NotFound(w, r)
+		return
+	}
+	select {
+	case state := <-b.states:
+		if state == "" || q.Get("state") != state {
+			b.states <- state
+			http.Error(w, "This is not the login that kitbag waits for.", http.StatusBadRequest)
+			return
+		}
+	default:
+		http.Error(w, "kitbag does not wait for a login.", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintln(w, "You can close this page and go back to kitbag.")
+	b.came <- q
+}
+
+// wait shows the page, and returns what the browser has come back with.
+func (b *browserPort) wait(ctx context.Context, page string, out io.Writer) (url.Values, error) {
+	u, err := url.Parse(page)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(out, "log in at %s by opening this page in a browser:\n\n  %s\n\n", plain(u.Host), plain(page))
+	b.states <- u.Query().Get("state")
+	select {
+	case q := <-b.came:
+		return q, nil
+	case <-ctx.Done():
+		select {
+		case <-b.states: // too late
+		default:
+		}
+		return nil, fmt.Errorf("nobody has logged in: %w", context.Cause(ctx))
+	}
+}

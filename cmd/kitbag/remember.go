@@ -1,0 +1,88 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+)
+
+// A memory is what is kept of a server's groups between runs, in the user's cache,
+// so that they can be offered before the server is started. It does without where
+// there is no such place: a server is then one group.
+type memory struct {
+	Groups []remembered `json:"groups"` // none but the one of the rest is none
+
+	path string
+	mu   sync.Mutex
+	last string // what is in the file
+}
+
+type remembered struct {
+	Name        string   `json:"name"` // SERVER/GROUP
+	Title       string   `json:"title,omitempty"`
+	Description string   `json:"description,omitempty"`
+	Parents     []string `json:"parents,omitempty"`
+}
+
+// maxMemory is how large a file of it may be, in bytes, and maxGroups how many
+// groups of a server are used; what is in further ones is in the group of the rest.
+const (
+	maxMemory = 1 << 20
+	maxGroups = 100
+)
+
+// recall returns what is kept of the server. Another command or address is another
+// server.
+func recall(cfg mcpclient.Config) *memory {
+	m := &memory{}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return m
+	}
+	key := strings.Join(append([]string{cfg.Name, cfg.URL, cfg.Dir, cfg.Command}, cfg.Args...), "\x00")
+	sum := sha256.Sum256([]byte(key))
+	m.path = filepath.Join(dir, "kitbag", "mcp-groups", hex.EncodeToString(sum[:16])+".json")
+	data, err := os.ReadFile(m.path)
+	if err == nil && len(data) <= maxMemory && json.Unmarshal(data, m) == nil {
+		m.last = string(data)
+	}
+	m.Groups = m.Groups[:min(len(m.Groups), maxGroups)]
+	return m
+}
+
+// keep stores the groups for the next run, in place of those of the last. That it
+// fails costs no more than the groups.
+func (m *memory) keep(groups []mcpclient.Group) {
+	var next struct {
+		Groups []remembered `json:"groups"`
+	}
+	for _, g := range groups {
+		if strings.Contains(g.Name, "/") && len(next.Groups) < maxGroups {
+			next.Groups = append(next.Groups, remembered{g.Name, g.Title, g.Description, g.Parents})
+		}
+	}
+	data, err := json.Marshal(next)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil || m.path == "" || string(data) == m.last || len(data) > maxMemory || m.last == "" && len(next.Groups) == 0 {
+		return
+	}
+	m.last = string(data)
+	if os.MkdirAll(filepath.Dir(m.path), 0o700) != nil {
+		return
+	}
+	f, err := os.CreateTemp(filepath.Dir(m.path), ".new-*")
+	if err != nil {
+		return
+	}
+	_, err = f.Write(data)
+	if f.Close() != nil || err != nil || os.Rename(f.Name(), m.path) != nil {
+		os.Remove(f.Name())
+	}
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// loadConfigs reads the files that name MCP servers, and gives the servers the
+// logins that are kept. What is wrong with one server is told with it and does not
+// cost the others.
+func loadConfigs(files []string) (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
+	from := map[string]string{} // what tools are called by → the file
+	for _, file := range files {
+		cs, err := mcpclient.Load(file)
+		for _, e := range unjoin(err) {
+			le, ok := errors.AsType[*mcpclient.LoadError](e)
+			if !ok || le.Server == "" {
+				return nil, nil, e
+			}
+			broken = append(broken, le)
+		}
+		for _, cfg := range cs {
+			name := groupName(cfg.Name)
+			if other, taken := from[name]; taken {
+				broken = append(broken, &mcpclient.LoadError{File: file, Key: cfg.Name, Server: cfg.Name,
+					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one", other)})
+				continue
+			}
+			from[name] = file
+			configs = append(configs, withLogin(cfg))
+		}
+	}
+	return configs, broken, nil
+}
+
+func unjoin(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+// warnBroken tells of servers that are left out.
+func warnBroken(log io.Writer, broken []*mcpclient.LoadError) {
+	for _, e := range broken {
+		fmt.Fprintf(log, "! left out: the MCP server %q: %s\n", plain(e.Server), plain(e.Error()))
+	}
+}
+
+// hosting says what the servers of an agent may ask.
+type hosting struct {
+	elicit bool // there is a person
+	sample bool // there is a model
+}
+
+// mcpServers are those of an agent. None is started before a group of it is
+// opened.
+type mcpServers struct {
+	clients []*mcpclient.Client
+	groups  []toolkit.Group
+}
+
+// openServers makes clients for the servers that the files name, with dirs for
+// their roots, and describes their groups.
+func openServers(files, dirs []string, h hosting, log io.Writer) (*mcpServers, error) {
+	configs, broken, err := loadConfigs(files)
+	if err != nil {
+		return nil, err
+	}
+	warnBroken(log, broken)
+	s := &mcpServers{}
+	for _, cfg := range configs {
+		cfg.Roots = dirs
+		if h.elicit {
+			cfg.Elicit = mcpclient.AskCaller
+		}
+		if h.sample {
+			cfg.Sample = mcpclient.SampleCaller
+		}
+		c, err := mcpclient.New(cfg)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.clients = append(s.clients, c)
+		s.groups = append(s.groups, groupsOf(c, recall(cfg))...)
+	}
+	return s, nil
+}
+
+func (s *mcpServers) close() error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(s.clients))
+	for i, c := range s.clients {
+		wg.Go(func() { errs[i] = c.Close() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// notInNames is what model APIs do not take in the name of a field, such as those
+// of reset_tools.
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// groupName makes a name for a group of what a person or a server wrote.
+func groupName(s string) string { return notInNames.ReplaceAllString(s[:min(len(s), 48)], "_") }
+
+// groupsOf describes the groups of a server: those it had when it was last
+// connected, and one for the tools that are in none of them. A server that was
+// never connected is one group: to ask it would be to start it.
+func groupsOf(c *mcpclient.Client, m *memory) []toolkit.Group {
+	name := groupName(c.Name())
+	rest := toolkit.Group{Name: name, Description: fmt.Sprintf("The tools of the MCP server %q.", plain(c.Name())),
+		Sources: []tool.Source{&serverSource{c, m, "", nil}}}
+	if len(m.Groups) == 0 {
+		return []toolkit.Group{rest}
+	}
+	rename := func(group string) string {
+		return name + "." + groupName(strings.TrimPrefix(group, c.Name()+"/"))
+	}
+	var out []toolkit.Group
+	var known []string
+	for _, g := range m.Groups {
+		tg := toolkit.Group{Name: rename(g.Name), Title: shorten(g.Title, maxLine), Description: shorten(g.Description, maxLine),
+			Sources: []tool.Source{&serverSource{c, m, g.Name, nil}}}
+		if slices.ContainsFunc(out, func(o toolkit.Group) bool { return o.Name == tg.Name }) {
+			continue // its tools are in the group of the rest
+		}
+		for _, p := range g.Parents {
+			tg.Parents = append(tg.Parents, rename(p))
+		}
+		known = append(known, g.Name)
+		out = append(out, tg)
+	}
+	rest.Description = fmt.Sprintf("The tools of the MCP server %q that are in no other group.", plain(c.Name()))
+	rest.Sources = []tool.Source{&serverSource{c, m, "", known}}
+	return toolkit.Import(append(out, rest))
+}
+
+// maxLine is how much of a server's description of a group is shown, in runes.
+const maxLine = 300
+
+// A serverSource is what a group has of a server, which it starts.
+type serverSource struct {
+	client *mcpclient.Client
+	memory *memory
+	group  string   // the server's own name of it; empty for the rest
+	known  []string // with an empty group: those that have their tools
+}
+
+// Name is the server's, for what is said of it in errors.
+func (s *serverSource) Name() string { return s.client.Name() }
+
+func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
+	all, err := s.client.Tools(ctx)
+	if err != nil {
+		return nil, wantsLogin(s.client.Name(), err)
+	}
+	groups, err := s.client.Groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.memory.keep(groups)
+	in := func(t tool.Tool, names ...string) bool {
+		return slices.ContainsFunc(groups, func(g mcpclient.Group) bool {
+			return slices.Contains(names, g.Name) && slices.Contains(g.Members(), t.Info().Name)
+		})
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(t tool.Tool) bool {
+		if s.group != "" {
+			return !in(t, s.group)
+		}
+		return in(t, s.known...)
+	}), nil
+}
+
+// startWithLogin is how long a server that was logged in to may take to start.
+const startWithLogin = 30 * time.Second
