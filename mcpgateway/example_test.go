@@ -1,0 +1,80 @@
+package mcpgateway_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A gateway in front of two servers, and what a host sees of it. The servers of the
+// example run in this program; usually their configurations have a Command or a URL.
+func Example() {
+	ctx := context.Background()
+	tracker := newServer(toolkit.Of(named("find_issue"), named("close_issue"), named("burn_down")))
+	defer tracker.Close()
+	wiki := newServer(toolkit.Of(named("find_page")))
+	defer wiki.Close()
+	g, err := mcpgateway.New(ctx, mcpgateway.Config{
+		Servers: []mcpclient.Config{
+			{Name: "tracker", Dial: dial(tracker)},
+			{Name: "wiki", Dial: dial(wiki)},
+		},
+		Groups: []mcpgateway.Group{
+			{Name: "finding", Description: "Look for issues and pages.", Tools: []string{"*__find_*"}},
+		},
+		Serve: mcpserver.Config{Version: "1.0.0", Policy: &permission.Policy{Mode: permission.DontAsk,
+			Rules: []permission.Rule{{Tool: "*__find_*", Behavior: permission.Allow}}}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+
+	host, err := mcpclient.New(mcpclient.Config{Name: "gateway", Prefix: "_", Dial: dial(g.Server), Protocol: "2025-11-25"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer host.Close()
+	changed := make(chan struct{}, 1)
+	host.OnChange(func() { changed <- struct{}{} })
+	show := func() map[string]tool.Tool {
+		tools, err := host.Tools(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		byName, names := map[string]tool.Tool{}, []string{}
+		for _, t := range tools {
+			byName[t.Info().Name] = t
+			names = append(names, strings.TrimPrefix(t.Info().Name, "_"))
+		}
+		fmt.Println("the host sees:", strings.Join(names, " "))
+		return byName
+	}
+	use := func(t tool.Tool, input string) *message.ToolResult {
+		call := tool.Call{ID: "1", Name: t.Info().Name, Input: []byte(input)}
+		result := tool.NewCollector(call)
+		for chunk, err := range tool.Run(ctx, t, call) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			result.Add(chunk)
+		}
+		return result.Result()
+	}
+	use(show()["_reset_tools"], `{"finding":true}`)
+	<-changed
+	fmt.Println("it calls one:", use(show()["_wiki__find_page"], `{}`).Text())
+	// Output:
+	// the host sees: reset_tools
+	// the host sees: reset_tools tracker__find_issue wiki__find_page
+	// it calls one: find_page
+}
