@@ -31,6 +31,22 @@
 // the model to answer: the run is the [host.Host] of its calls. [Config.Elicit]
 // answers such questions, within the run only.
 //
+// # Calls in the background
+//
+// With [Config.Background] a call that takes long does not hold up the others. Its
+// result then says that it goes on, by the id of the call; what it returns is told
+// to the model before a later model call, in a message of the program's. A tool
+// named background lets the model look at such a call, wait for it, or stop it.
+//
+// A run does not end before these calls have. When the model answers while some
+// still run, the run waits for the next to end and asks the model again, who then
+// knows; when a person is needed, it asks, waits for all, and ends. So each holds
+// up the end for [Config.ToolTimeout] at most. They are stopped when the run is
+// cancelled or fails, and at [Limits.Time]. Those that a crash cut off are not made
+// again: the model is told that their outcome is unknown.
+//
+// Sub-agents and calls that change which tools are visible never go there.
+//
 // # What always holds
 //
 // However a run ends, by an answer, a question, a limit, an error, a cancelled
@@ -68,6 +84,7 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -155,6 +172,12 @@ type Config struct {
 	MaxParallel int           // tool calls at a time; 0 means 8
 	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative none
 
+	// Background is how long a tool call may keep the model waiting; 0 means until
+	// it ends. One that takes longer goes on in the background, if its tool is
+	// marked Parallel or says so itself ([tool.Backgrounder]), at most MaxParallel
+	// of them at a time. The package doc has more.
+	Background time.Duration
+
 	Context Context // how the conversation is kept within the window
 
 	Retry model.RetryConfig // of model calls; the zero value retries with back-off
@@ -170,8 +193,9 @@ type Seams struct {
 	NewID func(prefix string) string // nil is [message.NewID]
 	Go    func(func())               // starts a goroutine; nil is the go statement
 
-	// Step runs fn, which makes one model call or one tool call and returns
-	// what came of it as JSON. An engine records that under id, which is
+	// Step runs fn, which makes one model call or one tool call, or finds out
+	// which calls go on in the background or have ended there, and returns what
+	// came of it as JSON. An engine records that under id, which is
 	// unique in the State, and on replay returns the record without calling
 	// fn. nil calls fn directly, without the JSON.
 	Step func(ctx context.Context, id string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error)
@@ -181,7 +205,8 @@ type Seams struct {
 type Agent struct {
 	cfg Config
 	levels
-	over *nest // the run that this agent works for; nil for none
+	background tool.Tool // see Config.Background; nil without
+	over       *nest     // the run that this agent works for; nil for none
 }
 
 // New checks cfg and returns the agent.
@@ -194,6 +219,8 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Limits.Steps < 0 || cfg.MaxParallel < 0:
 		return nil, fmt.Errorf("agent.New: Limits.Steps is %d and MaxParallel %d; neither may be negative, 0 means the default",
 			cfg.Limits.Steps, cfg.MaxParallel)
+	case cfg.Background < 0:
+		return nil, fmt.Errorf("agent.New: Config.Background is %v; it is a time, and 0 means never", cfg.Background)
 	case cfg.Limits.Cost > 0 && cfg.Limits.Price == nil:
 		return nil, errors.New("agent.New: Limits.Cost needs Limits.Price, which says what tokens cost")
 	}
@@ -214,7 +241,14 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Go == nil {
 		cfg.Go = func(fn func()) { go fn() }
 	}
-	return &Agent{cfg: cfg, levels: compose(&cfg)}, nil
+	a := &Agent{cfg: cfg, levels: compose(&cfg)}
+	if cfg.Background > 0 {
+		var err error
+		if a.background, err = newBackground(); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
 }
 
 func setDefault[T int | float64 | time.Duration](v *T, def T) {
@@ -261,8 +295,12 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 		if a.over == nil { // else the state of the agent above holds this one, and is encoded without secrets
 			st.redact = a.cfg.Redact
 		}
-		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, cancel: cancel, yield: yield, final: f,
+		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, whole: ctx, cancel: cancel, yield: yield, final: f,
 			asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), curtain: curtain{r: a.cfg.Redact}}
+		if a.background != nil {
+			r.jobs = newJobs()
+			defer close(r.jobs.done)
+		}
 		r.run(inputs)
 	}
 }

@@ -34,6 +34,9 @@ type answer struct {
 
 // ask makes one model call and adds the answer to the conversation.
 func (r *run) ask() error {
+	if err := r.land(false); err != nil {
+		return err
+	}
 	r.st.spent.Steps++
 	if n := repeats(r.st.Messages); n >= loopWarn && n%loopWarn == 0 {
 		if err := r.hint(fmt.Sprintf(hintLoop, n)); err != nil {
@@ -156,6 +159,10 @@ func (r *run) request(v *toolkit.View) *model.Request {
 		Tools:    v.Tools(),
 		Digest:   v.Digest(),
 		Choice:   r.choice(),
+	}
+	if r.a.background != nil {
+		req.Tools = append(req.Tools[:len(req.Tools):len(req.Tools)], r.a.background.Info())
+		req.Digest += "+" + backgroundName
 	}
 	if r.final != nil {
 		r.addFinal(req)

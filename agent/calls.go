@@ -164,6 +164,8 @@ type report struct {
 	do    func() error // is run on the run's goroutine, which owns the State; an error ends the run
 	heard chan error   // gets what do returned
 
+	leaves bool // the call goes on in the background
+
 	done bool
 	res  *message.ToolResult
 	err  error // wraps tool.ErrAbort
@@ -179,6 +181,7 @@ func (r *run) call(calls []*openCall) error {
 	defer close(done)
 	ctx = r.hosting(ctx, reports, done)
 	running, started := 0, 0
+	r.room = r.cfg.MaxParallel - len(r.st.away)
 	var abort error
 	for started < len(calls) || running > 0 {
 		for started < len(calls) && running < r.cfg.MaxParallel && abort == nil && r.ctx.Err() == nil {
@@ -196,8 +199,8 @@ func (r *run) call(calls []*openCall) error {
 		if running == 0 {
 			break
 		}
-		rep := <-reports
-		if rep.done {
+		rep := r.nextReport(reports)
+		if rep.done || rep.leaves {
 			running--
 		}
 		if err := r.hearReport(rep); err != nil {
@@ -208,6 +211,20 @@ func (r *run) call(calls []*openCall) error {
 	return abort
 }
 
+// nextReport waits for what a worker of this batch tells, or one of a call that may
+// go on in the background.
+func (r *run) nextReport(reports <-chan report) report {
+	if r.jobs == nil {
+		return <-reports
+	}
+	select {
+	case rep := <-reports:
+		return rep
+	case rep := <-r.jobs.reports:
+		return rep
+	}
+}
+
 // hearReport deals with what a worker tells.
 func (r *run) hearReport(rep report) error {
 	switch {
@@ -215,12 +232,18 @@ func (r *run) hearReport(rep report) error {
 		err := rep.do()
 		rep.heard <- err
 		return err
+	case rep.leaves:
+		return r.leave(rep.call)
+	case !rep.done && rep.call.Status == statusDone: // it has left
 	case !rep.done:
 		r.emit(deltaOf(rep))
 	case rep.nest != nil && rep.nest.waiting != nil:
 		rep.call.Sub, rep.call.Status = rep.nest.waiting, statusNested
 		return r.save()
 	default:
+		if r.jobs != nil {
+			r.jobs.put(rep.call.ID, nil)
+		}
 		rep.call.Sub = nil
 		return errors.Join(rep.err, r.finish(rep.call, rep.res))
 	}
@@ -249,6 +272,9 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 	}
 	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	ctx = inCall(tool.WithState(ctx, &r.st.Tools), c.ID)
+	if r.jobs != nil {
+		ctx = context.WithValue(ctx, jobsKey{}, r.jobs)
+	}
 	var n *nest
 	timeout := r.cfg.ToolTimeout
 	if _, ok := tool.As[*subagent](t); ok {
@@ -264,6 +290,10 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 		runTool = r.a.runToolNow
 	}
 	work := work{t, call, timeout, r.stepID(c)}
+	if limit := r.patience(t, c); limit >= 0 {
+		r.startJob(ctx, c, work, limit)
+		return true, nil
+	}
 	r.cfg.Go(func() {
 		tell := func(rep report) {
 			rep.call = c
@@ -370,11 +400,7 @@ func deltaOf(rep report) *ToolDelta {
 
 // finish stores the result of a call and tells of it.
 func (r *run) finish(c *openCall, res *message.ToolResult) error {
-	res.ID, res.Name = c.ID, c.Name
-	if res.Structured != nil && !json.Valid(res.Structured) {
-		res.Structured = nil // the text stays; the State could not be saved with it
-	}
-	res = r.clip(res)
+	res = r.tidy(c.ID, c.Name, res)
 	if c.Edited {
 		note := fmt.Sprintf("[A person changed the arguments of this call to %s.]", c.Input)
 		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)
@@ -384,6 +410,15 @@ func (r *run) finish(c *openCall, res *message.ToolResult) error {
 		r.final.value = c.Input
 	}
 	return r.store(c.resultEvent())
+}
+
+// tidy makes res fit to be stored, as the result of a call.
+func (r *run) tidy(call, name string, res *message.ToolResult) *message.ToolResult {
+	res.ID, res.Name = call, name
+	if res.Structured != nil && !json.Valid(res.Structured) {
+		res.Structured = nil // the text stays; the State could not be saved with it
+	}
+	return r.clip(res)
 }
 
 func (c *openCall) resultEvent() *ToolResult {
@@ -405,7 +440,7 @@ func (r *run) closeBatch() error {
 	m.ID, m.Created = r.cfg.NewID("msg"), r.cfg.Now()
 	var succeeded []string
 	for _, c := range r.st.open {
-		if c.Result.Outcome == message.OutcomeSuccess {
+		if c.Result.Outcome == message.OutcomeSuccess && !r.st.isAway(c.ID) {
 			succeeded = append(succeeded, c.Tool)
 		}
 	}

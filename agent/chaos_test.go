@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -20,20 +21,26 @@ import (
 
 // TestChaos plays random conversations with everything that may go wrong: bad
 // model output, failing tools, cancelled and abandoned runs, crashes, partial
-// answers, edits that turn dangerous, refusals, sub-agents, answers within the
-// process, typed answers and sealed states. Whatever happens the history is
-// valid, no call runs twice, none that is denied runs at all, and a run has one
-// end. The long form is
+// answers, edits that turn dangerous, refusals, sub-agents that share limits, calls
+// in the background, answers within the process, typed answers and sealed states.
+// Whatever happens the history is valid, no call runs twice but one that may and
+// was cut off by a crash, none that is denied runs at all, nothing stays in the
+// background, and a run has one end. The long form is
 //
 //	go test ./agent -run TestChaos -rapid.checks=50000
 func TestChaos(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) { (&chaos{rt: rt, ran: map[string]int{}}).play(t) })
+	rapid.Check(t, func(rt *rapid.T) { (&chaos{rt: rt, ran: map[string]int{}, repeats: map[string]int{}}).play(t) })
 }
 
 type chaos struct {
 	rt  *rapid.T
 	mu  sync.Mutex
 	ran map[string]int // by argument, which is unique for each call
+
+	background time.Duration
+
+	repeats map[string]int // of calls that may be made again
+	crashed bool
 
 	ids, turns, edits int
 }
@@ -55,8 +62,32 @@ func (c *chaos) toolkit() *toolkit.Toolkit {
 	add("alone", tool.Options{}, ok)
 	add("asked", tool.Options{Parallel: true}, ok)
 	add("asked_alone", tool.Options{}, ok)
+	add("again", tool.Options{Parallel: true, Idempotent: true}, func(ctx context.Context, s string) (string, error) {
+		if tool.IdempotencyKey(ctx) == "" {
+			c.rt.Error("a call that may be made again has no key")
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.repeats[s]++; c.repeats[s] == 2 && c.crashed {
+			c.ran[s]--
+		}
+		return "did " + s, nil
+	})
 	add("fails", tool.Options{Parallel: true}, func(context.Context, string) (string, error) { return "", errors.New("no luck") })
 	add("panics", tool.Options{}, func(context.Context, string) (string, error) { panic("ouch") })
+	add("behind", tool.Options{}, ok)
+	add("behind_long", tool.Options{}, func(ctx context.Context, s string) (string, error) {
+		select {
+		case <-time.After(200 * time.Microsecond):
+		case <-ctx.Done():
+		}
+		return "did " + s, nil
+	})
+	for i, t := range tools {
+		if strings.HasPrefix(t.Info().Name, "behind") {
+			tools[i] = atOnce{t}
+		}
+	}
 	tools = append(tools, c.helper(toolkit.Of(tools...)))
 	for _, name := range []string{"external", "asked_external"} {
 		tools = append(tools, external{tool.Must(tool.New(name, "Is run outside.", func(context.Context, pathArg) (string, error) {
@@ -75,7 +106,8 @@ func (c *chaos) toolkit() *toolkit.Toolkit {
 
 // helper is a sub-agent that makes one call, of the tool that its task names.
 func (c *chaos) helper(tk *toolkit.Toolkit) tool.Tool {
-	a, err := New(Config{Toolkit: tk, Policy: chaosPolicy, Retry: model.RetryConfig{Retries: -1}, Model: wordsFunc(func(req *model.Request) turn {
+	limits := Limits{ToolCalls: c.pick("sub limit", 3)}
+	a, err := New(Config{Toolkit: tk, Policy: chaosPolicy, Background: c.background, Limits: limits, Retry: model.RetryConfig{Retries: -1}, Model: wordsFunc(func(req *model.Request) turn {
 		last := req.Messages[len(req.Messages)-1]
 		name, path, ok := strings.Cut(last.Text(), " ")
 		if last.Role != message.RoleUser || !ok {
@@ -111,7 +143,8 @@ func (c *chaos) turn() turn {
 		return turn{chunks: []model.Chunk{text, &model.ToolCallDelta{Name: "alone", Args: `{"pa`}}, err: &model.Error{Kind: model.ErrInvalidRequest}}
 	}
 	var tn turn
-	names := []string{"together", "together", "alone", "asked", "asked", "asked_alone", "fails", "panics", "external", "asked_external", "helper", "helper", "reset_tools", "unknown", finalName}
+	names := []string{"together", "again", "alone", "asked", "asked", "asked_alone", "fails", "panics", "behind", "behind_long",
+		"together", "behind", "background", "external", "asked_external", "helper", "helper", "reset_tools", "unknown", finalName}
 	for i := range 1 + c.pick("calls", 5) {
 		d := &model.ToolCallDelta{Index: i, ID: fmt.Sprintf("c%d", c.pick("id", 12)), Name: names[c.pick("tool", len(names))]}
 		switch c.pick("args", 12) {
@@ -125,10 +158,12 @@ func (c *chaos) turn() turn {
 			d.Args = fmt.Sprintf(`{"path":"%d-%d"}`, c.turns, i)
 		}
 		switch d.Name {
+		case backgroundName:
+			d.Args = fmt.Sprintf(`{"call":"c%d","action":"%s"}`, c.pick("id", 12), []string{"look", "stop"}[c.pick("action", 2)])
 		case "reset_tools":
 			d.Args = fmt.Sprintf(`{"more":%v}`, c.pick("open", 2) == 0)
 		case "helper":
-			d.Args = fmt.Sprintf(`{"task":"%s %d-%d"}`, names[c.pick("sub tool", 8)], c.turns, i)
+			d.Args = fmt.Sprintf(`{"task":"%s %d-%d"}`, names[c.pick("sub tool", 10)], c.turns, i)
 		case finalName:
 			d.Args = `{"city":"Graz","score":4}`
 		}
@@ -179,6 +214,7 @@ func (c *chaos) answer(q *Approval) Confirm {
 }
 
 func (c *chaos) play(t *testing.T) {
+	c.background = []time.Duration{0, time.Microsecond, time.Hour}[c.pick("background", 3)]
 	tk := c.toolkit()
 	st := new(State)
 	var key []byte
@@ -196,8 +232,9 @@ func (c *chaos) play(t *testing.T) {
 			c.rt.Fatal(err)
 		}
 		saves, crashAt := 0, 1+c.pick("crash", 30)
-		cfg := Config{Model: w, Toolkit: tk, MaxParallel: 3, Limits: Limits{Steps: 3}, Retry: model.RetryConfig{Retries: -1},
-			Key: key, Policy: chaosPolicy}
+		cfg := Config{Model: w, Toolkit: tk, MaxParallel: 3, Background: c.background, Retry: model.RetryConfig{Retries: -1},
+			Limits: Limits{Steps: 3, ToolCalls: c.pick("limit", 2) * 6, Tokens: c.pick("token limit", 2) * 70},
+			Key:    key, Policy: chaosPolicy}
 		if key == nil && c.pick("no rules", 3) == 0 { // a seal holds for one policy
 			cfg.Policy = permission.Policy{}
 		}
@@ -255,7 +292,10 @@ func (c *chaos) play(t *testing.T) {
 		if n > 0 && ends != 1 {
 			c.rt.Fatalf("%d ends", ends)
 		}
-		if saves >= crashAt { // the process died: what it last saved is what there is
+		if saves < crashAt {
+			c.checkAway(st)
+		} else { // the process died: what it last saved is what there is
+			c.crashed = true
 			st = new(State)
 			if err := json.Unmarshal(saved, st); err != nil {
 				c.rt.Fatalf("%v\n%s", err, saved)
@@ -266,6 +306,14 @@ func (c *chaos) play(t *testing.T) {
 }
 
 var errCrash = errors.New("crash")
+
+// checkAway checks what a run that had its end leaves in the background: nothing,
+// but for what the model will be told when the calls that wait have ended.
+func (c *chaos) checkAway(st *State) {
+	if len(st.stillAway()) > 0 || len(st.away) > 0 && len(st.open) == 0 {
+		c.rt.Fatalf("%d calls are in the background, %d of them run", len(st.away), len(st.stillAway()))
+	}
+}
 
 func (c *chaos) check(st *State) {
 	if err := checkOpen(st.Messages, st.open); err != nil {

@@ -12,9 +12,9 @@ import (
 // An Event is something that happened in a run: a [*RunStart], [*ModelStart],
 // [*TextDelta], [*ThinkingDelta], [*ToolCallDelta], [*Discard], [*Retry],
 // [*Message], [*ToolCall], [*ToolStart], [*ToolDelta], [*ToolResult],
-// [*Approval], [*External], [*Elicitation], [*Sampling], [*Sub], [*Compaction] or
-// [*End]. The set is closed. Events are immutable
-// and encode to JSON objects whose "type" is the name in lower case with
+// [*Approval], [*External], [*Background], [*Elicitation], [*Sampling], [*Sub],
+// [*Compaction] or [*End]. The set is closed. Events are immutable and encode to
+// JSON objects whose "type" is the name in lower case with
 // underscores. Ids in events are those of the stored messages, blocks and
 // calls.
 type Event interface {
@@ -189,6 +189,17 @@ type Sampling struct {
 	Refused string        `json:"refused,omitempty"`
 }
 
+// Background says that a call goes on in the background, or, with a Result, how it
+// ended there; see [Config.Background]. The [*ToolResult] of such a call, which
+// comes with the first, is only for the model's sake: it says that the call goes
+// on.
+type Background struct {
+	Head
+	Call   string              `json:"call"`
+	Name   string              `json:"name"`
+	Result *message.ToolResult `json:"result,omitempty"`
+}
+
 // Sub is an event of a sub-agent that works on a call; see [AsTool].
 type Sub struct {
 	Head
@@ -250,6 +261,7 @@ func (*Approval) kind() string      { return "approval" }
 func (*External) kind() string      { return "external" }
 func (*Elicitation) kind() string   { return "elicitation" }
 func (*Sampling) kind() string      { return "sampling" }
+func (*Background) kind() string    { return "background" }
 func (*Sub) kind() string           { return "sub" }
 func (*Compaction) kind() string    { return "compaction" }
 func (*End) kind() string           { return "end" }

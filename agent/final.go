@@ -131,6 +131,9 @@ func (r *run) resolve(name string, input json.RawMessage) (tool.Tool, json.RawMe
 	if r.final != nil && name == finalName {
 		return r.final.tool, input, nil
 	}
+	if r.a.background != nil && name == backgroundName {
+		return r.a.background, input, nil
+	}
 	v, err := r.currentView()
 	if err != nil {
 		return nil, nil, err

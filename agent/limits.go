@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -78,7 +79,7 @@ func repeats(msgs []*message.Message) int {
 			break
 		}
 		n++
-		if end >= 3 && isHint(msgs[end-3]) { // a warning stands between rounds
+		for end >= 3 && isHint(msgs[end-3]) { // warnings stand between rounds
 			end--
 		}
 	}
@@ -91,9 +92,16 @@ func isRound(m []*message.Message) bool {
 	return m[0].Role == message.RoleAssistant && m[1].Role == message.RoleTool
 }
 
+// isHint reports whether m is the program's words to the model, maybe with
+// pictures and files, and not a person's.
 func isHint(m *message.Message) bool {
-	if m.Role != message.RoleUser || len(m.Blocks) != 1 {
+	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
 		return false
+	}
+	for _, b := range m.Blocks[1:] {
+		if _, ok := b.(*message.Text); ok {
+			return false
+		}
 	}
 	_, ok := m.Blocks[0].(*message.Hint)
 	return ok
@@ -144,6 +152,9 @@ func sameCallOrResult(a, b message.Block) bool {
 // limit asks for a last answer without tools. What comes of it is kept if it is
 // of use; a failure changes nothing, the run is over anyway.
 func (r *run) limit() error {
+	if err := errors.Join(r.landAll(), r.report()); err != nil {
+		return err
+	}
 	r.st.spent.Stopped = r.limitReached()
 	hint := "Say what you have found and what is left to do, without calling a tool."
 	if r.final != nil {

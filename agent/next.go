@@ -11,6 +11,7 @@ const (
 	actCall                    // run the calls that readyCalls returns
 	actClose                   // all calls have ended: add their results to the conversation
 	actWait                    // a person or the host is needed
+	actAwait                   // the model has answered, but calls go on in the background
 	actLimit                   // a limit was reached: ask for a last answer
 	actStop                    // the last answer was asked for
 	actDone                    // the model has answered
@@ -31,6 +32,8 @@ func next(st *State, limit func() string) action {
 	switch {
 	case st.spent.Stopped != "":
 		return actStop
+	case last.Role == message.RoleAssistant && len(st.away) > 0:
+		return actAwait
 	case last.Role == message.RoleAssistant:
 		return actDone
 	case limit() != "":

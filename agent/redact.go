@@ -178,6 +178,10 @@ func (c *curtain) clean(ev Event) Event {
 		cp := *ev
 		cp.Input = c.json(ev.Input)
 		return &cp
+	case *Background:
+		cp := *ev
+		cp.Result = redactResult(c.r, ev.Result)
+		return &cp
 	case *Elicitation:
 		cp := *ev
 		cp.Message, cp.URL, cp.Site, cp.Error = text(ev.Message), text(ev.URL), text(ev.Site), text(ev.Error)
@@ -217,7 +221,13 @@ func redactState(r *redact.Redactor, in *stateJSON) {
 		cp.Result = redactResult(r, c.Result)
 		open[i] = &cp
 	}
-	in.Messages, in.Open = msgs, open
+	away := slices.Clone(in.Away)
+	for i, a := range away {
+		cp := *a
+		cp.Result = redactResult(r, a.Result)
+		away[i] = &cp
+	}
+	in.Messages, in.Open, in.Away = msgs, open, away
 	in.Rules, in.Tools = redactRules(r, in.Rules), r.JSON(in.Tools)
 }
 

@@ -260,6 +260,7 @@ func TestEveryEventIsClean(t *testing.T) {
 		&ToolDelta{Text: secret}, &ToolDelta{Text: secret, ForUser: true},
 		&ToolResult{Text: secret, Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: secret}}, ForUser: message.Blocks{&message.Text{Text: secret}},
 			Structured: raw, Meta: map[string]json.RawMessage{"m": raw}}},
+		&Background{Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: secret}}}},
 		&Approval{Input: raw, Reason: secret, Preview: secret, Suggest: rules}, &External{Input: raw},
 		&Elicitation{Message: secret, Schema: raw, URL: "https://x/" + secret, Site: secret, Warnings: []string{secret}, Error: secret},
 		&Sampling{Text: secret, Refused: secret}, &Sub{Event: &RunStart{}}, &Compaction{Summary: secret, Failed: secret},

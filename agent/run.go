@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -23,9 +22,10 @@ type run struct {
 	ctx    context.Context // of the run: ends with the caller's, and when the consumer breaks off
 	cancel context.CancelFunc
 	yield  func(Event, error) bool
-	final  *final  // the typed answer that is wanted, or nil
-	gone   bool    // the consumer broke off: nothing more is yielded
-	owed   []Event // see store
+	whole  context.Context // ctx, but for what a Middleware.Step makes of it
+	final  *final          // the typed answer that is wanted, or nil
+	gone   bool            // the consumer broke off: nothing more is yielded
+	owed   []Event         // see store
 
 	curtain curtain // see Config.Redact
 
@@ -34,6 +34,9 @@ type run struct {
 	policy  *permission.Policy // Config.Policy with the State's rules; nil when it must be made
 	callIDs map[string]bool    // of the whole conversation
 	usage   message.Usage
+
+	jobs *jobs // that go on in the background or may; nil without Config.Background
+	room int   // how many more calls of this batch may
 
 	tally      tally
 	lastAnswer bool // the model may not call tools in the next request
@@ -84,6 +87,7 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 		}
 	}
 	r.emit(&RunStart{Session: st.ID, Resumed: resumed})
+	r.forgetJobs()
 	if err := r.recoverCalls(); err != nil {
 		return "", err
 	}
@@ -198,6 +202,8 @@ func (r *run) step() (EndReason, error) {
 			err = r.call(readyCalls(r.st.open))
 		case actClose:
 			err = r.closeBatch()
+		case actAwait:
+			err = r.land(true)
 		case actWait:
 			answered, err := r.approveBelow()
 			if err != nil {
@@ -211,7 +217,7 @@ func (r *run) step() (EndReason, error) {
 		case actStop:
 			return EndLimit, nil
 		case actDone:
-			return EndCompleted, nil
+			return EndCompleted, r.landAll()
 		}
 		if err != nil {
 			return "", err
@@ -259,6 +265,11 @@ func (r *run) end(reason EndReason, err error) {
 		err = r.closeOpen("The run was interrupted before this call ended.")
 	case EndError:
 		err = errors.Join(err, r.closeOpen("The run ended with an error before this call ended."))
+	}
+	if reason != EndWaiting {
+		err = errors.Join(err, r.stopJobs(), r.report())
+	}
+	switch reason {
 	case EndLimit:
 		ev.Detail = r.st.spent.Stopped
 		if last := r.st.Messages[len(r.st.Messages)-1]; last.Role == message.RoleAssistant {
@@ -383,8 +394,10 @@ func (r *run) currentView() (*toolkit.View, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the tools: %w", err)
 		}
-		if r.final != nil && slices.ContainsFunc(v.Tools(), func(t tool.Info) bool { return t.Name == finalName }) {
-			return nil, fmt.Errorf("the toolkit has a tool named %s, which is what ReplyAs calls its own; rename it", finalName)
+		for _, t := range v.Tools() {
+			if t.Name == finalName && r.final != nil || t.Name == backgroundName && r.jobs != nil {
+				return nil, fmt.Errorf("the toolkit has a tool named %s, which is what the agent calls one of its own; rename it", t.Name)
+			}
 		}
 		r.view = v
 	}
@@ -410,5 +423,5 @@ func (r *run) waitAgain() error {
 	for _, ev := range r.st.Pending() {
 		r.emit(ev)
 	}
-	return nil
+	return r.landAll()
 }

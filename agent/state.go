@@ -45,6 +45,7 @@ type State struct {
 	run   string // id of the current run, "" between runs
 	spent spent  // since the last input
 	open  []*openCall
+	away  []*awayCall
 	ratio float64 // of reported to estimated tokens; 0 for unknown
 	seal  string  // see [Config.Key]
 
@@ -88,6 +89,14 @@ type openCall struct {
 	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
 	Charged charge          `json:"charged,omitzero"`
 	answers []Input         // for it; never saved, they come and go within one Run
+}
+
+// awayCall is a call that went on in the background, until the model is told of
+// its result.
+type awayCall struct {
+	ID     string              `json:"id"`
+	Tool   string              `json:"tool"`
+	Result *message.ToolResult `json:"result,omitempty"` // nil while it runs
 }
 
 type callStatus string
@@ -153,6 +162,7 @@ type stateJSON struct {
 	Run      string             `json:"run,omitempty"`
 	Spent    spent              `json:"spent,omitzero"`
 	Open     []*openCall        `json:"open,omitempty"`
+	Away     []*awayCall        `json:"away,omitempty"`
 	Gen      int                `json:"generation,omitempty"`
 	Ratio    float64            `json:"token_ratio,omitempty"`
 	Seal     string             `json:"seal,omitempty"`
@@ -169,7 +179,7 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 		}
 	}
 	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
-		st.Usage, st.seq, st.run, st.spent, st.open, st.Generation, st.ratio, st.seal, st.running}
+		st.Usage, st.seq, st.run, st.spent, st.open, st.away, st.Generation, st.ratio, st.seal, st.running}
 	redactState(st.redact, &out)
 	return out, nil
 }
@@ -227,11 +237,14 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	if err := checkOpen(in.Messages, in.Open); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
+	if slices.Contains(in.Away, nil) {
+		return errors.New("session: a call in the background is null")
+	}
 	if err := st.decodeMoving(in.Scope, in.Tools); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
-	st.seq, st.run, st.spent, st.open = in.Seq, in.Run, in.Spent, in.Open
+	st.seq, st.run, st.spent, st.open, st.away = in.Seq, in.Run, in.Spent, in.Open, in.Away
 	st.Generation, st.ratio, st.seal, st.running = in.Gen, clampRatio(in.Ratio), in.Seal, in.Running
 	st.loaded = true
 	return nil

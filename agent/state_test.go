@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -146,13 +147,21 @@ func TestCheckHistory(t *testing.T) {
 // recording is a Config.Step that plays what it has recorded, and counts what
 // it has not.
 func recording(records map[string]json.RawMessage, made *int) func(context.Context, string, func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+	var mu sync.Mutex
 	return func(ctx context.Context, id string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
-		if rec, ok := records[id]; ok {
+		mu.Lock()
+		rec, ok := records[id]
+		if !ok {
+			*made++
+		}
+		mu.Unlock()
+		if ok {
 			return rec, nil
 		}
-		*made++
 		rec, err := fn(ctx)
 		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
 			records[id] = rec
 		}
 		return rec, err

@@ -67,7 +67,7 @@
 //
 // What a tool knows beyond running is said by small optional interfaces
 // ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester],
-// [IdempotentChecker], [Previewer], [Reminder]). Find them with [As], never by a type assertion, and give every
+// [IdempotentChecker], [Backgrounder], [Previewer], [Reminder]). Find them with [As], never by a type assertion, and give every
 // wrapper an Unwrap method, so that no wrapper can hide a safety check. What is
 // absent means the careful answer.
 //

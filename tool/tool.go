@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -108,6 +109,13 @@ type RuleSuggester interface {
 // again.
 type IdempotentChecker interface {
 	CheckIdempotent(input json.RawMessage) bool
+}
+
+// A Backgrounder says after how long a call may go on in the background, while
+// the model goes on too, where whoever runs it can do that: 0 for at once,
+// negative for never. Without it that is up to whoever runs it.
+type Backgrounder interface {
+	Background(input json.RawMessage) time.Duration
 }
 
 // A Previewer shows a person, who is asked to allow a call, what it would do:
