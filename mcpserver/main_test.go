@@ -29,20 +29,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type none struct{}
 
-// dotted has a name that MCP takes and model APIs do not.
-type dotted struct {
-	tool.Tool
-	name string
-}
-
-func (d dotted) Unwrap() tool.Tool { return d.Tool }
-
-func (d dotted) Info() tool.Info {
-	info := d.Tool.Info()
-	info.Name = d.name
-	return info
-}
-
 // named returns a tool that answers with its name.
 func named(name string) tool.Tool {
 	return tool.Must(tool.New(name, "Says "+name+".", func(context.Context, none) (string, error) { return name, nil },
@@ -293,20 +279,4 @@ func (w *wire) initialize(capabilities string) {
 	if status != 200 || w.session == "" {
 		w.t.Fatalf("initialize: %d %v", status, got)
 	}
-}
-
-// listed returns the names in an answer to tools/list, in order.
-func listed(t *testing.T, answer string) string {
-	t.Helper()
-	var m struct {
-		Result struct{ Tools []struct{ Name string } }
-	}
-	if err := json.Unmarshal([]byte(answer), &m); err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, tl := range m.Result.Tools {
-		out = append(out, tl.Name)
-	}
-	return strings.Join(out, " ")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/groupcase"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -48,7 +49,7 @@ func servers(tb testing.TB) []toolkit.Group {
 				InputSchema       json.RawMessage
 			}
 		}
-		decode(tb, raw, &list)
+		groupcase.Decode(tb, raw, &list)
 		g := toolkit.Group{Name: list.Server, Description: fmt.Sprintf("The %d tools of the server %s.", len(list.Tools), list.Server)}
 		for _, t := range list.Tools {
 			g.Tools = append(g.Tools, served{tool.Info{Name: "mcp__" + list.Server + "__" + t.Name, Description: t.Description, Input: t.InputSchema}})

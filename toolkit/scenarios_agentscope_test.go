@@ -6,11 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/groupcase"
 	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-func agentscopeWorld(t testing.TB, sc scenario) *world {
+func agentscopeWorld(t testing.TB, sc groupcase.Scenario) *world {
 	cfg := toolkit.Config{Policy: toolkit.AgentScope()}
 	cfg.Policy.NewOnly = sc.Config.Variant == "doc"
 	cfg.Basic.Tools = specified(sc.Config.BasicTools)
@@ -21,7 +22,7 @@ func agentscopeWorld(t testing.TB, sc scenario) *world {
 	}
 	w := newWorld(t, sc, cfg, nil)
 	if sc.Config.StateActive != nil {
-		decode(t, mustJSON(map[string]any{"active": sc.Config.StateActive}), w.scope)
+		groupcase.Decode(t, mustJSON(map[string]any{"active": sc.Config.StateActive}), w.scope)
 	}
 	w.hidden = func(e *toolkit.HiddenError) string {
 		if len(e.Groups) == 0 {
@@ -30,10 +31,10 @@ func agentscopeWorld(t testing.TB, sc scenario) *world {
 		return fmt.Sprintf("ToolGroupInactiveError: The tool '%s' in group '%s' is currently inactive. "+
 			"You should first activate the group by calling the 'reset_tools' tool.", e.Tool, e.Groups[0])
 	}
-	w.ops = map[string]func(scenarioStep) outcome{
+	w.ops = map[string]func(groupcase.Step) outcome{
 		"register": w.agentscopeRegister, "call": w.callStep, "list": w.list,
 		"unregister": w.unregister,
-		"reset": func(s scenarioStep) outcome {
+		"reset": func(s groupcase.Step) outcome {
 			out := w.call("reset_tools", mustJSON(s.Args))
 			if out.err == nil && out.result != nil {
 				out.text = agentscopeText(t, out.result)
@@ -44,11 +45,11 @@ func agentscopeWorld(t testing.TB, sc scenario) *world {
 	return w
 }
 
-func (w *world) agentscopeRegister(s scenarioStep) outcome {
-	if what := arg[string](w.t, s, "what"); what != "tool" {
+func (w *world) agentscopeRegister(s groupcase.Step) outcome {
+	if what := groupcase.Arg[string](w.t, s, "what"); what != "tool" {
 		return w.construct(s)
 	}
-	return outcome{err: w.tk.Add(arg[string](w.t, s, "group"), fakes(arg[string](w.t, s, "name", "tool"))...)}
+	return outcome{err: w.tk.Add(groupcase.Arg[string](w.t, s, "group"), fakes(groupcase.Arg[string](w.t, s, "name", "tool"))...)}
 }
 
 type skillList []string
@@ -73,7 +74,7 @@ func agentscopeText(t testing.TB, result map[string]any) string {
 	var r struct {
 		Active []struct{ Name, Instructions string }
 	}
-	decode(t, mustJSON(result), &r)
+	groupcase.Decode(t, mustJSON(result), &r)
 	if len(r.Active) == 0 {
 		return "All tool groups are currently deactivated."
 	}

@@ -8,34 +8,41 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/groupcase"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // checks compares what a step did with one member of its expectation, and
 // returns the difference.
 var checks = map[string]func(w *world, out outcome, want json.RawMessage) string{
-	"ok":          func(_ *world, o outcome, want json.RawMessage) string { return same(o.err == nil, want) },
+	"ok":          func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.err == nil, want) },
 	"error":       func(w *world, o outcome, want json.RawMessage) string { return checkError(w, o.err, want) },
-	"changed":     func(_ *world, o outcome, want json.RawMessage) string { return same(o.changed > 0, want) },
-	"notify":      func(w *world, _ outcome, want json.RawMessage) string { return same(len(w.changes), want) },
-	"value":       func(_ *world, o outcome, want json.RawMessage) string { return same(o.value, want) },
-	"hooks":       func(w *world, _ outcome, want json.RawMessage) string { return same(w.ran, want) },
-	"state":       func(w *world, _ outcome, want json.RawMessage) string { return same(w.scope.Phase(), want) },
-	"unknown":     func(_ *world, o outcome, want json.RawMessage) string { return same(o.unknown, want) },
+	"changed":     func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.changed > 0, want) },
+	"notify":      func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(len(w.changes), want) },
+	"value":       func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.value, want) },
+	"hooks":       func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.ran, want) },
+	"state":       func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.scope.Phase(), want) },
+	"unknown":     func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.unknown, want) },
 	"next_cursor": func(w *world, _ outcome, want json.RawMessage) string { return checkCursor(w, want) },
 
-	"changed_true_count": func(_ *world, o outcome, want json.RawMessage) string { return same(o.changed, want) },
+	"changed_true_count": func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.changed, want) },
 
 	"active": func(w *world, _ outcome, want json.RawMessage) string {
-		return same(sorted(w.active()), mustJSON(sorted(strsOf(want))))
+		return groupcase.Same(sorted(w.active()), mustJSON(sorted(strsOf(want))))
 	},
-	"group": func(w *world, _ outcome, want json.RawMessage) string { return same(w.scope.Ceiling(), want) },
+	"group": func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.scope.Ceiling(), want) },
 
-	"visible":   func(_ *world, o outcome, want json.RawMessage) string { return same(orEmpty(o.visible), want) },
-	"available": func(w *world, _ outcome, want json.RawMessage) string { return same(sorted(w.visible()), want) },
-	"tools":     func(w *world, _ outcome, want json.RawMessage) string { return same(sorted(w.visible()), want) },
+	"visible": func(_ *world, o outcome, want json.RawMessage) string {
+		return groupcase.Same(orEmpty(o.visible), want)
+	},
+	"available": func(w *world, _ outcome, want json.RawMessage) string {
+		return groupcase.Same(sorted(w.visible()), want)
+	},
+	"tools": func(w *world, _ outcome, want json.RawMessage) string {
+		return groupcase.Same(sorted(w.visible()), want)
+	},
 	"visible_unordered": func(w *world, _ outcome, want json.RawMessage) string {
-		return same(sorted(w.visible()), mustJSON(sorted(strsOf(want))))
+		return groupcase.Same(sorted(w.visible()), mustJSON(sorted(strsOf(want))))
 	},
 	"visible_includes": func(_ *world, o outcome, want json.RawMessage) string {
 		return includes(o.visible, strsOf(want), true)
@@ -44,11 +51,11 @@ var checks = map[string]func(w *world, out outcome, want json.RawMessage) string
 		return includes(o.visible, strsOf(want), false)
 	},
 
-	"groups":       func(_ *world, o outcome, want json.RawMessage) string { return same(o.groups, want) },
-	"groups_names": func(_ *world, o outcome, want json.RawMessage) string { return same(o.names, want) },
+	"groups":       func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.groups, want) },
+	"groups_names": func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.names, want) },
 	"meta":         func(w *world, _ outcome, want json.RawMessage) string { return checkMeta(w, want) },
 	"capabilities_include": func(w *world, _ outcome, want json.RawMessage) string {
-		return same(w.capabilities(), want)
+		return groupcase.Same(w.capabilities(), want)
 	},
 	"capabilities_exclude": func(w *world, _ outcome, want json.RawMessage) string {
 		for _, c := range strsOf(want) {
@@ -59,9 +66,9 @@ var checks = map[string]func(w *world, out outcome, want json.RawMessage) string
 		return ""
 	},
 
-	"result":        func(_ *world, o outcome, want json.RawMessage) string { return checkResult(o.result, want, true) },
-	"result_subset": func(_ *world, o outcome, want json.RawMessage) string { return checkResult(o.result, want, false) },
-	"text":          func(_ *world, o outcome, want json.RawMessage) string { return same(o.text, want) },
+	"result":        func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Result(o.result, want, true) },
+	"result_subset": func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Result(o.result, want, false) },
+	"text":          func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.text, want) },
 	"text_contains": func(_ *world, o outcome, want json.RawMessage) string {
 		return contains(o.text, strsOf(want), true)
 	},
@@ -70,7 +77,7 @@ var checks = map[string]func(w *world, out outcome, want json.RawMessage) string
 	},
 	"observation_prefix": func(_ *world, o outcome, _ json.RawMessage) string {
 		// Their prefix marks an observation as a failure; ours is a failed result.
-		return same(o.failed, json.RawMessage("true"))
+		return groupcase.Same(o.failed, json.RawMessage("true"))
 	},
 	"description_contains": func(_ *world, o outcome, want json.RawMessage) string {
 		return describes(o.text, translated(strsOf(want)))
@@ -80,9 +87,9 @@ var checks = map[string]func(w *world, out outcome, want json.RawMessage) string
 	},
 	"descriptions": func(w *world, _ outcome, want json.RawMessage) string { return checkDescriptions(w, want) },
 
-	"notify_methods": func(w *world, _ outcome, want json.RawMessage) string { return same(w.methods(), want) },
+	"notify_methods": func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.methods(), want) },
 	"client_notified": func(w *world, _ outcome, want json.RawMessage) string {
-		return same(len(w.changes), want)
+		return groupcase.Same(len(w.changes), want)
 	},
 }
 
@@ -207,38 +214,8 @@ func checkError(w *world, err error, want json.RawMessage) string {
 			}
 			continue
 		}
-		if !says(text, err.Error()) {
+		if !groupcase.Says(text, err.Error()) {
 			return fmt.Sprintf("got %q, want what stands for %q", err, text)
-		}
-	}
-	return ""
-}
-
-// checkResult compares wags' structured answers; texts of errors are translated.
-func checkResult(got map[string]any, want json.RawMessage, whole bool) string {
-	var w map[string]any
-	if json.Unmarshal(want, &w) != nil {
-		return "cannot be read: " + string(want)
-	}
-	if whole && len(got) != len(w) {
-		return fmt.Sprintf("got %v, want %v", got, w)
-	}
-	for k, v := range w {
-		if k != "errors" {
-			if d := same(got[k], mustJSON(v)); d != "" {
-				return k + ": " + d
-			}
-			continue
-		}
-		theirs, _ := v.([]any)
-		ours, _ := got[k].([]any)
-		if len(theirs) != len(ours) {
-			return fmt.Sprintf("errors: got %q, want %q", ours, theirs)
-		}
-		for i := range theirs {
-			if !says(fmt.Sprint(theirs[i]), fmt.Sprint(ours[i])) {
-				return fmt.Sprintf("errors: got %q, want what stands for %q", ours[i], theirs[i])
-			}
 		}
 	}
 	return ""
@@ -254,7 +231,7 @@ func checkMeta(w *world, want json.RawMessage) string {
 		if !slices.Contains(w.visible(), name) {
 			return fmt.Sprintf("%s is not listed", name)
 		}
-		if d := same(labels, mustJSON(meta["io.modelcontextprotocol/groups"])); d != "" {
+		if d := groupcase.Same(labels, mustJSON(meta["io.modelcontextprotocol/groups"])); d != "" {
 			return name + ": " + d
 		}
 	}
@@ -275,12 +252,12 @@ func checkDescriptions(w *world, want json.RawMessage) string {
 			}
 		}
 	}
-	return same(got, want)
+	return groupcase.Same(got, want)
 }
 
 func checkCursor(w *world, want json.RawMessage) string {
 	if string(want) == "null" {
-		return same(w.cursor, json.RawMessage(`""`))
+		return groupcase.Same(w.cursor, json.RawMessage(`""`))
 	}
-	return same(w.cursor != "", want)
+	return groupcase.Same(w.cursor != "", want)
 }

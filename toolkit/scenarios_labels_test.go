@@ -7,18 +7,19 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/groupcase"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 	"github.com/kitbag-go/kitbag/toolkit/config"
 )
 
-func trustgraphWorld(t testing.TB, sc scenario) *world {
+func trustgraphWorld(t testing.TB, sc groupcase.Scenario) *world {
 	failing := false
 	base := func(raws []json.RawMessage) toolkit.Config {
 		cfg := toolkit.Config{Policy: toolkit.TrustGraph()}
 		for i, raw := range raws {
 			var v struct{ Name string }
-			decode(t, raw, &v)
+			groupcase.Decode(t, raw, &v)
 			if v.Name == "" {
 				v.Name = fmt.Sprintf("unnamed-%d", i)
 			}
@@ -35,21 +36,21 @@ func trustgraphWorld(t testing.TB, sc scenario) *world {
 	cfg, err := load(sc.Config.Tools)
 	w := newWorld(t, sc, cfg, err)
 	w.hidden = func(e *toolkit.HiddenError) string { return fmt.Sprintf("No action for %s!", e.Tool) }
-	w.ops = map[string]func(scenarioStep) outcome{
+	w.ops = map[string]func(groupcase.Step) outcome{
 		"list": w.list,
-		"register": func(s scenarioStep) outcome {
-			if arg[string](t, s, "what") != "reload" {
+		"register": func(s groupcase.Step) outcome {
+			if groupcase.Arg[string](t, s, "what") != "reload" {
 				return w.construct(s)
 			}
 			return outcome{err: w.tk.Update(func(c *toolkit.Config) (err error) {
-				next, err := load(arg[[]json.RawMessage](t, s, "tools"))
+				next, err := load(groupcase.Arg[[]json.RawMessage](t, s, "tools"))
 				if err == nil {
 					*c = next
 				}
 				return err
 			})}
 		},
-		"request": func(s scenarioStep) outcome {
+		"request": func(s groupcase.Step) outcome {
 			if _, ok := s.Args["subagent_of"]; ok {
 				w.scope = w.scope.Sub()
 				return outcome{}
@@ -58,13 +59,13 @@ func trustgraphWorld(t testing.TB, sc scenario) *world {
 				Group toolkit.Ceiling
 				State string
 			}
-			decode(t, mustJSON(s.Args), &req)
+			groupcase.Decode(t, mustJSON(s.Args), &req)
 			w.scope = newScope(req.Group, req.State)
 			return outcome{}
 		},
-		"call": func(s scenarioStep) outcome {
-			failing = arg[string](t, s, "outcome") == "error"
-			name := arg[string](t, s, "tool")
+		"call": func(s groupcase.Step) outcome {
+			failing = groupcase.Arg[string](t, s, "outcome") == "error"
+			name := groupcase.Arg[string](t, s, "tool")
 			v := w.view()
 			out := w.call(name, json.RawMessage("{}"))
 			// Who moves on after failures too, as their code does, says so here.
@@ -83,7 +84,7 @@ func scalarsAsLists(t testing.TB, raws []json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
 	for _, raw := range raws {
 		var m map[string]any
-		decode(t, raw, &m)
+		groupcase.Decode(t, raw, &m)
 		for _, key := range []string{"group", "applicable-states"} {
 			if s, ok := m[key].(string); ok {
 				m[key] = []string{s}
@@ -94,12 +95,12 @@ func scalarsAsLists(t testing.TB, raws []json.RawMessage) []json.RawMessage {
 	return out
 }
 
-func mcpWorld(t testing.TB, sc scenario) *world {
+func mcpWorld(t testing.TB, sc groupcase.Scenario) *world {
 	cfg := toolkit.Config{Policy: toolkit.MCP()}
 	labels := map[string][]string{}
 	var order []string
 	for _, g := range sc.Groups {
-		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Title: g.Title, Description: g.Description, Parents: g.parents()})
+		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Title: g.Title, Description: g.Description, Parents: g.All()})
 		for _, t := range g.Tools {
 			labels[t.Name] = append(labels[t.Name], g.Name)
 			order = append(order, t.Name)
@@ -118,17 +119,17 @@ func mcpWorld(t testing.TB, sc scenario) *world {
 		}
 	}
 	w := newWorld(t, sc, cfg, nil)
-	group := func(s scenarioStep) string { return arg[string](t, s, "group") }
-	w.ops = map[string]func(scenarioStep) outcome{
+	group := func(s groupcase.Step) string { return groupcase.Arg[string](t, s, "group") }
+	w.ops = map[string]func(groupcase.Step) outcome{
 		"call": w.callStep, "list": w.mcpList, "register": w.mcpRegister,
-		"disable":    func(s scenarioStep) outcome { return outcome{err: w.tk.RemoveGroup(group(s))} },
-		"unregister": func(s scenarioStep) outcome { return outcome{err: w.tk.RemoveGroup(group(s))} },
-		"enable": func(s scenarioStep) outcome {
+		"disable":    func(s groupcase.Step) outcome { return outcome{err: w.tk.RemoveGroup(group(s))} },
+		"unregister": func(s groupcase.Step) outcome { return outcome{err: w.tk.RemoveGroup(group(s))} },
+		"enable": func(s groupcase.Step) outcome {
 			i := slices.IndexFunc(cfg.Groups, func(g toolkit.Group) bool { return g.Name == group(s) })
 			return outcome{err: w.tk.AddGroup(cfg.Groups[i])}
 		},
-		"request": func(s scenarioStep) outcome {
-			f := arg[struct {
+		"request": func(s groupcase.Step) outcome {
+			f := groupcase.Arg[struct {
 				Groups []string
 				Depth  int
 				Tags   []string
@@ -144,8 +145,8 @@ func mcpWorld(t testing.TB, sc scenario) *world {
 	return w
 }
 
-func (w *world) mcpList(s scenarioStep) outcome {
-	switch what := arg[string](w.t, s, "what"); what {
+func (w *world) mcpList(s groupcase.Step) outcome {
+	switch what := groupcase.Arg[string](w.t, s, "what"); what {
 	case "groups":
 		return w.listGroups(s)
 	case "tools", "", "capabilities":
@@ -155,20 +156,20 @@ func (w *world) mcpList(s scenarioStep) outcome {
 	}
 }
 
-func (w *world) mcpRegister(s scenarioStep) outcome {
-	name := arg[string](w.t, s, "name")
-	switch what := arg[string](w.t, s, "what"); what {
+func (w *world) mcpRegister(s groupcase.Step) outcome {
+	name := groupcase.Arg[string](w.t, s, "name")
+	switch what := groupcase.Arg[string](w.t, s, "what"); what {
 	case "construct":
 		return w.construct(s)
 	case "group":
-		g := toolkit.Group{Name: name, Description: arg[string](w.t, s, "description")}
-		if p := arg[string](w.t, s, "parent"); p != "" {
+		g := toolkit.Group{Name: name, Description: groupcase.Arg[string](w.t, s, "description")}
+		if p := groupcase.Arg[string](w.t, s, "parent"); p != "" {
 			g.Parents = []string{p}
 		}
 		return outcome{err: w.tk.AddGroup(g)}
 	case "tool_update":
 		return outcome{err: w.tk.Update(func(cfg *toolkit.Config) error {
-			cfg.Settings = append(cfg.Settings, toolkit.Setting{Tool: name, Groups: arg[[]string](w.t, s, "groups")})
+			cfg.Settings = append(cfg.Settings, toolkit.Setting{Tool: name, Groups: groupcase.Arg[[]string](w.t, s, "groups")})
 			return nil
 		})}
 	default:

@@ -3,39 +3,18 @@ package toolkit_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/groupcase"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-func wagsWorld(t testing.TB, sc scenario) *world {
-	cfg := toolkit.Config{Policy: toolkit.Wags(), Initial: sc.Config.InitialGroups, MaxTools: sc.Config.MaxTools}
-	places := maps.Clone(sc.Config.Handlers)
-	if places == nil {
-		places = map[string][]string{}
-	}
-	order := slices.Clone(sc.Config.Upstream)
-	for _, g := range sc.Groups {
-		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: g.Description, Parents: g.parents()})
-		for _, t := range g.Tools {
-			places[t.Name] = append(places[t.Name], g.Name)
-			order = append(order, t.Name)
-		}
-	}
-	order = append(order, slices.Sorted(maps.Keys(sc.Config.Handlers))...)
-	for i, name := range order {
-		if slices.Contains(order[:i], name) {
-			continue
-		}
-		cfg.Basic.Tools = append(cfg.Basic.Tools, &fake{name: name, labels: sc.Config.MetaGroups[name]})
-		if groups, ok := places[name]; ok {
-			cfg.Settings = append(cfg.Settings, toolkit.Setting{Tool: name, Groups: groups})
-		}
-	}
+func wagsWorld(t testing.TB, sc groupcase.Scenario) *world {
+	cfg := groupcase.Wags(sc, func(name string, labels []string) tool.Tool { return &fake{name: name, labels: labels} })
 	w := newWorld(t, sc, cfg, nil)
 	w.hidden = func(e *toolkit.HiddenError) string {
 		text := fmt.Sprintf("Tool '%s' is not available. Enable its group first. ", e.Tool)
@@ -47,12 +26,12 @@ func wagsWorld(t testing.TB, sc scenario) *world {
 		}
 		return text + "Currently enabled: " + pythonList(sorted(e.Active))
 	}
-	transition := func(name string) func(scenarioStep) outcome {
-		return func(s scenarioStep) outcome {
+	transition := func(name string) func(groupcase.Step) outcome {
+		return func(s groupcase.Step) outcome {
 			return w.call(name, mustJSON(s.Args))
 		}
 	}
-	w.ops = map[string]func(scenarioStep) outcome{
+	w.ops = map[string]func(groupcase.Step) outcome{
 		"register": w.construct, "list": w.list, "call": w.callStep,
 		"enable": transition("enable_tools"), "disable": transition("disable_tools"),
 	}
@@ -61,69 +40,30 @@ func wagsWorld(t testing.TB, sc scenario) *world {
 
 func pythonList(names []string) string { return "['" + strings.Join(names, "', '") + "']" }
 
-func tmcpWorld(t testing.TB, sc scenario) *world {
+func tmcpWorld(t testing.TB, sc groupcase.Scenario) *world {
 	w := &world{t: t, sc: sc, scope: new(toolkit.Scope), flags: map[string]bool{}}
-	cfg := toolkit.Config{Policy: toolkit.Tmcp(), Exclusive: sc.Config.Exclusions,
-		Basic: toolkit.Group{Tools: specified(sc.Config.RootTools)}}
-	if sc.Config.Variant == "doc" {
-		cfg.Policy.NotifyAlways = false
-	}
-	for _, g := range sc.Groups {
-		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: g.Description, Parents: g.parents(),
-			Tools:        specified(g.Tools),
-			OnActivate:   w.hook("+", g.Name, g.Hooks["on_activate"]),
-			OnDeactivate: w.hook("-", g.Name, g.Hooks["on_deactivate"])})
-		if g.ShowDeactivator != nil && !*g.ShowDeactivator {
-			cfg.Hidden = append(cfg.Hidden, g.Name+".deactivate")
-		}
-	}
-	for _, raw := range sc.Config.Tools {
-		var v struct{ Name, Visibility string }
-		decode(t, raw, &v)
-		w.place(&cfg, v.Name, v.Visibility)
-	}
-	w.build(cfg, nil)
+	tmcp := &groupcase.Tmcp{Hook: w.hook, Flag: w.flag,
+		Made: func(name, text string) tool.Tool { return &fake{name: name, text: text} }}
+	w.build(tmcp.Config(t, sc), nil)
 	w.hidden = func(e *toolkit.HiddenError) string { return "ToolNotFound:" + e.Tool }
-	w.ops = map[string]func(scenarioStep) outcome{
-		"call": w.callStep, "list": w.tmcpList, "register": w.tmcpRegister,
+	w.ops = map[string]func(groupcase.Step) outcome{
+		"call": w.callStep, "list": w.tmcpList, "register": func(s groupcase.Step) outcome { return w.tmcpRegister(tmcp, s) },
 		"unregister": w.unregister,
-		"activate":   func(s scenarioStep) outcome { return w.tmcpSwitch(s, w.tk.Enable) },
-		"deactivate": func(s scenarioStep) outcome { return w.tmcpSwitch(s, w.tk.Disable) },
+		"activate":   func(s groupcase.Step) outcome { return w.tmcpSwitch(s, w.tk.Enable) },
+		"deactivate": func(s groupcase.Step) outcome { return w.tmcpSwitch(s, w.tk.Disable) },
 	}
 	return w
 }
 
-// place registers a tool with one of tmcp's visibilities.
-func (w *world) place(cfg *toolkit.Config, name, visibility string) {
-	tl := fakes(name)[0]
-	kind, what, _ := strings.Cut(visibility, ":")
-	switch kind {
-	case "group":
-		if i := slices.IndexFunc(cfg.Groups, func(g toolkit.Group) bool { return g.Name == what }); i >= 0 {
-			cfg.Groups[i].Tools = append(cfg.Groups[i].Tools, tl)
-			return
-		}
-		cfg.Settings = append(cfg.Settings, toolkit.Setting{Tool: name, Groups: []string{what}})
-	case "when":
-		group, negated := strings.CutPrefix(what, "!")
-		cfg.Settings = append(cfg.Settings, toolkit.Setting{Tool: name,
-			When: func(active func(string) bool) bool { return active(group) != negated }})
-	case "flag":
-		cfg.Settings = append(cfg.Settings, toolkit.Setting{Tool: name,
-			When: func(func(string) bool) bool { return w.flag(what) }})
-	}
-	cfg.Basic.Tools = append(cfg.Basic.Tools, tl)
-}
-
-func (w *world) tmcpSwitch(s scenarioStep, do func(context.Context, *toolkit.Scope, ...string) (toolkit.Outcome, error)) outcome {
-	names := arg[[]string](w.t, s, "parallel")
+func (w *world) tmcpSwitch(s groupcase.Step, do func(context.Context, *toolkit.Scope, ...string) (toolkit.Outcome, error)) outcome {
+	names := groupcase.Arg[[]string](w.t, s, "parallel")
 	if names == nil {
-		o, err := do(context.Background(), w.scope, arg[string](w.t, s, "group"))
+		o, err := do(context.Background(), w.scope, groupcase.Arg[string](w.t, s, "group"))
 		return outcome{err: err, changed: btoi(o.Changed())}
 	}
 	var wg sync.WaitGroup
 	var out outcome
-	for range arg[int](w.t, s, "times") {
+	for range groupcase.Arg[int](w.t, s, "times") {
 		for _, name := range names {
 			wg.Go(func() {
 				o, err := do(context.Background(), w.scope, name)
@@ -147,8 +87,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-func (w *world) tmcpList(s scenarioStep) outcome {
-	switch arg[string](w.t, s, "what") {
+func (w *world) tmcpList(s groupcase.Step) outcome {
+	switch groupcase.Arg[string](w.t, s, "what") {
 	case "groups":
 		type row struct {
 			Name        string  `json:"name"`
@@ -178,7 +118,7 @@ func (w *world) tmcpList(s scenarioStep) outcome {
 		}
 		return out
 	case "is_active":
-		return outcome{value: slices.Contains(w.active(), arg[string](w.t, s, "group"))}
+		return outcome{value: slices.Contains(w.active(), groupcase.Arg[string](w.t, s, "group"))}
 	case "", "tools", "descriptions":
 		return w.list(s)
 	default:
@@ -186,30 +126,30 @@ func (w *world) tmcpList(s scenarioStep) outcome {
 	}
 }
 
-func (w *world) tmcpRegister(s scenarioStep) outcome {
-	name := arg[string](w.t, s, "name")
-	switch what := arg[string](w.t, s, "what"); what {
+func (w *world) tmcpRegister(tmcp *groupcase.Tmcp, s groupcase.Step) outcome {
+	name := groupcase.Arg[string](w.t, s, "name")
+	switch what := groupcase.Arg[string](w.t, s, "what"); what {
 	case "construct":
 		return w.construct(s)
 	case "flag":
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.flags[name] = arg[bool](w.t, s, "value")
+		w.flags[name] = groupcase.Arg[bool](w.t, s, "value")
 		return outcome{}
 	case "group":
-		g := toolkit.Group{Name: name, Description: arg[string](w.t, s, "description")}
-		if p := arg[string](w.t, s, "parent"); p != "" {
+		g := toolkit.Group{Name: name, Description: groupcase.Arg[string](w.t, s, "description")}
+		if p := groupcase.Arg[string](w.t, s, "parent"); p != "" {
 			g.Parents = []string{p}
 		}
 		return outcome{err: w.tk.AddGroup(g)}
 	case "tool":
 		return outcome{err: w.tk.Update(func(cfg *toolkit.Config) error {
-			w.place(cfg, name, arg[string](w.t, s, "visibility"))
+			tmcp.Place(cfg, name, groupcase.Arg[string](w.t, s, "visibility"))
 			return nil
 		})}
 	case "exclusion":
 		return outcome{err: w.tk.Update(func(cfg *toolkit.Config) error {
-			cfg.Exclusive = append(cfg.Exclusive, arg[[]string](w.t, s, "groups", "set", "members", "names"))
+			cfg.Exclusive = append(cfg.Exclusive, groupcase.Arg[[]string](w.t, s, "groups", "set", "members", "names"))
 			return nil
 		})}
 	case "notify":

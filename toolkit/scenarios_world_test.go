@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/groupcase"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -19,11 +20,11 @@ import (
 // it. Adapters build it and translate the steps into calls of the package.
 type world struct {
 	t      testing.TB
-	sc     scenario
+	sc     groupcase.Scenario
 	tk     *toolkit.Toolkit
 	err    error // of the construction
 	scope  *toolkit.Scope
-	ops    map[string]func(scenarioStep) outcome
+	ops    map[string]func(groupcase.Step) outcome
 	hidden func(*toolkit.HiddenError) string // in the system's own words
 
 	mu      sync.Mutex
@@ -47,7 +48,7 @@ type outcome struct {
 	unknown []string
 }
 
-func newWorld(t testing.TB, sc scenario, cfg toolkit.Config, err error) *world {
+func newWorld(t testing.TB, sc groupcase.Scenario, cfg toolkit.Config, err error) *world {
 	w := &world{t: t, sc: sc, scope: new(toolkit.Scope), flags: map[string]bool{}}
 	w.hidden = func(e *toolkit.HiddenError) string { return e.Error() }
 	w.build(cfg, err)
@@ -139,18 +140,18 @@ func (w *world) call(name string, input json.RawMessage) outcome {
 		}
 	}
 	if len(res.Structured) > 0 {
-		decode(w.t, res.Structured, &out.result)
+		groupcase.Decode(w.t, res.Structured, &out.result)
 	}
 	return out
 }
 
-func (w *world) callStep(s scenarioStep) outcome {
-	return w.call(arg[string](w.t, s, "tool"), json.RawMessage("{}"))
+func (w *world) callStep(s groupcase.Step) outcome {
+	return w.call(groupcase.Arg[string](w.t, s, "tool"), json.RawMessage("{}"))
 }
 
 // list is the op that looks at the tools.
-func (w *world) list(s scenarioStep) outcome {
-	if name := arg[string](w.t, s, "describe"); name != "" {
+func (w *world) list(s groupcase.Step) outcome {
+	if name := groupcase.Arg[string](w.t, s, "describe"); name != "" {
 		for _, i := range w.view().Tools() {
 			if i.Name == name {
 				return outcome{text: i.Description}
@@ -158,7 +159,7 @@ func (w *world) list(s scenarioStep) outcome {
 		}
 		return outcome{err: errors.New(name + " is not listed")}
 	}
-	items, next, err := w.view().Page(arg[string](w.t, s, "cursor"), 0)
+	items, next, err := w.view().Page(groupcase.Arg[string](w.t, s, "cursor"), 0)
 	w.cursor = next
 	out := outcome{err: err}
 	for _, i := range items {
@@ -168,8 +169,8 @@ func (w *world) list(s scenarioStep) outcome {
 }
 
 // unregister removes a tool; its value is the tool's name if it was there.
-func (w *world) unregister(s scenarioStep) outcome {
-	name := arg[string](w.t, s, "name", "tool")
+func (w *world) unregister(s groupcase.Step) outcome {
+	name := groupcase.Arg[string](w.t, s, "name", "tool")
 	before := w.view().Digest()
 	out := outcome{err: w.tk.Remove(name)}
 	if w.view().Digest() != before {
@@ -179,7 +180,7 @@ func (w *world) unregister(s scenarioStep) outcome {
 }
 
 // construct is the step that only asks whether the construction went well.
-func (w *world) construct(scenarioStep) outcome { return outcome{err: w.err} }
+func (w *world) construct(groupcase.Step) outcome { return outcome{err: w.err} }
 
 func (w *world) methods() []string {
 	out := []string{}
@@ -205,11 +206,11 @@ func (w *world) capabilities() map[string]any {
 var errNoMethod = errors.New("the server does not know groups")
 
 // listGroups is groups/list.
-func (w *world) listGroups(s scenarioStep) outcome {
+func (w *world) listGroups(s groupcase.Step) outcome {
 	if len(w.tk.Groups(nil)) == 0 && len(w.sc.Groups) == 0 {
 		return outcome{err: errNoMethod}
 	}
-	cursor := arg[string](w.t, s, "cursor")
+	cursor := groupcase.Arg[string](w.t, s, "cursor")
 	if cursor == "$next" {
 		cursor = w.cursor
 	}

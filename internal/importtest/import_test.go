@@ -56,6 +56,7 @@ var allowed = map[string][]string{
 	"internal/openaitest":         {},
 	"internal/oauthtest":          {},
 	"internal/casetest":           {},
+	"internal/groupcase":          {"toolkit", "tool"},
 	"internal/shell":              {},
 	"internal/pathrule":           {},
 	"internal/gitignore":          {},
@@ -72,6 +73,7 @@ var internalUsers = map[string][]string{
 	"internal/grep":      {"builtin"},
 	"internal/genai":     {"agent/agentlog", "agent/agentotel"},
 	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
+	"internal/casetest":  {"internal/groupcase"},
 
 	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},
 }

@@ -53,7 +53,7 @@ func contentTools() []tool.Tool {
 		returning("test_multiple_content_types", &message.Text{Text: "Multiple content types test:"}, image,
 			embedded("test://mixed-content-resource", "application/json", `{"test":"data","value":123}`)),
 		tool.Must(tool.New("test_error_handling", "Fails.", func(context.Context, none) (string, error) {
-			return "", errors.New("This tool intentionally returns an error for testing")
+			return "", errors.New("this tool intentionally returns an error for testing")
 		})),
 		schemaTool{"json_schema_2020_12_tool", schema2020},
 		schemaTool{"test_x_mcp_header", schemaHeaders},

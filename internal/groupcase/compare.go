@@ -1,0 +1,121 @@
+package groupcase
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// Same compares JSON with a value of ours and returns the difference.
+func Same(got any, want json.RawMessage) string {
+	data, err := json.Marshal(got)
+	if err != nil {
+		return err.Error()
+	}
+	var g, w any
+	if json.Unmarshal(data, &g) != nil || json.Unmarshal(want, &w) != nil {
+		return "not JSON"
+	}
+	if !reflect.DeepEqual(g, w) {
+		return fmt.Sprintf("got %s, want %s", data, want)
+	}
+	return ""
+}
+
+// Result compares wags' structured answers; texts of errors are translated.
+func Result(got map[string]any, want json.RawMessage, whole bool) string {
+	var w map[string]any
+	if json.Unmarshal(want, &w) != nil {
+		return "cannot be read: " + string(want)
+	}
+	if whole && len(got) != len(w) {
+		return fmt.Sprintf("got %v, want %v", got, w)
+	}
+	for k, v := range w {
+		if k != "errors" {
+			if d := Same(got[k], encoded(v)); d != "" {
+				return k + ": " + d
+			}
+			continue
+		}
+		theirs, _ := v.([]any)
+		ours, _ := got[k].([]any)
+		if len(theirs) != len(ours) {
+			return fmt.Sprintf("errors: got %q, want %q", ours, theirs)
+		}
+		for i := range theirs {
+			if !Says(fmt.Sprint(theirs[i]), fmt.Sprint(ours[i])) {
+				return fmt.Sprintf("errors: got %q, want what stands for %q", ours[i], theirs[i])
+			}
+		}
+	}
+	return ""
+}
+
+func encoded(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	return data
+}
+
+var wordings = []wording{
+	{`Unknown group: (.*)`, `group "$1"`},
+	{`Group already enabled: (.*)`, `group "$1" is enabled already`},
+	{`Group not enabled: (.*)`, `group "$1" is not enabled`},
+	{`Group '(.*)' not visible. Enable parent '(.*)' first.`, `group "$1" needs .*$2 to be open first`},
+	{`Cannot enable '(.*)': would result in (\d+) tools, exceeding max_tools=(\d+).*`, `group "$1": that would make $2 tools, and $3 are allowed`},
+	{`Cannot initially enable '(.*)': parent '(.*)' not enabled`, `initial group "$1": its parent "$2" is not open before it`},
+	{`Group '(.*)' has unknown parent '(.*)'`, `group "$1": its parent "$2" does not exist`},
+	{`Handler '(.*)' references unknown group '(.*)'\. .*`, `tool "$1": its group "$2" does not exist`},
+
+	{`GroupNotFound:(.*)`, `(there is no group "$1"|(group|parent) "$1" does not exist)`},
+	{`GroupInactive:(.*):(.*)`, `group "$1" needs .*$2 to be open first`},
+	{`Other:hook failed: ([+-])(.*)`, `group "$2": hook failed: [$1]$2`},
+	{`InvalidConfiguration:group already registered: (.*)`, `group "$1": there are two of that name`},
+	{`InvalidConfiguration:group name is empty`, `a group has no name`},
+	{`InvalidConfiguration:invalid group segment: `, `a part of the path is empty`},
+	{`InvalidConfiguration:group '(.*)' must be nested under parent '(.*)'`, `group "$1": its name must start with that of its parent, "$2\."`},
+	{`InvalidConfiguration:tool already registered: (.*)`, `tool "$1" in .*: another tool of that name`},
+
+	{`Invalid group name\(s\): (.*)\. The current available groups are: (.*)`, `there is no group "$1"; the groups are $2$`},
+	{`Invalid arguments: the argument '(.*)' should be a bool value.*`, `group "$1": true or false is wanted`},
+	{`description is required for tool group '(.*)'`, `group "$1": has no description`},
+
+	{`Tool '(.*)' field must be a list of strings`, `tools\[\d+\]\.$1: got .*, want array`},
+	{`All group names must be strings`, `\.group\[\d+\]: got .*, want string`},
+	{`All state names must be strings`, `states\[\d+\]: got .*, want string`},
+
+	{`Group (.*) is already registered`, `group "$1": there are two of that name`},
+}
+
+// A wording says which text of ours stands for a text of one of the systems:
+// upstream is a pattern of theirs, ours one of ours, in which $1 and so on
+// stand for what the groups of upstream matched.
+type wording struct{ upstream, ours string }
+
+// Says reports whether our text says what theirs does. A text that no wording
+// translates must at least name what theirs names.
+func Says(theirs, ours string) bool {
+	for _, w := range wordings {
+		re := regexp.MustCompile("^(?s:" + w.upstream + ")$")
+		m := re.FindStringSubmatch(theirs)
+		if m == nil {
+			continue
+		}
+		pattern := w.ours
+		for i, group := range m[1:] {
+			pattern = strings.ReplaceAll(pattern, fmt.Sprintf("$%d", i+1), regexp.QuoteMeta(group))
+		}
+		return regexp.MustCompile(pattern).MatchString(ours)
+	}
+	for _, m := range regexp.MustCompile(`'([^']*)'|:([^: ]+)$`).FindAllStringSubmatch(theirs, -1) {
+		if !strings.Contains(ours, m[1]+m[2]) {
+			return false
+		}
+	}
+	return true
+}
