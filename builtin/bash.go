@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/pathrule"
 	"github.com/kitbag-go/kitbag/internal/shell"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -152,17 +153,16 @@ func (c *clip) last(exit Exit, timedOut bool, limit time.Duration) tool.Chunk {
 
 // CheckReadOnly implements [tool.ReadOnlyChecker].
 func (b *bash) CheckReadOnly(input json.RawMessage) bool {
-	a := b.analyze(nil, input)
+	a, _ := b.analyze(nil, input)
 	return a != nil && a.ReadOnly() == ""
 }
 
 // CheckPermission implements [tool.PermissionChecker].
 func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
-	a := b.analyze(p, input)
+	a, at := b.analyze(p, input)
 	if a == nil {
 		return unreadable
 	}
-	at := b.place(p)
 	if dangers := a.Dangers(at, b.guard()); len(dangers) > 0 {
 		return safetyAsk(dangers[0].Reason)
 	}
@@ -180,7 +180,7 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 // several parts if the allow rules of p cover all parts and the rule covers
 // one of them.
 func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
-	a := b.analyze(p, input)
+	a, _ := b.analyze(p, input)
 	if a == nil {
 		return false, errUnreadable
 	}
@@ -198,7 +198,7 @@ func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.Raw
 
 // SuggestRules implements [tool.RuleSuggester].
 func (b *bash) SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule {
-	a := b.analyze(p, input)
+	a, _ := b.analyze(p, input)
 	if a == nil {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (b *bash) SuggestRules(p *permission.Policy, input json.RawMessage) []permi
 
 // ExplainCall implements [tool.CallExplainer]: a part for every simple command.
 func (b *bash) ExplainCall(p *permission.Policy, input json.RawMessage) []permission.Part {
-	a := b.analyze(p, input)
+	a, _ := b.analyze(p, input)
 	if a == nil {
 		return nil
 	}
@@ -222,18 +222,21 @@ func (b *bash) ExplainCall(p *permission.Policy, input json.RawMessage) []permis
 	return parts
 }
 
-// analyze returns nil if the input holds no command.
-func (b *bash) analyze(p *permission.Policy, input json.RawMessage) *shell.Analysis {
+// analyze returns what is known of the command in the input, and the place it
+// is judged from; nil if the input holds no command.
+func (b *bash) analyze(p *permission.Policy, input json.RawMessage) (*shell.Analysis, pathrule.Place) {
+	at := b.place(p)
 	last := b.last.Load()
 	if last == nil || last.input != string(input) {
-		var in bashIn
-		if json.Unmarshal(input, &in) != nil {
-			return nil
+		text := string(input)
+		command, ok := commandOf(text)
+		if !ok {
+			return nil, at
 		}
-		last = &decoded{string(input), in.Command}
+		last = &decoded{text, command}
 		b.last.Store(last)
 	}
-	return b.shell.Analyze(last.command, b.place(p))
+	return b.shell.Analyze(last.command, at), at
 }
 
 // decoded is the command of an input: one decision asks for it several times.

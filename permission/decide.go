@@ -85,7 +85,7 @@ func (e *engine) note(s Step) {
 // rules asks the rules of one behavior.
 func (e *engine) rules(b Behavior) *Rule {
 	r := firstMatch(e.p, e.c, b)
-	if r == nil {
+	if r == nil && e.trace != nil { // most decisions come by here, unexplained
 		e.note(Step{Name: string(b) + " rules", Reason: "none covers the call"})
 	}
 	return r

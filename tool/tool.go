@@ -165,7 +165,6 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 		c.ReadOnly = careful(false, func() bool { return ro.CheckReadOnly(input) })
 	}
 	if pc, ok := As[PermissionChecker](t); ok {
-		cannotJudge := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "the tool cannot judge this call"}
 		c.Check = func(p *permission.Policy) permission.Verdict {
 			return careful(cannotJudge, func() permission.Verdict { return pc.CheckPermission(p, input) })
 		}
@@ -192,6 +191,8 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	}
 	return c
 }
+
+var cannotJudge = permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "the tool cannot judge this call"}
 
 var errCannotMatch = errors.New("the tool cannot match the rule")
 

@@ -137,19 +137,29 @@ func (p Place) Secret(name string) string {
 
 // SecretName is [Place.Secret] for a clean absolute path, by its name alone.
 func SecretName(abs string) string {
-	base := path.Base(abs)
-	secret := slices.Contains(secretFiles, base) || dotenv(base) ||
+	base := abs[strings.LastIndexByte(abs, '/')+1:]
+	secret := slices.Contains(secretFiles, base) || hidden(abs, base) ||
 		strings.HasPrefix(abs, "/proc/") && base == "environ" || strings.HasPrefix(abs, "/etc/sudoers.d/")
-	for _, tail := range secretTails {
-		secret = secret || strings.Contains(abs, tail)
-	}
-	if dir := path.Base(path.Dir(abs)); dir == ".ssh" && strings.HasPrefix(base, "id_") && !strings.HasSuffix(base, ".pub") {
-		secret = true
-	}
 	if secret {
 		return abs + " holds credentials"
 	}
 	return ""
+}
+
+// hidden is the part of SecretName about files and directories whose names
+// begin with a dot, which few paths have.
+func hidden(abs, base string) bool {
+	dot := strings.Index(abs, "/.")
+	if dot < 0 {
+		return false
+	}
+	for _, tail := range secretTails {
+		if strings.Contains(abs[dot:], tail) {
+			return true
+		}
+	}
+	key := strings.HasSuffix(abs, "/.ssh/"+base) && strings.HasPrefix(base, "id_") && !strings.HasSuffix(base, ".pub")
+	return key || dotenv(base)
 }
 
 var (
@@ -157,6 +167,7 @@ var (
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf",
 		".git-credentials", ".envrc", ".bash_history", ".zsh_history", ".htpasswd", "shadow", "gshadow", "sudoers",
 	}
+	// Parts of a path, all of which begin with a hidden name: see hidden.
 	secretTails = []string{
 		"/.aws/credentials", "/.aws/sso/cache/", "/.azure/", "/.kube/config", "/.docker/config.json", "/.gnupg/",
 		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.cargo/credentials", "/.m2/settings.xml", "/.gem/credentials",

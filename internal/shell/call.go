@@ -142,10 +142,7 @@ func (w *walker) simple(args []arg, text, secret string) {
 		return
 	}
 	c.name = path.Base(head.text)
-	p, why := notKnown(c.name)
-	if f := families()[c.name]; f != nil {
-		p, why = w.understand(c, f, args[1:])
-	}
+	p, why := w.understand(c, families()[c.name], c.name, args[1:])
 	if strings.Contains(head.text, "/") && !slices.Contains(standardDirs, path.Dir(head.text)) {
 		why = head.text + " is not a command of the system"
 	}

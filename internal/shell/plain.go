@@ -94,12 +94,14 @@ var meaning = func() (m [256]uint8) {
 	return m
 }()
 
-// reserved are the words that begin something other than a simple command.
-var reserved = map[string]bool{
-	"!": true, "if": true, "then": true, "elif": true, "fi": true, "while": true, "until": true, "for": true,
-	"select": true, "do": true, "done": true, "case": true, "esac": true, "function": true, "time": true,
-	"coproc": true, "let": true, "declare": true, "typeset": true, "local": true, "export": true, "readonly": true,
-	"nameref": true, "]]": true,
+// reserved reports whether a word begins something other than a simple command.
+func reserved(word string) bool {
+	switch word {
+	case "!", "if", "then", "elif", "fi", "while", "until", "for", "select", "do", "done", "case", "esac", "]]", "function", "time",
+		"coproc", "let", "declare", "typeset", "local", "export", "readonly", "nameref":
+		return true
+	}
+	return false
 }
 
 // maxPlain is the longest command that is read without the parser, which
@@ -182,13 +184,15 @@ func (r *reader) pipeline() *syntax.Stmt {
 
 // join reads an operator of n bytes and what follows it.
 func (r *reader) join(x *syntax.Stmt, op syntax.BinCmdOperator, n int, right func() *syntax.Stmt) *syntax.Stmt {
-	j := r.joints.one()
-	j.binary.OpPos, j.binary.Op, j.binary.X = r.at(), op, x
+	at := r.at()
 	r.pos += n
-	if j.binary.Y = right(); j.binary.Y == nil {
+	y := right()
+	if y == nil {
 		return nil
 	}
-	j.stmt.Position, j.stmt.Cmd = x.Position, &j.binary
+	j := r.joints.one()
+	j.stmt = syntax.Stmt{Position: x.Position, Cmd: &j.binary}
+	j.binary = syntax.BinaryCmd{OpPos: at, Op: op, X: x, Y: y}
 	return &j.stmt
 }
 
@@ -198,7 +202,7 @@ func (r *reader) command() *syntax.Stmt {
 		return nil
 	}
 	c := r.commands.one()
-	c.stmt.Position, c.stmt.Cmd, c.call.Args = r.at(), &c.call, c.args[:0]
+	c.stmt, c.call = syntax.Stmt{Position: r.at(), Cmd: &c.call}, syntax.CallExpr{Args: c.args[:0]}
 	for {
 		switch r.peek() {
 		case 0, '|', '&', ';':
@@ -251,31 +255,30 @@ func (r *reader) simple() bool {
 			}
 		}
 	}
-	return !reserved[r.src[r.pos:i]]
+	return !reserved(r.src[r.pos:i])
 }
 
 // redirect reads ">", ">>", "<", ">&" or "<&" and a word.
 func (r *reader) redirect(s *syntax.Stmt, descriptor *syntax.Lit) bool {
-	d := r.redirects.one()
-	d.redirect.OpPos, d.redirect.N = r.at(), descriptor
-	n := 2
+	at, op, n := r.at(), syntax.RdrIn, 1
 	switch c, next := r.src[r.pos], r.next(); {
 	case c == '>' && next == '>':
-		d.redirect.Op = syntax.AppOut
+		op, n = syntax.AppOut, 2
 	case c == '>' && next == '&':
-		d.redirect.Op = syntax.DplOut
+		op, n = syntax.DplOut, 2
 	case next == '&':
-		d.redirect.Op = syntax.DplIn
+		op, n = syntax.DplIn, 2
 	case c == '>':
-		d.redirect.Op, n = syntax.RdrOut, 1
-	default:
-		d.redirect.Op, n = syntax.RdrIn, 1
+		op = syntax.RdrOut
 	}
 	r.pos += n
 	r.peek()
-	if d.redirect.Word = r.word(); d.redirect.Word == nil {
-		return false // also for the operators that are longer
+	word := r.word()
+	if word == nil {
+		return false // also after the first part of an operator that is longer
 	}
+	d := r.redirects.one()
+	d.redirect = syntax.Redirect{OpPos: at, Op: op, N: descriptor, Word: word}
 	if s.Redirs == nil {
 		s.Redirs = d.list[:0]
 	}
@@ -312,41 +315,34 @@ func (r *reader) word() *syntax.Word {
 
 // literal reads what is not quoted.
 func (r *reader) literal() syntax.WordPart {
-	l := r.lits.one()
-	l.ValuePos = r.at()
-	from := r.pos
+	from, start := r.pos, r.at()
 	for r.pos < len(r.src) {
-		if m := meaning[r.src[r.pos]]; m != plain && m != escape {
-			break
-		}
-		if !r.skip() {
+		if m := meaning[r.src[r.pos]]; m == escape && !r.escaped() {
 			return nil
-		}
-	}
-	l.Value, l.ValueEnd = r.src[from:r.pos], r.at()
-	return l
-}
-
-// skip goes over a byte, with the one after it if that is escaped.
-func (r *reader) skip() bool {
-	if r.src[r.pos] == '\\' {
-		if c := r.next(); c == 0 || c == '\n' {
-			return false
+		} else if m != plain && m != escape {
+			break
 		}
 		r.pos++
 	}
+	l := r.lits.one()
+	*l = syntax.Lit{ValuePos: start, ValueEnd: r.at(), Value: r.src[from:r.pos]}
+	return l
+}
+
+// escaped goes on to a byte that is escaped by the backslash at hand, if there
+// is one on the same line.
+func (r *reader) escaped() bool {
+	c := r.next()
 	r.pos++
-	return true
+	return c != 0 && c != '\n'
 }
 
 func (r *reader) single() syntax.WordPart {
-	q := r.singles.one()
-	q.Left = r.at()
-	r.pos++
-	from := r.pos
-	for ; r.pos < len(r.src) && r.src[r.pos] != '\n'; r.pos++ {
+	left, from := r.at(), r.pos+1
+	for r.pos++; r.pos < len(r.src) && r.src[r.pos] != '\n'; r.pos++ {
 		if r.src[r.pos] == '\'' {
-			q.Value, q.Right = r.src[from:r.pos], r.at()
+			q := r.singles.one()
+			*q = syntax.SglQuoted{Left: left, Right: r.at(), Value: r.src[from:r.pos]}
 			r.pos++
 			return q
 		}
@@ -355,25 +351,26 @@ func (r *reader) single() syntax.WordPart {
 }
 
 func (r *reader) double() syntax.WordPart {
-	q := r.doubles.one()
-	q.quoted.Left = r.at()
+	left, from := r.at(), r.pos+1
 	r.pos++
-	q.lit.ValuePos = r.at()
-	from := r.pos
-	for r.pos < len(r.src) {
+	start := r.at()
+	for ; r.pos < len(r.src); r.pos++ {
 		switch r.src[r.pos] {
 		case '$', '`', '\n':
 			return nil
+		case '\\':
+			if !r.escaped() {
+				return nil
+			}
 		case '"':
-			if q.lit.Value, q.lit.ValueEnd = r.src[from:r.pos], r.at(); r.pos > from {
+			q := r.doubles.one()
+			q.quoted = syntax.DblQuoted{Left: left, Right: r.at()}
+			if r.pos > from {
+				q.lit = syntax.Lit{ValuePos: start, ValueEnd: r.at(), Value: r.src[from:r.pos]}
 				q.quoted.Parts = append(q.parts[:0], &q.lit)
 			}
-			q.quoted.Right = r.at()
 			r.pos++
 			return &q.quoted
-		}
-		if !r.skip() {
-			return nil
 		}
 	}
 	return nil

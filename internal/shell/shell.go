@@ -84,17 +84,16 @@ type Danger struct {
 // An Analyzer analyses commands and remembers the verdicts of recent ones. The
 // zero Analyzer is ready; it is safe for concurrent use.
 type Analyzer struct {
-	site   atomic.Pointer[site]
-	recent atomic.Pointer[[maxRecent]atomic.Pointer[Analysis]]
+	sites [maxSites]atomic.Pointer[site]
+	next  atomic.Uint32 // the site that makes room for another
 }
 
 // How much an Analyzer remembers.
 const (
+	maxSites      = 4
 	maxRecent     = 512
 	maxRecentSize = 4 << 10 // longer commands are not remembered
 )
-
-var seed = maphash.MakeSeed()
 
 // Analyze judges src, run in at.Cwd. What it returns does not depend on the
 // file system and must not be changed.
@@ -102,32 +101,36 @@ func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
 	if len(src) > maxRecentSize {
 		return analyze(src, at)
 	}
-	here := z.site.Load()
-	if here == nil || !here.is(at) {
-		here = newSite(at)
-		z.site.Store(here)
-	}
-	recent := z.recent.Load()
-	if recent == nil {
-		recent = new([maxRecent]atomic.Pointer[Analysis])
-		z.recent.Store(recent) // what another goroutine puts in its own meanwhile is forgotten
-	}
-	// One verdict a slot: a command that comes to the same slot, or comes from
-	// another place, displaces the one before it.
-	slot := &recent[maphash.String(seed, src)%maxRecent]
-	if a := slot.Load(); a != nil && a.src == src && (a.site == here || a.site.is(at)) {
+	s := z.site(at)
+	slot := &s.recent[maphash.String(seed, src)%maxRecent]
+	if a := slot.Load(); a != nil && a.src == src {
 		return a
 	}
-	a := here.analyze(src)
+	a := s.analyze(src)
 	slot.Store(a)
 	return a
 }
 
-// A site is a place that verdicts are about.
-type site struct {
-	at   pathrule.Place
-	cwds []string
+func (z *Analyzer) site(at pathrule.Place) *site {
+	for i := range z.sites {
+		if s := z.sites[i].Load(); s != nil && s.is(at) {
+			return s
+		}
+	}
+	s := newSite(at)
+	z.sites[z.next.Add(1)%maxSites].Store(s)
+	return s
 }
+
+// A site is a place with the verdicts about it. A command displaces another
+// one that comes to the same slot.
+type site struct {
+	at     pathrule.Place
+	cwds   []string
+	recent [maxRecent]atomic.Pointer[Analysis]
+}
+
+var seed = maphash.MakeSeed()
 
 func newSite(at pathrule.Place) *site {
 	at.Dirs = slices.Clone(at.Dirs)
@@ -148,8 +151,15 @@ type Analysis struct {
 	findings
 	src    string
 	err    error
-	site   *site
 	static []Danger // those that need no look at links
+}
+
+// A small is an Analysis with the room that most commands need, in one piece.
+type small struct {
+	Analysis
+	cmds  [1]command
+	args  [6]arg
+	reads [2]operand
 }
 
 var walkers = sync.Pool{New: func() any { return new(walker) }}
@@ -159,8 +169,10 @@ func analyze(src string, at pathrule.Place) *Analysis { return newSite(at).analy
 func (s *site) analyze(src string) *Analysis {
 	w := walkers.Get().(*walker)
 	defer walkers.Put(w)
-	w.start(s, src)
-	a := &Analysis{src: src, site: s}
+	room := new(small)
+	w.start(s, src, room)
+	a := &room.Analysis
+	a.src = src
 	stmts, err := w.parse(src)
 	if err == nil {
 		w.stmts(stmts)
@@ -172,7 +184,7 @@ func (s *site) analyze(src string) *Analysis {
 		a.err = err
 		w.deny("it cannot be read: " + err.Error())
 		a.static = []Danger{{Unreadable, "it cannot be read: " + err.Error()}}
-		a.findings = w.keep()
+		a.findings = w.findings
 		return a
 	}
 	if len(stmts) == 0 {
@@ -184,7 +196,7 @@ func (s *site) analyze(src string) *Analysis {
 		}
 	}
 	a.static = w.dangers()
-	a.findings = w.keep()
+	a.findings = w.findings
 	return a
 }
 

@@ -28,9 +28,5 @@ func (s *slab[T]) take(n int) []T {
 	return s.array[s.used-n : s.used-n : s.used]
 }
 
-// one returns a zero value.
-func (s *slab[T]) one() *T {
-	piece := s.take(1)[:1]
-	clear(piece)
-	return &piece[0]
-}
+// one returns a value that is to be set: it may be what it was before.
+func (s *slab[T]) one() *T { return &s.take(1)[:1][0] }

@@ -4,20 +4,23 @@ import (
 	"strings"
 )
 
-// understand finds the line of the tables that understands all of a command of
-// family f, a harmless one first. If none does, it returns the best guess and
-// why.
-func (w *walker) understand(c *command, f *family, args []arg) (parsed, string) {
+// understand finds the line of the tables that understands all of a command, a
+// harmless one first. If none does, it returns the best guess and why. The
+// command's name, with subcommands, has the family f, nil if no table names it.
+func (w *walker) understand(c *command, f *family, name string, args []arg) (parsed, string) {
+	if f == nil {
+		return parsed{rest: -1}, name + " is not a command that is known"
+	}
 	if len(args) > 0 && args[0].known && !f.verbs {
 		if sub := f.subs[args[0].text]; sub != nil && len(sub.lines) > 0 {
-			p, why := w.understand(c, sub, args[1:])
+			p, why := w.understand(c, sub, sub.name, args[1:])
 			if why == "" || len(f.lines) == 0 {
 				return p, why
 			}
 		}
 	}
 	if len(f.lines) == 0 {
-		return notKnown(f.name)
+		return w.understand(c, nil, f.name, args)
 	}
 	var guess parsed
 	why, found := "", false
@@ -38,11 +41,6 @@ func (w *walker) understand(c *command, f *family, args []arg) (parsed, string) 
 		}
 	}
 	return guess, why
-}
-
-// notKnown is what is understood of a command that no table names.
-func notKnown(name string) (parsed, string) {
-	return parsed{rest: -1}, name + " is not a command that is known"
 }
 
 // closer calls the function that looks closer, on a copy, which it keeps from
@@ -90,10 +88,12 @@ func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
 			return p, why
 		}
 	}
-	q, why := notKnown(f.name + " " + sub.text)
-	if below := f.subs[sub.text]; below != nil {
-		q, why = w.understand(c, below, p.args[p.rest+1:])
+	below := f.subs[sub.text]
+	name := ""
+	if below == nil {
+		name = f.name + " " + sub.text
 	}
+	q, why := w.understand(c, below, name, p.args[p.rest+1:])
 	q.effects |= p.effects
 	if len(p.ops) > 0 {
 		q.ops = append(p.ops[:len(p.ops):len(p.ops)], q.ops...)
@@ -141,7 +141,7 @@ func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
 			reads++
 		}
 	}
-	c.reads = make([]operand, 0, reads)
+	c.reads = w.reads.take(reads)
 	for i := range ops {
 		switch op := &ops[i]; op.kind {
 		case 'r':

@@ -15,9 +15,14 @@ import (
 // What it cannot prove harmless it denies; it goes on all the same, because
 // deny rules and the danger analysis want every command there is.
 type walker struct {
-	findings
+	walk
 	scratch
-	at       pathrule.Place
+}
+
+// A walk is what a walker knows of one command.
+type walk struct {
+	findings
+	at       *pathrule.Place
 	src      string
 	deep     bool // nested too deep to go on
 	alarms   []Danger
@@ -26,7 +31,8 @@ type walker struct {
 	expanded int      // words that came from braces
 	secret   string   // the last secret variable that was expanded
 	in       scope
-	args     slab[arg] // the arguments of cmds
+	args     slab[arg]     // those of cmds
+	reads    slab[operand] // those of cmds
 }
 
 // findings are what is kept of a walk.
@@ -42,33 +48,24 @@ type findings struct {
 // may point to it. It is most of what a walk needs, so that a verdict does not
 // cost more than the parsing of a command.
 type scratch struct {
-	room    []command // where cmds grows
 	ops     slab[roleArg]
 	given   slab[given]
 	closers slab[parsed]
 	trees   reader
 }
 
-// start makes the walker ready for src.
-func (w *walker) start(s *site, src string) {
-	*w = walker{scratch: w.scratch, at: s.at, src: src, cwds: s.cwds}
-	w.cmds, w.lost = w.room[:0], s.cwds == nil
+// start makes the walker ready for src. What is kept of the walk goes to room as
+// far as there is some.
+func (w *walker) start(s *site, src string, room *small) {
+	w.walk = walk{at: &s.at, src: src, cwds: s.cwds}
+	w.lost = s.cwds == nil
+	w.cmds = room.cmds[:0]
+	w.args.array = room.args[:]
+	w.reads.array = room.reads[:]
 	w.ops.reset()
 	w.given.reset()
 	w.closers.reset()
 	w.trees.reset()
-	// A word is a blank from the next: this many are seldom too few.
-	w.args.array = make([]arg, 1+strings.Count(src, " "))
-}
-
-// keep returns the findings in memory of their own.
-func (w *walker) keep() findings {
-	f := w.findings
-	f.cmds = slices.Clone(f.cmds)
-	if w.room = w.cmds; cap(w.room) > maxKept/8 {
-		w.room = nil
-	}
-	return f
 }
 
 // A scope is what surrounds a command.

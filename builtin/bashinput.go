@@ -1,0 +1,116 @@
+package builtin
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// commandOf returns the command of a call's arguments as Bash will run it.
+func commandOf(input string) (string, bool) {
+	if command, ok := plainCommand(input); ok {
+		return command, true
+	}
+	var in bashIn
+	err := json.Unmarshal([]byte(input), &in)
+	return in.Command, err == nil
+}
+
+// plainCommand reads arguments that are written as models write them, with no
+// field that bashIn has not and no type or escape that is out of the ordinary.
+// For such it says what encoding/json does, which FuzzPlainCommand checks, at a
+// fraction of the cost; else it says no. Every permission decision about a
+// command begins here.
+func plainCommand(input string) (command string, ok bool) {
+	c := inputCursor{rest: input}
+	if !c.take("{") {
+		return "", false
+	}
+	for {
+		switch {
+		case c.take(`"command"`):
+			if command, ok = c.member(); !ok {
+				return "", false
+			}
+		case c.take(`"description"`):
+			if _, ok = c.member(); !ok {
+				return "", false
+			}
+		case c.take(`"timeout"`):
+			if !c.take(":") || !c.number() {
+				return "", false
+			}
+		default:
+			return "", false
+		}
+		if c.take("}") {
+			return command, c.skip() == ""
+		}
+		if !c.take(",") {
+			return "", false
+		}
+	}
+}
+
+// An inputCursor goes through JSON.
+type inputCursor struct{ rest string }
+
+// skip returns what follows any space.
+func (c *inputCursor) skip() string {
+	for c.rest != "" && (c.rest[0] == ' ' || c.rest[0] == '\n' || c.rest[0] == '\t' || c.rest[0] == '\r') {
+		c.rest = c.rest[1:]
+	}
+	return c.rest
+}
+
+func (c *inputCursor) take(token string) bool {
+	rest, ok := strings.CutPrefix(c.skip(), token)
+	if ok {
+		c.rest = rest
+	}
+	return ok
+}
+
+// number goes over digits that an int surely holds.
+func (c *inputCursor) number() bool {
+	n := len(c.skip()) - len(strings.TrimLeft(c.rest, "0123456789"))
+	first := c.rest[:min(n, 1)]
+	c.rest = c.rest[n:]
+	return n > 0 && n < 10 && (first != "0" || n == 1)
+}
+
+// escapes has what a letter after a backslash stands for.
+var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// member returns the string after a name.
+func (c *inputCursor) member() (string, bool) {
+	if !c.take(":") || !c.take(`"`) {
+		return "", false
+	}
+	var decoded []byte // what comes before from, if anything is escaped
+	from := 0
+	for i := 0; i < len(c.rest); i++ {
+		switch b := c.rest[i]; {
+		case b == '"':
+			text := c.rest[from:i]
+			if decoded != nil {
+				text = string(append(decoded, text...))
+			}
+			c.rest = c.rest[i+1:]
+			return text, utf8.ValidString(text)
+		case b < ' ':
+			return "", false
+		case b == '\\':
+			if i+1 == len(c.rest) || escapes[c.rest[i+1]] == 0 {
+				return "", false
+			}
+			if decoded == nil {
+				decoded = make([]byte, 0, len(c.rest))
+			}
+			decoded = append(append(decoded, c.rest[from:i]...), escapes[c.rest[i+1]])
+			i++
+			from = i + 1
+		}
+	}
+	return "", false
+}
