@@ -98,8 +98,7 @@ type Config struct {
 	// What the server may ask of us. Each is offered only if it is set. Elicit
 	// asks the person, Sample the model; [AskCaller] and [SampleCaller] leave that
 	// to whoever runs the call. They are called by several goroutines; the context
-	// ends with the call that the question came up in, and over HTTP before
-	// 2026-07-28 after 25 s. Questions come checked and with their text cleaned
+	// ends with the call that the question came up in. Questions come checked and with their text cleaned
 	// ([host.Elicitation]); an answer that does not fit is not sent. Roots are
 	// directories; see [Client.SetRoots].
 	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
@@ -114,7 +113,8 @@ type Config struct {
 	// block: the server would wait.
 	Stderr io.Writer
 
-	login *login // made by New of OAuth
+	login      *login        // made by New of OAuth
+	answerTime time.Duration // see conn.asked
 }
 
 // check returns the configuration with its defaults filled in, or what is
@@ -194,6 +194,7 @@ func (c *Config) setDefaults() {
 	or(&c.Timeout, time.Minute)
 	or(&c.MaxTimeout, 10*time.Minute)
 	or(&c.PingInterval, 30*time.Second)
+	or(&c.answerTime, 20*time.Second)
 	if c.MaxMessage == 0 {
 		c.MaxMessage = 64 << 20
 	}

@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,8 @@ type conn struct {
 	tr   transport.Interface
 	proc *process // nil unless it was started by us
 	pipe io.Closer
-	hub  *hub // what the server may ask of us
+	http *http.Client // over HTTP
+	hub  *hub         // what the server may ask of us
 
 	opened  time.Time
 	version string // negotiated; set by the handshake
@@ -120,7 +122,7 @@ func (c *conn) start(ctx context.Context) (err error) {
 		c.tr = transport.NewIO(c.proc.stdout, c.proc.stdin, nil)
 		return c.tr.Start(c.life)
 	}
-	if c.tr, c.idle, err = httpTransport(c.cfg, c.kind); err != nil {
+	if c.tr, c.http, c.idle, err = httpTransport(c.cfg, c.kind); err != nil {
 		return err
 	}
 	if sse, ok := c.tr.(*transport.SSE); ok {
@@ -444,16 +446,69 @@ func (c *conn) route(token string, fn func(progress)) (stop func()) {
 	}
 }
 
-// asked answers a request of the server.
+// asked answers a request of the server, over HTTP as long as mcp-go waits: it
+// gives up after 30 s, without a word to the server, which would wait for ever.
+// What a person has said later than that is posted without it.
 func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	if c.kind != HTTP {
+		return c.reply(ctx, req), nil
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	answers, late := make(chan *transport.JSONRPCResponse), make(chan struct{})
+	if !c.work(func() {
+		defer cancel()
+		defer context.AfterFunc(c.life, cancel)()
+		answer := c.reply(ctx, req)
+		select {
+		case answers <- answer:
+		case <-late:
+			c.post(answer)
+		}
+	}) {
+		cancel()
+		return nil, ErrClosed
+	}
+	t := time.NewTimer(c.cfg.answerTime)
+	defer t.Stop()
+	select {
+	case answer := <-answers:
+		return answer, nil
+	case <-t.C:
+		close(late)
+		return nil, nil
+	}
+}
+
+// post sends the answer to a request of the server in a request of its own.
+func (c *conn) post(answer *transport.JSONRPCResponse) {
+	ctx, cancel := context.WithTimeout(c.life, time.Minute)
+	defer cancel()
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.URL, bytes.NewReader(body))
+	if err != nil {
+		return
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	req.Header.Set(transport.HeaderKeyProtocolVersion, c.version)
+	if id := c.tr.GetSessionId(); id != "" {
+		req.Header.Set(transport.HeaderKeySessionID, id)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return // the call that the question is for ends by its own time-out
+	}
+	res.Body.Close()
+}
+
+// reply makes the answer to a request of the server.
+func (c *conn) reply(ctx context.Context, req transport.JSONRPCRequest) *transport.JSONRPCResponse {
 	params, err := json.Marshal(req.Params)
 	if err != nil {
 		params = nil
-	}
-	if c.kind == HTTP {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, questionTimeout)
-		defer cancel()
 	}
 	answer, err := c.ask(ctx, req.Method, params)
 	var result json.RawMessage
@@ -461,10 +516,10 @@ func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transp
 		result, err = json.Marshal(answer)
 	}
 	if e, ok := errors.AsType[*CallError](err); ok {
-		return transport.NewJSONRPCErrorResponse(req.ID, e.Code, e.Message, nil), nil
+		return transport.NewJSONRPCErrorResponse(req.ID, e.Code, e.Message, nil)
 	}
 	if err != nil {
-		return transport.NewJSONRPCErrorResponse(req.ID, -32603, err.Error(), nil), nil
+		return transport.NewJSONRPCErrorResponse(req.ID, -32603, err.Error(), nil)
 	}
-	return transport.NewJSONRPCResultResponse(req.ID, result), nil
+	return transport.NewJSONRPCResultResponse(req.ID, result)
 }

@@ -137,14 +137,15 @@ func baseTransport(cfg *Config) (rt http.RoundTripper, idle func()) {
 	return own, own.CloseIdleConnections
 }
 
-// httpTransport makes the mcp-go transport for a URL, and a function that
-// closes the idle connections it leaves. The kind is HTTP or SSE.
-func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, idle func(), err error) {
+// httpTransport makes the mcp-go transport for a URL, with the client that it
+// uses, and a function that closes the idle connections it leaves. The kind is
+// HTTP or SSE.
+func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, client *http.Client, idle func(), err error) {
+	client = &http.Client{}
 	origin, err := url.Parse(cfg.URL)
 	if err != nil {
-		return nil, func() {}, err
+		return nil, client, func() {}, err
 	}
-	client := &http.Client{}
 	if cfg.HTTPClient != nil {
 		*client = *cfg.HTTPClient
 	}
@@ -161,5 +162,5 @@ func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, idle fu
 			//lint:ignore SA1019 servers of older protocols have no other way to notify
 			transport.WithContinuousListening())
 	}
-	return tr, idle, err
+	return tr, client, idle, err
 }

@@ -10,16 +10,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
-
-// questionTimeout ends a question over legacy HTTP before mcp-go does: it gives
-// up after 30 s without an answer, and then the server waits for ever.
-const questionTimeout = 25 * time.Second
 
 // maxOpen is how many requests of one server are worked on at a time. Further ones
 // are refused at once, so that a flood costs nothing but itself.

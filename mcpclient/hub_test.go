@@ -11,12 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
-	"github.com/mark3labs/mcp-go/client/transport"
-	"github.com/mark3labs/mcp-go/mcp"
 )
 
 // inquirer is a server that asks the client something when its tool "ask" is
@@ -291,18 +288,5 @@ func TestServerWithoutTools(t *testing.T) {
 	tools, err := c.Tools(t.Context())
 	if err != nil || len(tools) != 0 {
 		t.Errorf("%v, %v", tools, err)
-	}
-}
-
-func TestQuestionOverLegacyHTTPEnds(t *testing.T) {
-	c := &conn{kind: HTTP, hub: newHub(&Config{Name: "srv", Elicit: func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
-		<-ctx.Done() // nobody is there
-		return host.Answer{}, ctx.Err()
-	}})}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	got, err := c.asked(ctx, transport.JSONRPCRequest{ID: mcp.NewRequestId("1"), Method: "elicitation/create", Params: json.RawMessage(form)})
-	if err != nil || string(got.Result) != `{"action":"cancel"}` {
-		t.Errorf("%+v, %v", got, err)
 	}
 }

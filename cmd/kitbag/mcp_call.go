@@ -28,7 +28,7 @@ func mcpCallCommand() *cobra.Command {
 		Use:   "call [--mcp FILE] [--json] SERVER TOOL [ARGUMENTS]",
 		Short: "Call one tool, without a model and without asking",
 		Long: `Calls one tool of one server, with ARGUMENTS, a JSON object, and prints the
-result. The exit code is 0 when the server has answered, be it that the tool
+result. What the server asks meanwhile is asked on the terminal. The exit code is 0 when the server has answered, be it that the tool
 reports an error, and 1 when the server or the call has failed.`,
 		Example: `  kitbag mcp call files read_text_file '{"path": "README.md"}'`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -62,6 +62,9 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 	}
 	if f.timeout > 0 {
 		cfg.Timeout, cfg.MaxTimeout = f.timeout, f.timeout
+	}
+	if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
+		cfg.Elicit = newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr()).elicit
 	}
 	ctx := cmd.Context()
 	c, err := mcpclient.Connect(ctx, cfg)
