@@ -20,8 +20,8 @@ const (
 
 // clean returns text that shows all that it says: without control characters but
 // line breaks and tabs, and without invisible ones (Unicode's format characters,
-// tags and variation selectors), which can hide instructions from people or turn
-// the order of letters around. What is longer than limit bytes is cut off.
+// tags, variation selectors, and letters without a shape), which can hide
+// instructions from people or turn the order of letters around. What is longer than limit bytes is cut off.
 func clean(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -29,8 +29,8 @@ func clean(s string, limit int) string {
 			return '\n'
 		case r == '\n' || r == '\t':
 			return r
-		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Variation_Selector, r), r == '\u3164', r == '\u115f', r == '\u1160', r == '\uffa0':
-			return -1 // the last four are letters without a shape
+		case unicode.IsControl(r), unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+			return -1
 		}
 		return r
 	}, strings.ToValidUTF8(s, ""))
