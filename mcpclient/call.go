@@ -139,7 +139,8 @@ func (p progress) chunk() tool.Chunk {
 	if p.message != "" {
 		s += " " + clip(p.message, 500)
 	}
-	return tool.Chunk{Block: &message.Text{ID: "progress", Text: s + "\n"}, ForUser: true}
+	return tool.Chunk{Block: &message.Text{ID: "progress", Text: s + "\n"}, ForUser: true,
+		Progress: &tool.Progress{Done: p.done, Total: p.total, Message: clip(p.message, 500)}}
 }
 
 // maxRounds is how often a server may ask for more input within one call.

@@ -18,6 +18,7 @@ type wire struct {
 	t    testing.TB
 	conn io.ReadWriteCloser
 	in   *bufio.Reader
+	told []string // notifications that came before the last answer
 }
 
 func newWire(t testing.TB, g *mcpgateway.Gateway) *wire {
@@ -27,17 +28,18 @@ func newWire(t testing.TB, g *mcpgateway.Gateway) *wire {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	w := &wire{t, conn, bufio.NewReaderSize(conn, 1<<16)}
+	w := &wire{t: t, conn: conn, in: bufio.NewReaderSize(conn, 1<<16)}
 	w.ask(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"wire","version":"1"}}}`)
 	return w
 }
 
-// ask sends a request and returns the answer; notifications before it are dropped.
+// ask sends a request and returns the answer.
 func (w *wire) ask(body string) []byte {
 	w.t.Helper()
 	if _, err := io.WriteString(w.conn, body+"\n"); err != nil {
 		w.t.Fatal(err)
 	}
+	w.told = nil
 	for {
 		line, err := w.in.ReadBytes('\n')
 		if err != nil {
@@ -46,6 +48,7 @@ func (w *wire) ask(body string) []byte {
 		if strings.Contains(string(line[:min(len(line), 40)]), `"id":`) {
 			return line
 		}
+		w.told = append(w.told, strings.TrimSpace(string(line)))
 	}
 }
 

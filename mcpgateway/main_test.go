@@ -79,19 +79,6 @@ func hang(started chan<- struct{}, ended ...chan<- struct{}) tool.Tool {
 	}))
 }
 
-// steps says three words, one after the other.
-func steps() tool.Tool {
-	return tool.Must(tool.NewStream("steps", "Says three words.", func(context.Context, none) iter.Seq2[tool.Chunk, error] {
-		return func(yield func(tool.Chunk, error) bool) {
-			for _, s := range []string{"one", "two", "three"} {
-				if !yield(tool.Text(s), nil) {
-					return
-				}
-			}
-		}
-	}))
-}
-
 type waitIn struct {
 	Ms int `json:"ms,omitempty"`
 }

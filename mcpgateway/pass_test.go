@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,12 +107,23 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestProgress of an upstream server reaches the host, before the result.
+// TestProgress of an upstream server reaches the host as it is, before the result.
 func TestProgress(t *testing.T) {
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", steps()).Config}, Style: mcpgateway.Full})
-	res := call(t, newHost(t, g), "a__steps", `{}`)
-	if got := res.ForUser.Text(); !strings.Contains(got, "one") || !strings.Contains(got, "two") || res.Text() != "onetwothree" && res.Text() != "one\ntwo\nthree" {
-		t.Errorf("progress %q, result %q", got, res.Text())
+	up := scripted("a", `[{"name":"f","inputSchema":{"type":"object"}}]`, func(r request) string {
+		var told string
+		for _, p := range []string{`"progress":0.5,"total":2.5,"message":"half"`, `"progress":0.25,"message":"back"`, `"progress":2.5,"total":2.5`} {
+			told += `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(r.Params.Meta.Token) + `,` + p + "}}\n"
+		}
+		return told + says("ok")(r)
+	})
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full}))
+	w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__f","_meta":{"progressToken":"mine"}}}`)
+	want := []string{
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"half","progress":0.5,"progressToken":"mine","total":2.5}}`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":2.5,"progressToken":"mine","total":2.5}}`,
+	}
+	if !slices.Equal(w.told, want) {
+		t.Errorf("told %q\nwant %q", w.told, want)
 	}
 }
 

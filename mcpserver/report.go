@@ -25,6 +25,7 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 		return func(*tool.Chunk) error { return nil }
 	}
 	sent := 0
+	done := 0.0 // has to grow
 	return func(chunk *tool.Chunk) error {
 		text, ok := chunk.Block.(*message.Text)
 		if !ok || sent == maxReports {
@@ -32,10 +33,23 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 		}
 		said := cut(strings.TrimRight(text.Text, "\n"), maxReport)
 		if token := r.progress(); token != nil {
+			o := object{"progressToken": token, "message": said}
+			if p := chunk.Progress; p != nil { // of a server behind us
+				if p.Done <= done {
+					return nil
+				}
+				if done = p.Done; p.Total > 0 {
+					o["total"] = p.Total
+				}
+				if o["message"] = p.Message; p.Message == "" {
+					delete(o, "message")
+				}
+			} else {
+				done++
+			}
+			o["progress"] = done
 			sent++
-			return r.out.send(notification(string(mcp.MethodNotificationProgress), object{
-				"progressToken": token, "progress": sent, "message": said,
-			}))
+			return r.out.send(notification(string(mcp.MethodNotificationProgress), o))
 		}
 		if chunk.ForUser && r.logs(mcp.LoggingLevelInfo) {
 			sent++
