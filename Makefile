@@ -1,7 +1,7 @@
 # What people type. `make test` is the test command of the README.
 GO ?= go
 
-.PHONY: test lint bench fuzz
+.PHONY: test lint bench fuzz costs
 
 # Every module of the workspace: the root first, then the nested ones.
 test:
@@ -9,7 +9,7 @@ test:
 		echo "== $$dir"; \
 		(cd $$dir && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 20m ./...) || exit 1; \
 	done
-	@$(MAKE) --no-print-directory interop
+	@$(MAKE) --no-print-directory costs interop
 
 # The MCP servers of the interop tests come from npm. CI has Node; elsewhere the
 # tests are left out where it is missing.
@@ -36,6 +36,10 @@ lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+# What the hot paths allocate, without the race detector, which adds to it.
+costs:
+	$(GO) test -run '^TestCost' $$(dirname $$(git ls-files '*_alloc_test.go') | sort -u | sed 's|^|./|')
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...

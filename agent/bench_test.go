@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"runtime"
@@ -98,32 +97,4 @@ func TestStepAllocations(t *testing.T) {
 	if short > 130 || long > short*1.1 {
 		t.Errorf("%.0f allocations for a step of 50, %.0f for one of 500; want at most 130, and no more with a longer history", short, long)
 	}
-}
-
-// TestIdleSession bounds the memory of a conversation at rest.
-func TestIdleSession(t *testing.T) {
-	const n = 1000
-	a := benchAgent(t, 10)
-	states := make([]*State, n)
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for i := range states {
-		states[i] = new(State)
-		if _, err := a.Reply(t.Context(), states[i], Say("go")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	per := (after.HeapAlloc - before.HeapAlloc) / n
-	data, err := json.Marshal(states[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d bytes in memory for a conversation of %d bytes as JSON", per, len(data))
-	if per > 4*uint64(len(data)) {
-		t.Errorf("%d bytes in memory for a conversation of %d bytes", per, len(data))
-	}
-	runtime.KeepAlive(states)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // thousand writes a thousand skills of a usual size and gives their files.
-func thousand(b *testing.B) (dir string, files []string) {
+func thousand(b testing.TB) (dir string, files []string) {
 	b.Helper()
 	dir = b.TempDir()
 	body := "# Title\n\n" + strings.Repeat("## Section\n\nSome text with `code` and a [link](references/a.md).\n\n", 60)

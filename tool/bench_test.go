@@ -141,14 +141,6 @@ func BenchmarkJSONValid(b *testing.B) {
 	}
 }
 
-// TestCallAllocations holds the figure of issue B.
-func TestCallAllocations(t *testing.T) {
-	tl := orderTool()
-	if n := testing.AllocsPerRun(200, func() { callOrder(t, tl) }); n > 40 {
-		t.Errorf("a call of a typed tool takes %v allocations; at most 40", n)
-	}
-}
-
 // BenchmarkValid is to be read against BenchmarkValidParts: what it costs to
 // find that JSON needs no repair, where the schema is beyond the prover.
 func BenchmarkValid(b *testing.B) {

@@ -52,6 +52,7 @@ var allowed = map[string][]string{
 
 	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
 	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
+	"internal/budget":             {},
 	"internal/demoserver":         {},
 	"internal/openaitest":         {},
 	"internal/oauthtest":          {},

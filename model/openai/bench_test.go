@@ -136,17 +136,3 @@ func BenchmarkStep(b *testing.B) {
 		})
 	}
 }
-
-// TestAllocationsOfCall bounds what a model call that ends in a tool call
-// allocates beside the network: it counts and knows no clock.
-func TestAllocationsOfCall(t *testing.T) {
-	m, _ := cannedModel(t, textStream(3, argsEvent))
-	tools, _ := benchTools(10)
-	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
-	drain(t, m, req)
-	n := testing.AllocsPerRun(50, func() { drain(t, m, req) })
-	t.Logf("%v allocations", n)
-	if n > 120 {
-		t.Errorf("%v allocations for a model call, want at most 120", n)
-	}
-}

@@ -178,28 +178,6 @@ var countedStreams = []struct {
 	event func(int) string
 }{{"text", plainEvent}, {"padded text", paddedEvent}, {"escapes", escapedEvent}, {"reasoning", reasoningEvent}, {"arguments", argsEvent}}
 
-// TestAllocationsPerDelta is the guard of the streaming benchmark: it counts
-// allocations and knows no clock.
-func TestAllocationsPerDelta(t *testing.T) {
-	const n = 2000
-	for _, row := range countedStreams {
-		data := textStream(n, row.event)
-		deltas := 0
-		perRun := testing.AllocsPerRun(5, func() {
-			deltas = 0
-			if err := play(bytes.NewReader(data), true, func(model.Chunk) bool { deltas++; return true }); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if deltas < n {
-			t.Errorf("%s: only %d deltas", row.name, deltas)
-		}
-		if per := perRun / n; per > 0.12 {
-			t.Errorf("%s: %.3f allocations per delta", row.name, per)
-		}
-	}
-}
-
 // TestLines splits the same text however it arrives.
 func TestLines(t *testing.T) {
 	text := "a\n\r\nbb\r\n" + strings.Repeat("x", 3*readSize) + "\nlast"

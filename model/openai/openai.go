@@ -43,7 +43,7 @@
 // request, 37 come of reading the answer and 20 of encoding; a further token
 // makes none. A chunk of the form that most servers send is read without
 // reflection, and a delta like the one before it is not decoded at all.
-// TestAllocationsOfCall and TestAllocationsPerDelta hold that, and bench shows
+// The tests named TestCost… hold that, and bench shows
 // it beside other frameworks.
 package openai
 

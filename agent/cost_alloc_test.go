@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"iter"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/budget"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// reply has a new conversation run to its end.
+func reply(t *testing.T, a *Agent) *State {
+	st := new(State)
+	if _, err := a.Reply(t.Context(), st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// TestCostOfStep is a model call with a tool call, the model's own part left out.
+func TestCostOfStep(t *testing.T) {
+	const steps = 100
+	a := benchAgent(t, steps)
+	budget.Hold(t, budget.Cost{Allocs: 89, Bytes: 5800}, steps, func() { reply(t, a) })
+}
+
+// TestCostOfToken is a piece of text, from the model's delta to the event.
+func TestCostOfToken(t *testing.T) {
+	const tokens = 1000
+	delta := &model.TextDelta{Text: "word "}
+	m := modelFunc(func(context.Context, *model.Request) iter.Seq2[model.Chunk, error] {
+		return func(yield func(model.Chunk, error) bool) {
+			for range tokens {
+				if !yield(delta, nil) {
+					return
+				}
+			}
+			yield(finish("stop"), nil)
+		}
+	})
+	a, err := New(Config{Model: m, Toolkit: toolkit.Of()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget.Hold(t, budget.Cost{Allocs: 0.11, Bytes: 153}, tokens, func() { reply(t, a) })
+}
+
+// TestCostOfAgent is an agent with twenty tools of its own.
+func TestCostOfAgent(t *testing.T) {
+	names := make([]string, 20)
+	for i := range names {
+		names[i] = "add_" + string(rune('a'+i))
+	}
+	own := func() *Agent {
+		var tools []tool.Tool
+		for _, name := range names {
+			tools = append(tools, tool.Must(tool.New(name, "Adds.", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })))
+		}
+		a, err := New(Config{Model: rounds(1), Toolkit: toolkit.Of(tools...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	budget.Hold(t, budget.Cost{Allocs: 116, Bytes: 20200}, 1, func() { own() })
+}
+
+// TestCostOfSession is what a conversation of ten rounds keeps at rest.
+func TestCostOfSession(t *testing.T) {
+	a := benchAgent(t, 10)
+	const want = 9_200
+	if n := budget.Kept(500, func() *State { return reply(t, a) }); n > want*1.15 || n < want*0.6 {
+		t.Errorf("%v bytes; the budget is %v", n, want)
+	}
+}

@@ -1,0 +1,98 @@
+// Package budget holds what operations may cost in memory. Unlike a time, that is
+// nearly the same on every machine and every day, so that a test can hold it.
+//
+// Tests that use it are named TestCost… and are in files *_alloc_test.go.
+// `make costs` runs them without the race detector, which has allocations of its
+// own: with it only what is far beyond a budget fails.
+package budget
+
+import (
+	"runtime"
+	"testing"
+)
+
+// A Cost is what one operation allocates.
+type Cost struct {
+	Allocs float64
+	Bytes  float64
+}
+
+// How far a cost may be from its budget. An operation that has become much
+// cheaper fails too: the budget is to follow it, or it would guard nothing.
+const (
+	most  = 1.15
+	least = 0.6
+	slack = 2 // allocations of each run of op; what pools lose to the garbage collector
+
+	slackBytes    = 256
+	mostUnderRace = 3
+)
+
+const (
+	tries = 5
+	turns = 10 // in each try
+)
+
+// Hold fails unless op, which does the operation per times, costs about what is
+// wanted for each. It takes the least of some tries: other goroutines of the
+// process allocate too, and only ever add. The operation must be one that can be
+// repeated.
+func Hold(t testing.TB, want Cost, per int, op func()) {
+	t.Helper()
+	tries, turns := tries, turns
+	if race {
+		tries, turns = 1, 2 // it is slow, and the limit is wide
+	}
+	for range 3 { // what is made once
+		op()
+	}
+	var got Cost
+	for try := range tries {
+		c := measure(per, turns, op)
+		if try == 0 {
+			got = c
+		}
+		got = Cost{min(got.Allocs, c.Allocs), min(got.Bytes, c.Bytes)}
+	}
+	t.Logf("%.4g allocations, %.5g bytes", got.Allocs, got.Bytes)
+	few, fewBytes := slack/float64(per), slackBytes/float64(per)
+	high, low := most, least
+	if race {
+		high, low = mostUnderRace, 0
+	}
+	if got.Allocs > want.Allocs*high+few || got.Bytes > want.Bytes*high+fewBytes {
+		t.Errorf("%.4g allocations and %.5g bytes; the budget is %v and %v", got.Allocs, got.Bytes, want.Allocs, want.Bytes)
+	}
+	if got.Allocs < want.Allocs*low-few || got.Bytes < want.Bytes*low-fewBytes {
+		t.Errorf("%.4g allocations and %.5g bytes are far less than the budget, %v and %v: lower it", got.Allocs, got.Bytes, want.Allocs, want.Bytes)
+	}
+}
+
+func measure(per, turns int, op func()) Cost {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range turns {
+		op()
+	}
+	runtime.ReadMemStats(&after)
+	n := float64(turns * per)
+	return Cost{float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n}
+}
+
+// Kept returns how many bytes of heap are kept by each of n values that make
+// returns.
+func Kept[T any](n int, make func() T) float64 {
+	kept := append([]T(nil), make()) // what all of them share
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range n {
+		kept = append(kept, make())
+	}
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(kept)
+	return float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
+}

@@ -1,0 +1,51 @@
+package openai
+
+import (
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/budget"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// TestCostOfEncoding is a request that adds a message to those sent before.
+func TestCostOfEncoding(t *testing.T) {
+	const steps = 100
+	m := testModel(t)
+	tools, _ := benchTools(100)
+	said := chat(100 + steps)
+	budget.Hold(t, budget.Cost{Allocs: 5.2, Bytes: 2470}, steps, func() {
+		msgs := make([]*message.Message, len(said)) // of another conversation
+		for i, m := range said {
+			again := *m
+			msgs[i] = &again
+		}
+		for i := range steps {
+			if _, _, err := m.encode(&model.Request{System: "s", Messages: msgs[:100+i], Tools: tools, Digest: "d"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestCostOfCall is a whole model call that ends in a tool call, beside net/http.
+func TestCostOfCall(t *testing.T) {
+	m, _ := cannedModel(t, textStream(3, argsEvent))
+	tools, _ := benchTools(10)
+	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
+	budget.Hold(t, budget.Cost{Allocs: 34, Bytes: 6850}, 1, func() { drain(t, m, req) })
+}
+
+// TestCostOfToken is a token of a streamed answer.
+func TestCostOfToken(t *testing.T) {
+	const tokens = 1000
+	want := map[string]budget.Cost{
+		"text": {Allocs: 0.066, Bytes: 30}, "padded text": {Allocs: 0.066, Bytes: 30}, "escapes": {Allocs: 0.083, Bytes: 31}, "reasoning": {Allocs: 0.066, Bytes: 55}, "arguments": {Allocs: 0.057, Bytes: 97},
+	}
+	for _, row := range countedStreams {
+		t.Run(row.name, func(t *testing.T) {
+			m, _ := cannedModel(t, textStream(tokens, row.event))
+			budget.Hold(t, want[row.name], tokens, func() { drain(t, m, &model.Request{Messages: []*message.Message{global}}) })
+		})
+	}
+}
