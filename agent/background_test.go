@@ -469,6 +469,38 @@ func TestBackgroundResultsAreQuoted(t *testing.T) {
 	equal(t, "the person's turn", turnStart(st.Messages), 0)
 }
 
+// TestBackgroundSecrets saves a run while the result of a call in the background
+// waits to be told, with a secret in it.
+func TestBackgroundSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak := atOnce{tool.Must(tool.New("leak", "Leaks.", func(context.Context, struct{}) (string, error) { return "it is " + secret, nil }))}
+		var j journal
+		cfg := Config{Background: time.Minute, Redact: builtinRules(t), Toolkit: toolkit.Of(leak, noting(&j, "ask", tool.Options{})),
+			Policy: permission.Policy{Rules: []permission.Rule{{Tool: "leak", Behavior: permission.Allow}}}}
+		a, w := newAgent(t, cfg, calls(`c1 leak {}`, `c2 ask {"path":"x"}`))
+		st := new(State)
+		evs, err := play(t, a, st, Say("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "away", len(st.away), 1)
+		if leaks(encoded(t, st)) {
+			t.Error("the secret is in the state")
+		}
+		w.turns = []turn{says("done")}
+		more, err := play(t, a, st, Confirm{Call: "c2", Allow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range append(evs, more...) {
+			if data, err := json.Marshal(ev); err != nil || leaks(string(data)) {
+				t.Errorf("%s, %v", data, err)
+			}
+		}
+		equal(t, "the model is told", told(st), []string{"c1 of leak success: it is " + secret})
+	})
+}
+
 func TestBackgroundConfig(t *testing.T) {
 	if _, err := New(Config{Model: &words{}, Toolkit: toolkit.Of(), Background: -1}); err == nil || !strings.Contains(err.Error(), "Background") {
 		t.Error(err)

@@ -60,7 +60,7 @@ func child() error {
 		return err
 	}
 	kind := os.Getenv(childKind)
-	if kind == kindPay || kind == kindPrint {
+	if kind == kindPay || kind == kindPrint || kind == kindBehind {
 		return payment(dir, kind, kill)
 	}
 	s, err := openJourney(dir, kind)

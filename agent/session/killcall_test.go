@@ -1,11 +1,15 @@
 package session_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/message"
@@ -18,15 +22,26 @@ import (
 
 // The kinds of child processes that die within a call, after its effect.
 const (
-	kindPay   = "pay"   // of a tool whose calls are idempotent
-	kindPrint = "print" // of one whose calls are not
+	kindPay    = "pay"    // of a tool whose calls are idempotent
+	kindPrint  = "print"  // of one whose calls are not
+	kindBehind = "behind" // of one whose calls go on in the background
 )
 
+// behind is a tool whose calls go to the background at once.
+type behind struct{ tool.Tool }
+
+func (behind) Background(json.RawMessage) time.Duration { return 0 }
+func (b behind) Unwrap() tool.Tool                      { return b.Tool }
+
 // payment makes two calls, one after the other, that each leave a line with their
-// idempotency key. A process dies in a call as long as there are no more than dies
+// idempotency key; in the background it makes one. Its answer is how they ended. A process dies in a call as long as there are no more than dies
 // lines.
 func payment(dir, kind string, dies int) error {
+	left, once := make(chan struct{}), sync.Once{} // it is stored that the call has left
 	pay := tool.Must(tool.New(kind, "Leaves a line.", func(ctx context.Context, in numberIn) (string, error) {
+		if kind == kindBehind {
+			<-left
+		}
 		f, err := os.OpenFile(effectsFile(dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {
 			return "", err
@@ -40,17 +55,34 @@ func payment(dir, kind string, dies int) error {
 		}
 		return "ok", nil
 	}, tool.Options{Idempotent: kind == kindPay}))
+	if kind == kindBehind {
+		pay = behind{pay}
+	}
 	next := func(req *model.Request) (scripted.Turn, error) {
 		var ends []string
 		for _, m := range req.Messages {
+			for _, b := range m.Blocks {
+				if h, ok := b.(*message.Hint); ok {
+					_, outcome, _ := strings.Cut(h.Text, "has ended (")
+					outcome, _, _ = strings.Cut(outcome, ")")
+					if outcome == string(message.OutcomeInterrupted) && strings.Contains(h.Text, "Outcome unknown") {
+						outcome = "unknown"
+					}
+					ends = append(ends, outcome)
+				}
+			}
 			for _, res := range m.ToolResults() {
+				if kind == kindBehind {
+					ends = append(ends, "left")
+					continue
+				}
 				ends = append(ends, string(res.Outcome))
 				if res.Outcome == message.OutcomeInterrupted && !strings.HasPrefix(res.Text(), "Outcome unknown") {
 					return scripted.Turn{}, fmt.Errorf("the model is told %q", res.Text())
 				}
 			}
 		}
-		if n := len(ends); n < 2 {
+		if n := len(ends); n == 0 || n < 2 && kind != kindBehind {
 			return scripted.Call(kind, numberIn{n + 1}), nil
 		}
 		return scripted.Say(strings.Join(ends, " ")), nil
@@ -60,8 +92,16 @@ func payment(dir, kind string, dies int) error {
 		return err
 	}
 	defer s.Close()
+	save := func(ctx context.Context, st *agent.State) error {
+		err := s.Save(ctx, st)
+		data, _ := json.Marshal(st)
+		if bytes.Contains(data, []byte(`"away":`)) {
+			once.Do(func() { close(left) })
+		}
+		return err
+	}
 	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Func(next))), Toolkit: toolkit.Of(pay),
-		Policy: permission.Policy{Mode: permission.Bypass}, Save: s.Save})
+		Policy: permission.Policy{Mode: permission.Bypass}, Background: time.Hour, Save: save})
 	if err != nil {
 		return err
 	}
@@ -86,6 +126,8 @@ func TestKillInACall(t *testing.T) {
 		{kindPay, 2, "1a 1a 2b", "interrupted success"},
 		{kindPrint, 1, "1 2", "interrupted success"},
 		{kindPrint, 2, "1 2", "interrupted interrupted"},
+		{kindBehind, 0, "1", "left success"},
+		{kindBehind, 1, "1", "left unknown"},
 	} {
 		t.Run(fmt.Sprintf("%s, %d die", row.kind, row.dies), func(t *testing.T) {
 			t.Parallel()
