@@ -29,5 +29,5 @@ await list();
 await call("reset_tools", { demo: true });
 await list();
 await call("demo__weather_lookup", { city: "Oslo" });
-await call("demo__countdown", { n: 2, step_ms: 1 }, (p) => console.log("progress", p.message));
+await call("demo__countdown", { n: 2, step_ms: 1 }, (p) => console.log("progress", `${p.progress}/${p.total}`, p.message));
 await client.close();
