@@ -3,17 +3,22 @@ package mcpserver_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -28,6 +33,8 @@ func TestAdmission(t *testing.T) {
 	cfg := mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Hosts: []string{"tools.example.com"}, Origins: []string{"https://app.example.com"},
 		Limits: mcpserver.Limits{Request: 1000}}
 	local := listen(t, serve(t, cfg))
+	cfg.Limits.Request = 0
+	roomy := listen(t, serve(t, cfg))
 	cfg.Credentials = []mcpserver.Credential{{Name: "anna", Token: tokenA}}
 	guarded := listen(t, serve(t, cfg))
 	initialize := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
@@ -51,6 +58,7 @@ func TestAdmission(t *testing.T) {
 		{local, "", map[string]string{"Content-Type": "text/plain"}, initialize, 415},
 		{local, "", nil, strings.Repeat(" ", 1001), 413},
 		{local, "", nil, strings.Repeat("[", 900), 400},
+		{roomy, "", nil, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + strings.Repeat(`{"a":`, 1<<19), 400},
 		{local, "", nil, `{"jsonrpc":"2.0","id":[1],"method":"ping"}`, 400},
 		{local, "", nil, `{"jsonrpc":"1.0","id":1,"method":"ping"}`, 400},
 		{local, "", nil, listBody, 400}, // no session
@@ -297,6 +305,54 @@ func TestControlNames(t *testing.T) {
 	}
 	if _, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "n", Version: "1"}); err == nil || !strings.Contains(err.Error(), "search_tools") {
 		t.Errorf("a tool named like a control tool of the static list: %v", err)
+	}
+}
+
+// A referring tool has a schema that refers to something outside of it, and asks
+// for a form.
+type referring struct{ name, input, form string }
+
+func (r referring) Info() tool.Info {
+	return tool.Info{Name: r.name, Description: "Refers.", Input: json.RawMessage(r.input)}
+}
+
+func (r referring) Call(ctx context.Context, _ tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{Message: "x?", Schema: json.RawMessage(r.form)})
+		yield(tool.Text(fmt.Sprint("answered ", a.Content)), err)
+	}
+}
+
+// TestReferences: what schemas of tools and of forms refer to is neither read nor
+// fetched, whatever is called and answered.
+func TestReferences(t *testing.T) {
+	var fetched atomic.Int32
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fetched.Add(1)
+		fmt.Fprint(w, `{"const":"hunter2"}`)
+	}))
+	defer web.Close()
+	file := filepath.Join(t.TempDir(), "secret.json")
+	if err := os.WriteFile(file, []byte(`{"const":"hunter2"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"file://" + file, file, web.URL} {
+		schema, plain := fmt.Sprintf(`{"type":"object","properties":{"x":{"type":"string","$ref":%q}}}`, ref), `{"type":"object"}`
+		tk := toolkit.Of(referring{"refers", schema, plain}, referring{"asks", plain, schema})
+		url := listen(t, serve(t, mcpserver.Config{Toolkit: tk, Policy: open}))
+		// By hand: our client would not send either.
+		m := newModern(t, url, "", `{"elicitation":{}}`)
+		for name, extra := range map[string]string{
+			"refers": `,"arguments":{"x":"b"}`,
+			"asks":   `,"inputResponses":{"question-1":{"action":"accept","content":{"x":"b"}}}`,
+		} {
+			if _, got := m.send(t.Context(), "tools/call", name, extra); strings.Contains(got, "hunter2") || !strings.Contains(got, "no URLLoader registered") {
+				t.Errorf("%s, %s: %s", ref, name, got)
+			}
+		}
+	}
+	if fetched.Load() != 0 {
+		t.Errorf("the schema was fetched %d times", fetched.Load())
 	}
 }
 

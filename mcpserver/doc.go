@@ -35,8 +35,15 @@
 // From revision 2026-07-28 on there are no sessions, and the list of tools must
 // not vary by connection. Clients of that revision are served a second toolkit,
 // made of the same configuration with [toolkit.Discover] as its control: a short
-// list that never changes, by which every tool can be found and called. Both
-// eras are served at the same time; the request says which it is of.
+// list that never changes, by which every tool can be found and called; or, with
+// [Config.WholeList], all tools, where their list is short. Both eras are served at
+// the same time; the request says which it is of.
+//
+// # Prompts and resources
+//
+// The skills of the toolkit are prompts, and their files resources with URIs such as
+// skill://pdf/SKILL.md: those of the groups that a session has open, with the same
+// notifications as for tools. Config.Prompts and Config.Resources come besides.
 //
 // # Groups
 //
@@ -57,7 +64,8 @@
 // known Origin. Without [Config.Credentials] only connections that arrive on a
 // loopback address are served; that keeps other machines out, not other users of
 // this one. With credentials, a session belongs to the one that opened it: for
-// all others it does not exist. A credential's ceiling is a boundary, the groups
+// all others it does not exist. HTTP+SSE, the transport of 2024, which the same
+// handler serves, is guarded in the same way. A credential's ceiling is a boundary, the groups
 // below it are none.
 //
 // Requests, sessions and calls are limited; see [Limits]. A client that does not

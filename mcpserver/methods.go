@@ -48,7 +48,8 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte
 		if err := r.meta.check(); err != nil {
 			return answer(m.ID, nil, err), err
 		}
-		r.tk, r.scope = c.srv.static.now.Load(), c.scope.Sub()
+		r.scope = c.scope.Sub()
+		r.tk = c.srv.static.pick(ctx, r.scope)
 	}
 	ctx, key, err := c.begin(ctx, string(m.ID), out)
 	if err != nil {

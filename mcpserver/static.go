@@ -1,23 +1,32 @@
 package mcpserver
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A static is the toolkit for clients to whom the list must not change: what is
-// in the groups of the one that is served is found by searching.
+// A static is what clients are served to whom the list must not change, whatever
+// they call: what is in the groups of the toolkit is listed whole if that is short,
+// and else found by searching.
 type static struct {
-	now atomic.Pointer[toolkit.Toolkit]
+	budget int // bytes of a list that is served whole; 0 for none
+	now    atomic.Pointer[lists]
 }
 
-func newStatic(tk *toolkit.Toolkit) (*static, error) {
-	made, err := derive(tk)
+// lists are made of the same configuration.
+type lists struct {
+	short *toolkit.Toolkit // by searching
+	whole *toolkit.Toolkit // nil if no list is short enough
+}
+
+func newStatic(tk *toolkit.Toolkit, budget int) (*static, error) {
+	s := &static{budget: budget}
+	made, err := s.derive(tk)
 	if err != nil {
 		return nil, err
 	}
-	s := &static{}
 	s.now.Store(made)
 	return s, nil
 }
@@ -25,18 +34,41 @@ func newStatic(tk *toolkit.Toolkit) (*static, error) {
 // renew follows a change of the catalogue. One that cannot be followed, because a
 // tool now has the name of a control tool, leaves the old one.
 func (s *static) renew(tk *toolkit.Toolkit) {
-	if made, err := derive(tk); err == nil {
+	if made, err := s.derive(tk); err == nil {
 		s.now.Store(made)
 	}
 }
 
-// derive makes the static toolkit. Groups that are open from the start stay out of
-// the list too: it shall be short.
-func derive(tk *toolkit.Toolkit) (*toolkit.Toolkit, error) {
+// derive makes the lists. Groups that are open from the start stay out of the short
+// one, too.
+func (s *static) derive(tk *toolkit.Toolkit) (made *lists, err error) {
 	cfg := tk.Config()
 	if cfg.Policy.NoActivation {
-		return tk, nil // labels: the list is the same for everybody as it is
+		return &lists{short: tk}, nil // labels: the list is the same for everybody as it is
 	}
-	cfg.Control, cfg.Hidden, cfg.Initial = toolkit.Discover(), nil, nil
-	return toolkit.New(cfg)
+	cfg.Hidden, cfg.Initial = nil, nil
+	made = &lists{}
+	if s.budget > 0 {
+		all := cfg
+		all.Control, all.Policy.NoActivation = toolkit.NoControl(), true
+		if made.whole, err = toolkit.New(all); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Control = toolkit.Discover()
+	made.short, err = toolkit.New(cfg)
+	return made, err
+}
+
+// pick returns what a client is served. It depends on the catalogue and on what the
+// client may see, and on nothing that any client has done.
+func (s *static) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolkit {
+	l := s.now.Load()
+	if l.whole == nil {
+		return l.short
+	}
+	if v, err := l.whole.View(ctx, scope); err != nil || v.Cost().Total.Bytes > s.budget {
+		return l.short
+	}
+	return l.whole
 }

@@ -1,0 +1,86 @@
+package mcpserver_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// listing returns the names of what a client of the new era is listed, and the
+// groups of each.
+func (m *modern) listing() (names []string, labels map[string]string) {
+	m.t.Helper()
+	m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
+	_, got := m.post(m.t.Context(), `{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
+	var res struct {
+		Result struct {
+			Tools []struct {
+				Name string
+				Meta map[string][]string `json:"_meta"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(got[0]), &res); err != nil {
+		m.t.Fatalf("%s: %v", got, err)
+	}
+	labels = map[string]string{}
+	for _, tl := range res.Result.Tools {
+		names = append(names, tl.Name)
+		if g := tl.Meta["io.modelcontextprotocol/groups"]; len(g) > 0 {
+			labels[tl.Name] = strings.Join(g, ",")
+		}
+	}
+	return names, labels
+}
+
+// TestWholeList: a list that is short enough is served whole to clients of the new
+// era, by what they may see; no list depends on what anybody has called.
+func TestWholeList(t *testing.T) {
+	const basic = "slow stream picture fails weather"
+	const found = "search_tools describe_tools call_tool"
+	for _, row := range []struct {
+		why        string
+		budget     int
+		anna, otto string // may see everything, and the group zoo
+	}{
+		{"without a budget", 0, found + " " + basic, found},
+		{"too small for either", 10, found + " " + basic, found},
+		{"enough for otto", 400, found + " " + basic, "lion ape"},
+		{"enough for both", 10_000, basic + " lion ape owl", "lion ape"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			world := newWorld(t, func(c *toolkit.Config) { c.Initial, c.Exclusive = []string{"zoo"}, nil })
+			url := listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, WholeList: row.budget, Credentials: []mcpserver.Credential{
+				{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB, Ceiling: toolkit.Only("zoo")},
+			}}))
+			anna, otto := newModern(t, url, tokenA, `{}`), newModern(t, url, tokenB, `{}`)
+			old := newWire(t, url)
+			old.token = tokenA
+			old.initialize(`{}`)
+			for range 2 {
+				a, labels := anna.listing()
+				o, _ := otto.listing()
+				if got, gotO := strings.Join(a, " "), strings.Join(o, " "); got != row.anna || gotO != row.otto {
+					t.Fatalf("lists %q and %q, want %q and %q", got, gotO, row.anna, row.otto)
+				}
+				if strings.Contains(row.anna, "lion") && (labels["lion"] != "zoo" || labels["owl"] != "aviary") {
+					t.Errorf("labels: %v", labels)
+				}
+				// Nothing that is called changes a list.
+				old.rpc("tools/call", `{"name":"reset_tools","arguments":{"zoo":true,"aviary":true}}`)
+				anna.send(t.Context(), "tools/call", "call_tool", `,"arguments":{"name":"owl","arguments":{}}`)
+			}
+			if strings.Contains(row.otto, "lion") {
+				if _, got := otto.send(t.Context(), "tools/call", "lion", ""); !strings.Contains(got, `"text":"lion"`) {
+					t.Errorf("lion: %s", got)
+				}
+				if _, got := otto.send(t.Context(), "tools/call", "owl", ""); strings.Contains(got, `"text":"owl"`) {
+					t.Errorf("above the ceiling: %s", got)
+				}
+			}
+		})
+	}
+}
