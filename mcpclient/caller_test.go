@@ -258,6 +258,33 @@ func TestPeopleTakeTime(t *testing.T) {
 	})
 }
 
+// TestQuestionTakenBack is a server that does not want its answer any more.
+func TestQuestionTakenBack(t *testing.T) {
+	for _, id := range []string{`"q1"`, `7`} {
+		closed := make(chan struct{})
+		cfg := Config{PingInterval: -1, Elicit: func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
+			<-ctx.Done()
+			close(closed)
+			return host.Answer{}, ctx.Err()
+		}}
+		c := memoryClient(t, cfg, func(msg request, reply func(string)) {
+			if !polite(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
+				reply(`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":` + question("Q") + `}`)
+				for reply(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"another"}}`); ; {
+					reply(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
+					select {
+					case <-closed:
+						reply(msg.result(`{}`))
+						return
+					case <-time.After(10 * time.Millisecond): // it may not be known yet
+					}
+				}
+			}
+		})
+		mustRun(t, find(t, c, "a"), `{}`)
+	}
+}
+
 // TestSampleRefused holds that a server is told in the protocol's way that the
 // host is against it.
 func TestSampleRefused(t *testing.T) {

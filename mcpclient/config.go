@@ -175,6 +175,11 @@ func (c *Config) checkURL() error {
 	if c.OAuth != nil && (c.OAuth.Authorize == nil || c.OAuth.RedirectURL == "") {
 		return errors.New("OAuth needs Authorize and RedirectURL")
 	}
+	if c.OAuth != nil {
+		if err := secure(c.URL); err != nil {
+			return fmt.Errorf("with OAuth: %w, or tokens could be read on the way", err)
+		}
+	}
 	if c.Transport == SSE && mcp.IsModernProtocol(c.Protocol) {
 		return fmt.Errorf("protocol %s does not exist over SSE", c.Protocol)
 	}

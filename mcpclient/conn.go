@@ -1,7 +1,6 @@
 package mcpclient
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,6 +46,7 @@ type conn struct {
 	routes  map[string]func(progress) // by progress token
 	calls   []*inflight               // oldest first
 	left    []leftover                // of calls that were given up
+	open    map[string]func()         // what cancels the server's requests, by their ids
 	closing bool
 	workers sync.WaitGroup
 
@@ -77,7 +77,7 @@ type serverInfo struct {
 func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(method string)) (*conn, error) {
 	c := &conn{
 		cfg: cfg, kind: kind, hub: h, notify: notify, opened: time.Now(),
-		routes: map[string]func(progress){}, stopped: make(chan struct{}), idle: func() {},
+		routes: map[string]func(progress){}, open: map[string]func(){}, stopped: make(chan struct{}), idle: func() {},
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if err := c.start(ctx); err != nil {
@@ -404,122 +404,4 @@ func (c *conn) headers(version, method string, body json.RawMessage, extra http.
 	}
 	maps.Copy(h, extra)
 	return h
-}
-
-// A progress is one notifications/progress.
-type progress struct {
-	done, total float64
-	message     string
-}
-
-// notified routes a notification. It runs on the goroutine that reads, so it
-// must not block.
-func (c *conn) notified(n mcp.JSONRPCNotification) {
-	if n.Method != "notifications/progress" {
-		c.notify(n.Method)
-		return
-	}
-	f := n.Params.AdditionalFields
-	token, _ := f["progressToken"].(string)
-	c.mu.Lock()
-	route := c.routes[token]
-	c.mu.Unlock()
-	if route == nil {
-		return
-	}
-	p := progress{}
-	p.done, _ = f["progress"].(float64)
-	p.total, _ = f["total"].(float64)
-	p.message, _ = f["message"].(string)
-	route(p)
-}
-
-// route calls fn for the progress of one token until stop is called.
-func (c *conn) route(token string, fn func(progress)) (stop func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.routes[token] = fn
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.routes, token)
-	}
-}
-
-// asked answers a request of the server, over HTTP as long as mcp-go waits: it
-// gives up after 30 s, without a word to the server, which would wait for ever.
-// What a person has said later than that is posted without it.
-func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-	if c.kind != HTTP {
-		return c.reply(ctx, req), nil
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	answers, late := make(chan *transport.JSONRPCResponse), make(chan struct{})
-	if !c.work(func() {
-		defer cancel()
-		defer context.AfterFunc(c.life, cancel)()
-		answer := c.reply(ctx, req)
-		select {
-		case answers <- answer:
-		case <-late:
-			c.post(answer)
-		}
-	}) {
-		cancel()
-		return nil, ErrClosed
-	}
-	t := time.NewTimer(c.cfg.answerTime)
-	defer t.Stop()
-	select {
-	case answer := <-answers:
-		return answer, nil
-	case <-t.C:
-		close(late)
-		return nil, nil
-	}
-}
-
-// post sends the answer to a request of the server in a request of its own.
-func (c *conn) post(answer *transport.JSONRPCResponse) {
-	ctx, cancel := context.WithTimeout(c.life, time.Minute)
-	defer cancel()
-	body, err := json.Marshal(answer)
-	if err != nil {
-		return
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.URL, bytes.NewReader(body))
-	if err != nil {
-		return
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set(transport.HeaderKeyProtocolVersion, c.version)
-	if id := c.tr.GetSessionId(); id != "" {
-		req.Header.Set(transport.HeaderKeySessionID, id)
-	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return // the call that the question is for ends by its own time-out
-	}
-	res.Body.Close()
-}
-
-// reply makes the answer to a request of the server.
-func (c *conn) reply(ctx context.Context, req transport.JSONRPCRequest) *transport.JSONRPCResponse {
-	params, err := json.Marshal(req.Params)
-	if err != nil {
-		params = nil
-	}
-	answer, err := c.ask(ctx, req.Method, params)
-	var result json.RawMessage
-	if err == nil {
-		result, err = json.Marshal(answer)
-	}
-	if e, ok := errors.AsType[*CallError](err); ok {
-		return transport.NewJSONRPCErrorResponse(req.ID, e.Code, e.Message, nil)
-	}
-	if err != nil {
-		return transport.NewJSONRPCErrorResponse(req.ID, -32603, err.Error(), nil)
-	}
-	return transport.NewJSONRPCResultResponse(req.ID, result)
 }

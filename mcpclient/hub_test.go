@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -224,6 +225,8 @@ func TestConfigErrors(t *testing.T) {
 		{Config{Name: "a", Command: "x", Transport: SSE}, "needs a URL"},
 		{Config{Name: "a", URL: "http://x", Transport: Stdio}, "cannot be used with a URL"},
 		{Config{Name: "a", URL: "/x"}, "not an absolute"},
+		{Config{Name: "a", URL: "https://x", OAuth: &OAuth{}}, "needs Authorize"},
+		{Config{Name: "a", URL: "http://x", OAuth: &OAuth{RedirectURL: "x", Authorize: func(context.Context, string) (url.Values, error) { return nil, nil }}}, "must be https"},
 		{Config{Name: "a", Command: "x", Protocol: "2020-01-01"}, "2025-11-25"},
 		{Config{Name: "a", URL: "http://x", Transport: SSE, Protocol: "2026-07-28"}, "does not exist over SSE"},
 		{Config{Name: "a", Command: "x", IncludeTools: []string{"["}}, `"["`},

@@ -28,8 +28,9 @@ func mcpCallCommand() *cobra.Command {
 		Use:   "call [--mcp FILE] [--json] SERVER TOOL [ARGUMENTS]",
 		Short: "Call one tool, without a model and without asking",
 		Long: `Calls one tool of one server, with ARGUMENTS, a JSON object, and prints the
-result. What the server asks meanwhile is asked on the terminal. The exit code is 0 when the server has answered, be it that the tool
-reports an error, and 1 when the server or the call has failed.`,
+result. What the server asks meanwhile is asked on the terminal. The exit code is
+0 when the server has answered, be it that the tool reports an error, and 1 when
+the server or the call has failed.`,
 		Example: `  kitbag mcp call files read_text_file '{"path": "README.md"}'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,11 @@ func keptLogins() (*mcpclient.OAuth, error) {
 // ended is not made anew in the middle of something else.
 func withLogin(cfg mcpclient.Config) mcpclient.Config {
 	o, err := keptLogins()
+	for header := range cfg.Headers {
+		if strings.EqualFold(header, "Authorization") {
+			return cfg // the file says how
+		}
+	}
 	if err != nil || cfg.URL == "" || !o.LoggedIn(cfg.URL) {
 		return cfg
 	}

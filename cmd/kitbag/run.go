@@ -52,6 +52,11 @@ Edit, Glob, Grep, a task list), over any OpenAI-compatible endpoint: set
 OPENAI_API_KEY and KITBAG_MODEL, and OPENAI_BASE_URL for another server than
 OpenAI's.
 
+An MCP server is started when the model opens a group of its tools. The groups that
+it has itself are known from the last time that it ran; before, it is one group.
+What a server asks the person is asked on the terminal; for what it wants of the
+model the rule is mcp__SERVER__sampling.
+
 The model's text goes to standard output, what tools do to standard error. What
 no rule allows is asked about on the terminal; without one the run ends with
 exit code 3 and lists the calls that wait.
