@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -42,8 +43,9 @@ type job struct {
 	res   *message.ToolResult
 	err   error // wraps tool.ErrAbort
 
-	mu   sync.Mutex
-	tail string // the end of what it says
+	mu    sync.Mutex
+	tail  string         // the end of what it says
+	clean *redact.Stream // what it says goes through it: else the tail could begin within a secret
 }
 
 // jobs are those of one run. The run's goroutine adds and removes them; the tool
@@ -86,7 +88,7 @@ func (j *job) note(ch tool.Chunk) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.tail += t.Text
+	j.tail += j.clean.Write(t.Text)
 	if cut := len(j.tail) - tailSize; cut > 0 {
 		j.tail = strings.ToValidUTF8(j.tail[cut:], "")
 	}
@@ -134,7 +136,7 @@ func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Du
 	stayed := context.AfterFunc(batch, func() { cancel(context.Cause(batch)) })
 	whole := r.whole
 	left := context.AfterFunc(whole, func() { cancel(context.Cause(whole)) })
-	j := &job{stop: func() { cancel(context.Canceled) }, leave: stayed, gone: make(chan struct{}), ended: make(chan struct{})}
+	j := &job{stop: func() { cancel(context.Canceled) }, leave: stayed, clean: a.cfg.Redact.Stream(), gone: make(chan struct{}), ended: make(chan struct{})}
 	tell := func(rep report) {
 		rep.call = c
 		select {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -22,10 +24,10 @@ import (
 // TestChaos plays random conversations with everything that may go wrong: bad
 // model output, failing tools, cancelled and abandoned runs, crashes, partial
 // answers, edits that turn dangerous, refusals, sub-agents that share limits, calls
-// in the background, answers within the process, typed answers and sealed states.
-// Whatever happens the history is valid, no call runs twice but one that may and
-// was cut off by a crash, none that is denied runs at all, nothing stays in the
-// background, and a run has one end. The long form is
+// in the background, answers within the process, typed answers, sealed states and
+// secrets. Whatever happens the history is valid, no call runs twice but one that may
+// and was cut off by a crash, none that is denied runs at all, nothing stays in the
+// background, a run has one end, and no secret is stored or emitted. The long form is
 //
 //	go test ./agent -run TestChaos -rapid.checks=50000
 func TestChaos(t *testing.T) {
@@ -221,6 +223,13 @@ func (c *chaos) play(t *testing.T) {
 	if c.pick("sealed", 3) == 0 {
 		key = []byte("secret")
 	}
+	var redactor *redact.Redactor
+	if c.pick("redacted", 3) == 0 {
+		var err error
+		if redactor, err = redact.New(redact.Rule{Name: "x", Pattern: chaosSecrets.String()}); err != nil {
+			c.rt.Fatal(err)
+		}
+	}
 	for range 1 + c.pick("runs", 8) {
 		ctx, cancel := context.WithCancel(context.Background())
 		w := &words{t: t}
@@ -234,7 +243,7 @@ func (c *chaos) play(t *testing.T) {
 		saves, crashAt := 0, 1+c.pick("crash", 30)
 		cfg := Config{Model: w, Toolkit: tk, MaxParallel: 3, Background: c.background, Retry: model.RetryConfig{Retries: -1},
 			Limits: Limits{Steps: 3, ToolCalls: c.pick("limit", 2) * 6, Tokens: c.pick("token limit", 2) * 70},
-			Key:    key, Policy: chaosPolicy}
+			Key:    key, Policy: chaosPolicy, Redact: redactor}
 		if key == nil && c.pick("no rules", 3) == 0 { // a seal holds for one policy
 			cfg.Policy = permission.Policy{}
 		}
@@ -283,6 +292,9 @@ func (c *chaos) play(t *testing.T) {
 			if ev.kind() == "end" {
 				ends++
 			}
+			if redactor != nil {
+				c.checkSecrets(json.Marshal(ev))
+			}
 			if n == breakAt {
 				ends = 1
 				break
@@ -301,7 +313,19 @@ func (c *chaos) play(t *testing.T) {
 				c.rt.Fatalf("%v\n%s", err, saved)
 			}
 		}
+		if redactor != nil {
+			c.checkSecrets(json.Marshal(st))
+		}
 		c.check(st)
+	}
+}
+
+// chaosSecrets are what the model says, and some of what people fill in.
+var chaosSecrets = regexp.MustCompile(`text [0-9]+|(?:harmless|danger) [0-9]+`)
+
+func (c *chaos) checkSecrets(data []byte, err error) {
+	if found := chaosSecrets.Find(data); err != nil || found != nil {
+		c.rt.Fatalf("%q is in %s, %v", found, data, err)
 	}
 }
 

@@ -41,13 +41,16 @@ type Context struct {
 }
 
 const (
+	// defaultWindow is what most models have at least. A server that has less
+	// refuses the request, and the conversation is compacted then.
 	defaultWindow = 128_000
 
 	// oldResult is how much text of an old tool result survives the first step
 	// of compaction, in bytes.
 	oldResult = 1000
 
-	// dataTokens is what a picture or a file is taken to cost.
+	// dataTokens is what a picture or a file is taken to cost: about as much as a
+	// large picture does.
 	dataTokens = 1500
 )
 
@@ -77,6 +80,7 @@ func estimate(text string) int {
 	return n / 4
 }
 
+// estimateMessage leaves thinking out: most servers drop that of earlier turns.
 func estimateMessage(m *message.Message) int {
 	n := 4 // roles and separators
 	for _, b := range m.Blocks {
@@ -157,7 +161,8 @@ func (r *run) calibrated(estimate int) int {
 	return int(float64(estimate) * r.st.ratio)
 }
 
-// learn corrects later estimates by what a request really cost.
+// learn corrects later estimates by what a request really cost. Small requests
+// teach nothing: what providers add to each one outweighs them.
 func (r *run) learn(estimated int, u *message.Usage) {
 	if u == nil || u.Input < 100 || estimated < 100 {
 		return
@@ -165,7 +170,9 @@ func (r *run) learn(estimated int, u *message.Usage) {
 	r.st.ratio = clampRatio(float64(u.Input) / float64(estimated))
 }
 
-// clampRatio bounds how far estimates are corrected; 0 stays, for not at all.
+// clampRatio bounds how far estimates are corrected, so that neither a server that
+// counts nonsense nor a State that somebody wrote turns compaction off or makes it
+// endless; 0 stays, for not at all.
 func clampRatio(ratio float64) float64 {
 	if ratio == 0 {
 		return 0
@@ -224,7 +231,8 @@ func (r *run) rewrite(msgs []*message.Message, ev *Compaction) error {
 	return r.store(ev)
 }
 
-// fitData replaces the oldest pictures and files when there are too many.
+// fitData replaces the oldest pictures and files when there are too many. Servers
+// refuse requests with more of them than they take, however small they are.
 func (r *run) fitData(v *toolkit.View) error {
 	limit := r.cfg.Context.MaxData
 	n := r.count().data
@@ -284,7 +292,8 @@ func withoutData(blocks message.Blocks, drop *int) message.Blocks {
 	return out
 }
 
-// turnStart returns the index of the user's last words.
+// turnStart returns the index of the user's last words. What the agent says to the
+// model in the user's role does not count.
 func turnStart(msgs []*message.Message) int {
 	for i := len(msgs) - 1; i > 0; i-- {
 		if msgs[i].Role == message.RoleUser && !isHint(msgs[i]) {
@@ -314,7 +323,8 @@ func (r *run) keepFrom(budget int) int {
 	return from
 }
 
-// shrinkOld cuts long tool results before index from.
+// shrinkOld cuts long tool results before index from. That comes before a summary
+// because it loses least: the model can make the call again, and knows of it.
 func (r *run) shrinkOld(msgs []*message.Message, from int) []*message.Message {
 	out := append([]*message.Message(nil), msgs...)
 	for i, m := range out[:from] {

@@ -148,7 +148,7 @@ func (r *run) isFinal(c *openCall) bool { return r.final != nil && c.Tool == fin
 func (r *run) addFinal(req *model.Request) {
 	info := r.final.tool.Info()
 	req.Tools = append(req.Tools[:len(req.Tools):len(req.Tools)], info)
-	req.Digest += "+" + string(info.Input)
+	req.Digest += "+" + string(info.Input) // another T is another list of tools
 	if r.lastAnswer || r.final.asked > 1 {
 		req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
 	}
@@ -162,7 +162,8 @@ func (r *run) remind() error {
 	return r.hint(hintFinal)
 }
 
-// keepFinal keeps of the last answer at a limit nothing but the typed answer.
+// keepFinal keeps of the last answer at a limit nothing but the typed answer: no
+// other call may run any more, and one that is stored must have a result.
 func (r *run) keepFinal(ans *answer) error {
 	m := *ans.Message
 	m.Blocks = nil

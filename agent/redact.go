@@ -14,10 +14,15 @@ import (
 // secret in them: with a placeholder in its place it is another call.
 const redactedInput = "Not run: the arguments held a secret, which was not kept when the conversation was saved. Make the call again, and get the secret anew."
 
-// A curtain takes secrets out of the events of a run.
+// A curtain takes secrets out of the events of a run. The State and the model keep
+// them: a model that has read a key with one tool is to use it with the next, and
+// a call must run with what was judged. What it does with secrets the permission
+// rules decide; here they are kept from files, screens and logs.
 type curtain struct {
 	r    *redact.Redactor
 	held []*heldText // the texts that are coming, in order of their beginning
+
+	away []string // calls in the background: nobody is told of their pieces any more
 }
 
 // heldText is a text that comes in deltas, of which the end is not shown as
@@ -29,7 +34,9 @@ type heldText struct {
 	event func(text string) Event // a delta
 }
 
-// draw returns the events to emit in the place of ev.
+// draw returns the events to emit in the place of ev: none while a delta could be the
+// beginning of a secret, several where one is followed by the end of another text.
+// They get their numbers afterwards, so that none is missing.
 func (c *curtain) draw(ev Event) []Event {
 	switch ev := ev.(type) {
 	case *TextDelta:
@@ -45,6 +52,9 @@ func (c *curtain) draw(ev Event) []Event {
 			return &ToolCallDelta{Message: ev.Message, Call: ev.Call, Name: ev.Name, Args: s}
 		})
 	case *ToolDelta:
+		if slices.Contains(c.away, ev.Call) {
+			return nil // what it goes on from was not told to its end
+		}
 		if ev.Text == "" {
 			return []Event{ev}
 		}
@@ -57,7 +67,12 @@ func (c *curtain) draw(ev Event) []Event {
 		})
 	case *ToolResult:
 		return append(c.flush(func(key string) bool { return key == "tool/"+ev.Call || key == "user/"+ev.Call }), c.clean(ev))
-	case *Discard: // and with them what is held back of them
+	case *Background:
+		if ev.Result == nil {
+			c.away = append(c.away, ev.Call)
+			c.flush(func(key string) bool { return key == "tool/"+ev.Call || key == "user/"+ev.Call })
+		}
+	case *Discard: // the deltas are void, and so is what is held back of them
 		c.flush(isModels)
 	}
 	return append(c.flush(isModels), c.clean(ev))
@@ -84,7 +99,7 @@ func (c *curtain) delta(key, text string, event func(string) Event) []Event {
 	if i < 0 {
 		i = len(c.held)
 		c.held = append(c.held, c.hold(key, args, event))
-		if args { // who shows calls can show that there is one
+		if args { // so that a consumer can show that there is a call
 			out = append(out, event(""))
 		}
 	}
@@ -124,7 +139,8 @@ func (c *curtain) flush(which func(key string) bool) []Event {
 	return out
 }
 
-// json returns data without secrets, nothing of what is not JSON.
+// json returns data without secrets, nothing of what is not JSON: there it cannot be
+// told what an escape sequence stands for.
 func (c *curtain) json(data json.RawMessage) json.RawMessage {
 	if !json.Valid(data) {
 		return nil
@@ -204,7 +220,8 @@ func (c *curtain) clean(ev Event) Event {
 }
 
 // redactState takes secrets out of what is about to be encoded. What it changes
-// it copies: the State itself goes on with them.
+// it copies: the State itself goes on with them. Ids and names of tools stay, since
+// calls and results are joined by them; so does what only numbers can be in.
 func redactState(r *redact.Redactor, in *stateJSON) {
 	if r == nil {
 		return
@@ -231,7 +248,8 @@ func redactState(r *redact.Redactor, in *stateJSON) {
 	in.Rules, in.Tools = redactRules(r, in.Rules), r.JSON(in.Tools)
 }
 
-// redactMessage returns m without secrets, or m itself if it has none.
+// redactMessage returns m without secrets, or m itself if it has none: most have
+// none, and stores know by the pointer what they have.
 func redactMessage(r *redact.Redactor, m *message.Message) *message.Message {
 	blocks, changed := redactBlocks(r, m.Blocks)
 	if !changed {
@@ -299,7 +317,7 @@ func redactBlock(r *redact.Redactor, b message.Block) message.Block {
 	case *message.Data:
 		cp := *b
 		cp.Name, cp.URL = r.Text(b.Name), r.Text(b.URL)
-		if strings.HasPrefix(b.MediaType, "text/") {
+		if strings.HasPrefix(b.MediaType, "text/") { // nobody looks into pictures
 			cp.Bytes = []byte(r.Text(string(b.Bytes)))
 		}
 		if cp.Name != b.Name || cp.URL != b.URL || string(cp.Bytes) != string(b.Bytes) {

@@ -36,7 +36,8 @@ func (d ResultDir) file(call string) (string, error) {
 	return filepath.Join(string(d), name), nil
 }
 
-// Put writes the file.
+// Put writes the file. A call that runs again, after a crash, replaces what it
+// left the first time.
 func (d ResultDir) Put(_ context.Context, call, text string) error {
 	file, err := d.file(call)
 	if err != nil {
@@ -48,7 +49,8 @@ func (d ResultDir) Put(_ context.Context, call, text string) error {
 	return os.WriteFile(file, []byte(text), 0o600)
 }
 
-// Get reads the file.
+// Get reads the file. The error for an id that is not there is for the model: it
+// may have made the id up.
 func (d ResultDir) Get(_ context.Context, call string) (string, error) {
 	file, err := d.file(call)
 	if err != nil {
@@ -61,7 +63,9 @@ func (d ResultDir) Get(_ context.Context, call string) (string, error) {
 	return string(data), err
 }
 
-// readLimit is how much one call of read_result returns, in bytes.
+// readLimit is how much one call of read_result returns, in bytes. It is well
+// below [Context.MaxResult]: else what was cut once could be cut again, and kept
+// again under another id.
 const readLimit = 20_000
 
 type readIn struct {
@@ -74,6 +78,9 @@ type readIn struct {
 // ReadResult returns the tool by which a model reads the results that were kept
 // whole: by lines, by a regular expression, or a part of JSON. Put it into the
 // toolkit's basic group, and the same store into [Context].
+//
+// It is a control tool: nobody is asked about it. What it returns a tool that was
+// allowed has returned before.
 func ReadResult(kept Results) (tool.Tool, error) {
 	return tool.New("read_result", "Reads from a tool result that was too long and was cut.",
 		func(ctx context.Context, in readIn) (string, error) {
@@ -98,7 +105,8 @@ func ReadResult(kept Results) (tool.Tool, error) {
 }
 
 // pickLines returns the lines in a range that match an expression. Either may
-// be empty.
+// be empty. Only lines that were searched for get numbers, with which the model
+// can ask for what stands around them; in a range it knows them.
 func pickLines(text, lines, grep string) (string, error) {
 	if lines == "" && grep == "" {
 		return text, nil
@@ -130,6 +138,8 @@ func pickLines(text, lines, grep string) (string, error) {
 	return b.String(), nil
 }
 
+// lineRange reads "FROM-TO" or "N", of n lines. A range that ends too late is cut
+// rather than refused: the model knows the number of lines from errors only.
 func lineRange(s string, n int) (from, to int, err error) {
 	a, b, isRange := strings.Cut(s, "-")
 	if !isRange {
@@ -143,7 +153,8 @@ func lineRange(s string, n int) (from, to int, err error) {
 	return from, min(to, n), nil
 }
 
-// pointer returns the part of a JSON text that an RFC 6901 pointer leads to.
+// pointer returns the part of a JSON text that an RFC 6901 pointer leads to. It is
+// indented by one space, so that lines and grep work on the part, too.
 func pointer(text, path string) (string, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber() // numbers come back as they were
@@ -156,6 +167,7 @@ func pointer(text, path string) (string, error) {
 	}
 	done := ""
 	for _, part := range strings.Split(path, "/")[1:] {
+		// In this order, says section 4: else "~01" would become "/".
 		part = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
 		var ok bool
 		switch at := v.(type) {
@@ -173,7 +185,7 @@ func pointer(text, path string) (string, error) {
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
+	enc.SetEscapeHTML(false) // the model greps for what it has seen
 	enc.SetIndent("", " ")
 	err := enc.Encode(v)
 	return out.String(), err

@@ -24,7 +24,8 @@ type sealed struct {
 	Schemas []json.RawMessage // of the tools of the calls that have not ended
 }
 
-// sealOf computes the seal of the state as it is.
+// sealOf computes the seal of the state as it is. It covers what is encoded, after
+// secrets were taken out: that is all that whoever loads the state can check.
 func (r *run) sealOf() (string, error) {
 	state, err := r.st.toJSON(0)
 	if err != nil {
@@ -39,6 +40,8 @@ func (r *run) sealOf() (string, error) {
 		if _, err := r.currentView(); err != nil {
 			return "", err
 		}
+		// A tool that is gone has no schema. If it comes back the seal does not
+		// fit any more, as with any other schema.
 		var schema json.RawMessage
 		if t, err := r.tool(c); err == nil {
 			schema = t.Info().Input
@@ -69,6 +72,7 @@ func (r *run) checkSeal() error {
 	if err != nil {
 		return err
 	}
+	// In constant time: how much of a seal was right must not be measurable.
 	if !hmac.Equal([]byte(want), []byte(r.st.seal)) {
 		return fmt.Errorf("%w; begin a new session, or go on from one that was saved with this key and configuration", ErrTampered)
 	}

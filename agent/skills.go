@@ -18,7 +18,7 @@ import (
 func EnforceSkillTools() Middleware {
 	return Middleware{Judge: func(next JudgeFunc) JudgeFunc {
 		return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
-			if c.Control {
+			if c.Control { // else the model could not open another skill, or close a task
 				return next(ctx, p, c)
 			}
 			opened, err := toolkit.OpenedSkills(ctx)
@@ -47,7 +47,7 @@ func decide(ctx context.Context, p *permission.Policy, c *permission.Call) permi
 	}
 	opened, err := toolkit.OpenedSkills(ctx)
 	if err != nil {
-		return d
+		return d // the question stands; it only has fewer suggestions
 	}
 	for _, r := range skillRules(opened) {
 		known := slices.ContainsFunc(d.Suggest, func(s permission.Rule) bool { return s.Tool == r.Tool && s.Pattern == r.Pattern })
@@ -82,6 +82,8 @@ func skillRules(opened []toolkit.OpenedSkill) []permission.Rule {
 // for it or against it.
 func covers(p *permission.Policy, c *permission.Call, rules []permission.Rule) bool {
 	policy, call := *p, *c
+	// Nothing but the rules must be able to allow it: no mode, no flag, and not
+	// the tool itself.
 	policy.Mode, policy.Rules = permission.DontAsk, rules
 	call.Control, call.ReadOnly, call.Check = false, false, nil
 	return permission.Decide(&policy, &call).Behavior == permission.Allow

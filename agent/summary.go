@@ -50,7 +50,9 @@ type summary struct {
 var summaryTool = tool.Must(tool.New("summary", "The summary.",
 	func(context.Context, summary) (string, error) { return "", nil }))
 
-// parseSummary reads a model's answer, put right like the arguments of a call.
+// parseSummary reads a model's answer, put right like the arguments of a call:
+// fences and prose around it, a string where a list was asked for. One that was
+// cut off is refused, since what is missing at its end is what comes next.
 func parseSummary(text string) (*summary, error) {
 	args, err := tool.Arguments(summaryTool, json.RawMessage(text))
 	if err != nil {
@@ -119,6 +121,8 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *Compactio
 func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *Compaction) (string, error) {
 	req := r.request(v)
 	req.Messages = append(slices.Clip(msgs), r.hintMessage(summarySource, question))
+	// The tools stay in the request all the same: without them it would have
+	// another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
 	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
 		ans, err := r.exchangeOnce(req, &intake{run: r, msg: r.newAnswer(), silent: true})
@@ -191,7 +195,7 @@ func (r *run) reminders(v *toolkit.View) []string {
 	ctx := tool.WithState(r.ctx, &r.st.Tools)
 	for _, info := range v.Tools() {
 		t, _, err := v.Resolve(ctx, info.Name, []byte("{}"))
-		if err != nil {
+		if err != nil { // one that dispatches by its arguments
 			continue
 		}
 		if rem, ok := tool.As[tool.Reminder](t); ok {

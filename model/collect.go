@@ -36,7 +36,7 @@ func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) 
 }
 
 // A collector keeps a builder for each block, so that joining takes time
-// linear in the answer.
+// linear in the answer: one delta is often a single token.
 type collector struct {
 	parts    []*part
 	calls    map[int]int // index of a call → its part
@@ -92,6 +92,8 @@ func (c *collector) think(d *ThinkingDelta) {
 	b.Extra = mergeObjects(b.Extra, d.Extra)
 }
 
+// call adds to the call with the delta's index. A provider may send the pieces of
+// several calls by turns, and repeat the name, or send it late.
 func (c *collector) call(d *ToolCallDelta) {
 	i, ok := c.calls[d.Index]
 	if !ok {
@@ -114,6 +116,8 @@ func (c *collector) call(d *ToolCallDelta) {
 	b.Extra = mergeObjects(b.Extra, d.Extra)
 }
 
+// message puts the text of the builders into their blocks. It may be called for a
+// stream that broke off: what came is what there is.
 func (c *collector) message() *message.Message {
 	m := &message.Message{Role: message.RoleAssistant}
 	for _, p := range c.parts {

@@ -64,6 +64,9 @@ func (f fallback) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 	}
 }
 
+// othersMayAnswer reports whether another model may do better. One with a larger
+// window might, with what is too long for this one; but the agent knows what to do
+// about that, and keeps to the smallest window.
 func othersMayAnswer(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false

@@ -93,7 +93,7 @@ func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 		return 0, false
 	}
 	d := r.cfg.Base
-	for range try {
+	for range try { // no shift: it would overflow after some thirty tries
 		d = min(2*d, r.cfg.MaxWait)
 	}
 	d -= time.Duration(r.cfg.Random() * float64(d) / 2)

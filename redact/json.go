@@ -2,7 +2,8 @@ package redact
 
 import "encoding/json"
 
-// stringEnd returns where the JSON string that begins at i ends.
+// stringEnd returns where the JSON string that begins at i ends: at the first quote
+// that no backslash stands before, or with data if there is none.
 func stringEnd(data []byte, i int) int {
 	for i++; i < len(data); i++ {
 		switch data[i] {

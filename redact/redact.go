@@ -117,7 +117,8 @@ func (r *Redactor) add(i int, rule Rule) error {
 	return nil
 }
 
-// firstBytes marks the bytes that may begin what pc matches.
+// firstBytes marks the bytes that may begin what pc matches. Most bytes of most texts
+// begin nothing, and a stream that has no thread skips them.
 func (r *Redactor) firstBytes(pc uint32, first *[256]bool, seen map[uint32]bool) {
 	if seen[pc] {
 		return
@@ -137,7 +138,8 @@ func (r *Redactor) firstBytes(pc uint32, first *[256]bool, seen map[uint32]bool)
 	}
 }
 
-// minLength returns how many characters the shortest match has.
+// minLength returns how many characters the shortest match has. An operator that it
+// does not know counts as none, which refuses the rule.
 func minLength(re *syntax.Regexp) int {
 	switch re.Op {
 	case syntax.OpLiteral:

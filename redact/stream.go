@@ -81,6 +81,7 @@ func (s *Stream) Close() string {
 // and this one, then this one. first is its first byte.
 func (s *Stream) step(c rune, first byte) {
 	starts := s.r.byFirst[first]
+	// Without a thread nothing can happen, but that one begins.
 	if len(s.alive) == 0 && (len(starts) == 0 || c < 0) {
 		return
 	}
@@ -94,7 +95,8 @@ func (s *Stream) step(c rune, first byte) {
 		}
 	}
 	clear(s.seen)
-	// What was reached twice began first where it was reached first.
+	// Threads stand in the order of their beginnings. Of two that are at one
+	// instruction the later can do nothing that the earlier does not.
 	s.alive = s.alive[:0]
 	for _, t := range s.next {
 		in := &s.r.insts[t.pc]
@@ -132,7 +134,9 @@ func (s *Stream) follow(pc uint32, start int, c rune) {
 	}
 }
 
-// match adds a match, which ends no earlier than those before it.
+// match adds a match, which ends no earlier than those before it. Those that it
+// overlaps become one with it: between two secrets that share a part there is
+// nothing to show.
 func (s *Stream) match(m span) {
 	for n := len(s.found); n > 0 && s.found[n-1].end > m.start; n-- {
 		last := s.found[n-1]
@@ -144,7 +148,9 @@ func (s *Stream) match(m span) {
 	s.found = append(s.found, m)
 }
 
-// release passes on the text before limit, or before the secret it is in.
+// release passes on the text before limit, or before the secret it is in. No match
+// that comes later can begin there: that is what the limit is. So a secret is told
+// of once, with its name, whatever the pieces.
 func (s *Stream) release(limit int) string {
 	for _, m := range slices.Backward(s.found) {
 		if m.end > limit {

@@ -53,7 +53,8 @@ func (n *node) MarshalJSON() ([]byte, error) {
 
 func (n *node) is(open byte) bool { return len(n.raw) > 0 && n.raw[0] == open }
 
-// object makes n's members ready to be read.
+// object makes n's members ready to be read. They are not parsed further: most of a
+// State does not change in a step, and equal bytes need no looking into.
 func (n *node) object() error {
 	if n.members != nil {
 		return nil
@@ -78,7 +79,9 @@ func (n *node) array() error {
 	return json.Unmarshal(n.raw, &n.items)
 }
 
-// isSorted reports whether n is an object that MarshalJSON would write as it is.
+// isSorted reports whether n is an object that MarshalJSON would write as it is. The
+// members of a struct are in the order of its fields, and applying a change to them
+// would lose that.
 func (n *node) isSorted() bool {
 	if !n.is('{') || n.object() != nil {
 		return false
@@ -97,6 +100,7 @@ func diff(old, new *node) (*change, error) {
 		return nil, err
 	}
 	c := &change{Set: map[string]json.RawMessage{}, Splice: map[string]splice{}, In: map[string]*change{}}
+	// Sorted, so that equal States make equal records.
 	for _, name := range slices.Sorted(maps.Keys(old.members)) {
 		if new.members[name] == nil {
 			c.Unset = append(c.Unset, name)
@@ -124,7 +128,8 @@ func diff(old, new *node) (*change, error) {
 }
 
 // diffItems returns what differs between what two arrays begin and end with
-// alike.
+// alike. That finds the least change for what arrays here do: grow at the end, lose
+// their beginning, have one element replaced.
 func diffItems(old, new *node) (splice, error) {
 	if err := old.array(); err != nil {
 		return splice{}, err
@@ -144,7 +149,8 @@ func diffItems(old, new *node) (splice, error) {
 	return splice{At: at, Drop: len(a), Put: b}, nil
 }
 
-// apply changes n, an object. A change that does not fit is an error.
+// apply changes n, an object. A change that does not fit is an error: the records
+// are not those that were written, whatever their checksums say.
 func (n *node) apply(c *change) error {
 	if err := n.object(); err != nil {
 		return err

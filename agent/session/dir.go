@@ -34,6 +34,8 @@ func Dir(path string) (Store, error) {
 
 type dir struct{ root *os.Root }
 
+// Open makes the file, so that there is something to lock. Close removes it again
+// if nothing was stored.
 func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
@@ -45,7 +47,8 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	return &dirLog{root: d.root, file: f, id: id}, nil
 }
 
-// openLocked opens a file and locks it.
+// openLocked opens a file and locks it. The name is looked up below the directory
+// only, so that a link in it leads nowhere else.
 func (d *dir) openLocked(name string, flag int) (*os.File, error) {
 	for {
 		f, err := d.root.OpenFile(name, flag, 0o600)
@@ -91,6 +94,7 @@ func (d *dir) List(ctx context.Context) ([]Info, error) {
 	var infos []Info
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), suffix)
+		// Whatever else lies in the directory is not ours to tell of.
 		if !ok || CheckID(id) != nil || !e.Type().IsRegular() {
 			continue
 		}
@@ -107,6 +111,8 @@ func (d *dir) List(ctx context.Context) ([]Info, error) {
 	return infos, ctx.Err()
 }
 
+// Delete takes the lock first: whoever has the session open would go on writing to
+// a file without a name.
 func (d *dir) Delete(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
@@ -139,6 +145,7 @@ type dirLog struct {
 	err  error   // of a write that failed: what is on the disk is unknown
 }
 
+// Load reads up to the size that the file has now. Nobody else writes to it.
 func (l *dirLog) Load(ctx context.Context) ([]Record, error) {
 	if l.file == nil {
 		return nil, errClosed
@@ -162,6 +169,8 @@ func (l *dirLog) Load(ctx context.Context) ([]Record, error) {
 	return recs, nil
 }
 
+// Append takes nothing more once a write has failed: after a failed fsync a system
+// may count pages as written that are not.
 func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	switch {
 	case l.file == nil:
@@ -204,7 +213,7 @@ func (l *dirLog) write(line []byte) error {
 			return err
 		}
 		line = append(header(l.id), line...)
-	case l.end.torn:
+	case l.end.torn: // its remains stay, as a line with a wrong checksum
 		line = append([]byte("\n"), line...)
 	}
 	if _, err := l.file.Write(line); err != nil {
@@ -213,7 +222,7 @@ func (l *dirLog) write(line []byte) error {
 	if err := l.file.Sync(); err != nil {
 		return err
 	}
-	if l.end.fresh {
+	if l.end.fresh { // a new name is no more on the disk than what it names
 		return syncDir(l.root.Open("."))
 	}
 	return nil

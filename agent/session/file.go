@@ -43,6 +43,8 @@ type fileKeeper struct {
 	file *os.File // the locked one, nil as long as there is none
 }
 
+// open returns the State in the file, or a new one. The lock goes with the file and
+// not with its name, so the name is looked up again once the lock is there.
 func (k *fileKeeper) open() (*agent.State, error) {
 	st := new(agent.State)
 	for {
@@ -69,7 +71,7 @@ func (k *fileKeeper) open() (*agent.State, error) {
 			return nil, err
 		}
 	}
-	data, err := io.ReadAll(k.file)
+	data, err := io.ReadAll(k.file) // the locked one, whatever its name leads to by now
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +93,9 @@ func openRegular(path string) (*os.File, error) {
 // inPlace reports whether the locked file is the one at the path.
 func (k *fileKeeper) inPlace() (bool, error) { return isNamed(k.file, os.Stat, k.path) }
 
+// save writes a new file and gives it the name of the old one: a reader, and the
+// disk after a crash, has either. The directory is synced last, since the name is
+// in it.
 func (k *fileKeeper) save(_ context.Context, st *agent.State) error {
 	data, err := json.Marshal(st)
 	if err != nil {

@@ -33,7 +33,9 @@ func newLogKeeper(log Log) *logKeeper {
 	return &logKeeper{log: log, rest: &node{raw: json.RawMessage("{}")}}
 }
 
-// load reads the log into a State.
+// load reads the log into a State. That the State names the session that was opened
+// is checked because a file may have been copied or renamed: two sessions of one id
+// would then be taken for each other.
 func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	recs, err := k.log.Load(ctx)
 	if err != nil {
@@ -53,6 +55,8 @@ func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	if st.ID != id {
 		return nil, fmt.Errorf("it holds the conversation %q; open it under that id", st.ID)
 	}
+	// What was read is encoded again rather than kept: a later save must be
+	// compared with what this program writes, which may be of a newer version.
 	k.messages = slices.Clone(st.Messages)
 	k.rest, _, err = encode(st, len(st.Messages))
 	return st, err
@@ -103,6 +107,8 @@ func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err
 	return rest, list.items, err
 }
 
+// save appends what has changed since the last save. A compaction replaces messages
+// at the beginning; nearly always all that the log has stay.
 func (k *logKeeper) save(ctx context.Context, st *agent.State) error {
 	kept := 0
 	for kept < min(len(k.messages), len(st.Messages)) && k.messages[kept] == st.Messages[kept] {
@@ -120,10 +126,10 @@ func (k *logKeeper) save(ctx context.Context, st *agent.State) error {
 		c.Splice["messages"] = splice{At: kept, Drop: drop, Put: added}
 	}
 	if k.seq > 0 && c.empty() {
-		return nil
+		return nil // but the first record says that the session exists
 	}
 	if err := k.append(ctx, st, c); err != nil {
-		return err
+		return err // what was last stored is still what the next change is compared with
 	}
 	k.messages = append(k.messages[:kept], st.Messages[kept:]...)
 	k.rest = rest

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Memory returns a store that ends with the process.
+// Memory returns a store that ends with the process. It keeps bytes, like the
+// others, so that what a test loads has been encoded and decoded.
 func Memory() Store { return &memory{sessions: map[string]*memorySession{}} }
 
 type memory struct {
@@ -34,7 +35,7 @@ func (m *memory) Open(ctx context.Context, id string) (Log, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.sessions[id]
-	if s == nil {
+	if s == nil { // which List does not show until it has a record
 		s = new(memorySession)
 		m.sessions[id] = s
 	}
@@ -111,14 +112,16 @@ func (l *memoryLog) Append(ctx context.Context, rec Record) error {
 		return err
 	}
 	if rec.Whole {
-		s.records = nil
+		s.records = nil // no Load needs them
 	}
 	s.records = append(s.records, rec)
 	s.updated = time.Now()
 	return nil
 }
 
-// checkNext reports whether rec may follow the record with the number last.
+// checkNext reports whether rec may follow the record with the number last. A gap
+// means that another writer was here: what rec says is to change is not what the
+// last record left.
 func checkNext(rec Record, last int64) error {
 	switch {
 	case rec.Seq != last+1:
@@ -136,7 +139,7 @@ func (l *memoryLog) Close() error {
 		return nil
 	}
 	l.session.open = false
-	if len(l.session.records) == 0 {
+	if len(l.session.records) == 0 { // it never came to exist
 		delete(l.store.sessions, l.id)
 	}
 	l.session = nil

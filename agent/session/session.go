@@ -43,7 +43,8 @@
 // # Trust
 //
 // Files are for their owner only, and hold whatever was said and read in the
-// conversation, in the clear. Who can write to them can put words into the
+// conversation, in the clear: secrets too, unless the agent takes them out
+// ([agent.Config.Redact]). Who can write to them can put words into the
 // model's mouth and rules into the policy, unless the agent seals its States
 // ([agent.Config.Key]). Checksums find accidents, not attacks.
 package session

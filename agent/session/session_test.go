@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -305,5 +308,93 @@ func TestSaveFails(t *testing.T) {
 	}
 	if want := "[*agent.RunStart *agent.End error]"; fmt.Sprint(shown) != want {
 		t.Errorf("%v, want %s", shown, want)
+	}
+}
+
+// ticking is other JSON each time it is encoded, as what a tool changes while a
+// save is on its way may be.
+type ticking struct{ n int }
+
+func (v *ticking) MarshalJSON() ([]byte, error) {
+	v.n++
+	return json.Marshal(v.n)
+}
+
+func (v *ticking) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &v.n) }
+
+// keptRecords keeps the records of a log since the last whole one.
+type keptRecords struct {
+	session.Store
+	records []session.Record
+	wholes  int
+}
+
+type keptLog struct {
+	session.Log
+	r *keptRecords
+}
+
+func (r *keptRecords) Open(ctx context.Context, id string) (session.Log, error) {
+	log, err := r.Store.Open(ctx, id)
+	return keptLog{log, r}, err
+}
+
+func (l keptLog) Append(ctx context.Context, rec session.Record) error {
+	if rec.Whole {
+		l.r.records, l.r.wholes = nil, l.r.wholes+1
+	}
+	l.r.records = append(l.r.records, rec)
+	return l.Log.Append(ctx, rec)
+}
+
+// replayed returns the State that the records lead to.
+func (r *keptRecords) replayed(t *testing.T, id string) *agent.State {
+	store := session.Memory()
+	log, err := store.Open(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, rec := range r.records {
+		rec.Seq = int64(i + 1)
+		if err := log.Append(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, store, id).State
+}
+
+// TestToolsChangeStateDuringASave: a record is of one moment, whole or not, and
+// the next one follows it.
+func TestToolsChangeStateDuringASave(t *testing.T) {
+	ticks := tool.NewStateKey[ticking]("ticks")
+	tick := tool.Must(tool.New("tick", "Ticks.", func(ctx context.Context, _ struct{}) (string, error) {
+		return strings.Repeat("x", 90_000), ticks.Update(ctx, func(*ticking) error { return nil })
+	}))
+	store := &keptRecords{Store: session.Memory()}
+	s := open(t, store, "a")
+	save := func(ctx context.Context, st *agent.State) error {
+		want := encode(t, st)
+		if err := s.Save(ctx, st); err != nil {
+			return err
+		}
+		if got := encode(t, store.replayed(t, "a")); got != want {
+			t.Errorf("after %d records, %d of them whole, the state differs", len(store.records), store.wholes)
+		}
+		return nil
+	}
+	turns := slices.Repeat([]scripted.Turn{scripted.Call("tick", struct{}{})}, 4)
+	a, err := agent.New(agent.Config{Model: scripted.New(append(turns, scripted.Say("done"))...), Toolkit: toolkit.Of(tick), Save: save,
+		Policy: permission.Policy{Mode: permission.Bypass}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), s.State, agent.Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	if store.wholes < 2 {
+		t.Errorf("%d whole records", store.wholes)
 	}
 }

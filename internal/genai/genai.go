@@ -62,6 +62,7 @@ type Op struct {
 	Result *message.ToolResult // nil if it was cut off
 }
 
+// errFailed stands for what a tool tells the model of a failure, which is content.
 var errFailed = errors.New("the tool failed")
 
 // A Begin is called when an operation begins. The context that it returns is
@@ -88,6 +89,8 @@ func RunOf(ctx context.Context) *Op {
 	return op
 }
 
+// run watches a run to its end, also where the consumer breaks off: then there is no
+// End, but the function that begin returned is called all the same.
 func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[agent.Event, error] {
 		return func(yield func(agent.Event, error) bool) {
@@ -110,7 +113,8 @@ func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 	}
 }
 
-// A watched model is one whose calls are watched.
+// A watched model is one whose calls are watched: each attempt, since retries wrap
+// what middleware makes of a model.
 type watched struct {
 	model.Model
 	begin Begin
@@ -129,7 +133,7 @@ func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 		defer func() { end() }()
 		for ch, err := range m.Model.Generate(ctx, req) {
 			if op.First == 0 && err == nil {
-				op.First = max(1, time.Since(start))
+				op.First = max(1, time.Since(start)) // a clock may be coarse
 			}
 			if f, ok := ch.(*model.Finish); ok {
 				op.Finish = f
@@ -142,6 +146,7 @@ func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 	}
 }
 
+// tool watches a call. A failure that the tool reports as a result counts as one.
 func (begin Begin) tool(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
