@@ -17,7 +17,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs,
+		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "mode": modeArgs,
 	}
 }
 
@@ -211,6 +211,19 @@ func archiveArgs(_ *walker, _ *command, p *parsed) string {
 		if v, ok := p.value(o); ok && (!v.known || strings.Contains(v.text, ":")) {
 			return "the archive may be on another machine"
 		}
+	}
+	return ""
+}
+
+// modeArgs raises an alarm for what is made for everybody to write.
+func modeArgs(w *walker, c *command, p *parsed) string {
+	for _, o := range []string{"-m", "--mode"} {
+		if v, ok := p.value(o); ok && modeOpens(v.text) {
+			w.alarm(Destructive, c.String()+": everybody may write, or it gives away rights")
+		}
+	}
+	if len(p.ops) == 0 {
+		return "it names nothing to make"
 	}
 	return ""
 }

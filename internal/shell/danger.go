@@ -343,32 +343,33 @@ func chmodOpens(c *command) string {
 		if strings.HasPrefix(a.text, "-") {
 			continue
 		}
-		if strings.Trim(a.text, "01234567") == "" {
-			m := strings.TrimLeft(a.text, "0")
-			if len(m) >= 3 && strings.Contains("2367", m[len(m)-1:]) || len(m) == 4 && m[0] != '1' {
-				return "everybody may write, or it gives away rights"
-			}
-			return ""
-		}
-		for clause := range strings.SplitSeq(a.text, ",") {
-			who, what, ok := cutAny(clause, "+=")
-			switch {
-			case !ok || strings.Trim(who, "ugoa") != "":
-			case strings.Contains(what, "w") && strings.ContainsAny(who, "oa"), strings.Contains(what, "s"):
-				return "everybody may write, or it gives away rights"
-			}
+		if modeOpens(a.text) {
+			return "everybody may write, or it gives away rights"
 		}
 		return ""
 	}
 	return ""
 }
 
-func cutAny(s, chars string) (before, after string, found bool) {
-	i := strings.IndexAny(s, chars)
-	if i < 0 {
-		return s, "", false
+// modeOpens reports whether a mode, as chmod takes it, lets everybody write or
+// run with the rights of the owner.
+func modeOpens(mode string) bool {
+	if m := strings.TrimLeft(mode, "0"); strings.Trim(m, "01234567") == "" {
+		return m != "" && strings.Contains("2367", m[len(m)-1:]) || len(m) == 4 && m[0] != '1'
 	}
-	return s[:i], s[i+1:], true
+	for clause := range strings.SplitSeq(mode, ",") {
+		what := strings.TrimLeft(clause, "ugoa")
+		others := strings.ContainsAny(clause[:len(clause)-len(what)], "oa")
+		for what != "" {
+			n := 1 + len(what[1:]) - len(strings.TrimLeft(what[1:], "rwxXstugo"))
+			// Rights may be copied from the owner, as in "o=u".
+			if what[0] != '-' && (strings.Contains(what[:n], "s") || others && strings.ContainsAny(what[:n], "wug")) {
+				return true
+			}
+			what = what[n:]
+		}
+	}
+	return false
 }
 
 // killsHard returns why a signal cannot be caught, or goes to everybody.

@@ -31,6 +31,11 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 				return false
 			}
 		}
+		for _, op := range c.landings() {
+			if !inside(c, op, at, copied) {
+				return false
+			}
+		}
 		if c.links {
 			for _, t := range c.targets {
 				copied = append(copied, c.paths(t.arg)...)

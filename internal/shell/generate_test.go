@@ -255,7 +255,11 @@ func TestGeneratorCoversTables(t *testing.T) {
 	g := newGenerator(8, 8, everyName(byFile))
 	seen := map[string]bool{}
 	for range 30000 {
-		if cmd, syntax := g.command(1); sh.Analyze(cmd, here).ReadOnly() == "" {
+		cmd, syntax := g.command(1)
+		if strings.Contains(cmd, "<<") {
+			continue // what follows may be text
+		}
+		if sh.Analyze(cmd, here).ReadOnly() == "" {
 			for _, kind := range syntax {
 				seen[kind] = true
 			}

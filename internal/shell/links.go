@@ -32,12 +32,14 @@ const maxMadeLinks = 16
 // throughLinks returns the dangers that are seen only through the links which
 // the line itself makes.
 func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []Danger {
+	var out []Danger
 	some := false
 	for i := range a.cmds {
+		out = append(out, a.cmds[i].landsOn(at, guard)...)
 		some = some || a.cmds[i].Reason != "" && slices.Contains(linkers, a.cmds[i].name)
 	}
 	if !some {
-		return nil
+		return out
 	}
 	v := view{at: at, guard: guard, known: map[string]string{}}
 	fresh := false // there are links that were none before
@@ -55,7 +57,6 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 	if !fresh {
 		v.blind = nil // copies and moves, as if to places that have no name here
 	}
-	var out []Danger
 	for i := range a.cmds {
 		if d := v.judge(&a.cmds[i], i); d.Reason != "" {
 			out = append(out, d)
@@ -179,17 +180,7 @@ func linksOf(c *command, i int) ([]link, bool) {
 		!hasOption(c, 'P', "--no-dereference") && !hasOption(c, 'r', "--recursive") && !hasOption(c, 'R', "--recursive") {
 		return nil, true // the copy is a file of its own
 	}
-	var sources, names []arg
-	for _, op := range c.reads {
-		sources = append(sources, op.arg)
-	}
-	for _, t := range c.targets {
-		if t.delete {
-			sources = append(sources, t.arg)
-		} else {
-			names = append(names, t.arg)
-		}
-	}
+	sources, names := c.copied()
 	var out []link
 	whole := len(names) > 0
 	for _, name := range names {
@@ -202,6 +193,62 @@ func linksOf(c *command, i int) ([]link, bool) {
 		}
 	}
 	return out, whole
+}
+
+// landings returns where a copy lands if what it is copied to is a directory:
+// there may be a link of the same name, and cp and install write through it.
+func (c *command) landings() []operand {
+	if !slices.Contains([]string{"cp", "mv", "install"}, c.name) {
+		return nil
+	}
+	sources, names := c.copied()
+	var out []operand
+	for _, name := range names {
+		for _, src := range sources {
+			if name.known && src.known {
+				out = append(out, operand{arg: literal(name.text + "/" + path.Base(src.text))})
+			}
+		}
+	}
+	return out
+}
+
+// copied returns what c copies, moves or links, and the names that it gets.
+func (c *command) copied() (sources, names []arg) {
+	for _, op := range c.reads {
+		sources = append(sources, op.arg)
+	}
+	for _, t := range c.targets {
+		if t.delete {
+			sources = append(sources, t.arg)
+		} else {
+			names = append(names, t.arg)
+		}
+	}
+	return sources, names
+}
+
+// landsOn returns the danger of a copy into a directory. Whether the target is
+// one is not looked at: by its name alone a landing counts only where the
+// command says so, otherwise only as a link that is there.
+func (c *command) landsOn(at pathrule.Place, guard pathrule.Protected) []Danger {
+	readlink := at.Readlink
+	if readlink == nil {
+		readlink = os.Readlink
+	}
+	for _, op := range c.landings() {
+		dir := path.Dir(op.text)
+		sure := len(c.reads)+len(c.targets) > 2 || strings.HasSuffix(strings.TrimSuffix(op.text, path.Base(op.text)), "//") || path.Base(dir) == "." || path.Base(dir) == ".."
+		for _, name := range c.paths(op.arg) {
+			if _, err := readlink(name); !sure && err != nil {
+				continue
+			}
+			if why := guard.Hit(at, name); why != "" {
+				return []Danger{{Guarded, c.String() + ": " + why}}
+			}
+		}
+	}
+	return nil
 }
 
 // moves reports whether what c makes is a link only if its source is one.

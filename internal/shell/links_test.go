@@ -41,3 +41,45 @@ func TestLinksGetOtherNames(t *testing.T) {
 		}
 	}
 }
+
+// What is copied into a directory is written through a link of the same name.
+func TestLinksWhereCopiesLand(t *testing.T) {
+	work := t.TempDir()
+	for _, dir := range []string{"src", "dst", ".git/hooks"} {
+		if err := os.MkdirAll(filepath.Join(work, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"dst/out": "/var/tmp/x", "dst/hook": "../.git/hooks/pre-commit", "dst/in": "../src/in"} {
+		if err := os.Symlink(target, filepath.Join(work, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := pathrule.Place{Cwd: work, Home: "/home/u", Dirs: []string{work}}
+	var sh Analyzer
+	for _, c := range []struct {
+		cmd           string
+		edits, alarms bool
+	}{
+		{"cp src/a dst", true, false},
+		{"cp src/in dst", true, false},
+		{"cp src/out dst", false, false},
+		{"cp src/a src/out dst/", false, false},
+		{"cp -t dst src/out", false, false},
+		{"cp src/hook dst", true, true},
+		{"cp src/hook dst/hook2", true, false},
+		{"install src/hook dst", false, true},
+		{"cd dst && cp ../src/hook .", true, true},
+		{"cp src/.bashrc dst/", true, true},
+		{"mv src/.bashrc dst/", true, true},
+		{"cp src/.bashrc dst/bashrc", true, false},
+	} {
+		a := sh.Analyze(c.cmd, at)
+		if got := a.EditsInside(at); got != c.edits {
+			t.Errorf("%q: edits inside: %v", c.cmd, got)
+		}
+		if got := len(a.Dangers(at, pathrule.Protected{})) > 0; got != c.alarms {
+			t.Errorf("%q: alarm %v", c.cmd, got)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -102,6 +103,61 @@ func TestNotAlarming(t *testing.T) {
 		a := sh.Analyze(cmd, here)
 		if dangers := a.Dangers(here, pathrule.Protected{}); len(dangers) > 0 || a.ReadOnly() == "" {
 			t.Errorf("%q: %v %q", cmd, dangers, a.ReadOnly())
+		}
+	}
+}
+
+// rows reads a file of JSON Lines.
+func rows[T any](t *testing.T, name string) []T {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []T
+	for line := range strings.Lines(string(raw)) {
+		var row T
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatalf("%s: %s: %v", name, line, err)
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+// Deny rules find their command in every spelling and inside everything that
+// runs it; allow rules cover no more than they say. What an allow rule covers
+// in spite of that is asked about for its danger.
+func TestRuleRows(t *testing.T) {
+	type row struct {
+		Behavior, Pattern, Command string
+		Match                      bool
+	}
+	var sh Analyzer
+	for _, c := range rows[row](t, "rules.jsonl") {
+		a := sh.Analyze(c.Command, here)
+		got, err := a.Mentions(c.Pattern)
+		if c.Behavior == "allow" {
+			got, err = a.CoveredBy(c.Pattern)
+			got = got && !safety(a)
+		}
+		if got != c.Match || err != nil {
+			t.Errorf("%s %s: %q: %v, %v", c.Behavior, c.Pattern, c.Command, got, err)
+		}
+	}
+}
+
+// What accept-edits allows are edits in the working directory and nothing else.
+func TestEditRows(t *testing.T) {
+	type row struct {
+		Command string
+		Allowed bool
+	}
+	var sh Analyzer
+	for _, c := range rows[row](t, "edits.jsonl") {
+		a := sh.Analyze(c.Command, here)
+		if got := a.EditsInside(here) && !safety(a); got != c.Allowed {
+			t.Errorf("%q: allowed %v: %v", c.Command, got, a.Dangers(here, pathrule.Protected{}))
 		}
 	}
 }
