@@ -12,10 +12,11 @@ import (
 // How long the words of an upstream server may be, in bytes. The longest
 // description of a tool in eleven real servers has 1,729.
 const (
-	maxDescription = 8 << 10
-	maxWords       = 4 << 10 // of a description within a schema
-	maxLine        = 300     // of a title, or of what is said of a group
-	maxGroupName   = 64
+	maxDescription  = 8 << 10
+	maxInstructions = 8 << 10
+	maxWords        = 4 << 10 // of a description within a schema
+	maxLine         = 300     // of a title, or of what is said of a group
+	maxGroupName    = 64
 )
 
 // clean returns text that shows all that it says: without control characters but

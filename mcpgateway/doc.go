@@ -45,6 +45,10 @@
 // the server was started. A server that asks a lot can be given a process for each
 // call, at the price of starting it each time: [mcpclient.Config.Stateless].
 //
+// A server's own instructions are told when a group of its tools is opened, unless
+// the configuration has instructions for that group. Its resources and prompts are
+// not passed on, nor are its log messages.
+//
 // # Failures
 //
 // A server that cannot be started, dies or answers nonsense fails the calls of its

@@ -51,7 +51,7 @@ type Group struct {
 	// describes.
 	Tools []string
 
-	Instructions string   // told to the model when it opens the group
+	Instructions string   // told to the model when it opens the group, instead of the servers' own
 	Parents      []string // groups that must be open too
 }
 

@@ -107,6 +107,27 @@ func TestLabels(t *testing.T) {
 	list(t, c, "reset_tools zoo__owl")
 }
 
+// TestInstructions of a server are told when a group of its tools is opened, unless
+// the owner of the gateway has other ones.
+func TestInstructions(t *testing.T) {
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get"), named("put")}, Instructions: "Be\u202e quick.\x1b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behindToolkit(t, "a", tk).Config, behind(t, "b", named("x")).Config},
+		Groups: []mcpgateway.Group{{Name: "mine", Description: "M.", Instructions: "Take your time.", Tools: []string{"a__get"}}}})
+	w := newWire(t, g)
+	for _, row := range []struct{ group, want, not string }{
+		{"a", "The MCP server \"a\" says of its tools:\nBe quick.", "Take your time"},
+		{"mine", "Take your time.", "Be quick"},
+		{"b", "b__x", "says of its tools"},
+	} {
+		if got, _ := w.tool("reset_tools", map[string]bool{row.group: true}); !strings.Contains(got, row.want) || strings.Contains(got, row.not) {
+			t.Errorf("%s: %s", row.group, got)
+		}
+	}
+}
+
 // TestKilled kills a server in the middle of a call, as the kernel does: its calls
 // fail, the others' do not, and the next one finds it running again.
 func TestKilled(t *testing.T) {

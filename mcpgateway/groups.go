@@ -68,7 +68,7 @@ func (g *Gateway) configured(gr Group) toolkit.Group {
 	out := toolkit.Group{Name: gr.Name, Description: gr.Description, Instructions: gr.Instructions, Parents: gr.Parents}
 	for _, u := range g.upstreams {
 		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mayMatch(glob, u.prefix) }) {
-			out.Sources = append(out.Sources, &source{u, func(name string) bool { return matches(gr.Tools, name) }})
+			out.Sources = append(out.Sources, &source{u, func(name string) bool { return matches(gr.Tools, name) }, gr.Instructions != ""})
 		}
 	}
 	return out
@@ -83,7 +83,7 @@ func (g *Gateway) own(u *upstream, described Group) []toolkit.Group {
 	}
 	labels := u.told()
 	if len(labels) == 0 {
-		rest.Sources = []tool.Source{&source{u, func(name string) bool { return !g.claimed(name) }}}
+		rest.Sources = []tool.Source{&source{u, func(name string) bool { return !g.claimed(name) }, rest.Instructions != ""}}
 		return []toolkit.Group{rest}
 	}
 	var out []toolkit.Group
@@ -92,10 +92,9 @@ func (g *Gateway) own(u *upstream, described Group) []toolkit.Group {
 		keep := func(name string) bool { return slices.Contains(members, name) && !g.claimed(name) }
 		gr := labeled(u, l)
 		if l.Name == u.name { // what it puts into no group
-			rest.Sources = gr.Sources
 			gr = rest
 		}
-		gr.Sources = []tool.Source{&source{u, keep}}
+		gr.Sources = []tool.Source{&source{u, keep, gr.Instructions != ""}}
 		out = append(out, gr)
 	}
 	return toolkit.Import(out)

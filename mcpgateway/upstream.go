@@ -94,11 +94,21 @@ func sameSlice(a, b []tool.Tool) bool {
 // A source is what a group has of a server.
 type source struct {
 	*upstream
-	keep func(name string) bool
+	keep  func(name string) bool
+	quiet bool // the group has instructions of the owner, which count instead of the server's
 }
 
 // Name is the server's, for what is said of it in errors.
 func (s *source) Name() string { return s.name }
+
+// Instructions are what the server says of itself, for who uses its tools.
+func (s *source) Instructions() string {
+	text := clean(strings.TrimSpace(s.client.Status().Instructions), maxInstructions)
+	if text == "" || s.quiet {
+		return ""
+	}
+	return fmt.Sprintf("The MCP server %q says of its tools:\n%s", clean(s.name, maxLine), text)
+}
 
 func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) {
 	all, err := s.tools(ctx)

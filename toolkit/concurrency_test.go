@@ -385,3 +385,41 @@ func TestSharedByGroups(t *testing.T) {
 		}
 	})
 }
+
+// An instructed source has instructions once it was listed.
+type instructed struct {
+	*listing
+	text string
+}
+
+func (i *instructed) Instructions() string {
+	if i.text == "" {
+		panic("no instructions")
+	}
+	if i.calls == 0 {
+		return "not listed yet"
+	}
+	return i.text
+}
+
+// TestSourceInstructions are told with the group, by every control that opens one,
+// and again after compaction.
+func TestSourceInstructions(t *testing.T) {
+	for name, input := range map[string]string{"reset_tools": `{"g":true}`, "enable_tools": `{"groups":["g"]}`} {
+		g := toolkit.Group{Name: "g", Description: "G.", Sources: []tool.Source{
+			&instructed{&listing{names: []string{"x"}}, " Search first. \n"}, &instructed{&listing{names: []string{"y"}}, "Search first."},
+			&instructed{&listing{names: []string{"z"}}, ""}}}
+		cfg := toolkit.Config{Groups: []toolkit.Group{g}}
+		if name == "enable_tools" {
+			cfg.Control = toolkit.EnableDisable()
+		}
+		tk, s := newToolkit(t, cfg), new(toolkit.Scope)
+		if got := mustDo(t, tk, s, name, input); strings.Count(got, "Search first.") != 1 || strings.Contains(got, "not listed") {
+			t.Errorf("%s: %s", name, got)
+		}
+		v := newView(t, tk, s)
+		if !strings.Contains(v.Reminder(), "Search first.") || len(v.Tools()) < 4 {
+			t.Errorf("%s: reminded of %q, skipped %v", name, v.Reminder(), v.Skipped())
+		}
+	}
+}

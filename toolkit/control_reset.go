@@ -208,7 +208,7 @@ func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGrou
 			return nil, skipped, err
 		}
 		skipped = append(skipped, broken...)
-		o := openGroup{Name: g.Name, Instructions: strings.TrimSpace(g.Instructions)}
+		o := openGroup{Name: g.Name, Instructions: c.instructions(g)}
 		for _, s := range skills {
 			o.Skills = append(o.Skills, skillLine{s.Name, strings.Join(strings.Fields(s.Description), " ")})
 		}

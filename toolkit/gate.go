@@ -238,7 +238,7 @@ func (c *catalogue) infos(r *resolved) []GroupInfo {
 			names = append(names, e.info.Name)
 		}
 		out = append(out, GroupInfo{Name: g.Name, Title: g.Title, Description: g.Description,
-			Instructions: g.Instructions, Parents: c.grantedOf(g.Parents, r.ceiling), Tools: names,
+			Instructions: c.instructions(g), Parents: c.grantedOf(g.Parents, r.ceiling), Tools: names,
 			Active: r.open[i], Skills: len(g.Skills) > 0, Meta: g.Meta})
 	}
 	return out

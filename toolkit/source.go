@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +33,8 @@ type source struct {
 // A listing is what a source listed, and when. It is replaced, never changed.
 type listing struct {
 	tools []tool.Tool
-	err   error // why tools is not what the source would list now
+	about string // the source's instructions
+	err   error  // why tools is not what the source would list now
 	at    time.Time
 }
 
@@ -143,9 +145,9 @@ func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 		s.stale.Store(true)
 		return context.Cause(ctx)
 	}
-	next := &listing{tools: tools, err: err, at: time.Now()}
+	next := &listing{tools: tools, about: s.about(), err: err, at: time.Now()}
 	if last := s.listing.Load(); err != nil && last != nil {
-		next.tools = last.tools
+		next.tools, next.about = last.tools, last.about
 	}
 	s.listing.Store(next)
 	return nil
@@ -166,6 +168,32 @@ func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 		return nil, errors.New("it listed a tool that is nil")
 	}
 	return tools, err
+}
+
+// about asks the source for its instructions, which it may have, once it was
+// listed.
+func (s *source) about() (text string) {
+	defer func() {
+		if recover() != nil { // its tools can be used without
+			text = ""
+		}
+	}()
+	if i, ok := s.src.(interface{ Instructions() string }); ok {
+		return strings.TrimSpace(i.Instructions())
+	}
+	return ""
+}
+
+// instructions returns what the model is told of the group: its own instructions
+// and those of its sources, each once.
+func (c *catalogue) instructions(g *group) string {
+	parts := []string{strings.TrimSpace(g.Instructions)}
+	for _, s := range g.sources {
+		if l := c.built[s]; l != nil && !slices.Contains(parts, l.about) {
+			parts = append(parts, l.about)
+		}
+	}
+	return strings.TrimSpace(strings.Join(parts, "\n\n"))
 }
 
 // load fetches the lists of the sources that are due, at the same time, and

@@ -31,7 +31,8 @@ type Group struct {
 	Tools []tool.Tool
 
 	// Sources list further members. The source of a group that is not open is
-	// not contacted.
+	// not contacted. One with a method Instructions() string, which is asked when
+	// it was listed, adds to the group's instructions.
 	Sources []tool.Source
 
 	// Skills are shown while the group is open.
