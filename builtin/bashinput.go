@@ -2,7 +2,9 @@ package builtin
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -79,37 +81,53 @@ func (c *inputCursor) number() bool {
 	return n > 0 && n < 10 && (first != "0" || n == 1)
 }
 
-// escapes has what a letter after a backslash stands for.
-var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
 // member returns the string after a name.
 func (c *inputCursor) member() (string, bool) {
 	if !c.take(":") || !c.take(`"`) {
 		return "", false
 	}
-	var decoded []byte // what comes before from, if anything is escaped
-	from := 0
 	for i := 0; i < len(c.rest); i++ {
 		switch b := c.rest[i]; {
 		case b == '"':
-			text := c.rest[from:i]
-			if decoded != nil {
-				text = string(append(decoded, text...))
-			}
+			text := c.rest[:i]
 			c.rest = c.rest[i+1:]
 			return text, utf8.ValidString(text)
+		case b == '\\':
+			return c.escaped()
 		case b < ' ':
 			return "", false
-		case b == '\\':
-			if i+1 == len(c.rest) || escapes[c.rest[i+1]] == 0 {
+		}
+	}
+	return "", false
+}
+
+// escapes has what a letter after a backslash stands for.
+var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// escaped reads the rest of a string with backslashes in it.
+func (c *inputCursor) escaped() (string, bool) {
+	text := make([]byte, 0, len(c.rest))
+	for i := 0; i < len(c.rest); i++ {
+		switch b := c.rest[i]; {
+		case b == '"':
+			c.rest = c.rest[i+1:]
+			return string(text), utf8.Valid(text)
+		case b < ' ':
+			return "", false
+		case b != '\\':
+			text = append(text, b)
+		case i+5 < len(c.rest) && c.rest[i+1] == 'u':
+			r, err := strconv.ParseUint(c.rest[i+2:i+6], 16, 16)
+			if err != nil || utf16.IsSurrogate(rune(r)) {
 				return "", false
 			}
-			if decoded == nil {
-				decoded = make([]byte, 0, len(c.rest))
-			}
-			decoded = append(append(decoded, c.rest[from:i]...), escapes[c.rest[i+1]])
+			text = utf8.AppendRune(text, rune(r))
+			i += 5
+		case i+1 < len(c.rest) && escapes[c.rest[i+1]] != 0:
 			i++
-			from = i + 1
+			text = append(text, escapes[c.rest[i]])
+		default:
+			return "", false
 		}
 	}
 	return "", false

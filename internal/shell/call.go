@@ -197,7 +197,7 @@ func (w *walker) inside(i int, f func()) {
 	}
 	w.in.wrapped = true
 	if !in.opaque && !slices.Contains(transparent, w.cmds[i].name) {
-		w.in.opaque, w.in.wrapper = true, i
+		w.in.opaque, w.in.wrapper = true, int32(i)
 	}
 	f()
 	w.in = in

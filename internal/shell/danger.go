@@ -90,8 +90,9 @@ func (w *walker) reveals(c *command) string {
 	if slices.Contains(metadata, c.name) {
 		return ""
 	}
-	for _, op := range c.reads {
-		for _, p := range c.paths(op.arg) {
+	var room [1]string
+	for i := range c.reads {
+		for _, p := range c.appendPaths(room[:0], &c.reads[i].arg) {
 			if why := pathrule.SecretName(p); why != "" {
 				return why
 			}
@@ -105,14 +106,15 @@ var metadata = strings.Fields("ls stat wc du file find test [ realpath readlink 
 
 // paths returns the absolute paths that a may be, one for every directory the
 // command may run in, or nothing if a is not known.
-func (c *command) paths(a arg) []string {
+func (c *command) paths(a arg) []string { return c.appendPaths(nil, &a) }
+
+func (c *command) appendPaths(out []string, a *arg) []string {
 	if strings.Contains(a.text, hole) || a.text == "" {
 		return nil
 	}
 	if path.IsAbs(a.text) {
-		return []string{path.Clean(a.text)}
+		return append(out, path.Clean(a.text))
 	}
-	var out []string
 	for _, d := range c.cwds {
 		out = append(out, resolve(d, a.text))
 	}

@@ -77,7 +77,7 @@ type view struct {
 // judge returns the danger of the command at index i that only the links of
 // the other commands show.
 func (v *view) judge(c *command, i int) Danger {
-	if c.Reason != "" && (len(c.targets) > 0 || slices.Contains(c.Effects, Unknown)) {
+	if c.Reason != "" && (len(c.targets) > 0 || c.effects.has(Unknown)) {
 		if slices.ContainsFunc(v.blind, func(by int) bool { return by != i }) {
 			return Danger{Dynamic, c.String() + ": it may write through a link that is made before it"}
 		}

@@ -59,14 +59,14 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		c := &w.cmds[first]
 		c.redirs = true
 		c.targets = append(c.targets, target)
-		c.Effects = addEffect(c.Effects, Write)
+		c.effects |= writing
 		if c.Reason == "" {
 			c.Reason = "it writes to " + a.raw
 		}
 		return
 	}
 	c := w.add()
-	c.Command = Command{Argv: []string{r.Op.String(), a.String()}, Effects: []Effect{Write}, Reason: "it writes to " + a.raw}
+	c.name, c.effects, c.Reason = r.Op.String(), writing, "it writes to "+a.raw
 	c.text, c.targets, c.redirs = w.raw(r), []operand{target}, true
 }
 
@@ -86,14 +86,6 @@ func (w *walker) typed(first int, text arg) {
 	if last := len(w.cmds) - 1; first <= last && slices.Contains(shells, w.cmds[last].name) {
 		w.inside(last, func() { w.script([]arg{text}) })
 	}
-}
-
-func addEffect(list []Effect, e Effect) []Effect {
-	var set effects
-	for _, have := range list {
-		set |= effect(have)
-	}
-	return (set | effect(e)).list()
 }
 
 // input judges what a command reads through "<".

@@ -194,7 +194,7 @@ func (a *Analysis) needs() map[int]bool {
 		switch c := &a.cmds[i]; {
 		case c.Reason == "":
 		case c.in.opaque:
-			need[c.in.wrapper] = true
+			need[int(c.in.wrapper)] = true
 		default:
 			need[i] = true
 		}

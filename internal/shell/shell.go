@@ -158,8 +158,8 @@ type Analysis struct {
 type small struct {
 	Analysis
 	cmds  [1]command
-	args  [6]arg
-	reads [2]operand
+	args  [4]arg
+	reads [1]operand
 }
 
 var walkers = sync.Pool{New: func() any { return new(walker) }}
@@ -211,10 +211,8 @@ func (a *Analysis) ReadOnly() string { return a.why }
 func (a *Analysis) Commands() []Command {
 	out := make([]Command, len(a.cmds))
 	for i := range a.cmds {
-		out[i] = a.cmds[i].Command
-		if out[i].Argv == nil {
-			out[i].Argv = a.cmds[i].words()
-		}
+		c := &a.cmds[i]
+		out[i] = Command{Argv: c.words(), Effects: c.effects.list(), Reason: c.Reason}
 	}
 	return out
 }
@@ -248,15 +246,13 @@ func (c *command) touched() []string {
 	for _, t := range c.targets {
 		words = append(words, t.arg)
 	}
-	for _, e := range c.Effects {
-		if e == Unknown && len(c.args) > 0 {
-			for _, a := range c.args[1:] {
-				words = append(words, a)
-				if name, value, ok := strings.Cut(a.text, "="); ok && !strings.Contains(name, " ") {
-					words = append(words, arg{text: value, wild: a.wild})
-				} else if strings.HasPrefix(a.text, "-") && len(a.text) > 2 {
-					words = append(words, arg{text: a.text[2:], wild: a.wild})
-				}
+	if c.effects.has(Unknown) && len(c.args) > 0 {
+		for _, a := range c.args[1:] {
+			words = append(words, a)
+			if name, value, ok := strings.Cut(a.text, "="); ok && !strings.Contains(name, " ") {
+				words = append(words, arg{text: value, wild: a.wild})
+			} else if strings.HasPrefix(a.text, "-") && len(a.text) > 2 {
+				words = append(words, arg{text: a.text[2:], wild: a.wild})
 			}
 		}
 	}

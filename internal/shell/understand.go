@@ -116,7 +116,7 @@ func (w *walker) conclude(i int, p parsed, why string) {
 	if p.spec != nil && !p.spec.pure && why == "" && (eff == 0 || p.spec.remote) {
 		eff |= reading
 	}
-	c.Effects = eff.list()
+	c.effects = eff
 	if c.edit && why == "" && len(c.targets) == 0 && p.spec.fn == nil {
 		why = c.String() + " names nothing to change"
 	}
@@ -165,8 +165,8 @@ func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
 
 // words returns the words of the command as [Command] has them.
 func (c *command) words() []string {
-	if c.Argv != nil {
-		return c.Argv
+	if len(c.args) == 0 {
+		return []string{c.name, c.targets[0].String()}
 	}
 	words := make([]string, len(c.args))
 	for i := range c.args {

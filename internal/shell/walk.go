@@ -57,8 +57,8 @@ type scratch struct {
 // start makes the walker ready for src. What is kept of the walk goes to room as
 // far as there is some.
 func (w *walker) start(s *site, src string, room *small) {
-	w.walk = walk{at: &s.at, src: src, cwds: s.cwds}
-	w.lost = s.cwds == nil
+	w.walk = walk{}
+	w.at, w.src, w.cwds, w.lost = &s.at, src, s.cwds, s.cwds == nil
 	w.cmds = room.cmds[:0]
 	w.args.array = room.args[:]
 	w.reads.array = room.reads[:]
@@ -70,30 +70,32 @@ func (w *walker) start(s *site, src string, room *small) {
 
 // A scope is what surrounds a command.
 type scope struct {
-	depth     int    // of constructs and wrappers around it
 	dynamic   string // the innermost construct that decides whether or how often it runs
+	depth     int32  // of constructs and wrappers around it
+	wrapper   int32  // with opaque: index of the outermost such command
+	inputs    int32  // with piped: index of the first command that feeds it
 	uncertain bool   // it may not run, so that what it assigns is not known after it
 	piped     bool   // reads the output of the commands before it
 	wrapped   bool   // another command runs it
 	opaque    bool   // … and not as if it stood there alone
-	wrapper   int    // with opaque: index of the outermost such command
-	inputs    int    // with piped: index of the first command that feeds it
 }
 
-// A command is a simple command and what the analysis needs of it.
+// A command is a simple command, or a redirection without one, and what the
+// analysis needs of it.
 type command struct {
-	Command
-	args    []arg
-	name    string // without directory; "" if it is not literal
+	args    []arg  // empty: a redirection
+	name    string // without directory; "" if it is not literal; the operator of a redirection
 	text    string // as written
+	Reason  string // see [Command]
 	in      scope
 	cwds    []string
-	edit    bool      // one of the file edits of accept-edits, understood completely
-	links   bool      // copies or moves what may be a symbolic link
 	targets []operand // paths it writes or deletes, by operands and redirections
 	reads   []operand
-	redirs  bool // writes through a redirection
 	secret  string
+	effects effects
+	edit    bool // one of the file edits of accept-edits, understood completely
+	links   bool // copies or moves what may be a symbolic link
+	redirs  bool // writes through a redirection
 }
 
 // An operand is a path as a command gets it.
@@ -240,7 +242,7 @@ func (w *walker) compound(cmd syntax.Command) {
 		}
 	case *syntax.TimeClause:
 		t := w.add()
-		t.Effects, t.args, t.name, t.text = []Effect{}, []arg{literal("time")}, "time", "time"
+		t.args, t.name, t.text = []arg{literal("time")}, "time", "time"
 		if c.Stmt != nil {
 			w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
 		}
@@ -319,7 +321,7 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 			w.stmt(c.Y)
 		}
 	default:
-		from := len(w.cmds)
+		from := int32(len(w.cmds))
 		if in.piped {
 			from = in.inputs
 		}

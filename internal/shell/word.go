@@ -89,7 +89,7 @@ func isNumber(s string) bool {
 func (w *walker) words(list []*syntax.Word) []arg {
 	out := w.args.take(len(list))
 	for _, word := range list {
-		if text, ok := soleLit(word); ok && text != "" && !strings.ContainsAny(text, "\\*?[]~{}") {
+		if text, ok := soleLit(word); ok && text != "" && literally(text) {
 			out = append(out, literal(text)) // most words are like this
 			continue
 		}
@@ -100,6 +100,17 @@ func (w *walker) words(list []*syntax.Word) []arg {
 		out = append(out, w.fields(word)...)
 	}
 	return out
+}
+
+// literally reports whether unquoted text stands for itself.
+func literally(text string) bool {
+	for i := range len(text) {
+		switch text[i] {
+		case '\\', '*', '?', '[', ']', '~', '{', '}':
+			return false
+		}
+	}
+	return true
 }
 
 // braced reports whether a word may be several by brace expansion.
