@@ -319,6 +319,8 @@ func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message
 	return st.Messages[len(st.Messages)-1], nil
 }
 
+var errNoEnd = errors.New("agent: the run ended without an End; a Run middleware must pass it on")
+
 // drain returns the end of a run.
 func drain(events iter.Seq2[Event, error]) (end *End, err error) {
 	for ev, err := range events {
@@ -330,7 +332,7 @@ func drain(events iter.Seq2[Event, error]) (end *End, err error) {
 		}
 	}
 	if end == nil {
-		return nil, errors.New("agent: the run ended without an End; a Run middleware must pass it on")
+		return nil, errNoEnd
 	}
 	return end, nil
 }

@@ -16,7 +16,8 @@ import (
 )
 
 // checkInputs refuses inputs that do not fit the state, before any of them has
-// an effect.
+// an effect: a host that made a mistake can correct it and try again, instead of
+// guessing which half of its answers was taken.
 func (r *run) checkInputs(inputs []Input) error {
 	answered := map[string]bool{}
 	waiting, interrupted := len(r.st.Pending()) > 0, false
@@ -66,6 +67,8 @@ func isAnswer(in Input) bool {
 	return false
 }
 
+// checkSaid checks a user's message. Model APIs refuse one that says nothing, and
+// calls or results in it would be history that never happened.
 func checkSaid(m *message.Message) error {
 	if len(m.Blocks) == 0 {
 		return errors.New("an empty message: say something")
@@ -84,7 +87,8 @@ func checkSaid(m *message.Message) error {
 	return nil
 }
 
-// waitingCall returns the call that an answer is for.
+// waitingCall returns the call that an answer is for. The error lists what does
+// wait: hosts that show several conversations mix up ids.
 func (r *run) waitingCall(id string, want callStatus, answered map[string]bool) (*openCall, error) {
 	c := r.st.find(id)
 	switch {
@@ -105,6 +109,9 @@ func (r *run) waitingCall(id string, want callStatus, answered map[string]bool) 
 	return c, nil
 }
 
+// checkConfirm checks an answer with all that comes with it. Edited arguments are
+// checked here for the host's sake, who learns of a mistake at once; they are judged
+// when the call's turn comes.
 func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 	c, err := r.waitingCall(in.Call, statusAsking, answered)
 	if err != nil {
@@ -133,6 +140,8 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 	return nil
 }
 
+// expired reports whether the question about c has stood too long: what the person
+// was shown may not be true any more.
 func (r *run) expired(c *openCall) bool {
 	return r.cfg.AnswerWithin > 0 && r.cfg.Now().Sub(c.Asked) > r.cfg.AnswerWithin
 }
@@ -159,7 +168,9 @@ func (r *run) late(call string) bool {
 	return !due.IsZero() && r.cfg.Now().After(due)
 }
 
-// checkRules checks the rules that come with an answer about a call of a tool.
+// checkRules checks the rules that come with an answer about a call of a tool. A
+// person who was asked about one tool must not be made to open another, by a UI or
+// by whoever can reach it. Ask rules would undo what the policy's author settled.
 func checkRules(in Confirm, toolName string) error {
 	for _, rule := range in.Rules {
 		switch {
@@ -172,6 +183,8 @@ func checkRules(in Confirm, toolName string) error {
 	return nil
 }
 
+// checkResult checks what the host delivers. It goes into the history as it is, and
+// so must be what a result may hold.
 func (r *run) checkResult(in Result, answered map[string]bool) error {
 	if _, err := r.waitingCall(in.Call, statusExternal, answered); err != nil {
 		return err
@@ -194,6 +207,8 @@ func (r *run) checkResult(in Result, answered map[string]bool) error {
 func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 	for _, in := range inputs {
 		if c, inner := r.st.below(in); c != nil {
+			// The sub-agent takes the answer when it runs again. A rule is for the
+			// outer conversation too, whose policy is asked about each of its calls.
 			c.answers = append(c.answers, inner)
 			if confirm, ok := inner.(Confirm); ok {
 				r.addRules(confirm.Rules)
@@ -219,7 +234,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 			return interrupt, err
 		}
 		if _, ok := in.(say); ok {
-			interrupt = false
+			interrupt = false // words behind an Interrupt begin something new
 		}
 	}
 	for _, c := range r.st.open {
@@ -230,6 +245,8 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 	return interrupt, nil
 }
 
+// hear takes a user's words. Nothing waits, or they would have been refused: what
+// is open was cut off by a crash, and the person has moved on.
 func (r *run) hear(said *message.Message) error {
 	if err := r.closeOpen("The program was stopped before this call ran."); err != nil {
 		return err
@@ -244,7 +261,8 @@ func (r *run) hear(said *message.Message) error {
 // more when its turn comes, against deny rules above all.
 func (r *run) confirm(c *openCall, in Confirm) error {
 	r.addRules(in.Rules)
-	// What a like call's answer may cover is judged again.
+	// What a like call's answer may cover is judged again: a rule that came with it
+	// may answer those, and if none did, each is asked about by itself.
 	for _, other := range r.st.open {
 		if other.Status == statusCovered {
 			other.Status = statusNew
@@ -273,6 +291,8 @@ func (r *run) confirm(c *openCall, in Confirm) error {
 	return nil
 }
 
+// addRules adds rules to the conversation. They outlive this run and are saved, and
+// so say where they come from.
 func (r *run) addRules(rules []permission.Rule) {
 	for _, rule := range rules {
 		if rule.Source == "" {
@@ -285,6 +305,8 @@ func (r *run) addRules(rules []permission.Rule) {
 	r.policy = nil
 }
 
+// deliver takes the result of a call that the host has run. It is clipped like any
+// other: a host may return a whole web page.
 func (r *run) deliver(c *openCall, in Result) error {
 	res := &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: message.OutcomeSuccess,
 		Blocks: slices.Clone(in.Blocks), Structured: in.Structured}

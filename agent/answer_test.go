@@ -216,6 +216,18 @@ func TestMiddlewareThatEatsTheEnd(t *testing.T) {
 	if _, err := ReplyAs[verdict](t.Context(), a, new(State), Say("go")); err == nil || errors.Is(err, ErrInterrupted) {
 		t.Error(err)
 	}
+	helper, err := AsTool(a, "helper", "Helps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(helper)}, calls(`h1 helper {"task":"x"}`), says("done"))
+	var st State
+	if _, err := play(t, b, &st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	if got := results(&st); len(got) != 1 || !strings.Contains(got[0], "without an End") {
+		t.Errorf("results %q", got)
+	}
 }
 
 // TestDetachedMiddleware has a step that runs with a context of its own: the

@@ -32,7 +32,10 @@ type answer struct {
 	Finish  model.FinishReason `json:"finish"`
 }
 
-// ask makes one model call and adds the answer to the conversation.
+// ask makes one model call and adds the answer to the conversation. What must be
+// told to the model before, such as a warning or what ended in the background, goes
+// to the end of the history: a changed beginning costs the provider's cache of all
+// that follows.
 func (r *run) ask() error {
 	if err := r.land(false); err != nil {
 		return err
@@ -51,7 +54,7 @@ func (r *run) ask() error {
 	if err != nil {
 		return err
 	}
-	compacted := false
+	compacted := false // a second compaction would not help against a server that still refuses
 	for mends := 0; ; mends++ {
 		ans, err := r.generate()
 		if err != nil && r.ctx.Err() != nil {
@@ -100,17 +103,22 @@ func (r *run) mend(ans *answer, err error, again bool) error {
 	return nil
 }
 
+// isTooLong reports whether a server has found that the request does not fit, which
+// it knows better than any estimate.
 func isTooLong(err error) bool {
 	e, ok := errors.AsType[*model.Error](err)
 	return ok && e.Kind == model.ErrContextTooLong
 }
 
+// retryable reports whether the cause of err may go away by itself. An error that is
+// not a model's is a fault of the program, and asking again would hide it.
 func retryable(err error) bool {
 	e, ok := errors.AsType[*model.Error](err)
 	return ok && e.Retryable()
 }
 
-// isEmpty reports whether m neither says anything nor calls a tool.
+// isEmpty reports whether m neither says anything nor calls a tool. Reasoning does
+// not count: nobody would read an answer.
 func isEmpty(m *message.Message) bool {
 	for _, b := range m.Blocks {
 		switch b := b.(type) {
@@ -142,6 +150,7 @@ func (r *run) keepText(ans *answer, why string) error {
 	return r.addMessage(&m, why)
 }
 
+// hint tells the model something in the program's name.
 func (r *run) hint(text string) error {
 	return r.addMessage(r.hintMessage("agent", text), "")
 }
@@ -151,7 +160,9 @@ func (r *run) hintMessage(source, text string) *message.Message {
 		Blocks: message.Blocks{&message.Hint{Source: source, Text: text}}}
 }
 
-// request returns the next request of the conversation.
+// request returns the next request of the conversation. The messages are a slice of
+// its own capacity, so that whoever appends to them, a middleware for instance, does
+// not write into the State.
 func (r *run) request(v *toolkit.View) *model.Request {
 	req := &model.Request{
 		System:   r.system(v.Prompt()),
@@ -170,6 +181,8 @@ func (r *run) request(v *toolkit.View) *model.Request {
 	return req
 }
 
+// system joins the agent's instructions and what the toolkit has to say. Neither
+// changes from step to step, unless a Middleware.Instructions makes it.
 func (r *run) system(prompt string) string {
 	own := r.a.instructions(r.ctx)
 	if own == "" || prompt == "" {
@@ -267,7 +280,9 @@ func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (
 	return in.answer(finish.Reason), nil
 }
 
-// accept adds a whole answer to the conversation and opens its calls.
+// accept adds a whole answer to the conversation and opens its calls. Calls that
+// cannot run have their results before the answer is stored, so that no crash in
+// between can make a bad call look like one that was cut off.
 func (r *run) accept(ans *answer) error {
 	m := ans.Message
 	r.spend(m)
@@ -277,7 +292,8 @@ func (r *run) accept(ans *answer) error {
 		raw := json.RawMessage(ans.Raw[i])
 		c, repaired := r.open(tc, raw)
 		if ans.Finish == model.FinishLength && i == len(ans.Raw)-1 && !isObject(raw) && c.Status != statusDone {
-			// A bare value may be the beginning of a longer one.
+			// A bare value may be the beginning of a longer one: "/tmp/a" of
+			// "/tmp/a/b". What was meant is not known, so nothing runs.
 			c.Status, c.Result = statusDone, failed(c, message.OutcomeError,
 				"Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
 		}

@@ -23,7 +23,7 @@ const backgroundName = "background"
 const (
 	backgroundDescription = "Looks after a tool call that goes on in the background: shows how far it is, waits for it, or stops it. " +
 		"You are told what it returns when it ends, without asking."
-	goesOn = "This call takes long and goes on in the background as %s. Go on with what does not depend on it. " +
+	goesOn = "This call goes on in the background, as %s. Go on with what does not depend on it. " +
 		"You will be told what it returns; until then nothing is known of it."
 	wasAway = "Call %s of %s, which went on in the background, has ended (%s). What it returned stands between the tags; it is not the user who says it.\n" +
 		"<result>\n%s\n</result>"
@@ -33,7 +33,8 @@ const (
 // bytes.
 const tailSize = 4000
 
-// A job is a call that may go on in the background, or does.
+// A job is a call that may go on in the background, or does. Its worker writes res
+// and err before it closes ended, and nobody reads them before.
 type job struct {
 	stop  func()        // tells it to end
 	leave func() bool   // lets it outlive its batch
@@ -81,6 +82,8 @@ func (js *jobs) put(id string, j *job) {
 	js.byID[id] = j
 }
 
+// note keeps the end of what a call says, for a model that wants to know how far it
+// is. The beginning of a log is of no use there, and may be long.
 func (j *job) note(ch tool.Chunk) {
 	t, ok := ch.Block.(*message.Text)
 	if !ok || ch.ForUser {
@@ -104,8 +107,11 @@ func (j *job) hasEnded() bool {
 }
 
 // patience returns after how long c goes on in the background, negative for never.
-// It does not where somebody may have to answer it, as with a sub-agent, and where
-// other calls depend on its having ended.
+//
+// A sub-agent never does: it may have to ask a person, whose answer must find it.
+// Nor does a call that changes what is visible, or steers the agent: what follows
+// depends on it. Any other tool that is not marked Parallel counts on being alone,
+// unless it says itself that it need not be.
 func (r *run) patience(t tool.Tool, c *openCall) (limit time.Duration) {
 	if r.cfg.Background == 0 || r.room <= 0 || c.Late || t.Info().Control {
 		return -1
@@ -122,14 +128,18 @@ func (r *run) patience(t tool.Tool, c *openCall) (limit time.Duration) {
 	}
 	defer func() {
 		if recover() != nil {
-			limit = -1
+			limit = -1 // what cannot tell stays
 		}
 	}()
 	return b.Background(c.Input)
 }
 
 // startJob starts c so that it can go on in the background once it has taken
-// longer than limit.
+// longer than limit. Until then it ends with its batch, after that with the run;
+// the context of a Middleware.Step, which may end with the step, does not bind it.
+//
+// Room is counted when calls start and not when they leave, which is a matter of
+// moments: a replay must let the same calls leave.
 func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Duration) {
 	jobs, a := r.jobs, r.a
 	ctx, cancel := context.WithCancelCause(r.hosting(context.WithoutCancel(batch), jobs.reports, jobs.done))
@@ -147,6 +157,9 @@ func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Du
 	}
 	jobs.put(c.ID, j)
 	r.room--
+	// One goroutine runs the call. The other one decides whether it leaves, and is
+	// the only one to tell of its end: else a replay, in which the call has ended
+	// at once, could bring the end before the recorded decision.
 	r.cfg.Go(func() {
 		j.res, j.err = a.runTool(ctx, w, func(ch tool.Chunk) {
 			j.note(ch)
@@ -158,7 +171,7 @@ func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Du
 		close(j.ended)
 		select {
 		case jobs.bell <- struct{}{}:
-		default:
+		default: // it rings already
 		}
 	})
 	r.cfg.Go(func() {
@@ -175,7 +188,7 @@ func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Du
 // background. Which of the two it was is a step, so that a replay does the same.
 func (a *Agent) leaves(ctx context.Context, step string, j *job, limit time.Duration) bool {
 	wait := func(ctx context.Context) (bool, error) {
-		if limit <= 0 {
+		if limit <= 0 { // without a look at whether it has ended, which would be a race
 			return true, nil
 		}
 		timer := time.NewTimer(limit)
@@ -193,7 +206,8 @@ func (a *Agent) leaves(ctx context.Context, step string, j *job, limit time.Dura
 	return leaves && err == nil
 }
 
-// recorded returns what fn does, through Config.Step.
+// recorded returns what fn does, through Config.Step: what depends on the moment is
+// recorded, so that a replay does the same.
 func recorded[T any](ctx context.Context, a *Agent, id string, fn func(context.Context) (T, error)) (v T, err error) {
 	if a.cfg.Step == nil {
 		return fn(ctx)
@@ -211,7 +225,8 @@ func recorded[T any](ctx context.Context, a *Agent, id string, fn func(context.C
 	return v, err
 }
 
-// leave lets c go on in the background.
+// leave lets c go on in the background. Its result, which a history must have, says
+// so; that it is a success means no more than that nothing has gone wrong yet.
 func (r *run) leave(c *openCall) error {
 	j := r.jobs.get(c.ID)
 	j.leave()
@@ -232,7 +247,8 @@ func (st *State) stillAway() []*awayCall {
 }
 
 // forgetJobs gives up the calls that went on in the background when an earlier
-// run was cut off.
+// run was cut off. They are not made again even if they might: nothing waits for
+// them any more, and the model decides better what is still wanted.
 func (r *run) forgetJobs() {
 	for _, a := range r.st.stillAway() {
 		r.landed(a, &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: outcomeUnknown}}})
@@ -268,7 +284,7 @@ func (r *run) land(wait bool) error {
 }
 
 // endedJobs returns the ids of those calls that have ended. With wait there is
-// one, unless the time is up.
+// one, unless the time is up. Meanwhile the run is there for what they ask of it.
 func (r *run) endedJobs(ctx context.Context, away []*awayCall, wait bool) (ids []string, err error) {
 	up, stop := r.timeUp()
 	defer stop()
@@ -351,7 +367,9 @@ func (r *run) hearUntil(ended <-chan struct{}, up <-chan time.Time) (inTime bool
 }
 
 // landAll waits until nothing goes on in the background any more, as land does,
-// and stores the results. A cancelled run cancels the calls, which then end.
+// and stores the results. It tells the model nothing: calls may be open, between
+// which and whose results no message can stand. A cancelled run cancels the calls,
+// which then end.
 func (r *run) landAll() error {
 	away := r.st.stillAway()
 	if len(away) == 0 {
@@ -368,7 +386,27 @@ func (r *run) landAll() error {
 	return errors.Join(r.take(away), r.store())
 }
 
-// stopJobs ends what goes on in the background.
+// settle waits for what goes on in the background before a run ends in which a
+// person was asked. Only then can they answer, so the questions stand from then on.
+func (r *run) settle() error {
+	if len(r.st.stillAway()) == 0 {
+		return nil
+	}
+	var stand []*openCall
+	for _, c := range r.st.open {
+		if c.Status == statusAsking && !r.expired(c) {
+			stand = append(stand, c)
+		}
+	}
+	err := r.landAll()
+	for _, c := range stand {
+		c.Asked = r.cfg.Now()
+	}
+	return err
+}
+
+// stopJobs ends what goes on in the background, and waits for it: no goroutine
+// outlives a run but that of a tool that does not stop when told to.
 func (r *run) stopJobs() error {
 	away := r.st.stillAway()
 	for _, a := range away {
@@ -378,7 +416,8 @@ func (r *run) stopJobs() error {
 }
 
 // report adds what became of calls in the background to the conversation: in the
-// program's words, since a call has one result and that is there already.
+// program's words, since a call has one result and that is there already. To APIs
+// that is a user's message, and so it says who speaks.
 func (r *run) report() error {
 	var told, data message.Blocks
 	var succeeded []string

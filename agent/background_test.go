@@ -97,28 +97,28 @@ func TestBackground(t *testing.T) {
 		{name: "it ends in time", turns: []turn{calls(`c1 slow {"path":"59s"}`), says("done")},
 			end: EndCompleted, took: 59 * time.Second, first: "began; took 59s", answer: "done"},
 		{name: "the answer comes first", turns: []turn{calls(`c1 slow {"path":"5m"}`), says("it runs"), says("done")},
-			end: EndCompleted, took: 5 * time.Minute, first: "This call takes long", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
+			end: EndCompleted, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
 		{name: "it ends while others run", turns: []turn{calls(`c1 slow {"path":"5m"}`), calls(`c2 alone {"path":"9m"}`), says("done")},
-			end: EndCompleted, took: 10 * time.Minute, first: "This call takes long", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
+			end: EndCompleted, took: 10 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
 		{name: "one that counts on being alone stays", turns: []turn{calls(`c1 alone {"path":"5m"}`), says("done")},
 			end: EndCompleted, took: 5 * time.Minute, first: "began; took 5m", answer: "done"},
 		{name: "one that wants to leaves at once", turns: []turn{calls(`c1 behind {"path":"5m"}`), calls(`c2 alone {"path":"9m"}`), says("done")},
-			end: EndCompleted, took: 9 * time.Minute, first: "This call takes long", told: []string{"c1 of behind success: began; took 5m"}, answer: "done"},
+			end: EndCompleted, took: 9 * time.Minute, first: "This call goes on", told: []string{"c1 of behind success: began; took 5m"}, answer: "done"},
 		{name: "it fails", turns: []turn{calls(`c1 behind {"path":"5m!"}`), says("it runs"), says("done")},
-			end: EndCompleted, took: 5 * time.Minute, first: "This call takes long", told: []string{"c1 of behind error: began; \nno luck"}, answer: "done"},
+			end: EndCompleted, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of behind error: began; \nno luck"}, answer: "done"},
 		{name: "it takes too long", turns: []turn{calls(`c1 slow {"path":"5h"}`), says("it runs"), says("done")},
-			end: EndCompleted, took: 10 * time.Minute, first: "This call takes long",
+			end: EndCompleted, took: 10 * time.Minute, first: "This call goes on",
 			told: []string{"c1 of slow error: began; \nThe call took longer than 10m0s and was stopped."}, answer: "done"},
 		{name: "several", turns: []turn{calls(`c1 slow {"path":"6m"}`, `c2 slow {"path":"3m"}`, `c3 slow {"path":"4m"}`), says("they run"), says("two run"), says("one runs"), says("done")},
-			end: EndCompleted, took: 6 * time.Minute, first: "This call takes long",
+			end: EndCompleted, took: 6 * time.Minute, first: "This call goes on",
 			told: []string{"c2 of slow success: began; took 3m", "c3 of slow success: began; took 4m", "c1 of slow success: began; took 6m"}, answer: "done"},
 		{name: "no more than fit", cfg: Config{MaxParallel: 2}, turns: []turn{calls(`c1 slow {"path":"8m"}`, `c2 slow {"path":"9m"}`, `c3 slow {"path":"2m"}`), says("they run"), says("one runs"), says("done")},
-			end: EndCompleted, took: 9 * time.Minute, first: "This call takes long",
+			end: EndCompleted, took: 9 * time.Minute, first: "This call goes on",
 			told: []string{"c1 of slow success: began; took 8m", "c2 of slow success: began; took 9m"}, answer: "done"},
 		{name: "the steps are used up", cfg: Config{Limits: Limits{Steps: 1}}, turns: []turn{calls(`c1 slow {"path":"5m"}`), says("the last words")},
-			end: EndLimit, took: 5 * time.Minute, first: "This call takes long", told: []string{"c1 of slow success: began; took 5m"}, answer: "the last words"},
+			end: EndLimit, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "the last words"},
 		{name: "the time is up", cfg: Config{Limits: Limits{Time: 3 * time.Minute}}, turns: []turn{calls(`c1 slow {"path":"5m"}`), says("it runs"), says("the last words")},
-			end: EndLimit, took: 3 * time.Minute, first: "This call takes long",
+			end: EndLimit, took: 3 * time.Minute, first: "This call goes on",
 			told: []string{"c1 of slow interrupted: began; \nThe call was interrupted before it ended."}, answer: "the last words"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestBackgroundAndPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		allow := permission.Policy{Rules: []permission.Rule{{Tool: "slow", Behavior: permission.Allow}}}
-		a, w := patient(t, &j, Config{Policy: allow}, calls(`c1 slow {"path":"5m"}`), calls(`c2 ask {"path":"x"}`))
+		a, w := patient(t, &j, Config{Policy: allow, AnswerWithin: time.Minute}, calls(`c1 slow {"path":"5m"}`), calls(`c2 ask {"path":"x"}`))
 		st := new(State)
 		began := time.Now()
 		var evs []Event

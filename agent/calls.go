@@ -13,13 +13,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// tool returns the tool that an open call would run.
+// tool returns the tool that an open call would run. It is looked up each time and
+// never kept: after a pause it may be another one, or gone.
 func (r *run) tool(c *openCall) (tool.Tool, error) {
 	t, _, err := r.resolve(c.Tool, c.Input)
 	return t, err
 }
 
-// judgeAll decides about every call that has not been judged.
+// judgeAll decides about every call that has not been judged. All are judged before
+// any runs, so that a person gets the questions of an answer together.
 func (r *run) judgeAll() error {
 	for _, c := range r.st.open {
 		if c.Status != statusNew {
@@ -78,7 +80,9 @@ func (c *openCall) mayRun(d permission.Decision) bool {
 }
 
 // isCovered reports whether a rule suggested with an earlier question of this
-// batch would answer the question about c too.
+// batch would answer the question about c too. Ten reads of one folder are then one
+// question; should the person accept no rule, the others are asked about after all.
+// Safety questions cover nothing, since no rule can answer them.
 func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) bool {
 	for _, other := range r.st.open {
 		if other == c || other.Status != statusAsking || other.Safety || other.Tool != c.Tool {
@@ -93,7 +97,9 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 	return false
 }
 
-// preview returns what t shows of a call to a person, "" if it has nothing.
+// preview returns what t shows of a call to a person, "" if it has nothing. It is
+// made once, when the question comes up, and saved with it: the person is to decide
+// about what stood there then.
 func preview(ctx context.Context, t tool.Tool, input json.RawMessage) (text string) {
 	p, ok := tool.As[tool.Previewer](t)
 	if !ok {
@@ -176,7 +182,7 @@ type report struct {
 // and returns when all have ended.
 func (r *run) call(calls []*openCall) error {
 	ctx, cancel := context.WithCancel(r.ctx)
-	defer cancel()
+	defer cancel() // one that aborts the run stops the others
 	reports, done := make(chan report), make(chan struct{})
 	defer close(done)
 	ctx = r.hosting(ctx, reports, done)
@@ -251,7 +257,10 @@ func (r *run) hearReport(rep report) error {
 }
 
 // start judges c again if anything has happened since it was allowed, and hands
-// it to a worker. It reports whether a worker runs.
+// it to a worker: a call that ran meanwhile may have made this one dangerous, by
+// writing the file that it executes. That it runs is stored before it does, or a
+// crash would leave no trace of what it may have done. It reports whether a worker
+// runs.
 func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (bool, error) {
 	for c.Judged != r.st.doneCalls() { // more than once when Config.Approve edits it
 		if err := r.judge(c); err != nil || c.Status != statusAllowed {
@@ -356,6 +365,8 @@ func (a *Agent) runTool(ctx context.Context, w work, send func(tool.Chunk)) (*me
 	return res, abort
 }
 
+// runToolNow runs a call. What it had said before it was stopped, by a time-out or
+// with the run, stays in the result: the model may have use for it.
 func (a *Agent) runToolNow(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
 	callCtx := ctx
 	if w.timeout > 0 {
@@ -387,6 +398,8 @@ func (a *Agent) runToolNow(ctx context.Context, w work, send func(tool.Chunk)) (
 	return res, nil
 }
 
+// deltaOf returns the event for a chunk. Bytes of pictures and files are left to
+// the result: a UI can show nothing of them before they are whole.
 func deltaOf(rep report) *ToolDelta {
 	ev := &ToolDelta{Call: rep.call.ID, Name: rep.call.Tool, ForUser: rep.chunk.ForUser}
 	switch b := rep.chunk.Block.(type) {
@@ -398,7 +411,9 @@ func deltaOf(rep report) *ToolDelta {
 	return ev
 }
 
-// finish stores the result of a call and tells of it.
+// finish stores the result of a call and tells of it. It does so for each call as it
+// ends, although they enter the history together: a crash must not lose the results
+// that are there.
 func (r *run) finish(c *openCall, res *message.ToolResult) error {
 	res = r.tidy(c.ID, c.Name, res)
 	if c.Edited {
@@ -406,6 +421,7 @@ func (r *run) finish(c *openCall, res *message.ToolResult) error {
 		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)
 	}
 	c.Result, c.Status = res, statusDone
+	// An answer that failed to validate is an error result; the model tries again.
 	if r.isFinal(c) && res.Outcome == message.OutcomeSuccess {
 		r.final.value = c.Input
 	}
@@ -444,13 +460,15 @@ func (r *run) closeBatch() error {
 			succeeded = append(succeeded, c.Tool)
 		}
 	}
-	v.Advance(succeeded...)
+	v.Advance(succeeded...) // once, after all: the order in which calls ended must not matter
 	r.view, r.st.open = nil, nil
 	return r.addMessage(m, "")
 }
 
 // closeOpen gives every open call without a result an interrupted one, and adds
-// the batch to the conversation.
+// the batch to the conversation: APIs refuse a history in which a call has none, and
+// such a conversation could never go on. It goes on after an error, since what it
+// leaves in memory must be whole even if no store takes it.
 func (r *run) closeOpen(why string) error {
 	if len(r.st.open) == 0 {
 		return nil

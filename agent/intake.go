@@ -28,6 +28,8 @@ type intake struct {
 // keeps one of them keeps alive with it.
 const slabSize = 32
 
+// A callIntake is a call that is coming. Its arguments are kept as they came until
+// the whole answer is there: a prefix of JSON can be valid by itself.
 type callIntake struct {
 	index int // the model's
 	call  *message.ToolCall
@@ -73,6 +75,8 @@ func (in *intake) add(ch model.Chunk) {
 	}
 }
 
+// addCall takes a piece of a call. Servers send the pieces of several calls side by
+// side, told apart by the index; some leave out ids, or use one twice.
 func (in *intake) addCall(d *model.ToolCallDelta) {
 	i := slices.IndexFunc(in.calls, func(c callIntake) bool { return c.index == d.Index })
 	if i < 0 {
@@ -108,6 +112,7 @@ func (in *intake) newID() string {
 	}
 }
 
+// emit tells of ev, unless the answer is for the agent itself, as a summary is.
 func (in *intake) emit(ev Event) {
 	if !in.silent {
 		in.run.emit(ev)

@@ -107,7 +107,8 @@ func isHint(m *message.Message) bool {
 	return ok
 }
 
-// sameRound compares the calls and the results of two rounds.
+// sameRound compares the calls and the results of two rounds. What the model says
+// with them does not count: it apologises in other words each time.
 func sameRound(a, b []*message.Message) bool {
 	return sameBlocks(a[0].Blocks, b[0].Blocks) && sameBlocks(a[1].Blocks, b[1].Blocks)
 }
@@ -175,6 +176,9 @@ func (r *run) limit() error {
 	return r.keepText(ans, string(ans.Finish))
 }
 
+// limitReached names the limit because of which this run may not go on, "" for none.
+// Steps and loops are each run's own: that a caller is in its last step is no reason
+// for a sub-agent to stop in that step.
 func (r *run) limitReached() string {
 	switch {
 	case r.st.spent.Steps >= r.cfg.Limits.Steps:
@@ -255,7 +259,8 @@ func (r *run) addUsage(u message.Usage) {
 	r.st.spent.Tokens += u.Input + u.Output
 }
 
-// choice returns what the model may do in the next request.
+// choice returns what the model may do in the next request. The tools stay listed
+// when none may be called, or the provider's cache would be lost for the last answer.
 func (r *run) choice() model.ToolChoice {
 	if r.lastAnswer {
 		return model.ToolChoice{Mode: model.ChoiceNone}

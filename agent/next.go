@@ -43,6 +43,8 @@ func next(st *State, limit func() string) action {
 	}
 }
 
+// nextCall decides while calls are open. It judges before it runs, and runs before it
+// waits: a person who is asked finds everything done that needed no answer.
 func nextCall(open []*openCall) action {
 	done := true
 	for _, c := range open {

@@ -423,5 +423,5 @@ func (r *run) waitAgain() error {
 	for _, ev := range r.st.Pending() {
 		r.emit(ev)
 	}
-	return r.landAll()
+	return r.settle()
 }

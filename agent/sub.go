@@ -65,7 +65,9 @@ type nest struct {
 
 type nestKey struct{}
 
-// delegate runs the agent on a task and returns its answer as a chunk.
+// delegate runs the agent on a task and returns its answer as a chunk. A sub-agent
+// that has to wait returns no chunk but leaves its state: the call stays open, and
+// is made again, with that state, when there are answers.
 func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	n, nested := ctx.Value(nestKey{}).(*nest)
 	if !nested {
@@ -117,10 +119,15 @@ func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (end *End
 			return nil, err
 		}
 	}
+	if end == nil {
+		return nil, errNoEnd
+	}
 	return end, nil
 }
 
-// below returns a as it is under another run.
+// below returns a as it is under another run: it does nothing that the outer run's
+// policy does not allow, and has no store of its own. Whatever it saves is in the
+// outer State, so that one file, at one moment, holds both.
 func (a *Agent) below(n *nest) *Agent {
 	sub := *a
 	sub.over = n
@@ -155,7 +162,8 @@ func (a *Agent) below(n *nest) *Agent {
 	return &sub
 }
 
-// stricter returns the stricter of two decisions about one call.
+// stricter returns the stricter of two decisions about one call. A safety question
+// is stricter than another, since no rule answers it.
 func stricter(a, b permission.Decision) permission.Decision {
 	rank := func(d permission.Decision) int {
 		switch {
@@ -206,7 +214,8 @@ func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done
 }
 
 // pendingBelow lists what a sub-agent's call waits for, as questions of the
-// outer run.
+// outer run. Two sub-agents may give calls the same id, so the outer call's stands
+// before it.
 func (c *openCall) pendingBelow(run string) []Event {
 	var st State
 	if json.Unmarshal(c.Sub, &st) != nil {
