@@ -143,6 +143,9 @@ func (c *comparison) run() error {
 		for _, s := range c.scenarios {
 			for i := range c.peers {
 				p := c.peers[(i+rep)%len(c.peers)]
+				if only := work.Find(s).Only; only != "" && only != p.name {
+					continue
+				}
 				res, err := c.measure(p, s, url)
 				if err != nil {
 					c.failures[p.name+", "+s] = err.Error()
@@ -209,6 +212,9 @@ func serve(program string) (url string, stop func(), err error) {
 func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), measureTime)
 	defer cancel()
+	if work.Find(scenario).Start {
+		return startUp(ctx, p.program)
+	}
 	cmd := exec.CommandContext(ctx, p.program, "-server", url, "-scenario", scenario, "-least", c.least.String())
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
@@ -221,6 +227,22 @@ func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error
 	}
 	if p.version = res.Version; p.version == "" {
 		p.version = "of this tree"
+	}
+	return res, nil
+}
+
+// startUp starts a program ten times, which then does nothing.
+func startUp(ctx context.Context, program string) (*work.Result, error) {
+	const times = 10
+	res := &work.Result{Rounds: 1}
+	for range times {
+		cmd := exec.CommandContext(ctx, program)
+		began := time.Now()
+		if err := told(cmd.CombinedOutput()); err != nil {
+			return nil, err
+		}
+		res.Wall += float64(time.Since(began)) / times
+		res.CPU += float64(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()) / times
 	}
 	return res, nil
 }

@@ -35,6 +35,8 @@ func allocsPerRound(r *work.Result) float64 { return r.Allocs / float64(r.Rounds
 const tokens = 5000
 
 var rows = []row{
+	{"the start of the program: CPU", "ms", "start", func(r *work.Result) float64 { return r.CPU / milli }},
+	{"… wall", "ms", "start", func(r *work.Result) float64 { return r.Wall / milli }},
 	{"a round of 20: CPU", "µs", "step", cpuPerRound},
 	{"… wall", "µs", "step", func(r *work.Result) float64 { return r.Wall / float64(r.Rounds) / micro }},
 	{"… allocations", "", "step", allocsPerRound},
@@ -59,6 +61,16 @@ var rows = []row{
 	{"… CPU to make", "µs", "own", func(r *work.Result) float64 { return r.CPU / micro }},
 }
 
+// ownRows are of what only kitbag does.
+var ownRows = []row{
+	{"a group of 20 tools opened and closed, of 1,000 tools: CPU", "µs", "open", func(r *work.Result) float64 { return r.CPU / micro }},
+	{"… allocations", "", "open", func(r *work.Result) float64 { return r.Allocs }},
+	{"a permission decision under 101 rules: CPU", "µs", "judge", func(r *work.Result) float64 { return r.CPU / micro }},
+	{"… allocations", "", "judge", func(r *work.Result) float64 { return r.Allocs }},
+	{"a run that compacts 500 messages, with its two model calls: CPU", "µs", "compact", func(r *work.Result) float64 { return r.CPU / micro }},
+	{"… allocations", "", "compact", func(r *work.Result) float64 { return r.Allocs }},
+}
+
 // report writes the tables.
 func (c *comparison) report(w io.Writer) {
 	fmt.Fprintf(w, "# kitbag beside other frameworks\n\n%s, %s, %d processors, %s.\n"+
@@ -74,6 +86,7 @@ func (c *comparison) report(w io.Writer) {
 		"emits nothing.\n", unit, unit)
 	c.table(w, "Ratios to the floor", c.ratio)
 	c.table(w, "Medians", func(p *peer, r row) []float64 { return p.values(r) })
+	c.own(w)
 	fmt.Fprint(w, "\n## Versions\n\n")
 	for _, p := range c.peers {
 		fmt.Fprintf(w, "- %s %s, a program of %.1f MiB\n", p.name, p.version, float64(p.size)/(1<<20))
@@ -86,6 +99,39 @@ func (c *comparison) report(w io.Writer) {
 	}
 }
 
+// own writes what there is of kitbag alone.
+func (c *comparison) own(w io.Writer) {
+	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == "kitbag" })
+	if i < 0 {
+		return
+	}
+	p := c.peers[i]
+	fmt.Fprint(w, "\n## What the others do not have\n\n| | kitbag |\n|---|--:|\n")
+	for _, r := range ownRows {
+		if slices.Contains(c.scenarios, r.scenario) {
+			fmt.Fprintf(w, "| %s | %s |\n", r.name(), figure(p.values(r)))
+		}
+	}
+	const traced = "traced"
+	if !slices.Contains(c.scenarios, "step") || !slices.Contains(c.scenarios, traced) {
+		return
+	}
+	fmt.Fprint(w, "\n## Nothing is switched off\n\nA round of 20 with a hook at every place that has one, none of which does anything,\n"+
+		"to the same without hooks, in the same repetition:\n\n| | kitbag |\n|---|--:|\n")
+	for _, r := range []row{{"CPU", "", traced, cpuPerRound}, {"allocations", "", traced, allocsPerRound}} {
+		without := r
+		without.scenario = "step"
+		fmt.Fprintf(w, "| %s | %s |\n", r.title, figure(paired(p, r, p, without)))
+	}
+}
+
+func (r row) name() string {
+	if r.unit == "" {
+		return r.title
+	}
+	return r.title + ", " + r.unit
+}
+
 func (c *comparison) table(w io.Writer, title string, cell func(*peer, row) []float64) {
 	fmt.Fprintf(w, "\n## %s\n\n| |", title)
 	for _, p := range c.peers {
@@ -96,11 +142,7 @@ func (c *comparison) table(w io.Writer, title string, cell func(*peer, row) []fl
 		if !slices.Contains(c.scenarios, r.scenario) {
 			continue
 		}
-		name := r.title
-		if r.unit != "" {
-			name += ", " + r.unit
-		}
-		fmt.Fprintf(w, "| %s |", name)
+		fmt.Fprintf(w, "| %s |", r.name())
 		for _, p := range c.peers {
 			fmt.Fprintf(w, " %s |", figure(cell(p, r)))
 		}
@@ -124,10 +166,16 @@ func (c *comparison) ratio(p *peer, r row) (v []float64) {
 	if i < 0 {
 		return nil
 	}
-	ours, theirs := p.results[r.scenario], c.peers[i].results[r.scenario]
+	return paired(p, r, c.peers[i], r)
+}
+
+// paired are the ratios of a figure of one peer to a figure of another, or of the
+// same one, by repetition.
+func paired(p *peer, r row, other *peer, to row) (v []float64) {
+	ours, theirs := p.results[r.scenario], other.results[to.scenario]
 	for rep := range ours {
-		if ours[rep] != nil && theirs[rep] != nil && r.value(theirs[rep]) != 0 {
-			v = append(v, r.value(ours[rep])/r.value(theirs[rep]))
+		if ours[rep] != nil && theirs[rep] != nil && to.value(theirs[rep]) != 0 {
+			v = append(v, r.value(ours[rep])/to.value(theirs[rep]))
 		}
 	}
 	return v

@@ -31,15 +31,17 @@ type Result struct {
 
 // measure does the named scenario and checks that it was done.
 func measure(p Peer, server, name string, least time.Duration, profile string) (*Result, error) {
-	i := slices.IndexFunc(Scenarios, func(s Scenario) bool { return s.Name == name })
-	if i < 0 {
+	s := Find(name)
+	if s == nil {
 		return nil, fmt.Errorf("there is no scenario %q", name)
 	}
-	s := &Scenarios[i]
 	slow = s.Slow
 	res := &Result{Peer: p.Name, Version: p.version(), Rounds: s.Rounds + 1}
 	if s.Sessions > 0 {
 		return res, keepSessions(p, s, server, res)
+	}
+	if alone := p.Alone[name]; alone != nil {
+		return res, repeat(alone, s.setup(server), least, res)
 	}
 	run, err := p.Agent(context.Background(), s.setup(server))
 	if err != nil {
@@ -71,6 +73,27 @@ func measure(p Peer, server, name string, least time.Duration, profile string) (
 	m.stop(res, w.runs())
 	res.First = w.median()
 	return res, w.check(server, before, res)
+}
+
+// repeat does again and again what only one peer does.
+func repeat(alone func(context.Context, Setup) (func() error, error), s Setup, least time.Duration, res *Result) error {
+	op, err := alone(context.Background(), s)
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		if err := op(); err != nil {
+			return err
+		}
+	}
+	m, n := start(), 0
+	for ; n < 10 || time.Since(m.wall) < least; n++ {
+		if err := op(); err != nil {
+			return err
+		}
+	}
+	m.stop(res, float64(n))
+	return nil
 }
 
 // A worker does the runs of a scenario.

@@ -19,11 +19,17 @@ type Scenario struct {
 	Together int // runs at a time; 0 means one after the other
 	Sessions int // make this many conversations instead, and keep them
 	Own      bool
+
+	Start  bool   // only start the program
+	Traced bool   // with hooks at every place where one may be, which do nothing
+	Only   string // the peer that does it; empty means all
 }
 
 // Scenarios are all of them, in the order of the table.
 var Scenarios = []Scenario{
+	{Name: "start", Start: true},
 	{Name: "step", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1},
+	{Name: "traced", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Traced: true, Only: "kitbag"}, // right behind step
 	{Name: "tools100", Rounds: 20, Calls: 1, Tokens: 10, Tools: 100},
 	{Name: "tools1000", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1000},
 	{Name: "rounds100", Rounds: 100, Calls: 1, Tokens: 10, Tools: 1},
@@ -34,6 +40,19 @@ var Scenarios = []Scenario{
 	{Name: "together", Rounds: 5, Calls: 1, Tokens: 50, Tools: 1, Together: 200},
 	{Name: "own", Sessions: 2_000, Tools: 20, Own: true}, // some take 5 ms and 300 KiB for each
 	{Name: "shared", Sessions: 10_000, Tools: 20},
+	{Name: "open", Tools: 1000, Only: "kitbag"},
+	{Name: "judge", Tools: 1, Only: "kitbag"},
+	{Name: "compact", Tokens: 10, Tools: 1, Only: "kitbag"},
+}
+
+// Find returns the scenario of that name, or nil.
+func Find(name string) *Scenario {
+	for i := range Scenarios {
+		if Scenarios[i].Name == name {
+			return &Scenarios[i]
+		}
+	}
+	return nil
 }
 
 // token is what the server says again and again.
@@ -50,7 +69,7 @@ func (s *Scenario) script() string {
 func (s *Scenario) setup(server string) Setup {
 	return Setup{
 		URL: server + "/v1", Model: s.script(), Client: client(), Tools: s.Tools,
-		Steps: s.Rounds + 5, Parallel: s.Calls > 1,
+		Steps: s.Rounds + 5, Parallel: s.Calls > 1, Traced: s.Traced,
 	}
 }
 

@@ -69,6 +69,7 @@ type Setup struct {
 	Tools    int  // how many; the model calls the first
 	Steps    int  // more model calls than a run needs
 	Parallel bool // calls of one answer are to run together
+	Traced   bool // see Scenario
 }
 
 // Names returns the names of the tools, the one that is called first.
@@ -100,6 +101,10 @@ type Peer struct {
 	// each has an agent and tools of its own; otherwise all share them. What it
 	// returns is kept alive.
 	Session func(ctx context.Context, s Setup, own bool) (func(texts []string) (any, error), error)
+
+	// Alone are scenarios that only this peer does, by name. Each returns what is
+	// done again and again, and checks itself that it was.
+	Alone map[string]func(context.Context, Setup) (func() error, error)
 }
 
 // version is that of the framework in this program.

@@ -27,11 +27,15 @@ func newAgent(m *openai.Model, s work.Setup) (*agent.Agent, error) {
 		}
 		tools = append(tools, t)
 	}
-	return agent.New(agent.Config{
+	cfg := agent.Config{
 		Model: m, Toolkit: toolkit.Of(tools...), Instructions: work.System,
 		Policy: permission.Policy{Rules: []permission.Rule{{Tool: "add", Behavior: permission.Allow}}},
 		Limits: agent.Limits{Steps: s.Steps},
-	})
+	}
+	if s.Traced {
+		cfg.Middleware = []agent.Middleware{idleHooks}
+	}
+	return agent.New(cfg)
 }
 
 func add(_ context.Context, in work.In) (work.Out, error) { return work.Do(in), nil }
@@ -90,5 +94,5 @@ func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, er
 }
 
 func main() {
-	work.Main(work.Peer{Name: "kitbag", Module: "github.com/kitbag-go/kitbag", Agent: start, Session: session})
+	work.Main(work.Peer{Name: "kitbag", Module: "github.com/kitbag-go/kitbag", Agent: start, Session: session, Alone: alone})
 }
