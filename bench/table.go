@@ -42,6 +42,8 @@ var rows = []row{
 	{"… allocations", "", "step", allocsPerRound},
 	{"… memory allocated", "KiB", "step", func(r *work.Result) float64 { return r.Bytes / float64(r.Rounds) / kilo }},
 	{"… request bytes sent", "KiB", "step", func(r *work.Result) float64 { return r.Sent / float64(r.Rounds) / kilo }},
+	{"a round of 20, not streamed: CPU", "µs", "whole", cpuPerRound},
+	{"… allocations", "", "whole", allocsPerRound},
 	{"a round with 100 tools: CPU", "µs", "tools100", cpuPerRound},
 	{"a round with 1,000 tools: CPU", "µs", "tools1000", cpuPerRound},
 	{"… allocations", "", "tools1000", allocsPerRound},
@@ -69,6 +71,8 @@ var ownRows = []row{
 	{"… allocations", "", "judge", func(r *work.Result) float64 { return r.Allocs }},
 	{"a run that compacts 500 messages, with its two model calls: CPU", "µs", "compact", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… allocations", "", "compact", func(r *work.Result) float64 { return r.Allocs }},
+	{"hooks that do nothing, ratio: CPU", "", "traced", func(r *work.Result) float64 { return r.HooksCPU }},
+	{"… allocations", "", "traced", func(r *work.Result) float64 { return r.HooksAllocs }},
 }
 
 // report writes the tables.
@@ -81,9 +85,9 @@ func (c *comparison) report(w io.Writer) {
 		"repetitions of the ratio to `%s` in the same one. Less is better. CPU is user and system\n"+
 		"time of the framework's process alone; the model is played by another one. Allocations\n"+
 		"and memory repeat to 1 %%. Times do not: what else the machine does falls on all alike, but on\n"+
-		"a busy one, ratios of times of few repetitions may be off by a third. `work/` says what each scenario is, `peers/` how each framework\n"+
-		"is used; `%s` is a loop on go-openai written by hand, which validates, judges, stores and\n"+
-		"emits nothing.\n", unit, unit)
+		"a busy one, ratios of times of few repetitions may be off by a third. `work/` says what each\n"+
+		"scenario is, `peers/` how each framework is used; `%s` is a loop on go-openai written by hand,\n"+
+		"which validates, judges, stores and emits nothing.\n", unit, unit)
 	c.table(w, "Ratios to the floor", c.ratio)
 	c.table(w, "Medians", func(p *peer, r row) []float64 { return p.values(r) })
 	c.own(w)
@@ -106,22 +110,12 @@ func (c *comparison) own(w io.Writer) {
 		return
 	}
 	p := c.peers[i]
-	fmt.Fprint(w, "\n## What the others do not have\n\n| | kitbag |\n|---|--:|\n")
+	fmt.Fprint(w, "\n## What only kitbag does\n\nMedians. The ratios are of rounds of 20 with a hook at every place that has one, none of\n"+
+		"which does anything, to the same without hooks; both are run in turns in one process.\n\n| | kitbag |\n|---|--:|\n")
 	for _, r := range ownRows {
 		if slices.Contains(c.scenarios, r.scenario) {
 			fmt.Fprintf(w, "| %s | %s |\n", r.name(), figure(p.values(r)))
 		}
-	}
-	const traced = "traced"
-	if !slices.Contains(c.scenarios, "step") || !slices.Contains(c.scenarios, traced) {
-		return
-	}
-	fmt.Fprint(w, "\n## Nothing is switched off\n\nA round of 20 with a hook at every place that has one, none of which does anything,\n"+
-		"to the same without hooks, in the same repetition:\n\n| | kitbag |\n|---|--:|\n")
-	for _, r := range []row{{"CPU", "", traced, cpuPerRound}, {"allocations", "", traced, allocsPerRound}} {
-		without := r
-		without.scenario = "step"
-		fmt.Fprintf(w, "| %s | %s |\n", r.title, figure(paired(p, r, p, without)))
 	}
 }
 
@@ -166,16 +160,10 @@ func (c *comparison) ratio(p *peer, r row) (v []float64) {
 	if i < 0 {
 		return nil
 	}
-	return paired(p, r, c.peers[i], r)
-}
-
-// paired are the ratios of a figure of one peer to a figure of another, or of the
-// same one, by repetition.
-func paired(p *peer, r row, other *peer, to row) (v []float64) {
-	ours, theirs := p.results[r.scenario], other.results[to.scenario]
+	ours, theirs := p.results[r.scenario], c.peers[i].results[r.scenario]
 	for rep := range ours {
-		if ours[rep] != nil && theirs[rep] != nil && to.value(theirs[rep]) != 0 {
-			v = append(v, r.value(ours[rep])/to.value(theirs[rep]))
+		if ours[rep] != nil && theirs[rep] != nil && r.value(theirs[rep]) != 0 {
+			v = append(v, r.value(ours[rep])/r.value(theirs[rep]))
 		}
 	}
 	return v

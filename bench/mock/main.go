@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,10 +70,27 @@ func (s script) text() (first, rest []byte) {
 	return first, append(event(rest, `{}`, `"stop"`), end...)
 }
 
+// whole is the answer of a round, or the last one, to a request that wants it in
+// one piece.
+func (s script) whole(round int) []byte {
+	message, finish := `"content":"`+strings.Repeat(" tok", s.tokens)+`"`, "stop"
+	if round < s.rounds {
+		var calls []string
+		for i := range s.calls {
+			calls = append(calls, fmt.Sprintf(`{"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":"{\"a\":%d,\"b\":%d}"}}`, round, i, round, i))
+		}
+		message, finish = `"content":null,"tool_calls":[`+strings.Join(calls, ",")+`]`, "tool_calls"
+	}
+	return fmt.Appendf(nil, `{"id":"chatcmpl-bench","object":"chat.completion","created":1780000000,"model":"bench","choices":[{"index":0,`+
+		`"message":{"role":"assistant",%s,"refusal":null},"logprobs":null,"finish_reason":%q}],`+
+		`"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150}}`, message, finish)
+}
+
 // A place is a point in a script.
 type place struct {
 	script
 	round int
+	whole bool // the answer is not streamed
 }
 
 // rendered is an answer: what comes before the pause, and after it.
@@ -89,7 +107,9 @@ func (srv *server) answer(p place) rendered {
 		return a.(rendered)
 	}
 	var a rendered
-	if p.round < p.rounds {
+	if p.whole {
+		a.rest = p.script.whole(p.round)
+	} else if p.round < p.rounds {
 		a.rest = p.toolCalls(p.round)
 	} else {
 		a.first, a.rest = p.text()
@@ -108,6 +128,7 @@ func find(body []byte) (p place, err error) {
 	if p.script, err = parse("bench." + string(name)); err != nil {
 		return p, err
 	}
+	p.whole = !bytes.Contains(body, []byte(`"stream":true`))
 	p.round = bytes.Count(body, []byte(`"role":"tool"`)) / p.calls
 	return p, nil
 }
@@ -129,6 +150,9 @@ func (srv *server) chat(w http.ResponseWriter, r *http.Request) {
 	srv.bytes.Add(int64(body.Len()))
 	a := srv.answer(p)
 	w.Header().Set("Content-Type", "text/event-stream")
+	if p.whole {
+		w.Header().Set("Content-Type", "application/json")
+	}
 	_, _ = w.Write(a.first)
 	if p.pause > 0 && len(a.first) > 0 {
 		_ = http.NewResponseController(w).Flush()

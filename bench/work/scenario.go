@@ -15,13 +15,14 @@ type Scenario struct {
 	Pause  int  // after its first token, in milliseconds
 	Tools  int  // that the model is offered
 	Slow   bool // the tool takes a while
+	Whole  bool // answers are not streamed
 
 	Together int // runs at a time; 0 means one after the other
 	Sessions int // make this many conversations instead, and keep them
 	Own      bool
 
 	Start  bool   // only start the program
-	Traced bool   // with hooks at every place where one may be, which do nothing
+	Traced bool   // with and without hooks at every place where one may be, in turns
 	Only   string // the peer that does it; empty means all
 }
 
@@ -29,7 +30,8 @@ type Scenario struct {
 var Scenarios = []Scenario{
 	{Name: "start", Start: true},
 	{Name: "step", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1},
-	{Name: "traced", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Traced: true, Only: "kitbag"}, // right behind step
+	{Name: "whole", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Whole: true},
+	{Name: "traced", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Traced: true, Only: "kitbag"},
 	{Name: "tools100", Rounds: 20, Calls: 1, Tokens: 10, Tools: 100},
 	{Name: "tools1000", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1000},
 	{Name: "rounds100", Rounds: 100, Calls: 1, Tokens: 10, Tools: 1},
@@ -69,7 +71,7 @@ func (s *Scenario) script() string {
 func (s *Scenario) setup(server string) Setup {
 	return Setup{
 		URL: server + "/v1", Model: s.script(), Client: client(), Tools: s.Tools,
-		Steps: s.Rounds + 5, Parallel: s.Calls > 1, Traced: s.Traced,
+		Steps: s.Rounds + 5, Parallel: s.Calls > 1, Whole: s.Whole,
 	}
 }
 

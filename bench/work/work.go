@@ -69,7 +69,8 @@ type Setup struct {
 	Tools    int  // how many; the model calls the first
 	Steps    int  // more model calls than a run needs
 	Parallel bool // calls of one answer are to run together
-	Traced   bool // see Scenario
+	Whole    bool // answers are not to be streamed; then onText need not be called
+	Traced   bool // with a hook at every place where one may be, none of which does anything
 }
 
 // Names returns the names of the tools, the one that is called first.

@@ -30,12 +30,22 @@ func newModel(s work.Setup) *llm {
 
 func (m *llm) Name() string { return m.name }
 
-// GenerateContent streams, whatever it is asked for: the scenarios all do.
-func (m *llm) GenerateContent(ctx context.Context, req *model.LLMRequest, _ bool) iter.Seq2[*model.LLMResponse, error] {
+// GenerateContent makes a model call.
+func (m *llm) GenerateContent(ctx context.Context, req *model.LLMRequest, streamed bool) iter.Seq2[*model.LLMResponse, error] {
 	return func(yield func(*model.LLMResponse, error) bool) {
 		sent, err := m.request(req)
 		if err != nil {
 			yield(nil, err)
+			return
+		}
+		if !streamed {
+			sent.StreamOptions = nil
+			resp, err := m.client.CreateChatCompletion(ctx, *sent)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			yield(whole(resp.Choices[0].Message.Content, resp.Choices[0].Message.ToolCalls))
 			return
 		}
 		stream, err := m.client.CreateChatCompletionStream(ctx, *sent)

@@ -50,6 +50,9 @@ func start(_ context.Context, s work.Setup) (work.Run, error) {
 	return func(ctx context.Context, onText func(string)) (text string, err error) {
 		said := genai.NewContentFromText(work.Prompt, genai.RoleUser)
 		cfg := agent.RunConfig{StreamingMode: agent.StreamingModeSSE}
+		if s.Whole {
+			cfg.StreamingMode = agent.StreamingModeNone
+		}
 		for ev, err := range r.Run(ctx, "user", fmt.Sprint(count.Add(1)), said, cfg) {
 			if err != nil {
 				return "", err

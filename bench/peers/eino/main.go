@@ -44,7 +44,15 @@ func start(ctx context.Context, s work.Setup) (work.Run, error) {
 	}
 	a, err := newAgent(ctx, m, s)
 	return func(ctx context.Context, onText func(string)) (string, error) {
-		stream, err := a.Stream(ctx, []*schema.Message{schema.SystemMessage(work.System), schema.UserMessage(work.Prompt)})
+		said := []*schema.Message{schema.SystemMessage(work.System), schema.UserMessage(work.Prompt)}
+		if s.Whole {
+			answer, err := a.Generate(ctx, said)
+			if err != nil {
+				return "", err
+			}
+			return answer.Content, nil
+		}
+		stream, err := a.Stream(ctx, said)
 		if err != nil {
 			return "", err
 		}

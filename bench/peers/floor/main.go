@@ -73,6 +73,13 @@ func (a *agent) run(ctx context.Context, onText func(string)) (string, error) {
 
 func (a *agent) ask(ctx context.Context, said []openai.ChatCompletionMessage, onText func(string)) (openai.ChatCompletionMessage, error) {
 	answer := openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant}
+	if a.setup.Whole {
+		resp, err := a.client.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: a.setup.Model, Messages: said, Tools: a.tools})
+		if err != nil {
+			return answer, err
+		}
+		return resp.Choices[0].Message, nil
+	}
 	stream, err := a.client.CreateChatCompletionStream(ctx, openai.ChatCompletionRequest{
 		Model: a.setup.Model, Messages: said, Tools: a.tools, StreamOptions: &openai.StreamOptions{IncludeUsage: true},
 	})

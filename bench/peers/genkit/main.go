@@ -32,9 +32,9 @@ func start(ctx context.Context, s work.Setup) (work.Run, error) {
 		tools = append(tools, genkit.DefineTool(g, name, work.Description, add))
 	}
 	return func(ctx context.Context, onText func(string)) (string, error) {
-		answer, err := genkit.Generate(ctx, g,
-			ai.WithModel(m), ai.WithSystem(work.System), ai.WithPrompt(work.Prompt), ai.WithTools(tools...), ai.WithMaxTurns(s.Steps),
-			ai.WithStreaming(func(_ context.Context, piece *ai.ModelResponseChunk) error {
+		opts := []ai.GenerateOption{ai.WithModel(m), ai.WithSystem(work.System), ai.WithPrompt(work.Prompt), ai.WithTools(tools...), ai.WithMaxTurns(s.Steps)}
+		if !s.Whole {
+			opts = append(opts, ai.WithStreaming(func(_ context.Context, piece *ai.ModelResponseChunk) error {
 				for _, part := range piece.Content {
 					if part.IsText() {
 						onText(part.Text)
@@ -42,6 +42,8 @@ func start(ctx context.Context, s work.Setup) (work.Run, error) {
 				}
 				return nil
 			}))
+		}
+		answer, err := genkit.Generate(ctx, g, opts...)
 		if err != nil {
 			return "", err
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 func newModel(s work.Setup) (*openai.Model, error) {
-	return openai.New(openai.Config{Model: s.Model, BaseURL: s.URL, Key: work.Key, HTTPClient: s.Client})
+	return openai.New(openai.Config{Model: s.Model, BaseURL: s.URL, Key: work.Key, HTTPClient: s.Client, NoStream: s.Whole})
 }
 
 func newAgent(m *openai.Model, s work.Setup) (*agent.Agent, error) {

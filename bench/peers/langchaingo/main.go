@@ -52,6 +52,10 @@ func start(_ context.Context, s work.Setup) (work.Run, error) {
 	}
 	a := newAgent(m, s)
 	return func(ctx context.Context, onText func(string)) (string, error) {
+		if s.Whole {
+			text, err := chains.Run(ctx, a, work.Prompt)
+			return strings.TrimSuffix(text, "\n"), err
+		}
 		// A handler of the agent would not see the stream: the chain's options
 		// replace it. Tool calls come by here too, as a JSON array.
 		pass := chains.WithStreamingFunc(func(_ context.Context, piece []byte) error {

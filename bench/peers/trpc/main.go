@@ -35,7 +35,7 @@ func newAgent(m *openai.Model, s work.Setup) agent.Agent {
 		tools = append(tools, function.NewFunctionTool(add, function.WithName(name), function.WithDescription(work.Description)))
 	}
 	return llmagent.New("adder", llmagent.WithModel(m), llmagent.WithInstruction(work.System), llmagent.WithTools(tools),
-		llmagent.WithGenerationConfig(model.GenerationConfig{Stream: true}),
+		llmagent.WithGenerationConfig(model.GenerationConfig{Stream: !s.Whole}),
 		llmagent.WithEnableParallelTools(true), llmagent.WithMaxToolIterations(s.Steps))
 }
 
