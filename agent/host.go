@@ -26,8 +26,15 @@ type callHost struct {
 }
 
 // hosting returns the context for calls that the run makes together. Nobody
-// listens to reports any more when done is closed.
+// listens to reports any more when done is closed. Where calls may go on in the
+// background, those of the whole run have one host.
 func (r *run) hosting(ctx context.Context, reports chan<- report, done <-chan struct{}) context.Context {
+	if r.jobs != nil && r.host == nil {
+		r.host = &callHost{r: r, outer: host.From(r.ctx), reports: r.jobs.reports, done: r.jobs.done}
+	}
+	if r.jobs != nil {
+		return host.With(ctx, r.host)
+	}
 	return host.With(ctx, &callHost{r: r, outer: host.From(r.ctx), reports: reports, done: done})
 }
 

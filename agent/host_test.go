@@ -277,3 +277,29 @@ func TestSample(t *testing.T) {
 		})
 	}
 }
+
+// TestOneHost holds that all calls that a run has in flight have one host, also
+// those in the background: a server's question that could belong to any of them
+// then still finds the person.
+func TestOneHost(t *testing.T) {
+	for _, background := range []time.Duration{0, time.Millisecond} {
+		hosts := make(chan host.Host, 9)
+		tell := tool.Must(tool.New("tell", "Tells its host.", func(ctx context.Context, _ struct{}) (string, error) {
+			hosts <- host.From(ctx)
+			return "", nil
+		}, tool.Options{Parallel: true}))
+		alone := tool.Must(tool.New("alone", "Tells its host.", func(ctx context.Context, _ struct{}) (string, error) {
+			hosts <- host.From(ctx)
+			return "", nil
+		}))
+		a, _ := newAgent(t, Config{Policy: bypass, Background: background, Toolkit: toolkit.Of(tell, alone)}, calls(`c1 tell {}`, `c2 tell {}`), calls(`c3 alone {}`), says("done"))
+		var st State
+		if _, err := a.Reply(t.Context(), &st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		first, second, later := <-hosts, <-hosts, <-hosts
+		if first == nil || first != second || background > 0 && first != later {
+			t.Errorf("background %v: the hosts are %p, %p and %p", background, first, second, later)
+		}
+	}
+}

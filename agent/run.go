@@ -43,6 +43,7 @@ type run struct {
 
 	asking   chan struct{} // holds a token while a person is asked in the process
 	sampling chan struct{} // holds a token while the model answers a server
+	host     *callHost     // of all calls, where some may go on in the background
 }
 
 // run takes the inputs and goes on until there is an end to report.
