@@ -63,6 +63,7 @@ func unasked(name string, d permission.Decision) object {
 	return failure(text)
 }
 
+// texts returns rules as people write them.
 func texts(rules []permission.Rule) []string {
 	out := make([]string, len(rules))
 	for i, r := range rules {
@@ -110,6 +111,8 @@ type ticket struct {
 	Expires int64  `json:"expires"`        // Unix seconds
 }
 
+// askModern is askAbout for the new era. Nothing is kept between the question and the
+// answer: the call has not begun, and the ticket says what it was about.
 func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
 	name := t.Info().Name
 	who := ""
@@ -145,6 +148,8 @@ func (s *Server) issue(t ticket) string {
 	return base64.RawURLEncoding.EncodeToString(append(s.sign(body), body...))
 }
 
+// sign returns the code by which verify knows what is ours. The key dies with the server,
+// and with it every ticket.
 func (s *Server) sign(body []byte) []byte {
 	h := hmac.New(sha256.New, s.secret[:])
 	h.Write(body)

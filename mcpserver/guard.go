@@ -69,6 +69,8 @@ func (s *Server) knownHost(hostport string) bool {
 	return isLoopback(host) || slices.ContainsFunc(s.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
+// knownOrigin keeps out pages of others that a browser shows. An origin that is "null", as
+// of a file, is nobody's.
 func (s *Server) knownOrigin(origin string) bool {
 	if slices.ContainsFunc(s.cfg.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
 		return true
@@ -77,6 +79,8 @@ func (s *Server) knownOrigin(origin string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && s.knownHost(u.Host)
 }
 
+// isLoopback reports whether the name can only be this machine. Names other than localhost
+// may resolve to anything.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true

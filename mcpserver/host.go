@@ -52,6 +52,8 @@ type clientHost struct {
 // errNobody is why a question cannot be put: the client cannot take it now.
 var errNobody = errors.New("the client cannot be asked on the way it called")
 
+// Elicit asks the person. A client that cannot is no error but, as for every host, a
+// question that nobody answered.
 func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	if err := q.Check(); err != nil {
 		return host.Answer{}, err
@@ -86,6 +88,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	}
 	switch got.Action {
 	case host.Accept:
+		// What a client sends is held against the form like any input.
 		return q.Accept(got.Content)
 	case host.Decline:
 		return host.Answer{Action: host.Decline}, nil
@@ -96,6 +99,8 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 // defaultTokens is how many tokens a sample may have that does not say.
 const defaultTokens = 1024
 
+// Sample asks the client's model, which may cost its owner money: a client that has not
+// declared it is never asked.
 func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
 	if !h.can().sampling {
 		return host.Sample{}, h.lacks("sampling")
@@ -141,6 +146,7 @@ func sampleOf(raw json.RawMessage) (host.Sample, error) {
 	}
 	var pieces []piece
 	err := json.Unmarshal(raw, &got)
+	// One piece, or from 2025-11-25 on a list of them.
 	if err == nil && json.Unmarshal(got.Content, &pieces) != nil {
 		pieces = make([]piece, 1)
 		err = json.Unmarshal(got.Content, &pieces[0])
@@ -159,7 +165,7 @@ func sampleOf(raw json.RawMessage) (host.Sample, error) {
 
 // said writes a message as MCP has it, where one has a single piece of content.
 func said(m *message.Message) (out []object) {
-	role := message.RoleUser
+	role := message.RoleUser // MCP has no others
 	if m.Role == message.RoleAssistant {
 		role = m.Role
 	}

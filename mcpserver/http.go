@@ -263,6 +263,8 @@ func statusOf(e *rpcError) int {
 	return http.StatusBadRequest
 }
 
+// acceptsEvents reports whether a request can be answered by a stream. The specification
+// wants every client to accept one; those that do not get the result alone.
 func acceptsEvents(r *http.Request) bool {
 	for _, v := range r.Header.Values("Accept") {
 		if strings.Contains(v, "text/event-stream") || strings.Contains(v, "*/*") {
@@ -315,18 +317,23 @@ type eventWriter struct {
 	err error
 }
 
+// streams implements outlet.
 func (e *eventWriter) streams() bool { return e.accepts }
 
+// started reports whether the status has been sent, so that only events can follow.
 func (e *eventWriter) started() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.on
 }
 
+// send implements outlet.
 func (e *eventWriter) send(message []byte) error {
 	return e.write("event: message\ndata: " + string(message) + "\n\n")
 }
 
+// write writes to the stream and flushes it. After the first failure nothing is tried any
+// more: half an event may have been sent.
 func (e *eventWriter) write(text string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

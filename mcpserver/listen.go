@@ -46,6 +46,7 @@ func (s *Server) marksOf(ev toolkit.Change) (m marks) {
 	if ev.Skills {
 		m |= promptsChanged | resourcesChanged
 	}
+	// Prompts and resources of the configuration come and go with their groups.
 	moved := append(append([]string(nil), ev.Opened...), ev.Closed...)
 	for _, p := range s.cfg.Prompts {
 		if ev.Groups || shows(moved, p.Groups) && len(p.Groups) > 0 {
@@ -126,7 +127,9 @@ func (r *request) listen(ctx context.Context) (any, *rpcError) {
 		case <-ctx.Done():
 			return object{"_meta": about}, nil
 		case <-news.wake:
+			// Nothing that was not agreed on may be sent.
 			m := news.take() & wanted
+			// What the client asks for next must be what it is told of now.
 			r.srv.static.renew(r.srv.cfg.Toolkit)
 			err = news.send(r.out, m, about)
 		}

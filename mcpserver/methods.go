@@ -51,13 +51,14 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte
 		r.scope = c.scope.Sub()
 		r.tk = c.srv.static.pick(ctx, r.scope)
 	}
+	// From here on the request counts against the limit, and can be cancelled.
 	ctx, key, err := c.begin(ctx, string(m.ID), out)
 	if err != nil {
 		return answer(m.ID, nil, err), err
 	}
 	defer c.finish(key)
-	result, err := r.guarded(ctx)
-	if ctx.Err() != nil {
+	result, err := r.guarded(ctx, r.dispatch)
+	if ctx.Err() != nil { // whatever has come of it, nobody waits for it
 		return nil, nil
 	}
 	if err == nil {
@@ -68,14 +69,14 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte
 
 // guarded keeps a panic in code of the toolkit's owner, such as a judgement of a
 // tool, from ending the server: the request fails, and nothing has run.
-func (r *request) guarded(ctx context.Context) (result any, err *rpcError) {
+func (r *request) guarded(ctx context.Context, do func(context.Context) (any, *rpcError)) (result any, err *rpcError) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.ErrorContext(ctx, "request panicked", "method", r.msg.Method, "panic", p, "stack", string(debug.Stack()))
 			result, err = nil, invalid(mcp.INTERNAL_ERROR, "%s failed unexpectedly", r.msg.Method)
 		}
 	}()
-	return r.dispatch(ctx)
+	return do(ctx)
 }
 
 // notified takes a notification; those that we do not know are ignored.
@@ -106,15 +107,20 @@ func (r *request) dress(result any) any {
 	switch r.msg.Method {
 	case "server/discover", "tools/list", "groups/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read":
 		if o["resultType"] == "complete" {
+			// Nothing may be kept: what is listed changes with the catalogue,
+			// and what a credential may see is not for others.
 			o["ttlMs"], o["cacheScope"] = 0, "private"
 		}
 	}
-	if _, has := o["_meta"]; !has {
+	if _, has := o["_meta"]; !has { // a tool's own stays what it is
 		o["_meta"] = object{mcp.MetaKeyServerInfo: r.info()}
 	}
 	return o
 }
 
+// dispatch finds what a method does. A method that exists in one era only, or for
+// which there is nothing to offer, is not known: what is declared and what is
+// answered are the same.
 func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	switch m := r.msg; m.Method {
 	case "tools/list":
@@ -162,10 +168,13 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	return nil, r.unknown()
 }
 
+// unknown is the error for a method that there is not, with the status 404 in the new
+// era; see statusOf.
 func (r *request) unknown() *rpcError {
 	return invalid(mcp.METHOD_NOT_FOUND, "method %q is not known", r.msg.Method)
 }
 
+// info is how the server introduces itself.
 func (r *request) info() object {
 	o := object{"name": r.srv.cfg.Name, "version": r.srv.cfg.Version}
 	if r.srv.cfg.Title != "" {
@@ -200,6 +209,8 @@ func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 
 // introduce says what the server can do and what it is for.
 func (r *request) introduce(ctx context.Context) object {
+	// Declared as far as there is something to it: clients ask for what is declared,
+	// and a list that is always empty costs them a request.
 	caps := object{"tools": object{"listChanged": true}, "logging": object{}}
 	if r.srv.offersPrompts() {
 		caps["prompts"] = object{"listChanged": true}
@@ -240,6 +251,8 @@ func cut(s string, n int) string {
 	return s[:n] + more
 }
 
+// listTools answers with a page of the view. In a session the client counts as knowing
+// it from now on, so that it is only told of what is different from it.
 func (r *request) listTools(ctx context.Context) (any, *rpcError) {
 	cursor, bad := r.cursor()
 	if bad != nil {
@@ -288,6 +301,8 @@ func describe(info tool.Info, labels []string) object {
 	return o
 }
 
+// listGroups is the method of the proposal for primitive grouping: the groups that the
+// ceiling grants, open or not, with their parents as labels.
 func (r *request) listGroups() (any, *rpcError) {
 	cursor, bad := r.cursor()
 	if bad != nil {
@@ -318,6 +333,7 @@ func (r *request) listGroups() (any, *rpcError) {
 	return page("groups", list, next), nil
 }
 
+// cursor returns where a list goes on; empty is its start.
 func (r *request) cursor() (string, *rpcError) {
 	var p struct {
 		Cursor string `json:"cursor"`
@@ -357,6 +373,7 @@ func listed[T any](r *request, key string, all []T, name func(T) string, describ
 	return page(key, list, next), nil
 }
 
+// page is a part of a list, with the cursor of the next one unless it is the last.
 func page(name string, list []object, next string) object {
 	o := object{name: list}
 	if next != "" {

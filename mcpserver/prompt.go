@@ -43,6 +43,7 @@ type Argument struct {
 	Complete func(ctx context.Context, typed string, others map[string]string) ([]string, error)
 }
 
+// check reports what would fail only when somebody gets the prompt.
 func (p *Prompt) check() error {
 	switch {
 	case p.Name == "":
@@ -56,6 +57,7 @@ func (p *Prompt) check() error {
 	return nil
 }
 
+// checkArguments reports names that are missing or used twice.
 func checkArguments(args []Argument) error {
 	for i, a := range args {
 		if a.Name == "" || slices.ContainsFunc(args[:i], func(o Argument) bool { return o.Name == a.Name }) {
@@ -78,6 +80,7 @@ func (p *Prompt) describe() object {
 	return labelled(o, p.Groups)
 }
 
+// titled adds a title if there is one: an empty one would be shown.
 func titled(o object, title string) object {
 	if title != "" {
 		o["title"] = title
@@ -122,11 +125,13 @@ func (r *request) prompts(ctx context.Context) []Prompt {
 	return all
 }
 
+// listPrompts answers with a page of them.
 func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
 	all := r.prompts(ctx)
 	return listed(r, "prompts", all, func(p Prompt) string { return p.Name }, func(p Prompt) object { return p.describe() })
 }
 
+// getPrompt fills a prompt in. A prompt that the client does not see does not exist.
 func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 	var p struct {
 		Name      string            `json:"name"`

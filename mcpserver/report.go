@@ -32,6 +32,7 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 			return nil
 		}
 		said := cut(strings.TrimRight(text.Text, "\n"), maxReport)
+		// Not both: the person would read it twice.
 		if token := r.progress(); token != nil {
 			o := object{"progressToken": token, "message": said}
 			if p := chunk.Progress; p != nil { // of a server behind us
@@ -78,6 +79,8 @@ func (r *request) logs(level mcp.LoggingLevel) bool {
 	return at >= 0 && slices.Index(levels, level) >= at
 }
 
+// setLevel has log messages sent in this session, from the level on. Without it there
+// are none: they cost a host's attention.
 func (r *request) setLevel() (any, *rpcError) {
 	var p struct {
 		Level mcp.LoggingLevel `json:"level"`

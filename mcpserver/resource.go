@@ -50,6 +50,8 @@ type resource struct {
 	template *mcp.URITemplate // nil for a plain URI
 }
 
+// newResource checks a resource when the server is made, so that a template that cannot be
+// read is not found out by a client.
 func newResource(o Resource) (*resource, error) {
 	r := &resource{Resource: o}
 	scheme, _, absolute := strings.Cut(o.URI, ":")
@@ -110,6 +112,8 @@ func (r *request) configured() []*resource {
 // offersResources reports whether there is anything to read, for whoever may.
 func (s *Server) offersResources() bool { return len(s.resources) > 0 || s.hasSkills() }
 
+// resourceMethod is dispatch for resources. From the new era on, subscriptions are made
+// by listening; see listen.
 func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	switch r.msg.Method {
 	case "resources/list":
@@ -126,6 +130,8 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	return nil, r.unknown()
 }
 
+// listResources answers with a page of what has a URI of its own: templates are listed
+// apart, since nobody knows all that fits them.
 func (r *request) listResources(ctx context.Context) (any, *rpcError) {
 	var all []object
 	for _, o := range r.configured() {
@@ -139,11 +145,14 @@ func (r *request) listResources(ctx context.Context) (any, *rpcError) {
 	return listed(r, "resources", all, func(o object) string { return o["uri"].(string) }, func(o object) object { return o })
 }
 
+// listTemplates answers with a page of the templates.
 func (r *request) listTemplates() (any, *rpcError) {
 	all := slices.DeleteFunc(r.configured(), func(o *resource) bool { return o.template == nil })
 	return listed(r, "resourceTemplates", all, func(o *resource) string { return o.URI }, (*resource).describe)
 }
 
+// readResource answers with the content. An empty list of contents, which would also be
+// legal JSON, must not stand for a resource that does not exist.
 func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	uri, bad := r.uri()
 	if bad != nil {
@@ -173,6 +182,7 @@ func (r *request) read(ctx context.Context, uri string) ([]byte, string, error) 
 	return r.readSkill(ctx, uri)
 }
 
+// variables returns the names of a template's variables, none for a plain URI.
 func (r *resource) variables() []string {
 	if r.template == nil {
 		return nil
@@ -180,6 +190,7 @@ func (r *resource) variables() []string {
 	return r.template.Varnames()
 }
 
+// uri returns the URI that the request is about.
 func (r *request) uri() (string, *rpcError) {
 	var p struct {
 		URI string `json:"uri"`

@@ -27,8 +27,10 @@ type rpcError struct {
 	Data    any    `json:"data,omitempty"`
 }
 
+// Error implements error.
 func (e *rpcError) Error() string { return e.Message }
 
+// invalid returns an error of the request; the text tells what was wrong and what to do.
 func invalid(code int, format string, args ...any) *rpcError {
 	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -57,6 +59,8 @@ func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 // maxID is how long an id may be, in bytes.
 const maxID = 256
 
+// validID keeps out null, which would make a request look like a notification, and what
+// is too long to be kept.
 func validID(id json.RawMessage) bool {
 	return len(id) <= maxID && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
@@ -122,6 +126,8 @@ type meta struct {
 	Level mcp.LoggingLevel `json:"io.modelcontextprotocol/logLevel"` // in the new era
 }
 
+// metaOf reads the _meta of a message. What cannot be read counts as absent, so that a
+// request is taken for one of the old era, which asks for a session.
 func metaOf(m *rpcMessage) meta {
 	var p struct {
 		Meta meta `json:"_meta"`

@@ -64,6 +64,8 @@ type session struct {
 	wake chan struct{} // holds one element when pending is to be told without a request
 }
 
+// newSession returns a session that nobody knows yet; see add and enter. Its name tells
+// sessions apart in records, where the id would let a reader in.
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
 		srv: s, name: rand.Text()[:12], cred: cred, scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1),
@@ -108,11 +110,11 @@ type call struct {
 // It returns the key under which finish knows it.
 func (c *session) begin(ctx context.Context, id string, out outlet) (context.Context, string, *rpcError) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.ctx, cancel)
+	stop := context.AfterFunc(c.ctx, cancel) // the end of the session ends its requests
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = time.Now()
-	if c.served++; c.shared {
+	if c.served++; c.shared { // two clients may use one id, and cannot cancel by it
 		id = fmt.Sprint("request ", c.served)
 	}
 	limit := c.srv.limits.Calls
@@ -153,6 +155,7 @@ func (c *session) cancelCall(id string) {
 	}
 }
 
+// abilities returns what the client said that it can be asked for when it initialized.
 func (c *session) abilities() abilities {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,6 +173,8 @@ func (c *session) mark(m marks, now bool) {
 	}
 }
 
+// wakeLocked has pump look. One waiting element is enough, since it tells all that is
+// pending.
 func (c *session) wakeLocked() {
 	select {
 	case c.wake <- struct{}{}:
@@ -183,7 +188,7 @@ func (c *session) compare(ctx context.Context, now bool) {
 	c.mu.Lock()
 	known := c.known
 	c.mu.Unlock()
-	if known == "" {
+	if known == "" { // it has never asked, so that nothing it knows is out of date
 		return
 	}
 	v, err := c.srv.cfg.Toolkit.View(ctx, c.scope)
@@ -191,6 +196,7 @@ func (c *session) compare(ctx context.Context, now bool) {
 		return // the context has ended, and with it the session or the call
 	}
 	c.mu.Lock()
+	// Unless the client has asked meanwhile, or another call has noticed.
 	changed := c.known == known && v.Digest() != known
 	if changed {
 		c.known = v.Digest()
@@ -246,7 +252,7 @@ func (c *session) pump(ctx context.Context, out outlet, interval time.Duration, 
 func (c *session) ask(ctx context.Context, out outlet, method string, params any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.srv.limits.Ask, fmt.Errorf("no answer within %v", c.srv.limits.Ask))
 	defer cancel()
-	reply := make(chan *rpcMessage, 1)
+	reply := make(chan *rpcMessage, 1) // so that answered never waits
 	c.mu.Lock()
 	c.asked++
 	id := fmt.Sprintf(`"ask-%d"`, c.asked)
@@ -297,6 +303,8 @@ func (c *session) policy() *permission.Policy {
 	if len(c.rules) == 0 {
 		return p
 	}
+	// What the person has allowed for good is behind what the owner wrote: a deny
+	// rule still wins.
 	with := *p
 	with.Rules = slices.Concat(p.Rules, c.rules)
 	return &with

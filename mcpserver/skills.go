@@ -42,6 +42,7 @@ func (s *Server) hasSkills() bool {
 // so is everything if the policy would not let the tool Skill run unasked: this is
 // no way around it.
 func (r *request) skills(ctx context.Context) []groupSkill {
+	// As the tool itself would be judged: it only steers, and changes nothing.
 	view := &permission.Call{Tool: "Skill", Input: json.RawMessage("{}"), Control: true, ReadOnly: true}
 	if permission.Decide(r.policy(), view).Behavior != permission.Allow {
 		return nil
@@ -125,6 +126,8 @@ func (r *request) readSkill(ctx context.Context, uri string) ([]byte, string, er
 		if !strings.HasPrefix(uri, s.uri("")) {
 			continue
 		}
+		// Only what is listed is read: the names that a client makes up are compared
+		// and never opened.
 		files, err := s.Files()
 		if err != nil {
 			return nil, "", fs.ErrNotExist

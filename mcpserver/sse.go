@@ -79,11 +79,12 @@ func (s *Server) postOld(w http.ResponseWriter, r *http.Request, cred *Credentia
 	s.mu.Lock()
 	c := s.sessions[r.URL.Query().Get(sessionParam)]
 	s.mu.Unlock()
+	// As in find: the session of another credential does not exist.
 	if c == nil || c.cred != cred || c.old == nil {
 		http.Error(w, "no such session; open a stream again", http.StatusNotFound)
 		return
 	}
-	if m.ID == nil || m.Method == "" {
+	if m.ID == nil || m.Method == "" { // in order: an answer may be waited for
 		c.handle(c.old.ctx, m, nil)
 	} else if !c.old.start(func() {
 		if reply, _ := c.handle(c.old.ctx, m, c.old.out); reply != nil {

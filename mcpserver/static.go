@@ -49,6 +49,7 @@ func (s *static) derive(tk *toolkit.Toolkit) (made *lists, err error) {
 	cfg.Hidden, cfg.Initial = nil, nil
 	made = &lists{}
 	if s.budget > 0 {
+		// Every group counts as open, and labels say which tool is in which.
 		all := cfg
 		all.Control, all.Policy.NoActivation = toolkit.NoControl(), true
 		if made.whole, err = toolkit.New(all); err != nil {

@@ -58,6 +58,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}
 }
 
+// closeInput ends a read that cannot be interrupted otherwise.
 func closeInput(in io.Reader) {
 	if c, ok := in.(io.Closer); ok {
 		_ = c.Close() // nobody reads it any more
@@ -135,8 +136,10 @@ type lineWriter struct {
 	err error
 }
 
+// streams implements outlet.
 func (w *lineWriter) streams() bool { return true }
 
+// send implements outlet. Messages never have line breaks: encode writes none.
 func (w *lineWriter) send(message []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

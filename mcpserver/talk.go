@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -72,6 +70,7 @@ func (r *request) interact(ctx context.Context, run func(*request, context.Conte
 			return nil, invalid(mcp.INVALID_PARAMS, "%v", err)
 		}
 	}
+	// The other kind of ticket is about the permission to call; see askModern.
 	if resumed.Talk {
 		t := r.srv.takeTalk(resumed.Nonce, r.digest())
 		if t == nil {
@@ -81,7 +80,9 @@ func (r *request) interact(ctx context.Context, run func(*request, context.Conte
 	}
 	can := abilitiesOf(r.meta.Capabilities)
 	h := &clientHost{can: func() abilities { return can }}
-	if can == (abilities{}) { // it will not ask
+	// Most clients declare nothing, and then nothing can come in between: no second
+	// goroutine is needed.
+	if can == (abilities{}) {
 		result, err := run(r, host.With(ctx, h))
 		return r.missing(h, result, err)
 	}
@@ -123,6 +124,8 @@ func (r *request) missing(h *clientHost, result any, err *rpcError) (any, *rpcEr
 
 // start runs the call beside the request, which may end before it does.
 func (t *talk) start(ctx context.Context, r *request, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
+	// It keeps the values of the request's context, and ends with the credential's
+	// session, with the server, or when wait or the timer of keepTalk says so.
 	apart, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	t.cancel = cancel
 	stop := context.AfterFunc(t.owner.ctx, func() { cancel(context.Canceled) })
@@ -135,13 +138,7 @@ func (t *talk) start(ctx context.Context, r *request, run func(*request, context
 			defer close(t.done)
 			defer stop()
 			defer cancel(nil)
-			defer func() {
-				if p := recover(); p != nil {
-					slog.ErrorContext(apart, "request panicked", "method", r.msg.Method, "panic", p, "stack", string(debug.Stack()))
-					t.result, t.err = nil, invalid(mcp.INTERNAL_ERROR, "%s failed unexpectedly", r.msg.Method)
-				}
-			}()
-			t.result, t.err = run(&mine, host.With(apart, t.host))
+			t.result, t.err = mine.guarded(host.With(apart, t.host), func(ctx context.Context) (any, *rpcError) { return run(&mine, ctx) })
 		})
 	}
 	t.srv.mu.Unlock()
@@ -160,7 +157,7 @@ func (t *talk) wait(ctx context.Context, r *request) (any, *rpcError) {
 		return t.suspend()
 	case <-t.done:
 		return r.missing(t.host, t.result, t.err)
-	case <-ctx.Done(): // the client has left
+	case <-ctx.Done(): // the client has left, which in this era cancels
 		t.cancel(context.Cause(ctx))
 		<-t.done
 		return nil, nil
@@ -170,12 +167,13 @@ func (t *talk) wait(ctx context.Context, r *request) (any, *rpcError) {
 // suspend leaves the call waiting for answers and returns the questions.
 func (t *talk) suspend() (any, *rpcError) {
 	t.mu.Lock()
-	t.out, t.token = nil, nil
+	t.out, t.token = nil, nil // what is told meanwhile is lost: there is no stream for it
 	t.mu.Unlock()
 	requests := object{}
 	for _, q := range t.pending {
 		requests[q.key] = object{"method": q.method, "params": q.params}
 	}
+	// A new nonce each time: an old requestState cannot answer a later question.
 	nonce := rand.Text()
 	if !t.srv.keepTalk(nonce, t) {
 		t.cancel(errors.New("too many calls wait for their clients"))
@@ -205,6 +203,7 @@ func (t *talk) resume(ctx context.Context, r *request, answers map[string]json.R
 	return t.wait(ctx, r)
 }
 
+// isObject tells what can be an answer: all that a client is asked for are objects.
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
 // ask is what the call asks by. An answer that came with the first request is taken
@@ -257,6 +256,7 @@ func (t *talk) send(message []byte) error {
 	return out.send(message)
 }
 
+// streams is always true: whether the request at work can carry what is sent, send sees.
 func (t *talk) streams() bool { return true }
 
 // progress returns the token for progress of the request at work.
@@ -336,12 +336,14 @@ type gather struct {
 	send    func([]*question)
 }
 
+// add is called by a function that waits from now on.
 func (g *gather) add(q *question, send func([]*question)) {
 	g.mu.Lock()
 	g.waiting, g.send = append(g.waiting, q), send
 	g.unlockAndFlush()
 }
 
+// leave is called by a function that has ended and asks no more.
 func (g *gather) leave() {
 	g.mu.Lock()
 	g.running--
