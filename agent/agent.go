@@ -9,7 +9,8 @@
 //	msg, err := a.Reply(ctx, &st, agent.Say("What is 2+3?"))
 //
 // [Agent.Run] does the same as a stream of events, for those who want to show
-// what happens: text as it comes, tool calls, results, and one [*End].
+// what happens: text as it comes, tool calls, results, and one [*End]. [ReplyAs] and
+// [StreamAs] get an answer of a Go type.
 //
 // # The loop
 //
@@ -70,6 +71,9 @@
 // are validated, every call is judged by package permission, and a call that a
 // person approved is judged again when it runs. What a tool does once it may
 // run is not confined here.
+//
+// What is said, read and returned may hold secrets. [Config.Redact] keeps those that
+// can be told from what is stored and emitted, not from the model.
 package agent
 
 import (
@@ -293,7 +297,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		if a.over == nil { // else the state of the agent above holds this one, and is encoded without secrets
-			st.redact = a.cfg.Redact
+			st.cleaner.use(a.cfg.Redact)
 		}
 		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, whole: ctx, cancel: cancel, yield: yield, final: f,
 			asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), curtain: curtain{r: a.cfg.Redact}}

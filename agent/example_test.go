@@ -80,3 +80,35 @@ func ExampleAgent_Run() {
 	}
 	// Output: Hello! completed
 }
+
+type report struct {
+	Title string   `json:"title"`
+	Facts []string `json:"facts"`
+}
+
+// StreamAs shows a typed answer while it comes.
+func ExampleStreamAs() {
+	m := scripted.New(scripted.Call("final_answer", report{"Snails", []string{"They are slow.", "They eat lettuce."}}))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of()})
+	if err != nil {
+		panic(err)
+	}
+	var last report
+	for r, err := range agent.StreamAs[report](context.Background(), a, new(agent.State), agent.Say("What about snails?")) {
+		if err != nil {
+			panic(err)
+		}
+		fmt.Printf("%q %q\n", r.Title, r.Facts)
+		last = r
+	}
+	fmt.Println(len(last.Facts), "facts")
+	// Output:
+	// "Sn" []
+	// "Snails" []
+	// "Snails" ["They are"]
+	// "Snails" ["They are slow." "The"]
+	// "Snails" ["They are slow." "They eat lettuc"]
+	// "Snails" ["They are slow." "They eat lettuce."]
+	// "Snails" ["They are slow." "They eat lettuce."]
+	// 2 facts
+}

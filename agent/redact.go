@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -222,13 +223,15 @@ func (c *curtain) clean(ev Event) Event {
 // redactState takes secrets out of what is about to be encoded. What it changes
 // it copies: the State itself goes on with them. Ids and names of tools stay, since
 // calls and results are joined by them; so does what only numbers can be in.
-func redactState(r *redact.Redactor, in *stateJSON) {
+func (st *State) redactState(in *stateJSON) {
+	r := st.cleaner.r
 	if r == nil {
 		return
 	}
+	st.cleaner.forget(len(st.Messages))
 	msgs := slices.Clone(in.Messages)
 	for i, m := range msgs {
-		msgs[i] = redactMessage(r, m)
+		msgs[i] = st.cleaner.message(m)
 	}
 	open := slices.Clone(in.Open)
 	for i, c := range open {
@@ -246,6 +249,40 @@ func redactState(r *redact.Redactor, in *stateJSON) {
 	}
 	in.Messages, in.Open, in.Away = msgs, open, away
 	in.Rules, in.Tools = redactRules(r, in.Rules), r.JSON(in.Tools)
+}
+
+// A cleaner keeps messages as they are without secrets, so that each is searched
+// once: there are stores that encode all of them with each save.
+type cleaner struct {
+	r     *redact.Redactor // nil for none
+	mu    sync.Mutex       // between runs several may encode a State
+	clean map[*message.Message]*message.Message
+}
+
+func (c *cleaner) use(r *redact.Redactor) {
+	if c.r != r {
+		c.r, c.clean = r, nil
+	}
+}
+
+// forget makes room after a compaction. n messages are in use.
+func (c *cleaner) forget(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clean == nil || len(c.clean) > 2*n {
+		c.clean = make(map[*message.Message]*message.Message, n)
+	}
+}
+
+func (c *cleaner) message(m *message.Message) *message.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clean, ok := c.clean[m]
+	if !ok {
+		clean = redactMessage(c.r, m)
+		c.clean[m] = clean
+	}
+	return clean
 }
 
 // redactMessage returns m without secrets, or m itself if it has none: most have

@@ -342,6 +342,68 @@ func TestRulesWithSecrets(t *testing.T) {
 		{Tool: "Bash", Behavior: permission.Deny}, {Tool: "Bash", Behavior: permission.Ask}})
 }
 
+// TestBackgroundHoldsNoSecrets cuts what a call in the background says at its
+// beginning, where a key may stand, and follows the pieces that come after it has
+// left.
+func TestBackgroundHoldsNoSecrets(t *testing.T) {
+	r := builtinRules(t)
+	for at := range len(secret) {
+		j := &job{clean: r.Stream()}
+		said := strings.Repeat("x ", tailSize/2) + secret + strings.Repeat(" y", (tailSize-at)/2)
+		for _, piece := range cut(said, 7) {
+			j.note(tool.Text(piece))
+			if leaks(j.tail) {
+				t.Fatalf("the tail ends %q", j.tail[max(0, len(j.tail)-60):])
+			}
+		}
+		if leaks(j.tail) || len(j.tail) < tailSize/2 {
+			t.Fatalf("the tail begins %q", j.tail[:60])
+		}
+		c := &curtain{r: r}
+		var shown strings.Builder
+		for _, ev := range []Event{&ToolDelta{Call: "a", Text: secret[:at]}, &Background{Call: "a"},
+			&ToolResult{Call: "a", Result: &message.ToolResult{}}, &ToolDelta{Call: "a", Text: secret[at:]}} {
+			for _, out := range c.draw(ev) {
+				if d, ok := out.(*ToolDelta); ok {
+					shown.WriteString(d.Text)
+				}
+			}
+		}
+		if leaks(shown.String()) {
+			t.Fatalf("shown: %q", shown.String())
+		}
+	}
+}
+
+// TestEachMessageIsSearchedOnce saves a long conversation whole, many times.
+func TestEachMessageIsSearchedOnce(t *testing.T) {
+	cfg := Config{Redact: builtinRules(t), Save: func(_ context.Context, st *State) error {
+		_ = encoded(t, st)
+		return nil
+	}}
+	var turns []turn
+	for range 30 {
+		turns = append(turns, says("the key is "+secret))
+	}
+	a, _ := newAgent(t, cfg, turns...)
+	st := new(State)
+	first := map[*message.Message]*message.Message{}
+	for range 30 {
+		if _, err := play(t, a, st, Say("again")); err != nil {
+			t.Fatal(err)
+		}
+		for m, clean := range st.cleaner.clean {
+			if was, ok := first[m]; ok && was != clean {
+				t.Fatal("a message was searched twice")
+			}
+			first[m] = clean
+		}
+	}
+	if len(st.cleaner.clean) < 50 || leaks(encoded(t, st)) {
+		t.Errorf("%d messages are kept", len(st.cleaner.clean))
+	}
+}
+
 // TestCurtainKeepsOrder draws random deltas of several texts that come side by
 // side: what is shown of each is the whole of it without secrets, in order.
 func TestCurtainKeepsOrder(t *testing.T) {

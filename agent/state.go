@@ -10,7 +10,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -51,7 +50,7 @@ type State struct {
 
 	loaded bool // it came as JSON
 
-	redact *redact.Redactor // what is encoded goes through it
+	cleaner cleaner // what is encoded goes through it
 
 	frozen *moving // what is encoded for these parts, while the run saves
 
@@ -180,7 +179,7 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 	}
 	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
 		st.Usage, st.seq, st.run, st.spent, st.open, st.away, st.Generation, st.ratio, st.seal, st.running}
-	redactState(st.redact, &out)
+	st.redactState(&out)
 	return out, nil
 }
 

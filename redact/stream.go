@@ -3,6 +3,7 @@ package redact
 import (
 	"regexp/syntax"
 	"slices"
+	"sort"
 	"strings"
 	"unicode/utf8"
 )
@@ -152,22 +153,17 @@ func (s *Stream) match(m span) {
 // that comes later can begin there: that is what the limit is. So a secret is told
 // of once, with its name, whatever the pieces.
 func (s *Stream) release(limit int) string {
-	for _, m := range slices.Backward(s.found) {
-		if m.end > limit {
-			limit = min(limit, m.start)
-		}
+	// How many are whole before the limit. Many may be waiting behind one thread.
+	n := sort.Search(len(s.found), func(i int) bool { return s.found[i].end > limit })
+	if n < len(s.found) {
+		limit = min(limit, s.found[n].start)
 	}
 	var out strings.Builder
 	at := s.base
-	n := 0
-	for _, m := range s.found {
-		if m.end > limit {
-			break
-		}
+	for _, m := range s.found[:n] {
 		out.Write(s.held[at-s.base : m.start-s.base])
 		out.WriteString(placeholder(s.r.rules[m.rule].Name))
 		at = m.end
-		n++
 	}
 	text := string(s.held[at-s.base : limit-s.base])
 	s.found = slices.Delete(s.found, 0, n)
