@@ -64,7 +64,7 @@ func (s *strays) others(restarts int, h host.Host) bool {
 // up as far as can be told; nil if it may.
 func (u *upstream) mine(ctx context.Context) error {
 	st := u.client.Status()
-	if u.apart || st.Protocol >= certain || !u.strays.others(st.Restarts, host.From(ctx)) {
+	if st.Protocol >= certain || !u.strays.others(st.Restarts, host.From(ctx)) {
 		return nil
 	}
 	return fmt.Errorf("%w: another session gave up a call of %q, and the question does not say which call it is about", host.ErrRefused, u.name)
@@ -98,6 +98,14 @@ func (p *proxied) Unwrap() tool.Tool { return p.Tool }
 // Call passes the call on, and notes if it was given up.
 func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
+		t := p.Tool
+		if p.up.apart != nil {
+			var err error
+			if t, err = p.up.apart.tool(ctx, t); err != nil {
+				yield(tool.Chunk{}, err)
+				return
+			}
+		}
 		gaveUp := true
 		defer func() {
 			if gaveUp {
@@ -105,7 +113,7 @@ func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk
 			}
 		}()
 		var last error
-		for chunk, err := range p.Tool.Call(ctx, call) {
+		for chunk, err := range t.Call(ctx, call) {
 			if last = err; !yield(chunk, err) {
 				return
 			}

@@ -120,28 +120,69 @@ func TestWhoseQuestion(t *testing.T) {
 	expect("after the server was started anew", a, "accept Anna", 2, 1)
 }
 
-// TestApart: a server that has a process for each call may be asked by several
-// sessions at once.
+// TestApart: of a server that each session or each call has a process of, several
+// sessions may be asked at once.
 func TestApart(t *testing.T) {
-	up := process(t, "a")
-	up.Protocol, up.Stateless = "2025-11-25", true
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full})
-	anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
-	a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
-	got := make(chan string, 2)
-	for _, c := range []*mcpclient.Client{a, o} {
-		go func() {
-			res, err := tryCall(t.Context(), c, "a__ask", `{"ms":300}`)
-			if err != nil {
-				t.Error(err)
-				got <- ""
-				return
-			}
-			got <- res.Text()
-		}()
+	for _, per := range []string{"session", "call"} {
+		up := process(t, "a")
+		up.Protocol, up.Stateless = "2025-11-25", per == "call"
+		cfg := mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full}
+		if per == "session" {
+			cfg.PerSession = []string{"a"}
+		}
+		g := newGateway(t, cfg)
+		anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
+		a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
+		got := make(chan string, 2)
+		for _, c := range []*mcpclient.Client{a, o} {
+			go func() {
+				res, err := tryCall(t.Context(), c, "a__ask", `{"ms":300}`)
+				if err != nil {
+					t.Error(err)
+					got <- ""
+					return
+				}
+				got <- res.Text()
+			}()
+		}
+		if both := <-got + ", " + <-got; both != "accept Anna, accept Otto" && both != "accept Otto, accept Anna" {
+			t.Errorf("a process for each %s: %s", per, both)
+		}
 	}
-	if both := <-got + ", " + <-got; both != "accept Anna, accept Otto" && both != "accept Otto, accept Anna" {
-		t.Errorf("answers: %s", both)
+}
+
+// TestPerSession: a session has one process of the server, no other session has it,
+// and it ends with the session.
+func TestPerSession(t *testing.T) {
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{process(t, "a")}, Style: mcpgateway.Full, PerSession: []string{"a"}})
+	pid := func(c *mcpclient.Client) int {
+		t.Helper()
+		res := call(t, c, "a__pid", `{}`)
+		n, err := strconv.Atoi(res.Text())
+		if err != nil {
+			t.Fatal(res.Text())
+		}
+		return n
+	}
+	alive := func(pid int) bool { return syscall.Kill(pid, 0) == nil }
+	one, two := newHost(t, g), newHost(t, g)
+	modern := newHost(t, g, func(c *mcpclient.Config) { c.Protocol = "2026-07-28" })
+	first, second := pid(one), pid(two)
+	if first == second || pid(one) != first || pid(two) != second {
+		t.Errorf("the processes are %d and %d, and later others", first, second)
+	}
+	if a, b := pid(modern), pid(modern); a == b || a == first {
+		t.Errorf("without sessions: %d and %d", a, b)
+	}
+	_ = one.Close()
+	for end := time.Now().Add(10 * time.Second); alive(first) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if alive(first) || !alive(second) || pid(two) != second {
+		t.Errorf("after the first session ended, its process lives: %v, the other: %v", alive(first), alive(second))
+	}
+	if err := g.Close(); err != nil || alive(second) {
+		t.Errorf("after the gateway was closed a process lives: %v, %v", alive(second), err)
 	}
 }
 

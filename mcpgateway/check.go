@@ -41,11 +41,8 @@ func (c *Config) check() error {
 	for i, g := range c.Groups {
 		k.group(g, slices.ContainsFunc(c.Groups[:i], func(o Group) bool { return o.Name == g.Name }))
 	}
-	for i, name := range c.Labels {
-		if !slices.ContainsFunc(c.serverNames(), func(n string) bool { return n == name }) {
-			k.fail(fmt.Sprintf("labels[%d]", i), "there is no server %q%s", name, meant(name, c.serverNames()))
-		}
-	}
+	k.knowServers("labels", c.Labels)
+	k.knowServers("perSession", c.PerSession)
 	for i, name := range c.Initial {
 		k.knowGroup(fmt.Sprintf("initial[%d]", i), name)
 	}
@@ -66,6 +63,15 @@ func (c *Config) serverNames() []string {
 		out = append(out, s.Name)
 	}
 	return out
+}
+
+func (k *checker) knowServers(key string, names []string) {
+	known := k.cfg.serverNames()
+	for i, name := range names {
+		if !slices.Contains(known, name) {
+			k.fail(fmt.Sprintf("%s[%d]", key, i), "there is no server %q%s", name, meant(name, known))
+		}
+	}
 }
 
 func (k *checker) servers() {

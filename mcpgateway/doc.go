@@ -42,8 +42,9 @@
 // all sessions, and the revisions of the protocol before 2026-07-28 do not say of a
 // question which call it belongs to. So it is refused, rather than put to the wrong
 // person, where another session has a call at the server, or has given one up since
-// the server was started. A server that asks a lot can be given a process for each
-// call, at the price of starting it each time: [mcpclient.Config.Stateless].
+// the server was started. The servers in [Config.PerSession] have a process for each
+// session, which knows nothing of the others: there no question is refused for that,
+// and what such a server remembers is for one session only.
 //
 // A server's own instructions are told when a group of its tools is opened, unless
 // the configuration has instructions for that group. Its resources and prompts are

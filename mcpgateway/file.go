@@ -27,7 +27,7 @@ import (
 //	    "issues": {"tools": ["github__*issue*"], "description": "Bugs and wishes.", "instructions": "Search first."},
 //	    "files":  {"description": "The files of the project."}
 //	  },
-//	  "labels": [], "initial": ["files"], "style": "reset",
+//	  "labels": [], "perSession": [], "initial": ["files"], "style": "reset",
 //	  "permissions": {"mode": "default", "allow": ["files__read_*"], "deny": ["github__delete_*"], "trustReadOnly": true},
 //	  "credentials": {
 //	    "ci": {"tokenEnv": "CI_TOKEN", "groups": ["issues"], "permissions": {"mode": "dont-ask", "allow": ["github__*"]}}
@@ -52,13 +52,14 @@ func Load(file string) (Config, error) {
 		return Config{}, fmt.Errorf("the gateway's configuration: %w", err)
 	}
 	r := &reader{file: file, dir: filepath.Dir(file)}
-	top, ok := r.object("", data, "mcpServers", "groups", "labels", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins")
+	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins")
 	if !ok {
 		return Config{}, errors.Join(r.errs...)
 	}
 	r.servers(top)
 	r.groups(top.get("groups"))
 	r.into("labels", top.get("labels"), &r.cfg.Labels, "a list of names of servers")
+	r.into("perSession", top.get("perSession"), &r.cfg.PerSession, "a list of names of servers")
 	r.into("initial", top.get("initial"), &r.cfg.Initial, "a list of names of groups")
 	r.into("style", top.get("style"), &r.cfg.Style, "the name of a style")
 	r.into("instructions", top.get("instructions"), &r.cfg.Serve.Instructions, "a text")

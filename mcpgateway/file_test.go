@@ -69,7 +69,7 @@ func describe(t *testing.T, cfg mcpgateway.Config) string {
 	for _, s := range cfg.Servers {
 		servers = append(servers, s.Name)
 	}
-	out := []any{servers, cfg.Groups, cfg.Labels, cfg.Initial, cfg.Style, cfg.AuditFile, cfg.AuditArguments,
+	out := []any{servers, cfg.Groups, cfg.Labels, cfg.PerSession, cfg.Initial, cfg.Style, cfg.AuditFile, cfg.AuditArguments,
 		cfg.Serve.Instructions, cfg.Serve.Hosts, cfg.Serve.Origins, cfg.Serve.Policy}
 	for _, c := range cfg.Serve.Credentials {
 		out = append(out, c)

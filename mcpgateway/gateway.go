@@ -23,8 +23,16 @@ type Config struct {
 	// shorten what its model reads.
 	Servers []mcpclient.Config
 
-	Groups  []Group  // in the order in which the model reads of them, before those of servers
-	Labels  []string // names of servers whose own groups are used
+	Groups []Group  // in the order in which the model reads of them, before those of servers
+	Labels []string // names of servers whose own groups are used
+
+	// PerSession are names of servers of which each session has a process, or a
+	// connection, of its own: one that keeps what it is told, such as a browser.
+	// It is started for the session's first call and ends with the session; of
+	// clients of protocol 2026-07-28, which have no sessions, with the call. A
+	// further process is shared, to list the tools.
+	PerSession []string
+
 	Initial []string // groups that are open from the start; their servers are started with the first session
 
 	Style Style
@@ -94,7 +102,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	for _, c := range g.cfg.Servers {
-		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), g.lookAgain)
+		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.lookAgain)
 		if err != nil {
 			return err
 		}
@@ -149,6 +157,11 @@ func (g *Gateway) Close() error {
 		wg.Go(func() { closed[i] = u.client.Close() })
 	}
 	wg.Wait()
+	for _, u := range g.upstreams {
+		if u.apart != nil {
+			u.apart.closing.Wait() // the sessions have ended
+		}
+	}
 	g.work.Wait()
 	if g.audit != nil {
 		errs = append(errs, g.audit.close())

@@ -31,7 +31,7 @@ type upstream struct {
 	group   string // of what is in no other group
 	prefix  string
 	labeled bool   // its own groups are used
-	apart   bool   // each call has a process of its own
+	apart   *apart // sessions have a process of their own; nil if they share one
 	listed  func() // called when a server that labels its tools was listed, but not asked for its groups yet
 
 	strays strays
@@ -42,7 +42,7 @@ type upstream struct {
 	clean  []tool.Tool
 }
 
-func newUpstream(cfg mcpclient.Config, labeled bool, listed func()) (*upstream, error) {
+func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed func()) (*upstream, error) {
 	cfg.Prefix = prefixOf(cfg.Name)
 	if cfg.MaxResult == 0 {
 		cfg.MaxResult = maxResult
@@ -50,12 +50,20 @@ func newUpstream(cfg mcpclient.Config, labeled bool, listed func()) (*upstream, 
 	if cfg.MaxSamples == 0 {
 		cfg.MaxSamples = math.MaxInt // the host decides about each
 	}
-	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, apart: cfg.Stateless, listed: listed}
+	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed}
+	ask, sample := u.elicit, u.sample
+	if perSession || cfg.Stateless {
+		// Whose question it is there can be no doubt.
+		ask, sample = mcpclient.AskCaller, mcpclient.SampleCaller
+	}
 	if cfg.Elicit == nil {
-		cfg.Elicit = u.elicit
+		cfg.Elicit = ask
 	}
 	if cfg.Sample == nil {
-		cfg.Sample = u.sample
+		cfg.Sample = sample
+	}
+	if perSession {
+		u.apart = &apart{cfg: cfg, clients: map[context.Context]*mcpclient.Client{}}
 	}
 	var err error
 	if u.client, err = mcpclient.New(cfg); err != nil {

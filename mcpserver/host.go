@@ -224,12 +224,26 @@ func Roots(ctx context.Context) ([]string, error) {
 	return h.roots(ctx)
 }
 
-type outletKey struct{}
+type (
+	outletKey  struct{}
+	sessionKey struct{}
+)
 
 // hosted returns the context of a call of the session: what comes up during it is
 // asked on its own stream.
 func (r *request) hosted(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, sessionKey{}, r.session.ctx)
 	return host.With(context.WithValue(ctx, outletKey{}, r.out), r.session.host)
+}
+
+// Session returns a context that ends with the session in which a call came, for
+// what a tool keeps for a session. Calls of one session have the same. Where there
+// are no sessions, as from protocol 2026-07-28 on, it is that of the call.
+func Session(ctx context.Context) context.Context {
+	if s, ok := ctx.Value(sessionKey{}).(context.Context); ok {
+		return s
+	}
+	return ctx
 }
 
 // askStream asks a client that has a session. A question that comes without the

@@ -227,3 +227,37 @@ func TestForgottenTalks(t *testing.T) {
 		<-gone
 	}
 }
+
+// TestSession: calls of one session have the same context, which ends with it.
+func TestSession(t *testing.T) {
+	got := make(chan context.Context, 1)
+	probe := tool.Must(tool.New("probe", "Probes.", func(ctx context.Context, _ none) (string, error) {
+		got <- mcpserver.Session(ctx)
+		return "ok", nil
+	}))
+	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(probe), Policy: open})
+	one, two := connect(t, mcpclient.Config{Dial: dialStdio(s), Protocol: "2025-11-25"}), connect(t, mcpclient.Config{Dial: dialStdio(s), Protocol: "2025-11-25"})
+	of := func(c *mcpclient.Client) context.Context {
+		call(t, c, "probe", `{}`)
+		return <-got
+	}
+	first, other := of(one), of(two)
+	if of(one) != first || first == other || first.Err() != nil {
+		t.Error("a session's calls have several contexts, or two sessions one")
+	}
+	_ = one.Close()
+	select {
+	case <-first.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("the context lives on after the session")
+	}
+	modern := connect(t, mcpclient.Config{Dial: dialStdio(s), Protocol: "2026-07-28"})
+	if a, b := of(modern), of(modern); a == b {
+		t.Error("without sessions, two calls have one context")
+	} else {
+		<-a.Done()
+	}
+	if plain := t.Context(); mcpserver.Session(plain) != plain {
+		t.Error("a context of no call is not its own")
+	}
+}

@@ -1,0 +1,72 @@
+package mcpgateway
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// maxApart is how many sessions may have a process of one server at a time.
+const maxApart = 256
+
+// apart are the clients of a server that has a process for each session. They are
+// known by the context that ends with the session.
+type apart struct {
+	cfg mcpclient.Config
+
+	mu      sync.Mutex
+	clients map[context.Context]*mcpclient.Client
+	closing sync.WaitGroup
+}
+
+// client returns the session's client, which is made for its first call and closed
+// when the session ends.
+func (a *apart) client(session context.Context) (*mcpclient.Client, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.clients[session]; c != nil {
+		return c, nil
+	}
+	if session.Err() != nil {
+		return nil, fmt.Errorf("MCP server %q: the session has ended", a.cfg.Name)
+	}
+	if len(a.clients) >= maxApart {
+		return nil, fmt.Errorf("MCP server %q: %d sessions have a process of it; try again later", a.cfg.Name, maxApart)
+	}
+	c, err := mcpclient.New(a.cfg)
+	if err != nil {
+		return nil, err
+	}
+	a.clients[session] = c
+	a.closing.Add(1)
+	context.AfterFunc(session, func() {
+		defer a.closing.Done()
+		a.mu.Lock()
+		delete(a.clients, session)
+		a.mu.Unlock()
+		_ = c.Close() // it does not fail, and nobody could do anything about it
+	})
+	return c, nil
+}
+
+// tool returns the session's own of a tool that was listed by the shared process.
+func (a *apart) tool(ctx context.Context, listed tool.Tool) (tool.Tool, error) {
+	c, err := a.client(mcpserver.Session(ctx))
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.Tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range all {
+		if t.Info().Name == listed.Info().Name {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("MCP server %q no longer has this tool", a.cfg.Name)
+}
