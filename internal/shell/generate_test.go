@@ -146,6 +146,9 @@ func (g *generator) simple(depth int) string {
 			words = append(words, pick(r, tryWords))
 		}
 	}
+	if tail := words[1:]; r.IntN(4) == 0 { // options also stand after operands
+		r.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
+	}
 	if family == "[" {
 		words = append(words, "]")
 	}
@@ -191,7 +194,7 @@ func (g *generator) operand(family string, kind byte, depth int) string {
 	case len(own) > 0 && g.rand.IntN(2) == 0:
 		return pick(g.rand, own)
 	}
-	return pick(g.rand, []string{"a", "b.txt", "sub", "sub/c", "a b.txt", "t.tar", "z.gz", "j.json", "main.go", "'*'", "$HOME", "\"$x\"", "*.txt", "1", "x"})
+	return pick(g.rand, []string{"a", "b.txt", "sub", "sub/c", "a b.txt", "t.tar", "z.gz", "j.json", "main.go", "'*'", "$HOME", "\"$x\"", "*.txt", "1", "x", "touch", "rm a"})
 }
 
 // command writes a command with others around it, and says with which syntax.

@@ -104,7 +104,15 @@ func harmlessGitSetting(setting arg) bool {
 
 // gitConfigArgs accepts the forms of git config that only show.
 func gitConfigArgs(_ *walker, c *command, p *parsed) string {
-	if len(p.ops) > 1 && !p.has("--get", "--get-all", "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool") {
+	for _, op := range p.ops {
+		if !op.opt && op.option() {
+			return op.raw + " may be an option, where no more is one"
+		}
+	}
+	if p.has("-l", "--list", "--get", "--get-all", "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool") {
+		return ""
+	}
+	if len(p.ops) > 1 {
 		return "it sets a value"
 	}
 	// A word without a dot may be an action, such as "edit".

@@ -30,7 +30,7 @@ import (
 //	single   long options have one dash, and letters are not combined
 //	stop     options end at the first operand
 //	-#       numbers such as -20 are options
-//	need:x,y one of these options must be there
+//	need:x,y one of these options must be there; with stop, before the operands
 //	edit     a file edit that accept-edits allows inside the working directories
 //	links    may leave a symbolic link where it writes
 //	remote   the effect network is expected and harmless
