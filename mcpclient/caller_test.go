@@ -485,3 +485,22 @@ func TestChangeBeforeSubscription(t *testing.T) {
 		c.Close()
 	})
 }
+
+// TestSampleBudget holds that the client counts samples over the server's lifetime,
+// unless it is told that somebody else does.
+func TestSampleBudget(t *testing.T) {
+	for _, row := range []struct{ limit, want int }{{0, 10}, {3, 3}, {-1, 12}} {
+		made := 0
+		c := memoryClient(t, Config{PingInterval: -1, MaxSamples: row.limit, Sample: func(context.Context, host.SampleRequest) (host.Sample, error) {
+			made++
+			return host.Sample{Model: "m", Text: "yes"}, nil
+		}}, inquirer(true))
+		tl := find(t, c, "ask")
+		for range 12 {
+			mustRun(t, tl, `{"Method":"sampling/createMessage","Params":{"messages":[{"role":"user","content":{"type":"text","text":"ok?"}}]}}`)
+		}
+		if made != row.want {
+			t.Errorf("MaxSamples %d: %d samples, want %d", row.limit, made, row.want)
+		}
+	}
+}

@@ -105,8 +105,9 @@ type Config struct {
 	Sample func(context.Context, host.SampleRequest) (host.Sample, error)
 	Roots  []string
 
-	// MaxSamples is how often the server may ask for a sample in its lifetime;
-	// 0 is 10.
+	// MaxSamples is how often the server may ask for a sample in the lifetime of
+	// the client; 0 is 10, negative any number of times, for a Sample that counts by
+	// itself, as an agent behind SampleCaller does.
 	MaxSamples int
 
 	// Stderr, if not nil, gets what a started server writes there. It must not

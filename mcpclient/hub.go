@@ -153,7 +153,7 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 
 func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
 	const method = "sampling/createMessage"
-	if h.samples.Add(1) > int64(h.cfg.MaxSamples) {
+	if n := h.samples.Add(1); h.cfg.MaxSamples > 0 && n > int64(h.cfg.MaxSamples) {
 		return nil, h.refuse(codeRefused, method, "the server has used its %d samples", h.cfg.MaxSamples)
 	}
 	req, err := h.sampleRequest(params)

@@ -89,7 +89,7 @@ func openServers(files, dirs []string, h hosting, log io.Writer) (*mcpServers, e
 			cfg.Elicit = mcpclient.AskCaller
 		}
 		if h.sample {
-			cfg.Sample = mcpclient.SampleCaller
+			cfg.Sample, cfg.MaxSamples = mcpclient.SampleCaller, -1 // the agent has limits
 		}
 		c, err := mcpclient.New(cfg)
 		if err != nil {

@@ -38,7 +38,12 @@ func (q Elicitation) Clean() Elicitation {
 
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r == '\u2028' || r == '\u2029': // a new line to some, which would not be marked as the server's
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
 			return -1
 		}
 		return r

@@ -113,6 +113,44 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// FuzzQuestion holds that whatever may be asked can be answered with what fits and
+// was asked for only.
+func FuzzQuestion(f *testing.F) {
+	for _, row := range []struct{ schema, content string }{
+		{`{"type":"object","properties":{"a":{"type":"string","minLength":2}},"required":["a"]}`, `{"a":"xy"}`},
+		{`{"type":"object","properties":{"n":{"type":"integer","default":3,"maximum":2}}}`, `{}`},
+		{`{"type":"object","properties":{"c":{"type":"array","items":{"anyOf":[{"const":"x"}]}}},"additionalProperties":false}`, `{"c":["x"]}`},
+		{`{"type":"object","properties":{"p":{"type":"string","pattern":"(a+)+$","title":7}}}`, `{"p":"aaaa!"}`},
+		{`{"type":"object","properties":null,"$ref":"file:///etc/passwd","allOf":[{"$ref":"#"}]}`, `{"x":1}`},
+	} {
+		f.Add(row.schema, row.content)
+	}
+	f.Fuzz(func(t *testing.T, schema, content string) {
+		q := Elicitation{Message: content, Schema: json.RawMessage(schema)}.Clean()
+		var filled map[string]any
+		if q.Check() != nil || json.Unmarshal([]byte(content), &filled) != nil {
+			return
+		}
+		_ = q.Warnings()
+		a, err := q.Accept(filled)
+		if err != nil {
+			return
+		}
+		var s struct{ Properties map[string]json.RawMessage }
+		if err := json.Unmarshal(q.Schema, &s); err != nil {
+			t.Fatal(err)
+		}
+		for name := range a.Content {
+			if s.Properties[name] == nil {
+				t.Errorf("%q was not asked for by %s", name, schema)
+			}
+		}
+		if again, err := q.Accept(a.Content); err != nil || !reflect.DeepEqual(again, a) {
+			t.Errorf("what was accepted is not accepted again: %v", err)
+		}
+	})
+}
+
 func TestClean(t *testing.T) {
 	for _, row := range []struct{ in, want string }{
 		{"two\nlines\tand a tab", "two\nlines\tand a tab"},
@@ -120,6 +158,7 @@ func TestClean(t *testing.T) {
 		{"a\rb\x00c\u009bd", "abcd"},
 		{"left\u202eright\u2066\u200b", "leftright"},
 		{"bad\xff utf", "bad utf"},
+		{"one\u2028two\u2029three", "one two three"},
 	} {
 		if got := (Elicitation{Message: row.in}).Clean().Message; got != row.want {
 			t.Errorf("%q: %q, want %q", row.in, got, row.want)
