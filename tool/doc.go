@@ -71,6 +71,17 @@
 // wrapper an Unwrap method, so that no wrapper can hide a safety check. What is
 // absent means the careful answer.
 //
+// # What it costs
+//
+// The schema of a type is made once for the program, and compiled once for its
+// bytes. Arguments that plainly fit, as most do, are proved to in one pass without
+// an allocation, in less time than json.Valid takes to read them; a struct of
+// strings, numbers and booleans is filled without encoding/json. A call of such a
+// function makes 18 allocations and starts one goroutine, which it waits for once.
+// The goroutine is what separates it from the floor, a call of the function itself:
+// without one a panic or a function that never returns would take the caller with
+// it. The tests named TestCost… hold these figures.
+//
 // # What is and what is not a boundary
 //
 // That a function sees only arguments that fit its schema is a promise. That it

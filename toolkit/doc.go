@@ -67,6 +67,14 @@
 // and again by [View.Reminder] when that was compacted away. Closing a group
 // does change the list. [View.Digest] tells when it has.
 //
+// # What it costs
+//
+// [Toolkit.View] returns the last view as long as nothing has changed: a look-up
+// without an allocation. A new one costs what is visible, not what is registered:
+// opening and closing a group takes 26 allocations and 1 KiB with 10,000 tools as
+// with 200. Definitions are asked for and hashed once. The tests named TestCost…
+// hold these figures.
+//
 // # Other systems
 //
 // [Policy] holds where systems that group tools differ. [AgentScope], [Wags],
