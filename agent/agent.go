@@ -176,7 +176,8 @@ type Config struct {
 	// keeps. Tools get their arguments, and the model the conversation, as they
 	// are; so do Approve and the result of Reply, and the State in memory is not
 	// changed. Who loads a State gets placeholders: the model reads them from
-	// then on, and an open call whose arguments hold one is not run.
+	// then on, and an open call whose arguments hold one is not run. Sub-agents are
+	// under it too; one that has its own is so only where this is nil.
 	//
 	// Text is told of a little later where it could be the beginning of a
 	// secret, and the arguments of a call when they are whole. What [Seams.Step]
@@ -307,7 +308,9 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		if a.over == nil { // else the state of the agent above holds this one, and is encoded without secrets
+		// The state of an agent above holds this one, with secrets: it goes on from
+		// there. What is stored of both has none, if the one above sees to that.
+		if n := a.over; n == nil || n.outer == nil || n.outer.Redact == nil {
 			st.cleaner.use(a.cfg.Redact)
 		}
 		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, whole: ctx, cancel: cancel, yield: yield, final: f,

@@ -329,6 +329,38 @@ func TestSecretsOfSubAgents(t *testing.T) {
 	}
 }
 
+// TestSecretsOfASubAgentAlone has a sub-agent take out secrets below an agent that
+// does not. Its conversation is kept without them, so that a call that waits with
+// one cannot go on.
+func TestSecretsOfASubAgentAlone(t *testing.T) {
+	var j journal
+	sub, _ := newAgent(t, Config{Redact: builtinRules(t), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
+		calls(`s1 note {"path":"`+secret+`"}`), says("done below"))
+	delegate, err := AsTool(sub, "delegate", "Delegates.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(delegate),
+		Policy: permission.Policy{Rules: []permission.Rule{{Tool: "delegate", Behavior: permission.Allow}}}},
+		calls(`c1 delegate {"task":"Use the key."}`), says("done"))
+	st := new(State)
+	for _, in := range []Input{Say("go"), Confirm{Call: "c1/s1", Allow: true}} {
+		evs, err := play(t, a, st, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range evs {
+			if data, err := json.Marshal(ev); err != nil || leaks(string(data)) {
+				t.Errorf("%s, %v", data, err)
+			}
+		}
+		if leaks(encoded(t, st)) {
+			t.Errorf("stored: %s", encoded(t, st))
+		}
+	}
+	equal(t, "ran", j.String(), "")
+}
+
 // TestRulesWithSecrets stores rules: one that allows is gone with its secret,
 // one that denies denies more.
 func TestRulesWithSecrets(t *testing.T) {

@@ -250,3 +250,26 @@ func TestAgreesWithRegexp(t *testing.T) {
 		}
 	})
 }
+
+// FuzzRedact cuts any text anywhere, and takes it for JSON.
+func FuzzRedact(f *testing.F) {
+	for _, examples := range secrets {
+		for _, secret := range examples {
+			f.Add("a "+secret+" b", 5)
+		}
+	}
+	r := redactor(f, Rules()...)
+	f.Fuzz(func(t *testing.T, text string, at int) {
+		at = min(max(at, 0), len(text))
+		s := r.Stream()
+		if got, want := s.Write(text[:at])+s.Write(text[at:])+s.Close(), r.once(text); got != want {
+			t.Errorf("%q in two pieces: %q, whole %q", text, got, want)
+		}
+		if once := r.Text(text); r.Text(once) != once {
+			t.Errorf("%q became %q, then %q", text, once, r.Text(once))
+		}
+		if clean := r.JSON([]byte(text)); json.Valid([]byte(text)) && !json.Valid(clean) {
+			t.Errorf("%q is JSON, and became %q", text, clean)
+		}
+	})
+}
