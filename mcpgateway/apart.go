@@ -31,7 +31,7 @@ func (a *apart) client(session context.Context) (*mcpclient.Client, error) {
 	if c := a.clients[session]; c != nil {
 		return c, nil
 	}
-	if session.Err() != nil {
+	if session.Err() != nil { // a client made now would be closed before it is used
 		return nil, fmt.Errorf("MCP server %q: the session has ended", a.cfg.Name)
 	}
 	if len(a.clients) >= maxApart {
@@ -48,12 +48,14 @@ func (a *apart) client(session context.Context) (*mcpclient.Client, error) {
 		a.mu.Lock()
 		delete(a.clients, session)
 		a.mu.Unlock()
-		_ = c.Close() // it does not fail, and nobody could do anything about it
+		_ = c.Close() // nobody is left who could be told
 	})
 	return c, nil
 }
 
-// tool returns the session's own of a tool that was listed by the shared process.
+// tool returns the session's own of a tool that the shared process has listed. Lists
+// are expected to be the same in all processes of a server; where they differ the
+// model is told so.
 func (a *apart) tool(ctx context.Context, listed tool.Tool) (tool.Tool, error) {
 	c, err := a.client(mcpserver.Session(ctx))
 	if err != nil {

@@ -33,6 +33,7 @@ type strays struct {
 // refused.
 const maxStrays = 64
 
+// since forgets what was noted of an earlier process: it asks no more.
 func (s *strays) since(restarts int) {
 	if s.restarts != restarts {
 		s.restarts, s.hosts, s.lost = restarts, nil, false
@@ -44,7 +45,7 @@ func (s *strays) add(restarts int, h host.Host) {
 	defer s.mu.Unlock()
 	s.since(restarts)
 	switch {
-	case slices.Contains(s.hosts, h):
+	case slices.Contains(s.hosts, h): // hosts are comparable, as their contract has it
 	case len(s.hosts) == maxStrays:
 		s.lost = true
 	default:
@@ -106,9 +107,9 @@ func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk
 				return
 			}
 		}
-		gaveUp := true
+		gaveUp := true // unless it comes to an end, whoever may stop it on the way
 		defer func() {
-			if gaveUp {
+			if gaveUp && p.up.apart == nil {
 				p.up.strays.add(p.up.client.Status().Restarts, host.From(ctx))
 			}
 		}()

@@ -25,7 +25,7 @@ type auditFile struct {
 	arguments bool
 
 	mu      sync.Mutex
-	file    *os.File // nil if it could not be opened
+	file    *os.File // the last one that could be opened
 	closed  bool
 	torn    bool   // the last write left half a line
 	pending []byte // whole lines that are not in the file
@@ -54,6 +54,8 @@ func (a *auditFile) follow() error {
 		if err != nil {
 			return err
 		}
+		// A look at the path for every record is cheap beside the call it is of,
+		// and needs no signal from whoever rotates the file.
 		there, err := os.Stat(a.path)
 		if err == nil && os.SameFile(mine, there) {
 			return nil
@@ -86,7 +88,7 @@ func (a *auditFile) append(r mcpserver.Record) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	failing := len(a.pending) > 0
+	failing := len(a.pending) > 0 // which the log was told already
 	if len(a.pending)+len(line) < maxPending {
 		a.pending = append(append(a.pending, line...), '\n')
 	}
@@ -101,7 +103,7 @@ func (a *auditFile) flush() error {
 		return err
 	}
 	data := a.pending
-	if a.torn {
+	if a.torn { // end the half line, so that it spoils no other
 		data = append([]byte{'\n'}, data...)
 	}
 	n, err := a.file.Write(data)
@@ -109,14 +111,15 @@ func (a *auditFile) flush() error {
 		a.pending, a.torn = a.pending[:0], false
 		return nil
 	}
-	if n > 0 { // a full disk takes a part
+	if n > 0 { // a full disk takes a part; lines that are cut are written again
 		whole := bytes.LastIndexByte(data[:n], '\n') + 1
 		a.pending, a.torn = data[whole:], n > whole
 	}
 	return err
 }
 
-// required is around every call: while a record cannot be written no call runs.
+// required is around every call: while a record cannot be written no call runs. That
+// is known only after the first one that could not, whose record is kept in memory.
 func (a *auditFile) required(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 		a.mu.Lock()
@@ -137,9 +140,9 @@ func (a *auditFile) required(next tool.Handler) tool.Handler {
 func (a *auditFile) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.closed = true
-	if a.file == nil {
+	if a.closed {
 		return nil
 	}
+	a.closed = true
 	return a.file.Close()
 }

@@ -73,6 +73,11 @@ func TestAudit(t *testing.T) {
 	if now := tools(t, file); now != "x success" {
 		t.Errorf("removed: %s", now)
 	}
+	for range 2 {
+		if err := g.Close(); err != nil {
+			t.Errorf("closed: %v", err)
+		}
+	}
 }
 
 // TestAuditArguments are kept if that is wanted.

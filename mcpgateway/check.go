@@ -26,7 +26,9 @@ func (c *checker) fail(where, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
-// check returns all that is wrong with the configuration.
+// check returns all that is wrong with the configuration. What toolkit.New or
+// mcpserver.New would find as well is looked for here where they could not say which
+// key it is.
 func (c *Config) check() error {
 	k := &checker{cfg: c}
 	if c.Serve.Toolkit != nil {
@@ -49,7 +51,7 @@ func (c *Config) check() error {
 	for _, cred := range c.Serve.Credentials {
 		names, _ := cred.Ceiling.Names()
 		for i, name := range names {
-			if name != "*" {
+			if name != "*" { // which grants everything
 				k.knowGroup(fmt.Sprintf("credentials.%s.groups[%d]", cred.Name, i), name)
 			}
 		}
@@ -78,7 +80,7 @@ func (k *checker) servers() {
 	if len(k.cfg.Servers) == 0 {
 		k.errs = append(k.errs, errors.New("no server is named; add one under mcpServers"))
 	}
-	users := map[string]string{}
+	users := map[string]string{} // of prefixes: names that differ may have the same one
 	for _, s := range k.cfg.Servers {
 		where, prefix := "mcpServers."+s.Name, prefixOf(s.Name)
 		if other, taken := users[prefix]; taken {
@@ -134,6 +136,7 @@ func (k *checker) glob(where, glob string) {
 			return
 		}
 	}
+	// A group that nothing can be in is a slip of the pen, and only here it shows.
 	k.fail(where, "%q can match no tool; their names begin with %s", glob, strings.Join(prefixes, ", "))
 }
 

@@ -120,6 +120,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		if g.audit, err = openAudit(g.cfg.AuditFile, g.cfg.AuditArguments); err != nil {
 			return err
 		}
+		// The outermost: what is not on record has not happened at all.
 		serve.Middleware = append([]tool.Middleware{g.audit.required}, serve.Middleware...)
 		tell := serve.Audit
 		serve.Audit = func(r mcpserver.Record) {
@@ -159,7 +160,7 @@ func (g *Gateway) Close() error {
 	wg.Wait()
 	for _, u := range g.upstreams {
 		if u.apart != nil {
-			u.apart.closing.Wait() // the sessions have ended
+			u.apart.closing.Wait() // for what the end of the sessions has begun
 		}
 	}
 	g.work.Wait()

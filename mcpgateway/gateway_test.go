@@ -10,6 +10,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -105,6 +106,43 @@ func TestLabels(t *testing.T) {
 	}
 	call(t, c, "reset_tools", `{"zoo.birds":true}`)
 	list(t, c, "reset_tools zoo__owl")
+}
+
+// TestLabelsTaken: no server can have a group that the owner has named, or that is
+// another server's.
+func TestLabelsTaken(t *testing.T) {
+	tk, err := toolkit.New(toolkit.Config{Control: toolkit.NoControl(), Policy: toolkit.MCP(), Groups: []toolkit.Group{
+		{Name: "mine", Description: "Not yours.", Tools: []tool.Tool{named("steal")}},
+		{Name: "b", Description: "Of another.", Tools: []tool.Tool{named("grab")}},
+		{Name: "x y", Description: "1.", Tools: []tool.Tool{named("one")}}, {Name: "x_y", Description: "2.", Tools: []tool.Tool{named("two")}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behindToolkit(t, "a", tk).Config, behind(t, "a.b", named("get")).Config}, Labels: []string{"a"},
+		Groups: []mcpgateway.Group{{Name: "a.mine", Description: "Mine.", Tools: []string{"a_b__*et"}}},
+		Serve:  mcpserver.Config{Credentials: []mcpserver.Credential{{Name: "anna", Token: "0123456789abcdef", Ceiling: toolkit.Only("a.mine", "a.b")}}}})
+	var groups []string
+	for _, gr := range g.Toolkit.Groups(nil) {
+		groups = append(groups, gr.Name)
+	}
+	if got := strings.Join(groups, " "); got != "a.mine a.b_ a.mine_ a.x_y a.x_y_ a.b" {
+		t.Errorf("groups: %s", got)
+	}
+	s := new(toolkit.Scope)
+	s.SetCeiling(toolkit.Only("a.mine", "a.b"))
+	if _, err := g.Toolkit.Set(t.Context(), s, "a.mine", "a.b"); err != nil {
+		t.Fatal(err)
+	}
+	v, err := g.Toolkit.View(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range v.Tools() {
+		if strings.HasPrefix(i.Name, "a__") {
+			t.Errorf("the ceiling lets in %s", i.Name)
+		}
+	}
 }
 
 // TestInstructions of a server are told when a group of its tools is opened, unless

@@ -28,7 +28,9 @@ func mayMatch(glob, prefix string) bool {
 	return strings.HasPrefix(prefix, head) || strings.HasPrefix(head, prefix)
 }
 
-// claimed reports whether a group of the configuration has the tool.
+// claimed reports whether a group of the configuration has the tool. Then it is not
+// in its server's group as well: opening that would bring it in by the back door of
+// a ceiling or a quota that was meant for the other.
 func (g *Gateway) claimed(name string) bool {
 	return slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return matches(gr.Tools, name) })
 }
@@ -36,9 +38,8 @@ func (g *Gateway) claimed(name string) bool {
 // config makes the toolkit's configuration in a style.
 func (g *Gateway) config(st Style) toolkit.Config {
 	cfg := toolkit.Config{Control: st.control(), Initial: g.cfg.Initial}
-	cfg.Policy.NoActivation = st == Full
-	if st == Full {
-		cfg.Initial = nil
+	if st == Full { // groups are labels there, which nothing opens
+		cfg.Policy.NoActivation, cfg.Initial = true, nil
 	}
 	described := map[string]Group{}
 	for _, gr := range g.cfg.Groups {
@@ -48,18 +49,28 @@ func (g *Gateway) config(st Style) toolkit.Config {
 		}
 		cfg.Groups = append(cfg.Groups, g.configured(gr))
 	}
+	taken := g.ownerNames()
 	for _, u := range g.upstreams {
 		if slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return slices.Contains(gr.Tools, u.prefix+"*") }) {
-			continue // nothing is left of it
+			continue // nothing is left of it, and an empty group would cost room
 		}
-		own := g.own(u, described[u.group])
-		for _, gr := range own {
-			if !slices.ContainsFunc(cfg.Groups, func(o toolkit.Group) bool { return o.Name == gr.Name }) {
-				cfg.Groups = append(cfg.Groups, gr)
-			}
-		}
+		cfg.Groups = append(cfg.Groups, g.own(u, described[u.group], taken)...)
 	}
 	return cfg
+}
+
+// ownerNames are the names of groups that the owner of the gateway has given. No
+// server can have them for a group of its own: a ceiling that grants one would
+// grant what the server puts into it.
+func (g *Gateway) ownerNames() map[string]bool {
+	names := map[string]bool{}
+	for _, gr := range g.cfg.Groups {
+		names[gr.Name] = true
+	}
+	for _, u := range g.upstreams {
+		names[u.group] = true
+	}
+	return names
 }
 
 // configured makes a group of the configuration, with the servers that its globs
@@ -75,8 +86,8 @@ func (g *Gateway) configured(gr Group) toolkit.Group {
 }
 
 // own makes the groups of a server's tools that no group of the configuration has:
-// those that it labels them with, or one.
-func (g *Gateway) own(u *upstream, described Group) []toolkit.Group {
+// those that it labels them with, or one. Names that are taken get another one.
+func (g *Gateway) own(u *upstream, described Group, taken map[string]bool) []toolkit.Group {
 	rest := toolkit.Group{Name: u.group, Description: described.Description, Instructions: described.Instructions, Parents: described.Parents}
 	if rest.Description == "" {
 		rest.Description = fmt.Sprintf("The tools of the MCP server %q.", clean(u.name, maxLine))
@@ -93,14 +104,20 @@ func (g *Gateway) own(u *upstream, described Group) []toolkit.Group {
 		gr := labeled(u, l)
 		if l.Name == u.name { // what it puts into no group
 			gr = rest
+		} else {
+			for taken[gr.Name] {
+				gr.Name += "_"
+			}
+			taken[gr.Name] = true
 		}
 		gr.Sources = []tool.Source{&source{u, keep, gr.Instructions != ""}}
 		out = append(out, gr)
 	}
-	return toolkit.Import(out)
+	return toolkit.Import(out) // which puts right what MCP allows and a toolkit does not
 }
 
-// labeled describes a group as its server does.
+// labeled describes a group as its server does. Its name begins with the server's,
+// so that people see whose it is.
 func labeled(u *upstream, l mcpclient.Group) toolkit.Group {
 	rename := func(name string) string { return u.group + "." + groupName(strings.TrimPrefix(name, u.name+"/")) }
 	gr := toolkit.Group{Name: rename(l.Name), Title: clean(l.Title, maxLine), Description: clean(l.Description, maxLine)}

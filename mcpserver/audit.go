@@ -32,7 +32,8 @@ type Record struct {
 // An Outcome is what came of a call.
 type Outcome string
 
-// The outcomes. The tool has run in the first two only, and may have in the third.
+// The outcomes. The tool, or what middleware did in its place, has run in the first
+// two only, and may have in the third.
 const (
 	Succeeded Outcome = "success"
 	Failed    Outcome = "error"

@@ -118,7 +118,8 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	return f.serve(cmd, g.Server)
 }
 
-// gateway makes the configuration of the file and the flags.
+// gateway makes the configuration of the file and the flags. A file that names
+// servers is all there is, unless others are asked for.
 func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
 	changed := cmd.Flags().Changed
 	if f.config != "" {
@@ -145,6 +146,7 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		cfg.AuditFile = f.audit
 	}
 	cfg.AuditArguments = cfg.AuditArguments || f.auditArguments
+	// Rules of two places would make it a riddle which of them decides.
 	for _, flag := range []string{"mode", "allow", "ask", "deny", "settings", "trust-read-only"} {
 		if changed(flag) && cfg.Serve.Policy != nil {
 			return cfg, usage("--%s: %s has permissions; give them in one place", flag, f.config)
@@ -177,13 +179,14 @@ func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	case host == "":
 		return usage("--http %s: name the host, such as 127.0.0.1%s; an empty one would serve every network", f.http, f.http)
 	}
-	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host)
+	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host) // or clients that call it by that name are refused
 	if token := os.Getenv(tokenVar); token != "" {
 		cfg.Serve.Credentials = append(cfg.Serve.Credentials, mcpserver.Credential{Name: tokenVar, Token: token})
 	}
 	return nil
 }
 
+// serve serves until the command is interrupted or its input ends.
 func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server) error {
 	if f.http == "" {
 		return s.ServeStdio(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
@@ -227,7 +230,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	if err != nil {
 		return err
 	}
-	full := 1
+	full := 1 // in bytes; never zero, since it is divided by
 	for _, s := range styles {
 		if s.Style == mcpgateway.Full {
 			full = max(1, s.Bytes)
@@ -236,6 +239,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	line := func(name string, c toolkit.Cost) costLine {
 		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(full)}
 	}
+	// Lists that are empty, not null, for whoever reads the JSON.
 	report := costReport{Styles: []costLine{}, Groups: []costLine{}, Skipped: []map[string]string{}}
 	for _, s := range slices.Backward(styles) { // the full list first: the others are compared with it
 		report.Styles = append(report.Styles, line(string(s.Style), s.Cost))
@@ -254,6 +258,8 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	return nil
 }
 
+// printCost prints the report for people. Names come from servers, so they are
+// printed as plain text.
 func printCost(out io.Writer, r costReport) {
 	table := func(lines []costLine) {
 		for _, l := range lines {
