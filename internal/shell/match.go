@@ -31,7 +31,8 @@ type given struct {
 // parse reads args, which do not include the command's name. It returns why it
 // cannot, or "".
 func (s *spec) parse(w *walker, args []arg) (parsed, string) {
-	p := parsed{spec: s, args: args, effects: s.effects, rest: -1, ops: w.ops.take(len(args)), given: w.given.take(len(args))}
+	room := min(len(args), 16)
+	p := parsed{spec: s, args: args, effects: s.effects, rest: -1, ops: w.ops.take(room), given: w.given.take(room)}
 	plain := make([]int, 0, 16)
 	for i := 0; i < len(args); i++ {
 		a := &args[i]

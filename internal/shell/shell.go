@@ -242,7 +242,7 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 // touched returns the paths that a command with effects may change: what its
 // table says, or every word if there is no table for it.
 func (c *command) touched() []string {
-	var words []arg
+	words := make([]arg, 0, len(c.targets)+2*len(c.args))
 	for _, t := range c.targets {
 		words = append(words, t.arg)
 	}
@@ -256,7 +256,7 @@ func (c *command) touched() []string {
 			}
 		}
 	}
-	var out []string
+	out := make([]string, 0, len(words))
 	for _, a := range words {
 		if a.text == "" || a.text == hole {
 			continue

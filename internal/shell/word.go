@@ -164,13 +164,14 @@ func (w *walker) fields(word *syntax.Word) []arg {
 func (w *walker) word(word *syntax.Word) arg {
 	a := arg{raw: w.raw(word), known: true, field: true}
 	var b strings.Builder
+	closed := strings.Contains(a.raw, "]") // asked once a word: it may have many parts
 	for i, part := range word.Parts {
 		if lit, ok := part.(*syntax.Lit); ok {
 			text := lit.Value
 			if i == 0 && strings.HasPrefix(text, "~") {
 				text = w.tilde(&a, &b, text)
 			}
-			w.unquoted(&a, &b, text)
+			unquoted(&a, &b, text, closed)
 			continue
 		}
 		w.part(&a, &b, part, false)
@@ -205,15 +206,16 @@ func (w *walker) tilde(a *arg, b *strings.Builder, text string) string {
 	return rest
 }
 
-// unquoted adds the text of a literal outside of quotes.
-func (w *walker) unquoted(a *arg, b *strings.Builder, text string) {
+// unquoted adds the text of a literal outside of quotes. In a word that has no
+// "]", "[" stands for itself.
+func unquoted(a *arg, b *strings.Builder, text string, closed bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '\\' && i+1 < len(text):
 			if i++; text[i] != '\n' {
 				b.WriteByte(text[i])
 			}
-		case c == '*' || c == '?' || c == '[' && strings.Contains(a.raw, "]"):
+		case c == '*' || c == '?' || c == '[' && closed:
 			a.wild = true
 			b.WriteByte(c)
 		default:

@@ -1,0 +1,63 @@
+package shell
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+)
+
+// hostile are pieces that nest, repeat or grow.
+var hostile = []string{"$((", "$(", "(", "{ ", "`", "${a:-", "$(`", "if ", "while ", "for x in ", "case x in (", "[[ ( ", "! ", "<(", "a && ", "a | ",
+	"\"$(", "a=( ", "((", "f() { ", "coproc ", "<<E\n", "{a,", "$'\\", "(')';", "x[$(", "\\\n", "a\n", "'a' ", "-- ",
+	"env ", "sudo ", "xargs ", "find -exec ", "eval ", "sh -c ", "{a,b}", "{1..64} ", "while a;do ", "rm .*a ", "find . -delete ",
+	"[", "a[", "*", "a", "$x", "> f ", "-name a ", "rm a;", "ln -s a b;", "timeout 1 ", "a|tee b|", "$(cd a)", "x=$((x+1));"}
+
+// long are harmless pieces that come to much when repeated.
+var long = []string{"time ", "cd a;", "x=$y ", "2>&1 ", "git log ", "ls -la ", "cat <<E\na\nE\n", "(cd a);", "for i in a b; do ls; done;", "cat /etc/../"}
+
+// What is big or deep is refused, not recursed into.
+func TestGarbage(t *testing.T) {
+	for _, unit := range hostile {
+		for _, size := range []int{1 << 10, 64 << 10, 65 << 10} {
+			if a := analyze(strings.Repeat(unit, size/len(unit)), here); a.ReadOnly() == "" {
+				t.Errorf("%d times %q is read-only", size/len(unit), unit)
+			}
+		}
+	}
+	if a := analyze(strings.Repeat("a", maxSource+1), here); a.Err() == nil {
+		t.Error("a command over the limit is looked at")
+	}
+}
+
+// What a verdict costs grows as the command does, whatever it is made of. The
+// cost is what is allocated, which is the same whenever it is measured.
+func TestLinear(t *testing.T) {
+	const n = 4 << 10
+	cost := func(src string) (allocs, bytes float64) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a := analyze(src, here)
+		a.Dangers(here, pathrule.Protected{})
+		a.EditsInside(here)
+		a.Suggest()
+		a.CoveredBy("git *", "cd:*")
+		a.Mentions("git *")
+		runtime.ReadMemStats(&after)
+		return float64(after.Mallocs - before.Mallocs), float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	for _, unit := range slices.Concat(hostile, long) {
+		var allocs, bytes [4]float64
+		for i := range allocs {
+			allocs[i], bytes[i] = cost(strings.Repeat(unit, n<<i/len(unit)))
+		}
+		// The exponent of the growth, without what is allocated once.
+		slope := func(c [4]float64, once float64) float64 { return math.Log2((c[3]+once)/(c[1]+once)) / 2 }
+		if a, b := slope(allocs, 1000), slope(bytes, 256<<10); a > 1.15 || b > 1.15 {
+			t.Errorf("%q: allocations grow with the power %.2f: %.0f; bytes with %.2f: %.0f", unit, a, allocs, b, bytes)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+//go:build !race
+
+package permission_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// TestCostOfDecision holds what a decision about a command allocates, to the
+// allocation: the first one, always about another text, and the same again. The
+// race detector makes pools lose what they hold: this is not built with it.
+func TestCostOfDecision(t *testing.T) {
+	bash, err := builtin.Bash(builtin.Config{Dirs: []string{"/tmp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &permission.Policy{Dirs: []string{"/tmp"}}
+	decide := func(input json.RawMessage) permission.Behavior {
+		return permission.Decide(p, tool.PermissionCall(bash, input)).Behavior
+	}
+	for _, row := range []struct {
+		command      string
+		first, again float64
+	}{
+		{"pwd", 8, 5},
+		{"ls -la src", 8, 5},
+		{"git log --oneline -5", 8, 5},
+		{"cd src && go version 2>&1 | tail -5", 20, 5},
+		{"grep -rn 'two words' src | sort | uniq -c | head -20", 13, 5},
+		{`for f in *.go; do wc -l "$f"; done`, 38, 5},
+	} {
+		const runs = 50
+		var inputs []json.RawMessage
+		for i := range runs + 1 { // AllocsPerRun runs once more
+			inputs = append(inputs, json.RawMessage(fmt.Sprintf(`{"command":%q}`, strings.Repeat(" ", i)+row.command)))
+		}
+		i := -1
+		first := testing.AllocsPerRun(runs, func() {
+			i++
+			if decide(inputs[i]) != permission.Allow {
+				t.Fatalf("%s is not allowed", inputs[i])
+			}
+		})
+		again := testing.AllocsPerRun(runs, func() { decide(inputs[i]) })
+		if first != row.first || again != row.again {
+			t.Errorf("%q: %v allocations, then %v; want %v and %v", row.command, first, again, row.first, row.again)
+		}
+	}
+}
