@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // FuzzStdio sends anything. Whatever comes, every line that goes out is a JSON-RPC
@@ -19,11 +18,20 @@ func FuzzStdio(f *testing.F) {
 		`{"jsonrpc":"2.0","id":"ask-1","result":{}}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2999-01-01"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"hello","arguments":{"name":"x"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"skill://start/references/a%20b%3F.md"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"db://rows/%2e%2e%2f{id}"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"db://rows/1"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"hello"},"argument":{"name":"name","value":"A"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"hello","inputResponses":{"a":1},"requestState":"AAAA","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"prompts/list","params":{"cursor":"aGVsbG8"}}`,
 		strings.Repeat("[", 3000), `{"jsonrpc":"2.0","id":1,"method":"initialize","params":[]}`, listBody + "\n" + listBody,
 	} {
 		f.Add(seed)
 	}
-	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(named("x")), Name: "n", Version: "1", Policy: open, Limits: mcpserver.Limits{Request: 2000}})
+	cfg := library()
+	cfg.Name, cfg.Version, cfg.Limits.Request = "n", "1", 2000
+	s, err := mcpserver.New(cfg)
 	if err != nil {
 		f.Fatal(err)
 	}
