@@ -73,7 +73,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 		return host.Answer{Action: host.Cancel}, nil
 	}
 	raw, err := h.ask(ctx, q.ID, string(mcp.MethodElicitationCreate), params)
-	if errors.Is(err, errNobody) {
+	if errors.Is(err, errNobody) || errors.Is(err, errEnded) {
 		return host.Answer{Action: host.Cancel}, nil
 	}
 	if err != nil {

@@ -195,6 +195,38 @@ func TestTalks(t *testing.T) {
 	}
 }
 
+// TestLateQuestions are asked by what a call has left behind, with a context that
+// does not end: nobody is there to answer, and nothing is sent any more.
+func TestLateQuestions(t *testing.T) {
+	ended, got := make(chan struct{}), make(chan host.Answer, 1)
+	late := tool.Must(tool.New("late", "Asks too late.", func(ctx context.Context, _ none) (string, error) {
+		go func() {
+			<-ended
+			a, err := host.From(ctx).Elicit(context.WithoutCancel(ctx), host.Elicitation{Message: "?", Schema: nameForm})
+			if err != nil {
+				t.Errorf("a late question: %v", err)
+			}
+			got <- a
+		}()
+		return "done", nil
+	}))
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(late), Policy: open}))
+	old, now := newWire(t, url), newModern(t, url, "", `{"elicitation":{}}`)
+	old.initialize(`{"elicitation":{}}`)
+	for era, call := range map[string]func() string{
+		"2025": func() string { return old.rpc("tools/call", `{"name":"late"}`)[0] },
+		"2026": func() string { _, res := now.send(t.Context(), "tools/call", "late", ""); return res },
+	} {
+		if res := call(); !strings.Contains(res, "done") {
+			t.Errorf("%s: %s", era, res)
+		}
+		ended <- struct{}{}
+		if a := <-got; a.Action != host.Cancel {
+			t.Errorf("%s: %+v", era, a)
+		}
+	}
+}
+
 // TestForgottenTalks end when the client does not come back in time, when there are
 // too many, and with the server.
 func TestForgottenTalks(t *testing.T) {

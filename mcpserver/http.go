@@ -236,10 +236,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 	out := &eventWriter{w: w, limit: s.limits.Write, accepts: acceptsEvents(r), broken: cancel}
 	reply, bad := c.handle(ctx, m, out)
 	switch {
-	case out.started():
-		if reply != nil {
-			_ = out.send(reply) // that it fails the client notices
-		}
+	case out.end(reply):
 	case reply == nil: // it was cancelled
 		w.WriteHeader(http.StatusAccepted)
 	default:
@@ -299,6 +296,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 		c.stream, c.used = false, time.Now()
 	}()
 	out := &eventWriter{w: w, limit: s.limits.Write, accepts: true, broken: func() {}}
+	defer out.end(nil)
 	if out.write("") == nil {
 		c.pump(r.Context(), out, heartbeat, func() error { return out.write(":\n\n") })
 	}
@@ -320,16 +318,28 @@ type eventWriter struct {
 // streams implements outlet.
 func (e *eventWriter) streams() bool { return e.accepts }
 
-// started reports whether the status has been sent, so that only events can follow.
-func (e *eventWriter) started() bool {
+// end closes the stream, if it was started, with the last message, unless that is nil,
+// and reports whether it was. Nothing is sent afterwards: what a call has left behind
+// must not write to an answer that is complete.
+func (e *eventWriter) end(last []byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.on && last != nil {
+		_ = e.writeLocked(event(last)) // that it fails the client notices
+	}
+	if e.err == nil {
+		e.err = errEnded
+	}
 	return e.on
 }
 
+var errEnded = errors.New("the request that this belongs to has ended")
+
+func event(message []byte) string { return "event: message\ndata: " + string(message) + "\n\n" }
+
 // send implements outlet.
 func (e *eventWriter) send(message []byte) error {
-	return e.write("event: message\ndata: " + string(message) + "\n\n")
+	return e.write(event(message))
 }
 
 // write writes to the stream and flushes it. After the first failure nothing is tried any
@@ -337,6 +347,10 @@ func (e *eventWriter) send(message []byte) error {
 func (e *eventWriter) write(text string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.writeLocked(text)
+}
+
+func (e *eventWriter) writeLocked(text string) error {
 	if e.err != nil {
 		return e.err
 	}

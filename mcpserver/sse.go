@@ -61,6 +61,7 @@ func (s *Server) openOld(w http.ResponseWriter, r *http.Request, cred *Credentia
 		http.Error(w, "there are too many sessions; try again later", http.StatusServiceUnavailable)
 		return
 	}
+	defer c.old.out.end(nil)
 	defer c.old.finish()
 	defer s.remove(c)
 	// As the client wrote it, whatever a router has cut off since.

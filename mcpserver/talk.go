@@ -226,6 +226,8 @@ func (t *talk) ask(ctx context.Context, key, method string, params any) (json.Ra
 		return raw, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	case <-t.done: // it was asked by something that the call has left behind
+		return nil, errEnded
 	}
 }
 
@@ -235,6 +237,7 @@ func (t *talk) put(ctx context.Context, q *question) {
 		select {
 		case t.asked <- all:
 		case <-ctx.Done():
+		case <-t.done:
 		}
 	}
 	if g, ok := ctx.Value(gatherKey{}).(*gather); ok {
