@@ -29,10 +29,34 @@ type curtain struct {
 // heldText is a text that comes in deltas, of which the end is not shown as
 // long as it could be the beginning of a secret.
 type heldText struct {
-	key   string // tells it from others: the kind of its deltas and their id
+	key   textKey
 	write func(string) string
 	close func() string
 	event func(text string) Event // a delta
+}
+
+// A textKey tells texts apart, by what their deltas are and by the id in them.
+type textKey struct {
+	kind textKind
+	id   string // of a block or a call
+}
+
+type textKind int
+
+// The model says one thing at a time, but for arguments: those of several calls may
+// come side by side. Of tools there is one text for each call and reader.
+const (
+	modelText textKind = iota
+	modelThinking
+	modelArgs
+	toolText
+	toolForUser
+)
+
+func ofModel(k textKey) bool { return k.kind <= modelArgs }
+
+func ofCall(call string) func(textKey) bool {
+	return func(k textKey) bool { return k.kind > modelArgs && k.id == call }
 }
 
 // draw returns the events to emit in the place of ev: none while a delta could be the
@@ -41,15 +65,15 @@ type heldText struct {
 func (c *curtain) draw(ev Event) []Event {
 	switch ev := ev.(type) {
 	case *TextDelta:
-		return c.delta("text/"+ev.Block, ev.Text, func(s string) Event {
+		return c.delta(textKey{modelText, ev.Block}, ev.Text, func(s string) Event {
 			return &TextDelta{Message: ev.Message, Block: ev.Block, Text: s}
 		})
 	case *ThinkingDelta:
-		return c.delta("thinking/"+ev.Block, ev.Text, func(s string) Event {
+		return c.delta(textKey{modelThinking, ev.Block}, ev.Text, func(s string) Event {
 			return &ThinkingDelta{Message: ev.Message, Block: ev.Block, Text: s}
 		})
 	case *ToolCallDelta:
-		return c.delta("args/"+ev.Call, ev.Args, func(s string) Event {
+		return c.delta(textKey{modelArgs, ev.Call}, ev.Args, func(s string) Event {
 			return &ToolCallDelta{Message: ev.Message, Call: ev.Call, Name: ev.Name, Args: s}
 		})
 	case *ToolDelta:
@@ -59,52 +83,44 @@ func (c *curtain) draw(ev Event) []Event {
 		if ev.Text == "" {
 			return []Event{ev}
 		}
-		key := "tool/" + ev.Call
+		key := textKey{toolText, ev.Call}
 		if ev.ForUser {
-			key = "user/" + ev.Call
+			key.kind = toolForUser
 		}
 		return c.delta(key, ev.Text, func(s string) Event {
 			return &ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
 		})
 	case *ToolResult:
-		return append(c.flush(func(key string) bool { return key == "tool/"+ev.Call || key == "user/"+ev.Call }), c.clean(ev))
+		return append(c.flush(ofCall(ev.Call)), c.clean(ev))
 	case *Background:
 		if ev.Result == nil {
 			c.away = append(c.away, ev.Call)
-			c.flush(func(key string) bool { return key == "tool/"+ev.Call || key == "user/"+ev.Call })
+			c.flush(ofCall(ev.Call))
 		}
 	case *Discard: // the deltas are void, and so is what is held back of them
-		c.flush(isModels)
+		c.flush(ofModel)
 	}
-	return append(c.flush(isModels), c.clean(ev))
-}
-
-// isModels reports whether a text comes from the model. It has one at a time,
-// but for arguments; tools have one each.
-func isModels(key string) bool { return !isTools(key) }
-
-func isTools(key string) bool {
-	return strings.HasPrefix(key, "tool/") || strings.HasPrefix(key, "user/")
+	return append(c.flush(ofModel), c.clean(ev))
 }
 
 // delta takes a piece of a text and returns what can be shown by now.
-func (c *curtain) delta(key, text string, event func(string) Event) []Event {
+func (c *curtain) delta(key textKey, text string, event func(string) Event) []Event {
 	var out []Event
-	args := strings.HasPrefix(key, "args/")
-	if !isTools(key) { // arguments of several calls may come side by side
-		out = c.flush(func(k string) bool {
-			return isModels(k) && k != key && !(args && strings.HasPrefix(k, "args/"))
-		})
+	args := key.kind == modelArgs
+	if ofModel(key) { // whatever else the model was saying has ended
+		out = c.flush(func(k textKey) bool { return ofModel(k) && k != key && !(args && k.kind == modelArgs) })
 	}
 	i := slices.IndexFunc(c.held, func(h *heldText) bool { return h.key == key })
 	if i < 0 {
 		i = len(c.held)
-		c.held = append(c.held, c.hold(key, args, event))
+		c.held = append(c.held, c.hold(key))
 		if args { // so that a consumer can show that there is a call
 			out = append(out, event(""))
 		}
 	}
-	if shown := c.held[i].write(text); shown != "" {
+	h := c.held[i]
+	h.event = event // a call may get its name late
+	if shown := h.write(text); shown != "" {
 		out = append(out, event(shown))
 	}
 	return out
@@ -112,21 +128,21 @@ func (c *curtain) delta(key, text string, event func(string) Event) []Event {
 
 // hold begins a text. Arguments are held back whole: an escape sequence of JSON
 // can hide any letter until the string that it is in has come.
-func (c *curtain) hold(key string, args bool, event func(string) Event) *heldText {
-	if !args {
+func (c *curtain) hold(key textKey) *heldText {
+	if key.kind != modelArgs {
 		s := c.r.Stream()
-		return &heldText{key, s.Write, s.Close, event}
+		return &heldText{key: key, write: s.Write, close: s.Close}
 	}
 	var all strings.Builder
 	write := func(s string) string {
 		all.WriteString(s)
 		return ""
 	}
-	return &heldText{key, write, func() string { return string(c.json([]byte(all.String()))) }, event}
+	return &heldText{key: key, write: write, close: func() string { return string(c.json([]byte(all.String()))) }}
 }
 
 // flush ends the texts that which picks, and returns what was held back.
-func (c *curtain) flush(which func(key string) bool) []Event {
+func (c *curtain) flush(which func(textKey) bool) []Event {
 	var out []Event
 	c.held = slices.DeleteFunc(c.held, func(h *heldText) bool {
 		if !which(h.key) {

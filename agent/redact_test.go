@@ -273,7 +273,7 @@ func TestEveryEventIsClean(t *testing.T) {
 	for _, ev := range all {
 		seen[ev.kind()] = true
 		c := &curtain{r: builtinRules(t)}
-		for _, out := range append(c.draw(ev), c.flush(func(string) bool { return true })...) {
+		for _, out := range append(c.draw(ev), c.flush(func(textKey) bool { return true })...) {
 			data, err := json.Marshal(out)
 			if d, ok := out.(*Message); ok { // bytes are base64 in JSON
 				data = append(data, dataIn(d.Message.Blocks)[1].Bytes...)
@@ -467,4 +467,20 @@ func TestCurtainKeepsOrder(t *testing.T) {
 			t.Fatal("something is still held back")
 		}
 	})
+}
+
+// TestArgumentsComeWhole has a call that gets its name late, and one whose
+// arguments are cut off: nobody knows what they would have been.
+func TestArgumentsComeWhole(t *testing.T) {
+	c := &curtain{r: builtinRules(t)}
+	var got []string
+	for _, ev := range []Event{&ToolCallDelta{Call: "a", Args: `{"x":`}, &ToolCallDelta{Call: "b", Name: "m", Args: `{"y":"sk\u002d`},
+		&ToolCallDelta{Call: "a", Name: "n", Args: `1}`}, &Message{Message: &message.Message{}}} {
+		for _, out := range c.draw(ev) {
+			if d, ok := out.(*ToolCallDelta); ok {
+				got = append(got, d.Call+" "+d.Name+" "+d.Args)
+			}
+		}
+	}
+	equal(t, "deltas", got, []string{"a  ", "b m ", `a n {"x":1}`})
 }
