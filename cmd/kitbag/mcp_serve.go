@@ -98,6 +98,9 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if f.demo {
 		return demoserver.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 	}
+	if f.json && !f.printCost {
+		return usage("--json goes with --print-cost; a server speaks JSON anyway")
+	}
 	cfg, err := f.gateway(cmd)
 	if err != nil {
 		return err
@@ -127,7 +130,10 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 			return cfg, err
 		}
 	}
-	if len(cfg.Servers) == 0 || changed("mcp") {
+	if f.config != "" && len(cfg.Servers) == 0 && !changed("mcp") {
+		return cfg, fmt.Errorf("%s: mcpServers is missing; name the servers there, or a file that does by --mcp", f.config)
+	}
+	if f.config == "" || changed("mcp") {
 		configs, broken, err := f.load()
 		if err != nil {
 			return cfg, err

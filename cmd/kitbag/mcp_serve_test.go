@@ -173,6 +173,15 @@ func TestGatewayConfig(t *testing.T) {
 	if got := kitbag(t.Context(), "mcp", "serve", "--config", file); got.code != exitError || !strings.Contains(got.stderr, `kitbag.json: gruops: means nothing (did you mean "groups"?)`) {
 		t.Errorf("a mistake: %d %s", got.code, got.stderr)
 	}
+	if err := os.WriteFile(file, []byte(`{"style":"enable"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := kitbag(t.Context(), "mcp", "serve", "--config", file); got.code != exitError || !strings.Contains(got.stderr, "mcpServers is missing") {
+		t.Errorf("no servers: %d %s", got.code, got.stderr)
+	}
+	if got := kitbag(t.Context(), "mcp", "serve", "--config", file, "--mcp", defaultServers, "--print-cost"); got.code != exitDone {
+		t.Errorf("servers of another file: %d %s", got.code, got.stderr)
+	}
 	t.Setenv("SOME_TOKEN", "0123456789abcdef")
 	write(`,"credentials":{"ci":{"tokenEnv":"SOME_TOKEN","groups":["demo"]}},"permissions":{}`)
 	for _, row := range []struct{ flag, value, want string }{
@@ -198,6 +207,7 @@ func TestGatewayFlags(t *testing.T) {
 		stderr string
 	}{
 		{[]string{"--style", "magic"}, exitUsage, "reset, enable"},
+		{[]string{"--json"}, exitUsage, "--print-cost"},
 		{[]string{"--http", "nowhere"}, exitUsage, "missing port"},
 		{[]string{"--http", ":0"}, exitUsage, "name the host"},
 		{[]string{"--mode", "magic"}, exitUsage, "magic"},
