@@ -93,7 +93,12 @@ func asker() script {
 			}
 			var out []string
 			for _, ch := range chs {
-				got := <-ch
+				var got request
+				select {
+				case got = <-ch:
+				case <-time.After(time.Hour): // the client has gone
+					return
+				}
 				if got.Result == nil {
 					got.Result = got.Error
 				}
@@ -179,7 +184,7 @@ func TestWhoIsAsked(t *testing.T) {
 					t.Errorf("anna was asked %q, berta %q; want %q, %q", a, b, row.anna, row.berta)
 				}
 				c.Close()
-				time.Sleep(time.Minute) // the server ends too
+				time.Sleep(2 * time.Hour) // the server ends too
 			})
 		})
 	}
@@ -225,6 +230,7 @@ func TestQuestionsOfAServer(t *testing.T) {
 				}
 				h.mu.Unlock()
 				c.Close()
+				time.Sleep(2 * time.Hour)
 			})
 		})
 	}
@@ -255,6 +261,7 @@ func TestPeopleTakeTime(t *testing.T) {
 			t.Errorf("the call lasted %v, want Config.MaxTimeout", d)
 		}
 		c.Close()
+		time.Sleep(2 * time.Hour)
 	})
 }
 
