@@ -17,7 +17,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "mode": modeArgs,
+		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "mode": modeArgs, "local": localArgs, "package": packageArgs,
 	}
 }
 
@@ -281,6 +281,30 @@ func noURLArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		if strings.Contains(op.text, "://") || strings.Contains(op.text, "%") {
 			return op.raw + " may be on another machine, or a macro"
+		}
+	}
+	return ""
+}
+
+// localArgs refuses versions: the go command asks the network for them, and in
+// the end the machine that the module's path names.
+func localArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if strings.Contains(op.text, "@") || !op.known && !op.lead {
+			return op.raw + " may name a version to fetch"
+		}
+	}
+	return ""
+}
+
+var packageName = regexp.MustCompile(`^(@[\w.-]+/)?[\w.\[\]*-]+(@[^/:]+)?$`)
+
+// packageArgs accepts names of packages in the registry: npm clones what looks
+// like a repository, and fetches what looks like an address.
+func packageArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		if !op.opt && (!op.known || !packageName.MatchString(op.text) || op.text[0] == '.') {
+			return op.raw + " is not the name of a package"
 		}
 	}
 	return ""

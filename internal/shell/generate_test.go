@@ -39,10 +39,11 @@ var notTried = map[string]string{
 		sgdisk parted mke2fs mkswap wipefs cryptsetup losetup umount swapoff lvremove vgremove pvremove hdparm blkdiscard diskutil shred fuser`,
 	"they run as somebody else or in another session, so that nothing would hold them": `sudo doas pkexec gksudo kdesudo run0 su runuser chroot
 		unshare nsenter setsid nohup systemd-run at batch crontab dtach abduco exec coproc script ssh busybox toybox strace ltrace gdb lldb
-		dbus-run-session dbus-launch logout`,
+		dbus-run-session dbus-launch`,
 	"their launchers fetch what a project asks for": `cargo rustc rustdoc rustfmt clippy-driver rustup yarn pnpm bun npx bunx uvx pipx uv poetry
 		conda composer bundle gem pyenv rbenv nodenv asdf nvm fnm mise volta direnv dotnet gradle`,
-	"they have no end": `yes`,
+	"they have no end":                    `yes`,
+	"the shell that reports ends with it": `exit logout`,
 }
 
 // tried returns the names of the tables that the generator starts with, by the
