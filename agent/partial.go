@@ -9,8 +9,8 @@ import (
 
 // A partial is the JSON of an answer that is still coming. It is closed off and
 // decoded again and again, but not for every piece once it is long: together
-// that costs at most [partialFactor] times the length of the answer, beside a
-// constant for each piece.
+// that costs some [partialFactor] times the length of the answer, twice that where
+// it does not decode, beside a constant for each piece.
 type partial struct {
 	call    string // the answer comes with this call
 	prefix  prefix
