@@ -218,12 +218,14 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		switch in := in.(type) {
 		case say:
 			err = r.hear(in.msg)
-		case Confirm: // of a call that reopen may have ended since the check
-			if c := r.st.find(in.Call); c.Status == statusAsking {
+		// Since the check reopen may have ended the call, or its question may have
+		// expired, a sub-agent's too: then it is asked about again.
+		case Confirm:
+			if c := r.st.find(in.Call); c != nil && c.Status == statusAsking {
 				err = r.confirm(c, in)
 			}
 		case Result:
-			if c := r.st.find(in.Call); c.Status == statusExternal {
+			if c := r.st.find(in.Call); c != nil && c.Status == statusExternal {
 				err = r.deliver(c, in)
 			}
 		case Interrupt:

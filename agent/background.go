@@ -267,8 +267,7 @@ func (r *run) land(wait bool) error {
 	if len(r.st.away) == 0 {
 		return nil
 	}
-	away := r.st.stillAway()
-	wait = wait && len(away) == len(r.st.away) // else there is something to tell
+	away := r.st.stillAway() // none if a crash, or the wait for a person, left only what is to be told
 	var err error
 	if len(away) > 0 {
 		var ids []string

@@ -423,6 +423,28 @@ func TestBackgroundBelow(t *testing.T) {
 	})
 }
 
+// TestBackgroundAndPhases has a tool move the session to another phase from the
+// background: when it has succeeded, and not when it left.
+func TestBackgroundAndPhases(t *testing.T) {
+	for path, want := range map[string]string{"5m": "ask:x", "5m!": ""} {
+		synctest.Test(t, func(t *testing.T) {
+			var j journal
+			tk, err := toolkit.New(toolkit.Config{
+				Basic:    toolkit.Group{Tools: []tool.Tool{atOnce{lasting(new(journal), "build", tool.Options{})}, noting(&j, "ask", tool.Options{})}},
+				Settings: []toolkit.Setting{{Tool: "build", Next: "built"}, {Tool: "ask", Phases: []string{"built"}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, _ := newAgent(t, Config{Policy: bypass, Background: time.Minute, Toolkit: tk}, calls(fmt.Sprintf(`c1 build {"path":%q}`, path)),
+				calls(`c2 ask {"path":"too early"}`), says("it runs"), calls(`c3 ask {"path":"x"}`), says("done"))
+			if _, err := play(t, a, new(State), Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "ran after "+path, j.String(), want)
+		})
+	}
+}
+
 // TestBackgroundAsks has a call in the background ask a person: it is answered
 // when the run listens, which it does while it waits.
 func TestBackgroundAsks(t *testing.T) {

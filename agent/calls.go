@@ -298,7 +298,10 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 	if n != nil { // its steps are those of the sub-agent, which may wait in between
 		runTool = r.a.runToolNow
 	}
-	work := work{t, call, timeout, r.stepID(c)}
+	work := work{tool: t, call: call, timeout: timeout}
+	if r.cfg.Step != nil {
+		work.step = r.stepID(c)
+	}
 	if limit := r.patience(t, c); limit >= 0 {
 		r.startJob(ctx, c, work, limit)
 		return true, nil
@@ -317,13 +320,10 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 	return true, nil
 }
 
-// stepID names the step that runs c. The id of the message is in it because a
-// model may use the id of a call again once a compaction has forgotten it. It is
-// empty if there is no Config.Step.
+// stepID names the step that runs c, as nothing else in this State. The id of the
+// message is in it because a model may use the id of a call again once a compaction
+// has forgotten it.
 func (r *run) stepID(c *openCall) string {
-	if r.cfg.Step == nil {
-		return ""
-	}
 	last := r.st.Messages[len(r.st.Messages)-1]
 	return r.st.run + "/" + last.ID + "/" + c.ID
 }
@@ -333,7 +333,7 @@ type work struct {
 	tool    tool.Tool
 	call    tool.Call
 	timeout time.Duration
-	step    string // for Config.Step
+	step    string // for Config.Step; empty without
 }
 
 // runTool runs a call to its end, on a worker's goroutine, through

@@ -14,7 +14,8 @@ import (
 // Limits bound what one input may cost. A run that reaches one asks the model
 // for a last answer, without tools, and ends with [EndLimit]. They are looked at
 // before each model call; only ToolCalls also stops the rest of a batch. The
-// zero value of a field other than Steps sets no limit.
+// zero value of a field other than Steps sets no limit. What sub-agents ([AsTool])
+// do counts as it happens, but for their steps.
 type Limits struct {
 	Steps     int           // model calls with tools; 0 means 50
 	ToolCalls int           // calls that the model may make
@@ -221,8 +222,8 @@ func (r *run) takeCall() bool {
 	return ok && outerOK && err == nil
 }
 
-// A charge is what a sub-agent has cost altogether, but for its calls. With a call stands what the
-// outer run was charged so far.
+// A charge is what a sub-agent has cost altogether, but for its calls. With a call
+// stands what the outer run was charged so far.
 type charge struct {
 	Usage message.Usage `json:"usage,omitzero"`
 	Cost  float64       `json:"cost,omitempty"`

@@ -151,3 +151,39 @@ func TestApproveTakesTurns(t *testing.T) {
 		equal(t, "asked", asked, 4)
 	})
 }
+
+// TestAnswerExpiresOnItsWay gives an answer that is in time when it comes, and too
+// late, by a moment, when it is taken or when it reaches the sub-agent that asked:
+// it asks again.
+func TestAnswerExpiresOnItsWay(t *testing.T) {
+	for _, moment := range []string{"run_start", "tool_start"} {
+		t.Run(moment, func(t *testing.T) {
+			var j journal
+			now := time.Unix(0, 0)
+			outer := Config{Policy: bypass}
+			outer.Now = func() time.Time { return now }
+			inner := Config{AnswerWithin: time.Minute}
+			inner.Now = outer.Now // by which the outer run checks answers for it
+			a, _ := family(t, &j, outer, inner, notes, calls(`h1 helper {"task":"x"}`), says("done"))
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(time.Minute)
+			for ev, err := range a.Run(t.Context(), st, Confirm{Call: "h1/s1", Allow: true}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ev.kind() == moment {
+					now = now.Add(time.Second)
+				}
+			}
+			equal(t, "ran", j.String(), "")
+			equal(t, "pending", len(st.Pending()), 1)
+			if _, err := play(t, a, st, Confirm{Call: "h1/s1", Allow: true}); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "ran", j.String(), "note:x")
+		})
+	}
+}

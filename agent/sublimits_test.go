@@ -10,6 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // counted counts the requests in which a model could call tools; each costs 12
@@ -65,6 +66,47 @@ func TestSubAgentsShareLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLimitsReachDown has agents work for an agent that works for another one: the
+// limits of the first bind them all.
+func TestLimitsReachDown(t *testing.T) {
+	var j journal
+	var n atomic.Int64
+	middle, _ := family(t, &j, Config{Policy: bypass}, Config{Policy: bypass}, counted(&n, tireless))
+	middle.model = wordsFunc(counted(&n, func(req *model.Request) turn {
+		return calls(`m1 helper {"task":"a"}`, `m2 helper {"task":"b"}`)
+	}))
+	team, err := AsTool(middle, "team", "Delegates.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := newAgent(t, Config{Policy: bypass, Limits: Limits{ToolCalls: 12}, Toolkit: toolkit.Of(team)})
+	a.model = wordsFunc(counted(&n, func(req *model.Request) turn {
+		return calls(`t1 team {"task":"x"}`, `t2 team {"task":"y"}`)
+	}))
+	st := new(State)
+	evs, err := play(t, a, st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "end", endOf(t, evs).Reason, EndLimit)
+	started, tokens := 0, 0
+	for _, ev := range evs {
+		for s, below := ev.(*Sub); below; s, below = ev.(*Sub) {
+			ev = s.Event
+		}
+		switch ev := ev.(type) {
+		case *ToolStart:
+			started++
+		case *Message:
+			if ev.Message.Usage != nil {
+				tokens += ev.Message.Usage.Input
+			}
+		}
+	}
+	equal(t, "calls of all agents", started, 12)
+	equal(t, "tokens of all agents", st.Usage.Input, tokens)
 }
 
 // TestSubAgentIsChargedOnce has a sub-agent wait for a person three times: what it
