@@ -97,6 +97,9 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 		c.call.Name = d.Name
 	}
 	c.call.Extra = mergeObjects(c.call.Extra, d.Extra)
+	if c.args == nil {
+		c.args = make([]byte, 0, max(64, len(d.Args)))
+	}
 	c.args = append(c.args, d.Args...)
 	in.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }

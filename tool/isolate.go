@@ -19,12 +19,16 @@ const grace = 200 * time.Millisecond
 // the next chunk, as if it were ranged over directly.
 func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		if ctx.Err() != nil {
-			yield(Chunk{}, fmt.Errorf("not started: %w", context.Cause(ctx)))
+		if f, ok := t.(*function); ok && !f.streams {
+			for _, p := range finish(ctx, f, call) {
+				if !yield(p.chunk, p.err) || p.err != nil {
+					return
+				}
+			}
 			return
 		}
-		if f, ok := t.(*function); ok && !f.streams {
-			finish(ctx, f, call, yield)
+		if ctx.Err() != nil {
+			yield(Chunk{}, notStarted(ctx))
 			return
 		}
 		toolCtx, cancel := context.WithCancel(ctx)
@@ -57,6 +61,10 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	}
 }
 
+func notStarted(ctx context.Context) error {
+	return fmt.Errorf("not started: %w", context.Cause(ctx))
+}
+
 func notStopped(ctx context.Context) error {
 	return fmt.Errorf("%w; the tool did not stop when told to and may still be running", context.Cause(ctx))
 }
@@ -68,7 +76,10 @@ type piece struct {
 
 // finish is isolated for a tool whose chunks all come when it has returned, so
 // that there are no turns to take: it is waited for once.
-func finish(ctx context.Context, f *function, call Call, yield func(Chunk, error) bool) {
+func finish(ctx context.Context, f *function, call Call) []piece {
+	if ctx.Err() != nil {
+		return []piece{{err: notStarted(ctx)}}
+	}
 	o := &outcome{done: make(chan struct{})}
 	go o.run(ctx, f, call)
 	select {
@@ -79,15 +90,10 @@ func finish(ctx context.Context, f *function, call Call, yield func(Chunk, error
 		select {
 		case <-o.done:
 		case <-timer.C:
-			yield(Chunk{}, notStopped(ctx))
-			return
+			return []piece{{err: notStopped(ctx)}}
 		}
 	}
-	for _, p := range o.pieces {
-		if !yield(p.chunk, p.err) || p.err != nil {
-			return
-		}
-	}
+	return o.pieces
 }
 
 // An outcome is what came of a call. It belongs to the tool's goroutine until

@@ -56,6 +56,9 @@ func chain(h Handler, middleware []Middleware) Handler {
 // goroutine goes on for as long as the function does, and what it yields is
 // dropped.
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
+	if f, ok := t.(*function); ok && !f.streams && len(middleware) == 0 {
+		return func(yield func(Chunk, error) bool) { runFunction(ctx, f, call, yield) }
+	}
 	h := chain(isolated, middleware)
 	return func(yield func(Chunk, error) bool) {
 		// A panic in the consumer's loop body is not the tool's: let it pass.
@@ -83,6 +86,22 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 			if !more || err != nil {
 				return
 			}
+		}
+	}
+}
+
+// runFunction is what Run comes to for a function that nothing wraps.
+func runFunction(ctx context.Context, f *function, call Call, yield func(Chunk, error) bool) {
+	for _, p := range finish(ctx, f, call) {
+		if p.err != nil {
+			if final := fatal(ctx, call, p.err); final != nil {
+				yield(Chunk{}, final)
+				return
+			}
+			p.chunk = Failure(p.err.Error())
+		}
+		if !yield(p.chunk, nil) || p.err != nil {
+			return
 		}
 	}
 }
