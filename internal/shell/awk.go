@@ -24,11 +24,14 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 			}
 		}
 	}
+	// gawk(1), "Special File Names": /inet/tcp/0/host/port is a connection, also
+	// as an operand and in -v.
 	for _, op := range p.ops {
 		if strings.Contains(op.text, "/inet") {
 			return "awk may open a connection"
 		}
 	}
+	// Several texts are one program, joined where no rule of ours looks.
 	sources := 0
 	for _, o := range p.given {
 		if o.name == "-e" || o.name == "--source" {
@@ -138,6 +141,8 @@ func (a *awkLexer) str() string {
 
 // slash tells a regular expression from a division.
 func (a *awkLexer) slash() string {
+	// After a value it divides, after an operator a regular expression begins.
+	// Where versions of awk differ ("a++ /x/", "$/x/") neither is safe to say.
 	switch a.prev {
 	case "id", "num", ")", "]", "str":
 		a.pos++
@@ -157,7 +162,7 @@ func (a *awkLexer) slash() string {
 			bracket = true
 		case c == ']':
 			bracket = false
-		case c == '/' && bracket:
+		case c == '/' && bracket: // gawk reads on, others end here
 			return "the awk program is not understood"
 		case c == '/':
 			a.pos++
@@ -182,7 +187,7 @@ func (a *awkLexer) ident() string {
 		return "what the awk program reads is not literal"
 	}
 	switch {
-	case word == "length":
+	case word == "length": // a function that stands without parentheses
 		a.prev = word
 	case a.prev == "getline":
 		a.prev = "getline id"
@@ -222,10 +227,11 @@ func (a *awkLexer) operator(c byte) string {
 		a.pos += 2
 		a.prev = two
 		return ""
-	case c == '|':
+	case c == '|': // print | cmd, cmd | getline, and gawk's |&
 		return "the awk program runs a program"
-	case c == '@':
+	case c == '@': // gawk: @include, @load, and f = "system"; @f(x)
 		return "the awk program includes another, or calls by name"
+	// Outside of parentheses a ">" after print redirects, inside it compares.
 	case c == '>' && a.prints >= 0 && len(a.parens) <= a.prints:
 		if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '>' {
 			a.pos++

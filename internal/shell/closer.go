@@ -49,6 +49,8 @@ var fed = map[string]func(parsed, []arg) []arg{
 	},
 }
 
+// percentN matches the conversion that stores a count in the variable named by
+// its argument, with flags, width and precision in front (printf in bash(1)).
 var percentN = regexp.MustCompile(`%[-+ #0-9.*']*[hlLjzt]*n`)
 
 // printfArgs refuses formats that assign: %n evaluates the name it is given.
@@ -63,6 +65,7 @@ func printfArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
+// plainName matches names without a subscript, which would be evaluated.
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
 // readArgs lets read set variables of the script's own.
@@ -82,6 +85,7 @@ func readArgs(w *walker, _ *command, p *parsed) string {
 	return ""
 }
 
+// The operators of test: what stands beside one is an operand, whatever it is.
 var (
 	unaryTests  = strings.Fields("-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -G -L -N -O -S -z -n -o !")
 	binaryTests = strings.Fields("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
@@ -115,6 +119,7 @@ func testArgs(_ *walker, c *command, p *parsed) string {
 	return ""
 }
 
+// cdArgs follows the change of directory. Without an operand it goes home.
 func cdArgs(w *walker, _ *command, p *parsed) string {
 	switch len(p.ops) {
 	case 0:
@@ -236,6 +241,7 @@ func statusArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
+// ddArgs finds the file that dd writes, which is no operand to a table.
 func ddArgs(_ *walker, c *command, p *parsed) string {
 	for _, a := range c.args[1:] {
 		if value, ok := strings.CutPrefix(a.text, "of="); ok {
@@ -385,6 +391,7 @@ func intoDirectory(p *parsed, kind byte) {
 	}
 }
 
+// copyArgs and moveArgs settle which operand is the target.
 func copyArgs(_ *walker, _ *command, p *parsed) string {
 	intoDirectory(p, 'r')
 	return twoOperands(p)
@@ -395,6 +402,8 @@ func moveArgs(_ *walker, _ *command, p *parsed) string {
 	return twoOperands(p)
 }
 
+// twoOperands refuses what cp and mv would refuse, so that accept-edits does
+// not allow what it cannot name.
 func twoOperands(p *parsed) string {
 	if len(p.ops) < 2 {
 		return "it has too few operands"

@@ -39,6 +39,7 @@ func (w *walker) dangers() []Danger {
 	return found
 }
 
+// privileged commands run others with the rights of another user.
 var privileged = strings.Fields("sudo doas su pkexec runuser sudoedit gksudo kdesudo run0")
 
 // substituted reports on commands with effects whose operands come from the
@@ -73,6 +74,7 @@ func runsUnseen(all []command, c *command) string {
 	return "it runs what comes through a pipe"
 }
 
+// interpreters run what they read if no script is named.
 var interpreters = append(slices.Clone(shells), "python", "python2", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun", "osascript", "tclsh")
 
 // reveals returns why a read-only command shows credentials.
@@ -168,6 +170,7 @@ func (w *walker) destroys(c *command) string {
 	return netcats(c)
 }
 
+// Devices that take what is written and keep nothing are no disks.
 var (
 	diskTools   = strings.Fields("dd fdisk sfdisk cfdisk gdisk sgdisk parted mke2fs mkswap wipefs cryptsetup lvremove vgremove pvremove diskutil hdparm badblocks mkdosfs mkntfs newfs blkdiscard")
 	powerTools  = strings.Fields("shutdown reboot halt poweroff")
@@ -217,6 +220,7 @@ func (w *walker) removes(c *command) string {
 			continue
 		}
 		last := i == len(c.args)-2
+		// What mv replaces is judged as a target; the operands before it go away.
 		if c.name == "mv" && last {
 			continue // where it moves to
 		}
@@ -296,6 +300,7 @@ func (w *walker) findRemoves(c *command) string {
 func (w *walker) unpacks(c *command) string {
 	sub := subcommandOf(c)
 	switch {
+	// A plus in front of a refspec forces it, as --force does (git-push(1)).
 	case c.name == "git" && sub == "push":
 		for _, a := range c.args[2:] {
 			if a.text == "-f" || strings.HasPrefix(a.text, "--force") || strings.HasPrefix(a.text, "--mirror") || strings.HasPrefix(a.text, "+") ||
@@ -399,6 +404,8 @@ func killsHard(c *command) string {
 	return ""
 }
 
+// stops returns why systemctl or init stops the machine, or "": the targets of
+// systemd, and the runlevels 0 and 6.
 func stops(c *command) string {
 	switch sub := subcommandOf(c); sub {
 	case "poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "rescue", "emergency", "0", "6":

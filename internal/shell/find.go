@@ -23,6 +23,7 @@ func findArgs(w *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	i := 0
 	for i < len(args) && args[i].known {
+		// What may stand before the starting points, find(1), OPTIONS.
 		switch t := args[i].text; {
 		case t == "-H" || t == "-L" || t == "-P" || strings.HasPrefix(t, "-O"):
 			i++
@@ -52,6 +53,8 @@ func findArgs(w *walker, c *command, p *parsed) string {
 	return why
 }
 
+// expression reports whether a begins the expression: find(1) ends the starting
+// points at the first "-", "(" or "!".
 func expression(a arg) bool {
 	if !a.known {
 		return false
@@ -59,6 +62,8 @@ func expression(a arg) bool {
 	return a.text != "" && (a.text[0] == '-' && len(a.text) > 1 || a.text == "(" || a.text == ")" || a.text == "!" || a.text == ",")
 }
 
+// findExpression goes through the predicates. An unknown one ends the proof,
+// but not the walk: deny rules want to see what a later -exec runs.
 func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	self := len(w.cmds) - 1
 	why := ""

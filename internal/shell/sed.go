@@ -28,6 +28,7 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 	for _, f := range files {
 		p.ops = append(p.ops, roleArg{arg: f, kind: kind})
 	}
+	// A star or a slash in the suffix makes it a name elsewhere: "-i'bak/*'".
 	if inPlace {
 		p.effects |= effect(Write)
 		for _, o := range []string{"-i", "--in-place"} {
@@ -176,7 +177,7 @@ func (s *sedParser) addresses() error {
 		s.pos++
 		s.skip(" \t")
 	}
-	s.skip(" \t!")
+	s.skip(" \t!") // any number of exclamation marks, with blanks between
 	return nil
 }
 
@@ -241,7 +242,7 @@ func (s *sedParser) command() error {
 			s.pos++
 		}
 		return s.end() // versions of sed differ on where other labels end
-	case 'r', 'R':
+	case 'r', 'R': // they read a file; its name is the rest of the line
 		s.line()
 	case '#', 'v':
 		s.line()
@@ -283,6 +284,7 @@ func (s *sedParser) substitute() error {
 	if strings.IndexByte("\x00\n\\", d) >= 0 || !s.until(d, true) || !s.until(d, false) {
 		return errSedScript
 	}
+	// The flags e and w of s run the result and write it (GNU sed manual, 3.3).
 	for {
 		switch c := s.peek(); {
 		case strings.IndexByte("gpiIMm0123456789", c) >= 0 && c != 0:
