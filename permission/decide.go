@@ -56,6 +56,7 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 	if d.Behavior == Ask && mode == DontAsk {
 		return e.answer("mode", Decision{Behavior: Deny, Rule: d.Rule, Reason: "mode dont-ask: " + d.Reason})
 	}
+	// No rule can answer a safety ask, so none is suggested.
 	if d.Behavior == Ask && !d.Safety {
 		d.Suggest = suggest(p, c)
 	}
@@ -99,12 +100,15 @@ func (e *engine) decide() Decision {
 	if e.c.Check != nil {
 		own = e.c.Check(e.p)
 	}
+	// A tool refuses what can never be right: before its word counts for less,
+	// and in every mode.
 	if own.Behavior == Deny {
 		return e.answer("tool", Decision{Behavior: Deny, Reason: own.Reason})
 	}
 	if e.c.Control {
 		return e.answer("tool", Decision{Behavior: Allow, Reason: "control tool"})
 	}
+	// Before ask rules: nobody is asked about what will not be allowed.
 	if e.mode == Explore && !e.c.ReadOnly {
 		why := "mode explore: the call is not read-only"
 		if own.Reason != "" {
@@ -122,6 +126,7 @@ func (e *engine) decide() Decision {
 			return e.answer("safety", Decision{Behavior: Ask, Safety: true, Reason: own.Reason})
 		}
 	}
+	// Before read-only and the tool's own allow: somebody wants to know.
 	if r := e.rules(Ask); r != nil {
 		return e.answer("ask rules", Decision{Behavior: Ask, Rule: r, Reason: "asked by rule " + r.String()})
 	}

@@ -48,11 +48,14 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	first := len(w.cmds)
 	w.secret = ""
 	args := w.words(c.Args)
+	// Values are walked even where the assignment is refused: they may hold
+	// substitutions.
 	changed := ""
 	for _, as := range c.Assigns {
 		value := w.value(as)
 		name := as.Name.Value
 		if len(args) > 0 {
+			// IFS for the time of a read only says where its line is cut.
 			reading := name == "IFS" && args[0].known && args[0].text == "read"
 			if why := prefix(name, value); !reading && (why != "" || as.Append || as.Index != nil) {
 				changed = "setting " + name + " may change what runs"
@@ -62,6 +65,8 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		if why := variable(name); why != "" {
 			w.deny(why)
 		}
+		// A value that may not have been assigned is not known, but what is true
+		// of the old and the new one stays true.
 		b := binding{lead: value.lead, numeric: w.staysNumber(as) || value.known && isNumber(value.text)}
 		if value.known && !w.in.uncertain && !as.Append && as.Array == nil && as.Index == nil {
 			b = bindValues(value.text)
@@ -142,6 +147,8 @@ func (w *walker) simple(args []arg, text, secret string) {
 		return
 	}
 	c.name = path.Base(head.text)
+	// A program of the same name elsewhere is another program: what the table
+	// says is good for deny rules and alarms, not for a proof.
 	p, why := w.understand(c, families()[c.name], c.name, args[1:])
 	if strings.Contains(head.text, "/") && !slices.Contains(standardDirs, path.Dir(head.text)) {
 		why = head.text + " is not a command of the system"

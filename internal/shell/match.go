@@ -44,12 +44,15 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 		case a.known && s.number(a.text):
 		case !a.option():
 			plain = append(plain, i)
+			// What follows is for another command to read.
 			if s.stop || s.follows(len(plain)) {
 				for i++; i < len(args); i++ {
 					plain = append(plain, i)
 				}
 			}
 		case !a.known && !strings.HasPrefix(a.text, "-"):
+			// It may be an option that the table does not know, or its operand: only
+			// commands all of whose options are harmless can live with that.
 			if !s.dyn {
 				return p, a.raw + " may turn out to be an option"
 			}
@@ -88,6 +91,7 @@ func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
 	if strings.HasPrefix(text, "--") || s.single {
 		name, value, eq := strings.Cut(text, "=")
 		o, ok := s.options[name]
+		// Programs in Go take two dashes for one.
 		if !ok && s.single && strings.HasPrefix(name, "--") {
 			name = name[1:]
 			o, ok = s.options[name]

@@ -37,6 +37,7 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		unknown()
 		return
 	}
+	// Whether it is shown is for the command to say.
 	if slices.Contains(secretWords, name) || secretVariable(name) {
 		w.secret = "$" + name
 	}

@@ -61,6 +61,7 @@ func readable(src string) error {
 			return fmt.Errorf("it has the invisible character %U at byte %d", r, i)
 		}
 	}
+	// The parser goes down a level for each, without a bracket that was counted.
 	if len(src) < 2*maxKeywords {
 		return nil
 	}

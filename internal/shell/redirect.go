@@ -36,6 +36,8 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		w.typed(first, w.word(r.Word))
 		return
 	}
+	// bash refuses a redirection to several words; which one is meant is not
+	// known until then.
 	fields := w.fields(r.Word)
 	a := fields[0]
 	if len(fields) > 1 {
@@ -43,6 +45,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 	}
 	switch r.Op {
 	case syntax.DplIn, syntax.DplOut:
+		// A number is a descriptor; anything else is a file, also after ">&".
 		if a.known && strings.Trim(strings.TrimSuffix(a.text, "-"), "0123456789") == "" && a.text != "" {
 			return
 		}
@@ -55,6 +58,8 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 	}
 	w.deny("the redirection to " + a.raw + " writes")
 	target := operand{arg: a}
+	// The redirection of a compound command is nobody's: it counts as a command
+	// of its own, so that deny rules and the danger analysis see its target.
 	if _, simple := s.Cmd.(*syntax.CallExpr); simple && first < len(w.cmds) {
 		c := &w.cmds[first]
 		c.redirs = true
@@ -96,6 +101,8 @@ func (w *walker) input(a arg, first int) {
 		w.alarm(RemoteCode, "it opens a connection to another machine")
 		return
 	}
+	// A name that begins with known text elsewhere is at worst any file, read;
+	// another one may turn out to be a connection below /dev.
 	if !a.known && (p == "" || strings.HasPrefix(p, "/dev")) && !a.lead {
 		w.deny("input from a file that is not known")
 		return

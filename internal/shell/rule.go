@@ -27,6 +27,7 @@ func parsePattern(s string) (pattern, error) {
 	if trimmed == "" || trimmed == ":*" {
 		return bad("it is empty and would cover everything")
 	}
+	// It would match a hole, which stands for what is not known.
 	if strings.ContainsRune(s, 0) {
 		return bad("it has a NUL byte")
 	}
@@ -228,6 +229,7 @@ func (a *Analysis) Mentions(rule string) (bool, error) {
 	if err != nil {
 		return true, err
 	}
+	// The line as a whole counts too: people write rules for what they see.
 	if a.err != nil || p.all() || p.found(a.src) {
 		return true, nil
 	}

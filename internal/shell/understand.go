@@ -11,6 +11,8 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 	if f == nil {
 		return parsed{rest: -1}, name + " is not a command that is known"
 	}
+	// Some commands have lines for a few of their subcommands only. Where they
+	// do not fit, the lines of the command itself may.
 	if len(args) > 0 && args[0].known && !f.verbs {
 		if sub := f.subs[args[0].text]; sub != nil && len(sub.lines) > 0 {
 			p, why := w.understand(c, sub, sub.name, args[1:])
@@ -34,6 +36,7 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		switch {
 		case bad == "" && p.harmless():
 			return p, ""
+		// The first line that understands all counts, before any that does not.
 		case bad == "" && !found:
 			guess, why, found = p, "", true
 		case why == "" && !found:
@@ -113,6 +116,8 @@ func (w *walker) conclude(i int, p parsed, why string) {
 		c.links = p.spec.links
 	}
 	eff |= w.operate(c, p.ops)
+	// Most commands read something, if only the directory: not to be told for
+	// those that do not.
 	if p.spec != nil && !p.spec.pure && why == "" && (eff == 0 || p.spec.remote) {
 		eff |= reading
 	}

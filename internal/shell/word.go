@@ -136,6 +136,8 @@ func (w *walker) fields(word *syntax.Word) []arg {
 		return []arg{w.word(word)}
 	}
 	raw := w.raw(word)
+	// Braces multiply. What they come to is not known then, which is never
+	// harmless for long.
 	if strings.Count(raw, "{") > maxBraces || w.expanded > maxBudget {
 		w.word(word) // for the substitutions in it
 		return []arg{anything(raw)}
@@ -181,6 +183,8 @@ func (w *walker) word(word *syntax.Word) arg {
 		a.known = false
 	}
 	a.field = a.field && !a.wild
+	// A word that begins with known text cannot turn into an option, unless it
+	// may expand to several words.
 	if !a.known && (a.field || a.wild && !strings.Contains(a.text, hole)) && !a.lead {
 		p := a.prefix()
 		a.lead = p != "" && p[0] != '-'
