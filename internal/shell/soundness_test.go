@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +38,11 @@ func newYard(t *testing.T) *yard {
 	y := &yard{dir: t.TempDir(), ctl: t.TempDir(), grace: 5 * time.Second}
 	y.mark = "KITBAG_YARD=" + y.dir
 	cache := y.ctl + "/cache"
-	y.env = Environ([]string{"PATH=/usr/bin:/bin:" + runtime.GOROOT() + "/bin", "HOME=" + y.dir + "/home", "X=-o", "LC_ALL=C.UTF-8", y.mark,
+	golang, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.env = Environ([]string{"PATH=/usr/bin:/bin:" + filepath.Dir(golang), "HOME=" + y.dir + "/home", "X=-o", "LC_ALL=C.UTF-8", y.mark,
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=n", "GIT_AUTHOR_EMAIL=e", "GIT_COMMITTER_NAME=n", "GIT_COMMITTER_EMAIL=e",
 		// Nothing that is somebody's is reached, and what programs keep is kept elsewhere.
 		"DOCKER_HOST=unix://" + cache + "/none", "KUBECONFIG=/dev/null", "GH_CONFIG_DIR=" + cache, "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9",
