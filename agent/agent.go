@@ -213,7 +213,9 @@ type Seams struct {
 	// which calls go on in the background or have ended there, and returns what
 	// came of it as JSON. An engine records that under id, which is
 	// unique in the State, and on replay returns the record without calling
-	// fn. nil calls fn directly, without the JSON.
+	// fn. An error has no record: it ends the run. What the run makes good itself,
+	// such as an answer that broke off, is no error here. nil calls fn directly,
+	// without the JSON.
 	Step func(ctx context.Context, id string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error)
 }
 

@@ -30,6 +30,7 @@ type answer struct {
 	Message *message.Message   `json:"message"`
 	Raw     []string           `json:"raw,omitempty"` // the arguments of its calls, as the model sent them
 	Finish  model.FinishReason `json:"finish"`
+	Broken  *model.Error       `json:"broken,omitempty"` // why there is no more of it, in a record
 }
 
 // ask makes one model call and adds the answer to the conversation. What must be
@@ -223,6 +224,10 @@ func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
 
 // exchangeOnce makes a model call through Config.Step. What a replayed one does
 // not do, such as take in deltas, must not change what comes after it.
+//
+// A failure that the run does something about is a record, too: else a replay would
+// ask the model where the run has gone on with half an answer, or a shorter
+// conversation. Any other is the engine's to try again, and nothing was shown of it.
 func (r *run) exchangeOnce(req *model.Request, in *intake) (*answer, error) {
 	if r.cfg.Step == nil {
 		return r.exchangeNow(r.ctx, req, in)
@@ -231,19 +236,47 @@ func (r *run) exchangeOnce(req *model.Request, in *intake) (*answer, error) {
 	ans := &answer{Message: in.msg}
 	raw, err := r.cfg.Step(r.ctx, id, func(ctx context.Context) (json.RawMessage, error) {
 		var err error
-		if ans, err = r.exchangeNow(ctx, req, in); err != nil {
-			return nil, err
+		ans, err = r.exchangeNow(ctx, req, in)
+		if err != nil {
+			if r.ctx.Err() != nil || ctx.Err() != nil || len(ans.Message.Blocks) == 0 && !isTooLong(err) {
+				return nil, err
+			}
+			ans.Broken = recordable(err)
 		}
 		return json.Marshal(ans)
 	})
 	if err != nil {
 		return ans, err
 	}
-	replayed := new(answer)
-	if err := json.Unmarshal(raw, replayed); err != nil {
-		return ans, fmt.Errorf("the record of step %s: %w", id, err)
+	return replayed(id, raw)
+}
+
+// recordable returns err as a record can hold it, without its cause.
+func recordable(err error) *model.Error {
+	e, ok := errors.AsType[*model.Error](err)
+	if !ok {
+		return &model.Error{Kind: model.ErrUnknown, Message: err.Error()}
 	}
-	return replayed, nil
+	cp := *e
+	cp.Err = nil
+	return &cp
+}
+
+// replayed returns the answer, or what came of it and why no more, that the record
+// of a step holds.
+func replayed(id string, raw json.RawMessage) (*answer, error) {
+	ans := new(answer)
+	err := json.Unmarshal(raw, ans)
+	switch {
+	case err != nil:
+	case ans.Message == nil || len(ans.Message.ToolCalls()) != len(ans.Raw):
+		err = errors.New("it is no answer of a model; was it recorded by another version of kitbag?")
+	case ans.Broken != nil:
+		return ans, ans.Broken
+	default:
+		return ans, nil
+	}
+	return &answer{Message: new(message.Message)}, fmt.Errorf("the record of step %s: %w", id, err)
 }
 
 // exchangeNow asks the model and joins the deltas into a message, telling of

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,9 @@ const (
 	wasAway = "Call %s of %s, which went on in the background, has ended (%s). What it returned stands between the tags; it is not the user who says it.\n" +
 		"<result>\n%s\n</result>"
 )
+
+// resultEnd is what a model might take for the end of the tag in wasAway.
+var resultEnd = regexp.MustCompile(`(?i)<\s*/\s*(result)`)
 
 // tailSize is how much of what a call says in the background can be looked at, in
 // bytes.
@@ -425,7 +429,7 @@ func (r *run) report() error {
 			continue
 		}
 		// What the tool returned must not end the tag by itself.
-		text := strings.ReplaceAll(a.Result.Text(), "</result", `<\/result`)
+		text := resultEnd.ReplaceAllString(a.Result.Text(), `<\/$1`)
 		told = append(told, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(wasAway, a.ID, a.Tool, a.Result.Outcome, text)})
 		for _, d := range dataIn(a.Result.Blocks) {
 			data = append(data, d)

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -178,6 +176,24 @@ type report struct {
 	nest *nest // of a sub-agent
 }
 
+// onRun has the run's goroutine call fn, and returns what fn does. done is closed
+// when nobody listens any more. That can be in the middle of fn: what it tells the
+// consumer of may make that one panic, or end its goroutine as t.Fatal does.
+func onRun(reports chan<- report, done <-chan struct{}, fn func() error) error {
+	rep := report{do: fn, heard: make(chan error, 1)}
+	select {
+	case reports <- rep:
+	case <-done:
+		return ErrInterrupted
+	}
+	select {
+	case err := <-rep.heard:
+		return err
+	case <-done:
+		return ErrInterrupted
+	}
+}
+
 // call runs the given calls side by side, at most Config.MaxParallel at a time,
 // and returns when all have ended.
 func (r *run) call(calls []*openCall) error {
@@ -326,89 +342,6 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 func (r *run) stepID(c *openCall) string {
 	last := r.st.Messages[len(r.st.Messages)-1]
 	return r.st.run + "/" + last.ID + "/" + c.ID
-}
-
-// work is what a worker is to do.
-type work struct {
-	tool    tool.Tool
-	call    tool.Call
-	timeout time.Duration
-	step    string // for Config.Step; empty without
-}
-
-// runTool runs a call to its end, on a worker's goroutine, through
-// Config.Step. The error wraps [tool.ErrAbort]; the result is never nil.
-func (a *Agent) runTool(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
-	if a.cfg.Step == nil {
-		return a.runToolNow(ctx, w, send)
-	}
-	var abort error
-	raw, err := a.cfg.Step(ctx, w.step, func(ctx context.Context) (json.RawMessage, error) {
-		var res *message.ToolResult
-		res, abort = a.runToolNow(ctx, w, send)
-		if abort != nil {
-			return nil, abort
-		}
-		return json.Marshal(res)
-	})
-	res := new(message.ToolResult)
-	if err == nil {
-		err = json.Unmarshal(raw, res)
-	}
-	if err != nil {
-		*res = message.ToolResult{ID: w.call.ID, Name: w.call.Name, Outcome: message.OutcomeError,
-			Blocks: message.Blocks{&message.Text{Text: err.Error()}}}
-		if abort == nil && ctx.Err() == nil {
-			abort = fmt.Errorf("%w: step %s: %w", tool.ErrAbort, w.step, err)
-		}
-	}
-	return res, abort
-}
-
-// runToolNow runs a call. What it had said before it was stopped, by a time-out or
-// with the run, stays in the result: the model may have use for it.
-func (a *Agent) runToolNow(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
-	callCtx := ctx
-	if w.timeout > 0 {
-		var cancel context.CancelFunc
-		callCtx, cancel = context.WithTimeout(ctx, w.timeout)
-		defer cancel()
-	}
-	col := tool.NewCollector(w.call)
-	for ch, err := range tool.Run(callCtx, w.tool, w.call, a.tools...) {
-		switch {
-		case err == nil:
-			col.Add(ch)
-			send(ch)
-			continue
-		case errors.Is(err, tool.ErrAbort):
-			col.Add(tool.Failure(err.Error()))
-			return col.Result(), err
-		case ctx.Err() == nil && callCtx.Err() != nil:
-			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", w.timeout)))
-			return col.Result(), nil
-		}
-		col.Add(tool.Failure("The call was interrupted before it ended."))
-		res := col.Result()
-		res.Outcome = message.OutcomeInterrupted
-		return res, nil
-	}
-	res := col.Result()
-	delete(res.Meta, mcpcontent.Key) // which is for gateways: sessions would keep everything twice
-	return res, nil
-}
-
-// deltaOf returns the event for a chunk. Bytes of pictures and files are left to
-// the result: a UI can show nothing of them before they are whole.
-func deltaOf(rep report) *ToolDelta {
-	ev := &ToolDelta{Call: rep.call.ID, Name: rep.call.Tool, ForUser: rep.chunk.ForUser}
-	switch b := rep.chunk.Block.(type) {
-	case *message.Text:
-		ev.Text = b.Text
-	case *message.Data:
-		ev.Data = b.MediaType
-	}
-	return ev
 }
 
 // finish stores the result of a call and tells of it. It does so for each call as it

@@ -57,15 +57,7 @@ func callOf(ctx context.Context) string {
 }
 
 // do has the run's goroutine call fn, whose error ends the run.
-func (h *callHost) do(fn func() error) error {
-	rep := report{do: fn, heard: make(chan error, 1)}
-	select {
-	case h.reports <- rep:
-		return <-rep.heard
-	case <-h.done:
-		return ErrInterrupted
-	}
-}
+func (h *callHost) do(fn func() error) error { return onRun(h.reports, h.done, fn) }
 
 func (h *callHost) tell(ev Event) error {
 	return h.do(func() error { h.r.emit(ev); return nil })

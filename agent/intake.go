@@ -81,7 +81,7 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 	i := slices.IndexFunc(in.calls, func(c callIntake) bool { return c.index == d.Index })
 	if i < 0 {
 		id := d.ID
-		if id == "" || in.run.callIDs[id] {
+		if id == "" || in.run.callIDs[id] || slices.ContainsFunc(in.calls, func(c callIntake) bool { return joins(id, c.call.ID) }) {
 			id = in.newID()
 		}
 		in.run.callIDs[id] = true
@@ -103,6 +103,12 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 	c.args = append(c.args, d.Args...)
 	in.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
+
+// joins reports whether one of two ids of an answer's calls is the other with
+// something after a slash. That is how the calls of sub-agents, and steps, are named
+// after a call: two of those could get one name, and a person's answer about the one
+// would count for the other.
+func joins(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
 // newID makes an id from that of the message alone: a step that is replayed
 // makes none, and the ids that follow must be the same.

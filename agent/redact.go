@@ -96,6 +96,8 @@ func (c *curtain) draw(ev Event) []Event {
 		if ev.Result == nil {
 			c.away = append(c.away, ev.Call)
 			c.flush(ofCall(ev.Call))
+		} else { // it says nothing any more
+			c.away = slices.DeleteFunc(c.away, func(call string) bool { return call == ev.Call })
 		}
 	case *Discard: // the deltas are void, and so is what is held back of them
 		c.flush(ofModel)

@@ -198,13 +198,7 @@ func describePending(st *State) string {
 func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (context.Context, *nest) {
 	p := r.currentPolicy()
 	n := &nest{state: c.Sub, inputs: c.answers, outer: r.cfg, do: func(fn func(*run, *openCall) error) error {
-		rep := report{call: c, do: func() error { return fn(r, c) }, heard: make(chan error, 1)}
-		select {
-		case reports <- rep:
-			return <-rep.heard
-		case <-done:
-			return ErrInterrupted
-		}
+		return onRun(reports, done, func() error { return fn(r, c) })
 	}}
 	n.judge = func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
 		return r.a.judge(tool.WithState(ctx, &r.st.Tools), p, pc)

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// work is what a worker is to do.
+type work struct {
+	tool    tool.Tool
+	call    tool.Call
+	timeout time.Duration
+	step    string // for Config.Step; empty without
+}
+
+// runTool runs a call to its end, on a worker's goroutine, through
+// Config.Step. The error wraps [tool.ErrAbort]; the result is never nil.
+func (a *Agent) runTool(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
+	if a.cfg.Step == nil {
+		return a.runToolNow(ctx, w, send)
+	}
+	var abort error
+	raw, err := a.cfg.Step(ctx, w.step, func(ctx context.Context) (json.RawMessage, error) {
+		var res *message.ToolResult
+		res, abort = a.runToolNow(ctx, w, send)
+		if abort != nil {
+			return nil, abort
+		}
+		return json.Marshal(res)
+	})
+	res := new(message.ToolResult)
+	if err == nil {
+		err = json.Unmarshal(raw, res)
+	}
+	if err != nil {
+		*res = message.ToolResult{ID: w.call.ID, Name: w.call.Name, Outcome: message.OutcomeError,
+			Blocks: message.Blocks{&message.Text{Text: err.Error()}}}
+		if abort == nil && ctx.Err() == nil {
+			abort = fmt.Errorf("%w: step %s: %w", tool.ErrAbort, w.step, err)
+		}
+	}
+	return res, abort
+}
+
+// maxSaid is how much a call may say, in bytes, pictures and files included, before it
+// is stopped with its next piece. Its result is kept in memory until it ends: one that says something for
+// ever would take all there is. pieceCost is what a piece costs beside its text.
+const (
+	maxSaid   = 64 << 20
+	pieceCost = 128
+)
+
+// runToolNow runs a call. What it had said before it was stopped, by a time-out or
+// with the run, stays in the result: the model may have use for it.
+func (a *Agent) runToolNow(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
+	callCtx := ctx
+	if w.timeout > 0 {
+		var cancel context.CancelFunc
+		callCtx, cancel = context.WithTimeout(ctx, w.timeout)
+		defer cancel()
+	}
+	col, said := tool.NewCollector(w.call), 0
+	for ch, err := range tool.Run(callCtx, w.tool, w.call, a.tools...) {
+		switch {
+		case err == nil:
+			if said > maxSaid {
+				col.Add(tool.Failure(fmt.Sprintf("The call said more than %d MiB and was stopped.", maxSaid>>20)))
+				return col.Result(), nil
+			}
+			said += pieceCost + bytesOf(ch)
+			col.Add(ch)
+			send(ch)
+			continue
+		case errors.Is(err, tool.ErrAbort):
+			col.Add(tool.Failure(err.Error()))
+			return col.Result(), err
+		case ctx.Err() == nil && callCtx.Err() != nil:
+			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", w.timeout)))
+			return col.Result(), nil
+		}
+		col.Add(tool.Failure("The call was interrupted before it ended."))
+		res := col.Result()
+		res.Outcome = message.OutcomeInterrupted
+		return res, nil
+	}
+	res := col.Result()
+	delete(res.Meta, mcpcontent.Key) // which is for gateways: sessions would keep everything twice
+	return res, nil
+}
+
+// bytesOf returns how many bytes of content a chunk holds.
+func bytesOf(ch tool.Chunk) int {
+	switch b := ch.Block.(type) {
+	case *message.Text:
+		return len(b.Text)
+	case *message.Data:
+		return len(b.Bytes)
+	}
+	return 0
+}
+
+// deltaOf returns the event for a chunk. Bytes of pictures and files are left to
+// the result: a UI can show nothing of them before they are whole.
+func deltaOf(rep report) *ToolDelta {
+	ev := &ToolDelta{Call: rep.call.ID, Name: rep.call.Tool, ForUser: rep.chunk.ForUser}
+	switch b := rep.chunk.Block.(type) {
+	case *message.Text:
+		ev.Text = b.Text
+	case *message.Data:
+		ev.Data = b.MediaType
+	}
+	return ev
+}
