@@ -15,7 +15,8 @@ type Change struct {
 
 	// Tools, Groups and Skills say which list has changed: that of the tools, for
 	// a scope those that it shows, that of the groups, and what [Toolkit.Skills]
-	// returns. A skill that is edited where it is kept is not noticed.
+	// returns. A skill that is edited where it is kept is not noticed. None of them is
+	// set when a group without tools and skills is opened or closed.
 	Tools, Groups, Skills bool
 }
 
@@ -48,9 +49,10 @@ func (l *listeners) all() []*func(Change) {
 	return slices.Clip(l.fns)
 }
 
-// tell reports a change unless nothing has.
+// tell reports a change unless nothing has. A group that was opened is one even if it
+// has no tools and no skills: the host may have tied something of its own to it.
 func (tk *Toolkit) tell(ev Change) {
-	if !ev.Tools && !ev.Groups && !ev.Skills {
+	if !ev.Tools && !ev.Groups && !ev.Skills && len(ev.Opened)+len(ev.Closed) == 0 {
 		return
 	}
 	for _, fn := range tk.listeners.all() {

@@ -89,12 +89,37 @@ func TestReadableSkills(t *testing.T) {
 	}
 }
 
+type (
+	mapped     map[string]skill.Loader
+	several    []skill.Loader
+	paired     [1]skill.Loader
+	loaderFunc func()
+)
+
+func (mapped) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, error) { return nil, nil, nil }
+func (several) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
+	return nil, nil, nil
+}
+func (paired) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, error) { return nil, nil, nil }
+func (loaderFunc) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
+	return nil, nil, nil
+}
+
 // TestSkillChanges: a transition reports whether the skills have changed, and so
 // does a change of the catalogue.
 func TestSkillChanges(t *testing.T) {
 	some := skill.FS(fstest.MapFS{"pdf/SKILL.md": {Data: []byte("---\nname: pdf\ndescription: P.\n---\n")}})
-	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), {Name: "docs", Description: "D.", Skills: []skill.Loader{some}}}})
+	memo := skill.Memory(&skill.Skill{Name: "memo", Description: "M."})
+	// Loaders that == cannot compare: what they hold is the same, until it is not.
+	odd := []skill.Loader{memo, skill.Merge(memo, some), mapped{"a": nil}, several{some}, paired{several{memo}}}
+	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), {Name: "docs", Description: "D.", Skills: []skill.Loader{some}},
+		{Name: "odd", Description: "O.", Skills: odd}}})
 	var last toolkit.Change
+	swap := func(i int, l skill.Loader) func() error {
+		return func() error {
+			return tk.Update(func(c *toolkit.Config) error { c.Groups[2].Skills[i] = l; return nil })
+		}
+	}
 	defer tk.OnChange(func(c toolkit.Change) { last = c })()
 	s := new(toolkit.Scope)
 	for _, row := range []struct {
@@ -113,13 +138,21 @@ func TestSkillChanges(t *testing.T) {
 			return tk.Update(func(c *toolkit.Config) error { c.Basic.Skills = []skill.Loader{some}; return nil })
 		}, true},
 		{"remove a group with", func() error { return tk.RemoveGroup("more") }, true},
+		{"other skills in memory", swap(0, skill.Memory(&skill.Skill{Name: "memo", Description: "M."})), true},
+		{"the same again", func() error { return tk.Add("a", fakes("again")...) }, false},
+		{"another map", swap(2, mapped{"a": nil}), true},
+		{"a shorter list", swap(3, several{}), true},
+		{"another list inside", swap(4, paired{several{memo}}), true},
+		{"another kind", swap(4, memo), true},
+		{"a function, which nobody can tell", swap(4, loaderFunc(nil)), true},
+		{"a function and a new tool", func() error { return tk.Add("a", fakes("more")...) }, true},
 	} {
 		last = toolkit.Change{}
 		if err := row.do(); err != nil || last.Skills != row.want {
 			t.Errorf("%s: %v, reported %+v", row.what, err, last)
 		}
 	}
-	if cfg := tk.Config(); len(cfg.Groups) != 3 || len(cfg.Basic.Skills) != 1 {
+	if cfg := tk.Config(); len(cfg.Groups) != 4 || len(cfg.Basic.Skills) != 1 {
 		t.Errorf("config: %+v", cfg)
 	}
 	cfg := tk.Config()

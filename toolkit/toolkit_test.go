@@ -209,7 +209,8 @@ func TestNotify(t *testing.T) {
 		do   func() error
 		want int
 	}{
-		{"an empty group", func() error { _, err := tk.Enable(ctx, s, "empty"); return err }, 0},
+		{"an empty group", func() error { _, err := tk.Enable(ctx, s, "empty"); return err }, 1},
+		{"the same empty group", func() error { _, err := tk.Enable(ctx, s, "empty"); return err }, 0},
 		{"two groups", func() error { _, err := tk.Enable(ctx, s, "a", "b"); return err }, 1},
 		{"the same", func() error { _, err := tk.Enable(ctx, s, "a", "b"); return err }, 0},
 		{"another phase", func() error { newView(t, tk, s).Advance("x"); return nil }, 1},

@@ -60,12 +60,47 @@ func sameGroup(a, b *group) bool {
 		a.Instructions == b.Instructions && slices.Equal(a.Parents, b.Parents) && len(a.Skills) == len(b.Skills)
 }
 
-// sameSkills reports whether two groups of one name have the same loaders. Those
-// that cannot be compared count as different.
+// sameSkills reports whether two groups of one name have the same loaders.
 func sameSkills(a, b *group) bool {
 	return a.Name == b.Name && slices.EqualFunc(a.Skills, b.Skills, func(x, y skill.Loader) bool {
-		return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
+		return identical(reflect.ValueOf(x), reflect.ValueOf(y))
 	})
+}
+
+// identical reports whether two values are one, for values that == may not compare: a
+// loader may hold a slice or a map, as those in memory do. What these hold is not read,
+// since its owner may be writing to it. Functions cannot be told apart, and count as
+// different.
+func identical(a, b reflect.Value) bool {
+	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
+		return a.IsValid() == b.IsValid() && !a.IsValid()
+	}
+	if a.Comparable() && b.Comparable() {
+		return a.Equal(b)
+	}
+	switch a.Kind() {
+	case reflect.Interface:
+		return identical(a.Elem(), b.Elem())
+	case reflect.Slice:
+		return a.Pointer() == b.Pointer() && a.Len() == b.Len()
+	case reflect.Map:
+		return a.Pointer() == b.Pointer()
+	case reflect.Struct:
+		for i := range a.NumField() {
+			if !identical(a.Field(i), b.Field(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Array:
+		for i := range a.Len() {
+			if !identical(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }
 
 // sameEntry reports whether nothing that decides who sees the tool differs. Two
