@@ -17,7 +17,8 @@ const (
 	groupsChanged
 	promptsChanged
 	resourcesChanged
-	resourceUpdated // session.watched says which
+	resourceUpdated  // session.watched says which
+	catalogueChanged // which has a listener look at what else is another list now
 )
 
 // groupsListChanged is the notification of the proposal for primitive grouping.
@@ -35,29 +36,56 @@ var notices = []struct {
 	{resourcesChanged, mcp.MethodNotificationResourcesListChanged, "resourcesListChanged"},
 }
 
-// marksOf returns what a change of the toolkit gives clients to be told.
-func (s *Server) marksOf(ev toolkit.Change) (m marks) {
+// marksOf returns what a change of the toolkit gives the client to be told. What is
+// configured beside the toolkit depends on the groups only; see recount.
+func (c *session) marksOf(ev toolkit.Change) (m marks) {
 	if ev.Tools {
 		m |= toolsChanged
 	}
 	if ev.Groups {
 		m |= groupsChanged
 	}
-	if ev.Skills {
+	if ev.Skills && c.readsSkills() {
 		m |= promptsChanged | resourcesChanged
 	}
-	// Prompts and resources of the configuration come and go with their groups.
-	moved := append(append([]string(nil), ev.Opened...), ev.Closed...)
-	for _, p := range s.cfg.Prompts {
-		if ev.Groups || shows(moved, p.Groups) && len(p.Groups) > 0 {
-			m |= promptsChanged
+	return m
+}
+
+// offers are which prompts and which resources of the configuration a client sees, a
+// byte each.
+type offers struct{ prompts, resources string }
+
+// offered returns what a client sees that reaches the groups of the scope.
+func (s *Server) offered(tk *toolkit.Toolkit, scope *toolkit.Scope) offers {
+	reachable := tk.Reachable(scope)
+	prompts, resources := make([]byte, len(s.cfg.Prompts)), make([]byte, len(s.resources))
+	for i, p := range s.cfg.Prompts {
+		if shows(reachable, p.Groups) {
+			prompts[i] = 1
 		}
 	}
-	for _, r := range s.resources {
-		if ev.Groups || shows(moved, r.Groups) && len(r.Groups) > 0 {
-			m |= resourcesChanged
+	for i, r := range s.resources {
+		if shows(reachable, r.Groups) {
+			resources[i] = 1
 		}
 	}
+	return offers{string(prompts), string(resources)}
+}
+
+// recount returns which lists of the configuration are others than when it was asked
+// last: prompts and resources come and go with their groups, and a group that is opened
+// need not show anything new.
+func (c *session) recount(tk *toolkit.Toolkit) (m marks) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.srv.offered(tk, c.scope)
+	if now.prompts != c.offers.prompts {
+		m |= promptsChanged
+	}
+	if now.resources != c.offers.resources {
+		m |= resourcesChanged
+	}
+	c.offers = now
 	return m
 }
 
@@ -118,20 +146,22 @@ func (r *request) listen(ctx context.Context) (any, *rpcError) {
 	defer r.srv.attend(news, false)
 	defer r.srv.cfg.Toolkit.OnChange(func(ev toolkit.Change) {
 		if ev.Scope == nil {
-			news.mark(r.srv.marksOf(ev)&wanted, true)
+			news.mark(news.marksOf(ev)|catalogueChanged, true)
 		}
 	})()
+	news.recount(r.srv.static.pick(ctx, news.scope))
 	err := r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": about, "notifications": agreed}))
 	for err == nil {
 		select {
 		case <-ctx.Done():
 			return object{"_meta": about}, nil
 		case <-news.wake:
-			// Nothing that was not agreed on may be sent.
-			m := news.take() & wanted
+			m := news.take()
 			// What the client asks for next must be what it is told of now.
 			r.srv.static.renew(r.srv.cfg.Toolkit)
-			err = news.send(r.out, m, about)
+			m |= news.recount(r.srv.static.pick(ctx, news.scope))
+			// Nothing that was not agreed on may be sent.
+			err = news.send(r.out, m&wanted, about)
 		}
 	}
 	return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read")

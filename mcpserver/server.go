@@ -160,7 +160,7 @@ type Server struct {
 	loose     map[string]*session         // the new era's, by credential: they hold the limits
 	listening map[*session]bool           // to updates of resources, in the new era
 	talks     map[string]waitingTalk      // by the nonce of their ticket
-	due       marks                       // what the recheck that is to come is about
+	due       toolkit.Change              // what the recheck that is to come is about
 }
 
 // New returns a server. Close it when it is no longer needed.
@@ -252,36 +252,39 @@ func (s *Server) changed(ev toolkit.Change) {
 		s.mu.Lock()
 		c := s.scopes[ev.Scope]
 		s.mu.Unlock()
-		if m := s.marksOf(ev); c != nil && m != 0 {
-			c.mark(m, false)
+		if c == nil {
+			return
 		}
+		c.mark(c.marksOf(ev)|c.recount(s.cfg.Toolkit), false)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	coming := s.due != 0
-	s.due |= s.marksOf(ev)
+	// Many changes may come at once, as when an owner registers a hundred tools: those
+	// that nobody has looked at yet are looked at together.
+	coming := s.due.Tools || s.due.Groups || s.due.Skills
+	s.due.Tools = s.due.Tools || ev.Tools
+	s.due.Groups = s.due.Groups || ev.Groups
+	s.due.Skills = s.due.Skills || ev.Skills
 	if !s.closed && !coming {
 		s.work.Go(s.recheck)
 	}
 }
 
-// recheck looks, after the catalogue has changed, which sessions see another list
+// recheck looks, after the catalogue has changed, which sessions see other lists
 // than they were told of.
 func (s *Server) recheck() {
 	s.mu.Lock()
-	sure := s.due &^ toolsChanged // which of the tools' lists have changed is seen below
-	s.due = 0
+	due := s.due
+	s.due = toolkit.Change{}
 	all := make([]*session, 0, len(s.scopes))
 	for _, c := range s.scopes {
 		all = append(all, c)
 	}
 	s.mu.Unlock()
+	due.Tools = false // whose list of tools has changed is seen below
 	s.static.renew(s.cfg.Toolkit)
 	for _, c := range all {
-		if sure != 0 {
-			c.mark(sure, true)
-		}
-		c.compare(s.ctx, true)
+		c.mark(c.marksOf(due)|c.recount(s.cfg.Toolkit)|c.compare(s.ctx), true)
 	}
 }

@@ -55,6 +55,7 @@ type session struct {
 	rules   []permission.Rule           // what the person no longer wants to be asked
 	known   string                      // digest of the list that the client knows; empty before it asked
 	pending marks                       // what it has to be told
+	offers  offers                      // what of the configuration it sees, when it was told last
 	watched map[string]bool             // resources subscribed to; true if the client must be told of an update
 	level   mcp.LoggingLevel            // from which on log messages are sent; empty for none
 	used    time.Time
@@ -76,6 +77,7 @@ func (s *Server) newSession(cred *Credential) *session {
 	if cred != nil {
 		c.scope.SetCeiling(cred.Ceiling)
 	}
+	c.offers = s.offered(s.cfg.Toolkit, c.scope)
 	return c
 }
 
@@ -165,6 +167,9 @@ func (c *session) abilities() abilities {
 // mark notes what the client has to be told. While a call is at work that is told
 // on the call's stream, before its result; now does not wait for that.
 func (c *session) mark(m marks, now bool) {
+	if m == 0 {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending |= m
@@ -182,29 +187,27 @@ func (c *session) wakeLocked() {
 	}
 }
 
-// compare marks the tools as changed if the session sees other ones than its
-// client knows of.
-func (c *session) compare(ctx context.Context, now bool) {
+// compare returns toolsChanged if the session sees other tools than its client knows
+// of, which then counts as told.
+func (c *session) compare(ctx context.Context) marks {
 	c.mu.Lock()
 	known := c.known
 	c.mu.Unlock()
 	if known == "" { // it has never asked, so that nothing it knows is out of date
-		return
+		return 0
 	}
 	v, err := c.srv.cfg.Toolkit.View(ctx, c.scope)
 	if err != nil {
-		return // the context has ended, and with it the session or the call
+		return 0 // the context has ended, and with it the session or the call
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	// Unless the client has asked meanwhile, or another call has noticed.
-	changed := c.known == known && v.Digest() != known
-	if changed {
-		c.known = v.Digest()
+	if c.known != known || v.Digest() == known {
+		return 0
 	}
-	c.mu.Unlock()
-	if changed {
-		c.mark(toolsChanged, now)
-	}
+	c.known = v.Digest()
+	return toolsChanged
 }
 
 // learn notes which list the client has got.

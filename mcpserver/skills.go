@@ -38,13 +38,17 @@ func (s *Server) hasSkills() bool {
 	return len(cfg.Basic.Skills) > 0 || slices.ContainsFunc(cfg.Groups, func(g toolkit.Group) bool { return len(g.Skills) > 0 })
 }
 
-// skills returns those that the client sees. What cannot be loaded is left out, and
-// so is everything if the policy would not let the tool Skill run unasked: this is
-// no way around it.
-func (r *request) skills(ctx context.Context) []groupSkill {
-	// As the tool itself would be judged: it only steers, and changes nothing.
+// readsSkills reports whether the policy would let the tool Skill run unasked. It is
+// judged as the tool itself would be: it only steers, and changes nothing.
+func (c *session) readsSkills() bool {
 	view := &permission.Call{Tool: "Skill", Input: json.RawMessage("{}"), Control: true, ReadOnly: true}
-	if permission.Decide(r.policy(), view).Behavior != permission.Allow {
+	return permission.Decide(c.policy(), view).Behavior == permission.Allow
+}
+
+// skills returns those that the client sees. What cannot be loaded is left out, and
+// so is everything if the tool Skill would not run: this is no way around it.
+func (r *request) skills(ctx context.Context) []groupSkill {
+	if !r.readsSkills() {
 		return nil
 	}
 	found, groups, err := r.tk.Skills(ctx, r.scope)

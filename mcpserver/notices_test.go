@@ -1,0 +1,157 @@
+package mcpserver_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// gated has prompts and resources of the configuration behind groups that have nothing
+// else, and skills behind one that has no more than them.
+func gated() mcpserver.Config {
+	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }
+	read := func(context.Context, string, map[string]string) ([]byte, error) { return nil, nil }
+	remember := func(name string) []skill.Loader {
+		return []skill.Loader{skill.Memory(&skill.Skill{Name: name, Description: "D.", Body: "B."})}
+	}
+	tk, err := toolkit.New(toolkit.Config{Control: toolkit.EnableDisable(), Basic: toolkit.Group{Skills: remember("memo")},
+		Groups: []toolkit.Group{{Name: "prompts", Description: "P."}, {Name: "resources", Description: "R."}, {Name: "too", Description: "T."},
+			{Name: "empty", Description: "E."}, {Name: "skills", Description: "S.", Skills: remember("pdf")}}})
+	if err != nil {
+		panic(err)
+	}
+	return mcpserver.Config{Toolkit: tk, Policy: open,
+		Prompts:   []mcpserver.Prompt{{Name: "p", Groups: []string{"prompts", "too"}, Get: get}, {Name: "always", Get: get}},
+		Resources: []mcpserver.Resource{{URI: "db://r", Groups: []string{"resources"}, Read: read}, {URI: "of://{who}", Read: read}}}
+}
+
+// unread does not let skills be read.
+var unread = &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "Skill", Behavior: permission.Deny}}}
+
+// toldOf returns which list a message says has changed; empty for any other message.
+func toldOf(message string) string {
+	_, of, _ := strings.Cut(message, `"method":"notifications/`)
+	of, _, ok := strings.Cut(of, `/list_changed"`)
+	if !ok {
+		return ""
+	}
+	return of
+}
+
+// TestToldOfOffers: a session is told of the lists that are others now, and of no more:
+// by groups without tools or skills, too, and not by what shows nothing new.
+func TestToldOfOffers(t *testing.T) {
+	wires := map[*permission.Policy]*wire{}
+	for _, p := range []*permission.Policy{open, unread} {
+		cfg := gated()
+		cfg.Policy = p
+		wires[p] = newWire(t, listen(t, serve(t, cfg)))
+		wires[p].initialize(`{}`)
+		wires[p].post(t.Context(), listBody)
+	}
+	for _, row := range []struct {
+		policy       *permission.Policy
+		tool, groups string
+		want         string
+	}{
+		{open, "enable_tools", `["prompts"]`, "prompts"},
+		{open, "enable_tools", `["prompts"]`, ""},  // as it is
+		{open, "enable_tools", `["too"]`, ""},      // shows what the first has shown
+		{open, "disable_tools", `["prompts"]`, ""}, // the second still does
+		{open, "disable_tools", `["too"]`, "prompts"},
+		{open, "enable_tools", `["resources"]`, "resources"},
+		{open, "disable_tools", `["resources"]`, "resources"},
+		{open, "enable_tools", `["empty"]`, ""},
+		{open, "enable_tools", `["skills"]`, "prompts resources"},
+		{open, "disable_tools", `["skills"]`, "prompts resources"},
+		{unread, "enable_tools", `["skills"]`, ""},
+		{unread, "enable_tools", `["prompts"]`, "prompts"},
+	} {
+		sent := wires[row.policy].rpc("tools/call", `{"name":"`+row.tool+`","arguments":{"groups":`+row.groups+`}}`)
+		var told []string
+		for _, m := range sent[:len(sent)-1] {
+			told = append(told, toldOf(m))
+		}
+		told = slices.DeleteFunc(told, func(l string) bool { return l == "tools" }) // the control tools say what is open
+		if got := strings.Join(told, " "); got != row.want || strings.Contains(sent[len(sent)-1], `"isError"`) {
+			t.Errorf("%s %s: told of %q, want %q; %q", row.tool, row.groups, got, row.want, sent)
+		}
+	}
+}
+
+// TestToldByHost: after a change of the catalogue, clients of both eras are told of the
+// lists that are others now; of the new era, of those that they asked for.
+func TestToldByHost(t *testing.T) {
+	cfg := gated()
+	s := serve(t, cfg)
+	url := listen(t, s)
+	old, _ := dialOld(t, url, "", nil)
+	old.send(oldInitialize)
+	old.send(listBody)
+	old.send(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"of://old"}}`)
+	for m := old.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"enable_tools","arguments":{"groups":["prompts"]}}}`); !strings.Contains(m, `"id":2`); {
+		_, m = old.next()
+	}
+	listening := func(uri, filter string) func() (string, string) {
+		m := newModern(t, url, "", `{}`)
+		m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
+		next := m.stream(t.Context(), `{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"groupsListChanged":true,`+filter+`"resourceSubscriptions":["`+uri+`"]},
+			"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
+		next() // the acknowledgement
+		return next
+	}
+	all, few := listening("of://all", `"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true,`), listening("of://few", `"promptsListChanged":true,`)
+	update := func(change func(*toolkit.Config)) {
+		if err := cfg.Toolkit.Update(func(c *toolkit.Config) error { change(c); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Every row ends with a new group, which control tools and their list show. What was
+	// due before is told by the time that is, or with it; and what goes with it, before an
+	// update of a resource that comes afterwards.
+	told := func(next func() (string, string), uri string) string {
+		var lists []string
+		for {
+			_, m := next()
+			if m == "" || strings.Contains(m, "resources/updated") {
+				lists = slices.Compact(slices.Sorted(slices.Values(lists)))
+				return strings.Join(slices.DeleteFunc(lists, func(l string) bool { return l == "groups" }), " ")
+			}
+			lists = append(lists, toldOf(m))
+			if !slices.Contains(lists[:len(lists)-1], "groups") && toldOf(m) == "groups" {
+				s.ResourceUpdated(uri)
+			}
+		}
+	}
+	for _, row := range []struct {
+		what          string
+		change        func(*toolkit.Config)
+		old, all, few string
+	}{
+		{"a tool", func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, named("owl")) }, "tools", "tools", ""},
+		{"other skills", func(c *toolkit.Config) { c.Basic.Skills = append(c.Basic.Skills, skill.Memory()) }, "prompts resources tools", "prompts resources tools", "prompts"},
+		{"the group of a resource is gone", func(c *toolkit.Config) { c.Groups = slices.Delete(c.Groups, 1, 2) }, "tools", "resources tools", ""},
+		{"one group of two of a prompt is gone", func(c *toolkit.Config) { c.Groups = slices.Delete(c.Groups, 0, 1) }, "prompts tools", "tools", ""},
+	} {
+		update(row.change)
+		update(func(c *toolkit.Config) {
+			c.Groups = append(c.Groups, toolkit.Group{Name: row.what, Description: "New."})
+		})
+		for _, client := range []struct {
+			uri  string
+			next func() (string, string)
+			want string
+		}{{"of://old", old.next, row.old}, {"of://all", all, row.all}, {"of://few", few, row.few}} {
+			if got := told(client.next, client.uri); got != client.want {
+				t.Errorf("%s: the client of %s was told of %q, want %q", row.what, client.uri, got, client.want)
+			}
+		}
+	}
+}
