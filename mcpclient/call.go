@@ -62,6 +62,11 @@ func (t *remoteTool) Info() tool.Info { return t.info }
 
 func (t *remoteTool) Origin() (server, name string) { return t.client.cfg.Name, t.remote }
 
+// CheckIdempotent believes a hint, as it does when the connection is lost. A server
+// that lies gains nothing by it: it could make a call that it was sent twice by
+// itself, and is sent no other.
+func (t *remoteTool) CheckIdempotent(json.RawMessage) bool { return t.idempotent }
+
 // Call sends the call and yields the server's progress, for the person who
 // watches, and then the result.
 func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {

@@ -79,8 +79,10 @@
 //
 // A server's words are claims. Descriptions reach the model as they are, and
 // so do results. Hints count unless Config.DistrustHints is set: with
-// readOnlyHint a tool claims to be read-only, which lets it run beside others
-// and again after a crash, and the permission engine sees the claim. Schemas are
+// readOnlyHint a tool claims to be read-only, which lets it run beside others,
+// and the permission engine sees the claim. With that hint or idempotentHint a call
+// of which nobody knows whether it had its effect is made once more: when the
+// connection was lost, and after a crash ([tool.IdempotentChecker]). Schemas are
 // passed on whole, and no reference in one is ever fetched. Messages, lists and
 // results are capped. A started server gets only the variables it is meant to
 // have, but it runs with the rights of this program: it is not sandboxed.

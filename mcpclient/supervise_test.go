@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
 )
 
 // diaryEnv names a file in which a scripted server notes its pid and what it
@@ -52,7 +54,7 @@ func init() {
 	}
 }
 
-const mortalTools = `[{"name":"die"},{"name":"die_once","annotations":{"readOnlyHint":true}},{"name":"freeze"},` +
+const mortalTools = `[{"name":"die"},{"name":"die_once","annotations":{"readOnlyHint":true}},{"name":"idem","annotations":{"idempotentHint":true}},{"name":"freeze"},` +
 	`{"name":"work"},{"name":"close_output"},{"name":"leave_child"}]`
 
 func mortal(msg request, reply func(string)) {
@@ -161,14 +163,32 @@ func TestOnlyWhatMayRunTwiceDoes(t *testing.T) {
 	}
 }
 
+// mayRunAgain reports whether an agent makes a call of t again after a crash.
+func mayRunAgain(t *testing.T, tl tool.Tool) bool {
+	t.Helper()
+	i, ok := tool.As[tool.IdempotentChecker](tl)
+	return ok && i.CheckIdempotent(json.RawMessage(`{}`))
+}
+
+func TestHintsThatACallMayRunTwice(t *testing.T) {
+	cfg := config(t, "mortal")
+	withDiary(t, &cfg)
+	c := connect(t, cfg)
+	for name, want := range map[string]bool{"die": false, "die_once": true, "idem": true} {
+		if got := mayRunAgain(t, find(t, c, name)); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func TestHintsCanBeDistrusted(t *testing.T) {
 	cfg := config(t, "mortal")
 	diary := withDiary(t, &cfg)
 	cfg.DistrustHints = true
 	c := connect(t, cfg)
 	tl := find(t, c, "die_once")
-	if tl.Info().ReadOnly {
-		t.Error("the hint counts")
+	if tl.Info().ReadOnly || mayRunAgain(t, tl) || mayRunAgain(t, find(t, c, "idem")) {
+		t.Error("a hint counts")
 	}
 	if res := mustRun(t, tl, `{}`); res.Outcome != message.OutcomeError {
 		t.Errorf("the call was made again: %s", res.Text())
