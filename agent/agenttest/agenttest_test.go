@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -105,6 +107,20 @@ func TestParallelAndExternal(t *testing.T) {
 	c.Run()
 	c.Called("look", "look", "look")
 	c.Golden("testdata/external.txtar")
+}
+
+// TestBackground has a call go on in the background, in a time that passes at once.
+func TestBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := tool.Must(tool.New("build", "Builds.", func(ctx context.Context, _ struct{}) (string, error) {
+			time.Sleep(5 * time.Minute)
+			return "built", nil
+		}, tool.Options{Parallel: true}))
+		c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(slow), Policy: allow("build"), Background: time.Minute},
+			scripted.Call("build", nil), scripted.Say("It is being built."), scripted.Say("It is built."))
+		c.Run(agent.Say("Build."))
+		c.Golden("testdata/background.txtar")
+	})
 }
 
 // recorder is a T that notes failures. Fatalf panics, as Fatalf must not return.

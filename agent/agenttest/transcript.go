@@ -151,6 +151,12 @@ func (s *transcript) event(ev agent.Event) {
 		s.once(ev.Call, "approval", text+ev.Preview)
 	case *agent.External:
 		s.once(ev.Call, "external", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, ev.Input))
+	case *agent.Background: // what it returned comes with the hint that tells the model
+		text := "goes on"
+		if ev.Result != nil {
+			text = string(ev.Result.Outcome)
+		}
+		s.add("background", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, text))
 	case *agent.Discard:
 		s.add("discard", ev.Error)
 	case *agent.Retry:
