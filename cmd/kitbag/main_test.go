@@ -17,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
+	"github.com/kitbag-go/kitbag/message"
 )
 
 // TestMain lets the test binary stand in for kitbag: where the demo starts it as
@@ -342,6 +343,7 @@ func TestHostileText(t *testing.T) {
 	for _, ev := range []agent.Event{
 		&agent.ToolCall{Name: evil, Input: json.RawMessage(`{"a":"\u001b[2J"}`), Repaired: []string{evil}},
 		&agent.ToolResult{Name: evil, Text: evil},
+		&agent.Background{Name: evil, Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: evil}}}},
 		&agent.External{Name: evil, Call: evil},
 		&agent.Approval{Name: evil, Reason: evil, Input: json.RawMessage(`{"\u001b[2J":1}`), Preview: evil},
 		&agent.Retry{Error: evil}, &agent.Discard{Error: evil}, &agent.TextDelta{Text: evil},

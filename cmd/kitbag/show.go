@@ -93,17 +93,17 @@ func (p *painter) line(ev agent.Event) string {
 			return plain(strings.TrimRight(ev.Text, "\n"))
 		}
 	case *agent.ToolResult:
-		mark, colour := "✓", green
-		if ev.Outcome != message.OutcomeSuccess {
-			mark, colour = "✗", red
-		}
-		return p.paint(colour, mark+" "+shorten(ev.Name, maxName)) + p.paint(dim, " "+firstLines(ev.Text, 6))
+		return p.result(shorten(ev.Name, maxName), ev.Outcome, ev.Text)
 	case *agent.Approval:
 		if !p.asks {
 			return p.question(ev)
 		}
 	case *agent.External:
 		return p.paint(yellow, "? "+shorten(ev.Name, maxName)+" is run by the host: call "+shorten(ev.Call, maxName))
+	case *agent.Background:
+		if ev.Result != nil { // that it goes on there is the call's result
+			return p.result(shorten(ev.Name, maxName)+" in the background", ev.Result.Outcome, ev.Result.Text())
+		}
 	case *agent.Elicitation:
 		return p.elicitation(ev)
 	case *agent.Sampling:
@@ -122,6 +122,15 @@ func (p *painter) line(ev agent.Event) string {
 		}
 	}
 	return ""
+}
+
+// result tells how a call ended.
+func (p *painter) result(name string, outcome message.Outcome, text string) string {
+	mark, colour := "✓", green
+	if outcome != message.OutcomeSuccess {
+		mark, colour = "✗", red
+	}
+	return p.paint(colour, mark+" "+name) + p.paint(dim, " "+firstLines(text, 6))
 }
 
 // elicitation tells what became of a question that came up during a call. Where
