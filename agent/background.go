@@ -373,6 +373,9 @@ func (r *run) hearUntil(ended <-chan struct{}, up <-chan time.Time) (inTime bool
 // and stores the results. It tells the model nothing: calls may be open, between
 // which and whose results no message can stand. A cancelled run cancels the calls,
 // which then end.
+//
+// It is no step of its own: whether a call ended by itself or was stopped is in its
+// own record, and they are taken in the same order either way.
 func (r *run) landAll() error {
 	away := r.st.stillAway()
 	if len(away) == 0 {
