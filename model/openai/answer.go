@@ -118,12 +118,15 @@ func (a *answer) data(event string, payload []byte) error {
 // request too, when they do not stream, or not with tools; and some send errors
 // with status 200.
 func (a *answer) whole(data []byte) error {
-	var c chunk
-	if err := c.decode(data); err != nil {
-		if e := bodyError(0, data); e != nil && json.Valid(data) {
-			return e
+	c := a.usual.decode(data)
+	if c == nil {
+		c = new(chunk)
+		if err := c.decode(data); err != nil {
+			if e := bodyError(0, data); e != nil && json.Valid(data) {
+				return e
+			}
+			return badAnswer(fmt.Sprintf("the answer is not as the API says (%v): %s", err, errorText(data)))
 		}
-		return badAnswer(fmt.Sprintf("the answer is not as the API says (%v): %s", err, errorText(data)))
 	}
 	if len(c.Choices) == 0 {
 		if e := bodyError(0, data); e != nil {
@@ -131,7 +134,7 @@ func (a *answer) whole(data []byte) error {
 		}
 		return badAnswer("the answer has no choices: " + errorText(data))
 	}
-	return a.chunk(&c, "", data)
+	return a.chunk(c, "", data)
 }
 
 func (a *answer) chunk(c *chunk, event string, payload []byte) error {

@@ -49,3 +49,13 @@ func TestCostOfToken(t *testing.T) {
 		})
 	}
 }
+
+// TestCostOfWhole is a whole answer, read at once.
+func TestCostOfWhole(t *testing.T) {
+	m, _ := cannedModel(t, []byte(`{"id":"c1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,`+
+		`"tool_calls":[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}],"refusal":null},"logprobs":null,"finish_reason":"tool_calls"}],`+
+		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`))
+	tools, _ := benchTools(10)
+	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
+	budget.Hold(t, budget.Cost{Allocs: 38, Bytes: 6860}, 1, func() { drain(t, m, req) })
+}

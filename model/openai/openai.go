@@ -48,8 +48,8 @@
 // as its last message is alive elsewhere, at most 64 MiB in all, and a request
 // that continues it encodes only what is new. Therefore messages must not be
 // changed once they were sent. A tool list is encoded once for each
-// [model.Request.Digest]. A chunk of the form that most servers send is read
-// without reflection, and a delta like the one before it is not decoded at all.
+// [model.Request.Digest]. A chunk, or whole answer, of the form that most servers send is
+// read without reflection, and a delta like the one before it is not decoded at all.
 //
 // The floor is net/http: a request and its streamed answer take it 52 allocations,
 // and nearly all of the time. Beside that a model call in a loop with tools makes 34,
