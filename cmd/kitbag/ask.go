@@ -48,6 +48,27 @@ func (p *prompt) forget() {
 	}
 }
 
+// line returns the next line as it was typed, after the question was shown.
+func (p *prompt) line(ctx context.Context, question string) (string, error) {
+	fmt.Fprint(p.out, question)
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			return "", errNoAnswer
+		}
+		return line, nil
+	case <-ctx.Done():
+		fmt.Fprintln(p.out) // what comes next is not on the question's line
+		return "", context.Cause(ctx)
+	}
+}
+
+// read returns the next line without the space around it.
+func (p *prompt) read(ctx context.Context, question string) (string, error) {
+	line, err := p.line(ctx, question)
+	return strings.TrimSpace(line), err
+}
+
 // ask returns a person's answer to a question that has been shown.
 func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, error) {
 	answer := agent.Confirm{Call: q.Call}
@@ -61,18 +82,11 @@ func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, err
 	}
 	p.forget()
 	for {
-		fmt.Fprintf(p.out, "  [y]es%s / [n]o: ", always)
-		var line string
-		var ok bool
-		select {
-		case line, ok = <-p.lines:
-		case <-ctx.Done():
-			return answer, ctx.Err()
+		line, err := p.read(ctx, fmt.Sprintf("  [y]es%s / [n]o: ", always))
+		if err != nil {
+			return answer, err
 		}
-		if !ok {
-			return answer, errNoAnswer
-		}
-		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		word, rest, _ := strings.Cut(line, " ")
 		switch strings.ToLower(word) {
 		case "y", "yes":
 			answer.Allow = true

@@ -64,21 +64,6 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 	}
 }
 
-// read returns the next line that is typed after the question.
-func (p *prompt) read(ctx context.Context, question string) (string, error) {
-	fmt.Fprint(p.out, question)
-	select {
-	case line, ok := <-p.lines:
-		if !ok {
-			return "", errNoAnswer
-		}
-		return strings.TrimSpace(line), nil
-	case <-ctx.Done():
-		fmt.Fprintln(p.out)
-		return "", context.Cause(ctx)
-	}
-}
-
 func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
 	for {
 		line, err := p.read(ctx, question)

@@ -49,7 +49,8 @@ func main() {
 }
 
 // interruptible returns a context that ends with the first interrupt, or when the
-// program is told to terminate. The second time ends the program at once.
+// program is told to terminate. The second time ends the program at once: what does
+// not stop when it is asked to must not hold a person up.
 func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -103,7 +104,8 @@ func rootCommand() *cobra.Command {
 they are made of. Nothing that could do harm runs without a rule or a person
 allowing it.`,
 		Example: `  kitbag demo                      watch an agent work, without a key
-  kitbag run "fix the failing test"  run one here`,
+  kitbag run "fix the failing test"  run one here
+  kitbag chat                      talk with one`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
@@ -112,7 +114,7 @@ allowing it.`,
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(demoCommand(), runCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), skillsCommand(), versionCommand())
+	root.AddCommand(demoCommand(), runCommand(), chatCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), skillsCommand(), versionCommand())
 	return root
 }
 

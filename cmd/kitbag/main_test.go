@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ import (
 // TestMain lets the test binary stand in for kitbag: where the demo starts it as
 // its own MCP server, and where a test needs a process.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == "mcp" || os.Args[1] == "run") {
+	if len(os.Args) > 1 && slices.Contains([]string{"mcp", "run", "chat"}, os.Args[1]) {
 		main()
 	}
 	goleak.VerifyTestMain(m)
@@ -276,6 +277,8 @@ func TestBadInput(t *testing.T) {
 		{append([]string{"run", "--session", "newer.json", "x"}, local...), exitError, []string{"newer.json", "newer version"}},
 		{append([]string{"run", "--session", "other.json", "x"}, local...), exitError, []string{"other.json", "version"}},
 		{append([]string{"run", "--session", "no/such/s.json", "x"}, local...), exitError, []string{"no/such"}},
+		{append([]string{"chat"}, local...), exitUsage, []string{"terminal", "kitbag run"}},
+		{[]string{"chat", "hello"}, exitUsage, []string{`"hello"`}},
 		{[]string{"demo", "--ask"}, exitUsage, []string{"terminal"}},
 		{[]string{"mcp", "serve"}, exitError, []string{".mcp.json"}},
 	} {

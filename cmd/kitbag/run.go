@@ -17,9 +17,15 @@ import (
 
 // runFlags are the flags of kitbag run.
 type runFlags struct {
-	json             bool
+	json    bool
+	answers []string
+	agentFlags
+}
+
+// agentFlags describe an agent and the conversation it is in. They are the same
+// for one task and for a chat.
+type agentFlags struct {
 	session          string
-	answers          []string
 	mode             string
 	allow, ask, deny []string
 	model, baseURL   string
@@ -38,6 +44,23 @@ func (f *toolFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
 	fl.StringArrayVar(&f.skills, "skills", nil, "a `DIRECTORY` of skills, repeatable (default .agents/skills and .claude/skills)")
 	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` that names MCP servers under mcpServers, repeatable")
+}
+
+func (f *agentFlags) register(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, and go on with the one that is there")
+	fl.StringVar(&f.mode, "mode", "default", "what happens to calls that no rule speaks of: "+strings.Join(modes, ", "))
+	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
+	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
+	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
+	f.toolFlags.register(cmd)
+	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
+	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
+	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
+	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
+	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag: a mistake in this function
+	}
 }
 
 var modes = []string{"default", "accept-edits", "explore", "bypass", "dont-ask"}
@@ -77,24 +100,12 @@ reached, 130 interrupted.`,
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.json, "json", false, "print one event per line as JSON")
-	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, and go on with the one that is there")
 	fl.StringArrayVar(&f.answers, "answer", nil, "answer a call that waits: `CALL_ID=allow|deny[:reason]`, repeatable")
-	fl.StringVar(&f.mode, "mode", "default", "what happens to calls that no rule speaks of: "+strings.Join(modes, ", "))
-	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
-	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
-	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
 	f.register(cmd)
-	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
-	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
-	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
-	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
-	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag: a mistake in this function
-	}
 	return cmd
 }
 
-func (f *runFlags) run(cmd *cobra.Command, args []string) (err error) {
+func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	var inputs []agent.Input
 	for _, s := range f.answers {
 		c, err := parseAnswer(s)
@@ -112,6 +123,15 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 	if len(f.answers) > 0 && f.session == "" {
 		return usage("--answer needs --session: the calls that wait are in its file")
 	}
+	r := newRunner(cmd, f.json)
+	return f.open(cmd.Context(), r, func(k *kit, s *conversation) error {
+		return r.run(cmd.Context(), k.agent, s, inputs)
+	})
+}
+
+// open opens the conversation, makes the agent and has both used, and closes what
+// was opened. r is where servers ask, and where what cannot be used is told.
+func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
 	policy, err := f.policy()
 	if err != nil {
 		return err
@@ -121,16 +141,15 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	r := newRunner(cmd, f.json)
-	ag, closeAll, err := f.agent(cmd.Context(), policy, s, r)
+	k, err := f.kit(ctx, policy, s, r)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAll()) }()
-	return r.run(cmd.Context(), ag, s, inputs)
+	defer func() { err = errors.Join(err, k.close()) }()
+	return use(k, s)
 }
 
-func (f *runFlags) policy() (permission.Policy, error) {
+func (f *agentFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
 	if !slices.Contains(modes, f.mode) {
 		return p, usage("--mode %q: the modes are %s", f.mode, strings.Join(modes, ", "))
@@ -204,7 +223,7 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 			return nil, err
 		}
 		if err := r.show(ev); err != nil {
-			return nil, err // nobody reads what we print
+			return nil, &exit{exitError, err} // nobody reads what we print: no use in going on
 		}
 		if e, ok := ev.(*agent.End); ok {
 			end = e

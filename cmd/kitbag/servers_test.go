@@ -188,23 +188,10 @@ func TestServerAsksAtTheTerminal(t *testing.T) {
 			if row.terminal {
 				r.prompt = newPrompt(strings.NewReader(row.typed), &log)
 			}
-			f := &runFlags{mode: "bypass", maxSteps: 10, toolFlags: toolFlags{mcp: []string{defaultServers}}}
-			policy, err := f.policy()
-			if err != nil {
-				t.Fatal(err)
-			}
-			conv, err := openConversation("")
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, closeAll, err := f.agent(t.Context(), policy, conv, r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.run(t.Context(), a, conv, []agent.Input{agent.Say("go")}); err != nil {
-				t.Error(err)
-			}
-			if err := closeAll(); err != nil {
+			f := &agentFlags{mode: "bypass", maxSteps: 10, toolFlags: toolFlags{mcp: []string{defaultServers}}}
+			if err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
+				return r.run(t.Context(), k.agent, s, []agent.Input{agent.Say("go")})
+			}); err != nil {
 				t.Error(err)
 			}
 			for _, want := range append(row.shown, row.result) {

@@ -22,39 +22,45 @@ import (
 //go:embed system.md
 var defaultSystem string
 
-// agent makes the agent that the flags describe. The function it returns ends
-// the MCP servers. What cannot be used of skills and servers is told on the
-// runner's log, and what servers ask at its prompt.
-func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conversation, r *runner) (_ *agent.Agent, closeAll func() error, err error) {
+// A kit is an agent with what it works with.
+type kit struct {
+	agent   *agent.Agent
+	toolkit *toolkit.Toolkit
+	close   func() error // ends the MCP servers
+}
+
+// kit makes the agent that the flags describe. What cannot be used of skills and
+// servers is told on the runner's log, and what servers ask at its prompt.
+func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conversation, r *runner) (_ *kit, err error) {
 	m, err := f.openModel()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	system, err := f.systemPrompt(policy.Dirs[0])
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	results, removeResults, err := s.results()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	readResult, err := agent.ReadResult(results)
 	if err != nil {
-		return nil, nil, errors.Join(err, removeResults())
+		return nil, errors.Join(err, removeResults())
 	}
 	tk, closeServers, err := f.toolkit(policy.Dirs, hosting{elicit: r.prompt != nil, sample: true}, r.log, readResult)
 	if err != nil {
-		return nil, nil, errors.Join(err, removeResults())
+		return nil, errors.Join(err, removeResults())
 	}
-	closeAll = func() error { return errors.Join(closeServers(), removeResults()) }
+	k := &kit{toolkit: tk, close: func() error { return errors.Join(closeServers(), removeResults()) }}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, closeAll())
+			err = errors.Join(err, k.close())
 		}
 	}()
 	v, err := tk.View(ctx, &s.Scope)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	showSkipped(r.log, v)
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
@@ -62,8 +68,8 @@ func (f *runFlags) agent(ctx context.Context, policy permission.Policy, s *conve
 	if r.prompt != nil {
 		cfg.Elicit = r.prompt.elicit
 	}
-	a, err := agent.New(cfg)
-	return a, closeAll, err
+	k.agent, err = agent.New(cfg)
+	return k, err
 }
 
 // showSkipped says what of skills and servers cannot be used.
@@ -101,7 +107,7 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 	return tk, s.close, nil
 }
 
-func (f *runFlags) openModel() (*openai.Model, error) {
+func (f *agentFlags) openModel() (*openai.Model, error) {
 	cfg := openai.Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL")}
 	if f.model != "" {
 		cfg.Model = f.model
@@ -113,7 +119,7 @@ func (f *runFlags) openModel() (*openai.Model, error) {
 }
 
 // systemPrompt returns the text of --system, or the default for dir.
-func (f *runFlags) systemPrompt(dir string) (string, error) {
+func (f *agentFlags) systemPrompt(dir string) (string, error) {
 	if f.system == "" {
 		return fmt.Sprintf(defaultSystem, dir), nil
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,7 @@ its MCP server is started.`,
 				return err
 			}
 			showSkipped(cmd.ErrOrStderr(), v)
-			return printTools(cmd, tk.Groups(&scope), v.Cost(), asJSON)
+			return printTools(cmd.OutOrStdout(), tk.Groups(&scope), v.Cost(), asJSON)
 		},
 	}
 	f.register(cmd)
@@ -67,7 +68,7 @@ type groupCost struct {
 	Tools []string `json:"tools"`
 }
 
-func printTools(cmd *cobra.Command, groups []toolkit.GroupInfo, costs toolkit.Costs, asJSON bool) error {
+func printTools(to io.Writer, groups []toolkit.GroupInfo, costs toolkit.Costs, asJSON bool) error {
 	var out struct {
 		Total  toolCost    `json:"total"`
 		Tools  []toolCost  `json:"tools"`
@@ -82,11 +83,11 @@ func printTools(cmd *cobra.Command, groups []toolkit.GroupInfo, costs toolkit.Co
 		out.Groups = append(out.Groups, groupCost{of(c), groups[i].Active, c.Tools, groups[i].Tools})
 	}
 	if asJSON {
-		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc := json.NewEncoder(to)
 		enc.SetIndent("", "  ")
 		return enc.Encode(out)
 	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOOL\tBYTES\tTOKENS")
 	for _, c := range out.Tools {
 		fmt.Fprintf(w, "%s\t%d\t%d\n", plain(c.Name), c.Bytes, c.Tokens)

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+)
+
+// A terminal is a real one, seen from the side of the person.
+type terminal struct {
+	*os.File
+	t     *testing.T
+	shown chan string
+	seen  string // what is not expected yet
+}
+
+// startAt starts a command that has a new terminal for its own.
+func startAt(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := &terminal{File: os.NewFile(uintptr(fd), "/dev/ptmx"), t: t, shown: make(chan string, 1000)}
+	t.Cleanup(func() { _ = term.Close() })
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	err = cmd.Start()
+	_ = tty.Close() // the command has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	go func() {
+		defer close(term.shown)
+		buf := make([]byte, 4096)
+		for {
+			n, err := term.Read(buf)
+			if err != nil { // EIO, once the command has ended
+				return
+			}
+			term.shown <- string(buf[:n])
+		}
+	}()
+	return term
+}
+
+// expect waits until the text is shown, after what was expected before.
+func (term *terminal) expect(texts ...string) {
+	term.t.Helper()
+	for _, text := range texts {
+		for {
+			if _, after, ok := strings.Cut(term.seen, text); ok {
+				term.seen = after
+				break
+			}
+			more, ok := <-term.shown
+			if !ok {
+				term.t.Fatalf("%q is not shown; after what was expected before it: %q", text, term.seen)
+			}
+			term.seen += more
+		}
+	}
+}
+
+func (term *terminal) press(keys string) {
+	term.t.Helper()
+	if _, err := io.WriteString(term, keys); err != nil {
+		term.t.Fatal(err)
+	}
+}
+
+const ctrlC, ctrlD = "\x03", "\x04"
+
+// chatAt starts kitbag chat. What hangs is ended, and fails where it is waited for.
+func chatAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"chat"}, args...)...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "NO_COLOR=1")
+	term := startAt(t, cmd)
+	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { late.Stop() })
+	return term, cmd
+}
+
+// TestChatAtATerminal interrupts a chat wherever that is possible: only at the prompt
+// does it end.
+func TestChatAtATerminal(t *testing.T) {
+	dir := workspace(t)
+	touch := func(name string) openaitest.Turn {
+		return openaitest.Calls(call("Bash", `{"command":"touch `+name+`"}`))
+	}
+	serve(t,
+		openaitest.Text("I was just about to say something").HangAfter(700),
+		openaitest.Calls(call("Bash", `{"command":"sleep 1000"}`)),
+		touch("refused"),
+		touch("made"), openaitest.Text("it is made"))
+	term, cmd := chatAt(t, "--session", "s.json", "--allow", "Bash(sleep:*)")
+	term.expect("/help tells", "> ")
+
+	term.press("go\n") // and the model is interrupted
+	term.expect("I was")
+	term.press(ctrlC)
+	term.expect("interrupted: finishing", "! interrupted", "\n> ")
+
+	term.press("wait\n") // and a process
+	term.expect("→ Bash command=sleep 1000")
+	term.press(ctrlC)
+	term.expect("interrupted: finishing", "✗ Bash", "! interrupted", "\n> ")
+
+	term.press("make it\n") // and a question, which is not asked again
+	term.expect("may Bash run?", "[n]o: ")
+	term.press(ctrlC)
+	term.expect("interrupted: finishing", "✗ Bash", "! interrupted", "\n> ")
+
+	term.press("make it, please\ny\n") // the y comes too early
+	term.expect("may Bash run?", "[n]o: ")
+	term.press("what?\ny\n")
+	term.expect("answer y or n", "✓ Bash", "it is made", "\n> ")
+
+	term.press("half a li" + ctrlC)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %q", err, term.seen)
+	}
+	for name, want := range map[string]bool{"made": true, "refused": false} {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	serve(t, openaitest.Text("still here"))
+	term, cmd = chatAt(t, "--session", "s.json")
+	term.expect("s.json is gone on with", "> ")
+	term.press("still there?\n")
+	term.expect("still here", "\n> ")
+	term.press(ctrlD)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %q", err, term.seen)
+	}
+}
+
+// TestChatIsTerminated ends the program from outside, in the middle of a turn.
+func TestChatIsTerminated(t *testing.T) {
+	workspace(t)
+	serve(t, openaitest.Text("I was just about to say something").HangAfter(700))
+	term, cmd := chatAt(t)
+	term.expect("> ")
+	term.press("go\n")
+	term.expect("I was")
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("%v: %q", err, term.seen)
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+)
+
+// talk has what was typed be said in a chat, all of it before the first turn.
+func talk(t *testing.T, f *agentFlags, typed string) (output, error) {
+	t.Helper()
+	var out, log bytes.Buffer
+	p := newPrompt(strings.NewReader(typed), &log)
+	painter := &painter{asks: true}
+	r := &runner{show: showText(&out, &log, painter), log: &log, painter: painter, prompt: p}
+	err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
+		return (&chat{runner: r, kit: k, conv: s}).talk(t.Context())
+	})
+	for range p.lines { // let the reader end
+	}
+	code := exitDone
+	if e, ok := errors.AsType[*exit](err); ok {
+		code = e.code
+	}
+	return output{code, out.String(), log.String()}, err
+}
+
+func chatFlags() *agentFlags { return &agentFlags{mode: "default", maxSteps: 2} }
+
+// TestChat holds what becomes of a line: a turn, a command, or the end.
+func TestChat(t *testing.T) {
+	text := openaitest.Text
+	list := openaitest.Calls(call("TaskList", `{}`))
+	touch := openaitest.Calls(call("Bash", `{"command":"touch made"}`))
+	for _, row := range []struct {
+		why, typed string
+		turns      []openaitest.Turn
+		code       int
+		out        string
+		log        []string // shown, in this order
+	}{
+		{"two turns", "hi\nand you?\n", []openaitest.Turn{text("hello"), text("fine")}, exitDone, "hello\nfine\n", []string{"> ", "> "}},
+		{"nothing is said", "\n   \n", nil, exitDone, "", nil},
+		{"a line that goes on", "one \\\n  two\n", []openaitest.Turn{text("read").Expect(lastSaid("one \n  two"))}, exitDone, "read\n", []string{"> . > "}},
+		{"the end in a line that goes on", "one\\\n", nil, exitDone, "", nil},
+		{"an answer", "make it\ny\nthanks\n", []openaitest.Turn{touch, text("made"), text("welcome")}, exitDone, "made\nwelcome\n", []string{"may Bash run?", "✓ Bash"}},
+		{"the end at a question", "make it\n", []openaitest.Turn{touch}, exitWaiting, "", []string{"may Bash run?", "waiting for a person", "nothing was saved"}},
+		{"a limit", "go\nand now?\n", []openaitest.Turn{list, list, text("so far"), text("again")}, exitDone, "so far\nagain\n", []string{"! limit"}},
+		{"an error", "go\nand now?\n", []openaitest.Turn{openaitest.Status(401, `{"error":{"message":"bad key"}}`), text("again")}, exitDone, "again\n", []string{"! ", "bad key", "> "}},
+		{"commands", "/help\n/tools\nhi\n/usage\n/exit\nunsaid\n", []openaitest.Turn{text("hello")}, exitDone, "hello\n",
+			[]string{"/usage", "in each request", "tokens: 10 in, 0 of them cached; 5 out"}},
+		{"no command", "/exti\n", nil, exitDone, "", []string{"/exti is not a command", "/exit"}},
+		{"a path is no command", "/etc/hosts\n/exit now\n", []openaitest.Turn{text("a file").Expect(lastSaid("/etc/hosts")), text("no").Expect(lastSaid("/exit now"))}, exitDone, "a file\nno\n", nil},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			workspace(t)
+			s := serve(t, row.turns...)
+			got, err := talk(t, chatFlags(), row.typed)
+			if got.code != row.code || got.out != row.out || (err != nil) != (row.code != exitDone) {
+				t.Errorf("%v: %+v", err, got)
+			}
+			if n := len(s.Requests()); n != len(row.turns) {
+				t.Errorf("%d requests, want %d", n, len(row.turns))
+			}
+			rest := got.stderr
+			for _, want := range row.log {
+				_, after, ok := strings.Cut(rest, want)
+				if !ok {
+					t.Fatalf("%q is not shown, or too early: %s", want, got.stderr)
+				}
+				rest = after
+			}
+		})
+	}
+}
+
+// lastSaid checks the last message of a request.
+func lastSaid(want string) func(*openaitest.Request) error {
+	return func(r *openaitest.Request) error {
+		if got := r.Messages[len(r.Messages)-1].Text(); got != want {
+			return errors.New("the model was told " + got)
+		}
+		return nil
+	}
+}
+
+// TestChatGoesOn leaves a chat at a question and finds it there the next time.
+func TestChatGoesOn(t *testing.T) {
+	dir := workspace(t)
+	f := chatFlags()
+	f.session = "s.json"
+	serve(t, openaitest.Calls(call("Bash", `{"command":"touch made"}`)))
+	if got, _ := talk(t, f, "make it\n"); got.code != exitWaiting || !strings.Contains(got.stderr, "kitbag run --session s.json --answer") {
+		t.Fatalf("%+v", got)
+	}
+	serve(t, openaitest.Text("made"), openaitest.Text("welcome"))
+	got, err := talk(t, f, "y\nthanks\n")
+	if err != nil || got.out != "made\nwelcome\n" || strings.Index(got.stderr, "may Bash run?") > strings.Index(got.stderr, "> ") {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "made")); err != nil {
+		t.Error(err)
+	}
+	serve(t, openaitest.Text("as ever"))
+	if got, err := talk(t, f, "and now?\n"); err != nil || got.out != "as ever\n" || !strings.Contains(got.stderr, "s.json is gone on with, after 6 messages") {
+		t.Errorf("%v: %+v", err, got)
+	}
+	s, err := session.File("s.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := agent.CheckHistory(s.State.Messages); err != nil {
+		t.Error(err)
+	}
+}
