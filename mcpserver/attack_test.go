@@ -164,8 +164,8 @@ func TestOtherSessions(t *testing.T) {
 	}
 }
 
-// TestCancel is by the client itself: by a notification, by leaving, by ending its
-// session.
+// TestCancel is by the client itself: by a notification, by leaving for good, by ending
+// its session.
 func TestCancel(t *testing.T) {
 	const slow = `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}`
 	for name, how := range map[string]func(w *wire, leave func()){
@@ -183,7 +183,7 @@ func TestCancel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			world := newWorld(t)
-			w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open})))
+			w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})))
 			w.initialize(`{}`)
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
@@ -209,7 +209,7 @@ func TestCancel(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	world := newWorld(t)
-	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 2, Calls: 2, Idle: time.Nanosecond}})
+	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 2, Calls: 2, Idle: time.Nanosecond, Resume: 50 * time.Millisecond}})
 	url := listen(t, s)
 	first := newWire(t, url)
 	first.initialize(`{}`)
@@ -260,7 +260,7 @@ func TestSlowReader(t *testing.T) {
 			ended <- ctx.Err()
 		}
 	}))
-	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(flood), Policy: open, Limits: mcpserver.Limits{Write: 200 * time.Millisecond}})
+	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(flood), Policy: open, Limits: mcpserver.Limits{Write: 200 * time.Millisecond, Resume: 50 * time.Millisecond}})
 	h := httptest.NewUnstartedServer(s.Handler())
 	h.Config.ConnState = func(c net.Conn, state http.ConnState) {
 		if state == http.StateNew {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/permission"
@@ -20,7 +21,7 @@ func TestAudit(t *testing.T) {
 	records := make(chan mcpserver.Record, 10)
 	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: &permission.Policy{},
 		Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA, Policy: policy}},
-		Audit:       func(r mcpserver.Record) { records <- r }})
+		Audit:       func(r mcpserver.Record) { records <- r }, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})
 	url := listen(t, s)
 	w := newWire(t, url)
 	w.token = tokenA

@@ -39,6 +39,15 @@
 // [Config.WholeList], all tools, where their list is short. Both eras are served at
 // the same time; the request says which it is of.
 //
+// # Lost connections
+//
+// Before revision 2026-07-28 a lost connection cancels nothing: the call goes on, and its
+// client gets what it has missed by a GET with Last-Event-ID, in its session and with its
+// credential. A call whose client does not come back within [Limits].Resume ends; so long
+// answers are kept, too, as far as 1 MiB for a session goes. To cancel, a client sends
+// notifications/cancelled. From 2026-07-28 on, leaving is cancelling. While a call goes on
+// its HTTP request does, for [http.Server.Shutdown] as well: close the Server first.
+//
 // # Prompts and resources
 //
 // The skills of the toolkit are prompts, and their files resources with URIs such as

@@ -195,7 +195,7 @@ func (s *Server) enter(c *session) bool {
 func (s *Server) dropIdle() {
 	for id, c := range s.sessions {
 		c.mu.Lock()
-		idle := len(c.calls) == 0 && !c.stream && time.Since(c.used) > s.limits.Idle
+		idle := len(c.calls) == 0 && c.standing == 0 && time.Since(c.used) > s.limits.Idle
 		c.mu.Unlock()
 		if idle {
 			c.end()
@@ -231,9 +231,28 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	out := &eventWriter{w: w, limit: s.limits.Write, accepts: acceptsEvents(r), broken: cancel}
+	var out interface {
+		outlet
+		end(last []byte) bool
+	}
+	ctx := r.Context()
+	to := &eventWriter{w: w, limit: s.limits.Write, accepts: acceptsEvents(r), broken: func() {}}
+	if modern { // where "closing the response stream is the cancellation" (2026-07-28)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		to.broken, out = cancel, to
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		st := c.newStream(to, to.accepts, cancel)
+		defer context.AfterFunc(r.Context(), func() { st.leave(to) })()
+		if st.primes {
+			defer time.AfterFunc(primeAfter, st.prime).Stop()
+		}
+		out = st
+	}
 	reply, bad := c.handle(ctx, m, out)
 	switch {
 	case out.end(reply):
@@ -274,33 +293,6 @@ func acceptsEvents(r *http.Request) bool {
 // heartbeat is how often an idle stream shows that it lives, so that nothing in
 // between closes it.
 const heartbeat = 25 * time.Second
-
-// get is the stream for what belongs to no request. There is one in a session: a
-// second would take messages from the first.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
-	c := s.find(w, r, cred)
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	taken := c.stream
-	c.stream = true
-	c.mu.Unlock()
-	if taken {
-		http.Error(w, "the session has a stream already", http.StatusConflict)
-		return
-	}
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.stream, c.used = false, time.Now()
-	}()
-	out := &eventWriter{w: w, limit: s.limits.Write, accepts: true, broken: func() {}}
-	defer out.end(nil)
-	if out.write("") == nil {
-		c.pump(r.Context(), out, heartbeat, func() error { return out.write(":\n\n") })
-	}
-}
 
 // An eventWriter sends messages as server-sent events. It starts the stream with
 // the first.

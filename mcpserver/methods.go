@@ -196,12 +196,12 @@ func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 	if p.Version == "" {
 		return nil, invalid(mcp.INVALID_PARAMS, "initialize: protocolVersion is missing")
 	}
-	r.mu.Lock()
-	r.can = abilitiesOf(p.Capabilities)
-	r.mu.Unlock()
 	if !slices.Contains(mcp.ValidProtocolVersions, p.Version) || mcp.IsModernProtocol(p.Version) {
 		p.Version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
 	}
+	r.mu.Lock()
+	r.can, r.version = abilitiesOf(p.Capabilities), p.Version
+	r.mu.Unlock()
 	o := r.introduce(ctx)
 	o["protocolVersion"], o["serverInfo"] = p.Version, r.info()
 	return o, nil

@@ -86,6 +86,7 @@ type Limits struct {
 	Calls    int           // requests at work in a session; 64. Clients without sessions have 16 times that for a credential
 	Idle     time.Duration // after which a session without a stream or a request may be ended; 30 min
 	Write    time.Duration // for which a client may not read, over HTTP; 30 s
+	Resume   time.Duration // for which a call of a session goes on without a connection, and an answer is kept; 1 min
 	Ask      time.Duration // for which an answer to a question is awaited; 10 min
 }
 
@@ -105,6 +106,7 @@ func (l Limits) withDefaults() Limits {
 	number(&l.Calls, 64)
 	duration(&l.Idle, 30*time.Minute)
 	duration(&l.Write, 30*time.Second)
+	duration(&l.Resume, time.Minute)
 	duration(&l.Ask, 10*time.Minute)
 	return l
 }

@@ -59,8 +59,12 @@ type session struct {
 	watched map[string]bool             // resources subscribed to; true if the client must be told of an update
 	level   mcp.LoggingLevel            // from which on log messages are sent; empty for none
 	used    time.Time
-	stream  bool // a stream without a request is open; there is at most one
 	served  uint64
+	version string // of the protocol, as agreed on
+
+	standing int       // connections for what belongs to no request; one, or two while one replaces another
+	streams  []*stream // that can be resumed, the oldest first
+	kept     int       // bytes of their events
 
 	wake chan struct{} // holds one element when pending is to be told without a request
 }

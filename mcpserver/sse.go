@@ -55,7 +55,7 @@ func (s *Server) openOld(w http.ResponseWriter, r *http.Request, cred *Credentia
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	c := s.newSession(cred)
-	c.id, c.stream = rand.Text(), true
+	c.id, c.standing = rand.Text(), 1
 	c.old = &oldStream{ctx: ctx, out: &eventWriter{w: w, limit: s.limits.Write, accepts: true, broken: cancel}}
 	if !s.enter(c) {
 		http.Error(w, "there are too many sessions; try again later", http.StatusServiceUnavailable)

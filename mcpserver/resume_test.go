@@ -1,0 +1,368 @@
+package mcpserver_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// steps says a number whenever told to, until it is told to end.
+type steps struct {
+	more  chan struct{} // closed to end
+	ended chan error
+	tool  tool.Tool
+}
+
+func newSteps() *steps {
+	s := &steps{more: make(chan struct{}), ended: make(chan error, 100)}
+	s.tool = tool.Must(tool.NewStream("steps", "Counts.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			for n := 1; ; n++ {
+				select {
+				case _, ok := <-s.more:
+					if !ok {
+						yield(tool.Text("end"), nil)
+						s.ended <- ctx.Err()
+						return
+					}
+				case <-ctx.Done():
+					s.ended <- ctx.Err()
+					return
+				}
+				c := tool.Text(fmt.Sprint(n))
+				c.ForUser = true
+				if !yield(c, nil) {
+					return
+				}
+			}
+		}
+	}))
+	return s
+}
+
+// A connection gets server-sent events.
+type connection struct {
+	status int
+	events *bufio.Reader
+	drop   func()
+}
+
+// next returns the id and the data of the next event; both are empty at the end.
+func (c *connection) next() (id, data string) {
+	for {
+		line, err := c.events.ReadString('\n')
+		if err != nil || line == "\n" && (id != "" || data != "") {
+			return id, data
+		}
+		if v, ok := strings.CutPrefix(line, "id: "); ok {
+			id = strings.TrimSpace(v)
+		}
+		if v, ok := strings.CutPrefix(line, "data: "); ok {
+			data = strings.TrimSpace(v)
+		}
+	}
+}
+
+// rest returns the data of all events that are still to come.
+func (c *connection) rest() (all []string) {
+	for {
+		id, data := c.next()
+		if id == "" && data == "" {
+			return all
+		}
+		all = append(all, data)
+	}
+}
+
+func (w *wire) open(req *http.Request) *connection {
+	w.t.Helper()
+	ctx, drop := context.WithCancel(req.Context())
+	w.t.Cleanup(drop)
+	res, err := w.client.Do(req.WithContext(ctx))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = res.Body.Close() })
+	return &connection{res.StatusCode, bufio.NewReader(res.Body), drop}
+}
+
+// count calls steps, with progress.
+func (w *wire) count(id int) *connection {
+	return w.open(w.request(w.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"steps","_meta":{"progressToken":"p"}}}`, id)))
+}
+
+// back is the GET of a client that has lost a connection; without an id, of one that
+// wants what belongs to no request.
+func (w *wire) back(id string) *connection {
+	req := w.request(w.t.Context(), "")
+	req.Method, req.Body, req.ContentLength = http.MethodGet, nil, 0
+	if id != "" {
+		req.Header.Set("Last-Event-ID", id)
+	}
+	return w.open(req)
+}
+
+// as initializes with a revision.
+func (w *wire) as(version string) {
+	w.t.Helper()
+	if status, got := w.post(w.t.Context(), `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{}}}`); status != 200 {
+		w.t.Fatalf("%d %q", status, got)
+	}
+}
+
+// short cuts messages to what tells them apart.
+func short(messages []string) string {
+	var out []string
+	for _, m := range messages {
+		switch {
+		case m == "":
+			out = append(out, "primed")
+		case strings.Contains(m, `"result"`):
+			out = append(out, "result")
+		default:
+			_, m, _ = strings.Cut(m, `"message":"`)
+			n, _, _ := strings.Cut(m, `"`)
+			out = append(out, n)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// TestResume: whoever comes back gets what came after the event that it names, every
+// message once, while the call goes on and when it has ended (2025-11-25, basic/transports,
+// Resumability and Redelivery).
+func TestResume(t *testing.T) {
+	for _, row := range []struct {
+		version string
+		got     int    // events before the connection is lost
+		want    string // after it, with two more steps
+	}{
+		{"2025-11-25", 1, "1 2 3 result"}, // the first has no data
+		{"2025-11-25", 2, "2 3 result"},
+		{"2025-06-18", 1, "2 3 result"},
+		{"2025-03-26", 1, "2 3 result"},
+	} {
+		for _, ended := range []bool{false, true} {
+			t.Run(fmt.Sprint(row.version, row.got, ended), func(t *testing.T) {
+				s := newSteps()
+				w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open})))
+				w.as(row.version)
+				// The step is there before the answer is waited for: its headers come with it.
+				go func() { s.more <- struct{}{} }()
+				lost := w.count(1)
+				var id string
+				for range row.got {
+					id, _ = lost.next()
+				}
+				lost.drop()
+				s.more <- struct{}{}
+				var again *connection
+				if !ended {
+					again = w.back(id)
+				}
+				s.more <- struct{}{}
+				close(s.more)
+				if err := <-s.ended; err != nil {
+					t.Errorf("the call was cancelled: %v", err)
+				}
+				if ended {
+					again = w.back(id)
+				}
+				if got := short(again.rest()); again.status != 200 || got != row.want {
+					t.Errorf("%d %q, want %q", again.status, got, row.want)
+				}
+				// It is kept for a while: that it was sent does not mean that it has come.
+				if got := short(w.back(id).rest()); got != row.want {
+					t.Errorf("once more: %q, want %q", got, row.want)
+				}
+			})
+		}
+	}
+}
+
+// TestResumeTwice: the later connection has the stream, also while the server takes the
+// earlier one for alive.
+func TestResumeTwice(t *testing.T) {
+	s := newSteps()
+	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open})))
+	w.as("2025-11-25")
+	go func() { s.more <- struct{}{} }()
+	first := w.count(1)
+	id, _ := first.next()
+	second := w.back(id)
+	if _, data := second.next(); !strings.Contains(data, `"message":"1"`) {
+		t.Errorf("the second begins with %q", data)
+	}
+	third := w.back(id)
+	if got := second.rest(); len(got) > 0 {
+		t.Errorf("the second still gets %q", got)
+	}
+	close(s.more)
+	if got := short(third.rest()); got != "1 result" {
+		t.Errorf("the third got %q", got)
+	}
+	if got := short(first.rest()); strings.Contains(got, "result") {
+		t.Errorf("the first got %q", got)
+	}
+}
+
+// TestResumeAttacks: an event id is good in the session that it is of, for who owns that.
+func TestResumeAttacks(t *testing.T) {
+	s := newSteps()
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open,
+		Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB}}}))
+	anna, same, otto := newWire(t, url), newWire(t, url), newWire(t, url)
+	anna.token, same.token, otto.token = tokenA, tokenA, tokenB
+	for _, w := range []*wire{anna, same, otto} {
+		w.as("2025-11-25")
+	}
+	go func() { s.more <- struct{}{} }()
+	id, _ := anna.count(1).next()
+	tag, _, _ := strings.Cut(id, "-")
+	thief := newWire(t, url)
+	thief.token, thief.session = tokenB, anna.session
+	for _, row := range []struct {
+		what   string
+		w      *wire
+		id     string
+		status int
+	}{
+		{"another session of the same credential", same, id, 400},
+		{"another credential", otto, id, 400},
+		{"another credential with the session's id", thief, id, 404},
+		{"an event that has not been", anna, tag + "-99", 400},
+		{"an event before the first", anna, tag + "--1", 400},
+		{"no number", anna, tag, 400},
+		{"too large a number", anna, tag + "-99999999999999999999", 400},
+		{"a made-up stream", anna, "AAAAAAAAAAAAAAAAAAAAAAAAAA-1", 400},
+		{"an empty tag", anna, "-1", 400},
+		{"too long", anna, strings.Repeat("A", 100_000), 400},
+		{"the right one", anna, id, 200},
+	} {
+		if got := row.w.back(row.id).status; got != row.status {
+			t.Errorf("%s: %d, want %d", row.what, got, row.status)
+		}
+	}
+	close(s.more)
+	<-s.ended
+}
+
+// TestNobodyComesBack: a call without a connection ends after a while, and with it what
+// was kept.
+func TestNobodyComesBack(t *testing.T) {
+	s := newSteps()
+	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})))
+	w.as("2025-11-25")
+	go func() { s.more <- struct{}{} }()
+	c := w.count(1)
+	id, _ := c.next()
+	c.drop()
+	if err := <-s.ended; err == nil {
+		t.Error("the call went on to its end")
+	}
+	for w.back(id).status == http.StatusOK { // the call has ended, its stream is about to
+		time.Sleep(time.Millisecond)
+	}
+	if got := w.back(id).status; got != http.StatusBadRequest {
+		t.Errorf("what nobody came back to: %d", got)
+	}
+}
+
+// TestResumeFlood: what a session keeps is limited, by streams and by bytes, and the oldest
+// goes first.
+func TestResumeFlood(t *testing.T) {
+	large := tool.Must(tool.NewStream("steps", "Says much.", func(_ context.Context, in struct {
+		Bytes int `json:"bytes"`
+	}) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			_ = yield(tool.Text("."), nil) && yield(tool.Text(strings.Repeat("x", in.Bytes)), nil)
+		}
+	}))
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(large), Policy: open}))
+	for _, row := range []struct {
+		bytes, calls int
+		kept         int // of the calls, the last
+	}{
+		{10, 100, 64},
+		{300_000, 6, 3}, // of 1 MiB
+		{2_000_000, 1, 0},
+	} {
+		w := newWire(t, url)
+		w.as("2025-11-25")
+		var ids []string
+		for i := range row.calls {
+			c := w.open(w.request(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"steps","arguments":{"bytes":%d},"_meta":{"progressToken":"p"}}}`, i, row.bytes)))
+			id, _ := c.next()
+			c.rest()
+			ids = append(ids, id)
+		}
+		for i, id := range ids {
+			want := http.StatusBadRequest
+			if i >= row.calls-row.kept {
+				want = http.StatusOK
+			}
+			if got := w.back(id).status; got != want {
+				t.Errorf("%d bytes, call %d of %d: %d, want %d", row.bytes, i, row.calls, got, want)
+			}
+		}
+	}
+}
+
+// TestResumeStanding: the stream for what belongs to no request is resumed in the same
+// way, and what it has told already is not lost with the connection.
+func TestResumeStanding(t *testing.T) {
+	world := newWorld(t)
+	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open})))
+	w.as("2025-11-25")
+	w.post(t.Context(), listBody)
+	c := w.back("")
+	id, _ := c.next()
+	if got := w.back("").status; got != http.StatusConflict {
+		t.Errorf("a second stream: %d", got)
+	}
+	if err := world.tk.Add("", named("extra")); err != nil {
+		t.Fatal(err)
+	}
+	_, told := c.next()
+	again := w.back(id) // while the first is still there
+	if _, got := again.next(); toldOf(got) != "tools" || got != told {
+		t.Errorf("again %q, was %q", got, told)
+	}
+	w.post(t.Context(), listBody)
+	if err := world.tk.Add("", named("more")); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := again.next(); toldOf(got) != "tools" {
+		t.Errorf("after it was resumed: %q", got)
+	}
+	if got := c.rest(); len(got) > 0 {
+		t.Errorf("the first was sent %q as well", got)
+	}
+}
+
+// TestPrimed: a call that takes its time begins its stream, so that its client can come
+// back.
+func TestPrimed(t *testing.T) {
+	s := newSteps()
+	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open})))
+	w.as("2025-11-25")
+	c := w.count(1)
+	id, data := c.next()
+	if id == "" || data != "" {
+		t.Errorf("began with %q, %q", id, data)
+	}
+	c.drop()
+	close(s.more)
+	if got := short(w.back(id).rest()); got != "result" {
+		t.Errorf("after it: %q", got)
+	}
+}
