@@ -18,6 +18,15 @@ func (r *run) tool(c *openCall) (tool.Tool, error) {
 	return t, err
 }
 
+// stateful returns ctx with the State of tools, which a run puts into the context
+// of every step; a middleware may pass on another.
+func (r *run) stateful(ctx context.Context) context.Context {
+	if tool.StateFrom(ctx) == &r.st.Tools {
+		return ctx
+	}
+	return tool.WithState(ctx, &r.st.Tools)
+}
+
 // judgeAll decides about every call that has not been judged. All are judged before
 // any runs, so that a person gets the questions of an answer together.
 func (r *run) judgeAll() error {
@@ -41,7 +50,7 @@ func (r *run) judge(c *openCall) error {
 	}
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
-	d := r.a.judge(tool.WithState(r.ctx, &r.st.Tools), p, pc)
+	d := r.a.judge(r.stateful(r.ctx), p, pc)
 	switch {
 	case d.Behavior == permission.Allow, c.mayRun(d):
 		c.Status, c.Judged = statusAllowed, r.st.doneCalls()
@@ -88,7 +97,7 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 		}
 		with := *p
 		with.Rules = append(append([]permission.Rule(nil), p.Rules...), other.Suggest...)
-		if r.a.judge(tool.WithState(r.ctx, &r.st.Tools), &with, pc).Behavior == permission.Allow {
+		if r.a.judge(r.stateful(r.ctx), &with, pc).Behavior == permission.Allow {
 			return true
 		}
 	}
@@ -296,7 +305,7 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 		return false, err
 	}
 	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
-	ctx = inCall(tool.WithState(ctx, &r.st.Tools), c.ID)
+	ctx = inCall(r.stateful(ctx), c)
 	if r.jobs != nil {
 		ctx = context.WithValue(ctx, jobsKey{}, r.jobs)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -42,9 +41,10 @@ type callKey struct{}
 
 // inCall returns the context of a call, so that what comes up during it is told
 // with its id. Those of a sub-agent's calls are joined with a slash.
-func inCall(ctx context.Context, id string) context.Context {
+func inCall(ctx context.Context, c *openCall) context.Context {
+	id := &c.ID // whose address needs no memory
 	if above := callOf(ctx); above != "" {
-		id = above + "/" + id
+		id = new(above + "/" + c.ID)
 	}
 	return context.WithValue(ctx, callKey{}, id)
 }
@@ -52,8 +52,10 @@ func inCall(ctx context.Context, id string) context.Context {
 // callOf returns the id of the call in whose context something came up, "" where
 // it could be several.
 func callOf(ctx context.Context) string {
-	id, _ := ctx.Value(callKey{}).(string)
-	return id
+	if id, ok := ctx.Value(callKey{}).(*string); ok {
+		return *id
+	}
+	return ""
 }
 
 // do has the run's goroutine call fn, whose error ends the run.
@@ -214,7 +216,7 @@ func (r *run) admitSample(call *permission.Call, input, wanted int) (d permissio
 		return d, 0, refused("it needs about %d tokens, which is more than is left of the budget", input)
 	}
 	s.Samples++
-	d = r.a.judge(tool.WithState(r.ctx, &r.st.Tools), r.currentPolicy(), call)
+	d = r.a.judge(r.stateful(r.ctx), r.currentPolicy(), call)
 	if d.Behavior != permission.Allow && d.Behavior != permission.Ask {
 		return d, 0, refused("%s", d.Reason)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,11 +18,17 @@ type intake struct {
 	msg    *message.Message
 	silent bool // nobody is told
 
+	finish *model.Finish
+	err    error // why the answer ended early; nothing is taken in any more
+
 	made  int             // ids
 	slab  []TextDelta     // to be used: one allocation serves many tokens
 	text  strings.Builder // of the last block, while it is text or thinking
 	calls []callIntake
 	first [1]callIntake // of calls: mostly there is one
+
+	ans answer // what is returned, with its memory
+	raw [1]string
 }
 
 // slabSize is how many text events are allocated together: what a consumer that
@@ -34,6 +41,26 @@ type callIntake struct {
 	index int // the model's
 	call  *message.ToolCall
 	args  []byte
+}
+
+// take is what the model yields to.
+func (in *intake) take(ch model.Chunk, err error) bool {
+	if in.err != nil {
+		return false
+	}
+	if err != nil {
+		in.err = err
+		return false
+	}
+	if f, ok := ch.(*model.Finish); ok {
+		in.finish = f
+		return true
+	}
+	in.add(ch)
+	if in.run.gone {
+		in.err = context.Canceled
+	}
+	return in.err == nil
 }
 
 func (in *intake) add(ch model.Chunk) {
@@ -155,7 +182,11 @@ func (in *intake) close() {
 // answer returns what came so far. Nothing may be added after it.
 func (in *intake) answer(finish model.FinishReason) *answer {
 	in.close()
-	ans := &answer{Message: in.msg, Finish: finish}
+	ans := &in.ans
+	*ans = answer{Message: in.msg, Finish: finish}
+	if len(in.calls) > 0 {
+		ans.Raw = in.raw[:0]
+	}
 	for _, c := range in.calls {
 		ans.Raw = append(ans.Raw, string(c.args))
 		c.call.Input = json.RawMessage("{}") // until the run has looked at the arguments

@@ -160,6 +160,7 @@ func (r *run) reopen(c *openCall) error {
 func (r *run) loop() (EndReason, error) {
 	var reason EndReason
 	stepped := false
+	r.ctx = r.stateful(r.ctx)
 	inner := StepFunc(func(ctx context.Context) (err error) {
 		stepped = true
 		outside := r.ctx

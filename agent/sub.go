@@ -201,7 +201,7 @@ func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done
 		return onRun(reports, done, func() error { return fn(r, c) })
 	}}
 	n.judge = func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
-		return r.a.judge(tool.WithState(ctx, &r.st.Tools), p, pc)
+		return r.a.judge(r.stateful(ctx), p, pc)
 	}
 	c.answers = nil
 	return context.WithValue(ctx, nestKey{}, n), n

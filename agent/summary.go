@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -46,15 +47,17 @@ type summary struct {
 	Next        string   `json:"next" jsonschema:"minLength=1"`
 }
 
-// summaryTool is never called. It lends its repair and its checks.
-var summaryTool = tool.Must(tool.New("summary", "The summary.",
-	func(context.Context, summary) (string, error) { return "", nil }))
+// summaryTool is never called. It lends its repair and its checks. Most programs
+// start and end without a summary, and do not wait for its schema.
+var summaryTool = sync.OnceValue(func() tool.Tool {
+	return tool.Must(tool.New("summary", "The summary.", func(context.Context, summary) (string, error) { return "", nil }))
+})
 
 // parseSummary reads a model's answer, put right like the arguments of a call:
 // fences and prose around it, a string where a list was asked for. One that was
 // cut off is refused, since what is missing at its end is what comes next.
 func parseSummary(text string) (*summary, error) {
-	args, err := tool.Arguments(summaryTool, json.RawMessage(text))
+	args, err := tool.Arguments(summaryTool(), json.RawMessage(text))
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +195,7 @@ func (r *run) withSummary(v *toolkit.View, summary string, from int) []*message.
 // tasks, opened skills.
 func (r *run) reminders(v *toolkit.View) []string {
 	var out []string
-	ctx := tool.WithState(r.ctx, &r.st.Tools)
+	ctx := r.stateful(r.ctx)
 	for _, info := range v.Tools() {
 		t, _, err := v.Resolve(ctx, info.Name, []byte("{}"))
 		if err != nil { // one that dispatches by its arguments

@@ -15,7 +15,7 @@ func TestSummaryPromptNamesTheFields(t *testing.T) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
-	if err := json.Unmarshal(summaryTool.Info().Input, &schema); err != nil {
+	if err := json.Unmarshal(summaryTool().Info().Input, &schema); err != nil {
 		t.Fatal(err)
 	}
 	for name := range schema.Properties {

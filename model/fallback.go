@@ -46,8 +46,9 @@ func (f fallback) ContextWindow() int {
 func (f fallback) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		var failed error
+		p := &passage{yield: yield}
 		for _, m := range f {
-			err := passOn(m.Generate(ctx, req), yield)
+			err := p.take(m.Generate(ctx, req))
 			if err == nil {
 				return
 			}

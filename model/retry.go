@@ -62,8 +62,9 @@ func (r *retrier) Unwrap() Model { return r.model }
 
 func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
+		p := &passage{yield: yield}
 		for try := 0; ; try++ {
-			err := passOn(r.model.Generate(ctx, req), yield)
+			err := p.take(r.model.Generate(ctx, req))
 			if err == nil {
 				return
 			}
@@ -100,20 +101,34 @@ func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 	return min(max(d, e.RetryAfter), r.cfg.MaxWait), true
 }
 
-// passOn ranges over chunks and yields them. It returns an error, not yielded
-// yet, only if no chunk was: until then another try is possible.
-func passOn(chunks iter.Seq2[Chunk, error], yield func(Chunk, error) bool) error {
-	started := false
-	for chunk, err := range chunks {
-		if err != nil && !started {
-			return err
-		}
-		started = true
-		if !yield(chunk, err) || err != nil {
-			return nil
-		}
+// A passage yields what comes. An error that comes before anything else is kept
+// back: until then another try is possible.
+type passage struct {
+	yield   func(Chunk, error) bool
+	started bool
+	ended   bool
+	early   error
+}
+
+// take passes chunks on. It returns the error that it kept back.
+func (p *passage) take(chunks iter.Seq2[Chunk, error]) error {
+	p.ended, p.early = false, nil
+	chunks(p.pass) // the body of a loop would be two allocations more
+	return p.early
+}
+
+func (p *passage) pass(chunk Chunk, err error) bool {
+	switch {
+	case p.ended: // and the model was told
+		return false
+	case err != nil && !p.started:
+		p.early = err
+	default:
+		p.started = true
+		p.ended = !p.yield(chunk, err)
 	}
-	return nil
+	p.ended = p.ended || err != nil
+	return !p.ended
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
