@@ -240,7 +240,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		}
 	}
 	for _, c := range r.st.open {
-		if len(c.answers) > 0 {
+		if len(c.answers) > 0 && c.Status == statusNested { // not one that was refused since
 			c.Status, c.Judged = statusAllowed, -1
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -204,5 +205,33 @@ func TestBackgroundResultStaysInItsTag(t *testing.T) {
 	for _, b := range st.Messages[0].Blocks {
 		text := strings.ToLower(strings.Join(strings.Fields(b.(*message.Hint).Text), ""))
 		equal(t, "ends of the tag in "+text, strings.Count(text, "</result"), 1)
+	}
+}
+
+// TestRefusalOutlastsOlderAnswers answers what a sub-agent asks when the policy has
+// come to ask about the sub-agent itself, and refuses that: the older answer must not
+// bring the refused call back.
+func TestRefusalOutlastsOlderAnswers(t *testing.T) {
+	for _, policy := range []permission.Policy{{}, bypass} { // of the run that hears the refusal
+		var j journal
+		inner, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`s1 note {"path":"a"}`), says("helped"))
+		helper, err := AsTool(inner, "helper", "Helps.")
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := new(State)
+		run := func(p permission.Policy, in Input, turns ...turn) EndReason {
+			a, _ := newAgent(t, Config{Policy: p, Toolkit: toolkit.Of(helper)}, turns...)
+			evs, err := play(t, a, st, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return endOf(t, evs).Reason
+		}
+		equal(t, "asked below", run(bypass, Say("go"), calls(`c0 helper {"task":"go"}`)), EndWaiting)
+		equal(t, "asked about the helper", run(permission.Policy{}, Confirm{Call: "c0/s1", Allow: true}), EndWaiting)
+		equal(t, "refused", run(policy, Confirm{Call: "c0"}, says("then not")), EndCompleted)
+		equal(t, "ran", j.String(), "")
+		equal(t, "result", results(st), []string{"c0 denied: A person refused this call of helper."})
 	}
 }

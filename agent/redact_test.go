@@ -35,6 +35,9 @@ func builtinRules(t testing.TB) *redact.Redactor {
 // leaks reports whether text holds a good part of the secret, also if letters of
 // it are escaped.
 func leaks(text string) bool {
+	if !strings.Contains(text, `\u00`) { // which is nearly always, and then quick
+		return strings.Contains(text, secret[:12]) || strings.Contains(text, secret[12:])
+	}
 	var plain strings.Builder
 	for i := 0; i < len(text); i++ {
 		if strings.HasPrefix(text[i:], `\u00`) && len(text) >= i+6 {

@@ -113,6 +113,7 @@ func (r *run) recoverCalls() error {
 			continue
 		}
 		c.Judged = -1
+		c.answers = nil // of a run that had to ask about c itself before it could pass them on
 		switch {
 		case c.Status == statusRunning && c.Sub == nil && (c.Again || !r.isIdempotent(c)):
 			if err := r.finish(c, failed(c, message.OutcomeInterrupted, outcomeUnknown)); err != nil {

@@ -385,7 +385,7 @@ func TestToolsChangeStateDuringASave(t *testing.T) {
 		}
 		return nil
 	}
-	turns := slices.Repeat([]scripted.Turn{scripted.Call("tick", struct{}{})}, 4)
+	turns := slices.Repeat([]scripted.Turn{scripted.Call("tick", struct{}{})}, 2)
 	a, err := agent.New(agent.Config{Model: scripted.New(append(turns, scripted.Say("done"))...), Toolkit: toolkit.Of(tick), Save: save,
 		Policy: permission.Policy{Mode: permission.Bypass}})
 	if err != nil {
