@@ -43,6 +43,9 @@ import (
 // permissions take the place of those above. Relative file names count from the
 // directory of the configuration.
 //
+// Members that "kitbag run" takes from the same file (model, baseURL, system,
+// maxSteps) are let be.
+//
 // Every mistake is an error that names the file and the key, members that mean
 // nothing included; all are reported at once. New checks the rest, with the same
 // keys. Serve.Version is left to the caller.
@@ -52,7 +55,8 @@ func Load(file string) (Config, error) {
 		return Config{}, fmt.Errorf("the gateway's configuration: %w", err)
 	}
 	r := &reader{file: file, dir: filepath.Dir(file)}
-	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins")
+	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins",
+		"model", "baseURL", "system", "maxSteps") // the last are for kitbag run, which reads the same file
 	if !ok {
 		return Config{}, errors.Join(r.errs...)
 	}

@@ -36,6 +36,9 @@ Lines that begin with a slash are for kitbag:
 			if r.prompt == nil {
 				return usage(`chat needs a terminal to talk at; without one use kitbag run "task", with --session to go on`)
 			}
+			if err := f.configure(cmd.Context(), cmd, r.prompt); err != nil {
+				return err
+			}
 			return f.open(cmd.Context(), r, func(k *kit, s *conversation) error {
 				defer keepInterrupts()()
 				return (&chat{runner: r, kit: k, conv: s}).talk(cmd.Context())

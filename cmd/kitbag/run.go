@@ -31,7 +31,10 @@ type agentFlags struct {
 	model, baseURL   string
 	maxSteps         int
 	system           string
+	trust            bool
 	toolFlags
+
+	more permission.Policy // of configurations; its mode is in mode
 }
 
 // toolFlags say what an agent has to work with.
@@ -58,6 +61,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
 	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
 	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
+	fl.BoolVar(&f.trust, "trust", false, "follow the directory's kitbag.json in all that it says, this time")
 	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // there is no such flag: a mistake in this function
 	}
@@ -79,6 +83,15 @@ An MCP server is started when the model opens a group of its tools. The groups t
 it has itself are known from the last time that it ran; before, it is one group.
 What a server asks the person is asked on the terminal; for what it wants of the
 model the rule is mcp__SERVER__sampling.
+
+What neither flags nor variables say is taken from kitbag.json, first that of the
+current directory, then that in the user's configuration directory:
+
+  {"model": "…", "baseURL": "https://…", "system": "FILE", "maxSteps": 50,
+   "permissions": {"mode": "default", "allow": [], "ask": [], "deny": []}}
+
+Of the one in the directory only ask and deny rules count until you have said at the
+terminal that you trust it as it is, or add --trust.
 
 The model's text goes to standard output, what tools do to standard error. What
 no rule allows is asked about on the terminal; without one the run ends with
@@ -124,6 +137,9 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		return usage("--answer needs --session: the calls that wait are in its file")
 	}
 	r := newRunner(cmd, f.json)
+	if err := f.configure(cmd.Context(), cmd, r.prompt); err != nil {
+		return err
+	}
 	return f.open(cmd.Context(), r, func(k *kit, s *conversation) error {
 		return r.run(cmd.Context(), k.agent, s, inputs)
 	})
@@ -160,7 +176,10 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 		permission.Allow: f.allow, permission.Ask: f.ask, permission.Deny: f.deny}); err != nil {
 		return p, err
 	}
+	p.Rules = append(p.Rules, f.more.Rules...)
+	p.TrustReadOnly = f.more.TrustReadOnly
 	p.Dirs, err = f.workDirs()
+	p.Dirs = append(p.Dirs, f.more.Dirs...)
 	return p, err
 }
 
