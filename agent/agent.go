@@ -59,12 +59,12 @@
 //
 // # What it costs
 //
-// A step, which is a model call and a call of a function tool, makes some 80
-// allocations and 6 KiB beside the model's, with events, validation, permission and
+// A step, which is a model call and a call of a function tool, makes some 70
+// allocations and 5 KiB beside the model's, with events, validation, permission and
 // the State whole at every moment; the 500th costs what the first does. A streamed
 // token makes 0.1. The floor is what stays: messages, calls, results and events
-// that somebody may keep are 40 of the 80; contexts that carry time-outs, state
-// and the host to the tool are 20, and the tool's own call is 14. Hooks that do
+// that somebody may keep are 35 of the 70; contexts that carry time-outs, state
+// and the host to the tool are 15, and the tool's own call is 12. Hooks that do
 // nothing add one in a hundred. The tests named TestCost… hold these figures, and
 // bench shows them beside other frameworks.
 //

@@ -167,7 +167,7 @@ func TestToolStreamsForEver(t *testing.T) {
 		w := work{tool: flood, call: tool.Call{ID: "c1", Name: "flood", Input: json.RawMessage("{}")}}
 		a, _ := newAgent(t, Config{})
 		n := 0
-		res, err := a.runToolNow(t.Context(), w, func(tool.Chunk) { n++ })
+		res, err := a.runToolNow(t.Context(), &w, func(tool.Chunk) { n++ })
 		if err != nil || res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "was stopped") {
 			t.Errorf("%d pieces of %d bytes: %v, %v", n, len(piece), res.Outcome, err)
 		}

@@ -309,39 +309,23 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 	if r.jobs != nil {
 		ctx = context.WithValue(ctx, jobsKey{}, r.jobs)
 	}
-	var n *nest
-	timeout := r.cfg.ToolTimeout
+	w := &worker{call: c, reports: reports, done: done,
+		work: work{tool: t, call: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}, timeout: r.cfg.ToolTimeout}}
 	if _, ok := tool.As[*subagent](t); ok {
-		ctx, n = r.nest(ctx, c, reports, done)
-		timeout = -1
+		ctx, w.nest = r.nest(ctx, c, reports, done)
+		w.work.timeout = -1
 	}
-	call := tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}
 	if isIdempotent(t, c.Input) {
-		call.Key = r.idempotencyKey(c)
+		w.work.call.Key = r.idempotencyKey(c)
 	}
-	runTool := r.a.runTool
-	if n != nil { // its steps are those of the sub-agent, which may wait in between
-		runTool = r.a.runToolNow
-	}
-	work := work{tool: t, call: call, timeout: timeout}
 	if r.cfg.Step != nil {
-		work.step = r.stepID(c)
+		w.work.step = r.stepID(c)
 	}
 	if limit := r.patience(t, c); limit >= 0 {
-		r.startJob(ctx, c, work, limit)
+		r.startJob(ctx, c, w.work, limit)
 		return true, nil
 	}
-	r.cfg.Go(func() {
-		tell := func(rep report) {
-			rep.call = c
-			select {
-			case reports <- rep:
-			case <-done: // the consumer panicked
-			}
-		}
-		res, err := runTool(ctx, work, func(ch tool.Chunk) { tell(report{chunk: ch}) })
-		tell(report{done: true, res: res, err: err, nest: n})
-	})
+	w.start(ctx, r.a)
 	return true, nil
 }
 

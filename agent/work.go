@@ -20,9 +20,48 @@ type work struct {
 	step    string // for Config.Step; empty without
 }
 
+// limit returns the context of the call itself.
+func (w *work) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if w.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, w.timeout)
+}
+
+// A worker does its work on a goroutine of its own, and reports to the run.
+type worker struct {
+	call    *openCall
+	work    work
+	nest    *nest // of a sub-agent
+	reports chan<- report
+	done    <-chan struct{} // nobody listens to reports any more
+}
+
+func (w *worker) start(ctx context.Context, a *Agent) {
+	a.cfg.Go(func() {
+		rep := report{done: true, nest: w.nest}
+		if w.nest != nil { // its steps are those of the sub-agent, which may wait in between
+			rep.res, rep.err = a.runToolNow(ctx, &w.work, w.send)
+		} else {
+			rep.res, rep.err = a.runTool(ctx, &w.work, w.send)
+		}
+		w.tell(rep)
+	})
+}
+
+func (w *worker) send(ch tool.Chunk) { w.tell(report{chunk: ch}) }
+
+func (w *worker) tell(rep report) {
+	rep.call = w.call
+	select {
+	case w.reports <- rep:
+	case <-w.done: // the consumer panicked
+	}
+}
+
 // runTool runs a call to its end, on a worker's goroutine, through
 // Config.Step. The error wraps [tool.ErrAbort]; the result is never nil.
-func (a *Agent) runTool(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
+func (a *Agent) runTool(ctx context.Context, w *work, send func(tool.Chunk)) (*message.ToolResult, error) {
 	if a.cfg.Step == nil {
 		return a.runToolNow(ctx, w, send)
 	}
@@ -59,13 +98,9 @@ const (
 
 // runToolNow runs a call. What it had said before it was stopped, by a time-out or
 // with the run, stays in the result: the model may have use for it.
-func (a *Agent) runToolNow(ctx context.Context, w work, send func(tool.Chunk)) (*message.ToolResult, error) {
-	callCtx := ctx
-	if w.timeout > 0 {
-		var cancel context.CancelFunc
-		callCtx, cancel = context.WithTimeout(ctx, w.timeout)
-		defer cancel()
-	}
+func (a *Agent) runToolNow(ctx context.Context, w *work, send func(tool.Chunk)) (*message.ToolResult, error) {
+	callCtx, cancel := w.limit(ctx)
+	defer cancel()
 	col, said := tool.NewCollector(w.call), 0
 	for ch, err := range tool.Run(callCtx, w.tool, w.call, a.tools...) {
 		switch {

@@ -55,12 +55,24 @@ type Message struct {
 // User returns a user message that holds one text block. Its id is empty: the
 // agent gives one when the message enters a conversation.
 func User(text string) *Message {
-	return &Message{Role: RoleUser, Blocks: Blocks{&Text{Text: text}}}
+	return textMessage(RoleUser, text)
 }
 
 // System returns a system message that holds one text block.
 func System(text string) *Message {
-	return &Message{Role: RoleSystem, Blocks: Blocks{&Text{Text: text}}}
+	return textMessage(RoleSystem, text)
+}
+
+// textMessage makes a message and what is in it with one allocation.
+func textMessage(role Role, text string) *Message {
+	m := &struct {
+		Message
+		text   Text
+		blocks [1]Block
+	}{Message: Message{Role: role}, text: Text{Text: text}}
+	m.blocks[0] = &m.text
+	m.Blocks = m.blocks[:]
+	return &m.Message
 }
 
 // Assistant returns an assistant message that holds the given blocks.
