@@ -111,6 +111,8 @@ func copyDemoFiles(dir string) error {
 	return os.CopyFS(dir, files)
 }
 
+// demoAgent allows what is harmless, and nothing that writes: the demo is to show a
+// question.
 func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}})
 	if err != nil {

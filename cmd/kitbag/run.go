@@ -165,6 +165,8 @@ func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conver
 	return use(k, s)
 }
 
+// policy is what the flags and the configurations say, flags first. The current
+// directory is the first of the directories: relative patterns count from it.
 func (f *agentFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
 	if !slices.Contains(modes, f.mode) {
@@ -193,6 +195,9 @@ type runner struct {
 	log     io.Writer                           // for people
 }
 
+// newRunner shows events as JSON, for a program, or as text. There is a prompt only
+// where a person both sees the question and can type: a yes that comes out of a pipe
+// was not meant as the answer to it.
 func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 	r := &runner{log: cmd.ErrOrStderr(), painter: newPainter(cmd.ErrOrStderr())}
 	if jsonEvents {
@@ -235,6 +240,8 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 	}
 }
 
+// once runs the agent until it ends or waits, and shows what happens. To leave the
+// loop ends the run and joins what works for it, so that the session stays whole.
 func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*agent.End, error) {
 	var end *agent.End
 	for ev, err := range a.Run(ctx, s.State, inputs...) {
@@ -260,6 +267,8 @@ func (r *runner) explain(err error, s *conversation) error {
 	return err
 }
 
+// answers asks about everything that waits for a person. What waits for the host
+// cannot be answered here: with nothing else the run would go on waiting at once.
 func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, error) {
 	var inputs []agent.Input
 	for _, p := range s.Pending() {

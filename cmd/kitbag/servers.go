@@ -44,6 +44,8 @@ func loadConfigs(files []string) (configs []mcpclient.Config, broken []*mcpclien
 	return configs, broken, nil
 }
 
+// unjoin returns the errors that [errors.Join] made one of, as they are told of one
+// by one.
 func unjoin(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -101,6 +103,7 @@ func openServers(files, dirs []string, h hosting, log io.Writer) (*mcpServers, e
 	return s, nil
 }
 
+// close ends all servers side by side: each may take its time to go.
 func (s *mcpServers) close() error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(s.clients))

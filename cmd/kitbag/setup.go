@@ -107,6 +107,8 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 	return tk, s.close, nil
 }
 
+// openModel takes the key from the environment only: a flag would be seen by every
+// user of the machine, and a file ends up in a repository.
 func (f *agentFlags) openModel() (*openai.Model, error) {
 	cfg := openai.Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL")}
 	if f.model != "" {
@@ -152,6 +154,7 @@ func (f *toolFlags) skillLoaders(dir string) ([]skill.Loader, error) {
 	return loaders, nil
 }
 
+// existingDir returns d as an absolute path: tools and rules compare whole paths.
 func existingDir(d string) (string, error) {
 	abs, err := filepath.Abs(d)
 	if err != nil {

@@ -68,6 +68,8 @@ type groupCost struct {
 	Tools []string `json:"tools"`
 }
 
+// printTools prints costs, for people or as JSON. groups and costs.Groups are in the
+// same order.
 func printTools(to io.Writer, groups []toolkit.GroupInfo, costs toolkit.Costs, asJSON bool) error {
 	var out struct {
 		Total  toolCost    `json:"total"`
