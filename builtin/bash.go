@@ -43,6 +43,8 @@ type bashOut struct {
 	Omitted  int    `json:"omitted,omitempty"` // characters of output that were left out
 }
 
+// A bash is no [tool.Backgrounder]: a command may change any file, and so what a call
+// beside it would do, which was judged by what stood there before.
 type bash struct {
 	tool.Tool
 	Config
