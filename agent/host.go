@@ -90,7 +90,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	}
 	ev := Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
-	put := ev
+	put := ev // events do not change after they came, and ev is told of once more
 	if err := h.tell(&put); err != nil {
 		return host.Answer{}, err
 	}

@@ -146,6 +146,7 @@ func (c *curtain) hold(key textKey) *heldText {
 // flush ends the texts that which picks, and returns what was held back.
 func (c *curtain) flush(which func(textKey) bool) []Event {
 	var out []Event
+	// In the order in which they began, which a consumer can count on.
 	c.held = slices.DeleteFunc(c.held, func(h *heldText) bool {
 		if !which(h.key) {
 			return false
@@ -277,6 +278,8 @@ type cleaner struct {
 	clean map[*message.Message]*message.Message
 }
 
+// use has r clean what is encoded from now on. Between runs that stays: who encodes
+// the State then is to find no secrets either.
 func (c *cleaner) use(r *redact.Redactor) {
 	if c.r != r {
 		c.r, c.clean = r, nil

@@ -74,6 +74,8 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 		st.ID = r.cfg.NewID("ses")
 	}
 	resumed := st.run != ""
+	// A run that ended says so in its last save. This one did not, and no one knows which
+	// numbers its last events had.
 	if st.running { // the process was stopped: events that came after the last save have had numbers
 		st.seq += crashGap
 	}
@@ -81,6 +83,8 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	if !resumed {
 		st.run = r.cfg.NewID("run")
 	}
+	// Models count their calls from 1 in every answer, some of them; an id that was used
+	// gives way to one of ours.
 	r.callIDs = map[string]bool{}
 	for _, m := range st.Messages {
 		for _, c := range m.ToolCalls() {
@@ -88,6 +92,8 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 		}
 	}
 	r.emit(&RunStart{Session: st.ID, Resumed: resumed})
+	// First what was cut off, then the inputs: an answer may be for a call that has
+	// ended by that.
 	r.forgetJobs()
 	if err := r.recoverCalls(); err != nil {
 		return "", err
@@ -162,6 +168,8 @@ func (r *run) loop() (EndReason, error) {
 	var reason EndReason
 	stepped := false
 	r.ctx = r.stateful(r.ctx)
+	// The reason goes past the middleware: a step that waits or is done is none that
+	// failed, and nobody is to lose it.
 	inner := StepFunc(func(ctx context.Context) (err error) {
 		stepped = true
 		outside := r.ctx
@@ -178,6 +186,7 @@ func (r *run) loop() (EndReason, error) {
 			err = errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot go on")
 		}
 		if err != nil {
+			// What goes wrong because the run was cancelled is no fault of its own.
 			if cause := r.ctx.Err(); cause != nil && errors.Is(err, cause) {
 				return EndInterrupted, nil
 			}
@@ -189,6 +198,9 @@ func (r *run) loop() (EndReason, error) {
 
 // step makes a model call and the tool calls of its answer, or what is left of
 // that. A reason ends the run.
+//
+// It asks after everything what comes next, and keeps no plan: what it did is in the
+// State, from which a run in another process goes on in the same way.
 func (r *run) step() (EndReason, error) {
 	for asked := false; ; {
 		var err error
@@ -234,6 +246,7 @@ func (r *run) next() action {
 	if r.gone || r.ctx.Err() != nil {
 		return actInterrupt
 	}
+	// A typed answer is one, also at a limit and when calls stand beside it.
 	typed := r.final != nil && r.final.value != nil
 	if typed && len(r.st.open) == 0 {
 		return actDone
@@ -269,7 +282,7 @@ func (r *run) end(reason EndReason, err error) {
 	case EndError:
 		err = errors.Join(err, r.closeOpen("The run ended with an error before this call ended."))
 	}
-	if reason != EndWaiting {
+	if reason != EndWaiting { // where settle has waited, and what is open must stay the last
 		err = errors.Join(err, r.stopJobs(), r.report())
 	}
 	switch reason {
@@ -284,7 +297,7 @@ func (r *run) end(reason EndReason, err error) {
 		}
 		ev.Text = r.st.Messages[len(r.st.Messages)-1].Text()
 	}
-	if len(r.owed) > 0 {
+	if len(r.owed) > 0 { // of a save that failed before; this one may not
 		err = errors.Join(err, r.store())
 	}
 	if !r.gone {
@@ -297,7 +310,7 @@ func (r *run) end(reason EndReason, err error) {
 	if saveErr := r.save(); saveErr != nil {
 		err = errors.Join(err, saveErr)
 	}
-	if err != nil {
+	if err != nil { // after the last save, which may have failed too
 		ev.Reason, ev.Detail = EndError, err.Error()
 	}
 	if r.cfg.Redact != nil {

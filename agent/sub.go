@@ -73,6 +73,7 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	if !nested {
 		n = &nest{do: func(func(*run, *openCall) error) error { return nil }}
 	}
+	// Its conversation is of this call alone; what it is to know later its answer says.
 	var st State
 	inputs := n.inputs
 	if n.state == nil {

@@ -81,6 +81,7 @@ func (a *Agent) runTool(ctx context.Context, w *work, send func(tool.Chunk)) (*m
 	if err != nil {
 		*res = message.ToolResult{ID: w.call.ID, Name: w.call.Name, Outcome: message.OutcomeError,
 			Blocks: message.Blocks{&message.Text{Text: err.Error()}}}
+		// The engine's failure, not the tool's: whether the call ran is its to say.
 		if abort == nil && ctx.Err() == nil {
 			abort = fmt.Errorf("%w: step %s: %w", tool.ErrAbort, w.step, err)
 		}
@@ -116,6 +117,7 @@ func (a *Agent) runToolNow(ctx context.Context, w *work, send func(tool.Chunk)) 
 		case errors.Is(err, tool.ErrAbort):
 			col.Add(tool.Failure(err.Error()))
 			return col.Result(), err
+		// Its own time-out, and not the end of the run: the model may try something else.
 		case ctx.Err() == nil && callCtx.Err() != nil:
 			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", w.timeout)))
 			return col.Result(), nil
