@@ -2,6 +2,7 @@ package mcpserver_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -153,5 +154,35 @@ func TestToldByHost(t *testing.T) {
 				t.Errorf("%s: the client of %s was told of %q, want %q", row.what, client.uri, got, client.want)
 			}
 		}
+	}
+}
+
+// TestSubscriptionLimit: a client is told of an update once, and watches 1000 resources at
+// most, in both eras.
+func TestSubscriptionLimit(t *testing.T) {
+	s := serve(t, gated())
+	url := listen(t, s)
+	old, _ := dialOld(t, url, "", nil)
+	old.send(oldInitialize)
+	uris := make([]string, 1001)
+	for i := range uris {
+		uris[i] = fmt.Sprintf("of://%d", i)
+		got := old.send(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"` + uris[i] + `"}}`)
+		if refused := strings.Contains(got, "1000 resources are watched"); refused != (i == 1000) {
+			t.Fatalf("subscription %d: %s", i, got)
+		}
+	}
+	for _, uri := range uris[:2] {
+		s.ResourceUpdated(uri)
+		if _, got := old.next(); !strings.Contains(got, `"uri":"`+uri+`"`) {
+			t.Errorf("%s was updated; told: %s", uri, got)
+		}
+	}
+	m := newModern(t, url, "", `{}`)
+	m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
+	_, ack := m.stream(t.Context(), `{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["`+strings.Join(uris, `","`)+`"]},
+		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)()
+	if !strings.Contains(ack, `"of://999"`) || strings.Contains(ack, `"of://1000"`) {
+		t.Errorf("acknowledged: %s", ack)
 	}
 }

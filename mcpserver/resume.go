@@ -223,7 +223,7 @@ func (st *stream) attach(to *eventWriter, after int) bool {
 	defer st.mu.Unlock()
 	st.c.mu.Lock()
 	skip := after - st.first + 1
-	known := skip >= 0 && skip <= len(st.events) && len(st.events) > 0
+	known := skip >= 0 && skip <= len(st.events)
 	var missed string
 	if known {
 		missed = strings.Join(st.events[skip:], "")

@@ -366,3 +366,40 @@ func TestPrimed(t *testing.T) {
 		t.Errorf("after it: %q", got)
 	}
 }
+
+// TestKeptForAWhile: an answer is not kept for ever.
+func TestKeptForAWhile(t *testing.T) {
+	s := newSteps()
+	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})))
+	w.as("2025-11-25")
+	go func() { s.more <- struct{}{}; close(s.more) }()
+	c := w.count(1)
+	id, _ := c.next()
+	c.rest()
+	for tries := 0; w.back(id).status == http.StatusOK; tries++ {
+		if tries == 1000 {
+			t.Fatal("it is still kept")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestStandingIsNotIdle: a session that has a stream open makes no room for others, one
+// that has left it does, or may open it anew.
+func TestStandingIsNotIdle(t *testing.T) {
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 1, Idle: time.Nanosecond}}))
+	w, other := newWire(t, url), newWire(t, url)
+	w.as("2025-11-25")
+	c := w.back("")
+	const initialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
+	if status, _ := other.post(t.Context(), initialize); status != http.StatusServiceUnavailable {
+		t.Errorf("the session with a stream was dropped: %d", status)
+	}
+	c.drop()
+	for tries := 0; w.back("").status != http.StatusOK; tries++ {
+		if tries == 1000 {
+			t.Fatal("the stream cannot be opened again")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
