@@ -67,7 +67,7 @@ func newLogin(cfg *OAuth, server *url.URL, next http.RoundTripper) *login {
 
 // sameHost keeps secrets from following a redirect elsewhere.
 func sameHost(req *http.Request, via []*http.Request) error {
-	if len(via) > 5 || req.URL.Host != via[0].URL.Host {
+	if len(via) > 5 || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 		return http.ErrUseLastResponse
 	}
 	return nil

@@ -123,6 +123,9 @@ func (l *login) discover(ctx context.Context, ch challenge) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := l.mayReach(issuer); err != nil {
+		return nil, err
+	}
 	if found, err = l.firstJSON(ctx, urls, s); err != nil {
 		return nil, err
 	}
@@ -133,7 +136,21 @@ func (l *login) discover(ctx context.Context, ch challenge) (*site, error) {
 		return nil, fmt.Errorf("the metadata of the authorization server %q says that it is %q", issuer, s.Issuer)
 	}
 	s.Resource, s.scopes = prm.Resource, prm.Scopes
-	return s, s.check()
+	return s, errors.Join(s.check(), l.mayReach(s.TokenEndpoint), l.mayReach(s.RegistrationEndpoint))
+}
+
+// mayReach refuses requests to this machine on the word of another: a server could
+// have us call what listens here and trusts whoever can (server-side request
+// forgery, in MCP's security best practices).
+func (l *login) mayReach(endpoint string) error {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return err
+	}
+	if loopback(u.Hostname()) && !loopback(l.server.Hostname()) {
+		return fmt.Errorf("%q is on this machine, and the server %q is not; it has no business there", endpoint, l.server.Host)
+	}
+	return nil
 }
 
 func (s *site) check() error {

@@ -200,3 +200,44 @@ func TestTokensStayWithTheHost(t *testing.T) {
 		t.Errorf("the other host got %q; asked %d times", stolen.Load(), asked.Load())
 	}
 }
+
+// TestReach: a server elsewhere cannot have us call what listens on this machine, and
+// no redirect takes a secret to another host or off the encryption.
+func TestReach(t *testing.T) {
+	for _, row := range []struct {
+		server, endpoint string
+		ok               bool
+	}{
+		{"https://mcp.example.com/", "https://login.example.com/token", true},
+		{"https://mcp.example.com/", "http://127.0.0.1:9200/_shutdown", false},
+		{"https://mcp.example.com/", "https://localhost/token", false},
+		{"https://mcp.example.com/", "http://[::1]:80/", false},
+		{"http://localhost:8080/", "http://127.0.0.1:9200/token", true},
+		{"https://mcp.example.com/", "", true}, // which check deals with
+	} {
+		server, err := url.Parse(row.server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&login{server: server}).mayReach(row.endpoint); (err == nil) != row.ok {
+			t.Errorf("%s from %s: %v", row.endpoint, row.server, err)
+		}
+	}
+	for _, row := range []struct {
+		from, to string
+		ok       bool
+	}{
+		{"https://a.example/x", "https://a.example/y", true},
+		{"https://a.example/x", "http://a.example/x", false},
+		{"https://a.example/x", "https://b.example/x", false},
+	} {
+		from, err1 := http.NewRequest(http.MethodPost, row.from, nil)
+		to, err2 := http.NewRequest(http.MethodPost, row.to, nil)
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		if err := sameHost(to, []*http.Request{from}); (err == nil) != row.ok {
+			t.Errorf("from %s to %s: %v", row.from, row.to, err)
+		}
+	}
+}

@@ -20,7 +20,17 @@ type apart struct {
 
 	mu      sync.Mutex
 	clients map[context.Context]*mcpclient.Client
+	closed  bool
 	closing sync.WaitGroup
+}
+
+// close waits for what the end of the sessions has begun. Nothing is started
+// afterwards, by a call that has not heard of it yet for instance.
+func (a *apart) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.closing.Wait()
 }
 
 // client returns the session's client, which is made for its first call and closed
@@ -31,7 +41,7 @@ func (a *apart) client(session context.Context) (*mcpclient.Client, error) {
 	if c := a.clients[session]; c != nil {
 		return c, nil
 	}
-	if session.Err() != nil { // a client made now would be closed before it is used
+	if a.closed || session.Err() != nil { // a client made now would be closed before it is used
 		return nil, fmt.Errorf("MCP server %q: the session has ended", a.cfg.Name)
 	}
 	if len(a.clients) >= maxApart {

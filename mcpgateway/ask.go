@@ -103,7 +103,7 @@ func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk
 		if p.up.apart != nil {
 			var err error
 			if t, err = p.up.apart.tool(ctx, t); err != nil {
-				yield(tool.Chunk{}, err)
+				yield(tool.Chunk{}, discreet(ctx, err))
 				return
 			}
 		}
@@ -115,7 +115,11 @@ func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk
 		}()
 		var last error
 		for chunk, err := range t.Call(ctx, call) {
-			if last = err; !yield(chunk, err) {
+			last = err
+			if err != nil {
+				err = discreet(ctx, err)
+			}
+			if !yield(chunk, err) {
 				return
 			}
 		}

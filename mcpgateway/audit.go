@@ -31,8 +31,9 @@ type auditFile struct {
 	pending []byte // whole lines that are not in the file
 }
 
-// maxPending is how much is kept while the file cannot be written, in bytes. What
-// comes then are calls that are refused.
+// maxPending is how much is kept while the file cannot be written, in bytes. Half of
+// it is for records with arguments; the other is for those of calls at work, a few
+// hundred bytes each. What comes then are calls that are refused.
 const maxPending = 1 << 20
 
 func openAudit(path string, arguments bool) (*auditFile, error) {
@@ -82,14 +83,17 @@ func (a *auditFile) append(r mcpserver.Record) {
 		r.Input = nil
 	}
 	line, err := json.Marshal(r)
-	if err != nil { // arguments that are not JSON, which there are none of here
-		r.Input = nil
-		line, _ = json.Marshal(r)
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	failing := len(a.pending) > 0 // which the log was told already
-	if len(a.pending)+len(line) < maxPending {
+	// Nobody gets off the record by arguments that are too long for it: a record
+	// that is the only one is written whatever its length, which Limits.Request
+	// bounds, and among others it loses them.
+	if err != nil || failing && len(a.pending)+len(line) >= maxPending/2 {
+		r.Input = nil
+		line, _ = json.Marshal(r)
+	}
+	if !failing || len(a.pending)+len(line) < maxPending {
 		a.pending = append(append(a.pending, line...), '\n')
 	}
 	if err := a.flush(); err != nil && !failing {

@@ -72,7 +72,7 @@ func cleanSchema(schema json.RawMessage) json.RawMessage {
 		literal := schema[i:end]
 		switch {
 		case followedByColon(schema, end):
-			words = string(literal) == `"description"` || string(literal) == `"title"` || string(literal) == `"$comment"`
+			words = isWords(literal)
 		case words:
 			words = false
 			if better := cleanLiteral(literal); better != nil {
@@ -86,6 +86,16 @@ func cleanSchema(schema json.RawMessage) json.RawMessage {
 		return schema
 	}
 	return append(out, schema[kept:]...)
+}
+
+// isWords reports whether a key is one whose value people or models read. A key may
+// be written with escapes, which every reader of JSON takes out again.
+func isWords(literal []byte) bool {
+	key := string(literal[1 : len(literal)-1])
+	if strings.Contains(key, `\`) && json.Unmarshal(literal, &key) != nil {
+		return false
+	}
+	return key == "description" || key == "title" || key == "$comment"
 }
 
 // endOfString returns the offset behind the string that starts at i of valid JSON.

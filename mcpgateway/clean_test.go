@@ -61,6 +61,7 @@ func FuzzClean(f *testing.F) {
 func FuzzCleanSchema(f *testing.F) {
 	f.Add([]byte(`{"type":"object","description":"a\u202eb","properties":{"description":{"description":"\u001b","enum":["\u200b"]}}}`))
 	f.Add([]byte(`{"title" : "\"\\\u200b" , "a":["description","\u200b"]}`))
+	f.Add([]byte(`{"\u0064escription":"a\u200bb","titl\u0065":"\u202e"}`))
 	f.Add([]byte(`{"description":{"x":"\u200b"},"$comment":"\u200b","title":7}`))
 	for _, file := range []string{"notion.json", "server-github.json"} {
 		data, err := os.ReadFile(filepath.Join("../testdata/mcp_tools", file))

@@ -196,6 +196,7 @@ func (r *reader) servers(top members) {
 	if top.get("mcpServers") == nil {
 		return
 	}
+	r.object("mcpServers", top.get("mcpServers")) // which finds a name that is there twice
 	configs, err := mcpclient.Load(r.file)
 	r.cfg.Servers = configs
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -160,7 +160,7 @@ func (g *Gateway) Close() error {
 	wg.Wait()
 	for _, u := range g.upstreams {
 		if u.apart != nil {
-			u.apart.closing.Wait() // for what the end of the sessions has begun
+			u.apart.close()
 		}
 	}
 	g.work.Wait()

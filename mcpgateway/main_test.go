@@ -31,9 +31,21 @@ import (
 // process.
 const roleEnv = "KITBAG_MCPGATEWAY_TEST_ROLE"
 
+// stderrEnv is what the tool "die" of such a server writes to stderr before it ends
+// the process.
+const stderrEnv = "KITBAG_MCPGATEWAY_TEST_STDERR"
+
+func die() tool.Tool {
+	return tool.Must(tool.New("die", "Ends the server.", func(context.Context, none) (string, error) {
+		fmt.Fprintln(os.Stderr, os.Getenv(stderrEnv))
+		os.Exit(3)
+		return "", nil
+	}))
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(roleEnv) != "" {
-		s := newServer(toolkit.Of(echo(), pid(), hang(nil), ask(nil), think()))
+		s := newServer(toolkit.Of(echo(), pid(), hang(nil), ask(nil), think(), die()))
 		if err := s.ServeStdio(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

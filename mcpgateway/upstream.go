@@ -2,7 +2,9 @@ package mcpgateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"regexp"
 	"slices"
@@ -77,7 +79,7 @@ func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed func()) 
 func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	raw, err := u.client.Tools(ctx)
 	if err != nil {
-		return nil, err
+		return nil, discreet(ctx, err)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -91,6 +93,18 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 		u.listed()
 	}
 	return u.clean, nil
+}
+
+// discreet takes out of an error what the server's process wrote to stderr, and puts
+// that into the gateway's own log: one process serves all sessions, and its last
+// lines may be about somebody else, or hold a key of the owner's.
+func discreet(ctx context.Context, err error) error {
+	se, ok := errors.AsType[*mcpclient.ServerError](err)
+	if !ok || se.Stderr == "" {
+		return err
+	}
+	slog.WarnContext(ctx, "an MCP server failed", "server", se.Server, "err", se.Err, "stderr", se.Stderr)
+	return &mcpclient.ServerError{Server: se.Server, Err: se.Err}
 }
 
 // sameSlice reports whether two lists are one and the same: the client replaces

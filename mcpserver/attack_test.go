@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -255,7 +256,7 @@ func TestSlowReader(t *testing.T) {
 	flood := tool.Must(tool.NewStream("flood", "Floods.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
 			text := strings.Repeat("x", 4000)
-			for ctx.Err() == nil && yield(tool.Text(text), nil) {
+			for ctx.Err() == nil && yield(tool.Chunk{Block: &message.Text{ID: "x", Text: text}, ForUser: true}, nil) {
 			}
 			ended <- ctx.Err()
 		}

@@ -99,9 +99,10 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 	}
 }
 
-// run runs a call that is allowed. Progress is told as it comes; a piece of the
-// result is progress when another piece follows, so that a result of one piece is
-// not sent twice.
+// run runs a call that is allowed. Progress is told as it comes. To MCP that is how
+// far a call has come, and the content is in the result: a whole block, which has
+// no id, is sent there only. A block that grows is told piece by piece, but for its
+// last piece, so that a host can show the output of a command while it runs.
 func (r *request) run(ctx context.Context, t tool.Tool, input json.RawMessage) (*message.ToolResult, error) {
 	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: input}
 	results := tool.NewCollector(call)
@@ -119,7 +120,9 @@ func (r *request) run(ctx context.Context, t tool.Tool, input json.RawMessage) (
 			held = nil
 		}
 		if !chunk.ForUser {
-			held = &chunk
+			if chunk.Block != nil && chunk.Block.BlockID() != "" {
+				held = &chunk
+			}
 			continue
 		}
 		if err := report(&chunk); err != nil {

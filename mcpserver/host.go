@@ -1,11 +1,13 @@
 package mcpserver
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -86,6 +88,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	if err := json.Unmarshal(raw, &got); err != nil {
 		return host.Answer{}, fmt.Errorf("the client's answer to an elicitation: %w", err)
 	}
+	got.Content = exact(raw, got.Content)
 	switch got.Action {
 	case host.Accept:
 		// What a client sends is held against the form like any input.
@@ -94,6 +97,27 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 		return host.Answer{Action: host.Decline}, nil
 	}
 	return host.Answer{Action: host.Cancel}, nil
+}
+
+// exact puts numbers that a float64 does not hold back as they were written, as
+// [json.Number]: an account number of seventeen digits must not become another one.
+func exact(raw json.RawMessage, content map[string]any) map[string]any {
+	var written struct {
+		Content map[string]any `json:"content"`
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if d.Decode(&written) != nil {
+		return content
+	}
+	for name, v := range written.Content {
+		n, number := v.(json.Number)
+		f, float := content[name].(float64)
+		if number && float && math.Abs(f) >= 1<<53 {
+			content[name] = n
+		}
+	}
+	return content
 }
 
 // defaultTokens is how many tokens a sample may have that does not say.

@@ -174,6 +174,9 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, 
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
 	s.serve(w, r, c, m, false)
+	if !c.introduced() { // it was refused, and nobody will use it
+		s.remove(c)
+	}
 }
 
 // enter gives the session a place, if there is one; else it ends it.
@@ -188,10 +191,29 @@ func (s *Server) enter(c *session) bool {
 		return false
 	}
 	s.sessions[c.id], s.scopes[c.scope] = c, c
+	if s.sweep == nil {
+		s.sweep = time.AfterFunc(s.sweepEvery(), s.endIdle)
+	}
 	return true
 }
 
-// dropIdle makes room. The caller holds s.mu.
+// sweepEvery is how often idle sessions are looked for.
+func (s *Server) sweepEvery() time.Duration { return max(s.limits.Idle/4, time.Minute) }
+
+// endIdle ends sessions whose clients went away without a word: what tools keep for
+// a session, such as a process, lives as long as it does.
+func (s *Server) endIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropIdle()
+	if s.closed || len(s.sessions) == 0 {
+		s.sweep = nil
+		return
+	}
+	s.sweep.Reset(s.sweepEvery())
+}
+
+// dropIdle ends the sessions that are idle. The caller holds s.mu.
 func (s *Server) dropIdle() {
 	for id, c := range s.sessions {
 		c.mu.Lock()

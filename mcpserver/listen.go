@@ -153,6 +153,8 @@ func (r *request) listen(ctx context.Context) (any, *rpcError) {
 	err := r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": about, "notifications": agreed}))
 	for err == nil {
 		select {
+		case <-r.silent: // and listens to nothing either, as far as stdio tells
+			return object{"_meta": about}, nil
 		case <-ctx.Done():
 			return object{"_meta": about}, nil
 		case <-news.wake:

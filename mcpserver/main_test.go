@@ -62,7 +62,7 @@ func newWorld(t *testing.T, change ...func(*toolkit.Config)) *world {
 	stream := tool.Must(tool.NewStream("stream", "Says three words.", func(context.Context, none) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
 			for _, s := range []string{"one", "two", "three"} {
-				if !yield(tool.Text(s), nil) {
+				if !yield(tool.Chunk{Block: &message.Text{ID: "words", Text: s}}, nil) {
 					return
 				}
 			}

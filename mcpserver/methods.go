@@ -268,7 +268,7 @@ func (r *request) listTools(ctx context.Context) (any, *rpcError) {
 	}
 	list := make([]object, len(infos))
 	for i, info := range infos {
-		list[i] = describe(info, r.tk.Labels(info.Name))
+		list[i] = describe(info, r.granted(r.tk.Labels(info.Name)))
 	}
 	if !r.modern {
 		r.learn(v.Digest())
@@ -301,6 +301,24 @@ func describe(info tool.Info, labels []string) object {
 	return o
 }
 
+// granted returns those of the groups that the ceiling grants: of the others a
+// client does not even learn the names, though it sees a tool that is in them too.
+func (r *request) granted(groups []string) []string {
+	if len(groups) == 0 {
+		return nil
+	}
+	seen := r.tk.Groups(r.scope)
+	has := func(all []toolkit.GroupInfo, name string) bool {
+		return slices.ContainsFunc(all, func(g toolkit.GroupInfo) bool { return g.Name == name })
+	}
+	all := r.tk.Groups(nil)
+	if len(all) == len(seen) { // no ceiling, or one that grants everything
+		return groups
+	}
+	// A label may name what is no group at all, and then it is nobody's secret.
+	return slices.DeleteFunc(slices.Clone(groups), func(name string) bool { return has(all, name) && !has(seen, name) })
+}
+
 // listGroups is the method of the proposal for primitive grouping: the groups that the
 // ceiling grants, open or not, with their parents as labels.
 func (r *request) listGroups() (any, *rpcError) {
@@ -314,6 +332,7 @@ func (r *request) listGroups() (any, *rpcError) {
 	}
 	list := make([]object, len(groups))
 	for i, g := range groups {
+		parents := r.granted(g.Parents)
 		o := object{"name": g.Name, "description": g.Description}
 		if g.Title != "" {
 			o["title"] = g.Title
@@ -322,8 +341,8 @@ func (r *request) listGroups() (any, *rpcError) {
 		for k, v := range g.Meta {
 			about[k] = v
 		}
-		if len(g.Parents) > 0 {
-			about[tool.LabelsKey] = g.Parents
+		if len(parents) > 0 {
+			about[tool.LabelsKey] = parents
 		}
 		if len(about) > 0 {
 			o["_meta"] = about

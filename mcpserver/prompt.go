@@ -114,6 +114,7 @@ func (r *request) prompts(ctx context.Context) []Prompt {
 	var all []Prompt
 	for _, p := range r.srv.cfg.Prompts {
 		if shows(reachable, p.Groups) {
+			p.Groups = r.granted(p.Groups)
 			all = append(all, p)
 		}
 	}

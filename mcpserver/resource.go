@@ -106,7 +106,13 @@ func (r *resource) describe() object {
 // configured returns the resources of the configuration that the client sees.
 func (r *request) configured() []*resource {
 	reachable := r.tk.Reachable(r.scope)
-	return slices.DeleteFunc(slices.Clone(r.srv.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
+	all := slices.DeleteFunc(slices.Clone(r.srv.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
+	for i, o := range all {
+		mine := *o // what this client may know of it
+		mine.Groups = r.granted(o.Groups)
+		all[i] = &mine
+	}
+	return all
 }
 
 // offersResources reports whether there is anything to read, for whoever may.

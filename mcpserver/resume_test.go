@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -284,7 +285,7 @@ func TestResumeFlood(t *testing.T) {
 		Bytes int `json:"bytes"`
 	}) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
-			_ = yield(tool.Text("."), nil) && yield(tool.Text(strings.Repeat("x", in.Bytes)), nil)
+			_ = yield(tool.Chunk{Block: &message.Text{Text: "."}, ForUser: true}, nil) && yield(tool.Text(strings.Repeat("x", in.Bytes)), nil)
 		}
 	}))
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(large), Policy: open}))

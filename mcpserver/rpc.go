@@ -30,6 +30,14 @@ type rpcError struct {
 // Error implements error.
 func (e *rpcError) Error() string { return e.Message }
 
+// failure returns what an answer says went wrong, or nil.
+func (m *rpcMessage) failure() error {
+	if m.Error == nil {
+		return nil
+	}
+	return m.Error
+}
+
 // invalid returns an error of the request; the text tells what was wrong and what to do.
 func invalid(code int, format string, args ...any) *rpcError {
 	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}

@@ -84,7 +84,7 @@ type Limits struct {
 	Request  int           // bytes of a message; 4 MiB
 	Sessions int           // sessions at the same time, over HTTP; 4096
 	Calls    int           // requests at work in a session; 64. Clients without sessions have 16 times that for a credential
-	Idle     time.Duration // after which a session without a stream or a request may be ended; 30 min
+	Idle     time.Duration // after which a session without a stream or a request is ended, a quarter of it or a minute later at most; 30 min
 	Write    time.Duration // for which a client may not read, over HTTP; 30 s
 	Resume   time.Duration // for which a call of a session goes on without a connection, and an answer is kept; 1 min
 	Ask      time.Duration // for which an answer to a question is awaited; 10 min
@@ -163,6 +163,7 @@ type Server struct {
 	listening map[*session]bool           // to updates of resources, in the new era
 	talks     map[string]waitingTalk      // by the nonce of their ticket
 	due       toolkit.Change              // what the recheck that is to come is about
+	sweep     *time.Timer                 // ends idle sessions; nil while there are none over HTTP
 }
 
 // New returns a server. Close it when it is no longer needed.
@@ -238,6 +239,9 @@ func (s *Server) Close() error {
 	}
 	for _, t := range s.talks {
 		t.timer.Stop()
+	}
+	if s.sweep != nil {
+		s.sweep.Stop()
 	}
 	s.mu.Unlock()
 	s.cancel()

@@ -47,6 +47,8 @@ type session struct {
 	host  *clientHost // of clients that have a session
 	talks int         // calls that wait for a client of the new era; Server.mu guards it
 
+	silent <-chan struct{} // closed when the client will say nothing more; nil if that cannot be told
+
 	mu      sync.Mutex
 	can     abilities                   // of the client
 	calls   map[string]call             // requests at work, by id
@@ -159,6 +161,13 @@ func (c *session) cancelCall(id string) {
 	if at, ok := c.calls[id]; ok {
 		at.cancel()
 	}
+}
+
+// introduced reports whether the client has initialized the session.
+func (c *session) introduced() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version != ""
 }
 
 // abilities returns what the client said that it can be asked for when it initialized.
@@ -279,10 +288,14 @@ func (c *session) ask(ctx context.Context, out outlet, method string, params any
 	}
 	select {
 	case m := <-reply:
-		if m.Error != nil {
-			return nil, m.Error
+		return m.Result, m.failure()
+	case <-c.silent:
+		select {
+		case m := <-reply: // the last thing that it said
+			return m.Result, m.failure()
+		default:
+			return nil, errNobody
 		}
-		return m.Result, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -18,10 +18,13 @@ import (
 const lastCalls = time.Second
 
 // ServeStdio serves one client, a message a line, until in ends, which is no
-// error, or ctx does. Calls at work have a second to end then. Reading from in cannot
+// error, or ctx does. Calls at work have a second to end then, and subscriptions and
+// questions to the client end at once. Reading from in cannot
 // be interrupted: if ctx ends first and in is an [io.Closer], in is closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := s.newSession(nil)
+	silent := make(chan struct{})
+	c.silent = silent
 	s.add(c)
 	defer s.remove(c)
 	ctx, cancel := context.WithCancel(ctx)
@@ -38,6 +41,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		select {
 		case l := <-lines:
 			if l.err != nil {
+				close(silent) // what waits for the client waits in vain
 				defer time.AfterFunc(lastCalls, cancel).Stop()
 				work.Wait()
 				if l.err == io.EOF {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -43,7 +44,7 @@ func plain(s string) string {
 			return r
 		case r == '\u2028' || r == '\u2029': // a new line to some, which would not be marked as the server's
 			return ' '
-		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
+		case unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
 			return -1
 		}
 		return r
@@ -154,7 +155,8 @@ func (q Elicitation) Warnings() []string {
 		return out
 	}
 	for name, f := range q.fields() {
-		if f.Type == "string" && (secret.MatchString(name) || secret.MatchString(f.Title)) {
+		asks := func(words string) bool { return secret.MatchString(plain(words)) } // as a person sees them
+		if f.Type == "string" && (asks(name) || asks(f.Title) || asks(f.About)) {
 			out = append(out, fmt.Sprintf("The field %q seems to ask for a secret. Servers must not ask for secrets in a form: do not fill one in.", plain(name)))
 		}
 	}
@@ -164,7 +166,22 @@ func (q Elicitation) Warnings() []string {
 type field struct {
 	Type    string `json:"type"`
 	Title   string `json:"title"`
-	Default any    `json:"default"`
+	About   string `json:"description"`
+	Default number `json:"default"`
+}
+
+// A number is a value of any type. A number that a float64 does not hold stays what
+// was written.
+type number struct{ value any }
+
+func (n *number) UnmarshalJSON(data []byte) error {
+	if err := json.Unmarshal(data, &n.value); err != nil {
+		return err
+	}
+	if f, ok := n.value.(float64); ok && math.Abs(f) >= 1<<53 {
+		n.value = json.Number(data)
+	}
+	return nil
 }
 
 // fields yields the fields by name.
@@ -196,8 +213,8 @@ func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 	asked := map[string]bool{}
 	for name, f := range q.fields() {
 		asked[name] = true
-		if f.Default != nil {
-			filled[name] = f.Default
+		if f.Default.value != nil {
+			filled[name] = f.Default.value
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(content)) {

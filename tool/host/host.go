@@ -62,7 +62,8 @@ const (
 )
 
 // An Answer answers an [Elicitation]. Content is the filled form, with Accept
-// only. To accept a page is to agree to visit it, not to have done so.
+// only; a number in it is a float64, or a [json.Number] if that would not be exact,
+// from 2^53 on. To accept a page is to agree to visit it, not to have done so.
 type Answer struct {
 	Action  Action
 	Content map[string]any

@@ -1,0 +1,68 @@
+package mcpgateway_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// TestStderrIsTheOwners: what the process of a server writes to stderr is not told
+// to a client, who may be somebody else than it is about; the log has it.
+func TestStderrIsTheOwners(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	dies := mcpclient.Config{Name: "dies", Command: "sh", Args: []string{"-c", "echo key=hunter2 of another user >&2; exit 3"}, PingInterval: -1}
+	lives := process(t, "lives")
+	lives.Env[stderrEnv] = "key=hunter2 of another user"
+	for _, style := range []mcpgateway.Style{mcpgateway.Reset, mcpgateway.Discover} {
+		log.Reset()
+		g := newGateway(t, mcpgateway.Config{Style: style, Servers: []mcpclient.Config{dies, lives}, Initial: []string{"lives"}})
+		c := newWire(t, g)
+		told := string(c.ask(listBody))
+		for _, q := range []struct {
+			name string
+			args map[string]any
+		}{
+			{"reset_tools", map[string]any{"dies": true, "lives": true}}, {"enable_tools", map[string]any{"groups": []string{"dies"}}},
+			{"dies_activate", map[string]any{}}, {"search_tools", map[string]any{"query": "x"}},
+			{"call_tool", map[string]any{"name": "dies__x", "arguments": map[string]any{}}},
+			{"lives__die", map[string]any{}}, {"call_tool", map[string]any{"name": "lives__die", "arguments": map[string]any{}}},
+		} {
+			text, _ := c.tool(q.name, q.args)
+			told += text
+		}
+		if strings.Contains(told, "hunter2") {
+			t.Errorf("%s: the client is told %s", style, told)
+		}
+		if !strings.Contains(log.String(), "hunter2") {
+			t.Errorf("%s: the owner is not told: %s", style, log.String())
+		}
+	}
+}
+
+// TestAuditOfLongArguments: nobody gets off the record by arguments that are too
+// long to be kept.
+func TestAuditOfLongArguments(t *testing.T) {
+	file := t.TempDir() + "/audit.jsonl"
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo(), named("x")).Config}, Initial: []string{"a"},
+		AuditFile: file, AuditArguments: true})
+	c := newHost(t, g)
+	if res := call(t, c, "a__echo", `{"message":"`+strings.Repeat("x", 3<<20)+`"}`); res.Outcome != message.OutcomeSuccess {
+		t.Fatal(res.Text()[:100])
+	}
+	call(t, c, "a__x", `{}`)
+	if got := tools(t, file); got != "echo success, x success" {
+		t.Errorf("on record: %s", got)
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() < 3<<20 {
+		t.Errorf("the arguments are not: %v, %v", info.Size(), err)
+	}
+}

@@ -1,0 +1,136 @@
+package mcpserver_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// local posts to a handler without a network, so that it can run in a bubble.
+func local(h http.Handler, session, body string) *httptest.ResponseRecorder {
+	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/", strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if session != "" {
+		req.Header.Set("Mcp-Session-Id", session)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w
+}
+
+const initializeBody = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
+
+// TestIdleSessionsEnd: a client that went away without a word loses its session, and
+// tools what they keep for it, also when nobody else comes.
+func TestIdleSessionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept atomic.Int64
+		keep := tool.Must(tool.New("keep", "Keeps something for the session.", func(ctx context.Context, _ none) (string, error) {
+			kept.Add(1)
+			context.AfterFunc(mcpserver.Session(ctx), func() { kept.Add(-1) })
+			return "kept", nil
+		}))
+		s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(keep), Policy: open, Limits: mcpserver.Limits{Idle: time.Hour}})
+		h := s.Handler()
+		session := local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
+		const keepBody = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"keep"}}`
+		for range 3 { // one that is in use stays, however old it is
+			time.Sleep(50 * time.Minute)
+			if w := local(h, session, keepBody); w.Code != 200 || !strings.Contains(w.Body.String(), "kept") {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+		}
+		time.Sleep(76 * time.Minute)
+		synctest.Wait()
+		if n := kept.Load(); n != 0 {
+			t.Errorf("%d things are kept for a session that nobody uses", n)
+		}
+		if w := local(h, session, keepBody); w.Code != http.StatusNotFound {
+			t.Errorf("the session that has ended: %d %s", w.Code, w.Body)
+		}
+		// The next one is looked after, too.
+		session = local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
+		local(h, session, keepBody)
+		time.Sleep(76 * time.Minute)
+		synctest.Wait()
+		if n := kept.Load(); n != 0 {
+			t.Errorf("the second time %d things are kept", n)
+		}
+	})
+}
+
+// TestRefusedInitialize: a handshake that fails takes no place.
+func TestRefusedInitialize(t *testing.T) {
+	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 2}})
+	for i := range 5 {
+		w := local(s.Handler(), "", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":{}}}`)
+		if w.Code != 200 || !strings.Contains(w.Body.String(), "protocolVersion is missing") {
+			t.Errorf("%d: %d %s", i, w.Code, w.Body)
+		}
+	}
+	if w := local(s.Handler(), "", initializeBody); w.Code != 200 {
+		t.Errorf("a good one after that: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestStdioEnds: when its input has ended, a server waits neither on a subscription
+// nor for answers that cannot come.
+func TestStdioEnds(t *testing.T) {
+	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+	for name, row := range map[string]struct{ lines, until, want string }{
+		"a subscription": {`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},` + meta + `}}`,
+			"acknowledged", `"id":1,"result"`},
+		"a question": {strings.Replace(initializeBody, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1) + "\n" +
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet"}}`, "elicitation/create", "cancel"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var ran atomic.Int64
+				s := serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open})
+				inR, inW := io.Pipe()
+				outR, outW := io.Pipe()
+				began := time.Now()
+				go func() {
+					if err := s.ServeStdio(context.Background(), inR, outW); err != nil {
+						t.Error(err)
+					}
+					_ = outW.Close()
+				}()
+				go fmt.Fprintln(inW, row.lines)
+				out := bufio.NewReader(outR)
+				all, last := "", ""
+				for !strings.Contains(last, row.until) {
+					var err error
+					if last, err = out.ReadString('\n'); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_ = inW.Close()
+				for line, err := out.ReadString('\n'); err == nil; line, err = out.ReadString('\n') {
+					all += line
+				}
+				if d := time.Since(began); d != 0 {
+					t.Errorf("it took %v", d)
+				}
+				if !strings.Contains(all, row.want) {
+					t.Errorf("after the end of its input it said %q, want %q in it", all, row.want)
+				}
+			})
+		})
+	}
+}
