@@ -24,6 +24,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -121,6 +122,27 @@ func TestBackground(t *testing.T) {
 		c.Run(agent.Say("Build."))
 		c.Golden("testdata/background.txtar")
 	})
+}
+
+// TestQuestions: a transcript shows what a call asked, and what came of it.
+func TestQuestions(t *testing.T) {
+	book := tool.Must(tool.New("book", "Books.", func(ctx context.Context, _ struct{}) (string, error) {
+		h := host.From(ctx)
+		a, err := h.Elicit(ctx, host.Elicitation{Server: "hotel", Message: "Which room?",
+			Schema: json.RawMessage(`{"type":"object","properties":{"room":{"type":"string"}}}`)})
+		if err != nil {
+			return "", err
+		}
+		_, refused := h.Sample(ctx, host.SampleRequest{Server: "hotel", Messages: []*message.Message{message.User("hi")}})
+		return fmt.Sprint(a.Action, "; ", refused), nil
+	}))
+	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(book), Policy: allow("book"),
+		Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
+			return host.Answer{Action: host.Decline}, nil
+		}},
+		scripted.Call("book", nil), scripted.Say("No room."))
+	c.Run(agent.Say("Book."))
+	c.Golden("testdata/questions.txtar")
 }
 
 // recorder is a T that notes failures. Fatalf panics, as Fatalf must not return.

@@ -157,6 +157,19 @@ func (s *transcript) event(ev agent.Event) {
 			text = string(ev.Result.Outcome)
 		}
 		s.add("background", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, text))
+	case *agent.Elicitation:
+		text := strings.TrimSpace(ev.Server+" "+ev.Call) + "\n" + ev.Message + "\n"
+		for _, part := range []string{string(ev.Schema), ev.URL, strings.Join(ev.Warnings, "\n"), ev.Error} {
+			if part != "" {
+				text += part + "\n"
+			}
+		}
+		if ev.Action != "" { // the question was told of before
+			text = strings.TrimSpace(ev.Server+" "+ev.Call) + "\n" + strings.TrimSpace(string(ev.Action)+" "+ev.Error)
+		}
+		s.add("elicitation", text)
+	case *agent.Sampling:
+		s.add("sampling", strings.TrimSpace(ev.Server+" "+ev.Call+" "+ev.Model)+"\n"+ev.Text+ev.Refused)
 	case *agent.Discard:
 		s.add("discard", ev.Error)
 	case *agent.Retry:
