@@ -43,6 +43,9 @@ func Keep(content []json.RawMessage) json.RawMessage {
 // more than its block. What is not goes on as its block does: a client may lose
 // the whole result over one piece that it cannot read.
 func saysMore(raw json.RawMessage) bool {
+	if _, ok := justText(raw); ok {
+		return false
+	}
 	var members map[string]json.RawMessage
 	var c struct {
 		Type     string
@@ -79,6 +82,20 @@ func saysMore(raw json.RawMessage) bool {
 		return c.Resource.Text != nil || c.Resource.Blob != nil && decoded
 	}
 	return false
+}
+
+// justText returns the text of content that has a text and nothing else, written as
+// most servers do. Nearly all content is like that, and this is what reading it costs
+// at least; whatever looks different in any way is read by its members.
+func justText(raw json.RawMessage) (text string, ok bool) {
+	value, begins := bytes.CutPrefix(raw, []byte(`{"type":"text","text":`))
+	value, ends := bytes.CutSuffix(value, []byte("}"))
+	if !begins || !ends || len(value) == 0 || value[0] != '"' {
+		return "", false
+	}
+	// Members that follow make it no JSON string.
+	err := json.Unmarshal(value, &text)
+	return text, err == nil
 }
 
 // Of returns for each block of a result the content that it stands for, nil where
@@ -118,6 +135,9 @@ func Of(res *message.ToolResult) []json.RawMessage {
 // Block reads one piece of content. What it does not know, or what is broken,
 // becomes text: the model can often make something of it.
 func Block(raw json.RawMessage) message.Block {
+	if text, ok := justText(raw); ok {
+		return &message.Text{Text: text}
+	}
 	var c struct {
 		Type     string          `json:"type"`
 		Text     *string         `json:"text"`

@@ -97,3 +97,16 @@ func TestChangedBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestJustText holds that content is read the same whether it is written as most
+// servers do or not.
+func TestJustText(t *testing.T) {
+	for _, value := range []string{`"a"`, `""`, `"a \" \\"`, `"\u0041\ud83d\ude00"`, `null`, `1`, `"a","text":"b"`, `"a","_meta":{}`, `"a","annotations":{"priority":1}`, `["a"]`} {
+		usual := json.RawMessage(`{"type":"text","text":` + value + `}`)
+		other := json.RawMessage(`{"type":"text", "text":` + value + `}`)
+		a, b := Block(usual).(*message.Text).Text, Block(other).(*message.Text).Text
+		if a != b && a != string(usual) || saysMore(usual) != saysMore(other) {
+			t.Errorf("%s: %q, written otherwise %q", usual, a, b)
+		}
+	}
+}
