@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -139,7 +140,8 @@ func (p *process) stop(politely bool) {
 type requestPipe struct {
 	r, w *os.File
 
-	writing sync.Mutex // held while a message is written, which may take long
+	writing sync.Mutex   // held while a message is written, which may take long
+	waiting atomic.Int64 // messages that are being written or want to be
 
 	mu        sync.Mutex
 	written   int64
@@ -155,8 +157,18 @@ type requestPipe struct {
 // full. After that it is as good as dead.
 const writeTimeout = time.Minute
 
+// maxWaiting is how many messages may wait to be written. A server that floods us
+// with requests and does not read the answers would else collect goroutines for as
+// long as the time-out lasts.
+const maxWaiting = 1000
+
 // Write writes one message.
 func (p *requestPipe) Write(msg []byte) (int, error) {
+	defer p.waiting.Add(-1)
+	if p.waiting.Add(1) > maxWaiting {
+		p.Close()
+		return 0, &unreached{fmt.Errorf("the server does not read its input: %d messages wait to be written", maxWaiting)}
+	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	id := requestID(msg)
