@@ -3,9 +3,9 @@ package mcpgateway
 import (
 	"encoding/json"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -19,22 +19,10 @@ const (
 	maxGroupName    = 64
 )
 
-// clean returns text that shows all that it says: without control characters but
-// line breaks and tabs, and without invisible ones (Unicode's format characters,
-// tags, variation selectors, and letters without a shape), which can hide
-// instructions from people or turn the order of letters around. What is longer than limit bytes is cut off.
+// clean returns text that shows all that it says, see [visible.Text]: what is hidden
+// could hold instructions. What is longer than limit bytes is cut off.
 func clean(s string, limit int) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\u2028' || r == '\u2029':
-			return '\n'
-		case r == '\n' || r == '\t':
-			return r
-		case unicode.IsControl(r), unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))
+	s = visible.Text(strings.ToValidUTF8(s, ""))
 	if len(s) <= limit {
 		return s
 	}
@@ -56,9 +44,8 @@ func cleanInfo(info tool.Info) tool.Info {
 }
 
 // cleanSchema returns a JSON Schema, or other JSON, with clean titles and
-// descriptions. Nothing
-// else changes, down to the order and the digits: names and values have to stay
-// what the server takes.
+// descriptions. Nothing else changes, down to the order and the digits: names and
+// values have to stay what the server takes.
 func cleanSchema(schema json.RawMessage) json.RawMessage {
 	var out []byte // a copy with changes, from the first on
 	kept := 0      // how much of schema is in out

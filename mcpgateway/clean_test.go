@@ -23,7 +23,7 @@ func TestClean(t *testing.T) {
 		{"a\u202eb\u2066c\u200d\ufeffd", 100, "abcd"},
 		{"tag\U000e0049\U000e0067end", 100, "tagend"},
 		{"bad\xff\xfeutf", 100, "badutf"},
-		{"line\u2028break\r\n", 100, "line\nbreak\n"},
+		{"line\u2028break\r\n", 100, "line break\n"},
 		{"blank\u3164\uffa0letters", 100, "blankletters"},
 		{"éééééééééé", 15, "ééé… [cut]"},
 	} {

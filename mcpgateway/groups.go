@@ -3,6 +3,7 @@ package mcpgateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -158,11 +159,12 @@ func (g *Gateway) follow() {
 		case <-g.regroup:
 		}
 		g.askLabels(g.ctx)
-		// If it fails, because Initial names a group that a server no longer has,
-		// the groups stay what they were.
-		_ = g.Toolkit.Update(func(cfg *toolkit.Config) error {
+		err := g.Toolkit.Update(func(cfg *toolkit.Config) error {
 			cfg.Groups = g.config(g.cfg.Style).Groups
 			return nil
 		})
+		if err != nil { // Config.Initial may name a group that a server no longer has
+			slog.Warn("the groups of the gateway stay what they were: a server's new ones do not fit the configuration", "err", err)
+		}
 	}
 }

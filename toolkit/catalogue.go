@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -498,25 +497,4 @@ func (c *catalogue) finish() {
 func definitionSize(i tool.Info) int {
 	const frame = len(`{"type":"function","function":{"name":"","description":"","parameters":}},`)
 	return frame + len(i.Name) + len(i.Description) + len(i.Input)
-}
-
-// sameTool reports whether two registrations are of one tool, which then is in both
-// groups. Values that cannot be compared are different tools.
-func sameTool(a, b tool.Tool) bool {
-	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
-}
-
-// sameOrigin reports whether two tools, which sources listed, are one tool of one
-// server. A server is listed once for each of its groups, and in between it may
-// have described its tools anew.
-func sameOrigin(a, b tool.Tool) bool {
-	type origin interface{ Origin() (server, name string) } // as the tools of package mcpclient have it
-	x, ok := tool.As[origin](a)
-	y, also := tool.As[origin](b)
-	if !ok || !also {
-		return false
-	}
-	xServer, xName := x.Origin()
-	yServer, yName := y.Origin()
-	return xServer == yServer && xName == yName
 }

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"golang.org/x/term"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -176,14 +176,7 @@ func arguments(input json.RawMessage, between string) string {
 
 // plain removes what could steer a terminal: the text comes from a model, a
 // tool or a server.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
-			return -1
-		}
-		return r
-	}, s)
-}
+func plain(s string) string { return visible.Text(s) }
 
 // shorten returns s on one line, of at most n runes.
 func shorten(s string, n int) string {

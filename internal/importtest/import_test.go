@@ -63,6 +63,7 @@ var allowed = map[string][]string{
 	"internal/gitignore":          {},
 	"internal/grep":               {},
 	"internal/near":               {},
+	"internal/visible":            {},
 	"internal/mcpcontent":         {"message"},
 }
 
@@ -73,6 +74,7 @@ var internalUsers = map[string][]string{
 	"internal/gitignore": {"builtin"},
 	"internal/grep":      {"builtin"},
 	"internal/genai":     {"agent/agentlog", "agent/agentotel"},
+	"internal/visible":   {"tool/host", "mcpgateway", "cmd/kitbag"},
 	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest":  {"internal/groupcase"},
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -37,19 +38,7 @@ func (q Elicitation) Clean() Elicitation {
 	return q
 }
 
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case r == '\u2028' || r == '\u2029': // a new line to some, which would not be marked as the server's
-			return ' '
-		case unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))
-}
+func plain(s string) string { return visible.Text(strings.ToValidUTF8(s, "")) }
 
 // Check returns why q may not be asked, or nil. A page must have an absolute http
 // or https URL of at most 2 KiB without a user name in it; a form must have a

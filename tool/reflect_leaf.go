@@ -1,0 +1,123 @@
+package tool
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"strconv"
+
+	"github.com/invopop/jsonschema"
+)
+
+// leaf returns the schema of a type that has no parts we look into, or nil.
+// What a type says of itself goes before what its kind says.
+func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
+	if s := r.known(t); s != nil {
+		return s
+	}
+	s := anything()
+	if e, ok := reflect.New(t).Interface().(interface{ Enum() []any }); ok {
+		s.Type, s.Enum = kindType(t.Kind()), e.Enum()
+		return s
+	}
+	if values := docs.enum(t); values != nil {
+		s.Type, s.Enum = kindType(t.Kind()), values
+		return s
+	}
+	switch {
+	case r.isCustom(t):
+		return s
+	case r.isText(t):
+		s.Type = "string"
+		return s
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !r.isCustom(t.Elem()) && !r.isText(t.Elem()):
+		s.Type, s.ContentEncoding = "string", "base64"
+		return s
+	case t.Kind() == reflect.Interface && (r.out || t.NumMethod() == 0):
+		return s
+	}
+	if s.Type = kindType(t.Kind()); s.Type == "" {
+		return nil
+	}
+	s.Minimum, s.Maximum = intRange(t)
+	return s
+}
+
+// known returns the schema of a type that brings its own, or whose JSON is not
+// what its Go definition suggests; else nil.
+func (r *reflector) known(t reflect.Type) *jsonschema.Schema {
+	s := anything()
+	if c, ok := reflect.New(t).Interface().(interface{ JSONSchema() *jsonschema.Schema }); ok {
+		if own := c.JSONSchema(); own != nil {
+			*s = *own // theirs may be shared
+		}
+		return s
+	}
+	switch t {
+	case timeType:
+		s.Type, s.Format = "string", "date-time"
+	case durationType:
+		if r.out { // as encoding/json writes it
+			s.Type = "integer"
+			break
+		}
+		s.Type, s.Pattern, s.Examples = "string", durationPattern, []any{"1m30s"}
+	case numberType:
+		s.Type = "number"
+	case bigIntType:
+		s.Type = "integer"
+	case rawType:
+	default:
+		return nil
+	}
+	return s
+}
+
+// isCustom reports whether a type reads (or writes) its JSON itself, so that
+// nothing is known about it.
+func (r *reflector) isCustom(t reflect.Type) bool {
+	if r.out {
+		return implements[json.Marshaler](t)
+	}
+	return implements[json.Unmarshaler](t)
+}
+
+func (r *reflector) isText(t reflect.Type) bool {
+	if r.out {
+		return implements[encoding.TextMarshaler](t)
+	}
+	return implements[encoding.TextUnmarshaler](t)
+}
+
+func implements[I any](t reflect.Type) bool {
+	return t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(reflect.TypeFor[I]())
+}
+
+func kindType(k reflect.Kind) string {
+	switch k {
+	case reflect.Bool:
+		return "boolean"
+	case reflect.String:
+		return "string"
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "integer"
+	}
+	return ""
+}
+
+// intRange returns the bounds of the integer types that a model might exceed.
+func intRange(t reflect.Type) (low, high json.Number) {
+	switch t.Kind() {
+	case reflect.Int8, reflect.Int16, reflect.Int32:
+		high := int64(1)<<(t.Bits()-1) - 1
+		return json.Number(strconv.FormatInt(-high-1, 10)), json.Number(strconv.FormatInt(high, 10))
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
+		return "0", json.Number(strconv.FormatUint(1<<t.Bits()-1, 10))
+	case reflect.Uint, reflect.Uint64:
+		return "0", ""
+	}
+	return "", ""
+}
