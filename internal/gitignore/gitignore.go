@@ -23,7 +23,7 @@ type Rules struct{ list []rule }
 // A rule is one pattern, in the cheapest form it can be matched in.
 type rule struct {
 	name, suffix string // the base name, or its end; else
-	glob         string // a doublestar pattern
+	prefix, glob string // how the path begins, and a doublestar pattern for the rest
 	anchored     bool   // of the path from the directory of the rules, not of the base name
 	include      bool   // "!": what matches is not ignored
 	dirOnly      bool
@@ -70,6 +70,15 @@ func parseRule(line string) (r rule, ok bool) {
 	if strings.HasSuffix(line, "/**") || line == "**" && r.anchored {
 		line += "/*" // what is in x, not x itself
 	}
+	if r.anchored {
+		// As in git, what follows plain text is a pattern of its own: the "**" of
+		// "a**/b" stands at its beginning, and matches directories.
+		if i := strings.IndexAny(line, `*?[\`); i >= 0 {
+			r.prefix, line = line[:i], line[i:]
+		} else {
+			r.prefix, line = line, ""
+		}
+	}
 	r.glob = toDoublestar(line)
 	return r, doublestar.ValidatePattern(r.glob)
 }
@@ -84,6 +93,7 @@ func toDoublestar(line string) string {
 			b.WriteByte(c)
 			i++
 			b.WriteByte(line[i])
+		case strings.HasPrefix(line[i:], "***"): // no more than two
 		case c == '{' || c == '}':
 			b.WriteByte('\\')
 			b.WriteByte(c)
@@ -139,7 +149,20 @@ func (p *rule) matches(path, base string) bool {
 	if !p.anchored {
 		path = base
 	}
-	return doublestar.MatchUnvalidated(p.glob, path)
+	rest, ok := strings.CutPrefix(path, p.prefix)
+	if rest == "" {
+		return ok && matchesNothing(p.glob)
+	}
+	return ok && doublestar.MatchUnvalidated(p.glob, rest)
+}
+
+// matchesNothing reports whether glob matches the empty text, as in git: "a**/*"
+// matches a.
+func matchesNothing(glob string) bool {
+	for strings.HasPrefix(glob, "**/") {
+		glob = glob[len("**/"):]
+	}
+	return strings.Trim(glob, "*") == ""
 }
 
 // A Dir is a directory of a walk with all rules that hold in it, those of the
