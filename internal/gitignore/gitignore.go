@@ -67,8 +67,8 @@ func parseRule(line string) (r rule, ok bool) {
 		r.suffix = line[1:]
 		return r, true
 	}
-	if strings.HasSuffix(line, "/**") || line == "**" && r.anchored {
-		line += "/*" // what is in x, not x itself
+	if dir := strings.TrimRight(line, "*"); len(line)-len(dir) >= 2 && (strings.HasSuffix(dir, "/") || dir == "" && r.anchored) {
+		line = dir + "**/*" // what is in x, not x itself
 	}
 	if r.anchored {
 		// As in git, what follows plain text is a pattern of its own: the "**" of

@@ -45,6 +45,7 @@ func TestIgnored(t *testing.T) {
 		{"{a,b}", "{a,b}", true}, {"[!c]", "a", true}, {"[!c]", "c", false}, {"?q", "aq", true}, {"[", "[", false},
 		{"", "a", false}, {"/", "a", false}, {"*\n!*/\n!*.go", "d/a.go", false}, {"*\n!*/\n!*.go", "d/a.c", true},
 		{"a**/*", "ab c", true}, {"b/a**", "b/ax/y", true}, {"?**/*", "ab", false}, {"b/***/c", "b/x/y/c", true},
+		{"*/***", "c", false}, {"*/***", "b/c", true},
 	} {
 		if got := ignored(map[string]string{"": row.rules}, row.path); got != row.ignored {
 			t.Errorf("%q: %q ignored: %v, want %v", row.rules, row.path, got, row.ignored)
