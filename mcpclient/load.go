@@ -35,6 +35,12 @@ func Load(path string) ([]Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("MCP servers: %w", err)
 	}
+	return Parse(path, data)
+}
+
+// Parse reads the servers of data as [Load] does, for who has read the file. path is
+// what errors name, and ${workspaceFolder} is its directory.
+func Parse(path string, data []byte) ([]Config, error) {
 	entries, key, err := serverEntries(plainJSON(data))
 	if err != nil {
 		return nil, &LoadError{File: path, Key: key, Err: err}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -30,18 +31,20 @@ const maxConfig = 64 << 10
 // config is what a file says where no flag and no variable does.
 type config struct {
 	file    string
-	data    []byte
+	data    []byte // as it was read, which is what a person trusts
 	model   string
 	baseURL string
 	system  string // absolute
 	steps   int    // 0 for none
 	policy  permission.Policy
+	servers []serverFile
+	skills  []string // absolute, as found is
+	found   []string // folders of skills that are there without being named
 }
 
-// gatewayKeys are for "kitbag mcp serve --config", which reads the same file. That
-// servers are not started because the current directory names them is the point:
-// --mcp kitbag.json does it.
-var gatewayKeys = []string{"mcpServers", "groups", "labels", "perSession", "initial", "style", "credentials", "audit", "instructions", "hosts", "origins"}
+// gatewayKeys are those of "kitbag mcp serve --config" alone, which reads the same
+// file: one project has one.
+var gatewayKeys = []string{"groups", "labels", "perSession", "initial", "style", "credentials", "audit", "instructions", "hosts", "origins"}
 
 // readConfig reads a configuration. One that is missing says nothing. With [os.Lstat]
 // it must not be a link: what a project says is in the project.
@@ -59,13 +62,19 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	if err := json.Unmarshal(data, &members); err != nil {
 		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, err)
 	}
-	own := map[string]any{"model": &c.model, "baseURL": &c.baseURL, "system": &c.system, "maxSteps": &c.steps}
+	var servers map[string]json.RawMessage
+	type member struct {
+		to   any
+		want string
+	}
+	own := map[string]member{"model": {&c.model, "a text"}, "baseURL": {&c.baseURL, "a text"}, "system": {&c.system, "the name of a file"},
+		"maxSteps": {&c.steps, "a whole number"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		to, ok := own[key]
+		m, ok := own[key]
 		switch {
 		case ok:
-			if err := json.Unmarshal(members[key], to); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", file, key, err)
+			if json.Unmarshal(members[key], m.to) != nil {
+				return nil, fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, m.want, members[key])
 			}
 		case key != "permissions" && !slices.Contains(gatewayKeys, key):
 			return nil, fmt.Errorf("%s: %s means nothing; the members are %s, permissions, and those of kitbag mcp serve: %s",
@@ -75,10 +84,41 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	if c.steps < 0 {
 		return nil, fmt.Errorf("%s: maxSteps: %d is negative; write how many model calls a task may take", file, c.steps)
 	}
-	if c.system != "" && !filepath.IsAbs(c.system) {
-		c.system = filepath.Join(filepath.Dir(file), c.system)
+	if c.system != "" {
+		c.system = c.absolute(c.system)
 	}
-	return c, c.readPolicy(members["permissions"])
+	for i, folder := range c.skills {
+		if c.skills[i] = c.absolute(folder); folder == "" || folder[0] == '~' {
+			return nil, fmt.Errorf("%s: skills: %q is no folder; write its path, from %s or whole", file, folder, filepath.Dir(file))
+		}
+	}
+	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]))
+}
+
+// absolute makes a path count from the file that it stands in.
+func (c *config) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(c.file), path)
+}
+
+// readServers keeps the servers as they are understood, written anew: a member that
+// is there twice, or a name in escapes, then looks to the person who is asked about
+// it the same as to the program that starts it.
+func (c *config) readServers(servers json.RawMessage, n int) error {
+	if n == 0 {
+		return nil
+	}
+	var value any
+	dec := json.NewDecoder(bytes.NewReader(servers))
+	dec.UseNumber() // arguments may be long numbers
+	if err := dec.Decode(&value); err != nil {
+		return err
+	}
+	data, err := compactJSON(map[string]any{"mcpServers": value})
+	c.servers = []serverFile{{path: c.file, data: data}}
+	return err
 }
 
 func (c *config) readPolicy(permissions json.RawMessage) error {
@@ -87,6 +127,12 @@ func (c *config) readPolicy(permissions json.RawMessage) error {
 		return err
 	}
 	c.policy = s.Policy
+	for _, rule := range s.Policy.Rules { // the gateway's names are SERVER__TOOL, an agent's mcp__SERVER__TOOL
+		if strings.Contains(rule.Tool, "__") && !strings.HasPrefix(rule.Tool, "mcp__") {
+			rule.Tool = "mcp__" + rule.Tool
+			c.policy.Rules = append(c.policy.Rules, rule)
+		}
+	}
 	for _, dir := range c.policy.Dirs {
 		if !filepath.IsAbs(dir) { // ParseSettings lets ~/ through, which nobody here expands
 			return fmt.Errorf("%s: permissions.additionalDirectories: %q is not absolute; write the whole path", c.file, dir)
@@ -131,76 +177,57 @@ func readSmall(file string, stat func(string) (fs.FileInfo, error)) ([]byte, err
 	return data, err
 }
 
-// restricted returns what a configuration may do that nobody trusts: make calls that
-// would run be asked about or denied.
-func (c *config) restricted() *config {
-	r := &config{file: c.file}
-	for _, rule := range c.policy.Rules {
-		if rule.Behavior != permission.Allow {
-			r.policy.Rules = append(r.policy.Rules, rule)
-		}
-	}
-	return r
-}
-
-// wants returns what the configuration says more than that, a line each, as it is
-// understood and not as it is written: blank lines and members that are there twice
-// would hide from a person what is about to count.
-func (c *config) wants() []string {
+// usualSkills are the folders in which projects keep skills, as far as dir has them.
+func usualSkills(dir string) []string {
 	var out []string
-	add := func(key, value string) {
-		if value != "" {
-			out = append(out, key+" = "+shorten(value, maxConfig))
+	for _, d := range []string{".agents/skills", ".claude/skills"} {
+		if abs, err := existingDir(filepath.Join(dir, d)); err == nil {
+			out = append(out, abs)
 		}
-	}
-	add("model", c.model)
-	add("baseURL", c.baseURL)
-	add("system", c.system)
-	if c.steps != 0 {
-		add("maxSteps", fmt.Sprint(c.steps))
-	}
-	add("permissions.mode", string(c.policy.Mode))
-	for _, rule := range c.policy.Rules {
-		if rule.Behavior == permission.Allow {
-			add("permissions.allow", rule.String())
-		}
-	}
-	for _, dir := range c.policy.Dirs {
-		add("permissions.additionalDirectories", dir)
-	}
-	if c.policy.TrustReadOnly {
-		add("permissions.trustReadOnly", "true")
 	}
 	return out
 }
 
-// configure takes from the configurations what no flag says, first from that of the
-// current directory. What that one needs trust for it gets only from a person.
-func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *prompt) error {
+// configurations returns what the configuration of the current directory and that
+// of the person say together. settle is to leave of the first what counts of it.
+func configurations(settle func(*config) error) (*config, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	project, err := readConfig(filepath.Join(dir, configFile), os.Lstat)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := f.trusted(ctx, project, p); err != nil {
-		return err
+	project.found = usualSkills(dir)
+	if err := settle(project); err != nil {
+		return nil, err
+	}
+	if err := project.checkSkills(); err != nil {
+		return nil, err
 	}
 	// The directory of the person may be unknown; then there is no file in it.
 	person := &config{}
 	if base, err := os.UserConfigDir(); err == nil {
 		if person, err = readConfig(filepath.Join(base, "kitbag", configFile), os.Stat); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	f.take(cmd, project.over(person))
+	return project.over(person), person.checkSkills()
+}
+
+// checkSkills fails if a folder that the configuration names is none.
+func (c *config) checkSkills() error {
+	for _, folder := range c.skills {
+		if _, err := existingDir(folder); err != nil {
+			return fmt.Errorf("%s: skills: %s: %w; make the folder, or take it out of the list", c.file, folder, err)
+		}
+	}
 	return nil
 }
 
-// over returns what c says, and where it says nothing what other does. Rules and
-// directories of both are in force: a denial by one of them stands.
+// over returns what c says, and where it says nothing what other does. Of lists both
+// are in force: a denial by one of them stands.
 func (c *config) over(other *config) *config {
 	return &config{
 		model:   cmp.Or(c.model, other.model),
@@ -213,7 +240,23 @@ func (c *config) over(other *config) *config {
 			Dirs:          slices.Concat(c.policy.Dirs, other.policy.Dirs),
 			TrustReadOnly: c.policy.TrustReadOnly || other.policy.TrustReadOnly,
 		},
+		servers: slices.Concat(c.servers, other.servers),
+		skills:  slices.Concat(c.skills, other.skills),
+		found:   c.found,
 	}
+}
+
+// configure takes from the configurations what no flag says, first from that of the
+// current directory. What that one needs trust for it gets only from a person, whom
+// p asks.
+func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *prompt) (err error) {
+	f.more, err = configurations(func(project *config) error {
+		return f.trusted(ctx, project, p, cmd.ErrOrStderr())
+	})
+	if err == nil {
+		f.take(cmd, f.more)
+	}
+	return err
 }
 
 // take fills in from c what neither a flag nor a variable says.
@@ -234,5 +277,13 @@ func (f *agentFlags) take(cmd *cobra.Command, c *config) {
 	if c.steps != 0 && unset("max-steps") {
 		f.maxSteps = c.steps
 	}
-	f.more = c.policy
+}
+
+// compactJSON writes v on one line, as people read it: with < and > as they are.
+func compactJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimRight(out.Bytes(), "\n"), err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,7 @@ func TestConfigIsNotTrusted(t *testing.T) {
 		`{"permissions":{"trustReadOnly":true}}`,
 		`{"permissions":{"additionalDirectories":["/"]}}`,
 		`{"baseURL":"` + evil.URL + `"}`, `{"model":"dear"}`, `{"system":"/etc/passwd"}`, `{"maxSteps":1000000}`,
+		`{"skills":["/"]}`, `{"mcpServers":{"x":{"command":"touch","args":["made"]}}}`, `{"mcpServers":{"x":{"url":"` + evil.URL + `"}},"permissions":{"deny":["Bash"]}}`,
 	} {
 		workspace(t)
 		writeConfig(t, configFile, text)
@@ -110,7 +112,8 @@ func answerTrust(t *testing.T, typed string) (*config, string) {
 	}
 	var log bytes.Buffer
 	p := newPrompt(strings.NewReader(typed), &log)
-	if err := new(agentFlags).trusted(t.Context(), c, p); err != nil && typed != "" {
+	c.found = usualSkills(dir)
+	if err := new(agentFlags).trusted(t.Context(), c, p, &log); err != nil && typed != "" {
 		t.Fatal(err)
 	}
 	for range p.lines { // let the reader end
@@ -182,6 +185,33 @@ func TestTrustQuestion(t *testing.T) {
 	}
 }
 
+// TestTrustQuestionOfServers holds that a server is shown as it will be started, with
+// variables by their names: what a person does not see they have not agreed to.
+func TestTrustQuestionOfServers(t *testing.T) {
+	dir := workspace(t)
+	t.Setenv("SECRET", "hush")
+	writeConfig(t, configFile, `{"skills":["more"],"mcpServers":{"a\u001b[2J":{"command":"true"},"b":{"url":"https://x.example/?${SECRET}",
+		"env":{"A":"1"},"\u0065nv":{"LD_PRELOAD":"./x.so"},
+		"args":[12345678901234567890]}}}`)
+	if err := os.MkdirAll(".agents/skills", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c, shown := answerTrust(t, "n\n")
+	want := `    | mcpServers.a[2J = {"command":"true"}
+    | mcpServers.b = {"args":[12345678901234567890],"env":{"LD_PRELOAD":"./x.so"},"url":"https://x.example/?${SECRET}"}
+    | skills = ` + filepath.Join(dir, "more") + `
+    | skills = ` + filepath.Join(dir, ".agents", "skills") + `
+`
+	if !strings.Contains(shown, want) || strings.Contains(shown, "hush") || len(c.servers)+len(c.skills)+len(c.found) != 0 {
+		t.Errorf("%+v\n%s", c, shown)
+	}
+	c, _ = answerTrust(t, "y\n")
+	servers, broken, err := loadConfigs(c.servers)
+	if err != nil || len(broken) != 0 || len(servers) != 2 || len(servers[1].Env) != 1 {
+		t.Errorf("what is started is not what was shown: %+v, %v, %v", servers, broken, err)
+	}
+}
+
 // TestConfigOrder holds who wins: flags, variables, the directory, the person.
 func TestConfigOrder(t *testing.T) {
 	for _, row := range []struct {
@@ -219,7 +249,12 @@ func TestConfigErrors(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{`{"Model":"m"}`, "Model means nothing"},
 		{`{"mode":"bypass"}`, "mode means nothing"},
-		{`{"model":7}`, "model: "},
+		{`{"model":7}`, "model must be a text; it is 7"},
+		{`{"skills":"docs"}`, `skills must be a list of folders; it is "docs"`},
+		{`{"skills":["docs"]}`, "docs: "},
+		{`{"skills":["~/docs"]}`, `"~/docs" is no folder`},
+		{`{"skills":[""]}`, `"" is no folder`},
+		{`{"mcpServers":[]}`, "mcpServers must be an object of servers; it is []"},
 		{`{"maxSteps":-1}`, "maxSteps: -1 is negative"},
 		{`[]`, "must be a JSON object"},
 		{``, "must be a JSON object"},
@@ -257,12 +292,108 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
+// TestConfigServersAndSkills has the configurations name servers and skills: they
+// count once a person trusts them, beside those of the flags and of the person.
+func TestConfigServersAndSkills(t *testing.T) {
+	dir := workspace(t)
+	servers := func(name string) string {
+		data, err := json.Marshal(map[string]any{name: self(t, "--demo")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	skillFile(t, "docs/skills/mine/SKILL.md", "---\nname: mine\ndescription: Use when it is of the project.\n---\nDo.\n")
+	skillFile(t, filepath.Join(filepath.Dir(personFile(t)), "skills/yours/SKILL.md"), "---\nname: yours\ndescription: Use when it is of the person.\n---\nDo.\n")
+	writeConfig(t, configFile, `{"mcpServers":`+servers("project")+`,"skills":["docs/skills"],"permissions":{"deny":["project__echo"]}}`)
+	writeConfig(t, personFile(t), `{"mcpServers":`+servers("person")+`,"skills":["skills"]}`)
+	writeServers(t, "flag.json", map[string]any{"flag": self(t, "--demo")})
+
+	got := kitbag(t.Context(), "tools", "--mcp", "flag.json", "--open", "flag", "--open", "person")
+	if got.code != exitDone || !strings.Contains(got.out, "mcp__flag__echo") || !strings.Contains(got.out, "mcp__person__echo") ||
+		strings.Contains(got.out, "project") || !strings.Contains(got.stderr, "nobody has agreed to "+filepath.Join(dir, configFile)) {
+		t.Errorf("not trusted: %+v", got)
+	}
+	if got := kitbag(t.Context(), "tools", "--open", "project"); got.code != exitUsage || !strings.Contains(got.stderr, "--trust") {
+		t.Errorf("a server that is not trusted: %+v", got)
+	}
+	s := serve(t, openaitest.Calls(call("reset_tools", `{"project":true}`)), openaitest.Calls(call("mcp__project__echo", `{"message":"hi"}`)), openaitest.Text("well"))
+	got = kitbag(t.Context(), "run", "--trust", "--mode", "bypass", "go")
+	if got.code != exitDone || !strings.Contains(got.stderr, "denied by rule mcp__project__echo") {
+		t.Errorf("trusted, with a rule in the gateway's words: %+v", got)
+	}
+	system := s.Requests()[0].Messages[0].Text()
+	if !strings.Contains(system, "of the project") || !strings.Contains(system, "of the person") {
+		t.Errorf("the model does not hear of the skills: %s", system)
+	}
+}
+
+// TestFoundSkills holds that skills which came with the directory wait for somebody to
+// agree to them, and that nothing fails for that.
+func TestFoundSkills(t *testing.T) {
+	workspace(t)
+	skillFile(t, ".agents/skills/evil/SKILL.md", "---\nname: evil\ndescription: Use when it is too late.\n---\nDo.\n")
+	told := func(why string, want bool, args ...string) {
+		t.Helper()
+		s := serve(t, openaitest.Text("well"))
+		got := kitbag(t.Context(), append([]string{"run", "go"}, args...)...)
+		heard := strings.Contains(s.Requests()[0].Messages[0].Text(), "too late")
+		if got.code != exitDone || heard != want || strings.Contains(got.stderr, "left out: the skills in") == want {
+			t.Errorf("%s: heard %v: %+v", why, heard, got)
+		}
+	}
+	told("found", false)
+	told("named", true, "--skills", ".agents/skills")
+	told("trusted this time", true, "--trust")
+	answerTrust(t, "n\n")
+	told("refused", false)
+	answerTrust(t, "y\n")
+	told("trusted", true)
+	skillFile(t, ".claude/skills/more/SKILL.md", "---\nname: more\ndescription: Use when there is more.\n---\nDo.\n")
+	told("another folder", false)
+}
+
+// TestExplainReadsConfigurations holds that people are told what "kitbag run" would
+// do here, and programs what their line says.
+func TestExplainReadsConfigurations(t *testing.T) {
+	workspace(t)
+	line := `{"tool":"Bash","input":{"command":"git status"},"mode":"default"}` + "\n"
+	lines := func() string {
+		var out, stderr bytes.Buffer
+		run(t.Context(), []string{"permission", "explain", "--json"}, strings.NewReader(line), &out, &stderr)
+		return out.String() + stderr.String()
+	}
+	before := lines()
+	writeConfig(t, configFile, `{"permissions":{"deny":["Bash(git:*)"],"allow":["Bash(npm:*)"],"mode":"dont-ask"}}`)
+	writeConfig(t, personFile(t), `{"permissions":{"ask":["Bash(ls:*)"],"mode":"bypass"}}`)
+	if after := lines(); after != before {
+		t.Errorf("a file has changed what a program is told: %s, before %s", after, before)
+	}
+	for _, row := range []struct {
+		args []string
+		want string
+		warn bool
+	}{
+		{[]string{"git status"}, "DENY: denied by rule Bash(git:*)\n  that rule is from: ", true},
+		{[]string{"ls"}, "ASK: ", true},
+		{[]string{"npm run x"}, "ALLOW: mode bypass", true}, // the person's
+		{[]string{"--trust", "npm run x"}, "ALLOW: allowed by rule Bash(npm:*)", false},
+		{[]string{"--mode", "default", "npm run x"}, "ASK: ", true},
+		{[]string{"--settings", configFile, "npm run x"}, "ALLOW: allowed by rule Bash(npm:*)", false},
+	} {
+		got := kitbag(t.Context(), append([]string{"permission", "explain"}, row.args...)...)
+		if got.code != exitDone || !strings.HasPrefix(got.out, row.want) || strings.Contains(got.stderr, "nobody has agreed") != row.warn {
+			t.Errorf("%q: %+v", row.args, got)
+		}
+	}
+}
+
 // TestConfigServesBoth has one file configure an agent and a gateway.
 func TestConfigServesBoth(t *testing.T) {
 	dir := workspace(t)
 	file := filepath.Join(dir, configFile)
 	writeConfig(t, file, `{"model":"m","baseURL":"http://127.0.0.1:1/v1","system":"s.md","maxSteps":3,
-		"mcpServers":{"a":{"command":"false"}},"groups":{},"labels":[],"perSession":[],"initial":[],"style":"reset",
+		"skills":[],"mcpServers":{"a":{"command":"false"}},"groups":{},"labels":[],"perSession":[],"initial":[],"style":"reset",
 		"permissions":{"mode":"default","trustReadOnly":true},"audit":{"file":"audit.jsonl"},"instructions":"i","hosts":[],"origins":[]}`)
 	if _, err := mcpgateway.Load(file); err != nil {
 		t.Error(err)

@@ -34,7 +34,7 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 
 // load reads the files, which must name a server.
 func (f *mcpFlags) load() (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
-	configs, broken, err = loadConfigs(f.files)
+	configs, broken, err = loadConfigs(serverFiles(f.files))
 	if err == nil && len(configs)+len(broken) == 0 {
 		err = fmt.Errorf("%q names no MCP server; add one under mcpServers", f.files)
 	}

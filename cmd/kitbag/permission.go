@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -86,7 +87,7 @@ func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 
 func explainCommand() *cobra.Command {
 	f := &policyFlags{}
-	var lines bool
+	var lines, trust bool
 	cmd := &cobra.Command{
 		Use:   "explain [flags] COMMAND\n  kitbag permission explain [flags] TOOL INPUT",
 		Short: "Tell what would happen to a shell command, or a call of a built-in tool",
@@ -94,8 +95,12 @@ func explainCommand() *cobra.Command {
 its input as JSON: the decision, the steps that led to it, and every simple
 command with what it does. Nothing is run.
 
+Mode and rules are those that "kitbag run" would have here: of the flags, and of
+kitbag.json in the current directory and in the user's configuration directory.
+With --settings only that file is read instead.
+
 With --json it reads calls from standard input, one JSON object a line, and
-writes one decision a line, in order:
+writes one decision a line, in order. Nothing but the line itself counts then:
   {"tool":"Bash","input":{"command":"…"},"mode":"default","rules":[{"tool":"Bash",
    "pattern":"git commit:*","behavior":"allow"}],"dirs":["/work"],"cwd":"/work"}`,
 		Example: `  kitbag permission explain 'git status && rm x'
@@ -118,12 +123,34 @@ writes one decision a line, in order:
 			if err != nil {
 				return err
 			}
+			if f.settings == "" {
+				if err := addConfigurations(p, trust, cmd.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
 			return explainOne(cmd.OutOrStdout(), p, args)
 		},
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&lines, "json", false, "read and write JSON Lines")
+	cmd.Flags().BoolVar(&trust, "trust", false, "explain with all that the directory's kitbag.json says, though nobody has agreed to it")
 	return cmd
+}
+
+// addConfigurations adds to the policy of the flags what configurations say.
+func addConfigurations(p *permission.Policy, trust bool, log io.Writer) error {
+	c, err := configurations(func(project *config) error {
+		project.restrict(trust, false, log)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.Mode = cmp.Or(p.Mode, c.policy.Mode)
+	p.Rules = append(p.Rules, c.policy.Rules...)
+	p.Dirs = append(p.Dirs, c.policy.Dirs...)
+	p.TrustReadOnly = p.TrustReadOnly || c.policy.TrustReadOnly
+	return nil
 }
 
 func explainOne(out io.Writer, p *permission.Policy, args []string) error {
@@ -142,6 +169,9 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 	}
 	e := permission.Explain(p, newCalls().call(name, input, p.Dirs[0]))
 	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), e.Reason)
+	if e.Rule != nil && e.Rule.Source != "" {
+		fmt.Fprintf(out, "  that rule is from: %s\n", plain(e.Rule.Source))
+	}
 	if e.Safety {
 		fmt.Fprintln(out, "  no rule can silence this question")
 	}

@@ -31,22 +31,22 @@ type agentFlags struct {
 	model, baseURL   string
 	maxSteps         int
 	system           string
-	trust            bool
 	toolFlags
-
-	more permission.Policy // of configurations; its mode is in mode
 }
 
 // toolFlags say what an agent has to work with.
 type toolFlags struct {
 	dirs, skills, mcp []string
+	trust             bool
+	more              *config // what the configurations say; nil until they are read
 }
 
 func (f *toolFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
-	fl.StringArrayVar(&f.skills, "skills", nil, "a `DIRECTORY` of skills, repeatable (default .agents/skills and .claude/skills)")
-	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	fl.StringArrayVar(&f.skills, "skills", nil, "a `DIRECTORY` of skills, repeatable (default .agents/skills, .claude/skills and those of kitbag.json)")
+	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` that names MCP servers under mcpServers, besides those of kitbag.json; repeatable")
+	fl.BoolVar(&f.trust, "trust", false, "follow the directory's kitbag.json in all that it says, and its skills, this time")
 }
 
 func (f *agentFlags) register(cmd *cobra.Command) {
@@ -61,7 +61,6 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
 	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
 	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
-	fl.BoolVar(&f.trust, "trust", false, "follow the directory's kitbag.json in all that it says, this time")
 	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // there is no such flag: a mistake in this function
 	}
@@ -85,13 +84,17 @@ What a server asks the person is asked on the terminal; for what it wants of the
 model the rule is mcp__SERVER__sampling.
 
 What neither flags nor variables say is taken from kitbag.json, first that of the
-current directory, then that in the user's configuration directory:
+current directory, then that in the user's configuration directory. Rules, servers
+and skills of all of them count, flags first:
 
   {"model": "…", "baseURL": "https://…", "system": "FILE", "maxSteps": 50,
-   "permissions": {"mode": "default", "allow": [], "ask": [], "deny": []}}
+   "permissions": {"mode": "default", "allow": [], "ask": [], "deny": []},
+   "mcpServers": {"files": {"command": "npx", "args": ["-y", "some-server"]}},
+   "skills": ["docs/skills"]}
 
 Of the one in the directory only ask and deny rules count until you have said at the
-terminal that you trust it as it is, or add --trust.
+terminal that you trust it as it is, or add --trust; so it is with the skills in
+.agents/skills and .claude/skills, which are instructions of whoever wrote them.
 
 The model's text goes to standard output, what tools do to standard error. What
 no rule allows is asked about on the terminal; without one the run ends with
@@ -178,10 +181,11 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 		permission.Allow: f.allow, permission.Ask: f.ask, permission.Deny: f.deny}); err != nil {
 		return p, err
 	}
-	p.Rules = append(p.Rules, f.more.Rules...)
-	p.TrustReadOnly = f.more.TrustReadOnly
+	if f.more != nil {
+		p.Rules = append(p.Rules, f.more.policy.Rules...)
+		p.TrustReadOnly = f.more.policy.TrustReadOnly
+	}
 	p.Dirs, err = f.workDirs()
-	p.Dirs = append(p.Dirs, f.more.Dirs...)
 	return p, err
 }
 
@@ -318,7 +322,8 @@ func (r *runner) listPending(s *conversation) {
 	}
 }
 
-// workDirs returns the current directory and those of --dir.
+// workDirs returns the current directory, those of --dir and those of the
+// configurations.
 func (f *toolFlags) workDirs() ([]string, error) {
 	cwd, err := os.Getwd()
 	if err != nil {
@@ -331,6 +336,9 @@ func (f *toolFlags) workDirs() ([]string, error) {
 			return nil, usage("--dir %s: %w", d, err)
 		}
 		dirs = append(dirs, abs)
+	}
+	if f.more != nil {
+		dirs = append(dirs, f.more.policy.Dirs...)
 	}
 	return dirs, nil
 }

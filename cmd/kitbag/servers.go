@@ -16,13 +16,35 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
+// A serverFile names MCP servers.
+type serverFile struct {
+	path string
+	data []byte // what of it counts; nil for the file as it is
+}
+
+// serverFiles are the files at the paths.
+func serverFiles(paths []string) []serverFile {
+	var out []serverFile
+	for _, p := range paths {
+		out = append(out, serverFile{path: p})
+	}
+	return out
+}
+
+func (s serverFile) load() ([]mcpclient.Config, error) {
+	if s.data != nil {
+		return mcpclient.Parse(s.path, s.data)
+	}
+	return mcpclient.Load(s.path)
+}
+
 // loadConfigs reads the files that name MCP servers, and gives the servers the
 // logins that are kept. What is wrong with one server is told with it and does not
 // cost the others.
-func loadConfigs(files []string) (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
+func loadConfigs(files []serverFile) (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
 	from := map[string]string{} // what tools are called by → the file
 	for _, file := range files {
-		cs, err := mcpclient.Load(file)
+		cs, err := file.load()
 		for _, e := range unjoin(err) {
 			le, ok := errors.AsType[*mcpclient.LoadError](e)
 			if !ok || le.Server == "" {
@@ -33,11 +55,11 @@ func loadConfigs(files []string) (configs []mcpclient.Config, broken []*mcpclien
 		for _, cfg := range cs {
 			name := groupName(cfg.Name)
 			if other, taken := from[name]; taken {
-				broken = append(broken, &mcpclient.LoadError{File: file, Key: cfg.Name, Server: cfg.Name,
+				broken = append(broken, &mcpclient.LoadError{File: file.path, Key: cfg.Name, Server: cfg.Name,
 					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one", other)})
 				continue
 			}
-			from[name] = file
+			from[name] = file.path
 			configs = append(configs, withLogin(cfg))
 		}
 	}
@@ -78,7 +100,7 @@ type mcpServers struct {
 
 // openServers makes clients for the servers that the files name, with dirs for
 // their roots, and describes their groups.
-func openServers(files, dirs []string, h hosting, log io.Writer) (*mcpServers, error) {
+func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*mcpServers, error) {
 	configs, broken, err := loadConfigs(files)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -89,10 +90,14 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 		return nil, nil, err
 	}
 	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, more...)}, Control: toolkit.ResetTools()}
-	if cfg.Basic.Skills, err = f.skillLoaders(dirs[0]); err != nil {
+	if cfg.Basic.Skills, err = f.skillLoaders(); err != nil {
 		return nil, nil, err
 	}
-	s, err := openServers(f.mcp, dirs, h, log)
+	files := serverFiles(f.mcp)
+	if f.more != nil {
+		files = append(files, f.more.servers...)
+	}
+	s, err := openServers(files, dirs, h, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,9 +137,8 @@ func (f *agentFlags) systemPrompt(dir string) (string, error) {
 	return string(data), nil
 }
 
-// skillLoaders returns the folders of --skills, or those of the usual ones that
-// exist below dir.
-func (f *toolFlags) skillLoaders(dir string) ([]skill.Loader, error) {
+// skillLoaders returns the folders of --skills, or else those of the configurations.
+func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 	var loaders []skill.Loader
 	for _, d := range f.skills {
 		abs, err := existingDir(d)
@@ -143,13 +147,11 @@ func (f *toolFlags) skillLoaders(dir string) ([]skill.Loader, error) {
 		}
 		loaders = append(loaders, skill.Folder(abs))
 	}
-	if len(f.skills) > 0 {
+	if len(f.skills) > 0 || f.more == nil {
 		return loaders, nil
 	}
-	for _, d := range []string{".agents/skills", ".claude/skills"} {
-		if abs, err := existingDir(filepath.Join(dir, d)); err == nil {
-			loaders = append(loaders, skill.Folder(abs))
-		}
+	for _, d := range slices.Concat(f.more.found, f.more.skills) {
+		loaders = append(loaders, skill.Folder(d))
 	}
 	return loaders, nil
 }

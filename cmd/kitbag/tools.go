@@ -22,10 +22,18 @@ func toolsCommand() *cobra.Command {
 		Long: `List the tools that "kitbag run" would have in the current directory, and what
 their definitions cost in every request: bytes, and tokens at four bytes each.
 A group costs nothing until the model opens it; --open shows it open, for which
-its MCP server is started.`,
+its MCP server is started. What nobody has agreed to of the directory's kitbag.json
+is left out, which standard error tells; --trust counts it in.`,
 		Example: "  kitbag tools\n  kitbag tools --mcp .mcp.json --open github",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			f.more, err = configurations(func(c *config) error {
+				c.restrict(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
+				return nil
+			})
+			if err != nil {
+				return err
+			}
 			dirs, err := f.workDirs()
 			if err != nil {
 				return err

@@ -4,19 +4,101 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/permission"
 )
 
-// trusted sees to it that a project's configuration allows nothing that no person
-// has agreed to: a directory may be a clone of anybody's. What was agreed to is the
-// content at that place; when either changes it is asked about again. Without
-// anybody to ask it is an error, not a configuration that silently counts for less:
-// a script should not behave otherwise than its author saw it.
-func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt) error {
+// restricted returns what a configuration may do that nobody trusts: make calls that
+// would run be asked about or denied.
+func (c *config) restricted() *config {
+	r := &config{file: c.file}
+	for _, rule := range c.policy.Rules {
+		if rule.Behavior != permission.Allow {
+			r.policy.Rules = append(r.policy.Rules, rule)
+		}
+	}
+	return r
+}
+
+// wants returns what the configuration says more than that, a line each, as it is
+// understood and not as it is written: blank lines and members that are there twice
+// would hide from a person what is about to count.
+func (c *config) wants() []string {
+	var out []string
+	add := func(key, value string) {
+		if value != "" {
+			out = append(out, key+" = "+shorten(value, maxConfig))
+		}
+	}
+	add("model", c.model)
+	add("baseURL", c.baseURL)
+	add("system", c.system)
+	if c.steps != 0 {
+		add("maxSteps", fmt.Sprint(c.steps))
+	}
+	add("permissions.mode", string(c.policy.Mode))
+	for _, rule := range c.policy.Rules {
+		if rule.Behavior == permission.Allow {
+			add("permissions.allow", rule.String())
+		}
+	}
+	for _, dir := range c.policy.Dirs {
+		add("permissions.additionalDirectories", dir)
+	}
+	if c.policy.TrustReadOnly {
+		add("permissions.trustReadOnly", "true")
+	}
+	for _, s := range c.servers {
+		// Variables are shown by name: that a secret goes to a server is for the
+		// person to see, the secret is not.
+		for _, server := range s.entries() {
+			add("mcpServers."+shorten(server.name, maxName), server.text)
+		}
+	}
+	for _, folder := range c.skills {
+		add("skills", folder)
+	}
+	return out
+}
+
+// A serverEntry is a server as a configuration names it.
+type serverEntry struct{ name, text string }
+
+// entries returns the servers of a configuration, by name.
+func (s serverFile) entries() (out []serverEntry) {
+	var file struct {
+		Servers map[string]json.RawMessage `json:"mcpServers"`
+	}
+	_ = json.Unmarshal(s.data, &file) // which readServers has written
+	for _, name := range slices.Sorted(maps.Keys(file.Servers)) {
+		out = append(out, serverEntry{name, string(file.Servers[name])})
+	}
+	return out
+}
+
+// trusted sees to it that what a directory brings does nothing that no person has
+// agreed to: it may be a clone of anybody's. What was agreed to is the content of
+// its configuration at that place, and which folders of skills lie beside it; when
+// either changes it is asked about again.
+//
+// Without anybody to ask, a configuration that wants more is an error, not one that
+// silently counts for less: a script should not behave otherwise than its author saw
+// it. Skills that merely lie there are left out, and that is told.
+func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.Writer) error {
 	wants := c.wants()
+	if len(f.skills) == 0 || len(wants) > 0 {
+		for _, folder := range c.found {
+			wants = append(wants, "skills = "+shorten(folder, maxConfig))
+		}
+	}
 	if f.trust || len(wants) == 0 {
 		return nil
 	}
@@ -24,13 +106,17 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt) error {
 	if err == nil && isMark(mark) {
 		return nil
 	}
-	if p == nil {
+	if p == nil && len(c.wants()) > 0 {
 		return usage("%s sets more than ask and deny rules, and nobody has agreed to it; read it, then add --trust, or start kitbag at a terminal here", c.file)
 	}
+	if p == nil {
+		c.restrict(false, true, log)
+		return nil
+	}
 	p.forget()
-	fmt.Fprintf(p.out, "? %s, which came with this directory, wants to decide how the agent works:\n    | %s\n",
+	fmt.Fprintf(p.out, "? This directory came with settings that decide how the agent works, in %s or beside it:\n    | %s\n",
 		plain(c.file), strings.Join(wants, "\n    | "))
-	ok, askErr := p.yesNo(ctx, "  Do you trust it? Without, only its ask and deny rules count. [y]es / [n]o: ")
+	ok, askErr := p.yesNo(ctx, "  Do you trust it? Without, only ask and deny rules count. [y]es / [n]o: ")
 	switch {
 	case ctx.Err() != nil:
 		return &exit{code: exitInterrupted}
@@ -50,6 +136,25 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt) error {
 	return nil
 }
 
+// restrict is [agentFlags.trusted] for commands that only look: they do not ask, and
+// show what is so as long as nobody has agreed. What is gone of the configuration is
+// told on log; of the skills, if the command has to do with them.
+func (c *config) restrict(trust, skills bool, log io.Writer) {
+	mark, err := trustMark(c)
+	if trust || err == nil && isMark(mark) {
+		return
+	}
+	if len(c.wants()) > 0 {
+		fmt.Fprintf(log, "! nobody has agreed to %s: only its ask and deny rules count; read it, then add --trust, or say yes in kitbag chat\n", plain(c.file))
+	}
+	if skills {
+		for _, folder := range c.found {
+			fmt.Fprintf(log, "! left out: the skills in %s: nobody has agreed to them; read them, then add --trust, or say yes in kitbag chat\n", plain(folder))
+		}
+	}
+	*c = *c.restricted()
+}
+
 // trustMark is the file whose existence says that a person trusts the configuration.
 // It is in the person's own directory, and its name is made of what is trusted, so
 // that nothing in a project can pass for it.
@@ -58,11 +163,12 @@ func trustMark(c *config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	place, err := filepath.EvalSymlinks(c.file)
+	dir, err := filepath.EvalSymlinks(filepath.Dir(c.file)) // the file itself is no link
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256([]byte(place + "\x00" + string(c.data)))
+	what := append([]string{filepath.Join(dir, configFile), string(c.data)}, c.found...)
+	sum := sha256.Sum256([]byte(strings.Join(what, "\x00")))
 	return filepath.Join(base, "kitbag", "trusted", hex.EncodeToString(sum[:])), nil
 }
 
