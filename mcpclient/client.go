@@ -29,6 +29,7 @@ type Client struct {
 	workers  sync.WaitGroup
 	closed   bool
 	conn     *conn    // nil while there is none
+	buried   *conn    // the one before, which may still be ending
 	attempt  *attempt // nil while none is being made
 	agreed   agreed   // what the last handshake found out
 	failures int      // connections lost or not made since the last call that worked
@@ -213,6 +214,7 @@ type Status struct {
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.bury()
 	a := c.agreed
 	s := Status{
 		Name: c.cfg.Name, State: Idle, Protocol: a.version, ServerName: a.hello.ServerInfo.Name,

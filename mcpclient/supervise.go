@@ -52,6 +52,7 @@ func (c *Client) acquire(ctx context.Context) (cn *conn, release func(), err err
 			c.mu.Unlock()
 			return cn, func() { cn.users.Add(-1) }, nil
 		}
+		c.bury()
 		a, restarting := c.connecting(), c.failures > 0
 		last := c.lastErr
 		c.mu.Unlock()
@@ -95,10 +96,14 @@ func (c *Client) connecting() *attempt {
 	wait := backoff(c.failures)
 	a := &attempt{done: make(chan struct{}), at: time.Now().Add(wait)}
 	c.attempt = a
+	before := c.buried
 	c.workers.Go(func() {
 		defer close(a.done)
 		t := time.NewTimer(wait)
 		defer t.Stop()
+		if before != nil { // it may hold what the next one needs, such as a lock file
+			<-before.stopped
+		}
 		select {
 		case <-t.C:
 		case <-c.life.Done():
@@ -137,18 +142,23 @@ func (c *Client) connected(cn *conn, err error) {
 	c.workers.Go(func() { c.watch(cn) })
 }
 
-// watch stays with a connection until it dies, and has the next one made.
+// watch stays with a connection until nothing is left of it.
 func (c *Client) watch(cn *conn) {
 	c.attend(cn)
-	cn.close()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn == cn {
-		c.conn = nil
-	}
-	if c.closed {
+	c.bury()
+	c.mu.Unlock()
+	cn.close()
+}
+
+// bury takes a connection that is lost out of service, counts it, and has the next one
+// made. Whoever notices first does so. c.mu is held.
+func (c *Client) bury() {
+	cn := c.conn
+	if cn == nil || !cn.dead() || c.closed {
 		return
 	}
+	c.conn, c.buried = nil, cn
 	if time.Since(cn.opened) > steady {
 		c.failures = 0
 	}
@@ -184,8 +194,30 @@ func (c *Client) notified(method string) {
 	}
 }
 
-// debounce is how long list_changed is collected before the list is asked for.
-const debounce = 200 * time.Millisecond
+// debounce is how long list_changed is collected before the list is asked for. While
+// a server goes on and on it becomes twice as long each time, up to slowest, so that one
+// that says it for every clock tick does not keep everybody busy.
+const (
+	debounce = 200 * time.Millisecond
+	slowest  = 10 * time.Second
+)
+
+// A pace says how long changes are collected.
+type pace struct {
+	wait   time.Duration
+	listed time.Time // the last time
+}
+
+// next returns how long to collect the change that is announced now. A server that was
+// quiet for twice the last wait is listed soon again.
+func (p *pace) next() time.Duration {
+	if p.wait > 0 && time.Since(p.listed) < 2*p.wait {
+		p.wait = min(2*p.wait, slowest)
+	} else {
+		p.wait = debounce
+	}
+	return p.wait
+}
 
 // attend looks after a live connection: it lists anew what the server says has
 // changed, and asks an idle server whether it lives. It returns when the
@@ -200,17 +232,21 @@ func (c *Client) attend(cn *conn) {
 		defer t.Stop()
 		tick = t.C
 	}
+	var p pace
+	poke, due := c.poke, (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-cn.life.Done():
 			return
-		case <-c.poke:
-			pause(cn.life, debounce)
-			select { // what came meanwhile is answered by the same listing
+		case <-poke: // what comes from now on is answered by the same listing
+			poke, due = nil, time.After(p.next())
+		case <-due:
+			select {
 			case <-c.poke:
 			default:
 			}
 			c.renew(cn.life)
+			poke, due, p.listed = c.poke, nil, time.Now()
 		case <-tick:
 			cn.checkPulse(c.cfg.PingInterval)
 		}
@@ -247,9 +283,13 @@ func (c *conn) listen() {
 		filter["groupsListChanged"] = true
 	}
 	for wait := time.Second; !c.dead(); wait = min(2*wait, longestWait) {
+		began := time.Now()
 		_, err := c.request(c.life, "subscriptions/listen", map[string]any{"notifications": filter}, nil)
 		if _, refused := errors.AsType[*CallError](err); refused {
 			return
+		}
+		if time.Since(began) > steady {
+			wait = time.Second
 		}
 		pause(c.life, wait)
 	}

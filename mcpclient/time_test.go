@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -244,6 +245,52 @@ func TestListTTL(t *testing.T) {
 	})
 }
 
+// TestListChangedAgainAndAgain: a server that never stops saying that its list has
+// changed is asked for it less and less, and soon again once it has been quiet.
+func TestListChangedAgainAndAgain(t *testing.T) {
+	for _, method := range []string{"notifications/tools/list_changed", "notifications/groups/list_changed", "notifications/subscriptions/acknowledged"} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lists atomic.Int64
+				tell := make(chan func(string), 1)
+				c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+					switch msg.Method {
+					case "tools/list":
+						reply(msg.result(fmt.Sprintf(`{"tools":[{"name":"v%d"}]}`, lists.Add(1)))) // always another one
+					case "notifications/initialized":
+						tell <- reply
+					default:
+						polite(msg, reply, "")
+					}
+				})
+				if _, err := c.Tools(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				say := <-tell
+				changed := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q}`, method)
+				for range 60 * 100 {
+					say(changed)
+					time.Sleep(10 * time.Millisecond)
+				}
+				if n := lists.Load(); n < 5 || n > 15 {
+					t.Errorf("listed %d times in a minute", n)
+				}
+				time.Sleep(time.Minute)
+				for range 3 { // as of a server whose model opens a group now and then
+					before := lists.Load()
+					say(changed)
+					time.Sleep(2 * debounce)
+					if n := lists.Load(); n != before+1 {
+						t.Errorf("after a quiet minute it was listed %d times in %v", n-before, 2*debounce)
+					}
+					time.Sleep(3 * time.Second)
+				}
+				c.Close()
+			})
+		})
+	}
+}
+
 func TestPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung atomic.Bool
@@ -275,6 +322,71 @@ func TestPulse(t *testing.T) {
 		c.Close()
 		time.Sleep(time.Hour)
 	})
+}
+
+// A slowPipe takes its time to close, as a process does whose output somebody else
+// holds open. It counts those that are not closed.
+type slowPipe struct {
+	io.ReadWriteCloser
+	once *sync.Once
+	open *atomic.Int64
+}
+
+func (p slowPipe) Close() error {
+	p.once.Do(func() {
+		time.Sleep(50 * time.Millisecond)
+		p.open.Add(-1)
+	})
+	return p.ReadWriteCloser.Close()
+}
+
+// TestRestartsAreCounted: whoever notices first that a connection is lost, it counts
+// once, before the server is started anew; and it is started anew once, when
+// nothing is left of the old one.
+func TestRestartsAreCounted(t *testing.T) {
+	var open, most, dials atomic.Int64
+	var counted []int
+	var c *Client
+	dial := inMemory(func(msg request, reply func(string)) {
+		if polite(msg, reply, `[{"name":"die"},{"name":"work"}]`) || msg.Method != "tools/call" {
+			return
+		}
+		if msg.name() == "die" {
+			reply(hangUp)
+			return
+		}
+		reply(msg.result(`{"content":[{"type":"text","text":"done"}]}`))
+	})
+	cfg := Config{Name: "srv", PingInterval: -1, Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+		if dials.Add(1) > 1 {
+			counted = append(counted, c.Status().Restarts)
+		}
+		most.Store(max(most.Load(), open.Add(1)))
+		p, err := dial(ctx)
+		return slowPipe{p, new(sync.Once), &open}, err
+	}}
+	var err error
+	if c, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	die, work := find(t, c, "die"), find(t, c, "work")
+	for n := 1; n <= 3; n++ {
+		mustRun(t, die, `{}`)
+		if st := c.Status(); st.Restarts != n || st.State != Restarting {
+			t.Errorf("after loss %d: %+v", n, st)
+		}
+		if res := mustRun(t, work, `{}`); res.Text() != "done" {
+			t.Errorf("the next call: %q", res.Text())
+		}
+		time.Sleep(200 * time.Millisecond) // for whoever notices later
+		if st := c.Status(); st.Restarts != n || st.State != Ready || dials.Load() != int64(n)+1 {
+			t.Errorf("%d losses, %d dials: %+v", n, dials.Load(), st)
+		}
+	}
+	if want := []int{1, 2, 3}; !slices.Equal(counted, want) || most.Load() != 1 {
+		t.Errorf("counted when the server was started anew: %v; %d connections at a time", counted, most.Load())
+	}
+	c.Close()
 }
 
 func TestBackoff(t *testing.T) {
