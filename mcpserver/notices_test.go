@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
@@ -184,5 +185,37 @@ func TestSubscriptionLimit(t *testing.T) {
 		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)()
 	if !strings.Contains(ack, `"of://999"`) || strings.Contains(ack, `"of://1000"`) {
 		t.Errorf("acknowledged: %s", ack)
+	}
+}
+
+// TestToldLater: what a call changes, and has no stream to tell of, is told when it has
+// ended, on the stream that belongs to no request.
+func TestToldLater(t *testing.T) {
+	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
+	w := newWire(t, listen(t, s))
+	w.as("2025-06-18") // which is not sent events without data
+	w.post(t.Context(), listBody)
+	standing := w.back("")
+	told := make(chan string, 1)
+	go func() {
+		_, m := nextEvent(standing.events)
+		for m == "" { // comments
+			_, m = nextEvent(standing.events)
+		}
+		told <- m
+	}()
+	w.header = map[string]string{"Accept": "application/json"}
+	got := w.rpc("tools/call", `{"name":"reset_tools","arguments":{"zoo":true}}`)
+	if len(got) != 1 || !strings.Contains(got[0], "Open now: zoo") {
+		t.Fatalf("%q", got)
+	}
+	select {
+	case m := <-told:
+		if toldOf(m) != "tools" {
+			t.Errorf("told: %s", m)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the client was not told")
+		standing.drop()
 	}
 }

@@ -47,6 +47,11 @@ type session struct {
 	host  *clientHost // of clients that have a session
 	talks int         // calls that wait for a client of the new era; Server.mu guards it
 
+	// slots are held by requests until their answers are written, where all go out on one
+	// stream; nil where each has its own. There are more of them than calls may be at
+	// work, so that who waits for one waits for the client to read and for nothing else.
+	slots chan struct{}
+
 	silent <-chan struct{} // closed when the client will say nothing more; nil if that cannot be told
 
 	mu      sync.Mutex
@@ -86,6 +91,9 @@ func (s *Server) newSession(cred *Credential) *session {
 	c.offers = s.offered(s.cfg.Toolkit, c.scope)
 	return c
 }
+
+// oneStream has the session's requests take slots.
+func (c *session) oneStream() { c.slots = make(chan struct{}, 2*c.srv.limits.Calls) }
 
 // add makes the session known to changes of the toolkit.
 func (s *Server) add(c *session) {

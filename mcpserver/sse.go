@@ -56,6 +56,7 @@ func (s *Server) openOld(w http.ResponseWriter, r *http.Request, cred *Credentia
 	defer cancel()
 	c := s.newSession(cred)
 	c.id, c.standing = rand.Text(), 1
+	c.oneStream()
 	c.old = &oldStream{ctx: ctx, out: &eventWriter{w: w, limit: s.limits.Write, accepts: true, broken: cancel}}
 	if !s.enter(c) {
 		http.Error(w, "there are too many sessions; try again later", http.StatusServiceUnavailable)
@@ -87,11 +88,22 @@ func (s *Server) postOld(w http.ResponseWriter, r *http.Request, cred *Credentia
 	}
 	if m.ID == nil || m.Method == "" { // in order: an answer may be waited for
 		c.handle(c.old.ctx, m, nil)
-	} else if !c.old.start(func() {
-		if reply, _ := c.handle(c.old.ctx, m, c.old.out); reply != nil {
-			_ = c.old.out.send(reply) // that it fails ends the stream
-		}
-	}) {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	taken := false
+	select {
+	case c.slots <- struct{}{}: // none is free while the client does not read
+		taken = c.old.start(func() {
+			defer func() { <-c.slots }()
+			if reply, _ := c.handle(c.old.ctx, m, c.old.out); reply != nil {
+				_ = c.old.out.send(reply) // that it fails ends the stream
+			}
+		})
+	case <-c.ctx.Done():
+	case <-r.Context().Done():
+	}
+	if !taken {
 		http.Error(w, "the stream has ended; open one again", http.StatusNotFound)
 		return
 	}

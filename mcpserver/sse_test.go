@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // An oldWire is a client of HTTP+SSE that works by hand.
@@ -166,4 +169,44 @@ func TestOldTransportEnds(t *testing.T) {
 	if rest, err := io.ReadAll(o.events); err != nil || len(rest) > 0 {
 		t.Errorf("after the end: %q, %v", rest, err)
 	}
+}
+
+// TestOldTransportIsLeft: the handler of a stream returns when nothing of its session
+// runs any more, so that [http.Server.Shutdown] waits for calls, and nothing writes to an
+// answer that has ended.
+func TestOldTransportIsLeft(t *testing.T) {
+	began, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	stubborn := tool.Must(tool.New("stubborn", "Ends when it likes to.", func(context.Context, none) (string, error) {
+		close(began)
+		<-goOn
+		close(ended)
+		return "", nil
+	}))
+	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(stubborn), Policy: open})
+	returned := make(chan struct{})
+	url := listenTo(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.Handler().ServeHTTP(w, r)
+		if r.Method != http.MethodGet {
+			return
+		}
+		select {
+		case <-ended:
+		default:
+			t.Error("the handler has returned, and the call goes on")
+		}
+		close(returned)
+	}), s)
+	o, _ := dialOld(t, url, "", nil)
+	o.send(oldInitialize)
+	if status, _ := o.post(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"stubborn"}}`); status != 202 {
+		t.Fatal(status)
+	}
+	<-began
+	o.leave()
+	for status := 0; status != 404; { // once the server has noticed
+		status, _ = o.post(t.Context(), listBody)
+	}
+	time.Sleep(20 * time.Millisecond) // in which it would return
+	close(goOn)
+	<-returned
 }

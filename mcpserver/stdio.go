@@ -23,6 +23,7 @@ const lastCalls = time.Second
 // be interrupted: if ctx ends first and in is an [io.Closer], in is closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := s.newSession(nil)
+	c.oneStream()
 	silent := make(chan struct{})
 	c.silent = silent
 	s.add(c)
@@ -88,7 +89,19 @@ func (s *Server) takeLine(ctx context.Context, c *session, l line, w *lineWriter
 		w.handle(ctx, c, m)
 		return
 	}
-	work.Go(func() { w.handle(ctx, c, m) })
+	select {
+	case c.slots <- struct{}{}: // none is free while the host does not read; then nothing is read of it either
+	case <-w.failed():
+		return
+	case <-ctx.Done():
+		return
+	case <-s.ctx.Done():
+		return
+	}
+	work.Go(func() {
+		defer func() { <-c.slots }()
+		w.handle(ctx, c, m)
+	})
 }
 
 // A line is a message, or why there are no more.

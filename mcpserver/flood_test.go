@@ -1,0 +1,127 @@
+package mcpserver_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+)
+
+// TestStdioFlood: a host that asks and asks and does not read is no longer listened to;
+// once it reads it gets all answers.
+func TestStdioFlood(t *testing.T) {
+	const calls, asked = 8, 3000
+	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Limits: mcpserver.Limits{Calls: calls}})
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- s.ServeStdio(context.Background(), inR, outW); _ = outW.Close() }()
+	go fmt.Fprintln(inW, initializeBody)
+	out := bufio.NewScanner(outR)
+	out.Scan()
+	before := runtime.NumGoroutine()
+	var sent atomic.Int64
+	go func() {
+		for id := range asked {
+			_, _ = fmt.Fprintf(inW, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", id)
+			sent.Add(1)
+		}
+		_ = inW.Close()
+	}()
+	settle(&sent)
+	if n := runtime.NumGoroutine() - before; n > 2*calls+2 || sent.Load() > 4*calls {
+		t.Errorf("%d goroutines for %d requests whose answers nobody reads", n, sent.Load())
+	}
+	answers := 0
+	for out.Scan() {
+		if !strings.Contains(out.Text(), `"result":{}`) {
+			t.Errorf("%s", out.Text())
+		}
+		answers++
+	}
+	if err := <-done; err != nil || answers != asked {
+		t.Errorf("%d answers, %v", answers, err)
+	}
+}
+
+// settle returns when the number no longer changes.
+func settle(n *atomic.Int64) {
+	for before := int64(-1); before != n.Load(); time.Sleep(100 * time.Millisecond) {
+		before = n.Load()
+	}
+}
+
+// TestFullButListening: while all calls that there may be wait for their client, its
+// answers still come through, and what is too much is refused.
+func TestFullButListening(t *testing.T) {
+	const calls = 2
+	var ran atomic.Int64
+	s := serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open, Limits: mcpserver.Limits{Calls: calls}})
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- s.ServeStdio(context.Background(), inR, outW); _ = outW.Close() }()
+	out := bufio.NewScanner(outR)
+	say := func(line string) { _, _ = io.WriteString(inW, line+"\n") }
+	hear := func() string { out.Scan(); return out.Text() }
+	go say(strings.Replace(initializeBody, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1))
+	hear()
+	var questions []string
+	for id := range calls {
+		say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"greet"}}`, id))
+		questions = append(questions, hear())
+	}
+	for id := range 10 * calls {
+		say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"more %d","method":"ping"}`, id))
+		if got := hear(); !strings.Contains(got, "2 requests are at work") {
+			t.Errorf("%s", got)
+		}
+	}
+	for _, q := range questions {
+		_, rest, _ := strings.Cut(q, `"id":`)
+		id, _, _ := strings.Cut(rest, ",")
+		say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"accept","content":{"name":"Bo"}}}`)
+		if got := hear(); !strings.Contains(got, "accept Bo") {
+			t.Errorf("%s", got)
+		}
+	}
+	_ = inW.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOldTransportFlood is the same over HTTP+SSE, where a post waits until its message is
+// taken.
+func TestOldTransportFlood(t *testing.T) {
+	const calls, asked = 8, 100
+	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Limits: mcpserver.Limits{Calls: calls, Write: time.Minute}})
+	o, _ := dialOld(t, listen(t, s), "", nil)
+	o.send(oldInitialize)
+	var taken atomic.Int64
+	unknown := strings.Repeat("x", 256<<10) // which the answer repeats: together, more than a connection holds
+	for id := range asked {
+		go func() {
+			if status, _ := o.post(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"%s"}`, id, unknown)); status == http.StatusAccepted {
+				taken.Add(1)
+			}
+		}()
+	}
+	settle(&taken)
+	if taken.Load() == asked {
+		t.Errorf("all of %d requests were taken whose answers nobody reads", asked)
+	}
+	for range asked {
+		if _, m := o.next(); !strings.HasPrefix(m, `{"jsonrpc":"2.0","id":`) {
+			t.Fatalf("%.200q", m)
+		}
+	}
+}
