@@ -31,9 +31,9 @@ func isIdempotent(t tool.Tool, input json.RawMessage) (ok bool) {
 // with this State, and another for any other call. The arguments are in it since
 // a service refuses a key that comes back with other ones, which a person may
 // have given the call in the meantime.
-func (r *run) idempotencyKey(c *openCall) string {
+func (r *run) idempotencyKey(c *openCall, answer string) string {
 	h := sha256.New()
-	for _, part := range []string{r.st.ID, r.stepID(c), string(c.Input)} {
+	for _, part := range []string{r.st.ID, r.stepID(c, answer), string(c.Input)} {
 		sum := sha256.Sum256([]byte(part)) // of each, so that no two lists of parts are one text
 		h.Write(sum[:])
 	}

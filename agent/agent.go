@@ -188,6 +188,17 @@ type Config struct {
 	MaxParallel int           // tool calls at a time; 0 means 8
 	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative none
 
+	// Eager has calls start while the model is still writing the rest of its answer:
+	// the first ones of an answer, as long as each is of a tool marked Parallel, is
+	// read-only and is allowed without a question, at most MaxParallel at a time. What
+	// they say and return is told when the answer is there, and nothing but the time
+	// is another. An answer that breaks off has its calls stopped and forgotten:
+	// they may then have run, and have been judged, for nothing. That is harmless
+	// where a call that says it only reads does so, and costs neither money nor a
+	// quota; hence it has to be asked for. With [Seams.Step], and while calls go on in
+	// the background, no call starts early.
+	Eager bool
+
 	// Background is how long a tool call may keep the model waiting; 0 means until
 	// it ends. One that takes longer goes on in the background, if its tool is
 	// marked Parallel or says so itself ([tool.Backgrounder]), at most MaxParallel
@@ -317,6 +328,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 		}
 		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, whole: ctx, cancel: cancel, yield: yield, final: f,
 			asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), curtain: curtain{r: a.cfg.Redact}}
+		defer r.dropEarly() // if the consumer panics
 		if a.background != nil {
 			r.jobs = newJobs()
 			defer close(r.jobs.done)

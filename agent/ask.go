@@ -209,7 +209,11 @@ func (r *run) generate() (*answer, error) {
 		start.Model = n.Name()
 	}
 	r.emit(start)
-	return r.exchange(r.request(v), &intake{run: r, msg: m})
+	ans, err := r.exchange(r.request(v), &intake{run: r, msg: m, early: r.newEarly(m.ID)})
+	if err != nil {
+		r.dropEarly()
+	}
+	return ans, err
 }
 
 // exchange makes a model call and learns from what it cost.
@@ -334,6 +338,7 @@ func (r *run) accept(ans *answer) error {
 		}
 	}
 	r.st.open = open
+	r.matchEarly(ans.Raw)
 	return r.addMessage(m, string(ans.Finish), append(told, ended...)...)
 }
 

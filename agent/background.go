@@ -165,7 +165,7 @@ func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Du
 	// the only one to tell of its end: else a replay, in which the call has ended
 	// at once, could bring the end before the recorded decision.
 	r.cfg.Go(func() {
-		j.res, j.err = a.runTool(ctx, &w, func(ch tool.Chunk) {
+		j.res, j.err = a.runCall(ctx, c, &w, func(ch tool.Chunk) {
 			j.note(ch)
 			tell(report{chunk: ch})
 		})

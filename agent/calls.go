@@ -50,7 +50,7 @@ func (r *run) judge(c *openCall) error {
 	}
 	p := r.currentPolicy()
 	pc := tool.PermissionCall(t, c.Input)
-	d := r.a.judge(r.stateful(r.ctx), p, pc)
+	d := r.decide(c, p, pc)
 	switch {
 	case d.Behavior == permission.Allow, c.mayRun(d):
 		c.Status, c.Judged = statusAllowed, r.st.doneCalls()
@@ -206,6 +206,10 @@ func onRun(reports chan<- report, done <-chan struct{}, fn func() error) error {
 // call runs the given calls side by side, at most Config.MaxParallel at a time,
 // and returns when all have ended.
 func (r *run) call(calls []*openCall) error {
+	defer r.dropEarly() // what an error keeps from being followed
+	if err := r.countEarly(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel() // one that aborts the run stops the others
 	reports, done := make(chan report), make(chan struct{})
@@ -287,7 +291,7 @@ func (r *run) hearReport(rep report) error {
 // crash would leave no trace of what it may have done. It reports whether a worker
 // runs.
 func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (bool, error) {
-	for c.Judged != r.st.doneCalls() { // more than once when Config.Approve edits it
+	for c.early == nil && c.Judged != r.st.doneCalls() { // more than once when Config.Approve edits it
 		if err := r.judge(c); err != nil || c.Status != statusAllowed {
 			return false, err
 		}
@@ -309,17 +313,13 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 	if r.jobs != nil {
 		ctx = context.WithValue(ctx, jobsKey{}, r.jobs)
 	}
-	w := &worker{call: c, reports: reports, done: done,
-		work: work{tool: t, call: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}, timeout: r.cfg.ToolTimeout}}
+	w := &worker{call: c, reports: reports, done: done, work: r.workOf(t, c, r.st.Messages[len(r.st.Messages)-1].ID)}
 	if _, ok := tool.As[*subagent](t); ok {
 		ctx, w.nest = r.nest(ctx, c, reports, done)
 		w.work.timeout = -1
 	}
-	if isIdempotent(t, c.Input) {
-		w.work.call.Key = r.idempotencyKey(c)
-	}
-	if r.cfg.Step != nil {
-		w.work.step = r.stepID(c)
+	if c.early != nil {
+		c.early.followed = true
 	}
 	if limit := r.patience(t, c); limit >= 0 {
 		r.startJob(ctx, c, w.work, limit)
@@ -329,12 +329,23 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 	return true, nil
 }
 
+// workOf returns what a worker is to do for c, a call of the message named answer.
+func (r *run) workOf(t tool.Tool, c *openCall, answer string) work {
+	w := work{tool: t, call: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}, timeout: r.cfg.ToolTimeout}
+	if isIdempotent(t, c.Input) {
+		w.call.Key = r.idempotencyKey(c, answer)
+	}
+	if r.cfg.Step != nil {
+		w.step = r.stepID(c, answer)
+	}
+	return w
+}
+
 // stepID names the step that runs c, as nothing else in this State. The id of the
 // message is in it because a model may use the id of a call again once a compaction
 // has forgotten it.
-func (r *run) stepID(c *openCall) string {
-	last := r.st.Messages[len(r.st.Messages)-1]
-	return r.st.run + "/" + last.ID + "/" + c.ID
+func (r *run) stepID(c *openCall, answer string) string {
+	return r.st.run + "/" + answer + "/" + c.ID
 }
 
 // finish stores the result of a call and tells of it. It does so for each call as it

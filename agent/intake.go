@@ -18,6 +18,8 @@ type intake struct {
 	msg    *message.Message
 	silent bool // nobody is told
 
+	early *early // its calls that start before it is there; nil for none
+
 	finish *model.Finish
 	err    error // why the answer ended early; nothing is taken in any more
 
@@ -59,6 +61,9 @@ func (in *intake) take(ch model.Chunk, err error) bool {
 	in.add(ch)
 	if in.run.gone {
 		in.err = context.Canceled
+	}
+	if in.early != nil && in.err == nil {
+		in.early.look(in)
 	}
 	return in.err == nil
 }

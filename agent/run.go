@@ -41,6 +41,8 @@ type run struct {
 	tally      tally
 	lastAnswer bool // the model may not call tools in the next request
 
+	early *early // calls of the answer that is coming, or came last; mostly nil
+
 	asking   chan struct{} // holds a token while a person is asked in the process
 	sampling chan struct{} // holds a token while the model answers a server
 	host     *callHost     // of all calls, where some may go on in the background
@@ -272,6 +274,7 @@ func (r *run) speak(act action) error {
 
 // end closes what is open unless it waits, stores the State and emits the End.
 func (r *run) end(reason EndReason, err error) {
+	r.dropEarly()
 	if err != nil {
 		reason = EndError
 	}

@@ -88,6 +88,7 @@ type openCall struct {
 	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
 	Charged charge          `json:"charged,omitzero"`
 	answers []Input         // for it; never saved, they come and go within one Run
+	early   *earlyCall      // it started before its answer was there; never saved
 }
 
 // awayCall is a call that went on in the background, until the model is told of

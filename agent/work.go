@@ -43,7 +43,7 @@ func (w *worker) start(ctx context.Context, a *Agent) {
 		if w.nest != nil { // its steps are those of the sub-agent, which may wait in between
 			rep.res, rep.err = a.runToolNow(ctx, &w.work, w.send)
 		} else {
-			rep.res, rep.err = a.runTool(ctx, &w.work, w.send)
+			rep.res, rep.err = a.runCall(ctx, w.call, &w.work, w.send)
 		}
 		w.tell(rep)
 	})
@@ -57,6 +57,14 @@ func (w *worker) tell(rep report) {
 	case w.reports <- rep:
 	case <-w.done: // the consumer panicked
 	}
+}
+
+// runCall runs c to its end, from where it is if it started early.
+func (a *Agent) runCall(ctx context.Context, c *openCall, w *work, send func(tool.Chunk)) (*message.ToolResult, error) {
+	if c.early != nil {
+		return c.early.follow(ctx, send)
+	}
+	return a.runTool(ctx, w, send)
 }
 
 // runTool runs a call to its end, on a worker's goroutine, through
