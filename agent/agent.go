@@ -270,7 +270,8 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Go == nil {
 		cfg.Go = func(fn func()) { go fn() }
 	}
-	a := &Agent{cfg: cfg, levels: compose(&cfg)}
+	a := &Agent{cfg: cfg}
+	a.levels = compose(&a.cfg)
 	if cfg.Background > 0 {
 		var err error
 		if a.background, err = newBackground(); err != nil {

@@ -48,7 +48,8 @@ func TestCostOfToken(t *testing.T) {
 	budget.Hold(t, budget.Cost{Allocs: 0.11, Bytes: 153}, tokens, func() { reply(t, a) })
 }
 
-// TestCostOfAgent is an agent with twenty tools of its own.
+// TestCostOfAgent is an agent with twenty tools of its own: what it takes to make one,
+// and what it keeps.
 func TestCostOfAgent(t *testing.T) {
 	names := make([]string, 20)
 	for i := range names {
@@ -65,7 +66,11 @@ func TestCostOfAgent(t *testing.T) {
 		}
 		return a
 	}
-	budget.Hold(t, budget.Cost{Allocs: 116, Bytes: 20200}, 1, func() { own() })
+	budget.Hold(t, budget.Cost{Allocs: 50, Bytes: 6770}, 1, func() { own() })
+	const want = 5_250
+	if n := budget.Kept(500, own); n > want*1.15 || n < want*0.6 {
+		t.Errorf("%v bytes; the budget is %v", n, want)
+	}
 }
 
 // TestCostOfSession is what a conversation of ten rounds keeps at rest.

@@ -74,7 +74,7 @@
 // # What it costs
 //
 // The schema of a type is made once for the program, and compiled once for its
-// bytes. Arguments that plainly fit, as most do, are proved to in one pass without
+// bytes; a further tool of the type is 96 bytes. Arguments that plainly fit, as most do, are proved to in one pass without
 // an allocation, in less time than json.Valid takes to read them; a struct of
 // strings, numbers and booleans is filled without encoding/json. A call of such a
 // function makes 14 allocations and starts one goroutine, which it waits for once.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -53,10 +54,10 @@ func Methods(v any, options ...map[string]Options) ([]Tool, error) {
 		if t == nil {
 			continue
 		}
-		if other, taken := made[t.info.Name]; taken {
-			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, t.info.Name)
+		if other, taken := made[t.name]; taken {
+			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, t.name)
 		}
-		made[t.info.Name] = m.Name
+		made[t.name] = m.Name
 		tools = append(tools, t)
 	}
 	if len(tools) == 0 {
@@ -92,29 +93,36 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, err
 	if err != nil {
 		return nil, err
 	}
-	f.of = &methodOf{deref(recv.Type()), m.Name}
 	if !isStream {
-		if f.info.Output, err = outputSchema(mt.Out(0)); err != nil {
+		if f.output, err = outputTypeOf(mt.Out(0)); err != nil {
 			return nil, fmt.Errorf("result: %w", err)
 		}
 	}
 	f.streams = isStream
-	fn := recv.Method(m.Index)
-	f.call = func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool) {
-		in := reflect.New(mt.In(1))
-		if err := f.decode(input, in.Interface()); err != nil {
-			yield(Chunk{}, err)
-			return
-		}
-		out := fn.Call([]reflect.Value{reflect.ValueOf(ctx), in.Elem()})
-		if isStream {
-			out[0].Convert(streamType).Interface().(iter.Seq2[Chunk, error])(yield)
-			return
-		}
-		err, _ := out[1].Interface().(error)
-		emit(out[0].Interface(), err, yield)
-	}
+	owner := deref(recv.Type())
+	f.body = &method{fn: recv.Method(m.Index), description: sync.OnceValue(func() string { return docs.text(owner, m.Name) })}
 	return f, nil
+}
+
+// A method is the body of a tool of [Methods].
+type method struct {
+	fn          reflect.Value
+	description func() string // as registered when it is first asked for
+}
+
+func (m *method) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
+	in := reflect.New(m.fn.Type().In(1))
+	if err := f.decode(input, in.Interface()); err != nil {
+		yield(Chunk{}, err)
+		return
+	}
+	out := m.fn.Call([]reflect.Value{reflect.ValueOf(ctx), in.Elem()})
+	if f.streams {
+		out[0].Convert(streamType).Interface().(iter.Seq2[Chunk, error])(yield)
+		return
+	}
+	err, _ := out[1].Interface().(error)
+	emit(out[0].Interface(), err, yield)
 }
 
 func deref(t reflect.Type) reflect.Type {

@@ -8,7 +8,7 @@ import (
 	"iter"
 	"reflect"
 	"strings"
-	"sync"
+	"sync/atomic"
 )
 
 // Options say more about a tool that New makes. The zero Options are those of
@@ -37,18 +37,10 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 	if err != nil {
 		return nil, err
 	}
-	if f.info.Output, err = outputSchema(reflect.TypeFor[Out]()); err != nil {
+	if f.output, err = outputTypeOf(reflect.TypeFor[Out]()); err != nil {
 		return nil, fmt.Errorf("tool %q: result: %w", name, err)
 	}
-	f.call = func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool) {
-		var in In
-		if err := f.decode(input, &in); err != nil {
-			yield(Chunk{}, err)
-			return
-		}
-		out, err := fn(ctx, in)
-		emit(out, err, yield)
-	}
+	f.body = plain[In, Out](fn)
 	return f, nil
 }
 
@@ -61,15 +53,7 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 	if err != nil {
 		return nil, err
 	}
-	f.call = func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool) {
-		var in In
-		if err := f.decode(input, &in); err != nil {
-			yield(Chunk{}, err)
-			return
-		}
-		fn(ctx, in)(yield)
-	}
-	f.streams = true
+	f.body, f.streams = stream[In](fn), true
 	return f, nil
 }
 
@@ -80,10 +64,7 @@ func External[In any](name, description string, opts ...Options) (Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.info.External = true
-	f.call = func(_ context.Context, _ json.RawMessage, yield func(Chunk, error) bool) {
-		yield(Chunk{}, fmt.Errorf("%s is run by the host, which supplied no result", name))
-	}
+	f.body, f.external = elsewhere{}, true
 	return f, nil
 }
 
@@ -95,24 +76,61 @@ func Must(t Tool, err error) Tool {
 	return t
 }
 
-// A function is a tool made of Go code.
+// A function is a tool made of Go code. A program may have a set of them for each of
+// thousands of conversations, so a function is small: what the types say is kept with
+// the types, and an Info is put together when it is asked for.
 type function struct {
-	info    Info
+	name, description, title string
+
+	readOnly, parallel, control, external bool
+
 	again   bool // the calls are idempotent
-	streams bool // call yields chunks before it returns
-	call    func(ctx context.Context, input json.RawMessage, yield func(Chunk, error) bool)
+	streams bool // body yields chunks before it returns
+	body    body
+	output  *outputType
 
 	// The descriptions of a package may be registered after its tools are made,
-	// when those are package variables, so what uses them is settled late.
-	settle sync.Once
-	in     *inputType
-	of     *methodOf // nil if it is none
+	// when those are package variables, so the input is settled when it is first
+	// used. Made is what it was before.
+	made    *inputType
+	settled atomic.Pointer[inputType]
 }
 
-// A methodOf says where the description of a tool that is a method is registered.
-type methodOf struct {
-	owner reflect.Type
-	name  string
+// A body is what a function tool runs.
+type body interface {
+	call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool)
+}
+
+// plain is the body of a tool of [New].
+type plain[In, Out any] func(context.Context, In) (Out, error)
+
+func (fn plain[In, Out]) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
+	var in In
+	if err := f.decode(input, &in); err != nil {
+		yield(Chunk{}, err)
+		return
+	}
+	out, err := fn(ctx, in)
+	emit(out, err, yield)
+}
+
+// stream is the body of a tool of [NewStream].
+type stream[In any] func(context.Context, In) iter.Seq2[Chunk, error]
+
+func (fn stream[In]) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
+	var in In
+	if err := f.decode(input, &in); err != nil {
+		yield(Chunk{}, err)
+		return
+	}
+	fn(ctx, in)(yield)
+}
+
+// elsewhere is the body of a tool of [External].
+type elsewhere struct{}
+
+func (elsewhere) call(_ context.Context, f *function, _ json.RawMessage, yield func(Chunk, error) bool) {
+	yield(Chunk{}, fmt.Errorf("%s is run by the host, which supplied no result", f.name))
 }
 
 func newFunction(name, description string, in reflect.Type, opts []Options) (*function, error) {
@@ -127,28 +145,41 @@ func newFunction(name, description string, in reflect.Type, opts []Options) (*fu
 	default:
 		return nil, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
 	}
-	f := &function{again: o.Idempotent, info: Info{
-		Name: name, Title: o.Title, Description: description,
-		ReadOnly: o.ReadOnly, Parallel: o.Parallel, Control: o.Control,
-	}}
-	var err error
-	if f.in, err = inputTypeOf(in); err != nil {
+	made, err := inputTypeOf(in)
+	if err != nil {
 		return nil, fmt.Errorf("tool %q: arguments: %w", name, err)
 	}
-	return f, nil
+	return &function{
+		name: name, description: description, title: o.Title, made: made,
+		readOnly: o.ReadOnly, parallel: o.Parallel, control: o.Control, again: o.Idempotent,
+	}, nil
 }
 
 func (f *function) Info() Info {
-	f.settle.Do(func() {
-		if in, err := inputTypeOf(f.in.typ); err == nil {
-			f.in = in
-		}
-		f.info.Input = f.in.schema
-		if f.of != nil {
-			f.info.Description = docs.text(f.of.owner, f.of.name)
-		}
-	})
-	return f.info
+	i := Info{
+		Name: f.name, Title: f.title, Description: f.description, Input: f.input().schema,
+		ReadOnly: f.readOnly, Parallel: f.parallel, External: f.external, Control: f.control,
+	}
+	if f.output != nil {
+		i.Output = f.output.schema
+	}
+	if m, ok := f.body.(*method); ok {
+		i.Description = m.description()
+	}
+	return i
+}
+
+// input settles what the input is.
+func (f *function) input() *inputType {
+	if in := f.settled.Load(); in != nil {
+		return in
+	}
+	in, err := inputTypeOf(f.made.typ)
+	if err != nil {
+		in = f.made
+	}
+	f.settled.CompareAndSwap(nil, in)
+	return f.settled.Load()
 }
 
 // CheckIdempotent says what Options did.
@@ -173,13 +204,12 @@ func (f *function) run(ctx context.Context, call Call, yield func(Chunk, error) 
 	if call.Key != "" {
 		ctx = context.WithValue(ctx, callKey{}, call.Key)
 	}
-	f.call(ctx, call.Input, yield)
+	f.body.call(ctx, f, call.Input, yield)
 }
 
 // decode fills p, and words what encoding/json says for a model.
 func (f *function) decode(input json.RawMessage, p any) error {
-	f.Info()
-	err := f.in.decode(input, p)
+	err := f.input().decode(input, p)
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("arguments: %s: a %s does not fit %v", e.Field, e.Value, e.Type)
 	}

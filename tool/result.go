@@ -107,28 +107,34 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// outputSchema returns the schema of results of type t, or nil where they are
+// outputTypeOf returns what is known of the results of type t, or nil where they are
 // not JSON objects.
-func outputSchema(t reflect.Type) (json.RawMessage, error) {
+func outputTypeOf(t reflect.Type) (*outputType, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	if v, ok := outputTypes.Load(t); ok {
+		return v.(*outputType), nil
+	}
+	out, err := newOutputType(t)
+	if err == nil {
+		outputTypes.Store(t, out)
+	}
+	return out, err
+}
+
+func newOutputType(t reflect.Type) (*outputType, error) {
 	isBlock := reflect.PointerTo(t).Implements(reflect.TypeFor[message.Block]())
 	isError := reflect.PointerTo(t).Implements(reflect.TypeFor[error]())
 	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map || t == reflect.TypeFor[Result]() || isBlock || isError {
 		return nil, nil
 	}
-	if v, ok := outputSchemas.Load(t); ok {
-		return v.(json.RawMessage), nil
-	}
 	if (&reflector{out: true}).leaf(t) != nil {
-		outputSchemas.Store(t, json.RawMessage(nil))
 		return nil, nil
 	}
 	s, err := reflectSchema(t, true)
 	if err != nil {
 		return nil, err
 	}
-	outputSchemas.Store(t, s)
-	return s, nil
+	return &outputType{s}, nil
 }

@@ -21,9 +21,12 @@ type inputType struct {
 	generation int             // of the registered docs that schema was made with
 }
 
+// An outputType is what is known of the result type of function tools, likewise.
+type outputType struct{ schema json.RawMessage }
+
 var (
-	inputTypes    sync.Map // reflect.Type → *inputType
-	outputSchemas sync.Map // reflect.Type → json.RawMessage
+	inputTypes  sync.Map // reflect.Type → *inputType
+	outputTypes sync.Map // reflect.Type → *outputType, nil for what is no JSON object
 )
 
 func inputTypeOf(t reflect.Type) (*inputType, error) {

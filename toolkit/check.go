@@ -14,7 +14,7 @@ import (
 // checkGroup checks what is to be said of a group by itself. Names are free text
 // otherwise: with reset_tools they are names of JSON members, and a control that
 // makes names of tools of them has those checked.
-func (c *catalogue) checkGroup(g Group) error {
+func (c *catalogue) checkGroup(g *Group) error {
 	p := c.cfg.Policy
 	switch {
 	case g.Name == "":
@@ -34,39 +34,6 @@ func (c *catalogue) checkGroup(g Group) error {
 		return fmt.Errorf("group %q: a part of the path is empty", g.Name)
 	}
 	return nil
-}
-
-// checkPath checks the name of a tool where names are paths: everything before the
-// last dot is the group that it is in, or below which it is always visible.
-func (c *catalogue) checkPath(g *group, name string) error {
-	dot := strings.LastIndexByte(name, '.')
-	switch {
-	case strings.TrimSpace(name[dot+1:]) == "":
-		return errors.New("the last part of the path is empty")
-	case dot < 0 && g.index < 0:
-		return nil
-	case dot < 0:
-		return fmt.Errorf("its name must start with %q", g.Name+".")
-	case g.index >= 0 && name[:dot] != g.Name:
-		return fmt.Errorf("its name must start with %q, and have no further dot", g.Name+".")
-	}
-	if _, ok := c.index[name[:dot]]; !ok {
-		return fmt.Errorf("its group %q does not exist", name[:dot])
-	}
-	return nil
-}
-
-// checkInfo is checkTool, for which a schema is read once if several tools have
-// it one after the other.
-func (c *catalogue) checkInfo(i tool.Info) error {
-	if len(i.Input) > 0 && bytes.Equal(i.Input, c.sound) {
-		i.Input = nil
-	}
-	err := checkTool(i)
-	if err == nil && i.Input != nil {
-		c.sound = i.Input
-	}
-	return err
 }
 
 // checkTool checks what a model and the control tools rely on. Names may have what

@@ -53,7 +53,7 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 	}
 	return slices.DeleteFunc(out, func(t tool.Tool) bool {
 		name := t.Info().Name
-		return len(c.tools[name]) > 0 || slices.Contains(c.cfg.Hidden, name)
+		return len(c.named(name)) > 0 || slices.Contains(c.cfg.Hidden, name)
 	})
 }
 

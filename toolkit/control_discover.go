@@ -161,7 +161,7 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	}
 	found := make([]foundTool, 0, len(hits))
 	for _, e := range hits {
-		found = append(found, foundTool{e.info.Name, c.grantedNames(e, r), firstLine(e.info.Description)})
+		found = append(found, foundTool{e.name, c.grantedNames(e, r), firstLine(e.tool.Info().Description)})
 	}
 	return answer{text: foundText(found), data: map[string]any{"tools": found}}, nil
 }
@@ -218,8 +218,9 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 			fmt.Fprintf(&text, "%s\n\n", c.hiddenFromSearch(name, r))
 			continue
 		}
-		infos = append(infos, e.info)
-		fmt.Fprintf(&text, "%s: %s\nArguments: %s\n\n", e.info.Name, e.info.Description, e.info.Input)
+		info := e.tool.Info()
+		infos = append(infos, info)
+		fmt.Fprintf(&text, "%s: %s\nArguments: %s\n\n", info.Name, info.Description, info.Input)
 		for _, g := range e.groups {
 			if !slices.Contains(groups, g) {
 				groups = append(groups, g)
@@ -245,7 +246,7 @@ func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 	b := &body{c: c, r: r}
 	for _, e := range c.entries {
 		if c.visible(e, r) {
-			b.infos = append(b.infos, e.info)
+			b.infos = append(b.infos, e.tool.Info())
 		}
 	}
 	e := b.hidden(name)

@@ -173,7 +173,7 @@ func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 		}
 		for _, e := range c.groups[g].entries {
 			if c.visible(e, r) {
-				tools = append(tools, e.info.Name)
+				tools = append(tools, e.name)
 			}
 		}
 	}

@@ -223,7 +223,7 @@ func (c *catalogue) toolLines(g int, r *resolved) []toolLine {
 	var out []toolLine
 	for _, e := range c.groups[g].entries {
 		if c.visible(e, r) {
-			out = append(out, toolLine{e.info.Name, firstLine(e.info.Description)})
+			out = append(out, toolLine{e.name, firstLine(e.tool.Info().Description)})
 		}
 	}
 	return out

@@ -51,7 +51,7 @@ func (v *View) Cost() Costs {
 		}
 		cost := Cost{Name: g.Name}
 		for _, e := range g.entries {
-			cost.add(e.size)
+			cost.add(definitionSize(e.tool.Info()))
 		}
 		out.Groups = append(out.Groups, cost)
 	}

@@ -151,9 +151,9 @@ func (c *catalogue) list(r *resolved) []*entry {
 	}
 	switch p := c.cfg.Policy; {
 	case p.ByName:
-		slices.SortFunc(out, func(a, b *entry) int { return strings.Compare(a.info.Name, b.info.Name) })
+		slices.SortFunc(out, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
 	case p.ByRegistration:
-		slices.SortFunc(out, func(a, b *entry) int { return a.seq - b.seq })
+		slices.SortFunc(out, func(a, b *entry) int { return int(a.seq - b.seq) })
 	}
 	if c.shadows {
 		out = shadow(out)
@@ -183,7 +183,7 @@ func (c *catalogue) labelled(ceiling Ceiling) []*entry {
 	for _, n := range names {
 		out = append(out, c.labels[n]...)
 	}
-	slices.SortFunc(out, func(a, b *entry) int { return a.seq - b.seq })
+	slices.SortFunc(out, func(a, b *entry) int { return int(a.seq - b.seq) })
 	return slices.Compact(out)
 }
 
@@ -192,9 +192,9 @@ func shadow(entries []*entry) []*entry {
 	at := map[string]int{}
 	out := entries[:0]
 	for _, e := range entries {
-		i, ok := at[e.info.Name]
+		i, ok := at[e.name]
 		if !ok {
-			at[e.info.Name] = len(out)
+			at[e.name] = len(out)
 			out = append(out, e)
 		} else if out[i].seq < e.seq {
 			out[i] = e
@@ -206,7 +206,7 @@ func shadow(entries []*entry) []*entry {
 // find returns the tool that a call of the name runs: the visible one that was
 // registered last.
 func (c *catalogue) find(name string, r *resolved) (*entry, bool) {
-	all := c.tools[name]
+	all := c.named(name)
 	for i := len(all) - 1; i >= 0; i-- {
 		if c.visible(all[i], r) {
 			return all[i], true
@@ -235,7 +235,7 @@ func (c *catalogue) infos(r *resolved) []GroupInfo {
 		}
 		names := make([]string, 0, len(g.entries))
 		for _, e := range g.entries {
-			names = append(names, e.info.Name)
+			names = append(names, e.name)
 		}
 		out = append(out, GroupInfo{Name: g.Name, Title: g.Title, Description: g.Description,
 			Instructions: c.instructions(g), Parents: c.grantedOf(g.Parents, r.ceiling), Tools: names,

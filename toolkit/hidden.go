@@ -72,7 +72,7 @@ func (v *View) Late(name string) bool {
 // ceiling is treated as if it did not exist, whatever the policy.
 func (b *body) hidden(name string) *HiddenError {
 	e := &HiddenError{Tool: name, Active: b.c.activeNames(b.r)}
-	for _, en := range b.c.tools[name] {
+	for _, en := range b.c.named(name) {
 		if b.c.granted(en, b.r) {
 			e.Known = true
 			b.explain(e, en)

@@ -54,10 +54,11 @@ func newSearchIndex(c *catalogue) *searchIndex {
 				x.length[d] += float64(weight)
 			}
 		}
-		add(nameWeight, words(e.info.Name))
-		add(titleWeight, words(e.info.Title))
-		add(textWeight, words(e.info.Description))
-		add(paramWeight, parameterWords(e.info.Input))
+		info := e.tool.Info()
+		add(nameWeight, words(info.Name))
+		add(titleWeight, words(info.Title))
+		add(textWeight, words(info.Description))
+		add(paramWeight, parameterWords(info.Input))
 		for _, g := range e.groups {
 			add(groupWeight, groupWords[g])
 		}

@@ -106,6 +106,16 @@ func (c *catalogue) has(sources []*source) bool {
 	return !slices.ContainsFunc(sources, func(s *source) bool { return c.built[s] != s.listing.Load() })
 }
 
+// lists reports whether a source listed a tool of that name.
+func (c *catalogue) lists(name string) bool {
+	for _, l := range c.built {
+		if l != nil && slices.ContainsFunc(l.tools, func(t tool.Tool) bool { return t.Info().Name == name }) {
+			return true
+		}
+	}
+	return false
+}
+
 // due returns when the list must be fetched again; zero for never.
 func (l *listing) due(refresh time.Duration) time.Time {
 	switch {

@@ -120,7 +120,9 @@ func New(cfg Config) (*Toolkit, error) {
 	tk := &Toolkit{sources: map[tool.Source]*source{}}
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
-	tk.install(&catalogue{basic: &group{index: -1}}) // for controls that ask while they are checked
+	if len(cfg.Groups) > 0 { // for controls that ask while they are checked
+		tk.install(&catalogue{basic: &group{Group: new(Group), index: -1}})
+	}
 	if err := tk.replace(cfg); err != nil {
 		return nil, err
 	}
@@ -211,7 +213,7 @@ func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
 // Labels returns the names of the groups that a tool is in, also of groups
 // that do not exist, in order; nil if it is in none or there is no such tool.
 func (tk *Toolkit) Labels(name string) []string {
-	for _, e := range tk.now.Load().tools[name] {
+	for _, e := range tk.now.Load().named(name) {
 		if !e.ungrouped {
 			return slices.Clone(e.labels)
 		}

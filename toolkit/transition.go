@@ -388,7 +388,7 @@ func (c *catalogue) measure(active []int) measure {
 		for _, e := range c.groups[g].entries {
 			if !c.inEarlier(e, active[:n]) {
 				m.tools++
-				m.bytes += e.size
+				m.bytes += definitionSize(e.tool.Info())
 			}
 		}
 	}

@@ -144,10 +144,10 @@ func (tk *Toolkit) Remove(names ...string) error {
 	return tk.Update(func(cfg *Config) error {
 		c := tk.now.Load()
 		for _, n := range names {
-			if c.listed[n] {
+			if c.lists(n) {
 				return fmt.Errorf("toolkit: remove tool %q: a source lists it; remove the source, or leave the tool out there", n)
 			}
-			if c.reserved[n] && len(c.tools[n]) == 0 {
+			if c.reserved[n] && len(c.named(n)) == 0 {
 				cfg.Hidden = append(cfg.Hidden, n)
 			}
 		}

@@ -176,7 +176,7 @@ func (e *entry) sum() *[sha256.Size]byte {
 	if p := e.hash.Load(); p != nil {
 		return p
 	}
-	sum := infoSum(e.info)
+	sum := infoSum(e.tool.Info())
 	e.hash.Store(&sum)
 	return &sum
 }
@@ -190,7 +190,7 @@ func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *reso
 	}
 	b := &body{c: c, r: r, skipped: slices.Clone(c.skipped)}
 	for _, e := range panicked {
-		b.skipped = append(b.skipped, Skipped{Tool: e.info.Name, Reason: "its predicate panicked"})
+		b.skipped = append(b.skipped, Skipped{Tool: e.name, Reason: "its predicate panicked"})
 	}
 	b.infos, b.digest = tk.show(c, s, r)
 	if err := c.tell(ctx, b); err != nil {
@@ -206,7 +206,7 @@ func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func(
 	infos := make([]tool.Info, 0, len(head)+len(entries))
 	infos = append(infos, head...)
 	for _, e := range entries {
-		infos = append(infos, e.info)
+		infos = append(infos, e.tool.Info())
 	}
 	if c.cfg.Policy.ByName {
 		slices.SortFunc(infos, func(a, b tool.Info) int { return strings.Compare(a.Name, b.Name) })

@@ -1,0 +1,341 @@
+package toolkit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// A registrar fills a catalogue with tools. It holds what is of no use afterwards.
+type registrar struct {
+	*catalogue
+	settings map[string]*Setting
+	room     []entry         // for entries to come, made together
+	last     *place          // that was given to an entry
+	sound    json.RawMessage // a schema that was checked
+}
+
+// readSettings finds the settings by tool. Groups that do not exist are mistakes
+// unless groups are labels, which need not be described.
+func (r *registrar) readSettings() error {
+	r.settings = make(map[string]*Setting, len(r.cfg.Settings))
+	for i := range r.cfg.Settings {
+		s := &r.cfg.Settings[i]
+		if r.settings[s.Tool] != nil && !r.cfg.Policy.Replace {
+			return fmt.Errorf("tool %q: has two settings", s.Tool)
+		}
+		for _, name := range s.Groups {
+			if _, ok := r.index[name]; !ok && !r.cfg.Policy.NoActivation {
+				return fmt.Errorf("tool %q: its group %q does not exist", s.Tool, name)
+			}
+		}
+		r.settings[s.Tool] = s
+	}
+	return nil
+}
+
+// reserve collects the names of control tools.
+func (r *registrar) reserve(tk *Toolkit) error {
+	reserved := map[string]bool{}
+	if len(r.groups) > 0 {
+		for _, t := range r.control.Tools(tk, nil, r.infos(r.resolve(state{ceiling: Only("*")}))) {
+			if err := checkTool(t.Info()); err != nil {
+				return fmt.Errorf("control tool %q: %w", t.Info().Name, err)
+			}
+			reserved[t.Info().Name] = !slices.Contains(r.cfg.Hidden, t.Info().Name)
+		}
+	}
+	if r.hasSkills(Only("*")) {
+		reserved[skillTool] = true
+	}
+	if len(reserved) > 0 {
+		r.reserved = reserved
+	}
+	return nil
+}
+
+// addTools resolves settings, control tools, tools and sources.
+func (r *registrar) addTools(tk *Toolkit) error {
+	if err := r.readSettings(); err != nil {
+		return err
+	}
+	if err := r.reserve(tk); err != nil {
+		return err
+	}
+	n := 0
+	for _, g := range r.all() {
+		n += len(g.Tools)
+	}
+	r.room, r.entries = make([]entry, n), make([]*entry, 0, n)
+	// First what the host registered, then what sources list, so that no source
+	// can be in the way of a tool of the host.
+	for _, g := range r.all() {
+		for _, t := range g.Tools {
+			if err := r.add(g, t, nil); err != nil {
+				return err
+			}
+		}
+	}
+	hasSources := false
+	for _, g := range r.all() {
+		for i, s := range g.Sources {
+			hasSources = true
+			src, err := tk.source(s)
+			if err != nil {
+				return err
+			}
+			g.Sources[i] = src
+			g.sources = append(g.sources, src)
+			r.addListed(g, src)
+		}
+	}
+	for _, s := range r.cfg.Settings {
+		if len(r.named(s.Tool)) == 0 && !hasSources {
+			return fmt.Errorf("tool %q: has a setting but does not exist", s.Tool)
+		}
+	}
+	r.finish()
+	return nil
+}
+
+// addListed adds what a source listed. One bad tool withdraws nothing else, and
+// none can make the catalogue fail to build: that happens in the middle of runs.
+func (r *registrar) addListed(g *group, src *source) {
+	if r.built == nil {
+		r.built = map[*source]*listing{}
+	}
+	l, ok := r.built[src] // one list for all groups that have the source
+	if !ok {
+		l = src.listing.Load()
+		r.built[src] = l
+	}
+	if l == nil {
+		return
+	}
+	if l.err != nil {
+		r.skipped = append(r.skipped, Skipped{Source: src.name, Reason: l.err.Error()})
+	}
+	for _, t := range l.tools {
+		if err := r.add(g, t, l); err != nil {
+			r.skipped = append(r.skipped, Skipped{Source: src.name, Tool: t.Info().Name, Reason: err.Error()})
+		}
+	}
+}
+
+// add registers a tool that is in the listing from, nil being what the host
+// registers. One that a source lists takes no other's place, whatever the policy.
+func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
+	if t == nil {
+		return fmt.Errorf("%s: a tool is nil", r.groupTitle(g.index))
+	}
+	info := t.Info()
+	if err := r.checkInfo(info); err != nil {
+		return r.blame(g, info.Name, err)
+	}
+	p := r.cfg.Policy
+	if from != nil {
+		p.Override, p.Replace, p.Shadow = false, false, false
+	}
+	if r.reserved[info.Name] && !p.Override {
+		return r.blame(g, info.Name, errors.New("the name is that of a control tool"))
+	}
+	if p.Paths && !r.reserved[info.Name] {
+		if err := r.checkPath(g, info.Name); err != nil {
+			return r.blame(g, info.Name, err)
+		}
+	}
+	here := place{home: g.index, set: &noSetting, from: from}
+	if set := r.settings[info.Name]; set != nil {
+		here.set = set
+	}
+	for _, old := range r.named(info.Name) {
+		switch {
+		case sameTool(old.tool, t):
+			r.put(old, *old.place, g)
+			return nil
+		case from != nil && old.from != nil && sameOrigin(old.tool, t):
+			there := *old.place
+			if from.at.After(old.from.at) {
+				old.tool, there.from = t, from
+			}
+			r.put(old, there, g)
+			return nil
+		case p.Replace:
+			old.tool = t
+			r.put(old, here, g)
+			return nil
+		case p.Shadow:
+			r.shadows = true
+		default:
+			return r.blame(g, info.Name, fmt.Errorf("another tool of that name is in %s", r.groupTitle(old.home)))
+		}
+	}
+	e := r.newEntry()
+	e.tool, e.name, e.when = t, info.Name, -1
+	r.put(e, here, g)
+	r.enlist(e)
+	return nil
+}
+
+// noSetting is that of a tool without one.
+var noSetting Setting
+
+// newEntry returns an entry of those that were made for all tools together.
+func (r *registrar) newEntry() *entry {
+	if len(r.room) == 0 {
+		return new(entry)
+	}
+	e := &r.room[0]
+	r.room = r.room[1:]
+	return e
+}
+
+// blame says which tool, and where it was registered.
+func (r *registrar) blame(g *group, name string, err error) error {
+	return fmt.Errorf("tool %q in %s: %w", name, r.groupTitle(g.index), err)
+}
+
+// enlist lets named find e, which is new.
+func (r *registrar) enlist(e *entry) {
+	r.entries = append(r.entries, e)
+	n := len(r.entries)
+	if n <= few {
+		return
+	}
+	from := n - 1
+	if r.tools == nil {
+		r.tools, from = make(map[string][]*entry, cap(r.entries)), 0
+	}
+	for i, e := range r.entries[from:] {
+		if same := r.tools[e.name]; same != nil {
+			r.tools[e.name] = append(same, e)
+		} else { // the only one, mostly
+			r.tools[e.name] = r.entries[from+i : from+i+1 : from+i+1]
+		}
+	}
+}
+
+// put makes e, which has been at the place p, a member of g, or of the groups that
+// its setting or its labels name. A setting counts before where the tool was
+// registered, and that before its labels: the host knows better than whoever made
+// the tool. Labels of groups that do not exist are kept, for ceilings and for who
+// lists them, and are members of nothing.
+func (r *registrar) put(e *entry, p place, g *group) {
+	var own []string
+	explicit := p.set.Groups != nil
+	switch {
+	case explicit:
+		own = p.set.Groups
+	case g.index >= 0:
+		own = []string{g.Name}
+	case r.cfg.Policy.Labels:
+		if l, ok := tool.As[tool.Labeled](e.tool); ok {
+			own = l.Labels()
+		}
+	}
+	if g.index < 0 && !explicit && len(own) == 0 {
+		p.ungrouped = true
+	}
+	for _, name := range own {
+		if slices.Contains(p.labels, name) {
+			continue
+		}
+		p.labels = append(slices.Clip(p.labels), name)
+		if i, ok := r.index[name]; ok {
+			p.groups = append(slices.Clip(p.groups), i)
+		}
+	}
+	r.settle(e, p)
+}
+
+// settle gives e the place, the one that was given last if they are equal.
+func (r *registrar) settle(e *entry, p place) {
+	if r.last == nil || !p.equal(r.last) {
+		own := p // p itself stays on the stack
+		r.last = &own
+	}
+	e.place = r.last
+}
+
+func (p *place) equal(q *place) bool {
+	return p.home == q.home && p.ungrouped == q.ungrouped && p.set == q.set && p.from == q.from &&
+		slices.Equal(p.groups, q.groups) && slices.Equal(p.labels, q.labels)
+}
+
+// finish puts the tools in order, those of a group before what its sources
+// list, and fills what is looked up by group and label.
+func (r *registrar) finish() {
+	byHome := func(a, b *entry) int { return a.home - b.home }
+	if !slices.IsSortedFunc(r.entries, byHome) {
+		r.entries = slices.Clone(r.entries) // what named returns are parts of the old one
+		slices.SortStableFunc(r.entries, byHome)
+	}
+	if r.cfg.Policy.NoActivation {
+		r.labels = map[string][]*entry{}
+	}
+	basic := []string{r.basicLabel()}
+	for i, e := range r.entries {
+		e.seq = int32(i)
+		if e.ungrouped && !r.cfg.Policy.Contain {
+			p := *e.place
+			p.labels = basic
+			r.settle(e, p)
+		}
+		if r.labels != nil {
+			for _, l := range e.labels {
+				r.labels[l] = append(r.labels[l], e)
+			}
+		}
+		if (e.ungrouped || e.set.Always) && len(r.groups) > 0 {
+			r.always = append(r.always, e)
+		}
+		for _, g := range e.groups {
+			r.groups[g].entries = append(r.groups[g].entries, e)
+		}
+		if e.set.When != nil {
+			e.when = int32(len(r.whens))
+			r.whens = append(r.whens, e)
+		}
+	}
+	if len(r.groups) == 0 {
+		r.always = r.entries
+	}
+}
+
+// checkInfo is checkTool, for which a schema is read once if several tools have
+// it one after the other.
+func (r *registrar) checkInfo(i tool.Info) error {
+	if len(i.Input) > 0 && bytes.Equal(i.Input, r.sound) {
+		i.Input = nil
+	}
+	err := checkTool(i)
+	if err == nil && i.Input != nil {
+		r.sound = i.Input
+	}
+	return err
+}
+
+// checkPath checks the name of a tool where names are paths: everything before the
+// last dot is the group that it is in, or below which it is always visible.
+func (r *registrar) checkPath(g *group, name string) error {
+	dot := strings.LastIndexByte(name, '.')
+	switch {
+	case strings.TrimSpace(name[dot+1:]) == "":
+		return errors.New("the last part of the path is empty")
+	case dot < 0 && g.index < 0:
+		return nil
+	case dot < 0:
+		return fmt.Errorf("its name must start with %q", g.Name+".")
+	case g.index >= 0 && name[:dot] != g.Name:
+		return fmt.Errorf("its name must start with %q, and have no further dot", g.Name+".")
+	}
+	if _, ok := r.index[name[:dot]]; !ok {
+		return fmt.Errorf("its group %q does not exist", name[:dot])
+	}
+	return nil
+}
