@@ -189,14 +189,19 @@ type report struct {
 // when nobody listens any more. That can be in the middle of fn: what it tells the
 // consumer of may make that one panic, or end its goroutine as t.Fatal does.
 func onRun(reports chan<- report, done <-chan struct{}, fn func() error) error {
-	rep := report{do: fn, heard: make(chan error, 1)}
+	heard := make(chan error, 1)
+	return handOver(reports, report{do: fn, heard: heard}, heard, done)
+}
+
+// handOver sends what the receiver is to do, and returns what came of it.
+func handOver[T any](to chan<- T, what T, heard <-chan error, done <-chan struct{}) error {
 	select {
-	case reports <- rep:
+	case to <- what:
 	case <-done:
 		return ErrInterrupted
 	}
 	select {
-	case err := <-rep.heard:
+	case err := <-heard:
 		return err
 	case <-done:
 		return ErrInterrupted
@@ -209,6 +214,9 @@ func (r *run) call(calls []*openCall) error {
 	defer r.dropEarly() // what an error keeps from being followed
 	if err := r.countEarly(); err != nil {
 		return err
+	}
+	if len(calls) == 1 && r.isWaitedFor(calls[0]) {
+		return r.wait(calls[0])
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel() // one that aborts the run stops the others
@@ -271,7 +279,7 @@ func (r *run) hearReport(rep report) error {
 		return r.leave(rep.call)
 	case !rep.done && rep.call.Status == statusDone: // it has left
 	case !rep.done:
-		r.emit(deltaOf(rep))
+		r.emit(deltaOf(rep.call, rep.chunk))
 	case rep.nest != nil && rep.nest.waiting != nil:
 		rep.call.Sub, rep.call.Status = rep.nest.waiting, statusNested
 		return r.save()
@@ -285,35 +293,18 @@ func (r *run) hearReport(rep report) error {
 	return nil
 }
 
-// start judges c again if anything has happened since it was allowed, and hands
-// it to a worker: a call that ran meanwhile may have made this one dangerous, by
-// writing the file that it executes. That it runs is stored before it does, or a
-// crash would leave no trace of what it may have done. It reports whether a worker
+// start hands c to a worker, unless it is not to run. It reports whether a worker
 // runs.
 func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (bool, error) {
-	for c.early == nil && c.Judged != r.st.doneCalls() { // more than once when Config.Approve edits it
-		if err := r.judge(c); err != nil || c.Status != statusAllowed {
-			return false, err
-		}
-	}
-	t, err := r.tool(c)
-	if err != nil {
-		return false, r.finish(c, failed(c, message.OutcomeError, err.Error()))
-	}
-	if t.Info().External {
-		c.Status = statusExternal
-		return false, nil
-	}
-	c.Status = statusRunning
-	if err := r.save(); err != nil {
+	t, err := r.admit(c)
+	if t == nil {
 		return false, err
 	}
-	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	ctx = inCall(r.stateful(ctx), c)
 	if r.jobs != nil {
 		ctx = context.WithValue(ctx, jobsKey{}, r.jobs)
 	}
-	w := &worker{call: c, reports: reports, done: done, work: r.workOf(t, c, r.st.Messages[len(r.st.Messages)-1].ID)}
+	w := &worker{call: c, reports: reports, done: done, work: r.workOf(t, c, r.lastID())}
 	if _, ok := tool.As[*subagent](t); ok {
 		ctx, w.nest = r.nest(ctx, c, reports, done)
 		w.work.timeout = -1
@@ -329,7 +320,37 @@ func (r *run) start(ctx context.Context, c *openCall, reports chan<- report, don
 	return true, nil
 }
 
-// workOf returns what a worker is to do for c, a call of the message named answer.
+// admit judges c again if anything has happened since it was allowed, and returns
+// the tool that runs it, nil if nothing does: a call that ran meanwhile may have
+// made this one dangerous, by writing the file that it executes. That it runs is
+// stored before it does, or a crash would leave no trace of what it may have done.
+func (r *run) admit(c *openCall) (tool.Tool, error) {
+	for c.early == nil && c.Judged != r.st.doneCalls() { // more than once when Config.Approve edits it
+		if err := r.judge(c); err != nil || c.Status != statusAllowed {
+			return nil, err
+		}
+	}
+	t, err := r.tool(c)
+	if err != nil {
+		return nil, r.finish(c, failed(c, message.OutcomeError, err.Error()))
+	}
+	if t.Info().External {
+		c.Status = statusExternal
+		return nil, nil
+	}
+	c.Status = statusRunning
+	if err := r.save(); err != nil {
+		return nil, err
+	}
+	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
+	return t, nil
+}
+
+// lastID returns the id of the last message, which is the answer whose calls are
+// open.
+func (r *run) lastID() string { return r.st.Messages[len(r.st.Messages)-1].ID }
+
+// workOf returns what is to be done for c, a call of the message named answer.
 func (r *run) workOf(t tool.Tool, c *openCall, answer string) work {
 	w := work{tool: t, call: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}, timeout: r.cfg.ToolTimeout}
 	if isIdempotent(t, c.Input) {

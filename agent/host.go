@@ -20,7 +20,8 @@ import (
 type callHost struct {
 	r       *run // its State is for the run's own goroutine
 	outer   host.Host
-	reports chan<- report
+	reports chan<- report // how a function gets to that goroutine; else
+	turns   chan<- func()
 	done    <-chan struct{}
 }
 
@@ -40,13 +41,18 @@ func (r *run) hosting(ctx context.Context, reports chan<- report, done <-chan st
 type callKey struct{}
 
 // inCall returns the context of a call, so that what comes up during it is told
-// with its id. Those of a sub-agent's calls are joined with a slash.
+// with its id.
 func inCall(ctx context.Context, c *openCall) context.Context {
-	id := &c.ID // whose address needs no memory
+	return context.WithValue(ctx, callKey{}, idIn(ctx, c))
+}
+
+// idIn returns the id of a call that is made in ctx: those of a sub-agent's calls
+// are joined with a slash.
+func idIn(ctx context.Context, c *openCall) *string {
 	if above := callOf(ctx); above != "" {
-		id = new(above + "/" + c.ID)
+		return new(above + "/" + c.ID)
 	}
-	return context.WithValue(ctx, callKey{}, id)
+	return &c.ID // whose address needs no memory
 }
 
 // callOf returns the id of the call in whose context something came up, "" where
@@ -59,7 +65,12 @@ func callOf(ctx context.Context) string {
 }
 
 // do has the run's goroutine call fn, whose error ends the run.
-func (h *callHost) do(fn func() error) error { return onRun(h.reports, h.done, fn) }
+func (h *callHost) do(fn func() error) error {
+	if h.turns != nil {
+		return h.inTurn(fn)
+	}
+	return onRun(h.reports, h.done, fn)
+}
 
 func (h *callHost) tell(ev Event) error {
 	return h.do(func() error { h.r.emit(ev); return nil })

@@ -46,6 +46,7 @@ type run struct {
 	asking   chan struct{} // holds a token while a person is asked in the process
 	sampling chan struct{} // holds a token while the model answers a server
 	host     *callHost     // of all calls, where some may go on in the background
+	turned   error         // of a turn: ends the run
 }
 
 // run takes the inputs and goes on until there is an end to report.

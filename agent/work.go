@@ -153,9 +153,9 @@ func bytesOf(ch tool.Chunk) int {
 
 // deltaOf returns the event for a chunk. Bytes of pictures and files are left to
 // the result: a UI can show nothing of them before they are whole.
-func deltaOf(rep report) *ToolDelta {
-	ev := &ToolDelta{Call: rep.call.ID, Name: rep.call.Tool, ForUser: rep.chunk.ForUser}
-	switch b := rep.chunk.Block.(type) {
+func deltaOf(c *openCall, ch tool.Chunk) *ToolDelta {
+	ev := &ToolDelta{Call: c.ID, Name: c.Tool, ForUser: ch.ForUser}
+	switch b := ch.Block.(type) {
 	case *message.Text:
 		ev.Text = b.Text
 	case *message.Data:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/kitbag-go/kitbag/internal/callctx"
 )
 
 // grace is how long a tool may take to end once it was told to.
@@ -31,13 +33,12 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			yield(Chunk{}, notStarted(ctx))
 			return
 		}
+		turns, ended, late := callctx.TakeTurns(ctx), ctx.Done(), (<-chan time.Time)(nil)
 		toolCtx, cancel := context.WithCancel(ctx)
 		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
-		defer func() { b.leave(cancel, abandoned) }()
-
-		ended, late := ctx.Done(), (<-chan time.Time)(nil)
+		defer func() { b.leave(cancel, turns, abandoned) }()
 		for {
 			select {
 			case p := <-b.out:
@@ -50,6 +51,8 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				}
 			case <-b.done:
 				return
+			case turn := <-turns:
+				turn()
 			case <-ended:
 				ended, late = nil, time.After(grace)
 			case <-late:
@@ -80,20 +83,21 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 	if ctx.Err() != nil {
 		return []piece{{err: notStarted(ctx)}}
 	}
+	turns, ended, late := callctx.TakeTurns(ctx), ctx.Done(), (<-chan time.Time)(nil)
 	o := &outcome{done: make(chan struct{})}
 	go o.run(ctx, f, call)
-	select {
-	case <-o.done:
-	case <-ctx.Done():
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
+	for {
 		select {
 		case <-o.done:
-		case <-timer.C:
+			return o.pieces
+		case turn := <-turns:
+			turn()
+		case <-ended:
+			ended, late = nil, time.After(grace)
+		case <-late:
 			return []piece{{err: notStopped(ctx)}}
 		}
 	}
-	return o.pieces
 }
 
 // An outcome is what came of a call. It belongs to the tool's goroutine until
@@ -169,7 +173,7 @@ func (b *bridge) yield(c Chunk, err error) bool {
 }
 
 // leave ends the tool and, unless that was tried, waits for it a while.
-func (b *bridge) leave(cancel context.CancelFunc, abandoned bool) {
+func (b *bridge) leave(cancel context.CancelFunc, turns <-chan func(), abandoned bool) {
 	cancel()
 	close(b.left)
 	if abandoned {
@@ -180,10 +184,15 @@ func (b *bridge) leave(cancel context.CancelFunc, abandoned bool) {
 		return
 	default:
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-b.done:
-	case <-timer.C:
+	late := time.After(grace)
+	for {
+		select {
+		case <-b.done:
+			return
+		case <-late:
+			return
+		case turn := <-turns:
+			turn()
+		}
 	}
 }

@@ -56,6 +56,7 @@ var allowed = map[string][]string{
 	"internal/demoserver":         {},
 	"internal/openaitest":         {},
 	"internal/oauthtest":          {},
+	"internal/callctx":            {},
 	"internal/casetest":           {},
 	"internal/groupcase":          {"toolkit", "tool"},
 	"internal/shell":              {},
@@ -77,6 +78,7 @@ var internalUsers = map[string][]string{
 	"internal/visible":   {"tool/host", "mcpgateway", "cmd/kitbag"},
 	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest":  {"internal/groupcase"},
+	"internal/callctx":   {"tool", "tool/host", "agent"},
 
 	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},
 }

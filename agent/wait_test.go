@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+var yesOrNo = host.Elicitation{Message: "Really?", Schema: json.RawMessage(`{"type":"object","properties":{}}`)}
+
+// odd are tools that do what a tool may do while it is waited for.
+func odd() []tool.Tool {
+	add := func(name string, fn func(ctx context.Context) (string, error)) tool.Tool {
+		return tool.Must(tool.New(name, "Is odd.", func(ctx context.Context, _ struct{}) (string, error) { return fn(ctx) }))
+	}
+	elicit := func(ctx context.Context) (string, error) {
+		a, err := host.From(ctx).Elicit(ctx, yesOrNo)
+		return string(a.Action), err
+	}
+	return []tool.Tool{
+		add("returns", func(context.Context) (string, error) { return "fine", nil }),
+		add("fails", func(context.Context) (string, error) { return "", errors.New("no luck") }),
+		add("panics", func(context.Context) (string, error) { panic("ouch") }),
+		add("exits", func(context.Context) (string, error) { runtime.Goexit(); return "", nil }),
+		add("aborts", func(context.Context) (string, error) { return "", tool.ErrAbort }),
+		add("asks", elicit),
+		add("asks_elsewhere", func(ctx context.Context) (string, error) {
+			var said [3]string
+			for i := range said {
+				var wg sync.WaitGroup
+				wg.Go(func() { said[i], _ = elicit(ctx) })
+				wg.Wait()
+			}
+			return strings.Join(said[:], " "), nil
+		}),
+		add("asks_too_late", func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return elicit(ctx)
+		}),
+		add("stays", func(ctx context.Context) (string, error) {
+			time.Sleep(time.Minute)
+			return "", ctx.Err()
+		}),
+		// What it waits for itself must not take its caller's turns.
+		add("calls_another", func(ctx context.Context) (string, error) {
+			inner := add("inner", elicit)
+			for ch, err := range tool.Run(ctx, inner, tool.Call{ID: "i", Name: "inner", Input: json.RawMessage(`{}`)}) {
+				if err != nil {
+					return "", err
+				}
+				return "inner: " + ch.Block.(*message.Text).Text, nil
+			}
+			return "", nil
+		}),
+		add("samples", func(ctx context.Context) (string, error) {
+			s, err := host.From(ctx).Sample(ctx, host.SampleRequest{Server: "shop", Messages: []*message.Message{message.User("?")}})
+			return s.Text, err
+		}),
+	}
+}
+
+// TestWaitTellsTheSame holds that a run that waits for a call itself tells of
+// nothing else than one that leaves it to a worker, as a middleware makes it do.
+func TestWaitTellsTheSame(t *testing.T) {
+	aside := Middleware{Tool: func(next tool.Handler) tool.Handler { return next }}
+	for _, one := range odd() {
+		name := one.Info().Name
+		t.Run(name, func(t *testing.T) {
+			var told [2][]string
+			for i, mws := range [][]Middleware{nil, {aside}} {
+				synctest.Test(t, func(t *testing.T) {
+					a, _ := newAgent(t, Config{Policy: bypass, Middleware: mws, Toolkit: toolkit.Of(odd()...), ToolTimeout: time.Second,
+						Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
+							return host.Answer{Action: host.Accept}, nil
+						}},
+						calls("c1 "+name+" {}"), says("one"), says("two"))
+					var st State
+					evs, err := play(t, a, &st, Say("go"))
+					for _, ev := range evs {
+						data, err := json.Marshal(ev)
+						if err != nil {
+							t.Fatal(err)
+						}
+						told[i] = append(told[i], string(data))
+					}
+					if err != nil {
+						told[i] = append(told[i], err.Error())
+					}
+					if name == "stays" {
+						time.Sleep(time.Hour) // it ends by itself
+					}
+				})
+			}
+			if !reflect.DeepEqual(told[0], told[1]) {
+				t.Errorf("waited for by the run:\n%s\nby a worker:\n%s", strings.Join(told[0], "\n"), strings.Join(told[1], "\n"))
+			}
+		})
+	}
+}
+
+// TestConsumerLeavesATurn is TestConsumerLeavesAnywhere for a call that the run
+// waits for: the body of the loop runs in the middle of it.
+func TestConsumerLeavesATurn(t *testing.T) {
+	for how, leave := range map[string]func() (goOn bool){
+		"breaks": func() bool { return false },
+		"panics": func() bool { panic("the consumer's") },
+		"exits":  func() bool { runtime.Goexit(); return false },
+	} {
+		for _, name := range []string{"returns", "asks", "asks_elsewhere", "calls_another", "samples"} {
+			for at := 1; ; at++ {
+				a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(odd()...)}, calls("c1 "+name+" {}"), says("one"), says("two"))
+				st := new(State)
+				n := 0
+				var loop sync.WaitGroup
+				loop.Go(func() {
+					defer func() {
+						if v := recover(); v != nil && v != "the consumer's" {
+							t.Errorf("%s at event %d of %s: panic %v", how, at, name, v)
+						}
+					}()
+					for range a.Run(t.Context(), st, Say("go")) {
+						if n++; n == at && !leave() {
+							break
+						}
+					}
+				})
+				loop.Wait()
+				if n < at {
+					break
+				}
+				if n > at {
+					t.Errorf("%s at event %d of %s: %d events came", how, at, name, n)
+				}
+				if _, err := json.Marshal(st); err != nil || st.busy.Load() {
+					t.Errorf("%s at event %d of %s: busy %v, %v", how, at, name, st.busy.Load(), err)
+				}
+			}
+		}
+	} // goleak finds who is left
+}
+
+// TestTurnFails has the store fail in the middle of a call that the run waits for.
+func TestTurnFails(t *testing.T) {
+	full := errors.New("the disk is full")
+	sampled := false
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(odd()...), Save: func(_ context.Context, st *State) error {
+		if st.spent.SampleTokens > 0 {
+			sampled = true
+			return full
+		}
+		return nil
+	}}, calls("c1 samples {}"), says("one"), says("two"))
+	var st State
+	if _, err := play(t, a, &st, Say("go")); !sampled || !errors.Is(err, full) {
+		t.Errorf("sampled: %v, error %v, want %v", sampled, err, full)
+	}
+}
