@@ -93,11 +93,18 @@ func (term *terminal) press(keys string) {
 
 const ctrlC, ctrlD = "\x03", "\x04"
 
-// chatAt starts kitbag chat. What hangs is ended, and fails where it is waited for.
+// chatAt starts kitbag chat.
 func chatAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"chat"}, args...)...)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "NO_COLOR=1")
+	t.Setenv("NO_COLOR", "1")
+	return kitbagAt(t, append([]string{"chat"}, args...)...)
+}
+
+// kitbagAt starts kitbag. What hangs is ended, and fails where it is waited for.
+func kitbagAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	term := startAt(t, cmd)
 	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { late.Stop() })
@@ -157,6 +164,61 @@ func TestChatAtATerminal(t *testing.T) {
 	term.press(ctrlD)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %q", err, term.seen)
+	}
+}
+
+// TestColour holds that colour is for terminals that show it, and for who wants it.
+func TestColour(t *testing.T) {
+	workspace(t)
+	for _, row := range []struct {
+		noColour, term string
+		want           bool
+	}{{"", "xterm", true}, {"1", "xterm", false}, {"", "dumb", false}} {
+		t.Setenv("NO_COLOR", row.noColour)
+		t.Setenv("TERM", row.term)
+		term, cmd := kitbagAt(t, "demo")
+		all := ""
+		for s := range term.shown {
+			all += s
+		}
+		if err := cmd.Wait(); err != nil || strings.Contains(all, "\x1b") != row.want || !strings.Contains(all, "✓ sales_total") {
+			t.Errorf("%+v: %v, %q", row, err, all)
+		}
+	}
+}
+
+// TestDemoRefused says no where the demo asks: what the model says then is true, too.
+func TestDemoRefused(t *testing.T) {
+	workspace(t)
+	term, cmd := kitbagAt(t, "demo", "--ask")
+	term.expect("may Bash run?", "[n]o: ")
+	term.press("n\n")
+	term.expect("I was not allowed to write it down.")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInterruptedRead interrupts a command that waits for somebody to type.
+func TestInterruptedRead(t *testing.T) {
+	workspace(t)
+	term, cmd := kitbagAt(t, "permission", "explain", "--json")
+	term.press("not JSON\n")
+	term.expect("cannot be read")
+	term.press(ctrlC)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("%v: %q", err, term.seen)
+	}
+}
+
+// TestSessionThatCannotBeSaved holds that this comes out before the model is asked:
+// nothing can be made in /proc, whoever one is.
+func TestSessionThatCannotBeSaved(t *testing.T) {
+	workspace(t)
+	s := serve(t)
+	got := kitbag(t.Context(), "run", "--session", "/proc/s.json", "go")
+	if got.code != exitError || !strings.Contains(got.stderr, "--session /proc/s.json") || len(s.Requests()) > 0 {
+		t.Errorf("%+v", got)
 	}
 }
 

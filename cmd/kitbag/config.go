@@ -60,7 +60,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	c.data = data
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {
-		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, err)
+		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, jsonError(data, err))
 	}
 	var servers map[string]json.RawMessage
 	type member struct {
@@ -177,10 +177,14 @@ func readSmall(file string, stat func(string) (fs.FileInfo, error)) ([]byte, err
 	return data, err
 }
 
-// usualSkills are the folders in which projects keep skills, as far as dir has them.
+// usualFolders are where projects keep skills: the name that several agents have
+// agreed on, and that of the one which was first.
+var usualFolders = []string{".agents/skills", ".claude/skills"}
+
+// usualSkills are those folders that are in dir.
 func usualSkills(dir string) []string {
 	var out []string
-	for _, d := range []string{".agents/skills", ".claude/skills"} {
+	for _, d := range usualFolders {
 		if abs, err := existingDir(filepath.Join(dir, d)); err == nil {
 			out = append(out, abs)
 		}
@@ -191,7 +195,7 @@ func usualSkills(dir string) []string {
 // configurations returns what the configuration of the current directory and that
 // of the person say together. settle is to leave of the first what counts of it.
 func configurations(settle func(*config) error) (*config, error) {
-	dir, err := os.Getwd()
+	dir, err := currentDir()
 	if err != nil {
 		return nil, err
 	}
@@ -277,6 +281,18 @@ func (f *agentFlags) take(cmd *cobra.Command, c *config) {
 	if c.steps != 0 && unset("max-steps") {
 		f.maxSteps = c.steps
 	}
+}
+
+// jsonError says of what [encoding/json] makes of data where it is wrong, or what is
+// there instead.
+func jsonError(data []byte, err error) error {
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:min(e.Offset, int64(len(data)))], []byte("\n")), err)
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("it is a JSON %s", e.Value)
+	}
+	return err
 }
 
 // compactJSON writes v on one line, as people read it: with < and > as they are.

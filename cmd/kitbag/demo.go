@@ -56,7 +56,7 @@ message is real.`,
 }
 
 func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
-	dir, err := os.MkdirTemp("", "kitbag-demo-")
+	dir, err := tempDir("kitbag-demo-")
 	if err != nil {
 		return err
 	}
@@ -162,9 +162,19 @@ func demoScript() []scripted.Turn {
 		scripted.Call("Bash", map[string]string{"command": "wc -l report.md"}),
 		scripted.Func(func(req *model.Request) (scripted.Turn, error) {
 			total, _, err := demoFindings(req)
+			if refused(req) {
+				return scripted.Say(fmt.Sprintf("We sold goods for €%d in Lisbon this week. I was not allowed to write it down.", total)), err
+			}
 			return scripted.Say(fmt.Sprintf("We sold goods for €%d in Lisbon this week. It is in report.md.", total)), err
 		}),
 	}
+}
+
+// refused reports whether a person has said no to one of the calls.
+func refused(req *model.Request) bool {
+	return slices.ContainsFunc(req.Messages, func(m *message.Message) bool {
+		return slices.ContainsFunc(m.ToolResults(), func(r *message.ToolResult) bool { return r.Outcome == message.OutcomeDenied })
+	})
 }
 
 // demoFindings reads the results of earlier calls from the conversation.

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes.
+// The exit codes, the same for all commands. The last is what shells make of SIGINT.
 const (
 	exitDone        = 0
 	exitError       = 1
@@ -34,8 +34,6 @@ type exit struct {
 
 func (e *exit) Error() string { return fmt.Sprint(e.err) }
 func (e *exit) Unwrap() error { return e.err }
-
-func usage(format string, args ...any) error { return &exit{exitUsage, fmt.Errorf(format, args...)} }
 
 func main() {
 	// A reader of our output that goes away, such as head, ends the run like any
@@ -72,68 +70,72 @@ func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func
 	}
 }
 
+// run runs the command of args, and returns the exit code. What went wrong is told on
+// stderr, with the remedy where it is known.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := rootCommand()
+	out := &checkedWriter{Writer: stdout}
+	root := rootCommand(out)
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	e, known := errors.AsType[*exit](err)
-	switch {
-	case err == nil:
-		return exitDone
-	case known && e.err == nil:
-		return e.code
+	code := exitDone
+	if err != nil {
+		code = exitError
 	}
-	fmt.Fprintln(stderr, "kitbag:", plain(err.Error())) // it may quote a server
-	if !known {
-		return exitError
+	if e, ok := errors.AsType[*exit](err); ok {
+		code, err = e.code, e.err
 	}
-	if e.code == exitUsage {
+	if failed := out.failed(); failed != nil {
+		if errors.Is(failed, syscall.EPIPE) {
+			return exitError // the reader has gone, such as head: it knows
+		}
+		if err == nil || errors.Is(err, failed) {
+			code, err = exitError, fmt.Errorf("standard output: %w", failed)
+		}
+	}
+	if code != exitDone && ctx.Err() != nil {
+		code = exitInterrupted // whatever it is that the interrupt has broken
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "kitbag:", plain(err.Error())) // it may quote a server
+	}
+	if code == exitUsage {
 		fmt.Fprintf(stderr, "Run '%s --help' for what there is.\n", cmd.CommandPath())
 	}
-	return e.code
+	return code
 }
 
-func rootCommand() *cobra.Command {
-	root := &cobra.Command{
+// rootCommand returns the program. It has to know where it prints from the start: the
+// command for completion keeps what it finds when it is made.
+func rootCommand(out io.Writer) *cobra.Command {
+	root := group(&cobra.Command{
 		Use:   "kitbag",
 		Short: "Run LLM agents with tools, skills and MCP servers",
 		Long: `kitbag runs LLM agents with tools, skills and MCP servers, and looks after what
 they are made of. Nothing that could do harm runs without a rule or a person
-allowing it.`,
-		Example: `  kitbag demo                      watch an agent work, without a key
+allowing it.
+
+Exit codes of all commands: 0 done, 1 error, 2 wrong usage, 3 waiting for a
+person, 4 a limit was reached, 130 interrupted.`,
+		Example: `  kitbag demo                        watch an agent work, without a key
   kitbag run "fix the failing test"  run one here
-  kitbag chat                      talk with one`,
+  kitbag chat                        talk with one`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArgs,
-
-		SuggestionsMinimumDistance: 2,
-	}
-	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
-	root.AddCommand(demoCommand(), runCommand(), chatCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), skillsCommand(), versionCommand())
+	}, demoCommand(), runCommand(), chatCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), skillsCommand(), versionCommand())
+	root.SetOut(out)
+	root.SetFlagErrorFunc(flagError)
+	strictDefaults(root)
 	return root
-}
-
-// noArgs refuses arguments as bad usage, and names what was meant.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
-		return usage("unknown command %q for %q; did you mean %q?", args[0], cmd.CommandPath(), s[0])
-	}
-	return usage("%s takes no argument %q", cmd.CommandPath(), args[0])
 }
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArgs,
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  kitbag version",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, goVersion := build()
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "kitbag %s (%s)\n", version, goVersion)

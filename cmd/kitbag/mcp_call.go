@@ -25,7 +25,7 @@ type callFlags struct {
 func mcpCallCommand() *cobra.Command {
 	var f callFlags
 	cmd := &cobra.Command{
-		Use:   "call [--mcp FILE] [--json] SERVER TOOL [ARGUMENTS]",
+		Use:   "call [flags] SERVER TOOL [ARGUMENTS]",
 		Short: "Call one tool, without a model and without asking",
 		Long: `Calls one tool of one server, with ARGUMENTS, a JSON object, and prints the
 result. What the server asks meanwhile is asked on the terminal. The exit code is
@@ -60,6 +60,9 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 	cfg, err := f.server(server)
 	if err != nil {
 		return err
+	}
+	if f.timeout < 0 {
+		return usage("--timeout %v: a call cannot take less than no time; leave it out for the server's own setting", f.timeout)
 	}
 	if f.timeout > 0 {
 		cfg.Timeout, cfg.MaxTimeout = f.timeout, f.timeout
@@ -112,7 +115,7 @@ func (f *mcpFlags) server(name string) (mcpclient.Config, error) {
 			return mcpclient.Config{}, e
 		}
 	}
-	return mcpclient.Config{}, fmt.Errorf("no MCP server %q in %s; there are %s", name, strings.Join(f.files, ", "), strings.Join(names, ", "))
+	return mcpclient.Config{}, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), meant(name, names))
 }
 
 // toolOf finds a tool by the server's name for it or by ours.
@@ -132,7 +135,7 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 		}
 		names = append(names, remote)
 	}
-	return nil, fmt.Errorf("MCP server %q has no tool %q; it has %s", c.Status().Name, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, meant(name, names))
 }
 
 func (f *callFlags) print(w io.Writer, res *message.ToolResult) error {

@@ -18,25 +18,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// defaultServers is the file that names a project's MCP servers.
-const defaultServers = ".mcp.json"
-
-// mcpFlags say which servers are meant and how to print.
-type mcpFlags struct {
-	files []string
-	json  bool
-}
-
-func (f *mcpFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
-	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
-}
-
 // load reads the files, which must name a server.
 func (f *mcpFlags) load() (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
 	configs, broken, err = loadConfigs(serverFiles(f.files))
 	if err == nil && len(configs)+len(broken) == 0 {
-		err = fmt.Errorf("%q names no MCP server; add one under mcpServers", f.files)
+		err = fmt.Errorf("there is no MCP server in %s; add one under mcpServers", strings.Join(f.files, ", "))
 	}
 	return configs, broken, err
 }
@@ -68,11 +54,12 @@ type toolReport struct {
 func mcpListCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
-		Use:   "list [--mcp FILE] [--json] [SERVER...]",
+		Use:   "list [flags] [SERVER...]",
 		Short: "Start the servers and list their tools",
 		Long: `Starts the servers, or those that are named, and lists their tools. The exit code
 is 0 if one of them is ready; of those that are named, if all are.`,
-		Args: cobra.ArbitraryArgs,
+		Example: "  kitbag mcp list\n  kitbag mcp list --mcp kitbag.json --json github",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.report(cmd, args, listServer, printList)
 		},
@@ -84,9 +71,12 @@ is 0 if one of them is ready; of those that are named, if all are.`,
 func mcpStatusCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
-		Use:   "status [--mcp FILE] [--json]",
+		Use:   "status",
 		Short: "Start the servers and ask whether they live",
-		Args:  noArgs,
+		Long: `Starts the servers and asks each of them for a sign of life, once it is up. The
+exit code is 0 if one of them is ready.`,
+		Example: "  kitbag mcp status --json",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.report(cmd, nil, pingServer, printStatus)
 		},
@@ -109,7 +99,7 @@ func only(names []string, configs []mcpclient.Config, broken []*mcpclient.LoadEr
 	}
 	for _, n := range names {
 		if !slices.Contains(exist, n) {
-			return nil, nil, fmt.Errorf("no MCP server %q; there are %s", n, strings.Join(exist, ", "))
+			return nil, nil, fmt.Errorf("no MCP server %q%s", n, meant(n, exist))
 		}
 	}
 	configs = slices.DeleteFunc(configs, func(c mcpclient.Config) bool { return !slices.Contains(names, c.Name) })

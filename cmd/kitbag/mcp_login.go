@@ -72,7 +72,7 @@ const secretVar = "KITBAG_OAUTH_SECRET"
 func mcpLoginCommand() *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
-		Use:   "login [--mcp FILE] SERVER",
+		Use:   "login [flags] SERVER",
 		Short: "Log in to a server that wants it",
 		Long: `Prints the page on which to log in to a server, waits until the browser comes back
 to a port of this machine, and keeps the tokens in the user's configuration
@@ -87,7 +87,7 @@ redirect URI, http://127.0.0.1:PORT/callback: name its --port.`,
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.login(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	f.addFiles(cmd)
 	fl.StringVar(&f.client, "client-id", "", "the `ID` of a client that was registered by hand")
 	fl.StringVar(&f.issuer, "issuer", "", "the `URL` of the authorization server that --client-id is for (default the one that the server names)")
 	fl.IntVar(&f.port, "port", 0, "the port that the browser comes back to; 0 for any")
@@ -98,11 +98,12 @@ redirect URI, http://127.0.0.1:PORT/callback: name its --port.`,
 func mcpLogoutCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
-		Use:   "logout [--mcp FILE] SERVER",
+		Use:   "logout [flags] SERVER",
 		Short: "Forget the login to a server",
 		Long: `Removes the tokens for a server, and what it knows this program by. The server is
 not told: to end the login there, use its own pages.`,
-		Args: oneServer,
+		Example: "  kitbag mcp logout github",
+		Args:    oneServer,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := f.server(args[0])
 			if err != nil {
@@ -119,7 +120,7 @@ not told: to end the login there, use its own pages.`,
 			return o.Logout(cfg.URL)
 		},
 	}
-	cmd.Flags().StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	f.addFiles(cmd)
 	return cmd
 }
 

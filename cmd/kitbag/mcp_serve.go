@@ -48,7 +48,7 @@ type serveFlags struct {
 func mcpServeCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "serve [--config FILE] [--mcp FILE]",
+		Use:   "serve",
 		Short: "Serve many MCP servers as one, with their tools in groups",
 		Long: `Serve the servers of a file as one MCP server, on standard input and output or
 over HTTP. Every server is a group of tools, named after it, which the host's
@@ -82,7 +82,7 @@ $` + tokenVar + `, if it is set; without any only loopback addresses are served.
 	fl := cmd.Flags()
 	fl.BoolVar(&f.demo, "demo", false, "serve a few small tools")
 	fl.StringVar(&f.config, "config", "", "the gateway's configuration, a `FILE`")
-	fl.StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
+	f.addFiles(cmd)
 	fl.StringVar(&f.style, "style", "", "how groups are opened: "+styleNames()+" (default "+string(mcpgateway.Reset)+")")
 	fl.StringVar(&f.http, "http", "", "serve HTTP at `HOST:PORT` instead of standard input and output")
 	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about every call to `FILE`")
@@ -96,7 +96,13 @@ $` + tokenVar + `, if it is set; without any only loopback addresses are served.
 
 func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if f.demo {
+		if cmd.Flags().NFlag() > 1 {
+			return usage("--demo serves its own tools on standard input and output; it goes with no other flag")
+		}
 		return demoserver.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+	}
+	if f.pageSize < 0 {
+		return usage("--page-size %d: it must be the most tools in a page, or 0 for no pages", f.pageSize)
 	}
 	if f.json && !f.printCost {
 		return usage("--json goes with --print-cost; a server speaks JSON anyway")
@@ -118,7 +124,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if f.printCost {
 		return f.showCost(cmd, g)
 	}
-	return f.serve(cmd, g.Server)
+	return f.serve(cmd, g.Server, len(cfg.Serve.Credentials) > 0)
 }
 
 // gateway makes the configuration of the file and the flags. A file that names
@@ -192,8 +198,9 @@ func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	return nil
 }
 
-// serve serves until the command is interrupted or its input ends.
-func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server) error {
+// serve serves until the command is interrupted or its input ends. Without
+// credentials the server refuses who comes from elsewhere, which is told.
+func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials bool) error {
 	if f.http == "" {
 		return s.ServeStdio(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 	}
@@ -202,6 +209,9 @@ func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "serving MCP at http://%s/\n", l.Addr())
+	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !credentials {
+		fmt.Fprintf(cmd.ErrOrStderr(), "! without a token only this machine is served: set $%s, or credentials in the --config file, and the names of this machine under hosts there\n", tokenVar)
+	}
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(cmd.Context(), func() {
 		_ = s.Close() // ends streams, which would never end by themselves

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,14 +20,11 @@ import (
 )
 
 func permissionCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "permission",
-		Short: "See what would be allowed, and why",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(explainCommand(), replayCommand())
-	return cmd
+	return group(&cobra.Command{
+		Use:     "permission",
+		Short:   "See what would be allowed, and why",
+		Example: "  kitbag permission explain 'git status && rm x'",
+	}, explainCommand(), replayCommand())
 }
 
 // policyFlags are the flags that make up a policy.
@@ -117,7 +115,7 @@ writes one decision a line, in order. Nothing but the line itself counts then:
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if lines {
-				return explainLines(cmd.InOrStdin(), cmd.OutOrStdout())
+				return uninterrupted(cmd.Context(), func() error { return explainLines(cmd.InOrStdin(), cmd.OutOrStdout()) })
 			}
 			p, err := f.policy(cmd)
 			if err != nil {
@@ -158,7 +156,7 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 	if len(args) == 2 {
 		name, input = args[0], json.RawMessage(args[1])
 		if !json.Valid(input) {
-			return usage("the input of %s is not JSON: %s", name, args[1])
+			return usage(`the input of %s is not JSON: %.80s; write an object such as '{"command": "ls"}'`, name, args[1])
 		}
 	} else {
 		raw, err := json.Marshal(map[string]string{"command": args[0]})
@@ -167,8 +165,12 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 		}
 		input = raw
 	}
-	e := permission.Explain(p, newCalls().call(name, input, p.Dirs[0]))
+	calls := newCalls()
+	e := permission.Explain(p, calls.call(name, input, p.Dirs[0]))
 	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), e.Reason)
+	if !calls.builtIn(name, p.Dirs[0]) {
+		fmt.Fprintf(out, "  %s is not built in: it is judged by its name only\n", plain(name))
+	}
 	if e.Rule != nil && e.Rule.Source != "" {
 		fmt.Fprintf(out, "  that rule is from: %s\n", plain(e.Rule.Source))
 	}
@@ -229,6 +231,21 @@ type command struct {
 	Effects []string `json:"effects"`
 }
 
+// uninterrupted returns what read does, or ends with ctx: a read from a terminal or a
+// pipe cannot be called off. read may then still wait, until the program ends.
+func uninterrupted(ctx context.Context, read func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- read() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return &exit{code: exitInterrupted}
+	}
+}
+
+// explainLines writes a decision for each line. Who writes one and waits for the
+// answer gets it: only what is there already is answered together.
 func explainLines(in io.Reader, out io.Writer) error {
 	calls := newCalls()
 	w := bufio.NewWriter(out)
@@ -254,6 +271,12 @@ func explainLines(in io.Reader, out io.Writer) error {
 			e = q.explain(calls)
 		}
 		if err := enc.Encode(e); err != nil {
+			return err
+		}
+		if r.Buffered() > 0 {
+			continue
+		}
+		if err := w.Flush(); err != nil {
 			return err
 		}
 	}
@@ -320,6 +343,12 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 	return &permission.Call{Tool: name, Input: input}
 }
 
+// builtIn reports whether the tool of a call that was described is one of kitbag's.
+func (c *calls) builtIn(name, cwd string) bool {
+	_, ok := c.tools[cwd][name]
+	return ok
+}
+
 func replayCommand() *cobra.Command {
 	f := &policyFlags{}
 	cmd := &cobra.Command{
@@ -346,7 +375,7 @@ that are not built in are judged by name only.`,
 			}
 			st := new(agent.State)
 			if err := json.Unmarshal(data, st); err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
+				return fmt.Errorf("%s: it is not a session that kitbag run --session has saved: %w", args[0], jsonError(data, err))
 			}
 			p.Rules = append(p.Rules, st.Rules...)
 			return replay(cmd.OutOrStdout(), p, st)

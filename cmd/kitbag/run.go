@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -130,6 +130,9 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		inputs = append(inputs, c)
 	}
+	if len(args) == 1 && strings.TrimSpace(args[0]) == "" {
+		return usage(`the task is empty; say what to do: kitbag run "task"`)
+	}
 	if len(args) == 1 {
 		inputs = append(inputs, agent.Say(args[0]))
 	}
@@ -168,12 +171,16 @@ func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conver
 	return use(k, s)
 }
 
-// policy is what the flags and the configurations say, flags first. The current
+// policy is what the flags and the configurations say, flags first, once it was seen
+// that they can be meant. The current
 // directory is the first of the directories: relative patterns count from it.
 func (f *agentFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
 	if !slices.Contains(modes, f.mode) {
 		return p, usage("--mode %q: the modes are %s", f.mode, strings.Join(modes, ", "))
+	}
+	if f.maxSteps < 0 {
+		return p, usage("--max-steps %d: it must be the number of model calls that a task may take, such as 20", f.maxSteps)
 	}
 	p.Mode = permission.Mode(f.mode)
 	var err error
@@ -262,8 +269,17 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 	return end, nil
 }
 
+// remedies say what a person can do about a model call that failed.
+var remedies = map[model.ErrorKind]string{
+	model.ErrAuthentication: "check OPENAI_API_KEY",
+	model.ErrConnection:     "check that the server runs, and OPENAI_BASE_URL or --base-url",
+}
+
 // explain adds to an error what can be done about it.
 func (r *runner) explain(err error, s *conversation) error {
+	if e, ok := errors.AsType[*model.Error](err); ok && remedies[e.Kind] != "" {
+		return fmt.Errorf("%w; %s", err, remedies[e.Kind])
+	}
 	if errors.Is(err, agent.ErrWaiting) {
 		r.listPending(s)
 		return &exit{exitWaiting, err}
@@ -325,7 +341,7 @@ func (r *runner) listPending(s *conversation) {
 // workDirs returns the current directory, those of --dir and those of the
 // configurations.
 func (f *toolFlags) workDirs() ([]string, error) {
-	cwd, err := os.Getwd()
+	cwd, err := currentDir()
 	if err != nil {
 		return nil, err
 	}

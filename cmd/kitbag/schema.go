@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,16 +17,17 @@ import (
 const schemaFile = "kitbag_schema.go"
 
 func schemaCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "schema", Short: "Look after the schemas of Go tools", Args: noArgs}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(schemaGenCommand())
-	return cmd
+	return group(&cobra.Command{
+		Use:     "schema",
+		Short:   "Look after the schemas of Go tools",
+		Example: "  kitbag schema gen ./tools",
+	}, schemaGenCommand())
 }
 
 func schemaGenCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use:   "gen [DIRECTORY]",
+		Use:   "gen [flags] [DIRECTORY]",
 		Short: "Write the doc comments of a Go package into a file for its tools",
 		Long: `Write the doc comments of a Go package into a file of that package, so that the
 schemas of its tools carry them: no source is read when the program runs.`,
@@ -35,6 +37,9 @@ schemas of its tools carry them: no source is read when the program runs.`,
 			dir := "."
 			if len(args) > 0 {
 				dir = args[0]
+			}
+			if _, err := existingDir(dir); err != nil {
+				return fmt.Errorf("schema gen %s: %w; name the directory of a Go package", dir, err)
 			}
 			var src bytes.Buffer
 			if err := docgen.Generate(dir, &src); err != nil {

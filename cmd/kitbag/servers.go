@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,7 +36,11 @@ func (s serverFile) load() ([]mcpclient.Config, error) {
 	if s.data != nil {
 		return mcpclient.Parse(s.path, s.data)
 	}
-	return mcpclient.Load(s.path)
+	configs, err := mcpclient.Load(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w; write one that names servers under mcpServers, or name another with --mcp FILE", err)
+	}
+	return configs, err
 }
 
 // loadConfigs reads the files that name MCP servers, and gives the servers the

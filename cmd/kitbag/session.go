@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
@@ -25,6 +28,14 @@ func openConversation(path string) (*conversation, error) {
 	if err != nil {
 		return nil, err
 	}
+	// That it cannot be saved must come out before the model was paid for, not after.
+	probe, err := os.CreateTemp(filepath.Dir(path), ".kitbag-session-")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--session %s: nothing can be written beside it: %w", path, err), s.Close())
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return &conversation{State: s.State, path: path, save: s.Save, close: s.Close}, nil
 }
 
@@ -39,6 +50,15 @@ func (s *conversation) results() (dir agent.ResultDir, remove func() error, err 
 	if s.path != "" {
 		return agent.ResultDir(s.path + ".results"), func() error { return nil }, nil
 	}
-	tmp, err := os.MkdirTemp("", "kitbag-results-")
+	tmp, err := tempDir("kitbag-results-")
 	return agent.ResultDir(tmp), func() error { return os.RemoveAll(tmp) }, err
+}
+
+// tempDir makes a directory that is gone with the program.
+func tempDir(prefix string) (string, error) {
+	dir, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		return "", fmt.Errorf("a temporary directory: %w; set TMPDIR to a place that can be written", err)
+	}
+	return dir, nil
 }

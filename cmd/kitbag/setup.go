@@ -122,6 +122,9 @@ func (f *agentFlags) openModel() (*openai.Model, error) {
 	if f.baseURL != "" {
 		cfg.BaseURL = f.baseURL
 	}
+	if cfg.Model == "" {
+		return nil, errors.New("no model; set KITBAG_MODEL or add --model, to a name that the server knows (kitbag demo works without)")
+	}
 	return openai.New(cfg)
 }
 
@@ -154,6 +157,15 @@ func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 		loaders = append(loaders, skill.Folder(d))
 	}
 	return loaders, nil
+}
+
+// currentDir is where the program was started, which may be gone since.
+func currentDir() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("the current directory: %w; change to one that exists", err)
+	}
+	return dir, nil
 }
 
 // existingDir returns d as an absolute path: tools and rules compare whole paths.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
@@ -57,12 +55,18 @@ type painter struct {
 }
 
 func newPainter(log io.Writer) *painter {
-	return &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == ""}
+	// See no-color.org: any value but the empty one counts. A dumb terminal shows
+	// escapes as they are.
+	return &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
 // maxName is how much of a name or an id is shown, in runes: a model may have
 // made it up.
 const maxName = 100
+
+// maxArguments is how much of a call's arguments is shown on its line, in runes: two
+// lines of a usual terminal. The question whether it may run shows them whole.
+const maxArguments = 160
 
 const (
 	dim    = "2"
@@ -83,7 +87,7 @@ func (p *painter) paint(colour, s string) string {
 func (p *painter) line(ev agent.Event) string {
 	switch ev := ev.(type) {
 	case *agent.ToolCall:
-		s := "→ " + shorten(ev.Name, maxName) + " " + shorten(arguments(ev.Input, " "), 160)
+		s := strings.TrimRight("→ "+shorten(ev.Name, maxName)+" "+shorten(arguments(ev.Input, " "), maxArguments), " ")
 		if len(ev.Repaired) > 0 {
 			s += p.paint(dim, " (repaired: "+strings.Join(ev.Repaired, "; ")+")")
 		}
@@ -192,15 +196,13 @@ func firstLines(s string, n int) string {
 	more := ""
 	if len(lines) > n {
 		more = fmt.Sprintf("\n  … %d more lines", len(lines)-n)
+		if len(lines) == n+1 {
+			more = "\n  … 1 more line"
+		}
 		lines = lines[:n]
 	}
 	for i, l := range lines {
 		lines[i] = shorten(l, 200)
 	}
 	return strings.Join(lines, "\n  ") + more
-}
-
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -19,31 +19,35 @@ import (
 )
 
 func skillsCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "skills",
 		Short: "Look after skills",
 		Long: `Lists, shows and checks the skills below folders: by default .agents/skills and
 .claude/skills, or the current folder where there is neither.`,
-		Args: noArgs,
+		Example: "  kitbag skills list\n  kitbag skills new release-notes .agents/skills",
+	}, skillsListCommand(), skillsShowCommand(), skillsValidateCommand(), skillsNewCommand())
+}
+
+// orUsual returns what was named, or else the folders that projects have, or else
+// the current one.
+func orUsual(args []string) []string {
+	if len(args) > 0 {
+		return args
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(skillsListCommand(), skillsShowCommand(), skillsValidateCommand(), skillsNewCommand())
-	return cmd
+	for _, d := range usualFolders {
+		if info, err := os.Stat(d); err == nil && info.IsDir() {
+			args = append(args, d)
+		}
+	}
+	if len(args) == 0 {
+		return []string{"."}
+	}
+	return args
 }
 
 // skillFolders are the folders to look for skills in. Each has to be there.
 func skillFolders(args []string) ([]string, error) {
-	if len(args) == 0 {
-		for _, d := range []string{".agents/skills", ".claude/skills"} {
-			if info, err := os.Stat(d); err == nil && info.IsDir() {
-				args = append(args, d)
-			}
-		}
-	}
-	if len(args) == 0 {
-		args = []string{"."}
-	}
-	folders := slices.Clone(args)
+	folders := slices.Clone(orUsual(args))
 	for i, d := range folders {
 		info, err := os.Stat(d)
 		switch {
@@ -93,14 +97,18 @@ type (
 func skillsListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "list [DIRECTORY...]",
-		Short: "List the skills, and those that cannot be used",
+		Use:     "list [flags] [DIRECTORY...]",
+		Short:   "List the skills, and those that cannot be used",
+		Example: "  kitbag skills list\n  kitbag skills list --json docs/skills",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			skills, diagnostics, err := loadSkills(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
 			list := listSkills(skills, diagnostics)
+			if len(list.Skills)+len(list.Skipped) == 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "there are no skills below %s; kitbag skills new NAME makes one\n", plain(strings.Join(orUsual(args), ", ")))
+			}
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), list)
 			}
@@ -155,7 +163,7 @@ func (l skillList) print(out, log io.Writer) error {
 func skillsShowCommand() *cobra.Command {
 	var q skill.Query
 	cmd := &cobra.Command{
-		Use:   "show NAME [DIRECTORY...]",
+		Use:   "show [flags] NAME [DIRECTORY...]",
 		Short: "Print what a model reads of a skill",
 		Example: `  kitbag skills show pdf
   kitbag skills show pdf --section forms
@@ -170,6 +178,9 @@ func skillsShowCommand() *cobra.Command {
 			skills, _, err := loadSkills(cmd.Context(), args[1:])
 			if err != nil {
 				return err
+			}
+			if len(skills) == 0 {
+				return fmt.Errorf("there are no skills below %s; name the folder that has them: kitbag skills show %s FOLDER", strings.Join(orUsual(args[1:]), ", "), args[0])
 			}
 			q.Skill = args[0]
 			page, err := skill.View(skills, q)
@@ -196,10 +207,11 @@ func skillsShowCommand() *cobra.Command {
 func skillsValidateCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "validate [DIRECTORY...]",
+		Use:   "validate [flags] [DIRECTORY...]",
 		Short: "Check skills against the Agent Skills specification",
 		Long: `Checks skills against the Agent Skills specification. It exits with 1 when one of
 them breaks a rule; warnings do not count.`,
+		Example: "  kitbag skills validate .agents/skills",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reports, err := validateSkills(cmd.Context(), args)
 			if err != nil {

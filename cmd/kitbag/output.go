@@ -1,0 +1,46 @@
+package main
+
+import (
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// A checkedWriter remembers what went wrong with standard output, so that a
+// command need not look after each line that it prints: what nobody got is an error
+// of the whole command all the same, or a script would go on with half a list.
+type checkedWriter struct {
+	io.Writer
+
+	mu  sync.Mutex
+	err error // the first one
+}
+
+func (o *checkedWriter) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.err == nil {
+			o.err = err
+		}
+	}
+	return n, err
+}
+
+func (o *checkedWriter) failed() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// isTerminal reports whether a person is at the other end of a stream of the program.
+func isTerminal(stream any) bool {
+	if o, ok := stream.(*checkedWriter); ok {
+		stream = o.Writer
+	}
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/internal/near"
+)
+
+// usage makes an error of a command line that cannot be meant: who reads it is
+// pointed to the help, and a script sees another exit code than that of a failure.
+func usage(format string, args ...any) error { return &exit{exitUsage, fmt.Errorf(format, args...)} }
+
+// group returns a command that is there for the commands below it. By itself it
+// prints its help.
+func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(below...)
+	return cmd
+}
+
+// noArgs refuses arguments as bad usage. What follows a group was meant as one of its
+// commands.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if len(names) == 0 {
+		return usage("%s takes no argument %q", cmd.CommandPath(), args[0])
+	}
+	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant(args[0], names))
+}
+
+// meant says which of the names a word was meant to be, or what there is.
+func meant(word string, names []string) string {
+	if like := near.Names(word, names, 1); len(like) > 0 {
+		return fmt.Sprintf("; did you mean %q?", like[0])
+	}
+	slices.Sort(names)
+	return "; there are " + strings.Join(names, ", ")
+}
+
+// flagNames finds the flags in their descriptions, and flagInError the one that an
+// error speaks of.
+var (
+	flagNames   = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([\w-]+)`)
+	flagInError = regexp.MustCompile(`flag: --([\w-]+)$|for ".*--([\w-]+)" flag: `)
+)
+
+// flagError says of a flag that cannot be read what is wrong with it, in words of
+// the command line: those of the libraries speak of parsing.
+func flagError(cmd *cobra.Command, err error) error {
+	found := flagInError.FindStringSubmatch(err.Error())
+	if found == nil {
+		return usage("%w", err)
+	}
+	var names []string
+	for _, f := range flagNames.FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1) {
+		names = append(names, f[1])
+	}
+	if unknown := found[1]; unknown != "" {
+		if like := near.Names(unknown, names, 1); len(like) > 0 {
+			return usage("%w; did you mean --%s?", err, like[0])
+		}
+		return usage("%w", err)
+	}
+	flag := cmd.Flags().Lookup(found[2])
+	value, ok := errors.AsType[interface {
+		error
+		GetValue() string
+	}](err)
+	want := map[string]string{"int": "a whole number such as 20", "duration": "a time such as 90s or 5m", "bool": "true or false"}
+	if flag == nil || !ok || want[flag.Value.Type()] == "" {
+		return usage("%w", err)
+	}
+	return usage("--%s %q: it must be %s", flag.Name, value.GetValue(), want[flag.Value.Type()])
+}
+
+// strictDefaults adds the commands that cobra has by itself, and has them refuse what
+// they do not know, as ours do.
+func strictDefaults(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			group(c).Example = "  source <(kitbag completion bash)"
+		case "help":
+			c.Example, c.Run, c.RunE = "  kitbag help mcp serve", nil, help
+		}
+	}
+}
+
+// help prints the help of the command that args lead to.
+func help(cmd *cobra.Command, args []string) error {
+	about, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		about, rest = cmd.Root(), args
+	}
+	if len(rest) > 0 {
+		return noArgs(about, rest)
+	}
+	about.InitDefaultHelpFlag() // or it is missing in the list
+	return about.Help()
+}
