@@ -18,11 +18,12 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
+var silences alarms
+
 // play reads an answer from r, without a server, and yields its chunks.
 func play(r io.Reader, frames bool, yield func(model.Chunk) bool) error {
-	x := &exchange{cfg: &Config{IdleTimeout: time.Hour}, resp: &http.Response{Body: io.NopCloser(r)}}
-	x.silent = time.NewTimer(time.Hour)
-	defer x.silent.Stop()
+	x := &exchange{cfg: &Config{IdleTimeout: time.Hour}, resp: &http.Response{Body: io.NopCloser(r)}, silent: silences.take()}
+	defer func() { silences.put(x.silent) }()
 	a := newAnswer("e", &toolList{}, nil, func(c model.Chunk, _ error) bool { return yield(c) })
 	defer a.release()
 	if !frames {

@@ -29,22 +29,23 @@ type exchange struct {
 	cfg    *Config
 	body   body
 	resp   *http.Response
-	silent *time.Timer // ends the exchange when it fires
+	silent *alarm      // ends the exchange when it goes off
 	begun  atomic.Bool // the header of the answer has come
 	ending bool        // the answer said that it is finished; little may follow
 	whole  bool        // nothing more follows: the connection may be kept
+	ended  bool        // the body has been read to its end
 }
 
-func newExchange(ctx context.Context, cfg *Config, b body) *exchange {
-	x := &exchange{parent: ctx, cfg: cfg, body: b}
+func newExchange(ctx context.Context, cfg *Config, b body, silent *alarm) *exchange {
+	x := &exchange{parent: ctx, cfg: cfg, body: b, silent: silent}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	return x
 }
 
 // send sends the request and waits for the header of the answer.
 func (x *exchange) send(e *endpoint) error {
-	x.silent = time.AfterFunc(x.cfg.HeaderTimeout, x.giveUp)
-	resp, err := e.client.Do(e.newRequest(x.ctx, &x.body))
+	x.silent.in(x.cfg.HeaderTimeout, x)
+	resp, err := e.do(x.ctx, &x.body)
 	x.begun.Store(true)
 	if err != nil {
 		return err
@@ -74,9 +75,10 @@ func (x *exchange) Read(p []byte) (int, error) {
 	if x.ending {
 		limit = min(limit, usageTime)
 	}
-	x.silent.Reset(limit)
+	x.silent.in(limit, x)
 	n, err := x.resp.Body.Read(p)
-	x.silent.Stop() // the reader of the answer may take its time
+	x.silent.off() // the reader of the answer may take its time
+	x.ended = err == io.EOF
 	return n, err
 }
 
@@ -84,13 +86,13 @@ func (x *exchange) Read(p []byte) (int, error) {
 // is left, so that the connection can be used again.
 func (x *exchange) close() {
 	if x.resp != nil {
-		if x.whole {
-			x.silent.Reset(graceTime)
+		if x.whole && !x.ended {
+			x.silent.in(graceTime, x)
 			x.drain()
 		}
 		_ = x.resp.Body.Close()
 	}
-	x.silent.Stop()
+	x.silent.off()
 	x.cancel(nil)
 }
 

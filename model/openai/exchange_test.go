@@ -161,6 +161,18 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestWrongScheme: the error says what to change.
+func TestWrongScheme(t *testing.T) {
+	s := openaitest.New(t)
+	m, err := openai.New(openai.Config{Model: "m", Key: "k", BaseURL: strings.Replace(s.URL, "http:", "https:", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.ErrConnection || !strings.Contains(err.Error(), "HTTP response to HTTPS client") {
+		t.Error(err)
+	}
+}
+
 // TestRetries goes through the decorators and the wire.
 func TestRetries(t *testing.T) {
 	s := openaitest.New(t, openaitest.RateLimit("7"), openaitest.Broken(),

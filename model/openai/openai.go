@@ -114,6 +114,7 @@ type Model struct {
 	wireName string // the model's name as JSON
 	tools    toolCache
 	history  history
+	alarms   alarms
 }
 
 var (
@@ -180,7 +181,9 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 			yield(nil, &model.Error{Kind: model.ErrInvalidRequest, Message: err.Error(), Err: err})
 			return
 		}
-		x := newExchange(ctx, &m.cfg, body)
+		silent := m.alarms.take()
+		defer m.alarms.put(silent)
+		x := newExchange(ctx, &m.cfg, body, silent)
 		defer x.close()
 		if err := x.send(m.endpoint); err != nil {
 			yield(nil, x.explain(err))
