@@ -85,6 +85,9 @@ func (s *Skill) readFile(name string) ([]byte, error) {
 // opening is there because to open a pipe could wait for ever.
 func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(files, name)
+	if err != nil && isLink(files, name) {
+		return nil, errors.New("the link leads out of the skill's folder, or nowhere, and is not followed; copy what it points to")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,11 @@ func (e *NotFoundError) Error() string {
 		return msg + e.hint
 	}
 	if len(e.Near) > 0 {
-		return msg + "; the nearest: " + strings.Join(e.Near, ", ")
+		near := make([]string, len(e.Near))
+		for i, n := range e.Near {
+			near[i] = oneLine(n)
+		}
+		return msg + "; the nearest: " + strings.Join(near, ", ")
 	}
 	return msg
 }
@@ -190,7 +194,7 @@ func choose(skills []*Skill, name string) (*Skill, error) {
 	b.WriteString("; the nearest are:\n")
 	for _, n := range like {
 		i := slices.Index(names, n)
-		fmt.Fprintf(&b, "- %s: %s\n", n, clip(oneLine(skills[i].Description), 200))
+		fmt.Fprintf(&b, "- %s: %s\n", oneLine(n), clip(oneLine(skills[i].Description), 200))
 	}
 	e.hint = b.String()
 	return nil, e

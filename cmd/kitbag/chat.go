@@ -156,6 +156,7 @@ func (c *chat) drop(ctx context.Context) error {
 	return err
 }
 
+// tell shows an error that the chat goes on after.
 func (c *chat) tell(err error) { fmt.Fprintln(c.log, c.painter.paint(red, "! "+err.Error())) }
 
 // A slashCommand is what a person says to kitbag instead of to the model.

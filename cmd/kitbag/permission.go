@@ -167,7 +167,9 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 	}
 	calls := newCalls()
 	e := permission.Explain(p, calls.call(name, input, p.Dirs[0]))
-	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), e.Reason)
+	// The command may have come from anywhere: what explains it must not steer the
+	// terminal.
+	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plain(e.Reason))
 	if !calls.builtIn(name, p.Dirs[0]) {
 		fmt.Fprintf(out, "  %s is not built in: it is judged by its name only\n", plain(name))
 	}
@@ -182,20 +184,20 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 		if s.Answer == permission.NoOpinion {
 			answer = "-"
 		}
-		fmt.Fprintf(out, "  %-12s %-6s %s\n", s.Name, answer, s.Reason)
+		fmt.Fprintf(out, "  %-12s %-6s %s\n", s.Name, answer, plain(s.Reason))
 	}
 	for _, part := range e.Parts {
 		effects := strings.Join(part.Effects, ", ")
 		if effects == "" {
 			effects = "nothing"
 		}
-		fmt.Fprintf(out, "  %s  → %s\n", strings.Join(part.Argv, " "), effects)
+		fmt.Fprintf(out, "  %s  → %s\n", plain(strings.Join(part.Argv, " ")), effects)
 		if part.Reason != "" {
-			fmt.Fprintf(out, "      not read-only: %s\n", part.Reason)
+			fmt.Fprintf(out, "      not read-only: %s\n", plain(part.Reason))
 		}
 	}
 	for _, r := range e.Suggest {
-		fmt.Fprintf(out, "  to stop the question: --allow '%s'\n", r)
+		fmt.Fprintf(out, "  to stop the question: --allow '%s'\n", strings.ReplaceAll(plain(r.String()), "'", `'\''`))
 	}
 	return nil
 }
@@ -408,18 +410,9 @@ func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 			if was == "" {
 				was = "waiting"
 			}
-			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, c.Name, oneLine(c.Input), was, d.Reason)
+			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, shorten(c.Name, maxName), shorten(string(c.Input), maxName), plain(was), plain(d.Reason))
 		}
 	}
 	_, err := fmt.Fprintf(out, "%d allowed, %d asked, %d denied\n", count[permission.Allow], count[permission.Ask], count[permission.Deny])
 	return err
-}
-
-// oneLine shortens arguments for a list.
-func oneLine(input json.RawMessage) string {
-	s := []rune(string(input))
-	if len(s) > 100 {
-		return string(s[:99]) + "…"
-	}
-	return string(s)
 }

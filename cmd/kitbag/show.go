@@ -182,6 +182,10 @@ func arguments(input json.RawMessage, between string) string {
 // tool or a server.
 func plain(s string) string { return visible.Text(s) }
 
+// plainLine is plain, on one line: a name or a path that holds a line break must not pass
+// for something that kitbag says.
+func plainLine(s string) string { return strings.ReplaceAll(plain(s), "\n", `\n`) }
+
 // shorten returns s on one line, of at most n runes.
 func shorten(s string, n int) string {
 	r := []rune(plain(strings.Join(strings.Fields(s), " ")))

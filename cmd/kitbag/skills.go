@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -51,6 +52,8 @@ func skillFolders(args []string) ([]string, error) {
 	for i, d := range folders {
 		info, err := os.Stat(d)
 		switch {
+		case d == "":
+			return nil, usage("look for skills: the name of the folder is empty; leave it out for the usual ones")
 		case err != nil:
 			return nil, fmt.Errorf("look for skills: %w", err)
 		case info.IsDir():
@@ -146,16 +149,16 @@ func folderOfSkill(file string) string {
 func (l skillList) print(out, log io.Writer) error {
 	width := 0
 	for _, s := range l.Skills {
-		width = max(width, len(s.Name))
+		width = max(width, utf8.RuneCountInString(shorten(s.Name, maxName)))
 	}
 	for _, s := range l.Skills {
 		description := strings.Join(strings.Fields(s.Description), " ")
-		if _, err := fmt.Fprintf(out, "%-*s  %s\n", width, plain(s.Name), plain(description)); err != nil {
+		if _, err := fmt.Fprintf(out, "%-*s  %s\n", width, shorten(s.Name, maxName), plain(description)); err != nil {
 			return err
 		}
 	}
 	for _, s := range l.Skipped {
-		fmt.Fprintf(log, "skipped %s: %s\n", plain(s.Path), plain(s.Reason))
+		fmt.Fprintf(log, "skipped %s: %s\n", plainLine(s.Path), plainLine(s.Reason))
 	}
 	return nil
 }
@@ -260,7 +263,7 @@ func printReports(out io.Writer, reports []skill.Report) error {
 	valid := 0
 	for _, r := range reports {
 		for _, d := range r.Diagnostics {
-			if _, err := fmt.Fprintln(out, plain(d.String())); err != nil {
+			if _, err := fmt.Fprintln(out, plainLine(d.String())); err != nil {
 				return err
 			}
 		}
