@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
@@ -31,7 +31,7 @@ const (
 )
 
 // resultEnd is what a model might take for the end of the tag in wasAway.
-var resultEnd = regexp.MustCompile(`(?i)<\s*/\s*(result)`)
+var resultEnd = lazy.Regexp(`(?i)<\s*/\s*(result)`)
 
 // tailSize is how much of what a call says in the background can be looked at, in
 // bytes.
@@ -432,7 +432,7 @@ func (r *run) report() error {
 			continue
 		}
 		// What the tool returned must not end the tag by itself.
-		text := resultEnd.ReplaceAllString(a.Result.Text(), `<\/$1`)
+		text := resultEnd().ReplaceAllString(a.Result.Text(), `<\/$1`)
 		told = append(told, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(wasAway, a.ID, a.Tool, a.Result.Outcome, text)})
 		for _, d := range dataIn(a.Result.Blocks) {
 			data = append(data, d)

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -162,11 +162,11 @@ func countOverlapping(text, sub string) int {
 	}
 }
 
-var numbered = regexp.MustCompile(`(?m)^ *\d+\t`)
+var numbered = lazy.Regexp(`(?m)^ *\d+\t`)
 
 // whyNot guesses why old does not occur in text.
 func whyNot(text, old string) string {
-	if bare := numbered.ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
+	if bare := numbered().ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
 		return " with the line numbers that Read shows; leave them out"
 	}
 	want := strings.Split(strings.Trim(old, "\n"), "\n")

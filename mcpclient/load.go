@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // Load reads the servers of a JSON file as MCP hosts keep them, sorted by name:
@@ -290,10 +291,10 @@ type expander struct {
 	err error
 }
 
-var variable = regexp.MustCompile(`\$\{([^${}]*)\}`)
+var variable = lazy.Regexp(`\$\{([^${}]*)\}`)
 
 func (x *expander) expand(where, s string) string {
-	return variable.ReplaceAllStringFunc(s, func(m string) string {
+	return variable().ReplaceAllStringFunc(s, func(m string) string {
 		v, err := x.lookup(m[2 : len(m)-1])
 		if err != nil && x.err == nil {
 			x.err = fmt.Errorf("%s: %w", where, err)

@@ -4,16 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
 // validName is what a group may be called: model APIs take its name for the name
 // of a field.
-var validName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+var validName = lazy.Regexp(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // A checker collects mistakes. Each says where it is, in the words of the file that
 // Load reads.
@@ -96,7 +96,7 @@ func (k *checker) servers() {
 func (k *checker) group(g Group, twice bool) {
 	where := "groups." + g.Name
 	switch {
-	case !validName.MatchString(g.Name):
+	case !validName().MatchString(g.Name):
 		k.fail(where, `%q cannot name a group; use 1 to 64 letters, digits, "_", "-" and "."`, g.Name)
 	case twice:
 		k.fail(where, "there are two groups of this name; join them")

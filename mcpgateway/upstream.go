@@ -6,21 +6,21 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
 // notInNames is what model APIs do not take in the name of a tool or a field.
-var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]`)
+var notInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
 
 // groupName makes a name for a group of what a person or a server wrote.
 func groupName(s string) string {
-	return notInNames.ReplaceAllString(s[:min(len(s), maxGroupName)], "_")
+	return notInNames().ReplaceAllString(s[:min(len(s), maxGroupName)], "_")
 }
 
 // prefixOf is what the names of a server's tools begin with.

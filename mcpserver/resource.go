@@ -10,12 +10,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // A Resource is something that a client can read.
@@ -223,12 +224,12 @@ func (r *request) notFound(uri string) *rpcError {
 }
 
 // textual are media types of text that do not begin with "text/".
-var textual = regexp.MustCompile(`^(text/.*|application/(json|xml|yaml|toml|javascript|sql|x-sh)|.*\+(json|xml|yaml))(;.*)?$`)
+var textual = lazy.Regexp(`^(text/.*|application/(json|xml|yaml|toml|javascript|sql|x-sh)|.*\+(json|xml|yaml))(;.*)?$`)
 
 // contentsOf writes the content of a resource: as text if it is, for which all are
 // grateful, else in base64.
 func contentsOf(uri, kind string, data []byte) object {
-	if (kind == "" || textual.MatchString(kind)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
+	if (kind == "" || textual().MatchString(kind)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
 		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
 	}
 	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}

@@ -30,6 +30,8 @@ import (
 	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // A Rule says what a kind of secret looks like.
@@ -63,7 +65,7 @@ type inst struct {
 	rule int
 }
 
-var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+var namePattern = lazy.Regexp(`^[a-z0-9-]{1,40}$`)
 
 // New returns a redactor with the given rules. It fails for a pattern that is
 // not RE2 or matches fewer than six characters, and for rules that match a
@@ -84,7 +86,7 @@ func New(rules ...Rule) (*Redactor, error) {
 }
 
 func (r *Redactor) add(i int, rule Rule) error {
-	if !namePattern.MatchString(rule.Name) {
+	if !namePattern().MatchString(rule.Name) {
 		return errors.New("the name must be of 1 to 40 small letters, digits and '-'")
 	}
 	re, err := syntax.Parse(rule.Pattern, syntax.Perl)
@@ -168,10 +170,10 @@ func minLength(re *syntax.Regexp) int {
 
 func placeholder(name string) string { return "[redacted: " + name + "]" }
 
-var placeholders = regexp.MustCompile(`\[redacted: [a-z0-9-]{1,40}\]`)
+var placeholders = lazy.Regexp(`\[redacted: [a-z0-9-]{1,40}\]`)
 
 // Has reports whether text holds a placeholder: a secret stood there once.
-func Has(text string) bool { return placeholders.MatchString(text) }
+func Has(text string) bool { return placeholders().MatchString(text) }
 
 // Text returns s with secrets replaced. Doing it again changes nothing.
 func (r *Redactor) Text(s string) string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/yuin/goldmark/ast"
@@ -88,16 +89,18 @@ func outline(sections []Section) string {
 	return b.String()
 }
 
-var markdown = parser.NewParser(
-	parser.WithBlockParsers(parser.DefaultBlockParsers()...),
-	parser.WithInlineParsers(parser.DefaultInlineParsers()...),
-	parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...),
-)
+var markdown = sync.OnceValue(func() parser.Parser {
+	return parser.NewParser(
+		parser.WithBlockParsers(parser.DefaultBlockParsers()...),
+		parser.WithInlineParsers(parser.DefaultInlineParsers()...),
+		parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...),
+	)
+})
 
 // parseDocument parses body, whose first line has the number line in its file.
 func parseDocument(body string, line int) *Document {
 	src := util.StringToReadOnlyBytes(body)
-	root := markdown.Parse(text.NewReader(util.StringToReadOnlyBytes(tame(body))))
+	root := markdown().Parse(text.NewReader(util.StringToReadOnlyBytes(tame(body))))
 	w := &walker{src: src, doc: &Document{text: body}, line: line, anchors: map[string]int{}}
 	for n := root.FirstChild(); n != nil; n = n.NextSibling() {
 		if h, ok := n.(*ast.Heading); ok {
@@ -220,7 +223,7 @@ func (w *walker) visit(n ast.Node, entering bool) (ast.WalkStatus, error) {
 	case *ast.Image:
 		w.link(n, string(n.Destination))
 	case *ast.CodeSpan:
-		if span := inlineText(n, w.src); bundledPath.MatchString(span) {
+		if span := inlineText(n, w.src); bundledPath().MatchString(span) {
 			w.doc.refs = append(w.doc.refs, Link{span, span, w.lineOf(w.position(n))})
 		}
 	}

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // Limits of what is read, so that a hostile file costs little.
@@ -163,10 +164,10 @@ func (p parts) trimBody() parts {
 
 var (
 	// fieldLine matches what may stand in front matter: a field, or more of one.
-	fieldLine = regexp.MustCompile(`^(\s|[\w-]+\s*:)`)
+	fieldLine = lazy.Regexp(`^(\s|[\w-]+\s*:)`)
 	// nearFence matches what people write for --- by mistake, or because an
 	// editor made one dash of it.
-	nearFence = regexp.MustCompile(`^\s*([-‐-―−=_*+]{2,}|\.\.\.)\s*(#.*)?$`)
+	nearFence = lazy.Regexp(`^\s*([-‐-―−=_*+]{2,}|\.\.\.)\s*(#.*)?$`)
 )
 
 // unclosed explains front matter without an end: the line that was likely meant
@@ -176,11 +177,11 @@ func unclosed(r *report, rest string, opened int) {
 	for line := range strings.Lines(rest) {
 		n++
 		line = strings.TrimRight(line, "\n")
-		if nearFence.MatchString(line) {
+		if nearFence().MatchString(line) {
 			r.fatal("frontmatter-unclosed", opened, "the front matter that begins here is never closed; line %d is %q and has to be exactly --- at the left margin", n, line)
 			return
 		}
-		if !fieldLine.MatchString(line) {
+		if !fieldLine().MatchString(line) {
 			break
 		}
 		last = n
@@ -218,7 +219,7 @@ func parseHeader(r *report, p parts) *yaml.Node {
 }
 
 // noSpace matches name:value, which YAML takes for one word. URLs are no slip.
-var noSpace = regexp.MustCompile(`(?m)^\s*[\w-]+:[^\s/]`)
+var noSpace = lazy.Regexp(`(?m)^\s*[\w-]+:[^\s/]`)
 
 // remedy tells what to do about the usual slips that quotes do not mend.
 func remedy(header string, line int) string {
@@ -226,7 +227,7 @@ func remedy(header string, line int) string {
 	switch {
 	case strings.Contains(header, "\n\t"):
 		return "; indent with spaces, not with tabs"
-	case noSpace.MatchString(before):
+	case noSpace().MatchString(before):
 		return "; write a space after the colon of each field"
 	}
 	return "; check the indentation, brackets and quotes up to here"
@@ -290,8 +291,8 @@ func explain(err error) (string, int) {
 // What quoteValues looks at: a field with a value on its line, and a value that
 // is a text on the lines below it, which no quotes would mend.
 var (
-	keyValue    = regexp.MustCompile(`^(\s*)([\w-]+):[ \t]+(\S.*)$`)
-	blockScalar = regexp.MustCompile(`^[|>][-+0-9]*(\s+#.*)?$`)
+	keyValue    = lazy.Regexp(`^(\s*)([\w-]+):[ \t]+(\S.*)$`)
+	blockScalar = lazy.Regexp(`^[|>][-+0-9]*(\s+#.*)?$`)
 )
 
 // quoteValues puts single quotes around the plain values in src that YAML reads
@@ -300,7 +301,7 @@ var (
 func quoteValues(src string) string {
 	lines := strings.Split(src, "\n")
 	for i := 0; i < len(lines); {
-		m := keyValue.FindStringSubmatch(lines[i])
+		m := keyValue().FindStringSubmatch(lines[i])
 		next := i + 1
 		if m == nil {
 			i = next
@@ -342,7 +343,7 @@ func needsQuotes(value string) bool {
 	case '{':
 		return last != '}' && strings.Contains(value, "}")
 	case '|', '>':
-		return !blockScalar.MatchString(value)
+		return !blockScalar().MatchString(value)
 	case '@', '`', '%', '&', '*', '!', '-', '?', ',', ']', '}':
 		return true
 	}

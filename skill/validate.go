@@ -7,10 +7,11 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // maxTokens is the size of a body that the specification advises not to exceed.
@@ -106,17 +107,17 @@ func tokens(text string) int {
 
 // What is no link to a file: a URL, and an example with a gap to fill.
 var (
-	scheme      = regexp.MustCompile(`^(?i)([a-z][a-z0-9+.-]*:|//)`)
-	placeholder = regexp.MustCompile(`[{}<>$*|]|\.\.\.`)
+	scheme      = lazy.Regexp(`^(?i)([a-z][a-z0-9+.-]*:|//)`)
+	placeholder = lazy.Regexp(`[{}<>$*|]|\.\.\.`)
 	// bundledPath is a code span that names a file in a folder of the specification.
-	bundledPath = regexp.MustCompile(`^(\./)?(scripts|references|assets)/[\w./-]*\w\.\w+$`)
+	bundledPath = lazy.Regexp(`^(\./)?(scripts|references|assets)/[\w./-]*\w\.\w+$`)
 )
 
 // checkLink leaves out what it cannot judge: other sites and examples. Without a
 // folder only anchors and the way out of it can be judged.
 func checkLink(r *report, doc *Document, files fs.FS, link Link) {
 	target := link.Target
-	if target == "" || scheme.MatchString(target) || placeholder.MatchString(target) {
+	if target == "" || scheme().MatchString(target) || placeholder().MatchString(target) {
 		return
 	}
 	name, anchor, _ := strings.Cut(target, "#")

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/invopop/jsonschema"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // durationPattern is what time.ParseDuration reads, without its odder forms.
@@ -350,7 +351,7 @@ func lost(f field, p *jsonschema.Schema) string {
 }
 
 // packagePath matches what stands before the names in those of generic types.
-var packagePath = regexp.MustCompile(`[^\[\],*]*[./]`)
+var packagePath = lazy.Regexp(`[^\[\],*]*[./]`)
 
 // defName returns a name for t in $defs: letters and digits only, unique.
 // Box[example.org/x.Inner] becomes BoxInner.
@@ -360,7 +361,7 @@ func (r *reflector) defName(t reflect.Type) string {
 			return -1
 		}
 		return c
-	}, packagePath.ReplaceAllString(t.Name(), ""))
+	}, packagePath().ReplaceAllString(t.Name(), ""))
 	taken := func(s string) bool {
 		for _, n := range r.names {
 			if n == s {

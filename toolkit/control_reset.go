@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"text/template"
 
 	"github.com/kitbag-go/kitbag/tool"
@@ -20,7 +21,7 @@ var resetText string
 var texts embed.FS
 
 // templates word the answers of control tools and what is told again.
-var templates = template.Must(template.ParseFS(texts, "text/*.tmpl"))
+var templates = sync.OnceValue(func() *template.Template { return template.Must(template.ParseFS(texts, "text/*.tmpl")) })
 
 // ResetTools returns the control of AgentScope: one tool, reset_tools, which
 // takes the full desired state, one boolean per group. Absent means closed. An
@@ -190,7 +191,7 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, newOnly bo
 // render words data, which a template cannot fail on: it is plain values.
 func render(name string, data any) string {
 	var b strings.Builder
-	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
+	if err := templates().ExecuteTemplate(&b, name, data); err != nil {
 		panic(err)
 	}
 	return strings.TrimSpace(b.String())

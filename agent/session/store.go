@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // ErrConflict is wrapped by the errors that say that another writer has the
@@ -65,13 +66,13 @@ type Info struct {
 	Updated time.Time // when the last record was stored
 }
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+var idPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // CheckID reports whether id may be the id of a session: 1 to 128 letters and
 // digits of ASCII, '.', '_' and '-', of which the first is a letter or digit.
 // So it is a plain file name everywhere. A Store checks the ids it is given.
 func CheckID(id string) error {
-	if !idPattern.MatchString(id) {
+	if !idPattern().MatchString(id) {
 		return fmt.Errorf("session id %.140q: it must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit", id)
 	}
 	return nil

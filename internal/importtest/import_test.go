@@ -64,6 +64,7 @@ var allowed = map[string][]string{
 	"internal/gitignore":          {},
 	"internal/grep":               {},
 	"internal/near":               {},
+	"internal/lazy":               {},
 	"internal/visible":            {},
 	"internal/mcpcontent":         {"message"},
 }
@@ -79,6 +80,8 @@ var internalUsers = map[string][]string{
 	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest":  {"internal/groupcase"},
 	"internal/callctx":   {"tool", "tool/host", "agent"},
+	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "internal/shell",
+		"mcpclient", "mcpserver", "mcpgateway"},
 
 	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},
 }

@@ -1,9 +1,10 @@
 package shell
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // awkArgs reads awk's program: it may write files and run programs.
@@ -64,7 +65,7 @@ type awkLexer struct {
 }
 
 // awkReadsArgv matches what follows ARGV where it is compared.
-var awkReadsArgv = regexp.MustCompile(`^\[[0-9]+\]\s*(\)|==|!=|\{|;|$)`)
+var awkReadsArgv = lazy.Regexp(`^\[[0-9]+\]\s*(\)|==|!=|\{|;|$)`)
 
 var awkKeywords = strings.Fields("print printf return in if else while for do delete getline exit next nextfile BEGIN END function func case default switch break continue")
 
@@ -182,7 +183,7 @@ func (a *awkLexer) ident() string {
 	if a.prev == ">sink" || a.prev == "sunk" {
 		return "the awk program writes a file"
 	}
-	if a.prev == "<getline" || a.prev == "input" || word == "ARGV" && !awkReadsArgv.MatchString(a.text[a.pos:]) {
+	if a.prev == "<getline" || a.prev == "input" || word == "ARGV" && !awkReadsArgv().MatchString(a.text[a.pos:]) {
 		// gawk connects to what is called /inet/…, in any place for a file name.
 		return "what the awk program reads is not literal"
 	}

@@ -1,9 +1,10 @@
 package shell
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // closer holds the functions that look closer at the arguments of commands
@@ -51,7 +52,7 @@ var fed = map[string]func(parsed, []arg) []arg{
 
 // percentN matches the conversion that stores a count in the variable named by
 // its argument, with flags, width and precision in front (printf in bash(1)).
-var percentN = regexp.MustCompile(`%[-+ #0-9.*']*[hlLjzt]*n`)
+var percentN = lazy.Regexp(`%[-+ #0-9.*']*[hlLjzt]*n`)
 
 // printfArgs refuses formats that assign: %n evaluates the name it is given.
 func printfArgs(_ *walker, _ *command, p *parsed) string {
@@ -59,14 +60,14 @@ func printfArgs(_ *walker, _ *command, p *parsed) string {
 		return ""
 	}
 	format := p.ops[0]
-	if !format.known || percentN.MatchString(strings.ReplaceAll(format.text, "%%", "")) {
+	if !format.known || percentN().MatchString(strings.ReplaceAll(format.text, "%%", "")) {
 		return "the format is not literal, or assigns"
 	}
 	return ""
 }
 
 // plainName matches names without a subscript, which would be evaluated.
-var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+var plainName = lazy.Regexp(`^[a-z_][a-z0-9_]*$`)
 
 // readArgs lets read set variables of the script's own.
 func readArgs(w *walker, _ *command, p *parsed) string {
@@ -77,7 +78,7 @@ func readArgs(w *walker, _ *command, p *parsed) string {
 		}
 	}
 	for _, a := range names {
-		if !a.known || !plainName.MatchString(a.text) || variable(a.text) != "" {
+		if !a.known || !plainName().MatchString(a.text) || variable(a.text) != "" {
 			return "it sets a variable that is not plainly the script's own"
 		}
 		w.set(a.text, binding{})
@@ -106,7 +107,7 @@ func testArgs(_ *walker, c *command, p *parsed) string {
 	for i, a := range args {
 		switch {
 		case a.known && (a.text == "-v" || a.text == "-R"):
-			if i+1 >= len(args) || !args[i+1].known || !plainName.MatchString(strings.ToLower(args[i+1].text)) {
+			if i+1 >= len(args) || !args[i+1].known || !plainName().MatchString(strings.ToLower(args[i+1].text)) {
 				return "a test of a variable's name evaluates it"
 			}
 		case a.known || a.wild && a.lead:
@@ -303,13 +304,13 @@ func localArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-var packageName = regexp.MustCompile(`^(@[\w.-]+/)?[\w.\[\]*-]+(@[^/:]+)?$`)
+var packageName = lazy.Regexp(`^(@[\w.-]+/)?[\w.\[\]*-]+(@[^/:]+)?$`)
 
 // packageArgs accepts names of packages in the registry: npm clones what looks
 // like a repository, and fetches what looks like an address.
 func packageArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
-		if !op.opt && (!op.known || !packageName.MatchString(op.text) || op.text[0] == '.') {
+		if !op.opt && (!op.known || !packageName().MatchString(op.text) || op.text[0] == '.') {
 			return op.raw + " is not the name of a package"
 		}
 	}
@@ -420,12 +421,12 @@ func subArgs(_ *walker, _ *command, p *parsed) string {
 }
 
 // reaching are words of inline code that reach beyond computing and printing.
-var reaching = regexp.MustCompile(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(`)
+var reaching = lazy.Regexp(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(`)
 
 // codeArgs raises an alarm for inline code that reaches far.
 func codeArgs(w *walker, c *command, _ *parsed) string {
 	for i, a := range c.args[:len(c.args)-1] {
-		if (a.text == "-c" || a.text == "-e" || a.text == "-E" || a.text == "-r") && reaching.MatchString(c.args[i+1].text) {
+		if (a.text == "-c" || a.text == "-e" || a.text == "-E" || a.text == "-r") && reaching().MatchString(c.args[i+1].text) {
 			w.alarm(Dynamic, c.String()+": its code runs programs or removes files")
 		}
 	}

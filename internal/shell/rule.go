@@ -3,9 +3,10 @@ package shell
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // A pattern is what a rule says about commands. It has one of three forms:
@@ -263,8 +264,8 @@ var dangerousSubs = strings.Fields(`docker.run docker.exec podman.run podman.exe
 	cargo.install go.generate go.run uv.run poetry.run pipenv.run bundle.exec mise.exec rbenv.exec aws.ssm systemctl.link`)
 
 var (
-	plainWord  = regexp.MustCompile(`^[A-Za-z][\w:.@/+-]*$`)
-	scriptPath = regexp.MustCompile(`^[\w./][\w./@+-]*$`)
+	plainWord  = lazy.Regexp(`^[A-Za-z][\w:.@/+-]*$`)
+	scriptPath = lazy.Regexp(`^[\w./][\w./@+-]*$`)
 )
 
 // maxSuggestions is how many rules a compound command may need.
@@ -327,11 +328,11 @@ func (c *command) suggest() string {
 	case strings.HasPrefix(first, "-"):
 		return "" // only options
 	case slices.Contains(interpreters, c.name):
-		if flagged && !(len(words) == 3 && words[1] == "-m" && plainWord.MatchString(first)) || !scriptPath.MatchString(first) {
+		if flagged && !(len(words) == 3 && words[1] == "-m" && plainWord().MatchString(first)) || !scriptPath().MatchString(first) {
 			return ""
 		}
 	case hasSubcommands(c.name):
-		if flagged || !plainWord.MatchString(first) || slices.Contains(dangerousSubs, c.name+"."+first) {
+		if flagged || !plainWord().MatchString(first) || slices.Contains(dangerousSubs, c.name+"."+first) {
 			return ""
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"maps"
 	"math"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -128,7 +128,7 @@ func (q Elicitation) Site() string {
 
 // secret finds names of what a form must not ask for: the specification leaves
 // that to pages, where the client does not see it.
-var secret = regexp.MustCompile(`(?i)pass[\s_-]?(word|wd|phrase|code)|secret|private[\s_-]?key|api[\s_-]?key|(access|auth|bearer|refresh)[\s_-]?token|credential|(credit|debit)[\s_-]?card|card[\s_-]?number|\bcv[vc]2?\b|\bpin\b`)
+var secret = lazy.Regexp(`(?i)pass[\s_-]?(word|wd|phrase|code)|secret|private[\s_-]?key|api[\s_-]?key|(access|auth|bearer|refresh)[\s_-]?token|credential|(credit|debit)[\s_-]?card|card[\s_-]?number|\bcv[vc]2?\b|\bpin\b`)
 
 // Warnings returns what a person should be told of q before they answer, in plain
 // words; none is no promise.
@@ -144,7 +144,7 @@ func (q Elicitation) Warnings() []string {
 		return out
 	}
 	for name, f := range q.fields() {
-		asks := func(words string) bool { return secret.MatchString(plain(words)) } // as a person sees them
+		asks := func(words string) bool { return secret().MatchString(plain(words)) } // as a person sees them
 		if f.Type == "string" && (asks(name) || asks(f.Title) || asks(f.About)) {
 			out = append(out, fmt.Sprintf("The field %q seems to ask for a secret. Servers must not ask for secrets in a form: do not fill one in.", plain(name)))
 		}

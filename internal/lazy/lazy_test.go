@@ -1,0 +1,20 @@
+package lazy
+
+import "testing"
+
+func TestRegexp(t *testing.T) {
+	digits := Regexp(`^\d+$`)
+	if !digits().MatchString("12") || digits().MatchString("a") {
+		t.Error("the pattern is another")
+	}
+	if digits() != digits() {
+		t.Error("it was compiled twice")
+	}
+	broken := Regexp(`(`) // does not panic before it is used
+	defer func() {
+		if recover() == nil {
+			t.Error("a broken pattern went unnoticed")
+		}
+	}()
+	broken()
+}

@@ -1,0 +1,50 @@
+package lazy_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	_ "github.com/kitbag-go/kitbag/agent/agentlog"
+	_ "github.com/kitbag-go/kitbag/agent/agentotel"
+	_ "github.com/kitbag-go/kitbag/agent/session"
+	_ "github.com/kitbag-go/kitbag/builtin"
+	_ "github.com/kitbag-go/kitbag/mcpgateway"
+	_ "github.com/kitbag-go/kitbag/model/openai"
+	_ "github.com/kitbag-go/kitbag/model/replay"
+	_ "github.com/kitbag-go/kitbag/tool/middleware"
+	_ "github.com/kitbag-go/kitbag/toolkit/config"
+)
+
+// TestCostOfStart holds what our packages allocate before main runs, in a program
+// that imports all of them and uses none: this one, started again without a test.
+func TestCostOfStart(t *testing.T) {
+	const most = 20_000 // bytes, of any package: tables of words, no regular expressions
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	seen := 0
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		var name string
+		var at, clock float64
+		var size, allocs int
+		n, _ := fmt.Sscanf(lines.Text(), "init %s @%f ms, %f ms clock, %d bytes, %d allocs", &name, &at, &clock, &size, &allocs)
+		if n < 5 || !strings.HasPrefix(name, "github.com/kitbag-go/kitbag/") {
+			continue
+		}
+		seen++
+		if size > most {
+			t.Errorf("%s allocates %d bytes when a program starts; %d are the most. Use package lazy or sync.OnceValue", name, size, most)
+		}
+	}
+	if seen < 10 {
+		t.Errorf("%d packages of ours in the trace; the test sees too little:\n%s", seen, out)
+	}
+}
