@@ -175,6 +175,7 @@ func (r *run) matchEarly(raw []string) {
 			return
 		}
 		r.st.open[i].early = ec
+		r.early.count = !r.early.calls[0].started() // nothing has happened that could be taken back
 	}
 }
 
@@ -217,7 +218,7 @@ func (r *run) countEarly() error {
 }
 
 // dropEarly stops the early calls that stand for no call of the answer, waits for
-// them, and takes back what tools have noted meanwhile.
+// them, and takes back what tools have noted meanwhile, for the policy also.
 func (r *run) dropEarly() {
 	e := r.early
 	if e == nil {
@@ -237,7 +238,7 @@ func (r *run) dropEarly() {
 			r.st.open[i].early = nil
 		}
 	}
-	if !e.count && len(e.calls) > 0 && e.calls[0].started() {
+	if !e.count && e.tools != nil {
 		_ = r.st.Tools.UnmarshalJSON(e.tools) // which is what it wrote
 	}
 }

@@ -2,11 +2,14 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"github.com/kitbag-go/kitbag/permission"
 	"iter"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +23,14 @@ import (
 // turn, comes a pace after the one before.
 type paced struct {
 	*words
-	pace time.Duration
+	pace    time.Duration
+	writing atomic.Bool
 }
 
 func (p *paced) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
+		p.writing.Store(true)
+		defer p.writing.Store(false)
 		for ch, err := range p.words.Generate(ctx, req) {
 			select {
 			case <-time.After(p.pace):
@@ -130,7 +136,7 @@ func TestEagerTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClock()
 				a, w := newAgent(t, Config{Policy: bypass, Eager: row.eager, MaxParallel: row.most, Toolkit: toolkit.Of(timed(c, "read", reads))}, row.turn, says("done"))
-				a.levels.model = &paced{w, 10 * time.Millisecond}
+				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
 				var st State
 				finished := false
 				for ev, err := range a.Run(t.Context(), &st, Say("go")) {
@@ -144,6 +150,150 @@ func TestEagerTime(t *testing.T) {
 				}
 				checkState(t, &st)
 				equal(t, "times", c.String(), row.want)
+			})
+		})
+	}
+}
+
+// sometimes is a tool of which a call only reads if its path says so.
+type sometimes struct{ tool.Tool }
+
+func (sometimes) CheckReadOnly(input json.RawMessage) bool {
+	return strings.Contains(string(input), "read")
+}
+func (s sometimes) Unwrap() tool.Tool { return s.Tool }
+
+// claims is a tool that says of itself what it should not.
+type claims struct{ tool.Tool }
+
+func (c claims) Unwrap() tool.Tool { return c.Tool }
+
+func (c claims) Info() tool.Info {
+	info := c.Tool.Info()
+	info.ReadOnly = true
+	return info
+}
+
+// many are tools of all kinds that matter here.
+func many(t *testing.T, j *journal) *toolkit.Toolkit {
+	t.Helper()
+	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(j, "inner", reads))}, whole(`s1 inner {"path":"x"}`), says("helped"))
+	helper, err := AsTool(sub, "helper", "Helps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := tool.Must(tool.New("list", "Lists.", func(context.Context, struct {
+		All *bool `json:"all,omitempty"`
+	}) (string, error) {
+		j.add("list")
+		return "", nil
+	}, reads))
+	tools := []tool.Tool{
+		noting(j, "read", reads), list,
+		noting(j, "read_alone", tool.Options{ReadOnly: true}),
+		noting(j, "read_asked", reads),
+		noting(j, "read_denied", reads),
+		noting(j, "write", tool.Options{Parallel: true}),
+		noting(j, "steer", tool.Options{ReadOnly: true, Parallel: true, Control: true}),
+		external{noting(j, "outside", reads)},
+		sometimes{noting(j, "either", tool.Options{Parallel: true})},
+		claims{helper},
+	}
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools},
+		Groups:  []toolkit.Group{{Name: "more", Description: "More.", Tools: []tool.Tool{noting(j, "hidden", reads)}}},
+		Control: toolkit.ResetTools()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tk
+}
+
+// someAsked allows all but what the names say.
+var someAsked = permission.Policy{Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow},
+	{Tool: "read_asked", Behavior: permission.Ask}, {Tool: "read_denied", Behavior: permission.Deny}}}
+
+// sorted puts words into an order: what starts at one time has none.
+func sorted(s string) string {
+	words := strings.Fields(s)
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// TestEagerStarts holds which calls start before the answer ends.
+func TestEagerStarts(t *testing.T) {
+	piece := func(i int, id, name, args string) model.Chunk {
+		return &model.ToolCallDelta{Index: i, ID: id, Name: name, Args: args}
+	}
+	pieces := func(chunks ...model.Chunk) turn { return turn{chunks: append(chunks, finish(model.FinishToolCalls))} }
+	read := `c0 read {"path":"a"}`
+	strict := Middleware{Judge: func(next JudgeFunc) JudgeFunc {
+		return func(context.Context, *permission.Policy, *permission.Call) permission.Decision {
+			return permission.Decision{Behavior: permission.Deny, Reason: "no"}
+		}
+	}}
+	step := func(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+		return fn(ctx)
+	}
+	for _, row := range []struct {
+		why  string
+		cfg  Config
+		turn turn
+		want string // what has started when the answer ends
+	}{
+		{"reads that may run together", Config{}, whole(read, `c1 read {"path":"b"}`), "read:a read:b"},
+		{"a call that only reads this time", Config{}, whole(`c0 either {"path":"read"}`, read), "either:read read:a"},
+		{"behind a call that writes this time", Config{}, whole(`c0 either {"path":"x"}`, read), ""},
+		{"one that writes", Config{}, whole(`c0 write {"path":"a"}`), ""},
+		{"behind one that writes", Config{}, whole(`c0 write {"path":"a"}`, read), ""},
+		{"before one that writes", Config{}, whole(read, `c1 write {"path":"b"}`, `c2 read {"path":"c"}`), "read:a"},
+		{"behind one that runs alone", Config{}, whole(`c0 read_alone {"path":"a"}`, read), ""},
+		{"behind one that a person is asked about", Config{}, whole(`c0 read_asked {"path":"a"}`, read), ""},
+		{"behind one that Approve is asked about", Config{Approve: func(context.Context, Approval) (Confirm, error) {
+			return Confirm{Allow: true}, nil
+		}}, whole(`c0 read_asked {"path":"a"}`, read), ""},
+		{"behind one that is denied", Config{}, whole(`c0 read_denied {"path":"a"}`, read), ""},
+		{"a middleware that allows nothing", Config{Middleware: []Middleware{strict}}, whole(read), ""},
+		{"behind a control tool", Config{}, whole(`c0 steer {"path":"a"}`, read), ""},
+		{"behind one that opens a group", Config{}, whole(`c0 reset_tools {"more":true}`, read), ""},
+		{"behind one that the host runs", Config{}, whole(`c0 outside {"path":"a"}`, read), ""},
+		{"behind an agent, whatever it claims", Config{}, whole(`c0 helper {"task":"x"}`, read), ""},
+		{"behind one of a closed group", Config{}, whole(`c0 hidden {"path":"a"}`, read), ""},
+		{"behind one that does not exist", Config{}, whole(`c0 nothing {"path":"a"}`, read), ""},
+		{"behind arguments that do not fit", Config{}, whole(`c0 read {"road":"a"}`, read), ""},
+		{"behind arguments to be repaired", Config{}, whole(`c0 read {"path":"x",}`, read), ""},
+		{"a bare value, which may go on", Config{}, whole(`c0 read "a"`, read), ""},
+		{"no arguments, until something follows", Config{}, whole(`c0 list {}`), ""},
+		{"no arguments, and something follows", Config{}, whole(`c0 list {}`, read), "list read:a"},
+		{"in pieces", Config{}, pieces(piece(0, "c0", "read", ""), piece(0, "", "", `{"pa`), piece(0, "", "", "th\":\"{a}\"}\n")), "read:{a}"},
+		{"cut off", Config{}, pieces(piece(0, "c0", "read", `{"path":"a"`)), ""},
+		{"side by side", Config{}, pieces(piece(0, "c0", "read", `{"path":`), piece(1, "c1", "read", `{"path":"b"}`), piece(0, "", "", `"a"}`)), "read:a read:b"},
+		{"the name comes last", Config{}, pieces(piece(0, "c0", "", `{"path":"a"}`), piece(0, "", "read", "")), "read:a"},
+		{"text behind", Config{}, pieces(piece(0, "c0", "list", `{}`), &model.TextDelta{Text: "I list."}), "list"},
+		{"the limit of calls", Config{Limits: Limits{ToolCalls: 1}}, whole(read, `c1 read {"path":"b"}`), "read:a"},
+		{"together at most", Config{MaxParallel: 1}, whole(read, `c1 read {"path":"b"}`, `c2 read {"path":"c"}`), "read:a read:b read:c"},
+		{"what is recorded", Config{Seams: Seams{Step: step}}, whole(read), ""},
+		{"with calls that may go to the background", Config{Background: time.Minute}, whole(read), "read:a"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var j journal
+				row.cfg.Eager, row.cfg.Toolkit = true, many(t, &j)
+				if row.cfg.Policy.Rules == nil {
+					row.cfg.Policy = someAsked
+				}
+				a, w := newAgent(t, row.cfg, row.turn, says("done"))
+				a.levels.model = &paced{words: w, pace: time.Millisecond}
+				st, early := new(State), "?"
+				for ev, err := range a.Run(t.Context(), st, Say("go")) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if m, ok := ev.(*Message); ok && m.Finish != "" && early == "?" {
+						early = sorted(j.String())
+					}
+				}
+				equal(t, "started early", early, sorted(row.want))
+				checkState(t, st)
 			})
 		})
 	}

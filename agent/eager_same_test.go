@@ -1,0 +1,275 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestEagerTellsTheSame plays random conversations twice, with and without Eager,
+// on a fake clock: bad calls, failing tools, streams that break off, people who
+// refuse and make rules, limits, all of it. But for the time nothing is another:
+// the events, the State with what tools have noted, what was saved last, and how
+// often a call that counts was judged.
+func TestEagerTellsTheSame(t *testing.T) {
+	early := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		c := drawScript(rt)
+		plain, eager := c.play(t, false), c.play(t, true)
+		early += eager.early
+		if eager.events != plain.events {
+			rt.Fatalf("events:\n%s\nwithout Eager:\n%s", eager.events, plain.events)
+		}
+		if eager.state != plain.state || eager.saved != plain.saved {
+			rt.Fatalf("state:\n%s\n%s\nwithout Eager:\n%s\n%s", eager.state, eager.saved, plain.state, plain.saved)
+		}
+		for arg, n := range plain.judged { // more than once where others have ended before it starts
+			if m := eager.judged[arg]; m < 1 || m > n {
+				rt.Fatalf("the call with %q was judged %d times, %d without Eager", arg, m, n)
+			}
+		}
+		for arg, n := range eager.ran {
+			more := n - plain.ran[arg] // a call that was stopped, or forgotten, for nothing
+			if more < 0 || more > 1 || more == 1 && !strings.HasPrefix(arg, "read") {
+				rt.Fatalf("the call with %q ran %d times, %d without Eager", arg, n, plain.ran[arg])
+			}
+		}
+	})
+	if early == 0 {
+		t.Error("no call started early")
+	}
+}
+
+// A script is a conversation that can be played again.
+type script struct {
+	turns  []turn
+	cfg    Config
+	redact bool
+	pace   time.Duration
+	asks   bool // Approve answers
+}
+
+// drawScript invents a conversation.
+func drawScript(rt *rapid.T) *script {
+	pick := func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(rt, label) }
+	c := &script{pace: time.Duration(pick("pace", 3)) * time.Millisecond, asks: pick("asks", 2) == 0, redact: pick("redact", 4) == 0}
+	c.cfg = Config{MaxParallel: 1 + pick("together", 3), Policy: someAsked, Retry: model.RetryConfig{Retries: -1},
+		Limits: Limits{Steps: 6, ToolCalls: []int{0, 3, 7}[pick("limit", 3)]}}
+	if pick("sealed", 4) == 0 {
+		c.cfg.Key = []byte("secret")
+	}
+	names := []string{"read", "read", "read", "read", "read_fails", "read_panics", "read_asked", "read_denied", "write", "alone", "unknown", "steer"}
+	for i := range 8 {
+		var tn turn
+		for k := range pick("calls", 6) {
+			name := names[pick("tool", len(names))]
+			args := fmt.Sprintf(`{"path":"%s-%d-%d","ms":%d}`, name, i, k, pick("ms", 6))
+			switch pick("args", 16) {
+			case 0:
+				args = `{"path":`
+			case 1:
+				args = `{"nope":1}`
+			case 2:
+				args = strings.Replace(args, "}", ",}", 1)
+			}
+			id := []string{fmt.Sprintf("c%d-%d", i, k), "c", ""}[max(0, pick("id", 12)-9)]
+			cut := pick("cut", len(args))
+			tn.chunks = append(tn.chunks, &model.ToolCallDelta{Index: k, ID: id, Name: name, Args: args[:cut]},
+				&model.ToolCallDelta{Index: k, Args: args[cut:]})
+		}
+		if pick("text", 3) == 0 {
+			at := pick("where", len(tn.chunks)+1)
+			tn.chunks = slices.Insert(tn.chunks, at, model.Chunk(&model.TextDelta{Text: fmt.Sprintf("text %d ", i)}))
+		}
+		switch pick("end", 8) {
+		case 0:
+			tn.err = &model.Error{Kind: model.ErrConnection, Message: "reset"}
+		case 1: // without a finish
+		case 2:
+			tn.chunks = append(tn.chunks, finish(model.FinishLength))
+		default:
+			tn.chunks = append(tn.chunks, finish(model.FinishToolCalls))
+		}
+		c.turns = append(c.turns, tn)
+	}
+	return c
+}
+
+// played is what a script came to.
+type played struct {
+	events, state, saved string
+	judged, ran          map[string]int // by argument, which is unique for each call
+	early                int            // calls that began while the model wrote
+}
+
+var noted = tool.NewStateKey[[]string]("noted")
+
+type msArg struct {
+	Path string `json:"path"`
+	MS   int    `json:"ms"`
+}
+
+// play plays the script to its end.
+func (c *script) play(t *testing.T, eager bool) (out played) {
+	out = played{judged: map[string]int{}, ran: map[string]int{}}
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		m := &paced{pace: c.pace}
+		add := func(name string, o tool.Options) tool.Tool {
+			return tool.Must(tool.New(name, "A tool.", func(ctx context.Context, in msArg) (string, error) {
+				mu.Lock()
+				out.ran[in.Path]++
+				if m.writing.Load() {
+					out.early++
+				}
+				mu.Unlock()
+				time.Sleep(time.Duration(in.MS) * time.Millisecond)
+				err := noted.Update(ctx, func(all *[]string) error {
+					*all = append(*all, in.Path)
+					slices.Sort(*all)
+					return nil
+				})
+				switch name {
+				case "read_fails":
+					err = errors.New("no luck")
+				case "read_panics":
+					panic("ouch")
+				}
+				return "did " + in.Path, err
+			}, o))
+		}
+		cfg := c.cfg
+		cfg.Eager = eager
+		cfg.Toolkit = toolkit.Of(add("read", reads), add("read_fails", reads), add("read_panics", reads), add("read_asked", reads), add("read_denied", reads),
+			add("write", tool.Options{Parallel: true}), add("alone", tool.Options{}), add("steer", tool.Options{Parallel: true, ReadOnly: true, Control: true}))
+		cfg.Now = func() time.Time { return time.Time{} }
+		cfg.Middleware = []Middleware{{Judge: func(next JudgeFunc) JudgeFunc {
+			return func(ctx context.Context, p *permission.Policy, pc *permission.Call) permission.Decision {
+				var in msArg
+				if err := json.Unmarshal(pc.Input, &in); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				out.judged[in.Path]++
+				mu.Unlock()
+				return next(ctx, p, pc)
+			}
+		}}}
+		if c.redact {
+			r, err := redact.New(redact.Rule{Name: "x", Pattern: `text [0-9]+|read-[0-9]-[0-9]`})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Redact = r
+		}
+		if c.asks {
+			cfg.Approve = func(_ context.Context, q Approval) (Confirm, error) { return person(&q), nil }
+		}
+		cfg.Save = func(_ context.Context, st *State) error {
+			data, err := json.Marshal(st)
+			out.saved = string(data)
+			return err
+		}
+		a, w := newAgent(t, cfg, slices.Clone(c.turns)...)
+		m.words, a.levels.model = w, m
+		st := new(State)
+		in := []Input{Say("go")}
+		var lines []string
+		for range 3 {
+			evs, err := play(t, a, st, in...)
+			lines = append(lines, timeless(evs)...)
+			if err != nil {
+				lines = append(lines, err.Error())
+				break
+			}
+			in = nil
+			for _, p := range st.Pending() {
+				in = append(in, person(p.(*Approval)))
+			}
+			if len(in) == 0 {
+				in = []Input{Say("go on")}
+			}
+		}
+		out.events = strings.Join(lines, "\n")
+		data, err := json.Marshal(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.state = string(data)
+	})
+	return out
+}
+
+// person answers a question, always the same one in the same way.
+func person(q *Approval) Confirm {
+	h := fnv.New32a()
+	h.Write(q.Input)
+	a := Confirm{Call: q.Call, Allow: h.Sum32()%3 > 0}
+	switch h.Sum32() % 7 {
+	case 0:
+		a.Rules = []permission.Rule{{Tool: q.Name, Behavior: permission.Deny}}
+	case 1:
+		a.Rules = q.Suggest
+	}
+	return a
+}
+
+// timeless lists events. When calls that run together start, speak and end is a
+// matter of time, and so they are put into the order of calls.
+func timeless(evs []Event) []string {
+	call := func(ev Event) string {
+		switch ev := ev.(type) {
+		case *ToolStart:
+			return ev.Call
+		case *ToolDelta:
+			return ev.Call
+		case *ToolResult:
+			return ev.Call
+		}
+		return ""
+	}
+	var lines []string
+	for i := 0; i < len(evs); {
+		n := 1
+		if call(evs[i]) != "" {
+			for i+n < len(evs) && call(evs[i+n]) != "" {
+				n++
+			}
+			slices.SortStableFunc(evs[i:i+n], func(a, b Event) int { return strings.Compare(call(a), call(b)) })
+		}
+		for _, ev := range evs[i : i+n] {
+			data, err := json.Marshal(ev)
+			if err != nil {
+				return append(lines, err.Error())
+			}
+			var m map[string]any
+			if err := json.Unmarshal(data, &m); err != nil {
+				return append(lines, err.Error())
+			}
+			delete(m, "seq")
+			data, err = json.Marshal(m)
+			if err != nil {
+				return append(lines, err.Error())
+			}
+			lines = append(lines, string(data))
+		}
+		i += n
+	}
+	return lines
+}
