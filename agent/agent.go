@@ -332,7 +332,10 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 		defer r.dropEarly() // if the consumer panics
 		if a.background != nil {
 			r.jobs = newJobs()
-			defer close(r.jobs.done)
+		}
+		if a.background != nil || a.cfg.Eager {
+			r.reports, r.done = make(chan report), make(chan struct{})
+			defer close(r.done)
 		}
 		r.run(inputs)
 	}

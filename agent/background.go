@@ -59,15 +59,13 @@ type jobs struct {
 	mu   sync.Mutex
 	byID map[string]*job
 
-	bell    chan struct{} // gets something when one has ended
-	reports chan report   // what workers tell while, and after, their batch runs
-	done    chan struct{} // closed when the run has ended
+	bell chan struct{} // gets something when one has ended
 }
 
 type jobsKey struct{}
 
 func newJobs() *jobs {
-	return &jobs{byID: map[string]*job{}, bell: make(chan struct{}, 1), reports: make(chan report), done: make(chan struct{})}
+	return &jobs{byID: map[string]*job{}, bell: make(chan struct{}, 1)}
 }
 
 func (js *jobs) get(id string) *job {
@@ -145,8 +143,8 @@ func (r *run) patience(t tool.Tool, c *openCall) (limit time.Duration) {
 // Room is counted when calls start and not when they leave, which is a matter of
 // moments: a replay must let the same calls leave.
 func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Duration) {
-	jobs, a := r.jobs, r.a
-	ctx, cancel := context.WithCancelCause(r.hosting(context.WithoutCancel(batch), jobs.reports, jobs.done))
+	jobs, a, reports, done := r.jobs, r.a, r.reports, r.done
+	ctx, cancel := context.WithCancelCause(r.hosting(context.WithoutCancel(batch), reports, done))
 	stayed := context.AfterFunc(batch, func() { cancel(context.Cause(batch)) })
 	whole := r.whole
 	left := context.AfterFunc(whole, func() { cancel(context.Cause(whole)) })
@@ -154,9 +152,9 @@ func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Du
 	tell := func(rep report) {
 		rep.call = c
 		select {
-		case jobs.reports <- rep:
+		case reports <- rep:
 		case <-j.gone: // nobody follows the pieces any more
-		case <-jobs.done: // the consumer panicked
+		case <-done: // the consumer panicked
 		}
 	}
 	jobs.put(c.ID, j)
@@ -302,7 +300,7 @@ func (r *run) endedJobs(ctx context.Context, away []*awayCall, wait bool) (ids [
 		}
 		select {
 		case <-r.jobs.bell:
-		case rep := <-r.jobs.reports:
+		case rep := <-r.reports:
 			if err := r.hearReport(rep); err != nil {
 				return nil, err
 			}
@@ -363,7 +361,7 @@ func (r *run) hearUntil(ended <-chan struct{}, up <-chan time.Time) (inTime bool
 			return true, err
 		case <-up:
 			return false, err
-		case rep := <-r.jobs.reports:
+		case rep := <-r.reports:
 			err = errors.Join(err, r.hearReport(rep))
 		}
 	}

@@ -254,16 +254,16 @@ func (r *run) call(calls []*openCall) error {
 	return abort
 }
 
-// nextReport waits for what a worker of this batch tells, or one of a call that may
-// go on in the background.
+// nextReport waits for what a worker of this batch tells, or something that is told
+// to the whole run.
 func (r *run) nextReport(reports <-chan report) report {
-	if r.jobs == nil {
+	if r.reports == nil {
 		return <-reports
 	}
 	select {
 	case rep := <-reports:
 		return rep
-	case rep := <-r.jobs.reports:
+	case rep := <-r.reports:
 		return rep
 	}
 }

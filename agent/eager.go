@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
-	"github.com/kitbag-go/kitbag/tool/host"
 )
 
 // early are the calls of an answer that run while the rest of it still comes; see
@@ -31,6 +29,8 @@ type early struct {
 	most   int  // how many the limits admit
 	looks  int  // at the arguments of the next call
 
+	settled chan struct{} // closed when they do, or never will
+
 	tools []byte // the tools' State before the first one, as JSON
 }
 
@@ -46,7 +46,7 @@ const maxLooks = 8
 func (r *run) newEarly(answer string) *early {
 	r.dropEarly()
 	if r.cfg.Eager && r.cfg.Step == nil && !r.lastAnswer && len(r.st.away) == 0 {
-		r.early = &early{run: r, answer: answer}
+		r.early = &early{run: r, answer: answer, settled: make(chan struct{})}
 	}
 	return r.early
 }
@@ -214,6 +214,7 @@ func (r *run) countEarly() error {
 		}
 	}
 	e.count = true
+	close(e.settled)
 	return nil
 }
 
@@ -225,6 +226,10 @@ func (r *run) dropEarly() {
 		return
 	}
 	r.early = nil
+	if !e.count {
+		close(e.settled)
+	}
+	defer r.awaiting.Store(nil)
 	for _, ec := range e.calls {
 		if ec.started() && !ec.followed {
 			ec.cancel(context.Canceled)
@@ -262,9 +267,6 @@ type earlyCall struct {
 	mu   sync.Mutex
 	said []tool.Chunk  // and not yet passed on
 	bell chan struct{} // gets something when there is
-
-	counts chan struct{} // closed when it is followed and there is:
-	host   host.Host
 }
 
 func (ec *earlyCall) started() bool { return ec.ended != nil }
@@ -293,8 +295,9 @@ func (ec *earlyCall) start(r *run, w work) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(step))
 	ec.cancel = cancel
 	ec.unbind = context.AfterFunc(step, func() { cancel(context.Cause(step)) })
-	ec.ended, ec.bell, ec.counts = make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
-	ctx = host.With(inCall(r.stateful(ctx), ec.open), ec)
+	ec.ended, ec.bell = make(chan struct{}), make(chan struct{}, 1)
+	ctx = r.hosting(inCall(r.stateful(ctx), ec.open), r.reports, r.done)
+	r.awaiting.Store(r.early)
 	r.cfg.Go(func() {
 		ec.res, ec.err = a.runTool(ctx, &w, ec.say)
 		ec.unbind()
@@ -318,8 +321,6 @@ func (ec *earlyCall) say(ch tool.Chunk) {
 func (ec *earlyCall) follow(ctx context.Context, send func(tool.Chunk)) (*message.ToolResult, error) {
 	ec.unbind()
 	defer context.AfterFunc(ctx, func() { ec.cancel(context.Cause(ctx)) })()
-	ec.host = host.From(ctx)
-	close(ec.counts)
 	for ended := false; !ended; {
 		select {
 		case <-ec.bell:
@@ -337,32 +338,19 @@ func (ec *earlyCall) follow(ctx context.Context, send func(tool.Chunk)) (*messag
 	return ec.res, ec.err
 }
 
-var errNoAnswer = errors.New("the answer that made this call has come to nothing")
-
-// await waits until the call is followed: till then there is nobody to ask.
-func (ec *earlyCall) await(ctx context.Context) error {
-	select {
-	case <-ec.counts:
+// await waits until it is settled whether the calls that may be asking count: till
+// then neither the person nor the model is bothered with what may come to nothing.
+func (h *callHost) await(ctx context.Context) error {
+	e := h.r.awaiting.Load()
+	if e == nil {
 		return nil
+	}
+	select {
+	case <-e.settled:
+		if !e.count {
+			return ErrInterrupted
+		}
 	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-ec.ended: // ctx was not that of the call
-		return errNoAnswer
 	}
-}
-
-// Elicit has the run ask the person.
-func (ec *earlyCall) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
-	if ec.await(ctx) != nil {
-		return host.Answer{Action: host.Cancel}, nil
-	}
-	return ec.host.Elicit(ctx, q)
-}
-
-// Sample has the run ask the model.
-func (ec *earlyCall) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
-	if err := ec.await(ctx); err != nil {
-		return host.Sample{}, err
-	}
-	return ec.host.Sample(ctx, req)
+	return context.Cause(ctx)
 }

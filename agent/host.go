@@ -26,13 +26,13 @@ type callHost struct {
 }
 
 // hosting returns the context for calls that the run makes together. Nobody
-// listens to reports any more when done is closed. Where calls may go on in the
-// background, those of the whole run have one host.
+// listens to reports any more when done is closed. Where calls may start before the
+// others or outlive them, those of the whole run have one host.
 func (r *run) hosting(ctx context.Context, reports chan<- report, done <-chan struct{}) context.Context {
-	if r.jobs != nil && r.host == nil {
-		r.host = &callHost{r: r, outer: host.From(r.ctx), reports: r.jobs.reports, done: r.jobs.done}
+	if r.reports != nil && r.host == nil {
+		r.host = &callHost{r: r, outer: host.From(r.ctx), reports: r.reports, done: r.done}
 	}
-	if r.jobs != nil {
+	if r.reports != nil {
 		return host.With(ctx, r.host)
 	}
 	return host.With(ctx, &callHost{r: r, outer: host.From(r.ctx), reports: reports, done: done})
@@ -93,6 +93,9 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 		return host.Answer{}, err
 	}
 	q = q.Clean()
+	if h.await(ctx) != nil {
+		return host.Answer{Action: host.Cancel}, nil
+	}
 	if h.r.cfg.Elicit == nil && h.outer != nil {
 		return h.outer.Elicit(ctx, q)
 	}
@@ -149,6 +152,9 @@ func refused(format string, args ...any) error {
 // Sample has the agent's model answer, if the policy, a person and the limits let
 // it; see [Limits].
 func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
+	if err := h.await(ctx); err != nil {
+		return host.Sample{}, err
+	}
 	if h.r.cfg.Step != nil {
 		return host.Sample{}, refused("a run that is recorded as steps has no place for it")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -38,10 +39,16 @@ type run struct {
 	jobs *jobs // that go on in the background or may; nil without Config.Background
 	room int   // how many more calls of this batch may
 
+	// What workers, and tools, of more than one batch tell; nil without Config.Background
+	// and Config.Eager. done is closed when the run has ended.
+	reports chan report
+	done    chan struct{}
+
 	tally      tally
 	lastAnswer bool // the model may not call tools in the next request
 
-	early *early // calls of the answer that is coming, or came last; mostly nil
+	early    *early                // calls of the answer that is coming, or came last; mostly nil
+	awaiting atomic.Pointer[early] // the same for those who ask something of the run, if any has started
 
 	asking   chan struct{} // holds a token while a person is asked in the process
 	sampling chan struct{} // holds a token while the model answers a server
