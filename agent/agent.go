@@ -337,6 +337,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 			r.reports, r.done = make(chan report), make(chan struct{})
 			defer close(r.done)
 		}
+		defer r.stopWaiting()
 		r.run(inputs)
 	}
 }

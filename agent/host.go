@@ -20,8 +20,8 @@ import (
 type callHost struct {
 	r       *run // its State is for the run's own goroutine
 	outer   host.Host
-	reports chan<- report // how a function gets to that goroutine; else
-	turns   chan<- func()
+	waited  *waited       // the call, if that goroutine waits for it; else
+	reports chan<- report // what it hears
 	done    <-chan struct{}
 }
 
@@ -66,8 +66,8 @@ func callOf(ctx context.Context) string {
 
 // do has the run's goroutine call fn, whose error ends the run.
 func (h *callHost) do(fn func() error) error {
-	if h.turns != nil {
-		return h.inTurn(fn)
+	if h.waited != nil {
+		return h.waited.do(fn)
 	}
 	return onRun(h.reports, h.done, fn)
 }

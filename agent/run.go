@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -53,7 +54,11 @@ type run struct {
 	asking   chan struct{} // holds a token while a person is asked in the process
 	sampling chan struct{} // holds a token while the model answers a server
 	host     *callHost     // of all calls, where some may go on in the background
-	turned   error         // of a turn: ends the run
+
+	turns  chan func()   // what calls that are waited for ask of the run
+	over   chan struct{} // closed when nobody takes turns any more
+	turned error         // of a turn: ends the run
+	clock  callctx.Clock // of those calls
 }
 
 // run takes the inputs and goes on until there is an end to report.

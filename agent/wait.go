@@ -30,47 +30,72 @@ func (r *run) wait(c *openCall) error {
 	if t == nil {
 		return err
 	}
+	if r.turns == nil {
+		r.turns, r.over = make(chan func()), make(chan struct{})
+	}
 	ctx := r.stateful(r.ctx)
-	done := make(chan struct{})
-	defer close(done)
-	in := &callContext{Context: ctx, id: idIn(ctx, c)}
-	in.waiting.Turns = make(chan func())
-	in.host = callHost{r: r, outer: host.From(ctx), turns: in.waiting.Turns, done: done}
+	in := &waited{Context: callctx.Context{Context: ctx, Turns: r.turns}, run: r, call: c, id: idIn(ctx, c)}
+	in.host = callHost{r: r, outer: host.From(ctx), waited: in}
+	defer in.end()
 	w := r.workOf(t, c, r.lastID())
-	res, err := r.a.runToolNow(in, &w, func(ch tool.Chunk) { r.emit(deltaOf(c, ch)) })
+	if w.timeout > 0 {
+		in.Limit(&r.clock, w.timeout)
+	}
+	res, err := r.a.listen(ctx, in, &w, in.send)
 	return errors.Join(err, r.turned, r.finish(c, res))
 }
 
-// A callContext is the context of a call that the run waits for.
-type callContext struct {
-	context.Context
-	id      *string
-	host    callHost
-	waiting callctx.Waiting
+// stopWaiting is for the end of the run.
+func (r *run) stopWaiting() {
+	if r.over != nil {
+		close(r.over)
+	}
+	r.clock.Stop()
 }
 
-func (c *callContext) Value(key any) any {
+// A waited is a call that the run waits for, and its context.
+type waited struct {
+	callctx.Context
+	run  *run
+	call *openCall
+	id   *string
+	host callHost
+	over bool
+}
+
+func (w *waited) end() {
+	w.over = true
+	w.End(context.Canceled)
+}
+
+// Value is for [context.Context].
+func (w *waited) Value(key any) any {
 	switch key.(type) {
 	case callKey:
-		return c.id
+		return w.id
 	case callctx.Host:
-		return &c.host
-	case callctx.Turns:
-		return &c.waiting
+		return &w.host
 	}
-	return c.Context.Value(key)
+	return w.Context.Value(key)
 }
 
-// inTurn has the run's goroutine call fn, and returns what fn does.
-func (h *callHost) inTurn(fn func() error) error {
+// send tells of what the tool says.
+func (w *waited) send(ch tool.Chunk) { w.run.emit(deltaOf(w.call, ch)) }
+
+// do has the run's goroutine call fn, and returns what fn does.
+func (w *waited) do(fn func() error) error {
 	heard := make(chan error, 1)
 	turn := func() {
+		if w.over { // what asks has outlasted its call
+			heard <- ErrInterrupted
+			return
+		}
 		err := fn()
 		if err != nil {
-			h.r.turned = err
-			h.r.cancel()
+			w.run.turned = err
+			w.run.cancel()
 		}
 		heard <- err
 	}
-	return handOver(h.turns, turn, heard, h.done)
+	return handOver(w.Turns, turn, heard, w.run.over)
 }

@@ -105,39 +105,60 @@ const (
 	pieceCost = 128
 )
 
-// runToolNow runs a call. What it had said before it was stopped, by a time-out or
-// with the run, stays in the result: the model may have use for it.
+// runToolNow runs a call.
 func (a *Agent) runToolNow(ctx context.Context, w *work, send func(tool.Chunk)) (*message.ToolResult, error) {
 	callCtx, cancel := w.limit(ctx)
 	defer cancel()
-	col, said := tool.NewCollector(w.call), 0
-	for ch, err := range tool.Run(callCtx, w.tool, w.call, a.tools...) {
-		switch {
-		case err == nil:
-			if said > maxSaid {
-				col.Add(tool.Failure(fmt.Sprintf("The call said more than %d MiB and was stopped.", maxSaid>>20)))
-				return col.Result(), nil
-			}
-			said += pieceCost + bytesOf(ch)
-			col.Add(ch)
-			send(ch)
-			continue
-		case errors.Is(err, tool.ErrAbort):
-			col.Add(tool.Failure(err.Error()))
-			return col.Result(), err
-		// Its own time-out, and not the end of the run: the model may try something else.
-		case ctx.Err() == nil && callCtx.Err() != nil:
-			col.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", w.timeout)))
-			return col.Result(), nil
-		}
-		col.Add(tool.Failure("The call was interrupted before it ended."))
-		res := col.Result()
-		res.Outcome = message.OutcomeInterrupted
+	return a.listen(ctx, callCtx, w, send)
+}
+
+// listen runs a call in a context of its own, which ends before outer when its time
+// is up. What the tool had said before it was stopped, by a time-out or with the
+// run, stays in the result: the model may have use for it.
+func (a *Agent) listen(outer, ctx context.Context, w *work, send func(tool.Chunk)) (*message.ToolResult, error) {
+	// Called instead of ranged over: the body of a loop would be four allocations.
+	h := &hearing{Collector: tool.NewCollector(w.call), send: send}
+	tool.Run(ctx, w.tool, w.call, a.tools...)(h.take)
+	switch {
+	case h.err == nil:
+		res := h.Result()
+		delete(res.Meta, mcpcontent.Key) // which is for gateways: sessions would keep everything twice
 		return res, nil
+	case errors.Is(h.err, tool.ErrAbort):
+		h.Add(tool.Failure(h.err.Error()))
+		return h.Result(), h.err
+	// Its own time-out, and not the end of the run: the model may try something else.
+	case outer.Err() == nil && ctx.Err() != nil:
+		h.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", w.timeout)))
+		return h.Result(), nil
 	}
-	res := col.Result()
-	delete(res.Meta, mcpcontent.Key) // which is for gateways: sessions would keep everything twice
+	h.Add(tool.Failure("The call was interrupted before it ended."))
+	res := h.Result()
+	res.Outcome = message.OutcomeInterrupted
 	return res, nil
+}
+
+// A hearing takes in what a tool says.
+type hearing struct {
+	*tool.Collector
+	send  func(tool.Chunk)
+	bytes int
+	err   error
+}
+
+func (h *hearing) take(ch tool.Chunk, err error) bool {
+	switch {
+	case err != nil:
+		h.err = err
+		return false
+	case h.bytes > maxSaid:
+		h.Add(tool.Failure(fmt.Sprintf("The call said more than %d MiB and was stopped.", maxSaid>>20)))
+		return false
+	}
+	h.bytes += pieceCost + bytesOf(ch)
+	h.Add(ch)
+	h.send(ch)
+	return true
 }
 
 // bytesOf returns how many bytes of content a chunk holds.

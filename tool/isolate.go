@@ -33,12 +33,12 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			yield(Chunk{}, notStarted(ctx))
 			return
 		}
-		turns, ended, late := callctx.TakeTurns(ctx), ctx.Done(), (<-chan time.Time)(nil)
+		w := callctx.NewWatch(ctx, grace)
 		toolCtx, cancel := context.WithCancel(ctx)
 		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
-		defer func() { b.leave(cancel, turns, abandoned) }()
+		defer func() { b.leave(cancel, w.Turns, abandoned) }()
 		for {
 			select {
 			case p := <-b.out:
@@ -51,14 +51,16 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				}
 			case <-b.done:
 				return
-			case turn := <-turns:
+			case turn := <-w.Turns:
 				turn()
-			case <-ended:
-				ended, late = nil, time.After(grace)
-			case <-late:
-				abandoned = true
-				yield(Chunk{}, notStopped(ctx))
-				return
+			case <-w.Ended:
+				w.Tell()
+			case <-w.Late:
+				if w.IsOver() {
+					abandoned = true
+					yield(Chunk{}, notStopped(ctx))
+					return
+				}
 			}
 		}
 	}
@@ -83,19 +85,21 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 	if ctx.Err() != nil {
 		return []piece{{err: notStarted(ctx)}}
 	}
-	turns, ended, late := callctx.TakeTurns(ctx), ctx.Done(), (<-chan time.Time)(nil)
+	w := callctx.NewWatch(ctx, grace)
 	o := &outcome{done: make(chan struct{})}
 	go o.run(ctx, f, call)
 	for {
 		select {
 		case <-o.done:
 			return o.pieces
-		case turn := <-turns:
+		case turn := <-w.Turns:
 			turn()
-		case <-ended:
-			ended, late = nil, time.After(grace)
-		case <-late:
-			return []piece{{err: notStopped(ctx)}}
+		case <-w.Ended:
+			w.Tell()
+		case <-w.Late:
+			if w.IsOver() {
+				return []piece{{err: notStopped(ctx)}}
+			}
 		}
 	}
 }

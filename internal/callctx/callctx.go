@@ -1,35 +1,185 @@
-// Package callctx has what the context of a tool call carries, for the packages
-// that put it there and those that look for it. The keys are types of their own
-// here, so that one context can answer for several of them.
+// Package callctx has the context of a tool call whose caller waits for it on the
+// goroutine that owns what the call may need, as a run of an agent does.
+//
+// A [context.WithTimeout] for each call would be registered with the run's context
+// and set a timer, which wakes up a thread. Here the goroutine that waits watches
+// over both: it has nothing else to do.
 package callctx
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// Keys of a context.
+// Keys of a context. They are types of their own here so that one context can answer
+// for several.
 type (
-	Host  struct{} // a host.Host, of package tool/host
-	Turns struct{} // a *Waiting
+	Host struct{} // a host.Host, of package tool/host
+	key  struct{} // a *Context
 )
 
-// Waiting is for a goroutine that waits for a tool, and owns what others need
-// meanwhile.
-type Waiting struct {
-	Turns chan func() // to be called by that goroutine; they come until the call ends
-	taken atomic.Bool
+// A Context is that of a call. Its caller fills it in and must call End when the
+// call is over. It ends with the caller's only as long as somebody watches: see
+// [NewWatch].
+type Context struct {
+	context.Context             // of the caller
+	Turns           chan func() // to be called by the goroutine that waits
+
+	clock    *Clock // nil if the call may take as long as it likes
+	deadline time.Time
+	taken    atomic.Bool
+
+	mu   sync.Mutex
+	done chan struct{} // made when somebody asks for it
+	err  error
 }
 
-// TakeTurns returns the functions to call while waiting for a tool, the first time
-// that it is called, and nil from then on: what the tool waits for with the same
-// context it does on a goroutine of its own.
-func TakeTurns(ctx context.Context) <-chan func() {
-	w, ok := ctx.Value(Turns{}).(*Waiting)
-	if !ok || w.taken.Swap(true) {
-		return nil
+// Limit sets the time that the call may take from now on.
+func (c *Context) Limit(clock *Clock, d time.Duration) {
+	c.clock, c.deadline = clock, time.Now().Add(d)
+	clock.set(c.deadline, d)
+}
+
+// Deadline is for [context.Context].
+func (c *Context) Deadline() (time.Time, bool) {
+	above, limited := c.Context.Deadline()
+	if c.clock == nil || limited && above.Before(c.deadline) {
+		return above, limited
 	}
-	return w.Turns
+	return c.deadline, true
+}
+
+// Done is for [context.Context].
+func (c *Context) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.err != nil {
+			close(c.done)
+		}
+	}
+	return c.done
+}
+
+// Err is for [context.Context].
+func (c *Context) Err() error {
+	if above := c.Context.Err(); above != nil { // and nobody may be watching
+		c.End(above)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Value is for [context.Context].
+func (c *Context) Value(k any) any {
+	if k == (key{}) {
+		return c
+	}
+	return c.Context.Value(k)
+}
+
+// End ends the context, unless it has ended.
+func (c *Context) End(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	if c.done != nil {
+		close(c.done)
+	}
+}
+
+// A Watch is for a goroutine that waits for a tool: until the tool has ended, it
+// receives from all channels and does what stands beside them.
+type Watch struct {
+	Turns <-chan func()    // call it
+	Ended <-chan struct{}  // call Tell
+	Late  <-chan time.Time // call IsOver
+
+	c     *Context // nil if the context looks after itself
+	grace time.Duration
+	told  bool
+}
+
+// NewWatch begins to wait for a tool that is called with ctx, and that gets the
+// grace to end once it was told to. Only the first of a [Context] watches over that:
+// what the tool waits for itself, with the same context, it does on a goroutine of
+// its own.
+func NewWatch(ctx context.Context, grace time.Duration) Watch {
+	c, ok := ctx.Value(key{}).(*Context)
+	if !ok || c.taken.Swap(true) {
+		return Watch{Ended: ctx.Done(), grace: grace}
+	}
+	w := Watch{Turns: c.Turns, Ended: c.Context.Done(), c: c, grace: grace}
+	if c.clock != nil {
+		w.Late = c.clock.timer.C
+	}
+	return w
+}
+
+// Tell tells the tool to end, because the caller is to.
+func (w *Watch) Tell() {
+	if w.c != nil {
+		w.c.End(w.c.Context.Err())
+	}
+	w.Ended, w.Late, w.told = nil, time.After(w.grace), true
+}
+
+// IsOver reports whether the tool has had its grace and is not waited for any more.
+// Otherwise its time may be up, and it is told.
+func (w *Watch) IsOver() bool {
+	if w.told {
+		return true
+	}
+	if w.c.clock.isEarly(w.c.deadline) {
+		return false
+	}
+	w.c.End(context.DeadlineExceeded)
+	w.Tell()
+	return false
+}
+
+// A Clock is a timer for calls that one goroutine makes one after the other. It is
+// not set anew for each: one that fires too early is set to what is left.
+type Clock struct {
+	timer *time.Timer
+	fires time.Time // zero once it has
+}
+
+func (c *Clock) set(due time.Time, d time.Duration) {
+	switch {
+	case c.timer == nil:
+		c.timer = time.NewTimer(d)
+	case c.fires.IsZero() || due.Before(c.fires):
+		c.timer.Reset(d)
+	default:
+		return
+	}
+	c.fires = due
+}
+
+// isEarly reports whether the timer has fired before due, for which it is set then.
+func (c *Clock) isEarly(due time.Time) bool {
+	c.fires = time.Time{}
+	left := time.Until(due)
+	if left <= 0 {
+		return false
+	}
+	c.set(due, left)
+	return true
+}
+
+// Stop stops the timer.
+func (c *Clock) Stop() {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 }
 
 // A Waiter is a tool that may say that whoever ranges over its call waits there for
