@@ -65,8 +65,9 @@
 // token makes 0.1. The floor is what stays: messages, calls, results and events
 // that somebody may keep are 35 of the 70; contexts that carry time-outs, state
 // and the host to the tool are 15, and the tool's own call is 12. Hooks that do
-// nothing add one in a hundred. The tests named TestCost… hold these figures, and
-// bench shows them beside other frameworks.
+// nothing add one in a hundred. An agent with 20 tools of its own keeps 5 KiB, of
+// which the tools are 2. The tests named TestCost… hold these figures, and bench
+// shows them beside other frameworks.
 //
 // # Effects
 //
