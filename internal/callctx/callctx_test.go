@@ -104,11 +104,11 @@ func TestAsTheStandardOne(t *testing.T) {
 		"nothing above": func() (context.Context, func()) { return context.Background(), func() {} },
 		"cancelled at 1.5 s": func() (context.Context, func()) {
 			ctx, cancel := context.WithCancelCause(context.Background())
-			time.AfterFunc(1400*time.Millisecond, func() { cancel(errStop) })
+			time.AfterFunc(1500*time.Millisecond, func() { cancel(errStop) })
 			return ctx, func() { cancel(nil) }
 		},
 		"ends at 2.5 s": func() (context.Context, func()) {
-			ctx, cancel := context.WithTimeout(context.Background(), 2400*time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), 2500*time.Millisecond)
 			return ctx, cancel
 		},
 	}
