@@ -21,6 +21,9 @@ type prompt struct {
 	tty   *os.File    // nil if the input is no file
 }
 
+// newPrompt starts to read in, of which it is then the only reader. Its goroutine ends
+// with the input, at the latest with the program: a read from a terminal cannot be
+// called off.
 func newPrompt(in io.Reader, out io.Writer) *prompt {
 	p := &prompt{out: out, lines: make(chan string)}
 	p.tty, _ = in.(*os.File)
@@ -33,6 +36,7 @@ func newPrompt(in io.Reader, out io.Writer) *prompt {
 	return p
 }
 
+// errNoAnswer is the answer of a person who has ended the input instead.
 var errNoAnswer = errors.New("no answer")
 
 // forget drops what was typed before the question was there: it cannot have
@@ -81,6 +85,7 @@ func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, err
 		always = " / [a]lways " + plain(strings.Join(rules, ", "))
 	}
 	p.forget()
+	// An empty line is no answer, so that a return which comes too early allows nothing.
 	for {
 		line, err := p.read(ctx, fmt.Sprintf("  [y]es%s / [n]o: ", always))
 		if err != nil {

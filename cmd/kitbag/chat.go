@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
+// chatCommand is "kitbag chat". All it has over "kitbag run" is that it goes on.
 func chatCommand() *cobra.Command {
 	f := &agentFlags{}
 	cmd := &cobra.Command{
@@ -165,6 +166,8 @@ type slashCommand struct {
 	run        func(context.Context, *chat) // nil for the one that leaves
 }
 
+// slashCommands returns all of them, in the order of the help. A function and not a
+// variable: one of them lists them all.
 func slashCommands() []slashCommand {
 	return []slashCommand{
 		{"/help", "what there is", func(_ context.Context, c *chat) { fmt.Fprint(c.log, chatHelp()) }},
@@ -181,6 +184,7 @@ func slashCommands() []slashCommand {
 	}
 }
 
+// chatHelp lists the slash commands, in the help of the command and in the chat.
 func chatHelp() string {
 	var b strings.Builder
 	for _, c := range slashCommands() {
@@ -213,6 +217,7 @@ func (c *chat) command(ctx context.Context, name string) (leave bool) {
 	return false
 }
 
+// showTools shows what "kitbag tools" does, for the groups that are open now.
 func (c *chat) showTools(ctx context.Context) error {
 	v, err := c.kit.toolkit.View(ctx, &c.conv.Scope)
 	if err != nil {

@@ -121,6 +121,8 @@ func (c *config) readServers(servers json.RawMessage, n int) error {
 	return err
 }
 
+// readPolicy reads the rules. Anything in permissions that means nothing is an error: a
+// deny rule under a mistyped name would be one that nobody has.
 func (c *config) readPolicy(permissions json.RawMessage) error {
 	s, err := permission.ParseSettings(c.file, c.data)
 	if err != nil {

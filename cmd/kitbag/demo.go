@@ -31,8 +31,11 @@ import (
 //go:embed demo
 var demoFiles embed.FS
 
+// demoTask is what the person asks for. Its answer needs all that is to be shown.
 const demoTask = "How much did we sell in Lisbon this week? Write it into report.md, with the weather there."
 
+// demoCommand is "kitbag demo": the first thing that a newcomer runs, so that it needs
+// neither a key nor a network.
 func demoCommand() *cobra.Command {
 	var jsonEvents, ask bool
 	cmd := &cobra.Command{
@@ -55,18 +58,22 @@ message is real.`,
 	return cmd
 }
 
+// runDemo plays the story and shows what it has left on the disk.
 func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	dir, err := tempDir("kitbag-demo-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// The temporary directory is a link on some systems, and rules compare real paths.
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return err
 	}
 	if err := copyDemoFiles(dir); err != nil {
 		return err
 	}
+	// The demo's MCP server is this program: a real process that speaks the protocol,
+	// with nothing to install.
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -85,6 +92,8 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 		return usage("--ask needs a terminal, and does not go with --json")
 	}
 	if !ask {
+		// The question is shown as in a run without a person, and answered as one
+		// would.
 		r.prompt, r.painter.asks = nil, false
 		r.answer = func(q *agent.Approval) agent.Confirm { return agent.Confirm{Call: q.Call, Allow: true} }
 	}
@@ -103,6 +112,8 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	return nil
 }
 
+// copyDemoFiles gives the story a workspace: the program carries it, and a clone is not
+// needed.
 func copyDemoFiles(dir string) error {
 	files, err := fs.Sub(demoFiles, "demo")
 	if err != nil {
@@ -198,6 +209,7 @@ func demoFindings(req *model.Request) (total int, weather string, err error) {
 	return total, weather, err
 }
 
+// cityIn is the input of the tools about a city.
 type cityIn struct {
 	City string `json:"city" jsonschema_description:"the city, such as Lisbon"`
 }
@@ -234,6 +246,7 @@ func salesTools(path string) ([]tool.Tool, error) {
 	return []tool.Tool{cities, total}, err
 }
 
+// eachSale calls fn for each line of the file: day, city, product, euros.
 func eachSale(path string, fn func(city string, euros int)) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -64,6 +64,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 	}
 }
 
+// yesNo asks until it is answered. An empty line is no answer: it may be a habit.
 func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
 	for {
 		line, err := p.read(ctx, question)
@@ -97,6 +98,7 @@ type formField struct {
 	} `json:"items"`
 }
 
+// A choice is a value with what a person is shown for it.
 type choice struct {
 	Const string `json:"const"`
 	Title string `json:"title"`

@@ -32,9 +32,11 @@ type exit struct {
 	err  error
 }
 
+// Error is only ever shown with an error in it.
 func (e *exit) Error() string { return fmt.Sprint(e.err) }
 func (e *exit) Unwrap() error { return e.err }
 
+// main runs the command and ends the process with its exit code.
 func main() {
 	// A reader of our output that goes away, such as head, ends the run like any
 	// other error, not the process in the middle of a call. Notify, unlike Ignore,
@@ -130,6 +132,7 @@ person, 4 a limit was reached, 130 interrupted.`,
 	return root
 }
 
+// versionCommand is "kitbag version".
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",

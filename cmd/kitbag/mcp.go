@@ -2,6 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
+// mcpCommand is the group of the commands about MCP servers.
 func mcpCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "mcp",
@@ -25,6 +26,7 @@ func (f *mcpFlags) addFiles(cmd *cobra.Command) {
 	cmd.Flags().Lookup("mcp").DefValue = defaultServers // the help would show a list of one
 }
 
+// add adds the flags of the commands that print about servers.
 func (f *mcpFlags) add(cmd *cobra.Command) {
 	f.addFiles(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")

@@ -22,6 +22,8 @@ type callFlags struct {
 	progress bool
 }
 
+// mcpCallCommand is "kitbag mcp call": what a tool does, tried without a model. Whoever
+// types the call has decided on it, so no rule is asked.
 func mcpCallCommand() *cobra.Command {
 	var f callFlags
 	cmd := &cobra.Command{
@@ -56,6 +58,7 @@ the server or the call has failed.`,
 	return cmd
 }
 
+// call starts the server, calls the tool and ends the server again.
 func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.RawMessage) (err error) {
 	cfg, err := f.server(server)
 	if err != nil {
@@ -138,6 +141,8 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, meant(name, names))
 }
 
+// print prints a result. For people pictures and the like are named only: a terminal
+// cannot show their bytes.
 func (f *callFlags) print(w io.Writer, res *message.ToolResult) error {
 	if f.json {
 		blocks := res.Blocks

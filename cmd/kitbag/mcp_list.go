@@ -44,6 +44,7 @@ type serverReport struct {
 	Restarts *int     `json:"restarts,omitempty"`
 }
 
+// A toolReport is what is printed about one tool.
 type toolReport struct {
 	Name   string   `json:"name"`
 	Title  string   `json:"title"`
@@ -51,6 +52,7 @@ type toolReport struct {
 	Groups []string `json:"groups"`
 }
 
+// mcpListCommand is "kitbag mcp list".
 func mcpListCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
@@ -68,6 +70,7 @@ is 0 if one of them is ready; of those that are named, if all are.`,
 	return cmd
 }
 
+// mcpStatusCommand is "kitbag mcp status".
 func mcpStatusCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
@@ -137,6 +140,8 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask func(context.C
 			print(out, r)
 		}
 	}
+	// One server that is out of order is no failure of a list of many; of one that was
+	// asked for by name it is.
 	ready := func(r serverReport) bool { return r.State == string(mcpclient.Ready) }
 	failed := !slices.ContainsFunc(reports, ready)
 	if len(names) > 0 {
@@ -153,6 +158,8 @@ func newReport(name string, state mcpclient.State) serverReport {
 	return serverReport{Name: name, State: string(state), Groups: []string{}, Tools: []toolReport{}, Skipped: []mcpclient.Skipped{}}
 }
 
+// reportServer starts one server and asks it. Its failure is in the report: the others
+// are to be seen all the same.
 func reportServer(ctx context.Context, cfg mcpclient.Config, ask func(context.Context, *mcpclient.Client, *serverReport) error) serverReport {
 	r := newReport(cfg.Name, mcpclient.Ready)
 	c, err := mcpclient.New(cfg)
@@ -169,6 +176,7 @@ func reportServer(ctx context.Context, cfg mcpclient.Config, ask func(context.Co
 	return r
 }
 
+// listServer adds the tools, and the groups that the server itself has.
 func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
 	tools, err := c.Tools(ctx)
 	if err != nil {
@@ -193,8 +201,11 @@ func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
+// modelBytes is what a tool costs in each request that names it, but for the few bytes
+// of punctuation around it.
 func modelBytes(info tool.Info) int { return len(info.Name) + len(info.Description) + len(info.Input) }
 
+// pingServer adds how long an answer takes.
 func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
 	if err := c.Ping(ctx); err != nil { // connects; the time would be that of the start
 		return err
@@ -209,6 +220,7 @@ func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
+// printHead prints the line about a server, and below it why it is not there.
 func printHead(w io.Writer, r serverReport, rest string) {
 	fmt.Fprintf(w, "%s: %s%s\n", plain(r.Name), r.State, rest)
 	if r.Error != "" {
@@ -216,6 +228,7 @@ func printHead(w io.Writer, r serverReport, rest string) {
 	}
 }
 
+// printList prints a report of list for people.
 func printList(w io.Writer, r serverReport) {
 	bytes := 0
 	for _, t := range r.Tools {
@@ -234,6 +247,7 @@ func printList(w io.Writer, r serverReport) {
 	}
 }
 
+// printStatus prints a report of status for people.
 func printStatus(w io.Writer, r serverReport) {
 	rest := ""
 	if r.PingMS != nil {

@@ -69,6 +69,8 @@ type loginFlags struct {
 // be seen by every user of the machine.
 const secretVar = "KITBAG_OAUTH_SECRET"
 
+// mcpLoginCommand is "kitbag mcp login", the only command that lets a login begin:
+// everywhere else a page that opens would be a surprise.
 func mcpLoginCommand() *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
@@ -95,6 +97,7 @@ redirect URI, http://127.0.0.1:PORT/callback: name its --port.`,
 	return cmd
 }
 
+// mcpLogoutCommand is "kitbag mcp logout".
 func mcpLogoutCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
@@ -124,6 +127,7 @@ not told: to end the login there, use its own pages.`,
 	return cmd
 }
 
+// oneServer wants the name of one server.
 func oneServer(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usage("want SERVER, got %d arguments", len(args))
@@ -131,6 +135,8 @@ func oneServer(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// login has the client log in, which is a connection like any other: whether the server
+// wants a login, and by whom, is found out on the way.
 func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	cfg, err := f.server(name)
 	if err != nil {
@@ -180,6 +186,8 @@ type browserPort struct {
 	came   chan url.Values // what it has brought
 }
 
+// listenForBrowser opens the port, 0 for any that is free, before the page is shown:
+// its number is part of what the browser is sent with.
 func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -191,6 +199,7 @@ func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 	return b, nil
 }
 
+// close ends what the browser talks to, in the middle of an answer if need be.
 func (b *browserPort) close() { _ = b.server.Close() }
 
 // callback takes what the browser brings. Anything on the machine, and any page in

@@ -21,6 +21,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
+// styleNames lists the styles for the help.
 func styleNames() string {
 	var out []string
 	for _, s := range mcpgateway.Styles() {
@@ -45,6 +46,7 @@ type serveFlags struct {
 	policyFlags
 }
 
+// mcpServeCommand is "kitbag mcp serve", the gateway of package mcpgateway.
 func mcpServeCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
@@ -94,6 +96,7 @@ $` + tokenVar + `, if it is set; without any only loopback addresses are served.
 	return cmd
 }
 
+// run serves, or tells what serving would cost.
 func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if f.demo {
 		if cmd.Flags().NFlag() > 1 {
@@ -231,6 +234,7 @@ type costReport struct {
 	Skipped []map[string]string `json:"skipped"`
 }
 
+// A costLine is a list of tools and what it costs.
 type costLine struct {
 	Name   string  `json:"name"`
 	Tools  int     `json:"tools"`

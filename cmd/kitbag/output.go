@@ -18,6 +18,7 @@ type checkedWriter struct {
 	err error // the first one
 }
 
+// Write is safe for concurrent use as far as the writer below is.
 func (o *checkedWriter) Write(p []byte) (int, error) {
 	n, err := o.Writer.Write(p)
 	if err != nil {
@@ -30,6 +31,7 @@ func (o *checkedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// failed returns the first error, nil for none.
 func (o *checkedWriter) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -23,6 +23,8 @@ type memory struct {
 	last string // what is in the file
 }
 
+// A remembered is what is known of a group without its server: all that the model is
+// shown of one that is closed.
 type remembered struct {
 	Name        string   `json:"name"` // SERVER/GROUP
 	Title       string   `json:"title,omitempty"`

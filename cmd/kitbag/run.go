@@ -18,29 +18,31 @@ import (
 // runFlags are the flags of kitbag run.
 type runFlags struct {
 	json    bool
-	answers []string
+	answers []string // as they are written; see parseAnswer
 	agentFlags
 }
 
 // agentFlags describe an agent and the conversation it is in. They are the same
 // for one task and for a chat.
 type agentFlags struct {
-	session          string
-	mode             string
+	session          string // the file, "" for a conversation that ends with the program
+	mode             string // one of modes
 	allow, ask, deny []string
-	model, baseURL   string
-	maxSteps         int
-	system           string
+	model, baseURL   string // "" for what the variables say
+	maxSteps         int    // model calls for one task; 0 for the agent's own limit
+	system           string // a file
 	toolFlags
 }
 
 // toolFlags say what an agent has to work with.
 type toolFlags struct {
 	dirs, skills, mcp []string
-	trust             bool
+	trust             bool    // the directory's configuration and skills, without a question
 	more              *config // what the configurations say; nil until they are read
 }
 
+// register adds the flags about tools, to "kitbag tools" as well: it is to show what
+// "kitbag run" would have with the same ones.
 func (f *toolFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
@@ -49,6 +51,7 @@ func (f *toolFlags) register(cmd *cobra.Command) {
 	fl.BoolVar(&f.trust, "trust", false, "follow the directory's kitbag.json in all that it says, and its skills, this time")
 }
 
+// register adds the flags about the agent.
 func (f *agentFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, and go on with the one that is there")
@@ -66,8 +69,11 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	}
 }
 
+// modes are those of package permission, in the words of settings files; a session and
+// the help have the same.
 var modes = []string{"default", "accept-edits", "explore", "bypass", "dont-ask"}
 
+// runCommand is "kitbag run".
 func runCommand() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
@@ -121,6 +127,8 @@ reached, 130 interrupted.`,
 	return cmd
 }
 
+// run makes inputs of the answers and the task, and has the agent work on them. Without
+// either a session is gone on with, be it to ask again what waits.
 func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	var inputs []agent.Input
 	for _, s := range f.answers {
@@ -225,6 +233,8 @@ func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 // run runs until the run ends, answering questions through the prompt.
 func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) error {
 	for {
+		// Each round is a run of the agent. What it waits for at its end is answered,
+		// and the answers are what the next one begins with.
 		end, err := r.once(ctx, a, s, inputs)
 		if err != nil {
 			return r.explain(err, s)
@@ -245,6 +255,8 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 			if ctx.Err() != nil {
 				return &exit{code: exitInterrupted}
 			}
+			// Nobody is there to answer any more. It waits in the session, if there is
+			// one, and who goes on with it is asked again.
 			r.listPending(s)
 			return &exit{code: exitWaiting}
 		}
@@ -306,6 +318,7 @@ func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, e
 	return inputs, nil
 }
 
+// answerTo puts one question, or answers it where the runner does that by itself.
 func (r *runner) answerTo(ctx context.Context, q *agent.Approval) (agent.Confirm, error) {
 	if r.answer == nil {
 		fmt.Fprintln(r.log, r.painter.question(q))

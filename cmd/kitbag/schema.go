@@ -16,6 +16,7 @@ import (
 // schemaFile is where schema gen writes by default, in the package's folder.
 const schemaFile = "kitbag_schema.go"
 
+// schemaCommand is the group of what is done to the schemas of Go tools.
 func schemaCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "schema",
@@ -24,6 +25,7 @@ func schemaCommand() *cobra.Command {
 	}, schemaGenCommand())
 }
 
+// schemaGenCommand is "kitbag schema gen", made for go:generate.
 func schemaGenCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{

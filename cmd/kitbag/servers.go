@@ -32,6 +32,8 @@ func serverFiles(paths []string) []serverFile {
 	return out
 }
 
+// load returns the servers. Like [mcpclient.Load] it returns those that it could read
+// beside the error about the others.
 func (s serverFile) load() ([]mcpclient.Config, error) {
 	if s.data != nil {
 		return mcpclient.Parse(s.path, s.data)
@@ -194,6 +196,8 @@ type serverSource struct {
 // Name is the server's, for what is said of it in errors.
 func (s *serverSource) Name() string { return s.client.Name() }
 
+// Tools connects to the server, and so starts it, and returns those of its tools that
+// are in the group as it is now: what the memory says may be old.
 func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	all, err := s.client.Tools(ctx)
 	if err != nil {

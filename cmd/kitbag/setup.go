@@ -41,6 +41,9 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, err
 	}
+	// Results that are too long for the model are cut, and the whole of them is kept in
+	// files. ReadResult is the only tool that reaches those: their place is no working
+	// directory, so that Read would have to ask.
 	results, removeResults, err := s.results()
 	if err != nil {
 		return nil, err
@@ -59,6 +62,8 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 			err = errors.Join(err, k.close())
 		}
 	}()
+	// The first view tells what cannot be used before the model is paid for. It starts
+	// no server but those of groups that a session has left open.
 	v, err := tk.View(ctx, &s.Scope)
 	if err != nil {
 		return nil, err
@@ -107,7 +112,7 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 		return nil, nil, errors.Join(err, s.close())
 	}
 	for _, c := range s.clients {
-		c.OnChange(tk.Refresh)
+		c.OnChange(tk.Refresh) // a server that changes its tools is listed anew at the next step
 	}
 	return tk, s.close, nil
 }

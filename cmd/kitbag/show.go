@@ -27,7 +27,9 @@ func showJSON(w io.Writer) show {
 
 // showText streams the model's text to out and what tools do to log.
 func showText(out, log io.Writer, p *painter) show {
-	inText := false // the last line on out is not ended
+	// Out and log are often one terminal: a line of the log must not begin in the
+	// middle of a line of the model's.
+	inText := false
 	return func(ev agent.Event) error {
 		if t, ok := ev.(*agent.TextDelta); ok {
 			inText = !strings.HasSuffix(t.Text, "\n")
@@ -49,11 +51,13 @@ func showText(out, log io.Writer, p *painter) show {
 	}
 }
 
+// A painter words events for people.
 type painter struct {
 	colour bool
-	asks   bool // questions are shown when they are put
+	asks   bool // there is a person: a question is shown when it is put, not as an event
 }
 
+// newPainter returns one for a log, which decides about colour.
 func newPainter(log io.Writer) *painter {
 	// See no-color.org: any value but the empty one counts. A dumb terminal shows
 	// escapes as they are.
@@ -68,6 +72,7 @@ const maxName = 100
 // lines of a usual terminal. The question whether it may run shows them whole.
 const maxArguments = 160
 
+// The colours are those of ANSI that can be read on a dark and on a light background.
 const (
 	dim    = "2"
 	red    = "31"
@@ -195,6 +200,8 @@ func shorten(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
+// firstLines returns the first n lines of a result, each cut to a length, and says how
+// many there are more: the model reads it whole, a person looks on.
 func firstLines(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(plain(s), "\n"), "\n")
 	more := ""

@@ -19,6 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/skill"
 )
 
+// skillsCommand is the group of the commands about skills.
 func skillsCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "skills",
@@ -66,6 +67,7 @@ func skillFolders(args []string) ([]string, error) {
 	return folders, nil
 }
 
+// loadSkills loads the skills anywhere below the folders, of two with one name the first.
 func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Diagnostic, error) {
 	folders, err := skillFolders(args)
 	if err != nil {
@@ -97,6 +99,7 @@ type (
 	}
 )
 
+// skillsListCommand is "kitbag skills list".
 func skillsListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -122,6 +125,8 @@ func skillsListCommand() *cobra.Command {
 	return cmd
 }
 
+// listSkills makes the list of what was loaded. A skill that loads although it breaks a
+// rule is in it: "validate" is for the rules.
 func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList {
 	list := skillList{Skills: []skillEntry{}, Skipped: []skippedSkill{}}
 	for _, s := range skills {
@@ -139,6 +144,7 @@ func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList
 	return list
 }
 
+// folderOfSkill returns the folder of a SKILL.md, or what else could not be used.
 func folderOfSkill(file string) string {
 	if strings.EqualFold(filepath.Base(file), "SKILL.md") {
 		return filepath.Dir(file)
@@ -146,6 +152,7 @@ func folderOfSkill(file string) string {
 	return file
 }
 
+// print prints the list for people, what cannot be used on log.
 func (l skillList) print(out, log io.Writer) error {
 	width := 0
 	for _, s := range l.Skills {
@@ -163,6 +170,7 @@ func (l skillList) print(out, log io.Writer) error {
 	return nil
 }
 
+// skillsShowCommand is "kitbag skills show".
 func skillsShowCommand() *cobra.Command {
 	var q skill.Query
 	cmd := &cobra.Command{
@@ -207,6 +215,7 @@ func skillsShowCommand() *cobra.Command {
 	return cmd
 }
 
+// skillsValidateCommand is "kitbag skills validate".
 func skillsValidateCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -233,6 +242,7 @@ them breaks a rule; warnings do not count.`,
 	return cmd
 }
 
+// failIf makes an exit code of a report that has been printed.
 func failIf(failed bool) error {
 	if failed {
 		return &exit{code: exitError}
@@ -240,6 +250,8 @@ func failIf(failed bool) error {
 	return nil
 }
 
+// validateSkills returns a report of each skill below the folders. A folder without any
+// is reported, too: that it was checked and found empty would pass for well.
 func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) {
 	folders, err := skillFolders(args)
 	if err != nil {
@@ -259,6 +271,8 @@ func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) 
 	return all, nil
 }
 
+// printReports prints the diagnostics, a line each as compilers have them, for editors
+// to jump to.
 func printReports(out io.Writer, reports []skill.Report) error {
 	valid := 0
 	for _, r := range reports {
@@ -275,6 +289,7 @@ func printReports(out io.Writer, reports []skill.Report) error {
 	return err
 }
 
+// writeJSON prints a document for programs, which a person can read as well.
 func writeJSON(out io.Writer, v any) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
@@ -285,6 +300,7 @@ func writeJSON(out io.Writer, v any) error {
 //go:embed skill.md
 var skillTemplate string
 
+// skillsNewCommand is "kitbag skills new".
 func skillsNewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "new NAME [DIRECTORY]",

@@ -12,6 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
+// toolsCommand is "kitbag tools".
 func toolsCommand() *cobra.Command {
 	var f toolFlags
 	var open []string
@@ -26,36 +27,7 @@ its MCP server is started. What nobody has agreed to of the directory's kitbag.j
 is left out, which standard error tells; --trust counts it in.`,
 		Example: "  kitbag tools\n  kitbag tools --mcp .mcp.json --open github",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			f.more, err = configurations(func(c *config) error {
-				c.restrict(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			dirs, err := f.workDirs()
-			if err != nil {
-				return err
-			}
-			tk, closeAll, err := f.toolkit(dirs, hosting{}, cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, closeAll()) }()
-			var scope toolkit.Scope
-			if len(open) > 0 {
-				if _, err := tk.Enable(cmd.Context(), &scope, open...); err != nil {
-					return usage("--open: %w", err)
-				}
-			}
-			v, err := tk.View(cmd.Context(), &scope)
-			if err != nil {
-				return err
-			}
-			showSkipped(cmd.ErrOrStderr(), v)
-			return printTools(cmd.OutOrStdout(), tk.Groups(&scope), v.Cost(), asJSON)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd, open, asJSON) },
 	}
 	f.register(cmd)
 	cmd.Flags().StringArrayVar(&open, "open", nil, "open a `GROUP`, repeatable")
@@ -63,12 +35,47 @@ is left out, which standard error tells; --trust counts it in.`,
 	return cmd
 }
 
-type toolCost struct {
-	Name   string `json:"name"`
-	Bytes  int    `json:"bytes"`
-	Tokens int    `json:"tokens"`
+// list prints the tools as the model would be shown them with those groups open. Their
+// servers are started for that, and ended.
+func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err error) {
+	f.more, err = configurations(func(c *config) error {
+		c.restrict(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	dirs, err := f.workDirs()
+	if err != nil {
+		return err
+	}
+	tk, closeAll, err := f.toolkit(dirs, hosting{}, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	var scope toolkit.Scope
+	if len(open) > 0 {
+		if _, err := tk.Enable(cmd.Context(), &scope, open...); err != nil {
+			return usage("--open: %w", err)
+		}
+	}
+	v, err := tk.View(cmd.Context(), &scope)
+	if err != nil {
+		return err
+	}
+	showSkipped(cmd.ErrOrStderr(), v)
+	return printTools(cmd.OutOrStdout(), tk.Groups(&scope), v.Cost(), asJSON)
 }
 
+// A toolCost is what a definition adds to every request.
+type toolCost struct {
+	Name   string `json:"name"`
+	Bytes  int    `json:"bytes"`  // name, description and schema, as they are sent
+	Tokens int    `json:"tokens"` // four bytes each: every model counts otherwise
+}
+
+// A groupCost is what a group would add, or adds while it is open.
 type groupCost struct {
 	toolCost
 	Open  bool     `json:"open"`

@@ -172,11 +172,13 @@ func trustMark(c *config) (string, error) {
 	return filepath.Join(base, "kitbag", "trusted", hex.EncodeToString(sum[:])), nil
 }
 
+// isMark reports whether the file is one: no link, which something else may have left.
 func isMark(file string) bool {
 	info, err := os.Lstat(file)
 	return err == nil && info.Mode().IsRegular()
 }
 
+// writeMark makes the file. It is empty: its name says it all.
 func writeMark(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

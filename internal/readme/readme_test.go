@@ -4,6 +4,7 @@ package readme
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,6 +76,41 @@ func TestGateway(t *testing.T) {
 	}
 	if len(cfg.Servers) != 2 || len(cfg.Groups) != 1 || cfg.Serve.Policy == nil || cfg.AuditFile == "" {
 		t.Errorf("%+v", cfg)
+	}
+}
+
+// TestFigures checks the figures that can change with the tree: how many attacks there
+// are, of which internal/shell holds that none is allowed, and the ratios of bench.
+func TestFigures(t *testing.T) {
+	readme := read(t, "README.md")
+	count := func(file, expect string, is bool) int {
+		n := 0
+		for line := range strings.Lines(read(t, "testdata/cases/"+file)) {
+			var row struct{ Expect string }
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatal(err)
+			}
+			if (row.Expect == expect) == is {
+				n++
+			}
+		}
+		return n
+	}
+	attacks, everyday := count("bash_adversarial.jsonl", "readonly_allow", false), count("bash_benign.jsonl", "readonly_allow", true)
+	for _, want := range []string{fmt.Sprintf("of %d that try", attacks), fmt.Sprintf("%d of %d everyday", everyday, everyday)} {
+		if !strings.Contains(readme, want) {
+			t.Errorf("README.md does not say %q", want)
+		}
+	}
+	results := read(t, "bench/RESULTS.md")
+	for _, row := range []struct{ name, claim string }{
+		{"a round of 20: CPU, µs", "%s of the CPU of a loop"}, {"a round with 1,000 tools: CPU, µs", "%.4s with 1,000 tools"},
+	} {
+		_, rest, _ := strings.Cut(results, "| "+row.name+" | ")
+		ratio, _, ok := strings.Cut(rest, " |")
+		if claim := fmt.Sprintf(row.claim, ratio); !ok || !strings.Contains(readme, claim) {
+			t.Errorf("bench/RESULTS.md has %s for %s, README.md does not say %q", ratio, row.name, claim)
+		}
 	}
 }
 

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// explainCommand is "kitbag permission explain".
+func explainCommand() *cobra.Command {
+	f := &policyFlags{}
+	var lines, trust bool
+	cmd := &cobra.Command{
+		Use:   "explain [flags] COMMAND\n  kitbag permission explain [flags] TOOL INPUT",
+		Short: "Tell what would happen to a shell command, or a call of a built-in tool",
+		Long: `Tell what would happen to a shell command, or to a call of a built-in tool with
+its input as JSON: the decision, the steps that led to it, and every simple
+command with what it does. Nothing is run.
+
+Mode and rules are those that "kitbag run" would have here: of the flags, and of
+kitbag.json in the current directory and in the user's configuration directory.
+With --settings only that file is read instead.
+
+With --json it reads calls from standard input, one JSON object a line, and
+writes one decision a line, in order. Nothing but the line itself counts then:
+  {"tool":"Bash","input":{"command":"…"},"mode":"default","rules":[{"tool":"Bash",
+   "pattern":"git commit:*","behavior":"allow"}],"dirs":["/work"],"cwd":"/work"}`,
+		Example: `  kitbag permission explain 'git status && rm x'
+  kitbag permission explain --mode explore --allow 'Bash(npm test:*)' 'npm test'
+  kitbag permission explain Write '{"file_path":"/etc/hosts","content":""}'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case lines && len(args) > 0:
+				return usage("--json reads the calls from standard input; it takes no arguments")
+			case !lines && (len(args) == 0 || len(args) > 2):
+				return usage("give one command in quotes, or a tool and its input")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if lines {
+				return uninterrupted(cmd.Context(), func() error { return explainLines(cmd.InOrStdin(), cmd.OutOrStdout()) })
+			}
+			p, err := f.policy(cmd)
+			if err != nil {
+				return err
+			}
+			if f.settings == "" {
+				if err := addConfigurations(p, trust, cmd.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
+			return explainOne(cmd.OutOrStdout(), p, args)
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&lines, "json", false, "read and write JSON Lines")
+	cmd.Flags().BoolVar(&trust, "trust", false, "explain with all that the directory's kitbag.json says, though nobody has agreed to it")
+	return cmd
+}
+
+// addConfigurations adds to the policy of the flags what configurations say.
+func addConfigurations(p *permission.Policy, trust bool, log io.Writer) error {
+	c, err := configurations(func(project *config) error {
+		project.restrict(trust, false, log)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.Mode = cmp.Or(p.Mode, c.policy.Mode)
+	p.Rules = append(p.Rules, c.policy.Rules...)
+	p.Dirs = append(p.Dirs, c.policy.Dirs...)
+	p.TrustReadOnly = p.TrustReadOnly || c.policy.TrustReadOnly
+	return nil
+}
+
+// explainOne explains one call to a person: the decision first, then the way to it.
+func explainOne(out io.Writer, p *permission.Policy, args []string) error {
+	name, input := "Bash", json.RawMessage(nil)
+	if len(args) == 2 {
+		name, input = args[0], json.RawMessage(args[1])
+		if !json.Valid(input) {
+			return usage(`the input of %s is not JSON: %.80s; write an object such as '{"command": "ls"}'`, name, args[1])
+		}
+	} else {
+		raw, err := json.Marshal(map[string]string{"command": args[0]})
+		if err != nil {
+			return err
+		}
+		input = raw
+	}
+	calls := newCalls()
+	e := permission.Explain(p, calls.call(name, input, p.Dirs[0]))
+	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plain(e.Reason))
+	if !calls.builtIn(name, p.Dirs[0]) {
+		fmt.Fprintf(out, "  %s is not built in: it is judged by its name only\n", plain(name))
+	}
+	printExplanation(out, e)
+	return nil
+}
+
+// printExplanation prints the way to a decision: each step with its answer, each
+// simple command with what it does, and the rules that would have spared the
+// question. A command that is explained may have come from anywhere: nothing of it
+// steers the terminal, and a suggestion can be pasted into a shell.
+func printExplanation(out io.Writer, e permission.Explanation) {
+	if e.Rule != nil && e.Rule.Source != "" {
+		fmt.Fprintf(out, "  that rule is from: %s\n", plain(e.Rule.Source))
+	}
+	if e.Safety {
+		fmt.Fprintln(out, "  no rule can silence this question")
+	}
+	for _, s := range e.Steps {
+		answer := string(s.Answer)
+		if s.Answer == permission.NoOpinion {
+			answer = "-"
+		}
+		fmt.Fprintf(out, "  %-12s %-6s %s\n", s.Name, answer, plain(s.Reason))
+	}
+	for _, part := range e.Parts {
+		effects := strings.Join(part.Effects, ", ")
+		if effects == "" {
+			effects = "nothing"
+		}
+		fmt.Fprintf(out, "  %s  → %s\n", plain(strings.Join(part.Argv, " ")), effects)
+		if part.Reason != "" {
+			fmt.Fprintf(out, "      not read-only: %s\n", plain(part.Reason))
+		}
+	}
+	for _, r := range e.Suggest {
+		fmt.Fprintf(out, "  to stop the question: --allow '%s'\n", strings.ReplaceAll(plain(r.String()), "'", `'\''`))
+	}
+}
+
+// calls describes calls of the built-in tools, by working directory, for the
+// permission engine. Other tools are known by name only.
+type calls struct {
+	tools map[string]map[string]tool.Tool
+}
+
+// newCalls returns calls that has made no tools yet.
+func newCalls() *calls { return &calls{tools: map[string]map[string]tool.Tool{}} }
+
+// call describes a call of the tool, as an agent in cwd would have it judged.
+func (c *calls) call(name string, input json.RawMessage, cwd string) *permission.Call {
+	byName, ok := c.tools[cwd]
+	if !ok {
+		byName = map[string]tool.Tool{}
+		var dirs []string
+		if cwd != "" {
+			dirs = []string{cwd}
+		}
+		tools, err := builtin.New(builtin.Config{Dirs: dirs})
+		if err != nil {
+			unsure := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: err.Error()}
+			return &permission.Call{Tool: name, Input: input, Check: func(*permission.Policy) permission.Verdict { return unsure }}
+		}
+		for _, t := range tools {
+			byName[t.Info().Name] = t
+		}
+		c.tools[cwd] = byName
+	}
+	if t, ok := byName[name]; ok {
+		return tool.PermissionCall(t, input)
+	}
+	return &permission.Call{Tool: name, Input: input}
+}
+
+// builtIn reports whether the tool of a call that was described is one of kitbag's.
+func (c *calls) builtIn(name, cwd string) bool {
+	_, ok := c.tools[cwd][name]
+	return ok
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// A question is a line that explain --json reads. The form is fixed: other programs
+// write it. It has all that the answer depends on, and nothing else does.
+type question struct {
+	Tool  string          `json:"tool"`
+	Input json.RawMessage `json:"input"`
+	Mode  string          `json:"mode"` // as settings files spell it; "" is the default mode
+	Rules []struct {
+		Tool string `json:"tool"` // a name or a pattern of names
+		// Pattern is nil for a rule about every call of the tool.
+		Pattern  *string             `json:"pattern"`
+		Behavior permission.Behavior `json:"behavior"`
+	} `json:"rules"`
+
+	// Dirs are the working directories, and Cwd is where relative paths count from.
+	// Neither has to exist: nothing is run.
+	Dirs []string `json:"dirs"`
+	Cwd  string   `json:"cwd"`
+
+	// TrustReadOnly lets tools run that merely say that they only read.
+	TrustReadOnly bool `json:"trust_read_only"`
+}
+
+// An explained is a line that explain --json writes. Every member is always there;
+// lists are empty, not null.
+type explained struct {
+	Behavior permission.Behavior `json:"behavior"`
+	Safety   bool                `json:"safety"`    // no allow rule can silence the question
+	ReadOnly bool                `json:"read_only"` // proved, or claimed by the tool; see permission.Call
+	Reason   string              `json:"reason"`
+	Rule     *string             `json:"rule"`    // that has decided; null if none has
+	Suggest  []string            `json:"suggest"` // rules that would have spared the question
+	Commands []command           `json:"commands"`
+}
+
+// A command is a simple command of a shell command, with what it does.
+type command struct {
+	Argv    []string `json:"argv"`
+	Effects []string `json:"effects"`
+}
+
+// uninterrupted returns what read does, or ends with ctx: a read from a terminal or a
+// pipe cannot be called off. read may then still wait, until the program ends.
+func uninterrupted(ctx context.Context, read func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- read() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return &exit{code: exitInterrupted}
+	}
+}
+
+// explainLines writes a decision for each line. Who writes one and waits for the
+// answer gets it: only what is there already is answered together.
+func explainLines(in io.Reader, out io.Writer) error {
+	calls := newCalls()
+	w := bufio.NewWriter(out)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	r := bufio.NewReader(in)
+	for n := 1; ; n++ {
+		line, err := r.ReadBytes('\n')
+		if len(line) == 0 && err == io.EOF {
+			return w.Flush()
+		}
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		if strings.TrimSpace(string(line)) == "" {
+			continue
+		}
+		var q question
+		e := explained{Behavior: permission.Deny, Suggest: []string{}, Commands: []command{}}
+		if err := json.Unmarshal(line, &q); err != nil {
+			e.Reason = fmt.Sprintf("line %d cannot be read: %v", n, err)
+		} else {
+			e = q.explain(calls)
+		}
+		if err := enc.Encode(e); err != nil {
+			return err
+		}
+		if r.Buffered() > 0 {
+			continue
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// explain decides about the line. What cannot be read in it makes the answer stricter,
+// never an error: a line in, a line out.
+func (q *question) explain(calls *calls) explained {
+	p := &permission.Policy{Dirs: q.Dirs, TrustReadOnly: q.TrustReadOnly, Mode: permission.Mode(q.Mode)}
+	if m, err := permission.ParseMode(q.Mode); err == nil {
+		p.Mode = m
+	} // an unknown mode denies
+	for _, r := range q.Rules {
+		rule := permission.Rule{Tool: r.Tool, Behavior: r.Behavior}
+		if r.Pattern != nil {
+			if rule.Pattern = *r.Pattern; rule.Pattern == "" {
+				rule.Pattern = " " // a pattern that cannot be read, not a rule for every call
+			}
+		}
+		p.Rules = append(p.Rules, rule)
+	}
+	d := permission.Explain(p, calls.call(q.Tool, q.Input, q.Cwd))
+	e := explained{Behavior: d.Behavior, Safety: d.Safety, ReadOnly: d.ReadOnly, Reason: d.Reason, Suggest: []string{}, Commands: []command{}}
+	if d.Rule != nil {
+		text := d.Rule.String()
+		e.Rule = &text
+	}
+	for _, r := range d.Suggest {
+		e.Suggest = append(e.Suggest, r.String())
+	}
+	for _, part := range d.Parts {
+		e.Commands = append(e.Commands, command{part.Argv, part.Effects})
+	}
+	return e
+}
