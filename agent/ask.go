@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,22 @@ const maxMends = 2
 // answer is what came of one model call.
 type answer struct {
 	Message *message.Message   `json:"message"`
-	Raw     []string           `json:"raw,omitempty"` // the arguments of its calls, as the model sent them
+	Raw     []rawArgs          `json:"raw,omitempty"` // the arguments of its calls, as the model sent them
 	Finish  model.FinishReason `json:"finish"`
 	Broken  *model.Error       `json:"broken,omitempty"` // why there is no more of it, in a record
+}
+
+// rawArgs are what a model sent as the arguments of a call. They may be no JSON at
+// all, and are a string in a record.
+type rawArgs json.RawMessage
+
+func (a rawArgs) MarshalJSON() ([]byte, error) { return json.Marshal(string(a)) }
+
+func (a *rawArgs) UnmarshalJSON(data []byte) error {
+	var s string
+	err := json.Unmarshal(data, &s)
+	*a = rawArgs(s)
+	return err
 }
 
 // ask makes one model call and adds the answer to the conversation. What must be
@@ -316,9 +330,14 @@ func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (
 func (r *run) accept(ans *answer) error {
 	m := ans.Message
 	r.spend(m)
-	var open []*openCall
 	var told, ended []Event
-	for i, tc := range m.ToolCalls() {
+	open := slices.Grow([]*openCall(nil), len(ans.Raw))
+	for _, b := range m.Blocks {
+		tc, ok := b.(*message.ToolCall)
+		if !ok {
+			continue
+		}
+		i := len(open)
 		raw := json.RawMessage(ans.Raw[i])
 		c, repaired := r.open(tc, raw)
 		if ans.Finish == model.FinishLength && i == len(ans.Raw)-1 && !isObject(raw) && c.Status != statusDone {

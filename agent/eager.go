@@ -165,12 +165,12 @@ func (r *run) callsLeft() int {
 }
 
 // matchEarly finds the early calls among those of the answer, which are open now.
-func (r *run) matchEarly(raw []string) {
+func (r *run) matchEarly(raw []rawArgs) {
 	if r.early == nil {
 		return
 	}
 	for i, ec := range r.early.calls {
-		if !ec.is(r.st.open[i], raw[i]) {
+		if !ec.is(r.st.open[i], string(raw[i])) {
 			r.dropEarly()
 			return
 		}

@@ -170,7 +170,7 @@ func (r *run) keepFinal(ans *answer) error {
 	kept := &answer{Message: &m, Finish: ans.Finish}
 	for i, c := range ans.Message.ToolCalls() {
 		if c.Name == finalName && len(m.Blocks) == 0 {
-			m.Blocks, kept.Raw = message.Blocks{c}, []string{ans.Raw[i]}
+			m.Blocks, kept.Raw = message.Blocks{c}, []rawArgs{ans.Raw[i]}
 		}
 	}
 	if len(m.Blocks) == 0 {

@@ -24,13 +24,15 @@ type intake struct {
 	err    error // why the answer ended early; nothing is taken in any more
 
 	made  int             // ids
-	slab  []TextDelta     // to be used: one allocation serves many tokens
 	text  strings.Builder // of the last block, while it is text or thinking
 	calls []callIntake
 	first [1]callIntake // of calls: mostly there is one
 
+	slab     []TextDelta // to be used: one allocation serves many tokens
+	callSlab []ToolCallDelta
+
 	ans answer // what is returned, with its memory
-	raw [1]string
+	raw [1]rawArgs
 }
 
 // slabSize is how many text events are allocated together: what a consumer that
@@ -133,7 +135,13 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 		c.args = make([]byte, 0, max(64, len(d.Args)))
 	}
 	c.args = append(c.args, d.Args...)
-	in.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
+	if len(in.callSlab) == 0 {
+		in.callSlab = make([]ToolCallDelta, min(4*(1+len(in.calls)), slabSize))
+	}
+	ev := &in.callSlab[0]
+	in.callSlab = in.callSlab[1:]
+	ev.Message, ev.Call, ev.Name, ev.Args = in.msg.ID, c.call.ID, c.call.Name, d.Args
+	in.emit(ev)
 }
 
 // joins reports whether one of two ids of an answer's calls is the other with
@@ -193,8 +201,8 @@ func (in *intake) answer(finish model.FinishReason) *answer {
 		ans.Raw = in.raw[:0]
 	}
 	for _, c := range in.calls {
-		ans.Raw = append(ans.Raw, string(c.args))
-		c.call.Input = json.RawMessage("{}") // until the run has looked at the arguments
+		ans.Raw = append(ans.Raw, slices.Clone(c.args)) // a session keeps it, the buffer is larger
+		c.call.Input = json.RawMessage("{}")            // until the run has looked at the arguments
 	}
 	return ans
 }

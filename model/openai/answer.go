@@ -63,7 +63,7 @@ func (a *answer) release() {
 			c.args = nil
 		}
 	}
-	w.usual = usual{model: w.usual.model} // the next answer is likely of the same
+	w.usual = usual{model: w.usual.model, name: w.usual.name} // the next answer is likely of the same
 	workspaces.Put(w)
 }
 

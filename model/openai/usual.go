@@ -18,6 +18,7 @@ type usual struct {
 	usage  usage
 
 	id, model lenient // of an earlier chunk: they are the same in all of an answer
+	name      lenient // of an earlier call
 
 	slabs *slabs // for the text of arguments; nil makes each a string of its own
 }
@@ -33,7 +34,7 @@ var indexes = func() (a [64]int) {
 // decode returns the chunk in a payload, or nil if it is not a usual one. The
 // chunk is valid until the next call, and shares memory with the payload.
 func (u *usual) decode(payload []byte) *chunk {
-	*u = usual{rest: payload, id: u.id, model: u.model, slabs: u.slabs}
+	*u = usual{rest: payload, id: u.id, model: u.model, name: u.name, slabs: u.slabs}
 	if !u.object(u.member) || len(bytes.TrimLeft(u.rest, " \t\r\n")) > 0 {
 		return nil
 	}
@@ -161,7 +162,7 @@ func (u *usual) functionMember(name []byte) bool {
 	c := u.lastCall()
 	switch string(name) {
 	case "name":
-		return u.text((*string)(&c.Name))
+		return u.same(&c.Name, &u.name)
 	case "arguments":
 		return u.arguments(&c.Args)
 	}
