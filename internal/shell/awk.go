@@ -67,6 +67,8 @@ type awkLexer struct {
 // awkReadsArgv matches what follows ARGV where it is compared.
 var awkReadsArgv = lazy.Regexp(`^\[[0-9]+\]\s*(\)|==|!=|\{|;|$)`)
 
+var awkNumber = lazy.Regexp(`^[0-9.]+([eE][0-9]*)?$`)
+
 var awkKeywords = strings.Fields("print printf return in if else while for do delete getline exit next nextfile BEGIN END function func case default switch break continue")
 
 // check returns why the program is not proved harmless, or "".
@@ -145,11 +147,13 @@ func (a *awkLexer) slash() string {
 	// After a value it divides, after an operator a regular expression begins.
 	// Where versions of awk differ ("a++ /x/", "$/x/") neither is safe to say.
 	switch a.prev {
+	case ">sink", "sunk":
+		return "the awk program writes a file"
 	case "id", "num", ")", "]", "str":
 		a.pos++
 		a.prev = "/"
 		return ""
-	case "++", "--", "re", "$", "then", "getline", "getline id", "length", "sunk":
+	case "++", "--", "re", "$", "then", "getline", "getline id", "length":
 		return "the awk program is not understood"
 	}
 	bracket := false
@@ -180,6 +184,9 @@ func (a *awkLexer) ident() string {
 		a.pos++
 	}
 	word := a.text[start:a.pos]
+	if word[0] <= '9' && !awkNumber().MatchString(word) {
+		return "the awk program is not understood" // a name may follow a number at once
+	}
 	if a.prev == ">sink" || a.prev == "sunk" {
 		return "the awk program writes a file"
 	}
@@ -188,12 +195,12 @@ func (a *awkLexer) ident() string {
 		return "what the awk program reads is not literal"
 	}
 	switch {
+	case word == "system":
+		return "the awk program runs a program"
 	case word == "length": // a function that stands without parentheses
 		a.prev = word
 	case a.prev == "getline":
 		a.prev = "getline id"
-	case word == "system":
-		return "the awk program runs a program"
 	case word[0] <= '9':
 		a.prev = "num"
 	case slices.Contains(awkKeywords, word):

@@ -63,8 +63,12 @@ func runsUnseen(all []command, c *command) string {
 	if !c.in.piped || !slices.Contains(interpreters, c.name) {
 		return ""
 	}
-	for _, a := range c.args[1:] {
+	for i, a := range c.args[1:] {
 		if a.known && (a.text == "-s" || a.text == "-") {
+			break
+		}
+		// xargs feeds the script itself.
+		if a.known && a.text == "-c" && i+2 < len(c.args) && !c.args[i+2].known {
 			break
 		}
 		if !a.option() || a.known && (a.text == "-c" || a.text == "-e" || a.text == "-m") {
@@ -156,8 +160,12 @@ func (w *walker) destroys(c *command) string {
 		if hasOption(c, 'R', "--recursive") {
 			return "it changes the owner of a whole tree"
 		}
-	case "kill", "pkill", "killall":
+	case "kill", "pkill", "killall", "skill":
 		return killsHard(c)
+	case "fuser":
+		if hasOption(c, 'k', "--kill") {
+			return "it kills, by a signal that cannot be caught if none is named"
+		}
 	case "systemctl", "init", "telinit":
 		return stops(c)
 	case "userdel", "groupdel", "deluser":
@@ -242,6 +250,8 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 		return a.raw + " is everything in a directory"
 	case !a.known && recursive && c.name == "rm":
 		return "what " + a.raw + " stands for is not known"
+	case strings.HasSuffix(a.text, "/"+hole) && w.whole(c, a.text[:len(a.text)-1]):
+		return a.raw + " may be anything in a root or home directory"
 	case strings.Contains(a.text, hole) && (c.name == "rmdir" || c.name == "mv"):
 		return ""
 	}
@@ -276,6 +286,13 @@ func (w *walker) criticalPath(p string, dirs bool) string {
 		}
 	}
 	return ""
+}
+
+// whole reports whether dir is the root or the home directory, or holds it.
+func (w *walker) whole(c *command, dir string) bool {
+	return slices.ContainsFunc(c.paths(literal(dir)), func(p string) bool {
+		return p == "/" || w.at.Home != "" && pathrule.Below(path.Clean(w.at.Home), p)
+	})
 }
 
 // findRemoves judges find -delete by where it starts.
@@ -367,6 +384,9 @@ func modeOpens(mode string) bool {
 	for clause := range strings.SplitSeq(mode, ",") {
 		what := strings.TrimLeft(clause, "ugoa")
 		others := strings.ContainsAny(clause[:len(clause)-len(what)], "oa")
+		if what != "" && what[0] != '-' && strings.Trim(what[1:], "01234567") == "" && modeOpens(what[1:]) {
+			return true
+		}
 		for what != "" {
 			n := 1 + len(what[1:]) - len(strings.TrimLeft(what[1:], "rwxXstugo"))
 			// Rights may be copied from the owner, as in "o=u".
@@ -383,19 +403,21 @@ func modeOpens(mode string) bool {
 func killsHard(c *command) string {
 	args := c.args[1:]
 	for i, a := range args {
-		sig := strings.ToUpper(strings.TrimPrefix(a.text, "-"))
-		if (a.text == "-s" || a.text == "-n" || a.text == "--signal") && i+1 < len(args) {
-			sig = strings.ToUpper(args[i+1].text)
-		} else if v, ok := strings.CutPrefix(a.text, "--signal="); ok {
-			sig = strings.ToUpper(v)
-		} else if v, ok := strings.CutPrefix(a.text, "-s"); ok && v != "" {
-			sig = strings.ToUpper(v)
-		} else if !strings.HasPrefix(a.text, "-") {
-			continue
+		sig := ""
+		switch {
+		case (a.text == "-s" || a.text == "-n" || a.text == "--signal") && i+1 < len(args):
+			sig = args[i+1].text
+		case strings.HasPrefix(a.text, "--signal="):
+			sig = strings.TrimPrefix(a.text, "--signal=")
+		case strings.HasPrefix(a.text, "-"):
+			sig = a.text[1:]
 		}
-		switch sig {
-		case "9", "KILL", "SIGKILL":
-			return "the signal cannot be caught"
+		// "-s9" and "-n9" name the signal too.
+		for _, s := range []string{sig, strings.TrimLeft(sig, "sn")} {
+			switch strings.ToUpper(strings.TrimLeft(s, "0")) {
+			case "9", "KILL", "SIGKILL":
+				return "the signal cannot be caught"
+			}
 		}
 		if i > 0 && a.text == "-1" {
 			return "it signals every process"

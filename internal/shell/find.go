@@ -67,16 +67,28 @@ func expression(a arg) bool {
 func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	self := len(w.cmds) - 1
 	why := ""
+	some := false   // not everything below the starting points is meant
+	var named []arg // what it finds must be called one of these
 	for i := 0; i < len(args); i++ {
 		a := args[i]
+		some = some || a.known && !slices.Contains(findEverything, a.text)
 		switch {
 		case !a.known:
 			if bad := couldBeHarmful(a); bad != "" && why == "" {
 				why = bad
 			}
 		case slices.Contains(findAlone, a.text):
+			if slices.Contains([]string{"-o", "-or", ",", "-prune"}, a.text) {
+				named = nil
+			}
 		case slices.Contains(findOne, a.text):
-			if i++; i < len(args) && !args[i].known {
+			if i++; i == len(args) {
+				break
+			}
+			if name, ok := foundName(args[:i+1]); ok {
+				named = append(named, name)
+			}
+			if !args[i].known {
 				if bad := couldBeHarmful(args[i]); bad != "" && why == "" {
 					why = bad
 				}
@@ -91,15 +103,49 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 			}
 			for _, s := range starts {
 				p.ops = append(p.ops, roleArg{arg: s, kind: 'd'})
+				for _, n := range named {
+					p.ops = append(p.ops, roleArg{arg: below(s, n), kind: 'd'})
+				}
+				if !some && s.known && slices.ContainsFunc(w.cmds[self].paths(s), func(p string) bool { return w.criticalPath(p, true) != "" }) {
+					w.alarm(Destructive, "find deletes everything below "+s.text)
+				}
 			}
 		case slices.Contains(findHarmful, a.text):
-			n := findAction(w, p, self, args[i:], starts)
+			n := findAction(w, p, self, args[i:], starts, named)
 			i += n
 		default:
 			why = "the predicate " + a.text + " is not on the list"
 		}
 	}
 	return why
+}
+
+// findEverything are the words of an expression that choose nothing by what
+// it is called, or what it is like.
+var findEverything = strings.Fields("-delete -depth -d -maxdepth -mindepth -type -xdev -mount -print -true -o -a -and -or ( ) , 0 1 f d f,d d,f")
+
+// foundName returns what the last of args, the value of the predicate before
+// it, says about the names that are found.
+func foundName(args []arg) (arg, bool) {
+	n := len(args)
+	name := args[n-1]
+	if !name.known || n > 2 && args[n-3].known && (args[n-3].text == "!" || args[n-3].text == "-not") {
+		return arg{}, false
+	}
+	switch args[n-2].text {
+	case "-name", "-iname":
+	case "-path", "-ipath", "-wholename", "-iwholename": // it begins with the starting point
+		name.text = strings.TrimPrefix(strings.TrimPrefix(name.text, "./"), "*/")
+	default:
+		return arg{}, false
+	}
+	name.wild = strings.ContainsAny(name.text, "*?[")
+	return name, name.text != ""
+}
+
+// below returns the path of what is called name below dir.
+func below(dir, name arg) arg {
+	return arg{text: dir.text + "/" + name.text, raw: dir.raw + "/" + name.raw, known: true, field: true, wild: name.wild}
 }
 
 // couldBeHarmful returns why a word that is not literal may do harm in find's
@@ -124,7 +170,7 @@ func couldBeHarmful(a arg) string {
 
 // findAction notes what -exec and the file-writing actions do, and returns how
 // many arguments they take.
-func findAction(w *walker, p *parsed, self int, args, starts []arg) int {
+func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	name := args[0].text
 	if strings.HasPrefix(name, "-f") {
 		p.effects |= effect(Write)
@@ -141,19 +187,24 @@ func findAction(w *walker, p *parsed, self int, args, starts []arg) int {
 	for end < len(args) && !(args[end].known && (args[end].text == ";" || args[end].text == "+")) {
 		end++
 	}
+	if len(starts) == 0 {
+		starts = []arg{literal(".")}
+	}
+	if len(named) == 0 {
+		named = []arg{{text: hole}}
+	}
 	var cmd []arg
 	for _, a := range args[1:end] {
 		if strings.Contains(a.text, "{}") {
 			// The names found start with where the search started.
 			for _, s := range starts {
-				one := arg{text: strings.ReplaceAll(a.text, "{}", s.text+"/"+hole), raw: a.raw, field: true, lead: true}
-				cmd = append(cmd, one)
+				for _, n := range named {
+					n = below(s, n)
+					cmd = append(cmd, arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: true, wild: n.wild})
+				}
 			}
-			if len(starts) > 0 {
-				starts = starts[:1] // once is enough for the danger analysis
-				continue
-			}
-			a = arg{text: strings.ReplaceAll(a.text, "{}", "./"+hole), raw: a.raw, field: true, lead: true}
+			starts, named = starts[:1], named[:1] // once is enough for the danger analysis
+			continue
 		}
 		cmd = append(cmd, a)
 	}

@@ -125,10 +125,10 @@ func gitConfigArgs(_ *walker, c *command, p *parsed) string {
 // gitKeys are settings, or the heads of them, that name programs git runs or
 // send what it does elsewhere.
 var gitKeys = strings.Fields("alias. core.hookspath core.fsmonitor core.sshcommand core.editor core.pager core.gitproxy core.askpass core.attributesfile " +
-	"credential. filter. diff. merge. pager. interactive. gpg. include. includeif. init.templatedir sequence.editor protocol. url. http. ssh. remote. uploadpack. browser. man. web. trailer. sendemail. submodule.")
+	"core.worktree core.alternaterefscommand difftool. mergetool. guitool. receive. tar. imap. credential. filter. diff. merge. pager. interactive. gpg. include. includeif. init.templatedir sequence.editor protocol. url. http. ssh. remote. uploadpack. browser. man. web. trailer. sendemail. submodule.")
 
 // gitWriteArgs raises an alarm for settings that make git run programs.
-func gitWriteArgs(w *walker, c *command, p *parsed) string {
+func gitWriteArgs(w *walker, c *command, _ *parsed) string {
 	for _, op := range c.args[1:] {
 		key := strings.ToLower(op.text)
 		for _, head := range gitKeys {
@@ -136,11 +136,6 @@ func gitWriteArgs(w *walker, c *command, p *parsed) string {
 				w.alarm(Guarded, c.String()+": git may run what it is set to")
 				return ""
 			}
-		}
-	}
-	for i, a := range c.args[1:] {
-		if (a.text == "-f" || a.text == "--file") && i+2 < len(c.args) {
-			p.ops = append(p.ops, roleArg{arg: c.args[i+2], kind: 'w', opt: true})
 		}
 	}
 	return ""

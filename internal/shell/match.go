@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -96,6 +97,9 @@ func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
 			name = name[1:]
 			o, ok = s.options[name]
 		}
+		if !ok && s.any && len(name) > 3 {
+			name, o, ok = s.abbreviated(name)
+		}
 		switch {
 		case !ok && s.any:
 			return 0, ""
@@ -163,8 +167,28 @@ func (s *spec) nextValue(p *parsed, args []arg, i int, name string, o option) (i
 	if !v.known && !v.field && !s.dyn {
 		return 0, "the value of " + name + " may be several words"
 	}
+	// In another version of the program the option may take no value, and this
+	// be one with an effect.
+	if o.role.kind != 't' && !s.any && looksLikeOption(v.prefix()) {
+		return 0, "the value of " + name + " looks like an option"
+	}
 	p.option(name, o, *v)
 	return 1, ""
+}
+
+// abbreviated returns the option with an effect that name is short for.
+func (s *spec) abbreviated(name string) (string, option, bool) {
+	for _, full := range slices.Sorted(maps.Keys(s.options)) {
+		if o := s.options[full]; strings.HasPrefix(full, name) && (o.effects != 0 || o.role.kind != 0) {
+			return full, o, true
+		}
+	}
+	return name, option{}, false
+}
+
+// looksLikeOption tells an option from a dash and from a negative number.
+func looksLikeOption(text string) bool {
+	return len(text) > 1 && text[0] == '-' && (text[1] == '-' || isWordByte(text[1]) && text[1] > '9')
 }
 
 func (p *parsed) option(name string, o option, value arg) {

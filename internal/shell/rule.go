@@ -208,12 +208,22 @@ func (c *command) coveredBy(p pattern) bool {
 	if c.redirs || len(c.args) == 0 {
 		return false
 	}
+	// Who allows a command does not allow what an option of it runs, unless the
+	// rule names the option.
+	if slices.ContainsFunc(c.runs, func(option string) bool { return !p.says(option) }) {
+		return false
+	}
 	for _, form := range c.allowed() {
 		if p.matches(form) && (c.args[0].known || form == c.text && p.literalHead()) {
 			return true
 		}
 	}
 	return false
+}
+
+// says reports whether text stands in the pattern.
+func (p pattern) says(text string) bool {
+	return strings.Contains(p.prefix+strings.Join(p.parts, " ")+p.text, text)
 }
 
 // literalHead reports whether the pattern names its first word without a star.

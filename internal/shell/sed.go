@@ -244,8 +244,11 @@ func (s *sedParser) command() error {
 		return s.end() // versions of sed differ on where other labels end
 	case 'r', 'R': // they read a file; its name is the rest of the line
 		s.line()
-	case '#', 'v':
+	case '#':
 		s.line()
+	case 'v':
+		s.skip(" \t.0123456789")
+		return s.end()
 	case 'y':
 		d := s.next()
 		if strings.IndexByte("\x00\n\\", d) >= 0 || !s.until(d, false) || !s.until(d, false) {
@@ -270,10 +273,12 @@ func (s *sedParser) insert() error {
 		start := s.pos
 		s.line()
 		line := s.text[start:s.pos]
-		if !strings.HasSuffix(line, `\`) {
+		switch {
+		case !strings.HasSuffix(line, `\`):
 			return nil
-		}
-		if s.next() == 0 {
+		case strings.HasSuffix(line, `\\`):
+			return errSedScript // a backslash that is escaped, or one that continues the text
+		case s.next() == 0:
 			return errSedScript // the text goes on in another -e
 		}
 	}

@@ -246,7 +246,7 @@ func (c *command) touched() []string {
 	for _, t := range c.targets {
 		words = append(words, t.arg)
 	}
-	if c.effects.has(Unknown) && len(c.args) > 0 {
+	if (c.anyWord || c.effects.has(Unknown)) && len(c.args) > 0 {
 		for _, a := range c.args[1:] {
 			words = append(words, a)
 			if name, value, ok := strings.Cut(a.text, "="); ok && !strings.Contains(name, " ") {

@@ -23,7 +23,8 @@ import (
 //	-abc     letters that take no value       --name    a long option without a value
 //	-k=      a letter that takes a value      --name=   … with a value
 //	-k?      … a value that must be attached, --name?   or may be missing
-//	-k=w     the value is an operand of this kind, see below
+//	-k=w     the value is an operand of this kind, see below; only a text may
+//	         look like an option
 //	-x!e     an option with the effect e      !e        the command has the effect e
 //	any      every other option is harmless too, and so is an unknown word
 //	dyn      no option listed here or not does harm, but unlisted ones are not understood
@@ -33,6 +34,7 @@ import (
 //	need:x,y one of these options must be there; with stop, before the operands
 //	edit     a file edit that accept-edits allows inside the working directories
 //	links    may leave a symbolic link where it writes
+//	words    any word may name a file that it changes
 //	remote   the effect network is expected and harmless
 //	pure     reads no file
 //	fn:name  a function in Go looks closer
@@ -50,7 +52,7 @@ var tableFiles embed.FS
 type spec struct {
 	names                            []string
 	any, dyn, single, stop, minusNum bool
-	edit, links, remote, pure        bool
+	edit, links, remote, pure, words bool
 	options                          map[string]option
 	need                             []string
 	effects                          effects
@@ -258,6 +260,8 @@ func (s *spec) token(tok string) error {
 		s.edit = true
 	case "links":
 		s.links = true
+	case "words":
+		s.words = true
 	case "remote":
 		s.remote = true
 		s.effects |= effect(Network)

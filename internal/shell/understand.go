@@ -114,6 +114,12 @@ func (w *walker) conclude(i int, p parsed, why string) {
 	if p.spec != nil {
 		c.edit = p.spec.edit && why == ""
 		c.links = p.spec.links
+		c.anyWord = p.spec.words
+		for _, o := range p.given {
+			if opt := p.spec.options[o.name]; opt.effects&executing != 0 || opt.role.kind == 's' {
+				c.runs = append(c.runs, o.name)
+			}
+		}
 	}
 	eff |= w.operate(c, p.ops)
 	// Most commands read something, if only the directory: not to be told for

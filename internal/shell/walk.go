@@ -93,9 +93,11 @@ type command struct {
 	reads   []operand
 	secret  string
 	effects effects
-	edit    bool // one of the file edits of accept-edits, understood completely
-	links   bool // copies or moves what may be a symbolic link
-	redirs  bool // writes through a redirection
+	edit    bool     // one of the file edits of accept-edits, understood completely
+	runs    []string // options that make it run something else
+	anyWord bool     // changes what its words name, and nobody knows which of them
+	links   bool     // copies or moves what may be a symbolic link
+	redirs  bool     // writes through a redirection
 }
 
 // An operand is a path as a command gets it.
