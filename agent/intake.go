@@ -27,6 +27,7 @@ type intake struct {
 	text  strings.Builder // of the last block, while it is text or thinking
 	calls []callIntake
 	first [1]callIntake // of calls: mostly there is one
+	args  [64]byte      // of that one
 
 	slab     []TextDelta // to be used: one allocation serves many tokens
 	callSlab []ToolCallDelta
@@ -131,8 +132,8 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 		c.call.Name = d.Name
 	}
 	c.call.Extra = mergeObjects(c.call.Extra, d.Extra)
-	if c.args == nil {
-		c.args = make([]byte, 0, max(64, len(d.Args)))
+	if c.args == nil && i == 0 {
+		c.args = in.args[:0]
 	}
 	c.args = append(c.args, d.Args...)
 	if len(in.callSlab) == 0 {

@@ -35,13 +35,14 @@ func (r *run) wait(c *openCall) error {
 	}
 	ctx := r.stateful(r.ctx)
 	in := &waited{Context: callctx.Context{Context: ctx, Turns: r.turns}, run: r, call: c, id: idIn(ctx, c)}
+	in.hearing.to = in
 	in.host = callHost{r: r, outer: host.From(ctx), waited: in}
 	defer in.end()
 	w := r.workOf(t, c, r.lastID())
 	if w.timeout > 0 {
 		in.Limit(&r.clock, w.timeout)
 	}
-	res, err := r.a.listen(ctx, in, &w, in.send)
+	res, err := r.a.listen(ctx, in, &w, &in.hearing)
 	return errors.Join(err, r.turned, r.finish(c, res))
 }
 
@@ -61,6 +62,8 @@ type waited struct {
 	id   *string
 	host callHost
 	over bool
+
+	hearing hearing
 }
 
 func (w *waited) end() {
@@ -79,8 +82,8 @@ func (w *waited) Value(key any) any {
 	return w.Context.Value(key)
 }
 
-// send tells of what the tool says.
-func (w *waited) send(ch tool.Chunk) { w.run.emit(deltaOf(w.call, ch)) }
+// said tells of what the tool says.
+func (w *waited) said(ch tool.Chunk) { w.run.emit(deltaOf(w.call, ch)) }
 
 // do has the run's goroutine call fn, and returns what fn does.
 func (w *waited) do(fn func() error) error {

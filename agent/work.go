@@ -109,15 +109,15 @@ const (
 func (a *Agent) runToolNow(ctx context.Context, w *work, send func(tool.Chunk)) (*message.ToolResult, error) {
 	callCtx, cancel := w.limit(ctx)
 	defer cancel()
-	return a.listen(ctx, callCtx, w, send)
+	return a.listen(ctx, callCtx, w, &hearing{to: sender(send)})
 }
 
 // listen runs a call in a context of its own, which ends before outer when its time
 // is up. What the tool had said before it was stopped, by a time-out or with the
 // run, stays in the result: the model may have use for it.
-func (a *Agent) listen(outer, ctx context.Context, w *work, send func(tool.Chunk)) (*message.ToolResult, error) {
+func (a *Agent) listen(outer, ctx context.Context, w *work, h *hearing) (*message.ToolResult, error) {
+	h.Collector = tool.NewCollector(w.call)
 	// Called instead of ranged over: the body of a loop would be four allocations.
-	h := &hearing{Collector: tool.NewCollector(w.call), send: send}
 	tool.Run(ctx, w.tool, w.call, a.tools...)(h.take)
 	switch {
 	case h.err == nil:
@@ -138,10 +138,17 @@ func (a *Agent) listen(outer, ctx context.Context, w *work, send func(tool.Chunk
 	return res, nil
 }
 
-// A hearing takes in what a tool says.
+type (
+	listener interface{ said(tool.Chunk) }
+	sender   func(tool.Chunk)
+)
+
+func (s sender) said(ch tool.Chunk) { s(ch) }
+
+// A hearing takes in what a tool says, and passes it on.
 type hearing struct {
 	*tool.Collector
-	send  func(tool.Chunk)
+	to    listener
 	bytes int
 	err   error
 }
@@ -157,7 +164,7 @@ func (h *hearing) take(ch tool.Chunk, err error) bool {
 	}
 	h.bytes += pieceCost + bytesOf(ch)
 	h.Add(ch)
-	h.send(ch)
+	h.to.said(ch)
 	return true
 }
 
