@@ -176,12 +176,13 @@ func TestColour(t *testing.T) {
 	}{{"", "xterm", true}, {"1", "xterm", false}, {"", "dumb", false}} {
 		t.Setenv("NO_COLOR", row.noColour)
 		t.Setenv("TERM", row.term)
-		term, cmd := kitbagAt(t, "demo")
+		serve(t, openaitest.Calls(call("TaskList", `{}`)), openaitest.Text("well"))
+		term, cmd := kitbagAt(t, "run", "go")
 		all := ""
 		for s := range term.shown {
 			all += s
 		}
-		if err := cmd.Wait(); err != nil || strings.Contains(all, "\x1b") != row.want || !strings.Contains(all, "✓ sales_total") {
+		if err := cmd.Wait(); err != nil || strings.Contains(all, "\x1b") != row.want || !strings.Contains(all, "✓ TaskList") {
 			t.Errorf("%+v: %v, %q", row, err, all)
 		}
 	}

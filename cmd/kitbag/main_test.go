@@ -253,6 +253,7 @@ func TestBadInput(t *testing.T) {
 	}
 	file("broken.json", `{"version":1,`)
 	file("newer.json", `{"version":999,"messages":"?"}`)
+	file("latin1.md", "caf\xe9")
 	file("other.json", `{"name":"a package.json"}`)
 	local := []string{"--model", "m", "--base-url", "http://127.0.0.1:1/v1"}
 	for _, row := range []struct {
@@ -273,6 +274,8 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run", "--dir", "nowhere", "x"}, exitUsage, []string{"nowhere"}},
 		{append([]string{"run", "--mcp", "none.json", "x"}, local...), exitError, []string{"none.json"}},
 		{append([]string{"run", "--system", "none.md", "x"}, local...), exitError, []string{"none.md"}},
+		{append([]string{"run", "--system", "latin1.md", "x"}, local...), exitError, []string{"latin1.md", "UTF-8"}},
+		{append([]string{"run", "--session", "new.json"}, local...), exitUsage, []string{"nothing waits in new.json", "task"}},
 		{append([]string{"run", "--session", "broken.json", "x"}, local...), exitError, []string{"broken.json", "left as it is"}},
 		{append([]string{"run", "--session", "newer.json", "x"}, local...), exitError, []string{"newer.json", "newer version"}},
 		{append([]string{"run", "--session", "other.json", "x"}, local...), exitError, []string{"other.json", "version"}},

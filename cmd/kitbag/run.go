@@ -155,6 +155,9 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return f.open(cmd.Context(), r, func(k *kit, s *conversation) error {
+		if len(inputs) == 0 && s.finished() {
+			return usage(`nothing waits in %s; say what to do: kitbag run --session %[1]s "task"`, s.path)
+		}
 		return r.run(cmd.Context(), k.agent, s, inputs)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/message"
 )
 
 // conversation is a State that may live in a file.
@@ -42,6 +43,13 @@ func openConversation(path string) (*conversation, error) {
 // newConversation returns a conversation that is not kept.
 func newConversation() *conversation {
 	return &conversation{State: new(agent.State), close: func() error { return nil }}
+}
+
+// finished reports whether there is nothing to go on with: no call waits, and the
+// model has had the last word, or nobody has said anything.
+func (s *conversation) finished() bool {
+	n := len(s.Messages)
+	return len(s.Pending()) == 0 && (n == 0 || s.Messages[n-1].Role == message.RoleAssistant)
 }
 
 // results returns where tool results are kept that are too long for the model:

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
@@ -141,6 +142,9 @@ func (f *agentFlags) systemPrompt(dir string) (string, error) {
 	data, err := os.ReadFile(f.system)
 	if err != nil {
 		return "", fmt.Errorf("--system: %w", err)
+	}
+	if !utf8.Valid(data) {
+		return "", fmt.Errorf("--system: %s is not text in UTF-8; save it as such", f.system)
 	}
 	return string(data), nil
 }
