@@ -34,7 +34,12 @@ func schemaGenCommand() *cobra.Command {
 		Long: `Write the doc comments of a Go package into a file of that package, so that the
 schemas of its tools carry them: no source is read when the program runs.`,
 		Example: "  //go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen\n  kitbag schema gen ./tools --out -    print it",
-		Args:    cobra.MaximumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("%d directories given; one package is written at a time", len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) > 0 {

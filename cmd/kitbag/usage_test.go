@@ -44,6 +44,7 @@ func TestMistakes(t *testing.T) {
 		{"mcp list --mcp empty.json", exitError, []string{"no MCP server in empty.json"}},
 		{"mcp serve --demo --style full", exitUsage, []string{"--demo"}},
 		{"mcp serve --page-size -1", exitUsage, []string{"--page-size -1"}},
+		{"schema gen a b", exitUsage, []string{"2 directories", "one package"}},
 		{"schema gen nowhere", exitError, []string{"nowhere", "directory of a Go package"}},
 		{"skills show x", exitError, []string{"there are no skills below .", "FOLDER"}},
 		{"skills list", exitDone, []string{"there are no skills below .", "kitbag skills new"}},
