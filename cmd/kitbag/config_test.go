@@ -317,6 +317,9 @@ func TestConfigServersAndSkills(t *testing.T) {
 	if got := kitbag(t.Context(), "tools", "--open", "project"); got.code != exitUsage || !strings.Contains(got.stderr, "--trust") {
 		t.Errorf("a server that is not trusted: %+v", got)
 	}
+	if got := kitbag(t.Context(), "tools", "--trust", "--mcp", configFile); strings.Contains(got.stderr, "left out") || strings.Count(got.out, "project") != 1 {
+		t.Errorf("the same file twice: %+v", got)
+	}
 	s := serve(t, openaitest.Calls(call("reset_tools", `{"project":true}`)), openaitest.Calls(call("mcp__project__echo", `{"message":"hi"}`)), openaitest.Text("well"))
 	got = kitbag(t.Context(), "run", "--trust", "--mode", "bypass", "go")
 	if got.code != exitDone || !strings.Contains(got.stderr, "denied by rule mcp__project__echo") {
@@ -351,6 +354,17 @@ func TestFoundSkills(t *testing.T) {
 	told("trusted", true)
 	skillFile(t, ".claude/skills/more/SKILL.md", "---\nname: more\ndescription: Use when there is more.\n---\nDo.\n")
 	told("another folder", false)
+	answerTrust(t, "y\n")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(here, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(link)
+	told("by another way", true)
 }
 
 // TestExplainReadsConfigurations holds that people are told what "kitbag run" would

@@ -99,11 +99,7 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 	if cfg.Basic.Skills, err = f.skillLoaders(); err != nil {
 		return nil, nil, err
 	}
-	files := serverFiles(f.mcp)
-	if f.more != nil {
-		files = append(files, f.more.servers...)
-	}
-	s, err := openServers(files, dirs, h, log)
+	s, err := openServers(f.serverFiles(), dirs, h, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,6 +143,24 @@ func (f *agentFlags) systemPrompt(dir string) (string, error) {
 		return "", fmt.Errorf("--system: %s is not text in UTF-8; save it as such", f.system)
 	}
 	return string(data), nil
+}
+
+// serverFiles returns the files of --mcp, and the configurations but for those that are
+// named there: their servers would be there twice.
+func (f *toolFlags) serverFiles() []serverFile {
+	files := serverFiles(f.mcp)
+	if f.more == nil {
+		return files
+	}
+	for _, s := range f.more.servers {
+		if !slices.ContainsFunc(f.mcp, func(path string) bool {
+			abs, err := filepath.Abs(path)
+			return err == nil && abs == s.path
+		}) {
+			files = append(files, s)
+		}
+	}
+	return files
 }
 
 // skillLoaders returns the folders of --skills, or else those of the configurations.

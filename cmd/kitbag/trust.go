@@ -167,7 +167,10 @@ func trustMark(c *config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	what := append([]string{filepath.Join(dir, configFile), string(c.data)}, c.found...)
+	what := []string{filepath.Join(dir, configFile), string(c.data)}
+	for _, folder := range c.found { // from there, however one came there
+		what = append(what, strings.TrimPrefix(folder, filepath.Dir(c.file)))
+	}
 	sum := sha256.Sum256([]byte(strings.Join(what, "\x00")))
 	return filepath.Join(base, "kitbag", "trusted", hex.EncodeToString(sum[:])), nil
 }
