@@ -30,7 +30,9 @@ import (
 // ${VAR:-default} need not be.
 //
 // Load returns the servers that it could read even if it also returns an error,
-// which joins a [*LoadError] for each that it could not.
+// which joins a [*LoadError] for each that it could not. If a secret, such as a token in a
+// header, stands in the file itself and other users can read that, a warning goes to
+// [slog.Default].
 func Load(path string) ([]Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -52,10 +54,15 @@ func Parse(path string, data []byte) ([]Config, error) {
 	}
 	var configs []Config
 	var errs []error
+	var secrets []string
 	users := map[string]string{} // of a tool prefix
 	for _, name := range sortedKeys(entries) {
 		where := strings.TrimPrefix(key+"."+name, ".")
-		cfg, use, err := readEntry(name, entries[name], dir)
+		x := &expander{dir: dir}
+		cfg, use, err := readEntry(name, entries[name], x)
+		for _, at := range x.secrets {
+			secrets = append(secrets, where+"."+at)
+		}
 		if err == nil && use {
 			_, err = cfg.check()
 		}
@@ -71,6 +78,7 @@ func Parse(path string, data []byte) ([]Config, error) {
 			configs = append(configs, cfg)
 		}
 	}
+	warnReadable(path, secrets)
 	return configs, errors.Join(errs...)
 }
 
@@ -180,7 +188,7 @@ type entry struct {
 	ToolSeconds    float64 `json:"tool_timeout_sec"`
 }
 
-func readEntry(name string, raw json.RawMessage, dir string) (cfg Config, use bool, err error) {
+func readEntry(name string, raw json.RawMessage, x *expander) (cfg Config, use bool, err error) {
 	var e entry
 	if raw = bytes.TrimSpace(raw); raw[0] != '{' {
 		return cfg, false, fmt.Errorf("must be an object, it is %.40s", raw)
@@ -191,10 +199,11 @@ func readEntry(name string, raw json.RawMessage, dir string) (cfg Config, use bo
 	if e.Disabled || e.Enabled != nil && !*e.Enabled {
 		return cfg, false, nil
 	}
-	x := &expander{dir: dir}
+	address := cmp.Or(e.URL, e.HTTPURL, e.ServerURL)
+	x.note("url", "url", address)
 	cfg = Config{
 		Name: name, Dir: x.expand("cwd", e.Dir),
-		URL:          x.expand("url", cmp.Or(e.URL, e.HTTPURL, e.ServerURL)),
+		URL:          x.expand("url", address),
 		Env:          x.values("env", e.Env, e.Environment),
 		Headers:      x.values("headers", e.Headers, e.HTTPHeaders),
 		IncludeTools: x.list("includeTools", slices.Concat(e.Include, e.EnabledTools, e.Tools)),
@@ -287,8 +296,16 @@ func hostTimeout(f float64) time.Duration {
 
 // An expander replaces variables and keeps the first error.
 type expander struct {
-	dir string
-	err error
+	dir     string
+	err     error
+	secrets []string // where one stands as it is
+}
+
+// note keeps where a value stands that looks like a secret.
+func (x *expander) note(where, name, value string) {
+	if holdsSecret(name, value) {
+		x.secrets = append(x.secrets, where)
+	}
 }
 
 var variable = lazy.Regexp(`\$\{([^${}]*)\}`)
@@ -336,6 +353,7 @@ func (x *expander) values(where string, maps ...map[string]loose) map[string]str
 				out = map[string]string{}
 			}
 			out[k] = x.expand(where+"."+k, string(m[k]))
+			x.note(where+"."+k, k, string(m[k]))
 		}
 	}
 	return out
@@ -343,8 +361,15 @@ func (x *expander) values(where string, maps ...map[string]loose) map[string]str
 
 func (x *expander) list(where string, ws words) []string {
 	var out []string
+	flag := "" // without a value of its own, which then comes after it
 	for i, w := range ws {
-		out = append(out, x.expand(fmt.Sprintf("%s[%d]", where, i), string(w)))
+		at := fmt.Sprintf("%s[%d]", where, i)
+		out = append(out, x.expand(at, string(w)))
+		x.note(at, flag, string(w))
+		flag = ""
+		if strings.HasPrefix(string(w), "-") && !strings.Contains(string(w), "=") {
+			flag = string(w)
+		}
 	}
 	return out
 }

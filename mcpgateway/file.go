@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -38,7 +40,8 @@ import (
 //
 // The servers are read by [mcpclient.Load]. A credential is what clients over HTTP
 // must show: the content of a variable (tokenEnv) or of a file (tokenFile), of 16
-// bytes or more; no token stands in the configuration itself. Its groups are what
+// bytes or more; no token stands in the configuration itself, and if other users can
+// read its file, a warning goes to [slog.Default]. Its groups are what
 // its sessions see, all if they are left out and none if they are empty; its
 // permissions take the place of those above. Relative file names count from the
 // directory of the configuration.
@@ -310,6 +313,9 @@ func (r *reader) token(key string, ms members) string {
 		if err != nil {
 			r.fail(key, "%w", err)
 			return ""
+		}
+		if info, err := os.Stat(r.path(file)); err == nil && info.Mode().Perm()&0o044 != 0 && runtime.GOOS != "windows" {
+			slog.Warn("other users of this machine can read the token of a credential; let only the owner read the file (chmod 600)", "file", r.path(file))
 		}
 		token = strings.TrimSpace(string(data))
 	}

@@ -1,8 +1,11 @@
 package mcpgateway_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,5 +113,34 @@ func TestExample(t *testing.T) {
 	}
 	if len(cfg.Servers) != 2 || len(cfg.Groups) != 2 || len(cfg.Serve.Credentials) != 1 || cfg.Serve.Policy == nil || cfg.AuditFile == "" {
 		t.Errorf("%+v", cfg)
+	}
+}
+
+// TestTokenFile: who keeps the token of a credential where others can read it is warned,
+// once and without the token.
+func TestTokenFile(t *testing.T) {
+	const token = "fedcba9876543210"
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	path := filepath.Join(t.TempDir(), "kitbag.json")
+	file := filepath.Join(filepath.Dir(path), "token")
+	if err := os.WriteFile(path, []byte(`{"mcpServers":{"a":{"command":"x"}},"credentials":{"ci":{"tokenFile":"token"}}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for mode, warnings := range map[os.FileMode]int{0o600: 0, 0o400: 0, 0o640: 1, 0o604: 1} {
+		if err := errors.Join(os.WriteFile(file, []byte(token), 0o600), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		if _, err := mcpgateway.Load(path); err != nil {
+			t.Fatal(err)
+		}
+		if got := log.String(); strings.Count(got, "\n") != warnings || strings.Count(got, file) != warnings || strings.Contains(got, token) {
+			t.Errorf("mode %o: %q", mode, got)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

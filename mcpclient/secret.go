@@ -1,0 +1,70 @@
+package mcpclient
+
+import (
+	"log/slog"
+	"net/url"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+)
+
+// Secrets belong into the environment, and ${NAME} into the file. Where one stands in a
+// file all the same, that file should be for its owner's eyes.
+
+var (
+	// secretName is what people call variables, headers and flags that hold one.
+	secretName = regexp.MustCompile(`(?i)(token|secret|passw|authorization|cookie|credential|api[-_]?key|access[-_]?key|private[-_]?key|[-_]key$|[-_]pat$)`)
+
+	// secretLooks are beginnings that well-known services give to theirs.
+	secretLooks = regexp.MustCompile(`^(sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|AKIA[0-9A-Z]{12}|npm_|hf_|eyJ[\w-]+\.)`)
+
+	// authScheme stands before the secret in a header.
+	authScheme = regexp.MustCompile(`(?i)^(bearer|basic|token)\b`)
+)
+
+// isLiteral reports whether the value is there to be read, and not only the name of a
+// variable that holds it.
+func isLiteral(value string) bool {
+	value = variable.ReplaceAllStringFunc(value, func(m string) string {
+		_, def, _ := strings.Cut(m[2:len(m)-1], ":-")
+		return def
+	})
+	return strings.TrimSpace(authScheme.ReplaceAllString(strings.TrimSpace(value), "")) != ""
+}
+
+// holdsSecret reports whether a value of that name looks like a secret.
+func holdsSecret(name, value string) bool {
+	switch name {
+	case "url":
+		u, err := url.Parse(value)
+		if err != nil {
+			return false
+		}
+		if password, ok := u.User.Password(); ok && isLiteral(password) {
+			return true
+		}
+		for k, vs := range u.Query() {
+			if secretName.MatchString(k) && isLiteral(strings.Join(vs, "")) {
+				return true
+			}
+		}
+		return false
+	case "": // an argument
+		flag, v, ok := strings.Cut(value, "=")
+		return secretLooks.MatchString(value) || ok && strings.HasPrefix(flag, "-") && holdsSecret(flag, v)
+	}
+	return secretLooks.MatchString(value) || secretName.MatchString(name) && isLiteral(value)
+}
+
+// warnReadable warns of a file that holds secrets, under the keys, and that others than
+// its owner may read.
+func warnReadable(path string, keys []string) {
+	info, err := os.Stat(path)
+	if len(keys) == 0 || err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o044 == 0 {
+		return
+	}
+	slog.Warn("other users of this machine can read secrets in a file of MCP servers; "+
+		"write ${NAME} there and set NAME in the environment, or let only the owner read the file (chmod 600)",
+		"file", path, "keys", strings.Join(keys, ", "))
+}
