@@ -151,31 +151,38 @@ func (p progress) chunk() tool.Chunk {
 // maxRounds is how often a server may ask for more input within one call.
 const maxRounds = 10
 
-// callTool runs one call on the connection. In the stateless revisions a server
-// that needs something in between returns and asks for it (input_required); the
-// call is then made again with the answers and the server's opaque state.
+// callTool runs one call on the connection.
 func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage, token string) (*result, error) {
 	params := map[string]any{"name": t.remote, "arguments": args, "_meta": map[string]any{"progressToken": token}}
 	var header http.Header
 	if c.kind == HTTP && c.modern() {
 		header = paramHeaders(t, args)
 	}
+	res, _, err := c.interact(ctx, "tools/call", t.what(), params, header)
+	return res, err
+}
+
+// interact makes a request in which the server may want something, and returns the
+// result, which is read as that of a call, and as it came. In the stateless revisions a
+// server that needs something in between returns and asks for it (input_required); the
+// request is then made again with the answers and the server's opaque state.
+func (c *conn) interact(ctx context.Context, method, what string, params map[string]any, header http.Header) (*result, json.RawMessage, error) {
 	for range maxRounds {
-		raw, err := c.request(ctx, "tools/call", params, header)
+		raw, err := c.request(ctx, method, params, header)
 		if err != nil {
-			return nil, c.showPages(ctx, err)
+			return nil, nil, c.showPages(ctx, err)
 		}
-		res, err := decodeResult(raw)
+		res, err := decodeResult(method, raw)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if res.ResultType != "input_required" {
-			return res, nil
+			return res, raw, nil
 		}
 		answers := map[string]any{}
 		for _, id := range sortedKeys(res.Inputs) { // a person is asked in the same order each time
 			if answers[id], err = c.input(ctx, res.Inputs[id]); err != nil {
-				return nil, fmt.Errorf("tool %s asked for input: %w", t.remote, err)
+				return nil, nil, fmt.Errorf("%s asked for input: %w", what, err)
 			}
 		}
 		params = maps.Clone(params)
@@ -185,7 +192,7 @@ func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage
 			params["requestState"] = res.State
 		}
 	}
-	return nil, fmt.Errorf("tool %s asked for input %d times; giving up", t.remote, maxRounds)
+	return nil, nil, fmt.Errorf("%s asked for input %d times; giving up", what, maxRounds)
 }
 
 func (c *conn) input(ctx context.Context, raw json.RawMessage) (any, error) {
@@ -213,12 +220,12 @@ func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
 	return h
 }
 
-// decodeResult reads the answer to tools/call. It need not have content, and a
-// member of an unexpected type does not hide the others.
-func decodeResult(raw json.RawMessage) (*result, error) {
+// decodeResult reads the answer to tools/call, or one of its like. It need not have
+// content, and a member of an unexpected type does not hide the others.
+func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	var res result
 	if bytes.Equal(raw, []byte("null")) {
-		return nil, errors.New("the result of tools/call is null")
+		return nil, fmt.Errorf("the result of %s is null", method)
 	}
 	if err := json.Unmarshal(raw, &res); err == nil {
 		return &res, nil
@@ -226,7 +233,7 @@ func decodeResult(raw json.RawMessage) (*result, error) {
 	// One member has a shape that nobody expects: take what can be taken.
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
-		return nil, fmt.Errorf("the result of tools/call is not an object: %.80s", raw)
+		return nil, fmt.Errorf("the result of %s is not an object: %.80s", method, raw)
 	}
 	res = result{Structured: fields["structuredContent"]}
 	if raw := fields["isError"]; raw != nil && json.Unmarshal(raw, &res.IsError) != nil {
@@ -239,33 +246,52 @@ func decodeResult(raw json.RawMessage) (*result, error) {
 	return &res, nil
 }
 
-// call runs a call to its end: with the time-outs, and once more on another
-// connection where the first certainly was not run, or may be run twice.
-func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (*result, error) {
+// what names the tool in errors.
+func (t *remoteTool) what() string { return "tool " + t.remote }
+
+// call runs a call of a tool to its end.
+func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (res *result, err error) {
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	err = c.run(ctx, &job{what: t.what(), again: t.idempotent, do: func(ctx context.Context, cn *conn, token string) (err error) {
+		res, err = cn.callTool(ctx, t, args, token)
+		return err
+	}}, steps)
+	return res, err
+}
+
+// A job is something that a caller waits for and a server may take long for.
+type job struct {
+	what  string // for errors
+	again bool   // it may be done twice
+	do    func(ctx context.Context, cn *conn, token string) error
+}
+
+// run does a job: with the time-outs, and once more on another connection where the
+// first certainly did nothing, or may be repeated.
+func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	hard := time.AfterFunc(c.cfg.MaxTimeout, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: tool %s was still running after %v", ErrTimeout, t.remote, c.cfg.MaxTimeout)))
+		cancel(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.MaxTimeout)))
 	})
 	defer hard.Stop()
 	idle := time.AfterFunc(c.cfg.Timeout, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: tool %s gave no sign of life for %v", ErrTimeout, t.remote, c.cfg.Timeout)))
+		cancel(c.serverError(nil, fmt.Errorf("%w: %s gave no sign of life for %v", ErrTimeout, j.what, c.cfg.Timeout)))
 	})
 	defer idle.Stop()
 	w := &watcher{steps: steps, complete: make(chan struct{}),
 		alive: func() { idle.Reset(c.cfg.Timeout) }, pause: func() { idle.Stop() }}
-	if len(args) == 0 {
-		args = json.RawMessage("{}")
-	}
 	const tries = 3
 	for try := 1; ; try++ {
-		res, err := c.once(ctx, t, args, w)
+		err := c.once(ctx, j, w)
 		if err == nil {
-			return res, nil
+			return nil
 		}
-		again := neverReached(err) || t.idempotent && errors.Is(err, ErrLost)
+		again := neverReached(err) || j.again && errors.Is(err, ErrLost)
 		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -354,18 +380,19 @@ func (w *watcher) settle(ctx context.Context) {
 	}
 }
 
-func (c *Client) once(ctx context.Context, t *remoteTool, args json.RawMessage, w *watcher) (*result, error) {
+func (c *Client) once(ctx context.Context, j *job, w *watcher) error {
 	cn, release, err := c.acquire(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer release()
+	cn.tune(ctx)
 	token := "p" + strconv.FormatInt(c.tokens.Add(1), 10)
 	stop := cn.route(token, w.take)
 	defer stop()
 	f := &inflight{ctx: ctx, host: host.From(ctx), watch: w}
 	leave := cn.enter(f)
-	res, err := cn.callTool(context.WithValue(ctx, inflightKey{}, f), t, args, token)
+	err = j.do(context.WithValue(ctx, inflightKey{}, f), cn, token)
 	_, refused := errors.AsType[*CallError](err)
 	leave(err == nil || refused)
 	if err != nil {
@@ -376,9 +403,9 @@ func (c *Client) once(ctx context.Context, t *remoteTool, args json.RawMessage, 
 			slow.Stderr = cn.proc.stderr.String()
 			err = &slow
 		}
-		return nil, err
+		return err
 	}
 	c.served()
 	w.settle(ctx)
-	return res, nil
+	return nil
 }

@@ -23,7 +23,10 @@ type Client struct {
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
-	poke chan struct{} // the server says its list has changed
+	poke chan struct{} // the server says that lists have changed
+	due  atomic.Uint32 // which
+
+	prompts, resources, templates *offer
 
 	mu       sync.Mutex
 	workers  sync.WaitGroup
@@ -64,7 +67,10 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1)}
+	c := &Client{cfg: cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1),
+		prompts:   newOffer("prompts/list", "prompts"),
+		resources: newOffer("resources/list", "resources"),
+		templates: newOffer("resources/templates/list", "resources")}
 	c.hub = newHub(&c.cfg)
 	c.idle = func() {}
 	if cfg.OAuth != nil && cfg.URL != "" {
@@ -95,8 +101,8 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 // Name returns the server's name.
 func (c *Client) Name() string { return c.cfg.Name }
 
-// OnChange has fn called after each change of the list of tools or groups,
-// until stop is called. The calls come one at a time; fn must not call the
+// OnChange has fn called after each change of the list of tools or groups, and when
+// those of prompts or resources may have changed, until stop is called. The calls come one at a time; fn must not call the
 // client, and should return soon.
 func (c *Client) OnChange(fn func()) (stop func()) {
 	c.mu.Lock()
@@ -208,6 +214,10 @@ type Status struct {
 	Instructions  string // from the server, for the model
 	Restarts      int
 	Err           error // why it failed or restarts
+
+	// Prompts and Resources are 0 while the server is not known to have any, and grow
+	// whenever that list may have become another one.
+	Prompts, Resources int64
 }
 
 // Status returns how things stand. It does not contact the server.
@@ -219,6 +229,12 @@ func (c *Client) Status() Status {
 	s := Status{
 		Name: c.cfg.Name, State: Idle, Protocol: a.version, ServerName: a.hello.ServerInfo.Name,
 		ServerVersion: a.hello.ServerInfo.Version, Instructions: a.hello.Instructions, Restarts: c.restarts,
+	}
+	if a.hello.offers("prompts") {
+		s.Prompts = 1 + c.prompts.news.Load()
+	}
+	if a.hello.offers("resources") {
+		s.Resources = 1 + c.resources.news.Load() + c.templates.news.Load()
 	}
 	switch {
 	case c.closed:
@@ -369,10 +385,17 @@ func (c *Client) serverError(cn *conn, err error) error {
 	return e
 }
 
-// announces reports whether the server says when its list of that kind changes.
-func (h *hello) announces(capability string) bool {
-	var c struct {
-		ListChanged bool `json:"listChanged"`
+// news returns which lists the server says that it announces changes of, as the filter
+// of subscriptions/listen.
+func (h *hello) news() map[string]any {
+	filter := map[string]any{}
+	for _, capability := range []string{"tools", "groups", "prompts", "resources"} {
+		var c struct {
+			ListChanged bool `json:"listChanged"`
+		}
+		if json.Unmarshal(h.Capabilities[capability], &c) == nil && c.ListChanged {
+			filter[capability+"ListChanged"] = true
+		}
 	}
-	return json.Unmarshal(h.Capabilities[capability], &c) == nil && c.ListChanged
+	return filter
 }

@@ -110,6 +110,10 @@ type Config struct {
 	// itself, as an agent behind SampleCaller does.
 	MaxSamples int
 
+	// Log, unless nil, is told what the server logs; see [Client.SetLogLevel]. It is
+	// called on the goroutine that reads: it must not block, nor call the client.
+	Log func(LogMessage)
+
 	// Stderr, if not nil, gets what a started server writes there. It must not
 	// block: the server would wait.
 	Stderr io.Writer

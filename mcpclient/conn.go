@@ -42,6 +42,9 @@ type conn struct {
 	lastID atomic.Int64
 	notify func(method string) // called for every notification but progress, on the reader
 
+	tuning sync.Mutex
+	tuned  atomic.Pointer[string] // the log level that the server was told
+
 	mu      sync.Mutex
 	routes  map[string]func(progress) // by progress token
 	calls   []*inflight               // oldest first
@@ -389,6 +392,9 @@ func (c *conn) withMeta(version string, params map[string]any) map[string]any {
 	meta[mcp.MetaKeyProtocolVersion] = version
 	meta[mcp.MetaKeyClientCapabilities] = c.hub.capabilities(c.kind, true)
 	meta[mcp.MetaKeyClientInfo] = clientInfo
+	if level := c.hub.level.Load(); level != nil && *level != "" {
+		meta[mcp.MetaKeyLogLevel] = *level
+	}
 	out["_meta"] = meta
 	return out
 }

@@ -43,6 +43,12 @@
 // labels of its tools (io.modelcontextprotocol/groups). Each is a [tool.Source],
 // for a group of a toolkit. A server without groups is one group.
 //
+// # Prompts, resources, logs
+//
+// A model is given tools. For programs that pass on what else a server has, such as a
+// gateway, [Client.Prompts], [Client.Resources] and their like return the JSON that the
+// server sent, and Config.Log is told what it logs.
+//
 // # What servers ask
 //
 // A server may want to ask the person something, to use the host's model, or to

@@ -27,6 +27,7 @@ type hub struct {
 	cfg     *Config
 	samples atomic.Int64
 	open    atomic.Int64
+	level   atomic.Pointer[string] // of SetLogLevel; nil before it was called
 
 	mu    sync.Mutex
 	roots []string // Config.Roots, or what has replaced them

@@ -24,6 +24,9 @@ func (c *conn) notified(n mcp.JSONRPCNotification) {
 	f := n.Params.AdditionalFields
 	switch n.Method {
 	case "notifications/progress":
+	case "notifications/message":
+		c.logged(f)
+		return
 	case "notifications/cancelled":
 		c.withdrawn(f["requestId"])
 		return

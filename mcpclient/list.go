@@ -91,13 +91,16 @@ type snapshot struct {
 	until   time.Time // when it is to be listed anew; zero for when told
 }
 
-// A page is an answer to tools/list or groups/list. What need not be there may
+// A page is an answer to tools/list or one of its like. What need not be there may
 // be of any type.
 type page struct {
-	Tools  []json.RawMessage `json:"tools"`
-	Groups []json.RawMessage `json:"groups"`
-	Next   json.RawMessage   `json:"nextCursor"`
-	TTL    json.RawMessage   `json:"ttlMs"`
+	Tools     []json.RawMessage `json:"tools"`
+	Groups    []json.RawMessage `json:"groups"`
+	Prompts   []json.RawMessage `json:"prompts"`
+	Resources []json.RawMessage `json:"resources"`
+	Templates []json.RawMessage `json:"resourceTemplates"`
+	Next      json.RawMessage   `json:"nextCursor"`
+	TTL       json.RawMessage   `json:"ttlMs"`
 }
 
 // pages calls a paginated list method and returns what it lists.
@@ -123,7 +126,7 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 			ttl = time.Duration(min(ms, 1e12)) * time.Millisecond
 		}
 		size += len(raw)
-		items = append(append(items, list.Tools...), list.Groups...)
+		items = append(items, slices.Concat(list.Tools, list.Groups, list.Prompts, list.Resources, list.Templates)...)
 		next := ""
 		_ = json.Unmarshal(list.Next, &next)
 		switch {

@@ -96,7 +96,7 @@ func TestResults(t *testing.T) {
 		Failed     bool
 	}
 	eachRow(t, "content.jsonl", func(t *testing.T, row row) {
-		res, err := decodeResult(row.Result)
+		res, err := decodeResult("tools/call", row.Result)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func FuzzDecodeTool(f *testing.F) {
 				t.Fatalf("schema %s", in)
 			}
 		}
-		if res, err := decodeResult(data); err == nil && len(res.chunks()) == 0 {
+		if res, err := decodeResult("tools/call", data); err == nil && len(res.chunks()) == 0 {
 			t.Fatal("a result without a chunk")
 		}
 	})

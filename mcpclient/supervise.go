@@ -134,8 +134,8 @@ func (c *Client) connected(cn *conn, err error) {
 		}
 		return
 	}
-	if c.snap.Load() != nil {
-		c.changed() // the server that came back may offer something else
+	if c.snap.Load() != nil || c.restarts > 0 {
+		c.changed(allLists) // the server that came back may offer something else
 	}
 	c.conn = cn
 	c.lastErr = nil
@@ -177,8 +177,9 @@ func (c *Client) served() {
 	c.failures = 0
 }
 
-// changed has the tools listed anew soon.
-func (c *Client) changed() {
+// changed has the lists asked for anew soon.
+func (c *Client) changed(lists uint32) {
+	c.due.Or(lists)
 	select {
 	case c.poke <- struct{}{}:
 	default:
@@ -188,9 +189,13 @@ func (c *Client) changed() {
 func (c *Client) notified(method string) {
 	switch method {
 	case "notifications/tools/list_changed", "notifications/groups/list_changed":
-		c.changed()
+		c.changed(listOfTools)
+	case mcp.MethodNotificationPromptsListChanged:
+		c.changed(listOfPrompts)
+	case mcp.MethodNotificationResourcesListChanged:
+		c.changed(listOfResources)
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		c.changed() // what has changed between the listing and this moment, nobody tells
+		c.changed(allLists) // what has changed between the listing and this moment, nobody tells
 	}
 }
 
@@ -223,8 +228,8 @@ func (p *pace) next() time.Duration {
 // changed, and asks an idle server whether it lives. It returns when the
 // connection is dead.
 func (c *Client) attend(cn *conn) {
-	if cn.modern() && (cn.hello.announces("tools") || cn.hello.announces("groups")) {
-		cn.work(func() { cn.listen() })
+	if filter := cn.hello.news(); cn.modern() && len(filter) > 0 {
+		cn.work(func() { cn.listen(filter) })
 	}
 	var tick <-chan time.Time
 	if c.cfg.PingInterval > 0 {
@@ -245,7 +250,11 @@ func (c *Client) attend(cn *conn) {
 			case <-c.poke:
 			default:
 			}
-			c.renew(cn.life)
+			lists := c.due.Swap(0)
+			if lists&listOfTools != 0 {
+				c.renew(cn.life)
+			}
+			c.follow(lists)
 			poke, due, p.listed = c.poke, nil, time.Now()
 		case <-tick:
 			cn.checkPulse(c.cfg.PingInterval)
@@ -277,11 +286,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // listen keeps a subscription to changes open, as the stateless revisions have
 // it. Each time that it stands, the list is asked for once more.
-func (c *conn) listen() {
-	filter := map[string]any{"toolsListChanged": true}
-	if c.hello.announces("groups") {
-		filter["groupsListChanged"] = true
-	}
+func (c *conn) listen(filter map[string]any) {
 	for wait := time.Second; !c.dead(); wait = min(2*wait, longestWait) {
 		began := time.Now()
 		_, err := c.request(c.life, "subscriptions/listen", map[string]any{"notifications": filter}, nil)

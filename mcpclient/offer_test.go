@@ -1,0 +1,246 @@
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+// A shelf is a server that has more than tools.
+type shelf struct {
+	version, lists atomic.Int64
+	broken         atomic.Bool
+	said           chan string  // what it is told of levels, and answers of the host
+	say            func(string) // set when it is initialized
+}
+
+func (s *shelf) script(capabilities string) script {
+	return func(msg request, reply func(string)) {
+		var p struct{ URI, Name, Cursor, Level string }
+		_ = json.Unmarshal(msg.Params, &p)
+		switch msg.Method {
+		case "initialize":
+			s.say = reply
+			reply(msg.result(`{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"serverInfo":{"name":"shelf","version":"1"}}`))
+		case "resources/list", "prompts/list":
+			s.lists.Add(1)
+			kind, _, _ := strings.Cut(msg.Method, "/")
+			switch {
+			case s.broken.Load():
+				reply(msg.fail(-32603, "not today"))
+			case p.Cursor == "":
+				reply(msg.result(fmt.Sprintf(`{%q:[{"name":"v%d","odd":[1]}],"nextCursor":"2"}`, kind, s.version.Load())))
+			default:
+				reply(msg.result(fmt.Sprintf(`{%q:[7]}`, kind)))
+			}
+		case "resources/read", "prompts/get":
+			s.fetch(msg, p.URI+p.Name, reply)
+		case "logging/setLevel":
+			s.said <- p.Level
+			reply(msg.result(`{}`))
+		case "": // an answer of the host
+			s.said <- string(msg.Result) + string(msg.Error)
+		default:
+			if !polite(msg, reply, `[]`) && msg.ID != nil {
+				reply(msg.fail(codeMethodNotFound, "it is a small shelf"))
+			}
+		}
+	}
+}
+
+func (s *shelf) fetch(msg request, name string, reply func(string)) {
+	switch name {
+	case "slow":
+		time.Sleep(2 * time.Minute)
+	case "mortal":
+		if s.version.Add(1) == 1 {
+			reply(hangUp)
+			return
+		}
+	case "missing":
+		reply(msg.fail(-32002, "there is none"))
+		return
+	case "ask":
+		reply(`{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}}`)
+		reply(msg.result(`{"answer":` + <-s.said + `}`))
+		return
+	}
+	var p map[string]json.RawMessage
+	_ = json.Unmarshal(msg.Params, &p)
+	delete(p, "_meta")
+	params, _ := json.Marshal(p)
+	reply(msg.result(`{"asked":` + string(params) + `}`))
+}
+
+// TestOffers: lists are kept until the server says that they have changed, and while it
+// cannot list.
+func TestOffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s shelf
+		var told atomic.Int64
+		c := memoryClient(t, Config{PingInterval: -1}, s.script(`{"resources":{}}`))
+		c.OnChange(func() { told.Add(1) })
+		for _, row := range []struct {
+			does                 func()
+			want                 string
+			lists, told, version int64
+		}{
+			{func() {}, `{"name":"v0","odd":[1]} 7`, 2, 0, 1},
+			{func() { s.version.Add(1) }, `{"name":"v0","odd":[1]} 7`, 2, 0, 1},
+			{func() { s.say(`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`) }, `{"name":"v0","odd":[1]} 7`, 2, 0, 1},
+			{func() { s.say(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`) }, `{"name":"v1","odd":[1]} 7`, 4, 1, 2},
+			{func() {
+				s.broken.Store(true)
+				s.say(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`)
+			}, `{"name":"v1","odd":[1]} 7`, 5, 2, 3},
+			{func() { s.broken.Store(false); time.Sleep(retryList) }, `{"name":"v1","odd":[1]} 7`, 7, 2, 3},
+			{func() { s.say(hangUp); time.Sleep(time.Minute) }, `{"name":"v1","odd":[1]} 7`, 9, 3, 4},
+		} {
+			row.does()
+			time.Sleep(time.Second)
+			list, err := c.Resources(t.Context())
+			var got []string
+			for _, raw := range list {
+				got = append(got, string(raw))
+			}
+			if err != nil || strings.Join(got, " ") != row.want || s.lists.Load() != row.lists || told.Load() != row.told || c.Status().Resources != row.version {
+				t.Errorf("%s, %v after %d requests, told %d times, version %d; want %+v", got, err, s.lists.Load(), told.Load(), c.Status().Resources, row)
+			}
+		}
+		for _, list := range []func(context.Context) ([]json.RawMessage, error){c.Prompts, c.ResourceTemplates} {
+			if got, err := list(t.Context()); err != nil || len(got) > 0 {
+				t.Errorf("what the server has not: %s, %v", got, err)
+			}
+		}
+		if n := s.lists.Load(); n != 9 || c.Status().Prompts != 0 {
+			t.Errorf("it was asked for prompts: %d, %+v", n, c.Status())
+		}
+		c.Close()
+	})
+}
+
+// TestFetch: contents come as they are, what the server asks meanwhile is asked of the
+// caller, and what goes wrong is told as of a tool.
+func TestFetch(t *testing.T) {
+	for _, row := range []struct {
+		name, want, wantErr string
+		code                int
+	}{
+		{"plain", `{"asked":{"uri":"plain"}} {"asked":{"arguments":{"a":"b"},"name":"plain"}}`, "", 0},
+		{"ask", `{"answer":{"action":"accept","content":{}}} {"answer":{"action":"accept","content":{}}}`, "", 0},
+		{"mortal", `{"asked":{"uri":"mortal"}} {"asked":{"arguments":{"a":"b"},"name":"mortal"}}`, "", 0},
+		{"missing", "", "there is none", -32002},
+		{"slow", "", `"slow" gave no sign of life for 1m`, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := shelf{said: make(chan string)}
+				c := memoryClient(t, Config{PingInterval: -1, Elicit: AskCaller}, s.script(`{"resources":{},"prompts":{}}`))
+				ctx := host.With(t.Context(), agreeable{})
+				read, err := c.ReadResource(ctx, row.name)
+				got, err2 := c.GetPrompt(ctx, row.name, map[string]string{"a": "b"})
+				if all := strings.TrimSpace(string(read) + " " + string(got)); all != row.want {
+					t.Errorf("%s\nwant %s", all, row.want)
+				}
+				for _, err := range []error{err, err2} {
+					ce, ok := errors.AsType[*CallError](err)
+					if (err == nil) != (row.wantErr == "") || err != nil && !strings.Contains(err.Error(), row.wantErr) || ok != (row.code != 0) || ok && ce.Code != row.code {
+						t.Errorf("error: %v", err)
+					}
+				}
+				c.Close()
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+// agreeable accepts every question.
+type agreeable struct{}
+
+func (agreeable) Elicit(context.Context, host.Elicitation) (host.Answer, error) {
+	return host.Answer{Action: host.Accept, Content: map[string]any{}}, nil
+}
+
+func (agreeable) Sample(context.Context, host.SampleRequest) (host.Sample, error) {
+	return host.Sample{}, host.ErrRefused
+}
+
+// TestLog: the server is told the level once, and again after a restart, before the next
+// call; what it logs is passed on.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shelf{said: make(chan string, 10)}
+		var logged []LogMessage
+		c := memoryClient(t, Config{PingInterval: -1, Log: func(m LogMessage) { logged = append(logged, m) }}, s.script(`{"logging":{},"resources":{},"tools":{}}`))
+		levels := func() (all []string) {
+			if _, err := c.ReadResource(t.Context(), "x"); err != nil {
+				t.Fatal(err)
+			}
+			for len(s.said) > 0 {
+				all = append(all, <-s.said)
+			}
+			return all
+		}
+		for _, row := range []struct {
+			does func()
+			want string
+		}{
+			{func() {}, "[]"},
+			{func() { c.SetLogLevel("info") }, "[info]"},
+			{func() { c.SetLogLevel("info") }, "[]"},
+			{func() { s.say(hangUp); time.Sleep(time.Minute) }, "[info]"},
+			{func() { c.SetLogLevel("debug"); time.Sleep(time.Second) }, "[debug]"},
+			{func() { c.SetLogLevel("") }, "[emergency]"},
+		} {
+			row.does()
+			if got := fmt.Sprint(levels()); got != row.want {
+				t.Errorf("the server was told %s, want %s", got, row.want)
+			}
+		}
+		s.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","logger":"db","data":{"a":[1]}}}`)
+		s.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":7}}`)
+		synctest.Wait()
+		if got := fmt.Sprintf("%s", logged); got != `[{error db {"a":[1]}} {  null}]` {
+			t.Errorf("logged %s", got)
+		}
+		c.Close()
+	})
+}
+
+// TestLogLevelOfEachRequest is how servers of 2026-07-28 hear of it.
+func TestLogLevelOfEachRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		meta := make(chan string, 100)
+		c := memoryClient(t, Config{PingInterval: -1, Protocol: "2026-07-28"}, func(msg request, reply func(string)) {
+			var p struct {
+				Meta map[string]any `json:"_meta"`
+			}
+			_ = json.Unmarshal(msg.Params, &p)
+			meta <- fmt.Sprint(p.Meta["io.modelcontextprotocol/logLevel"])
+			reply(msg.result(`{"supportedVersions":["2026-07-28"],"capabilities":{"resources":{}},"contents":[]}`))
+		})
+		for level, want := range map[string]string{"": "<nil>", "warning": "warning"} {
+			c.SetLogLevel(level)
+			if _, err := c.ReadResource(t.Context(), "x"); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for len(meta) > 0 {
+				got = <-meta
+			}
+			if got != want {
+				t.Errorf("level %q: %s", level, got)
+			}
+		}
+		c.Close()
+	})
+}
