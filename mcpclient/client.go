@@ -39,7 +39,7 @@ type Client struct {
 	restarts int
 	lastErr  error
 
-	listeners []*func() // replaced, never changed in place
+	listeners [2][]*func() // of tools, and of the other lists; replaced, never changed in place
 
 	listing chan struct{} // holds a token while somebody lists
 	snap    atomic.Pointer[snapshot]
@@ -101,18 +101,30 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 // Name returns the server's name.
 func (c *Client) Name() string { return c.cfg.Name }
 
-// OnChange has fn called after each change of the list of tools or groups, and when
-// those of prompts or resources may have changed, until stop is called. The calls come one at a time; fn must not call the
+// OnChange has fn called after each change of the list of tools or groups,
+// until stop is called. The calls come one at a time; fn must not call the
 // client, and should return soon.
-func (c *Client) OnChange(fn func()) (stop func()) {
+func (c *Client) OnChange(fn func()) (stop func()) { return c.listen(ofTools, fn) }
+
+// OnOffersChange is OnChange for the lists of prompts, resources and templates: fn is
+// called when one that was asked for may have changed.
+func (c *Client) OnOffersChange(fn func()) (stop func()) { return c.listen(ofOffers, fn) }
+
+// What listeners hear of.
+const (
+	ofTools = iota
+	ofOffers
+)
+
+func (c *Client) listen(of int, fn func()) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := &fn
-	c.listeners = append(slices.Clip(c.listeners), l)
+	c.listeners[of] = append(slices.Clip(c.listeners[of]), l)
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.listeners = slices.DeleteFunc(slices.Clone(c.listeners), func(o *func()) bool { return o == l })
+		c.listeners[of] = slices.DeleteFunc(slices.Clone(c.listeners[of]), func(o *func()) bool { return o == l })
 	}
 }
 
@@ -136,9 +148,9 @@ func (c *Client) SetRoots(dirs ...string) {
 	})
 }
 
-func (c *Client) tellChanged() {
+func (c *Client) tellChanged(of int) {
 	c.mu.Lock()
-	listeners := c.listeners
+	listeners := c.listeners[of]
 	c.mu.Unlock()
 	for _, fn := range listeners {
 		(*fn)()
@@ -357,7 +369,7 @@ func (c *Client) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 	}
 	c.snap.Store(s)
 	if old != nil {
-		c.tellChanged()
+		c.tellChanged(ofTools)
 	}
 	return s, nil
 }

@@ -167,6 +167,6 @@ func (c *Client) follow(lists uint32) {
 	changed(listOfPrompts, c.prompts)
 	changed(listOfResources, c.resources, c.templates)
 	if tell {
-		c.tellChanged()
+		c.tellChanged(ofOffers)
 	}
 }

@@ -87,7 +87,7 @@ func TestOffers(t *testing.T) {
 		var s shelf
 		var told atomic.Int64
 		c := memoryClient(t, Config{PingInterval: -1}, s.script(`{"resources":{}}`))
-		c.OnChange(func() { told.Add(1) })
+		c.OnOffersChange(func() { told.Add(1) })
 		for _, row := range []struct {
 			does                 func()
 			want                 string

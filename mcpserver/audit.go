@@ -15,7 +15,7 @@ type Record struct {
 	Time       time.Time `json:"time"`                 // when the call came
 	Credential string    `json:"credential,omitempty"` // its name
 	Session    string    `json:"session,omitempty"`    // tells sessions apart; not the id, which would let a reader in
-	Tool       string    `json:"tool"`                 // the tool that was decided about, or else the name that was called
+	Tool       string    `json:"tool"`                 // the tool that was decided about, or else the name that was called; "prompts/get" or "resources/read" of [Config.Offers]
 
 	Decision permission.Behavior `json:"decision,omitempty"` // before a person was asked; empty if it did not come to one
 	Rule     string              `json:"rule,omitempty"`     // that decided
@@ -49,22 +49,25 @@ const maxLogged = 128
 // audited runs the call and hands over the record of it.
 func (r *request) audited(ctx context.Context, p *callParams) (any, *rpcError) {
 	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: Invalid}
+	defer r.closeRecord(ctx) // also if code of the toolkit's owner panics
+	return r.runTool(ctx, p)
+}
+
+// closeRecord hands the record over when what it is of has ended.
+func (r *request) closeRecord(ctx context.Context) {
 	if r.cred != nil {
 		r.rec.Credential = r.cred.Name
 	}
 	if !r.shared {
 		r.rec.Session = r.name
 	}
-	defer func() { // also if code of the toolkit's owner panics
-		if ctx.Err() != nil && r.rec.Outcome != Succeeded {
-			r.rec.Outcome = Cancelled
-		}
-		r.rec.Duration = float64(time.Since(r.rec.Time).Microseconds()) / 1000
-		if r.srv.cfg.Audit != nil {
-			r.srv.cfg.Audit(r.rec)
-		}
-	}()
-	return r.runTool(ctx, p)
+	if ctx.Err() != nil && r.rec.Outcome != Succeeded {
+		r.rec.Outcome = Cancelled
+	}
+	r.rec.Duration = float64(time.Since(r.rec.Time).Microseconds()) / 1000
+	if r.srv.cfg.Audit != nil {
+		r.srv.cfg.Audit(r.rec)
+	}
 }
 
 // decided notes a decision. Until more is known the call is refused.

@@ -75,7 +75,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 		v.Advance(t.Info().Name)
 	}
 	if !r.modern {
-		r.mark(r.compare(ctx), false)
+		r.mark(r.compare(ctx)|r.recount(r.srv.cfg.Toolkit), false)
 		if err := r.tell(r.out); err != nil {
 			return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
 		}

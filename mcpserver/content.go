@@ -7,6 +7,8 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -38,6 +40,7 @@ func (r *request) result(res *message.ToolResult) object {
 	}
 	meta := maps.Clone(res.Meta)
 	delete(meta, mcpcontent.Key)
+	delete(meta, mcp.MetaKeyServerInfo) // of a server behind us
 	if len(meta) > 0 {
 		o["_meta"] = meta
 	}

@@ -52,7 +52,7 @@ func (c *session) marksOf(ev toolkit.Change) (m marks) {
 }
 
 // offers are which prompts and which resources of the configuration a client sees, a
-// byte each.
+// byte each, and the version of those that come from elsewhere.
 type offers struct{ prompts, resources string }
 
 // offered returns what a client sees that reaches the groups of the scope.
@@ -69,7 +69,12 @@ func (s *Server) offered(tk *toolkit.Toolkit, scope *toolkit.Scope) offers {
 			resources[i] = 1
 		}
 	}
-	return offers{string(prompts), string(resources)}
+	seen := offers{string(prompts), string(resources)}
+	if o := s.cfg.Offers; o != nil {
+		seen.prompts += o.Version(PromptOffer, reachable)
+		seen.resources += o.Version(ResourceOffer, reachable)
+	}
+	return seen
 }
 
 // recount returns which lists of the configuration are others than when it was asked
@@ -94,7 +99,7 @@ func (c *session) tell(out outlet) error {
 	if !out.streams() {
 		return nil
 	}
-	return c.send(out, c.take(), nil)
+	return errors.Join(c.log.flush(out), c.send(out, c.take(), nil))
 }
 
 // send sends notifications; about, unless nil, is the _meta of each.

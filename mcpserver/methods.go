@@ -216,7 +216,7 @@ func (r *request) introduce(ctx context.Context) object {
 		caps["prompts"] = object{"listChanged": true}
 	}
 	if r.srv.offersResources() {
-		caps["resources"] = object{"listChanged": true, "subscribe": true}
+		caps["resources"] = object{"listChanged": true, "subscribe": r.srv.ownResources()}
 	}
 	if r.srv.completes {
 		caps["completions"] = object{}
@@ -367,14 +367,14 @@ const maxPage = 1000
 
 // listed returns the page that the request asks for. A cursor stands for the last
 // item of the page before.
-func listed[T any](r *request, key string, all []T, name func(T) string, describe func(T) object) (any, *rpcError) {
+func listed(r *request, key string, all []entry) (any, *rpcError) {
 	cursor, bad := r.cursor()
 	if bad != nil {
 		return nil, bad
 	}
 	if cursor != "" {
 		last, err := base64.RawURLEncoding.DecodeString(cursor)
-		at := slices.IndexFunc(all, func(t T) bool { return name(t) == string(last) })
+		at := slices.IndexFunc(all, func(e entry) bool { return e.name == string(last) })
 		if err != nil || at < 0 {
 			return nil, invalid(mcp.INVALID_PARAMS, "%s: %v", r.msg.Method, toolkit.ErrCursor)
 		}
@@ -382,12 +382,12 @@ func listed[T any](r *request, key string, all []T, name func(T) string, describ
 	}
 	size, next := cmp.Or(r.srv.cfg.PageSize, maxPage), ""
 	if len(all) > size {
-		next = base64.RawURLEncoding.EncodeToString([]byte(name(all[size-1])))
+		next = base64.RawURLEncoding.EncodeToString([]byte(all[size-1].name))
 		all = all[:size]
 	}
 	list := make([]object, len(all))
-	for i, t := range all {
-		list[i] = describe(t)
+	for i, e := range all {
+		list[i] = e.body
 	}
 	return page(key, list, next), nil
 }

@@ -105,7 +105,9 @@ func shows(reachable, groups []string) bool {
 }
 
 // offersPrompts reports whether there is any prompt, for whoever may see it.
-func (s *Server) offersPrompts() bool { return len(s.cfg.Prompts) > 0 || s.hasSkills() }
+func (s *Server) offersPrompts() bool {
+	return len(s.cfg.Prompts) > 0 || s.cfg.Offers != nil || s.hasSkills()
+}
 
 // prompts returns those that the client sees: the configured ones, then the skills.
 // The same list is shown and looked up in.
@@ -128,8 +130,11 @@ func (r *request) prompts(ctx context.Context) []Prompt {
 
 // listPrompts answers with a page of them.
 func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
-	all := r.prompts(ctx)
-	return listed(r, "prompts", all, func(p Prompt) string { return p.Name }, func(p Prompt) object { return p.describe() })
+	var all []entry
+	for _, p := range r.prompts(ctx) {
+		all = append(all, entry{p.Name, p.describe()})
+	}
+	return listed(r, "prompts", append(all, r.elsewhere(ctx, PromptOffer)...))
 }
 
 // getPrompt fills a prompt in. A prompt that the client does not see does not exist.
@@ -144,7 +149,7 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 	all := r.prompts(ctx)
 	i := slices.IndexFunc(all, func(o Prompt) bool { return o.Name == p.Name })
 	if i < 0 {
-		return nil, invalid(mcp.INVALID_PARAMS, "there is no prompt %q", p.Name)
+		return r.getElsewhere(ctx, PromptOffer, p.Name, p.Arguments, invalid(mcp.INVALID_PARAMS, "there is no prompt %q", p.Name))
 	}
 	for _, a := range all[i].Arguments {
 		if _, given := p.Arguments[a.Name]; a.Required && !given {

@@ -1,8 +1,6 @@
 package mcpserver
 
 import (
-	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -60,40 +58,4 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 		}
 		return nil
 	}
-}
-
-// levels are those of log messages, the least severe first (RFC 5424).
-var levels = []mcp.LoggingLevel{mcp.LoggingLevelDebug, mcp.LoggingLevelInfo, mcp.LoggingLevelNotice, mcp.LoggingLevelWarning,
-	mcp.LoggingLevelError, mcp.LoggingLevelCritical, mcp.LoggingLevelAlert, mcp.LoggingLevelEmergency}
-
-// logs reports whether the client wants messages of the level: it has to ask for
-// them, before the new era once for a session, then with each request.
-func (r *request) logs(level mcp.LoggingLevel) bool {
-	from := r.meta.Level
-	if !r.modern {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		from = r.level
-	}
-	at := slices.Index(levels, from)
-	return at >= 0 && slices.Index(levels, level) >= at
-}
-
-// setLevel has log messages sent in this session, from the level on. Without it there
-// are none: they cost a host's attention.
-func (r *request) setLevel() (any, *rpcError) {
-	var p struct {
-		Level mcp.LoggingLevel `json:"level"`
-	}
-	if err := decode(r.msg, &p); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(levels, p.Level) {
-		names, _ := json.Marshal(levels)
-		return nil, invalid(mcp.INVALID_PARAMS, "logging/setLevel: level %q is not one of %s", p.Level, names)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.level = p.Level
-	return object{}, nil
 }

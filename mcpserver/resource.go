@@ -117,7 +117,11 @@ func (r *request) configured() []*resource {
 }
 
 // offersResources reports whether there is anything to read, for whoever may.
-func (s *Server) offersResources() bool { return len(s.resources) > 0 || s.hasSkills() }
+func (s *Server) offersResources() bool { return s.ownResources() || s.cfg.Offers != nil }
+
+// ownResources reports whether there is any that a client can subscribe to. Of those
+// that come from elsewhere nobody says when they are updated.
+func (s *Server) ownResources() bool { return len(s.resources) > 0 || s.hasSkills() }
 
 // resourceMethod is dispatch for resources. From the new era on, subscriptions are made
 // by listening; see listen.
@@ -126,11 +130,11 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	case "resources/list":
 		return r.listResources(ctx)
 	case "resources/templates/list":
-		return r.listTemplates()
+		return r.listTemplates(ctx)
 	case "resources/read":
 		return r.interact(ctx, (*request).readResource)
 	case "resources/subscribe", "resources/unsubscribe":
-		if !r.modern {
+		if !r.modern && r.srv.ownResources() {
 			return r.subscribe(ctx, r.msg.Method == "resources/subscribe")
 		}
 	}
@@ -140,22 +144,29 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 // listResources answers with a page of what has a URI of its own: templates are listed
 // apart, since nobody knows all that fits them.
 func (r *request) listResources(ctx context.Context) (any, *rpcError) {
-	var all []object
+	var all []entry
 	for _, o := range r.configured() {
 		if o.template == nil {
-			all = append(all, o.describe())
+			all = append(all, entry{o.URI, o.describe()})
 		}
 	}
 	for _, s := range r.skills(ctx) {
-		all = append(all, s.resources()...)
+		for _, o := range s.resources() {
+			all = append(all, entry{o["uri"].(string), o})
+		}
 	}
-	return listed(r, "resources", all, func(o object) string { return o["uri"].(string) }, func(o object) object { return o })
+	return listed(r, "resources", append(all, r.elsewhere(ctx, ResourceOffer)...))
 }
 
 // listTemplates answers with a page of the templates.
-func (r *request) listTemplates() (any, *rpcError) {
-	all := slices.DeleteFunc(r.configured(), func(o *resource) bool { return o.template == nil })
-	return listed(r, "resourceTemplates", all, func(o *resource) string { return o.URI }, (*resource).describe)
+func (r *request) listTemplates(ctx context.Context) (any, *rpcError) {
+	var all []entry
+	for _, o := range r.configured() {
+		if o.template != nil {
+			all = append(all, entry{o.URI, o.describe()})
+		}
+	}
+	return listed(r, "resourceTemplates", append(all, r.elsewhere(ctx, TemplateOffer)...))
 }
 
 // readResource answers with the content. An empty list of contents, which would also be
@@ -168,7 +179,7 @@ func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	data, kind, err := r.read(ctx, uri)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, r.notFound(uri)
+		return r.getElsewhere(ctx, ResourceOffer, uri, nil, r.notFound(uri))
 	case err != nil:
 		return nil, invalid(mcp.INTERNAL_ERROR, "resource %q: %v", uri, err)
 	}

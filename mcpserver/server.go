@@ -37,6 +37,10 @@ type Config struct {
 	Prompts   []Prompt
 	Resources []Resource
 
+	// Offers, unless nil, are prompts and resources that come from elsewhere, besides
+	// all others.
+	Offers Offers
+
 	// Middleware is around every call; the first is the outermost.
 	Middleware []tool.Middleware
 
@@ -250,6 +254,17 @@ func (s *Server) Close() error {
 	}
 	s.work.Wait()
 	return nil
+}
+
+// OffersChanged tells the server that what Config.Offers lists may have changed. Clients
+// are told if it has for them.
+func (s *Server) OffersChanged() {
+	s.changed(toolkit.Change{Tools: true}) // which has everything compared
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.listening {
+		c.mark(catalogueChanged, true)
+	}
 }
 
 // changed hears of changes of the toolkit, in the goroutine that made them.

@@ -45,6 +45,7 @@ type session struct {
 
 	old   *oldStream  // of a client of the transport HTTP+SSE; else nil
 	host  *clientHost // of clients that have a session
+	log   *Logger     // of clients that have a session
 	talks int         // calls that wait for a client of the new era; Server.mu guards it
 
 	// slots are held by requests until their answers are written, where all go out on one
@@ -85,7 +86,9 @@ func (s *Server) newSession(cred *Credential) *session {
 	}
 	c.ctx, c.end = context.WithCancel(s.ctx)
 	c.host = &clientHost{can: c.abilities, ask: c.askStream}
+	c.log = &Logger{level: c.logLevel, wake: c.wakeUp}
 	if cred != nil {
+		c.log.credential = cred.Name
 		c.scope.SetCeiling(cred.Ceiling)
 	}
 	c.offers = s.offered(s.cfg.Toolkit, c.scope)

@@ -52,7 +52,8 @@ type question struct {
 }
 
 // interact runs what a request asks for, with a host for what comes up meanwhile.
-func (r *request) interact(ctx context.Context, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
+func (r *request) interact(ctx context.Context, do func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
+	run := func(r *request, ctx context.Context) (any, *rpcError) { return r.logging(ctx, do) }
 	if !r.modern {
 		return run(r, r.hosted(ctx))
 	}

@@ -1,0 +1,160 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// maxLogs is how many log messages wait for a client; further ones are lost.
+const maxLogs = 256
+
+// A Logger takes log messages for a client: those of a session, or from protocol
+// 2026-07-28 on those of a request. It is safe for concurrent use and never waits for the
+// client; what comes when that has gone is lost.
+type Logger struct {
+	credential string
+	level      func() mcp.LoggingLevel
+	wake       func() // has somebody flush
+
+	mu      sync.Mutex
+	hooks   []func()
+	pending [][]byte
+}
+
+type loggerKey struct{}
+
+// LoggerFrom returns the logger of whoever made the call that the context is of, for a
+// server behind this one; nil if the call did not come over MCP. For all calls of a
+// session it is the same.
+func LoggerFrom(ctx context.Context) *Logger {
+	l, _ := ctx.Value(loggerKey{}).(*Logger)
+	return l
+}
+
+// Credential returns the name of the client's credential, empty without one.
+func (l *Logger) Credential() string { return l.credential }
+
+// Level returns from which level on the client wants messages; empty if it wants none.
+func (l *Logger) Level() string { return string(l.level()) }
+
+// OnLevel has fn called when the client asks for another level.
+func (l *Logger) OnLevel(fn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hooks = append(l.hooks, fn)
+}
+
+func (l *Logger) leveled() {
+	l.mu.Lock()
+	hooks := slices.Clone(l.hooks)
+	l.mu.Unlock()
+	for _, fn := range hooks {
+		fn()
+	}
+}
+
+// Log sends a message if the client wants those of its level. A level that MCP does not
+// know is wanted by nobody.
+func (l *Logger) Log(level, logger string, data json.RawMessage) {
+	if !reaches(mcp.LoggingLevel(level), l.level()) {
+		return
+	}
+	params := object{"level": level, "data": data}
+	if logger != "" {
+		params["logger"] = logger
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.pending) < maxLogs {
+		l.pending = append(l.pending, notification(string(mcp.MethodNotificationMessage), params))
+	}
+	l.wake()
+}
+
+// flush sends what waits.
+func (l *Logger) flush(out outlet) (err error) {
+	if !out.streams() {
+		return nil
+	}
+	l.mu.Lock()
+	pending := l.pending
+	l.pending = nil
+	l.mu.Unlock()
+	for _, m := range pending {
+		if err == nil {
+			err = out.send(m)
+		}
+	}
+	return err
+}
+
+// levels are those of log messages, the least severe first (RFC 5424).
+var levels = []mcp.LoggingLevel{mcp.LoggingLevelDebug, mcp.LoggingLevelInfo, mcp.LoggingLevelNotice, mcp.LoggingLevelWarning,
+	mcp.LoggingLevelError, mcp.LoggingLevelCritical, mcp.LoggingLevelAlert, mcp.LoggingLevelEmergency}
+
+// reaches reports whether a client that asked for messages from a level on, or for none,
+// wants one of this level.
+func reaches(level, from mcp.LoggingLevel) bool {
+	at := slices.Index(levels, from)
+	return at >= 0 && slices.Index(levels, level) >= at
+}
+
+// logLevel is what the client of the session asked for.
+func (c *session) logLevel() mcp.LoggingLevel {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.level
+}
+
+// wakeUp has pump look.
+func (c *session) wakeUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wakeLocked()
+}
+
+// logs reports whether the client wants messages of the level: it has to ask for
+// them, before the new era once for a session, then with each request.
+func (r *request) logs(level mcp.LoggingLevel) bool {
+	from := r.meta.Level
+	if !r.modern {
+		from = r.logLevel()
+	}
+	return reaches(level, from)
+}
+
+// setLevel has log messages sent in this session, from the level on. Without it there
+// are none: they cost a host's attention.
+func (r *request) setLevel() (any, *rpcError) {
+	var p struct {
+		Level mcp.LoggingLevel `json:"level"`
+	}
+	if err := decode(r.msg, &p); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(levels, p.Level) {
+		names, _ := json.Marshal(levels)
+		return nil, invalid(mcp.INVALID_PARAMS, "logging/setLevel: level %q is not one of %s", p.Level, names)
+	}
+	r.mu.Lock()
+	r.level = p.Level
+	r.mu.Unlock()
+	r.log.leveled()
+	return object{}, nil
+}
+
+// logging runs what a request asks for with a logger, and sends what was logged before
+// the result.
+func (r *request) logging(ctx context.Context, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
+	l := r.session.log
+	if r.modern {
+		l = &Logger{credential: l.credential, level: func() mcp.LoggingLevel { return r.meta.Level }, wake: func() {}}
+	}
+	result, err := run(r, context.WithValue(ctx, loggerKey{}, l))
+	_ = l.flush(r.out) // that it fails shows when the result is written
+	return result, err
+}
