@@ -35,7 +35,8 @@ func (a *apart) close() {
 
 // client returns the session's client, which is made for its first call and closed
 // when the session ends.
-func (a *apart) client(session context.Context) (*mcpclient.Client, error) {
+func (a *apart) client(ctx context.Context) (*mcpclient.Client, error) {
+	session := mcpserver.Session(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c := a.clients[session]; c != nil {
@@ -47,9 +48,19 @@ func (a *apart) client(session context.Context) (*mcpclient.Client, error) {
 	if len(a.clients) >= maxApart {
 		return nil, fmt.Errorf("MCP server %q: %d sessions have a process of it; try again later", a.cfg.Name, maxApart)
 	}
-	c, err := mcpclient.New(a.cfg)
+	cfg, l := a.cfg, mcpserver.LoggerFrom(ctx)
+	if l != nil && cfg.Log == nil { // whose messages these are there can be no doubt
+		cfg.Log = func(m mcpclient.LogMessage) { tell(l, cfg.Name, m) }
+	}
+	c, err := mcpclient.New(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if l != nil {
+		tune := func() { c.SetLogLevel(l.Level()) }
+		if l.OnLevel(tune); l.Level() != "" {
+			tune()
+		}
 	}
 	a.clients[session] = c
 	a.closing.Add(1)
@@ -67,7 +78,7 @@ func (a *apart) client(session context.Context) (*mcpclient.Client, error) {
 // are expected to be the same in all processes of a server; where they differ the
 // model is told so.
 func (a *apart) tool(ctx context.Context, listed tool.Tool) (tool.Tool, error) {
-	c, err := a.client(mcpserver.Session(ctx))
+	c, err := a.client(ctx)
 	if err != nil {
 		return nil, err
 	}

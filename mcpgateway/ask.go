@@ -96,23 +96,33 @@ type proxied struct {
 func (p *proxied) Info() tool.Info   { return p.info }
 func (p *proxied) Unwrap() tool.Tool { return p.Tool }
 
+// use notes that the context's session uses the process that all share, until done is
+// called, which is told whether what it is used for was given up.
+func (u *upstream) use(ctx context.Context) (done func(gaveUp bool)) {
+	heard := u.audience.use(ctx)
+	return func(gaveUp bool) {
+		heard(gaveUp)
+		if gaveUp {
+			u.strays.add(u.client.Status().Restarts, host.From(ctx))
+		}
+	}
+}
+
 // Call passes the call on, and notes if it was given up.
 func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		t := p.Tool
+		gaveUp := true // unless it comes to an end, whoever may stop it on the way
 		if p.up.apart != nil {
 			var err error
 			if t, err = p.up.apart.tool(ctx, t); err != nil {
 				yield(tool.Chunk{}, discreet(ctx, err))
 				return
 			}
+		} else {
+			done := p.up.use(ctx)
+			defer func() { done(gaveUp) }()
 		}
-		gaveUp := true // unless it comes to an end, whoever may stop it on the way
-		defer func() {
-			if gaveUp && p.up.apart == nil {
-				p.up.strays.add(p.up.client.Status().Restarts, host.From(ctx))
-			}
-		}()
 		var last error
 		for chunk, err := range t.Call(ctx, call) {
 			last = err

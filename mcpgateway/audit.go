@@ -126,19 +126,20 @@ func (a *auditFile) flush() error {
 // is known only after the first one that could not, whose record is kept in memory.
 func (a *auditFile) required(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
-		a.mu.Lock()
-		var err error
-		if len(a.pending) > 0 {
-			err = a.flush()
-		}
-		a.mu.Unlock()
-		if err != nil {
-			return func(yield func(tool.Chunk, error) bool) {
-				yield(tool.Failure("The call was not run: the gateway's audit log cannot be written. Its owner has to see to that."), nil)
-			}
+		if !a.writable() {
+			return func(yield func(tool.Chunk, error) bool) { yield(tool.Failure(unwritable), nil) }
 		}
 		return next(ctx, t, call)
 	}
+}
+
+const unwritable = "The call was not run: the gateway's audit log cannot be written. Its owner has to see to that."
+
+// writable reports whether all records are written.
+func (a *auditFile) writable() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.pending) == 0 || a.flush() == nil
 }
 
 func (a *auditFile) close() error {

@@ -47,8 +47,26 @@
 // and what such a server remembers is for one session only.
 //
 // A server's own instructions are told when a group of its tools is opened, unless
-// the configuration has instructions for that group. Its resources and prompts are
-// not passed on, nor are its log messages.
+// the configuration has instructions for that group.
+//
+// # Prompts, resources and logs
+//
+// A prompt of a server is called SERVER__PROMPT, and the URI of a resource, or its
+// template, is mcp://SERVER/URI. They are in groups as tools are: in those whose globs
+// cover SERVER__NAME, or else in the server's own, by its labels. A client sees those of
+// the groups that it has open and that its ceiling grants, unless a deny rule covers the
+// server's tools; of others it does not learn that they exist. Contents are passed on as
+// they are, but for the URIs of what is read. A URI in the result of a tool stays the
+// server's own; it can be read as well, if only one server has it.
+//
+// As with tools, no server is started to list what is in a closed group, and where tools
+// are only searched, as from protocol 2026-07-28 on, those servers list that were needed
+// before. What is read starts its server. There are no subscriptions to single resources
+// and no completions.
+//
+// What a server logs goes to the sessions that have called it and want messages of that
+// level. One process serves all sessions: where they are of several credentials, it goes
+// to one of them only while nobody else has a call in flight, and else to nobody.
 //
 // # Failures
 //

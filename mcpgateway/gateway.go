@@ -44,7 +44,7 @@ type Config struct {
 	AuditFile      string
 	AuditArguments bool
 
-	// Serve is how the toolkit is served. Its Toolkit must be nil. An empty Name
+	// Serve is how the toolkit is served. Its Toolkit and Offers must be nil. An empty Name
 	// is "kitbag"; Version is required.
 	Serve mcpserver.Config
 }
@@ -115,7 +115,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	serve := g.cfg.Serve
-	serve.Toolkit, serve.Name = g.Toolkit, cmp.Or(serve.Name, "kitbag")
+	serve.Toolkit, serve.Name, serve.Offers = g.Toolkit, cmp.Or(serve.Name, "kitbag"), offers{g}
 	if g.cfg.AuditFile != "" {
 		if g.audit, err = openAudit(g.cfg.AuditFile, g.cfg.AuditArguments); err != nil {
 			return err
@@ -140,6 +140,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 			}
 			g.Toolkit.Refresh()
 		})
+		u.client.OnOffersChange(g.Server.OffersChanged)
 	}
 	g.work.Go(g.follow)
 	return nil

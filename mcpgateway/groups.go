@@ -53,6 +53,7 @@ func (g *Gateway) config(st Style) toolkit.Config {
 	taken := g.ownerNames()
 	for _, u := range g.upstreams {
 		if slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return slices.Contains(gr.Tools, u.prefix+"*") }) {
+			u.setOwn(nil)
 			continue // nothing is left of it, and an empty group would cost room
 		}
 		cfg.Groups = append(cfg.Groups, g.own(u, described[u.group], taken)...)
@@ -96,9 +97,11 @@ func (g *Gateway) own(u *upstream, described Group, taken map[string]bool) []too
 	labels := u.told()
 	if len(labels) == 0 {
 		rest.Sources = []tool.Source{&source{u, func(name string) bool { return !g.claimed(name) }, rest.Instructions != ""}}
+		u.setOwn(map[string]string{u.name: rest.Name})
 		return []toolkit.Group{rest}
 	}
 	var out []toolkit.Group
+	own := map[string]string{}
 	for _, l := range labels {
 		members := l.Members()
 		keep := func(name string) bool { return slices.Contains(members, name) && !g.claimed(name) }
@@ -113,7 +116,14 @@ func (g *Gateway) own(u *upstream, described Group, taken map[string]bool) []too
 		}
 		gr.Sources = []tool.Source{&source{u, keep, gr.Instructions != ""}}
 		out = append(out, gr)
+		own[l.Name] = gr.Name
 	}
+	if st := u.client.Status(); own[u.name] == "" && st.Prompts+st.Resources > 0 {
+		own[u.name] = rest.Name
+		rest.Description = fmt.Sprintf("Prompts and resources of the MCP server %q.", clean(u.name, maxLine))
+		out = append(out, rest)
+	}
+	u.setOwn(own)
 	return toolkit.Import(out) // which puts right what MCP allows and a toolkit does not
 }
 
@@ -167,4 +177,11 @@ func (g *Gateway) follow() {
 			slog.Warn("the groups of the gateway stay what they were: a server's new ones do not fit the configuration", "err", err)
 		}
 	}
+}
+
+// setOwn notes the server's own groups. They are the same in all styles.
+func (u *upstream) setOwn(own map[string]string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.own = own
 }

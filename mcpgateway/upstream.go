@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -36,12 +38,20 @@ type upstream struct {
 	apart   *apart // sessions have a process of their own; nil if they share one
 	listed  func() // called when a server that labels its tools was listed, but not asked for its groups yet
 
+	limit int // bytes of a result
+
 	strays strays
 
-	mu     sync.Mutex
-	labels []mcpclient.Group // as told last; nil before
-	raw    []tool.Tool       // what clean was made of
-	clean  []tool.Tool
+	audience *audience
+
+	mu      sync.Mutex
+	own     map[string]string // its own groups, by its names for them
+	offers  map[mcpserver.OfferKind]offerList
+	failed  time.Time // when it could not list prompts or resources
+	failure error
+	labels  []mcpclient.Group // as told last; nil before
+	raw     []tool.Tool       // what clean was made of
+	clean   []tool.Tool
 }
 
 func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed func()) (*upstream, error) {
@@ -52,7 +62,8 @@ func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed func()) 
 	if cfg.MaxSamples == 0 {
 		cfg.MaxSamples = math.MaxInt // the host decides about each
 	}
-	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed}
+	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed, limit: cfg.MaxResult,
+		audience: &audience{users: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, strays: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
 	if perSession || cfg.Stateless {
 		// Whose question it is there can be no doubt.
@@ -67,10 +78,14 @@ func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed func()) 
 	if perSession {
 		u.apart = &apart{cfg: cfg, clients: map[context.Context]*mcpclient.Client{}}
 	}
+	if cfg.Log == nil {
+		cfg.Log = u.audience.hear
+	}
 	var err error
 	if u.client, err = mcpclient.New(cfg); err != nil {
 		return nil, err
 	}
+	u.audience.client = u.client
 	return u, nil
 }
 
@@ -109,7 +124,7 @@ func discreet(ctx context.Context, err error) error {
 
 // sameSlice reports whether two lists are one and the same: the client replaces
 // its list when it changes.
-func sameSlice(a, b []tool.Tool) bool {
+func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 

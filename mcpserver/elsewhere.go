@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -53,10 +52,13 @@ type Offers interface {
 	List(ctx context.Context, kind OfferKind, reach Reach) []Offer
 
 	// Get returns the result of prompts/get or resources/read, for the name of a prompt
-	// or a URI. An error that wraps [fs.ErrNotExist] says that the client sees nothing
+	// or a URI. An error that wraps [ErrNoOffer] says that the client sees nothing
 	// of that name; a [*RequestError] is told with its code.
 	Get(ctx context.Context, kind OfferKind, reach Reach, name string, args map[string]string) (json.RawMessage, error)
 }
+
+// ErrNoOffer says that a client sees nothing of a name.
+var ErrNoOffer = errors.New("there is no such offer")
 
 // A RequestError is an answer to a request with an error code of JSON-RPC or MCP.
 type RequestError struct {
@@ -132,7 +134,7 @@ func (r *request) getElsewhere(ctx context.Context, kind OfferKind, name string,
 	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: Failed, Input: input}
 	defer r.closeRecord(ctx)
 	raw, err := r.srv.cfg.Offers.Get(ctx, kind, r.reach(), name, args)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, ErrNoOffer) {
 		r.rec.Outcome = Invalid
 		return nil, missing
 	}

@@ -1,0 +1,164 @@
+package mcpgateway_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
+)
+
+// logging is an upstream server whose tool "f" logs at two levels and whose tool "g" does
+// so when it is released. Sent is told of every request.
+func logging(name string, release <-chan struct{}, sent func(method, line string)) mcpclient.Config {
+	cfg := scripted(name, `[{"name":"f","inputSchema":{"type":"object"}},{"name":"g","inputSchema":{"type":"object"}}]`, func(r request) string {
+		if r.Params.Name == "g" {
+			<-release
+		}
+		line := func(level, data string) string {
+			return `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"` + level + `","logger":"db\u202e","data":` + data + "}}\n"
+		}
+		return line("debug", `{"n":1}`) + line("error", `"bad\u001b[2J"`) + line("fatal", `"x"`) + says("ok")(r)
+	})
+	cfg.Timeout = time.Minute
+	cfg.Dial = (&tap{dial: cfg.Dial, capabilities: `"logging":{},`, sent: sent}).connect
+	return cfg
+}
+
+// logs returns what a client was told by log messages since it was asked last.
+func (w *wire) logs() (all string) {
+	w.t.Helper()
+	for _, m := range append(w.told, w.pinged()...) {
+		_, params, ok := strings.Cut(m, `"method":"notifications/message","params":`)
+		if ok {
+			all += strings.TrimSuffix(params, "}")
+		}
+	}
+	w.told = nil
+	return all
+}
+
+// pinged returns what came before the answer to a ping.
+func (w *wire) pinged() []string {
+	before := w.told
+	defer func() { w.told = before }()
+	w.ask(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)
+	return w.told
+}
+
+const (
+	debugLog = `{"data":{"n":1},"level":"debug","logger":"a/db"}`
+	errorLog = `{"data":"bad[2J","level":"error","logger":"a/db"}`
+)
+
+// TestLogs: what a server logs comes to the sessions that use it, from the level on that
+// each has asked for, and the server is told the lowest of these.
+func TestLogs(t *testing.T) {
+	levels := make(chan string, 10)
+	a := logging("a", nil, func(method, line string) {
+		if method == "logging/setLevel" {
+			_, level, _ := strings.Cut(line, `"level":"`)
+			level, _, _ = strings.Cut(level, `"`)
+			levels <- level
+		}
+	})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a}, Initial: []string{"a"}})
+	all, few, none, idle := newWire(t, g), newWire(t, g), newWire(t, g), newWire(t, g)
+	few.rpc("logging/setLevel", `{"level":"warning"}`)
+	for _, w := range []*wire{few, none} {
+		w.tool("a__f", map[string]any{})
+	}
+	if got := few.logs(); got != errorLog+errorLog { // the second is of a call of another session
+		t.Errorf("from warnings on: %s", got)
+	}
+	for _, w := range []*wire{all, idle} {
+		w.rpc("logging/setLevel", `{"level":"debug"}`)
+	}
+	all.tool("a__f", map[string]any{})
+	for _, row := range []struct {
+		name string
+		w    *wire
+		want string
+	}{{"of the session itself", all, debugLog + errorLog}, {"of one with a higher level", few, errorLog}, {"of one that wants none", none, ""}, {"of one that does not use the server", idle, ""}} {
+		if got := row.w.logs(); got != row.want {
+			t.Errorf("%s: %s\nwant %s", row.name, got, row.want)
+		}
+	}
+	all.rpc("logging/setLevel", `{"level":"error"}`)
+	all.tool("a__f", map[string]any{})
+	if got := all.logs(); got != errorLog {
+		t.Errorf("after another level: %s", got)
+	}
+	for _, want := range []string{"warning", "debug", "warning"} {
+		if got := <-levels; got != want {
+			t.Errorf("the server was told %s, want %s", got, want)
+		}
+	}
+}
+
+// TestLogsOfSeveralCredentials: who shares a server's process with others hears only what
+// certainly is about its own calls.
+func TestLogsOfSeveralCredentials(t *testing.T) {
+	const token = "0123456789abcdef-"
+	release, called := make(chan struct{}), make(chan struct{}, 10)
+	a := logging("a", release, func(method, _ string) {
+		if method == "tools/call" {
+			called <- struct{}{}
+		}
+	})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a}, Initial: []string{"a"},
+		Serve: mcpserver.Config{Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}}})
+	web := httptest.NewServer(g.Server.Handler())
+	t.Cleanup(web.Close)
+	t.Cleanup(func() { _ = g.Close() })
+	heard := map[string]*strings.Builder{}
+	hosts := map[string]*mcpclient.Client{}
+	var mu sync.Mutex
+	for _, who := range []string{"anna", "otto"} {
+		b := new(strings.Builder)
+		heard[who] = b
+		hosts[who] = newHost(t, g, func(cfg *mcpclient.Config) {
+			cfg.Dial, cfg.URL, cfg.Headers = nil, web.URL, map[string]string{"Authorization": "Bearer " + token + who}
+			cfg.Log = func(m mcpclient.LogMessage) {
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprintf(b, "%s ", m.Level)
+			}
+		})
+		hosts[who].SetLogLevel("debug")
+	}
+	check := func(what, anna, otto string) {
+		t.Helper()
+		for who, want := range map[string]string{"anna": anna, "otto": otto} {
+			if err := hosts[who].Ping(t.Context()); err != nil { // what was sent before is here
+				t.Fatal(err)
+			}
+			mu.Lock()
+			if got := strings.TrimSpace(heard[who].String()); got != want {
+				t.Errorf("%s: %s heard %q, want %q", what, who, got, want)
+			}
+			heard[who].Reset()
+			mu.Unlock()
+		}
+	}
+	for _, who := range []string{"anna", "otto"} {
+		call(t, hosts[who], "a__f", `{}`)
+		<-called
+		check(who+" alone", map[string]string{"anna": "debug error"}[who], map[string]string{"otto": "debug error"}[who])
+	}
+	done := make(chan error, 2)
+	for _, who := range []string{"anna", "otto"} {
+		go func() { _, err := tryCall(t.Context(), hosts[who], "a__g", `{}`); done <- err }()
+		<-called
+	}
+	release <- struct{}{} // the first; the other one is in flight
+	<-done
+	check("both at a time", "", "")
+	release <- struct{}{}
+	<-done
+}

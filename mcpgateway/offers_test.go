@@ -1,0 +1,406 @@
+package mcpgateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// library is an upstream server with a prompt, two resources and a template, and a tool.
+func library(t testing.TB, name string, change ...func(*mcpserver.Config)) upstream {
+	t.Helper()
+	says := func(text string) func(context.Context, string, map[string]string) ([]byte, error) {
+		return func(_ context.Context, uri string, vars map[string]string) ([]byte, error) {
+			if vars["id"] == "0" {
+				return nil, fmt.Errorf("book 0: %w", fs.ErrNotExist)
+			}
+			return []byte(text + " " + uri + vars["id"]), nil
+		}
+	}
+	cfg := mcpserver.Config{Name: name, Version: "1", Policy: open, Toolkit: toolkit.Of(named("get")),
+		Prompts: []mcpserver.Prompt{{Name: "greet", Title: "Gr\u202eeet", Description: "Greets.\x1b[2J", Arguments: []mcpserver.Argument{{Name: "who", Required: true}},
+			Get: func(ctx context.Context, args map[string]string) ([]*message.Message, error) {
+				if h := host.From(ctx); args["who"] == "ask" && h != nil {
+					a, err := h.Elicit(ctx, host.Elicitation{Message: "Who?", Schema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}}}`)})
+					return []*message.Message{message.User(fmt.Sprint("Greet ", a.Content["name"]))}, err
+				}
+				return []*message.Message{message.User("Greet " + args["who"])}, nil
+			}}},
+		Resources: []mcpserver.Resource{{URI: "book://" + name, Name: "the book", Read: says("only")}, {URI: "book://both", Read: says(name)},
+			{URI: "book://shelf/{id}", Name: "shelf", Read: says("shelf")}},
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := mcpserver.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	u := upstream{mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25"}, new(atomic.Int32)}
+	u.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+		u.starts.Add(1)
+		return dial(s)(ctx)
+	}
+	return u
+}
+
+// rpc makes a request and returns its result, or its error.
+func (w *wire) rpc(method, params string) string {
+	w.t.Helper()
+	var m struct{ Result, Error json.RawMessage }
+	if err := json.Unmarshal(w.ask(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`), &m); err != nil {
+		w.t.Fatal(err)
+	}
+	return string(m.Result) + string(m.Error)
+}
+
+// offered returns the names and URIs of all that a client is offered.
+func (w *wire) offered() string {
+	w.t.Helper()
+	var all []string
+	for _, method := range []string{"prompts/list", "resources/list", "resources/templates/list"} {
+		var list map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(w.rpc(method, `{}`)), &list); err != nil {
+			w.t.Fatal(err)
+		}
+		for _, items := range list {
+			var entries []struct{ URI, URITemplate, Name string }
+			if err := json.Unmarshal(items, &entries); err != nil {
+				w.t.Fatal(err)
+			}
+			for _, e := range entries {
+				if e.URI+e.URITemplate != "" {
+					e.Name = ""
+				}
+				all = append(all, e.Name+e.URI+e.URITemplate)
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+const (
+	offersOfA = "a__greet mcp://a/book://a mcp://a/book://both mcp://a/book://shelf/{id}"
+	offersOfB = "b__greet mcp://b/book://b mcp://b/book://both mcp://b/book://shelf/{id}"
+)
+
+// TestOffers: prompts and resources of servers whose groups are open are listed, by names
+// that lead back, and nobody else's server is started.
+func TestOffers(t *testing.T) {
+	a, b := library(t, "a"), library(t, "b")
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config, b.Config, {Name: "dead", Command: "/does/not/exist"}}})
+	w := newWire(t, g)
+	if got := w.offered(); got != "" || a.starts.Load() != 0 {
+		t.Errorf("before any group is open: %s, %d starts", got, a.starts.Load())
+	}
+	for _, uri := range []string{"mcp://a/book://a", "book://a", "mcp://nobody/x", "mcp://a"} {
+		if got := w.rpc("resources/read", `{"uri":"`+uri+`"}`); !strings.Contains(got, `"code":-32002`) || a.starts.Load() != 0 {
+			t.Errorf("%s is read while its group is closed: %s", uri, got)
+		}
+	}
+	w.rpc("tools/list", `{}`)
+	if text, bad := w.tool("reset_tools", map[string]bool{"a": true, "dead": true}); bad {
+		t.Fatal(text)
+	}
+	var told []string
+	for _, m := range w.told {
+		_, m, _ = strings.Cut(m, `"method":"notifications/`)
+		m, _, _ = strings.Cut(m, `"`)
+		told = append(told, m)
+	}
+	slices.Sort(told)
+	if got := strings.Join(told, " "); got != "prompts/list_changed resources/list_changed tools/list_changed" {
+		t.Errorf("told %s", got)
+	}
+	if got := w.offered(); got != offersOfA || b.starts.Load() != 0 {
+		t.Errorf("offered %s, b started %d times", got, b.starts.Load())
+	}
+	for _, row := range []struct{ method, params, want string }{
+		{"resources/read", `{"uri":"mcp://a/book://a"}`, `{"contents":[{"mimeType":"text/plain","text":"only book://a","uri":"mcp://a/book://a"}]}`},
+		{"resources/read", `{"uri":"mcp://a/book://shelf/7"}`, `{"contents":[{"mimeType":"text/plain","text":"shelf book://shelf/77","uri":"mcp://a/book://shelf/7"}]}`},
+		{"resources/read", `{"uri":"book://a"}`, `{"contents":[{"mimeType":"text/plain","text":"only book://a","uri":"mcp://a/book://a"}]}`}, // as a result of a tool has it
+		{"resources/read", `{"uri":"mcp://a/book://shelf/0"}`, `"code":-32002`},
+		{"resources/read", `{"uri":"mcp://a/book://none"}`, `"code":-32002`},
+		{"resources/read", `{"uri":"mcp://b/book://b"}`, `"code":-32002`},
+		{"resources/read", `{"uri":"mcp://dead/x"}`, `MCP server \"dead\"`},
+		{"prompts/get", `{"name":"a__greet","arguments":{"who":"Bo"}}`, `{"description":"Greets.\u001b[2J","messages":[{"content":{"text":"Greet Bo","type":"text"},"role":"user"}]}`},
+		{"prompts/get", `{"name":"a__greet"}`, `needs the argument \"who\"`},
+		{"prompts/get", `{"name":"greet","arguments":{"who":"Bo"}}`, `"code":-32602`},
+		{"prompts/get", `{"name":"a__none"}`, `"code":-32602`},
+		{"prompts/get", `{"name":"b__greet","arguments":{"who":"Bo"}}`, `"code":-32602`},
+		{"resources/subscribe", `{"uri":"mcp://a/book://a"}`, `"code":-32601`},
+		{"prompts/list", `{}`, `{"prompts":[{"_meta":{"io.modelcontextprotocol/groups":["a"]},"arguments":[{"description":"","name":"who","required":true}],"description":"Greets.[2J","name":"a__greet","title":"Greet"}]}`},
+	} {
+		if got := w.rpc(row.method, row.params); !strings.Contains(got, row.want) {
+			t.Errorf("%s %s: %s, want %s", row.method, row.params, got, row.want)
+		}
+	}
+	w.tool("reset_tools", map[string]bool{"a": true, "b": true})
+	if got := w.offered(); got != offersOfA[:8]+" "+offersOfB[:8]+" mcp://a/book://a mcp://a/book://both mcp://b/book://b mcp://b/book://both mcp://a/book://shelf/{id} mcp://b/book://shelf/{id}" {
+		t.Errorf("of both: %s", got)
+	}
+	if got := w.rpc("resources/read", `{"uri":"book://both"}`); !strings.Contains(got, `mcp://a/book://both`) || !strings.Contains(got, "-32602") {
+		t.Errorf("what both have: %s", got)
+	}
+	if got := newWire(t, g).offered(); got != "" {
+		t.Errorf("another session: %s", got)
+	}
+}
+
+// TestOffersWithoutStarting: where tools are only searched, as in the new era, lists are
+// those of the servers that were needed before; what is read starts its server.
+func TestOffersWithoutStarting(t *testing.T) {
+	a, b := library(t, "a"), library(t, "b")
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config, b.Config}, Style: mcpgateway.Discover})
+	w := newWire(t, g)
+	if got := w.offered(); got != "" || a.starts.Load()+b.starts.Load() != 0 {
+		t.Errorf("at first: %s", got)
+	}
+	if got := w.rpc("resources/read", `{"uri":"mcp://a/book://a"}`); !strings.Contains(got, "only book://a") {
+		t.Errorf("read: %s", got)
+	}
+	if got := w.offered(); got != offersOfA || b.starts.Load() != 0 {
+		t.Errorf("then: %s", got)
+	}
+	full := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{library(t, "a").Config}, Style: mcpgateway.Full}))
+	if got := full.offered(); got != offersOfA {
+		t.Errorf("in full: %s", got)
+	}
+}
+
+// TestOffersBelowCeilings: who may not see a server's tools sees, reads and starts
+// nothing of it, in both eras; nor whom a rule denies them.
+func TestOffersBelowCeilings(t *testing.T) {
+	const token = "0123456789abcdef-"
+	a, b := library(t, "a"), library(t, "b")
+	deny := &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Deny}}}
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config, b.Config}, Initial: []string{"b"},
+		Groups: []mcpgateway.Group{{Name: "some", Description: "S.", Tools: []string{"a__g*", "b__nothing*"}}},
+		Serve: mcpserver.Config{Credentials: []mcpserver.Credential{
+			{Name: "all", Token: token + "all"}, {Name: "some", Token: token + "some", Ceiling: toolkit.Only("some")}, {Name: "none", Token: token + "none", Ceiling: toolkit.Only()},
+			{Name: "b", Token: token + "b", Ceiling: toolkit.Only("b")}, {Name: "denied", Token: token + "denied", Policy: deny},
+		}}})
+	web := httptest.NewServer(g.Server.Handler())
+	t.Cleanup(web.Close)
+	t.Cleanup(func() { _ = g.Close() })
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		for who, want := range map[string]string{
+			"none":   "- - - - -",
+			"b":      "b__greet 2 - only Greet",
+			"some":   "a__greet - - - -",
+			"denied": "b__greet 2 - only Greet",
+			"all":    "a__greet,b__greet 4 only only Greet",
+		} {
+			starts := a.starts.Load()
+			c := newHost(t, g, func(cfg *mcpclient.Config) {
+				cfg.Dial, cfg.URL, cfg.Protocol, cfg.Headers = nil, web.URL, version, map[string]string{"Authorization": "Bearer " + token + who}
+			})
+			if version == "2025-11-25" && who != "none" && who != "b" {
+				call(t, c, "reset_tools", map[string]string{"some": `{"some":true}`}[who]+map[string]string{"all": `{"a":true,"b":true,"some":true}`, "denied": `{"a":true,"b":true,"some":true}`}[who])
+			}
+			if version == "2026-07-28" && who != "none" {
+				call(t, c, "search_tools", `{"query":"get"}`)
+			}
+			got := []string{}
+			prompts, err := c.Prompts(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, p := range prompts {
+				var e struct{ Name string }
+				_ = json.Unmarshal(p, &e)
+				names = append(names, e.Name)
+			}
+			resources, err := c.Resources(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, strings.Join(names, ","), strings.Trim(fmt.Sprint(len(resources)), "0"))
+			for _, uri := range []string{"mcp://a/book://a", "mcp://b/book://b"} {
+				raw, err := c.ReadResource(t.Context(), uri)
+				if ce, refused := errors.AsType[*mcpclient.CallError](err); err != nil && (!refused || !strings.Contains(ce.Message, "there is no resource")) {
+					t.Errorf("%s %s: %v", who, uri, err)
+				}
+				got = append(got, map[bool]string{true: "only"}[strings.Contains(string(raw), "only")])
+			}
+			raw, _ := c.GetPrompt(t.Context(), "b__greet", map[string]string{"who": "x"})
+			got = append(got, map[bool]string{true: "Greet"}[strings.Contains(string(raw), "Greet")])
+			for i := range got {
+				if got[i] == "" {
+					got[i] = "-"
+				}
+			}
+			if g := strings.Join(got, " "); g != want {
+				t.Errorf("%s, %s: %s\nwant %s", version, who, g, want)
+			}
+			if who == "none" && a.starts.Load() != starts {
+				t.Errorf("a server was started for %s", who)
+			}
+			_ = c.Close()
+		}
+	}
+}
+
+// TestOffersAreOnRecord, and what they ask comes to the host.
+func TestOffersAreOnRecord(t *testing.T) {
+	records := make(chan mcpserver.Record, 10)
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{library(t, "a").Config}, Initial: []string{"a"},
+		Serve: mcpserver.Config{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
+	c := newHost(t, g, func(cfg *mcpclient.Config) {
+		cfg.Elicit = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+			return host.Answer{Action: host.Accept, Content: map[string]any{"name": q.Message}}, nil
+		}
+	})
+	got, err := c.GetPrompt(t.Context(), "a__greet", map[string]string{"who": "ask"})
+	if err != nil || !strings.Contains(string(got), "Greet [a] Who?") {
+		t.Errorf("%s, %v", got, err)
+	}
+	_, _ = c.ReadResource(t.Context(), "mcp://a/book://a")
+	_, _ = c.ReadResource(t.Context(), "mcp://a/book://shelf/0")
+	for _, want := range []string{`prompts/get success {"arguments":{"who":"ask"},"name":"a__greet"}`, `resources/read success {"uri":"mcp://a/book://a"}`, `resources/read invalid {"uri":"mcp://a/book://shelf/0"}`} {
+		if r := <-records; fmt.Sprintf("%s %s %s", r.Tool, r.Outcome, r.Input) != want || r.Session == "" {
+			t.Errorf("%+v, want %s", r, want)
+		}
+	}
+}
+
+// TestOffersOfEvil: what a server lists in bad faith is left out, or shown as it is.
+func TestOffersOfEvil(t *testing.T) {
+	long := strings.Repeat("x", 70<<10)
+	up := lister("a", map[string]string{
+		"prompts/list":   `{"prompts":[7,{"name":""},{"name":"good"},{"name":"good","title":"again"},{"name":"hid\u202eden"},{"name":"long","description":"` + long + `"},{"name":["bad"]}]}`,
+		"resources/list": `{"resources":[{"uri":"x://a\u0007"},{"uri":"x://ok","name":"n\u200bame","description":"d\u202e","_meta":{"io.modelcontextprotocol/groups":["b"],"k":1}},{"uri":"` + long + `"}]}`,
+		"resources/read": `{"contents":"` + "none" + `"}`,
+	})
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up, library(t, "b").Config}, Initial: []string{"a"}}))
+	if got := w.rpc("prompts/list", `{}`); got != `{"prompts":[{"_meta":{"io.modelcontextprotocol/groups":["a"]},"name":"a__good"}]}` {
+		t.Errorf("%s", got)
+	}
+	if got := w.rpc("resources/list", `{}`); got != `{"resources":[{"_meta":{"io.modelcontextprotocol/groups":["a"],"k":1},"description":"d","name":"name","uri":"mcp://a/x://ok"}]}` {
+		t.Errorf("%s", got)
+	}
+	if got := w.rpc("resources/read", `{"uri":"mcp://a/x://ok"}`); got != `{"contents":"none"}` {
+		t.Errorf("%s", got)
+	}
+	if got := w.rpc("prompts/get", `{"name":"a__good"}`); !strings.Contains(got, "the result is not an object") && !strings.Contains(got, "{}") {
+		t.Errorf("%s", got)
+	}
+}
+
+// lister is scripted with more than tools: it answers methods with results.
+func lister(name string, results map[string]string) mcpclient.Config {
+	cfg := scripted(name, `[{"name":"t","inputSchema":{"type":"object"}}]`, nil)
+	cfg.Dial = (&tap{dial: cfg.Dial, capabilities: `"prompts":{},"resources":{},`, results: results}).connect
+	return cfg
+}
+
+// A tap stands before a scripted server. It puts other results in the place of what that
+// answers, and tells of the requests that it is sent.
+type tap struct {
+	io.ReadWriteCloser
+	dial         func(context.Context) (io.ReadWriteCloser, error)
+	capabilities string
+	results      map[string]string // by method
+	sent         func(method, line string)
+
+	method atomic.Value // of the last request
+	rest   []byte
+}
+
+func (p *tap) connect(ctx context.Context) (io.ReadWriteCloser, error) {
+	conn, err := p.dial(ctx)
+	return &tap{ReadWriteCloser: conn, capabilities: p.capabilities, results: p.results, sent: p.sent}, err
+}
+
+func (p *tap) Write(line []byte) (int, error) {
+	var r request
+	if json.Unmarshal(line, &r) == nil && r.ID != nil {
+		p.method.Store(r.Method)
+		if p.sent != nil {
+			p.sent(r.Method, string(line))
+		}
+	}
+	return p.ReadWriteCloser.Write(line)
+}
+
+func (p *tap) Read(to []byte) (int, error) {
+	if len(p.rest) == 0 {
+		buf := make([]byte, 1<<20)
+		n, err := p.ReadWriteCloser.Read(buf)
+		if err != nil {
+			return 0, err
+		}
+		p.rest = buf[:n]
+		method, _ := p.method.Load().(string)
+		var r request
+		switch {
+		case method == "initialize":
+			p.rest = []byte(strings.Replace(string(p.rest), `"capabilities":{`, `"capabilities":{`+p.capabilities, 1))
+		case p.results[method] != "" && json.Unmarshal(p.rest, &r) == nil:
+			p.rest = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, p.results[method])
+		}
+	}
+	n := copy(to, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// TestOffersChange: when a server says that its lists have changed, the sessions that see
+// it are told, and list what is there now.
+func TestOffersChange(t *testing.T) {
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get")}}, Groups: []toolkit.Group{{Name: "more", Description: "More."}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := library(t, "a", func(cfg *mcpserver.Config) {
+		cfg.Toolkit = tk
+		cfg.Resources[0].Groups = []string{"more"}
+	})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config}, Groups: nil, Initial: []string{"a"}})
+	var told atomic.Int32
+	c := newHost(t, g)
+	c.OnOffersChange(func() { told.Add(1) })
+	count := func(want int) {
+		t.Helper()
+		n := -1
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && n != want; time.Sleep(5 * time.Millisecond) {
+			list, err := c.Resources(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = len(list)
+		}
+		if n != want {
+			t.Errorf("%d resources, want %d", n, want)
+		}
+	}
+	if _, err := c.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	count(1)
+	call(t, c, "a__reset_tools", `{"more":true}`)
+	count(2)
+	if told.Load() == 0 {
+		t.Error("the host was not told")
+	}
+}
