@@ -68,8 +68,11 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 		return usage("--timeout %v: a call cannot take less than no time; leave it out for the server's own setting", f.timeout)
 	}
 	if f.timeout > 0 {
+		// Progress that the server reports does not put it off: whoever says a time
+		// means it.
 		cfg.Timeout, cfg.MaxTimeout = f.timeout, f.timeout
 	}
+	// Without a person the server is told that nobody can be asked, and may do without.
 	if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
 		cfg.Elicit = newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr()).elicit
 	}
@@ -113,7 +116,7 @@ func (f *mcpFlags) server(name string) (mcpclient.Config, error) {
 		}
 		names = append(names, c.Name)
 	}
-	for _, e := range broken {
+	for _, e := range broken { // an entry that is there but cannot be used says why
 		if e.Server == name {
 			return mcpclient.Config{}, e
 		}

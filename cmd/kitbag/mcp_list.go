@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,11 +28,12 @@ func (f *mcpFlags) load() (configs []mcpclient.Config, broken []*mcpclient.LoadE
 	return configs, broken, err
 }
 
-// serverReport is what is printed about one server.
+// serverReport is what is printed about one server. Its JSON is fixed: other programs
+// read it.
 type serverReport struct {
 	Name    string              `json:"name"`
 	State   string              `json:"state"` // ready or failed
-	Era     string              `json:"era"`
+	Era     string              `json:"era"`   // the protocol's version, such as 2025-06-18
 	Version string              `json:"version"`
 	Error   string              `json:"error"`
 	Groups  []string            `json:"groups"`
@@ -40,8 +42,8 @@ type serverReport struct {
 
 	Login bool `json:"login,omitempty"` // it failed because it wants one
 
-	PingMS   *float64 `json:"ping_ms,omitempty"`
-	Restarts *int     `json:"restarts,omitempty"`
+	PingMS   *float64 `json:"ping_ms,omitempty"`  // of status only
+	Restarts *int     `json:"restarts,omitempty"` // of status only
 }
 
 // A toolReport is what is printed about one tool.
@@ -121,11 +123,24 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask func(context.C
 		return err
 	}
 	reports := make([]serverReport, len(configs), len(configs)+len(broken))
+	there := make([]atomic.Bool, len(configs))
+	told := tellLate(cmd.ErrOrStderr(), func() (missing []string) {
+		for i, cfg := range configs {
+			if !there[i].Load() {
+				missing = append(missing, cfg.Name)
+			}
+		}
+		return missing
+	})
 	var wg sync.WaitGroup
 	for i, cfg := range configs {
-		wg.Go(func() { reports[i] = reportServer(cmd.Context(), cfg, ask) })
+		wg.Go(func() {
+			reports[i] = reportServer(cmd.Context(), cfg, ask)
+			there[i].Store(true)
+		})
 	}
 	wg.Wait()
+	told()
 	for _, e := range broken {
 		r := newReport(e.Server, mcpclient.Failed)
 		r.Error = e.Error()
@@ -153,6 +168,28 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask func(context.C
 	return err
 }
 
+// late is after what time a person begins to wonder. A server from npm that is not
+// installed yet takes longer.
+const late = 3 * time.Second
+
+// tellLate tells on log who is missing when it gets late. The function it returns is
+// for when nobody is any more: nothing is told after it.
+func tellLate(log io.Writer, missing func() []string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-done:
+		case <-time.After(late):
+			fmt.Fprintf(log, "still starting: %s\n", plainLine(strings.Join(missing(), ", ")))
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
 // newReport returns a report whose lists are empty, not null.
 func newReport(name string, state mcpclient.State) serverReport {
 	return serverReport{Name: name, State: string(state), Groups: []string{}, Tools: []toolReport{}, Skipped: []mcpclient.Skipped{}}
@@ -178,7 +215,7 @@ func reportServer(ctx context.Context, cfg mcpclient.Config, ask func(context.Co
 
 // listServer adds the tools, and the groups that the server itself has.
 func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
-	tools, err := c.Tools(ctx)
+	tools, err := c.Tools(ctx) // the first call is what starts the server
 	if err != nil {
 		return err
 	}

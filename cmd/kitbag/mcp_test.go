@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -70,6 +72,27 @@ func TestMCPNoneReady(t *testing.T) {
 	if got := kitbag(t.Context(), "mcp", "list", "--json"); got.code != exitError || !strings.Contains(got.out, `"failed"`) {
 		t.Errorf("code %d: %s", got.code, got.out)
 	}
+}
+
+// TestTellLate holds that a person who waits is told for whom, once, and that nothing
+// is told where nobody had to wait.
+func TestTellLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		missing := func() []string { return []string{"slow", "a\nb"} }
+		stop := tellLate(&log, missing)
+		time.Sleep(late - time.Nanosecond)
+		stop()
+		if log.Len() > 0 {
+			t.Errorf("in time, but told: %s", log.String())
+		}
+		stop = tellLate(&log, missing)
+		time.Sleep(10 * late)
+		stop()
+		if got := log.String(); got != "still starting: slow, a\\nb\n" {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
 func TestMCPCall(t *testing.T) {
