@@ -66,7 +66,7 @@ func TestCostOfAgent(t *testing.T) {
 		}
 		return a
 	}
-	budget.Hold(t, budget.Cost{Allocs: 50, Bytes: 6770}, 1, func() { own() })
+	budget.Hold(t, budget.Cost{Allocs: 41, Bytes: 6470}, 1, func() { own() })
 	const want = 5_250
 	if n := budget.Kept(500, own); n > want*1.15 || n < want*0.6 {
 		t.Errorf("%v bytes; the budget is %v", n, want)

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -37,9 +39,7 @@ func (c *catalogue) checkGroup(g *Group) error {
 }
 
 // checkTool checks what a model and the control tools rely on. Names may have what
-// MCP allows; that models allow less is dealt with where they are called. The
-// schema is read as far as to tell an object from something else; that it is
-// sound is checked with the first call.
+// MCP allows; that models allow less is dealt with where they are called.
 func checkTool(i tool.Info) error {
 	if i.Name == "" {
 		return errors.New("it has no name")
@@ -55,17 +55,59 @@ func checkTool(i tool.Info) error {
 	if len(i.Input) == 0 {
 		return nil
 	}
-	var schema struct {
+	return objects.check(i.Input)
+}
+
+// objects are the schemas that were found to be of objects. Catalogues are built
+// again whenever a source lists something else, and many have the same tools: to read
+// the schemas would be most of the work.
+var objects = schemaSet{seed: maphash.MakeSeed(), known: map[uint64]bool{}}
+
+// A schemaSet knows schemas by a hash. Its seed is this process's own, so that nobody
+// can make a schema that passes for another.
+type schemaSet struct {
+	seed  maphash.Seed
+	mu    sync.RWMutex
+	known map[uint64]bool
+}
+
+// maxSchemas is how many a schemaSet holds before it forgets them.
+const maxSchemas = 10_000
+
+func (s *schemaSet) check(schema json.RawMessage) error {
+	hash := maphash.Bytes(s.seed, schema)
+	s.mu.RLock()
+	known := s.known[hash]
+	s.mu.RUnlock()
+	if known {
+		return nil
+	}
+	if err := checkObject(schema); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxSchemas {
+		clear(s.known)
+	}
+	s.known[hash] = true
+	return nil
+}
+
+// checkObject reads a schema as far as to tell an object from something else; that it
+// is sound is checked with the first call.
+func checkObject(schema json.RawMessage) error {
+	var s struct {
 		Type any `json:"type"`
 	}
-	if !bytes.HasPrefix(bytes.TrimSpace(i.Input), []byte("{")) {
+	if !bytes.HasPrefix(bytes.TrimSpace(schema), []byte("{")) {
 		return errors.New("its input schema is not a JSON object")
 	}
-	if err := json.Unmarshal(i.Input, &schema); err != nil {
+	if err := json.Unmarshal(schema, &s); err != nil {
 		return fmt.Errorf("its input schema is not valid JSON: %w", err)
 	}
-	if schema.Type != nil && schema.Type != "object" {
-		return fmt.Errorf("its input schema has the type %v; a tool takes an object", schema.Type)
+	if s.Type != nil && s.Type != "object" {
+		return fmt.Errorf("its input schema has the type %v; a tool takes an object", s.Type)
 	}
 	return nil
 }

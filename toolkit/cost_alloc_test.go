@@ -2,16 +2,24 @@ package toolkit_test
 
 import (
 	"context"
-	"strings"
+	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/budget"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestCostOfToolkit is what a toolkit of twenty tools keeps, beside the tools.
+// TestCostOfToolkit is a toolkit of twenty tools whose schemas were seen before: what it
+// takes to make one, and what it keeps beside the tools.
 func TestCostOfToolkit(t *testing.T) {
-	tools := fakes(strings.Fields("a b c d e f g h i j k l m n o p q r s t")...)
+	var tools []tool.Tool
+	for i := range 20 {
+		schema := fmt.Sprintf(`{"type":"object","properties":{"p%d":{"type":"string"}}}`, i)
+		tools = append(tools, odd(tool.Info{Name: fmt.Sprintf("t%d", i), Input: json.RawMessage(schema)}))
+	}
+	budget.Hold(t, budget.Cost{Allocs: 14, Bytes: 3060}, 1, func() { toolkit.Of(tools...) })
 	const want = 2_860
 	if n := budget.Kept(500, func() *toolkit.Toolkit { return toolkit.Of(tools...) }); n > want*1.15 || n < want*0.6 {
 		t.Errorf("%v bytes; the budget is %v", n, want)

@@ -1,8 +1,6 @@
 package toolkit
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,9 +13,8 @@ import (
 type registrar struct {
 	*catalogue
 	settings map[string]*Setting
-	room     []entry         // for entries to come, made together
-	last     *place          // that was given to an entry
-	sound    json.RawMessage // a schema that was checked
+	room     []entry // for entries to come, made together
+	last     *place  // that was given to an entry
 }
 
 // readSettings finds the settings by tool. Groups that do not exist are mistakes
@@ -134,7 +131,7 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 		return fmt.Errorf("%s: a tool is nil", r.groupTitle(g.index))
 	}
 	info := t.Info()
-	if err := r.checkInfo(info); err != nil {
+	if err := checkTool(info); err != nil {
 		return r.blame(g, info.Name, err)
 	}
 	p := r.cfg.Policy
@@ -305,19 +302,6 @@ func (r *registrar) finish() {
 	if len(r.groups) == 0 {
 		r.always = r.entries
 	}
-}
-
-// checkInfo is checkTool, for which a schema is read once if several tools have
-// it one after the other.
-func (r *registrar) checkInfo(i tool.Info) error {
-	if len(i.Input) > 0 && bytes.Equal(i.Input, r.sound) {
-		i.Input = nil
-	}
-	err := checkTool(i)
-	if err == nil && i.Input != nil {
-		r.sound = i.Input
-	}
-	return err
 }
 
 // checkPath checks the name of a tool where names are paths: everything before the
