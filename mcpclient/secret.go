@@ -4,9 +4,10 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"regexp"
 	"runtime"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // Secrets belong into the environment, and ${NAME} into the file. Where one stands in a
@@ -14,23 +15,23 @@ import (
 
 var (
 	// secretName is what people call variables, headers and flags that hold one.
-	secretName = regexp.MustCompile(`(?i)(token|secret|passw|authorization|cookie|credential|api[-_]?key|access[-_]?key|private[-_]?key|[-_]key$|[-_]pat$)`)
+	secretName = lazy.Regexp(`(?i)(token|secret|passw|authorization|cookie|credential|api[-_]?key|access[-_]?key|private[-_]?key|[-_]key$|[-_]pat$)`)
 
 	// secretLooks are beginnings that well-known services give to theirs.
-	secretLooks = regexp.MustCompile(`^(sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|AKIA[0-9A-Z]{12}|npm_|hf_|eyJ[\w-]+\.)`)
+	secretLooks = lazy.Regexp(`^(sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|AKIA[0-9A-Z]{12}|npm_|hf_|eyJ[\w-]+\.)`)
 
 	// authScheme stands before the secret in a header.
-	authScheme = regexp.MustCompile(`(?i)^(bearer|basic|token)\b`)
+	authScheme = lazy.Regexp(`(?i)^(bearer|basic|token)\b`)
 )
 
 // isLiteral reports whether the value is there to be read, and not only the name of a
 // variable that holds it.
 func isLiteral(value string) bool {
-	value = variable.ReplaceAllStringFunc(value, func(m string) string {
+	value = variable().ReplaceAllStringFunc(value, func(m string) string {
 		_, def, _ := strings.Cut(m[2:len(m)-1], ":-")
 		return def
 	})
-	return strings.TrimSpace(authScheme.ReplaceAllString(strings.TrimSpace(value), "")) != ""
+	return strings.TrimSpace(authScheme().ReplaceAllString(strings.TrimSpace(value), "")) != ""
 }
 
 // holdsSecret reports whether a value of that name looks like a secret.
@@ -45,16 +46,16 @@ func holdsSecret(name, value string) bool {
 			return true
 		}
 		for k, vs := range u.Query() {
-			if secretName.MatchString(k) && isLiteral(strings.Join(vs, "")) {
+			if secretName().MatchString(k) && isLiteral(strings.Join(vs, "")) {
 				return true
 			}
 		}
 		return false
 	case "": // an argument
 		flag, v, ok := strings.Cut(value, "=")
-		return secretLooks.MatchString(value) || ok && strings.HasPrefix(flag, "-") && holdsSecret(flag, v)
+		return secretLooks().MatchString(value) || ok && strings.HasPrefix(flag, "-") && holdsSecret(flag, v)
 	}
-	return secretLooks.MatchString(value) || secretName.MatchString(name) && isLiteral(value)
+	return secretLooks().MatchString(value) || secretName().MatchString(name) && isLiteral(value)
 }
 
 // warnReadable warns of a file that holds secrets, under the keys, and that others than

@@ -386,7 +386,7 @@ func overlap(a, b []string) bool {
 
 // toolName is how a name would stand in that of a tool, for globs and rules: in those a
 // slash ends what "*" covers.
-func toolName(s string) string { return notInNames.ReplaceAllString(s, "_") }
+func toolName(s string) string { return notInNames().ReplaceAllString(s, "_") }
 
 // groupsOf returns the groups of a prompt or resource: those of the configuration whose
 // globs cover a tool of that name, else those of the server's own that it is labelled
