@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -42,6 +43,7 @@ func main() {
 	// other error, not the process in the middle of a call. Notify, unlike Ignore,
 	// changes nothing for the commands that tools start.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	slog.SetDefault(slog.New(notices{log: os.Stderr}))
 	ctx, stop := interruptible(context.Background(), os.Stderr)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/term"
@@ -46,3 +50,34 @@ func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
+
+// notices shows what packages warn of through [slog.Default], as kitbag shows its own
+// warnings: time and level would be noise in front of a person.
+type notices struct {
+	log   io.Writer
+	attrs []slog.Attr
+}
+
+func (n notices) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (n notices) Handle(_ context.Context, r slog.Record) error {
+	line := "! " + r.Message
+	add := func(a slog.Attr) bool {
+		line += fmt.Sprintf("; %s: %s", a.Key, a.Value)
+		return true
+	}
+	for _, a := range n.attrs {
+		add(a)
+	}
+	r.Attrs(add)
+	_, err := fmt.Fprintln(n.log, plainLine(line))
+	return err
+}
+
+func (n notices) WithAttrs(attrs []slog.Attr) slog.Handler {
+	n.attrs = slices.Concat(n.attrs, attrs)
+	return n
+}
+
+// WithGroup is for programs: a person is shown the attributes without their groups.
+func (n notices) WithGroup(string) slog.Handler { return n }

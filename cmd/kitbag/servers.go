@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -145,10 +145,10 @@ func (s *mcpServers) close() error {
 
 // notInNames is what model APIs do not take in the name of a field, such as those
 // of reset_tools.
-var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+var notInNames = lazy.Regexp(`[^A-Za-z0-9_-]`)
 
 // groupName makes a name for a group of what a person or a server wrote.
-func groupName(s string) string { return notInNames.ReplaceAllString(s[:min(len(s), 48)], "_") }
+func groupName(s string) string { return notInNames().ReplaceAllString(s[:min(len(s), 48)], "_") }
 
 // groupsOf describes the groups of a server: those it had when it was last
 // connected, and one for the tools that are in none of them. A server that was

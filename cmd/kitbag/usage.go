@@ -3,12 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
@@ -55,19 +55,19 @@ func meant(word string, names []string) string {
 // flagNames finds the flags in their descriptions, and flagInError the one that an
 // error speaks of.
 var (
-	flagNames   = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([\w-]+)`)
-	flagInError = regexp.MustCompile(`flag: --([\w-]+)$|for ".*--([\w-]+)" flag: `)
+	flagNames   = lazy.Regexp(`(?m)^ +(?:-\w, )?--([\w-]+)`)
+	flagInError = lazy.Regexp(`flag: --([\w-]+)$|for ".*--([\w-]+)" flag: `)
 )
 
 // flagError says of a flag that cannot be read what is wrong with it, in words of
 // the command line: those of the libraries speak of parsing.
 func flagError(cmd *cobra.Command, err error) error {
-	found := flagInError.FindStringSubmatch(err.Error())
+	found := flagInError().FindStringSubmatch(err.Error())
 	if found == nil {
 		return usage("%w", err)
 	}
 	var names []string
-	for _, f := range flagNames.FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1) {
+	for _, f := range flagNames().FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1) {
 		names = append(names, f[1])
 	}
 	if unknown := found[1]; unknown != "" {

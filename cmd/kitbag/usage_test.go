@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"syscall"
@@ -130,6 +131,17 @@ func TestOutputThatFails(t *testing.T) {
 			}
 			_ = os.RemoveAll("b")
 		}
+	}
+}
+
+// TestNotices holds how warnings of packages are shown.
+func TestNotices(t *testing.T) {
+	var log bytes.Buffer
+	l := slog.New(notices{log: &log}).With("file", "a\nb").WithGroup("g")
+	l.Info("not this")
+	l.Warn("others can read it\x1b[2J", "keys", []string{"x", "y"})
+	if got := log.String(); got != "! others can read it[2J; file: a\\nb; keys: [x y]\n" {
+		t.Errorf("%q", got)
 	}
 }
 
