@@ -18,7 +18,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "mode": modeArgs, "local": localArgs, "package": packageArgs,
+		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "chdir": chdirArgs, "mode": modeArgs, "local": localArgs, "package": packageArgs,
 	}
 }
 
@@ -264,6 +264,17 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 	}
 	if file.present() {
 		p.ops = append(p.ops, roleArg{arg: file, kind: archive})
+	}
+	return ""
+}
+
+// chdirArgs is placeArgs for a command that goes elsewhere first.
+func chdirArgs(w *walker, _ *command, p *parsed) string {
+	if v, ok := p.value("-chdir"); ok {
+		if !v.known || strings.Contains(v.text, "..") {
+			return "the directory is not known"
+		}
+		return w.trusted(w.resolveAll(w.cwds, v.text))
 	}
 	return ""
 }

@@ -107,7 +107,7 @@ func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
 			return 0, "option " + a.String() + " is not on the list"
 		case !a.known && (!eq || !a.field && !s.dyn):
 			return 0, "option " + a.String() + " is not literal"
-		case eq && o.value == 0 && !(s.single && (value == "true" || value == "false")):
+		case eq && o.value == 0 && !(s.single && (value == "true" || value == "false" && !slices.Contains(s.need, name))):
 			return 0, "option " + name + " takes no value"
 		case eq || o.value != '=':
 			p.option(name, o, valueOf(*a, len(name)+1, eq))

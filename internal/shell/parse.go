@@ -46,6 +46,9 @@ func readable(src string) error {
 	if !utf8.ValidString(src) {
 		return errors.New("it is not UTF-8")
 	}
+	if text := strings.TrimRight(src, `\`); (len(src)-len(text))%2 == 1 {
+		return errors.New("it ends with a backslash")
+	}
 	depth := 0
 	for i, r := range src {
 		switch {
