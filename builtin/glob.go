@@ -90,6 +90,7 @@ func newGlobPattern(dir, pattern string) globPattern {
 			continue
 		case seg == "..":
 			g.bad = true
+			g.fixed = append(g.fixed, seg) // it is judged by where it would lead
 		case len(g.fixed) == len(segs) && !strings.ContainsAny(seg, "*?[{"):
 			g.fixed = append(g.fixed, seg)
 		}

@@ -226,6 +226,8 @@ func TestSearchPermission(t *testing.T) {
 		{"Glob", args("pattern", "secret/*"), "secret/**", permission.Deny},
 		{"Glob", args("pattern", "src/*"), "secret/**", permission.Allow},
 		{"Glob", args("pattern", "*/k"), "secret/**", permission.Deny},
+		{"Glob", args("pattern", "../secret/*", "path", "src"), "secret/**", permission.Deny},
+		{"Glob", args("pattern", "src/../../x/*"), "", permission.Ask},
 	} {
 		p := &permission.Policy{Dirs: []string{dir}}
 		if row.rule != "" {

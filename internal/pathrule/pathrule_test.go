@@ -1,6 +1,7 @@
 package pathrule
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -204,6 +205,41 @@ func TestSuggest(t *testing.T) {
 	} {
 		if got := at.Suggest(name); got != want {
 			t.Errorf("Suggest(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// Patterns and paths in every spelling, in a tree with links: link leads to
+// ../secret, k to ../secret/key, alias to work, loop to itself.
+func TestRuleRows(t *testing.T) {
+	links := map[string]string{"/r/work/link": "../secret", "/r/work/k": "/r/secret/key", "/r/alias": "work", "/r/work/loop": "loop"}
+	at := Place{Cwd: "/r/work", Home: "/root", Dirs: []string{"/r/work"}, Readlink: func(name string) (string, error) {
+		if to, ok := links[name]; ok {
+			return to, nil
+		}
+		return "", os.ErrInvalid
+	}}
+	raw, err := os.ReadFile("testdata/rules.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		var row struct {
+			Behavior, Pattern, Path string
+			Walks, Match            bool
+		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		match := at.MatchAny
+		switch {
+		case row.Behavior == "allow":
+			match = at.Match
+		case row.Walks:
+			match = at.MatchTree
+		}
+		if got, err := match(row.Pattern, row.Path); got != row.Match || err != nil {
+			t.Errorf("%s %q, %q: %v, %v", row.Behavior, row.Pattern, row.Path, got, err)
 		}
 	}
 }

@@ -103,19 +103,20 @@ var (
 		".xinitrc", ".xprofile", ".xsession", ".xsessionrc", ".pam_environment", ".envrc", "crontab",
 		".gitconfig", ".gitmodules", ".gitattributes", ".git-credentials", ".hgrc",
 		".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".condarc", ".gemrc", ".terraformrc", ".curlrc", ".wgetrc",
-		".vimrc", ".gvimrc", ".ideavimrc", ".exrc", ".nanorc", ".emacs", ".screenrc", ".tmux.conf",
+		".vimrc", ".gvimrc", ".ideavimrc", ".exrc", ".lesskey", ".latexmkrc", ".shosts", ".k5login", ".pnpmrc", ".nanorc", ".emacs", ".screenrc", ".tmux.conf",
 		".psqlrc", ".sqliterc", ".mailrc", ".forward", ".rhosts", "rust-toolchain", "rust-toolchain.toml", ".pnpmfile.cjs",
 		".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".pdbrc", ".rprofile", ".pythonrc",
 		".netrc", ".pgpass", ".my.cnf", ".mcp.json", "kitbag.json", "authorized_keys", "authorized_keys2",
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519",
 	}
 	protectedDirs = []string{
-		".git", ".hg", ".vscode", ".idea", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv",
+		".git", ".hg", ".vscode", ".idea", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
 	}
 	// Parts of a path, compared with a slash at its end.
 	protectedTails = []string{
 		"/.config/git/", "/.config/gh/", "/.config/gcloud/", "/.config/autostart/", "/.config/systemd/",
 		"/.config/fish/", "/.config/nvim/", "/.config/pip/", "/.config/environment.d/", "/.config/kitbag/", "/.local/bin/",
+		"/.local/share/applications/", "/.bundle/config/", "/.pip/", "/.claude/settings.json/", "/.claude/settings.local.json/", "/.cursor/mcp.json/",
 		"/.cargo/config/", "/.cargo/config.toml/", "/.cargo/credentials/", "/.cargo/credentials.toml/",
 		"/.m2/settings.xml/", "/.gradle/init.d/", "/.gradle/init.gradle/", "/.gradle/gradle.properties/",
 		"/library/launchagents/", "/library/launchdaemons/",
