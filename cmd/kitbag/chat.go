@@ -69,6 +69,8 @@ type chat struct {
 
 // talk takes turns until the person leaves.
 func (c *chat) talk(ctx context.Context) error {
+	// All of kitbag's words go to the log. What goes to standard output is the model's,
+	// so that "kitbag chat | tee" keeps a clean copy of it.
 	fmt.Fprintln(c.log, "/help tells what there is; Ctrl-D leaves.")
 	if n := len(c.conv.Messages); n > 0 {
 		fmt.Fprintf(c.log, "%s is gone on with, after %d messages.\n", c.conv.path, n)
@@ -83,7 +85,7 @@ func (c *chat) talk(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return &exit{code: exitInterrupted} // told to terminate
-		case err != nil:
+		case err != nil: // Ctrl-D, or Ctrl-C at the prompt: the usual ways to leave
 			return nil
 		case said == "":
 			continue

@@ -402,6 +402,31 @@ func TestExplainReadsConfigurations(t *testing.T) {
 	}
 }
 
+// TestConfigOfReadme holds that what README.md shows is a configuration.
+func TestConfigOfReadme(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(readme), "goes into kitbag.json")
+	_, rest, indented := strings.Cut(rest, "\n    {")
+	text, _, closed := strings.Cut(rest, "\n\n")
+	if !ok || !indented || !closed {
+		t.Fatal("README.md shows no configuration")
+	}
+	workspace(t)
+	if err := os.MkdirAll("docs/skills", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeConfig(t, configFile, "{"+text)
+	if got := kitbag(t.Context(), "tools", "--trust"); got.code != exitDone || !strings.Contains(got.out, "memory") || got.stderr != "" {
+		t.Errorf("%+v", got)
+	}
+	if _, shown := answerTrust(t, "n\n"); strings.Count(shown, "    | ") != 5 {
+		t.Errorf("the question of trust: %s", shown)
+	}
+}
+
 // TestConfigServesBoth has one file configure an agent and a gateway.
 func TestConfigServesBoth(t *testing.T) {
 	dir := workspace(t)

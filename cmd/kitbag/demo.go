@@ -104,7 +104,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) && ask {
-			return nil // refused
+			return nil // the person has said no
 		}
 		return err
 	}
@@ -156,6 +156,9 @@ func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 
 // demoScript is what the model says. Where it repeats what a tool found, it
 // takes it from the conversation, so that the story is true.
+//
+// The steps are those of a usual task: open a group, look around, read how it is done
+// here, ask a server, write, check.
 func demoScript() []scripted.Turn {
 	return []scripted.Turn{
 		scripted.Say("I need the sales tools for that.").And(scripted.Call("reset_tools", map[string]bool{"sales": true})),
@@ -216,6 +219,8 @@ type cityIn struct {
 
 // salesTools are function tools over the file at path.
 func salesTools(path string) ([]tool.Tool, error) {
+	// That they only read is what lets the model call both at once. It does not let
+	// them run unasked: the demo's policy has a rule for that.
 	opts := tool.Options{ReadOnly: true, Parallel: true}
 	total, err := tool.New("sales_total", "Returns what was sold in a city this week, in euros.",
 		func(_ context.Context, in cityIn) (int, error) {

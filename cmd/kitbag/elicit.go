@@ -14,6 +14,8 @@ import (
 // elicit puts the question of a server to the person at the terminal. Every line of
 // the server's is marked, so that none passes for one of kitbag's.
 func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+	// A question of ours has no server. The two must look different: what a server asks
+	// for may be a password, and it must not seem that kitbag asks for it.
 	p.forget()
 	if q.Server == "" {
 		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))
@@ -38,6 +40,8 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 	if err != nil || !ok {
 		return host.Answer{Action: host.Decline}, err
 	}
+	// What does not fit the form is told and asked for again, from the first field: the
+	// mistake may be that two of them do not go together.
 	for {
 		content, err := p.fillIn(ctx, fields)
 		if err != nil {
@@ -56,6 +60,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 				fmt.Fprintf(p.out, "  %s = %v\n", plain(f.name), v)
 			}
 		}
+		// Defaults are in it, too: the person sees all that leaves the machine.
 		ok, err := p.yesNo(ctx, fmt.Sprintf("  Send this to %q? [y]es / [n]o: ", q.Server))
 		if err != nil || !ok {
 			return host.Answer{Action: host.Decline}, err
@@ -84,7 +89,7 @@ func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
 // A formField is a field of a form, as a person at a terminal fills it in.
 type formField struct {
 	name     string
-	required bool
+	required bool // such fields come first: the others may all be left out at the end
 
 	Type        string   `json:"type"`
 	Title       string   `json:"title"`
@@ -170,6 +175,7 @@ func (f *formField) question() string {
 func (f *formField) value(typed string) any {
 	switch f.Type {
 	case "integer", "number":
+		// As it was typed, so that no digit is lost on the way through a float.
 		if json.Valid([]byte(typed)) && strings.Trim(typed, "+-0123456789.eE") == "" {
 			return json.Number(typed)
 		}
@@ -180,7 +186,7 @@ func (f *formField) value(typed string) any {
 		case "n", "no", "false":
 			return false
 		}
-	case "array":
+	case "array": // of choices; one with a comma in it cannot be typed
 		list := []any{}
 		for s := range strings.SplitSeq(typed, ",") {
 			list = append(list, strings.TrimSpace(s))

@@ -32,7 +32,7 @@ func keptLogins() (*mcpclient.OAuth, error) {
 // ended is not made anew in the middle of something else.
 func withLogin(cfg mcpclient.Config) mcpclient.Config {
 	o, err := keptLogins()
-	for header := range cfg.Headers {
+	for header := range cfg.Headers { // names of headers have no case
 		if strings.EqualFold(header, "Authorization") {
 			return cfg // the file says how
 		}
@@ -40,6 +40,7 @@ func withLogin(cfg mcpclient.Config) mcpclient.Config {
 	if err != nil || cfg.URL == "" || !o.LoggedIn(cfg.URL) {
 		return cfg
 	}
+	// Nobody comes back there: it is only that a client must have one.
 	o.RedirectURL = "http://127.0.0.1/callback"
 	o.Authorize = func(context.Context, string) (url.Values, error) { return nil, errors.New("the login has ended") }
 	cfg.OAuth = o
@@ -160,6 +161,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 		asked = true
 		return back.wait(ctx, page, cmd.ErrOrStderr())
 	}
+	// An old login would be used instead of a new one, perhaps of another person.
 	if err := o.Logout(cfg.URL); err != nil {
 		return err
 	}
@@ -194,6 +196,7 @@ func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 		return nil, fmt.Errorf("wait for the browser: %w", err)
 	}
 	b := &browserPort{url: "http://" + l.Addr().String() + "/callback", states: make(chan string, 1), came: make(chan url.Values, 1)}
+	// Anything on the machine can connect: it gets neither much time nor much memory.
 	b.server = &http.Server{Handler: http.HandlerFunc(b.callback), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	go func() { _ = b.server.Serve(l) }() // it ends with close
 	return b, nil

@@ -215,6 +215,8 @@ func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials 
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !credentials {
 		fmt.Fprintf(cmd.ErrOrStderr(), "! without a token only this machine is served: set $%s, or credentials in the --config file, and the names of this machine under hosts there\n", tokenVar)
 	}
+	// No time-out for whole requests: a stream of notifications lasts as long as the
+	// session.
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(cmd.Context(), func() {
 		_ = s.Close() // ends streams, which would never end by themselves

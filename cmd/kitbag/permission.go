@@ -74,6 +74,7 @@ func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 		return nil, err
 	}
 	p.Rules = append(p.Rules, rules...)
+	// The current directory is the first: patterns such as ./src/** count from it.
 	dirs, err := (&toolFlags{dirs: f.dirs}).workDirs()
 	if err != nil {
 		return nil, err
@@ -112,6 +113,8 @@ that are not built in are judged by name only.`,
 			if err := json.Unmarshal(data, st); err != nil {
 				return fmt.Errorf("%s: it is not a session that kitbag run --session has saved: %w", args[0], jsonError(data, err))
 			}
+			// What the person has accepted for good would have counted with other rules,
+			// too.
 			p.Rules = append(p.Rules, st.Rules...)
 			return replay(cmd.OutOrStdout(), p, st)
 		},
@@ -141,7 +144,7 @@ func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 			d := permission.Decide(p, calls.call(c.Name, c.Input, p.Dirs[0]))
 			count[d.Behavior]++
 			was := string(outcomes[c.ID])
-			if was == "" {
+			if was == "" { // there is no result yet
 				was = "waiting"
 			}
 			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, shorten(c.Name, maxName), shorten(string(c.Input), maxName), plain(was), plain(d.Reason))

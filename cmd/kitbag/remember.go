@@ -79,6 +79,7 @@ func (m *memory) keep(groups []mcpclient.Group) {
 	if os.MkdirAll(filepath.Dir(m.path), 0o700) != nil {
 		return
 	}
+	// Another kitbag may read it at this moment: it finds the old file or the new one.
 	f, err := os.CreateTemp(filepath.Dir(m.path), ".new-*")
 	if err != nil {
 		return

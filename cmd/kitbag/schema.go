@@ -56,7 +56,7 @@ schemas of its tools carry them: no source is read when the program runs.`,
 				_, err := src.WriteTo(cmd.OutOrStdout())
 				return err
 			}
-			if !filepath.IsAbs(out) {
+			if !filepath.IsAbs(out) { // the file belongs to the package
 				out = filepath.Join(dir, out)
 			}
 			if err := refuseHandwritten(out); err != nil {

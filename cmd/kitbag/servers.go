@@ -207,7 +207,7 @@ func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.memory.keep(groups)
+	s.memory.keep(groups) // for the next start of kitbag; this one goes on with the groups it has
 	in := func(t tool.Tool, names ...string) bool {
 		return slices.ContainsFunc(groups, func(g mcpclient.Group) bool {
 			return slices.Contains(names, g.Name) && slices.Contains(g.Members(), t.Info().Name)

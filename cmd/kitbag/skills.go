@@ -133,6 +133,7 @@ func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList
 		list.Skills = append(list.Skills, skillEntry{s.Name, s.Description, s.Dir, s.Bytes, len(s.Document().Sections)})
 	}
 	for _, d := range diagnostics {
+		// What else is wrong with a skill does not keep a model from using it.
 		if d.Fatal || d.Rule == "shadowed" {
 			reason := d.Message
 			if d.Line > 0 {
@@ -198,12 +199,12 @@ func skillsShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if page.Data != nil {
+			if page.Data != nil { // a picture or the like: for a file or another program
 				_, err = cmd.OutOrStdout().Write(page.Data)
 				return err
 			}
 			text := strings.TrimRight(page.Text, "\n")
-			if isTerminal(cmd.OutOrStdout()) {
+			if isTerminal(cmd.OutOrStdout()) { // elsewhere it is what the model reads, byte for byte
 				text = plain(text)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
@@ -325,6 +326,8 @@ func skillsNewCommand() *cobra.Command {
 
 // newSkill makes DIR/NAME/SKILL.md and gives its path. It replaces nothing.
 func newSkill(name, dir string) (string, error) {
+	// The name is checked by reading the skill that it would make: there is one place
+	// that knows the rules for names.
 	content := strings.ReplaceAll(skillTemplate, "{{name}}", name)
 	s, diagnostics := skill.Parse("SKILL.md", []byte(content))
 	for _, d := range diagnostics {
@@ -332,13 +335,14 @@ func newSkill(name, dir string) (string, error) {
 			return "", usage("make skill %q: %s", name, d.Message)
 		}
 	}
-	if s.Name != name {
+	if s.Name != name { // it was YAML for something else, such as a comment
 		return "", usage("make skill %q: the name may hold lowercase letters, digits and hyphens only", name)
 	}
 	folder := filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
+	// Mkdir and not MkdirAll: of two who make it at once, one is told.
 	if err := os.Mkdir(folder, 0o755); errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("make skill %q: %s is already there", name, folder)
 	} else if err != nil {
