@@ -110,6 +110,19 @@ func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, err
 	}
 }
 
+// uninterrupted returns what read does, or ends with ctx: a read from a terminal or a
+// pipe cannot be called off. read may then still wait, until the program ends.
+func uninterrupted(ctx context.Context, read func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- read() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return &exit{code: exitInterrupted}
+	}
+}
+
 // parseAnswer reads CALL_ID=allow or CALL_ID=deny[:reason].
 func parseAnswer(s string) (agent.Confirm, error) {
 	id, reason, ok := strings.Cut(s, "=deny")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -49,19 +48,6 @@ type explained struct {
 type command struct {
 	Argv    []string `json:"argv"`
 	Effects []string `json:"effects"`
-}
-
-// uninterrupted returns what read does, or ends with ctx: a read from a terminal or a
-// pipe cannot be called off. read may then still wait, until the program ends.
-func uninterrupted(ctx context.Context, read func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- read() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return &exit{code: exitInterrupted}
-	}
 }
 
 // explainLines writes a decision for each line. Who writes one and waits for the

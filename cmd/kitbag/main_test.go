@@ -143,6 +143,32 @@ func TestRunStreams(t *testing.T) {
 	}
 }
 
+// TestTaskFromStdin pipes the task in.
+func TestTaskFromStdin(t *testing.T) {
+	workspace(t)
+	for _, row := range []struct {
+		in   string
+		code int
+		want string // of the model, or of the error
+	}{
+		{"say\nhello\n", exitDone, "well\n"},
+		{" \n", exitUsage, "the task is empty"},
+		{"caf\xe9", exitUsage, "UTF-8"},
+		{strings.Repeat("a", maxTask+1), exitUsage, "more than 1048576 bytes"},
+	} {
+		var turns []openaitest.Turn
+		if row.code == exitDone {
+			turns = append(turns, openaitest.Text("well").Expect(lastSaid(row.in)))
+		}
+		serve(t, turns...)
+		var out, stderr bytes.Buffer
+		code := run(t.Context(), []string{"run", "-"}, strings.NewReader(row.in), &out, &stderr)
+		if code != row.code || !strings.Contains(out.String()+stderr.String(), row.want) {
+			t.Errorf("%.20q: code %d: %s%s", row.in, code, out.String(), stderr.String())
+		}
+	}
+}
+
 // TestRunKeepsRequestsValid plays what goes wrong with models; the server
 // refuses, and the test fails on, any request that is not valid.
 func TestRunKeepsRequestsValid(t *testing.T) {
@@ -431,6 +457,13 @@ func TestTools(t *testing.T) {
 	}
 	if sizes[false] == 0 || sizes[true] <= sizes[false] {
 		t.Errorf("bytes: %v", sizes)
+	}
+	s := serve(t, openaitest.Text("well"))
+	kitbag(t.Context(), "run", "--mcp", "mcp.json", "go")
+	for _, tl := range s.Requests()[0].Tools { // what a model is really sent
+		if !slices.ContainsFunc(got.Tools, func(c toolCost) bool { return c.Name == tl.Function.Name }) {
+			t.Errorf("%s is not listed", tl.Function.Name)
+		}
 	}
 	if res := kitbag(t.Context(), "tools"); !strings.Contains(res.out, "in each request") || !strings.Contains(res.out, "Bash") {
 		t.Errorf("%+v", res)

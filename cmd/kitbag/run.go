@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -102,14 +103,15 @@ Of the one in the directory only ask and deny rules count until you have said at
 terminal that you trust it as it is, or add --trust; so it is with the skills in
 .agents/skills and .claude/skills, which are instructions of whoever wrote them.
 
-The model's text goes to standard output, what tools do to standard error. What
-no rule allows is asked about on the terminal; without one the run ends with
-exit code 3 and lists the calls that wait.
+A task of - is read from standard input. The model's text goes to standard output,
+what tools do to standard error. What no rule allows is asked about on the terminal;
+without one the run ends with exit code 3 and lists the calls that wait.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for a person, 4 a limit was
 reached, 130 interrupted.`,
 		Example: `  kitbag run "what does this repository do?"
   kitbag run --allow 'Bash(go test:*)' "make the tests pass"
+  kitbag run - < task.md
   kitbag run --json --session s.json "clean up"   # ends with code 3 at a question
   kitbag run --json --session s.json --answer call_1=allow`,
 		Args: cobra.ArbitraryArgs,
@@ -138,11 +140,12 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		inputs = append(inputs, c)
 	}
-	if len(args) == 1 && strings.TrimSpace(args[0]) == "" {
-		return usage(`the task is empty; say what to do: kitbag run "task"`)
-	}
 	if len(args) == 1 {
-		inputs = append(inputs, agent.Say(args[0]))
+		task, err := readTask(cmd, args[0])
+		if err != nil {
+			return err
+		}
+		inputs = append(inputs, agent.Say(task))
 	}
 	if len(inputs) == 0 && f.session == "" {
 		return usage(`no task; say what to do: kitbag run "task"`)
@@ -160,6 +163,35 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		return r.run(cmd.Context(), k.agent, s, inputs)
 	})
+}
+
+// maxTask is how long a task from standard input may be, in bytes. No model takes
+// more, and a pipe may have no end.
+const maxTask = 1 << 20
+
+// readTask returns the task: arg itself, or for "-" what is on standard input, since
+// what is long, or another program's, does not go into an argument.
+func readTask(cmd *cobra.Command, arg string) (string, error) {
+	if arg == "-" {
+		var data []byte
+		err := uninterrupted(cmd.Context(), func() (err error) {
+			data, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxTask+1))
+			return err
+		})
+		switch {
+		case err != nil:
+			return "", err
+		case len(data) > maxTask:
+			return "", usage("the task on standard input has more than %d bytes; put it into a file, and have the agent read that", maxTask)
+		case !utf8.Valid(data):
+			return "", usage("the task on standard input is not text in UTF-8")
+		}
+		arg = string(data)
+	}
+	if strings.TrimSpace(arg) == "" {
+		return "", usage(`the task is empty; say what to do: kitbag run "task"`)
+	}
+	return arg, nil
 }
 
 // open opens the conversation, makes the agent and has both used, and closes what

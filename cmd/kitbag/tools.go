@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -49,7 +50,11 @@ func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err er
 	if err != nil {
 		return err
 	}
-	tk, closeAll, err := f.toolkit(dirs, hosting{}, cmd.ErrOrStderr())
+	readResult, err := agent.ReadResult(agent.ResultDir("")) // it is listed, not called
+	if err != nil {
+		return err
+	}
+	tk, closeAll, err := f.toolkit(dirs, hosting{}, cmd.ErrOrStderr(), readResult)
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 	case ctx.Err() != nil:
 		return &exit{code: exitInterrupted}
 	case askErr != nil:
-		return fmt.Errorf("%s: whether it is trusted: %w", c.file, askErr)
+		return fmt.Errorf("%s: whether it is trusted: %w; say y or n, or add --trust", c.file, askErr)
 	}
 	if !ok {
 		*c = *c.restricted()
