@@ -223,13 +223,18 @@ func TestDead(t *testing.T) {
 			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{dead, behind(t, "a", echo()).Config}, Style: style})
 			c := newHost(t, g)
 			name, input := "a__echo", `{"message":"hi"}`
+			opened := func(res *message.ToolResult) {
+				if text := res.Text(); !strings.Contains(text, "cannot be used now") || !strings.Contains(text, "/does/not/exist") {
+					t.Errorf("opening its group: %s", text)
+				}
+			}
 			switch style {
 			case mcpgateway.Reset:
-				call(t, c, "reset_tools", `{"dead":true,"a":true}`)
+				opened(call(t, c, "reset_tools", `{"dead":true,"a":true}`))
 			case mcpgateway.Enable:
-				call(t, c, "enable_tools", `{"groups":["dead","a"]}`)
+				opened(call(t, c, "enable_tools", `{"groups":["dead","a"]}`))
 			case mcpgateway.PerGroup:
-				call(t, c, "dead_activate", `{}`)
+				opened(call(t, c, "dead_activate", `{}`))
 				call(t, c, "a_activate", `{}`)
 			case mcpgateway.Discover:
 				name, input = "call_tool", `{"name":"a__echo","arguments":{"message":"hi"}}`

@@ -224,7 +224,7 @@ func (o offers) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserv
 	}
 	raw, err := u.get(ctx, kind, e.inner, args)
 	if ce, ok := errors.AsType[*mcpclient.CallError](err); ok {
-		if ce.Code == codeNoResource {
+		if ce.Code == codeNoResource || ce.Code == codeNoMethod { // the latter of a server that has none at all
 			return nil, mcpserver.ErrNoOffer
 		}
 		return nil, &mcpserver.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxWords), Data: ce.Data}
@@ -244,6 +244,7 @@ func (o offers) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserv
 // The codes of JSON-RPC and MCP that are looked at, or answered with.
 const (
 	codeInternal      = -32603
+	codeNoMethod      = -32601
 	codeInvalidParams = -32602
 	codeNoResource    = -32002
 )

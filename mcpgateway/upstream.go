@@ -138,9 +138,17 @@ type source struct {
 // Name is the server's, for what is said of it in errors.
 func (s *source) Name() string { return s.name }
 
-// Instructions are what the server says of itself, for who uses its tools.
+// Instructions are what the server says of itself, for who uses its tools; of one that
+// has failed, that its tools are missing.
 func (s *source) Instructions() string {
-	text := clean(strings.TrimSpace(s.client.Status().Instructions), maxInstructions)
+	st := s.client.Status()
+	if err := st.Err; err != nil {
+		if se, ok := errors.AsType[*mcpclient.ServerError](err); ok {
+			err = se.Err // without what it wrote to stderr
+		}
+		return fmt.Sprintf("The MCP server %q cannot be used now, so that tools of it may be missing: %s", clean(s.name, maxLine), clean(err.Error(), maxLine))
+	}
+	text := clean(strings.TrimSpace(st.Instructions), maxInstructions)
 	if text == "" || s.quiet {
 		return ""
 	}
