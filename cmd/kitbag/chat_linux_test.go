@@ -188,6 +188,18 @@ func TestColour(t *testing.T) {
 	}
 }
 
+// TestServeAtATerminal holds that who starts a server by hand is told why nothing
+// happens.
+func TestServeAtATerminal(t *testing.T) {
+	workspace(t)
+	term, cmd := kitbagAt(t, "mcp", "serve", "--demo")
+	term.expect("for an MCP host to start")
+	term.press(ctrlD)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %q", err, term.seen)
+	}
+}
+
 // TestDemoRefused says no where the demo asks: what the model says then is true, too.
 func TestDemoRefused(t *testing.T) {
 	workspace(t)

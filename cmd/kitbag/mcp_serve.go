@@ -102,6 +102,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		if cmd.Flags().NFlag() > 1 {
 			return usage("--demo serves its own tools on standard input and output; it goes with no other flag")
 		}
+		tellStdio(cmd)
 		return demoserver.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 	}
 	if f.pageSize < 0 {
@@ -205,6 +206,7 @@ func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 // credentials the server refuses who comes from elsewhere, which is told.
 func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials bool) error {
 	if f.http == "" {
+		tellStdio(cmd)
 		return s.ServeStdio(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 	}
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", f.http)
@@ -227,6 +229,14 @@ func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials 
 		return err
 	}
 	return nil
+}
+
+// tellStdio tells a person who has started a server by hand that it is a program which
+// is to do that.
+func tellStdio(cmd *cobra.Command) {
+	if isTerminal(cmd.InOrStdin()) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "serving MCP on standard input and output, for an MCP host to start; Ctrl-D ends it")
+	}
 }
 
 // A costReport is what --print-cost --json prints.
