@@ -24,7 +24,7 @@ func reply(t *testing.T, a *Agent) *State {
 func TestCostOfStep(t *testing.T) {
 	const steps = 100
 	a := benchAgent(t, steps)
-	budget.Hold(t, budget.Cost{Allocs: 71, Bytes: 5200}, steps, func() { reply(t, a) })
+	budget.Hold(t, budget.Cost{Allocs: 47, Bytes: 4900}, steps, func() { reply(t, a) })
 }
 
 // TestCostOfToken is a piece of text, from the model's delta to the event.

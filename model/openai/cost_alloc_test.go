@@ -33,7 +33,7 @@ func TestCostOfCall(t *testing.T) {
 	m, _ := cannedModel(t, textStream(3, argsEvent))
 	tools, _ := benchTools(10)
 	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
-	budget.Hold(t, budget.Cost{Allocs: 34, Bytes: 6850}, 1, func() { drain(t, m, req) })
+	budget.Hold(t, budget.Cost{Allocs: 32, Bytes: 6720}, 1, func() { drain(t, m, req) })
 }
 
 // TestCostOfToken is a token of a streamed answer.
@@ -57,5 +57,5 @@ func TestCostOfWhole(t *testing.T) {
 		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`))
 	tools, _ := benchTools(10)
 	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
-	budget.Hold(t, budget.Cost{Allocs: 38, Bytes: 6860}, 1, func() { drain(t, m, req) })
+	budget.Hold(t, budget.Cost{Allocs: 35, Bytes: 6730}, 1, func() { drain(t, m, req) })
 }
