@@ -64,10 +64,10 @@
 // the State whole at every moment; the 500th costs what the first does. A streamed
 // token makes 0.1. The floor is what stays: messages, calls, results and events
 // that somebody may keep are 22 of the 47; the call with its context and its
-// goroutine is 14, the decision 2. A single call of a function is waited for by the
-// run itself; what runs beside others, streams, or has a middleware of its own has
-// a worker, and costs twice as much. Hooks that do nothing add one in a hundred. An agent with 20 tools of its own keeps 5 KiB, of
-// which the tools are 2. The tests named TestCost… hold these figures, and bench
+// goroutine is 14, the decision 2. A single call is waited for by the run itself;
+// those that run beside others have workers, which is 20 more for each. Hooks that
+// do nothing are five more. An agent with 20 tools of its own keeps 5 KiB, of which
+// the tools are 2. The tests named TestCost… hold these figures, and bench
 // shows them beside other frameworks.
 //
 // # Effects

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/tool"
@@ -10,18 +11,18 @@ import (
 )
 
 // isWaitedFor reports whether the run's own goroutine may wait for c, instead of a
-// worker that reports to it: nothing runs beside c, and nothing that could wait
-// elsewhere stands between.
+// worker that reports to it. Not if the run may have to do something else meanwhile,
+// or if the call may be made elsewhere.
 func (r *run) isWaitedFor(c *openCall) bool {
-	if c.early != nil || r.jobs != nil || r.cfg.Step != nil || len(r.a.tools) > 0 {
+	if c.early != nil || r.jobs != nil || r.cfg.Step != nil {
 		return false
 	}
 	t, err := r.tool(c)
 	if err != nil {
 		return false
 	}
-	w, ok := t.(callctx.Waiter)
-	return ok && w.Waits()
+	_, nested := tool.As[*subagent](t)
+	return !nested
 }
 
 // wait runs c and waits for it. What its tool asks of the run comes in turns.
@@ -57,16 +58,21 @@ func (r *run) stopWaiting() {
 // A waited is a call that the run waits for, and its context.
 type waited struct {
 	callctx.Context
-	run  *run
-	call *openCall
-	id   *string
-	host callHost
-	over bool
-
+	run     *run
+	call    *openCall
+	id      *string
+	host    callHost
 	hearing hearing
+
+	// A middleware ranges over the next handler on its own goroutine. One that does
+	// not brings what is said, and turns, on another, while that of the run waits.
+	mu   sync.Mutex
+	over bool
 }
 
 func (w *waited) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.over = true
 	w.End(context.Canceled)
 }
@@ -83,12 +89,20 @@ func (w *waited) Value(key any) any {
 }
 
 // said tells of what the tool says.
-func (w *waited) said(ch tool.Chunk) { w.run.emit(deltaOf(w.call, ch)) }
+func (w *waited) said(ch tool.Chunk) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.run.emit(deltaOf(w.call, ch))
+	}
+}
 
 // do has the run's goroutine call fn, and returns what fn does.
 func (w *waited) do(fn func() error) error {
 	heard := make(chan error, 1)
 	turn := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if w.over { // what asks has outlasted its call
 			heard <- ErrInterrupted
 			return

@@ -38,7 +38,8 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
-		defer func() { b.leave(cancel, w.Turns, abandoned) }()
+		defer w.Close()
+		defer func() { b.leave(cancel, &w, abandoned) }()
 		for {
 			select {
 			case p := <-b.out:
@@ -52,7 +53,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			case <-b.done:
 				return
 			case turn := <-w.Turns:
-				turn()
+				w.Take(turn)
 			case <-w.Ended:
 				w.Tell()
 			case <-w.Late:
@@ -86,6 +87,7 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 		return []piece{{err: notStarted(ctx)}}
 	}
 	w := callctx.NewWatch(ctx, grace)
+	defer w.Close()
 	o := &outcome{done: make(chan struct{})}
 	go o.run(ctx, f, call)
 	for {
@@ -93,7 +95,7 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 		case <-o.done:
 			return o.pieces
 		case turn := <-w.Turns:
-			turn()
+			w.Take(turn)
 		case <-w.Ended:
 			w.Tell()
 		case <-w.Late:
@@ -177,7 +179,7 @@ func (b *bridge) yield(c Chunk, err error) bool {
 }
 
 // leave ends the tool and, unless that was tried, waits for it a while.
-func (b *bridge) leave(cancel context.CancelFunc, turns <-chan func(), abandoned bool) {
+func (b *bridge) leave(cancel context.CancelFunc, w *callctx.Watch, abandoned bool) {
 	cancel()
 	close(b.left)
 	if abandoned {
@@ -195,8 +197,8 @@ func (b *bridge) leave(cancel context.CancelFunc, turns <-chan func(), abandoned
 			return
 		case <-late:
 			return
-		case turn := <-turns:
-			turn()
+		case turn := <-w.Turns:
+			w.Take(turn)
 		}
 	}
 }

@@ -96,9 +96,6 @@ type function struct {
 	settled atomic.Pointer[inputType]
 }
 
-// Waits is for callctx.Waiter.
-func (f *function) Waits() bool { return !f.streams }
-
 // A body is what a function tool runs.
 type body interface {
 	call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool)

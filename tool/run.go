@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -17,7 +18,8 @@ type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error
 
 // A Middleware wraps a Handler. It sees every call of every tool it is
 // installed for, streaming or not, after validation and permission. It must
-// not change call.Input: what was judged is what runs.
+// not change call.Input: what was judged is what runs. It ranges over what the next
+// handler returns on the goroutine on which its own is ranged over.
 type Middleware func(next Handler) Handler
 
 // With returns t with middleware of its own: a time-out, a limit that it shares
@@ -61,10 +63,11 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 	}
 	h := chain(isolated, middleware)
 	return func(yield func(Chunk, error) bool) {
-		// A panic in the consumer's loop body is not the tool's: let it pass.
+		// A panic in the consumer's loop body, or in what it does for others while it
+		// waits, is not the tool's: let it pass.
 		inBody := false
 		defer func() {
-			if inBody {
+			if inBody || callctx.InTurn(ctx) {
 				return
 			}
 			if r := recover(); r != nil {

@@ -2,8 +2,9 @@
 // goroutine that owns what the call may need, as a run of an agent does.
 //
 // A [context.WithTimeout] for each call would be registered with the run's context
-// and set a timer, which wakes up a thread. Here the goroutine that waits watches
-// over both: it has nothing else to do.
+// and set a timer, which wakes up a thread. Most tools never look whether they are to
+// end. For those the goroutine that waits watches over both: it has nothing else to
+// do.
 package callctx
 
 import (
@@ -21,19 +22,22 @@ type (
 )
 
 // A Context is that of a call. Its caller fills it in and must call End when the
-// call is over. It ends with the caller's only as long as somebody watches: see
-// [NewWatch].
+// call is over. It does what one of the standard library does; it only costs that,
+// too, once somebody has asked for Done.
 type Context struct {
 	context.Context             // of the caller
 	Turns           chan func() // to be called by the goroutine that waits
 
 	clock    *Clock // nil if the call may take as long as it likes
 	deadline time.Time
-	taken    atomic.Bool
+	watched  atomic.Bool
+	inTurn   bool // for the goroutine that watches
 
-	mu   sync.Mutex
-	done chan struct{} // made when somebody asks for it
-	err  error
+	mu    sync.Mutex
+	err   error
+	done  chan struct{} // made when somebody asks for it, and with it:
+	above func() bool   // stops following the caller
+	timer *time.Timer
 }
 
 // Limit sets the time that the call may take from now on.
@@ -55,19 +59,27 @@ func (c *Context) Deadline() (time.Time, bool) {
 func (c *Context) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done == nil {
-		c.done = make(chan struct{})
-		if c.err != nil {
-			close(c.done)
-		}
+	if c.done != nil {
+		return c.done
+	}
+	c.done = make(chan struct{})
+	if c.err != nil {
+		close(c.done)
+		return c.done
+	}
+	c.above = context.AfterFunc(c.Context, func() { c.End(c.Context.Err()) })
+	if c.clock != nil {
+		c.timer = time.AfterFunc(time.Until(c.deadline), func() { c.End(context.DeadlineExceeded) })
 	}
 	return c.done
 }
 
 // Err is for [context.Context].
 func (c *Context) Err() error {
-	if above := c.Context.Err(); above != nil { // and nobody may be watching
+	if above := c.Context.Err(); above != nil {
 		c.End(above)
+	} else if c.clock != nil && !time.Now().Before(c.deadline) {
+		c.End(context.DeadlineExceeded)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,15 +102,28 @@ func (c *Context) End(err error) {
 		return
 	}
 	c.err = err
-	if c.done != nil {
-		close(c.done)
+	if c.done == nil {
+		return
 	}
+	close(c.done)
+	c.above()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// InTurn reports whether a goroutine that waits for the tool that is called with ctx
+// does something for others: then what it panics with is not the tool's. Only that
+// goroutine may ask.
+func InTurn(ctx context.Context) bool {
+	c, ok := ctx.Value(key{}).(*Context)
+	return ok && c.inTurn
 }
 
 // A Watch is for a goroutine that waits for a tool: until the tool has ended, it
 // receives from all channels and does what stands beside them.
 type Watch struct {
-	Turns <-chan func()    // call it
+	Turns <-chan func()    // call Take
 	Ended <-chan struct{}  // call Tell
 	Late  <-chan time.Time // call IsOver
 
@@ -108,12 +133,12 @@ type Watch struct {
 }
 
 // NewWatch begins to wait for a tool that is called with ctx, and that gets the
-// grace to end once it was told to. Only the first of a [Context] watches over that:
-// what the tool waits for itself, with the same context, it does on a goroutine of
-// its own.
+// grace to end once it was told to. Of those that wait with one [Context] at the same
+// time only the first takes turns: what the tool waits for itself, it does on
+// a goroutine of its own. The watch is over with Close.
 func NewWatch(ctx context.Context, grace time.Duration) Watch {
 	c, ok := ctx.Value(key{}).(*Context)
-	if !ok || c.taken.Swap(true) {
+	if !ok || c.Err() != nil || c.watched.Swap(true) {
 		return Watch{Ended: ctx.Done(), grace: grace}
 	}
 	w := Watch{Turns: c.Turns, Ended: c.Context.Done(), c: c, grace: grace}
@@ -121,6 +146,20 @@ func NewWatch(ctx context.Context, grace time.Duration) Watch {
 		w.Late = c.clock.timer.C
 	}
 	return w
+}
+
+// Close ends the watch.
+func (w *Watch) Close() {
+	if w.c != nil {
+		w.c.watched.Store(false)
+	}
+}
+
+// Take does what others want of the goroutine.
+func (w *Watch) Take(turn func()) {
+	w.c.inTurn = true
+	turn()
+	w.c.inTurn = false // not when it panics: see InTurn
 }
 
 // Tell tells the tool to end, because the caller is to.
@@ -180,10 +219,4 @@ func (c *Clock) Stop() {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-}
-
-// A Waiter is a tool that may say that whoever ranges over its call waits there for
-// all of it, on one goroutine, and is handed the chunks after that.
-type Waiter interface {
-	Waits() bool
 }
