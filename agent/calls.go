@@ -212,7 +212,7 @@ func handOver[T any](to chan<- T, what T, heard <-chan error, done <-chan struct
 // and returns when all have ended.
 func (r *run) call(calls []*openCall) error {
 	defer r.dropEarly() // what an error keeps from being followed
-	if err := r.countEarly(); err != nil {
+	if same, err := r.countEarly(); !same {
 		return err
 	}
 	if len(calls) == 1 && r.isWaitedFor(calls[0]) {

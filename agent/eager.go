@@ -191,11 +191,12 @@ func (r *run) decide(c *openCall, p *permission.Policy, pc *permission.Call) per
 
 // countEarly makes the early calls stand for those of the answer, unless one of them
 // may not run any more. What has happened since they were judged, such as that
-// a person refused another call, has them judged again, as always.
-func (r *run) countEarly() error {
+// a person refused another call, has them judged again, as always. It reports
+// whether the calls that may start now are still the same.
+func (r *run) countEarly() (same bool, err error) {
 	e := r.early
 	if e == nil {
-		return nil
+		return true, nil
 	}
 	for i, ec := range e.calls {
 		c := r.st.open[i]
@@ -205,17 +206,17 @@ func (r *run) countEarly() error {
 		}
 		for c.Status == statusAllowed && c.Judged != r.st.doneCalls() {
 			if err := r.judge(c); err != nil {
-				return err
+				return false, err
 			}
 		}
 		if c.Status != statusAllowed || c.Edited {
 			r.dropEarly()
-			return nil
+			return false, nil
 		}
 	}
 	e.count = true
 	close(e.settled)
-	return nil
+	return true, nil
 }
 
 // dropEarly stops the early calls that stand for no call of the answer, waits for

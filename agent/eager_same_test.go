@@ -46,7 +46,7 @@ func TestEagerTellsTheSame(t *testing.T) {
 		}
 		for arg, n := range eager.ran {
 			more := n - plain.ran[arg] // a call that was stopped, or forgotten, for nothing
-			if more < 0 || more > 1 || more == 1 && !strings.HasPrefix(arg, "read") {
+			if more < 0 || more > 1 || more == 1 && !strings.Contains(arg, "read") {
 				rt.Fatalf("the call with %q ran %d times, %d without Eager", arg, n, plain.ran[arg])
 			}
 		}
@@ -80,7 +80,11 @@ func drawScript(rt *rapid.T) *script {
 		for k := range pick("calls", 6) {
 			name := names[pick("tool", len(names))]
 			args := fmt.Sprintf(`{"path":"%s-%d-%d","ms":%d}`, name, i, k, pick("ms", 6))
-			switch pick("args", 16) {
+			switch pick("args", 20) {
+			case 3, 4: // a person is asked, about one call of a tool and not the others
+				args = strings.Replace(args, `":"`, `":"danger-`, 1)
+			case 5:
+				args = strings.Replace(args, `":"`, `":"forbidden-`, 1)
 			case 0:
 				args = `{"path":`
 			case 1:
@@ -132,7 +136,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 		var mu sync.Mutex
 		m := &paced{pace: c.pace}
 		add := func(name string, o tool.Options) tool.Tool {
-			return tool.Must(tool.New(name, "A tool.", func(ctx context.Context, in msArg) (string, error) {
+			return judging{tool.Must(tool.New(name, "A tool.", func(ctx context.Context, in msArg) (string, error) {
 				mu.Lock()
 				out.ran[in.Path]++
 				if m.writing.Load() {
@@ -152,7 +156,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 					panic("ouch")
 				}
 				return "did " + in.Path, err
-			}, o))
+			}, o))}
 		}
 		cfg := c.cfg
 		cfg.Eager = eager
@@ -226,6 +230,8 @@ func person(q *Approval) Confirm {
 		a.Rules = []permission.Rule{{Tool: q.Name, Behavior: permission.Deny}}
 	case 1:
 		a.Rules = q.Suggest
+	case 2:
+		a.Input = json.RawMessage(strings.Replace(string(q.Input), "danger-", "edited-", 1))
 	}
 	return a
 }

@@ -1,0 +1,353 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// noter returns a tool that takes a time, notes its path in the tools' State, and then
+// takes that time again.
+func noter(c *clock) tool.Tool {
+	return tool.Must(tool.New("read", "Reads and remembers.", func(ctx context.Context, in pathArg) (string, error) {
+		d, err := time.ParseDuration(in.Path)
+		if err != nil {
+			return "", err
+		}
+		c.note("begins %s", in.Path)
+		err = noted.Update(ctx, func(all *[]string) error { *all = append(*all, in.Path); return nil })
+		select {
+		case <-time.After(d):
+			c.note("ends %s", in.Path)
+		case <-ctx.Done():
+			c.note("stops %s", in.Path)
+			err = ctx.Err()
+		}
+		return "took " + in.Path, err
+	}, reads))
+}
+
+// TestEagerForgets breaks an answer off while one early call has ended and another
+// runs: in every way both are forgotten, and the second has ended before anything
+// else happens.
+func TestEagerForgets(t *testing.T) {
+	reset := &model.Error{Kind: model.ErrConnection, Message: "reset"}
+	started := func(err error, more ...model.Chunk) turn {
+		tn := whole(`c1 read {"path":"1ms"}`, `c2 read {"path":"1h"}`)
+		tn.chunks = append(tn.chunks[:2:2], more...)
+		tn.err = err
+		return tn
+	}
+	again := whole(`c1 read {"path":"1ms"}`)
+	const early = "10ms begins 1ms, 11ms ends 1ms, 20ms begins 1h, "
+	for _, row := range []struct {
+		why   string
+		turns []turn
+		end   EndReason
+		notes string
+		tools string // what tools have noted
+		calls int    // that count for the limits
+	}{
+		{"the stream breaks", []turn{started(reset), again, says("done")}, EndCompleted,
+			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms", `["old","1ms"]`, 1},
+		{"it breaks when something was shown", []turn{started(reset, &model.TextDelta{Text: "I "}), again, says("done")}, EndCompleted,
+			early + "40ms stops 1h, 50ms begins 1ms, 51ms ends 1ms", `["old","1ms"]`, 1},
+		{"it ends without a finish", []turn{started(nil, &model.ThinkingDelta{Text: "hm"}), again, says("done")}, EndCompleted,
+			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms", `["old","1ms"]`, 1},
+		{"it breaks again and again", []turn{started(reset), started(reset), started(reset)}, EndError,
+			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms, 50ms begins 1h, 60ms stops 1h, " +
+				"70ms begins 1ms, 71ms ends 1ms, 80ms begins 1h, 90ms stops 1h", `["old"]`, 0},
+		{"a failure that stays", []turn{started(&model.Error{Kind: model.ErrInvalidRequest, Message: "no"})}, EndError,
+			early + "30ms stops 1h", `["old"]`, 0},
+		{"the conversation is too long", []turn{started(&model.Error{Kind: model.ErrContextTooLong, Message: "no"}), says("a summary"), again, says("done")}, EndCompleted,
+			early + "30ms stops 1h, 60ms begins 1ms, 61ms ends 1ms", `["old","1ms"]`, 1},
+		{"the run is cancelled", []turn{{chunks: started(nil).chunks, block: true}}, EndInterrupted,
+			early + "1s stops 1h", `["old"]`, 0},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClock()
+				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(noter(c)), Retry: model.RetryConfig{Retries: -1}}, row.turns...)
+				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+				st := new(State)
+				if err := noted.Update(tool.WithState(t.Context(), &st.Tools), func(all *[]string) error { *all = []string{"old"}; return nil }); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				evs, _ := playCtx(t, ctx, a, st, Say("go"))
+				equal(t, "end", endOf(t, evs).Reason, row.end)
+				equal(t, "notes", c.String(), row.notes)
+				data, err := st.Tools.MarshalJSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "tools", string(data), `{"noted":`+row.tools+`}`)
+				equal(t, "calls", st.spent.Calls, row.calls)
+				equal(t, "results told", len(of[*ToolResult](evs)), row.calls)
+				if err := CheckHistory(st.Messages); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestEagerConsumerLeaves has the consumer leave in the middle of the answer, while
+// an early call runs and asks a person. Nothing stays, or the bubble would not end.
+func TestEagerConsumerLeaves(t *testing.T) {
+	for how, leave := range map[string]func() (goOn bool){
+		"breaks": func() bool { return false },
+		"panics": func() bool { panic("the consumer's") },
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(asking("ask", yesOrNo, reads))},
+					turn{chunks: append(whole(`c1 ask {}`).chunks[:1:1], &model.TextDelta{Text: "I ask."}, &model.TextDelta{Text: "Still."})})
+				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+				defer func() { _ = recover() }()
+				for ev := range a.Run(t.Context(), new(State), Say("go")) {
+					if d, ok := ev.(*TextDelta); ok && d.Text == "Still." && !leave() {
+						break
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestEagerChangedCall has a server add to a call that was whole: what ran was
+// another call. The model is told what it would be told without Eager.
+func TestEagerChangedCall(t *testing.T) {
+	for _, row := range []struct {
+		why    string
+		more   *model.ToolCallDelta
+		result string
+		ran    string
+	}{
+		{"blanks", &model.ToolCallDelta{Args: " "}, "c1 success: noted a", "read:a read:a"},
+		{"a second object", &model.ToolCallDelta{Args: `{"path":"b"}`}, "", "read:a"},
+		{"another name", &model.ToolCallDelta{Name: "look"}, "c1 success: noted a", "read:a look:a"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			var told [2][]string
+			var j journal
+			for i, eager := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					j = journal{}
+					a, w := newAgent(t, Config{Policy: bypass, Eager: eager, Toolkit: toolkit.Of(noting(&j, "read", reads), noting(&j, "look", reads))},
+						turn{chunks: []model.Chunk{whole(`c1 read {"path":"a"}`).chunks[0], row.more, finish(model.FinishToolCalls)}}, says("done"))
+					a.levels.model = &paced{words: w, pace: time.Millisecond}
+					st := new(State)
+					if _, err := play(t, a, st, Say("go")); err != nil {
+						t.Fatal(err)
+					}
+					told[i] = results(st)
+				})
+			}
+			equal(t, "results", told[1], told[0])
+			if row.result != "" {
+				equal(t, "results", told[1], []string{row.result})
+			}
+			if got := j.String(); !strings.HasPrefix(got, row.ran) {
+				t.Errorf("ran %q, want %q", got, row.ran)
+			}
+		})
+	}
+}
+
+// TestEagerHoldsBack has an early call say something, ask the person, fail, abort
+// the run and take too long: all of that is told, and the person asked, when the
+// answer is there.
+func TestEagerHoldsBack(t *testing.T) {
+	for _, background := range []time.Duration{0, time.Hour} {
+		for _, row := range []struct {
+			why, tool string
+			result    string
+			events    string // after the model's
+		}{
+			{"it says something", "says", "c1 success: one \ntwo", "tool_start tool_delta tool_delta tool_result"},
+			{"it asks", "ask", "c1 success: accept 0 fields, error <nil>", "tool_start elicitation elicitation tool_delta tool_result"},
+			{"it fails", "fails", "c1 error: no luck", "tool_start tool_delta tool_result"},
+			{"it aborts", "aborts", "c1 error: enough", "tool_start tool_result"},
+			{"it takes too long", "stays", "c1 error: The call took longer than 1m0s and was stopped.", "tool_start tool_result"},
+		} {
+			t.Run(fmt.Sprintf("%s, background %v", row.why, background), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					simple := func(name string, fn func(context.Context) error) tool.Tool {
+						return tool.Must(tool.New(name, "A tool.", func(ctx context.Context, _ struct{}) (string, error) { return "", fn(ctx) }, reads))
+					}
+					asked := time.Duration(0)
+					began := time.Now()
+					a, w := newAgent(t, Config{Policy: bypass, Eager: true, Background: background, ToolTimeout: time.Minute,
+						Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
+							asked = time.Since(began)
+							return host.Answer{Action: host.Accept}, nil
+						},
+						Toolkit: toolkit.Of(asking("ask", yesOrNo, reads),
+							simple("fails", func(context.Context) error { return errors.New("no luck") }),
+							simple("aborts", func(context.Context) error { return fmt.Errorf("enough%w", silent{tool.ErrAbort}) }),
+							simple("stays", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }),
+							tool.Must(tool.NewStream("says", "Says.", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
+								return func(yield func(tool.Chunk, error) bool) {
+									_ = yield(tool.Text("one "), nil) && yield(tool.Text("two"), nil)
+								}
+							}, reads)))},
+						turn{chunks: append(whole("c1 " + row.tool + " {}").chunks[:1:1], &model.TextDelta{Text: "I call."}, &model.TextDelta{}, finish(model.FinishToolCalls))}, says("done"))
+					a.levels.model = &paced{words: w, pace: 2 * time.Second}
+					st := new(State)
+					evs, err := play(t, a, st, Say("go"))
+					if row.tool == "aborts" != errors.Is(err, tool.ErrAbort) {
+						t.Fatal(err)
+					}
+					equal(t, "result", results(st)[:1], []string{row.result})
+					var kinds []string
+					for _, ev := range evs {
+						switch ev.(type) {
+						case *ToolStart, *ToolDelta, *ToolResult, *Elicitation:
+							kinds = append(kinds, ev.kind())
+						case *TextDelta, *Message:
+							if len(kinds) > 0 && kinds[len(kinds)-1] != "tool_result" {
+								t.Errorf("%s within those of the call: %q", ev.kind(), kinds)
+							}
+						}
+					}
+					equal(t, "events", strings.Join(kinds, " "), row.events)
+					if row.tool == "ask" {
+						equal(t, "asked after", asked, 8*time.Second)
+					}
+				})
+			})
+		}
+	}
+}
+
+// silent is an error whose text says nothing.
+type silent struct{ error }
+
+func (silent) Error() string   { return "" }
+func (s silent) Unwrap() error { return s.error }
+
+// TestEagerLeaves has an early call go on in the background, when it has kept the
+// model waiting for long enough since its answer.
+func TestEagerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClock()
+		a, w := newAgent(t, Config{Policy: bypass, Eager: true, Background: time.Minute, Toolkit: toolkit.Of(timed(c, "read", reads))},
+			whole(`c1 read {"path":"3m"}`), says("meanwhile"), says("done"))
+		a.levels.model = &paced{words: w, pace: 30 * time.Second}
+		st := new(State)
+		for ev, err := range a.Run(t.Context(), st, Say("go")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, ok := ev.(*Background); ok {
+				c.note("background %t", b.Result != nil)
+			}
+		}
+		equal(t, "told", told(st), []string{"c1 of read success: took 3m"})
+		equal(t, "notes", c.String(), "2m0s background false, 3m30s background true, 3m30s read 3m")
+		checkState(t, st)
+	})
+}
+
+// TestEagerKey holds that an early call has the key that it would have later: a
+// service that has seen it once must know it again.
+func TestEagerKey(t *testing.T) {
+	var keys [2]string
+	for i, eager := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := reads
+			o.Idempotent = true
+			early := false
+			var m *paced
+			keyed := tool.Must(tool.New("keyed", "A tool.", func(ctx context.Context, _ pathArg) (string, error) {
+				early = m.writing.Load()
+				return tool.IdempotencyKey(ctx), nil
+			}, o))
+			a, w := newAgent(t, Config{Policy: bypass, Eager: eager, Toolkit: toolkit.Of(keyed)}, whole(`c1 keyed {"path":"a"}`), says("done"))
+			m = &paced{words: w, pace: time.Millisecond}
+			a.levels.model = m
+			st := &State{ID: "ses"}
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "early", early, eager)
+			keys[i] = results(st)[0]
+		})
+	}
+	if keys[0] != keys[1] || len(keys[0]) < 40 {
+		t.Errorf("the result with the key is %q, without Eager %q", keys[1], keys[0])
+	}
+}
+
+// TestEagerRefused has the person refuse, by a rule for the same tool, while an early
+// call that was allowed has run: it does not count any more.
+func TestEagerRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		a, w := newAgent(t, Config{Eager: true, Toolkit: toolkit.Of(judging{noting(&j, "read", reads)}),
+			Policy: permission.Policy{Rules: []permission.Rule{{Tool: "read", Behavior: permission.Allow}}},
+			Approve: func(context.Context, Approval) (Confirm, error) {
+				return Confirm{Reason: "not at all", Rules: []permission.Rule{{Tool: "read", Behavior: permission.Deny}}}, nil
+			}},
+			whole(`c1 read {"path":"a"}`, `c2 read {"path":"danger"}`), says("done"))
+		a.levels.model = &paced{words: w, pace: time.Millisecond}
+		st := new(State)
+		if _, err := play(t, a, st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(results(st), "; ")
+		if j.String() != "read:a" || !strings.HasPrefix(got, "c1 denied: ") || strings.Contains(got, "noted") {
+			t.Errorf("ran %q, results %q", j.String(), got)
+		}
+	})
+}
+
+// TestEagerSharedLimit holds that agents that share a limit of calls start none early:
+// two of them could take the last one.
+func TestEagerSharedLimit(t *testing.T) {
+	for _, row := range []struct {
+		limit int
+		want  string
+	}{{0, "true true"}, {10, "false false"}, {2, "false false"}} {
+		synctest.Test(t, func(t *testing.T) {
+			var early journal
+			m := &paced{pace: time.Millisecond}
+			read := tool.Must(tool.New("read", "Reads.", func(context.Context, pathArg) (string, error) {
+				early.add(fmt.Sprint(m.writing.Load()))
+				time.Sleep(5 * time.Millisecond)
+				return "", nil
+			}, reads))
+			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(read)},
+				whole(`s1 read {"path":"a"}`, `s2 read {"path":"b"}`), says("helped"))
+			m.words, sub.levels.model = w, m
+			helper, err := AsTool(sub, "helper", "Helps.")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(helper), Limits: Limits{ToolCalls: row.limit}},
+				whole(`c1 helper {"task":"x"}`), says("done"))
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			want := row.want
+			if row.limit == 2 { // of which the helper is one
+				want = "false"
+			}
+			equal(t, fmt.Sprintf("early, with a limit of %d", row.limit), early.String(), want)
+		})
+	}
+}
