@@ -31,6 +31,7 @@ type early struct {
 
 	settled chan struct{} // closed when they do, or never will
 
+	rules int    // that people had accepted before the first one
 	tools []byte // the tools' State before the first one, as JSON
 }
 
@@ -140,7 +141,7 @@ func (e *early) admits() bool {
 	}
 	var err error
 	e.tools, err = e.run.st.Tools.MarshalJSON()
-	e.most = e.run.callsLeft()
+	e.most, e.rules = e.run.callsLeft(), len(e.run.st.Rules)
 	return err == nil && e.most > 0
 }
 
@@ -191,12 +192,17 @@ func (r *run) decide(c *openCall, p *permission.Policy, pc *permission.Call) per
 
 // countEarly makes the early calls stand for those of the answer, unless one of them
 // may not run any more. What has happened since they were judged, such as that
-// a person refused another call, has them judged again, as always. It reports
-// whether the calls that may start now are still the same.
+// a person refused another call, has them judged again, as always; a rule that
+// a person made, when each starts. It reports whether the calls that may start now
+// are still the same.
 func (r *run) countEarly() (same bool, err error) {
 	e := r.early
 	if e == nil {
 		return true, nil
+	}
+	if len(r.st.Rules) != e.rules && len(e.calls) > 0 { // each is judged by them when it starts
+		r.dropEarly()
+		return false, nil
 	}
 	for i, ec := range e.calls {
 		c := r.st.open[i]
@@ -285,8 +291,7 @@ func (ec *earlyCall) hasEnded() bool {
 // that was judged.
 func (ec *earlyCall) is(c *openCall, raw string) bool {
 	o := ec.open
-	return c.Status == statusNew && c.ID == o.ID && c.Name == o.Name && c.Tool == o.Tool &&
-		raw == ec.raw && bytes.Equal(c.Input, o.Input)
+	return c.Status == statusNew && c.ID == o.ID && c.Name == o.Name && raw == ec.raw
 }
 
 // start runs the call as any other is run, but that what it says is kept. It ends

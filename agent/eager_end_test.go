@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -105,7 +106,8 @@ func TestEagerForgets(t *testing.T) {
 }
 
 // TestEagerConsumerLeaves has the consumer leave in the middle of the answer, while
-// an early call runs and asks a person. Nothing stays, or the bubble would not end.
+// one early call runs and another asks a person. Nothing stays, or the bubble would
+// not end, and what was noted is taken back.
 func TestEagerConsumerLeaves(t *testing.T) {
 	for how, leave := range map[string]func() (goOn bool){
 		"breaks": func() bool { return false },
@@ -113,11 +115,16 @@ func TestEagerConsumerLeaves(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(asking("ask", yesOrNo, reads))},
-					turn{chunks: append(whole(`c1 ask {}`).chunks[:1:1], &model.TextDelta{Text: "I ask."}, &model.TextDelta{Text: "Still."})})
+				c, st := newClock(), new(State)
+				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(asking("ask", yesOrNo, reads), noter(c))},
+					turn{chunks: append(whole(`c1 ask {}`, `c2 read {"path":"1h"}`).chunks[:2:2], &model.TextDelta{Text: "I ask."}, &model.TextDelta{Text: "Still."})})
 				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
-				defer func() { _ = recover() }()
-				for ev := range a.Run(t.Context(), new(State), Say("go")) {
+				defer func() {
+					_ = recover()
+					equal(t, "notes", c.String(), "20ms begins 1h, 40ms stops 1h")
+					equal(t, "noted", len(st.Tools.Keys()), 0)
+				}()
+				for ev := range a.Run(t.Context(), st, Say("go")) {
 					if d, ok := ev.(*TextDelta); ok && d.Text == "Still." && !leave() {
 						break
 					}
@@ -125,6 +132,22 @@ func TestEagerConsumerLeaves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEagerCancelled cancels the run while an early call runs whose answer is there.
+func TestEagerCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, st := newClock(), new(State)
+		a, w := newAgent(t, Config{Policy: bypass, Eager: true, MaxParallel: 1, Toolkit: toolkit.Of(noter(c))},
+			whole(`c1 read {"path":"1ms"}`, `c2 read {"path":"1h"}`), says("done"))
+		a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		evs, _ := playCtx(t, ctx, a, st, Say("go"))
+		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
+		equal(t, "notes", c.String(), "10ms begins 1ms, 11ms ends 1ms, 20ms begins 1h, 1s stops 1h")
+		equal(t, "result", results(st), []string{"c1 success: took 1ms", "c2 interrupted: The call was interrupted before it ended."})
+	})
 }
 
 // TestEagerChangedCall has a server add to a call that was whole: what ran was
@@ -240,12 +263,19 @@ func (silent) Error() string   { return "" }
 func (s silent) Unwrap() error { return s.error }
 
 // TestEagerLeaves has an early call go on in the background, when it has kept the
-// model waiting for long enough since its answer.
+// model waiting for long enough since its answer. Beside it no other starts early.
 func TestEagerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClock()
-		a, w := newAgent(t, Config{Policy: bypass, Eager: true, Background: time.Minute, Toolkit: toolkit.Of(timed(c, "read", reads))},
-			whole(`c1 read {"path":"3m"}`), says("meanwhile"), says("done"))
+		ends := Middleware{Step: func(next StepFunc) StepFunc {
+			return func(ctx context.Context) error {
+				ctx, cancel := context.WithCancel(ctx) // which does not bind what goes on
+				defer cancel()
+				return next(ctx)
+			}
+		}}
+		a, w := newAgent(t, Config{Policy: bypass, Eager: true, Background: time.Minute, Middleware: []Middleware{ends}, Toolkit: toolkit.Of(timed(c, "read", reads))},
+			whole(`c1 read {"path":"3m"}`), whole(`c2 read {"path":"1s"}`), says("meanwhile"), says("done"))
 		a.levels.model = &paced{words: w, pace: 30 * time.Second}
 		st := new(State)
 		for ev, err := range a.Run(t.Context(), st, Say("go")) {
@@ -257,7 +287,7 @@ func TestEagerLeaves(t *testing.T) {
 			}
 		}
 		equal(t, "told", told(st), []string{"c1 of read success: took 3m"})
-		equal(t, "notes", c.String(), "2m0s background false, 3m30s background true, 3m30s read 3m")
+		equal(t, "notes", c.String(), "2m0s background false, 3m1s read 1s, 3m30s read 3m, 4m1s background true")
 		checkState(t, st)
 	})
 }
@@ -292,27 +322,43 @@ func TestEagerKey(t *testing.T) {
 	}
 }
 
-// TestEagerRefused has the person refuse, by a rule for the same tool, while an early
-// call that was allowed has run: it does not count any more.
+// TestEagerRefused has a person make a rule against the tool of early calls that were
+// allowed and have run. What becomes of them is what would without Eager: a call
+// that starts after another one has ended is judged by the rule.
 func TestEagerRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		a, w := newAgent(t, Config{Eager: true, Toolkit: toolkit.Of(judging{noting(&j, "read", reads)}),
-			Policy: permission.Policy{Rules: []permission.Rule{{Tool: "read", Behavior: permission.Allow}}},
-			Approve: func(context.Context, Approval) (Confirm, error) {
-				return Confirm{Reason: "not at all", Rules: []permission.Rule{{Tool: "read", Behavior: permission.Deny}}}, nil
-			}},
-			whole(`c1 read {"path":"a"}`, `c2 read {"path":"danger"}`), says("done"))
-		a.levels.model = &paced{words: w, pace: time.Millisecond}
-		st := new(State)
-		if _, err := play(t, a, st, Say("go")); err != nil {
-			t.Fatal(err)
-		}
-		got := strings.Join(results(st), "; ")
-		if j.String() != "read:a" || !strings.HasPrefix(got, "c1 denied: ") || strings.Contains(got, "noted") {
-			t.Errorf("ran %q, results %q", j.String(), got)
-		}
-	})
+	rule := []permission.Rule{{Tool: "read", Behavior: permission.Deny}}
+	for _, row := range []struct {
+		why    string
+		answer Confirm
+		ran    string
+		denied string
+	}{
+		{"and refuse", Confirm{Rules: rule}, "read:a read:b", "c1 c2 c3"},
+		{"and allow", Confirm{Allow: true, Rules: rule}, "read:a read:b read:a", "c2 c3"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var j journal
+				a, w := newAgent(t, Config{Eager: true, MaxParallel: 1, Toolkit: toolkit.Of(judging{noting(&j, "read", reads)}),
+					Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "read", Behavior: permission.Allow}}},
+					Approve: func(context.Context, Approval) (Confirm, error) { return row.answer, nil }},
+					whole(`c1 read {"path":"a"}`, `c2 read {"path":"b"}`, `c3 read {"path":"danger"}`), says("done"))
+				a.levels.model = &paced{words: w, pace: time.Millisecond}
+				st := new(State)
+				if _, err := play(t, a, st, Say("go")); err != nil {
+					t.Fatal(err)
+				}
+				var denied []string
+				for _, res := range results(st) {
+					if f := strings.Fields(res); f[1] == "denied:" {
+						denied = append(denied, f[0])
+					}
+				}
+				equal(t, "ran", j.String(), row.ran)
+				equal(t, "denied", strings.Join(denied, " "), row.denied)
+			})
+		})
+	}
 }
 
 // TestEagerSharedLimit holds that agents that share a limit of calls start none early:
@@ -350,4 +396,88 @@ func TestEagerSharedLimit(t *testing.T) {
 			equal(t, fmt.Sprintf("early, with a limit of %d", row.limit), early.String(), want)
 		})
 	}
+}
+
+// TestEagerEdited has a call that was allowed early asked about after all, since
+// another was denied meanwhile, and the person change its arguments: then these
+// run, and what ran with the others does not count.
+func TestEagerEdited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		times := 0
+		wavers := Middleware{Judge: func(next JudgeFunc) JudgeFunc {
+			return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
+				if c.Tool != "read" {
+					return next(ctx, p, c)
+				}
+				if times++; times == 1 {
+					return permission.Decision{Behavior: permission.Allow}
+				}
+				return permission.Decision{Behavior: permission.Ask, Reason: "on second thoughts"}
+			}
+		}}
+		a, w := newAgent(t, Config{Eager: true, Toolkit: toolkit.Of(noting(&j, "read", reads), noting(&j, "read_denied", reads)), Policy: someAsked,
+			Middleware: []Middleware{wavers},
+			Approve: func(context.Context, Approval) (Confirm, error) {
+				return Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, nil
+			}}, whole(`c1 read {"path":"a"}`, `c2 read_denied {"path":"c"}`), says("done"))
+		a.levels.model = &paced{words: w, pace: time.Millisecond}
+		st := new(State)
+		if _, err := play(t, a, st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		if got := results(st)[0]; j.String() != "read:a read:b" || !strings.Contains(got, "noted b") || strings.Contains(got, "noted a") {
+			t.Errorf("ran %q, results %q", j.String(), got)
+		}
+	})
+}
+
+// TestEagerAsksWhenItCounts has an early call of a sub-agent, whose person is the
+// outer agent's, ask while the answer comes: the person hears of it when the answer
+// is there, and never if it breaks off.
+func TestEagerAsksWhenItCounts(t *testing.T) {
+	for _, breaks := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClock()
+			asks := turn{chunks: append(whole(`s1 ask {}`).chunks[:1:1], &model.ThinkingDelta{Text: "hm"}, finish(model.FinishToolCalls))}
+			turns := []turn{asks, says("helped")}
+			want := "30ms asked"
+			if breaks {
+				turns = []turn{{chunks: asks.chunks[:2], err: &model.Error{Kind: model.ErrConnection}}, whole(`s2 look {"path":"1ms"}`), says("helped")}
+				want = "51ms look 1ms"
+			}
+			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Retry: model.RetryConfig{Retries: -1},
+				Toolkit: toolkit.Of(asking("ask", yesOrNo, reads), timed(c, "look", tool.Options{}))}, turns...)
+			sub.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+			helper, err := AsTool(sub, "helper", "Helps.")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(helper), Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
+				c.note("asked")
+				return host.Answer{Action: host.Decline}, nil
+			}}, whole(`c1 helper {"task":"x"}`), says("done"))
+			if _, err := play(t, a, new(State), Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "notes", c.String(), want)
+		})
+	}
+}
+
+// TestEagerLastAnswer holds that no call starts early in the last answer at a limit,
+// in which the model was told to make none.
+func TestEagerLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		a, w := newAgent(t, Config{Policy: bypass, Eager: true, Limits: Limits{Steps: 1}, Toolkit: toolkit.Of(noting(&j, "read", reads))},
+			whole(`c1 read {"path":"a"}`), whole(`c2 read {"path":"b"}`))
+		a.levels.model = &paced{words: w, pace: time.Millisecond}
+		evs, err := play(t, a, new(State), Say("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "end", endOf(t, evs).Reason, EndLimit)
+		equal(t, "ran", j.String(), "read:a")
+	})
 }

@@ -261,6 +261,7 @@ func TestEagerStarts(t *testing.T) {
 		{"behind one that does not exist", Config{}, whole(`c0 nothing {"path":"a"}`, read), ""},
 		{"behind arguments that do not fit", Config{}, whole(`c0 read {"road":"a"}`, read), ""},
 		{"behind arguments to be repaired", Config{}, whole(`c0 read {"path":"x",}`, read), ""},
+		{"behind arguments of another type, which are put right", Config{}, whole(`c0 list {"all":"true"}`, read), ""},
 		{"a bare value, which may go on", Config{}, whole(`c0 read "a"`, read), ""},
 		{"no arguments, until something follows", Config{}, whole(`c0 list {}`), ""},
 		{"no arguments, and something follows", Config{}, whole(`c0 list {}`, read), "list read:a"},
