@@ -82,7 +82,7 @@ func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, err
 		for _, r := range q.Suggest {
 			rules = append(rules, r.String())
 		}
-		always = " / [a]lways " + plain(strings.Join(rules, ", "))
+		always = " / [a]lways " + plainLine(strings.Join(rules, ", "))
 	}
 	p.forget()
 	// An empty line is no answer, so that a return which comes too early allows nothing.

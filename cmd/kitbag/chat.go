@@ -160,7 +160,7 @@ func (c *chat) drop(ctx context.Context) error {
 }
 
 // tell shows an error that the chat goes on after.
-func (c *chat) tell(err error) { fmt.Fprintln(c.log, c.painter.paint(red, "! "+err.Error())) }
+func (c *chat) tell(err error) { fmt.Fprintln(c.log, c.painter.paint(red, "! "+indented(err.Error()))) }
 
 // A slashCommand is what a person says to kitbag instead of to the model.
 type slashCommand struct {

@@ -14,28 +14,7 @@ import (
 // elicit puts the question of a server to the person at the terminal. Every line of
 // the server's is marked, so that none passes for one of kitbag's.
 func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
-	// A question of ours has no server. The two must look different: what a server asks
-	// for may be a password, and it must not seem that kitbag asks for it.
-	p.forget()
-	if q.Server == "" {
-		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))
-	} else {
-		fmt.Fprintf(p.out, "? the MCP server %q asks:\n    | %s\n", q.Server, strings.ReplaceAll(plain(q.Message), "\n", "\n    | "))
-	}
-	for _, w := range q.Warnings() {
-		fmt.Fprintf(p.out, "  ! %s\n", plain(w))
-	}
-	var fields []formField
-	yes := "  [y]es / [n]o: "
-	switch {
-	case q.URL != "":
-		fmt.Fprintf(p.out, "  It wants you to visit a page at %s:\n    %s\n  kitbag does not open it. ", plain(q.Site()), plain(q.URL))
-		yes = "Will you? [y]es / [n]o: "
-	default:
-		if fields = formFields(q.Schema); len(fields) > 0 {
-			yes = fmt.Sprintf("  Fill in a form of %d fields for it? [y]es / [n]o: ", len(fields))
-		}
-	}
+	fields, yes := p.showElicitation(q)
 	ok, err := p.yesNo(ctx, yes)
 	if err != nil || !ok {
 		return host.Answer{Action: host.Decline}, err
@@ -49,7 +28,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 		}
 		answer, err := q.Accept(content)
 		if err != nil {
-			fmt.Fprintf(p.out, "  that cannot be sent: %s\n", strings.ReplaceAll(plain(err.Error()), "\n", "\n  "))
+			fmt.Fprintf(p.out, "  that cannot be sent: %s\n", indented(err.Error()))
 			continue
 		}
 		if len(fields) == 0 {
@@ -57,7 +36,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 		}
 		for _, f := range fields {
 			if v, given := answer.Content[f.name]; given {
-				fmt.Fprintf(p.out, "  %s = %v\n", plain(f.name), v)
+				fmt.Fprintf(p.out, "  %s = %s\n", plainLine(f.name), plainLine(fmt.Sprint(v))) // it may be the server's default
 			}
 		}
 		// Defaults are in it, too: the person sees all that leaves the machine.
@@ -67,6 +46,33 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 		}
 		return answer, nil
 	}
+}
+
+// showElicitation shows the question, and returns the fields that are to be filled in
+// and what to ask before that.
+func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes string) {
+	// A question of ours has no server. The two must look different: what a server asks
+	// for may be a password, and it must not seem that kitbag asks for it.
+	p.forget()
+	if q.Server == "" {
+		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))
+	} else {
+		fmt.Fprintf(p.out, "? the MCP server %q asks:\n    | %s\n", q.Server, strings.ReplaceAll(plain(q.Message), "\n", "\n    | "))
+	}
+	for _, w := range q.Warnings() {
+		fmt.Fprintf(p.out, "  ! %s\n", plainLine(w))
+	}
+	yes = "  [y]es / [n]o: "
+	switch {
+	case q.URL != "":
+		fmt.Fprintf(p.out, "  It wants you to visit a page at %s:\n    %s\n  kitbag does not open it. ", plainLine(q.Site()), plainLine(q.URL))
+		yes = "Will you? [y]es / [n]o: "
+	default:
+		if fields = formFields(q.Schema); len(fields) > 0 {
+			yes = fmt.Sprintf("  Fill in a form of %d fields for it? [y]es / [n]o: ", len(fields))
+		}
+	}
+	return fields, yes
 }
 
 // yesNo asks until it is answered. An empty line is no answer: it may be a habit.
@@ -136,7 +142,7 @@ func formFields(schema json.RawMessage) []formField {
 
 // question is what a person is shown of the field.
 func (f *formField) question() string {
-	s := "  " + plain(f.name)
+	s := "  " + plainLine(f.name)
 	if f.Title != "" && f.Title != f.name {
 		s += " (" + shorten(f.Title, maxName) + ")"
 	}
@@ -159,7 +165,7 @@ func (f *formField) question() string {
 	case f.Type == "boolean":
 		s += ", y or n"
 	case f.Type != "string":
-		s += ", " + plain(f.Type)
+		s += ", " + plainLine(f.Type)
 	}
 	switch {
 	case f.Default != nil:

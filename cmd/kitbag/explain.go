@@ -100,9 +100,9 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 	}
 	calls := newCalls()
 	e := permission.Explain(p, calls.call(name, input, p.Dirs[0]))
-	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plain(e.Reason))
+	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plainLine(e.Reason))
 	if !calls.builtIn(name, p.Dirs[0]) {
-		fmt.Fprintf(out, "  %s is not built in: it is judged by its name only\n", plain(name))
+		fmt.Fprintf(out, "  %s is not built in: it is judged by its name only\n", plainLine(name))
 	}
 	printExplanation(out, e)
 	return nil
@@ -114,7 +114,7 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 // steers the terminal, and a suggestion can be pasted into a shell.
 func printExplanation(out io.Writer, e permission.Explanation) {
 	if e.Rule != nil && e.Rule.Source != "" {
-		fmt.Fprintf(out, "  that rule is from: %s\n", plain(e.Rule.Source))
+		fmt.Fprintf(out, "  that rule is from: %s\n", plainLine(e.Rule.Source))
 	}
 	if e.Safety {
 		fmt.Fprintln(out, "  no rule can silence this question")
@@ -124,20 +124,20 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 		if s.Answer == permission.NoOpinion {
 			answer = "-"
 		}
-		fmt.Fprintf(out, "  %-12s %-6s %s\n", s.Name, answer, plain(s.Reason))
+		fmt.Fprintf(out, "  %-12s %-6s %s\n", s.Name, answer, plainLine(s.Reason))
 	}
 	for _, part := range e.Parts {
 		effects := strings.Join(part.Effects, ", ")
 		if effects == "" {
 			effects = "nothing"
 		}
-		fmt.Fprintf(out, "  %s  → %s\n", plain(strings.Join(part.Argv, " ")), effects)
+		fmt.Fprintf(out, "  %s  → %s\n", plainLine(strings.Join(part.Argv, " ")), effects)
 		if part.Reason != "" {
-			fmt.Fprintf(out, "      not read-only: %s\n", plain(part.Reason))
+			fmt.Fprintf(out, "      not read-only: %s\n", plainLine(part.Reason))
 		}
 	}
 	for _, r := range e.Suggest {
-		fmt.Fprintf(out, "  to stop the question: --allow '%s'\n", strings.ReplaceAll(plain(r.String()), "'", `'\''`))
+		fmt.Fprintf(out, "  to stop the question: --allow '%s'\n", strings.ReplaceAll(plainLine(r.String()), "'", `'\''`))
 	}
 }
 

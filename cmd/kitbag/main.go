@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		code = exitInterrupted // whatever it is that the interrupt has broken
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "kitbag:", plain(err.Error())) // it may quote a server
+		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // it may quote a server
 	}
 	if code == exitUsage {
 		fmt.Fprintf(stderr, "Run '%s --help' for what there is.\n", cmd.CommandPath())

@@ -391,6 +391,9 @@ func TestHostileText(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(log.String()) {
+		if strings.HasPrefix(line, "✓ Bash ok") {
+			t.Errorf("it passes for a line of kitbag's: %q", line)
+		}
 		if strings.HasPrefix(line, "→") && !strings.Contains(line, "a=") {
 			t.Errorf("a call on more than a line: %q", line)
 		}

@@ -163,7 +163,7 @@ func (f *callFlags) print(w io.Writer, res *message.ToolResult) error {
 		case *message.Text:
 			fmt.Fprintln(w, plain(b.Text))
 		case *message.Data:
-			fmt.Fprintf(w, "[%s %s, %d bytes; --json prints them]\n", plain(b.MediaType), plain(b.Name), len(b.Bytes))
+			fmt.Fprintf(w, "[%s %s, %d bytes; --json prints them]\n", plainLine(b.MediaType), plainLine(b.Name), len(b.Bytes))
 		}
 	}
 	return nil

@@ -112,9 +112,12 @@ func only(names []string, configs []mcpclient.Config, broken []*mcpclient.LoadEr
 	return configs, broken, nil
 }
 
+// An askFunc asks a server something, and writes down what it says.
+type askFunc func(context.Context, *mcpclient.Client, *serverReport) error
+
 // report asks the named servers, or all, side by side and prints what they say. It
 // fails if none is ready, or one of those named is not.
-func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask func(context.Context, *mcpclient.Client, *serverReport) error, print func(io.Writer, serverReport)) error {
+func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print func(io.Writer, serverReport)) error {
 	configs, broken, err := f.load()
 	if err == nil {
 		configs, broken, err = only(names, configs, broken)
@@ -122,25 +125,7 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask func(context.C
 	if err != nil {
 		return err
 	}
-	reports := make([]serverReport, len(configs), len(configs)+len(broken))
-	there := make([]atomic.Bool, len(configs))
-	told := tellLate(cmd.ErrOrStderr(), func() (missing []string) {
-		for i, cfg := range configs {
-			if !there[i].Load() {
-				missing = append(missing, cfg.Name)
-			}
-		}
-		return missing
-	})
-	var wg sync.WaitGroup
-	for i, cfg := range configs {
-		wg.Go(func() {
-			reports[i] = reportServer(cmd.Context(), cfg, ask)
-			there[i].Store(true)
-		})
-	}
-	wg.Wait()
-	told()
+	reports := askAll(cmd, configs, ask)
 	for _, e := range broken {
 		r := newReport(e.Server, mcpclient.Failed)
 		r.Error = e.Error()
@@ -166,6 +151,30 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask func(context.C
 		return &exit{code: exitError}
 	}
 	return err
+}
+
+// askAll asks the servers side by side, and tells for whom it waits.
+func askAll(cmd *cobra.Command, configs []mcpclient.Config, ask askFunc) []serverReport {
+	reports := make([]serverReport, len(configs))
+	there := make([]atomic.Bool, len(configs))
+	told := tellLate(cmd.ErrOrStderr(), func() (missing []string) {
+		for i, cfg := range configs {
+			if !there[i].Load() {
+				missing = append(missing, cfg.Name)
+			}
+		}
+		return missing
+	})
+	var wg sync.WaitGroup
+	for i, cfg := range configs {
+		wg.Go(func() {
+			reports[i] = reportServer(cmd.Context(), cfg, ask)
+			there[i].Store(true)
+		})
+	}
+	wg.Wait()
+	told()
+	return reports
 }
 
 // late is after what time a person begins to wonder. A server from npm that is not
@@ -197,7 +206,7 @@ func newReport(name string, state mcpclient.State) serverReport {
 
 // reportServer starts one server and asks it. Its failure is in the report: the others
 // are to be seen all the same.
-func reportServer(ctx context.Context, cfg mcpclient.Config, ask func(context.Context, *mcpclient.Client, *serverReport) error) serverReport {
+func reportServer(ctx context.Context, cfg mcpclient.Config, ask askFunc) serverReport {
 	r := newReport(cfg.Name, mcpclient.Ready)
 	c, err := mcpclient.New(cfg)
 	if err == nil {
@@ -259,9 +268,9 @@ func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 
 // printHead prints the line about a server, and below it why it is not there.
 func printHead(w io.Writer, r serverReport, rest string) {
-	fmt.Fprintf(w, "%s: %s%s\n", plain(r.Name), r.State, rest)
+	fmt.Fprintf(w, "%s: %s%s\n", plainLine(r.Name), r.State, rest)
 	if r.Error != "" {
-		fmt.Fprintf(w, "  %s\n", plain(r.Error))
+		fmt.Fprintf(w, "  %s\n", indented(r.Error))
 	}
 }
 
@@ -273,14 +282,14 @@ func printList(w io.Writer, r serverReport) {
 	}
 	rest := ""
 	if r.Error == "" {
-		rest = fmt.Sprintf(", protocol %s, %d tools, %d bytes", plain(r.Era), len(r.Tools), bytes)
+		rest = fmt.Sprintf(", protocol %s, %d tools, %d bytes", plainLine(r.Era), len(r.Tools), bytes)
 	}
 	printHead(w, r, rest)
 	for _, t := range r.Tools {
-		fmt.Fprintf(w, "  %-40s %6d  %s\n", t.Name, t.Bytes, plain(t.Title))
+		fmt.Fprintf(w, "  %-40s %6d  %s\n", t.Name, t.Bytes, plainLine(t.Title))
 	}
 	for _, s := range r.Skipped {
-		fmt.Fprintf(w, "  skipped %s: %s\n", plain(s.Name), plain(s.Reason))
+		fmt.Fprintf(w, "  skipped %s: %s\n", plainLine(s.Name), plainLine(s.Reason))
 	}
 }
 
@@ -288,7 +297,7 @@ func printList(w io.Writer, r serverReport) {
 func printStatus(w io.Writer, r serverReport) {
 	rest := ""
 	if r.PingMS != nil {
-		rest = fmt.Sprintf(", protocol %s, version %s, ping %.1f ms, %d restarts", plain(r.Era), plain(r.Version), *r.PingMS, *r.Restarts)
+		rest = fmt.Sprintf(", protocol %s, version %s, ping %.1f ms, %d restarts", plainLine(r.Era), plainLine(r.Version), *r.PingMS, *r.Restarts)
 	}
 	printHead(w, r, rest)
 }

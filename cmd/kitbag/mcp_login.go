@@ -235,7 +235,7 @@ func (b *browserPort) wait(ctx context.Context, page string, out io.Writer) (url
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(out, "log in at %s by opening this page in a browser:\n\n  %s\n\n", plain(u.Host), plain(page))
+	fmt.Fprintf(out, "log in at %s by opening this page in a browser:\n\n  %s\n\n", plainLine(u.Host), plainLine(page))
 	b.states <- u.Query().Get("state")
 	select {
 	case q := <-b.came:

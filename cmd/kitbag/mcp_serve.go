@@ -149,7 +149,7 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 			return cfg, err
 		}
 		for _, b := range broken { // one broken entry does not cost the others
-			fmt.Fprintf(cmd.ErrOrStderr(), "! left out: %s\n", plain(b.Error()))
+			fmt.Fprintf(cmd.ErrOrStderr(), "! left out: %s\n", indented(b.Error()))
 		}
 		cfg.Servers = append(cfg.Servers, configs...)
 	}
@@ -295,7 +295,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 func printCost(out io.Writer, r costReport) {
 	table := func(lines []costLine) {
 		for _, l := range lines {
-			fmt.Fprintf(out, "%-20s %5d tools %9d bytes %8d tokens %6.1f %%\n", plain(l.Name), l.Tools, l.Bytes, l.Tokens, 100*l.Share)
+			fmt.Fprintf(out, "%-20s %5d tools %9d bytes %8d tokens %6.1f %%\n", plainLine(l.Name), l.Tools, l.Bytes, l.Tokens, 100*l.Share)
 		}
 	}
 	table(r.Styles)
@@ -303,6 +303,6 @@ func printCost(out io.Writer, r costReport) {
 	table(r.Groups)
 	for _, s := range r.Skipped {
 		what := strings.TrimSpace(s["source"] + " " + s["tool"])
-		fmt.Fprintf(out, "! left out: %s: %s\n", plain(what), plain(s["reason"]))
+		fmt.Fprintf(out, "! left out: %s: %s\n", plainLine(what), indented(s["reason"]))
 	}
 }

@@ -147,7 +147,7 @@ func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 			if was == "" { // there is no result yet
 				was = "waiting"
 			}
-			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, shorten(c.Name, maxName), shorten(string(c.Input), maxName), plain(was), plain(d.Reason))
+			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, shorten(c.Name, maxName), shorten(string(c.Input), maxName), plainLine(was), plainLine(d.Reason))
 		}
 	}
 	_, err := fmt.Fprintf(out, "%d allowed, %d asked, %d denied\n", count[permission.Allow], count[permission.Ask], count[permission.Deny])

@@ -374,9 +374,9 @@ func (r *runner) listPending(s *conversation) {
 	for _, p := range s.Pending() {
 		switch p := p.(type) {
 		case *agent.Approval:
-			fmt.Fprintf(r.log, "  %s  %s %s: %s\n", shorten(p.Call, maxName), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), 160), plain(p.Reason))
+			fmt.Fprintf(r.log, "  %s  %s %s: %s\n", shorten(p.Call, maxName), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), maxArguments), plainLine(p.Reason))
 		case *agent.External:
-			fmt.Fprintf(r.log, "  %s  %s %s: to be run by the host\n", shorten(p.Call, maxName), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), 160))
+			fmt.Fprintf(r.log, "  %s  %s %s: to be run by the host\n", shorten(p.Call, maxName), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), maxArguments))
 		}
 	}
 	if s.path == "" {

@@ -88,7 +88,7 @@ func unjoin(err error) []error {
 // warnBroken tells of servers that are left out.
 func warnBroken(log io.Writer, broken []*mcpclient.LoadError) {
 	for _, e := range broken {
-		fmt.Fprintf(log, "! left out: the MCP server %q: %s\n", plain(e.Server), plain(e.Error()))
+		fmt.Fprintf(log, "! left out: the MCP server %q: %s\n", plainLine(e.Server), indented(e.Error()))
 	}
 }
 

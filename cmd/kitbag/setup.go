@@ -83,7 +83,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 func showSkipped(log io.Writer, v *toolkit.View) {
 	for _, s := range v.Skipped() {
 		what := strings.Trim(s.Source+" "+s.Tool, " ")
-		fmt.Fprintf(log, "! left out: %s: %s\n", plainLine(what), plain(s.Reason))
+		fmt.Fprintf(log, "! left out: %s: %s\n", plainLine(what), indented(s.Reason))
 	}
 }
 

@@ -94,12 +94,12 @@ func (p *painter) line(ev agent.Event) string {
 	case *agent.ToolCall:
 		s := strings.TrimRight("→ "+shorten(ev.Name, maxName)+" "+shorten(arguments(ev.Input, " "), maxArguments), " ")
 		if len(ev.Repaired) > 0 {
-			s += p.paint(dim, " (repaired: "+strings.Join(ev.Repaired, "; ")+")")
+			s += p.paint(dim, " (repaired: "+plainLine(strings.Join(ev.Repaired, "; "))+")")
 		}
 		return s
 	case *agent.ToolDelta:
 		if ev.ForUser {
-			return plain(strings.TrimRight(ev.Text, "\n"))
+			return "  | " + strings.ReplaceAll(plain(strings.TrimRight(ev.Text, "\n")), "\n", "\n  | ")
 		}
 	case *agent.ToolResult:
 		return p.result(shorten(ev.Name, maxName), ev.Outcome, ev.Text)
@@ -117,17 +117,17 @@ func (p *painter) line(ev agent.Event) string {
 		return p.elicitation(ev)
 	case *agent.Sampling:
 		if ev.Refused != "" {
-			return p.paint(yellow, fmt.Sprintf("! the MCP server %q may not use the model: %s", ev.Server, ev.Refused))
+			return p.paint(yellow, fmt.Sprintf("! the MCP server %q may not use the model: %s", ev.Server, plainLine(ev.Refused)))
 		}
 		return p.paint(dim, fmt.Sprintf("the MCP server %q has used the model: %d tokens", ev.Server, ev.Usage.Input+ev.Usage.Output))
 	case *agent.Retry:
-		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", ev.Error, ev.Wait.Round(100*time.Millisecond)))
+		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", plainLine(ev.Error), ev.Wait.Round(100*time.Millisecond)))
 	case *agent.Discard:
-		return p.paint(yellow, "! the answer broke off: "+ev.Error)
+		return p.paint(yellow, "! the answer broke off: "+plainLine(ev.Error))
 	case *agent.End:
 		switch ev.Reason {
 		case agent.EndLimit, agent.EndInterrupted:
-			return p.paint(yellow, strings.TrimRight("! "+string(ev.Reason)+": "+ev.Detail, ": "))
+			return p.paint(yellow, strings.TrimRight("! "+string(ev.Reason)+": "+plainLine(ev.Detail), ": "))
 		}
 	}
 	return ""
@@ -190,6 +190,10 @@ func plain(s string) string { return visible.Text(s) }
 // plainLine is plain, on one line: a name or a path that holds a line break must not pass
 // for something that kitbag says.
 func plainLine(s string) string { return strings.ReplaceAll(plain(s), "\n", `\n`) }
+
+// indented is plain, with lines after the first moved in: no line of somebody else's
+// begins where kitbag's begin.
+func indented(s string) string { return strings.ReplaceAll(plain(s), "\n", "\n  ") }
 
 // shorten returns s on one line, of at most n runes.
 func shorten(s string, n int) string {

@@ -112,7 +112,7 @@ func printTools(to io.Writer, groups []toolkit.GroupInfo, costs toolkit.Costs, a
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOOL\tBYTES\tTOKENS")
 	for _, c := range out.Tools {
-		fmt.Fprintf(w, "%s\t%d\t%d\n", plain(c.Name), c.Bytes, c.Tokens)
+		fmt.Fprintf(w, "%s\t%d\t%d\n", plainLine(c.Name), c.Bytes, c.Tokens)
 	}
 	fmt.Fprintf(w, "in each request\t%d\t%d\n", out.Total.Bytes, out.Total.Tokens)
 	if len(out.Groups) > 0 {
@@ -123,7 +123,7 @@ func printTools(to io.Writer, groups []toolkit.GroupInfo, costs toolkit.Costs, a
 		if g.Open {
 			state = "open"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", plain(g.Name), g.Bytes, g.Tokens, g.Known, state)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", plainLine(g.Name), g.Bytes, g.Tokens, g.Known, state)
 	}
 	return w.Flush()
 }

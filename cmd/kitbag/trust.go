@@ -115,7 +115,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 	}
 	p.forget()
 	fmt.Fprintf(p.out, "? This directory came with settings that decide how the agent works, in %s or beside it:\n    | %s\n",
-		plain(c.file), strings.Join(wants, "\n    | "))
+		plainLine(c.file), strings.Join(wants, "\n    | "))
 	ok, askErr := p.yesNo(ctx, "  Do you trust it? Without, only ask and deny rules count. [y]es / [n]o: ")
 	switch {
 	case ctx.Err() != nil:
@@ -131,7 +131,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 		err = writeMark(mark)
 	}
 	if err != nil { // it costs no more than to be asked again
-		fmt.Fprintf(p.out, "! that you trust it could not be remembered: %s\n", plain(err.Error()))
+		fmt.Fprintf(p.out, "! that you trust it could not be remembered: %s\n", plainLine(err.Error()))
 	}
 	return nil
 }
@@ -145,11 +145,11 @@ func (c *config) restrict(trust, skills bool, log io.Writer) {
 		return
 	}
 	if len(c.wants()) > 0 {
-		fmt.Fprintf(log, "! nobody has agreed to %s: only its ask and deny rules count; read it, then add --trust, or say yes in kitbag chat\n", plain(c.file))
+		fmt.Fprintf(log, "! nobody has agreed to %s: only its ask and deny rules count; read it, then add --trust, or say yes in kitbag chat\n", plainLine(c.file))
 	}
 	if skills {
 		for _, folder := range c.found {
-			fmt.Fprintf(log, "! left out: the skills in %s: nobody has agreed to them; read them, then add --trust, or say yes in kitbag chat\n", plain(folder))
+			fmt.Fprintf(log, "! left out: the skills in %s: nobody has agreed to them; read them, then add --trust, or say yes in kitbag chat\n", plainLine(folder))
 		}
 	}
 	*c = *c.restricted()
