@@ -1,7 +1,7 @@
 # What people type. `make test` is the test command of the README.
 GO ?= go
 
-.PHONY: test lint bench fuzz costs
+.PHONY: test lint bench costs
 
 # Every module of the workspace: the root first, then the nested ones.
 test:
@@ -40,6 +40,25 @@ lint:
 # What the hot paths allocate, without the race detector, which adds to it.
 costs:
 	$(GO) test -run '^TestCost' $$(dirname $$(git ls-files '*_alloc_test.go') | sort -u | sed 's|^|./|')
+
+# The properties that `make test` tries with a few values, always the same, with many
+# others: some minutes. A longer look is one package and more checks.
+.PHONY: explore
+explore:
+	@for dir in $$(dirname $$(git grep -l pgregory.net/rapid -- '*_test.go') | sort -u); do \
+		$(GO) test -count=1 -timeout 30m ./$$dir -rapid.seed=0 -rapid.checks=3000 || exit 1; \
+	done
+	KITBAG_SOUNDNESS=$$((2000 + $$(date +%s) % 1000)) $(GO) test -count=1 -timeout 30m -run 'TestSoundness$$' -v ./internal/shell
+
+# Each fuzz test in turn, with the seeds that `make test` runs too.
+.PHONY: fuzz
+FUZZTIME ?= 1m
+fuzz:
+	@for dir in $$(dirname $$(git grep -l '^func Fuzz' -- '*_test.go') | sort -u); do \
+		for f in $$($(GO) test -list '^Fuzz' ./$$dir | grep '^Fuzz'); do \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) ./$$dir || exit 1; \
+		done; \
+	done
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -13,6 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "github.com/kitbag-go/kitbag/internal/seed"
+
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"

@@ -15,6 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
 // eachRow decodes the lines of a JSON Lines file.

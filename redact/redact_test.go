@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
 // fake makes something that looks like a secret, in pieces so that scanners do

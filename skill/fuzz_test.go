@@ -7,6 +7,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
 func seeds(f *testing.F) {

@@ -11,6 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
 // drawn is a random toolkit: some groups with parents, shared tools, phases,

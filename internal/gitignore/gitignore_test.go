@@ -9,6 +9,8 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/gitignore"
 	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
 // ignored walks down to path as a search would.

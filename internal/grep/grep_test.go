@@ -10,6 +10,8 @@ import (
 	"testing/iotest"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
 // search returns what is told of text, a line each, read in odd pieces through

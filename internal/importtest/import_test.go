@@ -59,6 +59,7 @@ var allowed = map[string][]string{
 	"internal/callctx":            {},
 	"internal/casetest":           {},
 	"internal/groupcase":          {"toolkit", "tool"},
+	"internal/seed":               {},
 	"internal/shell":              {},
 	"internal/pathrule":           {},
 	"internal/gitignore":          {},

@@ -10,6 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
 func TestDangerousPath(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
 func testModel(t testing.TB) *Model {

@@ -97,7 +97,7 @@ type Config struct {
 	// wins over these.
 	Extra map[string]json.RawMessage
 
-	Header     http.Header  // further headers, for gateways; "api-key" for Azure
+	Header http.Header // further headers, for gateways; "api-key" for Azure
 	// HTTPClient sends the requests; nil means one with proxies from the environment
 	// and many idle connections. Its Timeout must be 0. One with a jar, a
 	// CheckRedirect or another transport than a *http.Transport costs a little more.
