@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	mcplib "github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -247,6 +249,31 @@ func TestForms(t *testing.T) {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s: %q is not shown in: %s", row.why, want, out.String())
 			}
+		}
+	}
+}
+
+// TestHostileServer lists a server all of whose words try to be lines of kitbag's, or
+// to steer the terminal.
+func TestHostileServer(t *testing.T) {
+	workspace(t)
+	const evil = "x\nfake: ready\x1b[2J\u202e"
+	mcp := server.NewMCPServer("guarded"+evil, "1"+evil, server.WithToolCapabilities(true))
+	say := func(context.Context, mcplib.CallToolRequest) (*mcplib.CallToolResult, error) {
+		return mcplib.NewToolResultText("said"), nil
+	}
+	mcp.AddTool(mcplib.NewTool("say", mcplib.WithDescription("Says"+evil), mcplib.WithTitleAnnotation("Say"+evil)), say)
+	mcp.AddTool(mcplib.NewTool("bad"+evil), say)
+	site := httptest.NewServer(server.NewStreamableHTTPServer(mcp))
+	defer site.Close()
+	writeServers(t, defaultServers, map[string]any{"s": map[string]any{"type": "http", "url": site.URL}, "y" + evil: map[string]any{"command": "false"}})
+	for _, args := range []string{"mcp list", "mcp status", "tools --mcp .mcp.json --open s", "mcp serve --print-cost", "mcp call s nothing", "mcp call s say"} {
+		got := kitbag(t.Context(), strings.Fields(args)...)
+		if shown := "\n" + got.out + got.stderr; strings.ContainsAny(shown, "\x1b\u202e") || strings.Contains(shown, "\nfake: ") {
+			t.Errorf("%s: %q", args, shown)
+		}
+		if strings.HasSuffix(args, "say") && got.out != "said\n" || args == "mcp list" && !strings.Contains(got.out, "mcp__s__say") {
+			t.Errorf("%s: %+v", args, got)
 		}
 	}
 }
