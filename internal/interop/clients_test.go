@@ -109,17 +109,24 @@ func TestInspector(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			const inspector = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
-			args := append([]string{inspector, "--cli", "--format", "json", "--quiet", url + "/mcp"}, row.args...)
-			out, err := exec.CommandContext(t.Context(), "node", args...).CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			out := inspect(t, url+"/mcp", row.args...)
 			for _, w := range row.want {
-				if !strings.Contains(string(out), w) {
+				if !strings.Contains(out, w) {
 					t.Errorf("%s is not in %s", w, out)
 				}
 			}
 		})
 	}
+}
+
+// inspect runs the MCP Inspector and returns what it prints.
+func inspect(t *testing.T, url string, args ...string) string {
+	t.Helper()
+	const inspector = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+	args = append([]string{inspector, "--cli", "--format", "json", "--quiet", url}, args...)
+	out, err := exec.CommandContext(t.Context(), "node", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
 }

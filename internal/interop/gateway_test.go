@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,6 +164,47 @@ func TestGateway(t *testing.T) {
 			if got := c.tool(row.tool, row.arguments); !strings.Contains(got, row.want) {
 				t.Errorf("%s: %.300s, want %s", row.tool, got, row.want)
 			}
+		}
+	}
+}
+
+// TestGatewayPassesOffers: the Inspector lists and gets prompts and resources of a server
+// from npm through a gateway, in both eras.
+func TestGatewayPassesOffers(t *testing.T) {
+	g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
+		Servers: []mcpclient.Config{stdio(t, "everything", "stdio"), stdio(t, "memory"), {Name: "dead", Command: "/does/not/exist"}},
+		Style:   mcpgateway.Full,
+		Serve:   mcpserver.Config{Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(g.Server.Handler())
+	t.Cleanup(h.Close)
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	const document = "mcp://everything/demo://resource/static/document/features.md"
+	for _, row := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--method", "prompts/list"}, `"name":"everything__args-prompt"`},
+		{[]string{"--method", "prompts/get", "--prompt-name", "everything__args-prompt", "--prompt-args", "city=Oslo"}, "weather in Oslo"},
+		{[]string{"--method", "resources/list"}, `"uri":"` + document + `"`},
+		{[]string{"--method", "resources/templates/list"}, `"uriTemplate":"mcp://everything/demo://resource/dynamic/text/{resourceId}"`},
+		{[]string{"--method", "resources/read", "--uri", document}, `"uri":"` + document + `"`},
+		{[]string{"--method", "resources/read", "--uri", "mcp://everything/demo://resource/dynamic/blob/3"}, `"blob":"`},
+	} {
+		for _, era := range []string{"legacy", "modern"} {
+			t.Run(row.args[1]+" "+era, func(t *testing.T) {
+				out := inspect(t, h.URL, append([]string{"--transport", "http", "--protocol-era", era}, row.args...)...)
+				if !strings.Contains(out, row.want) {
+					t.Errorf("%s is not in %s", row.want, out)
+				}
+			})
 		}
 	}
 }
