@@ -65,7 +65,7 @@
 // and no completions.
 //
 // What a server logs goes to the sessions that have called it and want messages of that
-// level. One process serves all sessions: where they are of several credentials, it goes
+// level, a hundred in a second. One process serves all sessions: where they are of several credentials, it goes
 // to one of them only while nobody else has a call in flight, and else to nobody.
 //
 // # Failures

@@ -3,14 +3,17 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxLogs is how many log messages wait for a client; further ones are lost.
-const maxLogs = 256
+// maxLogs is how many log messages a client gets in a second: further ones are lost, and
+// it is told how many.
+const maxLogs = 100
 
 // A Logger takes log messages for a client: those of a session, or from protocol
 // 2026-07-28 on those of a request. It is safe for concurrent use and never waits for the
@@ -23,6 +26,9 @@ type Logger struct {
 	mu      sync.Mutex
 	hooks   []func()
 	pending [][]byte
+	since   time.Time // when the second began
+	sent    int       // in it
+	lost    int
 }
 
 type loggerKey struct{}
@@ -63,16 +69,31 @@ func (l *Logger) Log(level, logger string, data json.RawMessage) {
 	if !reaches(mcp.LoggingLevel(level), l.level()) {
 		return
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.since) >= time.Second {
+		l.since, l.sent = time.Now(), 0
+	}
+	if l.sent >= maxLogs || len(l.pending) >= 2*maxLogs { // the latter of a client that does not listen
+		l.lost++
+		return
+	}
+	if l.lost > 0 {
+		l.put(level, logger, fmt.Sprintf("%d log messages before this one were left out", l.lost))
+		l.lost = 0
+	}
+	l.put(level, logger, data)
+	l.wake()
+}
+
+// put has a message wait. The caller holds l.mu.
+func (l *Logger) put(level, logger string, data any) {
 	params := object{"level": level, "data": data}
 	if logger != "" {
 		params["logger"] = logger
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.pending) < maxLogs {
-		l.pending = append(l.pending, notification(string(mcp.MethodNotificationMessage), params))
-	}
-	l.wake()
+	l.sent++
+	l.pending = append(l.pending, notification(string(mcp.MethodNotificationMessage), params))
 }
 
 // flush sends what waits.

@@ -1,0 +1,131 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+type logIn struct {
+	Levels []string `json:"levels"`
+}
+
+// logging has a tool that logs at levels through the logger of its call, which it hands over.
+func logging(loggers chan<- *mcpserver.Logger) tool.Tool {
+	return tool.Must(tool.New("log", "Logs.", func(ctx context.Context, in logIn) (string, error) {
+		l := mcpserver.LoggerFrom(ctx)
+		for _, level := range in.Levels {
+			l.Log(level, "db", json.RawMessage(`{"of":"`+level+`"}`))
+		}
+		loggers <- l
+		return l.Credential() + " wants " + l.Level(), nil
+	}))
+}
+
+// logged returns the levels of the log messages among what a client was sent.
+func logged(sent []string) (levels []string) {
+	for _, m := range sent {
+		if _, level, ok := strings.Cut(m, `"data":{"of":"`); ok {
+			level, _, _ = strings.Cut(level, `"`)
+			levels = append(levels, level)
+		}
+	}
+	return levels
+}
+
+// TestLogger: a client gets the messages from the level on that it has asked for, before
+// the result; of a session by logging/setLevel, of the new era by each request.
+func TestLogger(t *testing.T) {
+	loggers := make(chan *mcpserver.Logger, 100)
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(logging(loggers)), Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA}}}))
+	w := newWire(t, url)
+	w.token = tokenA
+	w.initialize(`{}`)
+	const arguments = `"arguments":{"levels":["debug","info","error","fatal",""]}`
+	var session *mcpserver.Logger
+	for _, row := range []struct{ level, want string }{{"", "[]"}, {"error", "[error]"}, {"debug", "[debug info error]"}, {"emergency", "[]"}} {
+		if row.level != "" {
+			w.rpc("logging/setLevel", `{"level":"`+row.level+`"}`)
+		}
+		sent := w.rpc("tools/call", `{"name":"log",`+arguments+`}`)
+		if got := fmt.Sprint(logged(sent)); got != row.want || !strings.Contains(sent[len(sent)-1], "anna wants "+row.level) {
+			t.Errorf("level %q: %q, want %s", row.level, sent, row.want)
+		}
+		if l := <-loggers; session != nil && l != session {
+			t.Error("calls of a session have several loggers")
+		} else {
+			session = l
+		}
+		m := newModern(t, url, tokenA, `{}`)
+		m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "log"}
+		level := ""
+		if row.level != "" {
+			level = `,"io.modelcontextprotocol/logLevel":"` + row.level + `"`
+		}
+		_, sent = m.post(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"log",`+arguments+`,
+			"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}`+level+`}}}`)
+		if got := fmt.Sprint(logged(sent)); got != row.want {
+			t.Errorf("level %q in the new era: %q, want %s", row.level, sent, row.want)
+		}
+		if l := <-loggers; l == session {
+			t.Error("a request of the new era has the logger of a session")
+		}
+	}
+	hooked := 0
+	session.OnLevel(func() { hooked++ })
+	w.rpc("logging/setLevel", `{"level":"info"}`)
+	if hooked != 1 || session.Level() != "info" {
+		t.Errorf("told %d times of the level %s", hooked, session.Level())
+	}
+}
+
+// TestLoggerLimit: a flood of messages is thinned out, and what is logged between calls
+// comes without one.
+func TestLoggerLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loggers := make(chan *mcpserver.Logger, 1)
+		s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(logging(loggers)), Policy: open})
+		inR, inW := io.Pipe()
+		outR, outW := io.Pipe()
+		go func() { _ = s.ServeStdio(context.Background(), inR, outW); _ = outW.Close() }()
+		said := make(chan string, 10_000)
+		go func() {
+			all, _ := io.ReadAll(outR)
+			for l := range strings.Lines(string(all)) {
+				said <- l
+			}
+			close(said)
+		}()
+		fmt.Fprintln(inW, initializeBody)
+		fmt.Fprintln(inW, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}`)
+		fmt.Fprintln(inW, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"log","arguments":{"levels":[]}}}`)
+		l := <-loggers
+		for range 3 {
+			for range 5000 {
+				l.Log("info", "", json.RawMessage(`{"of":"info"}`))
+			}
+			time.Sleep(time.Second)
+		}
+		_ = inW.Close()
+		var all []string
+		for line := range said {
+			all = append(all, line)
+		}
+		if n := len(logged(all)); n != 100+99+99 {
+			t.Errorf("%d of 15,000 messages came", n)
+		}
+		if !slices.ContainsFunc(all, func(m string) bool { return strings.Contains(m, "4900 log messages before this one were left out") }) {
+			t.Error("nobody says what is missing")
+		}
+	})
+}
