@@ -98,7 +98,7 @@ func TestAuditFails(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "log", "audit.jsonl")
 	var ran int
-	cfg := mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", counting(&ran)).Config}, Initial: []string{"a"}, AuditFile: file}
+	cfg := mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", counting(&ran)).Config, library(t, "b").Config}, Initial: []string{"a", "b"}, AuditFile: file}
 	cfg.Serve.Version = "1"
 	if _, err := mcpgateway.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "audit") {
 		t.Errorf("a directory that is missing: %v", err)
@@ -126,6 +126,9 @@ func TestAuditFails(t *testing.T) {
 		for range 2 {
 			if res := call(t, c, "a__count", `{}`); res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "audit log") {
 				t.Errorf("%s: %s %s", why, res.Outcome, res.Text())
+			}
+			if got, err := c.ReadResource(t.Context(), "mcp://b/book://b"); err == nil || !strings.Contains(err.Error(), "audit log") {
+				t.Errorf("%s: a resource was read: %s, %v", why, got, err)
 			}
 		}
 		if ran != before+1 {

@@ -140,9 +140,10 @@ func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*of
 	if last, ok := u.offers[kind]; ok && sameSlice(raw, last.raw) {
 		return last.clean, nil
 	}
-	clean := []*offered{}
+	clean, seen := []*offered{}, map[string]bool{}
 	for _, r := range raw {
-		if e := u.entry(kind, r); e != nil && !slices.ContainsFunc(clean, func(o *offered) bool { return o.inner == e.inner }) {
+		if e := u.entry(kind, r); e != nil && !seen[e.inner] {
+			seen[e.inner] = true
 			clean = append(clean, e)
 		}
 	}

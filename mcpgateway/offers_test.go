@@ -289,14 +289,14 @@ func TestOffersOfEvil(t *testing.T) {
 	long := strings.Repeat("x", 70<<10)
 	up := lister("a", map[string]string{
 		"prompts/list":   `{"prompts":[7,{"name":""},{"name":"good"},{"name":"good","title":"again"},{"name":"hid\u202eden"},{"name":"long","description":"` + long + `"},{"name":["bad"]}]}`,
-		"resources/list": `{"resources":[{"uri":"x://a\u0007"},{"uri":"x://ok","name":"n\u200bame","description":"d\u202e","_meta":{"io.modelcontextprotocol/groups":["b"],"k":1}},{"uri":"` + long + `"}]}`,
+		"resources/list": `{"resources":[{"uri":"x://a\u0007"},{"uri":"x://ok","name":"n\u200bame","description":"d\u202e","_meta":{"io.modelcontextprotocol/groups":["b"],"k":12345678901234567890}},{"uri":"` + long + `"}]}`,
 		"resources/read": `{"contents":"` + "none" + `"}`,
 	})
 	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up, library(t, "b").Config}, Initial: []string{"a"}}))
 	if got := w.rpc("prompts/list", `{}`); got != `{"prompts":[{"_meta":{"io.modelcontextprotocol/groups":["a"]},"name":"a__good"}]}` {
 		t.Errorf("%s", got)
 	}
-	if got := w.rpc("resources/list", `{}`); got != `{"resources":[{"_meta":{"io.modelcontextprotocol/groups":["a"],"k":1},"description":"d","name":"name","uri":"mcp://a/x://ok"}]}` {
+	if got := w.rpc("resources/list", `{}`); got != `{"resources":[{"_meta":{"io.modelcontextprotocol/groups":["a"],"k":12345678901234567890},"description":"d","name":"name","uri":"mcp://a/x://ok"}]}` {
 		t.Errorf("%s", got)
 	}
 	if got := w.rpc("resources/read", `{"uri":"mcp://a/x://ok"}`); got != `{"contents":"none"}` {

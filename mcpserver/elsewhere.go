@@ -101,10 +101,11 @@ func (r *request) elsewhere(ctx context.Context, kind OfferKind) (all []entry) {
 			e[k] = v
 		}
 		if labels := r.granted(o.Groups); len(labels) > 0 {
-			about := map[string]any{}
-			_ = json.Unmarshal(o.Entry["_meta"], &about) // what is no object says nothing
-			if about == nil {
-				about = map[string]any{}
+			var said map[string]json.RawMessage
+			_ = json.Unmarshal(o.Entry["_meta"], &said) // what is no object says nothing
+			about := object{}
+			for k, v := range said {
+				about[k] = v
 			}
 			about[tool.LabelsKey] = labels
 			e["_meta"] = about
