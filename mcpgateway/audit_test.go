@@ -139,7 +139,7 @@ func TestAuditFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		call(t, c, "a__count", `{}`)
-		if got, want := tools(t, file), "count success, count error, count error, count success"; got != want {
+		if got, want := tools(t, file), "count success, count error, resources/read error, count error, resources/read error, count success"; got != want {
 			t.Errorf("%s: after that the file has %s, want %s", why, got, want)
 		}
 		if err := os.RemoveAll(filepath.Join(dir, "away")); err != nil {
