@@ -2,11 +2,11 @@
 // a script. It prints the address it listens on and stops when its standard input
 // is closed.
 //
-// The script is the model's name, bench.r20.c8.t10.p40: 20 answers with 8 calls
-// of the tool "add" each, then an answer of 10 tokens with a pause of 40
-// milliseconds after the first. Where a conversation is in it can be told from the
-// tool results in the request. Answers are rendered once, so that little is done
-// here for a request but read it and write one.
+// The script is the model's name, bench.r20.c8.g4.t10.p40: 20 answers with 8 calls
+// of the tool "add" each, with gaps of 4 milliseconds between them, then an answer of
+// 10 tokens with a pause of 40 milliseconds after the first. Where a conversation is
+// in it can be told from the tool results in the request. Answers are rendered once,
+// so that little is done here for a request but read it and write one.
 package main
 
 import (
@@ -24,10 +24,10 @@ import (
 	"time"
 )
 
-type script struct{ rounds, calls, tokens, pause int }
+type script struct{ rounds, calls, gap, tokens, pause int }
 
 func parse(name string) (s script, err error) {
-	_, err = fmt.Sscanf(name, "bench.r%d.c%d.t%d.p%d", &s.rounds, &s.calls, &s.tokens, &s.pause)
+	_, err = fmt.Sscanf(name, "bench.r%d.c%d.g%d.t%d.p%d", &s.rounds, &s.calls, &s.gap, &s.tokens, &s.pause)
 	if err == nil && s.calls < 1 {
 		err = fmt.Errorf("%d calls; there must be one at least", s.calls)
 	}
@@ -45,20 +45,25 @@ const end = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","crea
 	`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[],"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150,` +
 	`"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}` + "\n\ndata: [DONE]\n\n"
 
-// toolCalls is the answer of a round: each call in three pieces.
-func (s script) toolCalls(round int) []byte {
+// toolCalls is the answer of a round: each call in three pieces, and apart from the
+// others if there are gaps.
+func (s script) toolCalls(round int) (parts [][]byte) {
 	b := event(nil, `{"role":"assistant","content":null}`, "null")
 	for i := range s.calls {
+		if s.gap > 0 && i > 0 {
+			parts, b = append(parts, b), nil
+		}
 		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":""}}]}`, i, round, i), "null")
 		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"{\"a\":%d,"}}]}`, i, round), "null")
 		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"\"b\":%d}"}}]}`, i, i), "null")
 	}
-	return append(event(b, `{}`, `"tool_calls"`), end...)
+	return append(parts, append(event(b, `{}`, `"tool_calls"`), end...))
 }
 
 // text is the last answer, with what comes before the pause apart.
-func (s script) text() (first, rest []byte) {
-	first = event(nil, `{"role":"assistant","content":""}`, "null")
+func (s script) text() [][]byte {
+	var rest []byte
+	first := event(nil, `{"role":"assistant","content":""}`, "null")
 	one := event(nil, `{"content":" tok"}`, "null")
 	for i := range s.tokens {
 		if i == 0 {
@@ -67,7 +72,11 @@ func (s script) text() (first, rest []byte) {
 			rest = append(rest, one...)
 		}
 	}
-	return first, append(event(rest, `{}`, `"stop"`), end...)
+	rest = append(event(rest, `{}`, `"stop"`), end...)
+	if s.pause == 0 {
+		return [][]byte{append(first, rest...)}
+	}
+	return [][]byte{first, rest}
 }
 
 // whole is the answer of a round, or the last one, to a request that wants it in
@@ -93,8 +102,11 @@ type place struct {
 	whole bool // the answer is not streamed
 }
 
-// rendered is an answer: what comes before the pause, and after it.
-type rendered struct{ first, rest []byte }
+// rendered is an answer: its parts, and the wait between them.
+type rendered struct {
+	parts [][]byte
+	wait  time.Duration
+}
 
 type server struct {
 	answers         sync.Map // place → rendered
@@ -107,12 +119,13 @@ func (srv *server) answer(p place) rendered {
 		return a.(rendered)
 	}
 	var a rendered
-	if p.whole {
-		a.rest = p.script.whole(p.round)
-	} else if p.round < p.rounds {
-		a.rest = p.toolCalls(p.round)
-	} else {
-		a.first, a.rest = p.text()
+	switch {
+	case p.whole:
+		a.parts = [][]byte{p.script.whole(p.round)}
+	case p.round < p.rounds:
+		a = rendered{p.toolCalls(p.round), time.Duration(p.gap) * time.Millisecond}
+	default:
+		a = rendered{p.text(), time.Duration(p.pause) * time.Millisecond}
 	}
 	srv.answers.Store(p, a)
 	return a
@@ -153,12 +166,13 @@ func (srv *server) chat(w http.ResponseWriter, r *http.Request) {
 	if p.whole {
 		w.Header().Set("Content-Type", "application/json")
 	}
-	_, _ = w.Write(a.first)
-	if p.pause > 0 && len(a.first) > 0 {
-		_ = http.NewResponseController(w).Flush()
-		time.Sleep(time.Duration(p.pause) * time.Millisecond)
+	for i, part := range a.parts {
+		if i > 0 {
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(a.wait)
+		}
+		_, _ = w.Write(part) // a client that has gone is its own matter
 	}
-	_, _ = w.Write(a.rest) // a client that has gone is its own matter
 }
 
 func (srv *server) count(w http.ResponseWriter, _ *http.Request) {

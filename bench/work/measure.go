@@ -37,7 +37,7 @@ func measure(p Peer, server, name string, least time.Duration, profile string) (
 	if s == nil {
 		return nil, fmt.Errorf("there is no scenario %q", name)
 	}
-	slow = s.Slow
+	slow, uneven = s.Slow, s.Gap > 0
 	res := &Result{Peer: p.Name, Version: p.version(), Rounds: s.Rounds + 1}
 	if s.Sessions > 0 {
 		return res, keepSessions(p, s, server, res)

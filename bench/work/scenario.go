@@ -11,6 +11,7 @@ type Scenario struct {
 	Name   string
 	Rounds int  // answers with tool calls before the last one
 	Calls  int  // of a tool in each of those
+	Gap    int  // between them, in milliseconds; the first of an answer then takes longest
 	Tokens int  // of the last answer
 	Pause  int  // after its first token, in milliseconds
 	Tools  int  // that the model is offered
@@ -39,6 +40,7 @@ var Scenarios = []Scenario{
 	{Name: "tokens", Tokens: 5000, Tools: 1},
 	{Name: "first", Tokens: 100, Pause: 40, Tools: 1},
 	{Name: "parallel", Rounds: 20, Calls: 8, Tokens: 10, Tools: 1, Slow: true},
+	{Name: "eager", Rounds: 5, Calls: 8, Gap: 4, Tokens: 10, Tools: 1, Slow: true},
 	{Name: "together", Rounds: 5, Calls: 1, Tokens: 50, Tools: 1, Together: 200},
 	{Name: "own", Sessions: 2_000, Tools: 20, Own: true}, // some take 5 ms and 300 KiB for each
 	{Name: "shared", Sessions: 10_000, Tools: 20},
@@ -65,13 +67,13 @@ func (s *Scenario) answer() string { return strings.Repeat(token, s.Tokens) }
 // script is the model's name, by which the server knows what to play. See
 // package mock.
 func (s *Scenario) script() string {
-	return fmt.Sprintf("bench.r%d.c%d.t%d.p%d", s.Rounds, max(s.Calls, 1), s.Tokens, s.Pause)
+	return fmt.Sprintf("bench.r%d.c%d.g%d.t%d.p%d", s.Rounds, max(s.Calls, 1), s.Gap, s.Tokens, s.Pause)
 }
 
 func (s *Scenario) setup(server string) Setup {
 	return Setup{
 		URL: server + "/v1", Model: s.script(), Client: client(), Tools: s.Tools,
-		Steps: s.Rounds + 5, Parallel: s.Calls > 1, Whole: s.Whole,
+		Steps: s.Rounds + 5, Parallel: s.Calls > 1, Eager: s.Gap > 0, Whole: s.Whole,
 	}
 }
 

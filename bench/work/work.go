@@ -44,18 +44,25 @@ type Out struct {
 	Sum int `json:"sum"`
 }
 
-// slowTime is how long the tool works in the scenario with parallel calls.
-const slowTime = 5 * time.Millisecond
+// slowTime is how long the tool works in the scenarios with parallel calls, and
+// firstTime how long in the first call of an answer whose calls come one by one.
+const (
+	slowTime  = 5 * time.Millisecond
+	firstTime = 30 * time.Millisecond
+)
 
 var (
-	slow  bool // set once, before the first call
-	calls atomic.Int64
+	slow, uneven bool // set once, before the first call
+	calls        atomic.Int64
 )
 
 // Do is what the tools do.
 func Do(in In) Out {
 	calls.Add(1)
-	if slow {
+	switch {
+	case uneven && in.B == 0: // the number of the call
+		time.Sleep(firstTime)
+	case slow:
 		time.Sleep(slowTime)
 	}
 	return Out{in.A + in.B}
@@ -69,6 +76,7 @@ type Setup struct {
 	Tools    int  // how many; the model calls the first
 	Steps    int  // more model calls than a run needs
 	Parallel bool // calls of one answer are to run together
+	Eager    bool // they may start while the answer still comes, if the framework can do that
 	Whole    bool // answers are not to be streamed; then onText need not be called
 	Traced   bool // with a hook at every place where one may be, none of which does anything
 }

@@ -21,7 +21,7 @@ func newModel(s work.Setup) (*openai.Model, error) {
 func newAgent(m *openai.Model, s work.Setup) (*agent.Agent, error) {
 	var tools []tool.Tool
 	for _, name := range s.Names() {
-		t, err := tool.New(name, work.Description, add, tool.Options{Parallel: s.Parallel})
+		t, err := tool.New(name, work.Description, add, tool.Options{Parallel: s.Parallel, ReadOnly: s.Eager})
 		if err != nil {
 			return nil, err
 		}
@@ -30,7 +30,7 @@ func newAgent(m *openai.Model, s work.Setup) (*agent.Agent, error) {
 	cfg := agent.Config{
 		Model: m, Toolkit: toolkit.Of(tools...), Instructions: work.System,
 		Policy: permission.Policy{Rules: []permission.Rule{{Tool: "add", Behavior: permission.Allow}}},
-		Limits: agent.Limits{Steps: s.Steps},
+		Limits: agent.Limits{Steps: s.Steps}, Eager: s.Eager,
 	}
 	if s.Traced {
 		cfg.Middleware = []agent.Middleware{idleHooks}
