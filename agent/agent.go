@@ -17,8 +17,9 @@
 // A run alternates between two things until the model answers without calling
 // a tool: one model call, then all the tool calls of its answer. Calls of tools
 // marked Parallel run together, others alone, in the order of the answer; calls
-// that change which tools are visible come last. A call that goes wrong becomes
-// a result that the model reads.
+// that change which tools are visible come last. With [Config.Eager] those that
+// only read start before the answer is complete. A call that goes wrong becomes a
+// result that the model reads.
 //
 // # People
 //
@@ -193,12 +194,14 @@ type Config struct {
 	// Eager has calls start while the model is still writing the rest of its answer:
 	// the first ones of an answer, as long as each is of a tool marked Parallel, is
 	// read-only and is allowed without a question, at most MaxParallel at a time. What
-	// they say and return is told when the answer is there, and nothing but the time
-	// is another. An answer that breaks off has its calls stopped and forgotten:
-	// they may then have run, and have been judged, for nothing. That is harmless
-	// where a call that says it only reads does so, and costs neither money nor a
-	// quota; hence it has to be asked for. With [Seams.Step], and while calls go on in
-	// the background, no call starts early.
+	// they say, ask and return is told when the answer is there: nothing but the time
+	// differs. ToolTimeout runs from their start.
+	//
+	// The calls of an answer that breaks off are stopped and forgotten. They may then
+	// have been judged, and have run, for nothing, which is of no harm where a tool
+	// that says it only reads does no more, and costs neither money nor a quota. Hence
+	// it is not the default. No call starts early with [Seams.Step], in a sub-agent
+	// that shares a limit of tool calls, or while others go on in the background.
 	Eager bool
 
 	// Background is how long a tool call may keep the model waiting; 0 means until

@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // early are the calls of an answer that run while the rest of it still comes; see
@@ -25,7 +25,7 @@ type early struct {
 	answer string // the id of its message
 	calls  []*earlyCall
 	over   bool // no further call of this answer starts early
-	count  bool // they stand for calls of the answer
+	counts bool // they stand for calls of the answer
 	most   int  // how many the limits admit
 	looks  int  // at the arguments of the next call
 
@@ -114,9 +114,7 @@ func (e *early) begin(tc *message.ToolCall, raw string) bool {
 // first: control tools may have to find out what a call of theirs comes to.
 func (e *early) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	r := e.run
-	infos := r.view.Tools()
-	i := slices.IndexFunc(infos, func(info tool.Info) bool { return info.Name == tc.Name })
-	if i < 0 || !infos[i].Parallel || infos[i].Control || infos[i].External {
+	if info := shown(r.view, tc.Name); info == nil || !info.Parallel || info.Control || info.External {
 		return nil, nil
 	}
 	own := *tc // the answer's is opened when it is there
@@ -132,6 +130,17 @@ func (e *early) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 		return nil, nil
 	}
 	return c, t
+}
+
+// shown returns what the model was shown of the tool of that name, nil for none.
+func shown(v *toolkit.View, name string) *tool.Info {
+	infos := v.Tools()
+	for i := range infos { // which are large, and may be a thousand
+		if infos[i].Name == name {
+			return &infos[i]
+		}
+	}
+	return nil
 }
 
 // admits reports whether the limits allow one more, and prepares for the first.
@@ -176,7 +185,7 @@ func (r *run) matchEarly(raw []rawArgs) {
 			return
 		}
 		r.st.open[i].early = ec
-		r.early.count = !r.early.calls[0].started() // nothing has happened that could be taken back
+		r.early.counts = !r.early.calls[0].started() // then there is nothing to take back
 	}
 }
 
@@ -220,7 +229,7 @@ func (r *run) countEarly() (same bool, err error) {
 			return false, nil
 		}
 	}
-	e.count = true
+	e.counts = true
 	close(e.settled)
 	return true, nil
 }
@@ -233,7 +242,7 @@ func (r *run) dropEarly() {
 		return
 	}
 	r.early = nil
-	if !e.count {
+	if !e.counts {
 		close(e.settled)
 	}
 	defer r.awaiting.Store(nil)
@@ -250,14 +259,14 @@ func (r *run) dropEarly() {
 			r.st.open[i].early = nil
 		}
 	}
-	if !e.count && e.tools != nil {
+	if !e.counts && e.tools != nil {
 		_ = r.st.Tools.UnmarshalJSON(e.tools) // which is what it wrote
 	}
 }
 
 // An earlyCall is a call that was judged before its answer was there, and runs if
 // it may. Its worker writes res and err before it closes ended, and nobody reads
-// them before. It is the [host.Host] of its tool.
+// them before.
 type earlyCall struct {
 	open     *openCall            // as it was judged
 	raw      string               // the arguments, as the model sent them
@@ -353,7 +362,7 @@ func (h *callHost) await(ctx context.Context) error {
 	}
 	select {
 	case <-e.settled:
-		if !e.count {
+		if !e.counts {
 			return ErrInterrupted
 		}
 	case <-ctx.Done():

@@ -282,7 +282,7 @@ func TestSample(t *testing.T) {
 // those in the background: a server's question that could belong to any of them
 // then still finds the person.
 func TestOneHost(t *testing.T) {
-	for _, background := range []time.Duration{0, time.Millisecond} {
+	for _, cfg := range []Config{{}, {Background: time.Millisecond}, {Eager: true}} { // where the first starts early
 		// With a clock that stands still, so that no call is slow.
 		synctest.Test(t, func(t *testing.T) {
 			hosts := make(chan host.Host, 9)
@@ -290,16 +290,17 @@ func TestOneHost(t *testing.T) {
 				hosts <- host.From(ctx)
 				return "", nil
 			}
-			tell := tool.Must(tool.New("tell", "Tells its host.", tells, tool.Options{Parallel: true}))
+			tell := tool.Must(tool.New("tell", "Tells its host.", tells, reads))
 			alone := tool.Must(tool.New("alone", "Tells its host.", tells))
-			a, _ := newAgent(t, Config{Policy: bypass, Background: background, Toolkit: toolkit.Of(tell, alone)}, calls(`c1 tell {}`, `c2 tell {}`), calls(`c3 alone {}`), says("done"))
+			cfg.Policy, cfg.Toolkit = bypass, toolkit.Of(tell, alone)
+			a, _ := newAgent(t, cfg, calls(`c1 tell {}`, `c2 tell {}`), calls(`c3 alone {}`), says("done"))
 			var st State
 			if _, err := a.Reply(t.Context(), &st, Say("go")); err != nil {
 				t.Fatal(err)
 			}
 			first, second, later := <-hosts, <-hosts, <-hosts
-			if first == nil || first != second || background > 0 && first != later {
-				t.Errorf("background %v: the hosts are %p, %p and %p", background, first, second, later)
+			if first == nil || first != second || cfg.Background > 0 && first != later {
+				t.Errorf("background %v, eager %v: the hosts are %p, %p and %p", cfg.Background, cfg.Eager, first, second, later)
 			}
 		})
 	}
