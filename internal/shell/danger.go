@@ -317,13 +317,15 @@ func (w *walker) findRemoves(c *command) string {
 func (w *walker) unpacks(c *command) string {
 	sub := subcommandOf(c)
 	switch {
-	// A plus in front of a refspec forces it, as --force does (git-push(1)).
+	// A plus in front of a refspec forces it, as --force does, and one without a
+	// source deletes (git-push(1)).
 	case c.name == "git" && sub == "push":
+		deletes := hasOption(c, 'd', "--delete") || hasOption(c, 'f', "--force-with-lease") || hasOption(c, 0, "--mirror") || hasOption(c, 0, "--prune")
 		for _, a := range c.args[2:] {
-			if a.text == "-f" || strings.HasPrefix(a.text, "--force") || strings.HasPrefix(a.text, "--mirror") || strings.HasPrefix(a.text, "+") ||
-				a.text == "--delete" || a.text == "-d" {
-				return "it rewrites or deletes what others have"
-			}
+			deletes = deletes || strings.HasPrefix(a.text, "+") || strings.HasPrefix(a.text, ":") && a.text != ":" || strings.HasPrefix(a.text, "--force-if")
+		}
+		if deletes {
+			return "it rewrites or deletes what others have"
 		}
 		return ""
 	case c.name == "git" && sub != "clean":

@@ -91,6 +91,7 @@ func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
 	text := a.prefix()
 	if strings.HasPrefix(text, "--") || s.single {
 		name, value, eq := strings.Cut(text, "=")
+		end := len(name)
 		o, ok := s.options[name]
 		// Programs in Go take two dashes for one.
 		if !ok && s.single && strings.HasPrefix(name, "--") {
@@ -110,7 +111,7 @@ func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
 		case eq && o.value == 0 && !(s.single && (value == "true" || value == "false" && !slices.Contains(s.need, name))):
 			return 0, "option " + name + " takes no value"
 		case eq || o.value != '=':
-			p.option(name, o, valueOf(*a, len(name)+1, eq))
+			p.option(name, o, valueOf(*a, end+1, eq))
 			return 0, ""
 		}
 		return s.nextValue(p, args, i, name, o)

@@ -210,7 +210,7 @@ func (c *command) coveredBy(p pattern) bool {
 	}
 	// Who allows a command does not allow what an option of it runs, unless the
 	// rule names the option.
-	if slices.ContainsFunc(c.runs, func(option string) bool { return !p.says(option) }) {
+	if slices.ContainsFunc(c.named, func(option string) bool { return !p.says(option) }) {
 		return false
 	}
 	for _, form := range c.allowed() {

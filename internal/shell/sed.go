@@ -25,6 +25,9 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 	if inPlace {
 		kind = 'w'
 	}
+	for _, name := range s.reads {
+		p.ops = append(p.ops, roleArg{arg: literal(name), kind: 'r'})
+	}
 	for _, f := range files {
 		p.ops = append(p.ops, roleArg{arg: f, kind: kind})
 	}
@@ -113,8 +116,9 @@ func clusterEnds(text string, c byte) bool {
 // A sedParser goes through a script of GNU sed and fails on what writes, runs,
 // or is not understood.
 type sedParser struct {
-	text string
-	pos  int
+	text  string
+	pos   int
+	reads []string // files that it reads by name
 }
 
 var (
@@ -243,7 +247,10 @@ func (s *sedParser) command() error {
 		}
 		return s.end() // versions of sed differ on where other labels end
 	case 'r', 'R': // they read a file; its name is the rest of the line
+		s.skip(" \t")
+		start := s.pos
 		s.line()
+		s.reads = append(s.reads, s.text[start:s.pos])
 	case '#':
 		s.line()
 	case 'v':

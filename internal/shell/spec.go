@@ -26,6 +26,8 @@ import (
 //	-k=w     the value is an operand of this kind, see below; only a text may
 //	         look like an option
 //	-x!e     an option with the effect e      !e        the command has the effect e
+//	-x!named what it does is more than its command is for, as with the effect
+//	         exec: only a rule that names the option allows it
 //	any      every other option is harmless too, and so is an unknown word
 //	dyn      no option listed here or not does harm, but unlisted ones are not understood
 //	single   long options have one dash, and letters are not combined
@@ -66,6 +68,7 @@ type option struct {
 	value   byte // '=': takes a value; '?': may have one attached; 0: none
 	role    role
 	effects effects
+	named   bool // a rule must name it
 }
 
 // A role is what a command does with an operand.
@@ -287,8 +290,9 @@ func (s *spec) longToken(tok string) error {
 	}
 	name, effectList, _ := strings.Cut(tok, "!")
 	var eff effects
+	var o option
 	for e := range strings.SplitSeq(effectList, ",") {
-		if e == "" {
+		if o.named = o.named || e == "named"; e == "" || e == "named" {
 			continue
 		}
 		if !slices.Contains(effectNames, Effect(e)) {
@@ -303,7 +307,7 @@ func (s *spec) longToken(tok string) error {
 	if !strings.HasPrefix(name, "-") && !s.single {
 		return fmt.Errorf("token %q is not understood", tok)
 	}
-	o := option{effects: eff}
+	o.effects = eff
 	if i := strings.IndexAny(name, "=?"); i > 0 {
 		o.value = name[i]
 		if kind := name[i+1:]; kind != "" {
@@ -311,6 +315,7 @@ func (s *spec) longToken(tok string) error {
 		}
 		name = name[:i]
 	}
+	o.named = o.named || o.effects&executing != 0 || o.role.kind == 's'
 	if strings.HasPrefix(name, "--") || s.single || len(name) == 2 {
 		s.options[name] = o
 		return nil

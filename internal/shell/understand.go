@@ -116,8 +116,8 @@ func (w *walker) conclude(i int, p parsed, why string) {
 		c.links = p.spec.links
 		c.anyWord = p.spec.words
 		for _, o := range p.given {
-			if opt := p.spec.options[o.name]; opt.effects&executing != 0 || opt.role.kind == 's' {
-				c.runs = append(c.runs, o.name)
+			if p.spec.options[o.name].named {
+				c.named = append(c.named, o.name)
 			}
 		}
 	}

@@ -94,7 +94,7 @@ type command struct {
 	secret  string
 	effects effects
 	edit    bool     // one of the file edits of accept-edits, understood completely
-	runs    []string // options that make it run something else
+	named   []string // options that a rule must name
 	anyWord bool     // changes what its words name, and nobody knows which of them
 	links   bool     // copies or moves what may be a symbolic link
 	redirs  bool     // writes through a redirection
