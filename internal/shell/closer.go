@@ -18,7 +18,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "chdir": chdirArgs, "mode": modeArgs, "local": localArgs, "package": packageArgs,
+		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "chdir": chdirArgs, "job": jobArgs, "mode": modeArgs, "local": localArgs, "package": packageArgs,
 	}
 }
 
@@ -120,12 +120,15 @@ func testArgs(_ *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// cdArgs follows the change of directory. Without an operand it goes home.
-func cdArgs(w *walker, _ *command, p *parsed) string {
-	switch len(p.ops) {
-	case 0:
+// cdArgs follows the change of directory. Without an operand cd goes home; the
+// others go back to where they were, and -P to where links lead.
+func cdArgs(w *walker, c *command, p *parsed) string {
+	switch {
+	case p.has("-P"), c.name != "cd" && (len(p.ops) == 0 || strings.HasPrefix(p.ops[0].text, "+")):
+		w.cd(anything(""))
+	case len(p.ops) == 0:
 		w.cd(literal(w.at.Home))
-	case 1:
+	default:
 		w.cd(p.ops[0].arg)
 	}
 	return ""
@@ -331,6 +334,20 @@ func modeArgs(w *walker, c *command, p *parsed) string {
 func statusArgs(_ *walker, _ *command, p *parsed) string {
 	if len(p.ops) != 2 || !p.ops[1].known || p.ops[1].text != "status" {
 		return "it does more than tell the status"
+	}
+	// The name is a file in /etc/init.d, which is run.
+	if name := p.ops[0]; !name.known || strings.Contains(name.text, "/") {
+		return name.raw + " may be a file elsewhere"
+	}
+	return ""
+}
+
+// jobArgs refuses formats in which tmux runs what stands in "#( )".
+func jobArgs(_ *walker, c *command, _ *parsed) string {
+	for _, a := range c.args[1:] {
+		if !a.known || strings.Contains(a.text, "#(") {
+			return a.raw + " may run a program"
+		}
 	}
 	return ""
 }

@@ -337,6 +337,9 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 
 // moved adds directories to those where the next command may run.
 func (w *walker) moved(dirs []string) {
+	if w.lost {
+		return
+	}
 	for _, d := range dirs {
 		if !slices.Contains(w.cwds, d) {
 			w.cwds = append(slices.Clone(w.cwds), d)
