@@ -97,6 +97,15 @@ var mediators = map[string]tool.Middleware{
 			}
 		}
 	},
+	"limits the time": func(next tool.Handler) tool.Handler {
+		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+			return func(yield func(tool.Chunk, error) bool) {
+				ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+				defer cancel()
+				next(ctx, t, call)(yield)
+			}
+		}
+	},
 	"goes elsewhere": func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 			return func(yield func(tool.Chunk, error) bool) {

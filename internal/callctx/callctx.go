@@ -40,6 +40,9 @@ type Context struct {
 	timer *time.Timer
 }
 
+// self tells a Context, or what embeds it, from what is made of it.
+func (c *Context) self() *Context { return c }
+
 // Limit sets the time that the call may take from now on.
 func (c *Context) Limit(clock *Clock, d time.Duration) {
 	c.clock, c.deadline = clock, time.Now().Add(d)
@@ -127,7 +130,8 @@ type Watch struct {
 	Ended <-chan struct{}  // call Tell
 	Late  <-chan time.Time // call IsOver
 
-	c     *Context // nil if the context looks after itself
+	of    *Context // whose turns are taken, or nil
+	c     *Context // of, if it is watched over; nil if the context looks after itself
 	grace time.Duration
 	told  bool
 }
@@ -141,7 +145,12 @@ func NewWatch(ctx context.Context, grace time.Duration) Watch {
 	if !ok || c.Err() != nil || c.watched.Swap(true) {
 		return Watch{Ended: ctx.Done(), grace: grace}
 	}
-	w := Watch{Turns: c.Turns, Ended: c.Context.Done(), c: c, grace: grace}
+	w := Watch{Turns: c.Turns, of: c, grace: grace}
+	if _, ok := ctx.(interface{ self() *Context }); !ok { // something was put around it, such as another limit
+		w.Ended = ctx.Done()
+		return w
+	}
+	w.c, w.Ended = c, c.Context.Done()
 	if c.clock != nil {
 		w.Late = c.clock.timer.C
 	}
@@ -150,16 +159,16 @@ func NewWatch(ctx context.Context, grace time.Duration) Watch {
 
 // Close ends the watch.
 func (w *Watch) Close() {
-	if w.c != nil {
-		w.c.watched.Store(false)
+	if w.of != nil {
+		w.of.watched.Store(false)
 	}
 }
 
 // Take does what others want of the goroutine.
 func (w *Watch) Take(turn func()) {
-	w.c.inTurn = true
+	w.of.inTurn = true
 	turn()
-	w.c.inTurn = false // not when it panics: see InTurn
+	w.of.inTurn = false // not when it panics: see InTurn
 }
 
 // Tell tells the tool to end, because the caller is to.
