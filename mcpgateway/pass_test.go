@@ -188,3 +188,26 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("without a token: %d", res.StatusCode)
 	}
 }
+
+// TestWhoAnswers: results of the new era name the gateway, whichever era its upstream
+// server is of and whatever that says of itself.
+func TestWhoAnswers(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		up := library(t, "a")
+		up.Protocol = version
+		w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up.Config}, Style: mcpgateway.Full}))
+		const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+		for _, row := range []struct{ method, params, want string }{
+			{"tools/call", `{"name":"a__get",` + meta + `}`, `"text":"get"`},
+			{"prompts/get", `{"name":"a__greet","arguments":{"who":"Bo"},` + meta + `}`, "Greet Bo"},
+			{"resources/read", `{"uri":"mcp://a/book://a",` + meta + `}`, "only book://a"},
+			{"resources/list", `{` + meta + `}`, `"mcp://a/book://a"`},
+		} {
+			got := w.rpc(row.method, row.params)
+			if !strings.Contains(got, row.want) || strings.Count(got, `"io.modelcontextprotocol/serverInfo":{"name":"kitbag"`) != 1 ||
+				strings.Count(got, "serverInfo") != 1 || strings.Count(got, `"resultType":"complete"`) != 1 {
+				t.Errorf("%s of a server of %s: %s", row.method, version, got)
+			}
+		}
+	}
+}
