@@ -65,8 +65,9 @@
 // and no completions.
 //
 // What a server logs goes to the sessions that have called it and want messages of that
-// level, a hundred in a second. One process serves all sessions: where they are of several credentials, it goes
-// to one of them only while nobody else has a call in flight, and else to nobody.
+// level, a hundred in a second. One process serves all sessions: where they are of several
+// credentials, it goes to one of them only while nobody else has a call in flight, and
+// else to nobody.
 //
 // # Failures
 //
@@ -86,6 +87,6 @@
 //
 // A credential's ceiling is a boundary. Its groups are made by the configuration,
 // so a ceiling of a group with globs grants what the globs match, also when the
-// upstream server adds tools: write globs narrowly there. A ceiling that names a
+// upstream server adds tools, prompts or resources: write globs narrowly there. A ceiling that names a
 // group of [Config.Labels] trusts that server to label its tools.
 package mcpgateway

@@ -91,7 +91,6 @@ func (o offers) List(ctx context.Context, kind mcpserver.OfferKind, reach mcpser
 func (o offers) visible(ctx context.Context, u *upstream, kind mcpserver.OfferKind, reach mcpserver.Reach) (out []mcpserver.Offer) {
 	list, err := u.offered(ctx, kind)
 	if err != nil {
-		slog.WarnContext(ctx, "an MCP server cannot list", "server", u.name, "what", kind, "err", discreet(ctx, err))
 		return nil
 	}
 	for _, e := range list {
@@ -131,10 +130,11 @@ func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*of
 	raw, err := ask[kind](ctx)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if err != nil && ctx.Err() == nil {
-		u.failed, u.failure = time.Now(), err
-	}
 	if err != nil {
+		if !errors.Is(context.Cause(ctx), context.Canceled) { // else the host has left
+			slog.WarnContext(ctx, "an MCP server cannot list", "server", u.name, "what", kind, "err", discreet(ctx, err))
+			u.failed = failure{time.Now(), u.condition(), err}
+		}
 		return nil, err
 	}
 	if last, ok := u.offers[kind]; ok && sameSlice(raw, last.raw) {
@@ -154,16 +154,34 @@ func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*of
 	return clean, nil
 }
 
-// unlisted returns why the server could not list, if that was lately: every list would
-// have to wait for it to start, or to fail once more.
+// A failure is when and why a server could not list, and in which condition it was.
+type failure struct {
+	at   time.Time
+	when condition
+	err  error
+}
+
+// A condition is another one when it may be worth to ask the server again.
+type condition struct {
+	state    mcpclient.State
+	restarts int
+}
+
+func (u *upstream) condition() condition {
+	st := u.client.Status()
+	return condition{st.State, st.Restarts}
+}
+
+// unlisted returns why the server could not list, if that was lately and nothing has
+// changed: every list would have to wait for it once more.
 func (u *upstream) unlisted() error {
-	ready := u.client.Status().State == mcpclient.Ready
+	now := u.condition()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if ready || time.Since(u.failed) > listAgain {
+	if u.failed.when != now || time.Since(u.failed.at) > listAgain {
 		return nil
 	}
-	return u.failure
+	return u.failed.err
 }
 
 // An offerList is a list, and what it was made of.

@@ -309,9 +309,38 @@ func TestOffersOfEvil(t *testing.T) {
 
 // lister is scripted with more than tools: it answers methods with results.
 func lister(name string, results map[string]string) mcpclient.Config {
-	cfg := scripted(name, `[{"name":"t","inputSchema":{"type":"object"}}]`, nil)
+	cfg := scripted(name, `[{"name":"t","inputSchema":{"type":"object"}}]`, says("done"))
 	cfg.Dial = (&tap{dial: cfg.Dial, capabilities: `"prompts":{},"resources":{},`, results: results}).connect
 	return cfg
+}
+
+// TestOffersOfTheSilent: a server that does not answer costs its time-out once, and the
+// others nothing.
+func TestOffersOfTheSilent(t *testing.T) {
+	var asked atomic.Int32
+	hung := lister("hung", map[string]string{"prompts/list": "silence", "resources/list": "silence", "resources/templates/list": "silence"})
+	dial := hung.Dial
+	hung.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+		conn, err := dial(ctx)
+		conn.(*tap).sent = func(method, _ string) {
+			if strings.HasSuffix(method, "/list") && method != "tools/list" {
+				asked.Add(1)
+			}
+		}
+		return conn, err
+	}
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{hung, library(t, "a").Config}, Style: mcpgateway.Full}))
+	for range 3 {
+		if got := w.offered(); got != offersOfA {
+			t.Errorf("%s", got)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the server that does not answer was asked %d times", n)
+	}
+	if text, bad := w.tool("hung__t", map[string]any{}); bad || text == "" {
+		t.Errorf("its tool, which works: %q", text)
+	}
 }
 
 // A tap stands before a scripted server. It puts other results in the place of what that
@@ -320,7 +349,7 @@ type tap struct {
 	io.ReadWriteCloser
 	dial         func(context.Context) (io.ReadWriteCloser, error)
 	capabilities string
-	results      map[string]string // by method
+	results      map[string]string // by method; "silence" is none at all
 	sent         func(method, line string)
 
 	method atomic.Value // of the last request
@@ -344,7 +373,7 @@ func (p *tap) Write(line []byte) (int, error) {
 }
 
 func (p *tap) Read(to []byte) (int, error) {
-	if len(p.rest) == 0 {
+	for len(p.rest) == 0 {
 		buf := make([]byte, 1<<20)
 		n, err := p.ReadWriteCloser.Read(buf)
 		if err != nil {
@@ -354,6 +383,8 @@ func (p *tap) Read(to []byte) (int, error) {
 		method, _ := p.method.Load().(string)
 		var r request
 		switch {
+		case p.results[method] == "silence":
+			p.rest = nil
 		case method == "initialize":
 			p.rest = []byte(strings.Replace(string(p.rest), `"capabilities":{`, `"capabilities":{`+p.capabilities, 1))
 		case p.results[method] != "" && json.Unmarshal(p.rest, &r) == nil:

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/mcpclient"
@@ -44,14 +43,13 @@ type upstream struct {
 
 	audience *audience
 
-	mu      sync.Mutex
-	own     map[string]string // its own groups, by its names for them
-	offers  map[mcpserver.OfferKind]offerList
-	failed  time.Time // when it could not list prompts or resources
-	failure error
-	labels  []mcpclient.Group // as told last; nil before
-	raw     []tool.Tool       // what clean was made of
-	clean   []tool.Tool
+	mu     sync.Mutex
+	own    map[string]string // its own groups, by its names for them
+	offers map[mcpserver.OfferKind]offerList
+	failed failure           // to list prompts or resources
+	labels []mcpclient.Group // as told last; nil before
+	raw    []tool.Tool       // what clean was made of
+	clean  []tool.Tool
 }
 
 func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed func()) (*upstream, error) {
