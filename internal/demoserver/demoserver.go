@@ -9,10 +9,12 @@ package demoserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"log"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -145,10 +147,15 @@ func weather(_ context.Context, in weatherIn, _ report) (any, error) {
 }
 
 type echoIn struct {
-	Message string `json:"message"`
+	Message *string `json:"message"` // which may be empty, but not missing
 }
 
-func echo(_ context.Context, in echoIn, _ report) (any, error) { return in.Message, nil }
+func echo(_ context.Context, in echoIn, _ report) (any, error) {
+	if in.Message == nil {
+		return nil, errors.New("message: missing; give the text to return")
+	}
+	return *in.Message, nil
+}
 
 type addIn struct {
 	A json.Number `json:"a"`
@@ -162,7 +169,10 @@ func add(_ context.Context, in addIn, _ report) (any, error) {
 		return nil, fmt.Errorf("a and b must be numbers, got %q and %q", in.A, in.B)
 	}
 	sum, err := json.Marshal(a + b)
-	return string(sum), err
+	if err != nil {
+		return nil, fmt.Errorf("%s and %s are too large: their sum is over %g", in.A, in.B, math.MaxFloat64)
+	}
+	return string(sum), nil
 }
 
 type countdownIn struct {
@@ -170,14 +180,27 @@ type countdownIn struct {
 	StepMS *int `json:"step_ms"`
 }
 
+// The limits of countdown: nobody watches a longer one, and no call is to hold a
+// server for good.
+const (
+	maxCount  = 1000
+	maxStepMS = 10_000
+)
+
 func countdown(ctx context.Context, in countdownIn, report report) (any, error) {
-	step := 100 * time.Millisecond
+	step := 100
 	if in.StepMS != nil {
-		step = time.Duration(*in.StepMS) * time.Millisecond
+		step = *in.StepMS
+	}
+	switch {
+	case in.N < 1 || in.N > maxCount:
+		return nil, fmt.Errorf("n: %d is not from 1 to %d; give a number that is", in.N, maxCount)
+	case step < 0 || step > maxStepMS:
+		return nil, fmt.Errorf("step_ms: %d is not from 0 to %d; give a number that is", step, maxStepMS)
 	}
 	for left := in.N; left > 0; left-- {
 		select {
-		case <-time.After(step):
+		case <-time.After(time.Duration(step) * time.Millisecond):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -196,6 +219,9 @@ type noteIn struct {
 }
 
 func (n *notes) add(_ context.Context, in noteIn, _ report) (any, error) {
+	if in.Text == "" {
+		return nil, errors.New("text: empty; give the note")
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.list = append(n.list, in.Text)

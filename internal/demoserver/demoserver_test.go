@@ -41,6 +41,11 @@ func TestServe(t *testing.T) {
 		{"countdown", `{"n":2,"step_ms":0}`, `counted down from 2`},
 		{"note_add", `{"text":"one"}`, `note 1 added`},
 		{"note_add", `{"text":"two"}`, `note 2 added`},
+		{"note_add", `{"text":""}`, `"isError":true`},
+		{"echo", `{}`, `"isError":true`},
+		{"countdown", `{"n":1000000000}`, `"isError":true`},
+		{"countdown", `{"n":2,"step_ms":-1}`, `"isError":true`},
+		{"add", `{"a":1e308,"b":1e308}`, `too large`},
 		{"nothing", `{}`, `"error"`},
 	} {
 		if got := call(row.tool, row.args); !strings.Contains(got, row.want) {
