@@ -12,9 +12,10 @@ import (
 
 // isWaitedFor reports whether the run's own goroutine may wait for c, instead of a
 // worker that reports to it. Not if the run may have to do something else meanwhile,
-// or if the call may be made elsewhere.
+// or if the call may be made elsewhere. Nor when there is a host for all calls of the
+// run: a server that still asks for an early one that was stopped is to find no other.
 func (r *run) isWaitedFor(c *openCall) bool {
-	if c.early != nil || r.jobs != nil || r.cfg.Step != nil {
+	if c.early != nil || r.jobs != nil || r.host != nil || r.cfg.Step != nil {
 		return false
 	}
 	t, err := r.tool(c)
