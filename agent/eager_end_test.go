@@ -398,38 +398,49 @@ func TestEagerSharedLimit(t *testing.T) {
 	}
 }
 
-// TestEagerEdited has a call that was allowed early asked about after all, since
-// another was denied meanwhile, and the person change its arguments: then these
-// run, and what ran with the others does not count.
-func TestEagerEdited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		times := 0
-		wavers := Middleware{Judge: func(next JudgeFunc) JudgeFunc {
-			return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
-				if c.Tool != "read" {
-					return next(ctx, p, c)
+// TestEagerJudgedAgain has a call that was allowed early judged again, since another
+// was denied meanwhile. It does not count if it may not run any more, or if the
+// person who is then asked changes its arguments.
+func TestEagerJudgedAgain(t *testing.T) {
+	for _, row := range []struct {
+		again  permission.Behavior
+		ran    string
+		result string
+	}{
+		{permission.Allow, "read:a", "noted a"},
+		{permission.Ask, "read:a read:b", "noted b"},
+		{permission.Deny, "read:a", "on second thoughts"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var j journal
+			times := 0
+			wavers := Middleware{Judge: func(next JudgeFunc) JudgeFunc {
+				return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
+					if c.Tool != "read" {
+						return next(ctx, p, c)
+					}
+					if times++; times == 1 {
+						return permission.Decision{Behavior: permission.Allow}
+					}
+					return permission.Decision{Behavior: row.again, Reason: "on second thoughts"}
 				}
-				if times++; times == 1 {
-					return permission.Decision{Behavior: permission.Allow}
-				}
-				return permission.Decision{Behavior: permission.Ask, Reason: "on second thoughts"}
+			}}
+			a, w := newAgent(t, Config{Eager: true, Toolkit: toolkit.Of(noting(&j, "read", reads), noting(&j, "read_denied", reads)), Policy: someAsked,
+				Middleware: []Middleware{wavers},
+				Approve: func(context.Context, Approval) (Confirm, error) {
+					return Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, nil
+				}}, whole(`c1 read {"path":"a"}`, `c2 read_denied {"path":"c"}`), says("done"))
+			a.levels.model = &paced{words: w, pace: time.Millisecond}
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
 			}
-		}}
-		a, w := newAgent(t, Config{Eager: true, Toolkit: toolkit.Of(noting(&j, "read", reads), noting(&j, "read_denied", reads)), Policy: someAsked,
-			Middleware: []Middleware{wavers},
-			Approve: func(context.Context, Approval) (Confirm, error) {
-				return Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, nil
-			}}, whole(`c1 read {"path":"a"}`, `c2 read_denied {"path":"c"}`), says("done"))
-		a.levels.model = &paced{words: w, pace: time.Millisecond}
-		st := new(State)
-		if _, err := play(t, a, st, Say("go")); err != nil {
-			t.Fatal(err)
-		}
-		if got := results(st)[0]; j.String() != "read:a read:b" || !strings.Contains(got, "noted b") || strings.Contains(got, "noted a") {
-			t.Errorf("ran %q, results %q", j.String(), got)
-		}
-	})
+			got := results(st)[0]
+			if j.String() != row.ran || !strings.Contains(got, row.result) || row.result != "noted a" && strings.Contains(got, "noted a") {
+				t.Errorf("%s: ran %q, result %q", row.again, j.String(), got)
+			}
+		})
+	}
 }
 
 // TestEagerAsksWhenItCounts has an early call of a sub-agent, whose person is the
