@@ -75,7 +75,11 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 		v.Advance(t.Info().Name)
 	}
 	if !r.modern {
-		r.mark(r.compare(ctx)|r.recount(r.srv.cfg.Toolkit), false)
+		news := r.compare(ctx)
+		if r.srv.cfg.Offers != nil { // which may come from a server that this call has started
+			news |= r.recount(r.srv.cfg.Toolkit)
+		}
+		r.mark(news, false)
 		if err := r.tell(r.out); err != nil {
 			return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
 		}

@@ -27,7 +27,7 @@ const (
 // such as another server.
 type Offer struct {
 	Name   string                     // of a prompt; else the URI, or its template
-	Groups []string                   // who sees it; see [Prompt.Groups]. It is not the basic group's if empty: nobody sees it
+	Groups []string                   // of which a client must reach one; "" is the basic group. Without any, nobody sees it
 	Entry  map[string]json.RawMessage // as it is listed; its groups are added
 }
 
@@ -100,14 +100,19 @@ func (r *request) elsewhere(ctx context.Context, kind OfferKind) (all []entry) {
 		for k, v := range o.Entry {
 			e[k] = v
 		}
-		if labels := r.granted(o.Groups); len(labels) > 0 {
-			var said map[string]json.RawMessage
-			_ = json.Unmarshal(o.Entry["_meta"], &said) // what is no object says nothing
-			about := object{}
-			for k, v := range said {
-				about[k] = v
-			}
+		var said map[string]json.RawMessage
+		_ = json.Unmarshal(o.Entry["_meta"], &said) // what is no object says nothing
+		about := object{}
+		for k, v := range said {
+			about[k] = v
+		}
+		// In whose place are ours: those of the other server mean nothing here.
+		delete(about, tool.LabelsKey)
+		labels := slices.DeleteFunc(slices.Clone(r.granted(o.Groups)), func(g string) bool { return g == "" })
+		if len(labels) > 0 {
 			about[tool.LabelsKey] = labels
+		}
+		if delete(e, "_meta"); len(about) > 0 {
 			e["_meta"] = about
 		}
 		all = append(all, entry{o.Name, e})

@@ -1,0 +1,141 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A store has five books, the last of them in the group "zoo", one in none, and whoever
+// reaches a group sees it change.
+type store struct{ version atomic.Int64 }
+
+func (s *store) Version(kind mcpserver.OfferKind, groups []string) string {
+	return fmt.Sprint(kind, s.version.Load(), slices.Contains(groups, "zoo"))
+}
+
+func (s *store) List(_ context.Context, kind mcpserver.OfferKind, _ mcpserver.Reach) (all []mcpserver.Offer) {
+	key := map[mcpserver.OfferKind]string{mcpserver.PromptOffer: "name", mcpserver.ResourceOffer: "uri", mcpserver.TemplateOffer: "uriTemplate"}[kind]
+	for i, groups := range [][]string{{"", "zoo"}, {""}, {""}, nil, {"zoo"}} {
+		name := fmt.Sprintf("book://%d", i)
+		all = append(all, mcpserver.Offer{Name: name, Groups: groups, Entry: map[string]json.RawMessage{
+			key: json.RawMessage(`"` + name + `"`), "_meta": json.RawMessage(`{"io.modelcontextprotocol/groups":["secret"],"n":12345678901234567890}`)}})
+	}
+	return all
+}
+
+func (s *store) Get(_ context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, args map[string]string) (json.RawMessage, error) {
+	switch name {
+	case "book://refused":
+		return nil, &mcpserver.RequestError{Code: -32099, Message: "closed", Data: json.RawMessage(`{"until":9}`)}
+	case "book://broken":
+		return nil, errors.New("a page is missing")
+	case "book://array":
+		return json.RawMessage(`[]`), nil
+	case "book://none":
+		return nil, fmt.Errorf("the store: %w", mcpserver.ErrNoOffer)
+	}
+	data, err := json.Marshal(map[string]any{"kind": kind, "groups": reach.Groups, "listed": reach.Listed, "args": args, "resultType": "other", "ttlMs": 9})
+	return data, err
+}
+
+// TestElsewhere: what comes from elsewhere is listed page by page for those who see it,
+// and got by name, after what the configuration has.
+func TestElsewhere(t *testing.T) {
+	cfg := library()
+	cfg.Offers, cfg.PageSize = new(store), 4
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get")}}, Groups: []toolkit.Group{{Name: "zoo", Description: "Z.", Tools: []tool.Tool{named("lion")}}, {Name: "docs", Description: "D."}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Toolkit = tk
+	w := newWire(t, listen(t, serve(t, cfg)))
+	w.initialize(`{}`)
+	all := func(method, key, member string) string {
+		var out []string
+		for cursor := ""; ; {
+			values, next := w.list(method, key, member, cursor)
+			out = append(out, values...)
+			if cursor = next; next == "" {
+				return strings.Join(out, " ")
+			}
+			if len(values) > 4 {
+				t.Errorf("a page of %d", len(values))
+			}
+		}
+	}
+	check := func(prompts, resources, templates string) {
+		t.Helper()
+		if got := all("prompts/list", "prompts", "name"); got != prompts {
+			t.Errorf("prompts: %s", got)
+		}
+		if got := all("resources/list", "resources", "uri"); got != resources {
+			t.Errorf("resources: %s", got)
+		}
+		if got := all("resources/templates/list", "resourceTemplates", "uriTemplate"); got != templates {
+			t.Errorf("templates: %s", got)
+		}
+	}
+	check("hello book://0 book://1 book://2", "db://rows/first book://0 book://1 book://2", "db://rows/{id} book://0 book://1 book://2")
+	w.rpc("tools/call", `{"name":"reset_tools","arguments":{"zoo":true}}`)
+	check("hello book://0 book://1 book://2 book://4", "db://rows/first book://0 book://1 book://2 book://4", "db://rows/{id} book://0 book://1 book://2 book://4")
+	if got := w.rpc("prompts/list", `{}`)[0]; !strings.Contains(got, `{"_meta":{"io.modelcontextprotocol/groups":["zoo"],"n":12345678901234567890},"name":"book://0"}`) ||
+		!strings.Contains(got, `{"_meta":{"n":12345678901234567890},"name":"book://1"}`) {
+		t.Errorf("%s", got)
+	}
+	for _, row := range []struct{ method, params, want string }{
+		{"resources/read", `{"uri":"db://rows/first"}`, "the first"},
+		{"resources/read", `{"uri":"book://1"}`, `"result":{"args":null,"groups":["","zoo"],"kind":"resources","listed":["zoo"]}`},
+		{"prompts/get", `{"name":"book://1","arguments":{"a":"b"}}`, `"result":{"args":{"a":"b"},"groups":["","zoo"],"kind":"prompts","listed":["zoo"]}`},
+		{"resources/read", `{"uri":"book://refused"}`, `"error":{"code":-32099,"message":"closed","data":{"until":9}}`},
+		{"resources/read", `{"uri":"book://broken"}`, `"error":{"code":-32603,"message":"a page is missing"}`},
+		{"resources/read", `{"uri":"book://array"}`, `not an object`},
+		{"resources/read", `{"uri":"book://none"}`, `"code":-32002`},
+		{"prompts/get", `{"name":"book://none"}`, `"code":-32602`},
+	} {
+		if got := strings.Join(w.rpc(row.method, row.params), ""); !strings.Contains(got, row.want) {
+			t.Errorf("%s %s: %s, want %s", row.method, row.params, got, row.want)
+		}
+	}
+}
+
+// TestElsewhereChanges: clients of both eras are told when what they see has another
+// version, and only then.
+func TestElsewhereChanges(t *testing.T) {
+	cfg := gated()
+	from := new(store)
+	cfg.Offers = from
+	s := serve(t, cfg)
+	url := listen(t, s)
+	old, _ := dialOld(t, url, "", nil)
+	old.send(oldInitialize)
+	m := newModern(t, url, "", `{}`)
+	m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
+	next := m.stream(t.Context(), `{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"promptsListChanged":true,"resourceSubscriptions":["of://x"]},
+		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
+	next()
+	s.OffersChanged() // nothing is another one
+	s.ResourceUpdated("of://x")
+	if _, told := next(); !strings.Contains(told, "resources/updated") {
+		t.Errorf("a listener was told %s", told)
+	}
+	from.version.Add(1)
+	s.OffersChanged()
+	if _, told := next(); toldOf(told) != "prompts" {
+		t.Errorf("a listener was told %s", told)
+	}
+	for _, want := range []string{"prompts", "resources"} {
+		if _, told := old.next(); toldOf(told) != want {
+			t.Errorf("a session was told %s, want %s", told, want)
+		}
+	}
+}
