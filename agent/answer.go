@@ -302,6 +302,9 @@ func (r *run) addRules(rules []permission.Rule) {
 		}
 		if !slices.Contains(r.st.Rules, rule) {
 			r.st.Rules = append(r.st.Rules, rule)
+			for _, c := range r.st.open { // one that was allowed and waits may not run by this rule
+				c.Judged = -1
+			}
 		}
 	}
 	r.policy = nil

@@ -244,3 +244,25 @@ func TestDetachedMiddleware(t *testing.T) {
 	}
 	equal(t, "requests after the break", len(w.reqs), 0)
 }
+
+// TestRuleReachesWhatWaits has a person answer the question about one call with a rule
+// against its tool. The other calls of the answer, which were allowed before, and of
+// which all could start at once, are judged by it.
+func TestRuleReachesWhatWaits(t *testing.T) {
+	for _, allow := range []bool{true, false} {
+		var j journal
+		a, _ := newAgent(t, Config{MaxParallel: 8, Toolkit: toolkit.Of(judging{noting(&j, "read", reads)}),
+			Policy: permission.Policy{Rules: []permission.Rule{{Tool: "read", Behavior: permission.Allow}}},
+			Approve: func(context.Context, Approval) (Confirm, error) {
+				return Confirm{Allow: allow, Rules: []permission.Rule{{Tool: "read", Behavior: permission.Deny}}}, nil
+			}},
+			calls(`c1 read {"path":"a"}`, `c2 read {"path":"b"}`, `c3 read {"path":"danger"}`), says("done"))
+		st := new(State)
+		if _, err := play(t, a, st, Say("go")); err != nil {
+			t.Fatal(err)
+		}
+		if j.String() != "" {
+			t.Errorf("allow %v: ran %s after a rule against it", allow, j.String())
+		}
+	}
+}
