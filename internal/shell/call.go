@@ -213,8 +213,17 @@ func (w *walker) inside(i int, f func()) {
 // wrapped analyses what a wrapper runs.
 func (w *walker) wrapped(name string, p parsed) {
 	rest := p.args[p.rest:]
+	// More options may follow the name of a container.
+	dashes := slices.IndexFunc(rest, func(a arg) bool { return a.known && a.text == "--" })
+	if strings.HasPrefix(rest[0].text, "-") && dashes >= 0 && dashes+1 < len(rest) {
+		rest = rest[dashes+1:]
+	}
 	if slices.ContainsFunc(p.spec.roles, func(r role) bool { return r.kind == 's' }) {
 		w.script(rest)
+		return
+	}
+	if name == "parallel" && strings.Contains(rest[0].text, " ") {
+		w.script(rest[:1])
 		return
 	}
 	if extra, ok := fed[name]; ok {

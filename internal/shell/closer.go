@@ -18,12 +18,15 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "chdir": chdirArgs, "job": jobArgs, "mode": modeArgs, "local": localArgs, "package": packageArgs,
+		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "chdir": chdirArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "local": localArgs, "package": packageArgs,
 	}
 }
 
 // shells read commands from a script, from -c or from their input.
 var shells = []string{"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash"}
+
+// schedulers read shell commands from their input, for later.
+var schedulers = []string{"at", "batch"}
 
 // fed says what a wrapper adds to the command it runs.
 var fed = map[string]func(parsed, []arg) []arg{
@@ -342,6 +345,21 @@ func statusArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
+// uploadArgs finds the files that curl sends: "@file", or "name=@file".
+func uploadArgs(_ *walker, _ *command, p *parsed) string {
+	for _, o := range p.given {
+		if _, name, ok := strings.Cut(o.value.text, "@"); ok && slices.Contains(uploads, o.name) {
+			name, _, _ = strings.Cut(name, ";")
+			file := o.value
+			file.text = name
+			p.ops = append(p.ops, roleArg{arg: file, kind: 'r', opt: true})
+		}
+	}
+	return ""
+}
+
+var uploads = strings.Fields("-d -F -H --data --data-ascii --data-binary --data-urlencode --form --json --header")
+
 // jobArgs refuses formats in which tmux runs what stands in "#( )".
 func jobArgs(_ *walker, c *command, _ *parsed) string {
 	for _, a := range c.args[1:] {
@@ -531,12 +549,16 @@ func subArgs(_ *walker, _ *command, p *parsed) string {
 }
 
 // reaching are words of inline code that reach beyond computing and printing.
-var reaching = lazy.Regexp(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(|\bsystem\b|popen|rm_rf|rmSync|removeAll|proc_open|passthru`)
+var reaching = lazy.Regexp(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(|\bsystem\b|popen|rm_rf|rmSync|removeAll|proc_open|passthru|\bexec\b|removeSync|do shell script|shell-command`)
 
 // codeArgs raises an alarm for inline code that reaches far.
 func codeArgs(w *walker, c *command, _ *parsed) string {
 	for i, a := range c.args[:len(c.args)-1] {
-		if (a.text == "-c" || a.text == "-e" || a.text == "-E" || a.text == "-r") && reaching().MatchString(c.args[i+1].text) {
+		if len(a.text) < 2 || a.text[0] != '-' || strings.IndexByte("ceErp", a.text[len(a.text)-1]) < 0 && a.text != "--eval" {
+			continue
+		}
+		quoted := slices.Contains([]string{"perl", "ruby", "php"}, c.name) && strings.Contains(c.args[i+1].text, "`")
+		if quoted || reaching().MatchString(c.args[i+1].text) {
 			w.alarm(Dynamic, c.String()+": its code runs programs or removes files")
 		}
 	}

@@ -22,6 +22,9 @@ func (w *walker) dangers() []Danger {
 		if why := runsUnseen(w.cmds, c); why != "" {
 			add(RemoteCode, c, why)
 		}
+		if why := runsUnknown(c); why != "" {
+			add(Dynamic, c, why)
+		}
 		if slices.Contains(privileged, c.name) {
 			add(Privilege, c, "it runs as another user")
 		}
@@ -58,10 +61,25 @@ func substituted(c *command) string {
 	return ""
 }
 
+// runsUnknown reports on what runs as a script a text that is not known.
+func runsUnknown(c *command) string {
+	text := c.name == "eval" || slices.Contains(shells, c.name) && hasOption(c, 'c', "--command")
+	for _, a := range c.args[1:] {
+		// A file that is known in part is one that a person can look at.
+		if text && !a.known || (c.name == "source" || c.name == ".") && a.text == hole {
+			return "what it runs is not known"
+		}
+	}
+	return ""
+}
+
 // runsUnseen reports on interpreters that run what a pipe brings.
 func runsUnseen(all []command, c *command) string {
 	if !c.in.piped || !slices.Contains(interpreters, c.name) {
 		return ""
+	}
+	if slices.Contains(schedulers, c.name) {
+		return "it runs later what comes through a pipe"
 	}
 	for i, a := range c.args[1:] {
 		if a.known && (a.text == "-s" || a.text == "-") {
@@ -79,7 +97,7 @@ func runsUnseen(all []command, c *command) string {
 }
 
 // interpreters run what they read if no script is named.
-var interpreters = append(slices.Clone(shells), "python", "python2", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun", "osascript", "tclsh")
+var interpreters = append(slices.Concat(shells, schedulers), "python", "python2", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun", "osascript", "tclsh")
 
 // reveals returns why a read-only command shows credentials.
 func (w *walker) reveals(c *command) string {
@@ -160,13 +178,17 @@ func (w *walker) destroys(c *command) string {
 		if hasOption(c, 'R', "--recursive") {
 			return "it changes the owner of a whole tree"
 		}
-	case "kill", "pkill", "killall", "skill":
+	case "kill", "pkill", "killall", "killall5", "skill":
 		return killsHard(c)
 	case "fuser":
 		if hasOption(c, 'k', "--kill") {
 			return "it kills, by a signal that cannot be caught if none is named"
 		}
-	case "systemctl", "init", "telinit":
+	case "crontab":
+		if c.Reason != "" {
+			return "it changes what runs by the clock"
+		}
+	case "systemctl", "loginctl", "init", "telinit":
 		return stops(c)
 	case "userdel", "groupdel", "deluser":
 		return "it removes a user"
@@ -435,6 +457,12 @@ func stops(c *command) string {
 	case "poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "rescue", "emergency", "0", "6":
 		return "it stops the machine"
 	}
+	for _, a := range c.args[1:] {
+		switch a.text {
+		case "poweroff.target", "reboot.target", "halt.target", "kexec.target", "rescue.target", "emergency.target":
+			return "it stops the machine"
+		}
+	}
 	return ""
 }
 
@@ -444,7 +472,7 @@ func netcats(c *command) string {
 		return ""
 	}
 	for _, a := range c.args[1:] {
-		if a.text == "-e" || a.text == "-c" || strings.HasPrefix(a.text, "--exec") || strings.HasPrefix(a.text, "--sh-exec") || strings.HasPrefix(strings.ToUpper(a.text), "EXEC:") {
+		if a.text == "-e" || a.text == "-c" || strings.HasPrefix(a.text, "--exec") || strings.HasPrefix(a.text, "--sh-exec") || strings.HasPrefix(strings.ToUpper(a.text), "EXEC:") || strings.HasPrefix(strings.ToUpper(a.text), "SYSTEM:") {
 			return "it hands a program to another machine"
 		}
 	}

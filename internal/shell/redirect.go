@@ -88,7 +88,7 @@ func soleLit(word *syntax.Word) (string, bool) {
 
 // typed analyses a text that a shell reads as its input.
 func (w *walker) typed(first int, text arg) {
-	if last := len(w.cmds) - 1; first <= last && slices.Contains(shells, w.cmds[last].name) {
+	if last := len(w.cmds) - 1; first <= last && (slices.Contains(shells, w.cmds[last].name) || slices.Contains(schedulers, w.cmds[last].name)) {
 		w.inside(last, func() { w.script([]arg{text}) })
 	}
 }
