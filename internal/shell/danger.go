@@ -63,10 +63,14 @@ func substituted(c *command) string {
 
 // runsUnknown reports on what runs as a script a text that is not known.
 func runsUnknown(c *command) string {
+	file := c.name == "source" || c.name == "."
 	text := c.name == "eval" || slices.Contains(shells, c.name) && hasOption(c, 'c', "--command")
+	if !file && !text {
+		return ""
+	}
 	for _, a := range c.args[1:] {
 		// A file that is known in part is one that a person can look at.
-		if text && !a.known || (c.name == "source" || c.name == ".") && a.text == hole {
+		if text && !a.known || file && a.text == hole {
 			return "what it runs is not known"
 		}
 	}
