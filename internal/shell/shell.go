@@ -257,13 +257,16 @@ func (c *command) touched() []string {
 		}
 	}
 	out := make([]string, 0, len(words))
-	for _, a := range words {
+	for i, a := range words {
 		if a.text == "" || a.text == hole {
 			continue
 		}
 		text := strings.ReplaceAll(a.text, hole, "x")
 		if strings.HasPrefix(a.text, hole+"/") {
-			text = a.text[1:] // a directory that is not known
+			text = a.text[1:] // a directory that is not known: nothing, at worst
+			if i >= len(c.targets) {
+				text = "/x" + text
+			}
 		}
 		if a.wild {
 			out = append(out, pathrule.Likely(text)...)
