@@ -16,17 +16,23 @@ type field struct {
 	owner    reflect.Type // the struct that declares it
 	typ      reflect.Type
 	tag      reflect.StructTag
-	omits    bool // may be left out when it is written
-	optional bool // may be left out when it is read
-	quoted   bool // `json:",string"`: the value is written inside a string
-	named    bool // by its tag
-	index    []int
+	omits    bool  // may be left out when it is written
+	optional bool  // may be left out when it is read
+	quoted   bool  // `json:",string"`: the value is written inside a string
+	named    bool  // by its tag
+	index    []int // for reflect.Value.FieldByIndex; longer than one for a field of an embedded struct
 }
+
+// This file is about the fields of structs: which of them are members of the JSON
+// object, by the rules of encoding/json, and what their jsonschema tags mean. The
+// schema, the decoding and the reading of durations must agree on that, so all of
+// them ask jsonFields.
 
 // jsonFields lists the fields of a struct as encoding/json sees them: embedded
 // structs are flattened, an outer field hides an inner one of the same name.
 // Where encoding/json would silently drop fields whose names collide at the
-// same depth, it returns an error.
+// same depth, it returns an error: the model would be shown a field that never
+// reaches the function. The order is that of the declaration.
 func jsonFields(t reflect.Type) ([]field, error) {
 	type embedded struct {
 		typ    reflect.Type
@@ -34,14 +40,17 @@ func jsonFields(t reflect.Type) ([]field, error) {
 		absent bool // by way of a pointer, which may be nil
 	}
 	var all []field
-	visited := map[reflect.Type]bool{}
-	for level := []embedded{{typ: t}}; len(level) > 0; {
+	visited := map[reflect.Type]int{} // the depth at which a struct was met first
+	level := []embedded{{typ: t}}
+	for depth := 0; len(level) > 0; depth++ {
 		var next []embedded
 		for _, e := range level {
-			if visited[e.typ] {
+			// One met further out hides all of this one, which may be the same struct
+			// again without end. One met at the same depth collides with it.
+			if first, met := visited[e.typ]; met && first < depth {
 				continue
 			}
-			visited[e.typ] = true
+			visited[e.typ] = depth
 			for i := range e.typ.NumField() {
 				sf := e.typ.Field(i)
 				index := append(slices.Clone(e.index), i)
@@ -65,7 +74,8 @@ func jsonFields(t reflect.Type) ([]field, error) {
 }
 
 // jsonField reads one field: either its entry, or the struct to flatten, or
-// neither if it is not part of the JSON.
+// neither if it is not part of the JSON. The tag jsonschema:"-" keeps a field from
+// the model that other programs may set.
 func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	tag := sf.Tag.Get("json")
 	if tag == "-" || sf.Tag.Get("jsonschema") == "-" {
@@ -80,11 +90,12 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 		if t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
+		// An embedded struct with a name in its tag is a field like any other.
 		if name == "" && t.Kind() == reflect.Struct {
 			return field{}, t
 		}
 	}
-	if !sf.IsExported() {
+	if !sf.IsExported() { // checked now: an unexported embedded struct may have exported fields
 		return field{}, nil
 	}
 	f = field{name: name, goName: sf.Name, typ: sf.Type, tag: sf.Tag, named: name != ""}
@@ -103,7 +114,9 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	return f, nil
 }
 
-// dominant drops hidden fields and restores declaration order.
+// dominant drops hidden fields and restores declaration order. Of several fields of
+// one name that is the rule of encoding/json: the least nested one wins, at the same
+// depth the only one that has the name from its tag.
 func dominant(all []field) ([]field, error) {
 	slices.SortStableFunc(all, func(a, b field) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), compareBool(b.named, a.named))
@@ -114,7 +127,11 @@ func dominant(all []field) ([]field, error) {
 			continue
 		}
 		if i+1 < len(all) {
-			if g := all[i+1]; g.name == f.name && len(g.index) == len(f.index) && g.named == f.named {
+			switch g := all[i+1]; {
+			case g.name != f.name || len(g.index) != len(f.index) || g.named != f.named:
+			case g.owner == f.owner && g.goName == f.goName:
+				return nil, fmt.Errorf("field %s.%s is embedded twice, so that encoding/json ignores it; embed %v once", f.owner, f.goName, f.owner)
+			default:
 				return nil, fmt.Errorf("fields %s.%s and %s.%s are both called %q in JSON; rename one with a json tag", f.owner, f.goName, g.owner, g.goName, f.name)
 			}
 		}
@@ -160,8 +177,9 @@ func quotable(t reflect.Type) bool {
 	return false
 }
 
-// keywords are what a jsonschema tag may say; the value tells whether a "="
-// follows.
+// keywords are what a jsonschema tag may say, as invopop/jsonschema v0.14 reads it; the
+// value tells whether a "=" follows. The library ignores any other word without an
+// error.
 var keywords = map[string]bool{
 	"required": false, "nullable": false,
 	"title": true, "description": true, "type": true, "anchor": true,
@@ -185,12 +203,15 @@ func schemaTag(tag string) (string, error) {
 		key, _, hasValue := strings.Cut(p, "=")
 		takes, known := keywords[key]
 		switch {
+		// As it is written in the library's documentation.
 		case known && takes == hasValue:
 			parts = append(parts, p)
 		case known && takes:
 			return "", fmt.Errorf("jsonschema tag %q: %s needs a value (%s=…)", tag, key, key)
+		// "the number, in metres": no keyword has a space.
 		case i == 0 && !identifier(key) && (hasValue || strings.Contains(p, " ")):
 			return "description=" + escapeCommas(tag), nil
+		// The comma belonged to the value before: "description=first, then second".
 		case i > 0 && strings.Contains(parts[len(parts)-1], "=") && !(hasValue && identifier(key)):
 			parts[len(parts)-1] += `\,` + p
 		default:
@@ -201,7 +222,7 @@ func schemaTag(tag string) (string, error) {
 }
 
 // splitUnescaped splits at the commas that no backslash precedes, and leaves
-// the backslashes where they are.
+// the backslashes where they are: the library reads them again.
 func splitUnescaped(s string) []string {
 	var parts []string
 	start := 0
@@ -214,6 +235,7 @@ func splitUnescaped(s string) []string {
 	return append(parts, s[start:])
 }
 
+// escapeCommas writes a value so that the library takes it as one.
 func escapeCommas(s string) string { return strings.Join(splitUnescaped(s), `\,`) }
 
 // identifier reports whether s looks like a keyword, known or not.

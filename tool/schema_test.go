@@ -53,6 +53,8 @@ func (level) Enum() []any                      { return []any{"low", "high"} }
 func (c *custom) UnmarshalJSON(b []byte) error { c.raw = string(b); return nil }
 func (*own) JSONSchema() *jsonschema.Schema    { return &jsonschema.Schema{Type: "string", Pattern: "^o"} }
 func (o *own) UnmarshalText([]byte) error      { return nil }
+
+// input makes a tool for its input schema alone.
 func input[In any](t *testing.T) (tool.Tool, error) {
 	t.Helper()
 	return tool.New("probe", "Probes.", func(context.Context, In) (string, error) { return "", nil })
@@ -89,6 +91,8 @@ func TestSchemas(t *testing.T) {
 		}], `{"properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"},"d":{"type":"string"}},"additionalProperties":false,"type":"object","required":["d"]}`},
 		{"embedded structs are flattened, outer fields win", input[embedding],
 			`{"properties":{"shadow":{"type":"string"},"id":{"type":"string","description":"an id"},"extra":{"type":"boolean"}},"additionalProperties":false,"type":"object","required":["shadow","id"]}`},
+		{"a field that is embedded twice but hidden", input[twiceButHidden],
+			`{"properties":{"ID":{"type":"integer"}},"additionalProperties":false,"type":"object","required":["ID"]}`},
 		{"nested, slices, maps", input[struct {
 			In   inner            `json:"in"`
 			List []inner          `json:"list"`
@@ -161,8 +165,21 @@ type (
 		left
 		right
 	}
+	shared  struct{ ID string }
+	sharedA struct{ shared }
+	sharedB struct{ shared }
+	twice   struct {
+		sharedA
+		sharedB
+	}
+	twiceButHidden struct {
+		twice
+		ID int
+	}
 )
 
+// TestTypesThatCannotBe has types that New refuses: the error must name the field
+// and the type, as it is read by whoever wrote them.
 func TestTypesThatCannotBe(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -177,6 +194,7 @@ func TestTypesThatCannotBe(t *testing.T) {
 		{"cyclic list", input[struct{ M cyclicList }], []string{"field M[]", "cyclicList"}},
 		{"odd keys", input[struct{ M map[float64]int }], []string{"field M", "float64"}},
 		{"two fields of one name", input[struct{ X ambiguous }], []string{"left.A", "right.A"}},
+		{"one struct embedded twice", input[twice], []string{"shared.ID", "twice"}},
 		{"not an object", input[[]string], []string{"[]string", "struct"}},
 		{"a keyword that does not exist", input[struct {
 			A int `jsonschema:"minimun=3"`
@@ -202,6 +220,7 @@ func TestTypesThatCannotBe(t *testing.T) {
 	}
 }
 
+// TestNames holds which names New refuses, and that the error says why.
 func TestNames(t *testing.T) {
 	fn := func(context.Context, struct{}) (string, error) { return "", nil }
 	for name, want := range map[string]string{
