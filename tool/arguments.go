@@ -9,7 +9,9 @@ import (
 
 // Args are the arguments of a call, ready to be judged and run.
 type Args struct {
-	JSON json.RawMessage // a JSON object that is valid against the tool's schema
+	// JSON is an object that is valid against the tool's schema. Where nothing was
+	// repaired it is the model's own text, in the same memory: nobody may change it.
+	JSON json.RawMessage
 
 	// Repaired says what was put right in what the model sent, a phrase each;
 	// empty when nothing was. JSON that fits the schema is never changed.
@@ -30,7 +32,7 @@ func (e *ArgumentError) Error() string { return e.Text }
 
 // Arguments makes valid arguments for t of what a model sent: repaired where
 // that is safe, and checked against the schema. The error is an
-// [*ArgumentError]. Empty input is the empty object.
+// [*ArgumentError]. Empty input is the empty object. It is safe for concurrent use.
 //
 // The schema may come from anywhere. It is compiled once, however often its
 // tool is listed again; nothing is loaded for it, and what Go cannot check of
@@ -40,6 +42,10 @@ func Arguments(t Tool, raw json.RawMessage) (Args, error) {
 	return validators.get(info.Input).arguments(info.Name, raw)
 }
 
+// arguments tries what is cheap first, and stops at the first that succeeds: the bytes
+// are proved to fit, or they parse and fit, or they do once they were repaired, or once
+// values were taken as what they were meant to be. Whatever way they took, the validator
+// (or the prover, which says yes only where it would) has the last word.
 func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err error) {
 	defer func() {
 		if p := recover(); p != nil { // in the validator, on a schema of its own kind
@@ -56,6 +62,7 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	if !utf8.Valid(raw) { // RFC 8259 wants it, and model APIs refuse anything else
 		raw, notes = bytes.ToValidUTF8(raw, []byte("\uFFFD")), []string{"invalid UTF-8"}
 	}
+	// Most calls end here, without having been parsed.
 	if v.prover != nil && v.prover.proves(raw) {
 		return Args{JSON: raw, Repaired: notes}, nil
 	}
@@ -63,12 +70,13 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	if err != nil {
 		return Args{}, err
 	}
-	if more != nil {
+	if more != nil { // it was no JSON: what runs is what was made of it
 		raw, notes = parsed.appendJSON(nil), append(notes, more...)
 	}
 	if parsed.kind == objectValue && v.validate(parsed.generic()) == nil {
 		return Args{JSON: raw, Repaired: notes}, nil
 	}
+	// Only what does not fit is changed: a "3" that the schema allows stays a text.
 	c := coercer{v: v, notes: notes}
 	parsed = c.root(parsed)
 	if parsed.kind != objectValue {
@@ -80,7 +88,8 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	return Args{JSON: parsed.appendJSON(nil), Repaired: c.notes}, nil
 }
 
-// read parses what the model sent, and says what was put right to do so.
+// read parses what the model sent. The notes say what was put right to do so, and
+// are nil if it was JSON. The error is an [*ArgumentError].
 func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes []string, err error) {
 	parsed, err = parseValue(raw)
 	if err == nil {
@@ -104,11 +113,13 @@ func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes
 	return fixed.value, fixed.notes, nil
 }
 
+// refuse makes the error for arguments that cannot be used.
 func refuse(format string, a ...any) *ArgumentError {
 	return &ArgumentError{Text: fmt.Sprintf(format, a...)}
 }
 
-// advice shows how it should have looked.
+// advice shows how it should have looked: what was sent was so far off that naming
+// single fields would say nothing.
 func (v *validator) advice() string {
 	if e := v.example(); e != "" {
 		return " A valid example: " + e

@@ -166,6 +166,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
+// TestRepairIsReported: nothing is put right in silence.
 func TestRepairIsReported(t *testing.T) {
 	const schema = `{"type":"object","properties":{"n":{"type":"integer"},"tags":{"type":"array","items":{"type":"string"}},"unit":{"enum":["c","f"]},"x":{"type":"string"}}}`
 	args, err := tool.Arguments(bare{schema}, json.RawMessage(`{'n': '3', "tags": "a", "unit": "C", "x": null,}`))

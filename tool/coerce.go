@@ -10,9 +10,12 @@ import (
 // the schema tells: "3" to 3, a JSON object inside a string to the object. It
 // is used only on arguments that do not fit, and what it makes of them is
 // validated in turn; so it may be bold, as long as it says what it did.
+//
+// It changes the parsed value in place. The schema's values it takes over as they
+// are, so that these must not be changed.
 type coercer struct {
 	v     *validator
-	notes []string
+	notes []string // what was changed, each with its path
 }
 
 func (c *coercer) note(path, format string, a ...any) {
@@ -50,7 +53,8 @@ func (c *coercer) root(v *value) *value {
 }
 
 // parseText reads JSON inside a string, repaired if need be. It returns nil if
-// there is none, or if it is cut off.
+// there is none, or if it is cut off. Prose around JSON is not taken off here: a text
+// may well speak of an object without being one.
 func parseText(s string) *value {
 	if v, err := parseValue([]byte(s)); err == nil {
 		return v
@@ -65,7 +69,7 @@ func parseText(s string) *value {
 	return fixed.value
 }
 
-// required returns the names of the fields that must be given.
+// required returns the names of the fields that must be given, as JSON strings.
 func (v *validator) required() []*value {
 	if r := v.resolve(v.schema).get("required"); r != nil {
 		return r.items
@@ -73,7 +77,9 @@ func (v *validator) required() []*value {
 	return nil
 }
 
-// onlyField returns the field that a bare value can only be meant for.
+// onlyField returns the field that a bare value can only be meant for: the single one
+// that the schema names, or the single one that it requires. It is empty if there are
+// more.
 func (v *validator) onlyField() string {
 	if names := v.fieldNames(v.schema); len(names) == 1 {
 		return names[0]
@@ -84,7 +90,8 @@ func (v *validator) onlyField() string {
 	return ""
 }
 
-// value returns v as the schema wants it, or v itself.
+// value returns v as the schema wants it, or v itself. Its own type is put right before
+// its parts are looked at: an object that was in a string has fields only then.
 func (c *coercer) value(v, schema *value, path string, depth int) *value {
 	if depth > maxDepth {
 		return v
@@ -144,6 +151,8 @@ func (c *coercer) object(v, schema *value, path string, depth int) {
 	v.members = kept
 }
 
+// joinPath names a field of the object at path. The name is the model's, so it may be of
+// any length.
 func joinPath(path, name string) string {
 	if path == "" {
 		return clip(name, maxFound)
@@ -161,7 +170,9 @@ func (v *validator) requires(schema *value, name string) bool {
 	}) != nil
 }
 
-// convert turns v into one of the types, or returns nil.
+// convert turns v into the first of the types that it can be, or returns nil. Where the
+// schema lists the values too, only one of them will do, be it in another case: that is
+// for choice to put right.
 func (c *coercer) convert(v, schema *value, types []string, path string) *value {
 	enum := c.v.resolve(schema).get("enum")
 	for _, t := range types {
@@ -182,7 +193,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 }
 
 // convertTo returns v as a value of type t, or nil if it is not one in another
-// dress.
+// dress. A null becomes no text: it mostly means that nothing is given. Nor does a
+// list: which of its items, and with what between them, would be a guess.
 func convertTo(v *value, t string) *value {
 	text := v.source
 	if v.kind == stringValue {
@@ -214,7 +226,8 @@ func convertTo(v *value, t string) *value {
 	return nil
 }
 
-// choice puts the case of an enum's value right.
+// choice puts the case of an enum's value right. Two values that differ by their case
+// alone leave it open which was meant, and the text is left to the validator.
 func (c *coercer) choice(v, schema *value, path string) *value {
 	enum := c.v.resolve(schema).get("enum")
 	if enum == nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Collector joins chunks into one result.
+// A Collector joins chunks into one result. Make one with [NewCollector]. It is for
+// one goroutine at a time.
 type Collector struct {
 	res  message.ToolResult
 	open map[blockKey]*openBlock
@@ -34,7 +35,8 @@ func NewCollector(call Call) *Collector {
 	return &Collector{res: message.ToolResult{ID: call.ID, Name: call.Name, Outcome: message.OutcomeSuccess}}
 }
 
-// Add takes one more chunk. The chunk's block is not changed.
+// Add takes one more chunk. The chunk's block is copied and not changed, as it is still
+// the tool's; Structured and the values of Meta are kept as they are.
 func (c *Collector) Add(ch Chunk) {
 	if ch.Failed {
 		c.res.Outcome = message.OutcomeError
@@ -61,7 +63,8 @@ func (c *Collector) Add(ch Chunk) {
 	}
 }
 
-// extend appends b, if it is of the same kind. It may be called on nil.
+// extend appends b, and reports whether it could: b must be of the same kind, and data
+// must be given as bytes on both sides. It may be called on nil.
 func (o *openBlock) extend(b message.Block) bool {
 	if o == nil {
 		return false
@@ -102,7 +105,7 @@ func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	if text != nil {
 		o.grow.WriteString(text.Text)
 	}
-	c.settle(key)
+	c.settle(key) // a block of another kind was open under this id
 	if c.open == nil {
 		c.open = map[blockKey]*openBlock{}
 	}
@@ -110,7 +113,8 @@ func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	return b
 }
 
-// settle puts the text of an open block into it.
+// settle puts the text of an open block into it. Until then the text is only in the
+// builder.
 func (c *Collector) settle(key blockKey) {
 	if o := c.open[key]; o != nil && o.text != nil {
 		o.text.Text = o.grow.String()

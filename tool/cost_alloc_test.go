@@ -23,8 +23,8 @@ func TestCostOfCall(t *testing.T) {
 		input string
 		want  budget.Cost
 	}{
-		{"flat arguments", add, `{"a":1,"b":2}`, budget.Cost{Allocs: 18, Bytes: 1050}},
-		{"nested arguments", orderTool(), string(orderInput), budget.Cost{Allocs: 32, Bytes: 1750}},
+		{"flat arguments", add, `{"a":1,"b":2}`, budget.Cost{Allocs: 14, Bytes: 784}},
+		{"nested arguments", orderTool(), string(orderInput), budget.Cost{Allocs: 28, Bytes: 1480}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			budget.Hold(t, row.want, 10, func() {

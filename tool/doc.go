@@ -67,7 +67,8 @@
 //
 // What a tool knows beyond running is said by small optional interfaces
 // ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester],
-// [IdempotentChecker], [Backgrounder], [Previewer], [Reminder]). Find them with [As], never by a type assertion, and give every
+// [CallExplainer], [IdempotentChecker], [Backgrounder], [Previewer], [Reminder],
+// [Labeled]). Find them with [As], never by a type assertion, and give every
 // wrapper an Unwrap method, so that no wrapper can hide a safety check. What is
 // absent means the careful answer.
 //

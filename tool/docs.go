@@ -22,7 +22,9 @@ type Docs struct {
 }
 
 // Describe registers the descriptions of a package, from an init function: they
-// must be known before Info is first called on a tool that uses them.
+// must be known before Info is first called on a tool that uses them. What is
+// registered later for the same name replaces what was there. It is safe for
+// concurrent use and keeps d's texts and values, which must not be changed.
 func Describe(d Docs) { docs.add(d) }
 
 // docs holds what was registered.
@@ -32,7 +34,7 @@ type registry struct {
 	mu         sync.RWMutex
 	texts      map[string]string // by package, type and member
 	enums      map[string][]any
-	generation int
+	generation int // counts the calls of add, so that schemas made before one are made again
 }
 
 func (r *registry) add(d Docs) {
@@ -50,6 +52,8 @@ func (r *registry) add(d Docs) {
 	r.generation++
 }
 
+// text returns what is said of a type or, if a member is named, of its field or method;
+// empty if nothing is.
 func (r *registry) text(t reflect.Type, member string) string {
 	key := docKey(t)
 	if key == "" {
@@ -63,6 +67,8 @@ func (r *registry) text(t reflect.Type, member string) string {
 	return r.texts[key]
 }
 
+// enum returns the constants of a named type, nil if none were registered. Most programs
+// have none, and the name of a type is put together anew each time it is asked for.
 func (r *registry) enum(t reflect.Type) []any {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -78,7 +84,8 @@ func (r *registry) current() int {
 	return r.generation
 }
 
-// docKey names a type as the source does: without type arguments.
+// docKey names a type as the source does: without type arguments. A type without a name,
+// such as a list, has no key.
 func docKey(t reflect.Type) string {
 	name, _, _ := strings.Cut(t.Name(), "[")
 	if name == "" {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// formatSamples are values of the formats that models get wrong.
+// formatSamples are values of the formats that models get wrong. Names and addresses are
+// those set aside for documentation (RFC 2606, 5737 and 3849), should one be called.
 var formatSamples = map[string]string{
 	"date-time": "2026-01-31T09:30:00Z",
 	"date":      "2026-01-31",
@@ -20,8 +21,10 @@ var formatSamples = map[string]string{
 	"hostname":  "example.org",
 }
 
-// example returns short arguments that fit the schema, or "". It is written as
-// models write: with blanks after commas and colons.
+// example returns short arguments that fit the schema, or "": a model that got a call
+// wrong does better with an example than with a rule. It is guessed from the schema and
+// then validated, so that none is ever wrong. It is written as models write: with blanks
+// after commas and colons.
 func (v *validator) example() string {
 	e := v.build(v.schema, 0)
 	if e == nil || e.kind != objectValue || v.validate(e.generic()) != nil {
@@ -41,7 +44,9 @@ func (v *validator) example() string {
 }
 
 // build makes a value for a schema: what the schema suggests, else the
-// smallest of its type. It returns nil where it knows none.
+// smallest of its type. It returns nil where it knows none. Keywords are looked at in the
+// order of how much they say: a value that the author wrote comes before one that the
+// type allows.
 func (v *validator) build(s *value, depth int) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxLook {
@@ -74,6 +79,7 @@ func (v *validator) build(s *value, depth int) *value {
 		return v.buildObject(s, depth)
 	case "array":
 		list := &value{kind: arrayValue}
+		// An item shows what the list is of. Further in, the example would only grow.
 		if n := s.get("minItems"); n != nil || depth < 3 {
 			if item := v.build(v.itemSchema(s), depth+1); item != nil {
 				list.items = append(list.items, item)
@@ -91,7 +97,7 @@ func (v *validator) build(s *value, depth int) *value {
 }
 
 // buildText makes a text. Patterns are not understood: an example that does not
-// match is dropped in the end.
+// match is dropped in the end. "AAAA" is base64, the one encoding that tools use.
 func buildText(s *value) string {
 	text := "…"
 	if f := s.get("format"); f != nil && formatSamples[f.text()] != "" {
@@ -123,7 +129,8 @@ func (v *validator) buildObject(s *value, depth int) *value {
 	return obj
 }
 
-// buildNumber returns a bound, which is in the range if anything is.
+// buildNumber returns a bound, which is in the range if anything is, or a multiple. One
+// more than an exclusive minimum may be too much; then there is no example.
 func (v *validator) buildNumber(s *value) []byte {
 	for _, keyword := range []string{"minimum", "maximum", "multipleOf"} {
 		if n := s.get(keyword); n != nil && n.kind == numberValue {

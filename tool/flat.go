@@ -16,12 +16,15 @@ import (
 // FuzzFlat compares the two.
 type flat []flatField
 
+// A flatField is a member of the JSON object, and the field of the struct it goes to.
 type flatField struct {
 	name  string
 	index int
 }
 
-// newFlat returns what reads type t, or nil if t is not flat.
+// newFlat returns what reads type t, or nil if t is not flat. Fields of embedded structs,
+// ",string" and types with methods of their own are left to encoding/json; so are the kinds
+// that arguments seldom have.
 func newFlat(t reflect.Type) flat {
 	if t.Kind() != reflect.Struct || decodesItself(t) {
 		return nil
@@ -53,7 +56,8 @@ func decodesItself(t reflect.Type) bool {
 }
 
 // decode fills v from valid JSON. It returns false if that is left to
-// encoding/json, which then overwrites what is there.
+// encoding/json, which then overwrites what is there: both write the same fields, as far
+// as this one came. Whether the text is JSON is not checked in full.
 func (f flat) decode(raw []byte, v reflect.Value) bool {
 	c := &cursor{s: raw}
 	if !c.take('{') {
@@ -76,6 +80,9 @@ func (f flat) decode(raw []byte, v reflect.Value) bool {
 		}
 	}
 }
+
+// The methods below are those of the prover's cursor that only a flat needs. Each
+// returns false, at whatever place, for what is to be left to encoding/json.
 
 // take reads b, after any space.
 func (c *cursor) take(b byte) bool {
@@ -119,6 +126,7 @@ func (c *cursor) read(v reflect.Value) bool {
 		v.SetFloat(x)
 		return err == nil && json.Valid(word)
 	default:
+		// json.Valid refuses what ParseInt reads and JSON has not: a plus, leading zeros.
 		n, err := strconv.ParseInt(string(word), 10, 64)
 		if err != nil || !json.Valid(word) || v.OverflowInt(n) {
 			return false

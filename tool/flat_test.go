@@ -19,13 +19,14 @@ var flatInputs = []string{
 	`{"name":"é","count":0}`,
 }
 
-// Whatever is not simple is left to encoding/json.
+// notFlat is left to encoding/json: what is not simple, and what is wrong.
 var notFlat = []string{
 	`{"name":"a\n"}`, `{"name":null}`, `{"Name":"x"}`, `{"other":1}`, `{"count":1.0}`, `{"count":1e2}`, `{"small":300}`,
 	`{"count":99999999999999999999}`, `{"sure":1}`, `{"name":3}`, `{"ratio":"1"}`, `[]`, `{"count":{}}`, "{\"name\":\"\xff\"}",
 	`{"count":01}`, `{"count":+1}`, `{"ratio":0x1p4}`, `{"ratio":Inf}`, `{"sure":truer}`, `{"name":"x"}{}`, `{"name":"x",}`,
 }
 
+// TestFlat holds what is read without encoding/json, and what is not, by input and by type.
 func TestFlat(t *testing.T) {
 	f := newFlat(reflect.TypeFor[flatIn]())
 	for _, raw := range flatInputs {
@@ -66,6 +67,7 @@ func checkFlat(t *testing.T, raw []byte) {
 	}
 }
 
+// FuzzFlat compares with encoding/json whatever is read.
 func FuzzFlat(f *testing.F) {
 	for _, raw := range append(flatInputs, notFlat...) {
 		f.Add([]byte(raw))

@@ -10,7 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/callctx"
 )
 
-// grace is how long a tool may take to end once it was told to.
+// grace is how long a tool may take to end once it was told to: long enough to kill a
+// process and say so, short for a person who waits.
 const grace = 200 * time.Millisecond
 
 // isolated calls a tool on a goroutine of its own, so that neither a panic nor
@@ -38,7 +39,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
-		defer w.Close()
+		defer w.Close() // last: leave still takes turns
 		defer func() { b.leave(cancel, &w, abandoned) }()
 		for {
 			select {
@@ -48,7 +49,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				}
 				select {
 				case b.next <- struct{}{}:
-				case <-b.done:
+				case <-b.done: // the chunk came from another goroutine, which the tool left behind
 				}
 			case <-b.done:
 				return
@@ -67,21 +68,26 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	}
 }
 
+// notStarted is the error for a context that had ended before the call.
 func notStarted(ctx context.Context) error {
 	return fmt.Errorf("not started: %w", context.Cause(ctx))
 }
 
+// notStopped is the error for a tool that is abandoned. The model, and whoever reads the
+// log, must know that it may still have effects.
 func notStopped(ctx context.Context) error {
 	return fmt.Errorf("%w; the tool did not stop when told to and may still be running", context.Cause(ctx))
 }
 
+// A piece is what a tool yields at once.
 type piece struct {
 	chunk Chunk
 	err   error
 }
 
 // finish is isolated for a tool whose chunks all come when it has returned, so
-// that there are no turns to take: it is waited for once.
+// that there are no turns to take: it is waited for once. It needs no context of its own
+// either: a consumer cannot stop before there is something to consume.
 func finish(ctx context.Context, f *function, call Call) []piece {
 	if ctx.Err() != nil {
 		return []piece{{err: notStarted(ctx)}}
@@ -110,12 +116,13 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 // done is closed.
 type outcome struct {
 	pieces   []piece
-	first    [1]piece
-	returned bool
+	first    [1]piece // memory for pieces, which are mostly one
+	returned bool     // false at the end means that the goroutine panicked or ended
 	done     chan struct{}
 }
 
-// recover puts a call that did not return into words.
+// recover puts a call that did not return into words. It is deferred itself: only then
+// does the built-in recover see the panic.
 func (o *outcome) recover(ctx context.Context, call Call) {
 	if r := recover(); r != nil {
 		o.add(Chunk{}, panicked(ctx, call, r))
@@ -124,6 +131,7 @@ func (o *outcome) recover(ctx context.Context, call Call) {
 	}
 }
 
+// run is the tool's goroutine.
 func (o *outcome) run(ctx context.Context, f *function, call Call) {
 	defer close(o.done)
 	o.pieces = o.first[:0]
@@ -137,6 +145,8 @@ func (o *outcome) add(c Chunk, err error) bool {
 	return true
 }
 
+// errNoReturn is for runtime.Goexit, which t.FailNow of package testing calls too: there
+// is no panic to recover then, and the deferred functions are all that still runs.
 var errNoReturn = errors.New("the tool ended its goroutine instead of returning")
 
 // A bridge carries chunks from the goroutine of a tool to its consumer.
@@ -147,6 +157,7 @@ type bridge struct {
 	done chan struct{} // closed by the tool's goroutine
 }
 
+// run is the tool's goroutine. What it says of a panic goes the way of the chunks.
 func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 	defer close(b.done)
 	returned := false
@@ -161,7 +172,9 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 	returned = true
 }
 
-// yield may be called by a tool at any time, even late and from elsewhere.
+// yield hands a chunk over and waits until the consumer asks for more; false tells the
+// tool to stop. It may be called by a tool at any time, even late and from elsewhere: it
+// never blocks for ever and never panics.
 func (b *bridge) yield(c Chunk, err error) bool {
 	select {
 	case b.out <- piece{c, err}:
@@ -178,7 +191,8 @@ func (b *bridge) yield(c Chunk, err error) bool {
 	}
 }
 
-// leave ends the tool and, unless that was tried, waits for it a while.
+// leave ends the tool and, unless that was tried, waits for it a while: a tool that obeys
+// has ended when the call has, and holds no file or lock any more.
 func (b *bridge) leave(cancel context.CancelFunc, w *callctx.Watch, abandoned bool) {
 	cancel()
 	close(b.left)

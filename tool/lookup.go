@@ -8,15 +8,16 @@ import (
 // How far hints are looked for in schemas that combine others: a schema may be
 // built so that the combinations are without end.
 const (
-	maxLook     = 4
-	maxBranches = 10
+	maxLook     = 4  // schemas inside each other
+	maxBranches = 10 // of each anyOf, oneOf or allOf
 )
 
 // The methods below find in a schema what helps to word an error, to build an
 // example or to guess what was meant. They need not be exact: whether arguments
 // are valid is for the validator alone.
 
-// types returns the JSON types that a schema allows; none if it does not say.
+// types returns the JSON types that a schema allows; none if it does not say, or if a
+// branch of it does not. "integer" is one of them, beside "number".
 func (v *validator) types(s *value) []string { return v.typesWithin(s, 0) }
 
 func (v *validator) typesWithin(s *value, depth int) []string {
@@ -53,7 +54,7 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 		}
 		for _, branch := range list.items[:min(len(list.items), maxBranches)] {
 			types := v.typesWithin(branch, depth+1)
-			if types == nil {
+			if types == nil { // this branch allows any
 				return nil
 			}
 			for _, t := range types {
@@ -67,7 +68,8 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 	return all
 }
 
-// property returns the schema of a field, or nil.
+// property returns the schema of a field, or nil. A field that is not named has that of
+// additionalProperties, if there is one.
 func (v *validator) property(s *value, name string) *value {
 	return v.search(s, 0, func(s *value) *value {
 		if p := s.get("properties").get(name); p != nil {
@@ -90,8 +92,9 @@ func (v *validator) itemSchema(s *value) *value {
 	})
 }
 
-// search looks in a schema and in those that are combined in it, and returns the
-// first that look finds.
+// search looks in a schema and in those that are combined in it, depth first, and returns
+// the first that look finds. Where branches differ it so finds the first's, which is a
+// hint like any other.
 func (v *validator) search(s *value, depth int, look func(*value) *value) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxLook {
@@ -125,8 +128,9 @@ func (v *validator) fieldNames(s *value) []string {
 	return names
 }
 
-// resolve follows local references from a schema inside v.schema. It returns
-// nil where they lead nowhere.
+// resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) from a
+// schema inside v.schema, to the first that is none. It returns nil where they lead
+// nowhere, elsewhere or in a circle; $anchor is not known.
 func (v *validator) resolve(s *value) *value {
 	for range 20 { // a chain of references, or a loop
 		ref := s.get("$ref")
@@ -140,6 +144,7 @@ func (v *validator) resolve(s *value) *value {
 		s = v.schema
 		for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 			if part != "" {
+				// In one pass: ~01 is "~1" and not a slash (RFC 6901, section 4).
 				s = s.child(strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
 			}
 		}

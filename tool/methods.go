@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -63,23 +64,17 @@ func Methods(v any, options ...map[string]Options) ([]Tool, error) {
 	if len(tools) == 0 {
 		return nil, fmt.Errorf("tool.Methods(%v): no method has the form func(context.Context, In) (Out, error); is a pointer needed?", rv.Type())
 	}
-	for name := range byMethod {
-		if _, ok := rv.Type().MethodByName(name); !ok || !slices.Contains(mapValues(made), name) {
+	for _, name := range slices.Sorted(maps.Keys(byMethod)) {
+		if !slices.Contains(slices.Collect(maps.Values(made)), name) {
 			return nil, fmt.Errorf("tool.Methods(%v): Options for %s, which is no method that makes a tool", rv.Type(), name)
 		}
 	}
 	return tools, nil
 }
 
-func mapValues(m map[string]string) []string {
-	var list []string
-	for _, v := range m {
-		list = append(list, v)
-	}
-	return list
-}
-
-// methodTool makes the tool of a method, or nil if it has another form.
+// methodTool makes the tool of a method, or nil if it has another form: a value may have
+// methods that are not for a model, such as Close(context.Context) error. One that takes a
+// struct and returns the wrong thing is more likely a mistake, and an error.
 func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, error) {
 	mt := recv.Method(m.Index).Type()
 	if mt.NumIn() != 2 || mt.IsVariadic() || mt.In(0) != contextType || deref(mt.In(1)).Kind() != reflect.Struct {
@@ -104,14 +99,15 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, err
 	return f, nil
 }
 
-// A method is the body of a tool of [Methods].
+// A method is the body of a tool of [Methods]. The types of its argument and result are
+// known at run time only, so it is called by reflection.
 type method struct {
 	fn          reflect.Value
 	description func() string // as registered when it is first asked for
 }
 
 func (m *method) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {
-	in := reflect.New(m.fn.Type().In(1))
+	in := reflect.New(m.fn.Type().In(1)) // a pointer to a pointer, if the argument is one; JSON fills both
 	if err := f.decode(input, in.Interface()); err != nil {
 		yield(Chunk{}, err)
 		return
@@ -125,6 +121,7 @@ func (m *method) call(ctx context.Context, f *function, input json.RawMessage, y
 	emit(out[0].Interface(), err, yield)
 }
 
+// deref returns the type that t is a pointer to, however many times, or t.
 func deref(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -132,6 +129,7 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
+// results writes the results of a function type as its declaration does.
 func results(t reflect.Type) string {
 	var list []string
 	for i := range t.NumOut() {

@@ -14,6 +14,7 @@ type queryIn struct {
 	SQL string `json:"sql"`
 }
 
+// A database has methods of both forms, and some that are not for a model.
 type database struct{ name string }
 
 func (d *database) RunSQLQuery(_ context.Context, in queryIn) (string, error) {
@@ -41,6 +42,7 @@ type sameName struct{}
 func (sameName) GetURL(context.Context, queryIn) (string, error) { return "", nil }
 func (sameName) GetUrl(context.Context, queryIn) (string, error) { return "", nil }
 
+// TestMethods makes tools of the methods that have the form, and calls them.
 func TestMethods(t *testing.T) {
 	tools, err := tool.Methods(&database{"db"}, map[string]tool.Options{"Watch": {ReadOnly: true}})
 	if err != nil {
@@ -57,7 +59,10 @@ func TestMethods(t *testing.T) {
 	if res, err := call(t.Context(), tools[0], `{"sql":""}`); err != nil || res.Text() != "empty query" {
 		t.Errorf("got %v %v", res, err)
 	}
+}
 
+// TestMethodsRefused has values of which no tools can be made, and what the error says.
+func TestMethodsRefused(t *testing.T) {
 	for _, row := range []struct {
 		v       any
 		options []map[string]tool.Options
@@ -68,6 +73,7 @@ func TestMethods(t *testing.T) {
 		{&wrongShape{}, nil, "Drop"},
 		{sameName{}, nil, "both called get_url"},
 		{&database{}, []map[string]tool.Options{{"Close": {}}}, "Options for Close"},
+		{&database{}, []map[string]tool.Options{{"Open": {}, "Close": {}, "Find": {}}}, "Options for Close"},
 		{&database{}, []map[string]tool.Options{{}, {}}, "2 maps"},
 	} {
 		if _, err := tool.Methods(row.v, row.options...); err == nil || !strings.Contains(err.Error(), row.want) {

@@ -27,8 +27,11 @@ type Options struct {
 // which the model reads as it is, a [*Result], an error, or any value that
 // encodes to JSON. At most one Options may be given.
 //
-// It fails on a name that model APIs refuse and on a type that JSON cannot
-// express.
+// The function may be called from several goroutines at a time, for calls of several
+// agents if not of one. An error that it returns is what the model reads.
+//
+// New fails on a nil function, on a name that model APIs refuse and on a type that JSON
+// cannot express; the error then names the field.
 func New[In, Out any](name, description string, fn func(context.Context, In) (Out, error), opts ...Options) (Tool, error) {
 	if fn == nil {
 		return nil, fmt.Errorf("tool %q: the function is nil", name)
@@ -44,7 +47,9 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 	return f, nil
 }
 
-// NewStream is like New for a function that returns its result in pieces.
+// NewStream is like New for a function that returns its result in pieces. The sequence is
+// ranged once, on a goroutine of its own, and should end soon after yield returned false or
+// the context ended. It yields an error last, if at all.
 func NewStream[In any](name, description string, fn func(context.Context, In) iter.Seq2[Chunk, error], opts ...Options) (Tool, error) {
 	if fn == nil {
 		return nil, fmt.Errorf("tool %q: the function is nil", name)
@@ -58,7 +63,8 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 }
 
 // External makes a tool without a function: whoever runs the agent is handed
-// the call and supplies the result. In is as for New.
+// the call and supplies the result. In is as for New, and so is when it fails. To call the
+// tool is an error.
 func External[In any](name, description string, opts ...Options) (Tool, error) {
 	f, err := newFunction(name, description, reflect.TypeFor[In](), opts)
 	if err != nil {
@@ -68,7 +74,7 @@ func External[In any](name, description string, opts ...Options) (Tool, error) {
 	return f, nil
 }
 
-// Must returns t, or panics if err is not nil.
+// Must returns t, or panics if err is not nil: for package variables.
 func Must(t Tool, err error) Tool {
 	if err != nil {
 		panic(err)
@@ -87,7 +93,7 @@ type function struct {
 	again   bool // the calls are idempotent
 	streams bool // body yields chunks before it returns
 	body    body
-	output  *outputType
+	output  *outputType // nil if results are no JSON objects
 
 	// The descriptions of a package may be registered after its tools are made,
 	// when those are package variables, so the input is settled when it is first
@@ -96,7 +102,8 @@ type function struct {
 	settled atomic.Pointer[inputType]
 }
 
-// A body is what a function tool runs.
+// A body is what a function tool runs. It decodes the arguments, which have been
+// validated, and yields the result; what the function panics with it lets pass.
 type body interface {
 	call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool)
 }
@@ -133,6 +140,8 @@ func (elsewhere) call(_ context.Context, f *function, _ json.RawMessage, yield f
 	yield(Chunk{}, fmt.Errorf("%s is run by the host, which supplied no result", f.name))
 }
 
+// newFunction makes what all function tools have in common. At most one Options may be in
+// the list, which is the variadic parameter of the exported functions.
 func newFunction(name, description string, in reflect.Type, opts []Options) (*function, error) {
 	if err := checkAPIName(name); err != nil {
 		return nil, err
@@ -155,6 +164,8 @@ func newFunction(name, description string, in reflect.Type, opts []Options) (*fu
 	}, nil
 }
 
+// Info puts the description together. The bytes of the schemas are shared by all that
+// ask.
 func (f *function) Info() Info {
 	i := Info{
 		Name: f.name, Title: f.title, Description: f.description, Input: f.input().schema,
@@ -169,7 +180,8 @@ func (f *function) Info() Info {
 	return i
 }
 
-// input settles what the input is.
+// input settles what the input is. Of several goroutines the first decides, as Info must be
+// the same every time, whatever is registered later.
 func (f *function) input() *inputType {
 	if in := f.settled.Load(); in != nil {
 		return in
@@ -182,7 +194,7 @@ func (f *function) input() *inputType {
 	return f.settled.Load()
 }
 
-// CheckIdempotent says what Options did.
+// CheckIdempotent says what Options did; see [IdempotentChecker].
 func (f *function) CheckIdempotent(json.RawMessage) bool { return f.again }
 
 type callKey struct{}
@@ -196,10 +208,12 @@ func IdempotencyKey(ctx context.Context) string {
 	return key
 }
 
+// Call is for [Tool]. What runs tools calls run instead, which needs no sequence.
 func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) { f.run(ctx, call, yield) }
 }
 
+// run makes a call on this goroutine.
 func (f *function) run(ctx context.Context, call Call, yield func(Chunk, error) bool) {
 	if call.Key != "" {
 		ctx = context.WithValue(ctx, callKey{}, call.Key)
@@ -219,9 +233,12 @@ func (f *function) decode(input json.RawMessage, p any) error {
 	return nil
 }
 
+// maxName is the limit of OpenAI and others, in bytes. MCP allows 128 characters, but a tool
+// that no model can be shown is of no use.
 const maxName = 64
 
-// checkAPIName refuses names that a model API would refuse.
+// checkAPIName refuses names that a model API would refuse. Tools from elsewhere may have
+// a dot in their names, which package model/openai replaces; one's own can be renamed.
 func checkAPIName(name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -232,7 +249,7 @@ func checkAPIName(name string) error {
 	return nil
 }
 
-// checkName holds the rule of MCP for the names of tools.
+// checkName holds the rule of MCP for the names of tools, but for the length.
 func checkName(name string) error {
 	switch {
 	case name == "":

@@ -21,10 +21,10 @@ type prover struct {
 	integer    bool                  // numbers must be integers
 	ref        *prover               // instead of all else
 	properties map[string]int        // index into fields
-	fields     []*prover
-	required   uint64 // bits of fields
+	fields     []*prover             // at most 64
+	required   uint64                // bits of fields
 	items      *prover
-	enum       []string
+	enum       []string // nil if any value will do; else only texts will
 	min, max   float64
 	low, high  int // length of strings in runes, of arrays in items
 	pattern    *regexp.Regexp
@@ -33,7 +33,7 @@ type prover struct {
 // A proverMaker makes provers of the schemas of one document.
 type proverMaker struct {
 	root *validator
-	made map[*value]*prover
+	made map[*value]*prover // also those that are still being made, for references back
 }
 
 // newProver returns the prover for a schema, or nil if it says something that
@@ -57,6 +57,7 @@ func (m *proverMaker) make(s *value) *prover {
 	}
 	p := &prover{min: math.Inf(-1), max: math.Inf(1), high: math.MaxInt}
 	m.made[s] = p // before the parts, which may refer to it
+	// Without a type any kind will do.
 	for k := range p.kinds {
 		p.kinds[k] = true
 	}
@@ -68,7 +69,8 @@ func (m *proverMaker) make(s *value) *prover {
 	return p
 }
 
-// keyword reads one keyword into p, and reports whether it could.
+// keyword reads one keyword into p, and reports whether it could. S is the schema that the
+// keyword is in: what some of them mean depends on their neighbours.
 func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	switch name {
 	case "$ref":
@@ -82,32 +84,9 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	case "type":
 		return p.setTypes(v)
 	case "properties":
-		if v.kind != objectValue || len(v.members) > 64 {
-			return false
-		}
-		p.properties = make(map[string]int, len(v.members))
-		for i, e := range v.members {
-			f := m.make(e.value)
-			if f == nil {
-				return false
-			}
-			p.properties[e.name] = i
-			p.fields = append(p.fields, f)
-		}
-		return true
+		return m.properties(p, v)
 	case "required":
-		names := s.get("properties")
-		for _, r := range v.items {
-			i := -1
-			if names != nil {
-				i = slices.IndexFunc(names.members, func(e member) bool { return r.kind == stringValue && e.name == r.text() })
-			}
-			if i < 0 {
-				return false
-			}
-			p.required |= 1 << i
-		}
-		return v.kind == arrayValue && names != nil && len(names.members) <= 64
+		return p.setRequired(v, s.get("properties"))
 	case "additionalProperties":
 		return true // a field that is not in properties is in doubt anyway
 	case "items":
@@ -139,7 +118,42 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	return false
 }
 
-// setTypes reads the keyword type.
+// properties reads the fields of an object. There is a bit for each, so that an object is
+// checked for what it lacks and has twice without memory.
+func (m *proverMaker) properties(p *prover, v *value) bool {
+	if v.kind != objectValue || len(v.members) > 64 {
+		return false
+	}
+	p.properties = make(map[string]int, len(v.members))
+	for i, e := range v.members {
+		f := m.make(e.value)
+		if f == nil {
+			return false
+		}
+		p.properties[e.name] = i
+		p.fields = append(p.fields, f)
+	}
+	return true
+}
+
+// setRequired reads the names of the fields that must be given. Each must be among the
+// properties, which may stand behind in the schema, and so are looked at here.
+func (p *prover) setRequired(v, properties *value) bool {
+	if v.kind != arrayValue || properties == nil || len(properties.members) > 64 {
+		return false
+	}
+	for _, r := range v.items {
+		i := slices.IndexFunc(properties.members, func(e member) bool { return r.kind == stringValue && e.name == r.text() })
+		if i < 0 {
+			return false
+		}
+		p.required |= 1 << i
+	}
+	return true
+}
+
+// setTypes reads the keyword type, which may be a list. "integer" beside "number" is read
+// as integers alone, so that other numbers are in doubt.
 func (p *prover) setTypes(v *value) bool {
 	list := []*value{v}
 	if v.kind == arrayValue {
@@ -176,7 +190,8 @@ func (p *prover) setLength(s *value, name string, v *value) bool {
 	return err == nil && !both
 }
 
-// proves reports whether text is a JSON object that fits.
+// proves reports whether text, which must be UTF-8, is a JSON object that fits. False means
+// nothing. It may be called from several goroutines.
 func (p *prover) proves(text []byte) bool {
 	c := cursor{s: text}
 	if c.space() != '{' || !p.value(&c, 0) {
@@ -206,6 +221,7 @@ func (c *cursor) space() byte {
 
 // value reads a value, and reports whether it is one and fits.
 func (p *prover) value(c *cursor, depth int) bool {
+	// A reference was resolved to what is none, so this ends.
 	for p.ref != nil {
 		p = p.ref
 	}
@@ -229,6 +245,7 @@ func (p *prover) value(c *cursor, depth int) bool {
 	return p.kinds[numberValue] && p.enum == nil && p.number(c)
 }
 
+// skip reads a literal.
 func (c *cursor) skip(word string) bool {
 	if !bytes.HasPrefix(c.s[c.i:], []byte(word)) {
 		return false
@@ -237,6 +254,8 @@ func (c *cursor) skip(word string) bool {
 	return true
 }
 
+// object reads an object. A field that is not among the properties, is given twice, or has
+// an escape in its name is in doubt.
 func (p *prover) object(c *cursor, depth int) bool {
 	var seen uint64
 	c.i++
@@ -272,6 +291,7 @@ func (p *prover) object(c *cursor, depth int) bool {
 	}
 }
 
+// array reads an array. Without a prover for the items even their syntax is not known.
 func (p *prover) array(c *cursor, depth int) bool {
 	c.i++
 	if c.space() == ']' {
@@ -296,6 +316,8 @@ func (p *prover) array(c *cursor, depth int) bool {
 	}
 }
 
+// text reads a string. One whose content matters is in doubt if it has escapes, since
+// what they stand for is compared and counted.
 func (p *prover) text(c *cursor) bool {
 	s, plain := c.str()
 	if s == nil {
@@ -337,7 +359,8 @@ func (c *cursor) str() (s []byte, plain bool) {
 	return nil, false
 }
 
-// number reads a number without an exponent.
+// number reads a number without an exponent. One of up to 300 characters fits into a
+// float64, as checkNumber wants.
 func (p *prover) number(c *cursor) bool {
 	start := c.i
 	if c.i < len(c.s) && c.s[c.i] == '-' {

@@ -43,6 +43,7 @@ func drawSchema(t *rapid.T, depth int) string {
 	return `{"type":"object","properties":{` + strings.Join(props, ",") + `}` + required + extra + `}`
 }
 
+// drawText draws arguments, most of them near to what such schemas want.
 func drawText(t *rapid.T, depth int) string {
 	kind := rapid.IntRange(0, 5).Draw(t, "kind")
 	if depth > 3 {
@@ -98,6 +99,7 @@ func TestProverSaysYesOnlyWhenTheValidatorDoes(t *testing.T) {
 	}
 }
 
+// TestProverKnowsWhatNewMakes has a schema as [New] makes them, which must be fast.
 func TestProverKnowsWhatNewMakes(t *testing.T) {
 	const schema = `{"$defs":{"n":{"type":"object","properties":{"k":{"items":{"$ref":"#/$defs/n"},"type":"array"}},"additionalProperties":false}},` +
 		`"type":"object","properties":{"s":{"type":"string","description":"d"},"n":{"$ref":"#/$defs/n"},"e":{"type":"string","enum":["x","y"]},"i":{"type":"integer","minimum":1}},` +

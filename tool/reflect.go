@@ -27,13 +27,13 @@ const durationPattern = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
 // fields and about types with methods of their own. It is given one flat
 // struct at a time, with a Mapper that answers for every field type.
 type reflector struct {
-	root reflect.Type
+	root reflect.Type // what the schema is of; a reference to it is "#"
 
 	// out asks for what json.Marshal writes instead of what json.Unmarshal
 	// reads.
 	out bool
 
-	checked map[reflect.Type]bool
+	checked map[reflect.Type]bool   // walked by check already
 	cyclic  map[reflect.Type]bool   // types that contain themselves; $ref points at them
 	names   map[reflect.Type]string // of those in defs
 	defs    jsonschema.Definitions
@@ -66,6 +66,7 @@ func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error)
 	if s.Type != "object" {
 		return nil, fmt.Errorf("%v is no JSON object; use a struct with a field for each argument, or give the type a method JSONSchema", t)
 	}
+	// The model reads the tool's own description, of which this would be a second one.
 	s.Description = ""
 	if len(r.defs) > 0 {
 		s.Definitions = r.defs
@@ -115,7 +116,7 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 	return fmt.Errorf("%s%v has no form in JSON; use another type, or leave the field out with `json:\"-\"`", at(path), t)
 }
 
-// at words where in a type something is.
+// at words where in a type something is: "field Lines[].Price: ".
 func at(path []string) string {
 	if len(path) == 0 {
 		return ""
@@ -133,7 +134,8 @@ func (r *reflector) mapKey(t reflect.Type) bool {
 	return r.isText(t)
 }
 
-// schema returns the schema of t, or a reference to it.
+// schema returns the schema of t, or a reference to it if it contains itself. All others are
+// written out where they are used, which every reader of a schema understands.
 func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -147,7 +149,7 @@ func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
 	name, ok := r.names[t]
 	if !ok {
 		name = r.defName(t)
-		r.names[t] = name
+		r.names[t] = name // before build, which comes back here
 		r.defs[name] = r.build(t)
 	}
 	return &jsonschema.Schema{Ref: "#/$defs/" + name}
@@ -170,7 +172,7 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 		s.Type = "object"
 		if t.Elem().Kind() != reflect.Interface {
 			s.AdditionalProperties = r.part(t.Elem())
-		}
+		} // else any value, which is what saying nothing means
 		if k := t.Key().Kind(); k != reflect.String && !r.isText(t.Key()) {
 			s.PropertyNames = &jsonschema.Schema{Pattern: "^-?[0-9]+$"}
 		}
@@ -208,7 +210,9 @@ func (r *reflector) fail(err error) {
 	}
 }
 
-// object reflects a struct by way of a flat one with the same JSON fields.
+// object reflects a struct by way of a flat one with the same JSON fields, whose names do
+// not matter. The library is asked for no more than what the tags say: for the type of each
+// field it calls back.
 func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 	fields, err := jsonFields(t)
 	if err != nil {
@@ -228,7 +232,7 @@ func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 	}
 	flatType := reflect.StructOf(flat)
 	lib := jsonschema.Reflector{Anonymous: true, DoNotReference: true, Mapper: func(u reflect.Type) *jsonschema.Schema {
-		if u == flatType {
+		if u == flatType { // the library's own walk, one level deep
 			return nil
 		}
 		return r.schema(u)
@@ -260,7 +264,10 @@ func quoteSchema(s *jsonschema.Schema, k reflect.Kind) {
 	s.Type, s.Minimum, s.Maximum = "string", "", ""
 }
 
-// fieldTag writes the tag that the library reads.
+// fieldTag writes the tag that the library reads. It takes a field as required unless
+// its tag says omitempty, so that this is what the tag says, whatever encoding/json does
+// with the field. Of descriptions the tag's comes first, then that of the field's doc
+// comment, then the type's.
 func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 	schema, err := schemaTag(f.tag.Get("jsonschema"))
 	if err != nil {
@@ -317,7 +324,9 @@ func (r *reflector) part(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// lost returns a keyword of f's tag of which the library made nothing.
+// lost returns a keyword of f's tag of which the library made nothing: it drops one that
+// does not fit the type, and a value that does not parse, without an error. Of a list it
+// gives some keywords to the items.
 func lost(f field, p *jsonschema.Schema) string {
 	if p.OneOf != nil || p.AnyOf != nil {
 		return ""
@@ -353,8 +362,9 @@ func lost(f field, p *jsonschema.Schema) string {
 // packagePath matches what stands before the names in those of generic types.
 var packagePath = lazy.Regexp(`[^\[\],*]*[./]`)
 
-// defName returns a name for t in $defs: letters and digits only, unique.
-// Box[example.org/x.Inner] becomes BoxInner.
+// defName returns a name for t in $defs: letters and digits only, since a slash in it
+// would be a step of the reference, and unique. Box[example.org/x.Inner] becomes
+// BoxInner; types of one name from two packages are numbered, from 2.
 func (r *reflector) defName(t reflect.Type) string {
 	name := strings.Map(func(c rune) rune {
 		if strings.ContainsRune("[],* ", c) {

@@ -10,7 +10,9 @@ import (
 )
 
 // leaf returns the schema of a type that has no parts we look into, or nil.
-// What a type says of itself goes before what its kind says.
+// What a type says of itself goes before what its kind says: first its own schema, then its
+// values, then its methods for JSON, then those for text, as encoding/json has it. The
+// schema is a new one each time.
 func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	if s := r.known(t); s != nil {
 		return s
@@ -30,9 +32,11 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	case r.isText(t):
 		s.Type = "string"
 		return s
+	// encoding/json writes bytes as base64, unless the element writes itself.
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !r.isCustom(t.Elem()) && !r.isText(t.Elem()):
 		s.Type, s.ContentEncoding = "string", "base64"
 		return s
+	// Any value can be written; read can be only what needs no methods.
 	case t.Kind() == reflect.Interface && (r.out || t.NumMethod() == 0):
 		return s
 	}
@@ -64,9 +68,9 @@ func (r *reflector) known(t reflect.Type) *jsonschema.Schema {
 		s.Type, s.Pattern, s.Examples = "string", durationPattern, []any{"1m30s"}
 	case numberType:
 		s.Type = "number"
-	case bigIntType:
+	case bigIntType: // which has methods for text, but JSON in numbers
 		s.Type = "integer"
-	case rawType:
+	case rawType: // any value
 	default:
 		return nil
 	}
@@ -82,6 +86,7 @@ func (r *reflector) isCustom(t reflect.Type) bool {
 	return implements[json.Unmarshaler](t)
 }
 
+// isText reports whether a type reads (or writes) itself as text.
 func (r *reflector) isText(t reflect.Type) bool {
 	if r.out {
 		return implements[encoding.TextMarshaler](t)
@@ -89,10 +94,14 @@ func (r *reflector) isText(t reflect.Type) bool {
 	return implements[encoding.TextUnmarshaler](t)
 }
 
+// implements reports whether a pointer to t has the methods of I: encoding/json finds them
+// there, as it decodes into what it can address.
 func implements[I any](t reflect.Type) bool {
 	return t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(reflect.TypeFor[I]())
 }
 
+// kindType returns the JSON type of values of a kind, empty for those with parts and those
+// that JSON has not.
 func kindType(k reflect.Kind) string {
 	switch k {
 	case reflect.Bool:
@@ -108,7 +117,8 @@ func kindType(k reflect.Kind) string {
 	return ""
 }
 
-// intRange returns the bounds of the integer types that a model might exceed.
+// intRange returns the bounds of the integer types that a model might exceed. What does
+// not fit into 64 bits, decoding refuses.
 func intRange(t reflect.Type) (low, high json.Number) {
 	switch t.Kind() {
 	case reflect.Int8, reflect.Int16, reflect.Int32:

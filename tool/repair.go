@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// lookahead bounds how far a decision looks, in bytes.
+// lookahead bounds how far a decision looks, in bytes: enough for a key and what follows
+// it. Without a bound a text of open quotes would take its square.
 const lookahead = 256
 
 var errNoJSON = errors.New("there is no JSON object in it")
@@ -39,6 +40,9 @@ func repair(raw []byte) (repaired, error) {
 // value looks complete once it is closed and yet is wrong (/tmp/a of /tmp/abc),
 // so it is reported as truncated and must not be run. For the same reason
 // nothing that could be a field is dropped.
+//
+// A method that reads something leaves i behind it. Once truncated is set all of them
+// return as fast as they can, with what there is.
 type repairer struct {
 	s     []byte
 	i     int // how far it has been read
@@ -48,15 +52,14 @@ type repairer struct {
 	// can mean depends on it.
 	arrays, objects, parens int
 
-	stop    int     // where a word is known to end
-	pending *string // a key that an array ran into; its object is further out
+	stop    int     // where a word is known to end; see token
+	pending *string // the b of {"a": [1, "b": 2}: an array ran into it, but it is the object's
 
 	notes     []string
 	truncated bool
 }
 
 // note says what was put right, once however often it was.
-
 func (r *repairer) note(s string) {
 	if !slices.Contains(r.notes, s) {
 		r.notes = append(r.notes, s)
@@ -77,7 +80,8 @@ func (r *repairer) at(prefix string) bool {
 	return bytes.HasPrefix(r.s[r.i:], []byte(prefix))
 }
 
-// document reads the whole text.
+// document reads the whole text: an optional byte order mark, what stands around the JSON,
+// and the JSON.
 func (r *repairer) document() (*value, error) {
 	r.s = bytes.TrimPrefix(r.s, []byte("\ufeff"))
 	r.unescapeAll()
@@ -102,7 +106,9 @@ func (r *repairer) unescapeAll() {
 	}
 }
 
-// start finds where the JSON begins and reads it.
+// start finds where the JSON begins and reads it. Of texts that begin otherwise than with
+// a bracket it knows these: "a": 1, "b": 2} and a: 1}, read(a=1, b=2), and prose or a code
+// fence, behind which the first bracket begins it.
 func (r *repairer) start() (*value, error) {
 	r.space()
 	switch r.peek(0) {
@@ -112,12 +118,13 @@ func (r *repairer) start() (*value, error) {
 		begin := r.i
 		v, err := r.value(valueAtRoot)
 		if r.space(); err != nil || r.truncated || r.peek(0) != ':' {
-			return v, err
+			return v, err // a string, which may hold the object; see coercer.root
 		}
 		r.i = begin
 		r.note("missing brace")
 		return r.members('}')
 	}
+	// A call in Python's words: the argument is one object, or the members are its names.
 	brace := bytes.IndexAny(r.s[r.i:], "{[")
 	paren := bytes.IndexByte(r.s[r.i:], '(')
 	if paren > 0 && (brace < 0 || paren < brace) && callee(r.s[r.i:r.i+paren]) {
@@ -149,7 +156,9 @@ func (r *repairer) start() (*value, error) {
 	return r.value(valueAtRoot)
 }
 
-// braceless reads members that lack only the opening brace.
+// braceless reads members that lack only the opening brace. If they turn out not to be
+// members, or to be cut off, all is as before and false is returned: prose with a colon in
+// it looks alike.
 func (r *repairer) braceless() (*value, bool) {
 	before := *r
 	v, err := r.members('}')
@@ -171,8 +180,10 @@ func callee(s []byte) bool {
 	return true
 }
 
-// rest looks at what follows the document: nothing that matters, or a second
-// object.
+// rest looks at what follows the document: nothing that matters, or a second object. The
+// same object again, or an empty one, is a stutter; another one would be a second call, of
+// which only one could run. What follows a comma and looks like a field belongs to the
+// object, and is never dropped.
 func (r *repairer) rest(v *value) (*value, error) {
 	for {
 		r.space()
@@ -209,7 +220,7 @@ func (r *repairer) rest(v *value) (*value, error) {
 	}
 }
 
-// space skips white space and comments.
+// space skips white space, that of Unicode too, and comments of JavaScript and Python.
 func (r *repairer) space() {
 	for !r.eof() {
 		c := r.peek(0)
@@ -235,6 +246,7 @@ func (r *repairer) space() {
 	}
 }
 
+// skipPast goes on behind the next end, or to the end of the text.
 func (r *repairer) skipPast(end string) {
 	if n := bytes.Index(r.s[r.i:], []byte(end)); n >= 0 {
 		r.i += n + len(end)
@@ -252,7 +264,8 @@ const (
 	valueInArray
 )
 
-// value reads any value that begins here.
+// value reads any value that begins here. It is where everything nested comes through, so
+// it holds the depth.
 func (r *repairer) value(p place) (*value, error) {
 	if r.depth++; r.depth > maxDepth {
 		return nil, errors.New("it is nested too deep")
@@ -280,7 +293,7 @@ func (r *repairer) value(p place) (*value, error) {
 // object reads what follows an opening brace.
 func (r *repairer) object() (*value, error) {
 	r.space()
-	if r.peek(0) == '{' { // {{"a": 1}}, of a template
+	if r.peek(0) == '{' { // {{"a": 1}}: a template's way to write one brace
 		r.note("doubled braces")
 		v, err := r.value(valueInObject)
 		if r.space(); r.peek(0) == '}' {
@@ -293,7 +306,8 @@ func (r *repairer) object() (*value, error) {
 	return r.members('}')
 }
 
-// members reads the inside of an object up to the closing bracket.
+// members reads the inside of an object up to the closing bracket, which is end: a brace, or
+// a parenthesis where the object is the arguments of a call.
 func (r *repairer) members(end byte) (*value, error) {
 	v := &value{kind: objectValue}
 	for comma := true; ; {
@@ -308,10 +322,11 @@ func (r *repairer) members(end byte) (*value, error) {
 			}
 			r.i++
 			return v, v.unique()
+		// [{"a": 1] and [{"a": 1 {"a": 2}]: the brace is missing, and the bracket is the array's.
 		case r.arrays > 0 && (c == ']' || c == '{' && len(v.members) > 0):
 			r.note("missing bracket")
 			return v, v.unique()
-		case c == ']' || c == ')':
+		case c == ']' || c == ')': // there is nothing that it could close
 			r.note("extra bracket")
 			r.i++
 			continue
@@ -323,25 +338,21 @@ func (r *repairer) members(end byte) (*value, error) {
 			r.i++
 			continue
 		}
-		if !comma && r.pending == nil {
+		if !comma && r.pending == nil { // before a pending key the bracket was missing, which is noted
 			r.note("missing comma")
 		}
 		m, err := r.member()
-		if err != nil {
-			return nil, err
-		}
-		if r.truncated {
-			if m.value != nil {
-				v.members = append(v.members, m)
-			}
-			return v, nil
+		if err != nil || r.truncated {
+			return v, err
 		}
 		v.members = append(v.members, m)
 		comma = false
 	}
 }
 
-// member reads a key, what stands for the colon, and a value.
+// member reads a key, what stands for the colon, and a value. A key may be without quotes; a
+// value that is missing is null, which says as much. If the text ends before the value, the
+// member has none.
 func (r *repairer) member() (member, error) {
 	var m member
 	if r.pending != nil {
@@ -400,7 +411,8 @@ func (r *repairer) bareKey() string {
 	return string(r.s[start:r.i])
 }
 
-// array reads what follows an opening bracket or, of a tuple, parenthesis.
+// array reads what follows an opening bracket or, of a tuple, parenthesis. Either closing
+// one ends it.
 func (r *repairer) array(end byte) (*value, error) {
 	r.arrays++
 	defer func() { r.arrays-- }()
@@ -417,6 +429,7 @@ func (r *repairer) array(end byte) (*value, error) {
 			}
 			r.i++
 			return v, nil
+		// {"a": [1, 2}: the brace closes the object around.
 		case c == '}' && r.objects > 0:
 			r.note("missing bracket")
 			return v, nil
@@ -433,6 +446,8 @@ func (r *repairer) array(end byte) (*value, error) {
 			comma = true
 			r.i++
 			continue
+		// [1, 2, ...] of a model that leaves out the rest. What is left out was not said, so the
+		// list is taken as it is.
 		case r.at("..."), r.at("…"):
 			r.note("ellipsis")
 			r.i += len("...") // as many bytes as the sign has

@@ -28,6 +28,8 @@ func (b bare) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) { yield(tool.Text("ok"), nil) }
 }
 
+// A repairRow is a line of testdata/repair.jsonl: what a model sent, and what it is to
+// become.
 type repairRow struct {
 	Family    string          `json:"family"`
 	In        string          `json:"in"`
@@ -37,6 +39,7 @@ type repairRow struct {
 	Error     bool            `json:"error"`     // must be refused
 }
 
+// repairRows reads the corpus.
 func repairRows(tb testing.TB) []repairRow {
 	tb.Helper()
 	f, err := os.Open("testdata/repair.jsonl")
@@ -87,6 +90,8 @@ func (r repairRow) wrong() string {
 	return ""
 }
 
+// decodeExact decodes JSON so that numbers of the same value are equal, as far as a float64
+// can tell, and longer ones are compared as they are written.
 func decodeExact(b []byte) (v any) {
 	var num func(any) any
 	num = func(v any) any {
@@ -211,6 +216,8 @@ func anyJSON() *rapid.Generator[string] {
 	})
 }
 
+// TestValidJSONIsNeverChanged: what fits the schema comes out byte for byte, however oddly it
+// is written.
 func TestValidJSONIsNeverChanged(t *testing.T) {
 	any := bare{`{"type":"object"}`}
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,7 +11,11 @@ import (
 	"unicode/utf8"
 )
 
-// literals are words that stand for JSON's three.
+// This file reads what is not a bracket: words, numbers and strings. Most of it decides
+// where a word without quotes, or a string with quotes inside, ends.
+
+// literals are words that stand for JSON's three: those of Python, JavaScript and Go, and
+// numbers that JSON has not, which are null there.
 var literals = map[string]string{
 	"true": "true", "True": "true", "TRUE": "true",
 	"false": "false", "False": "false", "FALSE": "false",
@@ -19,7 +23,8 @@ var literals = map[string]string{
 	"NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null",
 }
 
-// word reads what is not quoted: a number, a literal, or text.
+// word reads what is not quoted: a number, a literal, or text. One that the end of the text
+// ends may have gone on, even if it looks whole: 1 of 15.
 func (r *repairer) word(p place) (*value, error) {
 	start := r.i
 	r.token()
@@ -38,7 +43,7 @@ func (r *repairer) word(p place) (*value, error) {
 		v := &value{kind: literalKind(lit[0]), raw: []byte(lit)}
 		if lit != w {
 			r.note("literal " + w)
-			v.source = w
+			v.source = w // the schema may want a text; see convertTo
 		}
 		return v, nil
 	}
@@ -72,13 +77,16 @@ func (r *repairer) token() {
 	if after, ok := strings.CutPrefix(rest, ","); ok {
 		rest = trimSpace(after)
 	}
+	// What can only begin something new follows. A brace that ends needs no help.
 	if rest != "" && strings.ContainsRune(";)\"'/#{[", rune(rest[0])) {
 		r.i += n
 		r.stop = r.i
 	}
 }
 
-// endsWord reports whether an unquoted word ends here.
+// endsWord reports whether an unquoted word ends here. Text without quotes may hold commas,
+// so that in an object a comma ends it only where another member follows. A comment needs a
+// blank in front: an address has // too, and a colour #.
 func (r *repairer) endsWord(p place) bool {
 	if r.i == r.stop {
 		return true
@@ -100,7 +108,8 @@ func (r *repairer) endsWord(p place) bool {
 	return false
 }
 
-// fixNumber returns the JSON form of a number, or "".
+// fixNumber returns the JSON form of a number, or "". It knows +1, .5, 5., 007, 1_000 and,
+// up to 64 bits, 0x1f, 0o17 and 0b11. A date or a time is none.
 func fixNumber(w string) string {
 	if len(w) > maxDigits || !strings.ContainsAny(w, "0123456789") || strings.ContainsAny(w, " :/") {
 		return ""
@@ -122,6 +131,7 @@ func fixNumber(w string) string {
 	if strings.Trim(digits, "0123456789_.eE+-") != "" || digits[0] == '_' {
 		return ""
 	}
+	// JSON wants a digit on both sides of the point, and no zeros in front.
 	digits = strings.ReplaceAll(digits, "_", "")
 	if digits[0] == '.' {
 		digits = "0" + digits
@@ -138,14 +148,15 @@ func fixNumber(w string) string {
 	return sign + digits
 }
 
-// quotes are what may open a string, longest first, with what closes it.
+// quotes are what may open a string, longest first, with what closes it. From the sixth on
+// they are typographic, which word processors and some models put in place of plain ones.
 var quotes = []struct{ open, close string }{
 	{`"""`, `"""`}, {`'''`, `'''`}, {`"`, `"`}, {`'`, `'`}, {"`", "`"},
 	{"“", "”"}, {"‘", "’"}, {"”", "”"}, {"«", "»"}, {"「", "」"},
 }
 
 // quote returns the quote that opens a string here, or "". Python's prefixes
-// (r"…") are skipped.
+// (r"…", rb"…") are skipped, which is the only change it makes.
 func (r *repairer) quote() string {
 	for n := range 3 {
 		c := r.peek(n)
@@ -166,7 +177,8 @@ func (r *repairer) quote() string {
 	return ""
 }
 
-// emptyString tells "" followed by a stray quote from a triple quote.
+// emptyString tells "" followed by a stray quote from a triple quote, which would be closed
+// somewhere.
 func (r *repairer) emptyString() bool {
 	return !bytes.Contains(r.s[r.i+3:], []byte(`"""`))
 }
@@ -175,7 +187,7 @@ func (r *repairer) emptyString() bool {
 func (r *repairer) strings(p place) (*value, error) {
 	text := r.str(false, p)
 	for !r.truncated {
-		save := r.i
+		save := r.i // a blank behind the string is not ours, unless a plus follows
 		if r.space(); r.peek(0) != '+' {
 			r.i = save
 			break
@@ -191,7 +203,10 @@ func (r *repairer) strings(p place) (*value, error) {
 	return newString(text), nil
 }
 
-// str reads one string; isKey tells that a colon must follow it.
+// str reads one string; isKey tells that a colon must follow it. A quote ends it only if
+// what follows may follow a string; a triple one, and most of the typographic ones, which
+// have three bytes too, always do. Line breaks and other control characters are taken as
+// they are.
 func (r *repairer) str(isKey bool, p place) string {
 	open := r.quote()
 	closing := open
@@ -245,7 +260,7 @@ func (r *repairer) escape(b []byte) []byte {
 	case '\n':
 		r.note("invalid escape")
 		return b
-	case 'u', 'x':
+	case 'u', 'x': // a surrogate alone becomes U+FFFD, as in encoding/json
 		n := 4
 		if c == 'x' { // of Python and JavaScript
 			n = 2
@@ -276,7 +291,8 @@ func (r *repairer) hex(n int) (rune, bool) {
 	return rune(code), err == nil
 }
 
-// lowSurrogate reads the second half of a pair.
+// lowSurrogate reads the second half of a pair (RFC 8259, section 7), and moves behind it if
+// there is one. It returns the rune of both.
 func (r *repairer) lowSurrogate(high rune) (rune, bool) {
 	if !utf16.IsSurrogate(high) || !r.at(`\u`) {
 		return 0, false
@@ -292,7 +308,8 @@ func (r *repairer) lowSurrogate(high rune) (rune, bool) {
 	return 0, false
 }
 
-// window returns the text from i on, as far as decisions look.
+// window returns the text from i on, as far as decisions look. It is a copy, of lookahead
+// bytes at most.
 func (r *repairer) window(i int) string {
 	return string(r.s[min(i, len(r.s)):min(i+lookahead, len(r.s))])
 }
@@ -305,24 +322,24 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 		return true
 	}
 	switch rest[0] {
-	case ')':
+	case ')': // of a tuple or a call; otherwise it is prose: (as "he" said)
 		return r.parens > 0
 	case '}', ']':
 		rest = strings.TrimLeft(rest, " \t\r\n}])")
 		// Code in a string has brackets too, and goes on after them.
 		return rest == "" || strings.ContainsRune(",;`<{", rune(rest[0])) || p == valueAtRoot ||
 			keyFollows(rest) || strings.HasPrefix(rest, "//") || !strings.ContainsAny(rest, `"'`)
-	case ',', ';':
+	case ',', ';': // prose has commas too, so it counts what follows
 		if p == valueInArray {
 			return itemFollows(rest[1:])
 		}
 		return memberFollows(rest[1:])
-	case ':':
+	case ':': // it was a key after all: of an object without a brace, or behind a list without a bracket
 		return p == valueAtRoot || p == valueInArray && r.objects > 0
-	case '+':
+	case '+': // "a" + "b"
 		rest = trimSpace(rest[1:])
 		return rest != "" && (rest[0] == '"' || rest[0] == '\'')
-	case '/':
+	case '/': // a comment
 		return strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "/*")
 	case '#':
 		return true
@@ -336,6 +353,7 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 	return p == valueAtRoot || keyFollows(rest) && strings.Contains(between, "\n")
 }
 
+// trimSpace takes off leading white space, that of Unicode and what has no width too.
 func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
 
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c == '\u200b' || c == '\ufeff' }
@@ -376,12 +394,13 @@ func keyFollows(s string) bool {
 		s = trimSpace(s[end+2:])
 		return s == "" || s[0] == ':' || s[0] == '=' || strings.HasPrefix(s, "：")
 	}
-	for _, q := range quotes[5:] {
+	for _, q := range quotes[5:] { // the typographic ones
 		if rest, ok := strings.CutPrefix(s, q.open); ok {
 			_, rest, _ = strings.Cut(rest, q.close)
 			return strings.HasPrefix(trimSpace(rest), ":")
 		}
 	}
+	// A bare key. An address is none, though a colon follows its scheme.
 	n := strings.IndexFunc(s, func(c rune) bool {
 		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '-' && c != '$' && c != '.'
 	})

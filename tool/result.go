@@ -24,7 +24,8 @@ type Result struct {
 	Meta   map[string]json.RawMessage
 }
 
-// emit yields the result of a function.
+// emit yields the result of a function, by the type of what it returned. A nil result, of
+// type any or error, is told too: a model that reads nothing calls again.
 func emit(out any, err error, yield func(Chunk, error) bool) {
 	if err != nil {
 		yield(Chunk{}, err)
@@ -56,6 +57,8 @@ func emit(out any, err error, yield func(Chunk, error) bool) {
 	}
 }
 
+// emit yields the facts about the result first, so that whoever stops early knows that it
+// failed, then the blocks.
 func (r *Result) emit(yield func(Chunk, error) bool) {
 	head := Chunk{Failed: r.Failed, Meta: r.Meta}
 	if r.Structured != nil {
@@ -95,9 +98,10 @@ func encode(v any) (json.RawMessage, error) {
 	return data, nil
 }
 
+// An encoder is kept for the next result, with its memory.
 type encoder struct {
-	*json.Encoder
-	buf bytes.Buffer
+	*json.Encoder // writes into buf
+	buf           bytes.Buffer
 }
 
 var encoders = sync.Pool{New: func() any {
@@ -108,7 +112,8 @@ var encoders = sync.Pool{New: func() any {
 }}
 
 // outputTypeOf returns what is known of the results of type t, or nil where they are
-// not JSON objects.
+// not JSON objects: MCP has output schemas and structured results for objects only. The
+// error names a field that JSON cannot express.
 func outputTypeOf(t reflect.Type) (*outputType, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -123,6 +128,8 @@ func outputTypeOf(t reflect.Type) (*outputType, error) {
 	return out, err
 }
 
+// newOutputType makes what outputTypeOf keeps. A type that writes its own JSON is not
+// described, as nothing is known of what it writes.
 func newOutputType(t reflect.Type) (*outputType, error) {
 	isBlock := reflect.PointerTo(t).Implements(reflect.TypeFor[message.Block]())
 	isError := reflect.PointerTo(t).Implements(reflect.TypeFor[error]())

@@ -39,6 +39,7 @@ func (w *wrapped) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
 	return w.handle(ctx, w.Tool, call)
 }
 
+// chain puts middleware around a handler, the first outermost.
 func chain(h Handler, middleware []Middleware) Handler {
 	for _, m := range slices.Backward(middleware) {
 		h = m(h)
@@ -93,7 +94,8 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 	}
 }
 
-// runFunction is what Run comes to for a function that nothing wraps.
+// runFunction is what Run comes to for a function that nothing wraps. It has no
+// recover: there is no code here but ours and the consumer's, whose panics pass.
 func runFunction(ctx context.Context, f *function, call Call, yield func(Chunk, error) bool) {
 	for _, p := range finish(ctx, f, call) {
 		if p.err != nil {
@@ -110,7 +112,8 @@ func runFunction(ctx context.Context, f *function, call Call, yield func(Chunk, 
 }
 
 // fatal returns the error that ends the run, or nil if the model is to read
-// err.
+// err. Once the context has ended nobody reads any more: whatever the tool made of it, the
+// error tells the cause.
 func fatal(ctx context.Context, call Call, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, ErrAbort):

@@ -30,6 +30,7 @@ func call(ctx context.Context, t tool.Tool, input string, mw ...tool.Middleware)
 	return run(ctx, t, tool.Call{ID: "1", Name: t.Info().Name, Input: args.JSON}, mw...)
 }
 
+// run runs a call and collects its result.
 func run(ctx context.Context, t tool.Tool, c tool.Call, mw ...tool.Middleware) (*message.ToolResult, error) {
 	col := tool.NewCollector(c)
 	for ch, err := range tool.Run(ctx, t, c, mw...) {
@@ -112,6 +113,7 @@ func TestBadCalls(t *testing.T) {
 	}
 }
 
+// TestPanicStackIsLogged: the stack is for whoever runs the program, not for the model.
 func TestPanicStackIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
@@ -134,6 +136,7 @@ func TestAbortEndsTheRun(t *testing.T) {
 	}
 }
 
+// TestConsumerPanicPasses: what the loop's body panics with is no failure of the tool.
 func TestConsumerPanicPasses(t *testing.T) {
 	defer func() {
 		if r := recover(); r != "mine" {
@@ -155,6 +158,7 @@ func stream(seq func(ctx context.Context, yield func(tool.Chunk, error) bool)) t
 
 var empty = tool.Call{ID: "1", Name: "stream", Input: json.RawMessage("{}")}
 
+// TestStreamTakesTurns: a tool does no work for chunks that nobody has asked for.
 func TestStreamTakesTurns(t *testing.T) {
 	at := 0
 	s := stream(func(_ context.Context, yield func(tool.Chunk, error) bool) {
@@ -175,6 +179,8 @@ func TestStreamTakesTurns(t *testing.T) {
 	}
 }
 
+// TestToolThatYieldsAfterTheEnd: yield refuses what comes late, from whatever goroutine,
+// and never hangs.
 func TestToolThatYieldsAfterTheEnd(t *testing.T) {
 	finished := make(chan int)
 	s := stream(func(_ context.Context, yield func(tool.Chunk, error) bool) {
@@ -201,6 +207,8 @@ func TestToolThatYieldsAfterTheEnd(t *testing.T) {
 	}
 }
 
+// TestCancelEndsToolsThatIgnoreIt: the call ends after the grace, with the context's cause,
+// and says that the tool may go on.
 func TestCancelEndsToolsThatIgnoreIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -223,6 +231,7 @@ func TestCancelEndsToolsThatIgnoreIt(t *testing.T) {
 	})
 }
 
+// TestCancelLetsToolsFinishInTheirWords: what a tool says within the grace is its result.
 func TestCancelLetsToolsFinishInTheirWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -246,6 +255,7 @@ func TestCancelledBeforeStart(t *testing.T) {
 	}
 }
 
+// TestErrorsAreSticky: an error ends the sequence, and what was said before it stays.
 func TestErrorsAreSticky(t *testing.T) {
 	s := stream(func(_ context.Context, yield func(tool.Chunk, error) bool) {
 		_ = yield(tool.Text("half"), nil) && yield(tool.Chunk{}, errors.New("broken pipe")) && yield(tool.Text("more"), nil)

@@ -10,8 +10,11 @@ import (
 	"time"
 )
 
+// This file keeps what is known of Go types and reads arguments into them. How the
+// schema of a type is made is in reflect.go.
+
 // An inputType is what is known of the argument type of function tools. It is
-// made once for a type and shared.
+// made once for a type and shared; nobody changes it.
 type inputType struct {
 	typ        reflect.Type
 	schema     json.RawMessage
@@ -24,11 +27,15 @@ type inputType struct {
 // An outputType is what is known of the result type of function tools, likewise.
 type outputType struct{ schema json.RawMessage }
 
+// Both never forget: a program has a fixed number of types.
 var (
 	inputTypes  sync.Map // reflect.Type → *inputType
 	outputTypes sync.Map // reflect.Type → *outputType, nil for what is no JSON object
 )
 
+// inputTypeOf returns what is known of type t, or of what it points to. It is made anew
+// if docs were registered since. Two goroutines may both make it, to the same effect.
+// The error names a field that JSON cannot express.
 func inputTypeOf(t reflect.Type) (*inputType, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -53,7 +60,8 @@ func inputTypeOf(t reflect.Type) (*inputType, error) {
 	return in, nil
 }
 
-// defaults collects the defaults of the top level of a schema into an object.
+// defaults collects the defaults of the top level of a schema into an object, nil if there
+// are none. Those further in would need the objects around them, which may be absent.
 func defaults(schema json.RawMessage) (json.RawMessage, error) {
 	var s struct {
 		Properties map[string]struct {
@@ -75,7 +83,8 @@ func defaults(schema json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(values)
 }
 
-// contains reports whether a value of type t may hold one of type want.
+// contains reports whether a value of type t may hold one of type want. What is in an
+// interface is not known: JSON becomes maps and floats there.
 func contains(t, want reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == want {
 		return true
@@ -108,8 +117,12 @@ func (in *inputType) decode(raw json.RawMessage, p any) error {
 	return in.unmarshal(raw, p)
 }
 
+// unmarshal reads JSON into p by the cheapest way that can: field by field into a flat
+// struct, by encoding/json, or by encoding/json from JSON that toGo has rewritten, where
+// there are durations or where encoding/json alone refused a number.
 func (in *inputType) unmarshal(raw json.RawMessage, p any) error {
 	if in.flat != nil {
+		// A method may take a pointer to the struct; then v is no struct.
 		if v := reflect.ValueOf(p).Elem(); v.Type() == in.typ && in.flat.decode(raw, v) {
 			return nil
 		}
@@ -140,6 +153,7 @@ func toGo(v *value, t reflect.Type) error {
 	if t == durationType && v.kind == stringValue {
 		d, err := time.ParseDuration(v.text())
 		if err != nil {
+			// An int64 of nanoseconds holds some 292 years; said are 290 of 365 days.
 			return fmt.Errorf("%q is no duration: write it like 1m30s, at most 2540400h", v.text())
 		}
 		*v = value{kind: numberValue, raw: []byte(fmt.Sprint(int64(d)))}
@@ -171,6 +185,8 @@ func toGo(v *value, t reflect.Type) error {
 	return nil
 }
 
+// fieldsToGo is toGo for the members of an object that are fields of the struct t. Others
+// the schema has refused, or the struct does not want.
 func fieldsToGo(v *value, t reflect.Type) error {
 	fields, err := jsonFields(t)
 	if err != nil {

@@ -40,9 +40,11 @@ func StateFrom(ctx context.Context) *State {
 }
 
 // Update calls fn with the value, which is zero at first, while no other call
-// reads or changes any value of the same State. What fn leaves is kept also
-// when it returns an error, which Update returns. It fails if ctx carries no
-// State, or a saved value does not decode into T.
+// reads or changes any value of the same State. So fn must be quick, must not use
+// the State itself, which would wait for ever, and must not keep the pointer. What fn
+// leaves is kept also when it returns an error, which Update returns. Update fails if
+// ctx carries no State, if a saved value does not decode into T, and if another key of
+// the same name has another type.
 func (k StateKey[T]) Update(ctx context.Context, fn func(*T) error) error {
 	s := StateFrom(ctx)
 	if s == nil {
@@ -57,6 +59,9 @@ func (k StateKey[T]) Update(ctx context.Context, fn func(*T) error) error {
 	return fn(v)
 }
 
+// load returns the value of a key. A saved one is decoded when it is first asked for, as
+// only the key knows its type; one that does not decode stays as it is, so that nothing is
+// lost. The State's lock is held.
 func load[T any](s *State, k StateKey[T]) (*T, error) {
 	if v, ok := s.live[k.name]; ok {
 		p, ok := v.(*T)
@@ -79,7 +84,8 @@ func load[T any](s *State, k StateKey[T]) (*T, error) {
 	return p, nil
 }
 
-// MarshalJSON writes the state as an object with one member per key.
+// MarshalJSON writes the state as an object with one member per key, sorted by name. It
+// fails if a value does not encode.
 func (s *State) MarshalJSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +98,7 @@ func (s *State) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON replaces the state. Values of keys that the program does not
-// know are kept.
+// know are kept. It fails if data is not a JSON object; the state is then as before.
 func (s *State) UnmarshalJSON(data []byte) error {
 	var saved map[string]json.RawMessage
 	if err := json.Unmarshal(data, &saved); err != nil {

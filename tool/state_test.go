@@ -19,7 +19,8 @@ type counter struct {
 
 var counters = tool.NewStateKey[counter]("counter")
 
-func TestState(t *testing.T) {
+// TestStateIsSharedAndSaved counts from many goroutines and writes the state.
+func TestStateIsSharedAndSaved(t *testing.T) {
 	var s tool.State
 	ctx := tool.WithState(t.Context(), &s)
 	var wg sync.WaitGroup
@@ -35,13 +36,16 @@ func TestState(t *testing.T) {
 	if err != nil || string(saved) != `{"counter":{"n":100}}` {
 		t.Fatalf("saved %s, %v", saved, err)
 	}
+}
 
-	// A program that does not know every value keeps them.
+// TestStateKeepsWhatItDoesNotKnow: a program that lacks the key of a saved value writes it
+// as it was; and a change counts though the function that made it failed.
+func TestStateKeepsWhatItDoesNotKnow(t *testing.T) {
 	var later tool.State
 	if err := json.Unmarshal([]byte(`{"counter":{"n":100},"other":{"x":[1]}}`), &later); err != nil {
 		t.Fatal(err)
 	}
-	ctx = tool.WithState(t.Context(), &later)
+	ctx := tool.WithState(t.Context(), &later)
 	full := errors.New("full")
 	if err := counters.Update(ctx, func(c *counter) error { c.N++; return full }); !errors.Is(err, full) {
 		t.Errorf("got %v", err)
@@ -54,6 +58,7 @@ func TestState(t *testing.T) {
 	}
 }
 
+// TestStateErrors has the ways in which Update fails. None of them loses a value.
 func TestStateErrors(t *testing.T) {
 	nothing := func(*counter) error { return nil }
 	if err := counters.Update(t.Context(), nothing); err == nil || !strings.Contains(err.Error(), "tool.WithState") {

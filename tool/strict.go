@@ -16,7 +16,8 @@ import (
 //
 // The rules are those of OpenAI's guide to structured outputs: a root object
 // without anyOf, at most 5,000 properties, 10 levels, 120,000 characters of
-// names and enum values, 1,000 enum values.
+// names and enum values, 1,000 enum values. One limit is not checked: an enum of more
+// than 250 texts may have no more than 15,000 characters.
 func Strict(schema json.RawMessage) (strict json.RawMessage, problems []string) {
 	doc, err := parseValue(schema)
 	if err != nil {
@@ -34,6 +35,8 @@ func Strict(schema json.RawMessage) (strict json.RawMessage, problems []string) 
 	return doc.appendJSON(nil), nil
 }
 
+// A stricter rewrites a parsed schema in place, notes what it cannot express, and counts
+// what is limited for the whole schema.
 type stricter struct {
 	problems   []string
 	properties int
@@ -48,6 +51,7 @@ func (s *stricter) problem(path, text string) {
 	s.problems = append(s.problems, text)
 }
 
+// limits notes what there is too much of. It comes last: the counts are of all.
 func (s *stricter) limits() {
 	for _, l := range []struct {
 		n, max int
@@ -61,7 +65,8 @@ func (s *stricter) limits() {
 	}
 }
 
-// refused are keywords without which a schema means something else.
+// refused are keywords without which a schema means something else. They cannot be left
+// out: the model would be held to less than the tool needs.
 var refused = []string{
 	"oneOf", "allOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties",
 	"propertyNames", "unevaluatedProperties", "unevaluatedItems", "contains", "minContains", "maxContains",
@@ -71,12 +76,14 @@ var refused = []string{
 // dropped are keywords that only advise; strict mode does not take them.
 var dropped = []string{"default", "examples", "$schema", "$comment", "contentEncoding", "readOnly", "writeOnly", "deprecated", "title"}
 
+// schema rewrites a schema and those below it. The depth counts the levels of nesting as
+// the guide does, from 1; definitions count from where they stand.
 func (s *stricter) schema(v *value, path string, depth int) {
 	if v.kind != objectValue || len(v.members) == 0 {
 		s.problem(path, "any value is allowed")
 		return
 	}
-	if depth == 11 {
+	if depth == 11 { // and not for each level below it
 		s.problem(path, "more than 10 levels")
 	}
 	v.members = slices.DeleteFunc(v.members, func(m member) bool { return slices.Contains(dropped, m.name) })
@@ -109,6 +116,8 @@ func (s *stricter) schema(v *value, path string, depth int) {
 	}
 }
 
+// object requires all fields of an object. Those that were optional become nullable, which
+// is how a model in strict mode says that it does not give them.
 func (s *stricter) object(v *value, path string, depth int) {
 	if extra := v.get("additionalProperties"); extra == nil || extra.kind != boolValue || extra.raw[0] == 't' {
 		s.problem(path, "fields of any name are allowed")
@@ -133,7 +142,9 @@ func (s *stricter) object(v *value, path string, depth int) {
 	v.members = append(v.members, member{"required", &value{kind: arrayValue, items: required}})
 }
 
-// nullable returns a schema that allows null besides.
+// nullable returns a schema that allows null besides. It changes v where v says its types
+// itself, so that the schema stays as short as the guide's examples; what it has in enum
+// must then allow null, too.
 func nullable(v *value) *value {
 	null := &value{kind: nullValue, raw: []byte("null")}
 	t := v.get("type")

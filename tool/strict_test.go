@@ -10,6 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
+// TestStrict has a field of each sort that changes in strict mode, and reads what a model
+// then sends.
 func TestStrict(t *testing.T) {
 	type child struct {
 		X float64 `json:"x,omitempty"`
@@ -42,6 +44,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
+// TestStrictSaysWhatItCannot has schemas that break the rules of OpenAI's guide. Each
+// comes back as it was.
 func TestStrictSaysWhatItCannot(t *testing.T) {
 	wide := `{"type":"object","additionalProperties":false,"properties":{`
 	for i := range 5001 {

@@ -87,8 +87,12 @@ type Source interface {
 }
 
 // ErrAbort, wrapped by a tool's error, ends the whole run instead of becoming
-// a result that the model reads.
+// a result that the model reads: for what no other call can put right, such as an
+// expired licence.
 var ErrAbort = errors.New("abort the run")
+
+// The capabilities. All of them are called with arguments that fit the schema, and, like
+// a tool, from several goroutines.
 
 // A ReadOnlyChecker tells from its arguments whether a call changes anything.
 // Without it Info.ReadOnly counts.
@@ -203,11 +207,13 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	return c
 }
 
+// What is answered for a capability that panics. No allow rule silences a safety ask.
 var cannotJudge = permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "the tool cannot judge this call"}
 
 var errCannotMatch = errors.New("the tool cannot match the rule")
 
-// careful returns what fn does, or the careful answer if it panics.
+// careful returns what fn does, or the careful answer if it panics: a bug in a check must
+// not let a call through, nor end the program.
 func careful[T any](answer T, fn func() T) (result T) {
 	defer func() {
 		if recover() != nil {

@@ -13,12 +13,12 @@ import (
 )
 
 // A validator checks arguments against one schema. It is safe for concurrent
-// use.
+// use: nothing in it changes once it is made.
 type validator struct {
 	compiled *jsonschema.Schema
 	schema   *value  // the same, to find hints in
 	prover   *prover // nil if the schema is beyond it
-	err      error   // why there is none: the schema cannot be used
+	err      error   // why compiled is nil: the schema cannot be used
 }
 
 // maxValidators bounds the memory that the schemas of servers, which come and
@@ -35,6 +35,9 @@ type validatorCache struct {
 	order    []string // oldest first
 }
 
+// get returns the validator of a schema. Compiling takes a while and happens outside of
+// the lock; should two goroutines do it for one schema, the first is kept. A cache that is
+// full drops the oldest, whether or not it is in use: it is made again when it is needed.
 func (c *validatorCache) get(schema json.RawMessage) *validator {
 	c.mu.RLock()
 	v, ok := c.bySchema[string(schema)]
@@ -88,14 +91,15 @@ func newValidator(raw json.RawMessage) (v *validator) {
 	for _, draft := range []*jsonschema.Draft{jsonschema.Draft2020, jsonschema.Draft7, jsonschema.Draft4} {
 		v.compiled, err = compile(doc, draft)
 		if err == nil {
-			if draft == jsonschema.Draft2020 {
+			if draft == jsonschema.Draft2020 { // the keywords that provers know are its own
 				v.prover = newProver(v)
 			}
 			return v
 		}
-		if v.err == nil {
+		if v.err == nil { // what the newest draft has against it, should all refuse
 			v.err = fmt.Errorf("the schema cannot be compiled: %w", err)
 		}
+		// Another draft helps only against keywords of another form.
 		if _, ok := errors.AsType[*jsonschema.SchemaValidationError](err); !ok {
 			return v
 		}
@@ -103,6 +107,9 @@ func newValidator(raw json.RawMessage) (v *validator) {
 	return v
 }
 
+// compile compiles a schema by a draft, unless it says itself by which. Formats and
+// encodings are checked, which draft 2020-12 leaves open: a tool that asks for a date
+// wants one.
 func compile(doc *value, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 	const url = "tool://schema/input"
 	c := jsonschema.NewCompiler()
@@ -116,7 +123,7 @@ func compile(doc *value, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 	return c.Compile(url)
 }
 
-// usable tells whether arguments can be checked.
+// usable returns nil if arguments can be checked, or why they cannot.
 func (v *validator) usable() error {
 	if v.compiled != nil {
 		return nil
@@ -124,7 +131,8 @@ func (v *validator) usable() error {
 	return v.err
 }
 
-// validate returns nil, or what is wrong.
+// validate returns nil, or what is wrong. The value is one of value.generic. It may be
+// called only if the validator is usable.
 func (v *validator) validate(x any) (err *jsonschema.ValidationError) {
 	e := v.compiled.Validate(x)
 	if e == nil {
@@ -134,7 +142,7 @@ func (v *validator) validate(x any) (err *jsonschema.ValidationError) {
 	return err
 }
 
-// Where schemas are inside a schema.
+// Where schemas are inside a schema. In older drafts items may be a list.
 var (
 	schemaMaps = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 	schemaList = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
@@ -162,7 +170,9 @@ func (v *value) subschemas(visit func(*value)) {
 	}
 }
 
-// tolerate removes from a schema, in place, what would only make it fail.
+// tolerate removes from a schema, in place, what would only make it fail: dialects that the
+// library does not know and would have to load, and patterns in the syntax of ECMA 262 that
+// Go has not, such as (?!x). Arguments are then checked by all the rest.
 func tolerate(s *value) {
 	if s.kind != objectValue {
 		return
@@ -236,11 +246,13 @@ func (v *validator) weight(s *value, memo map[*value]int) int {
 	return w
 }
 
+// badPattern reports whether Go cannot read a regular expression.
 func badPattern(p string) bool {
 	_, err := regexp.Compile(p)
 	return err != nil
 }
 
+// knownDialect reports whether the library carries the meta-schema of a dialect.
 func knownDialect(url string) bool {
 	url = strings.TrimSuffix(url, "#")
 	for _, d := range []*jsonschema.Draft{

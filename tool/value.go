@@ -13,11 +13,12 @@ import (
 // its length suggests: both the recursion of validators and their exact
 // arithmetic (1e999999999 is a number of a gigabyte) are bounded here.
 const (
-	maxDepth    = 500
-	maxExponent = 400
-	maxDigits   = 1000
+	maxDepth    = 500  // of lists and objects in each other
+	maxExponent = 400  // either way; a float64 goes to 308
+	maxDigits   = 1000 // of a number before its exponent, sign and point included
 )
 
+// A valueKind is a type of JSON. The order is used: objectValue is the last.
 type valueKind byte
 
 const (
@@ -34,7 +35,10 @@ func (k valueKind) String() string {
 }
 
 // A value is JSON that keeps the order of members and the spelling of numbers,
-// which map[string]any loses. The fields may be changed.
+// which map[string]any loses: arguments that are put right must otherwise stay as the
+// model wrote them, and hints name fields in the schema's order. Scalars are kept as they
+// are written, and may share memory with the text that was read. The fields may be
+// changed; scalars are not written into.
 type value struct {
 	kind    valueKind
 	raw     []byte   // scalars: the JSON text
@@ -43,6 +47,7 @@ type value struct {
 	items   []*value // arrays
 }
 
+// A member is a name in an object, unquoted, and its value.
 type member struct {
 	name  string
 	value *value
@@ -59,12 +64,14 @@ func parseValue(raw []byte) (*value, error) {
 	return p.value(0)
 }
 
-// A valueParser reads text that is known to be valid JSON.
+// A valueParser reads text that is known to be valid JSON. So it never looks whether the
+// text has ended, but for a number, which is all there may be.
 type valueParser struct {
 	s []byte
 	i int
 }
 
+// space skips white space and returns the byte after it.
 func (p *valueParser) space() byte {
 	for {
 		switch c := p.s[p.i]; c {
@@ -138,6 +145,7 @@ func (p *valueParser) array(depth int) (*value, error) {
 	return v, nil
 }
 
+// literalKind returns the kind of true, false or null by its first letter.
 func literalKind(c byte) valueKind {
 	if c == 'n' {
 		return nullValue
@@ -176,7 +184,7 @@ func checkNumber(raw []byte) error {
 // unique returns an error if two members have one name: some readers take the
 // first and some the last, so that what is judged might not be what runs.
 func (v *value) unique() error {
-	if len(v.members) <= 16 {
+	if len(v.members) <= 16 { // most objects; a map would cost more than the comparisons
 		for i, m := range v.members {
 			for _, n := range v.members[:i] {
 				if n.name == m.name {
@@ -196,7 +204,8 @@ func (v *value) unique() error {
 	return nil
 }
 
-// unquote returns the text of a JSON string.
+// unquote returns the text of a JSON string. What is not UTF-8 becomes U+FFFD, as
+// encoding/json has it.
 func unquote(raw []byte) string {
 	inner := raw[1 : len(raw)-1]
 	if bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
@@ -209,6 +218,7 @@ func unquote(raw []byte) string {
 	return s
 }
 
+// newString returns the value of a text.
 func newString(s string) *value {
 	return &value{kind: stringValue, raw: appendQuoted(nil, s)}
 }
@@ -223,7 +233,8 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }
 
-// text returns the text of a string, and otherwise how the value was written.
+// text returns the text of a string, and otherwise how the value was written: by the model,
+// where that was no JSON, so that a None that should be a text becomes "None".
 func (v *value) text() string {
 	switch {
 	case v.kind == stringValue:
@@ -292,7 +303,7 @@ func (v *value) appendJSON(b []byte) []byte {
 }
 
 // generic returns the value in the form that the validator wants: numbers are
-// json.Number.
+// json.Number, so that none is rounded before it is checked.
 func (v *value) generic() any {
 	switch v.kind {
 	case objectValue:
@@ -317,7 +328,7 @@ func (v *value) generic() any {
 	return nil
 }
 
-// clip shortens s to at most n bytes, at a rune.
+// clip shortens s to at most n bytes, at a rune, and marks that it did with an ellipsis.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -25,11 +25,13 @@ const (
 
 // A violation is one thing that is wrong with arguments.
 type violation struct {
-	path string // lines[0].n
+	path string // as code would write it: lines[0].n; empty for the whole
 	text string
 }
 
-// explain words why arguments do not fit, for a model.
+// explain words why arguments do not fit, for a model: what is wrong, in the order of
+// the fields' names, and an example. The library gives its errors in the order of a Go
+// map; the same call must always get the same answer.
 func (v *validator) explain(name string, args *value, err *jsonschema.ValidationError) string {
 	x := explainer{v: v, args: args}
 	x.collect(err)
@@ -59,17 +61,21 @@ func (v *validator) explain(name string, args *value, err *jsonschema.Validation
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
+// An explainer turns the validator's tree of errors into a list of violations.
 type explainer struct {
 	v     *validator
 	args  *value
 	found []violation
 }
 
+// add adds a violation. The location is the validator's: a name or an index for each
+// step.
 func (x *explainer) add(loc []string, format string, a ...any) {
 	x.found = append(x.found, violation{pathOf(x.args, loc), fmt.Sprintf(format, a...)})
 }
 
-// collect walks down to the leaves of an error.
+// collect walks down to the leaves of an error. Errors above them only say that there is
+// one below.
 func (x *explainer) collect(e *jsonschema.ValidationError) {
 	loc := e.InstanceLocation
 	switch k := e.ErrorKind.(type) {
@@ -160,6 +166,7 @@ func boundText(k jsonschema.ErrorKind) string {
 	return ""
 }
 
+// decimal writes a bound as people do, though it is held as a fraction.
 func decimal(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()
@@ -169,7 +176,8 @@ func decimal(r *big.Rat) string {
 }
 
 // alternatives words a failed anyOf or oneOf: the branch that was meant, if it
-// can be told, else the types of all.
+// can be told, else the types of all. Branches that want another type were not meant; of
+// the rest, the one with the fewest complaints was.
 func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 	var meant []*jsonschema.ValidationError
 	var want []string
@@ -196,7 +204,8 @@ func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 	x.found = best
 }
 
-// branchType returns the type error of a branch that failed for that alone.
+// branchType returns the type error of a branch that failed for that alone: a value of
+// another type has nothing in common with the branch.
 func branchType(e *jsonschema.ValidationError) (*kind.Type, bool) {
 	for len(e.Causes) == 1 {
 		e = e.Causes[0]
@@ -219,7 +228,7 @@ func (x *explainer) unknown(loc []string, name string) {
 	}
 }
 
-// hint describes a missing field.
+// hint describes a missing field: its types and the beginning of its description.
 func (x *explainer) hint(loc []string, name string) string {
 	s := x.v.property(x.schemaAt(loc), name)
 	if s == nil {
@@ -288,6 +297,7 @@ func pathOf(v *value, loc []string) string {
 	return b.String()
 }
 
+// article names types in a sentence: a string or an integer.
 func article(types []string) string {
 	named := make([]string, len(types))
 	for i, t := range types {
@@ -303,6 +313,7 @@ func article(types []string) string {
 	return strings.Join(named, " or ")
 }
 
+// choices names the values that are allowed, not all of a long list.
 func choices(want []any) string {
 	shown := make([]string, 0, len(want))
 	for i, w := range want {
