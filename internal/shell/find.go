@@ -213,3 +213,38 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	}
 	return end
 }
+
+// fdArgs walks the command that fd runs for what it finds.
+func fdArgs(w *walker, c *command, p *parsed) string {
+	for i, a := range c.args[1:] {
+		glued := ""
+		switch j := strings.IndexAny(a.text, "xX"); {
+		case strings.HasPrefix(a.text, "--exec"):
+			_, glued, _ = strings.Cut(a.text, "=")
+		case len(a.text) > 1 && a.text[0] == '-' && a.text[1] != '-' && j > 0:
+			glued = a.text[j+1:]
+		default:
+			continue
+		}
+		run := slices.Clone(c.args[i+2:])
+		if glued != "" {
+			run = slices.Insert(run, 0, literal(glued))
+		}
+		found := false
+		for k, b := range run {
+			if b.known && b.text == ";" {
+				run = run[:k]
+				break
+			}
+			if strings.Contains(b.text, "{") {
+				run[k], found = arg{text: hole, raw: b.raw, field: true, lead: true}, true
+			}
+		}
+		if !found {
+			run = append(run, anything("…"))
+		}
+		w.inside(len(w.cmds)-1, func() { w.simple(run, joinRaw(run), "") })
+		break
+	}
+	return ""
+}

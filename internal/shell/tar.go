@@ -1,0 +1,88 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+)
+
+// tarArgs accepts listing, in the old spelling too.
+func tarArgs(_ *walker, c *command, p *parsed) string {
+	args := c.args[1:]
+	if len(args) == 0 || !args[0].known {
+		return "the operation is not literal"
+	}
+	bundle := strings.TrimPrefix(args[0].text, "-")
+	if strings.HasPrefix(args[0].text, "--") || strings.Trim(bundle, "tvfzjJaOp") != "" || !strings.Contains(bundle, "t") ||
+		strings.Contains(bundle, "O") || strings.Count(bundle, "f") > 1 || strings.Contains(bundle, "f") && !strings.HasSuffix(bundle, "f") {
+		return "the operation is not a plain listing"
+	}
+	for i, a := range args[1:] {
+		if a.option() {
+			return "option " + a.raw + " is not on the list"
+		}
+		if i == 0 && strings.Contains(bundle, "f") {
+			if !a.known || strings.Contains(a.text, ":") {
+				return "the archive may be on another machine"
+			}
+			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
+		}
+	}
+	return ""
+}
+
+// archiveArgs refuses archives that tar fetches through a remote shell.
+func archiveArgs(_ *walker, _ *command, p *parsed) string {
+	for _, o := range []string{"-f", "--file"} {
+		if v, ok := p.value(o); ok && (!v.known || strings.Contains(v.text, ":")) {
+			return "the archive may be on another machine"
+		}
+	}
+	return ""
+}
+
+// untarArgs finds the archive that tar reads or writes, in the old spelling
+// too, and what is taken from it or put into it.
+func untarArgs(_ *walker, c *command, p *parsed) string {
+	first := ""
+	if len(c.args) > 1 {
+		first = c.args[1].text
+	}
+	file, _ := p.value("-f")
+	if v, ok := p.value("--file"); ok {
+		file = v
+	}
+	operands := p.ops[:0:0]
+	for _, op := range p.ops {
+		if !op.opt {
+			operands = append(operands, op)
+		}
+	}
+	p.ops = slices.DeleteFunc(p.ops, func(op roleArg) bool { return !op.opt })
+	// The letters of the old spelling have their values after them, in order.
+	if first != "" && first[0] != '-' && len(operands) > 0 {
+		operands = operands[1:]
+		for i := 0; i < len(first) && len(operands) > 0; i++ {
+			if strings.IndexByte("fbCTXgKVNLHIF", first[i]) < 0 {
+				continue
+			}
+			switch first[i] {
+			case 'f':
+				file = operands[0].arg
+			case 'C':
+				p.ops = append(p.ops, roleArg{arg: operands[0].arg, kind: 'w'})
+			}
+			operands = operands[1:]
+		}
+	}
+	archive, member := byte('w'), byte('r')
+	if strings.Contains(first, "x") && !strings.HasPrefix(first, "--") || p.has("-x", "--extract", "--get") {
+		archive, member = 'r', 'w'
+	}
+	for _, op := range operands {
+		p.ops = append(p.ops, roleArg{arg: op.arg, kind: member})
+	}
+	if file.present() {
+		p.ops = append(p.ops, roleArg{arg: file, kind: archive})
+	}
+	return ""
+}
