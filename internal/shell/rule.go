@@ -266,11 +266,11 @@ func (p pattern) found(text string) bool {
 var neverSuggested = strings.Fields(`sudo doas su pkexec runuser env xargs parallel watch ssh scp sftp rsync curl wget nc ncat socat
 	telnet ftp eval exec source . command builtin time timeout nice nohup setsid stdbuf find awk gawk mawk nawk sed dd tee chmod chown
 	chroot unshare nsenter script expect screen tmux flock systemd-run at batch crontab npx bunx pnpx uvx pipx vim vi nvim emacs ed ex
-	less more man gdb lldb strace ltrace busybox firejail fakeroot export declare alias trap set unset`)
+	less more man gcloud az gdb lldb strace ltrace busybox firejail fakeroot export declare alias trap set unset`)
 
 // dangerousSubs run programs or reach further than their command's others.
 var dangerousSubs = strings.Fields(`docker.run docker.exec podman.run podman.exec npm.exec pnpm.dlx pnpm.exec yarn.dlx yarn.exec
-	kubectl.exec kubectl.run kubectl.delete git.config git.filter-branch git.bisect git.submodule gh.api gh.alias gh.extension
+	git.send-email kubectl.exec kubectl.run kubectl.delete git.config git.filter-branch git.bisect git.submodule gh.api gh.alias gh.extension
 	cargo.install go.generate go.run uv.run poetry.run pipenv.run bundle.exec mise.exec rbenv.exec aws.ssm systemctl.link`)
 
 var (
@@ -346,8 +346,29 @@ func (c *command) suggest() string {
 			return ""
 		}
 	}
+	// A word such as pr or stash stands for many things: the next one says which.
+	if c.grouped(first) {
+		if len(c.args) <= len(words) {
+			return ""
+		}
+		next := &c.args[len(words)]
+		if !next.known || !plainWord().MatchString(next.text) {
+			return ""
+		}
+		words = append(words, next.text)
+	}
 	if s := strings.Join(words, " "); len(s) <= 200 {
 		return s + ":*"
 	}
 	return ""
+}
+
+// grouped reports whether first, the word after the command's name, is only the
+// head of a subcommand.
+func (c *command) grouped(first string) bool {
+	if c.name == "aws" || c.name == "service" || slices.Contains(interpreters, c.name) && first == "pip" {
+		return true
+	}
+	f := families()[c.name]
+	return f != nil && f.verbs && f.subs[first] != nil && len(f.subs[first].subs) > 0
 }

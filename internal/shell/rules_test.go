@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/casetest"
@@ -225,6 +226,39 @@ func TestPrefixRows(t *testing.T) {
 		}
 		if !slices.Equal(got, want) && !deviations.Allowed(c.Command) {
 			t.Errorf("%q: %q, upstream %q", c.Command, got, want)
+		}
+	}
+}
+
+// A suggestion stands for what the command does, not for everything that its
+// program can do.
+func TestSuggestionsAreNarrow(t *testing.T) {
+	var sh Analyzer
+	for cmd, want := range map[string]string{
+		"docker compose up -d":      "docker compose up:*",
+		"gh pr create --fill":       "gh pr create:*",
+		"git stash push -m wip":     "git stash push:*",
+		"git stash":                 "",
+		"git remote add o u":        "git remote add:*",
+		"uv pip install x":          "uv pip install:*",
+		"go mod tidy":               "go mod tidy:*",
+		"go tool pprof x":           "go tool pprof:*",
+		"aws s3 cp a b":             "aws s3 cp:*",
+		"gcloud compute ssh x":      "",
+		"python3 -m pip install x":  "python3 -m pip install:*",
+		"python3 -m pytest -x":      "python3 -m pytest:*",
+		"npm run build":             "npm run:*",
+		"git push origin main":      "git push:*",
+		"kubectl apply -f x":        "kubectl apply:*",
+		"sort -o out f":             "sort -o out:*",
+		"sort f -o out && rm x":     "sort f:*,rm x:*",
+		"git log --output=x":        "",
+		"tar xf a --to-command=cat": "",
+		"go test -exec ./x ./...":   "",
+		"docker exec c ls":          "",
+	} {
+		if got := strings.Join(sh.Analyze(cmd, here).Suggest(), ","); got != want {
+			t.Errorf("%q: %q, want %q", cmd, got, want)
 		}
 	}
 }
