@@ -77,16 +77,19 @@ func runsUnknown(c *command) string {
 	return ""
 }
 
+// inputs are names for what a pipe brings.
+var inputs = []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
+
 // runsUnseen reports on interpreters that run what a pipe brings.
 func runsUnseen(all []command, c *command) string {
-	if !c.in.piped || !slices.Contains(interpreters, c.name) {
+	if !c.in.piped || !slices.Contains(interpreters, c.name) && c.name != "source" && c.name != "." {
 		return ""
 	}
 	if slices.Contains(schedulers, c.name) {
 		return "it runs later what comes through a pipe"
 	}
 	for i, a := range c.args[1:] {
-		if a.known && (a.text == "-s" || a.text == "-") {
+		if a.known && (a.text == "-s" || slices.Contains(inputs, a.text)) {
 			break
 		}
 		// xargs feeds the script itself.

@@ -47,6 +47,17 @@ func TestHarmful(t *testing.T) {
 	}
 }
 
+// Commands from the manuals of many programs that are not proved harmless: most
+// have an effect, the others in some version or state of their program.
+func TestAsked(t *testing.T) {
+	var sh Analyzer
+	for _, cmd := range lines(t, "asked.txt") {
+		if a := sh.Analyze(cmd, here); a.ReadOnly() == "" && !safety(a) {
+			t.Errorf("%q is allowed: %+v", cmd, a.Commands())
+		}
+	}
+}
+
 // A harmful part makes the whole harmful, whatever is before it and whatever
 // joins them.
 func TestHarmfulAnywhere(t *testing.T) {

@@ -407,6 +407,10 @@ func (w *walker) test(x syntax.TestExpr) string {
 			if !w.numeral(x.X) || !w.numeral(x.Y) {
 				return "a numeric comparison in [[ ]] evaluates its operands"
 			}
+		case syntax.TsReMatch: // bash looks for the end of a parenthesis, in brackets too
+			if raw := w.raw(x.Y); strings.Count(raw, "(") != strings.Count(raw, ")") {
+				return "a regular expression whose parentheses do not match"
+			}
 		}
 		if why := w.test(x.X); why != "" {
 			return why
