@@ -36,6 +36,10 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		w.typed(first, w.word(r.Word))
 		return
 	}
+	// To bash a number right before a redirection belongs to that one.
+	if end := int(r.Word.End().Offset()); end < len(w.src) && (w.src[end] == '<' || w.src[end] == '>') && isNumber(r.Word.Lit()) {
+		w.deny("a redirection without a file")
+	}
 	// bash refuses a redirection to several words; which one is meant is not
 	// known until then.
 	fields := w.fields(r.Word)
