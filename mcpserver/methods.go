@@ -51,6 +51,9 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte
 		r.scope = c.scope.Sub()
 		r.tk = c.srv.static.pick(ctx, r.scope)
 	}
+	if m.Method == string(mcp.MethodPing) && !r.modern { // which is no work, and tells a busy server from a dead one
+		return answer(m.ID, object{}, nil), nil
+	}
 	// From here on the request counts against the limit, and can be cancelled.
 	ctx, key, err := c.begin(ctx, string(m.ID), out)
 	if err != nil {
@@ -159,10 +162,6 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	case "initialize":
 		if !r.modern {
 			return r.initialize(ctx)
-		}
-	case "ping":
-		if !r.modern {
-			return object{}, nil
 		}
 	}
 	return nil, r.unknown()

@@ -55,6 +55,8 @@ type session struct {
 
 	silent <-chan struct{} // closed when the client will say nothing more; nil if that cannot be told
 
+	room chan struct{} // holds one element when a request has ended
+
 	mu      sync.Mutex
 	can     abilities                   // of the client
 	calls   map[string]call             // requests at work, by id
@@ -81,7 +83,7 @@ type session struct {
 // sessions apart in records, where the id would let a reader in.
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
-		srv: s, name: rand.Text()[:12], cred: cred, scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1),
+		srv: s, name: rand.Text()[:12], cred: cred, scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		calls: map[string]call{}, waiting: map[string]chan *rpcMessage{},
 	}
 	c.ctx, c.end = context.WithCancel(s.ctx)
@@ -125,9 +127,38 @@ type call struct {
 	began  uint64 // which request of the session it is
 }
 
+// roomAfter is how long a request waits for one of those at work to end, if there are as
+// many as there may be, before it is refused: most are quick, and a burst of them is served.
+const roomAfter = 100 * time.Millisecond
+
+// errFull is the error of a request that is one too many.
+var errFull = invalid(mcp.INVALID_REQUEST, "as many requests are at work as there may be; wait for one of them")
+
 // begin registers a request, so that it can be cancelled.
 // It returns the key under which finish knows it.
 func (c *session) begin(ctx context.Context, id string, out outlet) (context.Context, string, *rpcError) {
+	in, key, err := c.tryBegin(ctx, id, out)
+	if err != errFull {
+		return in, key, err
+	}
+	late := time.NewTimer(roomAfter)
+	defer late.Stop()
+	for {
+		select {
+		case <-c.room:
+			if in, key, err = c.tryBegin(ctx, id, out); err != errFull {
+				return in, key, err
+			}
+		case <-late.C: // another one may have been told of the room that there is
+			return c.tryBegin(ctx, id, out)
+		case <-ctx.Done():
+			return nil, "", err
+		}
+	}
+}
+
+// tryBegin is begin without waiting.
+func (c *session) tryBegin(ctx context.Context, id string, out outlet) (context.Context, string, *rpcError) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.ctx, cancel) // the end of the session ends its requests
 	c.mu.Lock()
@@ -147,7 +178,7 @@ func (c *session) begin(ctx context.Context, id string, out outlet) (context.Con
 		if twice {
 			return nil, "", invalid(mcp.INVALID_REQUEST, "a request with the id %s is still at work", id)
 		}
-		return nil, "", invalid(mcp.INVALID_REQUEST, "%d requests are at work; wait for one of them", len(c.calls))
+		return nil, "", errFull
 	}
 	c.calls[id] = call{func() { stop(); cancel() }, out, c.served}
 	return ctx, id, nil
@@ -159,6 +190,10 @@ func (c *session) finish(id string) {
 	defer c.mu.Unlock()
 	c.calls[id].cancel()
 	delete(c.calls, id)
+	select {
+	case c.room <- struct{}{}:
+	default:
+	}
 	c.used = time.Now()
 	if c.pending != 0 && len(c.calls) == 0 {
 		c.wakeLocked()
