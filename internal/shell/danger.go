@@ -277,7 +277,7 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 	switch {
 	case a.wild && (base == "*" || base == ".*"):
 		return a.raw + " is everything in a directory"
-	case !a.known && recursive && c.name == "rm":
+	case (a.wild || strings.Contains(a.text, hole)) && recursive && c.name == "rm":
 		return "what " + a.raw + " stands for is not known"
 	case strings.HasSuffix(a.text, "/"+hole) && w.whole(c, a.text[:len(a.text)-1]):
 		return a.raw + " may be anything in a root or home directory"
