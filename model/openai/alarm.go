@@ -8,7 +8,8 @@ import (
 // An alarm ends an exchange unless it is put off in time. That is done for every
 // request and every read of an answer, while it goes off next to never, so the timer
 // is not set anew each time, which can wake up a thread: one that fires too early is
-// set to what is left.
+// set to what is left. It is safe for concurrent use, as the timer has a goroutine of its
+// own.
 type alarm struct {
 	mu    sync.Mutex
 	x     *exchange // nil while the alarm is off
@@ -17,7 +18,7 @@ type alarm struct {
 	fires time.Time // zero when the timer is not set
 }
 
-// in has the alarm go off for x after d.
+// in has the alarm go off for x after d, in place of what was set before.
 func (a *alarm) in(d time.Duration, x *exchange) {
 	now := time.Now()
 	a.mu.Lock()
@@ -28,6 +29,7 @@ func (a *alarm) in(d time.Duration, x *exchange) {
 	}
 }
 
+// off has the alarm go off no more. Once it has returned, x is not ended any more.
 func (a *alarm) off() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,7 +46,8 @@ func (a *alarm) set(d time.Duration) {
 	a.timer.Reset(d)
 }
 
-// fire is called by the timer.
+// fire is called by the timer. It calls x under the lock, so that x cannot be over and its
+// alarm in use by another one meanwhile.
 func (a *alarm) fire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -61,7 +64,7 @@ func (a *alarm) fire() {
 }
 
 // alarms are those of a model that are off. They keep their timers as they are, for
-// the next request.
+// the next request. There are as many as requests have been made at the same time.
 type alarms struct {
 	mu   sync.Mutex
 	free []*alarm

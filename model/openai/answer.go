@@ -17,25 +17,25 @@ import (
 // end the extras that must go back.
 type answer struct {
 	yield        func(model.Chunk, error) bool
-	endpoint     string
-	tools        *toolList
-	conversation []*message.Message
+	endpoint     string             // marks the extras
+	tools        *toolList          // for the tools' own names
+	conversation []*message.Message // whose call ids are taken
 
-	pending []byte // of an event whose JSON is spread over several data lines
-	fin     model.Finish
-	reason  string // as the server gave it; empty until it does
-	done    bool   // nothing more follows
+	pending []byte       // of an event whose JSON is spread over several data lines
+	fin     model.Finish // put together from what the chunks say
+	reason  string       // as the server gave it; empty until it does
+	done    bool         // nothing more follows
 
-	calls   []*call   // in the workspace's list
-	details reasoning // to be sent back
-	extras  map[string]json.RawMessage
+	calls   []*call                    // in the workspace's list
+	details reasoning                  // to be sent back
+	extras  map[string]json.RawMessage // of the message as a whole, to be sent back
 
 	slabs slabs // what is handed out
 	*workspace
 }
 
 // A workspace is the memory in which an answer is read. Nothing that is handed
-// out points into it, so that the next answer may have it.
+// out points into it, so that the next answer, of whatever model, may have it.
 type workspace struct {
 	frame frame
 	usual usual
@@ -44,6 +44,8 @@ type workspace struct {
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
+// newAnswer takes a workspace, which release must give back. The answer must not be used
+// after that.
 func newAnswer(endpoint string, tools *toolList, conversation []*message.Message, yield func(model.Chunk, error) bool) *answer {
 	a := &answer{yield: yield, endpoint: endpoint, tools: tools, conversation: conversation}
 	a.workspace = workspaces.Get().(*workspace)
@@ -51,7 +53,8 @@ func newAnswer(endpoint string, tools *toolList, conversation []*message.Message
 	return a
 }
 
-// release gives back the workspace.
+// release gives back the workspace: empty, but for its memory, and not with all of the memory
+// that a single large call took.
 func (a *answer) release() {
 	w := a.workspace
 	a.workspace = nil
@@ -102,7 +105,7 @@ func (a *answer) data(event string, payload []byte) error {
 			if json.Valid(payload) {
 				return badAnswer("a part of the stream is not as the API says: " + errorText(payload))
 			}
-			if len(a.pending) == 0 {
+			if len(a.pending) == 0 { // it may go on in the next line; the blank line will tell
 				a.pending = append(a.pending, payload...)
 			}
 			return nil
@@ -137,6 +140,9 @@ func (a *answer) whole(data []byte) error {
 	return a.chunk(c, "", data)
 }
 
+// chunk takes a chunk that was decoded. An error in it counts even beside a choice: servers
+// that fail midway send both. The id and the model are those of the first chunk that has
+// them, the usage that of the last.
 func (a *answer) chunk(c *chunk, event string, payload []byte) error {
 	if present(c.Error) || (event == "error" && len(c.Choices) == 0) {
 		if e := bodyError(0, payload); e != nil {
@@ -160,6 +166,7 @@ func (a *answer) chunk(c *chunk, event string, payload []byte) error {
 	return nil
 }
 
+// choice takes one choice. What usage it holds is Moonshot's way to tell it.
 func (a *answer) choice(c *choice) error {
 	if c.Index != 0 { // nobody asked for more than one
 		return nil
@@ -212,7 +219,9 @@ func (a *answer) pieces(d *delta) error {
 }
 
 // think takes reasoning. Servers that send its text by two names send the same
-// text twice, so only one of them counts.
+// text twice, so only one of them counts. DeepSeek, and servers that follow it, want the
+// text back as reasoning_content; OpenRouter wants its reasoning_details, Gemini its
+// extra_content.
 func (a *answer) think(d *delta) error {
 	text := string(d.ReasoningContent)
 	if text != "" {
@@ -230,6 +239,7 @@ func (a *answer) think(d *delta) error {
 	return a.delta(thinkingDelta, 0, text)
 }
 
+// extra notes a member that must go back with the message.
 func (a *answer) extra(name string, value json.RawMessage) {
 	if a.extras == nil {
 		a.extras = map[string]json.RawMessage{}
@@ -262,6 +272,7 @@ func (a *answer) content(ps []contentPart) error {
 	return nil
 }
 
+// text sends text of the answer.
 func (a *answer) text(s string) error { return a.delta(textDelta, 0, s) }
 
 // deltaKind is the kind of a delta that is text alone.
@@ -273,7 +284,8 @@ const (
 	argsDelta
 )
 
-// delta sends more text of a kind; index is our index of the call it is for.
+// delta sends more text of a kind, if there is any; index is our index of the call it is
+// for, and means nothing otherwise.
 func (a *answer) delta(kind deltaKind, index int, s string) error {
 	if s == "" {
 		return nil
@@ -289,6 +301,8 @@ func (a *answer) delta(kind deltaKind, index int, s string) error {
 	return a.send(a.slabs.args(index, s))
 }
 
+// send yields a chunk. The error, which is errStopped, goes up through all of the answer and
+// no further.
 func (a *answer) send(c model.Chunk) error {
 	if !a.yield(c, nil) {
 		return errStopped
@@ -296,7 +310,8 @@ func (a *answer) send(c model.Chunk) error {
 	return nil
 }
 
-// call takes a piece of a tool call.
+// call takes a piece of a tool call. The first delta of a call must have its name, which some
+// servers send after the first arguments: until then these are held back.
 func (a *answer) call(d *callDelta) error {
 	i := a.find(d)
 	if i < 0 {
@@ -420,7 +435,8 @@ func (a *answer) tagged(extras map[string]json.RawMessage) json.RawMessage {
 	return data
 }
 
-// finish sends what is known at the end only, and the finish.
+// finish sends what is known at the end only, and the finish. A call whose name never came
+// is passed on without one: the model is then told that there is no such tool.
 func (a *answer) finish() error {
 	if err := failedFinish(a.reason); err != nil {
 		return err
@@ -432,7 +448,7 @@ func (a *answer) finish() error {
 			}
 		}
 	}
-	if details := a.details.encode(); details != nil {
+	if details := a.details.encode(); details != nil { // they hold the text as well
 		a.extra("reasoning_details", details)
 		delete(a.extras, "reasoning_content")
 	}
@@ -450,7 +466,8 @@ func (a *answer) finish() error {
 }
 
 // finishReason returns a server's reason in our words. Many servers say "stop"
-// after calls too, and some say nothing: that there are calls decides.
+// after calls too, and some say nothing: that there are calls decides. A reason that is not
+// known is passed on as it is.
 func finishReason(reason string, calls bool) model.FinishReason {
 	switch strings.ToLower(reason) {
 	case "", "stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_call", "function_call", "tool_use":

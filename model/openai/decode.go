@@ -10,6 +10,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
+// This file has what a server sends as Go types, for encoding/json. It is what usual and
+// frame, which are faster, must agree with.
+
 // A chunk is a piece of a stream, or a whole answer: the two differ in "delta"
 // and "message" only. What servers disagree about is kept raw or lenient.
 type chunk struct {
@@ -33,6 +36,8 @@ func (c *chunk) decode(data []byte) error {
 // present reports whether a raw member was there and is not null.
 func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
+// isTypeError reports whether JSON was valid but a member had another type. encoding/json
+// has then read all the others.
 func isTypeError(err error) bool {
 	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	return ok
@@ -47,16 +52,17 @@ type choice struct {
 	Usage        *usage  `json:"usage"`
 }
 
+// A delta is what a chunk adds, or a whole message.
 type delta struct {
 	Content   json.RawMessage `json:"content"` // a string, or parts
 	Refusal   lenient         `json:"refusal"`
 	Reasoning lenient         `json:"reasoning"`
-	// ReasoningContent is the older name, by which it must go back.
+	// ReasoningContent is the older name, DeepSeek's, by which it must go back.
 	ReasoningContent lenient           `json:"reasoning_content"`
 	ReasoningDetails []json.RawMessage `json:"reasoning_details"`
 	ToolCalls        []callDelta       `json:"tool_calls"`
-	Images           []contentPart     `json:"images"`
-	ExtraContent     json.RawMessage   `json:"extra_content"`
+	Images           []contentPart     `json:"images"`        // of OpenRouter
+	ExtraContent     json.RawMessage   `json:"extra_content"` // of Gemini
 }
 
 // A contentPart is a part of a content that is not just a string.
@@ -79,6 +85,7 @@ type callDelta struct {
 	Extra map[string]json.RawMessage
 }
 
+// UnmarshalJSON decodes twice only if there is a member that the API does not define.
 func (c *callDelta) UnmarshalJSON(data []byte) error {
 	var known struct {
 		Index    *int    `json:"index"`
@@ -115,8 +122,9 @@ func (c *callDelta) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// hasOtherMembers reports whether a valid JSON object has members of other
-// names. It spares most calls a second decoding.
+// hasOtherMembers reports whether a JSON object has members of other
+// names. It spares most calls a second decoding. The object must be valid JSON: it looks for
+// no end of a string that may not be there.
 func hasOtherMembers(object []byte, known ...string) bool {
 	depth := 0
 	for i := 0; i < len(object); i++ {
@@ -141,7 +149,8 @@ func hasOtherMembers(object []byte, known ...string) bool {
 	return false
 }
 
-// lenient is a string; anything else than a string is read as none.
+// lenient is a string; anything else than a string, such as a number for an id, is read
+// as none.
 type lenient string
 
 func (s *lenient) UnmarshalJSON(data []byte) error {
@@ -200,6 +209,8 @@ type usage struct {
 	Cached      int `json:"cached_tokens"`               // Moonshot
 }
 
+// message returns the usage in our words. A vendor fills in one of the places for a number,
+// and the others are 0.
 func (u *usage) message() message.Usage {
 	return message.Usage{
 		Input:      u.Prompt,

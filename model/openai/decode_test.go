@@ -64,6 +64,7 @@ func transcript(r io.Reader, frames bool) string {
 	return b.String()
 }
 
+// answers returns the answers in testdata/answers, as seeds.
 func answers(t testing.TB) map[string][]byte {
 	files, err := filepath.Glob("testdata/answers/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -130,6 +131,7 @@ func FuzzAppendString(f *testing.F) {
 	})
 }
 
+// TestHasOtherMembers has names in values and in objects further in, which do not count.
 func TestHasOtherMembers(t *testing.T) {
 	for object, want := range map[string]bool{
 		`{}`: false, `{"a":1}`: false, `{"b":1}`: true, `{"a":{"b":1},"a":["b",{"c":2}]}`: false,
@@ -211,6 +213,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestLineLimit: a server cannot fill the memory with one line.
 func TestLineLimit(t *testing.T) {
 	for why, read := range map[string]func(*lines) ([]byte, error){"a line": (*lines).next, "a whole answer": (*lines).rest} {
 		l := newLines(endless{})

@@ -15,10 +15,14 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// An encoder appends messages to wire, a comma in front of each.
+// This file writes messages as the strictest of the servers wants them. What one of them
+// refuses, no other needs.
+
+// An encoder appends messages to wire, a comma in front of each. It depends on the
+// messages alone, so that what it wrote can be kept; see history.
 type encoder struct {
 	wire     []byte
-	endpoint string
+	endpoint string // whose extras go back
 }
 
 // unit appends the messages that belong together at the start of msgs: one, or
@@ -79,6 +83,7 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 	return n, len(results) == len(calls) || n < len(msgs), nil
 }
 
+// next begins a message.
 func (e *encoder) next() { e.wire = append(e.wire, ',') }
 
 // assistant appends an assistant message, unless there is nothing in it that a
@@ -117,7 +122,8 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 	e.wire = append(b, '}')
 }
 
-// arguments returns the text of a call's input, which must be an object.
+// arguments returns the text of a call's input, which must be an object: a model may have
+// sent anything, and it stands in the conversation as it was.
 func arguments(input json.RawMessage) []byte {
 	trimmed := bytes.TrimSpace(input)
 	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
@@ -129,8 +135,8 @@ func arguments(input json.RawMessage) []byte {
 var noArguments = []byte("{}")
 
 // result appends the tool message for a call, and returns the files in it for
-// the user message after the batch: many servers take text only in results. A
-// call without a result gets one that says so.
+// the user message after the batch: many servers take text only in results. What they
+// belong to is said on both sides. A call without a result gets one that says so.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files message.Blocks) {
 	text := "(the call was interrupted and has no result)"
 	if r != nil {
@@ -186,6 +192,7 @@ func (e *encoder) user(name string, blocks message.Blocks) {
 	e.wire = append(b, "]}"...)
 }
 
+// hasFiles reports whether there is anything but text.
 func hasFiles(blocks message.Blocks) bool {
 	return slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok })
 }
@@ -206,6 +213,8 @@ func textOf(b message.Block) string {
 	return text
 }
 
+// plainText joins the texts that a model reads, with a blank line between; empty if there
+// are none.
 func plainText(blocks message.Blocks) string {
 	if len(blocks) == 1 {
 		return textOf(blocks[0])
@@ -236,6 +245,7 @@ func assistantText(blocks message.Blocks) string {
 	return strings.Join(parts, "\n\n")
 }
 
+// hints returns the hints among blocks, which no role but the user's has a place for.
 func hints(blocks message.Blocks) (found message.Blocks) {
 	for _, b := range blocks {
 		if h, ok := b.(*message.Hint); ok {
@@ -257,7 +267,8 @@ func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (t
 }
 
 // filePart returns the content part for a file: by its kind if the API has one,
-// as text if it is text, and as a note otherwise.
+// as text if it is text, and as a note otherwise. Audio and PDF the API takes as bytes only,
+// not by an address.
 func filePart(d *message.Data) string {
 	url := d.URL
 	encoded := ""
@@ -286,8 +297,11 @@ func filePart(d *message.Data) string {
 	return textPart(note + ")")
 }
 
+// textPart returns the content part for text.
 func textPart(text string) string { return `{"type":"text","text":` + quote(text) + `}` }
 
+// audioFormat returns what the API calls a type of audio, empty for one that it does not
+// take.
 func audioFormat(mediaType string) string {
 	switch mediaType {
 	case "audio/wav", "audio/x-wav", "audio/wave":
@@ -298,6 +312,7 @@ func audioFormat(mediaType string) string {
 	return ""
 }
 
+// isText reports whether a file can be shown as text.
 func isText(d *message.Data) bool {
 	return (strings.HasPrefix(d.MediaType, "text/") || d.MediaType == "application/json") && utf8.Valid(d.Bytes)
 }
@@ -314,7 +329,9 @@ func fileName(d *message.Data) string {
 	return fmt.Sprintf("%s %q", kind, d.Name)
 }
 
-// thinking returns the members by which reasoning goes back.
+// thinking returns the members by which reasoning goes back: those of all thinking in the
+// message, the first of each name. A null stands for the text of the thinking, which the
+// message holds already; see answer.think.
 func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	for _, b := range blocks {
 		t, ok := b.(*message.Thinking)
@@ -333,6 +350,7 @@ func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	return ms
 }
 
+// thinkingText returns the reasoning as the server sent it.
 func thinkingText(blocks message.Blocks) string {
 	var parts []string
 	for _, b := range blocks {
@@ -351,7 +369,8 @@ const endpointMember = "endpoint"
 var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "id", "type", "function"}
 
 // extras returns the members of extra in order, if they came from this
-// endpoint or from somewhere unknown.
+// endpoint or from somewhere unknown. Another vendor's are not understood here, and may be
+// meant for its eyes alone; what is not an object is none.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	if len(extra) == 0 {
 		return nil
@@ -372,6 +391,7 @@ func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	return ms
 }
 
+// appendTextMessage appends a message that is all text.
 func appendTextMessage(b []byte, role, name, text string) []byte {
 	b = appendString(append(b, `{"role":`...), role)
 	b = appendName(b, name)
@@ -387,4 +407,5 @@ func appendName(b []byte, name string) []byte {
 	return appendString(append(b, `,"name":`...), wireName(name))
 }
 
+// quote returns s as a JSON string.
 func quote(s string) string { return string(appendString(nil, s)) }

@@ -13,7 +13,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 )
 
-// An endpoint makes requests to where a model is.
+// An endpoint makes requests to where a model is. It is safe for concurrent use.
 type endpoint struct {
 	client  *http.Client
 	direct  *http.Transport // of client, where all that Client.Do adds is to follow redirects; or nil
@@ -37,7 +37,7 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 	if !errors.Is(err, errBuilt) {
 		return nil, err
 	}
-	h := e.request.Header
+	h := e.request.Header // written here for the last time
 	if cfg.NoStream {
 		h.Set("Accept", "application/json")
 	} else {
@@ -50,12 +50,13 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
+	// Other transports may write to the header, for tracing, and a jar does.
 	std, ok := transport.(*http.Transport)
 	e.shared = ok && e.client.Jar == nil
 	if e.shared && e.client.Timeout == 0 && e.client.CheckRedirect == nil && e.request.URL.User == nil {
 		e.direct = std
 	}
-	packet := 4 << 10
+	packet := 4 << 10 // the default of net/http
 	if ok && std.WriteBufferSize > 0 {
 		packet = std.WriteBufferSize
 	}
@@ -83,19 +84,20 @@ func (e *endpoint) do(ctx context.Context, b *body) (*http.Response, error) {
 	}
 	resp, err := e.direct.RoundTrip(req)
 	switch {
-	case err != nil:
+	case err != nil: // as http.Client words it
 		if tlsErr, ok := errors.AsType[tls.RecordHeaderError](err); ok && string(tlsErr.RecordHeader[:]) == "HTTP/" {
 			err = http.ErrSchemeMismatch
 		}
 		return nil, &url.Error{Op: "Post", URL: req.URL.String(), Err: err}
-	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+	case resp.StatusCode >= 300 && resp.StatusCode < 400: // the client asks again, and follows
 		_ = resp.Body.Close()
 		return e.client.Do(e.newRequest(ctx, b))
 	}
 	return resp, nil
 }
 
-// newRequest returns a request with a body.
+// newRequest returns a request with a body. GetBody is for the redirects and for a kept
+// connection that the server closes just then: net/http sends the request again.
 func (e *endpoint) newRequest(ctx context.Context, b *body) *http.Request {
 	req := e.request.WithContext(ctx)
 	if !e.shared {
@@ -115,19 +117,22 @@ var sharedTransport = sync.OnceValue(func() http.RoundTripper {
 		return http.DefaultTransport
 	}
 	t = t.Clone()
-	t.MaxIdleConns = 0
-	t.MaxIdleConnsPerHost = 256
-	t.WriteBufferSize = 32 << 10
+	t.MaxIdleConns = 0           // no limit on all
+	t.MaxIdleConnsPerHost = 256  // the default is 2, and agents run side by side
+	t.WriteBufferSize = 32 << 10 // most bodies go out in one write
 	return t
 })
 
-// maxHeader is how long the header of a request is taken to be.
+// maxHeader is how long the header of a request is taken to be, in bytes. If it is longer
+// the body goes out in a write of its own, no worse.
 const maxHeader = 600
 
 // A body is a request's JSON in parts, which are shared with other requests
-// and never written to.
+// and never written to: the head, the tools, the system prompt, the conversation that is
+// kept, the rest of it, and the end.
 type body [6][]byte
 
+// size returns the length in bytes.
 func (b *body) size() (n int) {
 	for _, part := range b {
 		n += len(part)
@@ -135,6 +140,7 @@ func (b *body) size() (n int) {
 	return n
 }
 
+// bytes returns a copy in one piece.
 func (b *body) bytes() []byte {
 	whole := make([]byte, 0, b.size())
 	for _, part := range b {

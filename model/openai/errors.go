@@ -11,12 +11,17 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// badAnswer is the error for a server that answered nonsense.
+// This file makes a model.Error of whatever a server says in place of an answer. What
+// callers branch on is the kind: whether to try again, to wait, or to shorten the
+// conversation.
+
+// badAnswer is the error for a server that answered nonsense. Another try may help.
 func badAnswer(text string) error {
 	return &model.Error{Kind: model.ErrUpstream, Message: text}
 }
 
-// statusError makes the error of an HTTP answer that is none.
+// statusError makes the error of an HTTP answer that is none: what the body says, and, of
+// a body that says nothing, what the status does.
 func statusError(status int, header http.Header, body []byte) *model.Error {
 	e := bodyError(status, body)
 	if e == nil {
@@ -29,7 +34,8 @@ func statusError(status int, header http.Header, body []byte) *model.Error {
 	return e
 }
 
-// A fault is what servers say about an error, in the forms they use.
+// A fault is what servers say about an error. Code and Type are words; where the code is a
+// number, it is a status.
 type fault struct {
 	Message, Code, Type string
 }
@@ -45,7 +51,7 @@ func bodyError(status int, body []byte) *model.Error {
 	if e.Message == "" {
 		e.Message = errorText(body)
 	}
-	if status == 0 {
+	if status == 0 { // vLLM and Google give that of the HTTP answer as the code
 		status, _ = strconv.Atoi(f.Code)
 	}
 	e.Kind = faultKind(status, f)
@@ -53,7 +59,8 @@ func bodyError(status int, body []byte) *model.Error {
 }
 
 // parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}],
-// {"detail":…}, {"message":…} and {"errors":[…]}.
+// {"detail":…}, {"message":…} and {"errors":[…]}: the first is OpenAI's, the list Google's,
+// detail FastAPI's. It looks inside first, where the words of the upstream are.
 func parseFault(body []byte) (fault, bool) {
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
@@ -89,12 +96,12 @@ func parseFault(body []byte) (fault, bool) {
 		f.Message = word(o["msg"])
 	}
 	if f.Type == "" {
-		f.Type = word(o["status"])
+		f.Type = word(o["status"]) // Google's: RESOURCE_EXHAUSTED
 	}
 	return f, f.Message != "" || f.Code != ""
 }
 
-// word returns a string or a number as text.
+// word returns a string or a number as text, empty for anything else.
 func word(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -175,8 +182,8 @@ func statusKind(status int) model.ErrorKind {
 	return model.ErrUnknown
 }
 
-// retryAfter reads Retry-After, in seconds or as a date, and the older
-// retry-after-ms.
+// retryAfter reads Retry-After, in seconds or as a date (RFC 9110, section 10.2.3), and
+// the more exact Retry-After-Ms, which Azure sends. It is 0 if there is none.
 func retryAfter(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
 		return seconds(ms / 1000)
@@ -196,7 +203,8 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// seconds bounds what a server may ask for to a day.
+// seconds returns a duration, of at most a day whatever a server asks for: more would
+// overflow, or stop a program for good.
 func seconds(s float64) time.Duration {
 	const day = 24 * 60 * 60
 	return time.Duration(max(0, min(s, day)) * float64(time.Second))

@@ -21,10 +21,12 @@ const (
 	graceTime = 100 * time.Millisecond
 )
 
-// An exchange is one request and its answer.
+// An exchange is one request and its answer. It belongs to the goroutine that made it;
+// only giveUp is called by another one, the alarm's. Contexts are fields of it as it is no
+// longer than a call.
 type exchange struct {
-	parent context.Context
-	ctx    context.Context
+	parent context.Context // the caller's
+	ctx    context.Context // ours: ends with the parent's, and when the server is silent
 	cancel context.CancelCauseFunc
 	cfg    *Config
 	body   body
@@ -36,13 +38,15 @@ type exchange struct {
 	ended  bool        // the body has been read to its end
 }
 
+// newExchange returns an exchange that must be closed.
 func newExchange(ctx context.Context, cfg *Config, b body, silent *alarm) *exchange {
 	x := &exchange{parent: ctx, cfg: cfg, body: b, silent: silent}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	return x
 }
 
-// send sends the request and waits for the header of the answer.
+// send sends the request and waits for the header of the answer. An answer with another
+// status than 2xx is an error.
 func (x *exchange) send(e *endpoint) error {
 	x.silent.in(x.cfg.HeaderTimeout, x)
 	resp, err := e.do(x.ctx, &x.body)
@@ -59,7 +63,8 @@ func (x *exchange) send(e *endpoint) error {
 	return nil
 }
 
-// giveUp ends the exchange with a server that is silent.
+// giveUp ends the exchange with a server that is silent. The reason becomes the context's
+// cause, from where explain has it.
 func (x *exchange) giveUp() {
 	if !x.begun.Load() {
 		x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
@@ -96,7 +101,8 @@ func (x *exchange) close() {
 	x.cancel(nil)
 }
 
-// drain reads up to 4 KiB of the body.
+// drain reads up to 4 KiB of the body: [DONE], a blank line and the end of the chunked
+// encoding. Where more comes a new connection is cheaper.
 func (x *exchange) drain() {
 	p := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(p)

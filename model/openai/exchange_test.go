@@ -61,9 +61,9 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 }
 
-// TestStopEndsTheRequest: breaking off and cancelling end the request at once,
-// at whatever point, and the server learns of it.
-func TestStopEndsTheRequest(t *testing.T) {
+// TestCancelEndsTheRequest: cancelling ends the request at once, at whatever point, and the
+// server learns of it.
+func TestCancelEndsTheRequest(t *testing.T) {
 	for _, row := range []struct {
 		why  string
 		turn openaitest.Turn
@@ -84,6 +84,10 @@ func TestStopEndsTheRequest(t *testing.T) {
 		}
 		s.Close() // returns once the server's handlers have, which wait for the client to go
 	}
+}
+
+// TestBreakEndsTheRequest: whoever stops ranging is not kept by a server that is silent.
+func TestBreakEndsTheRequest(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 100)).HangAfter(2000))
 	for _, err := range newModel(t, s, openai.Config{}).Generate(t.Context(), hi) {
 		if err != nil {
@@ -145,6 +149,7 @@ func TestUsageThatNeverComes(t *testing.T) {
 	}
 }
 
+// TestUnreachable: where nobody listens, the error is one that another try may mend.
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -213,13 +218,15 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
+// TestHeaders holds what is sent beside the body: the key, the headers of the caller, which
+// replace ours, and what kind of answer is wanted.
 func TestHeaders(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("a"), openaitest.Text("b")).RequireKey("secret")
 	m := newModel(t, s, openai.Config{Key: "secret", Header: http.Header{"X-Title": {"kitbag"}}})
 	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil {
 		t.Error(err)
 	}
-	m = newModel(t, s, openai.Config{NoStream: true, Header: http.Header{"Authorization": {"Bearer secret"}}})
+	m = newModel(t, s, openai.Config{NoStream: true, Key: "replaced", Header: http.Header{"authorization": {"Bearer secret"}}})
 	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil {
 		t.Error(err)
 	}
@@ -250,6 +257,7 @@ func TestIDsAreUniqueInTheConversation(t *testing.T) {
 	}
 }
 
+// TestNew has the configurations that New refuses, and some that look alike.
 func TestNew(t *testing.T) {
 	for _, row := range []struct {
 		cfg  openai.Config
@@ -260,6 +268,7 @@ func TestNew(t *testing.T) {
 		{openai.Config{Model: "m"}, "OPENAI_API_KEY"},
 		{openai.Config{Model: "m", BaseURL: "https://llm.example.org/v1"}, "no key for llm.example.org"},
 		{openai.Config{Model: "m", BaseURL: "https://llm.example.org/v1", Header: http.Header{"Api-Key": {"k"}}}, ""},
+		{openai.Config{Model: "m", BaseURL: "https://llm.example.org/v1", Header: http.Header{"api-key": {"k"}}}, ""},
 		{openai.Config{Model: "m", BaseURL: "http://localhost:11434/v1/"}, ""},
 		{openai.Config{Model: "m", BaseURL: "http://[::1]:8080"}, ""},
 		{openai.Config{Model: "m", BaseURL: "http://10.1.2.3/v1"}, ""},
@@ -276,6 +285,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
+// TestFromEnv makes a call with what the environment says.
 func TestFromEnv(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("hello")).RequireKey("secret")
 	t.Setenv("OPENAI_BASE_URL", s.URL+"/")

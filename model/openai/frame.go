@@ -15,10 +15,10 @@ import (
 // end, and any well-formed piece of a string fits in between.
 type frame struct {
 	before, after []byte
-	padded        []byte // what follows the random letters behind after; nil for none
-	kind          deltaKind
-	index         int
-	tries         int
+	padded        []byte    // what follows the random letters behind after; nil for none
+	kind          deltaKind // of its text; 0 while there is no frame
+	index         int       // our index of the call, for arguments
+	tries         int       // frames learned since one was of use
 
 	quoted, trial []byte // to work in
 	decoder       usual
@@ -35,7 +35,8 @@ const (
 	padding = `"obfuscation":"`
 )
 
-// match returns what a payload says if it fits into the frame.
+// match returns what a payload says if it fits into the frame: its kind, our index of the
+// call, and the text, in memory of the slabs.
 func (f *frame) match(payload []byte, s *slabs) (deltaKind, int, string, bool) {
 	if f.kind == 0 || !bytes.HasPrefix(payload, f.before) {
 		return 0, 0, "", false
@@ -74,6 +75,7 @@ func (f *frame) learn(c *chunk, payload []byte, place func(*callDelta) int) {
 	if kind == 0 {
 		return
 	}
+	// Where the text stands must be certain: once, and written as we would.
 	f.quoted = appendString(f.quoted[:0], text)
 	quoted := f.quoted
 	at := bytes.Index(payload, quoted)
@@ -99,6 +101,7 @@ func (f *frame) learn(c *chunk, payload []byte, place func(*callDelta) int) {
 		trial = append(trial, tail...)
 	}
 	f.trial = trial
+	// The trial: the same payload with another text must say that text and nothing else.
 	again := f.decoder.decode(trial)
 	if again == nil {
 		again = new(chunk)
@@ -120,7 +123,8 @@ func (f *frame) reset() {
 	*f = frame{before: f.before[:0], after: f.after[:0], quoted: f.quoted[:0], trial: f.trial[:0]}
 }
 
-// forget is needed where a call begins: the server may use an index again.
+// forget is needed where a call begins: the server may use an index again, so that the same
+// bytes now mean the new call.
 func (f *frame) forget() { f.kind = 0 }
 
 // plain returns the text of a chunk that holds nothing else, and 0 for any
@@ -136,6 +140,9 @@ func (c *chunk) plain() (deltaKind, string) {
 	return ch.Delta.plain()
 }
 
+// plain returns the text of a delta that holds nothing else, and its kind. Arguments must
+// name their call by its index alone: where they have an id or a name, they may begin a
+// call.
 func (d *delta) plain() (deltaKind, string) {
 	if d.Refusal != "" || parts(d.Content) != nil || d.ReasoningDetails != nil || d.Images != nil || present(d.ExtraContent) {
 		return 0, ""

@@ -27,19 +27,22 @@ type history struct {
 	limit         int // of size
 	mu            sync.Mutex
 	conversations map[uintptr]*conversation // by the address of the last message
-	recent        conversation              // a ring: next is the latest, prev the one that goes first
+	recent        conversation              // the head of a ring: next is the latest, prev the one that goes first
 	size          int                       // of what is kept, in bytes
 }
 
+// A conversation is the wire form of messages. Whoever has taken it from the history owns
+// it; while it is there, the history's lock guards it. The bytes that are written stay as
+// they are, as requests may still be sending them; only behind them more are appended.
 type conversation struct {
-	next, prev *conversation
+	next, prev *conversation // nil while it is taken
 
 	messages int // how many, the last one included
 	before   []*message.Message
 	address  uintptr // of last, which an other message may have once that is gone
 	last     weak.Pointer[message.Message]
-	wire     []byte // a comma and an object for each message on the wire
-	drop     runtime.Cleanup
+	wire     []byte          // a comma and an object for each message on the wire
+	drop     runtime.Cleanup // calls forget when last is gone
 }
 
 // address makes a key of a message at less cost than that of a weak pointer.
@@ -56,7 +59,7 @@ func (h *history) encode(msgs []*message.Message, endpoint string) (said, rest [
 		if err != nil {
 			return nil, nil, err
 		}
-		if !settled {
+		if !settled { // copied, since the next request writes over it
 			rest = slices.Clone(e.wire[len(c.wire):])
 			break
 		}
@@ -70,7 +73,8 @@ func (h *history) encode(msgs []*message.Message, endpoint string) (said, rest [
 }
 
 // take removes and returns the longest conversation that msgs continues, or a
-// new one. Whoever has taken one may append to its bytes.
+// new one. Whoever has taken one may append to its bytes. Two requests that continue the same
+// one at the same time do not share it: the second encodes all of it again.
 func (h *history) take(msgs []*message.Message) *conversation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +88,8 @@ func (h *history) take(msgs []*message.Message) *conversation {
 	return new(conversation)
 }
 
-// put keeps c, which was taken or is new, as the conversation of msgs.
+// put keeps c, which was taken or is new, as the conversation of msgs. One that would take a
+// quarter of the limit is not kept: it would drive out too many others.
 func (h *history) put(c *conversation, msgs []*message.Message) {
 	if cap(c.wire) > h.limit/4 {
 		return
@@ -112,13 +117,16 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	}
 }
 
+// forgotten is what forget is called with. It must not lead to the message, which would
+// then never be gone.
 type forgotten struct {
 	h       *history
 	address uintptr
 	last    weak.Pointer[message.Message]
 }
 
-// forget drops the conversation that ended with a message that is gone.
+// forget drops the conversation that ended with a message that is gone. The address may
+// already be that of another message; the weak pointer tells them apart.
 func forget(f forgotten) {
 	f.h.mu.Lock()
 	defer f.h.mu.Unlock()
@@ -127,6 +135,7 @@ func forget(f forgotten) {
 	}
 }
 
+// remove takes a conversation out. The lock is held.
 func (h *history) remove(c *conversation) {
 	c.prev.next, c.next.prev = c.next, c.prev
 	c.next, c.prev = nil, nil

@@ -259,6 +259,7 @@ func TestToolsAreEncodedOnce(t *testing.T) {
 	}
 }
 
+// TestToolCacheIsBounded: a program whose tools change all the time keeps few lists.
 func TestToolCacheIsBounded(t *testing.T) {
 	m := testModel(t)
 	for i := range 3 * maxToolLists {

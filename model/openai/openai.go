@@ -66,10 +66,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +99,10 @@ type Config struct {
 	// wins over these.
 	Extra map[string]json.RawMessage
 
-	Header http.Header // further headers, for gateways; "api-key" for Azure
+	// Header holds further headers, for gateways; "api-key" for Azure. They replace those
+	// of this package, in whatever case they are written.
+	Header http.Header
+
 	// HTTPClient sends the requests; nil means one with proxies from the environment
 	// and many idle connections. Its Timeout must be 0. One with a jar, a
 	// CheckRedirect or another transport than a *http.Transport costs a little more.
@@ -141,6 +146,7 @@ func New(cfg Config) (*Model, error) {
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("openai: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
 	}
+	cfg.Header = canonical(cfg.Header)
 	if cfg.Key == "" && cfg.Header.Get("Authorization") == "" && cfg.Header.Get("Api-Key") == "" && !isLocal(u.Hostname()) {
 		return nil, fmt.Errorf("openai: no key for %s; set Config.Key (OPENAI_API_KEY); only a local server needs none", u.Host)
 	}
@@ -154,7 +160,7 @@ func New(cfg Config) (*Model, error) {
 }
 
 // FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY and
-// KITBAG_MODEL name.
+// KITBAG_MODEL name. It fails as New does, and its errors name the variables.
 func FromEnv() (*Model, error) {
 	return New(Config{
 		BaseURL: os.Getenv("OPENAI_BASE_URL"),
@@ -163,6 +169,20 @@ func FromEnv() (*Model, error) {
 	})
 }
 
+// canonical returns a copy of h whose names are written as [http.Header.Get] and net/http
+// expect it. As it may be the caller's literal, {"authorization": …} would else go out
+// beside the Authorization that it is to replace.
+func canonical(h http.Header) http.Header {
+	c := make(http.Header, len(h))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		key := http.CanonicalHeaderKey(name)
+		c[key] = append(c[key], h[name]...)
+	}
+	return c
+}
+
+// isLocal reports whether a host is likely to be a person's own, where a server often has
+// no key. A public one without a key is a mistake that is better found here.
 func isLocal(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
@@ -178,7 +198,9 @@ func (m *Model) Name() string { return m.cfg.Model }
 func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 
 // Generate sends the request and streams the answer. The first delta of a tool
-// call has its id and its name.
+// call has its id and its name. Nothing is sent until the sequence is ranged, and again
+// each time it is. An error ends it: a [*model.Error], or one that wraps that of ctx if it
+// ended.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		body, tools, err := m.encode(req)

@@ -4,8 +4,10 @@ import "unicode/utf8"
 
 const hexDigits = "0123456789abcdef"
 
-// appendString appends s as a JSON string. It escapes what JSON requires and no
-// more; bytes that are not UTF-8 become U+FFFD, as in encoding/json.
+// appendString appends s as a JSON string. It escapes what JSON requires (RFC 8259,
+// section 7) and no more; bytes that are not UTF-8 become U+FFFD, as in encoding/json.
+// What stands between two escapes is appended in one piece, and nothing is allocated but
+// what b lacks.
 func appendString[T string | []byte](b []byte, s T) []byte {
 	b = append(b, '"')
 	start := 0

@@ -13,9 +13,11 @@ import (
 
 // reasoning gathers reasoning_details, which must go back in the form in which
 // a server that does not stream would have sent them: the pieces of one detail,
-// told apart by type and index, are joined.
+// told apart by type and index, are joined. They are OpenRouter's, and each model behind it
+// fills in others: a text, a summary, or data that is encrypted.
 type reasoning []detail
 
+// A detail is one of them, being put together.
 type detail struct {
 	members map[string]json.RawMessage
 	pieces  map[string]*strings.Builder // of the members that come in pieces
@@ -39,11 +41,15 @@ func (r *reasoning) add(details []json.RawMessage) string {
 	return said.String()
 }
 
+// continuedBy reports whether members are more of the same detail. Without an index each is
+// one of its own.
 func (d detail) continuedBy(members map[string]json.RawMessage) bool {
 	_, indexed := members["index"]
 	return indexed && bytes.Equal(d.members["type"], members["type"]) && bytes.Equal(d.members["index"], members["index"])
 }
 
+// add adds the members of a piece. Text is appended, and what a person may read of it also
+// to said; of all else the last value counts that is not null.
 func (d detail) add(members map[string]json.RawMessage, said *strings.Builder) {
 	for name, value := range members {
 		var piece string

@@ -44,7 +44,7 @@ func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) 
 var bodyEnd = []byte("]}")
 
 // An opening is what stands in a body before the messages of a conversation. It
-// is mostly the same as in the request before.
+// is mostly the same as in the request before. It is not changed once it is made.
 type opening struct {
 	system    string // the prompt, which is not part of the history because it may change
 	choice    model.ToolChoice
@@ -53,7 +53,9 @@ type opening struct {
 	head, tools, start []byte
 }
 
-// opening returns that of a request, the last one of its tool list if that fits.
+// opening returns that of a request, the last one of its tool list if that fits. Requests
+// with settings of their own are rare and are not kept. Two goroutines that differ replace
+// each other's, which costs time only.
 func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 	plain := req.Temperature == nil && req.Output == nil && len(req.Extra) == 0
 	if o := tools.last.Load(); plain && o != nil && o.system == req.System && o.choice == req.Choice && o.maxTokens == req.MaxTokens {
@@ -88,7 +90,8 @@ func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 type member struct{ name, value string }
 
 // members returns all but the messages, in the order in which they are sent.
-// The value of tools is empty where they are those of the request.
+// The value of tools is empty where they are those of the request, which are encoded
+// already.
 func (m *Model) members(req *model.Request, tools *toolList) ([]member, error) {
 	ms := append(make([]member, 0, 8), member{"model", m.wireName})
 	add := func(name, value string) { ms = append(ms, member{name, value}) }
@@ -130,7 +133,8 @@ func (m *Model) members(req *model.Request, tools *toolList) ([]member, error) {
 	return override(ms, req.Extra)
 }
 
-// override replaces, adds and, where the value is null, removes members.
+// override replaces, adds and, where the value is null, removes members. New ones come last,
+// sorted by name.
 func override(ms []member, extra map[string]json.RawMessage) ([]member, error) {
 	if len(extra) == 0 {
 		return ms, nil
@@ -156,8 +160,8 @@ func override(ms []member, extra map[string]json.RawMessage) ([]member, error) {
 	return ms, nil
 }
 
-// maxTokensName: OpenAI's reasoning models refuse max_tokens, and many other
-// servers know nothing else.
+// maxTokensName returns the member for the limit on an answer. OpenAI's reasoning models
+// refuse max_tokens, and many other servers know nothing else.
 func (m *Model) maxTokensName() string {
 	if m.host == "api.openai.com" || strings.HasSuffix(m.host, ".openai.azure.com") {
 		return "max_completion_tokens"
@@ -165,6 +169,7 @@ func (m *Model) maxTokensName() string {
 	return "max_tokens"
 }
 
+// responseFormat returns the member by which an answer is held to a schema.
 func responseFormat(out *model.OutputSchema) (string, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(out.Schema, &object); err != nil || object == nil {
@@ -178,6 +183,8 @@ func responseFormat(out *model.OutputSchema) (string, error) {
 	return string(format), err
 }
 
+// appendMember appends a member to an object that is still open, with a comma unless it is
+// the first.
 func appendMember(b []byte, mb member) []byte {
 	if b[len(b)-1] != '{' {
 		b = append(b, ',')

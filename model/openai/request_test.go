@@ -30,6 +30,7 @@ func TestMaxTokens(t *testing.T) {
 	}
 }
 
+// TestNilMessage: a mistake of the caller's is an error, not a panic.
 func TestNilMessage(t *testing.T) {
 	if _, _, err := testModel(t).encode(&model.Request{Messages: []*message.Message{global, nil}}); err == nil {
 		t.Error("no error")

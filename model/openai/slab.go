@@ -9,7 +9,9 @@ import (
 )
 
 // slabs hand out deltas and the text in them from larger pieces of memory, so
-// that a delta costs a fraction of an allocation.
+// that a delta costs a fraction of an allocation. Whoever keeps one delta keeps its
+// neighbours, at most 64 of them and some 4 KiB of text. No piece is handed out twice: what was
+// given belongs to whoever has it.
 type slabs struct {
 	buf       strings.Builder
 	texts     []model.TextDelta
@@ -18,6 +20,8 @@ type slabs struct {
 	nextBytes int
 }
 
+// The sizes of a piece of text, in bytes. Each is twice the last, so that a short answer
+// does not pay for a long one's.
 const (
 	minSlab = 256
 	maxSlab = 4096

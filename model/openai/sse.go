@@ -22,7 +22,8 @@ const (
 var readBuffers = sync.Pool{New: func() any { return new(make([]byte, readSize)) }}
 
 // lines splits a stream into lines. It copies nothing: a line is valid until
-// the next call.
+// the next call. The end of a line is LF or CRLF, not CR alone, which the standard for
+// server-sent events allows too.
 type lines struct {
 	r          io.Reader
 	pooled     *[]byte
@@ -33,11 +34,14 @@ type lines struct {
 	err        error
 }
 
+// newLines returns lines with a buffer that release must give back.
 func newLines(r io.Reader) *lines {
 	p := readBuffers.Get().(*[]byte)
 	return &lines{r: r, pooled: p, buf: *p, limit: maxLine}
 }
 
+// release gives back the buffer that newLines took. One that grew is left to the garbage
+// collector.
 func (l *lines) release() { readBuffers.Put(l.pooled) }
 
 // next returns the next line without its end, be that LF, CRLF or the end of
@@ -90,6 +94,8 @@ func (l *lines) first() (byte, error) {
 	}
 }
 
+// fill reads more, into a buffer that is twice as large if it was full. The error is kept for
+// when all that came before it was taken.
 func (l *lines) fill() {
 	if l.start > 0 {
 		copy(l.buf, l.buf[l.start:l.end])
@@ -107,6 +113,8 @@ func (l *lines) fill() {
 	l.err = err
 }
 
+// errStopped ends the reading of an answer that nobody ranges over any more. No caller
+// sees it.
 var errStopped = errors.New("the reader of the answer stopped")
 
 // read reads an answer to its end and yields it. The first byte says what it
@@ -144,7 +152,9 @@ func (a *answer) read(x *exchange) error {
 	return a.finish()
 }
 
-// stream reads server-sent events until [DONE] or the end.
+// stream reads server-sent events (HTML Standard, section 9.2) until [DONE] or the end. Each
+// data line that is JSON is an event, since some servers send no blank lines between them; of
+// other fields only the event's name counts.
 func (a *answer) stream(l *lines, x *exchange) error {
 	event := ""
 	for !a.done {

@@ -58,6 +58,7 @@ func (s *slow) Read(p []byte) (int, error) {
 	return copy(p, "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"), nil
 }
 
+// TestTimeouts has servers that are slow in each part of an answer, beside the two limits.
 func TestTimeouts(t *testing.T) {
 	const second, minute = time.Second, time.Minute
 	for _, row := range []struct {

@@ -16,20 +16,24 @@ import (
 // maxToolLists is how many encoded tool lists are kept.
 const maxToolLists = 64
 
-// A toolList is an encoded list of tools.
+// A toolList is an encoded list of tools. Nothing but last changes once it is made.
 type toolList struct {
-	wire  []byte            // a JSON array; empty for no tools
-	names map[string]string // the name on the wire → the tool's own, where they differ
-	last  atomic.Pointer[opening]
+	wire  []byte                  // a JSON array; empty for no tools
+	names map[string]string       // the name on the wire → the tool's own, where they differ
+	last  atomic.Pointer[opening] // of the last request with these tools
 }
 
-// toolCache keeps tool lists by the digests that requests give them.
+// toolCache keeps tool lists by the digests that requests give them. That equal digests
+// mean equal tools is the caller's promise; see model.Request. It is safe for concurrent
+// use.
 type toolCache struct {
-	none  toolList
+	none  toolList // of requests without tools
 	mu    sync.Mutex
 	lists map[string]*toolList
 }
 
+// get returns the encoded tools of a request. A request without a digest encodes them anew.
+// It fails on a schema that is no object, and on two names that become one.
 func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	switch {
 	case len(req.Tools) == 0:
@@ -58,6 +62,7 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	return list, nil
 }
 
+// newToolList encodes tools, in their order.
 func newToolList(tools []tool.Info) (*toolList, error) {
 	list := &toolList{names: map[string]string{}}
 	taken := make(map[string]string, len(tools))
@@ -92,7 +97,8 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 }
 
 // parameters returns a schema as the API wants it: an object that has
-// "properties", be they none.
+// "type" and "properties", be they none. OpenAI refuses a schema without them. What it has is
+// left as it is, byte for byte.
 func parameters(schema json.RawMessage) (json.RawMessage, error) {
 	if len(schema) == 0 || string(schema) == "null" {
 		return json.RawMessage(`{"type":"object","properties":{}}`), nil
@@ -121,7 +127,8 @@ func parameters(schema json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(string(schema[:end]) + add + "}"), nil
 }
 
-// choice returns a choice as JSON, empty for the default.
+// choice returns a choice as JSON, empty for the default. It fails on a mode that is not
+// known.
 func (l *toolList) choice(c model.ToolChoice) (string, error) {
 	switch c.Mode {
 	case model.ChoiceAuto:
@@ -135,7 +142,8 @@ func (l *toolList) choice(c model.ToolChoice) (string, error) {
 	return "", fmt.Errorf("tool choice %q is not known", c.Mode)
 }
 
-// ownName returns the name of the tool that the model calls by a wire name.
+// ownName returns the name of the tool that the model calls by a wire name. Names that
+// nobody has are passed on: the answer to the call says what names there are.
 func (l *toolList) ownName(wire string) string {
 	if own, ok := l.names[wire]; ok {
 		return own
@@ -143,9 +151,11 @@ func (l *toolList) ownName(wire string) string {
 	return wire
 }
 
+// maxName is the API's limit on names, in bytes.
 const maxName = 64
 
-// wireName returns the name by which a tool is known on the wire. It depends on
+// wireName returns the name by which a tool is known on the wire: what the API does not
+// allow becomes "_", and the end of a name that is too long a hash of it. It depends on
 // the name alone, so that a call in an old message is always encoded alike.
 func wireName(name string) string {
 	legal := len(name) <= maxName
@@ -161,7 +171,7 @@ func wireName(name string) string {
 			b[i] = '_'
 		}
 	}
-	if len(b) > maxName {
+	if len(b) > maxName { // 32 bits are at most seven digits to the base 36
 		h := fnv.New32a()
 		h.Write([]byte(name))
 		sum := strconv.FormatUint(uint64(h.Sum32()), 36)
@@ -170,6 +180,7 @@ func wireName(name string) string {
 	return string(b)
 }
 
+// isNameByte reports whether the API allows c in a name.
 func isNameByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
 }

@@ -32,7 +32,8 @@ var indexes = func() (a [64]int) {
 }()
 
 // decode returns the chunk in a payload, or nil if it is not a usual one. The
-// chunk is valid until the next call, and shares memory with the payload.
+// chunk is valid until the next call, and shares memory with the payload. The payload need
+// not be JSON; where it is not, what comes out is nil.
 func (u *usual) decode(payload []byte) *chunk {
 	*u = usual{rest: payload, id: u.id, model: u.model, name: u.name, slabs: u.slabs}
 	if !u.object(u.member) || len(bytes.TrimLeft(u.rest, " \t\r\n")) > 0 {
@@ -41,6 +42,10 @@ func (u *usual) decode(payload []byte) *chunk {
 	return &u.chunk
 }
 
+// The functions for members read the value of the one that is named, into the chunk, and
+// return false for one that they don't know or that is not as usual.
+
+// member is for those of a chunk.
 func (u *usual) member(name []byte) bool {
 	switch string(name) {
 	case "id":
@@ -72,6 +77,7 @@ func (u *usual) member(name []byte) bool {
 	return false
 }
 
+// choiceMember is for those of a choice.
 func (u *usual) choiceMember(name []byte) (ok bool) {
 	c := &u.choice[0]
 	switch string(name) {
@@ -96,6 +102,7 @@ func (u *usual) choiceMember(name []byte) (ok bool) {
 	return false
 }
 
+// deltaMember is for those of a delta or a whole message.
 func (u *usual) deltaMember(name []byte) bool {
 	d := &u.delta
 	switch string(name) {
@@ -138,6 +145,7 @@ func (u *usual) deltaMember(name []byte) bool {
 // lastCall is the one that is being read.
 func (u *usual) lastCall() *callDelta { return &u.delta.ToolCalls[len(u.delta.ToolCalls)-1] }
 
+// callMember is for those of a tool call.
 func (u *usual) callMember(name []byte) bool {
 	c := u.lastCall()
 	switch string(name) {
@@ -158,6 +166,7 @@ func (u *usual) callMember(name []byte) bool {
 	return false
 }
 
+// functionMember is for those of a call's function.
 func (u *usual) functionMember(name []byte) bool {
 	c := u.lastCall()
 	switch string(name) {
@@ -169,6 +178,7 @@ func (u *usual) functionMember(name []byte) bool {
 	return false
 }
 
+// usageMember is for those of the usage.
 func (u *usual) usageMember(name []byte) (ok bool) {
 	switch string(name) {
 	case "prompt_tokens":
@@ -187,6 +197,8 @@ func (u *usual) usageMember(name []byte) (ok bool) {
 	return ok
 }
 
+// detail is for those of the usage's details: of the prompt, or of the answer. Both may have
+// all names, but each is counted in one of them only.
 func (u *usual) detail(prompt bool, name []byte) bool {
 	n, ok := u.number()
 	switch string(name) {
@@ -238,6 +250,7 @@ func (u *usual) take(c byte) bool {
 	return true
 }
 
+// space returns how much white space comes next.
 func (u *usual) space() (i int) {
 	for i < len(u.rest) && (u.rest[i] == ' ' || u.rest[i] == '\n' || u.rest[i] == '\t' || u.rest[i] == '\r') {
 		i++
@@ -245,6 +258,7 @@ func (u *usual) space() (i int) {
 	return i
 }
 
+// null reads a null, if there is one.
 func (u *usual) null() bool {
 	rest, ok := bytes.CutPrefix(u.rest[u.space():], []byte("null"))
 	if ok {
@@ -253,7 +267,8 @@ func (u *usual) null() bool {
 	return ok
 }
 
-// number reads a number that is a count.
+// number reads a number that is a count: without a sign, a point or an exponent, and of 15
+// digits at most, so that it fits.
 func (u *usual) number() (n int, ok bool) {
 	digits := u.rest[u.space():]
 	i := 0
@@ -275,6 +290,8 @@ func (u *usual) plain() []byte {
 	return s
 }
 
+// quoted reads a string, and returns it with its quotes; nil for anything else. Whether its
+// escapes are valid is for whoever unquotes it.
 func (u *usual) quoted() []byte {
 	b := u.rest[u.space():]
 	if len(b) == 0 || b[0] != '"' {

@@ -19,6 +19,7 @@ var usualChunks = []string{
 	`{"id":"c1","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{}"}},{"id":"call_2","type":"function","function":{"name":"sub","arguments":"{\"a\":1}"}}]},"finish_reason":"tool_calls"}]}`,
 }
 
+// TestUsual: what servers mostly send is read without encoding/json.
 func TestUsual(t *testing.T) {
 	var u usual
 	for _, payload := range usualChunks {
@@ -54,6 +55,7 @@ func checkUsual(t *testing.T, u *usual, payload []byte) {
 	}
 }
 
+// FuzzUsual compares with encoding/json whatever is read as usual.
 func FuzzUsual(f *testing.F) {
 	for _, payload := range usualChunks {
 		f.Add([]byte(payload))
