@@ -23,7 +23,8 @@ type (
 
 // A Context is that of a call. Its caller fills it in and must call End when the
 // call is over. It does what one of the standard library does; it only costs that,
-// too, once somebody has asked for Done.
+// too, once somebody has asked for Done. Until then Err finds out by itself what time it
+// is. The methods of context.Context, and End, are safe for concurrent use.
 type Context struct {
 	context.Context             // of the caller
 	Turns           chan func() // to be called by the goroutine that waits
@@ -43,7 +44,8 @@ type Context struct {
 // self tells a Context, or what embeds it, from what is made of it.
 func (c *Context) self() *Context { return c }
 
-// Limit sets the time that the call may take from now on.
+// Limit sets the time that the call may take from now on. It is called once at most, by the
+// caller, before the call begins; the clock must be that of the same goroutine.
 func (c *Context) Limit(clock *Clock, d time.Duration) {
 	c.clock, c.deadline = clock, time.Now().Add(d)
 	clock.set(c.deadline, d)
@@ -70,6 +72,7 @@ func (c *Context) Done() <-chan struct{} {
 		close(c.done)
 		return c.done
 	}
+	// From here on it is an ordinary context, with a timer of its own.
 	c.above = context.AfterFunc(c.Context, func() { c.End(c.Context.Err()) })
 	if c.clock != nil {
 		c.timer = time.AfterFunc(time.Until(c.deadline), func() { c.End(context.DeadlineExceeded) })
@@ -97,7 +100,8 @@ func (c *Context) Value(k any) any {
 	return c.Context.Value(k)
 }
 
-// End ends the context, unless it has ended.
+// End ends the context, unless it has ended, and stops what Done has set. The first error
+// stays: it is what the standard library would say, Canceled or DeadlineExceeded.
 func (c *Context) End(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +143,7 @@ type Watch struct {
 // NewWatch begins to wait for a tool that is called with ctx, and that gets the
 // grace to end once it was told to. Of those that wait with one [Context] at the same
 // time only the first takes turns: what the tool waits for itself, it does on
-// a goroutine of its own. The watch is over with Close.
+// a goroutine of its own. The watch is over with Close, which the same goroutine calls.
 func NewWatch(ctx context.Context, grace time.Duration) Watch {
 	c, ok := ctx.Value(key{}).(*Context)
 	if !ok || c.Err() != nil || c.watched.Swap(true) {
@@ -193,13 +197,15 @@ func (w *Watch) IsOver() bool {
 	return false
 }
 
-// A Clock is a timer for calls that one goroutine makes one after the other. It is
-// not set anew for each: one that fires too early is set to what is left.
+// A Clock is a timer for calls that one goroutine makes one after the other, and which
+// alone may use it. The zero Clock is ready. It is not set anew for each call: one that
+// fires too early is set to what is left.
 type Clock struct {
 	timer *time.Timer
 	fires time.Time // zero once it has
 }
 
+// set has the timer fire at due, which is d from now, unless it fires before.
 func (c *Clock) set(due time.Time, d time.Duration) {
 	switch {
 	case c.timer == nil:
@@ -223,7 +229,7 @@ func (c *Clock) isEarly(due time.Time) bool {
 	return true
 }
 
-// Stop stops the timer.
+// Stop stops the timer, when there are no more calls.
 func (c *Clock) Stop() {
 	if c.timer != nil {
 		c.timer.Stop()

@@ -28,13 +28,14 @@ func call(parent context.Context, clock *callctx.Clock, limit time.Duration, too
 	return wait(ctx, tool)
 }
 
-// call2 is call with a context of the standard library.
-func call2(parent context.Context, _ *callctx.Clock, limit time.Duration, tool func(context.Context)) (ended bool) {
+// callStandard is call with a context of the standard library.
+func callStandard(parent context.Context, _ *callctx.Clock, limit time.Duration, tool func(context.Context)) (ended bool) {
 	ctx, cancel := context.WithTimeout(parent, limit)
 	defer cancel()
 	return wait(ctx, tool)
 }
 
+// wait waits for a tool as package tool does.
 func wait(ctx context.Context, tool func(context.Context)) (ended bool) {
 	w := callctx.NewWatch(ctx, grace)
 	done := make(chan struct{})
@@ -116,7 +117,7 @@ func TestAsTheStandardOne(t *testing.T) {
 		for parentName, parent := range parents {
 			for _, limits := range [][]time.Duration{{1, 1}, {3, 1, 2}, {1, 5, 1}} {
 				var said [2]strings.Builder
-				for i, call := range []func(context.Context, *callctx.Clock, time.Duration, func(context.Context)) bool{call, call2} {
+				for i, call := range []func(context.Context, *callctx.Clock, time.Duration, func(context.Context)) bool{call, callStandard} {
 					synctest.Test(t, func(t *testing.T) {
 						began := time.Now()
 						var mu sync.Mutex

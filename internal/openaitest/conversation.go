@@ -8,7 +8,11 @@ import (
 	"strings"
 )
 
-// conversation checks the messages and how calls and results pair.
+// This file holds the rules for the messages of a request. Most are the API's own: a result
+// for each call, right behind it. Where others are stricter than OpenAI, they are from
+// servers that refuse what it lets pass; see [Validate].
+
+// conversation checks the messages and how calls and results pair. There must be a message.
 func (v validator) conversation(raw json.RawMessage) error {
 	list, err := decodeList(raw)
 	if err != nil {
@@ -57,6 +61,8 @@ func (v validator) message(o map[string]json.RawMessage, open []string) ([]strin
 	return nil, fmt.Errorf("role is %s", o["role"])
 }
 
+// assistant checks a message of the model and returns the ids of its calls. Content may be
+// missing only beside calls.
 func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 	if err := v.known("assistant", o, "role", "content", "name", "refusal", "audio", "tool_calls"); err != nil {
 		return nil, err
@@ -84,7 +90,8 @@ func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 	return ids, nil
 }
 
-// call checks a tool call and returns its id.
+// call checks a tool call and returns its id. Arguments must be the text of an object: OpenAI
+// takes any text, but others decode it.
 func (v validator) call(raw json.RawMessage) (string, error) {
 	o, err := decodeObject(raw)
 	if err != nil {
@@ -118,7 +125,8 @@ func (v validator) call(raw json.RawMessage) (string, error) {
 	return id, nil
 }
 
-// content checks a message's content: text, or parts of the given kinds.
+// content checks a message's content: text, or parts of the given kinds. Blank text is
+// refused, as Anthropic does behind its gateways.
 func (v validator) content(raw json.RawMessage, kinds ...string) error {
 	if raw == nil {
 		return errors.New("content is missing")
@@ -141,6 +149,8 @@ func (v validator) content(raw json.RawMessage, kinds ...string) error {
 	return nil
 }
 
+// part checks a part of a content: that its kind may stand there, and that it has what the
+// API needs of it.
 func (v validator) part(raw json.RawMessage, kinds []string) error {
 	var p struct {
 		Type     string

@@ -32,18 +32,19 @@ type Server struct {
 	URL string // the base URL for a client, ending in /v1
 
 	http  *httptest.Server
-	conns atomic.Int64
+	conns atomic.Int64  // opened since the start
 	gone  chan struct{} // closed by Close, which ends what hangs
 
 	mu       sync.Mutex
-	turns    []Turn
+	turns    []Turn // that are left
 	requests []*Request
 	allow    []string
-	key      string
-	faults   []error
+	key      string  // empty for any
+	faults   []error // of requests; what a test is told at its end
 }
 
-// A Request is what a client asked, decoded and as it was.
+// A Request is what a client asked, decoded and as it was. It must not be changed. Of one
+// that was not valid only Header and Body are set.
 type Request struct {
 	Header   http.Header
 	Body     json.RawMessage
@@ -115,7 +116,7 @@ func New(t T, turns ...Turn) *Server {
 	return s
 }
 
-// Serve starts a server. The caller closes it.
+// Serve starts a server on a port of the loopback interface. The caller closes it.
 func Serve(turns ...Turn) *Server {
 	s := &Server{turns: slices.Clone(turns), gone: make(chan struct{})}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
@@ -129,7 +130,8 @@ func Serve(turns ...Turn) *Server {
 	return s
 }
 
-// Close ends the server and every answer that still runs.
+// Close ends the server and every answer that still runs, and returns when all have ended. It
+// may be called more than once.
 func (s *Server) Close() {
 	s.mu.Lock()
 	select {
@@ -151,7 +153,8 @@ func (s *Server) Allow(names ...string) *Server {
 	return s
 }
 
-// RequireKey makes the server refuse other keys, with status 401.
+// RequireKey makes the server refuse other keys, with status 401. That is no fault: a test
+// may want it.
 func (s *Server) RequireKey(key string) *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +169,8 @@ func (s *Server) Requests() []*Request {
 	return slices.Clone(s.requests)
 }
 
-// Faults returns what was wrong with the requests so far.
+// Faults returns what was wrong with the requests so far: those that were refused but for
+// their key.
 func (s *Server) Faults() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,6 +194,7 @@ func (s *Server) Remaining() int {
 // Connections returns how many TCP connections clients opened.
 func (s *Server) Connections() int { return int(s.conns.Load()) }
 
+// serve answers one request.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -203,12 +208,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	turn.answer(w, r, req, s.gone)
 }
 
+// A refusal is an answer that no turn gave.
 type refusal struct {
 	status int
 	error
 }
 
-// take records a request and returns the turn that answers it, or a refusal.
+// take records a request and returns the turn that answers it, or a refusal. The functions
+// of a turn run under the lock, one after the other, so that they may share variables; they
+// must not use the server.
 func (s *Server) take(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,6 +259,7 @@ func (s *Server) take(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 	return req, turn, nil
 }
 
+// writeError answers with an error in OpenAI's form.
 func writeError(w http.ResponseWriter, status int, text string) {
 	kind := "invalid_request_error"
 	if status == http.StatusUnauthorized {

@@ -30,6 +30,7 @@ func post(t *testing.T, s *Server, body string) (int, string, error) {
 	return resp.StatusCode, string(data), err
 }
 
+// TestServe has a row for each kind of answer, as it looks on the wire.
 func TestServe(t *testing.T) {
 	streamed := strings.Replace(question, "{", `{"stream":true,`, 1)
 	for _, row := range []struct {
@@ -68,7 +69,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-func TestBrokenConnections(t *testing.T) {
+// TestCutConnections: a cut answer is an error for its reader, and the server goes on.
+func TestCutConnections(t *testing.T) {
 	s := New(t, Text("hello").CutAfter(20), Raw("text/plain", "whole").CutAfter(5), Text("hello"))
 	for _, want := range []string{`{"choices":[{"finish`, "whole"} {
 		if _, body, err := post(t, s, question); !errors.Is(err, io.ErrUnexpectedEOF) || !strings.HasPrefix(want, body) {
@@ -78,6 +80,10 @@ func TestBrokenConnections(t *testing.T) {
 	if _, _, err := post(t, s, question); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestHangs: nothing comes, or nothing more, until the client has had enough.
+func TestHangs(t *testing.T) {
 	for _, turn := range []Turn{Hang(), Text("hello").HangAfter(10)} {
 		s := New(t, turn)
 		client := http.Client{Timeout: 30 * time.Millisecond}
@@ -102,6 +108,8 @@ func (f *fakeT) Helper()                      {}
 func (f *fakeT) Errorf(s string, args ...any) { f.errors = append(f.errors, fmt.Sprintf(s, args...)) }
 func (f *fakeT) Cleanup(fn func())            { f.cleanups = append(f.cleanups, fn) }
 
+// TestNewReports has what goes wrong between a client and its script, and what the test is
+// told of it.
 func TestNewReports(t *testing.T) {
 	no := func(*Request) error { return errors.New("no") }
 	for _, row := range []struct {
@@ -136,6 +144,7 @@ func TestNewReports(t *testing.T) {
 	}
 }
 
+// TestRefusals has requests that do not get as far as a turn.
 func TestRefusals(t *testing.T) {
 	s := Serve(Text("a")).RequireKey("k")
 	defer s.Close()
@@ -168,6 +177,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestMessageText: the text of a message, in whatever form its content came.
 func TestMessageText(t *testing.T) {
 	var r Request
 	dec := json.NewDecoder(bytes.NewReader([]byte(`{"messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"text","text":"b"},{"type":"image_url"},{"type":"text","text":"c"}]},{"role":"assistant"}]}`)))

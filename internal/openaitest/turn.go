@@ -38,6 +38,8 @@ type Call struct{ ID, Name, Args string }
 // Usage is what an answer says that it cost.
 type Usage struct{ Prompt, Completion, Cached, Reasoning int }
 
+// answer returns a turn without content, and with the usage that one has unless it says
+// otherwise.
 func answer() Turn { return Turn{cut: -1, usage: Usage{Prompt: 10, Completion: 5}} }
 
 // Text answers with text.
@@ -92,7 +94,7 @@ func Hang() Turn {
 	return t
 }
 
-// Func makes the turn from the request.
+// Func makes the turn from the request. The server calls it for one request at a time.
 func Func(fn func(*Request) Turn) Turn { return Turn{fn: fn} }
 
 // Always plays turn for every request that is left.
@@ -119,13 +121,14 @@ func (t Turn) Usage(u Usage) Turn { t.usage = u; return t }
 // CutAfter breaks the connection off after n bytes of the body.
 func (t Turn) CutAfter(n int) Turn { t.cut = n; return t }
 
-// Slow waits between the events of a stream.
+// Slow waits between the events of a stream, by the real clock.
 func (t Turn) Slow(pause time.Duration) Turn { t.pause = pause; return t }
 
 // HangAfter is CutAfter, but the connection stays open and silent.
 func (t Turn) HangAfter(n int) Turn { t.cut, t.hang = n, true; return t }
 
-// Expect checks the request; an error is answered with status 400.
+// Expect checks the request; an error is answered with status 400, and fails the test of
+// [New].
 func (t Turn) Expect(checks ...func(*Request) error) Turn {
 	t.checks = append(slices.Clone(t.checks), checks...)
 	return t
@@ -168,7 +171,7 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, gone 
 			if t.hang {
 				wait()
 			}
-			panic(http.ErrAbortHandler)
+			panic(http.ErrAbortHandler) // how net/http has a handler break the connection
 		}
 		left -= len(part)
 		if _, err := w.Write([]byte(part)); err != nil {
@@ -183,8 +186,8 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, gone 
 
 type object = map[string]any
 
-// events renders the turn as server-sent events, with the usage in a chunk of
-// its own at the end.
+// events renders the turn as server-sent events, with the usage in a chunk of its own at the
+// end, as OpenAI sends it if asked to.
 func (t Turn) events(req *Request) []string {
 	var out []string
 	emit := func(delta object, finish any) {
@@ -207,6 +210,8 @@ func (t Turn) events(req *Request) []string {
 	return append(out, "data: [DONE]\n\n")
 }
 
+// callDeltas renders the calls as OpenAI streams them: the first piece of a call has its id
+// and its name, the rest nothing but its index and arguments.
 func (t Turn) callDeltas() []object {
 	var heads []object
 	var args [][]object
@@ -259,6 +264,7 @@ func (t Turn) plain(req *Request) string {
 		"choices": []object{{"index": 0, "message": msg, "finish_reason": t.finishReason()}}, "usage": t.usage.object()})
 }
 
+// finishReason returns the reason, unless it was set that of what the turn holds.
 func (t Turn) finishReason() string {
 	switch {
 	case t.finish != "":
@@ -269,12 +275,14 @@ func (t Turn) finishReason() string {
 	return "stop"
 }
 
+// object renders the usage.
 func (u Usage) object() object {
 	return object{"prompt_tokens": u.Prompt, "completion_tokens": u.Completion, "total_tokens": u.Prompt + u.Completion,
 		"prompt_tokens_details":     object{"cached_tokens": u.Cached},
 		"completion_tokens_details": object{"reasoning_tokens": u.Reasoning}}
 }
 
+// callID returns the id of a call, made up of its name and place if it has none.
 func callID(c Call, i int) string {
 	if c.ID != "" {
 		return c.ID
@@ -295,8 +303,10 @@ func pieces(s string) (out []string) {
 	return out
 }
 
+// event renders a server-sent event.
 func event(o object) string { return "data: " + marshal(o) + "\n\n" }
 
+// marshal encodes; the members come out sorted.
 func marshal(o object) string {
 	data, err := json.Marshal(o)
 	if err != nil {

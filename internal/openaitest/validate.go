@@ -27,17 +27,24 @@ func Validate(body []byte, allow ...string) error {
 	return errors.Join(v.request(top), v.conversation(top["messages"]))
 }
 
+// A validator checks one request. Its methods return the first thing that is wrong with a
+// part, in the words of the API where it has some.
 type validator struct {
 	allow []string
 	ids   map[string]bool // of all calls
 }
 
+// nameRule is the API's for the names of tools and of output formats.
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
+// requestMembers are those of the API reference, but functions and function_call, which
+// tools have replaced.
 var requestMembers = strings.Fields(`audio frequency_penalty logit_bias logprobs max_completion_tokens max_tokens messages metadata
 	modalities model n parallel_tool_calls prediction presence_penalty prompt_cache_key reasoning_effort response_format safety_identifier
 	seed service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options`)
 
+// known refuses members that are neither the API's nor allowed: some servers ignore them,
+// others refuse the request.
 func (v validator) known(where string, o map[string]json.RawMessage, members ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		if !slices.Contains(members, name) && !slices.Contains(v.allow, name) {
@@ -47,6 +54,7 @@ func (v validator) known(where string, o map[string]json.RawMessage, members ...
 	return nil
 }
 
+// request checks all but the messages, and returns all that is wrong.
 func (v validator) request(o map[string]json.RawMessage) error {
 	errs := []error{v.known("request", o, requestMembers...)}
 	check := func(ok bool, format string, args ...any) {
@@ -74,7 +82,7 @@ func (v validator) request(o map[string]json.RawMessage) error {
 	return errors.Join(errs...)
 }
 
-// tools returns the names of the tools.
+// tools checks the tools and returns their names, nil if there are none.
 func (v validator) tools(raw json.RawMessage) ([]string, error) {
 	if raw == nil {
 		return nil, nil
@@ -97,6 +105,7 @@ func (v validator) tools(raw json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
+// tool checks one tool and returns its name, with an error too if it has one.
 func (v validator) tool(raw json.RawMessage) (string, error) {
 	o, err := decodeObject(raw)
 	if err != nil {
@@ -153,6 +162,7 @@ func topSchema(raw json.RawMessage) error {
 	return err
 }
 
+// toolChoice checks the choice, which must be of a tool among names.
 func (v validator) toolChoice(raw json.RawMessage, names []string) error {
 	if raw == nil {
 		return nil
@@ -176,6 +186,8 @@ func (v validator) toolChoice(raw json.RawMessage, names []string) error {
 	return nil
 }
 
+// responseFormat checks the form of an answer; a schema in strict mode must keep the rules of
+// structured outputs.
 func (v validator) responseFormat(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
@@ -229,7 +241,7 @@ func strictSchema(where string, raw json.RawMessage) error {
 		var required []string
 		_ = json.Unmarshal(o["required"], &required)
 		properties, _ := decodeObject(o["properties"])
-		for name := range properties {
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
 			if !slices.Contains(required, name) {
 				return fmt.Errorf("%s: property %q must be required", where, name)
 			}
@@ -243,6 +255,8 @@ func strictSchema(where string, raw json.RawMessage) error {
 	return nil
 }
 
+// decodeObject returns the members of an object. The error continues a sentence: "… is not a
+// JSON object".
 func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	var o map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &o); err != nil || o == nil {
@@ -260,6 +274,7 @@ func decodeList(raw json.RawMessage) ([]json.RawMessage, error) {
 	return list, nil
 }
 
+// decodeString returns a string; null is none.
 func decodeString(raw json.RawMessage) (string, error) {
 	var s *string
 	if err := json.Unmarshal(raw, &s); err != nil {

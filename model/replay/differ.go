@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 )
 
+// This file says how a request differs from one that was recorded, for the person whose
+// test fails: which member, what it was, what it is now.
+
 // differences says how r differs from a recorded request, a line for each.
 func (r *request) differences(recorded *request) differences {
 	var d differences
@@ -24,12 +27,15 @@ func (r *request) differences(recorded *request) differences {
 	return d
 }
 
-// differences are lines for a person, and how much text they are about.
+// differences are lines for a person, and how much text they are about: by that the nearest
+// of several requests is found.
 type differences struct {
 	lines []string
 	size  int
 }
 
+// add notes a difference at a place. Of long texts it shows what is around the first byte in
+// which they differ.
 func (d *differences) add(where, recorded, now string) {
 	same := 0
 	for same < min(len(recorded), len(now)) && recorded[same] == now[same] {
@@ -67,6 +73,7 @@ func (d *differences) compare(where string, a, b any) {
 // absent stands for a member or element that is not there.
 type absent struct{}
 
+// members compares two objects, in the order of the names.
 func (d *differences) members(where string, a, b map[string]any) {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
@@ -85,6 +92,8 @@ func (d *differences) members(where string, a, b map[string]any) {
 	}
 }
 
+// elements compares two lists index by index: one that is missing in the middle makes all
+// after it differ.
 func (d *differences) elements(where string, a, b []any) {
 	for i := range max(len(a), len(b)) {
 		x, y := any(absent{}), any(absent{})
@@ -98,6 +107,7 @@ func (d *differences) elements(where string, a, b []any) {
 	}
 }
 
+// asJSON writes a value in one line.
 func asJSON(v any) string {
 	if _, ok := v.(absent); ok {
 		return "nothing"
@@ -109,7 +119,7 @@ func asJSON(v any) string {
 	return string(data)
 }
 
-// cut shortens a long text to a part that begins at start.
+// cut shortens a long text to a part of about 120 bytes that begins at start.
 func cut(s string, start int) string {
 	const length = 120
 	end := min(len(s), start+length)

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 )
 
+// fileVersion is raised when the meaning of a file changes. There is no reading of older
+// ones: recording again is easier, and tells the truth.
 const fileVersion = 1
 
 // recording is a file: exchanges in the order in which the requests were made.
@@ -21,18 +23,22 @@ type recording struct {
 	Exchanges []*exchange `json:"exchanges"`
 }
 
+// An exchange is a request and what came of it: a response, or an error in its place.
 type exchange struct {
 	Request  request   `json:"request"`
 	Response *response `json:"response,omitempty"`
 	Error    string    `json:"error,omitempty"` // there was no response
 }
 
+// A request is what is kept, and compared, of one: no host, query or header.
 type request struct {
 	Method string  `json:"method"`
 	Path   string  `json:"path"`
 	Body   content `json:"body,omitzero"`
 }
 
+// A response is what is kept of one. Of Broken and Closed at most one is set; neither means
+// that the body was read to its end.
 type response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header,omitempty"`
@@ -67,6 +73,7 @@ func valueContent(body []byte) content {
 	return textContent(body)
 }
 
+// bytes returns the body. Where it is JSON that is the canonical form, not what was sent.
 func (c *content) bytes() []byte {
 	switch {
 	case c.JSON != nil:
@@ -88,6 +95,7 @@ func canonical(body []byte) ([]byte, bool) {
 	return bytes.TrimSpace(out), err == nil
 }
 
+// decode reads one JSON value, its numbers as json.Number; anything behind it is an error.
 func decode(body []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
@@ -101,6 +109,7 @@ func decode(body []byte) (any, error) {
 	return v, nil
 }
 
+// encode writes JSON that people can read: nothing is escaped for HTML.
 func encode(v any, indent string) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -110,7 +119,8 @@ func encode(v any, indent string) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// load reads a file. Bodies are made canonical again, as people edit files.
+// load reads a file and checks what Play relies on. Bodies are made canonical again, as
+// people edit files.
 func load(path string) (*recording, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -139,7 +149,8 @@ func load(path string) (*recording, error) {
 }
 
 // save replaces the file at path, so that it holds the old recording or the
-// new one.
+// new one. What the new one is written to first stands in the same folder: a file can only
+// be renamed within a file system.
 func (rec *recording) save(path string) (err error) {
 	data, err := encode(rec, "  ")
 	if err != nil {

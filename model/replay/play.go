@@ -24,7 +24,8 @@ type Player struct {
 	played []bool
 }
 
-// Play reads the recording at path.
+// Play reads the recording at path. It fails if there is none, and if it is not a recording
+// of this version of the format.
 func Play(path string, cfg Config) (*Player, error) {
 	rec, err := load(path)
 	if err != nil {
@@ -47,7 +48,9 @@ func (p *Player) Unplayed() []string {
 	return left
 }
 
-// RoundTrip answers req. Nothing is sent.
+// RoundTrip answers req. Nothing is sent. It fails with the error that was recorded, with
+// that of the request's context, and, with a [*model.Error], on a request that was not
+// recorded or was made more often than it was.
 func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err == nil {
@@ -94,6 +97,7 @@ func (p *Player) take(r *request) (*exchange, error) {
 		Message: fmt.Sprintf("replay %s: %s %s: %s. Record again if the program is right.", p.path, r.Method, r.Path, why)}
 }
 
+// same reports whether a recorded request is this one.
 func (r *request) same(other *request) bool {
 	return r.Method == other.Method && r.Path == other.Path && bytes.Equal(r.Body.bytes(), other.Body.bytes())
 }
@@ -119,7 +123,8 @@ func (p *Player) nearest(r *request) string {
 	return fmt.Sprintf("the nearest, %s, differs:\n\t%s", describe(best, &p.rec.Exchanges[best].Request), strings.Join(lines, "\n\t"))
 }
 
-// http makes the response to req.
+// http makes the response to req. A body that broke off, or that nobody read to its end, ends
+// with an error, never as if it were whole; its length is then not known.
 func (r *response) http(req *http.Request) *http.Response {
 	data := r.Body.bytes()
 	resp := &http.Response{

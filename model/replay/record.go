@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// A Recorder sends requests on and keeps what is said. It is safe for
-// concurrent use.
+// A Recorder sends requests on and keeps what is said, in memory until it is closed. It is
+// safe for concurrent use.
 type Recorder struct {
 	path string
 	cfg  Config
@@ -19,7 +19,8 @@ type Recorder struct {
 	taken []*take
 }
 
-// A take is an exchange that is being recorded.
+// A take is an exchange that is being recorded. The body is read, and may be closed, on
+// another goroutine than the request was made on.
 type take struct {
 	exchange
 	cfg     *Config
@@ -27,7 +28,7 @@ type take struct {
 
 	mu   sync.Mutex
 	body bytes.Buffer // of the response, as far as it was read
-	over bool
+	over bool         // what follows is not recorded
 }
 
 // Record returns a recorder. [Recorder.Close] writes the file at path.
@@ -39,7 +40,8 @@ func Record(path string, cfg Config) *Recorder {
 }
 
 // RoundTrip sends req and returns the response. The body is recorded as the
-// client reads it.
+// client reads it. It fails where the transport does, and on a response that is compressed
+// although nobody asked for it.
 func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err != nil {
@@ -48,7 +50,7 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	t := &take{cfg: &r.cfg, secrets: secretsOf(req)}
 	t.Request = *r.cfg.request(req, body)
 	r.mu.Lock()
-	r.taken = append(r.taken, t)
+	r.taken = append(r.taken, t) // now, so that the order is that of the requests
 	r.mu.Unlock()
 
 	out := req.Clone(req.Context())
@@ -81,7 +83,8 @@ func readBody(req *http.Request) ([]byte, error) {
 }
 
 // Close writes the file. Bodies that are still being read are kept as far as
-// they were.
+// they were, and count as closed. It fails if the file cannot be written; the one that was
+// there is then still there.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,9 +111,11 @@ func (t *take) fail(err error) {
 	t.over = true
 }
 
-// keptHeaders are the headers of a response that are recorded.
+// keptHeaders are the headers of a response that are recorded: those that a client acts on.
+// All others are not worth the secrets that may be among them.
 var keptHeaders = []string{"Content-Type", "Date", "Retry-After", "Retry-After-Ms"}
 
+// begin notes the head of the response.
 func (t *take) begin(resp *http.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

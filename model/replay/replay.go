@@ -51,6 +51,7 @@ type Config struct {
 	Rewrite func(body []byte) []byte
 }
 
+// rewrite returns what is kept of a body.
 func (c *Config) rewrite(body []byte) []byte {
 	if c.Rewrite == nil {
 		return body
@@ -74,7 +75,8 @@ type T interface {
 }
 
 // Test returns a client that plays the file at path or, if record is set,
-// records it. A test that does not make every request that was recorded fails.
+// records it. A test that does not make every request that was recorded fails, and one
+// whose file cannot be read or written. The file is written at the end of the test.
 func Test(t T, path string, record bool) *http.Client {
 	t.Helper()
 	if record {

@@ -47,6 +47,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	panic(r)
 }
 
+// end runs the clean-ups and returns what the test was told.
 func (r *recorder) end() string {
 	for _, fn := range r.cleanups {
 		fn()
@@ -156,6 +157,7 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
+// send makes a request and returns its answer as text: the status, the type and the body.
 func send(t *testing.T, rt http.RoundTripper, method, url, body string, header ...string) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -240,6 +242,7 @@ func TestMatching(t *testing.T) {
 	}
 }
 
+// TestSecrets puts secrets wherever a client has them, and has a server that repeats them.
 func TestSecrets(t *testing.T) {
 	s := echo(t)
 	file := filepath.Join(t.TempDir(), "secrets.json")
@@ -282,7 +285,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestBrokenResponses records what goes wrong and plays it.
+// TestBrokenResponses records what goes wrong and plays it: each ends as it did.
 func TestBrokenResponses(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -336,17 +339,35 @@ func TestBrokenResponses(t *testing.T) {
 			t.Errorf("%s: %q, %v", row.path, got, err)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://x/cut", nil)
+}
+
+// TestCancelled: a request whose context has ended is not answered, and not counted.
+func TestCancelled(t *testing.T) {
+	s := echo(t)
+	file := filepath.Join(t.TempDir(), "one.json")
+	r := replay.Record(file, replay.Config{})
+	if _, err := send(t, r, "GET", s.URL+"/one", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := replay.Play(file, replay.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.RoundTrip(req); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://x/one", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.RoundTrip(req); !errors.Is(err, context.Canceled) || len(p.Unplayed()) != 1 {
+		t.Errorf("%v; not played: %q", err, p.Unplayed())
 	}
 }
 
+// TestConcurrent records and plays many requests at the same time; each gets its answer.
 func TestConcurrent(t *testing.T) {
 	s := echo(t)
 	file := filepath.Join(t.TempDir(), "many.json")
@@ -374,6 +395,7 @@ func TestConcurrent(t *testing.T) {
 	each(p)
 }
 
+// TestFileRefused has files that are no recordings, and a folder that is not there.
 func TestFileRefused(t *testing.T) {
 	dir := t.TempDir()
 	for _, row := range []struct{ data, want string }{
@@ -400,6 +422,7 @@ func TestFileRefused(t *testing.T) {
 	}
 }
 
+// A recording is made once against the real server, and then played without it.
 func Example() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "Hello from the network.")

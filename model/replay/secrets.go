@@ -52,6 +52,8 @@ func secretsOf(req *http.Request) secrets {
 	return found
 }
 
+// isSecretName reports whether the name of a header or of a query parameter says that it
+// holds a key. It is generous: a value too many that is replaced does no harm.
 func isSecretName(name string) bool {
 	name = strings.ToLower(name)
 	for _, word := range []string{"auth", "key", "token", "secret", "cookie", "sig", "password"} {

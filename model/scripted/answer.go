@@ -17,13 +17,16 @@ const pieceSize = 12
 
 var errStopped = errors.New("the reader stopped")
 
+// This file plays a turn: its pieces as the chunks of a stream, its cost, and the checks
+// that a turn may have.
+
 // An answer is one turn being played.
 type answer struct {
 	ctx      context.Context
 	req      *model.Request
 	yield    func(model.Chunk, error) bool
-	calls    int
-	nextCall int
+	calls    int // made so far, which is the index of the next
+	nextCall int // the number in its id
 	output   int // bytes said
 	thought  int // bytes of it that were thinking
 }
@@ -44,6 +47,7 @@ func (a *answer) play(turn Turn) error {
 	}})
 }
 
+// part plays a piece. A failure of the script is returned like any other error.
 func (a *answer) part(p part) error {
 	switch {
 	case p.text != nil:
@@ -59,6 +63,8 @@ func (a *answer) part(p part) error {
 	return p.err
 }
 
+// call plays a tool call: the first delta has its id and its name, as those of a real model
+// do, and the arguments follow in pieces.
 func (a *answer) call(c *call) error {
 	index := a.calls
 	a.calls++
@@ -86,6 +92,7 @@ func (a *answer) pieces(s string, chunk func(string) model.Chunk) error {
 	return nil
 }
 
+// send yields a chunk, unless the context has ended, as it may between any two.
 func (a *answer) send(c model.Chunk) error {
 	if err := a.ctx.Err(); err != nil {
 		return err
@@ -97,7 +104,7 @@ func (a *answer) send(c model.Chunk) error {
 }
 
 // nextCallNumber returns a number above that of every "call_N" in the
-// conversation.
+// conversation, so that ids are unique in it though nothing is remembered.
 func nextCallNumber(req *model.Request) int {
 	next := 1
 	for _, m := range req.Messages {
@@ -115,6 +122,7 @@ func nextCallNumber(req *model.Request) int {
 	return next
 }
 
+// tokens estimates four bytes a token, rounded up.
 func tokens(size int) int { return (size + 3) / 4 }
 
 // requestSize is the size in bytes of what a model would read.
@@ -129,6 +137,8 @@ func requestSize(req *model.Request) int {
 	return n
 }
 
+// blocksSize is the size of what a model would read of a message. Pictures and reasoning do
+// not count.
 func blocksSize(bs message.Blocks) (n int) {
 	for _, b := range bs {
 		switch b := b.(type) {
@@ -175,6 +185,7 @@ func HasTools(names ...string) func(*model.Request) error {
 	}
 }
 
+// wholeText joins all that is said in a message, tool results included.
 func wholeText(bs message.Blocks) string {
 	var parts []string
 	for _, b := range bs {

@@ -35,6 +35,9 @@ func CallEvery(except ...string) Turn {
 	})
 }
 
+// sampleArguments makes arguments for a tool and validates them, formats included. It fails
+// on a schema that cannot be compiled, and on one that the sample does not fit. A tool
+// without a schema takes none.
 func sampleArguments(t tool.Info) (json.RawMessage, error) {
 	if len(t.Input) == 0 {
 		return json.RawMessage("{}"), nil

@@ -10,7 +10,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxDepth is where samples of recursive schemas stop.
+// maxDepth is where samples of recursive schemas stop. What then is missing fails the
+// validation, unless it is optional.
 const maxDepth = 12
 
 // sample makes a small value of a schema: the first that is allowed where
@@ -51,7 +52,8 @@ func sample(s *jsonschema.Schema, depth int) any {
 	return v
 }
 
-// sampleOwn looks at a schema's own type and not at its parts.
+// sampleOwn looks at a schema's own type and not at those it combines. A field that is
+// required but not described is null.
 func sampleOwn(s *jsonschema.Schema, depth int) any {
 	switch kind(s) {
 	case "object":
@@ -99,6 +101,7 @@ func kind(s *jsonschema.Schema) string {
 	return ""
 }
 
+// sampleArray makes a list of the least length that is allowed.
 func sampleArray(s *jsonschema.Schema, depth int) any {
 	list := []any{}
 	for _, item := range s.PrefixItems {
@@ -118,7 +121,8 @@ func sampleArray(s *jsonschema.Schema, depth int) any {
 	return list
 }
 
-// samplesByFormat are valid strings for the formats of JSON Schema.
+// samplesByFormat are valid strings for the formats of JSON Schema. Names and addresses are
+// those set aside for documentation.
 var samplesByFormat = map[string]string{
 	"date-time": "2026-01-02T03:04:05Z", "date": "2026-01-02", "time": "03:04:05Z", "duration": "PT1H",
 	"email": "someone@example.org", "hostname": "example.org", "ipv4": "192.0.2.1", "ipv6": "2001:db8::1",
@@ -126,6 +130,8 @@ var samplesByFormat = map[string]string{
 	"json-pointer": "/a", "regex": "a",
 }
 
+// sampleString makes a text. Patterns are not understood but guessed at, which serves for
+// the kinds that tools have: identifiers, versions, paths, colours.
 func sampleString(s *jsonschema.Schema) any {
 	if s.Format != nil {
 		if text, ok := samplesByFormat[s.Format.Name]; ok {
@@ -150,6 +156,8 @@ func sampleString(s *jsonschema.Schema) any {
 	return text
 }
 
+// sampleNumber makes a number near 1 that the bounds allow. Exact fractions keep 0.3 a
+// multiple of 0.1.
 func sampleNumber(s *jsonschema.Schema) any {
 	n := new(big.Rat).SetInt64(1)
 	one := big.NewRat(1, 1)

@@ -89,7 +89,9 @@ func (m *Model) Remaining() int {
 	return max(0, len(m.turns)-m.next)
 }
 
-// Generate plays the next turn.
+// Generate plays the next turn, for each time that the sequence is ranged. The error is that
+// of the context, what [Fail] or a function said, or a [*model.Error] for a request that the
+// script does not expect.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -108,7 +110,8 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	}
 }
 
-// take records a request and returns the turn for it, without functions.
+// take records a request and returns the turn for it, without functions. The list of
+// messages is copied, since the caller goes on appending to it.
 func (m *Model) take(req *model.Request) (Turn, error) {
 	m.mu.Lock()
 	snapshot := *req
@@ -153,6 +156,8 @@ func (m *Model) resolve(t Turn, req *model.Request, n int) (Turn, error) {
 	return out, nil
 }
 
+// failed tells the test, if there is one, and returns the error for the caller. It is not
+// worth a retry: the script will not change.
 func (m *Model) failed(err error) error {
 	if m.report != nil {
 		m.report(err)

@@ -23,6 +23,7 @@ func ask(m model.Model, req *model.Request) (*message.Message, *model.Finish, er
 	return model.Collect(m.Generate(context.Background(), req))
 }
 
+// TestTurns has a row for each kind of turn, and for what they are combined to.
 func TestTurns(t *testing.T) {
 	boom := errors.New("boom")
 	for _, row := range []struct {
@@ -68,6 +69,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
+// TestDeltas: an answer comes in several deltas, none of which ends inside a rune.
 func TestDeltas(t *testing.T) {
 	const said = "Les élèves — 東京 — ont répondu: 👩‍🚀!"
 	n, all := 0, ""
@@ -88,6 +90,7 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
+// TestCallIDsGoOn: ids that are not ours are passed over.
 func TestCallIDsGoOn(t *testing.T) {
 	before := message.Assistant(&message.ToolCall{ID: "call_7", Name: "a"}, &message.ToolCall{ID: "call_x", Name: "a"}, &message.ToolCall{ID: "other", Name: "a"})
 	msg, _, err := ask(scripted.New(scripted.Call("a", nil)), &model.Request{Messages: []*message.Message{before}})
@@ -96,6 +99,7 @@ func TestCallIDsGoOn(t *testing.T) {
 	}
 }
 
+// TestUsage holds the estimate, thinking included.
 func TestUsage(t *testing.T) {
 	_, fin, err := ask(scripted.New(scripted.Think("12345678").And(scripted.Say("1234"))), &model.Request{
 		System: "12345678", Messages: []*message.Message{message.User("1234")}})
@@ -114,6 +118,7 @@ func (f *fakeT) Helper()                      {}
 func (f *fakeT) Errorf(s string, args ...any) { f.errors = append(f.errors, fmt.Sprintf(s, args...)) }
 func (f *fakeT) Cleanup(fn func())            { f.cleanups = append(f.cleanups, fn) }
 
+// TestTest has scripts that are used up or not, and what the test is told.
 func TestTest(t *testing.T) {
 	question := &model.Request{Messages: []*message.Message{message.User("What is 2+3?")}, Tools: []tool.Info{{Name: "add"}}}
 	for _, row := range []struct {
@@ -151,6 +156,7 @@ func TestTest(t *testing.T) {
 	}
 }
 
+// TestNewRefusesTurnsThatAreNeverPlayed: what stands behind a Repeat.
 func TestNewRefusesTurnsThatAreNeverPlayed(t *testing.T) {
 	defer func() {
 		if recover() == nil {
@@ -160,21 +166,28 @@ func TestNewRefusesTurnsThatAreNeverPlayed(t *testing.T) {
 	scripted.New(scripted.Repeat(scripted.Say("a")), scripted.Say("b"))
 }
 
-func TestStops(t *testing.T) {
+// TestBreak: an answer that is broken off has taken its turn.
+func TestBreak(t *testing.T) {
 	m := scripted.New(scripted.Say("a long answer in pieces"), scripted.Say("b"))
-	n := 0
 	for range m.Generate(t.Context(), &model.Request{}) {
-		n++
 		break
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, _, err := model.Collect(m.Generate(ctx, &model.Request{}))
-	if n != 1 || !errors.Is(err, context.Canceled) || m.Remaining() != 1 {
-		t.Errorf("%d pieces, %v, %d left", n, err, m.Remaining())
+	if msg, _, err := ask(m, &model.Request{}); err != nil || msg.Text() != "b" {
+		t.Errorf("%v, %v", msg, err)
 	}
 }
 
+// TestCancelled: a request whose context has ended takes no turn.
+func TestCancelled(t *testing.T) {
+	m := scripted.New(scripted.Say("a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := model.Collect(m.Generate(ctx, &model.Request{})); !errors.Is(err, context.Canceled) || m.Remaining() != 1 {
+		t.Errorf("%v, %d left", err, m.Remaining())
+	}
+}
+
+// TestConcurrent: each turn is played once, whoever asks.
 func TestConcurrent(t *testing.T) {
 	const n = 50
 	var turns []scripted.Turn
@@ -252,6 +265,7 @@ func TestCallEvery(t *testing.T) {
 	}
 }
 
+// TestCallEveryNamesWhatItCannot: a pattern that nothing guessed fits.
 func TestCallEveryNamesWhatItCannot(t *testing.T) {
 	req := &model.Request{Tools: []tool.Info{{Name: "odd", Input: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string","pattern":"^q{17}$"}},"required":["a"]}`)}}}
 	if _, _, err := ask(scripted.New(scripted.CallEvery()), req); err == nil || !strings.Contains(err.Error(), `"odd"`) {

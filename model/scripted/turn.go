@@ -25,6 +25,7 @@ type part struct {
 	fn             func(*model.Request) (Turn, error)
 }
 
+// A call is a tool call to play.
 type call struct {
 	name string
 	args json.RawMessage

@@ -8,19 +8,21 @@ import (
 )
 
 // A generator makes random values of a schema. It knows the common keywords;
-// what it makes is checked before use.
+// what it makes is checked before use, so that it need not be right, only right often.
 type generator struct {
 	rng  *rand.Rand
-	root any
+	root any // the whole schema, decoded, for references
 }
 
-// odd are texts that tools stumble over.
+// odd are texts that tools stumble over: paths that lead out, options, shell and format
+// syntax, numbers that are too large. The last four have a form; see text.
 var odd = []string{
 	"", "a", "a b", "../../etc/passwd", "/", "C:\\x", "\x00", "\n", "ünï", "😀", "-rf", "$(x)", "'\"`", "%s%n", "{}", "[", "true", "0",
 	"9999999999999999999999", strings.Repeat("x", 5000), "2026-01-31T09:30:00Z", "2026-01-31", "1m30s", "AAAA",
 }
 
-// value makes a value of a schema; of one it does not understand, any.
+// value makes a value of a schema; of one it does not understand, any. So it does of one
+// that is nested too deep, which ends schemas that contain themselves.
 func (g *generator) value(schema any, depth int) any {
 	s, ok := schema.(map[string]any)
 	if !ok || depth > 8 {
@@ -70,7 +72,8 @@ func (g *generator) value(schema any, depth int) any {
 	return g.anything()
 }
 
-// object leaves out about half of the optional fields.
+// object leaves out about half of the optional fields, and gives one of another name where
+// the schema has others. The names are sorted: the same numbers must give the same object.
 func (g *generator) object(s map[string]any, depth int) any {
 	obj := map[string]any{}
 	props, _ := s["properties"].(map[string]any)
@@ -115,6 +118,7 @@ func (g *generator) integers(s map[string]any) []int64 {
 	return list
 }
 
+// number returns a keyword's value, or what is to be taken without it.
 func number(v any, otherwise float64) float64 {
 	if f, ok := v.(float64); ok {
 		return f
@@ -122,6 +126,7 @@ func number(v any, otherwise float64) float64 {
 	return otherwise
 }
 
+// anything makes a value without a schema.
 func (g *generator) anything() any {
 	switch g.rng.IntN(6) {
 	case 0:

@@ -53,8 +53,8 @@ const patience = 10 * time.Second
 //     fit the output schema
 //   - capabilities that judge differently through a wrapper
 //
-// Calls also run side by side, for the race detector. At most one Options may
-// be given.
+// Calls also run side by side, for the race detector. The arguments are the same each
+// time, as the random numbers always begin alike. At most one Options may be given.
 func Run(t *testing.T, tl tool.Tool, opts ...Options) {
 	t.Helper()
 	c := checker{tool: tl, info: tl.Info(), rng: rand.New(rand.NewPCG(1, 2)), ctx: t.Context(), calls: 1000}
@@ -74,6 +74,7 @@ func Run(t *testing.T, tl tool.Tool, opts ...Options) {
 	}
 }
 
+// A checker tests one tool. Only problem may be called from several goroutines.
 type checker struct {
 	tool   tool.Tool
 	info   tool.Info
@@ -83,11 +84,11 @@ type checker struct {
 	calls  int
 
 	mu       sync.Mutex
-	problems map[string]bool
+	problems map[string]bool // by their first lines, so that each is told once
 	ordered  []error
 }
 
-// problem notes what is wrong, once.
+// problem notes what is wrong, once: a tool that panics on one input does on a hundred.
 func (c *checker) problem(format string, a ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,6 +104,8 @@ func (c *checker) problem(format string, a ...any) {
 	c.ordered = append(c.ordered, err)
 }
 
+// check runs all checks and returns what is wrong, in the order in which it was found. An
+// external tool is not called.
 func (c *checker) check() []error {
 	c.description()
 	c.refusals()
@@ -119,6 +122,7 @@ func (c *checker) check() []error {
 	return c.ordered
 }
 
+// description checks what the tool says about itself.
 func (c *checker) description() {
 	if err := c.info.Check(); err != nil {
 		c.problem("%w", err)
@@ -155,6 +159,7 @@ func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 	return comp.Compile("tool://schema")
 }
 
+// refusals sends what must never run: what was cut off, and what is no object.
 func (c *checker) refusals() {
 	for _, bad := range []string{`{`, `{"`, `{"a`, "```json\n{", `nothing`} {
 		args, err := tool.Arguments(c.tool, json.RawMessage(bad))
@@ -214,7 +219,8 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 	}
 }
 
-// cancellation calls with a context that has ended, or ends soon.
+// cancellation calls with a context that has ended. The call must end, whatever it
+// returns; one that does not is left running.
 func (c *checker) cancellation(inputs []json.RawMessage) {
 	if len(inputs) == 0 {
 		return
@@ -249,6 +255,7 @@ func (c *checker) call(ctx context.Context, input json.RawMessage) {
 	}
 }
 
+// chunk checks a piece of a result.
 func (c *checker) chunk(ch tool.Chunk, input json.RawMessage) {
 	switch ch.Block.(type) {
 	case nil, *message.Text, *message.Data:

@@ -21,6 +21,7 @@ type weatherIn struct {
 	From time.Time `json:"from,omitzero"`
 }
 
+// TestRunPassesGoodTools: a tool without a fault, and one that is not run here.
 func TestRunPassesGoodTools(t *testing.T) {
 	Run(t, tool.Must(tool.New("weather", "Tells the weather.", func(_ context.Context, in weatherIn) (map[string]int, error) {
 		return map[string]int{in.City: in.Days}, nil
@@ -40,6 +41,7 @@ func (f faulty) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, 
 	return func(yield func(tool.Chunk, error) bool) { f.call(ctx, call.Input, yield) }
 }
 
+// gullible trusts that a field is there that the schema does not require.
 type gullible struct{ faulty }
 
 func (gullible) CheckReadOnly(input json.RawMessage) bool {
@@ -48,6 +50,8 @@ func (gullible) CheckReadOnly(input json.RawMessage) bool {
 	return *in.Path == ""
 }
 
+// TestRunFindsFaults has a tool for each fault. The first row has none, so that the others
+// show something.
 func TestRunFindsFaults(t *testing.T) {
 	good := tool.Info{Name: "probe", Description: "Probes.", Input: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
 	info := func(change func(*tool.Info)) func() tool.Info {
@@ -103,6 +107,7 @@ func TestRunFindsFaults(t *testing.T) {
 	}
 }
 
+// TestRunFindsToolsThatIgnoreCancellation waits on the clock of a bubble.
 func TestRunFindsToolsThatIgnoreCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stubborn := tool.Must(tool.New("stubborn", "Sleeps.", func(context.Context, struct{}) (string, error) {
