@@ -21,6 +21,7 @@ var long = []string{"time ", "cd a;", "x=$y ", "2>&1 ", "git log ", "ls -la ", "
 
 // What is big or deep is refused, not recursed into.
 func TestGarbage(t *testing.T) {
+	t.Parallel()
 	for _, unit := range hostile {
 		for _, size := range []int{1 << 10, 64 << 10, 65 << 10} {
 			if a := analyze(strings.Repeat(unit, size/len(unit)), here); a.ReadOnly() == "" {

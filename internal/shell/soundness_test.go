@@ -240,6 +240,7 @@ func (y *yard) try(t *testing.T, cmds []string) string {
 // environment, and leave no process. KITBAG_SOUNDNESS sets how many commands
 // are run.
 func TestSoundness(t *testing.T) {
+	t.Parallel() // it waits for processes
 	want := 250
 	if n, err := strconv.Atoi(os.Getenv("KITBAG_SOUNDNESS")); err == nil {
 		want = n
