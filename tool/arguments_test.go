@@ -208,40 +208,44 @@ func TestCacheIsBounded(t *testing.T) {
 	wg.Wait()
 }
 
-// TestDecoding is about what reaches the function.
-func TestDecoding(t *testing.T) {
-	type inner struct {
+// A pause and a decoded have a field of each type whose JSON is not plain.
+type (
+	pause struct {
 		Wait time.Duration `json:"wait"`
 	}
-	type in struct {
+	decoded struct {
 		N     int64                    `json:"n"`
 		F     float64                  `json:"f,omitempty"`
 		Waits []time.Duration          `json:"waits,omitempty"`
-		ByKey map[string]inner         `json:"by_key,omitempty"`
-		Ptr   *inner                   `json:"ptr,omitempty"`
+		ByKey map[string]pause         `json:"by_key,omitempty"`
+		Ptr   *pause                   `json:"ptr,omitempty"`
 		Bytes []byte                   `json:"bytes,omitempty"`
 		Raw   json.RawMessage          `json:"raw,omitempty"`
 		When  time.Time                `json:"when,omitzero"`
 		Limit int                      `json:"limit,omitempty" jsonschema:"default=10"`
 		Unit  string                   `json:"unit,omitempty" jsonschema:"default=c,enum=c,enum=f"`
 		Quote int                      `json:"quote,omitempty,string"`
-		Any   map[string]map[int]inner `json:"any,omitempty"`
+		Any   map[string]map[int]pause `json:"any,omitempty"`
 	}
+)
+
+// TestDecoding is about what reaches the function.
+func TestDecoding(t *testing.T) {
 	for _, row := range []struct {
 		in   string
-		want in
+		want decoded
 	}{
-		{`{"n":3}`, in{N: 3, Limit: 10, Unit: "c"}},
-		{`{"n":3.0,"limit":1e1,"f":3.0}`, in{N: 3, F: 3, Limit: 10, Unit: "c"}},
-		{`{"n":9223372036854775807,"limit":0,"unit":"f"}`, in{N: math.MaxInt64, Unit: "f"}},
-		{`{"n":1,"waits":["1m30s","0"],"ptr":{"wait":"2h"},"by_key":{"k":{"wait":"5ms"}},"any":{"a":{"7":{"wait":"1s"}}}}`, in{
-			N: 1, Limit: 10, Unit: "c", Waits: []time.Duration{90 * time.Second, 0}, Ptr: &inner{2 * time.Hour},
-			ByKey: map[string]inner{"k": {5 * time.Millisecond}}, Any: map[string]map[int]inner{"a": {7: {time.Second}}}}},
-		{`{"n":1,"bytes":"aGk=","raw":{"wait":"1s"},"when":"2026-01-31T09:30:00Z","quote":"5"}`, in{
+		{`{"n":3}`, decoded{N: 3, Limit: 10, Unit: "c"}},
+		{`{"n":3.0,"limit":1e1,"f":3.0}`, decoded{N: 3, F: 3, Limit: 10, Unit: "c"}},
+		{`{"n":9223372036854775807,"limit":0,"unit":"f"}`, decoded{N: math.MaxInt64, Unit: "f"}},
+		{`{"n":1,"waits":["1m30s","0"],"ptr":{"wait":"2h"},"by_key":{"k":{"wait":"5ms"}},"any":{"a":{"7":{"wait":"1s"}}}}`, decoded{
+			N: 1, Limit: 10, Unit: "c", Waits: []time.Duration{90 * time.Second, 0}, Ptr: &pause{2 * time.Hour},
+			ByKey: map[string]pause{"k": {5 * time.Millisecond}}, Any: map[string]map[int]pause{"a": {7: {time.Second}}}}},
+		{`{"n":1,"bytes":"aGk=","raw":{"wait":"1s"},"when":"2026-01-31T09:30:00Z","quote":"5"}`, decoded{
 			N: 1, Limit: 10, Unit: "c", Bytes: []byte("hi"), Raw: json.RawMessage(`{"wait":"1s"}`), Quote: 5, When: time.Date(2026, 1, 31, 9, 30, 0, 0, time.UTC)}},
 	} {
-		var got in
-		probe := tool.Must(tool.New("probe", "Probes.", func(_ context.Context, in in) (string, error) {
+		var got decoded
+		probe := tool.Must(tool.New("probe", "Probes.", func(_ context.Context, in decoded) (string, error) {
 			got = in
 			return "", nil
 		}))
@@ -253,6 +257,11 @@ func TestDecoding(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", row.in, g, w)
 		}
 	}
+}
+
+// TestDecodingRefuses has what fits no Go value: the function does not run, and the model
+// is told which field it was.
+func TestDecodingRefuses(t *testing.T) {
 	for bad, want := range map[string]string{
 		`{"n":1,"waits":["soon"]}`:                 "waits[0]",
 		`{"n":1,"waits":["9999999999h"]}`:          "duration",
@@ -262,7 +271,7 @@ func TestDecoding(t *testing.T) {
 		`{"n":1,"when":"noon"}`:                    "date-time",
 		`{"n":1,"by_key":{"k":{"wait":"1 hour"}}}`: "by_key.k.wait",
 	} {
-		probe := tool.Must(tool.New("probe", "Probes.", func(context.Context, in) (string, error) {
+		probe := tool.Must(tool.New("probe", "Probes.", func(context.Context, decoded) (string, error) {
 			t.Errorf("%s reached the function", bad)
 			return "", nil
 		}))

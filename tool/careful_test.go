@@ -24,6 +24,9 @@ func (panicking) MatchRule(*permission.Policy, permission.Rule, json.RawMessage)
 func (panicking) SuggestRules(*permission.Policy, json.RawMessage) []permission.Rule {
 	panic("suggest")
 }
+func (panicking) ExplainCall(*permission.Policy, json.RawMessage) []permission.Part {
+	panic("explain")
+}
 
 // TestJudgementsThatPanic: what cannot judge is asked about, and its rules deny
 // but do not allow.

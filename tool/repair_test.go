@@ -119,8 +119,8 @@ func decodeExact(b []byte) (v any) {
 	return num(v)
 }
 
-// TestRepairCorpus holds issue B's floor: 300 rows, 95 % right. What must be
-// refused is never accepted.
+// TestRepairCorpus holds the floor: of at least 300 rows 95 % come out right, where a text
+// may mean several things. What must be refused is never accepted.
 func TestRepairCorpus(t *testing.T) {
 	rows := repairRows(t)
 	right := 0

@@ -42,8 +42,9 @@ func run(ctx context.Context, t tool.Tool, c tool.Call, mw ...tool.Middleware) (
 	return col.Result(), nil
 }
 
-// TestBadCalls is the matrix of peers.md §1.8: each bad call comes back to the
-// model as an error result, the function does not run, and the run goes on.
+// TestBadCalls has what a model and a function can do wrong: each bad call comes back to
+// the model as an error result, the function does not run if the arguments are at fault,
+// and the run goes on.
 func TestBadCalls(t *testing.T) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	type in struct {
@@ -108,8 +109,18 @@ func TestBadCalls(t *testing.T) {
 			}
 		})
 	}
-	if res, err := call(t.Context(), probe, `{"n":3.0,"unit":"celsius"}`); err != nil || res.Text() != "ok" {
-		t.Errorf("3.0 for an integer: %v %v", res, err)
+}
+
+// TestIntegerWrittenWithAPoint: 3.0 is an integer to JSON Schema, and so to the function,
+// though encoding/json refuses it.
+func TestIntegerWrittenWithAPoint(t *testing.T) {
+	double := tool.Must(tool.New("double", "Doubles.", func(_ context.Context, in struct {
+		N int `json:"n"`
+	}) (int, error) {
+		return 2 * in.N, nil
+	}))
+	if res, err := call(t.Context(), double, `{"n":3.0}`); err != nil || res.Text() != "6" {
+		t.Errorf("got %v, %v", res, err)
 	}
 }
 

@@ -60,8 +60,8 @@ func input[In any](t *testing.T) (tool.Tool, error) {
 	return tool.New("probe", "Probes.", func(context.Context, In) (string, error) { return "", nil })
 }
 
-// TestSchemas has a row for every cell of the survey of peers (peers.md §1.8)
-// and for every type that issue B names.
+// TestSchemas has the types and tags that schema generators get wrong, each with the whole
+// schema that the model is shown.
 func TestSchemas(t *testing.T) {
 	for _, row := range []struct {
 		name string

@@ -17,7 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// guarded has every capability.
+// guarded has every capability by which a call is judged.
 type guarded struct{ bare }
 
 func (guarded) CheckReadOnly(in json.RawMessage) bool { return strings.Contains(string(in), "read") }
@@ -30,7 +30,12 @@ func (guarded) MatchRule(*permission.Policy, permission.Rule, json.RawMessage) (
 func (guarded) SuggestRules(*permission.Policy, json.RawMessage) []permission.Rule {
 	return []permission.Rule{{Tool: "bare"}}
 }
+func (guarded) ExplainCall(*permission.Policy, json.RawMessage) []permission.Part {
+	return []permission.Part{{}}
+}
 
+// TestWrappersKeepCapabilities: a call is judged by the tool itself, however often it is
+// wrapped.
 func TestWrappersKeepCapabilities(t *testing.T) {
 	pass := func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, c tool.Call) iter.Seq2[tool.Chunk, error] {
@@ -39,13 +44,17 @@ func TestWrappersKeepCapabilities(t *testing.T) {
 	}
 	for _, tl := range []tool.Tool{guarded{}, tool.With(guarded{}, pass), tool.With(tool.With(guarded{}))} {
 		c := tool.PermissionCall(tl, json.RawMessage(`{"read":1}`))
-		if !c.ReadOnly || c.Check(nil).Behavior != permission.Deny || len(c.Suggest(nil)) != 1 {
+		if !c.ReadOnly || c.Check(nil).Behavior != permission.Deny || len(c.Suggest(nil)) != 1 || len(c.Parts(nil)) != 1 {
 			t.Errorf("%T: a capability is hidden: %+v", tl, c)
 		}
 		if _, err := c.Match(nil, permission.Rule{}); err == nil {
 			t.Errorf("%T: the rule was read", tl)
 		}
 	}
+}
+
+// TestAsFindsNothing: what a tool has not, and what no tool has.
+func TestAsFindsNothing(t *testing.T) {
 	if _, ok := tool.As[tool.PermissionChecker](bare{}); ok {
 		t.Error("a capability from nowhere")
 	}

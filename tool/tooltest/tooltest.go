@@ -210,7 +210,7 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 				ro.CheckReadOnly(in) // PermissionCall would hide its panic
 			}
 			a, b := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
-			if a.ReadOnly != b.ReadOnly || (a.Check == nil) != (b.Check == nil) || (a.Match == nil) != (b.Match == nil) || (a.Suggest == nil) != (b.Suggest == nil) {
+			if a.ReadOnly != b.ReadOnly || (a.Check == nil) != (b.Check == nil) || (a.Match == nil) != (b.Match == nil) || (a.Suggest == nil) != (b.Suggest == nil) || (a.Parts == nil) != (b.Parts == nil) {
 				c.problem("a wrapper hides a capability")
 			}
 		}); stack != "" {
