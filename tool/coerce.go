@@ -182,7 +182,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 			return w
 		}
 	}
-	// One value where a list is wanted, if it could be an item.
+	// One value where a list is wanted, if it could be an item. It is converted when the
+	// list's items are looked at.
 	if item := c.v.itemSchema(schema); item != nil && slices.Contains(types, "array") && v.kind != nullValue {
 		if want := c.v.types(item); allows(want, v) || len(want) > 0 && convertTo(v, want[0]) != nil {
 			c.note(path, "a single value taken as a list")
@@ -237,7 +238,7 @@ func (c *coercer) choice(v, schema *value, path string) *value {
 	for _, e := range enum.items {
 		switch {
 		case e.kind != stringValue:
-		case e.text() == v.text():
+		case e.text() == v.text(): // it is right as it is
 			return v
 		case strings.EqualFold(e.text(), strings.TrimSpace(v.text())):
 			if same != nil {

@@ -41,6 +41,8 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		abandoned := false
 		defer w.Close() // last: leave still takes turns
 		defer func() { b.leave(cancel, &w, abandoned) }()
+		// Beside the tool, this goroutine serves the run that the call belongs to, which has
+		// no other: see package callctx.
 		for {
 			select {
 			case p := <-b.out:
@@ -94,6 +96,7 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 	}
 	w := callctx.NewWatch(ctx, grace)
 	defer w.Close()
+	// A tool that is abandoned goes on writing to o, which then nobody reads.
 	o := &outcome{done: make(chan struct{})}
 	go o.run(ctx, f, call)
 	for {
@@ -194,8 +197,8 @@ func (b *bridge) yield(c Chunk, err error) bool {
 // leave ends the tool and, unless that was tried, waits for it a while: a tool that obeys
 // has ended when the call has, and holds no file or lock any more.
 func (b *bridge) leave(cancel context.CancelFunc, w *callctx.Watch, abandoned bool) {
-	cancel()
-	close(b.left)
+	cancel()      // for a tool that looks at its context
+	close(b.left) // for one that yields
 	if abandoned {
 		return
 	}
@@ -204,7 +207,7 @@ func (b *bridge) leave(cancel context.CancelFunc, w *callctx.Watch, abandoned bo
 		return
 	default:
 	}
-	late := time.After(grace)
+	late := time.After(grace) // only now: most have ended already, and a timer costs
 	for {
 		select {
 		case <-b.done:

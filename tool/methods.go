@@ -46,6 +46,7 @@ func Methods(v any, options ...map[string]Options) ([]Tool, error) {
 	}
 	var tools []Tool
 	made := map[string]string{} // tool name → method
+	// reflect has the methods in the order of their names, and so has the tool list.
 	for i := range rv.NumMethod() {
 		m := rv.Type().Method(i)
 		t, err := methodTool(rv, m, byMethod[m.Name])

@@ -74,6 +74,7 @@ func (m *proverMaker) make(s *value) *prover {
 func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	switch name {
 	case "$ref":
+		// In draft 2020-12 its neighbours count too, which needs two provers for one value.
 		if len(s.members) > 1 && slices.ContainsFunc(s.members, func(e member) bool {
 			return e.name != "$ref" && !slices.Contains(annotations, e.name)
 		}) {
@@ -100,7 +101,7 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 			p.enum = append(p.enum, item.text())
 		}
 		return len(p.enum) > 0
-	case "pattern":
+	case "pattern": // not anchored, as in the validator
 		re, err := regexp.Compile(v.text())
 		p.pattern = re
 		return v.kind == stringValue && err == nil
@@ -367,6 +368,7 @@ func (p *prover) number(c *cursor) bool {
 		c.i++
 	}
 	whole := c.digits()
+	// JSON has no leading zeros.
 	if whole == 0 || whole > 1 && c.s[c.i-whole] == '0' {
 		return false
 	}
@@ -381,11 +383,12 @@ func (p *prover) number(c *cursor) bool {
 	if c.i < len(c.s) && (c.s[c.i] == 'e' || c.s[c.i] == 'E') || p.integer && !isInteger || c.i-start > 300 {
 		return false
 	}
-	if math.IsInf(p.min, -1) && math.IsInf(p.max, 1) {
+	if math.IsInf(p.min, -1) && math.IsInf(p.max, 1) { // nothing to compare with
 		return true
 	}
 	f, err := strconv.ParseFloat(string(c.s[start:c.i]), 64)
-	// Rounding keeps the order, but may make unequal numbers equal.
+	// Rounding keeps the order, but may make unequal numbers equal. Integers of up to 15
+	// digits are not rounded; a bound that is one is not either.
 	exact := isInteger && c.i-start <= 15
 	return err == nil && (f > p.min || f == p.min && exact && p.min == math.Trunc(p.min)) &&
 		(f < p.max || f == p.max && exact && p.max == math.Trunc(p.max))

@@ -173,6 +173,7 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 		if t.Elem().Kind() != reflect.Interface {
 			s.AdditionalProperties = r.part(t.Elem())
 		} // else any value, which is what saying nothing means
+		// encoding/json writes integer keys as text.
 		if k := t.Key().Kind(); k != reflect.String && !r.isText(t.Key()) {
 			s.PropertyNames = &jsonschema.Schema{Pattern: "^-?[0-9]+$"}
 		}
@@ -184,6 +185,7 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 		}
 	}
 	s.Description = r.typeText(t)
+	// The library's own hook for a type that is nearly what its definition says.
 	if e, ok := reflect.New(t).Interface().(interface{ JSONSchemaExtend(*jsonschema.Schema) }); ok {
 		e.JSONSchemaExtend(s)
 	}
@@ -277,6 +279,7 @@ func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 	if f.optional && !r.out || f.omits && r.out {
 		omit = ",omitempty"
 	}
+	// Read, null is taken as "not given" (see coercer.object); written, it is there.
 	if r.out && !f.omits && r.nilable(f.typ) {
 		schema = strings.TrimPrefix(schema+",nullable", ",")
 	}

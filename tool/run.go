@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Handler runs one call of a tool.
+// A Handler runs one call of a tool. What it returns has the rules of [Tool.Call].
 type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error]
 
 // A Middleware wraps a Handler. It sees every call of every tool it is
@@ -23,11 +23,13 @@ type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error
 type Middleware func(next Handler) Handler
 
 // With returns t with middleware of its own: a time-out, a limit that it shares
-// with others. It keeps t's capabilities.
+// with others. It keeps t's capabilities. That middleware is inside of what [Run] is
+// given.
 func With(t Tool, middleware ...Middleware) Tool {
 	return &wrapped{Tool: t, handle: chain(isolated, middleware)}
 }
 
+// A wrapped is a tool with middleware around it.
 type wrapped struct {
 	Tool
 	handle Handler
@@ -59,6 +61,7 @@ func chain(h Handler, middleware []Middleware) Handler {
 // goroutine goes on for as long as the function does, and what it yields is
 // dropped.
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
+	// Most calls: nothing wraps the function, so nothing of what is below is needed.
 	if f, ok := t.(*function); ok && !f.streams && len(middleware) == 0 {
 		return func(yield func(Chunk, error) bool) { runFunction(ctx, f, call, yield) }
 	}
@@ -82,7 +85,7 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 					yield(Chunk{}, final)
 					return
 				}
-				c = Failure(err.Error())
+				c = Failure(err.Error()) // the last chunk; see below
 			}
 			inBody = true
 			more := yield(c, nil)

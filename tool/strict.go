@@ -89,7 +89,7 @@ func (s *stricter) schema(v *value, path string, depth int) {
 	v.members = slices.DeleteFunc(v.members, func(m member) bool { return slices.Contains(dropped, m.name) })
 	for _, m := range v.members {
 		switch {
-		case slices.Contains(refused, m.name):
+		case slices.Contains(refused, m.name): // and not walked: one reason is enough
 			s.problem(path, m.name+" is not supported")
 		case m.name == "enum":
 			s.enums += len(m.value.items)

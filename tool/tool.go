@@ -11,14 +11,17 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A Tool is something a model may call. It must be safe for concurrent use.
+// A Tool is something a model may call. It must be safe for concurrent use: calls of one
+// answer may run side by side, and one tool may serve many conversations.
 type Tool interface {
 	// Info describes the tool: the same value every time.
 	Info() Info
 
 	// Call runs the tool and returns the pieces of its result, in order. The
 	// sequence may be ranged once; the tool starts when it is. An error ends
-	// it and becomes an error result. Use [Run] rather than calling it.
+	// it and becomes an error result. It should end soon after the context has, or
+	// after yield returned false. Use [Run] rather than calling it: Run takes care of
+	// panics, and of tools that do not end.
 	Call(ctx context.Context, call Call) iter.Seq2[Chunk, error]
 }
 

@@ -65,12 +65,12 @@ func (c *validatorCache) get(schema json.RawMessage) *validator {
 // dialect, a regular expression that Go cannot read) is left out rather than
 // making the tool unusable.
 func newValidator(raw json.RawMessage) (v *validator) {
-	defer func() {
+	defer func() { // no schema of a stranger's may end the program
 		if p := recover(); p != nil {
 			v = &validator{schema: &value{}, err: fmt.Errorf("the schema cannot be compiled: %v", p)}
 		}
 	}()
-	if len(raw) == 0 {
+	if len(raw) == 0 { // no schema is one that all fits
 		raw = json.RawMessage("true")
 	}
 	doc, err := parseValue(raw)

@@ -107,7 +107,7 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 		x.add(loc, "got %s, want the format %s%s", x.at(loc), k.Want, formatSample(k.Want))
 	case *kind.ContentEncoding:
 		x.add(loc, "got %s, want text encoded as %s", x.at(loc), k.Want)
-	case *kind.FalseSchema:
+	case *kind.FalseSchema: // a field whose schema is false
 		x.add(loc, "must not be given")
 	case *kind.PropertyNames:
 		// The location is not to be trusted: the library shares its array.
@@ -194,6 +194,7 @@ func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 		return
 	}
 	best := x.found
+	// Each branch is explained apart, as if it had been the only one.
 	for i, c := range meant {
 		branch := explainer{v: x.v, args: x.args}
 		branch.collect(c)

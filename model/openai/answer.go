@@ -87,6 +87,8 @@ func (a *answer) data(event string, payload []byte) error {
 		a.done = true
 		return nil
 	}
+	// Three ways to read a payload, from the fastest: it is like the last one, it is of the
+	// usual form, or encoding/json reads it. They agree; see FuzzAnswer and FuzzUsual.
 	if len(a.pending) == 0 {
 		if kind, index, text, ok := a.frame.match(payload, &a.slabs); ok {
 			return a.delta(kind, index, text)
@@ -364,10 +366,12 @@ func (a *answer) find(d *callDelta) int {
 	for i := len(a.calls) - 1; i >= 0; i-- {
 		c := a.calls[i]
 		switch {
+		// Another call: by its id where there are no indexes, by its index where there are.
 		case d.Index == nil && d.ID != "" && c.id != string(d.ID):
 			continue
 		case d.Index != nil && (c.index == nil || *c.index != *d.Index):
 			continue
+		// The index comes again for a new call.
 		case d.ID != "" && c.id != "" && c.id != string(d.ID):
 			return -1
 		case d.Name != "" && c.announce != "" && (c.name != string(d.Name) || (strings.HasPrefix(string(d.Args), "{") && json.Valid(c.args))):

@@ -66,6 +66,8 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 	}
 	e.assistant(msgs[0], calls)
 	later := hints(msgs[0].Blocks)
+	// The results may be spread over several messages: a batch of which some calls had to
+	// wait for a person. The first result of a call counts.
 	results := make(map[string]*message.ToolResult, len(calls))
 	for n = 1; n < len(msgs) && len(results) < len(calls) && msgs[n].Role == message.RoleTool; n++ {
 		for _, r := range msgs[n].ToolResults() {
@@ -80,6 +82,7 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 		later = append(later, e.result(c, results[c.ID])...)
 	}
 	e.user("", later)
+	// Once something else follows no more results come.
 	return n, len(results) == len(calls) || n < len(msgs), nil
 }
 

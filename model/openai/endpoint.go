@@ -31,6 +31,7 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 	if e.client == nil {
 		e.client = &http.Client{Transport: sharedTransport()}
 	}
+	// The request for a stream serves for whole answers too, but for the header set below.
 	sdk := openai.DefaultConfig(cfg.Key)
 	sdk.BaseURL, sdk.HTTPClient = cfg.BaseURL, e
 	_, err := openai.NewClientWithConfig(sdk).CreateChatCompletionStream(context.Background(), openai.ChatCompletionRequest{})

@@ -82,8 +82,8 @@ func (x *exchange) Read(p []byte) (int, error) {
 	}
 	x.silent.in(limit, x)
 	n, err := x.resp.Body.Read(p)
-	x.silent.off() // the reader of the answer may take its time
-	x.ended = err == io.EOF
+	x.silent.off()          // the reader of the answer may take its time
+	x.ended = err == io.EOF // then net/http keeps the connection by itself
 	return n, err
 }
 

@@ -66,10 +66,13 @@ func (h *history) encode(msgs []*message.Message, endpoint string) (said, rest [
 		n += size
 		c.wire = e.wire
 	}
+	// Once c is there again, another request may take it and append to it, in the memory
+	// behind these bytes.
+	said = slices.Clip(c.wire)
 	if n > 0 {
 		h.put(c, msgs[:n])
 	}
-	return slices.Clip(c.wire), rest, nil
+	return said, rest, nil
 }
 
 // take removes and returns the longest conversation that msgs continues, or a

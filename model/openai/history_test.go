@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,6 +129,26 @@ func TestBodiesStayAsTheyAre(t *testing.T) {
 		if !bytes.Equal(b.bytes(), copies[i]) {
 			t.Errorf("body %d changed", i)
 		}
+	}
+}
+
+// TestConversationsThatBranch: a request that continues a conversation, while the one before
+// it is being encoded, adds nothing to that.
+func TestConversationsThatBranch(t *testing.T) {
+	m := testModel(t)
+	for range 300 {
+		said := []*message.Message{message.User("first"), message.User("second")}
+		var wg sync.WaitGroup
+		for n := range 8 {
+			wg.Go(func() {
+				msgs := said[:1+n%2]
+				body, _, err := m.encode(&model.Request{Messages: msgs})
+				if err != nil || strings.Contains(string(body.bytes()), "second") != (len(msgs) == 2) {
+					t.Errorf("%d messages: %s, %v", len(msgs), body.bytes(), err)
+				}
+			})
+		}
+		wg.Wait()
 	}
 }
 

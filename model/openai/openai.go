@@ -209,7 +209,7 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 			return
 		}
 		silent := m.alarms.take()
-		defer m.alarms.put(silent)
+		defer m.alarms.put(silent) // after close has turned it off
 		x := newExchange(ctx, &m.cfg, body, silent)
 		defer x.close()
 		if err := x.send(m.endpoint); err != nil {

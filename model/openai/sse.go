@@ -148,7 +148,7 @@ func (a *answer) read(x *exchange) error {
 			return err
 		}
 	}
-	x.whole = true
+	x.whole = true // also if the reader stops at one of the last chunks
 	return a.finish()
 }
 
@@ -180,7 +180,7 @@ func (a *answer) stream(l *lines, x *exchange) error {
 				return err
 			}
 		}
-		x.ending = a.reason != ""
+		x.ending = a.reason != "" // what may still come is the usage and [DONE]
 	}
 	return nil
 }
