@@ -95,7 +95,8 @@ type Source interface {
 var ErrAbort = errors.New("abort the run")
 
 // The capabilities. All of them are called with arguments that fit the schema, and, like
-// a tool, from several goroutines.
+// a tool, from several goroutines. They must not panic on other arguments either, as a
+// check that does judges nothing; package tooltest tries.
 
 // A ReadOnlyChecker tells from its arguments whether a call changes anything.
 // Without it Info.ReadOnly counts.

@@ -163,7 +163,7 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, gone 
 		w.Header().Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(status)
-	left := t.cut
+	left := t.cut // negative for ever, if the answer is not cut
 	for _, part := range body {
 		if left >= 0 && len(part) >= left {
 			_, _ = w.Write([]byte(part[:left]))

@@ -18,6 +18,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
+// testModel returns a model that is not called.
 func testModel(t testing.TB) *Model {
 	m, err := New(Config{Model: "m", BaseURL: "http://localhost/v1"})
 	if err != nil {
@@ -152,6 +153,7 @@ func TestConversationsThatBranch(t *testing.T) {
 	}
 }
 
+// chat returns a conversation of n messages.
 func chat(n int) []*message.Message {
 	var msgs []*message.Message
 	for i := range n {

@@ -83,8 +83,9 @@ func readBody(req *http.Request) ([]byte, error) {
 }
 
 // Close writes the file. Bodies that are still being read are kept as far as
-// they were, and count as closed. It fails if the file cannot be written; the one that was
-// there is then still there.
+// they were, and count as closed; a request that still waits has no response. What comes
+// later is not recorded. It fails if the file cannot be written; the one that was there is
+// then still there.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,6 +108,9 @@ func (t *take) fail(err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.over { // the recording was closed, and is being written perhaps
+		return
+	}
 	t.Error = string(t.secrets.clean([]byte(err.Error())))
 	t.over = true
 }

@@ -395,6 +395,45 @@ func TestConcurrent(t *testing.T) {
 	each(p)
 }
 
+// A transport is a function that answers requests.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// TestFailureAfterClose: what comes once the recording is closed changes nothing in it.
+func TestFailureAfterClose(t *testing.T) {
+	sent, closed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	file := filepath.Join(t.TempDir(), "late.json")
+	r := replay.Record(file, replay.Config{Next: transport(func(*http.Request) (*http.Response, error) {
+		close(sent)
+		<-closed
+		return nil, errors.New("too late")
+	})})
+	go func() {
+		defer close(done)
+		_, _ = send(t, r, "GET", "http://x/slow", "")
+	}()
+	<-sent
+	var files [2]string
+	for i := range files {
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[i] = string(data)
+		if i == 0 {
+			close(closed)
+			<-done
+		}
+	}
+	if files[0] != files[1] || !strings.Contains(files[0], "no response") {
+		t.Errorf("closed:\n%s\nclosed again:\n%s", files[0], files[1])
+	}
+}
+
 // TestFileRefused has files that are no recordings, and a folder that is not there.
 func TestFileRefused(t *testing.T) {
 	dir := t.TempDir()

@@ -37,6 +37,8 @@ func sample(s *jsonschema.Schema, depth int) any {
 	if s.Ref != nil {
 		return sample(s.Ref, depth+1)
 	}
+	// A branch is added to what the schema says itself. The first that is valid then is
+	// taken: of oneOf it must also fit no other branch.
 	for _, choices := range [][]*jsonschema.Schema{s.OneOf, s.AnyOf} {
 		for _, c := range choices {
 			v := merged(sampleOwn(s, depth), sample(c, depth+1))

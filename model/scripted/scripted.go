@@ -119,7 +119,7 @@ func (m *Model) take(req *model.Request) (Turn, error) {
 	m.requests = append(m.requests, &snapshot)
 	n := len(m.requests)
 	i := m.next
-	m.next++
+	m.next++ // past the end too, for Remaining
 	if last := len(m.turns) - 1; last >= 0 && m.turns[last].repeat {
 		i = min(i, last)
 	}

@@ -34,6 +34,7 @@ func (g *generator) value(schema any, depth int) any {
 	if c, ok := s["const"]; ok {
 		return c
 	}
+	// An example is taken every other time: it shows one value, not all.
 	for _, k := range []string{"enum", "examples"} {
 		if list, ok := s[k].([]any); ok && len(list) > 0 && (k == "enum" || g.rng.IntN(2) == 0) {
 			return list[g.rng.IntN(len(list))]
@@ -96,6 +97,7 @@ func (g *generator) text(s map[string]any) string {
 		return odd[len(odd)-1-g.rng.IntN(4)]
 	}
 	text := odd[g.rng.IntN(len(odd))]
+	// Lengths are of runes; bytes are near enough, since what does not fit is dropped.
 	text += strings.Repeat("x", max(0, int(number(s["minLength"], 0))-len(text)))
 	if r := []rune(text); len(r) > int(number(s["maxLength"], 1e9)) {
 		text = string(r[:int(number(s["maxLength"], 0))])

@@ -206,6 +206,7 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 	wrapped := tool.With(c.tool)
 	for _, in := range slices.Concat(inputs[:min(len(inputs), 50)], []json.RawMessage{[]byte(`{}`), []byte(`{"path":1}`)}) {
 		if stack := noPanic(func() {
+			// What trusts its input panics here on {} and on a path that is a number.
 			if ro, ok := tool.As[tool.ReadOnlyChecker](c.tool); ok {
 				ro.CheckReadOnly(in) // PermissionCall would hide its panic
 			}
@@ -226,7 +227,7 @@ func (c *checker) cancellation(inputs []json.RawMessage) {
 		return
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	cancel()
+	cancel() // before the call, so that nothing depends on when it gets how far
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
