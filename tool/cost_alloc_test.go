@@ -9,6 +9,20 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
+// TestCostOfNew is a further tool of a type that the program has tools of.
+func TestCostOfNew(t *testing.T) {
+	greet := func(context.Context, struct{}) (string, error) { return "hi", nil }
+	var made [100]tool.Tool
+	budget.Hold(t, budget.Cost{Allocs: 1, Bytes: 96}, len(made), func() {
+		for i := range made {
+			var err error
+			if made[i], err = tool.New("greet", "Greets.", greet); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // TestCostOfCall is a call of a function: its arguments are checked and decoded,
 // it runs on a goroutine of its own, and its result is collected.
 func TestCostOfCall(t *testing.T) {

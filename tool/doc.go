@@ -43,7 +43,8 @@
 // format, minItems, maxItems, uniqueItems, example, required, title. A default
 // is also what the function gets if the field is not given, at the top level.
 // Channels, functions, complex numbers, interfaces with methods and maps that
-// contain themselves have no schema: New fails and names the field.
+// contain themselves have no schema: New fails and names the field. So it does for two
+// fields of one name that encoding/json would ignore.
 //
 // # Results and errors
 //

@@ -143,8 +143,7 @@ func (s *stricter) object(v *value, path string, depth int) {
 }
 
 // nullable returns a schema that allows null besides. It changes v where v says its types
-// itself, so that the schema stays as short as the guide's examples; what it has in enum
-// must then allow null, too.
+// itself, so that the schema stays short; what it has in enum must then allow null, too.
 func nullable(v *value) *value {
 	null := &value{kind: nullValue, raw: []byte("null")}
 	t := v.get("type")
