@@ -61,58 +61,62 @@ func wait(ctx context.Context, tool func(context.Context)) (ended bool) {
 
 var errStop = errors.New("somebody stopped it")
 
+// tools do what a tool may do with its context, and log what they see of it.
+var tools = map[string]func(context.Context, func(string, ...any)){
+	"quick": func(ctx context.Context, log func(string, ...any)) { log("%v", ctx.Err()) },
+	"deadline": func(ctx context.Context, log func(string, ...any)) {
+		d, ok := ctx.Deadline()
+		log("%v %v", time.Until(d), ok)
+	},
+	"obeys": func(ctx context.Context, log func(string, ...any)) {
+		<-ctx.Done()
+		log("%v, %v", ctx.Err(), context.Cause(ctx))
+	},
+	"polls": func(ctx context.Context, log func(string, ...any)) {
+		for ctx.Err() == nil {
+			time.Sleep(700 * time.Microsecond)
+		}
+		log("%v", ctx.Err())
+	},
+	"stays": func(ctx context.Context, log func(string, ...any)) {
+		time.Sleep(time.Hour)
+		log("%v", ctx.Err())
+	},
+	"has children": func(ctx context.Context, log func(string, ...any)) {
+		longer, cancel := context.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		shorter, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
+		defer cancel()
+		<-shorter.Done()
+		log("%v", shorter.Err())
+		<-longer.Done()
+		log("%v, %v", longer.Err(), context.Cause(longer))
+	},
+	"hangs on": func(ctx context.Context, log func(string, ...any)) {
+		context.AfterFunc(ctx, func() { log("after %v", ctx.Err()) })
+	},
+	"waits itself": func(ctx context.Context, log func(string, ...any)) {
+		log("%v", wait(ctx, func(ctx context.Context) { <-ctx.Done() }))
+	},
+}
+
+// parents are what the context of a call may be below.
+var parents = map[string]func() (context.Context, func()){
+	"nothing above": func() (context.Context, func()) { return context.Background(), func() {} },
+	"cancelled at 1.5 s": func() (context.Context, func()) {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		time.AfterFunc(1500*time.Millisecond, func() { cancel(errStop) })
+		return ctx, func() { cancel(nil) }
+	},
+	"ends at 2.5 s": func() (context.Context, func()) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2500*time.Millisecond)
+		return ctx, cancel
+	},
+}
+
 // TestAsTheStandardOne holds that a tool can tell no difference to a context of
 // [context.WithTimeout], in calls one after the other that share a clock.
 func TestAsTheStandardOne(t *testing.T) {
-	tools := map[string]func(context.Context, func(string, ...any)){
-		"quick": func(ctx context.Context, log func(string, ...any)) { log("%v", ctx.Err()) },
-		"deadline": func(ctx context.Context, log func(string, ...any)) {
-			d, ok := ctx.Deadline()
-			log("%v %v", time.Until(d), ok)
-		},
-		"obeys": func(ctx context.Context, log func(string, ...any)) {
-			<-ctx.Done()
-			log("%v, %v", ctx.Err(), context.Cause(ctx))
-		},
-		"polls": func(ctx context.Context, log func(string, ...any)) {
-			for ctx.Err() == nil {
-				time.Sleep(700 * time.Microsecond)
-			}
-			log("%v", ctx.Err())
-		},
-		"stays": func(ctx context.Context, log func(string, ...any)) {
-			time.Sleep(time.Hour)
-			log("%v", ctx.Err())
-		},
-		"has children": func(ctx context.Context, log func(string, ...any)) {
-			longer, cancel := context.WithTimeout(ctx, time.Hour)
-			defer cancel()
-			shorter, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
-			defer cancel()
-			<-shorter.Done()
-			log("%v", shorter.Err())
-			<-longer.Done()
-			log("%v, %v", longer.Err(), context.Cause(longer))
-		},
-		"hangs on": func(ctx context.Context, log func(string, ...any)) {
-			context.AfterFunc(ctx, func() { log("after %v", ctx.Err()) })
-		},
-		"waits itself": func(ctx context.Context, log func(string, ...any)) {
-			log("%v", wait(ctx, func(ctx context.Context) { <-ctx.Done() }))
-		},
-	}
-	parents := map[string]func() (context.Context, func()){
-		"nothing above": func() (context.Context, func()) { return context.Background(), func() {} },
-		"cancelled at 1.5 s": func() (context.Context, func()) {
-			ctx, cancel := context.WithCancelCause(context.Background())
-			time.AfterFunc(1500*time.Millisecond, func() { cancel(errStop) })
-			return ctx, func() { cancel(nil) }
-		},
-		"ends at 2.5 s": func() (context.Context, func()) {
-			ctx, cancel := context.WithTimeout(context.Background(), 2500*time.Millisecond)
-			return ctx, cancel
-		},
-	}
 	for toolName, tool := range tools {
 		for parentName, parent := range parents {
 			for _, limits := range [][]time.Duration{{1, 1}, {3, 1, 2}, {1, 5, 1}} {
