@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/tool"
@@ -12,10 +11,11 @@ import (
 
 // isWaitedFor reports whether the run's own goroutine may wait for c, instead of a
 // worker that reports to it. Not if the run may have to do something else meanwhile,
-// or if the call may be made elsewhere. Nor when there is a host for all calls of the
+// or if the call may be made elsewhere. Nor through middleware, which may ask something
+// of the run itself, when nobody takes turns. Nor when there is a host for all calls of the
 // run: a server that still asks for an early one that was stopped is to find no other.
 func (r *run) isWaitedFor(c *openCall) bool {
-	if c.early != nil || r.jobs != nil || r.host != nil || r.cfg.Step != nil {
+	if c.early != nil || r.jobs != nil || r.host != nil || r.cfg.Step != nil || len(r.a.tools) > 0 {
 		return false
 	}
 	t, err := r.tool(c)
@@ -64,16 +64,10 @@ type waited struct {
 	id      *string
 	host    callHost
 	hearing hearing
-
-	// A middleware ranges over the next handler on its own goroutine. One that does
-	// not brings what is said, and turns, on another, while that of the run waits.
-	mu   sync.Mutex
-	over bool
+	over    bool // for the run's goroutine
 }
 
 func (w *waited) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.over = true
 	w.End(context.Canceled)
 }
@@ -90,20 +84,12 @@ func (w *waited) Value(key any) any {
 }
 
 // said tells of what the tool says.
-func (w *waited) said(ch tool.Chunk) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.over {
-		w.run.emit(deltaOf(w.call, ch))
-	}
-}
+func (w *waited) said(ch tool.Chunk) { w.run.emit(deltaOf(w.call, ch)) }
 
 // do has the run's goroutine call fn, and returns what fn does.
 func (w *waited) do(fn func() error) error {
 	heard := make(chan error, 1)
 	turn := func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
 		if w.over { // what asks has outlasted its call
 			heard <- ErrInterrupted
 			return

@@ -65,6 +65,21 @@ func odd() []tool.Tool {
 			}
 			return "", nil
 		}),
+		add("asks_beside_a_call", func(ctx context.Context) (string, error) {
+			inner := add("inner", func(context.Context) (string, error) { return "fine", nil })
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for range 20 {
+					_, _ = elicit(ctx)
+				}
+			})
+			for range 20 {
+				for range tool.Run(ctx, inner, tool.Call{ID: "i", Name: "inner", Input: json.RawMessage(`{}`)}, mediators["passes"]) {
+				}
+			}
+			wg.Wait()
+			return "", nil
+		}),
 		add("samples", func(ctx context.Context) (string, error) {
 			s, err := host.From(ctx).Sample(ctx, host.SampleRequest{Server: "shop", Messages: []*message.Message{message.User("?")}})
 			return s.Text, err
@@ -102,6 +117,17 @@ var mediators = map[string]tool.Middleware{
 			return func(yield func(tool.Chunk, error) bool) {
 				ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 				defer cancel()
+				next(ctx, t, call)(yield)
+			}
+		}
+	},
+	"asks itself": func(next tool.Handler) tool.Handler {
+		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+			return func(yield func(tool.Chunk, error) bool) {
+				if a, err := host.From(ctx).Elicit(ctx, yesOrNo); err != nil || a.Action != host.Accept {
+					yield(tool.Failure("not accepted"), nil)
+					return
+				}
 				next(ctx, t, call)(yield)
 			}
 		}
@@ -217,6 +243,51 @@ func TestConsumerLeavesATurn(t *testing.T) {
 			}
 		}
 	} // goleak finds who is left
+}
+
+// TestTurnsAreTheRunsOwn has a tool leave something behind that waits with the call's
+// context: events must go on to come on the goroutine that ranges over them.
+func TestTurnsAreTheRunsOwn(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	slow := tool.Must(tool.New("slow", "Is slow.", func(context.Context, struct{}) (string, error) {
+		close(began)
+		<-release
+		return "", nil
+	}))
+	var left sync.WaitGroup
+	leaves := tool.Must(tool.New("leaves", "Leaves a call behind.", func(ctx context.Context, _ struct{}) (string, error) {
+		left.Go(func() {
+			for range tool.Run(ctx, slow, tool.Call{ID: "i", Name: "slow", Input: json.RawMessage(`{}`)}) {
+			}
+		})
+		return "fine", nil
+	}))
+	// More than chance would let a wrong goroutine miss.
+	asks := tool.Must(tool.New("asks", "Asks.", func(ctx context.Context, _ struct{}) (string, error) {
+		for range 50 {
+			if _, err := host.From(ctx).Elicit(ctx, yesOrNo); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	}))
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(leaves, asks)}, calls("c1 leaves {}"), calls("c2 asks {}"), says("one"))
+	where := map[string]bool{}
+	for ev, err := range a.Run(t.Context(), new(State), Say("go")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, ok := ev.(*ToolDelta); ok && d.Call == "c1" {
+			<-began
+		}
+		stack := make([]byte, 32)
+		where[strings.Fields(string(stack[:runtime.Stack(stack, false)]))[1]] = true
+	}
+	close(release)
+	left.Wait()
+	if len(where) != 1 {
+		t.Errorf("events came on %d goroutines", len(where))
+	}
 }
 
 // TestTurnFails has the store fail in the middle of a call that the run waits for.

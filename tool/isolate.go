@@ -39,7 +39,6 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
-		defer w.Close() // last: leave still takes turns
 		defer func() { b.leave(cancel, &w, abandoned) }()
 		// Beside the tool, this goroutine serves the run that the call belongs to, which has
 		// no other: see package callctx.
@@ -56,7 +55,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			case <-b.done:
 				return
 			case turn := <-w.Turns:
-				w.Take(turn)
+				turn()
 			case <-w.Ended:
 				w.Tell()
 			case <-w.Late:
@@ -95,7 +94,6 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 		return []piece{{err: notStarted(ctx)}}
 	}
 	w := callctx.NewWatch(ctx, grace)
-	defer w.Close()
 	// A tool that is abandoned goes on writing to o, which then nobody reads.
 	o := &outcome{done: make(chan struct{})}
 	go o.run(ctx, f, call)
@@ -104,7 +102,7 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 		case <-o.done:
 			return o.pieces
 		case turn := <-w.Turns:
-			w.Take(turn)
+			turn()
 		case <-w.Ended:
 			w.Tell()
 		case <-w.Late:
@@ -215,7 +213,7 @@ func (b *bridge) leave(cancel context.CancelFunc, w *callctx.Watch, abandoned bo
 		case <-late:
 			return
 		case turn := <-w.Turns:
-			w.Take(turn)
+			turn()
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -67,11 +66,12 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 	}
 	h := chain(isolated, middleware)
 	return func(yield func(Chunk, error) bool) {
-		// A panic in the consumer's loop body, or in what it does for others while it
-		// waits, is not the tool's: let it pass.
+		// A panic in the consumer's loop body is not the tool's: let it pass. Without
+		// middleware there is nobody else who could panic here but those for whom this
+		// goroutine does something while it waits.
 		inBody := false
 		defer func() {
-			if inBody || callctx.InTurn(ctx) {
+			if inBody || len(middleware) == 0 {
 				return
 			}
 			if r := recover(); r != nil {

@@ -14,12 +14,9 @@ import (
 	"time"
 )
 
-// Keys of a context. They are types of their own here so that one context can answer
-// for several.
-type (
-	Host struct{} // a host.Host, of package tool/host
-	key  struct{} // a *Context
-)
+// Host is the key of a host.Host, of package tool/host. It is here so that a context of
+// another package can answer for it.
+type Host struct{}
 
 // A Context is that of a call. Its caller fills it in and must call End when the
 // call is over. It does what one of the standard library does; it only costs that,
@@ -32,7 +29,6 @@ type Context struct {
 	clock    *Clock // nil if the call may take as long as it likes
 	deadline time.Time
 	watched  atomic.Bool
-	inTurn   bool // for the goroutine that watches
 
 	mu    sync.Mutex
 	err   error
@@ -41,7 +37,8 @@ type Context struct {
 	timer *time.Timer
 }
 
-// self tells a Context, or what embeds it, from what is made of it.
+// self tells a Context, or what embeds it, from what is made of it: only who was given
+// the very context of the call is the one that waits for it.
 func (c *Context) self() *Context { return c }
 
 // Limit sets the time that the call may take from now on. It is called once at most, by the
@@ -92,14 +89,6 @@ func (c *Context) Err() error {
 	return c.err
 }
 
-// Value is for [context.Context].
-func (c *Context) Value(k any) any {
-	if k == (key{}) {
-		return c
-	}
-	return c.Context.Value(k)
-}
-
 // End ends the context, unless it has ended, and stops what Done has set. The first error
 // stays: it is what the standard library would say, Canceled or DeadlineExceeded.
 func (c *Context) End(err error) {
@@ -119,60 +108,33 @@ func (c *Context) End(err error) {
 	}
 }
 
-// InTurn reports whether a goroutine that waits for the tool that is called with ctx
-// does something for others: then what it panics with is not the tool's. Only that
-// goroutine may ask.
-func InTurn(ctx context.Context) bool {
-	c, ok := ctx.Value(key{}).(*Context)
-	return ok && c.inTurn
-}
-
 // A Watch is for a goroutine that waits for a tool: until the tool has ended, it
 // receives from all channels and does what stands beside them.
 type Watch struct {
-	Turns <-chan func()    // call Take
+	Turns <-chan func()    // call what comes
 	Ended <-chan struct{}  // call Tell
 	Late  <-chan time.Time // call IsOver
 
-	of    *Context // whose turns are taken, or nil
-	c     *Context // of, if it is watched over; nil if the context looks after itself
+	c     *Context // nil if the context looks after itself
 	grace time.Duration
 	told  bool
 }
 
 // NewWatch begins to wait for a tool that is called with ctx, and that gets the
-// grace to end once it was told to. Of those that wait with one [Context] at the same
-// time only the first takes turns: what the tool waits for itself, it does on
-// a goroutine of its own. The watch is over with Close, which the same goroutine calls.
+// grace to end once it was told to. Of those that wait with one [Context] only the first
+// takes turns, ever: that is its caller. What the tool waits for itself, it does on
+// a goroutine of its own, and one that it leaves behind must not come to be the first.
 func NewWatch(ctx context.Context, grace time.Duration) Watch {
-	c, ok := ctx.Value(key{}).(*Context)
-	if !ok || c.Err() != nil || c.watched.Swap(true) {
+	own, ok := ctx.(interface{ self() *Context })
+	if !ok || own.self().watched.Swap(true) {
 		return Watch{Ended: ctx.Done(), grace: grace}
 	}
-	w := Watch{Turns: c.Turns, of: c, grace: grace}
-	if _, ok := ctx.(interface{ self() *Context }); !ok { // something was put around it, such as another limit
-		w.Ended = ctx.Done()
-		return w
-	}
-	w.c, w.Ended = c, c.Context.Done()
+	c := own.self()
+	w := Watch{Turns: c.Turns, c: c, Ended: c.Context.Done(), grace: grace}
 	if c.clock != nil {
 		w.Late = c.clock.timer.C
 	}
 	return w
-}
-
-// Close ends the watch.
-func (w *Watch) Close() {
-	if w.of != nil {
-		w.of.watched.Store(false)
-	}
-}
-
-// Take does what others want of the goroutine.
-func (w *Watch) Take(turn func()) {
-	w.of.inTurn = true
-	turn()
-	w.of.inTurn = false // not when it panics: see InTurn
 }
 
 // Tell tells the tool to end, because the caller is to.
