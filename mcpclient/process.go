@@ -37,6 +37,8 @@ type process struct {
 	copied  sync.WaitGroup
 }
 
+// environment returns the variables of a started server. Of two with the same name
+// exec takes the last: what Env says comes last.
 func environment(cfg *Config) []string {
 	var env []string
 	for _, name := range slices.Concat(inherited, cfg.InheritEnv) {
@@ -44,10 +46,9 @@ func environment(cfg *Config) []string {
 			env = append(env, name+"="+v)
 		}
 	}
-	for name, v := range cfg.Env {
-		env = append(env, name+"="+v)
+	for _, name := range sortedKeys(cfg.Env) {
+		env = append(env, name+"="+cfg.Env[name])
 	}
-	slices.Sort(env)
 	return env
 }
 

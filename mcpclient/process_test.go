@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -34,5 +35,24 @@ func TestUnreadInput(t *testing.T) {
 	}
 	if told != 1 {
 		t.Errorf("%d of %d errors say that too many messages wait, want one", told, len(errs))
+	}
+}
+
+// TestEnvWins holds that a variable of Config.Env counts, whatever the program's own
+// value of it is.
+func TestEnvWins(t *testing.T) {
+	for _, own := range []string{"/a", "/z"} {
+		t.Setenv("HOME", own)
+		cmd := exec.Command("env")
+		cmd.Env = environment(&Config{Env: map[string]string{"HOME": "/m"}})
+		got := ""
+		for _, v := range cmd.Environ() {
+			if home, ok := strings.CutPrefix(v, "HOME="); ok {
+				got = home
+			}
+		}
+		if got != "/m" {
+			t.Errorf("with HOME=%s the server gets HOME=%s, want /m", own, got)
+		}
 	}
 }
