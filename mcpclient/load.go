@@ -133,7 +133,8 @@ func serverEntries(data []byte) (entries map[string]json.RawMessage, key string,
 	return root, "", nil
 }
 
-// A loose value is a string that some people write as a number or a boolean.
+// A loose value is a string that some people write as a number or a boolean. Programs
+// that write such files put null where nothing is set.
 type loose string
 
 func (l *loose) UnmarshalJSON(data []byte) error {
@@ -143,7 +144,9 @@ func (l *loose) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && (data[0] == '{' || data[0] == '[') {
 		return fmt.Errorf("must be a string, it is %.40s", data)
 	}
-	*l = loose(data)
+	if *l = loose(data); *l == "null" {
+		*l = ""
+	}
 	return nil
 }
 
@@ -151,6 +154,9 @@ func (l *loose) UnmarshalJSON(data []byte) error {
 type words []loose
 
 func (w *words) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
 	if len(data) > 0 && data[0] == '[' {
 		return json.Unmarshal(data, (*[]loose)(w))
 	}
