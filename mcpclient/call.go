@@ -240,8 +240,11 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 		res.IsError = true // it says something of an error, and nobody can tell what
 	}
 	_ = json.Unmarshal(fields["_meta"], &res.Meta)
-	if json.Unmarshal(fields["content"], &res.Content) != nil {
-		res.Content = []json.RawMessage{fields["content"]}
+	_ = json.Unmarshal(fields["resultType"], &res.ResultType)
+	_ = json.Unmarshal(fields["inputRequests"], &res.Inputs)
+	_ = json.Unmarshal(fields["requestState"], &res.State)
+	if raw := fields["content"]; raw != nil && json.Unmarshal(raw, &res.Content) != nil {
+		res.Content = []json.RawMessage{raw}
 	}
 	return &res, nil
 }

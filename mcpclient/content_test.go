@@ -39,3 +39,26 @@ func TestContentForGateways(t *testing.T) {
 		}
 	}
 }
+
+// TestUnexpectedMember holds that a member of a type that nobody expects hides nothing
+// of what is beside it.
+func TestUnexpectedMember(t *testing.T) {
+	for _, row := range []struct{ why, result, want string }{
+		{"no content", `{"structuredContent":{"a":1},"_meta":5}`, `{"a":1}`},
+		{"content that is no list", `{"content":{"type":"text","text":"hi"},"_meta":5}`, `hi`},
+		{"a question", `{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"ping"}},"_meta":5}`, `answered`},
+	} {
+		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+			switch {
+			case polite(msg, reply, `[{"name":"a"}]`) || msg.Method != "tools/call":
+			case strings.Contains(string(msg.Params), `"requestState":"s"`):
+				reply(msg.result(`{"content":[{"type":"text","text":"answered"}]}`))
+			default:
+				reply(msg.result(row.result))
+			}
+		})
+		if got := mustRun(t, find(t, c, "a"), `{}`).Text(); got != row.want {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
+		}
+	}
+}
