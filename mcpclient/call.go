@@ -284,11 +284,11 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 		cancel(c.serverError(nil, fmt.Errorf("%w: %s gave no sign of life for %v", ErrTimeout, j.what, c.cfg.Timeout)))
 	})
 	defer idle.Stop()
-	w := &watcher{steps: steps, complete: make(chan struct{}),
-		alive: func() { idle.Reset(c.cfg.Timeout) }, pause: func() { idle.Stop() }}
 	const tries = 3
 	for try := 1; ; try++ {
-		err := c.once(ctx, j, w)
+		// Each try has a watcher of its own, since its steps begin anew.
+		err := c.once(ctx, j, &watcher{steps: steps, complete: make(chan struct{}),
+			alive: func() { idle.Reset(c.cfg.Timeout) }, pause: func() { idle.Stop() }})
 		if err == nil {
 			return nil
 		}
@@ -299,7 +299,7 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	}
 }
 
-// A watcher takes the progress of one call from the goroutines that read.
+// A watcher takes the progress of one try of a call from the goroutines that read.
 type watcher struct {
 	steps    chan progress
 	alive    func() // called for each step that shows life

@@ -448,3 +448,36 @@ func TestBackoff(t *testing.T) {
 		c.Close()
 	})
 }
+
+// TestProgressOfTheSecondTry holds that a call which is made again after a lost
+// connection lives by the steps of the second try, although they start at the
+// beginning once more.
+func TestProgressOfTheSecondTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+			if polite(msg, reply, `[{"name":"steps","annotations":{"idempotentHint":true}}]`) || msg.Method != "tools/call" {
+				return
+			}
+			token := strings.Split(strings.SplitAfter(string(msg.Params), `"progressToken":"`)[1], `"`)[0]
+			step := func(i int) {
+				reply(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%q,"progress":%d,"total":9}}`, token, i))
+			}
+			if calls.Add(1) == 1 {
+				step(9)
+				time.Sleep(time.Second)
+				reply(hangUp)
+				return
+			}
+			for i := range 4 {
+				time.Sleep(50 * time.Second)
+				step(i + 1)
+			}
+			reply(msg.result(`{"content":[{"type":"text","text":"done"}]}`))
+		})
+		if res := mustRun(t, find(t, c, "steps"), `{}`); !strings.HasSuffix(res.Text(), "done") || calls.Load() != 2 {
+			t.Errorf("%q after %d calls, want done after 2", res.Text(), calls.Load())
+		}
+		time.Sleep(5 * time.Minute) // for what comes late
+	})
+}
