@@ -258,7 +258,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 		end(last []byte) bool
 	}
 	ctx := r.Context()
-	to := &eventWriter{w: w, limit: s.limits.Write, accepts: acceptsEvents(r), broken: func() {}}
+	to := s.newEventWriter(w, r, acceptsEvents(r), func() {})
 	if modern { // where "closing the response stream is the cancellation" (2026-07-28)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
@@ -324,9 +324,26 @@ type eventWriter struct {
 	accepts bool
 	broken  func() // called when the client does not read
 
+	http2 bool
+
 	mu  sync.Mutex
 	on  bool
 	err error
+}
+
+func (s *Server) newEventWriter(w http.ResponseWriter, r *http.Request, accepts bool, broken func()) *eventWriter {
+	e := &eventWriter{w: w, limit: s.limits.Write, accepts: accepts, broken: broken, http2: r.ProtoMajor >= 2}
+	e.rest()
+	return e
+}
+
+// rest takes the write deadline away until the next write. Over HTTP/2 one that passes
+// resets the stream, though nothing waits to be written. Over HTTP/1 it does no harm, and
+// stays for the end of the answer, which net/http writes.
+func (e *eventWriter) rest() {
+	if e.http2 {
+		_ = http.NewResponseController(e.w).SetWriteDeadline(time.Time{})
+	}
 }
 
 // streams implements outlet.
@@ -383,6 +400,8 @@ func (e *eventWriter) writeLocked(text string) error {
 	}
 	if e.err != nil {
 		e.broken()
+		return e.err
 	}
-	return e.err
+	e.rest()
+	return nil
 }

@@ -273,7 +273,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	to := &eventWriter{w: w, limit: s.limits.Write, accepts: true, broken: cancel}
+	to := s.newEventWriter(w, r, true, cancel)
 	defer to.end(nil)
 	var st *stream
 	if id := r.Header.Get(lastEventID); id != "" {

@@ -57,7 +57,7 @@ func (s *Server) openOld(w http.ResponseWriter, r *http.Request, cred *Credentia
 	c := s.newSession(cred)
 	c.id, c.standing = rand.Text(), 1
 	c.oneStream()
-	c.old = &oldStream{ctx: ctx, out: &eventWriter{w: w, limit: s.limits.Write, accepts: true, broken: cancel}}
+	c.old = &oldStream{ctx: ctx, out: s.newEventWriter(w, r, true, cancel)}
 	if !s.enter(c) {
 		http.Error(w, "there are too many sessions; try again later", http.StatusServiceUnavailable)
 		return
