@@ -108,6 +108,7 @@ func TestLoggerLimit(t *testing.T) {
 		}()
 		fmt.Fprintln(inW, initializeBody)
 		fmt.Fprintln(inW, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}`)
+		synctest.Wait() // requests run side by side, and the level is to count for all that follows
 		fmt.Fprintln(inW, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"log","arguments":{"levels":[]}}}`)
 		l := <-loggers
 		for range 3 {
