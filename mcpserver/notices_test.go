@@ -188,6 +188,36 @@ func TestSubscriptionLimit(t *testing.T) {
 	}
 }
 
+// TestSubscribedAgain: who subscribes once more is still told of an update that was not told
+// yet.
+func TestSubscribedAgain(t *testing.T) {
+	s := serve(t, gated())
+	w := newWire(t, listen(t, s))
+	w.as("2025-06-18")
+	subscribe := func() { w.rpc("resources/subscribe", `{"uri":"of://1"}`) }
+	subscribe()
+	s.ResourceUpdated("of://1")
+	subscribe()
+	told := make(chan string, 1)
+	standing := w.back("")
+	go func() {
+		_, m := nextEvent(standing.events)
+		for m == "" { // comments
+			_, m = nextEvent(standing.events)
+		}
+		told <- m
+	}()
+	select {
+	case m := <-told:
+		if !strings.Contains(m, "of://1") {
+			t.Errorf("told: %s", m)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the client was not told")
+		standing.drop()
+	}
+}
+
 // TestToldLater: what a call changes, and has no stream to tell of, is told when it has
 // ended, on the stream that belongs to no request.
 func TestToldLater(t *testing.T) {

@@ -301,12 +301,13 @@ func (s *Server) ResourceUpdated(uri string) {
 	}
 }
 
-// watch notes a subscription; the caller holds c.mu.
+// watch notes a subscription; the caller holds c.mu. An update that the client has not
+// been told of stays due if it subscribes again.
 func (c *session) watch(uri string) {
 	if c.watched == nil {
 		c.watched = map[string]bool{}
 	}
-	c.watched[uri] = false
+	c.watched[uri] = c.watched[uri]
 }
 
 // updated notes that the client has to be told, at once if it is not busy.
