@@ -74,6 +74,20 @@ func TestIdleSessionsEnd(t *testing.T) {
 	})
 }
 
+// TestPingIsUse: a client that only asks whether the server is there keeps its session.
+func TestPingIsUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Idle: time.Hour}}).Handler()
+		session := local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
+		for i := range 4 {
+			time.Sleep(50 * time.Minute)
+			if w := local(h, session, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); w.Code != 200 {
+				t.Fatalf("ping %d: %d %s", i, w.Code, w.Body)
+			}
+		}
+	})
+}
+
 // TestRefusedInitialize: a handshake that fails takes no place.
 func TestRefusedInitialize(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 2}})

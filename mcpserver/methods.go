@@ -52,6 +52,7 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte
 		r.tk = c.srv.static.pick(ctx, r.scope)
 	}
 	if m.Method == string(mcp.MethodPing) && !r.modern { // which is no work, and tells a busy server from a dead one
+		c.touch()
 		return answer(m.ID, object{}, nil), nil
 	}
 	// From here on the request counts against the limit, and can be cancelled.

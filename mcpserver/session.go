@@ -200,6 +200,13 @@ func (c *session) finish(id string) {
 	}
 }
 
+// touch notes that the session is in use; see Limits.Idle.
+func (c *session) touch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = time.Now()
+}
+
 // cancelCall ends a request of this session; other sessions' it cannot name.
 func (c *session) cancelCall(id string) {
 	c.mu.Lock()
