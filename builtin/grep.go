@@ -225,7 +225,7 @@ func expandBraces(s string, max int) []string {
 			var all []string
 			for _, p := range parts {
 				all = append(all, expandBraces(s[:open]+p+s[i+1:], max)...)
-				if len(all) > max {
+				if len(all) >= max { // enough: every further word would cost as much again
 					return all[:max]
 				}
 			}

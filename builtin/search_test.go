@@ -314,3 +314,11 @@ func TestPanicsOfBackends(t *testing.T) {
 		}
 	}
 }
+
+// Braces side by side stand for more words than there are: only as many are made as
+// are taken.
+func TestManyBraces(t *testing.T) {
+	if got := expandBraces(strings.Repeat("{a,b}", 40), maxAlternatives); len(got) != maxAlternatives {
+		t.Errorf("%d words, want %d", len(got), maxAlternatives)
+	}
+}
