@@ -220,3 +220,49 @@ func TestIncomparableSource(t *testing.T) {
 type sourceFunc func() []tool.Tool
 
 func (f sourceFunc) Tools(context.Context) ([]tool.Tool, error) { return f(), nil }
+
+// TestConfigChangesWhileListing: a view that waits for a list has what the catalogue
+// needs when it goes on, and not only what it needed before.
+func TestConfigChangesWhileListing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &listing{names: []string{"slow"}, wait: make(chan struct{})}
+		tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{slow}}})
+		s := new(toolkit.Scope)
+		done := make(chan []string)
+		go func() { done <- listed(newView(t, tk, s)) }()
+		synctest.Wait()
+		err := tk.Update(func(cfg *toolkit.Config) error {
+			cfg.Basic.Sources = append(cfg.Basic.Sources, &listing{names: []string{"new"}})
+			cfg.Groups, cfg.Initial = []toolkit.Group{group("g", "opened")}, []string{"g"}
+			cfg.Control = toolkit.NoControl()
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(slow.wait)
+		want := []string{"slow", "new", "opened"}
+		if first, second := <-done, listed(newView(t, tk, s)); !slices.Equal(first, want) || !slices.Equal(second, want) {
+			t.Errorf("listed %q, then %q, want %q", first, second, want)
+		}
+	})
+}
+
+// TestRefreshWhileListing: a list that was on its way when the source told of another
+// one is fetched again.
+func TestRefreshWhileListing(t *testing.T) {
+	tk, calls := (*toolkit.Toolkit)(nil), 0
+	tk = newToolkit(t, toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{sourceFunc(func() []tool.Tool {
+		if calls++; calls == 1 {
+			old := fakes("old")
+			tk.Refresh()
+			return old
+		}
+		return fakes("new")
+	})}}})
+	s := new(toolkit.Scope)
+	newView(t, tk, s)
+	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"new"}) || calls != 2 {
+		t.Errorf("listed %q, asked %d times", got, calls)
+	}
+}

@@ -66,13 +66,13 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.Tools(ctx) }
 
 // Refresh tells the toolkit of a change that it cannot see: in what a source
-// lists, or in what a predicate depends on. Sources that were listed before are
-// listed again when a view needs them, and listeners hear of it once.
+// lists, or in what a predicate depends on. Sources are listed again when a view
+// needs them, also those that are being listed, and listeners hear of it once.
 func (tk *Toolkit) Refresh() {
 	tk.mu.Lock()
 	for _, g := range tk.now.Load().all() {
 		for _, s := range g.sources {
-			s.stale.Store(s.listing.Load() != nil)
+			s.stale.Store(true) // also a list that is on its way may be the old one
 		}
 	}
 	tk.mu.Unlock()

@@ -47,15 +47,10 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 	if v := tk.cached(s); v != nil {
 		return v, nil
 	}
-	epoch, c := tk.epoch.Load(), tk.now.Load()
-	st, version := s.snapshot(c)
-	r := c.resolve(st)
-	c2, err := tk.load(ctx, c, c.needed(r))
+	epoch := tk.epoch.Load()
+	c, r, version, err := tk.loaded(ctx, s)
 	if err != nil {
 		return nil, err
-	}
-	if c2 != c {
-		c, r = c2, c2.resolve(st)
 	}
 	b, err := tk.makeBody(ctx, c, s, r)
 	if err != nil {
@@ -69,6 +64,27 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 		s.last = v
 	}
 	return v, nil
+}
+
+// loaded returns the catalogue that has the lists the scope needs, the scope under
+// it, and the scope's version. When the configuration was changed while they were
+// fetched, others may be needed, and it begins anew.
+func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *resolved, uint64, error) {
+	c := tk.now.Load()
+	for {
+		st, version := s.snapshot(c)
+		r := c.resolve(st)
+		next, err := tk.load(ctx, c, c.needed(r))
+		switch {
+		case err != nil:
+			return nil, nil, 0, err
+		case next == c:
+			return c, r, version, nil
+		case next.told == c.told: // the same configuration with other lists
+			return next, next.resolve(st), version, nil
+		}
+		c = next
+	}
 }
 
 // cached returns the scope's last view if it is still good.
