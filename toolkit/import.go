@@ -24,13 +24,18 @@ func Import(groups []Group) []Group {
 		out = append(out, g)
 	}
 	parents := make([][]string, len(out))
-	var reaches func(from, to string) bool
-	reaches = func(from, to string) bool {
-		return from == to || slices.ContainsFunc(parents[index[from]], func(p string) bool { return reaches(p, to) })
+	// Many ways may lead to one group: each is looked at once.
+	var reaches func(from, to string, seen map[string]bool) bool
+	reaches = func(from, to string, seen map[string]bool) bool {
+		if from == to || seen[from] {
+			return from == to
+		}
+		seen[from] = true
+		return slices.ContainsFunc(parents[index[from]], func(p string) bool { return reaches(p, to, seen) })
 	}
 	for i, g := range out {
 		for _, p := range g.Parents {
-			if _, ok := index[p]; ok && !reaches(p, g.Name) && !slices.Contains(parents[i], p) {
+			if _, ok := index[p]; ok && !reaches(p, g.Name, map[string]bool{}) && !slices.Contains(parents[i], p) {
 				parents[i] = append(parents[i], p)
 			}
 		}

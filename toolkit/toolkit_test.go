@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -503,5 +504,33 @@ func TestCost(t *testing.T) {
 	}
 	if c.Total.Bytes != before.Total.Bytes+c.Groups[0].Bytes || c.Total.Tokens != (c.Total.Bytes+3)/4 {
 		t.Errorf("the sums do not add up: %+v", c)
+	}
+}
+
+// A server may describe groups that many ways lead through.
+func TestImportOfLayers(t *testing.T) {
+	in := []toolkit.Group{{Name: "a0"}, {Name: "b0"}}
+	for i := range 40 {
+		parents := []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}
+		in = append(in, toolkit.Group{Name: fmt.Sprint("a", i+1), Parents: parents}, toolkit.Group{Name: fmt.Sprint("b", i+1), Parents: parents})
+	}
+	out := toolkit.Import(in)
+	if last := out[len(out)-1]; !slices.Equal(last.Parents, []string{"a39", "b39"}) {
+		t.Errorf("parents %q", last.Parents)
+	}
+}
+
+// What limits a tool goes with it; what limits another stays.
+func TestRemoveGroupWithSettings(t *testing.T) {
+	shared := fakes("shared")[0]
+	g := group("g", "own")
+	g.Tools = append(g.Tools, shared)
+	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{shared}}, Groups: []toolkit.Group{g},
+		Settings: []toolkit.Setting{{Tool: "own", Phases: []string{"p"}}, {Tool: "shared", Next: "q"}}})
+	if err := tk.RemoveGroup("g"); err != nil {
+		t.Fatal(err)
+	}
+	if left := tk.Config().Settings; len(left) != 1 || left[0].Tool != "shared" {
+		t.Errorf("settings %+v", left)
 	}
 }

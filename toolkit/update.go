@@ -161,8 +161,9 @@ func (tk *Toolkit) Remove(names ...string) error {
 }
 
 // RemoveGroup takes a group out, with the tools that were registered in no
-// other, and out of exclusion sets, settings and initial groups. A group that
-// others have as a parent cannot be removed. Scopes that have it open drop it.
+// other and their settings, and out of exclusion sets, settings and initial
+// groups. A group that others have as a parent cannot be removed. Scopes that
+// have it open drop it.
 func (tk *Toolkit) RemoveGroup(name string) error {
 	return tk.Update(func(cfg *Config) error {
 		isIt := func(n string) bool { return n == name }
@@ -170,7 +171,12 @@ func (tk *Toolkit) RemoveGroup(name string) error {
 		if i < 0 || name == "" {
 			return fmt.Errorf("toolkit: remove group %q: there is no such group", name)
 		}
+		gone := cfg.Groups[i].Tools
 		cfg.Groups = slices.Delete(cfg.Groups, i, i+1)
+		cfg.Settings = slices.DeleteFunc(cfg.Settings, func(s Setting) bool {
+			return registers(gone, s.Tool) && !registers(cfg.Basic.Tools, s.Tool) &&
+				!slices.ContainsFunc(cfg.Groups, func(g Group) bool { return registers(g.Tools, s.Tool) })
+		})
 		cfg.Initial = slices.DeleteFunc(cfg.Initial, isIt)
 		for i := range cfg.Exclusive {
 			cfg.Exclusive[i] = slices.DeleteFunc(slices.Clone(cfg.Exclusive[i]), isIt)
@@ -183,4 +189,9 @@ func (tk *Toolkit) RemoveGroup(name string) error {
 		}
 		return nil
 	})
+}
+
+// registers reports whether a tool of that name is among the tools.
+func registers(tools []tool.Tool, name string) bool {
+	return slices.ContainsFunc(tools, func(t tool.Tool) bool { return t.Info().Name == name })
 }
