@@ -36,6 +36,7 @@ type catalogue struct {
 	reserved map[string]bool      // names of the control tools of all groups
 	built    map[*source]*listing // what each source had listed; nil if nothing yet
 	steady   sync.Map             // ceiling → infos of control tools that depend on nothing else
+	kept     atomic.Int32         // how many steady has, about
 	due      time.Time            // when some source must be listed again; zero for never
 	told     *prompt
 	shadows  bool // two tools share a name

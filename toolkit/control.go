@@ -57,6 +57,9 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 	})
 }
 
+// maxCeilings is how many ceilings controlInfos remembers before it forgets them.
+const maxCeilings = 256
+
 // controlInfos is what controlTools returns, without the binding. Where nothing
 // but the groups decides it is made once for a ceiling: a schema of fifty groups
 // costs more than the rest of a view.
@@ -73,6 +76,10 @@ func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info
 		out = append(out, t.Info())
 	}
 	if keep {
+		if c.kept.Add(1) > maxCeilings { // a caller may come with another one each time
+			c.steady.Clear()
+			c.kept.Store(0)
+		}
 		c.steady.Store(r.ceiling.String(), out)
 	}
 	return out

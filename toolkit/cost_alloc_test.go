@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/budget"
@@ -51,4 +52,23 @@ func TestCostOfView(t *testing.T) {
 			newView(t, tk, s)
 		})
 	})
+}
+
+// TestCostOfCeilings: ceilings come with requests, and what was made for one is not
+// kept for ever.
+func TestCostOfCeilings(t *testing.T) {
+	tk := large(t, 100, nil)
+	n := 0
+	request := func() *[256]byte { // something to keep, lest noise be more
+		n++
+		newView(t, tk, newScope(toolkit.Only("*", fmt.Sprint("request", n)), ""))
+		return new([256]byte)
+	}
+	for range 500 {
+		request()
+	}
+	if kept := budget.Kept(2000, request); kept > 500 {
+		t.Errorf("%v bytes for each ceiling that was ever used", kept)
+	}
+	runtime.KeepAlive(tk)
 }
