@@ -307,7 +307,8 @@ func (c *session) watch(uri string) {
 	if c.watched == nil {
 		c.watched = map[string]bool{}
 	}
-	c.watched[uri] = c.watched[uri]
+	due := c.watched[uri]
+	c.watched[uri] = due
 }
 
 // updated notes that the client has to be told, at once if it is not busy.
