@@ -142,12 +142,18 @@ func (a *auditFile) writable() bool {
 	return len(a.pending) == 0 || a.flush() == nil
 }
 
-func (a *auditFile) close() error {
+// close writes what is still pending, for the last time.
+func (a *auditFile) close() (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
 		return nil
 	}
+	if len(a.pending) > 0 {
+		if err = a.flush(); err != nil {
+			err = fmt.Errorf("the audit log lacks its last records: %w", err)
+		}
+	}
 	a.closed = true
-	return a.file.Close()
+	return errors.Join(err, a.file.Close())
 }

@@ -147,3 +147,34 @@ func TestAuditFails(t *testing.T) {
 		}
 	}
 }
+
+// TestAuditWrittenAtTheEnd: Close writes what could not be written before, if it can be by
+// then, and says so if not.
+func TestAuditWrittenAtTheEnd(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "log", "audit.jsonl")
+		if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo()).Config}, Initial: []string{"a"}, AuditFile: file})
+		c := newHost(t, g)
+		if err := os.RemoveAll(filepath.Dir(file)); err != nil {
+			t.Fatal(err)
+		}
+		call(t, c, "a__echo", `{"message":"a"}`)
+		if again {
+			if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := g.Close(); (err == nil) != again {
+			t.Errorf("the directory is back: %v; closed: %v", again, err)
+		}
+		if again {
+			if got := tools(t, file); got != "echo success" {
+				t.Errorf("written at the end: %s", got)
+			}
+		}
+	}
+}
