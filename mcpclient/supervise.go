@@ -312,12 +312,15 @@ func (c *Client) single(ctx context.Context) (cn *conn, release func(), err erro
 	if closed {
 		return nil, nil, &ServerError{Server: c.cfg.Name, Err: ErrClosed}
 	}
-	cn, err = c.dial(ctx)
+	dialing, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.life, func() { cancel(ErrClosed) })()
+	cn, err = c.dial(dialing)
+	c.mu.Lock()
+	c.lastErr = err
+	c.mu.Unlock()
 	if err != nil {
 		c.workers.Done()
-		c.mu.Lock()
-		c.lastErr = err
-		c.mu.Unlock()
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(c.life, func() { cn.end(ErrClosed) })

@@ -481,3 +481,40 @@ func TestProgressOfTheSecondTry(t *testing.T) {
 		time.Sleep(5 * time.Minute) // for what comes late
 	})
 }
+
+// TestStatelessFailure holds that a stateless client which failed once is not failed for
+// ever, and that Close does not wait for a server that does not answer.
+func TestStatelessFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dials atomic.Int64
+		dial := inMemory(func(msg request, reply func(string)) {
+			if dials.Load() < 3 {
+				polite(msg, reply, `[{"name":"a"}]`)
+			}
+		})
+		c, err := New(Config{Name: "srv", Stateless: true, PingInterval: -1, Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			if dials.Add(1) == 1 {
+				return nil, errors.New("not yet")
+			}
+			return dial(ctx)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.Ping(t.Context()); err == nil || c.Status().State != Failed {
+			t.Errorf("first: %v, %+v", err, c.Status())
+		}
+		if err := c.Ping(t.Context()); err != nil || c.Status().State != Idle || c.Status().Err != nil {
+			t.Errorf("second: %v, %+v", err, c.Status())
+		}
+		failed := make(chan error)
+		go func() { failed <- c.Ping(t.Context()) }()
+		synctest.Wait()
+		start := time.Now()
+		go c.Close()
+		if err := <-failed; !errors.Is(err, ErrClosed) || time.Since(start) > 4*time.Second {
+			t.Errorf("closed: %v after %v", err, time.Since(start))
+		}
+	})
+}
