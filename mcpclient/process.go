@@ -80,20 +80,22 @@ func startProcess(cfg *Config, eof func()) (*process, error) {
 	}
 	outW.Close()
 	errW.Close()
+	read := make(chan struct{})
 	p := &process{
 		cmd:     cmd,
 		stdin:   &requestPipe{r: inR, w: inW, ends: map[string]int64{}, withdrawn: map[string]bool{}},
-		stdout:  newLineReader(outR, cfg.MaxMessage, eof),
+		stdout:  newLineReader(outR, cfg.MaxMessage, sync.OnceFunc(func() { close(read); eof() })),
 		stderr:  &tail{copy: cfg.Stderr},
 		exited:  make(chan struct{}),
 		closers: []io.Closer{outR, errR},
 	}
 	p.copied.Go(func() { _, _ = io.Copy(p.stderr, errR) })
-	go p.wait()
+	go p.wait(read)
 	return p, nil
 }
 
-func (p *process) wait() {
+// wait waits for the end of the server. read is closed when its output has been read.
+func (p *process) wait(read <-chan struct{}) {
 	err := p.cmd.Wait()
 	p.status = "it exited"
 	if err != nil {
@@ -105,9 +107,13 @@ func (p *process) wait() {
 	// moment before a grandchild that left the group can hold them up.
 	done := make(chan struct{})
 	go func() { p.copied.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(time.Second):
+	moment, late := context.WithTimeout(context.Background(), time.Second)
+	defer late()
+	for _, end := range []<-chan struct{}{done, read} {
+		select {
+		case <-end:
+		case <-moment.Done():
+		}
 	}
 	for _, c := range p.closers {
 		c.Close()

@@ -1,11 +1,13 @@
 package mcpclient
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // TestUnreadInput holds that messages to a server which reads nothing do not pile
@@ -55,4 +57,22 @@ func TestEnvWins(t *testing.T) {
 			t.Errorf("with HOME=%s the server gets HOME=%s, want /m", own, got)
 		}
 	}
+}
+
+// TestLastWords holds that what a server has written is read although it has exited
+// and the reader is behind.
+func TestLastWords(t *testing.T) {
+	ended := make(chan struct{})
+	p, err := startProcess(&Config{Command: "echo", Args: []string{"bye"}, MaxMessage: 100}, func() { close(ended) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.stdin.drain()
+	time.Sleep(200 * time.Millisecond) // the reader is busy, and the server exits meanwhile
+	got, err := io.ReadAll(p.stdout)
+	if string(got) != "bye\n" || err != nil {
+		t.Errorf("%q, %v; want bye", got, err)
+	}
+	<-ended
+	<-p.exited
 }
