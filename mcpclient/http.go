@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"mime"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -65,7 +66,9 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodPost && res.StatusCode >= 400 {
 		return nil, rt.failure(req, res)
 	}
-	res.Body = &cappedBody{ReadCloser: res.Body, max: rt.max, x: x}
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	res.Body = &cappedBody{ReadCloser: res.Body, max: rt.max, x: x,
+		events: kind == "text/event-stream" || req.Method == http.MethodGet} // which opens nothing but streams
 	return res, nil
 }
 
@@ -102,25 +105,34 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// A cappedBody fails when a line, which holds a message, gets too long.
+// A cappedBody fails when a message gets too long: an event, up to the empty line that
+// ends it, or else the whole body. Line breaks within count, since the reader collects
+// all of the message.
 type cappedBody struct {
 	io.ReadCloser
-	max, run int
-	x        *exchange
+	events bool
+	max    int
+	run    int  // bytes of the message so far
+	inLine bool // the line has begun, so that it is not empty
+	x      *exchange
 }
 
 func (b *cappedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if i := bytes.LastIndexByte(p[:n], '\n'); i >= 0 {
-		b.run = n - i - 1
-	} else {
-		b.run += n
-	}
-	if b.run > b.max {
-		if b.x != nil {
-			b.x.tooLarge.Store(true)
+	for line := range bytes.Lines(p[:n]) {
+		if b.run += len(line); b.run > b.max {
+			if b.x != nil {
+				b.x.tooLarge.Store(true)
+			}
+			return 0, ErrTooLarge
 		}
-		return 0, ErrTooLarge
+		b.inLine = b.inLine || len(bytes.TrimRight(line, "\r\n")) > 0
+		if line[len(line)-1] == '\n' {
+			if b.events && !b.inLine {
+				b.run = 0
+			}
+			b.inLine = false
+		}
 	}
 	return n, err
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -410,3 +411,29 @@ func TestParamHeaders(t *testing.T) {
 }
 
 var _ tool.Source = (*Client)(nil)
+
+// TestCappedBody holds that no line break within a message lets it grow beyond the limit,
+// and that a stream of small messages has no end.
+func TestCappedBody(t *testing.T) {
+	for _, row := range []struct {
+		why    string
+		events bool
+		body   string
+		fits   bool
+	}{
+		{"small events", true, strings.Repeat("data: 123\n\n", 100), true},
+		{"small events, other line ends", true, strings.Repeat("data: 123\r\n\r\n", 100), true},
+		{"one event of many lines", true, strings.Repeat("data: 123\n", 100), false},
+		{"one long line", true, "data: " + strings.Repeat("x", 100), false},
+		{"JSON of one line", false, strings.Repeat("x", 50), true},
+		{"JSON of many lines", false, strings.Repeat("1,\n", 100), false},
+		{"JSON of many empty lines", false, strings.Repeat("1,\n\n", 100), false},
+	} {
+		for _, read := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.DataErrReader} {
+			b := &cappedBody{ReadCloser: io.NopCloser(read(strings.NewReader(row.body))), max: 50, events: row.events}
+			if got, err := io.ReadAll(b); (err == nil) != row.fits || row.fits && string(got) != row.body {
+				t.Errorf("%s: %v after %d bytes", row.why, err, len(got))
+			}
+		}
+	}
+}
