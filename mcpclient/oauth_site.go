@@ -147,7 +147,7 @@ func (l *login) mayReach(endpoint string) error {
 	if err != nil {
 		return err
 	}
-	if loopback(u.Hostname()) && !loopback(l.server.Hostname()) {
+	if thisMachine(u.Hostname()) && !thisMachine(l.server.Hostname()) {
 		return fmt.Errorf("%q is on this machine, and the server %q is not; it has no business there", endpoint, l.server.Host)
 	}
 	return nil
@@ -178,6 +178,14 @@ func secure(endpoint string) error {
 		return nil
 	}
 	return fmt.Errorf("%q must be https", endpoint)
+}
+
+// thisMachine reports whether the host is this machine by its name or address, however
+// that is written. Names that are looked up are believed to be somewhere else.
+func thisMachine(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	ip := net.ParseIP(host)
+	return loopback(host) || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsUnspecified()
 }
 
 func loopback(host string) bool {

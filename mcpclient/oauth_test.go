@@ -212,6 +212,12 @@ func TestReach(t *testing.T) {
 		{"https://mcp.example.com/", "http://127.0.0.1:9200/_shutdown", false},
 		{"https://mcp.example.com/", "https://localhost/token", false},
 		{"https://mcp.example.com/", "http://[::1]:80/", false},
+		{"https://mcp.example.com/", "https://LocalHost/token", false},
+		{"https://mcp.example.com/", "https://localhost./token", false},
+		{"https://mcp.example.com/", "https://a.localhost/token", false},
+		{"https://mcp.example.com/", "https://0.0.0.0/token", false},
+		{"https://mcp.example.com/", "https://[::]/token", false},
+		{"https://mcp.example.com/", "https://[::ffff:127.0.0.1]/token", false},
 		{"http://localhost:8080/", "http://127.0.0.1:9200/token", true},
 		{"https://mcp.example.com/", "", true}, // which check deals with
 	} {
