@@ -292,6 +292,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 		defer c.unstand()
 	}
 	if st == nil {
+		c.endStanding()
 		st = c.newStream(to, true, nil)
 		if st.primes {
 			st.prime()
@@ -331,6 +332,20 @@ func (c *session) stand(again bool) bool {
 	}
 	c.standing++
 	return true
+}
+
+// endStanding ends earlier streams of the kind that have lost their connection: a client that
+// begins anew does not come back to them, and connections that come and go would leave
+// behind more of them than maxStreams.
+func (c *session) endStanding() {
+	c.mu.Lock()
+	all := slices.Clone(c.streams)
+	c.mu.Unlock()
+	for _, st := range all {
+		if st.cancel == nil {
+			st.giveUp()
+		}
+	}
 }
 
 func (c *session) unstand() {

@@ -350,6 +350,32 @@ func TestResumeStanding(t *testing.T) {
 	}
 }
 
+// TestStandingAnew: who opens a new stream for what belongs to no request cannot go back to
+// the one before, so that connections that come and go leave nothing behind.
+func TestStandingAnew(t *testing.T) {
+	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})))
+	w.as("2025-11-25")
+	anew := func() (id string) {
+		for { // the server hears a moment later that the one before has gone
+			c := w.back("")
+			if c.status == http.StatusConflict {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			id, _ = c.next()
+			c.drop()
+			return id
+		}
+	}
+	first, second := anew(), anew()
+	if got := w.back(first).status; got != http.StatusBadRequest {
+		t.Errorf("the first: %d", got)
+	}
+	if got := w.back(second).status; got != http.StatusOK {
+		t.Errorf("the second: %d", got)
+	}
+}
+
 // TestPrimed: a call that takes its time begins its stream, so that its client can come
 // back.
 func TestPrimed(t *testing.T) {
