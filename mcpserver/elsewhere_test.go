@@ -139,3 +139,25 @@ func TestElsewhereChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestElsewhereTwice: what comes from elsewhere under the name of something of the
+// configuration, which is what is got, is not listed beside it. A cursor would lead back to
+// the first of the two, and the pages would never end.
+func TestElsewhereTwice(t *testing.T) {
+	cfg := library()
+	cfg.Offers, cfg.PageSize = new(store), 1
+	cfg.Prompts = []mcpserver.Prompt{{Name: "book://1", Get: cfg.Prompts[0].Get}}
+	w := newWire(t, listen(t, serve(t, cfg)))
+	w.initialize(`{}`)
+	var all []string
+	for cursor, pages := "", 0; pages < 10; pages++ {
+		values, next := w.list("prompts/list", "prompts", "name", cursor)
+		all = append(all, values...)
+		if cursor = next; next == "" {
+			break
+		}
+	}
+	if got := strings.Join(all, " "); strings.Count(got, "book://1") != 1 || !strings.Contains(got, "book://2") {
+		t.Errorf("listed: %s", got)
+	}
+}

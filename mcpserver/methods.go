@@ -372,6 +372,13 @@ func listed(r *request, key string, all []entry) (any, *rpcError) {
 	if bad != nil {
 		return nil, bad
 	}
+	// Of two that have one name the first is got, and a cursor leads to it.
+	seen := map[string]bool{}
+	all = slices.DeleteFunc(all, func(e entry) bool {
+		twice := seen[e.name]
+		seen[e.name] = true
+		return twice
+	})
 	if cursor != "" {
 		last, err := base64.RawURLEncoding.DecodeString(cursor)
 		at := slices.IndexFunc(all, func(e entry) bool { return e.name == string(last) })
