@@ -133,6 +133,74 @@ func TestReadNotebook(t *testing.T) {
 	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "bad.ipynb"))), "error", "no notebook")
 }
 
+// What the model cannot see is told in words, and the text has an end though pictures
+// stand between.
+func TestReadNotebookLimits(t *testing.T) {
+	cell := fmt.Sprintf(`{"cell_type":"code","source":%q,"outputs":[{"output_type":"display_data","data":{"image/png":"iVBORw==","text/plain":"<Figure>"}}]}`,
+		strings.Repeat("x", 100_000))
+	dir := files(t, map[string]string{"n.ipynb": `{"cells":[` + strings.Repeat(cell+",", 9) + cell + `]}`,
+		"one.ipynb": fmt.Sprintf(`{"cells":[{"cell_type":"code","source":%q}]}`, strings.Repeat("x", 2*maxReadText))})
+	read := func(name string, types ...string) *message.ToolResult {
+		r, err := Read(Config{Dirs: []string{dir}, ImageTypes: append([]string{}, types...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return call(t.Context(), r, args("file_path", filepath.Join(dir, name)))
+	}
+	pictures := func(res *message.ToolResult) (n int) {
+		for _, b := range res.Blocks {
+			if _, ok := b.(*message.Data); ok {
+				n++
+			}
+		}
+		return n
+	}
+	blind, seeing, one := read("n.ipynb"), read("n.ipynb", "image/*"), read("one.ipynb")
+	want(t, blind, "success", "<output>\n<Figure>\n</output>")
+	if n, m := pictures(blind), pictures(seeing); n != 0 || m != 3 {
+		t.Errorf("%d and %d pictures, want 0 and 3", n, m)
+	}
+	want(t, seeing, "success", "[7 cells more; see them with Bash]")
+	want(t, one, "success", "[truncated]\n</cell>")
+	for _, res := range []*message.ToolResult{blind, seeing, one} {
+		if n := len(res.Text()); n > maxReadText+200_000 {
+			t.Errorf("%d bytes of text", n)
+		}
+	}
+}
+
+// noEnd is a file without end.
+type noEnd struct{ fs.File }
+
+func (noEnd) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '\n'
+	}
+	return len(p), nil
+}
+
+type noEndBackend struct{ Local }
+
+func (b *noEndBackend) Open(ctx context.Context, name string) (fs.File, error) {
+	f, err := b.Local.Open(ctx, name)
+	return noEnd{f}, err
+}
+
+// A far line is looked for only as long as somebody waits.
+func TestReadIsCancelled(t *testing.T) {
+	dir := files(t, map[string]string{"a": ""})
+	r, err := Read(Config{Dirs: []string{dir}, Backend: &noEndBackend{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	res := call(ctx, r, args("file_path", filepath.Join(dir, "a"), "offset", 1<<50))
+	if res.Outcome == message.OutcomeSuccess {
+		t.Errorf("%s: %.100q", res.Outcome, res.Text())
+	}
+}
+
 func TestImageTooLarge(t *testing.T) {
 	dir := files(t, map[string]string{"a.png": strings.Repeat("x", maxImage+1)})
 	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "a.png"))), "error", "larger than 10 MiB")

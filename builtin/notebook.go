@@ -45,8 +45,8 @@ func (l *lines) UnmarshalJSON(raw []byte) error {
 }
 
 // readNotebook returns the cells with their outputs; pictures are blocks of
-// their own.
-func readNotebook(r io.Reader, info fs.FileInfo, name string) ([]message.Block, error) {
+// their own, if the model can see them.
+func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]message.Block, error) {
 	raw, err := readAll(r, info, name, maxDocument)
 	if err != nil {
 		return nil, err
@@ -57,14 +57,19 @@ func readNotebook(r io.Reader, info fs.FileInfo, name string) ([]message.Block, 
 	}
 	var blocks []message.Block
 	var b strings.Builder
-	for i, c := range nb.Cells {
-		id := c.ID
+	told := 0 // bytes of text in blocks
+	for i, cell := range nb.Cells {
+		id := cell.ID
 		if id == "" {
 			id = fmt.Sprintf("cell-%d", i)
 		}
-		fmt.Fprintf(&b, "<cell id=%q type=%q>\n%s\n</cell>\n", id, c.Type, c.Source)
-		for _, out := range c.Outputs {
-			text, pictures := out.show()
+		source, cut := firstChars(string(cell.Source), maxReadText)
+		if cut {
+			source += "[truncated]"
+		}
+		fmt.Fprintf(&b, "<cell id=%q type=%q>\n%s\n</cell>\n", id, cell.Type, source)
+		for _, out := range cell.Outputs {
+			text, pictures := out.show(c.sees)
 			if text != "" {
 				short, cut := firstChars(text, 10_000)
 				if cut {
@@ -73,12 +78,13 @@ func readNotebook(r io.Reader, info fs.FileInfo, name string) ([]message.Block, 
 				fmt.Fprintf(&b, "<output>\n%s\n</output>\n", strings.TrimRight(short, "\n"))
 			}
 			if len(pictures) > 0 {
+				told += b.Len()
 				blocks = append(append(blocks, &message.Text{Text: b.String()}), pictures...)
 				b.Reset()
 			}
 		}
-		if b.Len() > maxReadText {
-			fmt.Fprintf(&b, "[%s more; see them with Bash]\n", count(len(nb.Cells)-i-1, "cell"))
+		if more := len(nb.Cells) - i - 1; more > 0 && told+b.Len() > maxReadText {
+			fmt.Fprintf(&b, "[%s more; see them with Bash]\n", count(more, "cell"))
 			break
 		}
 	}
@@ -88,7 +94,9 @@ func readNotebook(r io.Reader, info fs.FileInfo, name string) ([]message.Block, 
 	return blocks, nil
 }
 
-func (o *output) show() (text string, pictures []message.Block) {
+// show returns what an output is for the model: its best picture among those that
+// it sees, or text.
+func (o *output) show(sees func(mediaType string) bool) (text string, pictures []message.Block) {
 	switch {
 	case o.Type == "error":
 		return fmt.Sprintf("%s: %s\n%s", o.Ename, o.Evalue, strings.Join(o.Traceback, "\n")), nil
@@ -97,7 +105,7 @@ func (o *output) show() (text string, pictures []message.Block) {
 	}
 	for _, mediaType := range []string{"image/png", "image/jpeg"} {
 		var b64 lines
-		if json.Unmarshal(o.Data[mediaType], &b64) != nil {
+		if !sees(mediaType) || json.Unmarshal(o.Data[mediaType], &b64) != nil {
 			continue
 		}
 		data, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(string(b64), "\n", ""))

@@ -79,11 +79,12 @@ func (r *read) run(ctx context.Context, in readIn) iter.Seq2[tool.Chunk, error] 
 }
 
 func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
-	f, info, err := r.openFile(ctx, in.FilePath)
+	file, info, err := r.openFile(ctx, in.FilePath)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer file.Close()
+	f := contextReader{ctx, file} // to a far line may be a long way
 	ext := strings.ToLower(path.Ext(in.FilePath))
 	if in.Pages != "" && ext != ".pdf" {
 		return nil, fmt.Errorf("pages is for PDF files, and %s is none; use offset and limit", in.FilePath)
@@ -97,7 +98,7 @@ func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
 	rec := newRecorder(f, info.Size())
 	var blocks []message.Block
 	if ext == ".ipynb" {
-		blocks, err = readNotebook(rec, info, in.FilePath)
+		blocks, err = r.readNotebook(rec, info, in.FilePath)
 	} else {
 		blocks, err = readTextFile(rec, in)
 	}
@@ -140,7 +141,7 @@ func (c *Config) checkAbs(name string) error {
 }
 
 func (r *read) image(f io.Reader, info fs.FileInfo, name, mediaType string) ([]message.Block, error) {
-	if !slices.ContainsFunc(r.ImageTypes, func(p string) bool { ok, _ := path.Match(p, mediaType); return ok }) {
+	if !r.sees(mediaType) {
 		return nil, fmt.Errorf("%s is %s, which the model cannot see; it can see %s", name, mediaType, strings.Join(r.ImageTypes, ", "))
 	}
 	data, err := readAll(f, info, name, maxImage)
@@ -148,6 +149,11 @@ func (r *read) image(f io.Reader, info fs.FileInfo, name, mediaType string) ([]m
 		return nil, err
 	}
 	return []message.Block{&message.Data{Name: path.Base(name), MediaType: mediaType, Bytes: data}}, nil
+}
+
+// sees reports whether images of the media type are returned.
+func (c *Config) sees(mediaType string) bool {
+	return slices.ContainsFunc(c.ImageTypes, func(p string) bool { ok, _ := path.Match(p, mediaType); return ok })
 }
 
 // readAll reads a file of at most limit bytes, also if it grows meanwhile.
