@@ -75,7 +75,11 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 	if eof := <-copied; !eof && err == nil { // somebody was left behind and holds the pipe
 		endGroup(cmd.Process.Pid)
 		r.SetReadDeadline(time.Now().Add(pipeGrace))
-		copyOutput(out, r)
+		if !copyOutput(out, r) { // and has left the group
+			killMarked(mark)
+			r.SetReadDeadline(time.Now().Add(pipeGrace))
+			copyOutput(out, r)
+		}
 	}
 	return exitOf(cmd.ProcessState), err
 }
