@@ -9,6 +9,10 @@ import (
 // maxStates bounds the memory of an automaton; when it is full it starts anew.
 const maxStates = 4000
 
+// maxOther bounds, likewise, how many steps for characters other than ASCII are kept:
+// of those there may be a million for each state.
+const maxOther = 100_000
+
 // A dfa tells whether lines match. It makes a deterministic automaton of the
 // program as it goes: each state it needs is made once. Text is walked one
 // ASCII byte at a time; other characters are decoded and their steps kept in a
@@ -16,6 +20,7 @@ const maxStates = 4000
 type dfa struct {
 	prog   *syntax.Prog
 	states map[string]*state
+	others int    // how many steps the states keep in other
 	start  *state // at the beginning of a line
 
 	// Scratch of closure.
@@ -51,7 +56,7 @@ func newDFA(prog *syntax.Prog) *dfa {
 }
 
 func (d *dfa) clear() {
-	d.states = map[string]*state{}
+	d.states, d.others = map[string]*state{}, 0
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, true, false)
 }
 
@@ -123,7 +128,7 @@ func (d *dfa) matchLine(line []byte) bool {
 
 // step makes the successor of s for r.
 func (d *dfa) step(s *state, r rune) *state {
-	if len(d.states) > maxStates {
+	if len(d.states) > maxStates || d.others > maxOther {
 		d.clear() // s lives on until its line ends
 	}
 	word := syntax.IsWordChar(r)
@@ -138,6 +143,7 @@ func (d *dfa) step(s *state, r rune) *state {
 			s.other = map[rune]*state{}
 		}
 		s.other[r] = next
+		d.others++
 	}
 	return next
 }

@@ -228,3 +228,30 @@ func TestLongLinesAndAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// Text of many different characters does not fill the memory.
+func TestMemoryOfManyCharacters(t *testing.T) {
+	m, err := Compile("x.{30}y", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for at := range 20_000 {
+		text.WriteString("x")
+		for i := range 30 {
+			text.WriteRune(rune(0x4E00 + (at+i)%20_000))
+		}
+		text.WriteString("\n")
+	}
+	s := m.NewSearcher()
+	if err := s.Search(strings.NewReader(text.String()), func(Line) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	for _, state := range s.dfa.states {
+		steps += len(state.other)
+	}
+	if steps > maxOther+100 {
+		t.Errorf("%d steps are kept", steps)
+	}
+}
