@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -71,7 +72,7 @@ var namePattern = lazy.Regexp(`^[a-z0-9-]{1,40}$`)
 // not RE2 or matches fewer than six characters, and for rules that match a
 // placeholder: they would never come to an end.
 func New(rules ...Rule) (*Redactor, error) {
-	r := &Redactor{rules: rules}
+	r := &Redactor{rules: slices.Clone(rules)}
 	for i, rule := range rules {
 		if err := r.add(i, rule); err != nil {
 			return nil, fmt.Errorf("redaction rule %d, %q: %w", i, rule.Name, err)

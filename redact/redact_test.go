@@ -275,3 +275,13 @@ func FuzzRedact(f *testing.F) {
 		}
 	})
 }
+
+// A redactor does not change with the slice that it was made of.
+func TestRedactorKeepsItsRules(t *testing.T) {
+	rules := []Rule{Literal("first", "swordfish")}
+	r := redactor(t, rules...)
+	rules[0].Name = "second"
+	if got := r.Text("a swordfish"); got != "a [redacted: first]" {
+		t.Errorf("got %q", got)
+	}
+}
