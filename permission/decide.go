@@ -166,7 +166,7 @@ func (e *engine) settle(own Verdict) Decision {
 
 func firstMatch(p *Policy, c *Call, b Behavior) *Rule {
 	for i := range p.Rules {
-		if r := &p.Rules[i]; r.Behavior == b && r.matches(p, c) {
+		if r := &p.Rules[i]; r.effect() == b && r.matches(p, c) {
 			return r
 		}
 	}

@@ -179,3 +179,16 @@ func TestBashCases(t *testing.T) {
 		}
 	}
 }
+
+// A rule whose behavior is misspelled denies: it may have been meant to.
+func TestUnknownBehaviorDenies(t *testing.T) {
+	for _, b := range []permission.Behavior{"Deny", "block", ""} {
+		p := &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "Bash", Behavior: b}}}
+		if d := permission.Decide(p, &permission.Call{Tool: "Bash"}); d.Behavior != permission.Deny {
+			t.Errorf("%q: %s (%s)", b, d.Behavior, d.Reason)
+		}
+		if d := permission.Decide(p, &permission.Call{Tool: "Read"}); d.Behavior != permission.Allow {
+			t.Errorf("%q, another tool: %s (%s)", b, d.Behavior, d.Reason)
+		}
+	}
+}

@@ -8,9 +8,10 @@
 //	→ the tool's safety ask → ask rules → read-only → the tool's own allow
 //	→ allow rules → the mode
 //
-// It fails closed. An unknown mode denies; a deny or ask rule that cannot be
-// read matches, an allow rule that cannot be read does not. [Explain] returns
-// the same decision with every step that led to it.
+// It fails closed. An unknown mode denies, and so does a rule of an unknown
+// behavior; a deny or ask rule that cannot be read matches, an allow rule that
+// cannot be read does not. [Explain] returns the same decision with every step
+// that led to it.
 //
 // Policies are kept as the "permissions" member of a settings file, which
 // [ParseSettings] reads. [Policy.Check] finds rules that cannot work before

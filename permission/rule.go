@@ -71,6 +71,15 @@ func (r Rule) names(name string) bool {
 	}
 }
 
+// effect returns what r does. A behavior that is none denies, as an unknown mode
+// does: it may be a deny that somebody misspelled.
+func (r *Rule) effect() Behavior {
+	if r.Behavior == Allow || r.Behavior == Ask {
+		return r.Behavior
+	}
+	return Deny
+}
+
 // matches reports whether r covers c. A pattern that cannot be read covers
 // everything for deny and ask, nothing for allow.
 func (r Rule) matches(p *Policy, c *Call) bool {
