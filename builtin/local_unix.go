@@ -26,7 +26,8 @@ const (
 )
 
 // Run implements [Backend]. The program leads a session of its own, without a
-// terminal, so that nothing can ask for a password there.
+// terminal, so that nothing can ask for a password there. Processes that have left
+// its group are found, and ended, on Linux only.
 func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	if err := ctx.Err(); err != nil {
 		return Exit{}, err

@@ -155,9 +155,9 @@ func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
 	return slices.Clone(f.unique), slices.Concat(f.list, f.shadowed), nil
 }
 
-// Watch loads at once and then after every interval, and yields the skills when
-// they are not the same as before, until ctx is done. A failure is yielded
-// without ending it, once for as long as it stays the same.
+// Watch loads at once and then after every interval, which must be positive, and
+// yields the skills when they are not the same as before, until ctx is done. A
+// failure is yielded without ending it, once for as long as it stays the same.
 func Watch(ctx context.Context, l Loader, interval time.Duration) iter.Seq2[[]*Skill, error] {
 	return func(yield func([]*Skill, error) bool) {
 		tick := time.NewTicker(interval)
