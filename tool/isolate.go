@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/callctx"
+	"github.com/kitbag-go/kitbag/message"
 )
 
 // grace is how long a tool may take to end once it was told to: long enough to kill a
@@ -86,6 +87,24 @@ type piece struct {
 	err   error
 }
 
+// checked returns a piece that others can do something with: they do so on goroutines of
+// theirs, where nobody recovers from what a nil block or one of another kind leads to.
+func checked(c Chunk, err error) piece {
+	switch b := c.Block.(type) {
+	case nil:
+		return piece{c, err}
+	case *message.Text:
+		if b != nil {
+			return piece{c, err}
+		}
+	case *message.Data:
+		if b != nil {
+			return piece{c, err}
+		}
+	}
+	return piece{err: errors.Join(err, fmt.Errorf("the tool gave a block that is nil or no text or data (%T)", c.Block))}
+}
+
 // finish is isolated for a tool whose chunks all come when it has returned, so
 // that there are no turns to take: it is waited for once. It needs no context of its own
 // either: a consumer cannot stop before there is something to consume.
@@ -142,7 +161,7 @@ func (o *outcome) run(ctx context.Context, f *function, call Call) {
 }
 
 func (o *outcome) add(c Chunk, err error) bool {
-	o.pieces = append(o.pieces, piece{c, err})
+	o.pieces = append(o.pieces, checked(c, err))
 	return true
 }
 
@@ -178,7 +197,7 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 // never blocks for ever and never panics.
 func (b *bridge) yield(c Chunk, err error) bool {
 	select {
-	case b.out <- piece{c, err}:
+	case b.out <- checked(c, err):
 	case <-b.left:
 		return false
 	case <-b.done:

@@ -302,6 +302,29 @@ func TestMiddlewareOrder(t *testing.T) {
 	}
 }
 
+// TestBlocksThatNoResultMayHold has tools give what would make others panic who do not
+// expect it. The model reads of it.
+func TestBlocksThatNoResultMayHold(t *testing.T) {
+	for name, b := range map[string]message.Block{
+		"no text": (*message.Text)(nil), "no data": (*message.Data)(nil), "a call": &message.ToolCall{ID: "c", Name: "n"}, "no call": (*message.ToolCall)(nil),
+	} {
+		for _, one := range []tool.Tool{
+			tool.Must(tool.New("one", "x", func(context.Context, struct{}) (message.Block, error) { return b, nil })),
+			tool.Must(tool.New("one", "x", func(context.Context, struct{}) (*tool.Result, error) {
+				return &tool.Result{ForUser: []message.Block{b}}, nil
+			})),
+			tool.Must(tool.NewStream("one", "x", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
+				return func(yield func(tool.Chunk, error) bool) { yield(tool.Chunk{Block: b}, nil) }
+			})),
+		} {
+			res, err := call(t.Context(), one, `{}`)
+			if err != nil || res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "nil or no text or data") {
+				t.Errorf("%s: %v, %v", name, res, err)
+			}
+		}
+	}
+}
+
 func TestMiddlewarePanicIsAResult(t *testing.T) {
 	hi := tool.Must(tool.New("hi", "Greets.", func(context.Context, struct{}) (string, error) { return "hi", nil }))
 	bad := func(tool.Handler) tool.Handler {
