@@ -3,10 +3,13 @@ package agent
 import (
 	"context"
 	"iter"
+	"strings"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/budget"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -80,4 +83,19 @@ func TestCostOfSession(t *testing.T) {
 	if n := budget.Kept(500, func() *State { return reply(t, a) }); n > want*1.15 || n < want*0.6 {
 		t.Errorf("%v bytes; the budget is %v", n, want)
 	}
+}
+
+// TestCostOfManyPieces is a result of many pieces that is searched for secrets: what each
+// costs must not depend on how many there are.
+func TestCostOfManyPieces(t *testing.T) {
+	const pieces = 2000
+	r, err := redact.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks message.Blocks
+	for range pieces {
+		blocks = append(blocks, &message.Text{Text: strings.Repeat("word ", 100)})
+	}
+	budget.Hold(t, budget.Cost{Allocs: 4, Bytes: 5240}, pieces, func() { redactBlocks(r, blocks) })
 }

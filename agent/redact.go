@@ -334,20 +334,20 @@ func redactBlocks(r *redact.Redactor, blocks message.Blocks) (message.Blocks, bo
 // other: a tool may send each piece as a block of its own.
 func redactAcross(r *redact.Redactor, blocks message.Blocks) {
 	for from := 0; from < len(blocks); {
-		to, all := from, ""
-		s := r.Stream()
+		to, s := from, r.Stream()
+		var all strings.Builder // a result may be of many thousand pieces
 		var texts []string
 		for ; to < len(blocks); to++ {
 			b, ok := blocks[to].(*message.Text)
 			if !ok {
 				break
 			}
-			all += b.Text
+			all.WriteString(b.Text)
 			texts = append(texts, s.Write(b.Text))
 		}
 		if n := len(texts); n > 1 {
 			texts[n-1] += s.Close()
-			if strings.Join(texts, "") != all {
+			if strings.Join(texts, "") != all.String() {
 				for i, text := range texts {
 					blocks[from+i] = &message.Text{ID: blocks[from+i].BlockID(), Text: text}
 				}
