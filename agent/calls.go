@@ -389,9 +389,6 @@ func (r *run) finish(c *openCall, res *message.ToolResult) error {
 // tidy makes res fit to be stored, as the result of a call.
 func (r *run) tidy(call, name string, res *message.ToolResult) *message.ToolResult {
 	res.ID, res.Name = call, name
-	if res.Structured != nil && !json.Valid(res.Structured) {
-		res.Structured = nil // the text stays; the State could not be saved with it
-	}
 	return r.clip(res)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
 
@@ -112,4 +113,32 @@ func idsOf(ev Event) []string {
 		return []string{strings.TrimPrefix(string(res), "{")}
 	}
 	return nil
+}
+
+// TestResultsThatAreNoJSON has tools return what no State could be saved with.
+func TestResultsThatAreNoJSON(t *testing.T) {
+	bad := tool.Must(tool.NewStream("bad", "Returns nonsense.", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			ch := tool.Text("fine")
+			ch.Structured, ch.Meta = json.RawMessage(`{"a`), map[string]json.RawMessage{"bad": json.RawMessage("nope"), "empty": {}, "good": json.RawMessage("1")}
+			yield(ch, nil)
+		}
+	}))
+	recorded := func(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+		return fn(ctx)
+	}
+	for how, seams := range map[string]Seams{"plain": {}, "recorded": {Step: recorded}} {
+		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(bad), Seams: seams, Save: func(_ context.Context, st *State) error {
+			_, err := json.Marshal(st)
+			return err
+		}}, calls("c1 bad {}"), says("done"))
+		var st State
+		if _, err := play(t, a, &st, Say("go")); err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		res := st.Messages[2].ToolResults()[0]
+		if res.Text() != "fine" || res.Structured != nil || len(res.Meta) != 1 || string(res.Meta["good"]) != "1" {
+			t.Errorf("%s: the result is %q, %s, %s", how, res.Text(), res.Structured, res.Meta)
+		}
+	}
 }

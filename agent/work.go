@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
@@ -121,21 +122,32 @@ func (a *Agent) listen(outer, ctx context.Context, w *work, h *hearing) (*messag
 	tool.Run(ctx, w.tool, w.call, a.tools...)(h.take)
 	switch {
 	case h.err == nil:
-		res := h.Result()
+		res := h.result()
 		delete(res.Meta, mcpcontent.Key) // which is for gateways: sessions would keep everything twice
 		return res, nil
 	case errors.Is(h.err, tool.ErrAbort):
 		h.Add(tool.Failure(h.err.Error()))
-		return h.Result(), h.err
+		return h.result(), h.err
 	// Its own time-out, and not the end of the run: the model may try something else.
 	case outer.Err() == nil && ctx.Err() != nil:
 		h.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", w.timeout)))
-		return h.Result(), nil
+		return h.result(), nil
 	}
 	h.Add(tool.Failure("The call was interrupted before it ended."))
-	res := h.Result()
+	res := h.result()
 	res.Outcome = message.OutcomeInterrupted
 	return res, nil
+}
+
+// result returns what was taken in. What is not JSON where it should be is left out; the
+// text stays. Neither a State nor a record of a step could be encoded with it.
+func (h *hearing) result() *message.ToolResult {
+	res := h.Result()
+	if !json.Valid(res.Structured) {
+		res.Structured = nil
+	}
+	maps.DeleteFunc(res.Meta, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
+	return res
 }
 
 type (
