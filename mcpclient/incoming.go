@@ -64,6 +64,9 @@ func (c *conn) route(token string, fn func(progress)) (stop func()) {
 // gives up after 30 s, without a word to the server, which would wait for ever.
 // What a person has said later than that is posted without it.
 func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	if c.proc != nil {
+		return nil, c.write(c.reply(ctx, req))
+	}
 	if c.kind != HTTP {
 		return c.reply(ctx, req), nil
 	}
@@ -91,6 +94,19 @@ func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transp
 		close(late)
 		return nil, nil
 	}
+}
+
+// write sends the answer to a request of a started server. mcp-go would have it wait for
+// its turn where [requestPipe] does not count it.
+func (c *conn) write(answer *transport.JSONRPCResponse) error {
+	line, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	if _, err := c.proc.stdin.Write(append(line, '\n')); err != nil {
+		c.lost(err)
+	}
+	return nil
 }
 
 // post sends the answer to a request of the server in a request of its own.

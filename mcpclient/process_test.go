@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -75,4 +76,27 @@ func TestLastWords(t *testing.T) {
 	}
 	<-ended
 	<-p.exited
+}
+
+func init() {
+	scripts["flood"] = func(msg request, reply func(string)) {
+		if !polite(msg, reply, `[{"name":"flood"}]`) && msg.Method == "tools/call" {
+			for i := range 20_000 {
+				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i))
+			}
+			time.Sleep(time.Hour)
+		}
+	}
+}
+
+// TestFlood holds that a server which asks and asks and does not read the answers is ended
+// before they pile up.
+func TestFlood(t *testing.T) {
+	cfg := config(t, "flood")
+	cfg.Timeout = 10 * time.Second
+	c := connect(t, cfg)
+	res := mustRun(t, find(t, c, "flood"), `{}`)
+	if !strings.Contains(res.Text(), ErrLost.Error()) {
+		t.Errorf("%.300s", res.Text())
+	}
 }
