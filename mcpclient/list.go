@@ -162,6 +162,7 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	s := build(client, raws, groups, c.kind == HTTP && c.modern())
 	if cut != "" {
 		s.skipped = append(s.skipped, Skipped{"*", "the list was cut: " + cut})
+		s.digest = digest(s)
 	}
 	if client.cfg.ListTTL > 0 {
 		ttl = client.cfg.ListTTL

@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
@@ -265,4 +267,32 @@ func FuzzDecodeTool(f *testing.F) {
 			t.Fatal("a result without a chunk")
 		}
 	})
+}
+
+// TestCutListIsNews holds that a list which is cut, with the same tools as before, is
+// reported as such.
+func TestCutListIsNews(t *testing.T) {
+	var lists atomic.Int64
+	c := memoryClient(t, Config{PingInterval: -1, ListTTL: time.Nanosecond}, func(msg request, reply func(string)) {
+		if msg.Method != "tools/list" {
+			polite(msg, reply, "")
+			return
+		}
+		switch n := lists.Add(1); n {
+		case 1:
+			reply(msg.result(`{"tools":[{"name":"a"}]}`))
+		case 2:
+			reply(msg.result(`{"tools":[{"name":"a"}],"nextCursor":"again"}`))
+		default:
+			reply(msg.result(`{"tools":[],"nextCursor":"again"}`))
+		}
+	})
+	for want := range 2 {
+		if _, err := c.Tools(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Skipped(); len(got) != want {
+			t.Errorf("skipped: %v, want %d", got, want)
+		}
+	}
 }
