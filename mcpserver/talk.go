@@ -234,14 +234,19 @@ func (t *talk) ask(ctx context.Context, key, method string, params any) (json.Ra
 
 // put hands a question over, at once or together with others.
 func (t *talk) put(ctx context.Context, q *question) {
+	over := ctx.Done()
+	g, together := ctx.Value(gatherKey{}).(*gather)
+	if together { // whoever hands over the questions of all must not give up for all
+		over = g.done
+	}
 	send := func(all []*question) {
 		select {
 		case t.asked <- all:
-		case <-ctx.Done():
+		case <-over:
 		case <-t.done:
 		}
 	}
-	if g, ok := ctx.Value(gatherKey{}).(*gather); ok {
+	if together {
 		g.add(q, send)
 		return
 	}
@@ -316,7 +321,7 @@ func (s *Server) takeTalk(nonce string, digest []byte) *talk {
 // protocol 2026-07-28 on, those that the functions ask are put in one: a question
 // waits until every other function has asked, too, or has ended.
 func Together(ctx context.Context, ask ...func(context.Context) error) error {
-	g := &gather{running: len(ask)}
+	g := &gather{running: len(ask), done: ctx.Done()}
 	ctx = context.WithValue(ctx, gatherKey{}, g)
 	errs := make([]error, len(ask))
 	var all sync.WaitGroup
@@ -334,6 +339,8 @@ type gatherKey struct{}
 
 // A gather collects the questions of functions that run together.
 type gather struct {
+	done <-chan struct{} // closed when all of them are to give up
+
 	mu      sync.Mutex
 	running int
 	waiting []*question

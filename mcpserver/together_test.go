@@ -1,0 +1,51 @@
+package mcpserver_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestTogetherOneGivesUp: that one of the functions has given up, which was the last to
+// ask, keeps no other's question from the client.
+func TestTogetherOneGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pair := tool.Must(tool.New("pair", "Asks twice.", func(ctx context.Context, _ none) (string, error) {
+			return "", mcpserver.Together(ctx,
+				func(ctx context.Context) error { _, err := mcpserver.Roots(ctx); return err },
+				func(ctx context.Context) error {
+					time.Sleep(time.Second) // until the other one has asked
+					ctx, cancel := context.WithCancel(ctx)
+					cancel()
+					_, err := mcpserver.Roots(ctx)
+					return err
+				})
+		}))
+		s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(pair), Policy: open})
+		inR, inW := io.Pipe()
+		outR, outW := io.Pipe()
+		go func() { _ = s.ServeStdio(context.Background(), inR, outW); _ = outW.Close() }()
+		said := make(chan string)
+		go func() {
+			all, _ := io.ReadAll(outR)
+			said <- string(all)
+		}()
+		const calls = 20
+		for i := range calls {
+			fmt.Fprintf(inW, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"pair","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"roots":{}}}}}`+"\n", i)
+		}
+		time.Sleep(time.Minute)
+		_ = inW.Close()
+		if got := <-said; strings.Count(got, "input_required") != calls {
+			t.Errorf("%d of %d calls asked: %s", strings.Count(got, "input_required"), calls, got)
+		}
+	})
+}
