@@ -66,10 +66,10 @@
 // token makes 0.1. The floor is what stays: messages, calls, results and events
 // that somebody may keep are 22 of the 47; the call with its context and its
 // goroutine is 14, the decision 2. A single call is waited for by the run itself;
-// those that run beside others have workers, which is 20 more for each. Hooks that
-// do nothing are five more. An agent with 20 tools of its own keeps 5 KiB, of which
-// the tools are 2. The tests named TestCost… hold these figures, and bench
-// shows them beside other frameworks.
+// those that run beside others, or through a Middleware.Tool, have workers, which is
+// 20 more for each. An agent with 20 tools of its own keeps 5 KiB, of which the
+// tools are 2. The tests named TestCost… hold these figures, and bench shows them
+// beside other frameworks.
 //
 // # Effects
 //
