@@ -101,6 +101,30 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestNestedModules holds that no package of the root module, tests included, imports
+// one of a nested module: go mod tidy, in the module of whoever uses kitbag, would have
+// to find that, too.
+func TestNestedModules(t *testing.T) {
+	pkgs := listPackages(t)
+	nested := map[string]bool{}
+	for _, p := range pkgs {
+		nested[p.ImportPath] = p.Module.Path != module
+	}
+	if !nested[module+"/agent/agentotel"] {
+		t.Fatal("agent/agentotel is not seen as a module of its own; the test would check nothing")
+	}
+	for _, p := range pkgs {
+		if nested[p.ImportPath] {
+			continue
+		}
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if nested[imp] {
+				t.Errorf("%s imports %s, of another module; only that one's own packages may", short(p.ImportPath), short(imp))
+			}
+		}
+	}
+}
+
 func forbidden(from, to string) string {
 	top := func(s string) string { a, _, _ := strings.Cut(s, "/"); return a }
 	switch {
@@ -129,13 +153,15 @@ func short(path string) string {
 }
 
 type pkg struct {
-	ImportPath string
-	Imports    []string // of non-test files
+	ImportPath                string
+	Imports                   []string // of non-test files
+	TestImports, XTestImports []string
+	Module                    struct{ Path string }
 }
 
 func listPackages(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"/...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Module", module+"/...")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)

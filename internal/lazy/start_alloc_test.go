@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	_ "github.com/kitbag-go/kitbag/agent/agentlog"
-	_ "github.com/kitbag-go/kitbag/agent/agentotel"
 	_ "github.com/kitbag-go/kitbag/agent/session"
 	_ "github.com/kitbag-go/kitbag/builtin"
 	_ "github.com/kitbag-go/kitbag/mcpgateway"
@@ -20,7 +19,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/toolkit/config"
 )
 
-// TestCostOfStart holds what our packages allocate before main runs, in a program
+// TestCostOfStart holds what the packages of this module allocate before main runs, in a program
 // that imports all of them and uses none: this one, started again without a test.
 func TestCostOfStart(t *testing.T) {
 	const most = 20_000 // bytes, of any package: tables of words, no regular expressions
