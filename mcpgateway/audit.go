@@ -73,8 +73,28 @@ func (a *auditFile) follow() error {
 	if a.file != nil {
 		_ = a.file.Close() // nothing is buffered
 	}
-	a.file, a.torn = f, false
+	a.file, a.torn = f, endsTorn(f)
+	if a.torn {
+		slog.Warn("the audit log ended in half a line, as a program leaves it that is killed while it writes; it is ended, and the next record has a line of its own", "file", a.path)
+	}
 	return nil
+}
+
+// endsTorn reports whether a file ends in half a line. What cannot be read, though it can
+// be written, may: an empty line costs its reader less than two records in one.
+func endsTorn(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	r, err := os.Open(f.Name())
+	if err != nil {
+		return true
+	}
+	defer r.Close()
+	var last [1]byte
+	_, err = r.ReadAt(last[:], info.Size()-1)
+	return err != nil || last[0] != '\n'
 }
 
 // append writes a record.

@@ -80,6 +80,44 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// TestAuditTorn: what a gateway left behind that was killed while it wrote spoils no later
+// record, wherever the file comes from.
+func TestAuditTorn(t *testing.T) {
+	const whole = `{"time":"2026-01-02T03:04:05Z","tool":"old","outcome":"success","duration_ms":1}`
+	for _, row := range []struct{ left, want string }{
+		{"", ""},
+		{whole + "\n", whole + "\n"},
+		{whole + "\n" + whole[:30], whole + "\n" + whole[:30] + "\n"},
+		{whole[:1], whole[:1] + "\n"},
+	} {
+		file := filepath.Join(t.TempDir(), "audit.jsonl")
+		leave := func() {
+			if err := os.WriteFile(file, []byte(row.left), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(when string) {
+			t.Helper()
+			data, err := os.ReadFile(file)
+			after, ok := strings.CutPrefix(string(data), row.want)
+			var r mcpserver.Record
+			if err != nil || !ok || strings.Count(after, "\n") != 1 || json.Unmarshal([]byte(after), &r) != nil || r.Tool != "a__echo" {
+				t.Errorf("%s, after %q: %q, %v", when, row.left, data, err)
+			}
+		}
+		leave()
+		c := newHost(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo()).Config}, Initial: []string{"a"}, AuditFile: file}))
+		call(t, c, "a__echo", `{"message":"a"}`)
+		check("at the start")
+		if err := os.Rename(file, file+".1"); err != nil {
+			t.Fatal(err)
+		}
+		leave()
+		call(t, c, "a__echo", `{"message":"a"}`)
+		check("put in its place")
+	}
+}
+
 // TestAuditArguments are kept if that is wanted.
 func TestAuditArguments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
