@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -166,7 +167,7 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 	if _, err := dec.Token(); err != nil {
 		return bad(err)
 	}
-	if dec.More() {
+	if _, err := dec.Token(); err != io.EOF { // More says no to a bracket, too
 		return bad(errors.New("something follows it"))
 	}
 	return out, true
