@@ -115,6 +115,7 @@ func TestLabelsTaken(t *testing.T) {
 		{Name: "mine", Description: "Not yours.", Tools: []tool.Tool{named("steal")}},
 		{Name: "b", Description: "Of another.", Tools: []tool.Tool{named("grab")}},
 		{Name: "x y", Description: "1.", Tools: []tool.Tool{named("one")}}, {Name: "x_y", Description: "2.", Tools: []tool.Tool{named("two")}},
+		{Name: "child", Description: "Of those that got other names.", Parents: []string{"b", "x_y", "mine"}, Tools: []tool.Tool{named("three")}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -124,9 +125,9 @@ func TestLabelsTaken(t *testing.T) {
 		Serve:  mcpserver.Config{Credentials: []mcpserver.Credential{{Name: "anna", Token: "0123456789abcdef", Ceiling: toolkit.Only("a.mine", "a.b")}}}})
 	var groups []string
 	for _, gr := range g.Toolkit.Groups(nil) {
-		groups = append(groups, gr.Name)
+		groups = append(groups, strings.Join(append([]string{gr.Name}, gr.Parents...), "<"))
 	}
-	if got := strings.Join(groups, " "); got != "a.mine a.b_ a.mine_ a.x_y a.x_y_ a.b" {
+	if got := strings.Join(groups, " "); got != "a.mine a.b_ a.child<a.b_<a.mine_<a.x_y_ a.mine_ a.x_y a.x_y_ a.b" {
 		t.Errorf("groups: %s", got)
 	}
 	s := new(toolkit.Scope)

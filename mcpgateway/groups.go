@@ -100,23 +100,17 @@ func (g *Gateway) own(u *upstream, described Group, taken map[string]bool) []too
 		u.setOwn(map[string]string{u.name: rest.Name})
 		return []toolkit.Group{rest}
 	}
+	own := u.nameGroups(labels, taken)
 	var out []toolkit.Group
-	own := map[string]string{}
 	for _, l := range labels {
 		members := l.Members()
 		keep := func(name string) bool { return slices.Contains(members, name) && !g.claimed(name) }
-		gr := labeled(u, l)
-		if l.Name == u.name { // what it puts into no group
-			gr = rest
-		} else {
-			for taken[gr.Name] {
-				gr.Name += "_"
-			}
-			taken[gr.Name] = true
+		gr := rest // what it puts into no group
+		if l.Name != u.name {
+			gr = labeled(l, own)
 		}
 		gr.Sources = []tool.Source{&source{u, keep, gr.Instructions != ""}}
 		out = append(out, gr)
-		own[l.Name] = gr.Name
 	}
 	if st := u.client.Status(); own[u.name] == "" && st.Prompts+st.Resources > 0 {
 		own[u.name] = rest.Name
@@ -127,13 +121,31 @@ func (g *Gateway) own(u *upstream, described Group, taken map[string]bool) []too
 	return toolkit.Import(out) // which puts right what MCP allows and a toolkit does not
 }
 
-// labeled describes a group as its server does. Its name begins with the server's,
-// so that people see whose it is.
-func labeled(u *upstream, l mcpclient.Group) toolkit.Group {
-	rename := func(name string) string { return u.group + "." + groupName(strings.TrimPrefix(name, u.name+"/")) }
-	gr := toolkit.Group{Name: rename(l.Name), Title: clean(l.Title, maxLine), Description: clean(l.Description, maxLine)}
+// nameGroups names the groups that a server labels its tools with, by its names for them:
+// they begin with the server's, so that people see whose they are.
+func (u *upstream) nameGroups(labels []mcpclient.Group, taken map[string]bool) map[string]string {
+	own := map[string]string{}
+	for _, l := range labels {
+		if l.Name == u.name {
+			own[l.Name] = u.group
+			continue
+		}
+		name := u.group + "." + groupName(strings.TrimPrefix(l.Name, u.name+"/"))
+		for taken[name] {
+			name += "_"
+		}
+		taken[name], own[l.Name] = true, name
+	}
+	return own
+}
+
+// labeled describes a group as its server does.
+func labeled(l mcpclient.Group, own map[string]string) toolkit.Group {
+	gr := toolkit.Group{Name: own[l.Name], Title: clean(l.Title, maxLine), Description: clean(l.Description, maxLine)}
 	for _, p := range l.Parents {
-		gr.Parents = append(gr.Parents, rename(p))
+		if name, ok := own[p]; ok {
+			gr.Parents = append(gr.Parents, name)
+		}
 	}
 	return gr
 }
