@@ -21,7 +21,8 @@ const maxLog = 16 << 10
 // One process serves them all, and does not say whose call a message is about: of several
 // credentials it must be certain which one, or nobody is told.
 type audience struct {
-	client *mcpclient.Client
+	client leveled
+	tuning sync.Mutex // is held from the look at what is wanted until the server was told
 
 	mu    sync.Mutex
 	users map[*mcpserver.Logger]bool
@@ -30,6 +31,13 @@ type audience struct {
 
 	strays   map[string]bool // credentials with a call that was given up: the server may still be at it
 	restarts int             // of the server, when strays were noted
+}
+
+// A leveled is the client of a server that logs.
+type leveled interface {
+	Name() string
+	Status() mcpclient.Status
+	SetLogLevel(level string)
 }
 
 // use notes that the context's session uses the server, until it ends, and has a call in
@@ -73,6 +81,8 @@ func (a *audience) use(ctx context.Context) (done func(gaveUp bool)) {
 
 // tune has the server log what any of its users wants.
 func (a *audience) tune() {
+	a.tuning.Lock()
+	defer a.tuning.Unlock()
 	a.mu.Lock()
 	lowest := len(logLevels)
 	for l := range a.users {

@@ -1,0 +1,90 @@
+package mcpgateway
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// slowly is the client of a server that is told its first level when somebody says so.
+type slowly struct {
+	*mcpclient.Client
+	after atomic.Bool // the first
+	begun chan struct{}
+	goOn  chan struct{}
+	told  chan string
+}
+
+func (s *slowly) SetLogLevel(level string) {
+	if !s.after.Swap(true) {
+		close(s.begun)
+		<-s.goOn
+	}
+	s.told <- level
+}
+
+// TestTuneInOrder: of two sessions that ask for a level side by side, it does not depend on
+// who is told first what the server logs in the end.
+func TestTuneInOrder(t *testing.T) {
+	up, err := mcpclient.New(mcpclient.Config{Name: "up", Command: "never-started"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	client := &slowly{Client: up, begun: make(chan struct{}), goOn: make(chan struct{}), told: make(chan string, 2)}
+	a := &audience{client: client, users: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, strays: map[string]bool{}}
+	use := tool.Must(tool.New("use", "Uses the server.", func(ctx context.Context, _ struct{}) (string, error) { a.use(ctx)(false); return "", nil }))
+	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(use), Name: "n", Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	session := func() *mcpclient.Client {
+		c, err := mcpclient.Connect(t.Context(), mcpclient.Config{Name: "s", PingInterval: -1, Protocol: "2025-11-25",
+			Dial: func(context.Context) (io.ReadWriteCloser, error) {
+				mine, theirs := net.Pipe()
+				go func() { _ = s.ServeStdio(context.Background(), theirs, theirs) }()
+				return mine, nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		all, err := c.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range tool.Run(t.Context(), all[0], tool.Call{ID: "1", Name: all[0].Info().Name, Input: []byte("{}")}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c
+	}
+	one, two := session(), session()
+	one.SetLogLevel("warning")
+	<-client.begun
+	two.SetLogLevel("debug")
+	var told []string
+	select {
+	case level := <-client.told: // before the first
+		told = append(told, level)
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(client.goOn)
+	for len(told) < 2 {
+		told = append(told, <-client.told)
+	}
+	if told[1] != "debug" {
+		t.Errorf("the server was told %q", told)
+	}
+}
