@@ -213,13 +213,14 @@ func (a *applier) groups(groups []group) {
 
 func (a *applier) settings(tools []setting) {
 	for i, t := range tools {
+		same := func(o setting) bool { return o.Name == t.Name }
 		a.knowTool(t.Name, "tools", i, "name")
-		if slices.ContainsFunc(tools[:i], func(o setting) bool { return o.Name == t.Name }) && !a.cfg.Policy.Replace {
+		if slices.ContainsFunc(tools[:i], same) && !a.cfg.Policy.Replace {
 			a.fail("the file has two settings for this tool", "tools", i, "name")
 		}
 		s := a.setting(t.Name)
-		if slices.ContainsFunc(tools[:i], func(o setting) bool { return o.Name == t.Name }) {
-			*s = toolkit.Setting{Tool: t.Name} // a later setting replaces an earlier one whole
+		if slices.ContainsFunc(tools[i+1:], same) {
+			s = new(toolkit.Setting) // the later one replaces this one whole
 		}
 		if t.Group != nil {
 			s.Groups = t.Group

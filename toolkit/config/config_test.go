@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,6 +123,34 @@ func TestApply(t *testing.T) {
 	}
 	if got := visible(t, tk, s); got != "query update now" {
 		t.Errorf("after an empty file: %s", got)
+	}
+}
+
+// TestReplace: a later setting for a tool takes the place of an earlier one of the file,
+// and of nothing that was said elsewhere.
+func TestReplace(t *testing.T) {
+	b := base()
+	b.Policy = toolkit.TrustGraph()
+	b.Settings = []toolkit.Setting{{Tool: "query", Always: true, When: func(func(string) bool) bool { return false }}}
+	cfg, err := config.Apply(b, []byte(`{
+		"groups": [{"name": "db", "description": "Orders.", "tools": ["query"]}],
+		"tools": [{"name": "query", "group": ["web"], "state": "first"}, {"name": "query", "available_in_states": ["open"]}]}`))
+	if err != nil || len(cfg.Settings) != 1 {
+		t.Fatalf("%+v, %v", cfg.Settings, err)
+	}
+	s := cfg.Settings[0]
+	if !slices.Equal(s.Groups, []string{"db"}) || !slices.Equal(s.Phases, []string{"open"}) || s.Next != "" || !s.Always || s.When == nil {
+		t.Errorf("the setting is %+v", s)
+	}
+}
+
+// TestDepth: a file made to nest without end is an error, not the end of the process.
+func TestDepth(t *testing.T) {
+	for _, open := range []string{"[", `{"a":`} {
+		_, err := config.Apply(base(), []byte(strings.Repeat(open, 5_000_000)))
+		if err == nil || !strings.Contains(err.Error(), "line 1: ") || !strings.Contains(err.Error(), "deep") || len(err.Error()) > 1000 {
+			t.Errorf("%s…: %.300v", open, err)
+		}
 	}
 }
 

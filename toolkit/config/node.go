@@ -29,9 +29,13 @@ func parse(data []byte) (*node, error) {
 	return n, err
 }
 
+// maxDepth is how deep values may be in each other; those of a sound file are four deep.
+const maxDepth = 100
+
 type parser struct {
-	data []byte
-	dec  *json.Decoder
+	data  []byte
+	dec   *json.Decoder
+	depth int
 }
 
 // line is where the token that was read last ends.
@@ -60,6 +64,10 @@ func (p *parser) value(key string) (*node, error) {
 		return nil, err
 	}
 	n := &node{line: p.line()}
+	if p.depth++; p.depth > maxDepth {
+		return nil, &Error{Line: n.line, Text: fmt.Sprintf("values are more than %d deep in each other", maxDepth)}
+	}
+	defer func() { p.depth-- }()
 	switch tok {
 	case json.Delim('{'):
 		n.members = map[string]*node{}
