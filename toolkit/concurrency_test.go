@@ -208,6 +208,40 @@ func TestHooks(t *testing.T) {
 	}
 }
 
+// TestUndoFails: who asks learns, however it asks, that a failed transition could
+// not be undone.
+func TestUndoFails(t *testing.T) {
+	no, stuck := errors.New("no"), errors.New("stuck")
+	old := group("old")
+	old.OnDeactivate = func(context.Context) error { return nil }
+	old.OnActivate = func(context.Context) error { return stuck }
+	fails := group("fails")
+	fails.OnActivate = func(context.Context) error { return no }
+	for tool, input := range map[string]string{"reset_tools": `{"fails":true}`, "enable_tools": `{"groups":["fails"]}`} {
+		cfg := toolkit.Config{Compensate: true, Groups: []toolkit.Group{old, fails}, Exclusive: [][]string{{"old", "fails"}}}
+		if tool == "enable_tools" {
+			cfg.Control = toolkit.EnableDisable()
+		}
+		tk, s := newToolkit(t, cfg), new(toolkit.Scope)
+		if err := json.Unmarshal([]byte(`{"active":["old"]}`), s); err != nil {
+			t.Fatal(err)
+		}
+		_, err := tk.Enable(t.Context(), s, "fails")
+		if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Group != "fails" || !errors.Is(err, no) || !errors.Is(err, stuck) {
+			t.Errorf("Enable: %v", err)
+		}
+		text, err := do(t, tk, s, tool, input)
+		if err != nil {
+			text = err.Error()
+		}
+		for _, want := range []string{"fails", "no", "undoing also failed", "stuck"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s says %q, without %q", tool, text, want)
+			}
+		}
+	}
+}
+
 // A listing is a source whose list, error and number of calls tests control.
 type listing struct {
 	mu    sync.Mutex

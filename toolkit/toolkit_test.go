@@ -346,6 +346,13 @@ func TestScopeJSON(t *testing.T) {
 // otherwise has not.
 func TestInitial(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), group("b", "y")}, Initial: []string{"b"}})
+	asked := new(toolkit.Scope)
+	if out, err := tk.Set(context.Background(), asked, "b"); err != nil || out.Changed() {
+		t.Errorf("asked for what is open: %+v, %v", out, err)
+	}
+	if active, decided := asked.Active(); !decided || !slices.Equal(active, []string{"b"}) {
+		t.Errorf("asked for what was open, and has %q, decided %v", active, decided)
+	}
 	s := new(toolkit.Scope)
 	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"reset_tools", "y"}) {
 		t.Errorf("listed %q", got)

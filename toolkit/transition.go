@@ -165,8 +165,9 @@ func (tk *Toolkit) carryOut(ctx context.Context, c *catalogue, s *Scope, p plan)
 		return out, err
 	}
 	out.Closed, out.Opened = c.names(p.down), c.names(p.up)
-	if st, _ := s.snapshot(c); !slices.Equal(st.active, c.names(p.active)) {
-		s.commit(c.names(p.active))
+	active := c.names(p.active)
+	if had, decided := s.Active(); !decided || !slices.Equal(had, active) {
+		s.commit(active)
 	}
 	return out, nil
 }
@@ -439,17 +440,19 @@ func (c *catalogue) checkQuota(g int, active, before []int) error {
 // also when the context that ended was the reason.
 func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	var undo []func(context.Context) error
-	run := func(g int, hook, inverse func(context.Context) error) error {
+	run := func(g int, hook, inverse func(context.Context) error) *GroupError {
 		if hook == nil {
 			return nil
 		}
 		if err := call(ctx, hook); err != nil {
 			return &GroupError{Group: c.groups[g].Name, Reason: HookFailed, Err: err}
 		}
-		undo = append(undo, inverse)
+		if inverse != nil {
+			undo = append(undo, inverse)
+		}
 		return nil
 	}
-	err := func() error {
+	failed := func() *GroupError {
 		for _, g := range p.down {
 			if err := run(g, c.groups[g].OnDeactivate, c.groups[g].OnActivate); err != nil {
 				return err
@@ -462,19 +465,18 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 		}
 		return nil
 	}()
-	if err == nil || !c.cfg.Compensate {
-		return err
+	if failed == nil {
+		return nil
 	}
-	ctx = context.WithoutCancel(ctx)
-	for _, hook := range slices.Backward(undo) {
-		if hook == nil {
-			continue
-		}
-		if uerr := call(ctx, hook); uerr != nil {
-			err = fmt.Errorf("%w; undoing also failed: %w", err, uerr)
+	if c.cfg.Compensate {
+		ctx = context.WithoutCancel(ctx)
+		for _, hook := range slices.Backward(undo) {
+			if err := call(ctx, hook); err != nil { // inside, for those who look at the GroupError alone
+				failed.Err = fmt.Errorf("%w; undoing also failed: %w", failed.Err, err)
+			}
 		}
 	}
-	return err
+	return failed
 }
 
 // call runs a hook. A panic of a hook is an error like others: it comes from the
