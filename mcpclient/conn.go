@@ -217,10 +217,13 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 		JSONRPC: mcp.JSONRPC_VERSION, ID: mcp.NewRequestId(id), Method: method,
 		Params: json.RawMessage(body), Header: c.headers(version, method, body, header),
 	}
+	if c.proc != nil {
+		c.proc.stdin.expect(id)
+		defer c.proc.stdin.withdraw(id)
+	}
 	x := &exchange{}
 	res, err := c.send(ctx, x, req)
 	if err == nil {
-		c.forget(id)
 		return c.answer(method, res)
 	}
 	if ctx.Err() != nil && !errors.Is(err, ErrLost) {
@@ -265,12 +268,6 @@ func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCReque
 	case <-time.After(20 * time.Millisecond):
 	}
 	return nil, context.Cause(c.life)
-}
-
-func (c *conn) forget(id string) {
-	if c.proc != nil {
-		c.proc.stdin.forget(id)
-	}
 }
 
 func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMessage, error) {

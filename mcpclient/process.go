@@ -83,7 +83,7 @@ func startProcess(cfg *Config, eof func()) (*process, error) {
 	read := make(chan struct{})
 	p := &process{
 		cmd:     cmd,
-		stdin:   &requestPipe{r: inR, w: inW, ends: map[string]int64{}, withdrawn: map[string]bool{}},
+		stdin:   &requestPipe{r: inR, w: inW, ends: map[string]int64{}},
 		stdout:  newLineReader(outR, cfg.MaxMessage, sync.OnceFunc(func() { close(read); eof() })),
 		stderr:  &tail{copy: cfg.Stderr},
 		exited:  make(chan struct{}),
@@ -150,14 +150,13 @@ type requestPipe struct {
 	writing sync.Mutex   // held while a message is written, which may take long
 	waiting atomic.Int64 // messages that are being written or want to be
 
-	mu        sync.Mutex
-	written   int64
-	current   string           // id of the request being written
-	ends      map[string]int64 // request id → offset behind it
-	withdrawn map[string]bool  // requests not to be written any more
-	closed    bool
-	drained   bool
-	unread    int64 // bytes that were never read; known once drained
+	mu      sync.Mutex
+	written int64
+	current string           // id of the request being written
+	ends    map[string]int64 // request that somebody waits for → offset behind it, 0 before it is written
+	closed  bool
+	drained bool
+	unread  int64 // bytes that were never read; known once drained
 }
 
 // writeTimeout is how long a server may leave its input unread when the pipe is
@@ -192,7 +191,7 @@ func (p *requestPipe) Write(msg []byte) (int, error) {
 		p.close() // a cut message spoils the stream
 		return n, &unreached{fmt.Errorf("the server does not read its input: %w", err)}
 	}
-	if id != "" {
+	if _, waits := p.ends[id]; waits {
 		p.ends[id] = p.written
 	}
 	return n, nil
@@ -201,24 +200,28 @@ func (p *requestPipe) Write(msg []byte) (int, error) {
 func (p *requestPipe) begin(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	_, waits := p.ends[id]
 	switch {
 	case p.closed:
 		return os.ErrClosed
-	case p.withdrawn[id]:
-		delete(p.withdrawn, id)
+	case id != "" && !waits:
 		return context.Canceled
 	}
 	p.current = id
 	return nil
 }
 
-// requestID returns the id of a request as mcp-go encodes it, or nothing.
+// requestID returns the id of a request as mcp-go encodes it, or nothing. An answer has
+// an id too, which the server has chosen: it may look like one of ours.
 func requestID(msg []byte) string {
 	rest, ok := bytes.CutPrefix(msg, []byte(`{"jsonrpc":"2.0","id":"`))
 	if !ok {
 		return ""
 	}
-	id, _, _ := bytes.Cut(rest, []byte{'"'})
+	id, rest, _ := bytes.Cut(rest, []byte{'"'})
+	if !bytes.HasPrefix(rest, []byte(`,"method":`)) {
+		return ""
+	}
 	return string(id)
 }
 
@@ -237,25 +240,21 @@ func (p *requestPipe) close() {
 	}
 }
 
-// withdraw keeps a request that nobody waits for from being written, and
+// expect is called before a request is written that somebody waits for, until withdraw.
+func (p *requestPipe) expect(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ends[id] = 0
+}
+
+// withdraw keeps a request that nobody waits for any more from being written, and
 // reports whether it was too late for that.
 func (p *requestPipe) withdraw(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, sent := p.ends[id]
+	sent := p.ends[id] > 0 || p.current == id
 	delete(p.ends, id)
-	if !sent && p.current != id {
-		p.withdrawn[id] = true
-		return false
-	}
-	return true
-}
-
-// forget is called when a request is answered.
-func (p *requestPipe) forget(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.ends, id)
+	return sent
 }
 
 // reached reports whether the server, which has exited, has read the request.
@@ -263,8 +262,8 @@ func (p *requestPipe) reached(id string) bool {
 	p.drain()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end, sent := p.ends[id]
-	return sent && end <= p.written-p.unread
+	end := p.ends[id]
+	return end > 0 && end <= p.written-p.unread
 }
 
 // drain counts what the server has not read, and frees the pipe.

@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +19,7 @@ func TestUnreadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &requestPipe{r: r, w: w, ends: map[string]int64{}, withdrawn: map[string]bool{}}
+	p := &requestPipe{r: r, w: w, ends: map[string]int64{}}
 	defer p.drain()
 	errs := make([]error, maxWaiting+1)
 	message := make([]byte, 1<<20) // more than a pipe holds
@@ -98,5 +99,48 @@ func TestFlood(t *testing.T) {
 	res := mustRun(t, find(t, c, "flood"), `{}`)
 	if !strings.Contains(res.Text(), ErrLost.Error()) {
 		t.Errorf("%.300s", res.Text())
+	}
+}
+
+func init() {
+	scripts["impostor"] = func(msg request, reply func(string)) {
+		if !polite(msg, reply, `[{"name":"die"}]`) && msg.Method == "tools/call" {
+			note("ran die")
+			reply(`{"jsonrpc":"2.0","id":` + string(msg.ID) + `,"method":"ping"}`)
+			time.Sleep(300 * time.Millisecond) // and does not read the answer
+			os.Exit(5)
+		}
+	}
+}
+
+// TestAnswersAreNoRequests holds that a server which gives its request the id of ours,
+// and dies before it has read the answer, does not have the call made again.
+func TestAnswersAreNoRequests(t *testing.T) {
+	cfg := config(t, "impostor")
+	diary := withDiary(t, &cfg)
+	c := connect(t, cfg)
+	res := mustRun(t, find(t, c, "die"), `{}`)
+	if d := diary(); strings.Count(d, "ran die") != 1 || !strings.Contains(res.Text(), ErrLost.Error()) {
+		t.Errorf("%s\ndiary:\n%s", res.Text(), d)
+	}
+}
+
+// TestGivenUpRequestsAreForgotten holds that requests which were cancelled before they
+// were written leave nothing behind.
+func TestGivenUpRequestsAreForgotten(t *testing.T) {
+	c := connect(t, config(t, "mortal"))
+	work := find(t, c, "work")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		for range work.Call(ctx, toolCall(work, `{}`)) {
+		}
+	}
+	mustRun(t, work, `{}`)
+	p := c.conn.proc.stdin
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.ends); n > 0 {
+		t.Errorf("%d requests are kept", n)
 	}
 }
