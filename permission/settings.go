@@ -29,7 +29,8 @@ type Settings struct {
 
 // ParseSettings reads a settings file. name is used in errors, and as the
 // Source of the rules. Every rule that cannot be read is an error that names
-// the file, the list and the rule; all of them are reported at once.
+// the file, the list and the rule; all of them are reported at once. Two members of one
+// name are an error, wherever in the file they are.
 //
 // The mode may also be called defaultMode and be spelled as [ParseMode] says.
 // Member names are compared exactly.
@@ -40,6 +41,9 @@ func ParseSettings(name string, data []byte) (*Settings, error) {
 	}
 	if err := json.Unmarshal(data, &s.outer); err != nil {
 		return nil, fmt.Errorf("settings %s: not a JSON object: %w", name, err)
+	}
+	if err := checkRepeated(data); err != nil {
+		return nil, fmt.Errorf("settings %s: %w", name, err)
 	}
 	raw, ok := s.outer["permissions"]
 	if !ok {

@@ -62,6 +62,12 @@ func TestSettingsErrors(t *testing.T) {
 		`{"permissions":{"deny":["ok","Bash("]}}`:           {"permissions.deny[1]", `"Bash("`},
 		`{"permissions":{"ask":["Bash()","(x)"]}}`:          {"permissions.ask[0]", "permissions.ask[1]"},
 		`{"permissions":{"additionalDirectories":["src"]}}`: {"additionalDirectories", `"src"`, "absolute"},
+
+		// One of two members of a name has no effect: it may be the one that denies.
+		"{\"permissions\":{\n\"deny\":[\"Bash\"],\n\"deny\":[]}}": {"f.json", "line 3", "permissions.deny is there twice", "one"},
+		`{"permissions":{"deny":["Bash"],"d\u0065ny":[]}}`:        {"permissions.deny is there twice"},
+		`{"permissions":{"deny":["Bash"]},"permissions":{}}`:      {"line 1", " permissions is there twice"},
+		`{"permissions":{},"hooks":[{},{"x":{"run":1,"run":2}}]}`: {"hooks[1].x.run is there twice"},
 	} {
 		_, err := ParseSettings("f.json", []byte(data))
 		if err == nil {

@@ -103,9 +103,8 @@ func (c *config) absolute(path string) string {
 	return filepath.Join(filepath.Dir(c.file), path)
 }
 
-// readServers keeps the servers as they are understood, written anew: a member that
-// is there twice, or a name in escapes, then looks to the person who is asked about
-// it the same as to the program that starts it.
+// readServers keeps the servers as they are understood, written anew: a name in escapes
+// then looks to the person who is asked about it the same as to the program that starts it.
 func (c *config) readServers(servers json.RawMessage, n int) error {
 	if n == 0 {
 		return nil

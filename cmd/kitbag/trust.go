@@ -29,8 +29,8 @@ func (c *config) restricted() *config {
 }
 
 // wants returns what the configuration says more than that, a line each, as it is
-// understood and not as it is written: blank lines and members that are there twice
-// would hide from a person what is about to count.
+// understood and not as it is written: blank lines and names in escapes would hide from
+// a person what is about to count.
 func (c *config) wants() []string {
 	var out []string
 	add := func(key, value string) {

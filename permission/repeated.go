@@ -1,0 +1,55 @@
+package permission
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// checkRepeated refuses a file in which an object has two members of one name, in what
+// is kept unread, too: only one of them has an effect, and it depends on the reader which.
+// What is none the less valid JSON is for the caller to check first.
+func checkRepeated(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	path, found := repeated(dec)
+	if !found {
+		return nil
+	}
+	line := 1 + bytes.Count(data[:dec.InputOffset()], []byte("\n"))
+	return fmt.Errorf("line %d: %s is there twice; leave one of them, with all that is meant", line, path[1:])
+}
+
+// repeated reads a value as far as the second member of one name, and returns the path
+// to it, starting with a dot.
+func repeated(dec *json.Decoder) (path string, found bool) {
+	tok, err := dec.Token()
+	if err != nil {
+		return "", false
+	}
+	switch tok {
+	case json.Delim('{'):
+		seen := map[json.Token]bool{}
+		for dec.More() {
+			name, err := dec.Token()
+			if err != nil {
+				return "", false
+			}
+			if seen[name] {
+				return fmt.Sprintf(".%s", name), true
+			}
+			seen[name] = true
+			if path, found = repeated(dec); found {
+				return fmt.Sprintf(".%s%s", name, path), true
+			}
+		}
+		_, _ = dec.Token()
+	case json.Delim('['):
+		for i := 0; dec.More(); i++ {
+			if path, found = repeated(dec); found {
+				return fmt.Sprintf("[%d]%s", i, path), true
+			}
+		}
+		_, _ = dec.Token()
+	}
+	return "", false
+}
