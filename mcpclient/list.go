@@ -149,10 +149,7 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 // list asks the server what it offers.
 func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	raws, ttl, cut, err := c.pages(ctx, "tools/list")
-	if hasCode(err, codeMethodNotFound) {
-		return &snapshot{}, nil // a server of prompts or resources only
-	}
-	if err != nil {
+	if err != nil && !hasCode(err, codeMethodNotFound) { // some have prompts or resources only
 		return nil, err
 	}
 	groups, err := c.listGroups(ctx)
@@ -240,6 +237,8 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 	}
 	if out := bytes.TrimSpace(r.Output); len(out) == 0 || out[0] != '{' {
 		r.Output = nil
+	} else if err := checkDepth("outputSchema", out); err != nil {
+		return r, err
 	}
 	if headers {
 		if err := mcp.ValidateParamHeaderAnnotations(&mcp.Tool{Name: r.Name, RawInputSchema: r.Input}); err != nil {
@@ -259,10 +258,15 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	case raw[0] != '{':
 		return nil, fmt.Errorf("inputSchema must be an object, it is %.40s", raw)
 	}
+	return raw, checkDepth("inputSchema", raw)
+}
+
+// checkDepth refuses a schema that nests too deep for what walks it.
+func checkDepth(name string, raw []byte) error {
 	if d := depth(raw); d > maxSchemaDeep {
-		return nil, fmt.Errorf("inputSchema is %d levels deep; %d are allowed", d, maxSchemaDeep)
+		return fmt.Errorf("%s is %d levels deep; %d are allowed", name, d, maxSchemaDeep)
 	}
-	return raw, nil
+	return nil
 }
 
 // depth returns how deep valid JSON nests.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -293,6 +294,22 @@ func TestCutListIsNews(t *testing.T) {
 		}
 		if got := c.Skipped(); len(got) != want {
 			t.Errorf("skipped: %v, want %d", got, want)
+		}
+	}
+}
+
+// TestDeepSchemas holds that neither schema of a tool may nest deeper than what walks it
+// can bear.
+func TestDeepSchemas(t *testing.T) {
+	nested := func(levels int) string {
+		return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
+	}
+	for _, name := range []string{"inputSchema", "outputSchema"} {
+		for levels, want := range map[int]string{maxSchemaDeep: "", maxSchemaDeep + 1: name + " is 65 levels deep; 64 are allowed"} {
+			_, err := decodeTool(json.RawMessage(`{"name":"a","`+name+`":`+nested(levels)+`}`), false)
+			if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+				t.Errorf("%d levels: %s, want %q", levels, got, want)
+			}
 		}
 	}
 }
