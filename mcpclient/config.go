@@ -150,8 +150,32 @@ func (c Config) check() (Config, error) {
 			return bad("tool glob %q: %w", glob, err)
 		}
 	}
+	if err := c.checkLimits(); err != nil {
+		return bad("%w", err)
+	}
 	c.setDefaults()
 	return c, nil
+}
+
+// checkLimits refuses what nobody can mean: a time-out that is over before it begins
+// would fail every call, without saying that it was never tried.
+func (c *Config) checkLimits() error {
+	return errors.Join(
+		notNegative("StartTimeout", c.StartTimeout, "is 30 s"),
+		notNegative("Timeout", c.Timeout, "is 60 s"),
+		notNegative("MaxTimeout", c.MaxTimeout, "is 10 min"),
+		notNegative("ListTTL", c.ListTTL, "trusts the server"),
+		notNegative("MaxMessage", c.MaxMessage, "is 64 MiB"),
+		notNegative("MaxResult", c.MaxResult, "is 1 MiB"),
+	)
+}
+
+// notNegative checks the field of that name; zero says what 0 is, in its place.
+func notNegative[T int | time.Duration](field string, value T, zero string) error {
+	if value < 0 {
+		return fmt.Errorf("%s is %v; it must not be negative, and 0 %s", field, value, zero)
+	}
+	return nil
 }
 
 // ways returns how many ways to the server are set.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -238,8 +239,26 @@ func listRoots(dirs []string) (any, error) {
 		if err != nil {
 			return nil, errors.New("roots/list: a working directory cannot be named")
 		}
-		u := url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}
-		roots = append(roots, map[string]any{"uri": u.String(), "name": filepath.Base(abs)})
+		roots = append(roots, map[string]any{"uri": fileURI(filepath.ToSlash(abs)), "name": filepath.Base(abs)})
 	}
 	return map[string]any{"roots": roots}, nil
+}
+
+// fileURI returns the URI of an absolute path with slashes (RFC 8089). On Windows that
+// begins with a drive, or with the server of a share; either may follow the prefix of long
+// paths.
+func fileURI(path string) string {
+	if long, ok := strings.CutPrefix(path, "//?/UNC/"); ok {
+		path = "//" + long
+	} else {
+		path = strings.TrimPrefix(path, "//?/")
+	}
+	u := url.URL{Scheme: "file", Path: path}
+	if share, ok := strings.CutPrefix(path, "//"); ok {
+		u.Host, u.Path, _ = strings.Cut(share, "/")
+	}
+	if !strings.HasPrefix(u.Path, "/") {
+		u.Path = "/" + u.Path
+	}
+	return u.String()
 }

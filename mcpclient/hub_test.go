@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -230,6 +232,12 @@ func TestConfigErrors(t *testing.T) {
 		{Config{Name: "a", Command: "x", Protocol: "2020-01-01"}, "2025-11-25"},
 		{Config{Name: "a", URL: "http://x", Transport: SSE, Protocol: "2026-07-28"}, "does not exist over SSE"},
 		{Config{Name: "a", Command: "x", IncludeTools: []string{"["}}, `"["`},
+		{Config{Name: "a", Command: "x", StartTimeout: -1}, "StartTimeout is -1ns; it must not be negative, and 0 is 30 s"},
+		{Config{Name: "a", Command: "x", Timeout: -time.Second}, "Timeout is -1s; it must not be negative, and 0 is 60 s"},
+		{Config{Name: "a", Command: "x", MaxTimeout: -1}, "MaxTimeout is -1ns; it must not be negative, and 0 is 10 min"},
+		{Config{Name: "a", Command: "x", ListTTL: -1}, "ListTTL is -1ns; it must not be negative, and 0 trusts the server"},
+		{Config{Name: "a", Command: "x", MaxMessage: -1}, "MaxMessage is -1; it must not be negative, and 0 is 64 MiB"},
+		{Config{Name: "a", Command: "x", MaxResult: -1}, "MaxResult is -1; it must not be negative, and 0 is 1 MiB"},
 	} {
 		if _, err := New(row.cfg); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%+v: %v, want %q", row.cfg, err, row.want)
@@ -280,16 +288,50 @@ func TestPagesAndGroups(t *testing.T) {
 	}
 }
 
+// TestServerWithoutTools holds that a server which does not know tools/list has none, for
+// as long as any list is good.
 func TestServerWithoutTools(t *testing.T) {
-	c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
-		if msg.Method == "tools/list" {
-			reply(msg.fail(codeMethodNotFound, "no tools here"))
-			return
+	synctest.Test(t, func(t *testing.T) {
+		lists := 0
+		c := memoryClient(t, Config{PingInterval: -1, ListTTL: time.Minute}, func(msg request, reply func(string)) {
+			if msg.Method != "tools/list" {
+				polite(msg, reply, "")
+				return
+			}
+			if lists++; lists == 1 {
+				reply(msg.fail(codeMethodNotFound, "no tools here"))
+				return
+			}
+			polite(msg, reply, `[{"name":"new"}]`)
+		})
+		for _, row := range []struct {
+			after        time.Duration
+			tools, lists int
+		}{{0, 0, 1}, {59 * time.Second, 0, 1}, {2 * time.Second, 1, 2}} {
+			time.Sleep(row.after)
+			if tools, err := c.Tools(t.Context()); err != nil || len(tools) != row.tools || lists != row.lists {
+				t.Errorf("%v, %v after %d lists, want %+v", tools, err, lists, row)
+			}
 		}
-		polite(msg, reply, "")
+		c.Close()
 	})
-	tools, err := c.Tools(t.Context())
-	if err != nil || len(tools) != 0 {
-		t.Errorf("%v, %v", tools, err)
+}
+
+// TestRootURIs is what directories are called, on either kind of system.
+func TestRootURIs(t *testing.T) {
+	for dir, want := range map[string]string{
+		"/":                 "file:///",
+		"/home/a b/ü#?":     "file:///home/a%20b/%C3%BC%23%3F",
+		"/C:/x":             "file:///C:/x",
+		"C:/Users/a b":      "file:///C:/Users/a%20b",
+		"c:/":               "file:///c:/",
+		"//server/share/x":  "file://server/share/x",
+		"//server/share":    "file://server/share",
+		"//?/C:/very/long":  "file:///C:/very/long",
+		"//?/UNC/server/sh": "file://server/sh",
+	} {
+		if got := fileURI(dir); got != want {
+			t.Errorf("%s: %s, want %s", dir, got, want)
+		}
 	}
 }
