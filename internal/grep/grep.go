@@ -7,7 +7,8 @@
 //
 // The syntax is that of package regexp. A match lies within one line unless
 // [Options.Multiline] is set; "^" and "$" are the ends of lines, which are LF or
-// CRLF. Where every match must contain a literal, the literal is sought first.
+// CRLF. `\A` and `\z` are the ends of the whole text if it is, and those of the line if
+// not. Where every match must contain a literal, the literal is sought first.
 // A lazily built automaton decides about lines, in time linear in the text
 // whatever the pattern.
 package grep
@@ -37,7 +38,8 @@ type Matcher struct {
 	literals []literal      // every match contains one of these; nil: not known
 	exact    bool           // a literal is a match
 	prog     *syntax.Prog   // for single lines
-	re       *regexp.Regexp // for Multiline
+	re       *regexp.Regexp // for Multiline, at the beginning of the text
+	later    *regexp.Regexp // after it
 }
 
 // maxPattern bounds the size of a compiled pattern, in instructions: the time
@@ -77,8 +79,23 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 		if m.re, err = regexp.Compile(re.String()); err != nil {
 			return nil, explain(pattern, err)
 		}
+		neverBegin(re)
+		if m.later, err = regexp.Compile(re.String()); err != nil {
+			return nil, explain(pattern, err)
+		}
 	}
 	return m, nil
+}
+
+// neverBegin has the assertions in re that text begins never hold, for the rest of a
+// text, which package regexp would take for a text of its own.
+func neverBegin(re *syntax.Regexp) {
+	if re.Op == syntax.OpBeginText {
+		re.Op = syntax.OpNoMatch
+	}
+	for _, sub := range re.Sub {
+		neverBegin(sub)
+	}
 }
 
 func explain(pattern string, err error) error {

@@ -134,11 +134,44 @@ func TestMultiline(t *testing.T) {
 		{`a,\s+b`, "2:  a,\n3:  b):"},
 		{`\n\n`, "4:  pass\n5:"},
 		{`zzz`, ""},
+		{`\A(def|  a)`, "1:def f("},
+		{`(?-m:^)(def|  a)`, "1:def f("},
+		{`pass\n\z`, "7:  pass"},
+		{`pass\z`, ""},
+		{`\z`, ""}, // is after the last line's end
 	} {
 		if got := strings.Join(search(t, row.pattern, Options{Multiline: true}, text, 16), "\n"); got != row.want {
 			t.Errorf("%q: %q, want %q", row.pattern, got, row.want)
 		}
 	}
+}
+
+// However far a search has come, its assertions are about the whole text.
+func TestMultilineLikeRegexp(t *testing.T) {
+	patterns := rapid.SampledFrom([]string{`\Aa`, `a\z`, `\A`, `\z`, `^a`, `a$`, `^$`, `\ba`, `\Ba`, `a\b`, `\n\z`, `\n\A`, `(\A|b)a`, `(\A|b)\n?a`,
+		`(?:\Aa)*b`, `(?i:\AA)|b`, `a\n+b`, `a.b`, `(?-s:a.b)`, `(?-m:^a|a$)`, `(\Aa|\bb)+`, `[^a]\z`})
+	rapid.Check(t, func(t *rapid.T) {
+		pattern := patterns.Draw(t, "pattern")
+		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{"a", "b", "A", "\n", "\n", " "})).Draw(t, "text"), "")
+		var want []string
+		for pos := 0; pos < len(text); {
+			whole := regexp.MustCompile(fmt.Sprintf(`\A[\s\S]{%d}[\s\S]*?((?ms:%s))`, pos, pattern))
+			loc := whole.FindStringSubmatchIndex(text)
+			if loc == nil || loc[2] == len(text) && strings.HasSuffix(text, "\n") {
+				break
+			}
+			pos = strings.LastIndex(text[:loc[2]], "\n") + 1
+			for line := range strings.Lines(text[pos:]) {
+				want = append(want, show(strings.Count(text[:pos], "\n")+1, strings.TrimSuffix(line, "\n"), true, false))
+				if pos += len(line); pos >= loc[3] {
+					break
+				}
+			}
+		}
+		if got := search(t, pattern, Options{Multiline: true}, text, 16); !slices.Equal(got, want) {
+			t.Fatalf("%q in %q:\n got %q\nwant %q", pattern, text, got, want)
+		}
+	})
 }
 
 func TestLiterals(t *testing.T) {

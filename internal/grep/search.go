@@ -266,9 +266,10 @@ func (s *Searcher) searchAll(r io.Reader) error {
 	if !s.mayMatch(text) {
 		return nil
 	}
-	for pos := 0; pos < len(text); {
-		loc := s.m.re.FindIndex(text[pos:])
-		if loc == nil {
+	re := s.m.re
+	for pos := 0; pos < len(text); re = s.m.later {
+		loc := re.FindIndex(text[pos:])
+		if loc == nil || pos+loc[0] == len(text) && text[len(text)-1] == '\n' { // which is in no line
 			break
 		}
 		start, _ := lineAt(text, min(pos+loc[0], len(text)-1))
