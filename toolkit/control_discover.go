@@ -259,18 +259,22 @@ func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 // silent returns the sources that the scope is granted and that failed to list
 // their tools, with the reason, in order.
 func (c *catalogue) silent(r *resolved) []string {
-	var out []string
-	add := func(sources []*source) {
-		for _, s := range sources {
-			if l := c.built[s]; l != nil && l.err != nil {
-				out = append(out, s.name+" ("+firstLine(l.err.Error())+")")
-			}
-		}
-	}
-	add(c.basic.sources)
+	out := c.failed(c.basic.sources)
 	for i, g := range c.groups {
 		if c.grantsGroup(i, r.ceiling) {
-			add(g.sources)
+			out = append(out, c.failed(g.sources)...)
+		}
+	}
+	return out
+}
+
+// failed returns those of the sources that failed to list their tools, with the
+// reason.
+func (c *catalogue) failed(sources []*source) []string {
+	var out []string
+	for _, s := range sources {
+		if l := c.built[s]; l != nil && l.err != nil {
+			out = append(out, s.name+" ("+firstLine(l.err.Error())+")")
 		}
 	}
 	return out

@@ -142,6 +142,7 @@ type openGroup struct {
 	Name         string      `json:"name"`
 	Opened       bool        `json:"opened,omitempty"` // by this call
 	Tools        []toolLine  `json:"tools,omitempty"`  // of a group that was opened
+	Failed       []string    `json:"failed,omitempty"` // its sources that could not be listed
 	Instructions string      `json:"instructions,omitempty"`
 	Skills       []skillLine `json:"skills,omitempty"`
 }
@@ -177,6 +178,7 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, newOnly bo
 		if slices.Contains(out.Opened, g.Name) {
 			groups[i].Opened = true
 			groups[i].Tools = c.toolLines(c.index[g.Name], r)
+			groups[i].Failed = c.failed(c.groups[c.index[g.Name]].sources)
 		} else if newOnly {
 			groups[i].Instructions, groups[i].Skills = "", nil
 		}

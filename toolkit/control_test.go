@@ -294,6 +294,19 @@ func TestDiscoverUnlisted(t *testing.T) {
 	}
 }
 
+// TestFailedSource: a model that opens a group whose server does not start is told so.
+func TestFailedSource(t *testing.T) {
+	dead := &listing{err: errors.New("it does not start")}
+	groups := []toolkit.Group{{Name: "dead", Description: "Dead.", Tools: fakes("now"), Sources: []tool.Source{dead}}}
+	for control, name := range map[toolkit.Control]string{toolkit.ResetTools(): "reset_tools", toolkit.PerGroup(): "dead.activate"} {
+		tk := newToolkit(t, toolkit.Config{Control: control, Groups: groups})
+		text, err := do(t, tk, new(toolkit.Scope), name, `{"dead":true}`)
+		if err != nil || !strings.Contains(text, "- now: Does now.\nIts tools could not be listed, so that some may be missing: server (it does not start)\n</group>") {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+}
+
 func TestSkills(t *testing.T) {
 	files := fstest.MapFS{
 		"basics/SKILL.md": {Data: []byte("---\nname: basics\ndescription: How to begin.\n---\n# Basics\n\nBegin.\n")},
