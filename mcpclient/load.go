@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -194,6 +195,15 @@ type entry struct {
 	ToolSeconds    float64 `json:"tool_timeout_sec"`
 }
 
+// memberNames lists what an entry has, without values, which may be secrets.
+func memberNames(raw json.RawMessage) string {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil || len(members) == 0 {
+		return "nothing"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(members)), ", ")
+}
+
 func readEntry(name string, raw json.RawMessage, x *expander) (cfg Config, use bool, err error) {
 	var e entry
 	if raw = bytes.TrimSpace(raw); raw[0] != '{' {
@@ -223,7 +233,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (cfg Config, use b
 		return cfg, false, err
 	}
 	if (cfg.Command == "") == (cfg.URL == "") {
-		return cfg, false, errors.New(`give either "command" or "url"`)
+		return cfg, false, fmt.Errorf(`give either "command" or "url"; it has %s`, memberNames(raw))
 	}
 	if e.TokenEnv != "" {
 		if cfg.Headers == nil {
