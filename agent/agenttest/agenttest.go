@@ -143,14 +143,24 @@ func (c *Conversation) run(inputs []agent.Input) (*agent.End, error) {
 }
 
 // Called fails the test unless the tools that ran are these, in the order in
-// which they started.
+// which they started. It then tells why other calls did not run.
 func (c *Conversation) Called(tools ...string) {
 	c.t.Helper()
-	var got []string
+	var got, not []string
+	started := map[string]bool{}
 	for _, ev := range c.Events {
-		if ev, ok := ev.(*agent.ToolStart); ok {
+		switch ev := ev.(type) {
+		case *agent.ToolStart:
 			got = append(got, ev.Name)
+			started[ev.Call] = true
+		case *agent.ToolResult:
+			if !started[ev.Call] {
+				not = append(not, fmt.Sprintf("%s did not run: %s", ev.Name, ev.Text))
+			}
 		}
+	}
+	if !slices.Equal(got, tools) && len(not) > 0 {
+		c.t.Errorf("%s", strings.Join(not, "\n"))
 	}
 	c.same("tools called", got, tools)
 }

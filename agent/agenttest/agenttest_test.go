@@ -208,6 +208,13 @@ func TestAssertionsFail(t *testing.T) {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
 	}
+	if got := failing(func(t agenttest.T) {
+		c := agenttest.New(t, cfg, scripted.Call("lok", nil), scripted.Say("It is not there."))
+		c.Run(agent.Say("Hi"))
+		c.Called("look")
+	}); !strings.Contains(got, `lok did not run: there is no tool "lok"; did you mean look?`) {
+		t.Errorf("a call that did not run: %q", got)
+	}
 	if got := failing(func(t agenttest.T) { agenttest.New(t, agent.Config{Model: scripted.New()}) }); !strings.Contains(got, "Model is set") {
 		t.Errorf("a model was taken: %q", got)
 	}
