@@ -185,7 +185,8 @@ func (e *End) failure() error {
 	case EndCompleted:
 		return nil
 	case EndWaiting:
-		return ErrWaiting
+		return fmt.Errorf("%w: calls wait, which State.Pending lists; answer them with Confirm or Result, "+
+			"or have Config.Approve or a rule of Config.Policy answer", ErrWaiting)
 	case EndLimit:
 		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(e.Detail))
 	default:

@@ -49,6 +49,7 @@ import (
 type Config struct {
 	// Dirs are the working directories. The first is where commands run and
 	// what relative paths count from. Empty means the directory of the process.
+	// None has to exist yet: a call in one that does not fails, and says so.
 	Dirs []string
 
 	// Backend is the machine the tools work on; nil is a [Local] of Dirs.

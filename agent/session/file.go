@@ -29,6 +29,9 @@ func File(path string) (*Session, error) {
 	}
 	k := &fileKeeper{path: path}
 	st, err := k.open()
+	if errors.Is(err, fs.ErrNotExist) { // not the file, which may be missing
+		return nil, errors.Join(fmt.Errorf("session %s: %w; make the directory first", path, err), k.close())
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("session %s was left as it is: %w", path, err), k.close())
 	}

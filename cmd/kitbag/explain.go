@@ -89,7 +89,7 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 	if len(args) == 2 {
 		name, input = args[0], json.RawMessage(args[1])
 		if !json.Valid(input) {
-			return usage(`the input of %s is not JSON: %.80s; write an object such as '{"command": "ls"}'`, name, args[1])
+			return usage(`the input of %s is not JSON: %.80s; write an object, for Bash '{"command": "ls"}'`, name, args[1])
 		}
 	} else {
 		raw, err := json.Marshal(map[string]string{"command": args[0]})

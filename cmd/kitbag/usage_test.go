@@ -49,7 +49,7 @@ func TestMistakes(t *testing.T) {
 		{"schema gen nowhere", exitError, []string{"nowhere", "directory of a Go package"}},
 		{"skills show x", exitError, []string{"there are no skills below .", "FOLDER"}},
 		{"skills list", exitDone, []string{"there are no skills below .", "kitbag skills new"}},
-		{"permission explain Bash ls", exitUsage, []string{"the input of Bash is not JSON: ls", `'{"command": "ls"}'`}},
+		{"permission explain Bash ls", exitUsage, []string{"the input of Bash is not JSON: ls", `for Bash '{"command": "ls"}'`}},
 		{"permission replay array.json", exitError, []string{"array.json", "it is a JSON array"}},
 		{"permission replay cut.json", exitError, []string{"cut.json", "line 2"}},
 	} {

@@ -148,7 +148,7 @@ func New(cfg Config) (*Model, error) {
 	}
 	cfg.Header = canonical(cfg.Header)
 	if cfg.Key == "" && cfg.Header.Get("Authorization") == "" && cfg.Header.Get("Api-Key") == "" && !isLocal(u.Hostname()) {
-		return nil, fmt.Errorf("openai: no key for %s; set Config.Key (OPENAI_API_KEY); only a local server needs none", u.Host)
+		return nil, fmt.Errorf("openai: no key for %s; set OPENAI_API_KEY, or Config.Key in Go; only a local server (OPENAI_BASE_URL) needs none", u.Host)
 	}
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
