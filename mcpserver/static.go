@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -13,6 +14,8 @@ import (
 type static struct {
 	budget int // bytes of a list that is served whole; 0 for none
 	now    atomic.Pointer[lists]
+
+	renewing sync.Mutex // whoever looks at the catalogue last stores last
 }
 
 // lists are made of the same configuration.
@@ -34,6 +37,8 @@ func newStatic(tk *toolkit.Toolkit, budget int) (*static, error) {
 // renew follows a change of the catalogue. One that cannot be followed, because a
 // tool now has the name of a control tool, leaves the old one.
 func (s *static) renew(tk *toolkit.Toolkit) {
+	s.renewing.Lock()
+	defer s.renewing.Unlock()
 	if made, err := s.derive(tk); err == nil {
 		s.now.Store(made)
 	}

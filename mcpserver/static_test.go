@@ -3,9 +3,12 @@ package mcpserver_test
 import (
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -82,5 +85,60 @@ func TestWholeList(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A gate is a tool that can keep whoever looks at it waiting.
+type gate struct {
+	tool.Tool
+	shut    atomic.Bool
+	waiting chan struct{}
+	open    chan struct{}
+}
+
+func (g *gate) Info() tool.Info {
+	if g.shut.CompareAndSwap(true, false) {
+		g.waiting <- struct{}{}
+		<-g.open
+	}
+	return g.Tool.Info()
+}
+
+// TestRenewInOrder: of two changes that come one upon the other, the later one counts,
+// however long it takes to look at the first.
+func TestRenewInOrder(t *testing.T) {
+	g := &gate{Tool: named("gate"), waiting: make(chan struct{}), open: make(chan struct{})}
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("a")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var arm atomic.Bool
+	defer tk.OnChange(func(toolkit.Change) { g.shut.Store(arm.Swap(false)) })()
+	s := serve(t, mcpserver.Config{Toolkit: tk, Policy: open}) // which hears of a change after that
+	m := newModern(t, listen(t, s), "", `{}`)
+	set := func(tools ...tool.Tool) {
+		t.Helper()
+		if err := tk.Update(func(c *toolkit.Config) error { c.Basic.Tools = tools; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed := func() string {
+		names, _ := m.listing()
+		return strings.Join(names[len(names)-1:], "")
+	}
+	arm.Store(true)
+	set(g)
+	<-g.waiting // the server looks at the first change
+	set(named("b"))
+	for end := time.Now().Add(200 * time.Millisecond); listed() != "b" && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	close(g.open)
+	for end := time.Now().Add(10 * time.Second); listed() != "b" && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond) // for the first to be stored, if it were
+	if got := listed(); got != "b" {
+		t.Errorf("listed in the end: %s", got)
 	}
 }
