@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
@@ -159,5 +160,46 @@ func TestElsewhereTwice(t *testing.T) {
 	}
 	if got := strings.Join(all, " "); strings.Count(got, "book://1") != 1 || !strings.Contains(got, "book://2") {
 		t.Errorf("listed: %s", got)
+	}
+}
+
+// A nosy store looks at what its clients want to have logged whenever it is asked for its
+// version.
+type nosy struct {
+	store
+	client atomic.Pointer[mcpserver.Logger]
+}
+
+func (n *nosy) Version(kind mcpserver.OfferKind, groups []string) string {
+	if l := n.client.Load(); l != nil {
+		return n.store.Version(kind, groups) + l.Level()
+	}
+	return n.store.Version(kind, groups)
+}
+
+func (n *nosy) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, args map[string]string) (json.RawMessage, error) {
+	n.client.Store(mcpserver.LoggerFrom(ctx))
+	return n.store.Get(ctx, kind, reach, name, args)
+}
+
+// TestVersionIsFree: Offers may do what they want when they are asked for a version, also
+// with the client that it is for.
+func TestVersionIsFree(t *testing.T) {
+	cfg := library()
+	cfg.Offers = new(nosy)
+	h := serve(t, cfg).Handler()
+	session := local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
+	local(h, session, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"book://0"}}`)
+	called := make(chan string, 1)
+	go func() {
+		called <- local(h, session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"reset_tools","arguments":{"docs":true}}}`).Body.String()
+	}()
+	select {
+	case got := <-called:
+		if !strings.Contains(got, "Open now: docs") {
+			t.Errorf("called: %s", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the call waits for itself")
 	}
 }

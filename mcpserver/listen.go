@@ -80,18 +80,34 @@ func (s *Server) offered(tk *toolkit.Toolkit, scope *toolkit.Scope) offers {
 // recount returns which lists of the configuration are others than when it was asked
 // last: prompts and resources come and go with their groups, and a group that is opened
 // need not show anything new.
-func (c *session) recount(tk *toolkit.Toolkit) (m marks) {
+func (c *session) recount(tk *toolkit.Toolkit) marks {
+	for {
+		c.mu.Lock()
+		before := c.counts
+		c.mu.Unlock()
+		now := c.srv.offered(tk, c.scope) // without the lock: what comes from elsewhere is somebody else's code
+		if m, ok := c.counted(before, now); ok {
+			return m
+		}
+	}
+}
+
+// counted notes what the client sees, unless somebody else has meanwhile, who may have
+// looked later.
+func (c *session) counted(before int, now offers) (m marks, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.srv.offered(tk, c.scope)
+	if c.counts != before {
+		return 0, false
+	}
 	if now.prompts != c.offers.prompts {
 		m |= promptsChanged
 	}
 	if now.resources != c.offers.resources {
 		m |= resourcesChanged
 	}
-	c.offers = now
-	return m
+	c.counts, c.offers = c.counts+1, now
+	return m, true
 }
 
 // tell sends what is pending.
