@@ -292,6 +292,34 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
+// TestSubscribeAtTheLimit: who watches as much as may be can still subscribe anew to a part
+// of it, and to something else once it gives something up.
+func TestSubscribeAtTheLimit(t *testing.T) {
+	h := serve(t, library()).Handler()
+	session := local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
+	ask := func(method string, row int) string {
+		return local(h, session, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"resources/%s","params":{"uri":"db://rows/%d"}}`, method, row)).Body.String()
+	}
+	const limit = 1000
+	for i := range limit {
+		if got := ask("subscribe", i); !strings.Contains(got, `"result":{}`) {
+			t.Fatalf("%d: %s", i, got)
+		}
+	}
+	for _, step := range []struct {
+		method string
+		row    int
+		want   string
+	}{
+		{"subscribe", limit, "are watched"}, {"subscribe", 7, `"result":{}`}, {"subscribe", limit, "are watched"},
+		{"unsubscribe", 7, `"result":{}`}, {"subscribe", limit, `"result":{}`}, {"subscribe", 7, "are watched"},
+	} {
+		if got := ask(step.method, step.row); !strings.Contains(got, step.want) {
+			t.Errorf("%s %d: %s, want %s", step.method, step.row, got, step.want)
+		}
+	}
+}
+
 // TestOfferConfig are configurations that are refused when the server is made.
 func TestOfferConfig(t *testing.T) {
 	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }

@@ -261,10 +261,11 @@ func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	_, again := r.watched[uri]
 	switch {
 	case !on:
 		delete(r.watched, uri)
-	case len(r.watched) >= maxSubscriptions:
+	case len(r.watched) >= maxSubscriptions && !again:
 		return nil, invalid(mcp.INVALID_REQUEST, "%d resources are watched; unsubscribe from some", maxSubscriptions)
 	default:
 		r.watch(uri)
