@@ -119,6 +119,8 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 	if r.cred != nil {
 		who = r.cred.Name
 	}
+	// To the byte, unlike in a talk: these arguments are the ones that will run, and a key
+	// that is there twice must not be read in one way here and in another one there.
 	digest := sha256.Sum256(encode([]string{who, name, string(input)}))
 	if p.State != "" {
 		var got reply

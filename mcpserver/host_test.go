@@ -195,6 +195,44 @@ func TestTalks(t *testing.T) {
 	}
 }
 
+// TestTalkWrittenAnew: who comes back with an answer may have written the same arguments in
+// another way. A permission is for the very bytes that run.
+func TestTalkWrittenAnew(t *testing.T) {
+	type pair struct{ A, B int }
+	greet := tool.Must(tool.New("greet", "Greets.", func(ctx context.Context, in pair) (string, error) {
+		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{ID: "who", Message: "Who?", Schema: nameForm})
+		return fmt.Sprint(a.Content["name"], in.A, in.B), err
+	}))
+	const ada = `,"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}},"allow":{"action":"accept"}}`
+	for _, row := range []struct {
+		args string
+		want string // of the answer to a question of the call
+		may  bool   // the person has allowed it
+	}{
+		{`{"A":1,"B":2}`, "Ada1 2", true},
+		{`{"B":2, "A":1}`, "Ada1 2", false},
+		{` { "A" : 1 , "\u0042" : 2 } `, "Ada1 2", false},
+		{`{"A":"1","B":2}`, "another one", true}, // what runs are the arguments that were shown
+		{`{"A":1,"B":3}`, "another one", false},
+		{`{"A":1}`, "another one", false},
+		{`{"A":1,"B":3,"B":2}`, "Ada1 2", false},
+		{`{"A":1,"B":2,"C":{}}`, "another one", false},
+	} {
+		const asked = `,"arguments":{"A":1,"B":2}`
+		m := newModern(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(greet), Policy: open})), "", `{"elicitation":{}}`)
+		answer := `,"requestState":"` + m.asked("tools/call", "greet", asked) + `"` + ada
+		if _, got := m.send(t.Context(), "tools/call", "greet", answer+`,"arguments":`+row.args); !strings.Contains(got, row.want) {
+			t.Errorf("%s: %s, want %q", row.args, got, row.want)
+		}
+		m = newModern(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(greet)})), "", `{"elicitation":{}}`)
+		answer = `,"requestState":"` + m.asked("tools/call", "greet", asked) + `"` + ada
+		_, got := m.send(t.Context(), "tools/call", "greet", answer+`,"arguments":`+row.args)
+		if strings.Contains(got, "Ada1 2") != row.may {
+			t.Errorf("by a permission, %s: %s", row.args, got)
+		}
+	}
+}
+
 // TestLateQuestions are asked by what a call has left behind, with a context that
 // does not end: nobody is there to answer, and nothing is sent any more.
 func TestLateQuestions(t *testing.T) {

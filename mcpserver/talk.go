@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -94,7 +95,9 @@ func (r *request) interact(ctx context.Context, do func(*request, context.Contex
 	return t.start(ctx, r, run)
 }
 
-// digest identifies what a request asks for, and who asks.
+// digest identifies what a request asks for, and who asks. A client may have written the
+// arguments anew, in another order or with other spaces: they count as the same, since the
+// call goes on with those that it began with.
 func (r *request) digest() []byte {
 	var p struct {
 		Name      string          `json:"name"`
@@ -106,8 +109,20 @@ func (r *request) digest() []byte {
 	if r.cred != nil {
 		who = r.cred.Name
 	}
-	sum := sha256.Sum256(encode([]string{who, r.msg.Method, p.Name, p.URI, string(p.Arguments)}))
+	sum := sha256.Sum256(encode([]string{who, r.msg.Method, p.Name, p.URI, canonical(p.Arguments)}))
 	return sum[:]
+}
+
+// canonical returns JSON that is the same for all ways to write a value, but for the
+// digits of numbers.
+func canonical(raw json.RawMessage) string {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil { // there is none
+		return ""
+	}
+	return string(encode(v))
 }
 
 // missing turns a failure for want of a capability into the error that the new era
