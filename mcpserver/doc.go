@@ -45,8 +45,9 @@
 // client gets what it has missed by a GET with Last-Event-ID, in its session and with its
 // credential. A call whose client does not come back within [Limits].Resume ends; so long
 // answers are kept, too, as far as 1 MiB for a session goes. To cancel, a client sends
-// notifications/cancelled. From 2026-07-28 on, leaving is cancelling. While a call goes on
-// its HTTP request does, for [http.Server.Shutdown] as well: close the Server first.
+// notifications/cancelled. From 2026-07-28 on, leaving is cancelling, and a stream
+// that has been silent for 25 s says that it lives, so that nothing in between cuts it off. While
+// a call goes on its HTTP request does, for [http.Server.Shutdown] as well: close the Server first.
 //
 // # Prompts and resources
 //

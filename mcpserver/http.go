@@ -264,6 +264,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
 		to.broken, out = cancel, to
+		if to.accepts { // what is cut off in between, for being silent, would be cancelled
+			to.beatOn()
+			defer to.end(nil)
+		}
 	} else {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -326,15 +330,32 @@ type eventWriter struct {
 
 	http2 bool
 
-	mu  sync.Mutex
-	on  bool
-	err error
+	mu   sync.Mutex
+	on   bool
+	err  error
+	next *time.Timer // until it shows that it lives; nil if others see to that
 }
 
 func (s *Server) newEventWriter(w http.ResponseWriter, r *http.Request, accepts bool, broken func()) *eventWriter {
 	e := &eventWriter{w: w, limit: s.limits.Write, accepts: accepts, broken: broken, http2: r.ProtoMajor >= 2}
 	e.rest()
 	return e
+}
+
+// beat shows that the stream lives.
+func (e *eventWriter) beat() error { return e.write(":\n\n") }
+
+// beatOn shows it every now and then, from now until the end.
+func (e *eventWriter) beatOn() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		e.next = time.AfterFunc(heartbeat, func() {
+			if e.beat() == nil {
+				e.beatOn()
+			}
+		})
+	}
 }
 
 // rest takes the write deadline away until the next write. Over HTTP/2 one that passes
@@ -360,6 +381,9 @@ func (e *eventWriter) end(last []byte) bool {
 	}
 	if e.err == nil {
 		e.err = errEnded
+	}
+	if e.next != nil {
+		e.next.Stop()
 	}
 	return e.on
 }

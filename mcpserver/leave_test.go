@@ -21,12 +21,20 @@ import (
 
 // local posts to a handler without a network, so that it can run in a bubble.
 func local(h http.Handler, session, body string) *httptest.ResponseRecorder {
-	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	return localUntil(context.Background(), h, session, body)
+}
+
+// localUntil is local for a client that leaves when ctx ends.
+func localUntil(ctx context.Context, h http.Handler, session, body string, header ...string) *httptest.ResponseRecorder {
+	ctx = context.WithValue(ctx, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/", strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	if session != "" {
 		req.Header.Set("Mcp-Session-Id", session)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)
@@ -72,6 +80,46 @@ func TestIdleSessionsEnd(t *testing.T) {
 			t.Errorf("the second time %d things are kept", n)
 		}
 	})
+}
+
+// TestHeartbeats: what stands between may cut off a stream that is silent for long, and
+// from 2026-07-28 on that would cancel what it is of. Whoever takes no events gets none.
+func TestHeartbeats(t *testing.T) {
+	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+	for _, row := range []struct {
+		why, method, name, params, accept string
+		leaves                            time.Duration // when the client does; 0 if it waits
+		beats                             int
+		want                              string
+	}{
+		{"listening", "subscriptions/listen", "", `"notifications":{"toolsListChanged":true},`, "text/event-stream", 110 * time.Second, 4, "acknowledged"},
+		{"a long call", "tools/call", "slow", `"name":"slow","arguments":{"ms":60000},`, "application/json, text/event-stream", 0, 2, "done"},
+		{"a quick call", "tools/call", "slow", `"name":"slow","arguments":{"ms":1},`, "application/json, text/event-stream", 0, 0, "done"},
+		{"without events", "tools/call", "slow", `"name":"slow","arguments":{"ms":60000},`, "application/json", 0, 0, "done"},
+		{"a session", "tools/call", "slow", `"name":"slow","arguments":{"ms":60000},`, "application/json, text/event-stream", 0, 0, "done"}, // which can come back
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				world := newWorld(t)
+				h := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open}).Handler()
+				ctx, leave := context.WithCancel(context.Background())
+				defer leave()
+				if row.leaves > 0 {
+					time.AfterFunc(row.leaves, leave)
+				}
+				header := []string{"Accept", row.accept, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", row.method, "Mcp-Name", row.name}
+				session, m := "", meta
+				if row.why == "a session" {
+					session, header, m = local(h, "", initializeBody).Header().Get("Mcp-Session-Id"), nil, `"_meta":{}`
+				}
+				got := localUntil(ctx, h, session, `{"jsonrpc":"2.0","id":1,"method":"`+row.method+`","params":{`+row.params+m+`}}`, header...)
+				time.Sleep(time.Hour) // nothing is written to what has ended
+				if body := got.Body.String(); strings.Count(body, ":\n\n") != row.beats || !strings.Contains(body, row.want) {
+					t.Errorf("%d %q, want %d beats and %q", got.Code, body, row.beats, row.want)
+				}
+			})
+		})
+	}
 }
 
 // TestPingIsUse: a client that only asks whether the server is there keeps its session.

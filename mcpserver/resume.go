@@ -301,9 +301,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 		}
 	}
 	defer st.leave(to)
-	beat := func() error { return to.write(":\n\n") }
 	if standing {
-		c.pump(ctx, st, heartbeat, beat)
+		c.pump(ctx, st, heartbeat, to.beat)
 		return
 	}
 	ticker := time.NewTicker(heartbeat)
@@ -311,7 +310,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	for {
 		select {
 		case <-ticker.C:
-			_ = beat() // that it fails ends ctx
+			_ = to.beat() // that it fails ends ctx
 		case <-st.done:
 			return
 		case <-ctx.Done():

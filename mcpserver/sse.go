@@ -72,7 +72,7 @@ func (s *Server) openOld(w http.ResponseWriter, r *http.Request, cred *Credentia
 	}
 	endpoint := url.URL{Path: at.Path, RawPath: at.RawPath, RawQuery: url.Values{sessionParam: {c.id}}.Encode()}
 	if c.old.out.write("event: endpoint\ndata: "+endpoint.String()+"\n\n") == nil {
-		c.pump(ctx, c.old.out, heartbeat, func() error { return c.old.out.write(":\n\n") })
+		c.pump(ctx, c.old.out, heartbeat, c.old.out.beat)
 	}
 }
 
