@@ -58,7 +58,7 @@ type Config struct {
 
 	// A server behind anything else that carries a message a line, such as a
 	// socket, or a pipe to a server in the same program. Dial is called for each
-	// connection.
+	// connection, and Close of what it returns ends a Read and a Write under way.
 	Dial func(context.Context) (io.ReadWriteCloser, error)
 
 	// Protocol pins the protocol revision, "2025-11-25" for instance. Empty

@@ -32,6 +32,7 @@ type conn struct {
 	tr   transport.Interface
 	proc *process // nil unless it was started by us
 	pipe io.Closer
+	out  *outbox      // to a server that reads lines
 	http *http.Client // over HTTP
 	hub  *hub         // what the server may ask of us
 
@@ -99,10 +100,6 @@ func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(
 		}
 		close(c.stopped)
 	})
-	c.tr.SetNotificationHandler(c.notified)
-	if two, ok := c.tr.(transport.BidirectionalInterface); ok {
-		two.SetRequestHandler(c.asked)
-	}
 	return c, nil
 }
 
@@ -114,16 +111,14 @@ func (c *conn) start(ctx context.Context) (err error) {
 			return fmt.Errorf("dial: %w", err)
 		}
 		c.pipe = pipe
-		c.tr = transport.NewIO(newLineReader(pipe, c.cfg.MaxMessage, ended), pipe, nil)
-		return c.tr.Start(c.life)
+		return c.overLines(newLineReader(pipe, c.cfg.MaxMessage, ended), pipe)
 	}
 	if c.kind == Stdio {
 		c.proc, err = startProcess(c.cfg, ended)
 		if err != nil {
 			return err
 		}
-		c.tr = transport.NewIO(c.proc.stdout, c.proc.stdin, nil)
-		return c.tr.Start(c.life)
+		return c.overLines(c.proc.stdout, c.proc.stdin)
 	}
 	if c.tr, c.http, c.idle, err = httpTransport(c.cfg, c.kind); err != nil {
 		return err
@@ -135,11 +130,30 @@ func (c *conn) start(ctx context.Context) (err error) {
 	// given up from outside when ctx ends.
 	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
 	defer stop()
+	c.handle()
 	if err := c.tr.Start(c.life); err != nil {
 		_ = c.tr.Close()
 		return err
 	}
 	return nil
+}
+
+// overLines starts a transport whose messages are lines. Its context does not end: mcp-go
+// would answer what the server asks after that by itself, to no avail, and log that.
+func (c *conn) overLines(in io.Reader, out io.WriteCloser) error {
+	c.out = &outbox{WriteCloser: out, lost: c.lost}
+	c.tr = transport.NewIO(in, c.out, nil)
+	c.handle()
+	return c.tr.Start(context.Background())
+}
+
+// handle takes what the server sends on its own. It comes before the start, since nothing
+// may be missed, nor answered by mcp-go.
+func (c *conn) handle() {
+	c.tr.SetNotificationHandler(c.notified)
+	if two, ok := c.tr.(transport.BidirectionalInterface); ok {
+		two.SetRequestHandler(c.asked)
+	}
 }
 
 // modern reports whether the revision is of the stateless kind, in which each

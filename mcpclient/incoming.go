@@ -64,11 +64,9 @@ func (c *conn) route(token string, fn func(progress)) (stop func()) {
 // gives up after 30 s, without a word to the server, which would wait for ever.
 // What a person has said later than that is posted without it.
 func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-	if c.proc != nil {
-		return nil, c.write(c.reply(ctx, req))
-	}
-	if c.kind != HTTP {
-		return c.reply(ctx, req), nil
+	if c.out != nil {
+		c.write(c.reply(c.life, req))
+		return nil, nil
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	answers, late := make(chan *transport.JSONRPCResponse), make(chan struct{})
@@ -96,17 +94,12 @@ func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transp
 	}
 }
 
-// write sends the answer to a request of a started server. mcp-go would have it wait for
-// its turn where [requestPipe] does not count it.
-func (c *conn) write(answer *transport.JSONRPCResponse) error {
-	line, err := json.Marshal(answer)
-	if err != nil {
-		return err
+// write sends the answer to a request of a server that reads lines. mcp-go would have it
+// wait for its turn where [outbox] does not count it, and log what becomes of it.
+func (c *conn) write(answer *transport.JSONRPCResponse) {
+	if line, err := json.Marshal(answer); err == nil {
+		_, _ = c.out.Write(append(line, '\n')) // an error ends the connection
 	}
-	if _, err := c.proc.stdin.Write(append(line, '\n')); err != nil {
-		c.lost(err)
-	}
-	return nil
 }
 
 // post sends the answer to a request of the server in a request of its own.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -147,8 +146,7 @@ func (p *process) stop(politely bool) {
 type requestPipe struct {
 	r, w *os.File
 
-	writing sync.Mutex   // held while a message is written, which may take long
-	waiting atomic.Int64 // messages that are being written or want to be
+	writing sync.Mutex // held while a message is written, which may take long
 
 	mu      sync.Mutex
 	written int64
@@ -159,37 +157,25 @@ type requestPipe struct {
 	unread  int64 // bytes that were never read; known once drained
 }
 
-// writeTimeout is how long a server may leave its input unread when the pipe is
-// full. After that it is as good as dead.
-const writeTimeout = time.Minute
-
-// maxWaiting is how many messages may wait to be written. A server that floods us
-// with requests and does not read the answers would else collect goroutines for as
-// long as the time-out lasts.
-const maxWaiting = 1000
-
-// Write writes one message.
+// Write writes one message. One that nobody waits for any more is left out.
 func (p *requestPipe) Write(msg []byte) (int, error) {
-	defer p.waiting.Add(-1)
-	if p.waiting.Add(1) > maxWaiting {
-		p.Close()
-		return 0, &unreached{fmt.Errorf("the server does not read its input: %d messages wait to be written", maxWaiting)}
-	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	id := requestID(msg)
-	if err := p.begin(id); err != nil {
-		return 0, &unreached{err}
+	wanted, err := p.begin(id)
+	if err != nil {
+		return 0, err
 	}
-	_ = p.w.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if !wanted {
+		return len(msg), nil
+	}
 	n, err := p.w.Write(msg)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.current = ""
 	p.written += int64(n)
 	if err != nil {
-		p.close() // a cut message spoils the stream
-		return n, &unreached{fmt.Errorf("the server does not read its input: %w", err)}
+		return n, &unreached{err}
 	}
 	if _, waits := p.ends[id]; waits {
 		p.ends[id] = p.written
@@ -197,18 +183,17 @@ func (p *requestPipe) Write(msg []byte) (int, error) {
 	return n, nil
 }
 
-func (p *requestPipe) begin(id string) error {
+func (p *requestPipe) begin(id string) (wanted bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, waits := p.ends[id]
-	switch {
-	case p.closed:
-		return os.ErrClosed
-	case id != "" && !waits:
-		return context.Canceled
+	if p.closed {
+		return false, &unreached{os.ErrClosed}
+	}
+	if _, waits := p.ends[id]; id != "" && !waits {
+		return false, nil
 	}
 	p.current = id
-	return nil
+	return true, nil
 }
 
 // requestID returns the id of a request as mcp-go encodes it, or nothing. An answer has
@@ -229,15 +214,11 @@ func requestID(msg []byte) string {
 func (p *requestPipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.close()
-	return nil
-}
-
-func (p *requestPipe) close() {
 	if !p.closed {
 		p.closed = true
 		p.w.Close()
 	}
+	return nil
 }
 
 // expect is called before a request is written that somebody waits for, until withdraw.

@@ -1,14 +1,18 @@
 package mcpclient
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -21,11 +25,12 @@ func TestUnreadInput(t *testing.T) {
 	}
 	p := &requestPipe{r: r, w: w, ends: map[string]int64{}}
 	defer p.drain()
+	out := &outbox{WriteCloser: p, lost: func(error) { p.Close() }}
 	errs := make([]error, maxWaiting+1)
 	message := make([]byte, 1<<20) // more than a pipe holds
 	var all sync.WaitGroup
 	for i := range errs {
-		all.Go(func() { _, errs[i] = p.Write(message) })
+		all.Go(func() { _, errs[i] = out.Write(message) })
 	}
 	all.Wait()
 	told := 0
@@ -91,15 +96,79 @@ func init() {
 }
 
 // TestFlood holds that a server which asks and asks and does not read the answers is ended
-// before they pile up.
+// before they pile up, and that this is told to the caller only.
 func TestFlood(t *testing.T) {
-	cfg := config(t, "flood")
-	cfg.Timeout = 10 * time.Second
-	c := connect(t, cfg)
-	res := mustRun(t, find(t, c, "flood"), `{}`)
-	if !strings.Contains(res.Text(), ErrLost.Error()) {
-		t.Errorf("%.300s", res.Text())
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	check := func(t *testing.T, c *Client) {
+		res := mustRun(t, find(t, c, "flood"), `{}`)
+		if !strings.Contains(res.Text(), ErrLost.Error()) {
+			t.Errorf("%.300s", res.Text())
+		}
+		c.Close()
+		if log.Len() > 0 {
+			t.Errorf("logged: %.300s", log.String())
+		}
 	}
+	t.Run("a process", func(t *testing.T) {
+		cfg := config(t, "flood")
+		cfg.Timeout = 10 * time.Second
+		check(t, connect(t, cfg))
+	})
+	t.Run("a connection", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := New(Config{Name: "srv", PingInterval: -1, Dial: oneByOne(scripts["flood"])})
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(t, c)
+			time.Sleep(2 * time.Hour)
+		})
+	})
+}
+
+// oneByOne is how to dial a scripted server that reads a message when it is done with the
+// one before.
+func oneByOne(s script) func(context.Context) (io.ReadWriteCloser, error) {
+	return func(context.Context) (io.ReadWriteCloser, error) {
+		in, toServer := io.Pipe()
+		fromServer, out := io.Pipe()
+		go func() {
+			defer out.Close()
+			lines := json.NewDecoder(in)
+			for msg := (request{}); lines.Decode(&msg) == nil; msg = (request{}) {
+				s(msg, func(line string) { fmt.Fprintln(out, line) })
+			}
+		}()
+		return pipe{fromServer, toServer, fromServer}, nil
+	}
+}
+
+// TestUnreadMessage holds that a server behind Config.Dial which does not read is lost
+// when a message to it has waited too long.
+func TestUnreadMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Config{Name: "srv", PingInterval: -1, Timeout: time.Hour, MaxTimeout: time.Hour,
+			Dial: oneByOne(func(msg request, reply func(string)) {
+				if !polite(msg, reply, `[{"name":"sleep"}]`) && msg.Method == "tools/call" {
+					time.Sleep(10 * time.Minute)
+				}
+			})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sleep := find(t, c, "sleep")
+		go func() { _, _ = run(t.Context(), sleep, `{}`) }()
+		synctest.Wait() // the server has that call and reads no other
+		start := time.Now()
+		res := mustRun(t, sleep, `{}`)
+		if d := time.Since(start); d != writeTimeout || !strings.Contains(res.Text(), "does not read its input") {
+			t.Errorf("after %v: %s", d, res.Text())
+		}
+		c.Close()
+		time.Sleep(time.Hour)
+	})
 }
 
 func init() {
