@@ -7,7 +7,6 @@ import (
 	"log"
 
 	"github.com/kitbag-go/kitbag/agent"
-	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -18,11 +17,17 @@ type numbers struct{ A, B int }
 
 func add(_ context.Context, in numbers) (int, error) { return in.A + in.B, nil }
 
+func config() agent.Config {
+	return agent.Config{
+		Toolkit: toolkit.Of(tool.Must(tool.New("add", "Adds two numbers.", add))),
+		Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "add", Behavior: permission.Allow}}},
+	}
+}
+
 func main() {
-	m := pick.Model(scripted.Call("add", numbers{2, 3}), scripted.Say("2+3 is 5."))
-	kit := toolkit.Of(tool.Must(tool.New("add", "Adds two numbers.", add)))
-	allow := permission.Policy{Rules: []permission.Rule{{Tool: "add", Behavior: permission.Allow}}}
-	a, err := agent.New(agent.Config{Model: m, Toolkit: kit, Policy: allow})
+	cfg := config()
+	cfg.Model = scripted.New(scripted.Call("add", numbers{2, 3}), scripted.Say("2+3 is 5."))
+	a, err := agent.New(cfg)
 	if err != nil {
 		log.Fatal(err)
 	}

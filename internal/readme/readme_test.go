@@ -26,20 +26,25 @@ func read(t *testing.T, name string) string {
 	return string(data)
 }
 
-// TestCode checks that the README's Go code stands in the example it names, and
-// that the example is as short as promised.
+// TestCode checks that the README's Go code stands in the example it names and in its
+// test, that the example is short, and that it can be copied.
 func TestCode(t *testing.T) {
-	_, rest, ok := strings.Cut(read(t, "README.md"), "```go\n")
-	code, _, closed := strings.Cut(rest, "```")
-	if !ok || !closed {
-		t.Fatal("README.md has no Go code")
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)\n```").FindAllStringSubmatch(read(t, "README.md"), -1)
+	files := []string{"examples/hello/main.go", "examples/hello/main_test.go"}
+	if len(blocks) != len(files) {
+		t.Fatalf("README.md has %d blocks of Go code, want %d", len(blocks), len(files))
 	}
-	example := read(t, "examples/hello/main.go")
-	if !strings.Contains(example, strings.TrimSpace(code)) {
-		t.Error("the code in README.md is not in examples/hello/main.go")
-	}
-	if n := strings.Count(example, "\n"); n > 35 {
-		t.Errorf("examples/hello/main.go has %d lines, more than 35", n)
+	for i, file := range files {
+		example := read(t, file)
+		if !strings.Contains(example, blocks[i][1]) {
+			t.Errorf("the code in README.md is not in %s", file)
+		}
+		if n := strings.Count(example, "\n"); n > 40 {
+			t.Errorf("%s has %d lines, more than 40", file, n)
+		}
+		if strings.Contains(example, "/internal/") {
+			t.Errorf("%s imports an internal package, which whoever copies it cannot", file)
+		}
 	}
 }
 
@@ -112,6 +117,27 @@ func TestFigures(t *testing.T) {
 			t.Errorf("bench/RESULTS.md has %s for %s, README.md does not say %q", ratio, row.name, claim)
 		}
 	}
+	for _, peer := range []struct {
+		column int
+		claim  string
+	}{{2, "For eino that is %s and %s"}, {4, "for adk-go %s and %s"}, {6, "for genkit %s and %s"}} {
+		round, many := peerRatio(t, results, "a round of 20: CPU, µs", peer.column), peerRatio(t, results, "a round with 1,000 tools: CPU, µs", peer.column)
+		if claim := fmt.Sprintf(peer.claim, round, many); !strings.Contains(readme, claim) {
+			t.Errorf("bench/RESULTS.md says otherwise: README.md does not say %q", claim)
+		}
+	}
+}
+
+// peerRatio returns a ratio of bench/RESULTS.md; column 0 is kitbag, and 1 the floor.
+func peerRatio(t *testing.T, results, row string, column int) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(results, "\n| "+row+" |")
+	line, _, _ := strings.Cut(rest, "\n")
+	cells := strings.Split(line, "|")
+	if !ok || len(cells) <= column {
+		t.Fatalf("bench/RESULTS.md has no column %d of %q", column, row)
+	}
+	return strings.TrimSpace(cells[column])
 }
 
 // TestDependencies checks that the table names every direct dependency.
