@@ -233,10 +233,11 @@ func TestNewRefuses(t *testing.T) {
 // TestAgreesWithRegexp compares the automaton with package regexp: what regexp
 // finds is replaced, and where it finds nothing nothing is.
 func TestAgreesWithRegexp(t *testing.T) {
-	patterns := []string{`\bab[a-c]{4,}`, `(?i)abc(?:x|yz)+b{3}`, `a.{5,7}c`, `(?m)^abcabc$`, `[^a]bbbbb+`, `(?:ab|b){6,}c?`, `é[a-z]{5}\b`}
+	patterns := []string{`\bab[a-c]{4,}`, `(?i)abc(?:x|yz)+b{3}`, `a.{5,7}c`, `(?m)^abcabc$`, `[^a]bbbbb+`, `(?:ab|b){6,}c?`, `é[a-z]{5}\b`, `abc[^ \n]{3,}`, `abcab{2,}\z`}
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SampledFrom(patterns).Draw(t, "pattern")
 		text := rapid.StringOfN(rapid.RuneFrom([]rune("abcABxyzé\n ")), 0, 40, -1).Draw(t, "text")
+		text += rapid.SampledFrom([]string{"", "\xc3", "abcab\xc3", "abcabb\xe2\x82", "abcab\xf0\x9f\x98"}).Draw(t, "cut")
 		r, err := New(Rule{Name: "x", Pattern: p})
 		if err != nil {
 			t.Fatal(err)

@@ -53,14 +53,8 @@ func (s *Stream) Write(piece string) string {
 		return piece
 	}
 	s.held = append(s.held, piece...)
-	for s.pos-s.base < len(s.held) {
-		rest := s.held[s.pos-s.base:]
-		if !utf8.FullRune(rest) {
-			break
-		}
-		c, n := utf8.DecodeRune(rest)
-		s.step(c, rest[0])
-		s.pos, s.prev = s.pos+n, c
+	for utf8.FullRune(s.held[s.pos-s.base:]) {
+		s.read()
 	}
 	limit := s.pos
 	if len(s.alive) > 0 {
@@ -74,8 +68,19 @@ func (s *Stream) Close() string {
 	if s.r == nil {
 		return ""
 	}
+	for s.pos-s.base < len(s.held) { // a character that was cut off
+		s.read()
+	}
 	s.step(-1, 0)
-	return s.release(s.base + len(s.held))
+	return s.release(s.pos)
+}
+
+// read has the machine read the next character of held.
+func (s *Stream) read() {
+	rest := s.held[s.pos-s.base:]
+	c, n := utf8.DecodeRune(rest)
+	s.step(c, rest[0])
+	s.pos, s.prev = s.pos+n, c
 }
 
 // step reads a character: first everything that happens between the last one
