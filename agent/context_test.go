@@ -217,6 +217,10 @@ func TestReadResultPicks(t *testing.T) {
 		{text: "a\n", grep: "(", err: "grep"},
 		{text: `{"a":[{"b/c":1e400}]}`, path: "/a/0/b~1c", want: "1e400\n"},
 		{text: `{"a":[1]}`, path: "/a/1", err: `no "1" below "/a"`},
+		{text: `{"a":[1]}`, path: "/a/+0", err: `no "+0" below "/a"`}, // RFC 6901, section 4: digits, without leading zeros
+		{text: `{"a":[1,2]}`, path: "/a/01", err: `no "01" below "/a"`},
+		{text: `{"a":[1,2]}`, path: "/a/-0", err: `no "-0" below "/a"`},
+		{text: `{"01":[1]}`, path: "/01/0", want: "1\n"},
 		{text: `{"a":[1]}`, path: "a", err: "begins with /"},
 		{text: `nope`, path: "/a", err: "not JSON"},
 	} {

@@ -174,7 +174,7 @@ func pointer(text, path string) (string, error) {
 		case map[string]any:
 			v, ok = at[part]
 		case []any:
-			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(at) {
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(at) && part == strconv.Itoa(i) {
 				v, ok = at[i], true
 			}
 		}
