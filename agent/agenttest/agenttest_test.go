@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -217,6 +218,32 @@ func TestAssertionsFail(t *testing.T) {
 	}
 	if got := failing(func(t agenttest.T) { agenttest.New(t, agent.Config{Model: scripted.New()}) }); !strings.Contains(got, "Model is set") {
 		t.Errorf("a model was taken: %q", got)
+	}
+	for name, of := range map[string]func(iter.Seq2[agent.Event, error]) iter.Seq2[agent.Event, error]{
+		"nothing": func(iter.Seq2[agent.Event, error]) iter.Seq2[agent.Event, error] {
+			return func(func(agent.Event, error) bool) {}
+		},
+		"no end": func(events iter.Seq2[agent.Event, error]) iter.Seq2[agent.Event, error] {
+			return func(yield func(agent.Event, error) bool) {
+				for ev, err := range events {
+					if _, end := ev.(*agent.End); !end && !yield(ev, err) {
+						return
+					}
+				}
+			}
+		},
+	} {
+		swallow := agent.Middleware{Run: func(next agent.RunFunc) agent.RunFunc {
+			return func(ctx context.Context, st *agent.State, in ...agent.Input) iter.Seq2[agent.Event, error] {
+				return of(next(ctx, st, in...))
+			}
+		}}
+		got := failing(func(t agenttest.T) {
+			agenttest.New(t, agent.Config{Toolkit: toolkit.Of(), Middleware: []agent.Middleware{swallow}}, scripted.Say("Hello.")).Run(agent.Say("Hi"))
+		})
+		if !strings.Contains(got, "the run failed") || !strings.Contains(got, "Middleware.Run") {
+			t.Errorf("a middleware that passes on %s: %q", name, got)
+		}
 	}
 }
 
