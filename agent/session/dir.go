@@ -103,7 +103,7 @@ func (d *dir) List(ctx context.Context) ([]Info, error) {
 		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
 		case err != nil:
 			return nil, err
-		case info.Size() > 0: // an empty one is open and has no record yet
+		case info.Size() > int64(len(header(id))): // else there is no record yet
 			infos = append(infos, Info{ID: id, Updated: info.ModTime()})
 		}
 	}

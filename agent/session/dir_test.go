@@ -255,6 +255,12 @@ func TestStrangeFiles(t *testing.T) {
 			t.Errorf("%s was deleted", id)
 		}
 	}
+	// A header was written, whole or in part, and no record.
+	for id, data := range map[string]string{"header": "{\"kitbag_session\":1,\"id\":\"header\"}\n", "part": "{\"kit", "none": ""} {
+		if err := os.WriteFile(filepath.Join(path, id+".jsonl"), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if infos, err := store.List(t.Context()); err != nil || len(infos) > 0 {
 		t.Errorf("listed %v, %v", infos, err)
 	}
