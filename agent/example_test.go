@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -111,4 +112,47 @@ func ExampleStreamAs() {
 	// "Snails" ["They are slow." "They eat lettuce."]
 	// "Snails" ["They are slow." "They eat lettuce."]
 	// 2 facts
+}
+
+// A sub-agent is a tool of another agent. What it costs counts as that one's, and
+// both stop at the limit.
+func ExampleAsTool() {
+	allow := permission.Policy{Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}
+	clerk, err := agent.New(agent.Config{
+		Model:   scripted.New(scripted.Call("add", addIn{2, 3}), scripted.Say("The sum is 5.")),
+		Toolkit: toolkit.Of(add), Policy: allow,
+	})
+	if err != nil {
+		panic(err)
+	}
+	delegate := tool.Must(agent.AsTool(clerk, "clerk", "Does sums."))
+	var cents float64
+	a, err := agent.New(agent.Config{
+		Model:   scripted.New(scripted.Call("clerk", map[string]string{"task": "Add 2 and 3."}), scripted.Say("It is 5.")),
+		Toolkit: toolkit.Of(delegate), Policy: allow,
+		Limits: agent.Limits{Cost: 100, Price: func(_ string, u message.Usage) float64 {
+			price := 0.25*float64(u.Input) + float64(u.Output)
+			cents += price
+			return price
+		}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	for ev, err := range a.Run(context.Background(), &agent.State{}, agent.Say("What is 2+3?")) {
+		if err != nil {
+			panic(err)
+		}
+		switch ev := ev.(type) {
+		case *agent.Sub:
+			if result, ok := ev.Event.(*agent.ToolResult); ok {
+				fmt.Println("clerk:", result.Name, result.Text)
+			}
+		case *agent.End:
+			fmt.Println(ev.Reason, ev.Text, cents > 0)
+		}
+	}
+	// Output:
+	// clerk: add 5
+	// completed It is 5. true
 }
