@@ -115,9 +115,8 @@ func TestToldByHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Every row ends with a new group, which control tools and their list show. What was
-	// due before is told by the time that is, or with it; and what goes with it, before an
-	// update of a resource that comes afterwards.
+	// Every row has a new group, too, which control tools and their list show. What is due is
+	// told with it, before an update of a resource that comes afterwards.
 	told := func(next func() (string, string), uri string) string {
 		var lists []string
 		for {
@@ -142,8 +141,8 @@ func TestToldByHost(t *testing.T) {
 		{"the group of a resource is gone", func(c *toolkit.Config) { c.Groups = slices.Delete(c.Groups, 1, 2) }, "tools", "resources tools", ""},
 		{"one group of two of a prompt is gone", func(c *toolkit.Config) { c.Groups = slices.Delete(c.Groups, 0, 1) }, "prompts tools", "tools", ""},
 	} {
-		update(row.change)
-		update(func(c *toolkit.Config) {
+		update(func(c *toolkit.Config) { // at once: what is told of a second time would be taken for the next row's
+			row.change(c)
 			c.Groups = append(c.Groups, toolkit.Group{Name: row.what, Description: "New."})
 		})
 		for _, client := range []struct {
