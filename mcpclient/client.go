@@ -34,6 +34,7 @@ type Client struct {
 	conn     *conn    // nil while there is none
 	buried   *conn    // the one before, which may still be ending
 	attempt  *attempt // nil while none is being made
+	owed     bool     // an attempt, which watch makes unless somebody needs the server before
 	agreed   agreed   // what the last handshake found out
 	failures int      // connections lost or not made since the last call that worked
 	restarts int
@@ -232,7 +233,7 @@ type Status struct {
 	Prompts, Resources int64
 }
 
-// Status returns how things stand. It does not contact the server.
+// Status returns how things stand. It neither contacts the server nor starts it.
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,7 +254,7 @@ func (c *Client) Status() Status {
 		s.State = Closed
 	case c.conn != nil && !c.conn.dead():
 		s.State = Ready
-	case c.attempt != nil && (c.restarts > 0 || c.failures > 0):
+	case c.owed || c.attempt != nil && (c.restarts > 0 || c.failures > 0):
 		s.State, s.Err = Restarting, c.lastErr
 	case c.lastErr != nil:
 		s.State, s.Err = Failed, c.lastErr

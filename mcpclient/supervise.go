@@ -95,7 +95,7 @@ func (c *Client) connecting() *attempt {
 	}
 	wait := backoff(c.failures)
 	a := &attempt{done: make(chan struct{}), at: time.Now().Add(wait)}
-	c.attempt = a
+	c.attempt, c.owed = a, false
 	before := c.buried
 	c.workers.Go(func() {
 		defer close(a.done)
@@ -147,12 +147,15 @@ func (c *Client) watch(cn *conn) {
 	c.attend(cn)
 	c.mu.Lock()
 	c.bury()
+	if c.owed && !c.closed {
+		c.connecting()
+	}
 	c.mu.Unlock()
 	cn.close()
 }
 
-// bury takes a connection that is lost out of service, counts it, and has the next one
-// made. Whoever notices first does so. c.mu is held.
+// bury takes a connection that is lost out of service, counts it, and notes whether the
+// next one is to be made. Whoever notices first does so. c.mu is held.
 func (c *Client) bury() {
 	cn := c.conn
 	if cn == nil || !cn.dead() || c.closed {
@@ -165,9 +168,7 @@ func (c *Client) bury() {
 	c.failures++
 	c.restarts++
 	c.lastErr = context.Cause(cn.life)
-	if c.failures < eagerRestarts {
-		c.connecting()
-	}
+	c.owed = c.failures < eagerRestarts
 }
 
 // served is called when a call has worked: the server is in order again.

@@ -389,6 +389,49 @@ func TestRestartsAreCounted(t *testing.T) {
 	c.Close()
 }
 
+// TestStatusStartsNothing holds that to ask how things stand starts no server, not even
+// one that will be started anew in a moment.
+func TestStatusStartsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dials, lists atomic.Int64
+		var say func(string)
+		dial := inMemory(func(msg request, reply func(string)) {
+			if msg.Method == "initialize" {
+				say = reply
+			}
+			polite(msg, reply, fmt.Sprintf(`[{"name":"t%d"}]`, lists.Add(1)))
+		})
+		c, err := New(Config{Name: "srv", PingInterval: -1, Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			dials.Add(1)
+			return dial(ctx)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Tools(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		busy := make(chan struct{}) // who looks after the connection has something else to do
+		c.OnChange(func() { <-busy })
+		say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		time.Sleep(time.Second)
+		say(hangUp)
+		synctest.Wait()
+		for range 3 {
+			if st := c.Status(); st.State != Restarting || st.Restarts != 1 || !errors.Is(st.Err, ErrLost) || dials.Load() != 1 {
+				t.Errorf("%d dials: %+v", dials.Load(), st)
+			}
+			time.Sleep(time.Minute)
+		}
+		close(busy)
+		time.Sleep(time.Minute)
+		if st := c.Status(); st.State != Ready || st.Restarts != 1 || dials.Load() != 2 {
+			t.Errorf("in the end %d dials: %+v", dials.Load(), st)
+		}
+		c.Close()
+	})
+}
+
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var starts atomic.Int64
