@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -107,29 +108,51 @@ func Of(res *message.ToolResult) []json.RawMessage {
 	if json.Unmarshal(res.Meta[Key], &kept) != nil {
 		return out
 	}
-	stands := func(i, k int) bool {
-		raw := bytes.TrimSpace(kept[k])
-		return len(raw) > 0 && raw[0] == '{' && reflect.DeepEqual(Block(raw), res.Blocks[i])
+	stood := make([]message.Block, len(kept)) // what each piece was read as, nil for none
+	for k, raw := range kept {
+		if raw = bytes.TrimSpace(raw); len(raw) > 0 && raw[0] == '{' {
+			stood[k] = Block(raw)
+		}
 	}
 	if len(kept) == len(out) {
 		for i := range out {
-			if stands(i, i) {
+			if stood[i] != nil && reflect.DeepEqual(stood[i], res.Blocks[i]) {
 				out[i] = kept[i]
 			}
 		}
 		return out
 	}
 	// Blocks have come or gone since: what is left is still in order.
+	places := map[looks][]int{} // of the pieces that look like that, in order
+	for k, b := range stood {
+		if b != nil {
+			l := looksOf(b)
+			places[l] = append(places[l], k)
+		}
+	}
 	next := 0
-	for i := range out {
-		for k := next; k < len(kept); k++ {
-			if stands(i, k) {
-				out[i], next = kept[k], k+1
-				break
-			}
+	for i, b := range res.Blocks {
+		l := looksOf(b)
+		at, _ := slices.BinarySearch(places[l], next)
+		places[l] = places[l][at:]
+		if len(places[l]) > 0 && reflect.DeepEqual(stood[places[l][0]], b) {
+			out[i], next = kept[places[l][0]], places[l][0]+1
 		}
 	}
 	return out
+}
+
+// looks are what [Block] sets of a block: what it has read looks the same only if it is.
+type looks struct{ name, mediaType, content string }
+
+func looksOf(b message.Block) looks {
+	switch b := b.(type) {
+	case *message.Text:
+		return looks{content: b.Text}
+	case *message.Data:
+		return looks{"data " + b.Name, b.MediaType, string(b.Bytes)}
+	}
+	return looks{name: "other"}
 }
 
 // Block reads one piece of content. What it does not know, or what is broken,

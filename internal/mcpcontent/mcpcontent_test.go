@@ -3,7 +3,9 @@ package mcpcontent
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -95,6 +97,38 @@ func TestChangedBlocks(t *testing.T) {
 				t.Errorf("%s stands for %s", odd, raw)
 			}
 		}
+	}
+}
+
+// TestCostOfChangedBlocks holds that a server cannot make the work grow faster than what
+// it sends: content is read once for each piece, also where it no longer fits.
+func TestCostOfChangedBlocks(t *testing.T) {
+	cost := func(pieces int) float64 {
+		var content []json.RawMessage
+		blocks := message.Blocks{&message.Text{Text: "a note"}}
+		for i := range pieces {
+			content = append(content, fmt.Appendf(nil, `{"type":"resource_link","uri":"a:%d","name":"n"}`, i))
+			blocks = append(blocks, &message.Text{Text: "[taken out]"})
+		}
+		res := &message.ToolResult{Blocks: blocks, Meta: map[string]json.RawMessage{Key: Keep(content)}}
+		return testing.AllocsPerRun(1, func() { Of(res) })
+	}
+	if few, many := cost(100), cost(400); many > 5*few {
+		t.Errorf("%v allocations for 100 pieces, %v for 400", few, many)
+	}
+}
+
+// TestSameContent holds that equal pieces stand for equal blocks one after the other.
+func TestSameContent(t *testing.T) {
+	link := json.RawMessage(`{"type":"resource_link","uri":"a:1","name":"n"}`)
+	image := json.RawMessage(`{"type":"image","mimeType":"image/png","data":"AA==","_meta":{"a":1}}`)
+	res := &message.ToolResult{
+		Blocks: message.Blocks{Block(link), &message.Text{Text: "a note"}, Block(image), Block(link), Block(image), Block(image), Block(link)},
+		Meta:   map[string]json.RawMessage{Key: Keep([]json.RawMessage{link, image, link, image, link})},
+	}
+	want := []json.RawMessage{link, nil, image, link, image, nil, link}
+	if got := Of(res); !reflect.DeepEqual(got, want) {
+		t.Errorf("%s", got)
 	}
 }
 
