@@ -89,9 +89,10 @@ type Config struct {
 	PingInterval time.Duration
 
 	// MaxMessage is the largest message taken, in bytes; 0 is 64 MiB. MaxResult
-	// is how much text of a result is kept, in bytes; 0 is 1 MiB. What is over
-	// goes to a file in OffloadDir that the result names, or is dropped with a
-	// notice if OffloadDir is empty.
+	// is how much of a result is kept, in bytes of text, of images and other data
+	// once decoded, of structured content and of metadata together; 0 is 4 MiB.
+	// What is over goes to files in OffloadDir that the result names, or is
+	// dropped with a notice if OffloadDir is empty.
 	MaxMessage, MaxResult int
 	OffloadDir            string
 
@@ -166,7 +167,7 @@ func (c *Config) checkLimits() error {
 		notNegative("MaxTimeout", c.MaxTimeout, "is 10 min"),
 		notNegative("ListTTL", c.ListTTL, "trusts the server"),
 		notNegative("MaxMessage", c.MaxMessage, "is 64 MiB"),
-		notNegative("MaxResult", c.MaxResult, "is 1 MiB"),
+		notNegative("MaxResult", c.MaxResult, "is 4 MiB"),
 	)
 }
 
@@ -233,7 +234,7 @@ func (c *Config) setDefaults() {
 		c.MaxMessage = 64 << 20
 	}
 	if c.MaxResult == 0 {
-		c.MaxResult = 1 << 20
+		c.MaxResult = 4 << 20
 	}
 	if c.MaxSamples == 0 {
 		c.MaxSamples = 10

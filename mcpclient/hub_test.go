@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -188,32 +190,91 @@ func TestEndlessQuestions(t *testing.T) {
 	}
 }
 
+// TestOffload holds that all that a result holds counts, and where the rest goes.
 func TestOffload(t *testing.T) {
-	long := strings.Repeat("abcdefgh", 100) + "é"
-	script := func(msg request, reply func(string)) {
-		if !polite(msg, reply, `[{"name":"a.b"}]`) && msg.Method == "tools/call" {
-			text, _ := json.Marshal(long)
-			reply(msg.result(`{"content":[{"type":"text","text":"first"},{"type":"text","text":` + string(text) + `},{"type":"image","mimeType":"image/png","data":"AA=="}]}`))
+	picture := func(n int) string {
+		return `{"type":"image","mimeType":"image/png","data":"` + strings.Repeat("AAAA", n/3) + `"}`
+	}
+	for _, row := range []struct {
+		name, result, want string
+		files              []string // patterns with the size of what is in them
+		meta, structured   bool
+	}{
+		{"it fits", `{"content":[` + picture(300) + `],"structuredContent":{"a":1},"_meta":{"m":1}}`,
+			"<image/png 300>", nil, true, true},
+		{"long text", `{"content":[{"type":"text","text":"first"},{"type":"text","text":"` + strings.Repeat("abcdefgh", 100) + `é"},` + picture(3) + `]}`,
+			"first|(531)…|[N bytes, 600 are passed on; image/png (3 bytes) is in FILE; the whole text (809 bytes) is in FILE. Ask for less.]",
+			[]string{"png 3", "txt 809"}, false, false},
+		{"a large image", `{"content":[` + picture(900) + `,{"type":"text","text":"below"}],"isError":true}`,
+			"below|[N bytes, 600 are passed on; image/png (900 bytes) is in FILE. Ask for less.]", []string{"png 900"}, false, false},
+		{"a blob", `{"content":[{"type":"resource","resource":{"uri":"a:b","mimeType":"x/..%2f","blob":"` + strings.Repeat("AAAA", 300) + `"}}],"_meta":{"m":1}}`,
+			"[N bytes, 600 are passed on; x/..%2f (900 bytes) is in FILE. Ask for less.]", []string{"bin 900"}, true, false},
+		{"structured content", `{"content":[{"type":"text","text":"short"}],"structuredContent":{"a":"` + strings.Repeat("x", 600) + `"}}`,
+			"short|[N bytes, 600 are passed on; the structured content (608 bytes) is in FILE. Ask for less.]", []string{"json 608"}, false, false},
+		{"metadata", `{"content":[{"type":"text","text":"short"}],"structuredContent":{"a":1},"_meta":{"m":"` + strings.Repeat("x", 600) + `"}}`,
+			"short|[N bytes, 600 are passed on. Ask for less.]", nil, false, true},
+		{"many images", `{"content":[` + strings.Repeat(picture(900)+",", 20) + picture(3) + `]}`,
+			"<image/png 3>|[N bytes, 600 are passed on" + strings.Repeat("; image/png (900 bytes) is in FILE", maxAside) + "; 4 more parts are not kept. Ask for less.]",
+			slices.Repeat([]string{"png 900"}, maxAside), false, false},
+		{"nothing, again and again", `{"content":[` + strings.Repeat(`{"type":"text","text":""},`, 40) + picture(3) + `]}`,
+			strings.Repeat("|", 17) + "|[N bytes, 600 are passed on; image/png (3 bytes) is in FILE; the whole text (40 bytes) is in FILE. Ask for less.]",
+			[]string{"png 3", "txt 40"}, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "new")
+			for _, cfg := range []Config{{PingInterval: -1, MaxResult: 600, OffloadDir: dir}, {PingInterval: -1, MaxResult: 600}} {
+				c := memoryClient(t, cfg, func(msg request, reply func(string)) {
+					if !polite(msg, reply, `[{"name":"a.b"}]`) && msg.Method == "tools/call" {
+						reply(msg.result(row.result))
+					}
+				})
+				res := mustRun(t, find(t, c, "a.b"), `{}`)
+				want := row.want
+				if cfg.OffloadDir == "" {
+					want = strings.ReplaceAll(want, "is in FILE", "is not kept")
+				}
+				if got := shown(res); got != want {
+					t.Errorf("%s\nwant %s", got, want)
+				}
+				if failed := strings.Contains(row.result, "isError"); (res.Outcome == message.OutcomeError) != failed || res.Meta["m"] != nil != row.meta || res.Structured != nil != row.structured {
+					t.Errorf("%s, metadata %s, structured %s", res.Outcome, res.Meta, res.Structured)
+				}
+			}
+			var files []string
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				info, err := e.Info()
+				if err != nil || info.Mode().Perm() != 0o600 {
+					t.Errorf("%v %v", info, err)
+				}
+				files = append(files, fmt.Sprintf("%s %d", strings.TrimPrefix(filepath.Ext(e.Name()), "."), info.Size()))
+			}
+			slices.Sort(files)
+			if !slices.Equal(files, row.files) {
+				t.Errorf("files %q, want %q", files, row.files)
+			}
+		})
+	}
+}
+
+// shown says what blocks a result has, long texts as their length, and files without
+// their names.
+func shown(res *message.ToolResult) string {
+	var all []string
+	for _, b := range res.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			s := regexp.MustCompile(`is in [^;\]]*-\d+\.\w+`).ReplaceAllString(b.Text, "is in FILE")
+			s = regexp.MustCompile(`^\[the result has \d+ bytes`).ReplaceAllString(s, "[N bytes")
+			if len(s) > 400 && !strings.HasPrefix(s, "[") {
+				s = fmt.Sprintf("(%d)…", len(s)-len("…"))
+			}
+			all = append(all, s)
+		case *message.Data:
+			all = append(all, fmt.Sprintf("<%s %d>", b.MediaType, len(b.Bytes)))
 		}
 	}
-	dir := filepath.Join(t.TempDir(), "new")
-	c := memoryClient(t, Config{PingInterval: -1, MaxResult: 100, OffloadDir: dir}, script)
-	res := mustRun(t, find(t, c, "a.b"), `{}`)
-	if len(res.Text()) > 400 || len(res.Blocks) != 4 || !strings.HasPrefix(res.Text(), "first\nabcdefgh") {
-		t.Errorf("%d blocks: %q", len(res.Blocks), res.Text())
-	}
-	_, rest, _ := strings.Cut(res.Text(), "is in ")
-	file, _, _ := strings.Cut(rest, "]")
-	if data, err := os.ReadFile(file); err != nil || string(data) != "first\n"+long+"\n" {
-		t.Errorf("%s: %v %q", file, err, data)
-	}
-	if info, err := os.Stat(file); err == nil && info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v", info.Mode())
-	}
-	c = memoryClient(t, Config{PingInterval: -1, MaxResult: 100}, script)
-	if res := mustRun(t, find(t, c, "a.b"), `{}`); !strings.Contains(res.Text(), "dropped") || len(res.Text()) > 400 {
-		t.Errorf("%q", res.Text())
-	}
+	return strings.Join(all, "|")
 }
 
 func TestConfigErrors(t *testing.T) {
@@ -237,7 +298,7 @@ func TestConfigErrors(t *testing.T) {
 		{Config{Name: "a", Command: "x", MaxTimeout: -1}, "MaxTimeout is -1ns; it must not be negative, and 0 is 10 min"},
 		{Config{Name: "a", Command: "x", ListTTL: -1}, "ListTTL is -1ns; it must not be negative, and 0 trusts the server"},
 		{Config{Name: "a", Command: "x", MaxMessage: -1}, "MaxMessage is -1; it must not be negative, and 0 is 64 MiB"},
-		{Config{Name: "a", Command: "x", MaxResult: -1}, "MaxResult is -1; it must not be negative, and 0 is 1 MiB"},
+		{Config{Name: "a", Command: "x", MaxResult: -1}, "MaxResult is -1; it must not be negative, and 0 is 4 MiB"},
 	} {
 		if _, err := New(row.cfg); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%+v: %v, want %q", row.cfg, err, row.want)

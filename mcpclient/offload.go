@@ -1,57 +1,139 @@
 package mcpclient
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// shorten cuts the text of a result to MaxResult bytes. The whole text goes to a
-// file if there is a place for it; the model is told either way.
+// blockCost is what a block counts besides its content, so that a result of very many
+// empty ones is too large as well.
+const blockCost = 32
+
+// maxAside is how many pieces of a result are put aside and named. Of further ones the
+// model learns how many there were.
+const maxAside = 16
+
+// shorten keeps MaxResult bytes of a result: of the metadata, of its blocks, in order, and
+// of the structured content. Text is cut, anything else is kept whole or not at all. What
+// is not kept goes to files if there is a place for them; the model is told either way.
 func (c *Config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
-	total := 0
+	last := chunks[len(chunks)-1]
+	total := len(last.Structured) + metaSize(last)
 	for _, ch := range chunks {
-		if t, ok := ch.Block.(*message.Text); ok {
-			total += len(t.Text)
-		}
+		total += blockSize(ch.Block)
 	}
 	if total <= c.MaxResult {
 		return chunks, nil
 	}
-	note := fmt.Sprintf("[the result has %d bytes of text; the rest was dropped. Ask for less.]", total)
-	if c.OffloadDir != "" {
-		file, err := c.offload(name, chunks)
-		if err != nil {
-			return nil, fmt.Errorf("the result has %d bytes of text and could not be offloaded: %w", total, err)
-		}
-		note = fmt.Sprintf("[the result has %d bytes of text; all of it is in %s]", total, file)
+	rest := &aside{dir: c.OffloadDir, name: name}
+	delete(last.Meta, mcpcontent.Key) // which has the blocks once more
+	if metaSize(last) > c.MaxResult {
+		last.Meta = nil // no model reads it
 	}
-	left := c.MaxResult
-	for i, ch := range chunks {
-		delete(ch.Meta, mcpcontent.Key) // which has all of the text once more
-		t, ok := ch.Block.(*message.Text)
-		if !ok {
-			continue
-		}
-		cut := *t
-		if len(cut.Text) > left {
-			cut.Text = clip(cut.Text, left)
-		}
-		left -= min(left, len(t.Text))
-		chunks[i].Block = &cut
+	kept, left := cutBlocks(chunks, c.MaxResult-metaSize(last), rest)
+	if len(last.Structured) > left {
+		rest.put("the structured content", "json", last.Structured)
+		last.Structured = nil
 	}
-	return append(chunks, tool.Text(note)), nil
+	if rest.err != nil {
+		return nil, fmt.Errorf("the result has %d bytes and could not be offloaded: %w", total, rest.err)
+	}
+	last.Block = &message.Text{Text: fmt.Sprintf("[the result has %d bytes, %d are passed on%s. Ask for less.]", total, c.MaxResult, rest)}
+	return append(kept, last), nil
 }
 
-func (c *Config) offload(name string, chunks []tool.Chunk) (path string, err error) {
-	if err := os.MkdirAll(c.OffloadDir, 0o700); err != nil {
+// cutBlocks returns the blocks that fit, and how many bytes are left then.
+func cutBlocks(chunks []tool.Chunk, limit int, rest *aside) (kept []tool.Chunk, left int) {
+	var text bytes.Buffer // all of it
+	left, cut := limit, false
+	for _, ch := range chunks {
+		fits := blockSize(ch.Block) <= left
+		switch b := ch.Block.(type) {
+		case *message.Text:
+			text.WriteString(b.Text + "\n")
+			if cut = cut || !fits; !fits && left > blockCost {
+				b, fits = &message.Text{Text: clip(b.Text, left-blockCost)}, true
+			}
+			if fits {
+				kept = append(kept, tool.Chunk{Block: b})
+			}
+			left = max(0, left-blockSize(b))
+		case *message.Data:
+			if !fits {
+				rest.put(clip(b.MediaType, 100), extension(b.MediaType), b.Bytes)
+				continue
+			}
+			kept = append(kept, tool.Chunk{Block: b})
+			left -= blockSize(b)
+		}
+	}
+	if cut {
+		rest.put("the whole text", "txt", text.Bytes())
+	}
+	return kept, left
+}
+
+func blockSize(b message.Block) int {
+	switch b := b.(type) {
+	case *message.Text:
+		return blockCost + len(b.Text)
+	case *message.Data:
+		return blockCost + len(b.Name) + len(b.MediaType) + len(b.Bytes)
+	}
+	return blockCost
+}
+
+// metaSize is the size of what the server says besides the content.
+func metaSize(ch tool.Chunk) (n int) {
+	for key, value := range ch.Meta {
+		if key != mcpcontent.Key {
+			n += len(key) + len(value)
+		}
+	}
+	return n
+}
+
+// An aside is where the parts of a result go that are too large, and tells where they are.
+type aside struct {
+	dir, name string
+	parts     int
+	said      strings.Builder
+	err       error
+}
+
+// put takes a part; the first error stays.
+func (a *aside) put(what, extension string, data []byte) {
+	if a.parts++; a.parts > maxAside || a.err != nil {
+		return
+	}
+	where := "not kept"
+	if a.dir != "" {
+		where, a.err = a.write(extension, data)
+		where = "in " + where
+	}
+	fmt.Fprintf(&a.said, "; %s (%d bytes) is %s", what, len(data), where)
+}
+
+// String returns what became of the parts.
+func (a *aside) String() string {
+	if a.parts > maxAside {
+		return fmt.Sprintf("%s; %d more parts are not kept", a.said.String(), a.parts-maxAside)
+	}
+	return a.said.String()
+}
+
+func (a *aside) write(extension string, data []byte) (path string, err error) {
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		return "", err
 	}
-	f, err := os.CreateTemp(c.OffloadDir, filepath.Base(name)+"-*.txt")
+	f, err := os.CreateTemp(a.dir, filepath.Base(a.name)+"-*."+extension)
 	if err != nil {
 		return "", err
 	}
@@ -60,12 +142,15 @@ func (c *Config) offload(name string, chunks []tool.Chunk) (path string, err err
 			err = e
 		}
 	}()
-	for _, ch := range chunks {
-		if t, ok := ch.Block.(*message.Text); ok {
-			if _, err := f.WriteString(t.Text + "\n"); err != nil {
-				return "", err
-			}
-		}
+	_, err = f.Write(data)
+	return f.Name(), err
+}
+
+// extension returns the end of the name of a file with data of the type.
+func extension(mediaType string) string {
+	_, subtype, _ := strings.Cut(mediaType, "/")
+	if subtype == "" || len(subtype) > 8 || strings.ToLower(legal(subtype)) != subtype {
+		return "bin"
 	}
-	return f.Name(), nil
+	return subtype
 }

@@ -78,7 +78,7 @@ type Gateway struct {
 	work    sync.WaitGroup
 }
 
-// maxResult is how much text of a result is passed on, in bytes.
+// maxResult is how much of a result is passed on, in bytes.
 const maxResult = 16 << 20
 
 // labelsTimeout is how long New waits for a server to tell its groups. One that
