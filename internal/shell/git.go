@@ -21,6 +21,11 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 	if end < 0 {
 		end = len(p.args)
 	}
+	for _, a := range p.args[:end] {
+		if len(a.text) > 2 && (a.text[:2] == "-c" || a.text[:2] == "-C") {
+			return "the value of " + a.text[:2] + " is not a word of its own"
+		}
+	}
 	for i := 0; i+1 < end; i++ {
 		value := p.args[i+1]
 		switch p.args[i].text {

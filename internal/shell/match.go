@@ -42,6 +42,8 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 			for i++; i < len(args); i++ {
 				plain = append(plain, i)
 			}
+		case s.early && len(plain) > 0 && a.option():
+			return p, "option " + a.raw + " comes after an operand"
 		case a.known && s.number(a.text):
 		case !a.option():
 			plain = append(plain, i)

@@ -32,8 +32,9 @@ import (
 //	dyn      no option listed here or not does harm, but unlisted ones are not understood
 //	single   long options have one dash, and letters are not combined
 //	stop     options end at the first operand
+//	early    … or do not, by the version: an option after it is not understood
 //	-#       numbers such as -20 are options
-//	need:x,y one of these options must be there; with stop, before the operands
+//	need:x,y one of these options must be there; with stop or early, before the operands
 //	edit     a file edit that accept-edits allows inside the working directories
 //	links    may leave a symbolic link where it writes
 //	words    any word may name a file that it changes
@@ -53,7 +54,8 @@ var tableFiles embed.FS
 // A spec is one line of a table.
 type spec struct {
 	names                            []string
-	any, dyn, single, stop, minusNum bool
+	any, dyn, single, minusNum       bool
+	stop, early                      bool
 	edit, links, remote, pure, words bool
 	options                          map[string]option
 	need                             []string
@@ -257,6 +259,8 @@ func (s *spec) token(tok string) error {
 	case "single":
 	case "stop":
 		s.stop = true
+	case "early":
+		s.early = true
 	case "-#":
 		s.minusNum = true
 	case "edit":
