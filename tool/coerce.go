@@ -183,9 +183,9 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 		}
 	}
 	// One value where a list is wanted, if it could be an item. It is converted when the
-	// list's items are looked at.
+	// list's items are looked at. An object is not meant as the text of an item.
 	if item := c.v.itemSchema(schema); item != nil && slices.Contains(types, "array") && v.kind != nullValue {
-		if want := c.v.types(item); allows(want, v) || len(want) > 0 && convertTo(v, want[0]) != nil {
+		if want := c.v.types(item); allows(want, v) || len(want) > 0 && v.kind != objectValue && convertTo(v, want[0]) != nil {
 			c.note(path, "a single value taken as a list")
 			return &value{kind: arrayValue, items: []*value{v}}
 		}
@@ -230,7 +230,7 @@ func convertTo(v *value, t string) *value {
 // choice puts the case of an enum's value right. Two values that differ by their case
 // alone leave it open which was meant, and the text is left to the validator.
 func (c *coercer) choice(v, schema *value, path string) *value {
-	enum := c.v.resolve(schema).get("enum")
+	enum := c.v.choices(schema, 0)
 	if enum == nil {
 		return v
 	}

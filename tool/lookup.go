@@ -47,6 +47,9 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 		}
 		return all
 	}
+	if only := s.get("const"); only != nil {
+		return []string{only.kind.String()}
+	}
 	for _, keyword := range []string{"anyOf", "oneOf"} {
 		list := s.get(keyword)
 		if list == nil {
@@ -62,10 +65,52 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 			}
 		}
 	}
+	// Each of these must hold, so that the first that says something does.
+	if list := s.get("allOf"); list != nil && all == nil {
+		for _, branch := range list.items[:min(len(list.items), maxBranches)] {
+			if all = v.typesWithin(branch, depth+1); all != nil {
+				return all
+			}
+		}
+	}
 	if all == nil && s.get("properties") != nil {
 		add("object")
 	}
 	return all
+}
+
+// choices returns the values that a text must be one of, or nil: those of the schema, of one
+// that must hold beside it, or of the only alternative that allows a text, as where an enum
+// is optional.
+func (v *validator) choices(s *value, depth int) *value {
+	s = v.resolve(s)
+	if s == nil || depth > maxLook {
+		return nil
+	}
+	if enum := s.get("enum"); enum != nil {
+		return enum
+	}
+	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
+		list := s.get(keyword)
+		if list == nil || len(list.items) > maxBranches {
+			continue
+		}
+		var found *value
+		for _, branch := range list.items {
+			types := v.types(branch)
+			switch {
+			case types != nil && !slices.Contains(types, "string"), types == nil && keyword == "allOf":
+			case found != nil:
+				return nil
+			default:
+				found = branch
+			}
+		}
+		if found != nil {
+			return v.choices(found, depth+1)
+		}
+	}
+	return nil
 }
 
 // property returns the schema of a field, or nil. A field that is not named has that of

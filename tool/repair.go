@@ -93,10 +93,14 @@ func (r *repairer) document() (*value, error) {
 }
 
 // unescapeAll undoes one level of escapes where the whole text has one too
-// many: {\"a\": 1}.
+// many: {\"a\": 1}, or {\n  \"a\": 1\n}.
 func (r *repairer) unescapeAll() {
 	t := bytes.TrimLeft(r.s, " \t\r\n")
-	if !bytes.HasPrefix(t, []byte("{")) || !bytes.HasPrefix(bytes.TrimLeft(t[1:], " \t\r\n"), []byte(`\"`)) {
+	inside, more := bytes.CutPrefix(t, []byte("{"))
+	for more {
+		inside, more = bytes.CutPrefix(bytes.TrimLeft(inside, " \t\r\n"), []byte(`\n`))
+	}
+	if len(inside) == len(t) || !bytes.HasPrefix(inside, []byte(`\"`)) {
 		return
 	}
 	var s string
@@ -125,10 +129,8 @@ func (r *repairer) start() (*value, error) {
 		return r.members('}')
 	}
 	// A call in Python's words: the argument is one object, or the members are its names.
-	brace := bytes.IndexAny(r.s[r.i:], "{[")
-	paren := bytes.IndexByte(r.s[r.i:], '(')
-	if paren > 0 && (brace < 0 || paren < brace) && callee(r.s[r.i:r.i+paren]) {
-		r.i += paren + 1
+	if n := callees(r.s[r.i:]); n > 0 {
+		r.i += n
 		r.note("a call around the arguments")
 		r.space()
 		if r.peek(0) == '{' {
@@ -138,6 +140,7 @@ func (r *repairer) start() (*value, error) {
 		defer func() { r.parens-- }()
 		return r.members(')')
 	}
+	brace := bytes.IndexAny(r.s[r.i:], "{[")
 	// "a: 1, b: 2}" is an object, "Here it is:\n{…}" is prose.
 	if keyFollows(r.window(r.i)) && bytes.IndexByte(r.s[r.i:r.i+max(brace, 0)], '\n') < 0 {
 		if v, ok := r.braceless(); ok {
@@ -170,7 +173,20 @@ func (r *repairer) braceless() (*value, bool) {
 	return v, true
 }
 
-// callee reports whether s can be the name of a function, as in read(path="x").
+// callees returns the length of what calls begin with: read( of read(path="x"), and
+// print(tools.read( of a call inside of another one.
+func callees(s []byte) int {
+	n := 0
+	for {
+		name := bytes.IndexByte(s[n:], '(')
+		if name <= 0 || !callee(s[n:n+name]) {
+			return n
+		}
+		n += name + 1
+	}
+}
+
+// callee reports whether s can be the name of a function.
 func callee(s []byte) bool {
 	for _, c := range string(s) {
 		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '.' {
@@ -182,8 +198,8 @@ func callee(s []byte) bool {
 
 // rest looks at what follows the document: nothing that matters, or a second object. The
 // same object again, or an empty one, is a stutter; another one would be a second call, of
-// which only one could run. What follows a comma and looks like a field belongs to the
-// object, and is never dropped.
+// which only one could run, be there prose between them or not. What follows a comma and
+// looks like a field belongs to the object, and is never dropped.
 func (r *repairer) rest(v *value) (*value, error) {
 	for {
 		r.space()
@@ -200,9 +216,10 @@ func (r *repairer) rest(v *value) (*value, error) {
 			return v, nil
 		case r.at("```"):
 			r.note("code fence")
-			return v, nil
 		case r.peek(0) != '{':
 			r.note("text around the JSON")
+		}
+		if !r.nextObject() {
 			return v, nil
 		}
 		next, err := r.value(valueAtRoot)
@@ -217,6 +234,23 @@ func (r *repairer) rest(v *value) (*value, error) {
 			return nil, errors.New("there are several JSON objects in it; send one")
 		}
 		r.note("repeated object")
+	}
+}
+
+// nextObject goes to the next brace, if what follows it looks like a quoted key: prose may
+// have braces of its own. A brace that is here already needs no key.
+func (r *repairer) nextObject() bool {
+	for i := r.i; ; i++ {
+		n := bytes.IndexByte(r.s[i:], '{')
+		if n < 0 {
+			return false
+		}
+		i += n
+		inside := trimSpace(r.window(i + 1))
+		if i == r.i || inside != "" && strings.ContainsRune(`"'`, rune(inside[0])) && keyFollows(inside) {
+			r.i = i
+			return true
+		}
 	}
 }
 

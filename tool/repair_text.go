@@ -27,7 +27,7 @@ var literals = map[string]string{
 // ends may have gone on, even if it looks whole: 1 of 15.
 func (r *repairer) word(p place) (*value, error) {
 	start := r.i
-	r.token()
+	r.token(p)
 	for !r.eof() && !r.endsWord(p) {
 		_, n := utf8.DecodeRune(r.s[r.i:])
 		r.i += n
@@ -60,8 +60,8 @@ func (r *repairer) word(p place) (*value, error) {
 }
 
 // token skips a number or a literal that stands for itself: "3" before a comma
-// and a quote, but not the 3 of "3 apples".
-func (r *repairer) token() {
+// and a quote, but not the 3 of "3 apples". The 3 of [3 4] does.
+func (r *repairer) token(p place) {
 	window := r.window(r.i)
 	n := strings.IndexFunc(window, func(c rune) bool {
 		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '+' && c != '-' && c != '.' && c != '_'
@@ -71,17 +71,31 @@ func (r *repairer) token() {
 	}
 	w := window[:n]
 	rest := trimSpace(window[n:])
-	if _, ok := literals[w]; !ok && fixNumber(w) == "" {
+	if !standsAlone(w) {
 		return
 	}
 	if after, ok := strings.CutPrefix(rest, ","); ok {
 		rest = trimSpace(after)
 	}
 	// What can only begin something new follows. A brace that ends needs no help.
-	if rest != "" && strings.ContainsRune(";)\"'/#{[", rune(rest[0])) {
+	if rest != "" && strings.ContainsRune(";)]\"'/#{[", rune(rest[0])) || p == valueInArray && onlyTokens(rest) {
 		r.i += n
 		r.stop = r.i
 	}
+}
+
+// onlyTokens reports whether s, up to the end of an item, is numbers and literals.
+func onlyTokens(s string) bool {
+	if i := strings.IndexAny(s, ",]\n"); i >= 0 {
+		s = s[:i]
+	}
+	return !slices.ContainsFunc(strings.Fields(s), func(w string) bool { return !standsAlone(w) })
+}
+
+// standsAlone reports whether w is a number or a literal.
+func standsAlone(w string) bool {
+	_, ok := literals[w]
+	return ok || fixNumber(w) != ""
 }
 
 // endsWord reports whether an unquoted word ends here. Text without quotes may hold commas,
