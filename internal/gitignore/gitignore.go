@@ -8,7 +8,8 @@
 //
 // A walk asks about each entry before it goes into it: what lies below an
 // ignored directory is ignored, whatever the rules in there say. Global
-// excludes of the user are not read: a search must not depend on them.
+// excludes of the user are not read: a search must not depend on them. Names
+// are UTF-8, and "?" is a character of them, where git counts bytes.
 package gitignore
 
 import (
@@ -33,7 +34,7 @@ type rule struct {
 // nothing.
 func Parse(data []byte) *Rules {
 	r := &Rules{}
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
 		if rule, ok := parseRule(line); ok {
 			r.list = append(r.list, rule)
 		}
@@ -79,13 +80,13 @@ func parseRule(line string) (r rule, ok bool) {
 			r.prefix, line = line, ""
 		}
 	}
-	r.glob = toDoublestar(line)
-	return r, doublestar.ValidatePattern(r.glob)
+	r.glob, ok = toDoublestar(line)
+	return r, ok && doublestar.ValidatePattern(r.glob)
 }
 
-// toDoublestar writes a pattern of git's for doublestar, which has braces, and
-// whose negated classes match a slash.
-func toDoublestar(line string) string {
+// toDoublestar writes a pattern of git's for doublestar, which has braces and
+// other classes. It is not ok if git matches nothing.
+func toDoublestar(line string) (glob string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(line); i++ {
 		switch c := line[i]; {
@@ -97,14 +98,18 @@ func toDoublestar(line string) string {
 		case c == '{' || c == '}':
 			b.WriteByte('\\')
 			b.WriteByte(c)
-		case c == '[' && i+1 < len(line) && (line[i+1] == '!' || line[i+1] == '^'):
-			b.WriteString("[!/")
-			i++
+		case c == '[':
+			set, rest, ok := class(line[i:])
+			if !ok {
+				return "", false
+			}
+			b.WriteString(set)
+			i = len(line) - len(rest) - 1
 		default:
 			b.WriteByte(c)
 		}
 	}
-	return b.String()
+	return b.String(), true
 }
 
 // trimSpaces takes away spaces at the end that no backslash protects.
