@@ -98,6 +98,7 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 				continue
 			}
 			p.effects |= effect(Delete)
+			w.mustName(self, a.text)
 			if len(starts) == 0 {
 				starts = []arg{literal(".")}
 			}
@@ -168,12 +169,19 @@ func couldBeHarmful(a arg) string {
 	return a.raw + " may turn out to be an action"
 }
 
+// mustName notes that who allows find does not allow an action that does more than find,
+// unless the rule names it.
+func (w *walker) mustName(self int, action string) {
+	w.cmds[self].named = append(w.cmds[self].named, action)
+}
+
 // findAction notes what -exec and the file-writing actions do, and returns how
 // many arguments they take.
 func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	name := args[0].text
 	if strings.HasPrefix(name, "-f") {
 		p.effects |= effect(Write)
+		w.mustName(self, name)
 		if len(args) > 1 {
 			p.ops = append(p.ops, roleArg{arg: args[1], kind: 'w'})
 		}
@@ -208,8 +216,12 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 		}
 		cmd = append(cmd, a)
 	}
+	inner := len(w.cmds)
 	if len(cmd) > 0 {
 		w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") })
+	}
+	if slices.ContainsFunc(w.cmds[inner:], func(c command) bool { return c.Reason != "" }) {
+		w.mustName(self, name)
 	}
 	return end
 }

@@ -160,8 +160,9 @@ func (c *command) spellings() []string {
 // command is read-only or covered by a pattern, first covers one of them, and
 // nothing is redirected or assigned besides. A wrapper that matters, such as
 // sudo or xargs, must be covered itself, and an option that runs something
-// else, such as --upload-pack, must stand in the pattern. An error means that
-// first cannot be read; others that cannot be read cover nothing.
+// else, such as --upload-pack or find's -exec, must stand in the pattern. An
+// error means that first cannot be read; others that cannot be read cover
+// nothing.
 func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	p, err := parsePattern(first)
 	if err != nil {
