@@ -55,10 +55,10 @@ type run struct {
 	sampling chan struct{} // holds a token while the model answers a server
 	host     *callHost     // of all calls, where some may go on in the background
 
-	turns  chan func()   // what calls that are waited for ask of the run
-	over   chan struct{} // closed when nobody takes turns any more
-	turned error         // of a turn: ends the run
-	clock  callctx.Clock // of those calls
+	turns  chan func()    // what calls that are waited for ask of the run
+	over   chan struct{}  // closed when nobody takes turns any more
+	turned error          // of a turn: ends the run
+	clock  *callctx.Clock // for the next of those calls
 }
 
 // run takes the inputs and goes on until there is an end to report.

@@ -5,17 +5,17 @@ import (
 	"errors"
 
 	"github.com/kitbag-go/kitbag/internal/callctx"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// isWaitedFor reports whether the run's own goroutine may wait for c, instead of a
-// worker that reports to it. Not if the run may have to do something else meanwhile,
-// or if the call may be made elsewhere. Nor through middleware, which may ask something
-// of the run itself, when nobody takes turns. Nor when there is a host for all calls of the
+// isWaitedFor reports whether the run's own goroutine may wait for c and nothing else,
+// instead of hearing the workers of a batch. Not if the run may have to do something else meanwhile,
+// or if the call may be made elsewhere. Nor when there is a host for all calls of the
 // run: a server that still asks for an early one that was stopped is to find no other.
 func (r *run) isWaitedFor(c *openCall) bool {
-	if c.early != nil || r.jobs != nil || r.host != nil || r.cfg.Step != nil || len(r.a.tools) > 0 {
+	if c.early != nil || r.jobs != nil || r.host != nil || r.cfg.Step != nil {
 		return false
 	}
 	t, err := r.tool(c)
@@ -36,16 +36,29 @@ func (r *run) wait(c *openCall) error {
 		r.turns, r.over = make(chan func()), make(chan struct{})
 	}
 	ctx := r.stateful(r.ctx)
-	in := &waited{Context: callctx.Context{Context: ctx, Turns: r.turns}, run: r, call: c, id: idIn(ctx, c)}
-	in.hearing.to = in
+	in := &waited{Context: callctx.Context{Context: ctx}, run: r, call: c, id: idIn(ctx, c), work: r.workOf(t, c, r.lastID())}
 	in.host = callHost{r: r, outer: host.From(ctx), waited: in}
-	defer in.end()
-	w := r.workOf(t, c, r.lastID())
-	if w.timeout > 0 {
-		in.Limit(&r.clock, w.timeout)
+	if in.work.timeout > 0 {
+		if r.clock == nil {
+			r.clock = new(callctx.Clock)
+		}
+		in.Limit(r.clock, in.work.timeout)
 	}
-	res, err := r.a.listen(ctx, in, &w, &in.hearing)
-	return errors.Join(err, r.turned, r.finish(c, res))
+	defer in.end()
+	if len(r.a.tools) == 0 {
+		in.Turns = r.turns // for package tool, on this goroutine
+		in.hearing.to = in
+		in.listen()
+	} else {
+		// Middleware may do anything, and ask something of the run itself: it is
+		// given a goroutine, beside which this one takes turns.
+		in.hearing.to = (*beside)(in)
+		r.cfg.Go((*beside)(in).listen)
+		for turn := <-r.turns; turn != nil; turn = <-r.turns {
+			turn()
+		}
+	}
+	return errors.Join(in.err, r.turned, r.finish(c, in.res))
 }
 
 // stopWaiting is for the end of the run.
@@ -63,13 +76,25 @@ type waited struct {
 	call    *openCall
 	id      *string
 	host    callHost
+	work    work
 	hearing hearing
 	over    bool // for the run's goroutine
+
+	// What came of it.
+	res *message.ToolResult
+	err error
+}
+
+func (w *waited) listen() {
+	w.res, w.err = w.run.a.listen(w.Context.Context, w, &w.work, &w.hearing)
 }
 
 func (w *waited) end() {
 	w.over = true
 	w.End(context.Canceled)
+	if w.work.timeout > 0 {
+		w.run.clock = w.Clock()
+	}
 }
 
 // Value is for [context.Context].
@@ -101,5 +126,31 @@ func (w *waited) do(fn func() error) error {
 		}
 		heard <- err
 	}
-	return handOver(w.Turns, turn, heard, w.run.over)
+	return handOver(w.run.turns, turn, heard, w.run.over)
+}
+
+// A beside is a waited call on a goroutine of its own.
+type beside waited
+
+// listen runs the call, and then says so with a turn that is nil.
+func (b *beside) listen() {
+	(*waited)(b).listen()
+	b.pass(nil)
+}
+
+// said has the run tell of what the tool says.
+func (b *beside) said(ch tool.Chunk) {
+	b.pass(func() {
+		if !b.over {
+			(*waited)(b).said(ch)
+		}
+	})
+}
+
+// pass has the run's goroutine take a turn, unless the run has ended.
+func (b *beside) pass(turn func()) {
+	select {
+	case b.run.turns <- turn:
+	case <-b.run.over:
+	}
 }

@@ -21,6 +21,10 @@ import (
 
 var yesOrNo = host.Elicitation{Message: "Really?", Schema: json.RawMessage(`{"type":"object","properties":{}}`)}
 
+func accept(context.Context, host.Elicitation) (host.Answer, error) {
+	return host.Answer{Action: host.Accept}, nil
+}
+
 // odd are tools that do what a tool may do while it is waited for.
 func odd() []tool.Tool {
 	add := func(name string, fn func(ctx context.Context) (string, error)) tool.Tool {
@@ -156,12 +160,14 @@ var mediators = map[string]tool.Middleware{
 	},
 }
 
+// noRecord is a [Seams.Step] that keeps nothing.
+func noRecord(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+	return fn(ctx)
+}
+
 // TestWaitTellsTheSame holds that a run that waits for a call itself tells of
 // nothing else than one that leaves it to a worker, as one that is recorded does.
 func TestWaitTellsTheSame(t *testing.T) {
-	recorded := func(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
-		return fn(ctx)
-	}
 	for _, one := range odd() {
 		name := one.Info().Name
 		if name == "samples" { // which a recorded run refuses
@@ -170,12 +176,10 @@ func TestWaitTellsTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for how, mediator := range mediators {
 				var told [2][]string
-				for i, step := range []func(context.Context, string, func(context.Context) (json.RawMessage, error)) (json.RawMessage, error){nil, recorded} {
+				for i, step := range []func(context.Context, string, func(context.Context) (json.RawMessage, error)) (json.RawMessage, error){nil, noRecord} {
 					synctest.Test(t, func(t *testing.T) {
 						a, _ := newAgent(t, Config{Policy: bypass, Middleware: []Middleware{{Tool: mediator}}, Seams: Seams{Step: step}, Toolkit: toolkit.Of(odd()...), ToolTimeout: time.Second,
-							Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
-								return host.Answer{Action: host.Accept}, nil
-							}},
+							Elicit: accept},
 							calls("c1 "+name+" {}"), says("one"), says("two"))
 						var st State
 						evs, err := play(t, a, &st, Say("go"))
@@ -199,6 +203,61 @@ func TestWaitTellsTheSame(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMiddlewareLeavesACall has middleware leave a call behind, with the very context that it
+// was given. The call is told when that ends, also when it was not limited, and the next is stopped
+// in time.
+func TestMiddlewareLeavesACall(t *testing.T) {
+	for _, limit := range []time.Duration{time.Second, -1} {
+		var told [2][]string
+		for i := range told {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var mu sync.Mutex
+				note := func(what string) {
+					mu.Lock()
+					defer mu.Unlock()
+					told[i] = append(told[i], time.Since(began).String()+" "+what)
+				}
+				leaves := func(next tool.Handler) tool.Handler {
+					return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+						if call.ID != "c1" {
+							return next(ctx, t, call)
+						}
+						return func(yield func(tool.Chunk, error) bool) {
+							go func() {
+								next(ctx, t, call)(func(_ tool.Chunk, err error) bool {
+									note("left: " + err.Error())
+									return false
+								})
+							}()
+							time.Sleep(100 * time.Millisecond)
+							yield(tool.Chunk{Block: &message.Text{Text: "fine"}}, nil)
+						}
+					}
+				}
+				cfg := Config{Policy: bypass, Middleware: []Middleware{{Tool: leaves}}, Toolkit: toolkit.Of(odd()...), ToolTimeout: limit}
+				if i == 1 {
+					cfg.Step = noRecord
+				}
+				a, _ := newAgent(t, cfg, calls("c1 stays {}"), calls("c2 stays {}"), says("one"))
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				for ev, err := range a.Run(ctx, new(State), Say("go")) {
+					if end, ok := ev.(*ToolResult); ok {
+						note(end.Text)
+					} else if err != nil {
+						note(err.Error())
+					}
+				}
+				time.Sleep(time.Hour) // they end by themselves
+			})
+		}
+		if !reflect.DeepEqual(told[0], told[1]) || len(told[0]) != 3 {
+			t.Errorf("limit %v, waited for by the run:\n%s\nby a worker:\n%s", limit, strings.Join(told[0], "\n"), strings.Join(told[1], "\n"))
+		}
 	}
 }
 
@@ -248,6 +307,12 @@ func TestConsumerLeavesATurn(t *testing.T) {
 // TestTurnsAreTheRunsOwn has a tool leave something behind that waits with the call's
 // context: events must go on to come on the goroutine that ranges over them.
 func TestTurnsAreTheRunsOwn(t *testing.T) {
+	for _, how := range []string{"none", "passes", "ranges", "goes elsewhere"} {
+		t.Run(how, func(t *testing.T) { turnsAreTheRunsOwn(t, mediators[how]) })
+	}
+}
+
+func turnsAreTheRunsOwn(t *testing.T, mediator tool.Middleware) {
 	began, release := make(chan struct{}), make(chan struct{})
 	slow := tool.Must(tool.New("slow", "Is slow.", func(context.Context, struct{}) (string, error) {
 		close(began)
@@ -271,7 +336,7 @@ func TestTurnsAreTheRunsOwn(t *testing.T) {
 		}
 		return "", nil
 	}))
-	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(leaves, asks)}, calls("c1 leaves {}"), calls("c2 asks {}"), says("one"))
+	a, _ := newAgent(t, Config{Policy: bypass, Middleware: []Middleware{{Tool: mediator}}, Toolkit: toolkit.Of(leaves, asks), Elicit: accept}, calls("c1 leaves {}"), calls("c2 asks {}"), says("one"))
 	where := map[string]bool{}
 	for ev, err := range a.Run(t.Context(), new(State), Say("go")) {
 		if err != nil {

@@ -40,7 +40,10 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
-		defer func() { b.leave(cancel, &w, abandoned) }()
+		defer func() {
+			b.leave(cancel, &w, abandoned)
+			w.Close()
+		}()
 		// Beside the tool, this goroutine serves the run that the call belongs to, which has
 		// no other: see package callctx.
 		for {
@@ -113,6 +116,7 @@ func finish(ctx context.Context, f *function, call Call) []piece {
 		return []piece{{err: notStarted(ctx)}}
 	}
 	w := callctx.NewWatch(ctx, grace)
+	defer w.Close()
 	// A tool that is abandoned goes on writing to o, which then nobody reads.
 	o := &outcome{done: make(chan struct{})}
 	go o.run(ctx, f, call)

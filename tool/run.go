@@ -66,33 +66,53 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 	}
 	h := chain(isolated, middleware)
 	return func(yield func(Chunk, error) bool) {
-		// A panic in the consumer's loop body is not the tool's: let it pass. Without
-		// middleware there is nobody else who could panic here but those for whom this
-		// goroutine does something while it waits.
-		inBody := false
-		defer func() {
-			if inBody || len(middleware) == 0 {
-				return
-			}
-			if r := recover(); r != nil {
-				yield(Failure(panicked(ctx, call, r).Error()), nil)
-			}
-		}()
-		for c, err := range h(ctx, t, call) {
-			if err != nil {
-				if final := fatal(ctx, call, err); final != nil {
-					inBody = true
-					yield(Chunk{}, final)
-					return
-				}
-				c = Failure(err.Error()) // the last chunk; see below
-			}
-			inBody = true
-			more := yield(c, nil)
-			inBody = false
-			if !more || err != nil {
-				return
-			}
+		p := passage{ctx: ctx, call: call, yield: yield}
+		if len(middleware) > 0 {
+			defer p.recover()
+		}
+		// Called instead of ranged over: the body of a loop would be three allocations.
+		h(ctx, t, call)(p.take)
+	}
+}
+
+// A passage hands on to the consumer what comes through middleware.
+type passage struct {
+	ctx    context.Context
+	call   Call
+	yield  func(Chunk, error) bool
+	over   bool // the consumer wants no more
+	inBody bool // of the consumer's loop
+}
+
+func (p *passage) take(c Chunk, err error) bool {
+	if p.over { // as the body of a loop does: what does not stop is stopped
+		panic("middleware went on after it was told to stop")
+	}
+	if err != nil {
+		p.over = true
+		c, err = Failure(err.Error()), fatal(p.ctx, p.call, err)
+		if err != nil {
+			c = Chunk{}
+		}
+	}
+	p.inBody = true
+	more := p.yield(c, err)
+	p.inBody = false
+	p.over = p.over || !more
+	return !p.over
+}
+
+// recover turns a panic of middleware into a failure. One in the consumer's loop body is
+// not the tool's: it passes. Without middleware there is nobody else who could panic here but
+// those for whom this goroutine does something while it waits.
+func (p *passage) recover() {
+	if p.inBody {
+		return
+	}
+	if r := recover(); r != nil {
+		failure := Failure(panicked(p.ctx, p.call, r).Error())
+		if !p.over {
+			p.yield(failure, nil)
 		}
 	}
 }

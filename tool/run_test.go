@@ -335,3 +335,34 @@ func TestMiddlewarePanicIsAResult(t *testing.T) {
 		t.Errorf("got %v, %v", res, err)
 	}
 }
+
+// TestMiddlewareThatGoesOn: what comes after the consumer has left is dropped, a panic included,
+// and a consumer that has left is not called again.
+func TestMiddlewareThatGoesOn(t *testing.T) {
+	hi := tool.Must(tool.New("hi", "Greets.", func(context.Context, struct{}) (string, error) { return "hi", nil }))
+	for how, after := range map[string]func(yield func(tool.Chunk, error) bool){
+		"yields": func(yield func(tool.Chunk, error) bool) {
+			for range 3 {
+				yield(tool.Failure("more"), nil)
+			}
+		},
+		"panics": func(func(tool.Chunk, error) bool) { panic("too late") },
+	} {
+		stubborn := func(next tool.Handler) tool.Handler {
+			return func(ctx context.Context, tl tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+				return func(yield func(tool.Chunk, error) bool) {
+					next(ctx, tl, call)(yield)
+					after(yield)
+				}
+			}
+		}
+		n := 0
+		for range tool.Run(t.Context(), hi, tool.Call{Name: "hi", Input: json.RawMessage("{}")}, stubborn) {
+			n++
+			break
+		}
+		if n != 1 {
+			t.Errorf("%s: %d chunks came", how, n)
+		}
+	}
+}

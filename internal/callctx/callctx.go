@@ -18,17 +18,17 @@ import (
 // another package can answer for it.
 type Host struct{}
 
-// A Context is that of a call. Its caller fills it in and must call End when the
-// call is over. It does what one of the standard library does; it only costs that,
+// A Context is that of a call. Its caller fills it in and must call End
+// when the call is over. It does what one of the standard library does; it only costs that,
 // too, once somebody has asked for Done. Until then Err finds out by itself what time it
 // is. The methods of context.Context, and End, are safe for concurrent use.
 type Context struct {
 	context.Context             // of the caller
-	Turns           chan func() // to be called by the goroutine that waits
+	Turns           chan func() // to be called by the goroutine that waits; nil if it takes none
 
 	clock    *Clock // nil if the call may take as long as it likes
 	deadline time.Time
-	watched  atomic.Bool
+	watch    atomic.Int32
 
 	mu    sync.Mutex
 	err   error
@@ -37,12 +37,19 @@ type Context struct {
 	timer *time.Timer
 }
 
+// States of Context.watch.
+const (
+	unwatched  int32 = iota
+	watched          // by the first Watch
+	wasWatched       // and never is again
+)
+
 // self tells a Context, or what embeds it, from what is made of it: only who was given
 // the very context of the call is the one that waits for it.
 func (c *Context) self() *Context { return c }
 
 // Limit sets the time that the call may take from now on. It is called once at most, by the
-// caller, before the call begins; the clock must be that of the same goroutine.
+// caller, before the call begins, and lends the clock to it.
 func (c *Context) Limit(clock *Clock, d time.Duration) {
 	c.clock, c.deadline = clock, time.Now().Add(d)
 	clock.set(c.deadline, d)
@@ -108,8 +115,18 @@ func (c *Context) End(err error) {
 	}
 }
 
+// Clock returns the clock for the next call, after this one was limited and has ended: the same,
+// unless something that the call left behind still waits with it, and is told now.
+func (c *Context) Clock() *Clock {
+	if c.watch.Swap(wasWatched) == watched {
+		c.clock.timer.Reset(0)
+		return new(Clock)
+	}
+	return c.clock
+}
+
 // A Watch is for a goroutine that waits for a tool: until the tool has ended, it
-// receives from all channels and does what stands beside them.
+// receives from all channels and does what stands beside them. Then it calls Close.
 type Watch struct {
 	Turns <-chan func()    // call what comes
 	Ended <-chan struct{}  // call Tell
@@ -126,15 +143,25 @@ type Watch struct {
 // a goroutine of its own, and one that it leaves behind must not come to be the first.
 func NewWatch(ctx context.Context, grace time.Duration) Watch {
 	own, ok := ctx.(interface{ self() *Context })
-	if !ok || own.self().watched.Swap(true) {
+	if !ok {
 		return Watch{Ended: ctx.Done(), grace: grace}
 	}
 	c := own.self()
+	if c.Turns == nil && c.clock == nil || !c.watch.CompareAndSwap(unwatched, watched) {
+		return Watch{Ended: ctx.Done(), grace: grace}
+	}
 	w := Watch{Turns: c.Turns, c: c, Ended: c.Context.Done(), grace: grace}
 	if c.clock != nil {
 		w.Late = c.clock.timer.C
 	}
 	return w
+}
+
+// Close gives back what the caller has lent.
+func (w *Watch) Close() {
+	if w.c != nil {
+		w.c.watch.Store(wasWatched)
+	}
 }
 
 // Tell tells the tool to end, because the caller is to.
@@ -151,7 +178,9 @@ func (w *Watch) IsOver() bool {
 	if w.told {
 		return true
 	}
-	if w.c.clock.isEarly(w.c.deadline) {
+	// It ends by its deadline, of which Err knows, or was over when it left the tool
+	// behind. That may be just when the clock is set anew.
+	if w.c.Err() == nil && w.c.clock.isEarly(w.c.deadline) && w.c.Err() == nil {
 		return false
 	}
 	w.c.End(context.DeadlineExceeded)
@@ -159,9 +188,9 @@ func (w *Watch) IsOver() bool {
 	return false
 }
 
-// A Clock is a timer for calls that one goroutine makes one after the other, and which
-// alone may use it. The zero Clock is ready. It is not set anew for each call: one that
-// fires too early is set to what is left.
+// A Clock is a timer for calls that are made one after the other. It belongs to the one
+// it was lent to, and in between to who makes them. The zero Clock is ready. It is not set
+// anew for each call: one that fires too early is set to what is left.
 type Clock struct {
 	timer *time.Timer
 	fires time.Time // zero once it has
@@ -191,9 +220,9 @@ func (c *Clock) isEarly(due time.Time) bool {
 	return true
 }
 
-// Stop stops the timer, when there are no more calls.
+// Stop stops the timer, when there are no more calls. A nil Clock has none.
 func (c *Clock) Stop() {
-	if c.timer != nil {
+	if c != nil && c.timer != nil {
 		c.timer.Stop()
 	}
 }

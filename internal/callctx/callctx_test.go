@@ -25,6 +25,7 @@ func call(parent context.Context, clock *callctx.Clock, limit time.Duration, too
 	ctx := &callctx.Context{Context: parent}
 	defer ctx.End(context.Canceled)
 	ctx.Limit(clock, limit)
+	defer ctx.Clock()
 	return wait(ctx, tool)
 }
 
