@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -249,6 +250,9 @@ func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 		if missing := lost(f, p); missing != "" {
 			r.fail(fmt.Errorf("field %s of %v: the tag's %s does not fit the type %v", f.goName, t, missing, f.typ))
 		}
+		if err := unreadablePattern(f, p); err != nil {
+			r.fail(fmt.Errorf("field %s of %v: the tag's pattern: %w; write one of Go's package regexp, or nothing is checked", f.goName, t, err))
+		}
 	}
 	return s
 }
@@ -360,6 +364,19 @@ func lost(f field, p *jsonschema.Schema) string {
 		}
 	}
 	return ""
+}
+
+// unreadablePattern returns why the pattern of f's tag cannot be checked. Those of types that
+// make their own schema are not ours to judge: they may be JavaScript's.
+func unreadablePattern(f field, p *jsonschema.Schema) error {
+	if !strings.Contains(f.tag.Get("jsonschema"), "pattern=") {
+		return nil
+	}
+	if p.Items != nil {
+		p = p.Items
+	}
+	_, err := regexp.Compile(p.Pattern)
+	return err
 }
 
 // packagePath matches what stands before the names in those of generic types.

@@ -199,6 +199,12 @@ func TestTypesThatCannotBe(t *testing.T) {
 		{"a keyword that does not exist", input[struct {
 			A int `jsonschema:"minimun=3"`
 		}], []string{"field A", "minimun"}},
+		{"pattern that does not compile", input[struct {
+			A string `jsonschema:"pattern=("`
+		}], []string{"field A", "pattern", "missing closing )"}},
+		{"pattern of a list's items", input[struct {
+			A []string `jsonschema:"pattern=(?!x)"`
+		}], []string{"field A", "pattern", "(?!"}},
 		{"a keyword of another type", input[struct {
 			A string `jsonschema:"minimum=3"`
 		}], []string{"field A", "minimum", "string"}},
