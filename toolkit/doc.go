@@ -57,6 +57,13 @@
 // the basic group), the ceiling grants one of its groups, the phase is one of
 // its own, and its predicate holds. The same function lists and resolves.
 //
+// # What is missing
+//
+// A server that does not start, or a folder of skills that is not there, takes nothing
+// else away and is no error of New, which contacts nobody. The model is told
+// when it opens the group or asks for the skill, and [View.Skipped] lists what is
+// missing, with the reason: look at it when a program starts, and log it.
+//
 // # The cache of the provider
 //
 // Providers keep what a request has in common with the one before, from its

@@ -67,6 +67,9 @@ func (r *registrar) addTools(tk *Toolkit) error {
 	n := 0
 	for _, g := range r.all() {
 		n += len(g.Tools)
+		if slices.Contains(g.Skills, nil) {
+			return fmt.Errorf("%s: a skill loader is nil", r.groupTitle(g.index))
+		}
 	}
 	r.room, r.entries = make([]entry, n), make([]*entry, 0, n)
 	// First what the host registered, then what sources list, so that no source

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -43,6 +44,7 @@ func TestNew(t *testing.T) {
 		"cycle":                 {groups(parent("a", "b"), parent("b", "c"), parent("c", "a")), `is its own ancestor`},
 		"diamond":               {groups(group("a"), parent("b", "a"), parent("c", "a"), parent("d", "b", "c")), ""},
 		"nil tool":              {basic(nil), "a tool is nil"},
+		"nil skill loader":      {toolkit.Config{Basic: toolkit.Group{Skills: []skill.Loader{nil}}}, "a skill loader is nil"},
 		"two tools of a name":   {groups(group("a", "t"), group("b", "t")), `tool "t" in group "b": another tool of that name is in group "a"`},
 		"tool without a name":   {basic(odd(tool.Info{})), "has no name"},
 		"bad tool name":         {basic(odd(tool.Info{Name: "a b"})), `tool "a b" in the basic group`},
