@@ -258,6 +258,9 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Limits.Cost > 0 && cfg.Limits.Price == nil:
 		return nil, errors.New("agent.New: Limits.Cost needs Limits.Price, which says what tokens cost")
 	}
+	if err := cfg.Policy.Check(); err != nil {
+		return nil, fmt.Errorf("agent.New: Config.Policy: %w", err)
+	}
 	if err := cfg.Context.setDefaults(cfg.Model); err != nil {
 		return nil, fmt.Errorf("agent.New: %w", err)
 	}
@@ -319,6 +322,10 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 			return
 		}
 		used = true
+		if st == nil {
+			yield(nil, errors.New("agent: the State is nil; &agent.State{} is a new conversation"))
+			return
+		}
 		if !st.busy.CompareAndSwap(false, true) {
 			yield(nil, ErrBusy)
 			return

@@ -526,7 +526,9 @@ func TestToolTimeout(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, cfg := range []Config{{}, {Model: &words{}}, {Model: &words{}, Toolkit: toolkit.Of(), Limits: Limits{Steps: -1}}} {
+	for _, cfg := range []Config{{}, {Model: &words{}}, {Model: &words{}, Toolkit: toolkit.Of(), Limits: Limits{Steps: -1}},
+		{Model: &words{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Mode: "yolo"}},
+		{Model: &words{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Rules: []permission.Rule{{Tool: "a", Behavior: "alow"}}}}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v: no error", cfg)
 		}
@@ -534,6 +536,9 @@ func TestNewRefuses(t *testing.T) {
 	a, _ := newAgent(t, Config{})
 	if evs, err := play(t, a, new(State)); err == nil || len(evs) > 0 {
 		t.Errorf("no input on an empty state: %v", err)
+	}
+	if _, err := a.Reply(t.Context(), nil, Say("hello")); err == nil || !strings.Contains(err.Error(), "&agent.State{}") {
+		t.Errorf("without a State: %v", err)
 	}
 }
 

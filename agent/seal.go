@@ -14,7 +14,7 @@ import (
 
 // ErrTampered is wrapped by the error for a State whose seal does not fit; see
 // [Config.Key].
-var ErrTampered = errors.New("the session was changed outside of kitbag, or the policy or a tool that is asked about has changed since")
+var ErrTampered = errors.New("the session was changed outside of kitbag, or Config.Key, the policy or a tool that is asked about has changed since")
 
 // sealed is what a seal covers: the whole state, and what gives its open
 // questions their meaning.

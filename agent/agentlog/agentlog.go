@@ -16,7 +16,9 @@
 // What failed, and what was denied, is a warning; a failed run is an error.
 // Each line has the conversation's id and, where it has one, a duration. Names
 // of attributes are those of OpenTelemetry's GenAI semantic conventions 1.41,
-// and begin with "kitbag." where those have none.
+// and begin with "kitbag." where those have none. A call that did not run, because its
+// tool is unknown or its arguments are wrong, has no line: the model is told, and
+// an [agent.ToolResult] tells the program.
 //
 // What was said, arguments, results, reasons and the text of errors are logged
 // only if [Config.Content] is set: they may hold secrets. [Config.Redact] takes
