@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -324,12 +325,18 @@ var remedies = map[model.ErrorKind]string{
 
 // explain adds to an error what can be done about it.
 func (r *runner) explain(err error, s *conversation) error {
-	if e, ok := errors.AsType[*model.Error](err); ok && remedies[e.Kind] != "" {
-		return fmt.Errorf("%w; %s", err, remedies[e.Kind])
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		remedy := remedies[e.Kind]
+		if e.Status == http.StatusNotFound {
+			remedy = "check the model, KITBAG_MODEL or --model, and the server, OPENAI_BASE_URL or --base-url"
+		}
+		if remedy != "" {
+			return fmt.Errorf("%w; %s", err, remedy)
+		}
 	}
 	if errors.Is(err, agent.ErrWaiting) {
 		r.listPending(s)
-		return &exit{exitWaiting, err}
+		return &exit{exitWaiting, errors.New("what waits is to be answered before anything more is said")}
 	}
 	return err
 }

@@ -142,7 +142,7 @@ func (a *answer) read(x *exchange) error {
 		if err != nil {
 			return err
 		}
-		return badAnswer("the server's answer is a web page, not JSON: " + errorText(data))
+		return badAnswer("the server's answer is a web page, not JSON; the base URL may lack its path, such as /v1: " + errorText(data))
 	default:
 		if err := a.stream(l, x); err != nil {
 			return err
