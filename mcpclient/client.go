@@ -28,6 +28,8 @@ type Client struct {
 
 	prompts, resources, templates *offer
 
+	watches *watches
+
 	mu       sync.Mutex
 	workers  sync.WaitGroup
 	closed   bool
@@ -71,7 +73,8 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1),
 		prompts:   newOffer("prompts/list", "prompts"),
 		resources: newOffer("resources/list", "resources"),
-		templates: newOffer("resources/templates/list", "resources")}
+		templates: newOffer("resources/templates/list", "resources"),
+		watches:   newWatches()}
 	c.hub = newHub(&c.cfg)
 	c.idle = func() {}
 	if cfg.OAuth != nil && cfg.URL != "" {

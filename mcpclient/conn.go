@@ -41,7 +41,9 @@ type conn struct {
 	hello   hello
 
 	lastID atomic.Int64
-	notify func(method string) // called for every notification but progress, on the reader
+	notify func(method string, params map[string]any) // called for every notification but progress, on the reader
+
+	standing chan struct{} // holds one element when a subscription to resources stands
 
 	tuning sync.Mutex
 	tuned  atomic.Pointer[string] // the log level that the server was told
@@ -78,10 +80,10 @@ type serverInfo struct {
 
 // open makes a transport and starts it. Nothing was said yet. The connection
 // does not end with ctx, which bounds the opening only.
-func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(method string)) (*conn, error) {
+func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(method string, params map[string]any)) (*conn, error) {
 	c := &conn{
 		cfg: cfg, kind: kind, hub: h, notify: notify, opened: time.Now(),
-		routes: map[string]func(progress){}, open: map[string]func(){}, stopped: make(chan struct{}), idle: func() {},
+		routes: map[string]func(progress){}, open: map[string]func(){}, stopped: make(chan struct{}), standing: make(chan struct{}, 1), idle: func() {},
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if err := c.start(ctx); err != nil {

@@ -30,8 +30,18 @@ func (c *conn) notified(n mcp.JSONRPCNotification) {
 	case "notifications/cancelled":
 		c.withdrawn(f["requestId"])
 		return
+	case mcp.MethodNotificationSubscriptionsAcknowledged:
+		if agreed, _ := f["notifications"].(map[string]any); len(agreed) == 1 && agreed["resourceSubscriptions"] != nil {
+			select {
+			case c.standing <- struct{}{}:
+			default:
+			}
+			return
+		}
+		c.notify(n.Method, f)
+		return
 	default:
-		c.notify(n.Method)
+		c.notify(n.Method, f)
 		return
 	}
 	token, _ := f["progressToken"].(string)

@@ -47,6 +47,30 @@ func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]str
 	return c.fetch(ctx, "prompts/get", "prompt "+strconv.Quote(clip(name, maxNameBytes)), params)
 }
 
+// Complete returns the result of completion/complete: what the value of an argument could
+// become that was typed as far as it is. Ref is what it is an argument of, as the protocol
+// has it, and others are the arguments that are known already; see [Client.ReadResource]. A
+// server that does not say that it completes anything is not asked, and the result is nil.
+func (c *Client) Complete(ctx context.Context, ref map[string]any, argument, typed string, others map[string]string) (raw json.RawMessage, err error) {
+	params := map[string]any{"ref": ref, "argument": map[string]any{"name": argument, "value": typed}}
+	if len(others) > 0 {
+		params["context"] = map[string]any{"arguments": others}
+	}
+	what := "completion of " + strconv.Quote(clip(argument, maxNameBytes))
+	err = c.run(ctx, &job{what: what, again: true, do: func(ctx context.Context, cn *conn, _ string) error {
+		if !cn.hello.offers("completions") && cn.version >= completionsDeclared {
+			return nil
+		}
+		var asked error
+		raw, asked = cn.request(ctx, "completion/complete", params, nil)
+		return asked
+	}}, make(chan progress, 1))
+	return raw, err
+}
+
+// completionsDeclared is the first revision in which servers that complete say so.
+const completionsDeclared = "2025-03-26"
+
 // fetch makes a request that changes nothing, so that it may be made twice.
 func (c *Client) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
 	err = c.run(ctx, &job{what: what, again: true, do: func(ctx context.Context, cn *conn, token string) error {
@@ -149,6 +173,7 @@ const (
 	listOfTools uint32 = 1 << iota // and of groups
 	listOfPrompts
 	listOfResources // and of templates
+	updates         // no list: of resources that are watched
 	allLists        = listOfTools | listOfPrompts | listOfResources
 )
 

@@ -187,8 +187,12 @@ func (c *Client) changed(lists uint32) {
 	}
 }
 
-func (c *Client) notified(method string) {
+func (c *Client) notified(method string, params map[string]any) {
 	switch method {
+	case mcp.MethodNotificationResourceUpdated:
+		if uri, _ := params["uri"].(string); c.watches.updated(uri) {
+			c.changed(updates)
+		}
 	case "notifications/tools/list_changed", "notifications/groups/list_changed":
 		c.changed(listOfTools)
 	case mcp.MethodNotificationPromptsListChanged:
@@ -232,6 +236,9 @@ func (c *Client) attend(cn *conn) {
 	if filter := cn.hello.news(); cn.modern() && len(filter) > 0 {
 		cn.work(func() { cn.listen(filter) })
 	}
+	if cn.hello.tellsUpdates() {
+		cn.work(func() { cn.watchOn(c.watches) })
+	}
 	var tick <-chan time.Time
 	if c.cfg.PingInterval > 0 {
 		t := time.NewTicker(c.cfg.PingInterval)
@@ -256,6 +263,9 @@ func (c *Client) attend(cn *conn) {
 				c.renew(cn.life)
 			}
 			c.follow(lists)
+			if lists&updates != 0 {
+				c.watches.tell()
+			}
 			poke, due, p.listed = c.poke, nil, time.Now()
 		case <-tick:
 			cn.checkPulse(c.cfg.PingInterval)

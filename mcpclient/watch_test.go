@@ -1,0 +1,150 @@
+package mcpclient
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A herald is a server that tells of updates of resources.
+type herald struct {
+	mu   sync.Mutex
+	told []string // what it is asked for
+	say  func(string)
+}
+
+func (h *herald) script(capabilities string) script {
+	return func(msg request, reply func(string)) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		var p struct{ URI string }
+		_ = json.Unmarshal(msg.Params, &p)
+		switch msg.Method {
+		case "initialize":
+			h.say = reply
+			reply(msg.result(`{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"serverInfo":{"name":"herald","version":"1"}}`))
+		case "resources/subscribe", "resources/unsubscribe":
+			if p.URI == "refused" {
+				reply(msg.fail(-32002, "there is none"))
+				return
+			}
+			h.told = append(h.told, strings.TrimPrefix(msg.Method, "resources/")+" "+p.URI)
+			reply(msg.result(`{}`))
+		case "completion/complete":
+			reply(msg.result(string(msg.Params)))
+		default:
+			if !polite(msg, reply, `[]`) && msg.ID != nil {
+				reply(msg.fail(codeMethodNotFound, "it only tells"))
+			}
+		}
+	}
+}
+
+func (h *herald) asked() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer func() { h.told = nil }()
+	slices.Sort(h.told)
+	return strings.Join(h.told, ", ")
+}
+
+// TestWatchResource: a server is told once of what several want to hear of, and each hears of
+// updates once, of parts as of the whole, also after the server has died.
+func TestWatchResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h herald
+		c := memoryClient(t, Config{PingInterval: -1}, h.script(`{"resources":{"subscribe":true}}`))
+		heard := map[string]int{}
+		watch := func(name, uri string) func() {
+			stop, err := c.WatchResource(t.Context(), uri, func() { heard[name]++ })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stop
+		}
+		dir, twice, file := watch("dir", "x://a/"), watch("twice", "x://a/"), watch("file", "x://a/b")
+		for _, row := range []struct {
+			does        func()
+			asked, want string
+		}{
+			{func() {}, "subscribe x://a/, subscribe x://a/b", "map[]"},
+			{func() { h.update("x://a/", "x://a/", "x://ab", "y://z", strings.Repeat("x", 10_000)) }, "", "map[dir:1 twice:1]"},
+			{func() { h.update("x://a/b") }, "", "map[dir:1 file:1 twice:1]"},
+			{func() { h.update("x://a/b/c/d"); twice(); twice() }, "", "map[dir:1 file:1]"},
+			{func() { h.say(hangUp); time.Sleep(time.Minute) }, "subscribe x://a/, subscribe x://a/b", "map[dir:1 file:1]"},
+			{func() { h.update("x://a/b") }, "", "map[dir:1 file:1]"},
+			{func() { dir(); time.Sleep(time.Second); dir = watch("dir", "x://a/") }, "subscribe x://a/, unsubscribe x://a/", "map[]"},
+			{func() { dir(); dir = watch("dir", "x://a/"); h.update("x://a/") }, "", "map[dir:1]"},
+			{func() { dir(); file(); time.Sleep(time.Second); h.update("x://a/b") }, "unsubscribe x://a/, unsubscribe x://a/b", "map[]"},
+		} {
+			row.does()
+			time.Sleep(20 * time.Second) // beyond what updates are collected for
+			synctest.Wait()
+			if asked, got := h.asked(), fmt.Sprint(heard); asked != row.asked || got != row.want {
+				t.Errorf("the server was asked %q, heard %s; want %q, %s", asked, got, row.asked, row.want)
+			}
+			clear(heard)
+		}
+		if _, err := c.WatchResource(t.Context(), "refused", func() {}); !hasCode(err, -32002) {
+			t.Errorf("refused: %v", err)
+		}
+		synctest.Wait()
+		c.Close()
+		if n := len(c.watches.all); n != 0 {
+			t.Errorf("%d watches are left", n)
+		}
+	})
+}
+
+// update says that resources were updated.
+func (h *herald) update(uris ...string) {
+	for _, uri := range uris {
+		h.say(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"` + uri + `"}}`)
+	}
+}
+
+// TestCannotWatch: what cannot be watched is an error, and so is too much.
+func TestCannotWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h herald
+		able := `{"resources":{"subscribe":true}}`
+		for capabilities, cfg := range map[string]Config{`{"resources":{}}`: {PingInterval: -1}, able: {PingInterval: -1, Stateless: true}} {
+			c := memoryClient(t, cfg, h.script(capabilities))
+			if _, err := c.WatchResource(t.Context(), "x://a", func() {}); !errors.Is(err, ErrNotWatched) {
+				t.Errorf("%s, %v: %v", capabilities, cfg.Stateless, err)
+			}
+			c.Close()
+		}
+		c := memoryClient(t, Config{PingInterval: -1}, h.script(able))
+		for i := range maxWatched {
+			c.watches.all[fmt.Sprint(i)] = &watch{}
+		}
+		if _, err := c.WatchResource(t.Context(), "x://a", func() {}); err == nil || !strings.Contains(err.Error(), "are watched") {
+			t.Errorf("one too many: %v", err)
+		}
+		c.Close()
+	})
+}
+
+// TestComplete: a completion is asked for as the protocol has it, of servers that complete.
+func TestComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for capabilities, want := range map[string]string{
+			`{"completions":{}}`: `{"argument":{"name":"who","value":"A"},"context":{"arguments":{"lang":"de"}},"ref":{"name":"greet","type":"ref/prompt"}}`, `{}`: "",
+		} {
+			var h herald
+			c := memoryClient(t, Config{PingInterval: -1}, h.script(capabilities))
+			got, err := c.Complete(t.Context(), map[string]any{"type": "ref/prompt", "name": "greet"}, "who", "A", map[string]string{"lang": "de"})
+			if err != nil || string(got) != want {
+				t.Errorf("%s: %s, %v", capabilities, got, err)
+			}
+			c.Close()
+		}
+	})
+}
