@@ -15,7 +15,7 @@ type Record struct {
 	Time       time.Time `json:"time"`                 // when the call came
 	Credential string    `json:"credential,omitempty"` // its name
 	Session    string    `json:"session,omitempty"`    // tells sessions apart; not the id, which would let a reader in
-	Tool       string    `json:"tool"`                 // the tool that was decided about, or else the name that was called; "prompts/get" or "resources/read" of [Config.Offers]
+	Tool       string    `json:"tool"`                 // the tool that was decided about, or else the name that was called; or the method, such as "resources/read", of what is done with [Config.Offers]
 
 	Decision permission.Behavior `json:"decision,omitempty"` // before a person was asked; empty if it did not come to one
 	Rule     string              `json:"rule,omitempty"`     // that decided

@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 )
 
 // An OfferKind is what an [Offer] is.
@@ -55,6 +58,28 @@ type Offers interface {
 	// or a URI. An error that wraps [ErrNoOffer] says that the client sees nothing
 	// of that name; a [*RequestError] is told with its code.
 	Get(ctx context.Context, kind OfferKind, reach Reach, name string, args map[string]string) (json.RawMessage, error)
+}
+
+// A Watcher are [Offers] of which clients can hear when a resource is updated.
+type Watcher interface {
+	// Watch has updated called whenever the resource was updated, until stop is called,
+	// which is once. The client is told as long as it reaches one of the groups. Errors are
+	// those of Get.
+	Watch(ctx context.Context, reach Reach, uri string, updated func()) (groups []string, stop func(), err error)
+}
+
+// A Completer are [Offers] that know what an argument could become which was typed in part.
+type Completer interface {
+	// Complete returns values, the likeliest first, of which 100 are told, and how many
+	// there are in all, 0 if nobody knows. The argument is one of a prompt, or a variable
+	// of a template, which has that name. Errors are those of Get.
+	Complete(ctx context.Context, kind OfferKind, reach Reach, name string, arg Typed) (values []string, total int, err error)
+}
+
+// A Typed is an argument that was typed in part.
+type Typed struct {
+	Argument, Value string
+	Others          map[string]string // arguments that are known already
 }
 
 // ErrNoOffer says that a client sees nothing of a name.
@@ -128,38 +153,115 @@ type entry struct {
 
 // getElsewhere gets something that comes from elsewhere. It is on record, as calls are,
 // under the name of the method, which no tool can have.
-func (r *request) getElsewhere(ctx context.Context, kind OfferKind, name string, args map[string]string, missing *rpcError) (result any, bad *rpcError) {
+func (r *request) getElsewhere(ctx context.Context, kind OfferKind, name string, args map[string]string, missing *rpcError) (any, *rpcError) {
 	if r.srv.cfg.Offers == nil {
 		return nil, missing
 	}
-	ctx = tool.WithState(ctx, &r.state)
-	input, _ := json.Marshal(object{"name": name, "arguments": args})
+	input := object{"name": name, "arguments": args}
 	if kind == ResourceOffer {
-		input, _ = json.Marshal(object{"uri": name})
+		input = object{"uri": name}
 	}
-	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: Failed, Input: input}
+	var result object
+	bad := r.recorded(ctx, input, missing, func(ctx context.Context) error {
+		raw, err := r.srv.cfg.Offers.Get(ctx, kind, r.reach(), name, args)
+		if err != nil {
+			return err
+		}
+		var o map[string]json.RawMessage
+		if json.Unmarshal(raw, &o) != nil || o == nil {
+			return fmt.Errorf("%s: the result is not an object", r.msg.Method)
+		}
+		result = passed(o)
+		return nil
+	})
+	if bad != nil {
+		return nil, bad
+	}
+	return result, nil
+}
+
+// recorded does something with what comes from elsewhere and has it on record.
+func (r *request) recorded(ctx context.Context, input object, missing *rpcError, do func(context.Context) error) *rpcError {
+	ctx = tool.WithState(ctx, &r.state)
+	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: Failed, Input: encode(input)}
 	defer r.closeRecord(ctx)
-	raw, err := r.srv.cfg.Offers.Get(ctx, kind, r.reach(), name, args)
+	err := do(ctx)
 	if errors.Is(err, ErrNoOffer) {
 		r.rec.Outcome = Invalid
-		return nil, missing
+		return missing
 	}
 	if re, ok := errors.AsType[*RequestError](err); ok {
 		bad := invalid(re.Code, "%s", re.Message)
 		if re.Data != nil {
 			bad.Data = re.Data
 		}
-		return nil, bad
+		return bad
 	}
 	if err != nil {
-		return nil, invalid(mcp.INTERNAL_ERROR, "%v", err)
-	}
-	var o map[string]json.RawMessage
-	if json.Unmarshal(raw, &o) != nil || o == nil {
-		return nil, invalid(mcp.INTERNAL_ERROR, "%s: the result is not an object", r.msg.Method)
+		return invalid(mcp.INTERNAL_ERROR, "%v", err)
 	}
 	r.rec.Outcome = Succeeded
-	return passed(o), nil
+	return nil
+}
+
+// completeElsewhere completes an argument of something that comes from elsewhere.
+func (r *request) completeElsewhere(ctx context.Context, kind OfferKind, name string, arg Typed, missing *rpcError) (any, *rpcError) {
+	c, ok := r.srv.cfg.Offers.(Completer)
+	if !ok || kind == "" {
+		return nil, missing
+	}
+	var values []string
+	var total int
+	input := object{"name": name, "argument": arg.Argument, "value": arg.Value, "arguments": arg.Others}
+	if bad := r.recorded(ctx, input, missing, func(ctx context.Context) (err error) {
+		values, total, err = c.Complete(ctx, kind, r.reach(), name, arg)
+		return err
+	}); bad != nil {
+		return nil, bad
+	}
+	return completion(values, total), nil
+}
+
+// watchElsewhere subscribes a client to a resource that comes from elsewhere. It is the
+// session of the request, or one that listens for it.
+func (r *request) watchElsewhere(ctx context.Context, c *session, uri string) *rpcError {
+	w, ok := r.srv.cfg.Offers.(Watcher)
+	if !ok {
+		return r.notFound(uri)
+	}
+	// It belongs to the client and not to the request, which is over soon.
+	ctx = host.With(context.WithValue(ctx, sessionKey{}, c.ctx), c.host)
+	return r.recorded(ctx, object{"uri": uri}, r.notFound(uri), func(ctx context.Context) error {
+		var groups atomic.Pointer[[]string] // none before it is known which
+		in, stop, err := w.Watch(ctx, r.reach(), uri, func() {
+			if g := groups.Load(); g != nil && shows(r.tk.Reachable(r.scope), *g) {
+				c.updated(uri)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		groups.Store(&in)
+		before, ok := c.watch(uri, ending(c.ctx, stop))
+		if before != nil {
+			before()
+		}
+		if !ok {
+			stop()
+			return errWatched
+		}
+		return nil
+	})
+}
+
+// ending returns a function that calls stop, which the end of ctx does if nobody else has.
+func ending(ctx context.Context, stop func()) func() {
+	leave := context.AfterFunc(ctx, stop)
+	return func() {
+		if leave() {
+			stop()
+		}
+	}
 }
 
 // passed returns a result of another server as one of ours: without what is said of the

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -190,6 +191,9 @@ func (r *request) listen(ctx context.Context) (any, *rpcError) {
 	return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read")
 }
 
+// agreeTime is how long subscriptions may take to be made that come with one request.
+const agreeTime = 30 * time.Second
+
 // agree returns which of the wanted notifications there are, in the form of the
 // protocol and as marks. Resources that the client does not see are left out.
 func (r *request) agree(ctx context.Context, want map[string]any, news *session) (agreed object, m marks) {
@@ -201,9 +205,10 @@ func (r *request) agree(ctx context.Context, want map[string]any, news *session)
 	}
 	uris, _ := want["resourceSubscriptions"].([]any)
 	watched := []string{}
+	ctx, cancel := context.WithTimeout(ctx, agreeTime) // for those that come from elsewhere
+	defer cancel()
 	for _, u := range uris[:min(len(uris), maxSubscriptions)] {
-		if uri, ok := u.(string); ok && r.exists(ctx, uri) {
-			news.watch(uri)
+		if uri, ok := u.(string); ok && r.watchFor(ctx, news, uri) == nil {
 			watched = append(watched, uri)
 		}
 	}

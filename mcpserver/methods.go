@@ -146,7 +146,7 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 		}
 	case "completion/complete":
 		if r.srv.completes {
-			return r.complete(ctx)
+			return r.interact(ctx, (*request).complete)
 		}
 	case "logging/setLevel":
 		if !r.modern {
@@ -216,7 +216,7 @@ func (r *request) introduce(ctx context.Context) object {
 		caps["prompts"] = object{"listChanged": true}
 	}
 	if r.srv.offersResources() {
-		caps["resources"] = object{"listChanged": true, "subscribe": r.srv.ownResources()}
+		caps["resources"] = object{"listChanged": true, "subscribe": r.srv.tellsUpdates()}
 	}
 	if r.srv.completes {
 		caps["completions"] = object{}

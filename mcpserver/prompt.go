@@ -191,15 +191,18 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 		return nil, err
 	}
 	var args []Argument
+	var kind OfferKind
 	found := false
 	switch p.Ref.Type {
 	case "ref/prompt":
+		kind = PromptOffer
 		for _, o := range r.prompts(ctx) {
 			if o.Name == p.Ref.Name {
 				args, found = o.Arguments, true
 			}
 		}
 	case "ref/resource":
+		kind = TemplateOffer
 		for _, o := range r.configured() {
 			if o.URI == p.Ref.URI {
 				args, found = o.Arguments, true
@@ -207,7 +210,9 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 		}
 	}
 	if !found {
-		return nil, invalid(mcp.INVALID_PARAMS, "completion/complete: there is no %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), p.Ref.Name+p.Ref.URI)
+		name := p.Ref.Name + p.Ref.URI
+		return r.completeElsewhere(ctx, kind, name, Typed{p.Argument.Name, p.Argument.Value, p.Context.Arguments},
+			invalid(mcp.INVALID_PARAMS, "completion/complete: there is no %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
 	}
 	values := []string{}
 	for _, a := range args {
@@ -219,7 +224,15 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 			values = append(values, more...)
 		}
 	}
-	o := object{"values": values, "total": len(values), "hasMore": len(values) > maxCompletions}
-	o["values"] = values[:min(len(values), maxCompletions)]
-	return object{"completion": o}, nil
+	return completion(values, len(values)), nil
+}
+
+// completion words what was found. Total is 0 if nobody knows it.
+func completion(values []string, total int) object {
+	told := values[:min(len(values), maxCompletions)]
+	o := object{"values": told, "hasMore": max(total, len(values)) > len(told)}
+	if total > 0 || len(values) == 0 {
+		o["total"] = max(total, len(values))
+	}
+	return object{"completion": o}
 }

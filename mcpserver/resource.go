@@ -119,9 +119,14 @@ func (r *request) configured() []*resource {
 // offersResources reports whether there is anything to read, for whoever may.
 func (s *Server) offersResources() bool { return s.ownResources() || s.cfg.Offers != nil }
 
-// ownResources reports whether there is any that a client can subscribe to. Of those
-// that come from elsewhere nobody says when they are updated.
+// ownResources reports whether there is any that does not come from elsewhere.
 func (s *Server) ownResources() bool { return len(s.resources) > 0 || s.hasSkills() }
+
+// tellsUpdates reports whether there is any that a client can subscribe to.
+func (s *Server) tellsUpdates() bool {
+	_, elsewhere := s.cfg.Offers.(Watcher)
+	return elsewhere || s.ownResources()
+}
 
 // resourceMethod is dispatch for resources. From the new era on, subscriptions are made
 // by listening; see listen.
@@ -134,7 +139,7 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	case "resources/read":
 		return r.interact(ctx, (*request).readResource)
 	case "resources/subscribe", "resources/unsubscribe":
-		if !r.modern && r.srv.ownResources() {
+		if !r.modern && r.srv.tellsUpdates() {
 			return r.subscribe(ctx, r.msg.Method == "resources/subscribe")
 		}
 	}
@@ -249,6 +254,9 @@ func contentsOf(uri, kind string, data []byte) object {
 // maxSubscriptions is how many resources a client may be told about.
 const maxSubscriptions = 1000
 
+// errWatched is the error of a subscription that is one too many.
+var errWatched = &RequestError{Code: mcp.INVALID_REQUEST, Message: fmt.Sprintf("%d resources are watched; unsubscribe from some", maxSubscriptions)}
+
 // subscribe has the client told when the resource is updated; see
 // [Server.ResourceUpdated].
 func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
@@ -256,21 +264,30 @@ func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
 	if bad != nil {
 		return nil, bad
 	}
-	if on && !r.exists(ctx, uri) {
-		return nil, r.notFound(uri)
+	if !on {
+		if stop := r.unwatch(uri); stop != nil {
+			stop()
+		}
+		return object{}, nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, again := r.watched[uri]
-	switch {
-	case !on:
-		delete(r.watched, uri)
-	case len(r.watched) >= maxSubscriptions && !again:
-		return nil, invalid(mcp.INVALID_REQUEST, "%d resources are watched; unsubscribe from some", maxSubscriptions)
-	default:
-		r.watch(uri)
+	if bad := r.watchFor(ctx, r.session, uri); bad != nil {
+		return nil, bad
 	}
 	return object{}, nil
+}
+
+// watchFor subscribes a client to a resource that the request sees.
+func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcError {
+	if c.full(uri) {
+		return invalid(errWatched.Code, "%s", errWatched.Message)
+	}
+	if !r.exists(ctx, uri) {
+		return r.watchElsewhere(ctx, c, uri)
+	}
+	if _, ok := c.watch(uri, nil); !ok {
+		return invalid(errWatched.Code, "%s", errWatched.Message)
+	}
+	return nil
 }
 
 // exists reports whether the client sees such a resource. Under a template anything
@@ -302,25 +319,60 @@ func (s *Server) ResourceUpdated(uri string) {
 	}
 }
 
-// watch notes a subscription; the caller holds c.mu. An update that the client has not
-// been told of stays due if it subscribes again.
-func (c *session) watch(uri string) {
-	if c.watched == nil {
-		c.watched = map[string]bool{}
+// A watched resource is one that a client is told about.
+type watched struct {
+	due  bool   // the client must be told of an update
+	stop func() // ends what makes that known; nil for nothing
+}
+
+// full reports whether the client watches as many resources as it may, and not this one.
+func (c *session) full(uri string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.watched[uri] == nil && len(c.watched) >= maxSubscriptions
+}
+
+// watch notes a subscription, if there is room for it. An update that the client has not
+// been told of stays due if it subscribes again, and what made that known is returned, to be
+// ended.
+func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.watched[uri]
+	if w == nil && len(c.watched) >= maxSubscriptions {
+		return nil, false
 	}
-	due := c.watched[uri]
-	c.watched[uri] = due
+	if w == nil {
+		if c.watched == nil {
+			c.watched = map[string]*watched{}
+		}
+		w = &watched{}
+		c.watched[uri] = w
+	}
+	before, w.stop = w.stop, stop
+	return before, true
+}
+
+// unwatch ends a subscription, and returns what made updates known, if anything did.
+func (c *session) unwatch(uri string) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.watched[uri]; w != nil {
+		stop = w.stop
+	}
+	delete(c.watched, uri)
+	return stop
 }
 
 // updated notes that the client has to be told, at once if it is not busy.
 func (c *session) updated(uri string) {
 	c.mu.Lock()
-	_, watched := c.watched[uri]
-	if watched {
-		c.watched[uri] = true
+	w := c.watched[uri]
+	if w != nil {
+		w.due = true
 	}
 	c.mu.Unlock()
-	if watched {
+	if w != nil {
 		c.mark(resourceUpdated, true)
 	}
 }
@@ -329,9 +381,9 @@ func (c *session) updated(uri string) {
 func (c *session) takeUpdated() (uris []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for uri, due := range c.watched {
-		if due {
-			c.watched[uri] = false
+	for uri, w := range c.watched {
+		if w.due {
+			w.due = false
 			uris = append(uris, uri)
 		}
 	}

@@ -205,6 +205,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) addOffers() error {
 	s.cfg.Prompts = slices.Clone(s.cfg.Prompts)
 	completes := func(a Argument) bool { return a.Complete != nil }
+	_, s.completes = s.cfg.Offers.(Completer)
 	for i := range s.cfg.Prompts {
 		p := &s.cfg.Prompts[i]
 		if err := p.check(); err != nil {

@@ -67,7 +67,7 @@ type session struct {
 	pending marks                       // what it has to be told
 	offers  offers                      // what of the configuration it sees, when it was told last
 	counts  int                         // how often offers was made anew
-	watched map[string]bool             // resources subscribed to; true if the client must be told of an update
+	watched map[string]*watched         // resources subscribed to
 	level   mcp.LoggingLevel            // from which on log messages are sent; empty for none
 	used    time.Time
 	served  uint64
