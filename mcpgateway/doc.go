@@ -61,8 +61,14 @@
 //
 // As with tools, no server is started to list what is in a closed group, and where tools
 // are only searched, as from protocol 2026-07-28 on, those servers list that were needed
-// before. What is read starts its server. There are no subscriptions to single resources
-// and no completions.
+// before: all that the client may see once it has searched tools, of which it is told if it
+// listens. What is read starts its server.
+//
+// Who subscribes to a resource is told of updates, by servers that tell of them, collected
+// for a moment, as long as its group is open. A server that is started again is asked anew,
+// and what is watched counts as updated. One that is left alone after it has died often is
+// not started for that. Arguments of prompts and variables of templates are completed by
+// their servers, with 100 values at most.
 //
 // What a server logs goes to the sessions that have called it and want messages of that
 // level, a hundred in a second. One process serves all sessions: where they are of several

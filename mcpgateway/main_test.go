@@ -135,6 +135,7 @@ func newServer(tk *toolkit.Toolkit) *mcpserver.Server {
 type upstream struct {
 	mcpclient.Config
 	starts *atomic.Int32
+	server *mcpserver.Server
 }
 
 func behind(t testing.TB, name string, tools ...tool.Tool) upstream {
@@ -146,7 +147,7 @@ func behindToolkit(t testing.TB, name string, tk *toolkit.Toolkit) upstream {
 	t.Helper()
 	s := newServer(tk)
 	t.Cleanup(func() { _ = s.Close() })
-	u := upstream{mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25"}, new(atomic.Int32)}
+	u := upstream{mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25"}, new(atomic.Int32), s}
 	u.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
 		u.starts.Add(1)
 		return dial(s)(ctx)

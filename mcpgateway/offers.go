@@ -231,25 +231,13 @@ func quoted(s string) json.RawMessage {
 
 // Get implements [mcpserver.Offers].
 func (o offers) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, args map[string]string) (json.RawMessage, error) {
-	if o.audit != nil && !o.audit.writable() {
-		return nil, &mcpserver.RequestError{Code: codeInternal, Message: unwritable}
-	}
-	u, e, err := o.find(ctx, kind, reach, name)
+	u, e, _, err := o.seen(ctx, kind, reach, name)
 	if err != nil {
-		return nil, discreet(ctx, err)
-	}
-	if !overlap(o.groupsOf(u, e.name, e.labels), reach.Groups) || reach.Denied(u.ruleName(kind, e)) {
-		return nil, mcpserver.ErrNoOffer
+		return nil, err
 	}
 	raw, err := u.get(ctx, kind, e.inner, args)
-	if ce, ok := errors.AsType[*mcpclient.CallError](err); ok {
-		if ce.Code == codeNoResource || ce.Code == codeNoMethod { // the latter of a server that has none at all
-			return nil, mcpserver.ErrNoOffer
-		}
-		return nil, &mcpserver.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxWords), Data: ce.Data}
-	}
 	if err != nil {
-		return nil, discreet(ctx, err)
+		return nil, refused(ctx, err)
 	}
 	if len(raw) > u.limit {
 		return nil, fmt.Errorf("MCP server %q: the result has %d bytes; %d are passed on", u.name, len(raw), u.limit)
@@ -258,6 +246,34 @@ func (o offers) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserv
 		raw = outerURIs(raw, u.uriPrefix())
 	}
 	return raw, nil
+}
+
+// seen returns what a name leads to, if the client may have it, and the groups that it is in.
+func (o offers) seen(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string) (*upstream, *offered, []string, error) {
+	if o.audit != nil && !o.audit.writable() {
+		return nil, nil, nil, &mcpserver.RequestError{Code: codeInternal, Message: unwritable}
+	}
+	u, e, err := o.find(ctx, kind, reach, name)
+	if err != nil {
+		return nil, nil, nil, discreet(ctx, err)
+	}
+	groups := o.groupsOf(u, e.name, e.labels)
+	if !overlap(groups, reach.Groups) || reach.Denied(u.ruleName(kind, e)) {
+		return nil, nil, nil, mcpserver.ErrNoOffer
+	}
+	return u, e, groups, nil
+}
+
+// refused returns the error of a server as it is told.
+func refused(ctx context.Context, err error) error {
+	ce, ok := errors.AsType[*mcpclient.CallError](err)
+	if !ok {
+		return discreet(ctx, err)
+	}
+	if ce.Code == codeNoResource || ce.Code == codeNoMethod { // the latter of a server that has none at all
+		return mcpserver.ErrNoOffer
+	}
+	return &mcpserver.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxWords), Data: ce.Data}
 }
 
 // The codes of JSON-RPC and MCP that are looked at, or answered with.
@@ -284,7 +300,13 @@ func (o offers) find(ctx context.Context, kind mcpserver.OfferKind, reach mcpser
 		}
 		return o.findInner(ctx, reach, name)
 	}
-	all := slices.DeleteFunc(slices.Clone(o.upstreams), func(u *upstream) bool { return !strings.HasPrefix(name, u.prefix) || !sees(u) })
+	leads := func(u *upstream) bool { // to the server
+		if kind == mcpserver.TemplateOffer {
+			return strings.HasPrefix(name, u.uriPrefix())
+		}
+		return strings.HasPrefix(name, u.prefix)
+	}
+	all := slices.DeleteFunc(slices.Clone(o.upstreams), func(u *upstream) bool { return !leads(u) || !sees(u) })
 	slices.SortStableFunc(all, func(a, b *upstream) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 	for _, u := range all {
 		list, err := u.offered(ctx, kind)
@@ -353,23 +375,27 @@ func readable(err error) error {
 	return err
 }
 
-// get asks the server, that of the session if it has one of its own.
+// get asks the server for a prompt or a resource.
 func (u *upstream) get(ctx context.Context, kind mcpserver.OfferKind, name string, args map[string]string) (raw json.RawMessage, err error) {
-	c := u.client
-	if u.apart != nil {
-		if c, err = u.apart.client(ctx); err != nil {
-			return nil, err
-		}
-	} else {
-		done := u.use(ctx)
-		defer func() { done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout)) }()
+	c, done, err := u.clientOf(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout)) }()
 	if kind == mcpserver.PromptOffer {
-		raw, err = c.GetPrompt(ctx, name, args)
-	} else {
-		raw, err = c.ReadResource(ctx, name)
+		return c.GetPrompt(ctx, name, args)
 	}
-	return raw, err
+	return c.ReadResource(ctx, name)
+}
+
+// clientOf returns the client of the server, that of the session if it has one of its own,
+// which is in use until done is called; see use.
+func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func(gaveUp bool), err error) {
+	if u.apart != nil {
+		c, err = u.apart.client(ctx)
+		return c, func(bool) {}, err
+	}
+	return u.client, u.use(ctx), nil
 }
 
 // outerURIs returns a result of resources/read with the URIs that lead back.

@@ -55,7 +55,7 @@ func library(t testing.TB, name string, change ...func(*mcpserver.Config)) upstr
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	u := upstream{mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25"}, new(atomic.Int32)}
+	u := upstream{mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25"}, new(atomic.Int32), s}
 	u.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
 		u.starts.Add(1)
 		return dial(s)(ctx)
@@ -147,7 +147,8 @@ func TestOffers(t *testing.T) {
 		{"prompts/get", `{"name":"greet","arguments":{"who":"Bo"}}`, `"code":-32602`},
 		{"prompts/get", `{"name":"a__none"}`, `"code":-32602`},
 		{"prompts/get", `{"name":"b__greet","arguments":{"who":"Bo"}}`, `"code":-32602`},
-		{"resources/subscribe", `{"uri":"mcp://a/book://a"}`, `"code":-32601`},
+		{"resources/subscribe", `{"uri":"mcp://a/book://a"}`, `{}`},
+		{"resources/subscribe", `{"uri":"mcp://b/book://b"}`, `"code":-32002`},
 		{"prompts/list", `{}`, `{"prompts":[{"_meta":{"io.modelcontextprotocol/groups":["a"]},"arguments":[{"description":"","name":"who","required":true}],"description":"Greets.[2J","name":"a__greet","title":"Greet"}]}`},
 	} {
 		if got := w.rpc(row.method, row.params); !strings.Contains(got, row.want) {
@@ -349,7 +350,7 @@ type tap struct {
 	io.ReadWriteCloser
 	dial         func(context.Context) (io.ReadWriteCloser, error)
 	capabilities string
-	results      map[string]string // by method; "silence" is none at all
+	results      map[string]string // by method; "silence" is none at all, "refusal" an error
 	sent         func(method, line string)
 
 	method atomic.Value // of the last request
@@ -385,6 +386,8 @@ func (p *tap) Read(to []byte) (int, error) {
 		switch {
 		case p.results[method] == "silence":
 			p.rest = nil
+		case p.results[method] == "refusal" && json.Unmarshal(p.rest, &r) == nil:
+			p.rest = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32099,"message":"no"}}`+"\n", r.ID)
 		case method == "initialize":
 			p.rest = []byte(strings.Replace(string(p.rest), `"capabilities":{`, `"capabilities":{`+p.capabilities, 1))
 		case p.results[method] != "" && json.Unmarshal(p.rest, &r) == nil:
