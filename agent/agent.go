@@ -111,7 +111,7 @@ import (
 // tool returned with [tool.ErrAbort].
 var (
 	ErrWaiting     = errors.New("a person is needed")           // see [State.Pending]
-	ErrInterrupted = errors.New("interrupted")                  // the context ended, or an [Interrupt]
+	ErrInterrupted = errors.New("interrupted")                  // the context ended, whose cause it then wraps, or an [Interrupt]
 	ErrLimit       = errors.New("a limit was reached")          // see [Limits]
 	ErrBusy        = errors.New("the state is in use by a run") // one run at a time
 	ErrExpired     = errors.New("the question has expired")     // see [Config.AnswerWithin]
@@ -360,7 +360,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message.Message, error) {
 	end, err := drain(a.Run(ctx, st, inputs...))
 	if err == nil {
-		err = end.failure()
+		err = end.failure(ctx)
 	}
 	if err != nil {
 		return nil, err

@@ -525,6 +525,21 @@ func TestToolTimeout(t *testing.T) {
 	})
 }
 
+// TestInterruptedBy: the error of Reply and ReplyAs tells an interrupt from a context that
+// ended, and why it did.
+func TestInterruptedBy(t *testing.T) {
+	a, _ := newAgent(t, Config{}, says("never"), says("never"))
+	why := errors.New("the customer has left")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if _, err := a.Reply(ctx, new(State), Say("hello")); !errors.Is(err, ErrInterrupted) || !errors.Is(err, why) {
+		t.Errorf("Reply: %v", err)
+	}
+	if _, err := ReplyAs[string](ctx, a, new(State), Say("hello")); !errors.Is(err, ErrInterrupted) || !errors.Is(err, why) {
+		t.Errorf("ReplyAs: %v", err)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	for _, cfg := range []Config{{}, {Model: &words{}}, {Model: &words{}, Toolkit: toolkit.Of(), Limits: Limits{Steps: -1}},
 		{Model: &words{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Mode: "yolo"}},

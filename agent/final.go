@@ -86,7 +86,7 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 		}
 	})
 	if err == nil {
-		err = end.failure()
+		err = end.failure(ctx)
 	}
 	if err != nil {
 		return none, err
@@ -179,8 +179,8 @@ func (r *run) keepFinal(ans *answer) error {
 	return r.accept(kept)
 }
 
-// failure returns the error for an end that is no answer.
-func (e *End) failure() error {
+// failure returns the error for an end that is no answer, of a run with the context.
+func (e *End) failure(ctx context.Context) error {
 	switch e.Reason {
 	case EndCompleted:
 		return nil
@@ -190,6 +190,9 @@ func (e *End) failure() error {
 	case EndLimit:
 		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(e.Detail))
 	default:
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%w: %w", ErrInterrupted, cause)
+		}
 		return ErrInterrupted
 	}
 }
