@@ -193,7 +193,9 @@ func plainLine(s string) string { return strings.ReplaceAll(plain(s), "\n", `\n`
 
 // indented is plain, with lines after the first moved in: no line of somebody else's
 // begins where kitbag's begin.
-func indented(s string) string { return strings.ReplaceAll(plain(s), "\n", "\n  ") }
+func indented(s string) string {
+	return strings.ReplaceAll(plain(strings.TrimRight(s, "\n")), "\n", "\n  ")
+}
 
 // shorten returns s on one line, of at most n runes.
 func shorten(s string, n int) string {
