@@ -82,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		base, idle := baseTransport(&cfg)
+		base, idle := baseTransport(&cfg, server)
 		c.cfg.login, c.idle = newLogin(cfg.OAuth, server, base), idle
 	}
 	c.life, c.end = context.WithCancel(context.Background())

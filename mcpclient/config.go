@@ -44,8 +44,10 @@ type Config struct {
 	InheritEnv []string
 
 	// A server that is there already. Headers are sent to the host of URL only,
-	// not to one it redirects to. HTTPClient, nil for one with plain defaults,
-	// must not be changed afterwards.
+	// not to one it redirects to. If that host is not named as this machine, no other
+	// that it sends us to may be on this machine. HTTPClient, nil for one with plain
+	// defaults, must not be changed afterwards; if its Transport is no
+	// *http.Transport, that has to judge the addresses it connects to by itself.
 	URL        string
 	Headers    map[string]string
 	HTTPClient *http.Client

@@ -73,7 +73,8 @@
 // With Config.OAuth a client logs in when a server asks for it, and again when a
 // token no longer does or has too small a scope. The host only has to show a page
 // and to catch the redirect. Tokens go to the host of Config.URL and nowhere
-// else, and credentials to the issuer that gave them.
+// else, and credentials to the issuer that gave them. A server elsewhere cannot have
+// us connect to this machine: each address is judged when it is dialled.
 //
 // # Names
 //

@@ -141,12 +141,17 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // baseTransport returns what requests go out on, and a function that closes the
 // idle connections it leaves.
-func baseTransport(cfg *Config) (rt http.RoundTripper, idle func()) {
+func baseTransport(cfg *Config, server *url.URL) (rt http.RoundTripper, idle func()) {
 	if cfg.HTTPClient != nil && cfg.HTTPClient.Transport != nil {
-		return cfg.HTTPClient.Transport, func() {}
+		return newOutward(server, cfg.HTTPClient.Transport)
 	}
-	own := http.DefaultTransport.(*http.Transport).Clone()
-	return own, own.CloseIdleConnections
+	own, ok := http.DefaultTransport.(*http.Transport)
+	if !ok { // the program has put one of its own there
+		return newOutward(server, http.DefaultTransport)
+	}
+	own = own.Clone()
+	rt, direct := newOutward(server, own)
+	return rt, func() { own.CloseIdleConnections(); direct() }
 }
 
 // httpTransport makes the mcp-go transport for a URL, with the client that it
@@ -161,7 +166,7 @@ func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, client 
 	if cfg.HTTPClient != nil {
 		*client = *cfg.HTTPClient
 	}
-	next, idle := baseTransport(cfg)
+	next, idle := baseTransport(cfg, origin)
 	if cfg.login != nil {
 		next, idle = cfg.login, func() {} // kept over reconnects
 	}

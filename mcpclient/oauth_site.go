@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -139,18 +138,14 @@ func (l *login) discover(ctx context.Context, ch challenge) (*site, error) {
 	return s, errors.Join(s.check(), l.mayReach(s.TokenEndpoint), l.mayReach(s.RegistrationEndpoint))
 }
 
-// mayReach refuses requests to this machine on the word of another: a server could
-// have us call what listens here and trusts whoever can (server-side request
-// forgery, in MCP's security best practices).
+// mayReach judges an endpoint by its name before anything is sent; [outward] judges where
+// the name has led to.
 func (l *login) mayReach(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return err
 	}
-	if thisMachine(u.Hostname()) && !thisMachine(l.server.Hostname()) {
-		return fmt.Errorf("%q is on this machine, and the server %q is not; it has no business there", endpoint, l.server.Host)
-	}
-	return nil
+	return mayReach(l.server, u)
 }
 
 func (s *site) check() error {
@@ -178,19 +173,6 @@ func secure(endpoint string) error {
 		return nil
 	}
 	return fmt.Errorf("%q must be https", endpoint)
-}
-
-// thisMachine reports whether the host is this machine by its name or address, however
-// that is written. Names that are looked up are believed to be somewhere else.
-func thisMachine(host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	ip := net.ParseIP(host)
-	return loopback(host) || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsUnspecified()
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // resourceMetadata returns where the metadata of the server may be.

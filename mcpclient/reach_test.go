@@ -1,0 +1,91 @@
+package mcpclient
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// A fakeAddr is a connection that claims to be with that address.
+type fakeAddr struct {
+	net.Conn
+	remote string
+}
+
+func (c fakeAddr) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.remote), Port: 443} }
+func (c fakeAddr) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 9} }
+
+// TestRebinding holds that what counts is the address that a name has led to, at each
+// connection anew: names change, and redirects connect again.
+func TestRebinding(t *testing.T) {
+	const away = "203.0.113.5"
+	for _, row := range []struct {
+		name, server, url string
+		addresses         []string // that the connections go to, in turn
+		requests          int64    // that arrive; all of those that are made, or one less
+		ok                bool
+	}{
+		{"another host", "https://mcp.example.com/", "https://login.example.com/token", []string{away}, 1, true},
+		{"a name of this machine", "https://mcp.example.com/", "https://login.example.com/token", []string{"127.0.0.1"}, 0, false},
+		{"in IPv6", "https://mcp.example.com/", "https://login.example.com/token", []string{"::1"}, 0, false},
+		{"in IPv6 mapped", "https://mcp.example.com/", "https://login.example.com/token", []string{"::ffff:127.8.9.1"}, 0, false},
+		{"no address at all", "https://mcp.example.com/", "https://login.example.com/token", []string{"0.0.0.0"}, 0, false},
+		{"an address of our network card", "https://mcp.example.com/", "https://login.example.com/token", []string{"192.0.2.1"}, 0, false},
+		{"rebound at the redirect", "https://mcp.example.com/", "https://login.example.com/moved", []string{away, "127.0.0.1"}, 1, false},
+		{"a redirect", "https://mcp.example.com/", "https://login.example.com/moved", []string{away, away}, 2, true},
+		{"redirected there", "https://mcp.example.com/", "https://mcp.example.com/away", []string{away, "127.0.0.1"}, 1, false},
+		{"redirected by address", "https://mcp.example.com/", "https://mcp.example.com/local", []string{away}, 1, false},
+		{"the host that was configured", "https://mcp.example.com/", "https://mcp.example.com/", []string{"127.0.0.1"}, 1, true},
+		{"another port of it", "https://mcp.example.com/", "https://mcp.example.com:9200/", []string{"127.0.0.1"}, 0, false},
+		{"off the encryption", "https://mcp.example.com/", "http://mcp.example.com/", []string{"127.0.0.1"}, 0, false},
+		{"a server on this machine", "https://localhost:8080/", "https://login.example.com/token", []string{"127.0.0.1"}, 1, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var requests atomic.Int64
+			victim := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				switch r.URL.Path {
+				case "/moved":
+					http.Redirect(w, r, "/token", http.StatusTemporaryRedirect)
+				case "/away":
+					http.Redirect(w, r, "https://other.example.com/", http.StatusTemporaryRedirect)
+				case "/local":
+					http.Redirect(w, r, "https://127.0.0.1:9200/", http.StatusTemporaryRedirect)
+				}
+			}))
+			defer victim.Close()
+			transport := victim.Client().Transport.(*http.Transport).Clone()
+			transport.DisableKeepAlives = true
+			left := row.addresses
+			transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, victim.Listener.Addr().String())
+				if err != nil {
+					return nil, err
+				}
+				next := left[0]
+				left = left[1:]
+				return fakeAddr{conn, next}, nil
+			}
+			server, err := url.Parse(row.server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			base, idle := baseTransport(&Config{HTTPClient: &http.Client{Transport: transport}}, server)
+			defer idle()
+			res, err := (&http.Client{Transport: base}).Post(row.url, "text/plain", strings.NewReader("secret"))
+			if (err == nil) != row.ok || requests.Load() != row.requests || err != nil && !strings.Contains(err.Error(), "this machine") {
+				t.Errorf("%d requests arrived: %v", requests.Load(), err)
+			}
+			if err == nil {
+				_, _ = io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+			}
+		})
+	}
+}
