@@ -97,6 +97,14 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 			res.Errors = append(res.Errors, fmt.Sprintf("group %q is enabled already", st.group))
 		}
 	}
+	c := tk.now.Load()
+	for _, name := range res.Enabled {
+		if i, ok := c.index[name]; ok {
+			for _, f := range c.failed(c.groups[i].sources) {
+				res.Errors = append(res.Errors, fmt.Sprintf("group %q: its tools could not be listed, so that some may be missing: %s", name, f))
+			}
+		}
+	}
 	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
 	res.AvailableGroups = childrenOf(now)
 	if res.Instructions, err = tk.about(ctx, s, res.Enabled); err != nil {

@@ -298,11 +298,19 @@ func TestDiscoverUnlisted(t *testing.T) {
 func TestFailedSource(t *testing.T) {
 	dead := &listing{err: errors.New("it does not start")}
 	groups := []toolkit.Group{{Name: "dead", Description: "Dead.", Tools: fakes("now"), Sources: []tool.Source{dead}}}
-	for control, name := range map[toolkit.Control]string{toolkit.ResetTools(): "reset_tools", toolkit.PerGroup(): "dead.activate"} {
-		tk := newToolkit(t, toolkit.Config{Control: control, Groups: groups})
-		text, err := do(t, tk, new(toolkit.Scope), name, `{"dead":true}`)
-		if err != nil || !strings.Contains(text, "- now: Does now.\nIts tools could not be listed, so that some may be missing: server (it does not start)\n</group>") {
-			t.Errorf("%s: %q, %v", name, text, err)
+	for _, row := range []struct {
+		control     toolkit.Control
+		name, input string
+	}{
+		{toolkit.ResetTools(), "reset_tools", `{"dead":true}`},
+		{toolkit.PerGroup(), "dead.activate", `{}`},
+		{toolkit.EnableDisable(), "enable_tools", `{"groups":["dead"]}`},
+	} {
+		tk := newToolkit(t, toolkit.Config{Control: row.control, Groups: groups})
+		text, err := do(t, tk, new(toolkit.Scope), row.name, row.input)
+		const want = "ts tools could not be listed, so that some may be missing: server (it does not start)"
+		if err != nil || !strings.Contains(text, "now") || strings.Count(text, want) != 1 {
+			t.Errorf("%s: %q, %v", row.name, text, err)
 		}
 	}
 }
