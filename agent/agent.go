@@ -164,6 +164,7 @@ type Config struct {
 	// change what a person was asked, what was allowed, or anything else in it:
 	// a run refuses a State whose seal does not fit with [ErrTampered]. The seal
 	// covers the Policy and the schemas of the tools that are asked about too. It
+	// is as good as the Key: take 32 random bytes, the same for all processes. It
 	// does not tell an older State of this conversation, or one of another
 	// conversation, from the current one: who lets clients keep States must
 	// remember which seal came last, or an approved call may be had twice.
