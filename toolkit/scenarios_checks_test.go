@@ -18,7 +18,7 @@ var checks = map[string]func(w *world, out outcome, want json.RawMessage) string
 	"ok":          func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.err == nil, want) },
 	"error":       func(w *world, o outcome, want json.RawMessage) string { return checkError(w, o.err, want) },
 	"changed":     func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.changed > 0, want) },
-	"notify":      func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(len(w.changes), want) },
+	"notify":      func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.listChanges(), want) },
 	"value":       func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.value, want) },
 	"hooks":       func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.ran, want) },
 	"state":       func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.scope.Phase(), want) },

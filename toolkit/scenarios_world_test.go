@@ -195,6 +195,16 @@ func (w *world) methods() []string {
 	return out
 }
 
+// listChanges counts the changes of the list of tools: a group that is opened is a change
+// too, but none that a client hears of.
+func (w *world) listChanges() int {
+	n := 0
+	for _, c := range w.changes {
+		n += btoi(c.Tools)
+	}
+	return n
+}
+
 // capabilities are what a server would declare for the toolkit.
 func (w *world) capabilities() map[string]any {
 	if len(w.tk.Groups(nil)) == 0 {
