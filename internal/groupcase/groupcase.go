@@ -68,7 +68,8 @@ type Config struct {
 	RawMeta        map[string]json.RawMessage `json:"raw_meta"`
 	Prompts        map[string][]string
 	Resources      map[string][]string
-	PageSize       int `json:"page_size"`
+	PageSize       int   `json:"page_size"`
+	ListChanged    *bool `json:"listChanged"` // whether the server says that it tells of changes
 }
 
 // A Step is something that is done, and what is expected of it.
