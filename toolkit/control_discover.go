@@ -163,15 +163,19 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	for _, e := range hits {
 		found = append(found, foundTool{e.name, c.grantedNames(e, r), firstLine(e.tool.Info().Description)})
 	}
-	return answer{text: foundText(found), data: map[string]any{"tools": found}}, nil
+	missed := c.silent(r)
+	if only >= 0 {
+		missed = c.failed(c.groups[only].sources)
+	}
+	return answer{text: foundText(found, missed), data: map[string]any{"tools": found}}, nil
 }
 
-// foundText words a result: a line for a tool.
-func foundText(found []foundTool) string {
-	if len(found) == 0 {
-		return "No tool was found. Try other words, or search in one of the groups with an empty query."
-	}
+// foundText words a result: a line for a tool, and one for what could not be searched.
+func foundText(found []foundTool, missed []string) string {
 	var b strings.Builder
+	if len(found) == 0 {
+		b.WriteString("No tool was found. Try other words, or search in one of the groups with an empty query.\n")
+	}
 	for _, f := range found {
 		b.WriteString("- " + f.Name)
 		if len(f.Groups) > 0 {
@@ -181,6 +185,9 @@ func foundText(found []foundTool) string {
 			b.WriteString(": " + f.Line)
 		}
 		b.WriteByte('\n')
+	}
+	if len(missed) > 0 {
+		b.WriteString("Not searched, since their tools cannot be listed now: " + strings.Join(missed, "; ") + "\n")
 	}
 	return strings.TrimSpace(b.String())
 }
