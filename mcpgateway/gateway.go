@@ -75,6 +75,7 @@ type Gateway struct {
 	ctx     context.Context // ends with Close
 	end     context.CancelFunc
 	regroup chan struct{} // holds one element when labels have to be looked at
+	known   chan struct{} // holds one element when more servers are known to have prompts or resources
 	work    sync.WaitGroup
 }
 
@@ -89,7 +90,7 @@ const labelsTimeout = 10 * time.Second
 // are asked for their groups for as long as ctx lives, at most ten seconds. Close
 // the gateway when it is no longer needed.
 func New(ctx context.Context, cfg Config) (*Gateway, error) {
-	g := &Gateway{cfg: cfg, regroup: make(chan struct{}, 1)}
+	g := &Gateway{cfg: cfg, regroup: make(chan struct{}, 1), known: make(chan struct{}, 1)}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("mcpgateway: %w", err), g.Close())
@@ -102,7 +103,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	for _, c := range g.cfg.Servers {
-		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.lookAgain)
+		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.lookAgain, g.knowMore)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/tool"
@@ -171,13 +172,32 @@ func (g *Gateway) lookAgain() {
 	}
 }
 
-// follow makes the groups anew when servers label their tools anew, or for the
-// first time.
+// knowMore has follow tell of prompts and resources that more servers have.
+func (g *Gateway) knowMore() {
+	select {
+	case g.known <- struct{}{}:
+	default:
+	}
+}
+
+// settle is how long servers that become known are collected, until the call that has
+// started them has told its own session.
+const settle = 200 * time.Millisecond
+
+// follow makes the groups anew when servers label their tools anew, or for the first time,
+// and tells of what they have besides.
 func (g *Gateway) follow() {
+	var settled <-chan time.Time
 	for {
 		select {
 		case <-g.ctx.Done():
 			return
+		case <-g.known:
+			settled = time.After(settle)
+			continue
+		case <-settled:
+			g.Server.OffersChanged()
+			continue
 		case <-g.regroup:
 		}
 		g.askLabels(g.ctx)

@@ -128,6 +128,7 @@ func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*of
 		return nil, err
 	}
 	raw, err := ask[kind](ctx)
+	u.lookAtOffers()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err != nil {

@@ -188,6 +188,48 @@ func TestOffersWithoutStarting(t *testing.T) {
 	}
 }
 
+// TestOffersFoundBySearching: a client of the new era that searches tools sees the prompts and
+// resources of the servers that this has started, and is told so; the search says which
+// servers it has missed.
+func TestOffersFoundBySearching(t *testing.T) {
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{library(t, "a").Config, {Name: "dead", Command: "/does/not/exist"}}})
+	var told atomic.Int32
+	c := newHost(t, g, func(cfg *mcpclient.Config) { cfg.Protocol = "2026-07-28" })
+	c.OnOffersChange(func() { told.Add(1) })
+	count := func() (n int) {
+		for _, list := range []func(context.Context) ([]json.RawMessage, error){c.Prompts, c.Resources, c.ResourceTemplates} {
+			all, err := list(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(all)
+		}
+		return n
+	}
+	for range 2 { // again when the subscription stands, which has everything listed anew
+		if n := count(); n != 0 {
+			t.Errorf("%d before anything was searched", n)
+		}
+		for end := time.Now().Add(10 * time.Second); told.Load() == 0 && time.Now().Before(end); {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	for _, query := range []string{`{"query":"get"}`, `{"query":"xyzzy"}`, `{"query":"","group":"dead"}`} {
+		res := call(t, c, "search_tools", query)
+		if text := res.Text(); strings.Contains(text, "a__get") != strings.Contains(query, "get") || !strings.Contains(text, "Not searched") || !strings.Contains(text, "dead (") {
+			t.Errorf("%s found %s", query, text)
+		}
+	}
+	if text := call(t, c, "search_tools", `{"query":"","group":"a"}`).Text(); strings.Contains(text, "dead") {
+		t.Errorf("in another group it found %s", text)
+	}
+	for end := time.Now().Add(10 * time.Second); count() != 4; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d afterwards, told %d times", count(), told.Load())
+		}
+	}
+}
+
 // TestOffersBelowCeilings: who may not see a server's tools sees, reads and starts
 // nothing of it, in both eras; nor whom a rule denies them.
 func TestOffersBelowCeilings(t *testing.T) {

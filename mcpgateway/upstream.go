@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/mcpclient"
@@ -37,6 +38,9 @@ type upstream struct {
 	apart   *apart // sessions have a process of their own; nil if they share one
 	listed  func() // called when a server that labels its tools was listed, but not asked for its groups yet
 
+	known  func() // called when the server is first known to have prompts or resources
+	looked atomic.Bool
+
 	limit int // bytes of a result
 
 	strays strays
@@ -52,7 +56,7 @@ type upstream struct {
 	clean  []tool.Tool
 }
 
-func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed func()) (*upstream, error) {
+func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed, known func()) (*upstream, error) {
 	cfg.Prefix = prefixOf(cfg.Name)
 	if cfg.MaxResult == 0 {
 		cfg.MaxResult = maxResult
@@ -60,7 +64,7 @@ func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed func()) 
 	if cfg.MaxSamples == 0 {
 		cfg.MaxSamples = math.MaxInt // the host decides about each
 	}
-	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed, limit: cfg.MaxResult,
+	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed, known: known, limit: cfg.MaxResult,
 		audience: &audience{users: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, strays: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
 	if perSession || cfg.Stateless {
@@ -94,6 +98,7 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	if err != nil {
 		return nil, discreet(ctx, err)
 	}
+	u.lookAtOffers()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.clean == nil || !sameSlice(raw, u.raw) {
@@ -106,6 +111,14 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 		u.listed()
 	}
 	return u.clean, nil
+}
+
+// lookAtOffers tells of the server, once, if it has prompts or resources: clients whose tools
+// are searched see more of those now, and have called nothing that would tell them.
+func (u *upstream) lookAtOffers() {
+	if st := u.client.Status(); st.Prompts+st.Resources > 0 && !u.looked.Swap(true) {
+		u.known()
+	}
 }
 
 // discreet takes out of an error what the server's process wrote to stderr, and puts
