@@ -47,7 +47,8 @@
 //
 // A model is given tools. For programs that pass on what else a server has, such as a
 // gateway, [Client.Prompts], [Client.Resources] and their like return the JSON that the
-// server sent, and Config.Log is told what it logs.
+// server sent, [Client.WatchResource] tells when a resource was updated, and Config.Log is
+// told what it logs.
 //
 // # What servers ask
 //

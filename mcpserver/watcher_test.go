@@ -1,0 +1,137 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A newsroom is a store that tells of updates and completes.
+type newsroom struct {
+	store
+	mu      sync.Mutex
+	watched map[string][]func()
+	stopped int
+}
+
+func (n *newsroom) Watch(_ context.Context, reach mcpserver.Reach, uri string, updated func()) ([]string, func(), error) {
+	if uri == "book://none" {
+		return nil, nil, fmt.Errorf("the newsroom: %w", mcpserver.ErrNoOffer)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.watched[uri] = append(n.watched[uri], updated)
+	return []string{"zoo"}, sync.OnceFunc(func() { n.mu.Lock(); defer n.mu.Unlock(); n.stopped++ }), nil
+}
+
+func (n *newsroom) Complete(_ context.Context, kind mcpserver.OfferKind, _ mcpserver.Reach, name string, arg mcpserver.Typed) ([]string, int, error) {
+	switch name {
+	case "book://none":
+		return nil, 0, mcpserver.ErrNoOffer
+	case "book://closed":
+		return nil, 0, &mcpserver.RequestError{Code: -32099, Message: "closed", Data: json.RawMessage(`{"until":9}`)}
+	case "book://many":
+		return make([]string, 101), 0, nil
+	}
+	return []string{fmt.Sprint(kind, " ", name, " ", arg)}, 7, nil
+}
+
+// update tells everybody who was ever told.
+func (n *newsroom) update(uri string) {
+	n.mu.Lock()
+	all := n.watched[uri]
+	n.mu.Unlock()
+	for _, fn := range all {
+		fn()
+	}
+}
+
+func (n *newsroom) stops(t *testing.T, want int) {
+	t.Helper()
+	got := 0
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		n.mu.Lock()
+		got = n.stopped
+		n.mu.Unlock()
+		if got == want {
+			return
+		}
+	}
+	t.Errorf("%d watches were stopped, want %d", got, want)
+}
+
+func newNewsroom(t *testing.T) (*newsroom, *mcpserver.Server) {
+	t.Helper()
+	n := &newsroom{watched: map[string][]func(){}}
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get")}}, Groups: []toolkit.Group{{Name: "zoo", Description: "Z.", Tools: []tool.Tool{named("lion")}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, serve(t, mcpserver.Config{Toolkit: tk, Policy: open, Offers: n})
+}
+
+// TestWatcher: updates of what comes from elsewhere are told to those who have subscribed and
+// reach it, and nothing is watched any more when they unsubscribe, leave, or are one too many.
+func TestWatcher(t *testing.T) {
+	n, s := newNewsroom(t)
+	o, _ := dialOld(t, listen(t, s), "", nil)
+	o.send(oldInitialize)
+	ask := func(method, uri string) string {
+		return o.send(`{"jsonrpc":"2.0","id":1,"method":"resources/` + method + `","params":{"uri":"` + uri + `"}}`)
+	}
+	if got := ask("subscribe", "book://none"); !strings.Contains(got, "-32002") {
+		t.Errorf("%s", got)
+	}
+	for i := range 1000 {
+		if got := ask("subscribe", fmt.Sprint("book://", i)); !strings.Contains(got, `"result":{}`) {
+			t.Fatalf("%d: %s", i, got)
+		}
+	}
+	if got := ask("subscribe", "book://one-too-many"); !strings.Contains(got, "are watched") || len(n.watched) != 1000 {
+		t.Errorf("%s, %d watched", got, len(n.watched))
+	}
+	n.stops(t, 0)
+	ask("subscribe", "book://7") // the second takes the place of the first
+	n.stops(t, 1)
+	ask("unsubscribe", "book://8")
+	n.stops(t, 2)
+	n.update("book://9") // whose group is closed
+	o.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"reset_tools","arguments":{"zoo":true}}}`)
+	n.update("book://8")
+	n.update("book://7")
+	for got := ""; !strings.Contains(got, "book://7"); {
+		if _, got = o.next(); strings.Contains(got, "book://8") || strings.Contains(got, "book://9") {
+			t.Errorf("told: %s", got)
+		}
+	}
+	o.leave()
+	n.stops(t, 1001)
+}
+
+// TestCompleter completes what comes from elsewhere.
+func TestCompleter(t *testing.T) {
+	_, s := newNewsroom(t)
+	w := newWire(t, listen(t, s))
+	w.initialize(`{}`)
+	for _, row := range []struct{ ref, want string }{
+		{`{"type":"ref/prompt","name":"book://1"}`, `{"completion":{"hasMore":true,"total":7,"values":["prompts book://1 {who A map[lang:de]}"]}}`},
+		{`{"type":"ref/resource","uri":"book://1"}`, `"values":["resourceTemplates book://1 {who A map[lang:de]}"]}}`},
+		{`{"type":"ref/other","uri":"book://1"}`, "-32602"},
+		{`{"type":"ref/prompt","name":"book://none"}`, `there is no prompt \"book://none\"`},
+		{`{"type":"ref/prompt","name":"book://closed"}`, `{"code":-32099,"message":"closed","data":{"until":9}}`},
+		{`{"type":"ref/prompt","name":"book://many"}`, `{"completion":{"hasMore":true,"values":["","",`}, // how many there are nobody knows
+	} {
+		got := strings.Join(w.rpc("completion/complete", `{"ref":`+row.ref+`,"argument":{"name":"who","value":"A"},"context":{"arguments":{"lang":"de"}}}`), "")
+		if !strings.Contains(got, row.want) || strings.Count(got, `""`) > 100 {
+			t.Errorf("%s: %s, want %s", row.ref, got, row.want)
+		}
+	}
+}
