@@ -49,6 +49,7 @@ type roundTripper struct {
 	headers map[string]string
 	server  string
 	max     int
+	logs    bool // somebody reads what the server logs
 }
 
 func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -67,8 +68,11 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, rt.failure(req, res)
 	}
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	res.Body = &cappedBody{ReadCloser: res.Body, max: rt.max, x: x,
-		events: kind == "text/event-stream" || req.Method == http.MethodGet} // which opens nothing but streams
+	events := kind == "text/event-stream" || req.Method == http.MethodGet // which opens nothing but streams
+	res.Body = &cappedBody{ReadCloser: res.Body, max: rt.max, x: x, events: events}
+	if rt.logs && events {
+		res.Body = newLogBody(res.Body)
+	}
 	return res, nil
 }
 
@@ -170,7 +174,8 @@ func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, client 
 	if cfg.login != nil {
 		next, idle = cfg.login, func() {} // kept over reconnects
 	}
-	client.Transport = &roundTripper{next: next, origin: origin, headers: cfg.Headers, server: cfg.Name, max: cfg.MaxMessage}
+	client.Transport = &roundTripper{next: next, origin: origin, headers: cfg.Headers, server: cfg.Name, max: cfg.MaxMessage,
+		logs: cfg.Log != nil}
 	if kind == SSE {
 		tr, err = transport.NewSSE(cfg.URL, transport.WithHTTPClient(client), transport.WithSSELogger(quiet),
 			transport.WithEndpointTimeout(cfg.StartTimeout), transport.WithResponseTimeout(cfg.MaxTimeout))

@@ -31,7 +31,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 			l.eof()
 			return 0, io.EOF
 		}
-		l.line = line
+		l.line = exactLog(line)
 	}
 	n := copy(p, l.line)
 	l.line = l.line[n:]

@@ -1,9 +1,13 @@
 package mcpclient
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"time"
 )
 
@@ -11,7 +15,7 @@ import (
 type LogMessage struct {
 	Level  string          // of severity: "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
 	Logger string          // which part of the server; may be empty
-	Data   json.RawMessage // any JSON
+	Data   json.RawMessage // any JSON, as the server wrote it
 }
 
 // SetLogLevel has the server tell Config.Log of messages of that level and above; empty
@@ -58,8 +62,70 @@ func (c *conn) logged(fields map[string]any) {
 	m := LogMessage{}
 	m.Level, _ = fields["level"].(string)
 	m.Logger, _ = fields["logger"].(string)
-	if data, err := json.Marshal(fields["data"]); err == nil {
+	if exact, ok := fields[exactKey].(string); ok && json.Valid([]byte(exact)) {
+		m.Data = json.RawMessage(exact)
+	} else if data, err := json.Marshal(fields["data"]); err == nil {
 		m.Data = data
 	}
 	c.cfg.Log(m)
+}
+
+const exactKey = "kitbag/data"
+
+// exactLog returns a message of the server with the data that it logs, if it does, as a
+// string under exactKey: mcp-go reads numbers as floats, which have no room for the ids and
+// the times that logs are full of.
+func exactLog(line []byte) []byte {
+	if !bytes.Contains(line, []byte(`/message"`)) {
+		return line
+	}
+	var msg struct {
+		ID     json.RawMessage            `json:"id"`
+		Method string                     `json:"method"`
+		Params map[string]json.RawMessage `json:"params"`
+	}
+	if json.Unmarshal(line, &msg) != nil || msg.Method != "notifications/message" || msg.ID != nil || msg.Params["data"] == nil {
+		return line
+	}
+	exact, err := json.Marshal(string(msg.Params["data"]))
+	if err != nil {
+		return line
+	}
+	delete(msg.Params, "data")
+	msg.Params[exactKey] = exact
+	out, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": msg.Method, "params": msg.Params})
+	if err != nil {
+		return line
+	}
+	return append(out, '\n')
+}
+
+// A logBody is a stream of events whose lines have gone through exactLog. What is longer
+// than its buffer goes on as it is.
+type logBody struct {
+	io.ReadCloser
+	lines *bufio.Reader
+	rest  []byte // what is left to pass on
+	err   error  // after that
+}
+
+func newLogBody(body io.ReadCloser) *logBody {
+	return &logBody{ReadCloser: body, lines: bufio.NewReaderSize(body, 64<<10)}
+}
+
+func (b *logBody) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 {
+		if b.err != nil {
+			return 0, b.err
+		}
+		if b.rest, b.err = b.lines.ReadSlice('\n'); errors.Is(b.err, bufio.ErrBufferFull) {
+			b.err = nil
+		}
+		if data, ok := bytes.CutPrefix(b.rest, []byte("data:")); ok {
+			b.rest = append([]byte("data:"), exactLog(data)...)
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
 }

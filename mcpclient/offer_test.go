@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -214,6 +215,55 @@ func TestLog(t *testing.T) {
 		}
 		c.Close()
 	})
+}
+
+// TestLogNumbers holds that what a server logs comes as it was written, however large its
+// numbers are.
+func TestLogNumbers(t *testing.T) {
+	const data = `{"id":9007199254740993,"at":[1.10,-0,1e400],"name":"a\u00e9</b>\n"}`
+	lines := map[string]string{
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":` + data + `}}`:                        data,
+		`{"params": {"data": 9007199254740993, "level": "info"}, "method": "notifications\/message", "jsonrpc": "2.0"}`:           "9007199254740993",
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":null}}`:                                "null",
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`:                                            "null",
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","` + exactKey + `":"{","data":1}}`:            "1",
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","` + exactKey + `":"{"}}`:                     "null",
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("x", 9000) + `"}}`: `"` + strings.Repeat("x", 9000) + `"`,
+	}
+	for line, want := range lines {
+		serve := func(msg request, reply func(string)) {
+			if !polite(msg, reply, `[{"name":"log"}]`) && msg.Method == "tools/call" {
+				reply(line)
+				reply(msg.result(`{"content":[{"type":"text","text":"/message\" 9007199254740993"}]}`))
+			}
+		}
+		srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var msg request
+			if json.NewDecoder(r.Body).Decode(&msg) != nil {
+				w.WriteHeader(http.StatusMethodNotAllowed)
+				return
+			}
+			if msg.ID == nil {
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			serve(msg, func(line string) { fmt.Fprintf(w, "event: message\ndata: %s\n\n", line) })
+		}))
+		for _, cfg := range []Config{{Dial: inMemory(serve)}, {URL: srv.URL}} {
+			var logged []LogMessage
+			cfg.Name, cfg.PingInterval, cfg.Log = "srv", -1, func(m LogMessage) { logged = append(logged, m) }
+			c, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res := mustRun(t, find(t, c, "log"), `{}`)
+			c.Close()
+			if len(logged) != 1 || logged[0].Level != "info" || string(logged[0].Data) != want || res.Text() != `/message" 9007199254740993` {
+				t.Errorf("%.200s: %q, logged %.300s", line, res.Text(), logged)
+			}
+		}
+	}
 }
 
 // TestLogLevelOfEachRequest is how servers of 2026-07-28 hear of it.
