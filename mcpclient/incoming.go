@@ -31,7 +31,7 @@ func (c *conn) notified(n mcp.JSONRPCNotification) {
 		c.withdrawn(f["requestId"])
 		return
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		if agreed, _ := f["notifications"].(map[string]any); len(agreed) == 1 && agreed["resourceSubscriptions"] != nil {
+		if agreed, _ := f["notifications"].(map[string]any); agreed["resourceSubscriptions"] != nil {
 			select {
 			case c.standing <- struct{}{}:
 			default:

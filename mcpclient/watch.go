@@ -316,6 +316,7 @@ func (c *conn) listenToAll(ws *watches) {
 			case <-c.standing:
 			case err := <-ended:
 				ended <- err
+			case <-time.After(patience): // it may not say so
 			case <-c.life.Done():
 			}
 		}

@@ -109,6 +109,54 @@ func (h *herald) update(uris ...string) {
 	}
 }
 
+// TestListenToAll: in the new era one request is for all that is watched, and a new one is
+// made when that changes, however the server acknowledges it.
+func TestListenToAll(t *testing.T) {
+	for _, ack := range []string{`{"resourceSubscriptions":["a"]}`, `{"toolsListChanged":false,"resourceSubscriptions":["a"]}`, `{}`, ""} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var listens []string
+			var say func(string)
+			c := memoryClient(t, Config{PingInterval: -1, Protocol: "2026-07-28"}, func(msg request, reply func(string)) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch say = reply; msg.Method {
+				case "server/discover":
+					reply(msg.result(`{"supportedVersions":["2026-07-28"],"capabilities":{"resources":{"subscribe":true}}}`))
+				case "subscriptions/listen":
+					var p struct {
+						Notifications struct{ ResourceSubscriptions []string }
+					}
+					_ = json.Unmarshal(msg.Params, &p)
+					listens = append(listens, fmt.Sprint(p.Notifications.ResourceSubscriptions))
+					if ack != "" {
+						reply(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + ack + `}}`)
+					}
+				default:
+					polite(msg, reply, `[]`)
+				}
+			})
+			heard := 0
+			for _, uri := range []string{"a", "b", "a"} {
+				if _, err := c.WatchResource(t.Context(), uri, func() { heard++ }); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+			}
+			mu.Lock()
+			got := strings.Join(slices.Compact(listens), " ")
+			say(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a"}}`)
+			mu.Unlock()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got != "[a] [a b]" || heard != 2 {
+				t.Errorf("acknowledged by %s: listened to %s, heard %d", ack, got, heard)
+			}
+			c.Close()
+		})
+	}
+}
+
 // TestCannotWatch: what cannot be watched is an error, and so is too much.
 func TestCannotWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
