@@ -89,7 +89,8 @@
 // description says in plain sight still reaches the model; a rule in the policy is
 // what keeps a tool from being called. No reference in a schema is ever followed.
 // No tool can take the name of one of the gateway's own or of another server's,
-// because all names begin with their server's.
+// because all names begin with their server's, and no server may be called so that its names
+// begin like those of another.
 //
 // A credential's ceiling is a boundary. Its groups are made by the configuration,
 // so a ceiling of a group with globs grants what the globs match, also when the

@@ -2,7 +2,6 @@ package mcpgateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,13 +76,7 @@ func (o offers) List(ctx context.Context, kind mcpserver.OfferKind, reach mcpser
 		}
 	}
 	wg.Wait()
-	all := slices.Concat(lists...)
-	seen := map[string]bool{} // "a__b__c" may be a prompt of "a" and one of "a__b"
-	return slices.DeleteFunc(all, func(of mcpserver.Offer) bool {
-		twice := seen[of.Name]
-		seen[of.Name] = true
-		return twice
-	})
+	return slices.Concat(lists...)
 }
 
 // visible returns what a client sees of a server. One that fails has nothing, and no
@@ -301,15 +294,14 @@ func (o offers) find(ctx context.Context, kind mcpserver.OfferKind, reach mcpser
 		}
 		return o.findInner(ctx, reach, name)
 	}
-	leads := func(u *upstream) bool { // to the server
+	for _, u := range o.upstreams {
+		prefix := u.prefix
 		if kind == mcpserver.TemplateOffer {
-			return strings.HasPrefix(name, u.uriPrefix())
+			prefix = u.uriPrefix()
 		}
-		return strings.HasPrefix(name, u.prefix)
-	}
-	all := slices.DeleteFunc(slices.Clone(o.upstreams), func(u *upstream) bool { return !leads(u) || !sees(u) })
-	slices.SortStableFunc(all, func(a, b *upstream) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
-	for _, u := range all {
+		if !strings.HasPrefix(name, prefix) || !sees(u) {
+			continue
+		}
 		list, err := u.offered(ctx, kind)
 		if err != nil {
 			return nil, nil, err
