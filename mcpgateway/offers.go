@@ -117,7 +117,7 @@ type offered struct {
 func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*offered, error) {
 	ask := map[mcpserver.OfferKind]func(context.Context) ([]json.RawMessage, error){
 		mcpserver.PromptOffer: u.client.Prompts, mcpserver.ResourceOffer: u.client.Resources, mcpserver.TemplateOffer: u.client.ResourceTemplates}
-	if err := u.unlisted(); err != nil {
+	if err := u.unlisted(kind); err != nil {
 		return nil, err
 	}
 	raw, err := ask[kind](ctx)
@@ -127,7 +127,7 @@ func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*of
 	if err != nil {
 		if !errors.Is(context.Cause(ctx), context.Canceled) { // else the host has left
 			slog.WarnContext(ctx, "an MCP server cannot list", "server", u.name, "what", kind, "err", discreet(ctx, err))
-			u.failed = failure{time.Now(), u.condition(), err}
+			u.fail(kind, err)
 		}
 		return nil, err
 	}
@@ -166,16 +166,30 @@ func (u *upstream) condition() condition {
 	return condition{st.State, st.Restarts}
 }
 
+// fail notes that the server could not list: that kind, if it said so, else anything. The
+// caller holds u.mu.
+func (u *upstream) fail(kind mcpserver.OfferKind, err error) {
+	if readable(err) != nil {
+		kind = ""
+	}
+	if u.failed == nil {
+		u.failed = map[mcpserver.OfferKind]failure{}
+	}
+	u.failed[kind] = failure{time.Now(), u.condition(), err}
+}
+
 // unlisted returns why the server could not list, if that was lately and nothing has
 // changed: every list would have to wait for it once more.
-func (u *upstream) unlisted() error {
+func (u *upstream) unlisted(kind mcpserver.OfferKind) error {
 	now := u.condition()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.failed.when != now || time.Since(u.failed.at) > listAgain {
-		return nil
+	for _, f := range []failure{u.failed[""], u.failed[kind]} {
+		if f.when == now && time.Since(f.at) <= listAgain {
+			return f.err
+		}
 	}
-	return u.failed.err
+	return nil
 }
 
 // An offerList is a list, and what it was made of.

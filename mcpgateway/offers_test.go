@@ -357,6 +357,17 @@ func lister(name string, results map[string]string) mcpclient.Config {
 	return cfg
 }
 
+// TestOffersRefused: a server that refuses one of its lists still has the others.
+func TestOffersRefused(t *testing.T) {
+	some := lister("some", map[string]string{"prompts/list": "refusal", "resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`, "resources/templates/list": "refusal"})
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{some}, Initial: []string{"some"}}))
+	for range 2 {
+		if got := w.offered(); got != "mcp://some/x://a" {
+			t.Errorf("offered: %s", got)
+		}
+	}
+}
+
 // TestOffersOfTheSilent: a server that does not answer costs its time-out once, and the
 // others nothing.
 func TestOffersOfTheSilent(t *testing.T) {

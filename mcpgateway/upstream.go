@@ -50,9 +50,9 @@ type upstream struct {
 	mu     sync.Mutex
 	own    map[string]string // its own groups, by its names for them
 	offers map[mcpserver.OfferKind]offerList
-	failed failure           // to list prompts or resources
-	labels []mcpclient.Group // as told last; nil before
-	raw    []tool.Tool       // what clean was made of
+	failed map[mcpserver.OfferKind]failure // to list prompts or resources; "" is of all kinds
+	labels []mcpclient.Group               // as told last; nil before
+	raw    []tool.Tool                     // what clean was made of
 	clean  []tool.Tool
 }
 
