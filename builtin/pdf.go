@@ -22,7 +22,12 @@ const (
 	pdfMaxNodes  = 50_000  // nodes of the tree of pages
 	pdfMaxStream = 8 << 20 // bytes that draw one page
 	pdfMaxSaved  = 1000    // states that a page keeps to come back to
-	pdfTimeout   = 30 * time.Second
+	pdfMaxFonts  = 1000    // names of fonts that a page uses
+
+	pdfMaxOperands = 64      // of an operator
+	pdfMaxList     = 1 << 16 // members of a list
+	pdfMaxString   = 1 << 16 // bytes of a string; PDF 32000-1, annex C, asks for half of it
+	pdfTimeout     = 30 * time.Second
 )
 
 // readPDF returns the text of pages, which is "", "N" or "N-M".
@@ -57,7 +62,7 @@ func readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages str
 	}
 	var b strings.Builder
 	for n := first; n <= last; n++ {
-		text, err := pageText(all[n-1])
+		text, err := pageText(ctx, all[n-1])
 		if err != nil {
 			return nil, fmt.Errorf("page %d: %w", n, err)
 		}
@@ -146,26 +151,36 @@ func pageRange(s string, total int) (first, last int, err error) {
 	return first, last, nil
 }
 
-// checkStreams refuses a page whose drawing is too large once decompressed.
-func checkStreams(v pdf.Value) error {
-	left := int64(pdfMaxStream)
-	streams := []pdf.Value{v}
-	if v.Kind() == pdf.Array {
-		streams = streams[:0]
-		for i := range v.Len() {
-			streams = append(streams, v.Index(i))
-		}
+// readStreams returns what draws a page: a stream, or several that count as one.
+func readStreams(v pdf.Value) ([]byte, error) {
+	if v.Kind() == pdf.Stream {
+		return readStream(v, pdfMaxStream)
 	}
-	for _, s := range streams {
+	var all []byte
+	for i := range v.Len() {
+		s := v.Index(i)
 		if s.Kind() != pdf.Stream {
 			continue
 		}
-		r := s.Reader()
-		n, err := io.Copy(io.Discard, io.LimitReader(r, left+1))
-		r.Close()
-		if left -= n; left < 0 || err != nil {
-			return fmt.Errorf("its drawing cannot be decompressed to at most %d MiB (%v)", pdfMaxStream>>20, err)
+		data, err := readStream(s, pdfMaxStream-len(all))
+		if err != nil {
+			return nil, err
 		}
+		all = append(append(all, data...), '\n')
 	}
-	return nil
+	return all, nil
+}
+
+// readStream decompresses a stream of at most limit bytes.
+func readStream(v pdf.Value, limit int) ([]byte, error) {
+	r := v.Reader()
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err != nil {
+		return nil, fmt.Errorf("a stream cannot be decompressed: %w", err)
+	}
+	if len(data) > limit {
+		return nil, fmt.Errorf("its streams have more than %d bytes, the most that is read", limit)
+	}
+	return data, nil
 }

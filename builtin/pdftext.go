@@ -1,6 +1,8 @@
 package builtin
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"strings"
 	"unicode/utf8"
@@ -10,16 +12,16 @@ import (
 
 // pageText returns the text of a page. A page says where each run of
 // characters stands; words and lines are told from the gaps between them.
-func pageText(p pdf.Page) (string, error) {
-	contents := p.V.Key("Contents")
-	if err := checkStreams(contents); err != nil {
+func pageText(ctx context.Context, p pdf.Page) (string, error) {
+	data, err := readStreams(p.V.Key("Contents"))
+	if err != nil {
 		return "", err
 	}
-	if contents.IsNull() {
-		return "", nil
-	}
 	w := pageWriter{page: p, fonts: map[string]*pageFont{}, pen: pen{ctm: identity, scale: 1}}
-	pdf.Interpret(contents, w.operator)
+	scan := pdfScanner{data: data}
+	if err := scan.run(ctx, pdfMaxOperands, func(op string, args []pdfOperand) error { return w.operator(ctx, op, args) }); err != nil {
+		return "", err
+	}
 	return strings.ToValidUTF8(w.text.String(), "\uFFFD"), nil
 }
 
@@ -46,12 +48,6 @@ type pen struct {
 	scale, leading   float64
 }
 
-type pageFont struct {
-	encoding pdf.TextEncoding
-	first    int
-	widths   []float64 // of the codes from first on, in thousandths of the size
-}
-
 // A matrix is the first two columns of a 3×3 matrix, by rows.
 type matrix [6]float64
 
@@ -67,17 +63,13 @@ func (m matrix) times(n matrix) matrix {
 
 func (m matrix) moved(x, y float64) matrix { return matrix{1, 0, 0, 1, x, y}.times(m) }
 
-// operator handles one operator and takes its operands off the stack.
-func (w *pageWriter) operator(stack *pdf.Stack, op string) {
-	args := make([]pdf.Value, stack.Len())
-	for i := len(args) - 1; i >= 0; i-- {
-		args[i] = stack.Pop()
-	}
+// operator handles one operator.
+func (w *pageWriter) operator(ctx context.Context, op string, args []pdfOperand) error {
 	num := func(i int) float64 {
 		if i >= len(args) {
 			return 0
 		}
-		return args[i].Float64()
+		return args[i].num
 	}
 	m := matrix{num(0), num(1), num(2), num(3), num(4), num(5)}
 	switch op {
@@ -112,7 +104,11 @@ func (w *pageWriter) operator(stack *pdf.Stack, op string) {
 		w.scale = num(0) / 100
 	case "Tf":
 		if len(args) == 2 {
-			w.font, w.size = w.fontNamed(args[0].Name()), num(1)
+			font, err := w.fontNamed(ctx, args[0].text)
+			if err != nil {
+				return err
+			}
+			w.font, w.size = font, num(1)
 		}
 	case "Tj", "'", "\"":
 		if op == "\"" {
@@ -122,17 +118,21 @@ func (w *pageWriter) operator(stack *pdf.Stack, op string) {
 			w.nextLine(0, -w.leading)
 		}
 		if len(args) > 0 {
-			w.show(args[len(args)-1].RawString())
+			return w.show(ctx, args[len(args)-1].text)
 		}
 	case "TJ":
-		for i := 0; len(args) > 0 && i < args[0].Len(); i++ {
-			if v := args[0].Index(i); v.Kind() == pdf.String {
-				w.show(v.RawString())
-			} else {
-				w.tm = w.tm.moved(-v.Float64()/1000*w.size*w.scale, 0)
+		if len(args) == 0 {
+			break
+		}
+		for _, v := range args[0].list {
+			if v.kind != pdfString {
+				w.tm = w.tm.moved(-v.num/1000*w.size*w.scale, 0)
+			} else if err := w.show(ctx, v.text); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
 func (w *pageWriter) nextLine(x, y float64) {
@@ -140,22 +140,36 @@ func (w *pageWriter) nextLine(x, y float64) {
 	w.tm = w.line
 }
 
-func (w *pageWriter) fontNamed(name string) *pageFont {
+func (w *pageWriter) fontNamed(ctx context.Context, name string) (*pageFont, error) {
 	f, known := w.fonts[name]
 	if !known {
-		font := w.page.Font(name)
-		f = &pageFont{encoding: font.Encoder(), first: font.FirstChar(), widths: font.Widths()}
+		if len(w.fonts) >= pdfMaxFonts {
+			return nil, fmt.Errorf("it uses more than %d fonts", pdfMaxFonts)
+		}
+		var err error
+		if f, err = newPageFont(ctx, w.page.Font(name)); err != nil {
+			return nil, err
+		}
 		w.fonts[name] = f
 	}
-	return f
+	return f, nil
 }
 
 // show writes a run of characters, after the white space before it.
-func (w *pageWriter) show(codes string) {
-	if w.font == nil || w.font.encoding == nil || codes == "" {
-		return
+func (w *pageWriter) show(ctx context.Context, codes string) error {
+	if w.font == nil || codes == "" {
+		return nil
 	}
-	text := w.font.encoding.Decode(codes)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(codes) > pdfMaxString {
+		return fmt.Errorf("it has a string of more than %d bytes", pdfMaxString)
+	}
+	text := w.font.decode(codes)
+	if w.text.Len()+len(text) > pdfMaxStream {
+		return fmt.Errorf("its text has more than %d MiB", pdfMaxStream>>20)
+	}
 	at := w.tm.times(w.ctm)
 	height := w.size * math.Hypot(at[2], at[3])
 	if w.begun {
@@ -165,6 +179,7 @@ func (w *pageWriter) show(codes string) {
 	w.tm = w.tm.moved(w.advance(codes, text), 0)
 	end := w.tm.times(w.ctm)
 	w.begun, w.lastX, w.lastY, w.height = true, end[4], end[5], height
+	return nil
 }
 
 // advance returns how far a run moves the pen.

@@ -1,0 +1,265 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"strings"
+)
+
+// A pdfOperand is what stands before an operator. A dictionary is a list.
+type pdfOperand struct {
+	kind pdfKind
+	text string
+	num  float64
+	list []pdfOperand
+}
+
+type pdfKind int
+
+const (
+	pdfNumber pdfKind = iota
+	pdfString
+	pdfName
+	pdfList
+	pdfWord  // of a scanner: an operator
+	pdfOpen  // of a scanner: the beginning of a list or a dictionary
+	pdfClose // of a scanner: the end of one
+)
+
+// A pdfScanner reads the operators of a content stream or of a character map; PDF
+// 32000-1, sections 7.2 and 7.8. That of the library goes on for ever at a string without
+// an end, and cannot be stopped; this one takes time in proportion to the data. What has
+// no sense is left out, as viewers do.
+type pdfScanner struct {
+	data []byte
+	pos  int
+}
+
+// run calls do with each operator and its first operands, at most as many as most says,
+// which do must not keep. It ends early with the context, or with an error of do.
+func (s *pdfScanner) run(ctx context.Context, most int, do func(op string, args []pdfOperand) error) error {
+	var args, list []pdfOperand
+	depth := 0 // of lists and dictionaries
+	for n := 0; ; n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		t, ok := s.token()
+		if !ok {
+			return nil
+		}
+		switch {
+		case t.kind == pdfOpen:
+			if depth++; depth == 1 {
+				list = nil
+			}
+		case t.kind == pdfClose:
+			if depth == 1 && len(args) < most {
+				args = append(args, pdfOperand{kind: pdfList, list: list})
+			}
+			depth = max(depth-1, 0)
+		case depth == 1 && len(list) < pdfMaxList:
+			list = append(list, t)
+		case depth > 0: // in lists of text nothing nests
+		case t.kind == pdfWord:
+			if err := do(t.text, args); err != nil {
+				return err
+			}
+			if clear(args); t.text == "ID" {
+				s.skipImage()
+			}
+			args = args[:0]
+		case len(args) < most:
+			args = append(args, t)
+		}
+	}
+}
+
+// token returns the next token, and false at the end.
+func (s *pdfScanner) token() (pdfOperand, bool) {
+	for s.pos < len(s.data) {
+		c := s.data[s.pos]
+		switch {
+		case isPDFSpace(c):
+			s.pos++
+		case c == '%':
+			s.pos = s.index(s.pos, "\r\n")
+		case c == '(':
+			return pdfOperand{kind: pdfString, text: s.literal()}, true
+		case c == '<' && s.peek(1) != '<':
+			return pdfOperand{kind: pdfString, text: s.hex()}, true
+		case c == '[':
+			s.pos++
+			return pdfOperand{kind: pdfOpen}, true
+		case c == ']':
+			s.pos++
+			return pdfOperand{kind: pdfClose}, true
+		case c == '<':
+			s.pos += 2
+			return pdfOperand{kind: pdfOpen}, true
+		case c == '>' && s.peek(1) == '>':
+			s.pos += 2
+			return pdfOperand{kind: pdfClose}, true
+		case c == '/':
+			s.pos++
+			return pdfOperand{kind: pdfName, text: unescapeName(s.word())}, true
+		case isPDFDelimiter(c): // one that is lost
+			s.pos++
+		default:
+			return wordOperand(s.word()), true
+		}
+	}
+	return pdfOperand{}, false
+}
+
+func wordOperand(word string) pdfOperand {
+	if c := word[0]; c == '+' || c == '-' || c == '.' || '0' <= c && c <= '9' {
+		num, _ := strconv.ParseFloat(word, 64) // 0 for what is none, as a viewer takes it
+		return pdfOperand{kind: pdfNumber, num: num}
+	}
+	return pdfOperand{kind: pdfWord, text: word}
+}
+
+// peek returns the byte at some distance, 0 behind the end.
+func (s *pdfScanner) peek(n int) byte {
+	if s.pos+n < len(s.data) {
+		return s.data[s.pos+n]
+	}
+	return 0
+}
+
+// index returns where one of the characters is, at or after from, or else the end.
+func (s *pdfScanner) index(from int, chars string) int {
+	if i := bytes.IndexAny(s.data[from:], chars); i >= 0 {
+		return from + i
+	}
+	return len(s.data)
+}
+
+// word reads up to white space or a delimiter.
+func (s *pdfScanner) word() string {
+	from := s.pos
+	for s.pos < len(s.data) && !isPDFSpace(s.data[s.pos]) && !isPDFDelimiter(s.data[s.pos]) {
+		s.pos++
+	}
+	return string(s.data[from:s.pos])
+}
+
+// literal reads a string in parentheses.
+func (s *pdfScanner) literal() string {
+	var out []byte
+	depth := 0
+	for ; s.pos < len(s.data); s.pos++ {
+		c := s.data[s.pos]
+		switch c {
+		case '(':
+			if depth++; depth == 1 {
+				continue
+			}
+		case ')':
+			if depth--; depth == 0 {
+				s.pos++
+				return string(out)
+			}
+		case '\\':
+			out = s.escape(out)
+			continue
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+// escape appends what a backslash and what follows it stand for, and leaves pos at
+// the last byte of it.
+func (s *pdfScanner) escape(out []byte) []byte {
+	c := s.peek(1)
+	if c == 0 {
+		return out
+	}
+	s.pos++
+	switch {
+	case '0' <= c && c <= '7':
+		x := int(c - '0')
+		for range 2 {
+			if d := s.peek(1); '0' <= d && d <= '7' {
+				x = x*8 + int(d-'0')
+				s.pos++
+			} else {
+				break
+			}
+		}
+		return append(out, byte(x)) // what overflows is ignored
+	case c == '\r' || c == '\n': // the string goes on in the next line
+		if c == '\r' && s.peek(1) == '\n' {
+			s.pos++
+		}
+		return out
+	}
+	if i := bytes.IndexByte([]byte("nrtbf"), c); i >= 0 {
+		c = "\n\r\t\b\f"[i]
+	}
+	return append(out, c)
+}
+
+// hex reads a string of hexadecimal digits; what is none is passed over.
+func (s *pdfScanner) hex() string {
+	end := s.index(s.pos, ">")
+	var out []byte
+	n := 0
+	for _, c := range s.data[s.pos:end] {
+		digit := bytes.IndexByte([]byte("0123456789abcdef"), c|0x20)
+		if c < '0' || digit < 0 {
+			continue
+		}
+		if n++; n%2 == 1 {
+			out = append(out, byte(digit<<4))
+		} else {
+			out[len(out)-1] |= byte(digit)
+		}
+	}
+	s.pos = min(end+1, len(s.data))
+	return string(out)
+}
+
+// skipImage passes over the bytes of an image that is written into the stream.
+func (s *pdfScanner) skipImage() {
+	for at := s.pos; ; at += 2 {
+		i := bytes.Index(s.data[at:], []byte("EI"))
+		if i < 0 {
+			s.pos = len(s.data)
+			return
+		}
+		at += i
+		s.pos = at
+		before, after := byte(' '), s.peek(2)
+		if at > 0 {
+			before = s.data[at-1]
+		}
+		if isPDFSpace(before) && isPDFSpace(after) {
+			s.pos += 2
+			return
+		}
+	}
+}
+
+func unescapeName(name string) string {
+	if !strings.Contains(name, "#") {
+		return name
+	}
+	var out []byte
+	for i := 0; i < len(name); i++ {
+		if x, err := strconv.ParseUint(name[min(i+1, len(name)):min(i+3, len(name))], 16, 8); name[i] == '#' && err == nil && i+2 < len(name) {
+			out = append(out, byte(x))
+			i += 2
+		} else {
+			out = append(out, name[i])
+		}
+	}
+	return string(out)
+}
+
+func isPDFSpace(c byte) bool { return strings.IndexByte("\x00\t\n\f\r ", c) >= 0 }
+
+func isPDFDelimiter(c byte) bool { return strings.IndexByte("()<>[]{}/%", c) >= 0 }
