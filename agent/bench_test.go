@@ -28,14 +28,14 @@ func rounds(n int) model.Model {
 	})
 }
 
-func benchAgent(tb testing.TB, n int) *Agent {
+func benchAgent(tb testing.TB, n int, middleware ...Middleware) *Agent {
 	add := tool.Must(tool.New("add", "Adds.", func(_ context.Context, in struct {
 		A int `json:"a"`
 		B int `json:"b"`
 	}) (int, error) {
 		return in.A + in.B, nil
 	}))
-	a, err := New(Config{Model: rounds(n), Toolkit: toolkit.Of(add), Policy: bypass, Limits: Limits{Steps: n + 1}})
+	a, err := New(Config{Model: rounds(n), Toolkit: toolkit.Of(add), Policy: bypass, Limits: Limits{Steps: n + 1}, Middleware: middleware})
 	if err != nil {
 		tb.Fatal(err)
 	}

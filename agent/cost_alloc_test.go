@@ -9,6 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/budget"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -27,7 +28,27 @@ func reply(t *testing.T, a *Agent) *State {
 func TestCostOfStep(t *testing.T) {
 	const steps = 100
 	a := benchAgent(t, steps)
-	budget.Hold(t, budget.Cost{Allocs: 47, Bytes: 4900}, steps, func() { reply(t, a) })
+	budget.Hold(t, budget.Cost{Allocs: 47, Bytes: 4370}, steps, func() { reply(t, a) })
+}
+
+// TestCostOfStepThroughHooks is the same with middleware at every level of it that does nothing.
+func TestCostOfStepThroughHooks(t *testing.T) {
+	const steps = 100
+	a := benchAgent(t, steps, Middleware{
+		Step:  func(next StepFunc) StepFunc { return func(ctx context.Context) error { return next(ctx) } },
+		Model: func(next model.Model) model.Model { return struct{ model.Model }{next} },
+		Tool: func(next tool.Handler) tool.Handler {
+			return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+				return next(ctx, t, call)
+			}
+		},
+		Judge: func(next JudgeFunc) JudgeFunc {
+			return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
+				return next(ctx, p, c)
+			}
+		},
+	})
+	budget.Hold(t, budget.Cost{Allocs: 54, Bytes: 4830}, steps, func() { reply(t, a) })
 }
 
 // TestCostOfToken is a piece of text, from the model's delta to the event.
@@ -48,7 +69,7 @@ func TestCostOfToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	budget.Hold(t, budget.Cost{Allocs: 0.11, Bytes: 153}, tokens, func() { reply(t, a) })
+	budget.Hold(t, budget.Cost{Allocs: 0.086, Bytes: 153}, tokens, func() { reply(t, a) })
 }
 
 // TestCostOfAgent is an agent with twenty tools of its own: what it takes to make one,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/slab"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
@@ -29,16 +30,12 @@ type intake struct {
 	first [1]callIntake // of calls: mostly there is one
 	args  [64]byte      // of that one
 
-	slab     []TextDelta // to be used: one allocation serves many tokens
-	callSlab []ToolCallDelta
+	texts  []TextDelta // see package slab
+	pieces []ToolCallDelta
 
 	ans answer // what is returned, with its memory
 	raw [1]rawArgs
 }
-
-// slabSize is how many text events are allocated together: what a consumer that
-// keeps one of them keeps alive with it.
-const slabSize = 32
 
 // A callIntake is a call that is coming. Its arguments are kept as they came until
 // the whole answer is there: a prefix of JSON can be valid by itself.
@@ -83,11 +80,7 @@ func (in *intake) add(ch model.Chunk) {
 			in.start(b)
 		}
 		in.text.WriteString(ch.Text)
-		if len(in.slab) == 0 {
-			in.slab = make([]TextDelta, slabSize)
-		}
-		ev := &in.slab[0]
-		in.slab = in.slab[1:]
+		ev := slab.Take(&in.texts)
 		ev.Message, ev.Block, ev.Text = in.msg.ID, b.ID, ch.Text
 		in.emit(ev)
 	case *model.ThinkingDelta:
@@ -136,11 +129,7 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 		c.args = in.args[:0]
 	}
 	c.args = append(c.args, d.Args...)
-	if len(in.callSlab) == 0 {
-		in.callSlab = make([]ToolCallDelta, min(4*(1+len(in.calls)), slabSize))
-	}
-	ev := &in.callSlab[0]
-	in.callSlab = in.callSlab[1:]
+	ev := slab.Take(&in.pieces)
 	ev.Message, ev.Call, ev.Name, ev.Args = in.msg.ID, c.call.ID, c.call.Name, d.Args
 	in.emit(ev)
 }

@@ -66,6 +66,7 @@ var allowed = map[string][]string{
 	"internal/grep":               {},
 	"internal/near":               {},
 	"internal/lazy":               {},
+	"internal/slab":               {},
 	"internal/visible":            {},
 	"internal/mcpcontent":         {"message"},
 }
@@ -80,6 +81,7 @@ var internalUsers = map[string][]string{
 	"internal/visible":   {"tool/host", "mcpgateway", "cmd/kitbag"},
 	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest":  {"internal/groupcase"},
+	"internal/slab":      {"agent", "model/openai"},
 	"internal/callctx":   {"tool", "tool/host", "agent"},
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},

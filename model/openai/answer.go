@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kitbag-go/kitbag/internal/slab"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
@@ -386,7 +387,7 @@ func (a *answer) find(d *callDelta) int {
 func (a *answer) announce(i int) error {
 	c := a.calls[i]
 	c.announce = a.uniqueID(c.id, i)
-	d := take(&a.slabs.callArgs)
+	d := slab.Take(&a.slabs.callArgs)
 	*d = model.ToolCallDelta{Index: i, ID: c.announce, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra}
 	return a.send(d)
 }

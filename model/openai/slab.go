@@ -5,13 +5,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/kitbag-go/kitbag/internal/slab"
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// slabs hand out deltas and the text in them from larger pieces of memory, so
-// that a delta costs a fraction of an allocation. Whoever keeps one delta keeps its
-// neighbours, at most 64 of them and some 4 KiB of text. No piece is handed out twice: what was
-// given belongs to whoever has it.
+// slabs hand out deltas (see package slab) and the text in them from larger pieces of memory,
+// so that a delta costs a fraction of an allocation. Whoever keeps one delta keeps some 4 KiB
+// of text. No piece is handed out twice: what was given belongs to whoever has it.
 type slabs struct {
 	buf       strings.Builder
 	texts     []model.TextDelta
@@ -28,32 +28,21 @@ const (
 )
 
 func (s *slabs) text(text string) model.Chunk {
-	d := take(&s.texts)
+	d := slab.Take(&s.texts)
 	d.Text = text
 	return d
 }
 
 func (s *slabs) thinking(text string) model.Chunk {
-	d := take(&s.thoughts)
+	d := slab.Take(&s.thoughts)
 	d.Text = text
 	return d
 }
 
 func (s *slabs) args(index int, text string) model.Chunk {
-	d := take(&s.callArgs)
+	d := slab.Take(&s.callArgs)
 	d.Index, d.Args = index, text
 	return d
-}
-
-// take returns the next unused element, of a new slab if the last is used up.
-func take[T any](slab *[]T) *T {
-	n := len(*slab)
-	if n == cap(*slab) {
-		*slab = make([]T, 0, min(max(4, 2*n), 64))
-		n = 0
-	}
-	*slab = (*slab)[:n+1]
-	return &(*slab)[n]
 }
 
 // unquote returns the string that starts inside of b and ends before the first
