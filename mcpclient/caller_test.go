@@ -328,18 +328,11 @@ func TestCertainCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer overHTTP.Close()
-	legacy.answerTime = time.Millisecond
-	slowly, err := New(legacy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer slowly.Close()
 	for _, row := range []struct {
 		why  string
 		c    *Client
 		args string
 	}{
-		{"2025-11-25 over HTTP, later than mcp-go waits", slowly, `{"question":%s}`},
 		{"2026-07-28", memoryClient(t, callers, inquirer(true)), `{"Method":"elicitation/create","Params":%s}`},
 		{"2025-11-25 over HTTP", overHTTP, `{"question":%s}`},
 	} {

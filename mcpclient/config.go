@@ -121,8 +121,7 @@ type Config struct {
 	// block: the server would wait.
 	Stderr io.Writer
 
-	login      *login        // made by New of OAuth
-	answerTime time.Duration // see conn.asked
+	login *login // made by New of OAuth
 }
 
 // check returns the configuration with its defaults filled in, or what is
@@ -231,7 +230,6 @@ func (c *Config) setDefaults() {
 	or(&c.Timeout, time.Minute)
 	or(&c.MaxTimeout, 10*time.Minute)
 	or(&c.PingInterval, 30*time.Second)
-	or(&c.answerTime, 20*time.Second)
 	if c.MaxMessage == 0 {
 		c.MaxMessage = 64 << 20
 	}

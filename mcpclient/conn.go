@@ -56,11 +56,12 @@ type conn struct {
 	closing bool
 	workers sync.WaitGroup
 
-	users   atomic.Int64    // calls in flight
-	life    context.Context // ends when the connection is lost or closed
-	end     context.CancelCauseFunc
-	stopped chan struct{} // closed when the server's process is gone, if there was one
-	idle    func()        // closes idle HTTP connections
+	users     atomic.Int64    // calls in flight
+	answering atomic.Int64    // answers under way over HTTP
+	life      context.Context // ends when the connection is lost or closed
+	end       context.CancelCauseFunc
+	stopped   chan struct{} // closed when the server's process is gone, if there was one
+	idle      func()        // closes idle HTTP connections
 }
 
 // A hello is what the server said of itself when the connection was made.

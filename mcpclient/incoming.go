@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -70,38 +71,25 @@ func (c *conn) route(token string, fn func(progress)) (stop func()) {
 	}
 }
 
-// asked answers a request of the server, over HTTP as long as mcp-go waits: it
-// gives up after 30 s, without a word to the server, which would wait for ever.
-// What a person has said later than that is posted without it.
+// asked answers a request of the server. mcp-go could do so, but it gives up on a person
+// after 30 s without a word to the server, and has no limit for answers that the server
+// does not take.
 func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	if c.out != nil {
 		c.write(c.reply(c.life, req))
 		return nil, nil
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	answers, late := make(chan *transport.JSONRPCResponse), make(chan struct{})
-	if !c.work(func() {
+	if c.answering.Add(1) > maxWaiting {
+		c.lost(fmt.Errorf("the server does not take what it asks for: %d answers wait", maxWaiting))
+	}
+	c.work(func() {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		defer context.AfterFunc(c.life, cancel)()
-		answer := c.reply(ctx, req)
-		select {
-		case answers <- answer:
-		case <-late:
-			c.post(answer)
-		}
-	}) {
-		cancel()
-		return nil, ErrClosed
-	}
-	t := time.NewTimer(c.cfg.answerTime)
-	defer t.Stop()
-	select {
-	case answer := <-answers:
-		return answer, nil
-	case <-t.C:
-		close(late)
-		return nil, nil
-	}
+		c.post(c.reply(ctx, req))
+		c.answering.Add(-1)
+	})
+	return nil, nil
 }
 
 // write sends the answer to a request of a server that reads lines. mcp-go would have it

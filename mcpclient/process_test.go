@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +128,62 @@ func TestFlood(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 		})
 	})
+}
+
+// roundTrip is a round tripper.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// TestFloodOverHTTP is a server that asks on its stream and takes no answers.
+func TestFloodOverHTTP(t *testing.T) {
+	srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var msg request
+		if json.NewDecoder(r.Body).Decode(&msg) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		if msg.ID == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		if polite(msg, func(line string) { fmt.Fprintf(w, "data: %s\n\n", line) }, `[{"name":"flood"}]`) {
+			return
+		}
+		for i := range 20_000 {
+			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", i)
+		}
+		<-r.Context().Done()
+	}))
+	var open, most atomic.Int64
+	stuck := roundTrip(func(req *http.Request) (*http.Response, error) {
+		if req.Method != http.MethodPost {
+			return http.DefaultTransport.RoundTrip(req)
+		}
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		if !bytes.Contains(body, []byte(`"method"`)) {
+			n := open.Add(1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			<-req.Context().Done()
+			open.Add(-1)
+			return nil, req.Context().Err()
+		}
+		req = req.Clone(req.Context())
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		return http.DefaultTransport.RoundTrip(req)
+	})
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: "2025-11-25", PingInterval: -1, Timeout: 10 * time.Second,
+		HTTPClient: &http.Client{Transport: stuck}})
+	res := mustRun(t, find(t, c, "flood"), `{}`)
+	if n := most.Load(); !strings.Contains(res.Text(), ErrLost.Error()) || n > maxWaiting {
+		t.Errorf("%d answers were under way: %.300s", n, res.Text())
+	}
 }
 
 // oneByOne is how to dial a scripted server that reads a message when it is done with the
