@@ -38,7 +38,8 @@ type Config struct {
 	Resources []Resource
 
 	// Offers, unless nil, are prompts and resources that come from elsewhere, besides
-	// all others.
+	// all others. If they are a [Watcher] clients can subscribe to them, if they are a
+	// [Completer] arguments are completed.
 	Offers Offers
 
 	// Middleware is around every call; the first is the outermost.
