@@ -257,6 +257,10 @@ func (w *walker) compound(cmd syntax.Command) {
 			w.nested([]*syntax.Stmt{c.Body}, "a function")
 		}
 	case *syntax.DeclClause:
+		if args := listing(c); args != nil {
+			w.simple(args, w.raw(c), "")
+			return
+		}
 		w.deny(c.Variant.Value + " changes what later commands see")
 		w.declare(c)
 		w.inner(c)
@@ -268,6 +272,28 @@ func (w *walker) compound(cmd syntax.Command) {
 		w.declare(c)
 		w.inner(c)
 	}
+}
+
+// listing returns the words of a declaration that declares nothing: declare -p PATH. The
+// tables know which options it may have.
+func listing(c *syntax.DeclClause) []arg {
+	args := []arg{literal(c.Variant.Value)}
+	for _, a := range c.Args {
+		switch {
+		case !a.Naked || a.Index != nil:
+			return nil
+		case a.Name != nil:
+			args = append(args, literal(a.Name.Value))
+		case a.Value.Lit() == "":
+			return nil
+		default:
+			args = append(args, literal(a.Value.Lit()))
+		}
+	}
+	if !slices.ContainsFunc(args, func(a arg) bool { return a.option() }) {
+		return nil
+	}
+	return args
 }
 
 // calls reports whether n calls a command by this name.
