@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -14,30 +15,58 @@ import (
 // are known, even those that left their process group.
 func newMark() string { return "KITBAG_CALL=" + rand.Text() }
 
-// killMarked kills every process that was started with mark in its
-// environment. One that is just starting a program shows no environment for a
-// moment, so it looks until it has found none several times.
+// killMarked kills every process that was started with mark in its environment.
 func killMarked(mark string) {
+	killAll(mark, func(string) bool { return true })
+}
+
+// killHolders ends those of them that hold the pipe: asks, waits for termGrace, kills.
+func killHolders(mark string, pipe *os.File) {
+	info, err := pipe.Stat()
+	if err != nil {
+		return
+	}
+	holds := func(proc string) bool {
+		fds, _ := filepath.Glob(proc + "/fd/*")
+		return slices.ContainsFunc(fds, func(fd string) bool {
+			other, err := os.Stat(fd)
+			return err == nil && os.SameFile(info, other)
+		})
+	}
+	sig, empty := syscall.SIGTERM, 0
+	for limit := time.Now().Add(termGrace); time.Now().Before(limit) && empty < 3; time.Sleep(2 * time.Millisecond) {
+		if empty++; killOnce(mark, sig, holds) {
+			sig, empty = 0, 0 // from now on it only looks
+		}
+	}
+	killAll(mark, holds)
+}
+
+// killAll kills the marked processes that which picks by their folder in /proc. One that
+// is just starting a program shows no environment for a moment, so it looks until it has
+// found none several times.
+func killAll(mark string, which func(proc string) bool) {
 	for looks, empty := 0, 0; looks < 20 && empty < 3; looks++ {
 		if looks > 0 {
 			time.Sleep(2 * time.Millisecond)
 		}
-		if empty++; killOnce(mark) {
+		if empty++; killOnce(mark, syscall.SIGKILL, which) {
 			empty = 0
 		}
 	}
 }
 
-// killOnce reports whether there was a process to kill.
-func killOnce(mark string) (found bool) {
+// killOnce reports whether there was a process to send the signal to.
+func killOnce(mark string, sig syscall.Signal, which func(proc string) bool) (found bool) {
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range environs {
 		env, err := os.ReadFile(name)
-		if err != nil || !bytes.Contains(env, []byte(mark)) {
+		proc := filepath.Dir(name)
+		if err != nil || !bytes.Contains(env, []byte(mark)) || !which(proc) {
 			continue // not ours, or gone
 		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
-			found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+		if pid, err := strconv.Atoi(filepath.Base(proc)); err == nil {
+			found = syscall.Kill(pid, sig) == nil || found
 		}
 	}
 	return found

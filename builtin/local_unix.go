@@ -27,7 +27,8 @@ const (
 
 // Run implements [Backend]. The program leads a session of its own, without a
 // terminal, so that nothing can ask for a password there. Processes that have left
-// its group are found, and ended, on Linux only.
+// its group are found, and ended, on Linux only; elsewhere what is left behind and
+// holds the output takes the rest of the group with it.
 func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	if err := ctx.Err(); err != nil {
 		return Exit{}, err
@@ -73,14 +74,20 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 		}
 	}
 	r.SetReadDeadline(time.Now().Add(pipeGrace))
-	if eof := <-copied; !eof && err == nil { // somebody was left behind and holds the pipe
-		endGroup(cmd.Process.Pid)
-		r.SetReadDeadline(time.Now().Add(pipeGrace))
-		if !copyOutput(out, r) { // and has left the group
-			killMarked(mark)
-			r.SetReadDeadline(time.Now().Add(pipeGrace))
-			copyOutput(out, r)
+	eof := <-copied
+	// Somebody was left behind and holds the pipe. Who does not is to go on: the others
+	// of its group end only if that did not help.
+	for _, end := range []func(){
+		func() { killHolders(mark, r) },
+		func() { endGroup(cmd.Process.Pid) },
+		func() { killMarked(mark) },
+	} {
+		if eof || err != nil {
+			break
 		}
+		end()
+		r.SetReadDeadline(time.Now().Add(pipeGrace))
+		eof = copyOutput(out, r)
 	}
 	return exitOf(cmd.ProcessState), err
 }
