@@ -59,6 +59,25 @@ func serveHTTP(t *testing.T, h http.Handler) *httptest.Server {
 	return srv
 }
 
+// eventStreams serves a scripted server over HTTP that answers each request on a stream of
+// events, and returns its URL.
+func eventStreams(t *testing.T, s script) (url string) {
+	t.Helper()
+	return serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var msg request
+		if json.NewDecoder(r.Body).Decode(&msg) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		if msg.ID == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		s(msg, func(line string) { fmt.Fprintf(w, "event: message\ndata: %s\n\n", line) })
+	})).URL
+}
+
 func TestHTTPInBothEras(t *testing.T) {
 	for _, row := range []struct{ pin, want string }{
 		{"", "2026-07-28"}, {"2025-11-25", "2025-11-25"}, {"2025-03-26", "2025-03-26"},

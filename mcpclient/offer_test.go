@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -237,20 +236,7 @@ func TestLogNumbers(t *testing.T) {
 				reply(msg.result(`{"content":[{"type":"text","text":"/message\" 9007199254740993"}]}`))
 			}
 		}
-		srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var msg request
-			if json.NewDecoder(r.Body).Decode(&msg) != nil {
-				w.WriteHeader(http.StatusMethodNotAllowed)
-				return
-			}
-			if msg.ID == nil {
-				w.WriteHeader(http.StatusAccepted)
-				return
-			}
-			w.Header().Set("Content-Type", "text/event-stream")
-			serve(msg, func(line string) { fmt.Fprintf(w, "event: message\ndata: %s\n\n", line) })
-		}))
-		for _, cfg := range []Config{{Dial: inMemory(serve)}, {URL: srv.URL}} {
+		for _, cfg := range []Config{{Dial: inMemory(serve)}, {URL: eventStreams(t, serve)}} {
 			var logged []LogMessage
 			cfg.Name, cfg.PingInterval, cfg.Log = "srv", -1, func(m LogMessage) { logged = append(logged, m) }
 			c, err := New(cfg)

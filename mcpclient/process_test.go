@@ -137,25 +137,14 @@ func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return
 
 // TestFloodOverHTTP is a server that asks on its stream and takes no answers.
 func TestFloodOverHTTP(t *testing.T) {
-	srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var msg request
-		if json.NewDecoder(r.Body).Decode(&msg) != nil {
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			return
+	url := eventStreams(t, func(msg request, reply func(string)) {
+		if !polite(msg, reply, `[{"name":"flood"}]`) {
+			for i := range 20_000 {
+				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i))
+			}
+			<-t.Context().Done()
 		}
-		if msg.ID == nil {
-			w.WriteHeader(http.StatusAccepted)
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		if polite(msg, func(line string) { fmt.Fprintf(w, "data: %s\n\n", line) }, `[{"name":"flood"}]`) {
-			return
-		}
-		for i := range 20_000 {
-			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", i)
-		}
-		<-r.Context().Done()
-	}))
+	})
 	var open, most atomic.Int64
 	stuck := roundTrip(func(req *http.Request) (*http.Response, error) {
 		if req.Method != http.MethodPost {
@@ -178,7 +167,7 @@ func TestFloodOverHTTP(t *testing.T) {
 		return http.DefaultTransport.RoundTrip(req)
 	})
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: "2025-11-25", PingInterval: -1, Timeout: 10 * time.Second,
+	c := connect(t, Config{Name: "srv", URL: url, Protocol: "2025-11-25", PingInterval: -1, Timeout: 10 * time.Second,
 		HTTPClient: &http.Client{Transport: stuck}})
 	res := mustRun(t, find(t, c, "flood"), `{}`)
 	if n := most.Load(); !strings.Contains(res.Text(), ErrLost.Error()) || n > maxWaiting {
