@@ -61,15 +61,15 @@
 // # What it costs
 //
 // A step, which is a model call and a call of a function tool, makes some 47
-// allocations and 5 KiB beside the model's, with events, validation, permission and
+// allocations and 4 KiB beside the model's, with events, validation, permission and
 // the State whole at every moment; the 500th costs what the first does. A streamed
 // token makes 0.1. The floor is what stays: messages, calls, results and events
 // that somebody may keep are 22 of the 47; the call with its context and its
-// goroutine is 14, the decision 2. A single call is waited for by the run itself;
-// those that run beside others, or through a Middleware.Tool, have workers, which is
-// 20 more for each. An agent with 20 tools of its own keeps 5 KiB, of which the
-// tools are 2. The tests named TestCost… hold these figures, and bench shows them
-// beside other frameworks.
+// goroutine is 14, the decision 2. A single call is waited for by the run itself,
+// which through a Middleware.Tool takes a second goroutine and 7 more; those that run
+// beside others have workers, which is 20 more for each. An agent with 20 tools of its
+// own keeps 5 KiB, of which the tools are 2. The tests named TestCost… hold these
+// figures, and bench shows them beside other frameworks.
 //
 // # Effects
 //
