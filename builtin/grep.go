@@ -283,6 +283,9 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 	most := s.hits.most()
 	// Lines that were found before an error count; nothing else can be done.
 	s.searchers[worker].Search(contextReader{ctx, r}, func(l grep.Line) bool {
+		if ctx.Err() != nil {
+			return false
+		}
 		if l.Match {
 			matches++
 		}

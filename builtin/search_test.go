@@ -322,3 +322,22 @@ func TestManyBraces(t *testing.T) {
 		t.Errorf("%d words, want %d", len(got), maxAlternatives)
 	}
 }
+
+// A search of a text that is read already ends with its context, too: in a multiline
+// search every match may cost a look at all that follows.
+func TestGrepCancelInText(t *testing.T) {
+	for _, mode := range []string{"count", "content"} {
+		s, err := newGrepSearch(grepIn{Pattern: "a", OutputMode: mode, Multiline: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := &lasting{t.Context(), 10}
+		s.search(ctx, 0, "/x", strings.NewReader(strings.Repeat("a\n", 100)))
+		if ctx.left < -2 {
+			t.Errorf("%s: it went on for %d matches", mode, -ctx.left)
+		}
+		if ctx.left > 0 {
+			t.Errorf("%s: nobody asked for the context", mode)
+		}
+	}
+}
