@@ -106,24 +106,24 @@ var (
 		".vimrc", ".gvimrc", ".ideavimrc", ".exrc", ".lesskey", ".latexmkrc", ".shosts", ".k5login", ".pnpmrc", ".nanorc", ".emacs", ".screenrc", ".tmux.conf",
 		".psqlrc", ".sqliterc", ".mailrc", ".forward", ".rhosts", "rust-toolchain", "rust-toolchain.toml", ".pnpmfile.cjs",
 		".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".pdbrc", ".rprofile", ".pythonrc",
-		".netrc", ".pgpass", ".my.cnf", ".mcp.json", "kitbag.json", "authorized_keys", "authorized_keys2",
+		".netrc", ".pgpass", ".my.cnf", ".s3cfg", ".boto", ".vault-token", ".ansible.cfg", ".mcp.json", "kitbag.json", "authorized_keys", "authorized_keys2",
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519",
 	}
 	protectedDirs = []string{
-		".git", ".hg", ".vscode", ".idea", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
+		".git", ".hg", ".svn", ".bzr", ".jj", ".vscode", ".idea", ".devcontainer", ".oh-my-zsh", ".password-store", ".terraform.d", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
 	}
 	// Parts of a path, compared with a slash at its end.
 	protectedTails = []string{
 		"/.config/git/", "/.config/gh/", "/.config/gcloud/", "/.config/autostart/", "/.config/systemd/",
-		"/.config/fish/", "/.config/nvim/", "/.config/pip/", "/.config/environment.d/", "/.config/kitbag/", "/.local/bin/",
+		"/.config/fish/", "/.config/nvim/", "/.config/pip/", "/.config/environment.d/", "/.config/kitbag/", "/.config/hub/", "/.gem/credentials/", "/.local/bin/",
 		"/.local/share/applications/", "/.bundle/config/", "/.pip/", "/.claude/settings.json/", "/.claude/settings.local.json/", "/.cursor/mcp.json/",
-		"/.cargo/config/", "/.cargo/config.toml/", "/.cargo/credentials/", "/.cargo/credentials.toml/",
+		"/.cargo/env/", "/.cargo/config/", "/.cargo/config.toml/", "/.cargo/credentials/", "/.cargo/credentials.toml/",
 		"/.m2/settings.xml/", "/.gradle/init.d/", "/.gradle/init.gradle/", "/.gradle/gradle.properties/",
 		"/library/launchagents/", "/library/launchdaemons/",
 	}
 	systemDirs = []string{
 		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/local/bin", "/usr/local/sbin",
-		"/boot", "/etc", "/dev", "/proc", "/sys", "/system", "/var/spool/cron", "/private/etc",
+		"/boot", "/etc", "/dev", "/proc", "/sys", "/system", "/var/spool/cron", "/var/spool/at", "/private/etc",
 	}
 	plainDevices = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/full"}
 )
