@@ -13,11 +13,14 @@ const longest = 128
 
 // Names returns at most n of the known names that resemble word, the most alike
 // first: those that differ by a third of its letters or less, and those that
-// hold it or are held by it. Case, blanks and punctuation do not count.
+// hold it or are held by it. Of two that are as much alike the one with as many letters is
+// first: letters are wrong or misplaced more often than they are too many. Case, blanks and
+// punctuation do not count.
 func Names(word string, known []string, n int) []string {
 	type candidate struct {
-		name string
-		cost int
+		name    string
+		cost    int
+		letters int // how many more or fewer than word has
 	}
 	word = fold(word)
 	limit := (len(word) + 1) / 3
@@ -29,10 +32,12 @@ func Names(word string, known []string, n int) []string {
 			cost = min(cost, limit)
 		}
 		if word != "" && cost <= limit {
-			found = append(found, candidate{name, cost})
+			found = append(found, candidate{name, cost, max(len(word)-len(folded), len(folded)-len(word))})
 		}
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Compare(a.cost, b.cost) })
+	slices.SortStableFunc(found, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.letters, b.letters))
+	})
 	var names []string
 	for _, f := range found[:min(n, len(found))] {
 		names = append(names, f.name)
