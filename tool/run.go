@@ -64,14 +64,13 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 	if f, ok := t.(*function); ok && !f.streams && len(middleware) == 0 {
 		return func(yield func(Chunk, error) bool) { runFunction(ctx, f, call, yield) }
 	}
-	h := chain(isolated, middleware)
 	return func(yield func(Chunk, error) bool) {
 		p := passage{ctx: ctx, call: call, yield: yield}
 		if len(middleware) > 0 {
 			defer p.recover()
 		}
 		// Called instead of ranged over: the body of a loop would be three allocations.
-		h(ctx, t, call)(p.take)
+		chain(isolated, middleware)(ctx, t, call)(p.take)
 	}
 }
 
@@ -88,7 +87,8 @@ func (p *passage) take(c Chunk, err error) bool {
 	if p.over { // as the body of a loop does: what does not stop is stopped
 		panic("middleware went on after it was told to stop")
 	}
-	if err != nil {
+	said := checked(c, err) // middleware may have made it
+	if c, err = said.chunk, said.err; err != nil {
 		p.over = true
 		c, err = Failure(err.Error()), fatal(p.ctx, p.call, err)
 		if err != nil {

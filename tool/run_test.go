@@ -325,14 +325,32 @@ func TestBlocksThatNoResultMayHold(t *testing.T) {
 	}
 }
 
-func TestMiddlewarePanicIsAResult(t *testing.T) {
+// TestMiddlewareFaultIsAResult: middleware runs on goroutines of others, which must not end the
+// program by what it does.
+func TestMiddlewareFaultIsAResult(t *testing.T) {
 	hi := tool.Must(tool.New("hi", "Greets.", func(context.Context, struct{}) (string, error) { return "hi", nil }))
-	bad := func(tool.Handler) tool.Handler {
-		return func(context.Context, tool.Tool, tool.Call) iter.Seq2[tool.Chunk, error] { panic("bad middleware") }
+	saying := func(b message.Block) tool.Middleware {
+		return func(tool.Handler) tool.Handler {
+			return func(context.Context, tool.Tool, tool.Call) iter.Seq2[tool.Chunk, error] {
+				return func(yield func(tool.Chunk, error) bool) { yield(tool.Chunk{Block: b}, nil) }
+			}
+		}
 	}
-	res, err := call(t.Context(), hi, "{}", bad)
-	if err != nil || res.Outcome != message.OutcomeError {
-		t.Errorf("got %v, %v", res, err)
+	for how, bad := range map[string]tool.Middleware{
+		"panics": func(tool.Handler) tool.Handler {
+			return func(context.Context, tool.Tool, tool.Call) iter.Seq2[tool.Chunk, error] { panic("bad middleware") }
+		},
+		"panics at once":     func(tool.Handler) tool.Handler { panic("bad middleware") },
+		"is nil":             nil,
+		"returns nil":        func(tool.Handler) tool.Handler { return nil },
+		"says a nil text":    saying((*message.Text)(nil)),
+		"says a nil picture": saying((*message.Data)(nil)),
+		"says a call":        saying(&message.ToolCall{ID: "c1", Name: "hi"}),
+	} {
+		res, err := call(t.Context(), hi, "{}", bad)
+		if err != nil || res.Outcome != message.OutcomeError || res.Text() == "" {
+			t.Errorf("%s: got %v, %v", how, res, err)
+		}
 	}
 }
 
