@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"pgregory.net/rapid"
 )
@@ -301,6 +302,21 @@ func TestReadThroughLink(t *testing.T) {
 	}
 	call(ctx, tools["Read"], args("file_path", filepath.Join(dir, "link")))
 	want(t, call(ctx, tools["Edit"], args("file_path", filepath.Join(dir, "target"), "old_string", "a", "new_string", "b")), "success", "")
+}
+
+// Write makes the directories that are missing, so that a link behind one of
+// them is judged as what it will be.
+func TestWriteBehindWhatIsMissing(t *testing.T) {
+	dir := files(t, map[string]string{".git/hooks/x": ""})
+	tools, _ := fileTools(t, dir)
+	if err := os.Symlink(".git/hooks", filepath.Join(dir, "hooks")); err != nil {
+		t.Fatal(err)
+	}
+	p := &permission.Policy{Mode: permission.AcceptEdits, Dirs: []string{dir}}
+	in := json.RawMessage(args("file_path", dir+"/new/../hooks/pre-commit", "content", "#!/bin/sh\n"))
+	if d := permission.Decide(p, tool.PermissionCall(tools["Write"], in)); !d.Safety || d.Behavior != permission.Ask {
+		t.Errorf("%+v, want a safety ask", d)
+	}
 }
 
 // What a person is shown before the call is what the call then does.

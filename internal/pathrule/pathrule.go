@@ -90,7 +90,10 @@ func (p Place) Real(name string) string {
 	if rest == "" {
 		return ""
 	}
-	done, links, missing := "", 0, false
+	// A segment that is not there may be by then (mkdir, or Write itself), so
+	// that ".." takes it back and what follows is looked up again: "new/../link"
+	// must not hide that link is one.
+	done, links, missing := "", 0, 0 // missing: how many segments of done are not there
 	for rest != "" {
 		seg, tail, _ := strings.Cut(strings.TrimLeft(rest, "/"), "/")
 		rest = tail
@@ -99,11 +102,13 @@ func (p Place) Real(name string) string {
 			continue
 		case "..":
 			done = done[:max(strings.LastIndexByte(done, '/'), 0)]
+			missing = max(missing-1, 0)
 			continue
 		}
 		next := done + "/" + seg
-		if missing {
+		if missing > 0 {
 			done = next
+			missing++
 			continue
 		}
 		target, err := p.readlink(next)
@@ -117,7 +122,7 @@ func (p Place) Real(name string) string {
 			}
 			rest = target + "/" + rest
 		case os.IsNotExist(err):
-			missing = true
+			missing = 1
 			done = next
 		default:
 			done = next

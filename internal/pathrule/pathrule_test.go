@@ -128,6 +128,7 @@ func TestLinks(t *testing.T) {
 	inside := map[string]bool{
 		"src/a": true, "in/a": true, "out/a": false, "out": false, "loop/a": false, "in/../../x": false,
 		"in/../x": true, "out/../work/x": true, "../alias/x": true, ".": true, "..": false, "new/deep/x": true, "": false,
+		"new/../out/a": false, "new/deep/../../in/a": true, "new/deep/../out/a": true,
 	}
 	for name, want := range inside {
 		if got := at.Inside(name); got != want {
@@ -136,6 +137,15 @@ func TestLinks(t *testing.T) {
 	}
 	if (Protected{}).Hit(at, "hooks/pre-commit") == "" {
 		t.Error("a link to .git/hooks is not protected")
+	}
+	// What is not there yet may be made before the path is used.
+	for _, name := range []string{"new/../hooks/pre-commit", "new/deep/../../hooks/pre-commit", work + "/new/./../hooks/x"} {
+		if (Protected{}).Hit(at, name) == "" {
+			t.Errorf("%s hides a link to .git/hooks: %s", name, at.Real(name))
+		}
+	}
+	if ok, _ := at.MatchAny(filepath.Join(tmp, "out")+"/**", "new/../out/a"); !ok {
+		t.Error("a deny rule does not see through a link behind what is not there")
 	}
 	if ok, _ := at.MatchAny(filepath.Join(tmp, "out")+"/**", "out/a"); !ok {
 		t.Error("a deny rule does not see through a link")

@@ -94,6 +94,7 @@ func TestEditsThroughLinks(t *testing.T) {
 		"cd etc && touch a":                 false,
 		"mv src d && touch d/a":             false, // may be a link once it is there
 		"mkdir d && touch d/a":              true,
+		"mkdir d && cp src/a d/../hooks/x":  false, // once d is there, hooks is the link again
 		"cp -r src d; touch d/a":            false,
 		"touch a && cd .. && touch b":       false,
 		"(touch a)":                         false,
