@@ -13,14 +13,13 @@ const longest = 128
 
 // Names returns at most n of the known names that resemble word, the most alike
 // first: those that differ by a third of its letters or less, and those that
-// hold it or are held by it. Of two that are as much alike the one with as many letters is
-// first: letters are wrong or misplaced more often than they are too many. Case, blanks and
-// punctuation do not count.
+// hold it or are held by it. Of two that are as much alike the first is the one with more of
+// the letters of word. Case, blanks and punctuation do not count.
 func Names(word string, known []string, n int) []string {
 	type candidate struct {
 		name    string
 		cost    int
-		letters int // how many more or fewer than word has
+		letters int // see letters
 	}
 	word = fold(word)
 	limit := (len(word) + 1) / 3
@@ -32,7 +31,7 @@ func Names(word string, known []string, n int) []string {
 			cost = min(cost, limit)
 		}
 		if word != "" && cost <= limit {
-			found = append(found, candidate{name, cost, max(len(word)-len(folded), len(folded)-len(word))})
+			found = append(found, candidate{name, cost, letters(word, folded)})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b candidate) int {
@@ -73,4 +72,20 @@ func distance(a, b string) int {
 		before, prev, cur = prev, cur, before
 	}
 	return prev[len(b)]
+}
+
+// letters counts the bytes that only one of a and b has.
+func letters(a, b string) int {
+	var n [256]int
+	for i := range len(a) {
+		n[a[i]]++
+	}
+	for i := range len(b) {
+		n[b[i]]--
+	}
+	sum := 0
+	for _, d := range n {
+		sum += max(d, -d)
+	}
+	return sum
 }

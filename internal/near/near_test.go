@@ -11,7 +11,7 @@ import (
 )
 
 func TestNames(t *testing.T) {
-	known := []string{"get_weather", "get_whether", "send_mail", "archive-mail", "ls", "naïve", "mode", "model"}
+	known := []string{"get_weather", "get_whether", "send_mail", "archive-mail", "ls", "naïve", "mode", "model", "zsh", "fish"}
 	for _, row := range []struct {
 		word string
 		n    int
@@ -22,6 +22,7 @@ func TestNames(t *testing.T) {
 		{"get_wether", 2, []string{"get_weather", "get_whether"}},
 		{"get weahter", 1, []string{"get_weather"}},
 		{"modle", 5, []string{"model", "mode"}},
+		{"fsh", 1, []string{"fish"}},
 		{"mail", 5, []string{"send_mail", "archive-mail"}},
 		{"the_send_mail_tool", 5, []string{"send_mail"}},
 		{"ls", 5, []string{"ls"}},
