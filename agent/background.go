@@ -163,18 +163,23 @@ func (r *run) startJob(batch context.Context, c *openCall, w work, limit time.Du
 	// the only one to tell of its end: else a replay, in which the call has ended
 	// at once, could bring the end before the recorded decision.
 	r.cfg.Go(func() {
+		defer func() {
+			if j.res == nil {
+				j.res = failed(c, message.OutcomeError, lost)
+			}
+			stayed()
+			left()
+			cancel(nil)
+			close(j.ended)
+			select {
+			case jobs.bell <- struct{}{}:
+			default: // it rings already
+			}
+		}()
 		j.res, j.err = a.runCall(ctx, c, &w, func(ch tool.Chunk) {
 			j.note(ch)
 			tell(report{chunk: ch})
 		})
-		stayed()
-		left()
-		cancel(nil)
-		close(j.ended)
-		select {
-		case jobs.bell <- struct{}{}:
-		default: // it rings already
-		}
 	})
 	r.cfg.Go(func() {
 		if a.leaves(ctx, w.step, j, limit) {

@@ -314,10 +314,15 @@ func (ec *earlyCall) start(r *run, w work) {
 	ctx = r.hosting(inCall(r.stateful(ctx), ec.open), r.reports, r.done)
 	r.awaiting.Store(r.early)
 	r.cfg.Go(func() {
+		defer func() {
+			if ec.res == nil {
+				ec.res = failed(ec.open, message.OutcomeError, lost)
+			}
+			ec.unbind()
+			cancel(nil)
+			close(ec.ended)
+		}()
 		ec.res, ec.err = a.runTool(ctx, &w, ec.say)
-		ec.unbind()
-		cancel(nil)
-		close(ec.ended)
 	})
 }
 

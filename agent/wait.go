@@ -57,6 +57,9 @@ func (r *run) wait(c *openCall) error {
 		for turn := <-r.turns; turn != nil; turn = <-r.turns {
 			turn()
 		}
+		if in.res == nil {
+			in.res = failed(c, message.OutcomeError, lost)
+		}
 	}
 	return errors.Join(in.err, r.turned, r.finish(c, in.res))
 }
@@ -132,10 +135,11 @@ func (w *waited) do(fn func() error) error {
 // A beside is a waited call on a goroutine of its own.
 type beside waited
 
-// listen runs the call, and then says so with a turn that is nil.
+// listen runs the call, and then says so with a turn that is nil, also if middleware ends
+// the goroutine instead of returning.
 func (b *beside) listen() {
+	defer b.pass(nil)
 	(*waited)(b).listen()
-	b.pass(nil)
 }
 
 // said has the run tell of what the tool says.

@@ -29,6 +29,10 @@ func (w *work) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(ctx, w.timeout)
 }
 
+// lost is the result of a call whose goroutine middleware has ended, as t.FailNow of package
+// testing does. The run waits for what nobody else would tell it.
+const lost = "The call failed: its goroutine was ended before it had returned."
+
 // A worker does its work on a goroutine of its own, and reports to the run.
 type worker struct {
 	call    *openCall
@@ -41,12 +45,17 @@ type worker struct {
 func (w *worker) start(ctx context.Context, a *Agent) {
 	a.cfg.Go(func() {
 		rep := report{done: true, nest: w.nest}
+		defer func() {
+			if rep.res == nil {
+				rep.res = failed(w.call, message.OutcomeError, lost)
+			}
+			w.tell(rep)
+		}()
 		if w.nest != nil { // its steps are those of the sub-agent, which may wait in between
 			rep.res, rep.err = a.runToolNow(ctx, &w.work, w.send)
 		} else {
 			rep.res, rep.err = a.runCall(ctx, w.call, &w.work, w.send)
 		}
-		w.tell(rep)
 	})
 }
 

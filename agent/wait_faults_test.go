@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"iter"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestMiddlewareFaults has middleware of tool calls do what it must not do. The call fails, and the
+// run goes on, whoever runs the call: the run, workers, or jobs that could go to the background.
+func TestMiddlewareFaults(t *testing.T) {
+	for how, fault := range map[string]func(yield func(tool.Chunk, error) bool){
+		"ends its goroutine":  func(func(tool.Chunk, error) bool) { runtime.Goexit() }, // as t.FailNow does
+		"panics":              func(func(tool.Chunk, error) bool) { panic("ouch") },
+		"says a nil text":     func(yield func(tool.Chunk, error) bool) { yield(tool.Chunk{Block: (*message.Text)(nil)}, nil) },
+		"says a nil picture":  func(yield func(tool.Chunk, error) bool) { yield(tool.Chunk{Block: (*message.Data)(nil)}, nil) },
+		"says what is a call": func(yield func(tool.Chunk, error) bool) { yield(tool.Chunk{Block: &message.ToolCall{}}, nil) },
+	} {
+		bad := func(tool.Handler) tool.Handler {
+			return func(context.Context, tool.Tool, tool.Call) iter.Seq2[tool.Chunk, error] { return fault }
+		}
+		for who, cfg := range map[string]Config{"the run": {}, "workers": {}, "jobs": {Background: time.Minute}, "early": {Eager: true}} {
+			t.Run(how+" with "+who, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cfg.Policy, cfg.Middleware = bypass, []Middleware{{Tool: bad}}
+					cfg.Toolkit = toolkit.Of(noting(new(journal), "look", tool.Options{Parallel: true, ReadOnly: true}))
+					specs := []string{`c1 look {"path":"a"}`, `c2 look {"path":"b"}`}
+					if who == "the run" {
+						specs = specs[:1]
+					}
+					a, _ := newAgent(t, cfg, calls(specs...), says("sorry"))
+					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+					defer cancel()
+					st := new(State)
+					evs, err := playCtx(t, ctx, a, st, Say("go"))
+					if err != nil || endOf(t, evs).Reason != EndCompleted {
+						t.Errorf("it ended with %+v, %v", endOf(t, evs), err)
+					}
+					for _, res := range results(st) {
+						if !strings.Contains(res, " error: ") {
+							t.Errorf("result %s", res)
+						}
+					}
+				})
+			})
+		}
+	}
+}
