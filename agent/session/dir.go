@@ -62,7 +62,7 @@ func (d *dir) openLocked(name string, flag int) (*os.File, error) {
 		if ok {
 			return f, nil
 		}
-		if err = errors.Join(err, f.Close()); err != nil {
+		if err = errors.Join(err, release(f)); err != nil {
 			return nil, err
 		}
 		// It was deleted before the lock was taken: the name is free again.
@@ -119,7 +119,7 @@ func (d *dir) Delete(ctx context.Context, id string) error {
 	}
 	f, err := d.openLocked(id+suffix, os.O_RDWR)
 	if err == nil {
-		err = errors.Join(d.root.Remove(id+suffix), syncDir(d.root.Open(".")), f.Close())
+		err = errors.Join(d.root.Remove(id+suffix), syncDir(d.root.Open(".")), release(f))
 	}
 	if err != nil {
 		return fmt.Errorf("delete session %q: %w", id, err)
@@ -240,7 +240,7 @@ func (l *dirLog) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, l.file.Close())
+	errs = append(errs, release(l.file))
 	l.file = nil
 	return errors.Join(errs...)
 }

@@ -149,7 +149,7 @@ func (k *fileKeeper) close() error {
 	if k.file == nil {
 		return nil
 	}
-	err := k.file.Close()
+	err := release(k.file)
 	k.file = nil
 	return err
 }

@@ -72,7 +72,7 @@ func journeyAgent(dir string, save func(context.Context, *agent.State) error) *a
 		Policy: permission.Policy{Rules: []permission.Rule{
 			{Tool: "note", Behavior: permission.Allow}, {Tool: "check", Behavior: permission.Allow}, {Tool: "host", Behavior: permission.Allow}}},
 		Save: save,
-		Key:  []byte("of this test"), // what is loaded must be what was saved, byte for byte
+		Key:  []byte("the key of this test"), // what is loaded must be what was saved, byte for byte
 	})
 	if err != nil {
 		panic(err)

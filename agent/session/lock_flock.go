@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes the lock of an open file, which the system releases when f is
-// closed or the process ends. The error is ErrConflict when another has it.
+// lock takes the lock of an open file, which [release] gives back, or the system when
+// the process ends. The error is ErrConflict when another has it.
 func lock(f *os.File) error {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
@@ -22,6 +22,18 @@ func lock(f *os.File) error {
 			return fmt.Errorf("%w open; end the other program or use another session", ErrConflict)
 		default:
 			return fmt.Errorf("lock it: %w", err)
+		}
+	}
+}
+
+// release gives the lock back and closes f. To close it would not be enough: a child that
+// another goroutine is just starting, such as a command of the agent's, has the file open as
+// well until it executes its program, and the lock goes with the last.
+func release(f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		if !errors.Is(err, unix.EINTR) {
+			return errors.Join(err, f.Close())
 		}
 	}
 }

@@ -12,3 +12,5 @@ import (
 func lock(*os.File) error {
 	return fmt.Errorf("session files need flock, which %s does not have; use another session.Store", runtime.GOOS)
 }
+
+func release(f *os.File) error { return f.Close() }
