@@ -164,9 +164,9 @@ type Config struct {
 	// change what a person was asked, what was allowed, or anything else in it:
 	// a run refuses a State whose seal does not fit with [ErrTampered]. The seal
 	// covers the Policy and the schemas of the tools that are asked about too. It
-	// is as good as the Key: take 32 random bytes, the same for all processes. It
-	// does not tell an older State of this conversation, or one of another
-	// conversation, from the current one: who lets clients keep States must
+	// is as good as the Key: take 32 random bytes (16 are the least), the same for all
+	// processes. It does not tell an older State of this conversation, or one of
+	// another conversation, from the current one: who lets clients keep States must
 	// remember which seal came last, or an approved call may be had twice.
 	//
 	// Without a Key a State that was loaded is believed in what was said and in
@@ -244,6 +244,9 @@ type Agent struct {
 	over       *nest     // the run that this agent works for; nil for none
 }
 
+// minKey is the least size of [Config].Key, in bytes: 128 bits cannot be tried out.
+const minKey = 16
+
 // New checks cfg and returns the agent.
 func New(cfg Config) (*Agent, error) {
 	switch {
@@ -254,6 +257,8 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Limits.Steps < 0 || cfg.MaxParallel < 0:
 		return nil, fmt.Errorf("agent.New: Limits.Steps is %d and MaxParallel %d; neither may be negative, 0 means the default",
 			cfg.Limits.Steps, cfg.MaxParallel)
+	case len(cfg.Key) > 0 && len(cfg.Key) < minKey:
+		return nil, fmt.Errorf("agent.New: Config.Key has %d bytes; a key that can be guessed seals nothing: use at least %d, from crypto/rand", len(cfg.Key), minKey)
 	case cfg.Background < 0:
 		return nil, fmt.Errorf("agent.New: Config.Background is %v; it is a time, and 0 means never", cfg.Background)
 	case cfg.Limits.Cost > 0 && cfg.Limits.Price == nil:

@@ -261,7 +261,7 @@ func (c *chaos) play(t *testing.T) {
 	st := new(State)
 	var key []byte
 	if c.pick("sealed", 3) == 0 {
-		key = []byte("secret")
+		key = []byte("sixteen bytes ok")
 	}
 	var redactor *redact.Redactor
 	if c.pick("redacted", 3) == 0 {

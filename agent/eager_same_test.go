@@ -85,7 +85,7 @@ func drawScript(rt *rapid.T) *script {
 	c.cfg = Config{MaxParallel: 1 + pick("together", 3), Policy: someAsked, Retry: model.RetryConfig{Retries: -1},
 		Limits: Limits{Steps: 4, ToolCalls: []int{0, 3, 7}[pick("limit", 3)]}}
 	if pick("sealed", 4) == 0 {
-		c.cfg.Key = []byte("secret")
+		c.cfg.Key = []byte("sixteen bytes ok")
 	}
 	names := []string{"read", "read", "read", "read", "read_fails", "read_panics", "read_asked", "read_denied", "write", "alone", "unknown", "steer"}
 	for i := range 5 {

@@ -109,7 +109,7 @@ func TestSecretsStayInside(t *testing.T) {
 
 		kept := ResultDir(t.TempDir())
 		var saved []string
-		cfg := Config{Redact: builtinRules(t), Toolkit: toolkit.Of(leaky), Key: []byte("k"),
+		cfg := Config{Redact: builtinRules(t), Toolkit: toolkit.Of(leaky), Key: []byte("sixteen bytes ok"),
 			Context: Context{MaxResult: 40, Results: kept},
 			Save:    func(_ context.Context, st *State) error { saved = append(saved, encoded(t, st)); return nil }}
 		a, w := newAgent(t, cfg, said)

@@ -16,7 +16,7 @@ import (
 // turn: what still loads is refused.
 func TestSealRefusesEveryFlippedByte(t *testing.T) {
 	var j journal
-	cfg := Config{Key: []byte("secret"), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
+	cfg := Config{Key: []byte("sixteen bytes ok"), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
 	a, w := newAgent(t, cfg, calls(`c1 note {"path":"a"}`))
 	var st State
 	if _, err := play(t, a, &st, Say("go")); err != nil {
@@ -47,7 +47,7 @@ func TestSealRefusesEveryFlippedByte(t *testing.T) {
 		t.Errorf("only %d of %d changes were loaded", refused, len(data))
 	}
 	for name, change := range map[string]func(*Config){
-		"another key":    func(c *Config) { c.Key = []byte("other") },
+		"another key":    func(c *Config) { c.Key = []byte("of another agent") },
 		"another policy": func(c *Config) { c.Policy.Rules = []permission.Rule{{Tool: "x", Behavior: permission.Allow}} },
 		"another schema": func(c *Config) {
 			type other struct {
@@ -80,7 +80,7 @@ func TestSealRefusesEveryFlippedByte(t *testing.T) {
 // of it.
 func TestSealOfOddText(t *testing.T) {
 	for _, text := range []string{"caf\xe9", "\xff\xfe", "\ufffd", `\ufffd`, "a\u2028<b>"} {
-		a, w := newAgent(t, Config{Key: []byte("secret")}, says("done"), says("more"))
+		a, w := newAgent(t, Config{Key: []byte("sixteen bytes ok")}, says("done"), says("more"))
 		st := new(State)
 		for range 2 {
 			if _, err := a.Reply(t.Context(), st, Say(text)); err != nil {
@@ -106,7 +106,7 @@ func TestUnsealed(t *testing.T) {
 		{`{"version":1,"scope":{"active":["secret"]}}`, false},
 		{`{"version":1,"token_ratio":0.25}`, false},
 	} {
-		a, _ := newAgent(t, Config{Key: []byte("secret")}, says("done"))
+		a, _ := newAgent(t, Config{Key: []byte("sixteen bytes ok")}, says("done"))
 		var st State
 		if err := json.Unmarshal([]byte(row.state), &st); err != nil {
 			t.Fatalf("%s: %v", row.state, err)
@@ -116,7 +116,7 @@ func TestUnsealed(t *testing.T) {
 			t.Errorf("%s: %v", row.state, err)
 		}
 	}
-	a, _ := newAgent(t, Config{Key: []byte("secret")}, says("done"))
+	a, _ := newAgent(t, Config{Key: []byte("sixteen bytes ok")}, says("done"))
 	if _, err := a.Reply(t.Context(), reload(t, new(State)), Say("go")); err != nil {
 		t.Errorf("a new state that was saved: %v", err)
 	}
@@ -126,7 +126,7 @@ func TestUnsealed(t *testing.T) {
 // is giving one, and goes on in a run for any answer.
 func TestSealOfTypedRuns(t *testing.T) {
 	var j journal
-	a, _ := newAgent(t, Config{Key: []byte("secret"), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
+	a, _ := newAgent(t, Config{Key: []byte("sixteen bytes ok"), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
 		calls(`c1 note {"path":"a"}`, `f final_answer {"city":"Graz","score":4}`), says("done"))
 	st := new(State)
 	if _, err := ReplyAs[verdict](t.Context(), a, st, Say("go")); !errors.Is(err, ErrWaiting) {

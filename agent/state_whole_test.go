@@ -87,7 +87,7 @@ func TestSealIsOfWhatIsSaved(t *testing.T) {
 	tick := tool.Must(tool.New("tick", "Ticks.", func(ctx context.Context, _ struct{}) (string, error) {
 		return "", ticks.Update(ctx, func(*ticking) error { return nil })
 	}))
-	cfg := Config{Key: []byte("secret"), Policy: bypass, Toolkit: toolkit.Of(tick)}
+	cfg := Config{Key: []byte("sixteen bytes ok"), Policy: bypass, Toolkit: toolkit.Of(tick)}
 	var saved []string
 	cfg.Save = func(_ context.Context, st *State) error {
 		saved = append(saved, encoded(t, st), encoded(t, st)) // a store may encode more than once
