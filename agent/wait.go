@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/message"
@@ -81,7 +82,10 @@ type waited struct {
 	host    callHost
 	work    work
 	hearing hearing
-	over    bool // for the run's goroutine
+
+	mu   sync.Mutex    // for what asks something of the run
+	over bool          // the run's goroutine says so, and may look without mu
+	gone chan struct{} // closed then; made by the first that asks
 
 	// What came of it.
 	res *message.ToolResult
@@ -93,7 +97,12 @@ func (w *waited) listen() {
 }
 
 func (w *waited) end() {
+	w.mu.Lock()
 	w.over = true
+	if w.gone != nil {
+		close(w.gone)
+	}
+	w.mu.Unlock()
 	w.End(context.Canceled)
 	if w.work.timeout > 0 {
 		w.run.clock = w.Clock()
@@ -114,11 +123,21 @@ func (w *waited) Value(key any) any {
 // said tells of what the tool says.
 func (w *waited) said(ch tool.Chunk) { w.run.emit(deltaOf(w.call, ch)) }
 
-// do has the run's goroutine call fn, and returns what fn does.
+// do has the run's goroutine call fn, and returns what fn does. What has outlasted its call is told
+// at once and not at the run's next turn, which may be far: it may hold what others wait for.
 func (w *waited) do(fn func() error) error {
+	w.mu.Lock()
+	if w.gone == nil && !w.over {
+		w.gone = make(chan struct{})
+	}
+	over, gone := w.over, w.gone
+	w.mu.Unlock()
+	if over {
+		return ErrInterrupted
+	}
 	heard := make(chan error, 1)
 	turn := func() {
-		if w.over { // what asks has outlasted its call
+		if w.over { // since it was handed over
 			heard <- ErrInterrupted
 			return
 		}
@@ -129,7 +148,7 @@ func (w *waited) do(fn func() error) error {
 		}
 		heard <- err
 	}
-	return handOver(w.run.turns, turn, heard, w.run.over)
+	return handOver(w.run.turns, turn, heard, gone)
 }
 
 // A beside is a waited call on a goroutine of its own.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"runtime"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -53,4 +56,51 @@ func TestMiddlewareFaults(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestLateSample has a call leave behind a sample that the model answers after the call. Nobody may
+// wait for it, not the calls that run side by side next, which sample too.
+func TestLateSample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sample := func(ctx context.Context) error {
+			_, err := host.From(ctx).Sample(ctx, host.SampleRequest{Server: "shop", Messages: []*message.Message{message.User("?")}})
+			return err
+		}
+		late := make(chan error, 1)
+		var began time.Time
+		tools := toolkit.Of(
+			tool.Must(tool.New("leaves", "Leaves a sample behind.", func(ctx context.Context, _ struct{}) (string, error) {
+				began = time.Now()
+				go func() { late <- sample(ctx) }()
+				time.Sleep(time.Second)
+				return "fine", nil
+			})),
+			tool.Must(tool.New("samples", "Samples.", func(ctx context.Context, _ struct{}) (string, error) {
+				return "fine", sample(ctx)
+			}, tool.Options{Parallel: true})))
+		n := 0
+		words := wordsFunc(func(req *model.Request) turn {
+			if len(req.Tools) == 0 { // a sample
+				time.Sleep(10 * time.Second) // whatever the context says
+				return says("sampled")
+			}
+			n++
+			return []turn{calls("c1 leaves {}"), calls("c2 samples {}", "c3 samples {}"), says("one")}[n-1]
+		})
+		a, err := New(Config{Model: words, Policy: bypass, Toolkit: tools})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st State
+		if _, err := play(t, a, &st, Say("go")); err != nil {
+			t.Error(err)
+		}
+		equal(t, "results", results(&st), []string{"c2 success: fine", "c3 success: fine"})
+		if err := <-late; !errors.Is(err, ErrInterrupted) {
+			t.Errorf("the late sample: %v", err)
+		}
+		if took := time.Since(began); took != 30*time.Second { // three samples, one after the other
+			t.Errorf("it took %v", took)
+		}
+	})
 }
