@@ -282,7 +282,7 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 	matches := 0
 	most := s.hits.most()
 	// Lines that were found before an error count; nothing else can be done.
-	s.searchers[worker].Search(contextReader{ctx, r}, func(l grep.Line) bool {
+	s.searchers[worker].Search(ctx, r, func(l grep.Line) bool {
 		if ctx.Err() != nil {
 			return false
 		}
@@ -327,17 +327,4 @@ func (s *grepSearch) show(path string, l grep.Line) string {
 		return path + sep + text
 	}
 	return fmt.Sprintf("%s%s%d%s%s", path, sep, l.Number, sep, text)
-}
-
-// A contextReader stops reading when ctx ends.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

@@ -348,3 +348,16 @@ func unmarshal[T any](input json.RawMessage) (T, error) {
 	err := json.Unmarshal(input, &in)
 	return in, err
 }
+
+// A contextReader stops reading when ctx ends.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

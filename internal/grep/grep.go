@@ -3,11 +3,11 @@
 //
 //	m, err := grep.Compile(`func \w+Handler\(`, grep.Options{})
 //	s := m.NewSearcher()             // one for each goroutine
-//	err = s.Search(file, func(l grep.Line) bool { … })
+//	err = s.Search(ctx, file, func(l grep.Line) bool { … })
 //
 // The syntax is that of package regexp. A match lies within one line unless
 // [Options.Multiline] is set; "^" and "$" are the ends of lines, which are LF or
-// CRLF. `\A` and `\z` are the ends of the whole text if it is, and those of the line if
+// CRLF; "\n" in a multiline pattern is LF alone. `\A` and `\z` are the ends of the whole text if it is, and those of the line if
 // not. Where every match must contain a literal, the literal is sought first.
 // A lazily built automaton decides about lines, in time linear in the text
 // whatever the pattern.
@@ -63,6 +63,9 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 	if !o.Multiline && wantsLineEnd(re) {
 		return nil, fmt.Errorf("pattern %q has a line end in it, which only a multiline search can match", pattern)
 	}
+	if o.Multiline {
+		beforeCR(re)
+	}
 	re = re.Simplify()
 	m := &Matcher{Options: o}
 	if l := required(re); cost(l) < 0.01 { // else nearly every line has one
@@ -85,6 +88,19 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 		}
 	}
 	return m, nil
+}
+
+// beforeCR has the ends of lines in re stand before CRLF, too. In a single line
+// nobody has to: it comes without its end.
+func beforeCR(re *syntax.Regexp) {
+	for i, sub := range re.Sub {
+		if sub.Op != syntax.OpEndLine {
+			beforeCR(sub)
+			continue
+		}
+		re.Sub[i] = &syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{
+			{Op: syntax.OpQuest, Sub: []*syntax.Regexp{{Op: syntax.OpLiteral, Rune: []rune{'\r'}}}}, sub}}
+	}
 }
 
 // neverBegin has the assertions in re that text begins never hold, for the rest of a

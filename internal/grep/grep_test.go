@@ -2,6 +2,7 @@ package grep
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -30,7 +31,7 @@ func search(t interface {
 	var got []string
 	for range 2 { // a searcher is used again and again
 		got = nil
-		err := s.Search(iotest.HalfReader(strings.NewReader(text)), func(l Line) bool {
+		err := s.Search(context.Background(), iotest.HalfReader(strings.NewReader(text)), func(l Line) bool {
 			got = append(got, show(l.Number, string(l.Text), l.Match, l.Gap && o.Before+o.After > 0))
 			return true
 		})
@@ -112,7 +113,7 @@ func FuzzLikeRegexp(f *testing.F) {
 		}
 		re := regexp.MustCompile(pattern)
 		var got []string
-		if err := m.NewSearcher().Search(strings.NewReader(text), func(l Line) bool {
+		if err := m.NewSearcher().Search(t.Context(), strings.NewReader(text), func(l Line) bool {
 			got = append(got, show(l.Number, string(l.Text), l.Match, false))
 			return true
 		}); err != nil {
@@ -222,7 +223,7 @@ func TestBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = m.NewSearcher().Search(strings.NewReader("\x00\x01foo\n"), func(Line) bool { t.Error("told of a line"); return true })
+	err = m.NewSearcher().Search(t.Context(), strings.NewReader("\x00\x01foo\n"), func(Line) bool { t.Error("told of a line"); return true })
 	if err != ErrBinary {
 		t.Errorf("error %v", err)
 	}
@@ -249,7 +250,7 @@ func TestLongLinesAndAllocations(t *testing.T) {
 	var numbers []int
 	run := func() {
 		numbers = numbers[:0]
-		s.Search(strings.NewReader(text), func(l Line) bool { numbers = append(numbers, l.Number); return true })
+		s.Search(t.Context(), strings.NewReader(text), func(l Line) bool { numbers = append(numbers, l.Number); return true })
 	}
 	run()
 	if !slices.Equal(numbers, []int{2, 3}) {
@@ -257,7 +258,7 @@ func TestLongLinesAndAllocations(t *testing.T) {
 	}
 	r := bytes.NewReader([]byte(text))
 	yield := func(Line) bool { return true }
-	if n := testing.AllocsPerRun(10, func() { r.Reset([]byte(text)); s.Search(r, yield) }); n > 1 {
+	if n := testing.AllocsPerRun(10, func() { r.Reset([]byte(text)); s.Search(t.Context(), r, yield) }); n > 1 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -277,7 +278,7 @@ func TestMemoryOfManyCharacters(t *testing.T) {
 		text.WriteString("\n")
 	}
 	s := m.NewSearcher()
-	if err := s.Search(strings.NewReader(text.String()), func(Line) bool { return true }); err != nil {
+	if err := s.Search(t.Context(), strings.NewReader(text.String()), func(Line) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	steps := 0
@@ -287,4 +288,58 @@ func TestMemoryOfManyCharacters(t *testing.T) {
 	if steps > maxOther+100 {
 		t.Errorf("%d steps are kept", steps)
 	}
+}
+
+// A line may end with CRLF; what stands before it is the end of the line.
+func TestMultilineCRLF(t *testing.T) {
+	text := "a\r\nb c\r\n\r\na\rb\r\nab\n"
+	for _, row := range []struct{ pattern, want string }{
+		{`a$`, "1:a"}, {`^$`, "3:"}, {`(a|b)$`, "1:a\n4:a\rb\n5:ab"}, {`^b c$\s+^a`, "2:b c\n3:\n4:a\rb"}, {`a$\nb`, "1:a\n2:b c"}, {`a\nb`, ""}, {`$`, "1:a\n2:b c\n3:\n4:a\rb\n5:ab"},
+	} {
+		if got := strings.Join(search(t, row.pattern, Options{Multiline: true}, text, 16), "\n"); got != row.want {
+			t.Errorf("%q: %q, want %q", row.pattern, got, row.want)
+		}
+	}
+}
+
+// A countdown ends when it has been asked often enough.
+type countdown struct {
+	context.Context
+	left int
+}
+
+func (c *countdown) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// One look for a match in a large text ends with its context.
+func TestMultilineIsCancelled(t *testing.T) {
+	m, err := Compile("[ax]{4}[bx]", Options{Multiline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("aaaa\n", maxFile/5)
+	if len(text)*len(m.prog.Inst) <= maxUnasked {
+		t.Fatalf("%d bytes are too few for %d instructions", len(text), len(m.prog.Inst))
+	}
+	ctx := &countdown{t.Context(), 40} // it takes fewer reads than that to fill the buffer
+	err = m.NewSearcher().Search(ctx, strings.NewReader(text), func(Line) bool { t.Error("told of a line"); return true })
+	if err != context.Canceled || ctx.left < -3 {
+		t.Errorf("%v, asked %d times too often", err, -ctx.left)
+	}
+}
+
+// A look that asks for its context finds what one finds that does not.
+func TestFindAsking(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		re := regexp.MustCompile("(?ms:" + patterns.Draw(t, "pattern") + ")")
+		text := []byte(texts.Draw(t, "text"))
+		got, want := find(context.Background(), re, text, maxUnasked), find(context.Background(), re, text, 0)
+		if len(text) > 1 && !slices.Equal(got, want) {
+			t.Fatalf("%s in %q: %v, want %v", re, text, got, want)
+		}
+	})
 }

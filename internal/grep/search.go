@@ -2,8 +2,11 @@ package grep
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
+	"regexp"
+	"unicode/utf8"
 )
 
 const (
@@ -11,6 +14,12 @@ const (
 	maxWindow  = 16 << 20  // the longest line; a longer one counts as several
 	maxFile    = 64 << 20  // the largest file of a Multiline search; more is not looked at
 	sniffLen   = 8 << 10   // a zero byte in the first sniffLen bytes makes a file binary
+
+	// The most work that one look for a Multiline match does without asking for
+	// the context, in bytes of text times instructions of the pattern: a second or
+	// two at worst. What asks is slower, as it cannot skip to a literal.
+	maxUnasked = 256 << 20
+	askEvery   = 64 << 10 // bytes
 )
 
 // A Line is a line that matches, or one around it.
@@ -51,18 +60,19 @@ func (m *Matcher) NewSearcher() *Searcher {
 	return s
 }
 
-// Search calls yield for each line of r that matches and for its context, in
-// order, until yield returns false. It fails with ErrBinary, before any line,
-// if r is not text, and with the errors of r.
-func (s *Searcher) Search(r io.Reader, yield func(Line) bool) error {
+// Search calls yield for each line of r that matches and for the lines around
+// it, in order, until yield returns false. It fails with ErrBinary, before any
+// line, if r is not text, with the errors of r, and with that of ctx: it asks
+// for ctx at each read, and within a text that is read already as it searches it.
+func (s *Searcher) Search(ctx context.Context, r io.Reader, yield func(Line) bool) error {
 	s.yield = yield
 	s.end, s.told, s.counted, s.afterLeft, s.lineNo, s.some = 0, 0, 0, 0, 1, false
 	if s.m.Multiline {
-		return s.searchAll(r)
+		return s.searchAll(ctx, r)
 	}
 	pos := 0 // what is before is done
 	for first := true; ; first = false {
-		eof, err := s.fill(r)
+		eof, err := s.fill(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -89,8 +99,11 @@ func (s *Searcher) Search(r io.Reader, yield func(Line) bool) error {
 }
 
 // fill reads until the buffer is full or r ends.
-func (s *Searcher) fill(r io.Reader) (eof bool, err error) {
+func (s *Searcher) fill(ctx context.Context, r io.Reader) (eof bool, err error) {
 	for s.end < len(s.buf) {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
 		n, err := r.Read(s.buf[s.end:])
 		s.end += n
 		if err == io.EOF {
@@ -247,9 +260,9 @@ func (s *Searcher) number(pos int) int {
 }
 
 // searchAll searches a text as a whole.
-func (s *Searcher) searchAll(r io.Reader) error {
+func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 	for {
-		eof, err := s.fill(r)
+		eof, err := s.fill(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -268,7 +281,10 @@ func (s *Searcher) searchAll(r io.Reader) error {
 	}
 	re := s.m.re
 	for pos := 0; pos < len(text); re = s.m.later {
-		loc := re.FindIndex(text[pos:])
+		loc := find(ctx, re, text[pos:], len(s.m.prog.Inst))
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if loc == nil || pos+loc[0] == len(text) && text[len(text)-1] == '\n' { // which is in no line
 			break
 		}
@@ -285,6 +301,38 @@ func (s *Searcher) searchAll(r io.Reader) error {
 	}
 	s.context(len(text))
 	return nil
+}
+
+// find is re.FindIndex, for a program of so many instructions. If ctx ends, what
+// it returns means nothing.
+func find(ctx context.Context, re *regexp.Regexp, text []byte, instructions int) []int {
+	if len(text)*instructions <= maxUnasked {
+		return re.FindIndex(text)
+	}
+	return re.FindReaderIndex(&asking{text: text, ended: ctx.Err})
+}
+
+// An asking is a text that is over once ended returns an error.
+type asking struct {
+	text     []byte
+	pos, ask int // ask: from where on to ask again
+	ended    func() error
+}
+
+// ReadRune implements [io.RuneReader].
+func (a *asking) ReadRune() (r rune, size int, err error) {
+	if a.pos >= a.ask {
+		if err := a.ended(); err != nil {
+			return 0, 0, err
+		}
+		a.ask = a.pos + askEvery
+	}
+	if a.pos == len(a.text) {
+		return 0, 0, io.EOF
+	}
+	r, size = utf8.DecodeRune(a.text[a.pos:])
+	a.pos += size
+	return r, size, nil
 }
 
 // mayMatch reports whether one of the literals is in text.
