@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,14 +34,19 @@ func (p *Policy) Add(rules ...Rule) error {
 	return nil
 }
 
-// Check reports the mode if it is not known, and every rule that cannot work
-// with the tools described by calls: a pattern that its tool cannot read, or
+// Check reports the mode if it is not known, every directory that is not
+// absolute, and every rule that cannot work with the tools described by calls: a pattern that its tool cannot read, or
 // for a tool that knows no patterns. Rules for other tools are not judged:
 // their tools may come later. The inputs of the calls do not matter.
 func (p *Policy) Check(calls ...*Call) error {
 	var errs []error
 	if p.Mode != "" && !p.Mode.known() {
 		errs = append(errs, fmt.Errorf("mode %q is not known; %s", p.Mode, modeNames))
+	}
+	for _, d := range p.Dirs {
+		if err := checkDir(d); err != nil {
+			errs = append(errs, fmt.Errorf("working directory %w", err))
+		}
 	}
 	for _, r := range p.Rules {
 		if _, err := ParseRule(r.String(), r.Behavior); err != nil {
@@ -57,6 +65,14 @@ func (p *Policy) Check(calls ...*Call) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkDir returns an error unless d is absolute, or below the home directory.
+func checkDir(d string) error {
+	if filepath.IsAbs(d) || path.IsAbs(d) || strings.HasPrefix(d, "~/") {
+		return nil
+	}
+	return fmt.Errorf("%q is not absolute; write the whole path", d)
 }
 
 // A Record is what is kept of a decision for later review: what was asked, what

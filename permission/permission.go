@@ -59,7 +59,8 @@ type Policy struct {
 	Mode  Mode   `json:"mode,omitempty"`
 	Rules []Rule `json:"rules,omitempty"`
 
-	// Dirs are the working directories, absolute. Below them files may be read
+	// Dirs are the working directories, absolute or with "~/" for the home
+	// directory; [Policy.Check] reports others. Below them files may be read
 	// without a question, and edited in accept-edits. The first is the one that
 	// relative patterns of file rules count from.
 	Dirs []string `json:"dirs,omitempty"`

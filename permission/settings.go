@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 )
 
 // Settings is a settings file that holds a policy:
@@ -32,7 +30,8 @@ type Settings struct {
 // the file, the list and the rule; all of them are reported at once. Two members of one
 // name are an error, wherever in the file they are.
 //
-// The mode may also be called defaultMode and be spelled as [ParseMode] says.
+// The mode may also be called defaultMode and be spelled as [ParseMode] says. Two
+// modes are an error unless they are the same: one of them would have no effect.
 // Member names are compared exactly.
 func ParseSettings(name string, data []byte) (*Settings, error) {
 	s := &Settings{}
@@ -60,6 +59,7 @@ func (s *Settings) read(name string) (errs []error) {
 	fail := func(key string, err error) {
 		errs = append(errs, fmt.Errorf("settings %s: permissions.%s: %w", name, key, err))
 	}
+	modes := 0
 	for _, key := range []string{"defaultMode", "mode"} {
 		raw, ok := s.inner[key]
 		if !ok {
@@ -67,13 +67,19 @@ func (s *Settings) read(name string) (errs []error) {
 		}
 		delete(s.inner, key)
 		var text string
+		var mode Mode
 		err := json.Unmarshal(raw, &text)
 		if err == nil {
-			s.Policy.Mode, err = ParseMode(text)
+			mode, err = ParseMode(text)
+		}
+		if modes++; err == nil && modes == 2 && mode != s.Policy.Mode {
+			err = fmt.Errorf("it is %s, but permissions.defaultMode is %s; write one of them", mode, s.Policy.Mode)
 		}
 		if err != nil {
 			fail(key, err)
+			continue
 		}
+		s.Policy.Mode = mode
 	}
 	for _, b := range []Behavior{Allow, Ask, Deny} {
 		list, err := s.list(string(b))
@@ -95,8 +101,8 @@ func (s *Settings) read(name string) (errs []error) {
 		fail("additionalDirectories", err)
 	}
 	for _, d := range dirs {
-		if !path.IsAbs(d) && !strings.HasPrefix(d, "~/") {
-			fail("additionalDirectories", fmt.Errorf("%q is not absolute; write the whole path", d))
+		if err := checkDir(d); err != nil {
+			fail("additionalDirectories", err)
 		}
 	}
 	s.Policy.Dirs = dirs

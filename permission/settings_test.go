@@ -62,6 +62,8 @@ func TestSettingsErrors(t *testing.T) {
 		`{"permissions":{"deny":["ok","Bash("]}}`:           {"permissions.deny[1]", `"Bash("`},
 		`{"permissions":{"ask":["Bash()","(x)"]}}`:          {"permissions.ask[0]", "permissions.ask[1]"},
 		`{"permissions":{"additionalDirectories":["src"]}}`: {"additionalDirectories", `"src"`, "absolute"},
+		`{"permissions":{"mode":"explore","defaultMode":"bypassPermissions"}}`: {"permissions.mode", "explore", "defaultMode is bypass", "one"},
+		`{"permissions":{"mode":"fast","defaultMode":"plan"}}`:                 {"permissions.mode", `"fast"`},
 
 		// One of two members of a name has no effect: it may be the one that denies.
 		"{\"permissions\":{\n\"deny\":[\"Bash\"],\n\"deny\":[]}}": {"f.json", "line 3", "permissions.deny is there twice", "one"},
@@ -79,6 +81,9 @@ func TestSettingsErrors(t *testing.T) {
 				t.Errorf("%s: error %q does not say %s", data, err, want)
 			}
 		}
+	}
+	if s, err := ParseSettings("f.json", []byte(`{"permissions":{"mode":"explore","defaultMode":"plan"}}`)); err != nil || s.Policy.Mode != Explore {
+		t.Errorf("one mode in two spellings: %v", err)
 	}
 	if s, err := ParseSettings("f.json", nil); err != nil || s.Policy.Mode != "" {
 		t.Errorf("an empty file: %+v, %v", s, err)
@@ -113,7 +118,7 @@ func TestPolicyAdd(t *testing.T) {
 }
 
 func TestPolicyCheck(t *testing.T) {
-	p := &Policy{Mode: "fast", Rules: []Rule{
+	p := &Policy{Mode: "fast", Dirs: []string{"/srv", "~/src", "sub"}, Rules: []Rule{
 		{Tool: "add", Behavior: Allow}, {Tool: "add", Pattern: "1", Behavior: Deny},
 		{Tool: "Bash", Pattern: "broken", Behavior: Allow}, {Tool: "Bash", Pattern: "fine", Behavior: Allow},
 		{Tool: "later", Pattern: "x", Behavior: Allow}, {Tool: "ad*", Pattern: "2", Behavior: Ask},
@@ -128,12 +133,12 @@ func TestPolicyCheck(t *testing.T) {
 	if err != nil {
 		text = err.Error()
 	}
-	for _, want := range []string{`"fast"`, `"add(1)" (deny)`, `"Bash(broken)" (allow): cannot be read`, `"ad*(2)" (ask)`} {
+	for _, want := range []string{`"fast"`, `"add(1)" (deny)`, `"Bash(broken)" (allow): cannot be read`, `"ad*(2)" (ask)`, `"sub" is not absolute`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not say %s", text, want)
 		}
 	}
-	for _, not := range []string{"fine", "later"} {
+	for _, not := range []string{"fine", "later", "srv", "src"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q speaks of %s", text, not)
 		}
