@@ -38,7 +38,9 @@ package builtin
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/kitbag-go/kitbag/internal/pathrule"
 	"github.com/kitbag-go/kitbag/permission"
@@ -110,12 +112,28 @@ func (c *Config) place(p *permission.Policy) pathrule.Place {
 	home, _ := os.UserHomeDir() // unknown is a value that Place knows
 	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs}
 	if p != nil && len(p.Dirs) > 0 {
-		at.Dirs = p.Dirs
+		at.Dirs = workingDirs(at, p.Dirs)
 	}
 	if b, ok := c.Backend.(linkReader); ok {
 		at.Readlink = b.Readlink
 	}
 	return at
+}
+
+// workingDirs returns dirs absolute and clean, as they are compared. A relative
+// one counts from where commands run; [permission.Policy.Check] tells of it.
+func workingDirs(at pathrule.Place, dirs []string) []string {
+	if !slices.ContainsFunc(dirs, func(d string) bool { return !path.IsAbs(d) || path.Clean(d) != d }) {
+		return dirs
+	}
+	out := slices.Clone(dirs)
+	for i, d := range dirs {
+		// One that cannot be known stays: without any, other rules would hold.
+		if abs := at.Abs(d); abs != "" {
+			out[i] = abs
+		}
+	}
+	return out
 }
 
 // A linkReader is a [Backend] whose symbolic links are not those of this

@@ -239,6 +239,30 @@ func TestSearchPermission(t *testing.T) {
 	}
 }
 
+// Working directories are the same ones however the policy writes them, for the
+// judgement of names alone, too.
+func TestPolicyDirs(t *testing.T) {
+	dir := files(t, map[string]string{"sub/f": ""})
+	t.Setenv("HOME", dir)
+	tools, _ := fileTools(t, dir)
+	for _, d := range []string{dir + "/sub", dir + "/sub/", dir + "/./sub", "~/sub", "sub"} {
+		p := &permission.Policy{Dirs: []string{d}, Rules: []permission.Rule{{Tool: "Bash", Pattern: "rm:*", Behavior: permission.Allow}}}
+		for _, row := range []struct {
+			tool, in string
+			want     permission.Behavior
+		}{
+			{"Read", args("file_path", dir+"/sub/f"), permission.Allow},
+			{"Read", args("file_path", dir+"/f"), permission.Ask},
+			{"Bash", args("command", "rm -r "+dir+"/sub/f"), permission.Allow},
+			{"Bash", args("command", "rm -r "+dir+"/sub"), permission.Ask}, // a working directory must stay
+		} {
+			if got := permission.Decide(p, tool.PermissionCall(tools[row.tool], []byte(row.in))); got.Behavior != row.want {
+				t.Errorf("%q: %s %s: %s (%s), want %s", d, row.tool, row.in, got.Behavior, got.Reason, row.want)
+			}
+		}
+	}
+}
+
 // memory is a machine of its own, with nothing but the three methods of
 // Backend.
 type memory struct{ files fstest.MapFS }
