@@ -354,8 +354,10 @@ func (r *run) tell(ev Event) {
 		return
 	}
 	r.number(ev)
-	if !r.yield(ev, nil) {
-		r.gone = true
+	// Should the consumer panic, a call that ends meanwhile has nobody to tell any more.
+	r.gone = true
+	r.gone = !r.yield(ev, nil)
+	if r.gone {
 		r.cancel()
 	}
 }

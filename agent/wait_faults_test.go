@@ -6,6 +6,7 @@ import (
 	"iter"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,4 +104,38 @@ func TestLateSample(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 	})
+}
+
+// TestConsumerIsNotCalledAgain has tools go on to tell the run of something after the consumer has
+// panicked, or ended its goroutine, as t.FailNow does, in the middle of a call.
+func TestConsumerIsNotCalledAgain(t *testing.T) {
+	insists := tool.Must(tool.NewStream("insists", "Insists.", func(ctx context.Context, _ struct{}) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			for yield(tool.Chunk{Block: &message.Text{Text: "more"}}, nil) {
+			}
+			_, _ = host.From(ctx).Elicit(context.WithoutCancel(ctx), yesOrNo)
+		}
+	}))
+	for how, leave := range map[string]func(){
+		"panics": func() { panic("the consumer's") },
+		"exits":  runtime.Goexit,
+	} {
+		for _, mediator := range []string{"none", "ranges"} {
+			a, _ := newAgent(t, Config{Policy: bypass, Middleware: []Middleware{{Tool: mediators[mediator]}}, Toolkit: toolkit.Of(insists), Elicit: accept}, calls("c1 insists {}"), says("one"))
+			var loop sync.WaitGroup
+			loop.Go(func() {
+				defer func() {
+					if v := recover(); v != nil && v != "the consumer's" {
+						t.Errorf("%s, mediator %s: panic %v", how, mediator, v)
+					}
+				}()
+				for ev := range a.Run(t.Context(), new(State), Say("go")) {
+					if _, ok := ev.(*ToolDelta); ok {
+						leave()
+					}
+				}
+			})
+			loop.Wait()
+		}
+	}
 }
