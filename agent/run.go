@@ -201,8 +201,9 @@ func (r *run) loop() (EndReason, error) {
 			err = errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot go on")
 		}
 		if err != nil {
-			// What goes wrong because the run was cancelled is no fault of its own.
-			if cause := r.ctx.Err(); cause != nil && errors.Is(err, cause) {
+			// What goes wrong because the run was cancelled is no fault of its own, unless it
+			// was cancelled because of a fault.
+			if cause := r.ctx.Err(); cause != nil && r.turned == nil && errors.Is(err, cause) {
 				return EndInterrupted, nil
 			}
 			return EndError, err

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"runtime"
 	"strings"
@@ -136,6 +137,31 @@ func TestConsumerIsNotCalledAgain(t *testing.T) {
 				}
 			})
 			loop.Wait()
+		}
+	}
+}
+
+// TestTurnFailsOnce has the store fail in the middle of a call, whose tool then gives up because it
+// was told to end. That it was told is no interrupt: the run ends with the store's error.
+func TestTurnFailsOnce(t *testing.T) {
+	full := errors.New("the disk is full")
+	gives := tool.Must(tool.New("gives_up", "Gives up.", func(ctx context.Context, _ struct{}) (string, error) {
+		_, _ = host.From(ctx).Sample(ctx, host.SampleRequest{Server: "shop", Messages: []*message.Message{message.User("?")}})
+		<-ctx.Done()
+		return "", fmt.Errorf("%w: %w", tool.ErrAbort, ctx.Err())
+	}))
+	for _, mediator := range []string{"none", "ranges"} {
+		failed := false
+		a, _ := newAgent(t, Config{Policy: bypass, Middleware: []Middleware{{Tool: mediators[mediator]}}, Toolkit: toolkit.Of(gives), Save: func(_ context.Context, st *State) error {
+			if st.spent.SampleTokens > 0 && !failed {
+				failed = true
+				return full
+			}
+			return nil
+		}}, calls("c1 gives_up {}"), says("one"), says("two"))
+		evs, err := play(t, a, new(State), Say("go"))
+		if !errors.Is(err, full) || endOf(t, evs).Reason != EndError {
+			t.Errorf("mediator %s: it ended with %q, %v", mediator, endOf(t, evs).Reason, err)
 		}
 	}
 }
