@@ -39,6 +39,7 @@ type conn struct {
 	opened  time.Time
 	version string // negotiated; set by the handshake
 	hello   hello
+	spoken  atomic.Pointer[string] // version for those who may be at work before it is set; nil or empty for none
 
 	lastID atomic.Int64
 	notify func(method string, params map[string]any) // called for every notification but progress, on the reader

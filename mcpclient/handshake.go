@@ -145,8 +145,9 @@ func (c *conn) agree(ctx context.Context, version string, h hello) error {
 	return nil
 }
 
-// speak tells HTTP transports which revision to name in the header.
+// speak tells HTTP transports, and post, which revision to name in the header.
 func (c *conn) speak(version string) {
+	c.spoken.Store(&version)
 	if h, ok := c.tr.(transport.HTTPConnection); ok {
 		h.SetProtocolVersion(version)
 	}

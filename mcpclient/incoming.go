@@ -114,7 +114,9 @@ func (c *conn) post(answer *transport.JSONRPCResponse) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set(transport.HeaderKeyProtocolVersion, c.version)
+	if version := c.spoken.Load(); version != nil && *version != "" {
+		req.Header.Set(transport.HeaderKeyProtocolVersion, *version)
+	}
 	if id := c.tr.GetSessionId(); id != "" {
 		req.Header.Set(transport.HeaderKeySessionID, id)
 	}

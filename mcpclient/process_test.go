@@ -175,6 +175,21 @@ func TestFloodOverHTTP(t *testing.T) {
 	}
 }
 
+// TestAskedBeforeHello holds that a server may ask before it has said hello.
+func TestAskedBeforeHello(t *testing.T) {
+	url := eventStreams(t, func(msg request, reply func(string)) {
+		if msg.Method == "initialize" {
+			for i := range 20 {
+				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i))
+			}
+		}
+		polite(msg, reply, `[]`)
+	})
+	for range 5 {
+		connect(t, Config{Name: "srv", URL: url, Protocol: "2025-11-25", PingInterval: -1}).Close()
+	}
+}
+
 // oneByOne is how to dial a scripted server that reads a message when it is done with the
 // one before.
 func oneByOne(s script) func(context.Context) (io.ReadWriteCloser, error) {
