@@ -1,14 +1,37 @@
 package mcpclient
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
+
+// linesAbout keeps the lines of a log that have a word: what other tests have left behind
+// logs, too.
+type linesAbout struct {
+	what string
+	mu   sync.Mutex
+	kept strings.Builder
+}
+
+func (l *linesAbout) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if strings.Contains(string(line), l.what) {
+		l.kept.Write(line)
+	}
+	return len(line), nil
+}
+
+func (l *linesAbout) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.kept.String()
+}
 
 // TestSecretsInFiles: who leaves a secret in a file that others can read is warned, once
 // and without the secret.
@@ -34,9 +57,9 @@ func TestSecretsInFiles(t *testing.T) {
 		{`{"mcpServers":{"a":{"command":"x","disabled":true,"env":{"API_KEY":"hunter2"}}}}`, ""},
 	} {
 		for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: true, 0o604: true} {
-			var log bytes.Buffer
-			slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
 			file := filepath.Join(t.TempDir(), "mcp.json")
+			log := &linesAbout{what: file}
+			slog.SetDefault(slog.New(slog.NewJSONHandler(log, nil)))
 			if err := errors.Join(os.WriteFile(file, []byte(row.text), mode), os.Chmod(file, mode)); err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +72,7 @@ func TestSecretsInFiles(t *testing.T) {
 				if got != "" {
 					t.Errorf("%s, mode %o: %s", row.text, mode, got)
 				}
-			case strings.Count(got, "\n") != 1 || !strings.Contains(got, `"keys":"`+row.keys+`"`) || !strings.Contains(got, file) || strings.Contains(got, "hunter2"):
+			case strings.Count(got, "\n") != 1 || !strings.Contains(got, `"keys":"`+row.keys+`"`) || strings.Contains(got, "hunter2"):
 				t.Errorf("%s, mode %o: %q, want %s", row.text, mode, got, row.keys)
 			}
 		}
