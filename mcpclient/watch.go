@@ -32,7 +32,8 @@ var ErrNotWatched = errors.New("the server does not tell when a resource is upda
 // WatchResource has fn called when the server says that the resource, or a part of it, was
 // updated, until stop is called; calls are collected for a moment, and for longer while the
 // server goes on. A connection that is lost is asked anew when there is another one, and fn
-// called then, since nobody knows what has happened in between. fn must not call the client,
+// called then, since nobody knows what has happened in between; so it is, in the stateless
+// revisions, when the subscription stands, which WatchResource does not wait for. fn must not call the client,
 // and should return soon. The error wraps [ErrNotWatched] if the server cannot do it.
 func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop func(), err error) {
 	if c.cfg.Stateless {
@@ -211,10 +212,7 @@ func (ws *watches) take(w *watch) []*func() {
 
 // pokeAll has who listens to all of them begin anew.
 func (ws *watches) pokeAll() {
-	select {
-	case ws.poke <- struct{}{}:
-	default:
-	}
+	signal(ws.poke)
 }
 
 // tellsUpdates reports whether the server says that resources can be subscribed to.
@@ -286,7 +284,9 @@ func (c *conn) watchOn(ws *watches) {
 	}
 	for _, w := range ws.list() {
 		ctx, cancel := context.WithTimeout(c.life, c.cfg.Timeout)
-		_ = c.watchNow(ctx, ws, w) // one that is refused now hears of nothing more
+		if err := c.watchNow(ctx, ws, w); err != nil {
+			ws.missed(w) // the last that is told of it: who looks sees why
+		}
 		cancel()
 	}
 	ws.tell()
@@ -303,22 +303,15 @@ func (c *conn) listenToAll(ws *watches) {
 		uris := make([]string, len(all))
 		for i, w := range all {
 			uris[i] = w.uri
+			if told, _ := ws.stands(w, c); !told {
+				ws.missed(w) // what has happened since somebody wanted to watch it
+			}
 			ws.knows(w, c)
 		}
 		ctx, cancel := context.WithCancel(c.life)
-		ended := make(chan error, len(uris)/listenAtOnce+1)
+		ended := make(chan struct{}, 1)
 		for part := range slices.Chunk(uris, listenAtOnce) {
-			c.work(func() {
-				_, err := c.request(ctx, "subscriptions/listen", map[string]any{"notifications": map[string]any{"resourceSubscriptions": part}}, nil)
-				ended <- err
-			})
-			select {
-			case <-c.standing:
-			case err := <-ended:
-				ended <- err
-			case <-time.After(patience): // it may not say so
-			case <-c.life.Done():
-			}
+			c.listenTo(ctx, part, ended)
 		}
 		over()
 		over = cancel
@@ -326,10 +319,7 @@ func (c *conn) listenToAll(ws *watches) {
 		select {
 		case <-ws.poke:
 			pause(c.life, debounce) // more may come
-		case err := <-ended:
-			if _, refused := errors.AsType[*CallError](err); refused {
-				return
-			}
+		case <-ended:
 			pause(c.life, wait)
 			wait = min(2*wait, longestWait)
 			ws.missed(all...)
@@ -337,5 +327,43 @@ func (c *conn) listenToAll(ws *watches) {
 		case <-c.life.Done():
 		}
 		wait = time.Second
+	}
+}
+
+// listenTo asks the server to tell of the resources until ctx ends, and returns when it does
+// or will not. If it refuses it is asked for each half, so that one resource that it does not
+// have costs nobody else what they watch. Ended gets an element when it tells no more.
+func (c *conn) listenTo(ctx context.Context, uris []string, ended chan<- struct{}) {
+	early, late := make(chan error), make(chan struct{})
+	defer close(late)
+	c.work(func() {
+		_, err := c.request(ctx, "subscriptions/listen", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}}, nil)
+		select {
+		case early <- err:
+		case <-late:
+			signal(ended)
+		}
+	})
+	select {
+	case <-c.standing:
+	case err := <-early:
+		switch _, refused := errors.AsType[*CallError](err); {
+		case !refused:
+			signal(ended)
+		case len(uris) > 1 && !hasCode(err, codeMethodNotFound):
+			half := len(uris) / 2
+			c.listenTo(ctx, uris[:half], ended)
+			c.listenTo(ctx, uris[half:], ended)
+		}
+	case <-time.After(patience): // it may not say so
+	case <-c.life.Done():
+	}
+}
+
+// signal puts an element into a channel that has room for one, unless there is one.
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
 	}
 }

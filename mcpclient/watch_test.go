@@ -17,6 +17,7 @@ type herald struct {
 	mu   sync.Mutex
 	told []string // what it is asked for
 	say  func(string)
+	gone string // refused, too
 }
 
 func (h *herald) script(capabilities string) script {
@@ -30,7 +31,7 @@ func (h *herald) script(capabilities string) script {
 			h.say = reply
 			reply(msg.result(`{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"serverInfo":{"name":"herald","version":"1"}}`))
 		case "resources/subscribe", "resources/unsubscribe":
-			if p.URI == "refused" {
+			if p.URI == "refused" || p.URI == h.gone {
 				reply(msg.fail(-32002, "there is none"))
 				return
 			}
@@ -91,12 +92,22 @@ func TestWatchResource(t *testing.T) {
 			}
 			clear(heard)
 		}
+		watch("gone", "gone")
+		h.mu.Lock()
+		h.gone = "gone"
+		h.mu.Unlock()
+		h.say(hangUp)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := fmt.Sprint(heard); got != "map[gone:1]" {
+			t.Errorf("a resource that cannot be subscribed to any more: heard %s", got)
+		}
 		if _, err := c.WatchResource(t.Context(), "refused", func() {}); !hasCode(err, -32002) {
 			t.Errorf("refused: %v", err)
 		}
 		synctest.Wait()
 		c.Close()
-		if n := len(c.watches.all); n != 0 {
+		if n := len(c.watches.all); n != 1 { // gone
 			t.Errorf("%d watches are left", n)
 		}
 	})
@@ -149,12 +160,57 @@ func TestListenToAll(t *testing.T) {
 			mu.Unlock()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if got != "[a] [a b]" || heard != 2 {
+			if got != "[a] [a b]" || heard != 4 { // each of a and b when it stands, and both who watch a
 				t.Errorf("acknowledged by %s: listened to %s, heard %d", ack, got, heard)
 			}
 			c.Close()
 		})
 	}
+}
+
+// TestListenRefused: a resource that the server does not take costs the others nothing, nor
+// does one that comes later.
+func TestListenRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		standing := map[string]int{}
+		c := memoryClient(t, Config{PingInterval: -1, Protocol: "2026-07-28"}, func(msg request, reply func(string)) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch msg.Method {
+			case "server/discover":
+				reply(msg.result(`{"supportedVersions":["2026-07-28"],"capabilities":{"resources":{"subscribe":true}}}`))
+			case "subscriptions/listen":
+				var p struct {
+					Notifications struct{ ResourceSubscriptions []string }
+				}
+				_ = json.Unmarshal(msg.Params, &p)
+				if uris := p.Notifications.ResourceSubscriptions; slices.Contains(uris, "bad") {
+					reply(msg.fail(codeInvalidParams, "there is no bad"))
+				} else {
+					for _, uri := range uris {
+						standing[uri]++
+					}
+					reply(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"resourceSubscriptions":[]}}}`)
+				}
+			default:
+				polite(msg, reply, `[]`)
+			}
+		})
+		for _, uri := range []string{"bad", "a", "b", "c"} {
+			if _, err := c.WatchResource(t.Context(), uri, func() {}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		mu.Lock()
+		got := fmt.Sprint(standing)
+		mu.Unlock()
+		if got != "map[a:3 b:2 c:1]" {
+			t.Errorf("subscribed to %s", got)
+		}
+		c.Close()
+	})
 }
 
 // TestCannotWatch: what cannot be watched is an error, and so is too much.
