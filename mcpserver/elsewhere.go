@@ -231,10 +231,11 @@ func (r *request) watchElsewhere(ctx context.Context, c *session, uri string) *r
 	}
 	// It belongs to the client and not to the request, which is over soon.
 	ctx = host.With(context.WithValue(ctx, sessionKey{}, c.ctx), c.host)
+	tk, scope := r.tk, r.scope // all that is kept of the request, which may be long
 	return r.recorded(ctx, object{"uri": uri}, r.notFound(uri), func(ctx context.Context) error {
 		var groups atomic.Pointer[[]string] // none before it is known which
 		in, stop, err := w.Watch(ctx, r.reach(), uri, func() {
-			if g := groups.Load(); g != nil && shows(r.tk.Reachable(r.scope), *g) {
+			if g := groups.Load(); g != nil && shows(tk.Reachable(scope), *g) {
 				c.updated(uri)
 			}
 		})
@@ -242,7 +243,8 @@ func (r *request) watchElsewhere(ctx context.Context, c *session, uri string) *r
 			return err
 		}
 		groups.Store(&in)
-		before, ok := c.watch(uri, ending(c.ctx, stop))
+		stop = ending(c.ctx, stop)
+		before, ok := c.watch(uri, stop)
 		if before != nil {
 			before()
 		}

@@ -251,8 +251,12 @@ func contentsOf(uri, kind string, data []byte) object {
 	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
 }
 
-// maxSubscriptions is how many resources a client may be told about.
-const maxSubscriptions = 1000
+// maxSubscriptions is how many resources a client may be told about, maxWatchedURI how long
+// the URI of one may be, in bytes: it is kept.
+const (
+	maxSubscriptions = 1000
+	maxWatchedURI    = 8 << 10
+)
 
 // errWatched is the error of a subscription that is one too many.
 var errWatched = &RequestError{Code: mcp.INVALID_REQUEST, Message: fmt.Sprintf("%d resources are watched; unsubscribe from some", maxSubscriptions)}
@@ -278,6 +282,9 @@ func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
 
 // watchFor subscribes a client to a resource that the request sees.
 func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcError {
+	if len(uri) > maxWatchedURI {
+		return invalid(mcp.INVALID_PARAMS, "the URI has %d bytes; %d are allowed for what is subscribed to", len(uri), maxWatchedURI)
+	}
 	if c.full(uri) {
 		return invalid(errWatched.Code, "%s", errWatched.Message)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,8 @@ type newsroom struct {
 	mu      sync.Mutex
 	watched map[string][]func()
 	stopped int
+	twice   bool // something was stopped more than once
+	last    sync.WaitGroup
 }
 
 func (n *newsroom) Watch(_ context.Context, reach mcpserver.Reach, uri string, updated func()) ([]string, func(), error) {
@@ -27,9 +30,19 @@ func (n *newsroom) Watch(_ context.Context, reach mcpserver.Reach, uri string, u
 		return nil, nil, fmt.Errorf("the newsroom: %w", mcpserver.ErrNoOffer)
 	}
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.watched[uri] = append(n.watched[uri], updated)
-	return []string{"zoo"}, sync.OnceFunc(func() { n.mu.Lock(); defer n.mu.Unlock(); n.stopped++ }), nil
+	n.mu.Unlock()
+	if strings.HasPrefix(uri, "book://last/") { // all of these at a time
+		n.last.Done()
+		n.last.Wait()
+	}
+	stopped := false
+	return []string{"zoo"}, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.twice = n.twice || stopped
+		n.stopped, stopped = n.stopped+1, true
+	}, nil
 }
 
 func (n *newsroom) Complete(_ context.Context, kind mcpserver.OfferKind, _ mcpserver.Reach, name string, arg mcpserver.Typed) ([]string, int, error) {
@@ -114,6 +127,62 @@ func TestWatcher(t *testing.T) {
 	}
 	o.leave()
 	n.stops(t, 1001)
+}
+
+// TestLastWatched: of two that want the last room at a time one is refused, and ended once.
+func TestLastWatched(t *testing.T) {
+	n, s := newNewsroom(t)
+	o, _ := dialOld(t, listen(t, s), "", nil)
+	o.send(oldInitialize)
+	for i := range 999 {
+		o.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"book://%d"}}`, i))
+	}
+	n.last.Add(2)
+	var answers string
+	for i := range 2 {
+		o.post(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":"last %d","method":"resources/subscribe","params":{"uri":"book://last/%d"}}`, i, i))
+	}
+	for range 2 {
+		_, got := o.next()
+		answers += got
+	}
+	if strings.Count(answers, "are watched") != 1 || strings.Count(answers, `"result":{}`) != 1 {
+		t.Errorf("%s", answers)
+	}
+	o.leave()
+	n.stops(t, 1001)
+	if err := s.Close(); err != nil || n.twice {
+		t.Errorf("a watch was stopped twice; %v", err)
+	}
+}
+
+// TestWatchedBytes: what a client sends with its subscriptions is not kept with them.
+func TestWatchedBytes(t *testing.T) {
+	_, s := newNewsroom(t)
+	o, _ := dialOld(t, listen(t, s), "", nil)
+	o.send(oldInitialize)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	ask := func(uri, more string) string {
+		return o.send(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"` + uri + `","_meta":{"more":"` + more + `"}}}`)
+	}
+	if got := ask("book://"+strings.Repeat("x", 8<<10), ""); !strings.Contains(got, "-32602") {
+		t.Errorf("a long URI: %.200s", got)
+	}
+	more := strings.Repeat("x", 1<<18)
+	before := heap()
+	for i := range 40 {
+		if got := ask(fmt.Sprint("book://", i), more); !strings.Contains(got, `"result":{}`) {
+			t.Fatal(got)
+		}
+	}
+	if after := heap(); after > before+5<<20 {
+		t.Errorf("40 subscriptions hold %d bytes", after-before)
+	}
 }
 
 // TestCompleter completes what comes from elsewhere.
