@@ -18,7 +18,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "chdir": chdirArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "local": localArgs, "package": packageArgs,
+		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "chdir": chdirArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "ssh": sshArgs, "local": localArgs, "package": packageArgs,
 	}
 }
 
@@ -212,6 +212,27 @@ func modeArgs(w *walker, c *command, p *parsed) string {
 	}
 	if len(p.ops) == 0 {
 		return "it names nothing to make"
+	}
+	return ""
+}
+
+// sshKeywords are settings that start a program on this machine, or load a library
+// (ssh_config(5)). Case does not count.
+var sshKeywords = strings.Fields("proxycommand localcommand permitlocalcommand knownhostscommand pkcs11provider securitykeyprovider xauthlocation include match")
+
+// sshArgs wants a rule to be the whole command where "-o" sets one of them, and
+// where options follow the name of the host, which ssh reads there, too.
+func sshArgs(_ *walker, c *command, p *parsed) string {
+	p.whole = p.rest >= 0 && strings.HasPrefix(p.args[p.rest].prefix(), "-")
+	for i, a := range c.args[1:] {
+		before, text := c.args[i].text, strings.ToLower(a.text)
+		value := strings.HasPrefix(before, "-") && strings.HasSuffix(before, "o")
+		for _, key := range sshKeywords {
+			attached := strings.HasPrefix(text, "-") && strings.Contains(text, "o"+key)
+			if attached || value && strings.HasPrefix(strings.TrimSpace(text), key) {
+				p.whole = true
+			}
+		}
 	}
 	return ""
 }

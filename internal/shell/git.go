@@ -23,6 +23,7 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 	}
 	for _, a := range p.args[:end] {
 		if len(a.text) > 2 && (a.text[:2] == "-c" || a.text[:2] == "-C") {
+			p.whole = a.text[1] == 'c'
 			return "the value of " + a.text[:2] + " is not a word of its own"
 		}
 	}
@@ -31,6 +32,7 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 		switch p.args[i].text {
 		case "-c":
 			if !harmlessGitSetting(value) {
+				p.whole = true
 				return "the setting " + value.raw + " may run a program"
 			}
 			i++

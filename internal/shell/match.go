@@ -14,6 +14,7 @@ type parsed struct {
 	given   []given
 	effects effects
 	rest    int // index in args of what follows the options and operands of a wrapper; -1: nothing
+	whole   bool
 }
 
 type roleArg struct {

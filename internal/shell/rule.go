@@ -159,8 +159,8 @@ func (c *command) spellings() []string {
 // CoveredBy reports whether allow rules cover the command: every simple
 // command is read-only or covered by a pattern, first covers one of them, and
 // nothing is redirected or assigned besides. A wrapper that matters, such as
-// sudo or xargs, must be covered itself, and an option that runs something
-// else, such as --upload-pack or find's -exec, must stand in the pattern. An
+// sudo or xargs, must be covered itself, and what runs something that its
+// command is not there for must stand in the pattern: see the package doc. An
 // error means that first cannot be read; others that cannot be read cover
 // nothing.
 func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
@@ -216,6 +216,9 @@ func (c *command) coveredBy(p pattern) bool {
 		return false
 	}
 	for _, form := range c.allowed() {
+		if c.whole && form != p.prefix && form != p.text {
+			continue
+		}
 		if p.matches(form) && (c.args[0].known || form == c.text && p.literalHead()) {
 			return true
 		}
@@ -223,9 +226,17 @@ func (c *command) coveredBy(p pattern) bool {
 	return false
 }
 
-// says reports whether text stands in the pattern.
-func (p pattern) says(text string) bool {
-	return strings.Contains(p.prefix+strings.Join(p.parts, " ")+p.text, text)
+// says reports whether the option stands in the pattern as a word, with a value
+// or without: "--exclude" does not say "-e", nor "-execdir" "-exec".
+func (p pattern) says(option string) bool {
+	text := " " + p.prefix + strings.Join(p.parts, " ") + p.text
+	for {
+		_, after, ok := strings.Cut(text, " "+option)
+		if !ok || after == "" || len(option) == 2 || !isWordByte(after[0]) && after[0] != '-' {
+			return ok
+		}
+		text = after
+	}
 }
 
 // literalHead reports whether the pattern names its first word without a star.

@@ -263,3 +263,89 @@ func TestSuggestionsAreNarrow(t *testing.T) {
 		}
 	}
 }
+
+// What runs a program that the command is not there for must stand in the rule.
+// See "Rules for commands that run others" in the package doc.
+func TestRulesForWhatRunsOthers(t *testing.T) {
+	var sh Analyzer
+	for _, row := range []struct {
+		rule, command string
+		covered       bool
+	}{
+		// Its trade: all that it runs.
+		{"xargs:*", "ls | xargs rm", true},
+		{"ssh:*", "ssh h rm x", true},
+		{"make:*", "make x", true},
+		{"npm run:*", "npm run x", true},
+		{"docker:*", "docker run -v /:/host x rm -r /host/tmp", true},
+		{"docker ps:*", "docker run x", false},
+		{"git:*", "git bisect run make", true},
+		{"python3:*", "python3 x.py", true},
+		{"strace:*", "strace rm x", true},
+
+		// Transparent: a rule for what runs, and for nothing else.
+		{"env:*", "env rm x", false},
+		{"timeout:*", "timeout 5 rm x", false},
+		{"nice:*", "nice rm x", false},
+		{"rm:*", "timeout 5 nice rm x", true},
+
+		// By an option: the rule says it, as a word.
+		{"find:*", "find . -exec rm {} +", false},
+		{"find . -execdir:*", "find . -execdir true \\; -exec rm {} +", false},
+		{"find . -exec:*", "find . -exec rm {} +", true},
+		{"env:*", "env -S 'rm x'", false},
+		{"tar:*", "tar cf a --checkpoint=1 --checkpoint-action=exec=./x .", false},
+		{"tar cf a --checkpoint=1:*", "tar cf a --checkpoint=1 --checkpoint-action=exec=./x .", false},
+		{"tar:*", "tar xIf ./x a", false},
+		{"rsync --exclude=x:*", "rsync --exclude=x -e ./x a b", false},
+		{"rsync -e ssh:*", "rsync -e ssh a b", true},
+		{"git:*", "git --exec-path=./x log", false},
+		{"git:*", "git --config-env=core.pager=X log", false},
+		{"git clone:*", "git clone -c core.fsmonitor=./x u", false},
+		{"git clone:*", "git clone --config=core.fsmonitor=./x u", false},
+		{"git clone:*", "git clone --template=./x u", false},
+		{"git init:*", "git init --template ./x", false},
+		{"npm:*", "npm --script-shell=./x run y", false},
+		{"cargo:*", "cargo --config ./x build", false},
+		{"hg:*", "hg --config ui.editor=./x commit", false},
+		{"svn:*", "svn diff --diff-cmd ./x", false},
+		{"scp:*", "scp -S ./x a h:b", false},
+		{"sftp:*", "sftp -D ./x h", false},
+		{"ssh:*", "ssh -F ./x h", false},
+		{"ssh:*", "ssh -I ./x.so h", false},
+		{"ssh -F:*", "ssh -F ./x h", true},
+		{"zip:*", "zip a b -T -TT ./x", false},
+		{"zip:*", "zip a b -T --unzip-command=./x", false},
+		{"bat:*", "bat --pager=./x y", false},
+		{"wget:*", "wget --use-askpass=./x u", false},
+		{"awk:*", "awk -f x.awk f", false},
+
+		// In a text: the rule is the whole command.
+		{"awk:*", `awk 'BEGIN{system("rm x")}'`, false},
+		{"awk:*", `awk '{print | "sh"}' f`, false},
+		{"awk *", `awk '{print > "out"}' f`, false},
+		{"gawk:*", "gawk -l ./x.so '{print}' f", false},
+		{"awk:*", "awk \"$X\" f", false},
+		{`awk BEGIN{system("date")}`, `awk 'BEGIN{system("date")}'`, true},
+		{`awk BEGIN{system("date")}`, `awk 'BEGIN{system("date")}' f`, false},
+		{"git:*", "git -c core.pager=./x log", false},
+		{"git:*", "git -ccore.pager=./x log", false},
+		{"git -c:*", "git -c core.pager=./x log", false},
+		{"git -c user.name=x commit", "git -c user.name=x commit", true},
+		{"git commit:*", "git -c color.ui=never commit", false},
+		{"git:*", "git -c color.ui=never commit", true},
+		{"ssh:*", "ssh -o ProxyCommand=./x h", false},
+		{"ssh:*", "ssh -vo 'proxycommand ./x' h", false},
+		{"ssh:*", "ssh -voProxyCommand=./x h", false},
+		{"ssh:*", "ssh h -o LocalCommand=./x -oPermitLocalCommand=yes ls", false},
+		{"ssh:*", "ssh h -F ./x ls", false},
+		{"ssh:*", "ssh h grep -F x", true},
+		{"scp:*", "scp -o ProxyCommand=./x a h:b", false},
+		{"ssh:*", "ssh -o StrictHostKeyChecking=no h ls", true},
+	} {
+		got, err := sh.Analyze(row.command, here).CoveredBy(row.rule)
+		if got != row.covered || err != nil {
+			t.Errorf("%s on %q: %v, %v", row.rule, row.command, got, err)
+		}
+	}
+}

@@ -1,29 +1,3 @@
-// Package shell judges bash commands without running them.
-//
-//	var sh shell.Analyzer
-//	at := pathrule.Place{Cwd: dir, Home: home, Dirs: []string{dir}}
-//	a := sh.Analyze("git status && rm -r build", at)
-//	a.ReadOnly()               // "", or why it is not proved free of effects
-//	a.Dangers(at, guard)       // what a person must see, whatever the rules say
-//	a.EditsInside(at)          // accept-edits: only edits of files in working directories
-//	a.CoveredBy("rm:*", more…) // allow: every simple command is covered or read-only
-//	a.Mentions("rm:*")         // deny, ask: some simple command is covered
-//	a.Suggest()                // patterns that would cover it
-//
-// A command is parsed as bash parses it and walked as a tree. Each simple
-// command is compared with tables (folder tables) that say what its options
-// and operands do. What no table understands may do anything: it is never
-// read-only. The proof that a command is read-only and the search for dangers
-// are separate: a command may be read-only and show a secret, or not be
-// read-only and be harmless.
-//
-// # What it holds for
-//
-// The verdicts are about commands run by bash --noprofile --norc -c, with the
-// environment of [Environ] and standard input from /dev/null, on a machine
-// whose standard directories are its own. They are judgements before the fact,
-// not a sandbox: whoever may change files between the judgement and the run,
-// or owns the configuration of the tools that run, can make them wrong.
 package shell
 
 import (

@@ -40,6 +40,8 @@ import (
 //	words    any word may name a file that it changes
 //	remote   the effect network is expected and harmless
 //	pure     reads no file
+//	whole    what is not understood may be a program: only a rule that is the whole
+//	         command allows it
 //	fn:name  a function in Go looks closer
 //	@name    the options of a line "@name : options"
 //
@@ -57,6 +59,7 @@ type spec struct {
 	any, dyn, single, minusNum       bool
 	stop, early                      bool
 	edit, links, remote, pure, words bool
+	whole                            bool
 	options                          map[string]option
 	need                             []string
 	effects                          effects
@@ -274,6 +277,8 @@ func (s *spec) token(tok string) error {
 		s.effects |= effect(Network)
 	case "pure":
 		s.pure = true
+	case "whole":
+		s.whole = true
 	default:
 		return s.longToken(tok)
 	}

@@ -68,8 +68,9 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 			switch first[i] {
 			case 'f':
 				file = operands[0].arg
-			case 'C':
-				p.ops = append(p.ops, roleArg{arg: operands[0].arg, kind: 'w'})
+			case 'C', 'I', 'F': // the last two name programs
+				name := letters[first[i]]
+				p.option(name, p.spec.options[name], operands[0].arg)
 			}
 			operands = operands[1:]
 		}

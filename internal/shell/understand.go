@@ -25,7 +25,7 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		return w.understand(c, nil, f.name, args)
 	}
 	var guess parsed
-	why, found := "", false
+	why, found, whole := "", false, false
 	for _, s := range f.lines {
 		p, bad := s.parse(w, args)
 		if bad == "" && s.verb() {
@@ -33,6 +33,7 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		} else if bad == "" && s.fn != nil {
 			p, bad = w.closer(c, p)
 		}
+		whole = whole || p.whole || s.whole && bad != ""
 		switch {
 		case bad == "" && p.harmless():
 			return p, ""
@@ -42,6 +43,9 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		case why == "" && !found:
 			guess, why = p, bad
 		}
+	}
+	if !found {
+		guess.whole = whole // whichever line it is that wants so
 	}
 	return guess, why
 }
@@ -98,6 +102,7 @@ func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
 	}
 	q, why := w.understand(c, below, name, p.args[p.rest+1:])
 	q.effects |= p.effects
+	q.whole = q.whole || p.whole
 	if len(p.ops) > 0 {
 		q.ops = append(p.ops[:len(p.ops):len(p.ops)], q.ops...)
 	}
@@ -115,6 +120,7 @@ func (w *walker) conclude(i int, p parsed, why string) {
 		c.edit = p.spec.edit && why == ""
 		c.links = p.spec.links
 		c.anyWord = p.spec.words
+		c.whole = p.whole
 		for _, o := range p.given {
 			if p.spec.options[o.name].named {
 				c.named = append(c.named, o.name)

@@ -95,6 +95,7 @@ type command struct {
 	effects effects
 	edit    bool     // one of the file edits of accept-edits, understood completely
 	named   []string // options that a rule must name
+	whole   bool     // a rule must be the whole of it
 	anyWord bool     // changes what its words name, and nobody knows which of them
 	links   bool     // copies or moves what may be a symbolic link
 	redirs  bool     // writes through a redirection

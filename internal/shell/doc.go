@@ -1,0 +1,73 @@
+// Package shell judges bash commands without running them.
+//
+//	var sh shell.Analyzer
+//	at := pathrule.Place{Cwd: dir, Home: home, Dirs: []string{dir}}
+//	a := sh.Analyze("git status && rm -r build", at)
+//	a.ReadOnly()               // "", or why it is not proved free of effects
+//	a.Dangers(at, guard)       // what a person must see, whatever the rules say
+//	a.EditsInside(at)          // accept-edits: only edits of files in working directories
+//	a.CoveredBy("rm:*", more…) // allow: every simple command is covered or read-only
+//	a.Mentions("rm:*")         // deny, ask: some simple command is covered
+//	a.Suggest()                // patterns that would cover it
+//
+// A command is parsed as bash parses it and walked as a tree. Each simple
+// command is compared with tables (folder tables) that say what its options
+// and operands do. What no table understands may do anything: it is never
+// read-only. The proof that a command is read-only and the search for dangers
+// are separate: a command may be read-only and show a secret, or not be
+// read-only and be harmless.
+//
+// # What it holds for
+//
+// The verdicts are about commands run by bash --noprofile --norc -c, with the
+// environment of [Environ] and standard input from /dev/null, on a machine
+// whose standard directories are its own. They are judgements before the fact,
+// not a sandbox: whoever may change files between the judgement and the run,
+// or owns the configuration of the tools that run, can make them wrong.
+//
+// # Where a command's line is, and how to add one
+//
+// Each command has its lines in one file of the folder tables, by family; grep for
+// its name. The comment above [tableFiles] has the language. To add a command:
+//
+//  1. Read its manual for every option that writes, deletes, runs or loads
+//     something, asks another machine, or takes a value. An option that is left
+//     out costs a question; one that takes a value and is listed without "=" lets
+//     its value pass for an operand, or an operand for a value.
+//  2. List what is harmless in every version and on every system, and the rest
+//     with its effect. "any" and "dyn" say that no option at all does harm: never
+//     write them from memory.
+//  3. What a list cannot say is for a function in Go: closer.go has them.
+//  4. Put commands with the option into testdata: everyday.txt (no question),
+//     asked.txt or harmful.txt (a question), alarming.txt (one that no rule
+//     silences), rules.jsonl and edits.jsonl.
+//
+// A line that is too generous is found by TestSoundness, which writes commands
+// from the tables, runs those that are called read-only, and looks for files,
+// variables and processes that they leave; KITBAG_SOUNDNESS=2000 has it run more. A
+// command that must not be run there needs its reason in notTried, or
+// TestGeneratorCoversTables fails. A line that is too strict is found by
+// TestEveryday and by TestNotAlarming.
+//
+// # Rules for commands that run others
+//
+// A rule allows what the command that it names is there for, and no more:
+//
+//   - A command whose trade is to run others, such as xargs, ssh, make, npm run,
+//     docker or python3, is allowed with all that it runs. So are the subcommands of
+//     a rule for the whole of a program: docker:* covers docker run. Whoever wants
+//     less writes docker ps:*.
+//   - A wrapper that only changes how a command runs (env, timeout, nice, …) is
+//     nothing to a rule: the command in it must be covered.
+//   - An option by which something else runs, such as find -exec, tar
+//     --checkpoint-action or git --exec-path, must stand in the rule as a word. In
+//     the tables these are the options with the effect exec, or marked named.
+//   - Where what runs is in a text (an awk program that is not proved harmless, a
+//     setting after git -c, ProxyCommand after ssh -o), the rule must be the whole
+//     command, quotes removed. The e and w of sed are asked about whatever the
+//     rules say.
+//
+// What a program that no table knows runs, nobody here can tell: a rule for it
+// covers it with all of its options. TestRulesForWhatRunsOthers has a row for each
+// of this.
+package shell
