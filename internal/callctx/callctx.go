@@ -178,9 +178,9 @@ func (w *Watch) IsOver() bool {
 	if w.told {
 		return true
 	}
-	// It ends by its deadline, of which Err knows, or was over when it left the tool
-	// behind. That may be just when the clock is set anew.
-	if w.c.Err() == nil && w.c.clock.isEarly(w.c.deadline) && w.c.Err() == nil {
+	// The clock first, which must know in any case that it has fired. The call may have been over
+	// when it left the tool behind, or be so by now: whoever ends it does that before Clock.
+	if w.c.clock.isEarly(w.c.deadline) && w.c.Err() == nil {
 		return false
 	}
 	w.c.End(context.DeadlineExceeded)

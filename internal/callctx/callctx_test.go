@@ -21,16 +21,18 @@ const grace = time.Second
 
 // call makes a call of a tool with a context of ours, as tool.Run and an agent do
 // together, and reports whether the tool ended.
-func call(parent context.Context, clock *callctx.Clock, limit time.Duration, tool func(context.Context)) (ended bool) {
+func call(parent context.Context, clock **callctx.Clock, limit time.Duration, tool func(context.Context)) (ended bool) {
 	ctx := &callctx.Context{Context: parent}
-	defer ctx.End(context.Canceled)
-	ctx.Limit(clock, limit)
-	defer ctx.Clock()
+	ctx.Limit(*clock, limit)
+	defer func() {
+		ctx.End(context.Canceled)
+		*clock = ctx.Clock()
+	}()
 	return wait(ctx, tool)
 }
 
 // callStandard is call with a context of the standard library.
-func callStandard(parent context.Context, _ *callctx.Clock, limit time.Duration, tool func(context.Context)) (ended bool) {
+func callStandard(parent context.Context, _ **callctx.Clock, limit time.Duration, tool func(context.Context)) (ended bool) {
 	ctx, cancel := context.WithTimeout(parent, limit)
 	defer cancel()
 	return wait(ctx, tool)
@@ -39,6 +41,7 @@ func callStandard(parent context.Context, _ *callctx.Clock, limit time.Duration,
 // wait waits for a tool as package tool does.
 func wait(ctx context.Context, tool func(context.Context)) (ended bool) {
 	w := callctx.NewWatch(ctx, grace)
+	defer w.Close()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -122,7 +125,7 @@ func TestAsTheStandardOne(t *testing.T) {
 		for parentName, parent := range parents {
 			for _, limits := range [][]time.Duration{{1, 1}, {3, 1, 2}, {1, 5, 1}} {
 				var said [2]strings.Builder
-				for i, call := range []func(context.Context, *callctx.Clock, time.Duration, func(context.Context)) bool{call, callStandard} {
+				for i, call := range []func(context.Context, **callctx.Clock, time.Duration, func(context.Context)) bool{call, callStandard} {
 					synctest.Test(t, func(t *testing.T) {
 						began := time.Now()
 						var mu sync.Mutex
@@ -135,7 +138,7 @@ func TestAsTheStandardOne(t *testing.T) {
 						ctx, cancel := parent()
 						clock := new(callctx.Clock)
 						for _, limit := range limits {
-							ended := call(ctx, clock, limit*time.Second, func(ctx context.Context) { tool(ctx, log) })
+							ended := call(ctx, &clock, limit*time.Second, func(ctx context.Context) { tool(ctx, log) })
 							synctest.Wait()
 							log("ended: %v", ended)
 						}
