@@ -50,7 +50,8 @@ func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]str
 // Complete returns the result of completion/complete: what the value of an argument could
 // become that was typed as far as it is. Ref is what it is an argument of, as the protocol
 // has it, and others are the arguments that are known already; see [Client.ReadResource]. A
-// server that does not say that it completes anything is not asked, and the result is nil.
+// server that does not say that it completes anything is not asked, and the result is nil,
+// as it is of one that does not know how to.
 func (c *Client) Complete(ctx context.Context, ref map[string]any, argument, typed string, others map[string]string) (raw json.RawMessage, err error) {
 	params := map[string]any{"ref": ref, "argument": map[string]any{"name": argument, "value": typed}}
 	if len(others) > 0 {
@@ -62,7 +63,9 @@ func (c *Client) Complete(ctx context.Context, ref map[string]any, argument, typ
 			return nil
 		}
 		var asked error
-		raw, asked = cn.request(ctx, "completion/complete", params, nil)
+		if raw, asked = cn.request(ctx, "completion/complete", params, nil); hasCode(asked, codeMethodNotFound) {
+			return nil // which before that revision is how it says so
+		}
 		return asked
 	}}, make(chan progress, 1))
 	return raw, err

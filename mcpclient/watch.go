@@ -167,18 +167,18 @@ func (ws *watches) updated(uri string) (any bool) {
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	for part := uri; ; {
-		for _, name := range []string{part, part + "/"} {
-			if w := ws.all[name]; w != nil {
-				w.due, any = true, true
-			}
+	mark := func(name string) {
+		if w := ws.all[name]; w != nil {
+			w.due, any = true, true
 		}
-		at := strings.LastIndexByte(part, '/')
-		if at < 0 {
-			return any
-		}
-		part = part[:at]
 	}
+	mark(uri)
+	mark(uri + "/")
+	for at := strings.LastIndexByte(uri, '/'); at >= 0; at = strings.LastIndexByte(uri[:at], '/') {
+		mark(uri[:at])
+		mark(uri[:at+1])
+	}
+	return any
 }
 
 // missed has an update of all of them due: nobody knows what has happened to them.

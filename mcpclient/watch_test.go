@@ -213,6 +213,18 @@ func TestListenRefused(t *testing.T) {
 	})
 }
 
+// TestUpdatedCosts: what a server says of a resource is not copied for each of its parents.
+func TestUpdatedCosts(t *testing.T) {
+	ws := newWatches()
+	if _, err := ws.join("srv", "x://a", new(func())); err != nil {
+		t.Fatal(err)
+	}
+	deep := strings.Repeat("/", maxUpdated)
+	if n := testing.AllocsPerRun(10, func() { ws.updated(deep) }); n > 10 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // TestCannotWatch: what cannot be watched is an error, and so is too much.
 func TestCannotWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -250,5 +262,16 @@ func TestComplete(t *testing.T) {
 			}
 			c.Close()
 		}
+		old := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+			if msg.Method == "initialize" {
+				reply(msg.result(`{"protocolVersion":"2024-11-05","capabilities":{"prompts":{}},"serverInfo":{"name":"old","version":"1"}}`))
+			} else if !polite(msg, reply, `[]`) && msg.ID != nil {
+				reply(msg.fail(codeMethodNotFound, "unknown method"))
+			}
+		})
+		if got, err := old.Complete(t.Context(), map[string]any{"type": "ref/prompt", "name": "greet"}, "who", "A", nil); err != nil || got != nil {
+			t.Errorf("of a server that knows no completion: %s, %v", got, err)
+		}
+		old.Close()
 	})
 }
