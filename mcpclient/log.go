@@ -47,11 +47,13 @@ func (c *conn) tune(ctx context.Context) {
 	if level == c.tuned.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// A server that does not do it tells what it tells, and is not asked again.
-	_, _ = c.request(ctx, "logging/setLevel", map[string]any{"level": cmp.Or(*level, "emergency")}, nil)
-	c.tuned.Store(level)
+	_, err := c.request(bounded, "logging/setLevel", map[string]any{"level": cmp.Or(*level, "emergency")}, nil)
+	if err != nil && ctx.Err() != nil {
+		return // for the next who calls: this one has left before the server took it
+	}
+	c.tuned.Store(level) // a server that does not do it tells what it tells, and is not asked again
 }
 
 // logged passes on a message of the server. It runs on the goroutine that reads.

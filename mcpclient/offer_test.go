@@ -216,6 +216,43 @@ func TestLog(t *testing.T) {
 	})
 }
 
+// TestLogLevelGivenUp holds that a caller who leaves while the server is told the level does
+// not keep it from the server.
+func TestLogLevelGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int64
+		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+			switch msg.Method {
+			case "initialize":
+				reply(msg.result(`{"protocolVersion":"2025-11-25","capabilities":{"logging":{},"resources":{}},"serverInfo":{"name":"l","version":"1"}}`))
+			case "logging/setLevel":
+				if told.Add(1) > 1 {
+					reply(msg.result(`{}`))
+				}
+			case "resources/read":
+				reply(msg.result(`{"contents":[]}`))
+			default:
+				polite(msg, reply, `[]`)
+			}
+		})
+		c.SetLogLevel("info")
+		hasty, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if _, err := c.ReadResource(hasty, "x"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("hasty: %v", err)
+		}
+		for range 2 {
+			if _, err := c.ReadResource(t.Context(), "x"); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := told.Load(); n != 2 {
+			t.Errorf("the server was told %d times", n)
+		}
+		c.Close()
+	})
+}
+
 // TestLogNumbers holds that what a server logs comes as it was written, however large its
 // numbers are.
 func TestLogNumbers(t *testing.T) {
