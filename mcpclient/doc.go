@@ -75,7 +75,8 @@
 // token no longer does or has too small a scope. The host only has to show a page
 // and to catch the redirect. Tokens go to the host of Config.URL and nowhere
 // else, and credentials to the issuer that gave them. A server elsewhere cannot have
-// us connect to this machine: each address is judged when it is dialled.
+// us connect to this machine: each address is judged when it is dialled. Where requests
+// go through a proxy only names are judged, and the addresses are for the proxy to judge.
 //
 // # Names
 //
