@@ -83,15 +83,19 @@ func (a *Agent) runTool(ctx context.Context, w *work, send func(tool.Chunk)) (*m
 	if a.cfg.Step == nil {
 		return a.runToolNow(ctx, w, send)
 	}
+	var aborted *message.ToolResult
 	var abort error
 	raw, err := a.cfg.Step(ctx, w.step, func(ctx context.Context) (json.RawMessage, error) {
 		var res *message.ToolResult
-		res, abort = a.runToolNow(ctx, w, send)
-		if abort != nil {
+		if res, abort = a.runToolNow(ctx, w, send); abort != nil {
+			aborted = res
 			return nil, abort
 		}
 		return json.Marshal(res)
 	})
+	if err != nil && abort != nil {
+		return aborted, abort // with what the tool had said
+	}
 	res := new(message.ToolResult)
 	if err == nil {
 		err = json.Unmarshal(raw, res)
@@ -100,7 +104,7 @@ func (a *Agent) runTool(ctx context.Context, w *work, send func(tool.Chunk)) (*m
 		*res = message.ToolResult{ID: w.call.ID, Name: w.call.Name, Outcome: message.OutcomeError,
 			Blocks: message.Blocks{&message.Text{Text: err.Error()}}}
 		// The engine's failure, not the tool's: whether the call ran is its to say.
-		if abort == nil && ctx.Err() == nil {
+		if ctx.Err() == nil {
 			abort = fmt.Errorf("%w: step %s: %w", tool.ErrAbort, w.step, err)
 		}
 	}
