@@ -137,16 +137,15 @@ func (w *waited) do(fn func() error) error {
 	}
 	heard := make(chan error, 1)
 	turn := func() {
+		err := ErrInterrupted // if the consumer panics: the tool is to end, and waits for this
+		defer func() { heard <- err }()
 		if w.over { // since it was handed over
-			heard <- ErrInterrupted
 			return
 		}
-		err := fn()
-		if err != nil {
+		if err = fn(); err != nil {
 			w.run.turned = err
 			w.run.cancel()
 		}
-		heard <- err
 	}
 	return handOver(w.run.turns, turn, heard, gone)
 }
