@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A waitScript is what a tool, the middleware around its calls and the consumer of a run do. All of
+// it takes some time of its own, so that no two things happen at one moment, in an order by chance.
+type waitScript struct {
+	streams    bool
+	tool       []string
+	middleware []string
+	limit      time.Duration // of a call
+	whole      time.Duration // of the run
+	leaves     string        // the consumer,
+	at         int           // at this event
+}
+
+func drawWaitScript(t *rapid.T) waitScript {
+	s := waitScript{
+		streams: rapid.Bool().Draw(t, "streams"),
+		tool:    rapid.SliceOfN(rapid.SampledFrom([]string{"says", "asks", "asks elsewhere", "waits", "stays"}), 0, 4).Draw(t, "tool"),
+		middleware: rapid.SliceOfN(rapid.SampledFrom([]string{"ranges", "wraps the context", "limits the time", "asks", "goes elsewhere",
+			"tries twice", "tries two at a time", "leaves it behind", "never calls", "panics before", "panics after", "exits before", "exits after"}), 0, 2).Draw(t, "middleware"),
+		limit:  rapid.SampledFrom([]time.Duration{-1, 50*time.Millisecond + 1, time.Minute}).Draw(t, "limit"),
+		whole:  rapid.SampledFrom([]time.Duration{70*time.Millisecond + 20, time.Hour}).Draw(t, "whole"),
+		leaves: rapid.SampledFrom([]string{"", "breaks", "panics", "exits"}).Draw(t, "leaves"),
+		at:     rapid.IntRange(5, 20).Draw(t, "at"),
+	}
+	s.tool = append(s.tool, rapid.SampledFrom([]string{"returns", "fails", "panics", "exits", "aborts"}).Draw(t, "end"))
+	return s
+}
+
+// ask asks the person something, unless calls are left behind, or made side by side: whether somebody
+// still hears of it, or which comes first, would be a matter of chance.
+func (s waitScript) ask(ctx context.Context) {
+	if !slices.Contains(s.middleware, "leaves it behind") && !slices.Contains(s.middleware, "tries two at a time") {
+		_, _ = host.From(ctx).Elicit(ctx, yesOrNo)
+	}
+}
+
+// play is what the tool does.
+func (s waitScript) play(ctx context.Context, say func(string) bool) error {
+	for i, act := range s.tool {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("told to end: %w", ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+		switch act {
+		case "says":
+			if !say(fmt.Sprintf("%d ", i)) {
+				return nil
+			}
+		case "asks":
+			s.ask(ctx)
+		case "asks elsewhere":
+			var wg sync.WaitGroup
+			wg.Go(func() { s.ask(ctx) })
+			wg.Wait()
+		case "waits":
+			select {
+			case <-ctx.Done():
+			case <-time.After(40 * time.Millisecond):
+			}
+		case "stays":
+			time.Sleep(400 * time.Millisecond)
+		case "fails":
+			return errors.New("no luck")
+		case "panics":
+			panic("ouch")
+		case "exits":
+			runtime.Goexit()
+		case "aborts":
+			return tool.ErrAbort
+		}
+	}
+	return nil
+}
+
+func (s waitScript) scripted() tool.Tool {
+	if s.streams {
+		return tool.Must(tool.NewStream("odd", "Is odd.", func(ctx context.Context, _ struct{}) iter.Seq2[tool.Chunk, error] {
+			return func(yield func(tool.Chunk, error) bool) {
+				err := s.play(ctx, func(text string) bool { return yield(tool.Text(text), nil) })
+				if err != nil {
+					yield(tool.Chunk{}, err)
+				}
+			}
+		}))
+	}
+	return tool.Must(tool.New("odd", "Is odd.", func(ctx context.Context, _ struct{}) (string, error) {
+		var said strings.Builder
+		err := s.play(ctx, func(text string) bool { said.WriteString(text); return true })
+		return said.String(), err
+	}))
+}
+
+// mediate does what one middleware does around next.
+func (s waitScript) mediate(how string, ctx context.Context, next func(context.Context) iter.Seq2[tool.Chunk, error], yield func(tool.Chunk, error) bool) {
+	time.Sleep(time.Millisecond)
+	elsewhere := func(fn func()) (wait func()) {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer func() { _ = recover() }() // of middleware below
+			fn()
+		})
+		return wg.Wait
+	}
+	collect := func(ctx context.Context, into *[]func()) func() {
+		return func() {
+			for ch, err := range next(ctx) {
+				*into = append(*into, func() { yield(ch, err) })
+			}
+		}
+	}
+	switch how {
+	case "ranges":
+		for ch, err := range next(ctx) {
+			if !yield(ch, err) {
+				return
+			}
+		}
+	case "wraps the context", "limits the time":
+		d := time.Hour
+		if how == "limits the time" {
+			d = 30*time.Millisecond + 300
+		}
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		next(ctx)(yield)
+	case "asks":
+		s.ask(ctx)
+		next(ctx)(yield)
+	case "goes elsewhere":
+		elsewhere(func() { next(ctx)(yield) })()
+	case "tries twice":
+		for range next(ctx) { // in vain
+		}
+		next(ctx)(yield)
+	case "tries two at a time":
+		var first, second []func()
+		one, other := elsewhere(collect(ctx, &first)), elsewhere(collect(ctx, &second))
+		one()
+		other()
+		for _, say := range first[:min(1, len(first))] {
+			say()
+		}
+	case "leaves it behind":
+		var said []func()
+		elsewhere(collect(ctx, &said)) // mostly with the very context of the call
+		time.Sleep(15*time.Millisecond + 4000)
+		yield(tool.Text("left"), nil)
+	case "panics before", "exits before", "never calls":
+	default:
+		next(ctx)(yield)
+		time.Sleep(time.Millisecond)
+	}
+	switch {
+	case strings.HasPrefix(how, "panics"):
+		panic("ouch")
+	case strings.HasPrefix(how, "exits"):
+		runtime.Goexit()
+	}
+}
+
+func (s waitScript) hooks() (mws []Middleware) {
+	for _, how := range s.middleware {
+		mws = append(mws, Middleware{Tool: func(next tool.Handler) tool.Handler {
+			return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+				return func(yield func(tool.Chunk, error) bool) {
+					s.mediate(how, ctx, func(ctx context.Context) iter.Seq2[tool.Chunk, error] { return next(ctx, t, call) }, yield)
+				}
+			}
+		}})
+	}
+	return mws
+}
+
+// follow ranges over a run as the consumer does, and writes down what came of it.
+func (s waitScript) follow(events iter.Seq2[Event, error], leaves string) (told []string) {
+	var loop sync.WaitGroup
+	loop.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				told = append(told, fmt.Sprint("panic: ", v))
+			}
+		}()
+		n := 0
+		for ev, err := range events {
+			data, _ := json.Marshal(ev)
+			told = append(told, fmt.Sprint(string(data), " ", err))
+			if n++; n != s.at {
+				continue
+			}
+			switch leaves {
+			case "breaks":
+				return
+			case "panics":
+				panic("the consumer's")
+			case "exits":
+				runtime.Goexit()
+			}
+		}
+	})
+	loop.Wait()
+	return told
+}
+
+// run has a conversation by the script, and goes on with it after the consumer has left.
+func (s waitScript) run(t *testing.T, seams Seams) (told []string) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := newAgent(t, Config{Policy: bypass, Middleware: s.hooks(), Toolkit: toolkit.Of(s.scripted()), ToolTimeout: s.limit, Seams: seams,
+			Elicit: func(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+				select {
+				case <-ctx.Done():
+					return host.Answer{}, ctx.Err()
+				case <-time.After(time.Millisecond):
+					return accept(ctx, q)
+				}
+			}}, calls("c1 odd {}"), calls("c2 odd {}"), says("one"), says("two"), says("three"))
+		ctx, cancel := context.WithTimeout(t.Context(), s.whole)
+		defer cancel()
+		st := new(State)
+		told = s.follow(a.Run(ctx, st, Say("go")), s.leaves)
+		for range 2 {
+			time.Sleep(time.Hour) // what was left behind ends by itself
+			data, err := json.Marshal(st)
+			told = append(told, fmt.Sprint(string(data), " ", err))
+			told = append(told, s.follow(a.Run(t.Context(), st), "")...)
+		}
+		time.Sleep(time.Hour)
+	})
+	return told
+}
+
+// TestWaitIsTheSame holds that it cannot be told, from the events and their times, the State and what
+// the next run makes of it, who waits for a call: the run itself, as it mostly does, or a worker, as in a
+// run that is recorded.
+func TestWaitIsTheSame(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawWaitScript(rt)
+		byRun, byWorker := s.run(t, Seams{}), s.run(t, Seams{Step: noRecord})
+		for i := range max(len(byRun), len(byWorker)) {
+			if i >= len(byRun) || i >= len(byWorker) || byRun[i] != byWorker[i] {
+				rt.Fatalf("%+v: from %d on, waited for by the run:\n%s\nby a worker:\n%s", s, i,
+					strings.Join(byRun[min(i, len(byRun)):], "\n"), strings.Join(byWorker[min(i, len(byWorker)):], "\n"))
+			}
+		}
+	})
+}
