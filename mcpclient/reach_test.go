@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/mark3labs/mcp-go/server"
 )
 
 // A fakeAddr is a connection that claims to be with that address.
@@ -89,5 +91,46 @@ func TestRebinding(t *testing.T) {
 				res.Body.Close()
 			}
 		})
+	}
+}
+
+// TestReached are ways to a server that have to work: through a proxy on this machine, which
+// also takes a redirect elsewhere, and from one name of this machine to another one.
+func TestReached(t *testing.T) {
+	h := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
+	proxy := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Host == "moved.example.com" {
+			http.Redirect(w, r, "http://mcp.example.com/mcp", http.StatusTemporaryRedirect)
+			return
+		}
+		if r.URL.Host != "mcp.example.com" {
+			t.Errorf("the proxy was asked for %s", r.URL)
+		}
+		r.Host = "localhost" // where it is
+		h.ServeHTTP(w, r)
+	}))
+	through, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{Proxy: http.ProxyURL(through)}
+	defer transport.CloseIdleConnections()
+	here := serveHTTP(t, h).URL
+	named := strings.Replace(serveHTTP(t, http.RedirectHandler(here, http.StatusTemporaryRedirect)).URL, "127.0.0.1", "localhost", 1)
+	for _, cfg := range []Config{
+		{URL: "http://mcp.example.com/mcp", HTTPClient: &http.Client{Transport: transport}},
+		{URL: "http://moved.example.com/mcp", HTTPClient: &http.Client{Transport: transport}},
+		{URL: here}, {URL: named},
+	} {
+		cfg.Name, cfg.Protocol, cfg.PingInterval = "srv", "2025-11-25", -1
+		c, err := Connect(t.Context(), cfg)
+		if err != nil {
+			t.Errorf("%s: %v", cfg.URL, err)
+			continue
+		}
+		if res := mustRun(t, find(t, c, "echo"), `{"m":"hi"}`); res.Text() != "hi" {
+			t.Errorf("%s: %s", cfg.URL, res.Text())
+		}
+		c.Close()
 	}
 }
