@@ -195,6 +195,30 @@ func TestTalks(t *testing.T) {
 	}
 }
 
+// TestTalkOfCompletion: the answer to what a completion has asked is not for another one.
+func TestTalkOfCompletion(t *testing.T) {
+	ask := func(ctx context.Context, typed string, _ map[string]string) ([]string, error) {
+		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{ID: "who", Message: "Who?", Schema: nameForm})
+		return []string{fmt.Sprint(typed, a.Content["name"])}, err
+	}
+	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }
+	m := newModern(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(), Prompts: []mcpserver.Prompt{
+		{Name: "p", Get: get, Arguments: []mcpserver.Argument{{Name: "a", Complete: ask}}}}})), "", `{"elicitation":{}}`)
+	const first = `,"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":"1"}`
+	for with, want := range map[string]string{
+		first: `"1Ada"`,
+		`,"argument":{"value":"1","name":"a"},"ref":{"name":"p","type":"ref/prompt"}`: `"1Ada"`,
+		`,"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":"2"}`: "another one",
+		`,"ref":{"type":"ref/prompt","name":"q"},"argument":{"name":"a","value":"1"}`: "another one",
+		first + `,"context":{"arguments":{"b":"2"}}`:                                  "another one",
+	} {
+		answer := `,"requestState":"` + m.asked("completion/complete", "", first) + `","inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}}`
+		if _, got := m.send(t.Context(), "completion/complete", "", answer+with); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", with, got, want)
+		}
+	}
+}
+
 // TestTalkWrittenAnew: who comes back with an answer may have written the same arguments in
 // another way. A permission is for the very bytes that run.
 func TestTalkWrittenAnew(t *testing.T) {

@@ -103,13 +103,16 @@ func (r *request) digest() []byte {
 		Name      string          `json:"name"`
 		URI       string          `json:"uri"`
 		Arguments json.RawMessage `json:"arguments"`
+
+		Ref, Argument, Context json.RawMessage // of a completion
 	}
 	_ = json.Unmarshal(r.msg.Params, &p) // was decoded before
 	who := ""
 	if r.cred != nil {
 		who = r.cred.Name
 	}
-	sum := sha256.Sum256(encode([]string{who, r.msg.Method, p.Name, p.URI, canonical(p.Arguments)}))
+	sum := sha256.Sum256(encode([]string{who, r.msg.Method, p.Name, p.URI, canonical(p.Arguments),
+		canonical(p.Ref), canonical(p.Argument), canonical(p.Context)}))
 	return sum[:]
 }
 
