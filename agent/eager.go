@@ -253,7 +253,7 @@ func (r *run) dropEarly() {
 	}
 	for i, ec := range e.calls {
 		if ec.started() && !ec.followed {
-			<-ec.ended
+			r.refuseUntil(ec.ended)
 		}
 		if !ec.followed && i < len(r.st.open) {
 			r.st.open[i].early = nil
@@ -261,6 +261,21 @@ func (r *run) dropEarly() {
 	}
 	if !e.counts && e.tools != nil {
 		_ = r.st.Tools.UnmarshalJSON(e.tools) // which is what it wrote
+	}
+}
+
+// refuseUntil waits until ended is closed. What calls ask of the run meanwhile comes too late, but
+// they wait for an answer.
+func (r *run) refuseUntil(ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case rep := <-r.reports:
+			if rep.do != nil {
+				rep.heard <- ErrInterrupted
+			}
+		}
 	}
 }
 

@@ -165,3 +165,34 @@ func TestTurnFailsOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlyMiddlewareAsks has the consumer leave, or the store fail, between the starts of two calls that
+// run early, while middleware of the second asks the person: the run must not wait for what waits for it.
+func TestEarlyMiddlewareAsks(t *testing.T) {
+	for _, how := range []string{"breaks", "fails"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				saved := 0
+				a, _ := newAgent(t, Config{Policy: bypass, Eager: true, Elicit: accept, Middleware: []Middleware{{Tool: mediators["asks itself"]}},
+					Toolkit: toolkit.Of(noting(new(journal), "look", tool.Options{Parallel: true, ReadOnly: true})),
+					Save: func(_ context.Context, st *State) error {
+						time.Sleep(time.Second) // there is time to ask
+						if len(st.open) > 0 && st.open[0].Status == statusRunning {
+							if saved++; how == "fails" {
+								return errors.New("the disk is full")
+							}
+						}
+						return nil
+					}}, calls(`c1 look {"path":"a"}`, `c2 look {"path":"b"}`), says("one"))
+				for ev := range a.Run(t.Context(), new(State), Say("go")) {
+					if _, ok := ev.(*ToolStart); ok && how == "breaks" {
+						break
+					}
+				}
+				if saved == 0 {
+					t.Error("no call began")
+				}
+			})
+		})
+	}
+}
