@@ -224,7 +224,7 @@ type Config struct {
 type Seams struct {
 	Now   func() time.Time           // nil is time.Now
 	NewID func(prefix string) string // nil is [message.NewID]
-	Go    func(func())               // starts a goroutine; nil is the go statement
+	Go    func(func())               // starts a goroutine, and does not wait for it; nil is the go statement
 
 	// Step runs fn, which makes one model call or one tool call, or finds out
 	// which calls go on in the background or have ended there, and returns what

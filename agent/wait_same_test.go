@@ -225,17 +225,18 @@ func (s waitScript) follow(events iter.Seq2[Event, error], leaves string) (told 
 }
 
 // run has a conversation by the script, and goes on with it after the consumer has left.
-func (s waitScript) run(t *testing.T, seams Seams) (told []string) {
+func (s waitScript) run(t *testing.T, cfg Config) (told []string) {
 	synctest.Test(t, func(t *testing.T) {
-		a, _ := newAgent(t, Config{Policy: bypass, Middleware: s.hooks(), Toolkit: toolkit.Of(s.scripted()), ToolTimeout: s.limit, Seams: seams,
-			Elicit: func(ctx context.Context, q host.Elicitation) (host.Answer, error) {
-				select {
-				case <-ctx.Done():
-					return host.Answer{}, ctx.Err()
-				case <-time.After(time.Millisecond):
-					return accept(ctx, q)
-				}
-			}}, calls("c1 odd {}"), calls("c2 odd {}"), says("one"), says("two"), says("three"))
+		cfg.Policy, cfg.Middleware, cfg.Toolkit, cfg.ToolTimeout = bypass, s.hooks(), toolkit.Of(s.scripted()), s.limit
+		cfg.Elicit = func(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+			select {
+			case <-ctx.Done():
+				return host.Answer{}, ctx.Err()
+			case <-time.After(time.Millisecond):
+				return accept(ctx, q)
+			}
+		}
+		a, _ := newAgent(t, cfg, calls("c1 odd {}"), calls("c2 odd {}"), says("one"), says("two"), says("three"))
 		ctx, cancel := context.WithTimeout(t.Context(), s.whole)
 		defer cancel()
 		st := new(State)
@@ -252,16 +253,18 @@ func (s waitScript) run(t *testing.T, seams Seams) (told []string) {
 }
 
 // TestWaitIsTheSame holds that it cannot be told, from the events and their times, the State and what
-// the next run makes of it, who waits for a call: the run itself, as it mostly does, or a worker, as in a
-// run that is recorded.
+// the next run makes of it, who waits for a call: the run itself, as it mostly does, or a worker.
 func TestWaitIsTheSame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawWaitScript(rt)
-		byRun, byWorker := s.run(t, Seams{}), s.run(t, Seams{Step: noRecord})
-		for i := range max(len(byRun), len(byWorker)) {
-			if i >= len(byRun) || i >= len(byWorker) || byRun[i] != byWorker[i] {
-				rt.Fatalf("%+v: from %d on, waited for by the run:\n%s\nby a worker:\n%s", s, i,
-					strings.Join(byRun[min(i, len(byRun)):], "\n"), strings.Join(byWorker[min(i, len(byWorker)):], "\n"))
+		byRun := s.run(t, Config{})
+		for why, cfg := range map[string]Config{"is recorded": {Seams: Seams{Step: noRecord}}, "has calls in the background": {Background: time.Hour}} {
+			byWorker := s.run(t, cfg)
+			for i := range max(len(byRun), len(byWorker)) {
+				if i >= len(byRun) || i >= len(byWorker) || byRun[i] != byWorker[i] {
+					rt.Fatalf("%+v: from %d on, waited for by the run:\n%s\nby a worker, since the run %s:\n%s", s, i,
+						strings.Join(byRun[min(i, len(byRun)):], "\n"), why, strings.Join(byWorker[min(i, len(byWorker)):], "\n"))
+				}
 			}
 		}
 	})
