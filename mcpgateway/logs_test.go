@@ -173,3 +173,56 @@ func TestLogsOfSeveralCredentials(t *testing.T) {
 	release <- struct{}{}
 	<-done
 }
+
+// TestLogsOfSubscriptions: who subscribes uses the server as one who calls it. What is about
+// them nobody else hears, and a process of their own logs to them.
+func TestLogsOfSubscriptions(t *testing.T) {
+	const token = "0123456789abcdef-"
+	for own, want := range map[bool]string{false: "", true: "debug error"} {
+		t.Run(fmt.Sprint("a process of their own ", own), func(t *testing.T) {
+			a := logging("a", nil, nil)
+			a.Dial = (&tap{dial: a.Dial, capabilities: `"resources":{"subscribe":true},`, results: map[string]string{
+				"resources/list":      `{"resources":[{"uri":"x://a","name":"a"}]}`,
+				"resources/subscribe": "{}}\n" + `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"alert","data":"otto subscribes"}`,
+			}}).connect
+			cfg := mcpgateway.Config{Servers: []mcpclient.Config{a}, Initial: []string{"a"},
+				Serve: mcpserver.Config{Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}}}
+			if own {
+				cfg.PerSession = []string{"a"}
+			}
+			g := newGateway(t, cfg)
+			web := httptest.NewServer(g.Server.Handler())
+			t.Cleanup(web.Close)
+			t.Cleanup(func() { _ = g.Close() })
+			var mu sync.Mutex
+			heard := map[string][]string{}
+			host := func(who string) *mcpclient.Client {
+				c := newHost(t, g, func(cfg *mcpclient.Config) {
+					cfg.Dial, cfg.URL, cfg.Headers = nil, web.URL, map[string]string{"Authorization": "Bearer " + token + who}
+					cfg.Log = func(m mcpclient.LogMessage) {
+						mu.Lock()
+						defer mu.Unlock()
+						heard[who] = append(heard[who], m.Level)
+					}
+				})
+				c.SetLogLevel("debug")
+				return c
+			}
+			anna, otto := host("anna"), host("otto")
+			call(t, anna, "a__f", `{}`)
+			if _, err := otto.WatchResource(t.Context(), "mcp://a/x://a", func() {}); err != nil {
+				t.Fatal(err)
+			}
+			call(t, otto, "a__f", `{}`)
+			time.Sleep(300 * time.Millisecond) // for what should not come
+			mu.Lock()
+			defer mu.Unlock()
+			if got := strings.Join(heard["anna"], " "); got != "debug error" {
+				t.Errorf("anna heard %s", got)
+			}
+			if got := strings.Join(heard["otto"], " "); !strings.HasSuffix(got, want) {
+				t.Errorf("otto heard %s", got)
+			}
+		})
+	}
+}

@@ -229,8 +229,10 @@ func (r *request) watchElsewhere(ctx context.Context, c *session, uri string) *r
 	if !ok {
 		return r.notFound(uri)
 	}
-	// It belongs to the client and not to the request, which is over soon.
+	// It belongs to the client and not to the request, which is over soon. The logger tells a
+	// server behind this one whose it is.
 	ctx = host.With(context.WithValue(ctx, sessionKey{}, c.ctx), c.host)
+	ctx = context.WithValue(ctx, loggerKey{}, c.log)
 	tk, scope := r.tk, r.scope // all that is kept of the request, which may be long
 	return r.recorded(ctx, object{"uri": uri}, r.notFound(uri), func(ctx context.Context) error {
 		var groups atomic.Pointer[[]string] // none before it is known which
