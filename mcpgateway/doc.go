@@ -70,8 +70,8 @@
 // not started for that. Arguments of prompts and variables of templates are completed by
 // their servers, with 100 values at most.
 //
-// What a server logs goes to the sessions that have called it and want messages of that
-// level, a hundred in a second. One process serves all sessions: where they are of several
+// What a server logs goes to the sessions that have called it, or subscribed to a resource
+// of it, and want messages of that level, a hundred in a second. One process serves all sessions: where they are of several
 // credentials, it goes to one of them only while nobody else has a call in flight, and
 // else to nobody.
 //
@@ -96,4 +96,10 @@
 // so a ceiling of a group with globs grants what the globs match, also when the
 // upstream server adds tools, prompts or resources: write globs narrowly there. A ceiling that names a
 // group of [Config.Labels] trusts that server to label its tools.
+//
+// The groups of a resource are those of the name that its server lists it by. A URI that
+// the server does not list, nor has a template for, is in the server's own group, and only
+// the server knows whether it is another spelling of one that is listed, or a directory that
+// holds it, of which who subscribes is told that something below it was updated. So a group
+// with globs keeps resources from nobody who is granted the server's own group.
 package mcpgateway
