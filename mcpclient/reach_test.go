@@ -3,6 +3,7 @@ package mcpclient
 import (
 	"context"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -50,7 +51,7 @@ func TestRebinding(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var requests atomic.Int64
-			victim := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			victim := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				requests.Add(1)
 				switch r.URL.Path {
 				case "/moved":
@@ -61,6 +62,8 @@ func TestRebinding(t *testing.T) {
 					http.Redirect(w, r, "https://127.0.0.1:9200/", http.StatusTemporaryRedirect)
 				}
 			}))
+			victim.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are cut short
+			victim.StartTLS()
 			defer victim.Close()
 			transport := victim.Client().Transport.(*http.Transport).Clone()
 			transport.DisableKeepAlives = true

@@ -33,8 +33,9 @@ var ErrNotWatched = errors.New("the server does not tell when a resource is upda
 // updated, until stop is called; calls are collected for a moment, and for longer while the
 // server goes on. A connection that is lost is asked anew when there is another one, and fn
 // called then, since nobody knows what has happened in between; so it is, in the stateless
-// revisions, when the subscription stands, which WatchResource does not wait for. fn must not call the client,
-// and should return soon. The error wraps [ErrNotWatched] if the server cannot do it.
+// revisions, when the subscription stands, which WatchResource does not wait for. fn must not
+// call the client, should return soon, and may be called by two goroutines at a time. The
+// error wraps [ErrNotWatched] if the server cannot do it.
 func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop func(), err error) {
 	if c.cfg.Stateless {
 		return nil, fmt.Errorf("%w: MCP server %q has no lasting connection", ErrNotWatched, c.cfg.Name)

@@ -71,9 +71,9 @@
 // their servers, with 100 values at most.
 //
 // What a server logs goes to the sessions that have called it, or subscribed to a resource
-// of it, and want messages of that level, a hundred in a second. One process serves all sessions: where they are of several
-// credentials, it goes to one of them only while nobody else has a call in flight, and
-// else to nobody.
+// of it, and want messages of that level, a hundred in a second. One process serves all
+// sessions: where they are of several credentials, it goes to one of them only while nobody
+// else has a call in flight, and else to nobody.
 //
 // # Failures
 //
