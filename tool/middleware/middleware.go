@@ -231,7 +231,9 @@ func Cache(n int, maxAge time.Duration) tool.Middleware {
 				return
 			}
 		}
-		c.put(key, chunks)
+		if ctx.Err() == nil { // else it may have said only a part, and ended since it was told to
+			c.put(key, chunks)
+		}
 	})
 }
 

@@ -229,6 +229,26 @@ func TestCache(t *testing.T) {
 	})
 }
 
+// TestCacheOfPart has a call told to end that then says what it has so far, and no error.
+func TestCacheOfPart(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	reader := function(func(ctx context.Context, _ in) (string, error) {
+		if n++; n == 1 {
+			cancel()
+			return "one", nil
+		}
+		return "one two", nil
+	}, tool.Options{ReadOnly: true})
+	cache := middleware.Cache(2, time.Minute)
+	if res, err := run(ctx, reader, `{"n":1}`, cache); err != nil || res.Text() != "one" {
+		t.Fatalf("the first call: %v, %v", res, err)
+	}
+	if got := text(t, reader, `{"n":1}`, cache); got != "success: one two" {
+		t.Errorf("the second call: %q", got)
+	}
+}
+
 func TestLog(t *testing.T) {
 	var b bytes.Buffer
 	log := middleware.Log(slog.New(slog.NewTextHandler(&b, nil)))
