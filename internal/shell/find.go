@@ -102,6 +102,9 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 			if len(starts) == 0 {
 				starts = []arg{literal(".")}
 			}
+			if w.tooMany(starts, named) {
+				named = nil
+			}
 			for _, s := range starts {
 				p.ops = append(p.ops, roleArg{arg: s, kind: 'd'})
 				for _, n := range named {
@@ -169,6 +172,20 @@ func couldBeHarmful(a arg) string {
 	return a.raw + " may turn out to be an action"
 }
 
+// tooMany reports whether a command finds in more places than are looked at.
+// Starting points multiply with names, for each action. Nobody can see at a
+// glance what that comes to, so a person must.
+func (w *walker) tooMany(starts, named []arg) bool {
+	if w.expanded > maxBudget {
+		return true
+	}
+	if w.expanded += len(starts) * max(len(named), 1); w.expanded <= maxBudget {
+		return false
+	}
+	w.denyDynamic("find acts on more than can be looked at")
+	return true
+}
+
 // mustName notes that who allows find does not allow an action that does more than find,
 // unless the rule names it.
 func (w *walker) mustName(self int, action string) {
@@ -204,6 +221,9 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	var cmd []arg
 	for _, a := range args[1:end] {
 		if strings.Contains(a.text, "{}") {
+			if w.tooMany(starts, named) {
+				starts, named = []arg{literal(".")}, []arg{{text: hole}}
+			}
 			// The names found start with where the search started.
 			for _, s := range starts {
 				for _, n := range named {

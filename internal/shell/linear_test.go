@@ -19,6 +19,23 @@ var hostile = []string{"$((", "$(", "(", "{ ", "`", "${a:-", "$(`", "if ", "whil
 // long are harmless pieces that come to much when repeated.
 var long = []string{"time ", "cd a;", "x=$y ", "2>&1 ", "git log ", "ls -la ", "cat <<E\na\nE\n", "(cd a);", "for i in a b; do ls; done;", "cat /etc/../"}
 
+// products are commands whose parts, all but the first and the last, are repeated each: what
+// one part says counts for all of the next.
+var products = []string{"find |a |-name b |-exec rm {} +", "find |a |-name b |-delete", "find |a |-exec rm {} + |-print", "cp |a |d", "mv |a |d; |rm x; |ls",
+	"ln -s |a |d; |touch x; |ls", "cd /; |cd a; |rm b; |ls", "echo |$x |*a |"}
+
+// repeat returns a command of about size bytes.
+func repeat(unit string, size int) string {
+	parts := strings.Split(unit, "|")
+	if !slices.Contains(products, unit) {
+		return strings.Repeat(unit, size/len(unit))
+	}
+	for i, part := range parts[1 : len(parts)-1] {
+		parts[i+1] = strings.Repeat(part, size/len(part)/(len(parts)-2))
+	}
+	return strings.Join(parts, "")
+}
+
 // What is big or deep is refused, not recursed into.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
@@ -50,10 +67,10 @@ func TestLinear(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return float64(after.Mallocs - before.Mallocs), float64(after.TotalAlloc - before.TotalAlloc)
 	}
-	for _, unit := range slices.Concat(hostile, long) {
+	for _, unit := range slices.Concat(hostile, long, products) {
 		var allocs, bytes [4]float64
 		for i := range allocs {
-			allocs[i], bytes[i] = cost(strings.Repeat(unit, n<<i/len(unit)))
+			allocs[i], bytes[i] = cost(repeat(unit, n<<i))
 		}
 		// The exponent of the growth, without what is allocated once.
 		slope := func(c [4]float64, once float64) float64 { return math.Log2((c[3]+once)/(c[1]+once)) / 2 }
