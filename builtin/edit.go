@@ -108,7 +108,11 @@ func (r replacement) replace(text string) (string, int, error) {
 		return "", 0, fmt.Errorf("old_string does not occur%s", whyNot(lf, old))
 	}
 	if n := countOverlapping(lf, old); n > 1 && !r.All {
-		return "", 0, fmt.Errorf("old_string occurs %d times; make it longer until it occurs once, or set replace_all", n)
+		times := fmt.Sprintf("%d times", n)
+		if n == maxCounted {
+			times = "at least " + times
+		}
+		return "", 0, fmt.Errorf("old_string occurs %s; make it longer until it occurs once, or set replace_all", times)
 	}
 	var b strings.Builder
 	n, last := 0, 0 // replacements, and the end of the latest one in text
@@ -149,11 +153,15 @@ func withoutCR(text string) (lf string, crs []int) {
 // them; the CR of a line end belongs to what follows i, like the LF.
 func inText(crs []int, i int) int { return i + sort.SearchInts(crs, i) }
 
+// maxCounted is where the counting of occurrences ends: those of a long text in
+// one that repeats itself each cost a comparison of its length.
+const maxCounted = 100
+
 func countOverlapping(text, sub string) int {
 	n := 0
 	for {
 		i := strings.Index(text, sub)
-		if i < 0 {
+		if i < 0 || n == maxCounted {
 			return n
 		}
 		n++
@@ -164,12 +172,19 @@ func countOverlapping(text, sub string) int {
 
 var numbered = lazy.Regexp(`(?m)^ *\d+\t`)
 
+// maxHint bounds the text in which a hint is sought, in bytes, and the lines that
+// are compared for it: nobody can interrupt that.
+const maxHint = 4 << 20
+
 // whyNot guesses why old does not occur in text.
 func whyNot(text, old string) string {
 	if bare := numbered().ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
 		return " with the line numbers that Read shows; leave them out"
 	}
 	want := strings.Split(strings.Trim(old, "\n"), "\n")
+	if len(text) > maxHint || strings.Count(text, "\n")*len(want) > maxHint {
+		return "; read the file again and copy the text exactly"
+	}
 	for i := range want {
 		want[i] = strings.Join(strings.Fields(want[i]), " ")
 	}

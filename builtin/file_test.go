@@ -293,6 +293,20 @@ func TestWriteKeeps(t *testing.T) {
 	}
 }
 
+// A text that repeats itself costs an edit no more than another.
+func TestEditOfRepetitions(t *testing.T) {
+	as, blank := strings.Repeat("a", 2<<20), strings.Repeat("\n", 2<<20)
+	for _, row := range []struct{ text, old, want string }{
+		{as, as[:1<<20], "at least 100 times"},
+		{"aaa", "aa", "occurs 2 times"},
+		{blank, "x" + blank[:1<<19] + "y", "copy the text exactly"},
+	} {
+		if _, _, err := (replacement{Old: row.old, New: "b"}).replace(row.text); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%d in %d bytes: %v, want %q", len(row.old), len(row.text), err, row.want)
+		}
+	}
+}
+
 // A link and its target are one file to the read record.
 func TestReadThroughLink(t *testing.T) {
 	dir := files(t, map[string]string{"target": "a\n"})

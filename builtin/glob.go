@@ -23,7 +23,8 @@ import (
 var globText string
 
 const (
-	maxMatches    = 500 // files that Glob returns
+	maxMatches    = 500  // files that Glob returns
+	maxGlobs      = 1000 // patterns that the braces of one stand for
 	searchTimeout = 30 * time.Second
 )
 
@@ -62,12 +63,12 @@ func (c *Config) absDir(name string) string {
 
 // A globPattern is a pattern below a directory.
 type globPattern struct {
-	dir     string
-	pattern string   // for doublestar, relative to dir
-	literal string   // the same with brackets as plain characters: they occur in names
-	fixed   []string // the directories that it begins with, by name
-	depth   int      // how many directories deep a match can be; -1 is any
-	bad     bool     // nothing can match
+	dir   string
+	globs []string // for doublestar, relative to dir, without braces: with them it tries every combination
+	fixed []string // the directories that it begins with, by name
+	depth int      // how many directories deep a match can be; -1 is any
+	bad   bool     // nothing can match
+	many  bool     // the braces stand for more than maxGlobs
 }
 
 func newGlobPattern(dir, pattern string) globPattern {
@@ -106,12 +107,16 @@ func newGlobPattern(dir, pattern string) globPattern {
 		g.depth = strings.Count(joined, "/")
 	}
 	// A negated class would match the slash too.
-	g.pattern = strings.NewReplacer("[!", "[!/", "[^", "[!/").Replace(joined)
-	g.literal = strings.NewReplacer("[", `\[`, "]", `\]`).Replace(joined)
-	if !doublestar.ValidatePattern(g.pattern) {
-		g.pattern = g.literal
+	glob := strings.NewReplacer("[!", "[!/", "[^", "[!/").Replace(joined)
+	// Brackets occur in names: they are tried as plain characters, too.
+	literal := strings.NewReplacer("[", `\[`, "]", `\]`).Replace(joined)
+	for _, s := range slices.Compact([]string{glob, literal}) {
+		if doublestar.ValidatePattern(s) {
+			g.globs = append(g.globs, expandBraces(s, maxGlobs+1)...)
+		}
 	}
-	g.bad = g.bad || !doublestar.ValidatePattern(g.pattern)
+	g.many = len(g.globs) > maxGlobs
+	g.bad = g.bad || len(g.globs) == 0
 	return g
 }
 
@@ -119,7 +124,7 @@ func newGlobPattern(dir, pattern string) globPattern {
 func (g globPattern) reach() string { return path.Join(append([]string{g.dir}, g.fixed...)...) }
 
 func (g globPattern) match(rel string) bool {
-	return doublestar.MatchUnvalidated(g.pattern, rel) || g.literal != g.pattern && doublestar.MatchUnvalidated(g.literal, rel)
+	return slices.ContainsFunc(g.globs, func(glob string) bool { return doublestar.MatchUnvalidated(glob, rel) })
 }
 
 // enters reports whether there can be matches in the directory at rel.
@@ -131,6 +136,9 @@ func (g globPattern) enters(rel string) bool {
 
 func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	p := newGlobPattern(g.absDir(in.Path), in.Pattern)
+	if p.many {
+		return "", fmt.Errorf("the braces of pattern %.100q stand for more than %d patterns; write fewer, or call Glob several times", in.Pattern, maxGlobs)
+	}
 	top, err := g.openDir(ctx, p.dir)
 	if err != nil {
 		return "", err

@@ -345,6 +345,9 @@ func TestManyBraces(t *testing.T) {
 	if got := expandBraces(strings.Repeat("{a,b}", 40), maxAlternatives); len(got) != maxAlternatives {
 		t.Errorf("%d words, want %d", len(got), maxAlternatives)
 	}
+	tools, ctx := fileTools(t, files(t, map[string]string{strings.Repeat("a", 250): ""}))
+	want(t, call(ctx, tools["Glob"], args("pattern", strings.Repeat("{a,b}", 40))), "error", "more than 1000 patterns")
+	want(t, call(ctx, tools["Glob"], args("pattern", strings.Repeat("*{a,aa}", 8)+"b")), "success", "No files")
 }
 
 // A search of a text that is read already ends with its context, too: in a multiline
