@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -309,19 +310,26 @@ func (r *request) exists(ctx context.Context, uri string) bool {
 	return err == nil
 }
 
-// ResourceUpdated tells the clients that have subscribed to the resource that its
-// content has changed.
+// ResourceUpdated tells the clients that have subscribed to the resource, and still have
+// one of its groups open, that its content has changed.
 func (s *Server) ResourceUpdated(uri string) {
+	var groups [][]string // of what it may be read from
+	for _, o := range s.resources {
+		if _, ok := o.match(uri); ok {
+			groups = append(groups, o.Groups)
+		}
+	}
 	s.mu.Lock()
-	all := make([]*session, 0, len(s.scopes)+len(s.listening))
-	for _, c := range s.scopes {
-		all = append(all, c)
-	}
-	for c := range s.listening {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Values(s.scopes))
+	listening := slices.Collect(maps.Keys(s.listening)) // to whom groups do not close
 	s.mu.Unlock()
-	for _, c := range all {
+	if len(groups) > 0 {
+		all = slices.DeleteFunc(all, func(c *session) bool {
+			reachable := s.cfg.Toolkit.Reachable(c.scope)
+			return !slices.ContainsFunc(groups, func(in []string) bool { return shows(reachable, in) })
+		})
+	}
+	for _, c := range append(all, listening...) {
 		c.updated(uri)
 	}
 }

@@ -129,6 +129,49 @@ func TestWatcher(t *testing.T) {
 	n.stops(t, 1001)
 }
 
+// TestUpdatesOfClosedGroups: of a resource whose group is closed nobody hears, until it is open
+// again.
+func TestUpdatesOfClosedGroups(t *testing.T) {
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get")}}, Groups: []toolkit.Group{{Name: "zoo", Description: "Z.", Tools: []tool.Tool{named("lion")}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(context.Context, string, map[string]string) ([]byte, error) { return nil, nil }
+	s := serve(t, mcpserver.Config{Toolkit: tk, Policy: open, Resources: []mcpserver.Resource{
+		{URI: "x://animal/{n}", Groups: []string{"zoo"}, Read: read}, {URI: "x://basic", Read: read}}})
+	o, _ := dialOld(t, listen(t, s), "", nil)
+	o.send(oldInitialize)
+	ask := func(method, params string) {
+		o.post(t.Context(), `{"jsonrpc":"2.0","id":"asked","method":"`+method+`","params":`+params+`}`)
+		for got := ""; !strings.Contains(got, `"id":"asked"`); {
+			_, got = o.next()
+		}
+	}
+	told := func() string {
+		s.ResourceUpdated("x://animal/1")
+		s.ResourceUpdated("x://basic")
+		all := ""
+		for !strings.Contains(all, "x://basic") {
+			_, got := o.next()
+			all += got
+		}
+		o.post(t.Context(), `{"jsonrpc":"2.0","id":"end","method":"ping"}`)
+		for got := ""; !strings.Contains(got, `"id":"end"`); all += got {
+			_, got = o.next()
+		}
+		return all
+	}
+	ask("tools/call", `{"name":"reset_tools","arguments":{"zoo":true}}`)
+	ask("resources/subscribe", `{"uri":"x://animal/1"}`)
+	ask("resources/subscribe", `{"uri":"x://basic"}`)
+	for _, zoo := range []string{"true", "false", "true"} {
+		ask("tools/call", `{"name":"reset_tools","arguments":{"zoo":`+zoo+`}}`)
+		if got := told(); strings.Contains(got, "x://animal/1") != (zoo == "true") {
+			t.Errorf("open %s: %s", zoo, got)
+		}
+	}
+}
+
 // TestLastWatched: of two that want the last room at a time one is refused, and ended once.
 func TestLastWatched(t *testing.T) {
 	n, s := newNewsroom(t)
