@@ -269,3 +269,52 @@ func TestWaitIsTheSame(t *testing.T) {
 		}
 	})
 }
+
+// parallel is a tool whose calls may run side by side, and early.
+type parallel struct{ tool.Tool }
+
+func (p parallel) Unwrap() tool.Tool { return p.Tool }
+
+func (p parallel) Info() tool.Info {
+	info := p.Tool.Info()
+	info.Parallel, info.ReadOnly = true, true
+	return info
+}
+
+// TestRunsEnd holds that every run ends, and leaves the State whole, whatever calls that are made side by
+// side, early or in the background do, when the consumer leaves and when a save fails. One that
+// waits for itself is found by synctest.
+func TestRunsEnd(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawWaitScript(rt)
+		cfg := Config{Policy: bypass, Middleware: s.hooks(), Toolkit: toolkit.Of(parallel{s.scripted()}), ToolTimeout: s.limit, Elicit: accept,
+			Eager:       rapid.Bool().Draw(rt, "eager"),
+			Background:  rapid.SampledFrom([]time.Duration{0, 25 * time.Millisecond}).Draw(rt, "background"),
+			MaxParallel: rapid.IntRange(1, 3).Draw(rt, "parallel")}
+		failing := rapid.IntRange(0, 12).Draw(rt, "failing save")
+		synctest.Test(t, func(t *testing.T) {
+			saves := 0
+			cfg.Save = func(context.Context, *State) error {
+				time.Sleep(2 * time.Millisecond) // in which calls go on
+				if saves++; saves == failing {
+					return errors.New("the disk is full")
+				}
+				return nil
+			}
+			a, _ := newAgent(t, cfg, calls("c1 odd {}", "c2 odd {}", "c3 odd {}"), calls("c4 odd {}"), says("one"), says("two"), says("three"), says("four"))
+			ctx, cancel := context.WithTimeout(t.Context(), s.whole)
+			defer cancel()
+			st := new(State)
+			s.follow(a.Run(ctx, st, Say("go")), s.leaves)
+			s.follow(a.Run(t.Context(), st), "")
+			checkState(t, st)
+			if st.busy.Load() {
+				t.Error("the State is in use after the run")
+			}
+			time.Sleep(time.Hour) // what was left behind ends by itself
+		})
+		if t.Failed() {
+			rt.Fatalf("%+v", s)
+		}
+	})
+}
