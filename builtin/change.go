@@ -14,7 +14,8 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// maxDiff is how much text, old and new, is compared line by line, in bytes.
+// maxDiff is how much text, old and new, is compared line by line, in bytes: a
+// person does not read more, and the comparison cannot be interrupted.
 const maxDiff = 4 << 20
 
 // A change is what Write or Edit is about to do to a file.

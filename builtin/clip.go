@@ -53,6 +53,7 @@ func (c *clip) add(text string) {
 	}
 	c.after += utf8.RuneCountInString(text[i:])
 	c.end = append(c.end, text[i:]...)
+	// Cut now and then, not at each write, so that a byte is moved a few times at most.
 	if keep := c.tail * utf8.UTFMax; len(c.end) > 4*keep {
 		c.end = append(c.end[:0], c.end[len(c.end)-keep:]...)
 	}

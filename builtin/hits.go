@@ -32,7 +32,9 @@ type fileHits struct {
 // shown, to know that there are more.
 func (h *hits) most() int { return h.offset + h.limit + 1 }
 
-// beyond reports whether results of path come too late to matter.
+// beyond reports whether results of path come too late to matter. It is asked
+// before each file is opened, by all workers, and therefore takes no lock: that the
+// answer is a moment old costs a search, not a result.
 func (h *hits) beyond(path string) bool {
 	last := h.last.Load()
 	return last != nil && path > *last

@@ -15,7 +15,8 @@ var unreadable = safetyAsk(errUnreadable.Error())
 var errUnreadable = errors.New("the arguments cannot be read")
 
 // editsAllowed reports whether the mode lets files below the working
-// directories be changed without a question.
+// directories be changed without a question. In dont-ask, too: there nobody could
+// be asked, and an agent that may not edit its own project is of no use.
 func editsAllowed(p *permission.Policy) bool {
 	return p != nil && (p.Mode == permission.AcceptEdits || p.Mode == permission.DontAsk)
 }

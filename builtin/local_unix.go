@@ -58,7 +58,9 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	return supervise(ctx, cmd, mark, r, copied, exited, c.Output)
 }
 
-// supervise waits for the program, or ends it, and empties the pipe.
+// supervise waits for the program, or ends it, and empties the pipe. That the
+// program has ended says nothing about the pipe: whatever it started may hold the
+// other end, so that reading stops by deadlines, not at the end of the file.
 func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copied <-chan bool, exited <-chan struct{}, out io.Writer) (Exit, error) {
 	var err error
 	select {
@@ -127,7 +129,9 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	}
 }
 
-// endGroup ends the processes of a group: asks, waits for termGrace, kills.
+// endGroup ends the processes of a group: asks, waits for termGrace, kills. The
+// id stays with the group as long as that has a member; once it has none, nobody is
+// likely to have got it within milliseconds.
 func endGroup(pgid int) {
 	if syscall.Kill(-pgid, syscall.SIGTERM) != nil {
 		return // there is none

@@ -71,6 +71,7 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 		for _, out := range cell.Outputs {
 			text, pictures := out.show(c.sees)
 			if text != "" {
+				// Far less than of a source: outputs are logs and tables, whose head says what they are.
 				short, cut := firstChars(text, 10_000)
 				if cut {
 					short += "[truncated]"

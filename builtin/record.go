@@ -15,7 +15,7 @@ import (
 // bytes; what is larger need not be remembered.
 const maxEditable = 32 << 20
 
-// maxRecords is how many files a session remembers; the one that was not read
+// maxRecords bounds what a session carries: how many files a session remembers; the one that was not read
 // for longest is forgotten first, and must be read again before it is changed.
 const maxRecords = 1000
 

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	maxWalkers    = 8       // directories that are read side by side
-	filesPerTask  = 64      // files of one directory that go to one worker
+	maxWalkers    = 8       // directories that are read side by side; more only wait for the kernel
+	filesPerTask  = 64      // files of one directory that go to one worker, so that a large one is shared
 	maxIgnoreFile = 1 << 20 // bytes of a file of ignore rules that are read
 )
 
@@ -174,6 +174,7 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 			}
 		}
 	}
+	// Files last, so that they are taken first and their directory is soon closed.
 	for len(files) > 0 {
 		n := min(filesPerTask, len(files))
 		tasks = append(tasks, walkTask{parent: d, files: files[:n]})

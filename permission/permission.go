@@ -8,6 +8,9 @@
 //	→ the tool's safety ask → ask rules → read-only → the tool's own allow
 //	→ allow rules → the mode
 //
+// Deny rules come first so that no tool's word and no mode outweighs a person's.
+// A control tool is allowed right after the tool's own deny.
+//
 // It fails closed. An unknown mode denies, and so does a rule of an unknown
 // behavior; a deny or ask rule that cannot be read matches, an allow rule that
 // cannot be read does not. [Explain] returns the same decision with every step
@@ -35,7 +38,7 @@ type Mode string
 // The modes. The zero Mode is Default.
 const (
 	Default     Mode = "default"      // ask
-	AcceptEdits Mode = "accept-edits" // allow reads and edits below the working directories, ask for the rest
+	AcceptEdits Mode = "accept-edits" // allow what is read-only and edits below the working directories, ask for the rest
 	Explore     Mode = "explore"      // allow what is read-only, deny the rest
 	Bypass      Mode = "bypass"       // allow what no deny or ask rule, and no tool, stops
 	DontAsk     Mode = "dont-ask"     // deny what would be asked

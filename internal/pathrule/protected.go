@@ -95,6 +95,11 @@ func dotenv(base string) bool {
 }
 
 // All lower case, as they are compared.
+//
+// A name is here if writing it makes a program run something, or trust somebody,
+// later and unasked: a start-up file, a hook, a key. What runs only when somebody
+// asks for it, such as a Makefile or package.json, is not, nor is .github/workflows:
+// it runs on another machine, after a push, which is asked about itself.
 var (
 	// Run or trusted by shells, git, editors, package managers and debuggers.
 	protectedFiles = []string{

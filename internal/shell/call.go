@@ -9,7 +9,10 @@ import (
 )
 
 // harmlessVariables may be set in front of a command without changing what it
-// runs or writes.
+// runs or writes. All others may: LD_PRELOAD, PATH, GIT_EXTERNAL_DIFF, LESSOPEN and
+// many more are ways to run a file by way of a harmless command. Where a variable
+// may name a file, prefix wants a value without a slash; TZ names one that is only
+// read as a time zone, and RUST_LOG and DEBUG have slashes in the names of modules.
 var harmlessVariables = []string{
 	"LANG", "LANGUAGE", "TZ", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM",
 	"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "RUST_LOG", "RUST_BACKTRACE", "DEBUG", "VERBOSE", "CI",
@@ -124,10 +127,11 @@ func (w *walker) set(name string, b binding) {
 	w.vars[name] = b
 }
 
+// maxVariables bounds what a walk copies for each subshell.
 const maxVariables = 100
 
 // standardDirs are where a command named with its path is the one that its
-// name says.
+// name says. Not /usr/local: what is there need not be what the table is about.
 var standardDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin"}
 
 // add begins a new command.
@@ -192,7 +196,7 @@ func (w *walker) guess(args []arg) {
 }
 
 // transparent wrappers change nothing that a rule for the command inside would
-// want to know.
+// want to know. Not sudo, which gives it rights, nor xargs, which gives it operands.
 var transparent = strings.Fields("time timeout nice ionice nohup stdbuf command builtin env setsid")
 
 // inside calls f with the command at index i as one more wrapper around what

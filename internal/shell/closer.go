@@ -28,7 +28,9 @@ var shells = []string{"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish",
 // schedulers read shell commands from their input, for later.
 var schedulers = []string{"at", "batch"}
 
-// fed says what a wrapper adds to the command it runs.
+// fed says what a wrapper adds to the command it runs: xargs puts words from its
+// input behind the command, or with -I in the middle of its words. They are not
+// known, so that "ls | xargs rm" is judged as "rm <anything>".
 var fed = map[string]func(parsed, []arg) []arg{
 	"xargs": func(p parsed, rest []arg) []arg {
 		mark := ""
@@ -137,7 +139,9 @@ func cdArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// setArgs allows the options that make a script stricter or chattier.
+// setArgs allows the options that make a script stricter or chattier. Others
+// change what later words mean: "set -- -delete" sets "$@", -f ends globbing, and -a
+// exports what is assigned.
 func setArgs(_ *walker, c *command, _ *parsed) string {
 	want := false
 	for _, a := range c.args[1:] {
@@ -452,7 +456,9 @@ func subArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// reaching are words of inline code that reach beyond computing and printing.
+// reaching are words of inline code that reach beyond computing and printing. It
+// is no proof of the opposite: inline code is never read-only, and this only
+// decides which of it no rule may allow.
 var reaching = lazy.Regexp(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(|\bsystem\b|popen|rm_rf|rmSync|removeAll|proc_open|passthru|\bexec\b|removeSync|do shell script|shell-command`)
 
 // codeArgs raises an alarm for inline code that reaches far.

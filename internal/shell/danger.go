@@ -46,7 +46,8 @@ func (w *walker) dangers() []Danger {
 var privileged = strings.Fields("sudo doas su pkexec runuser sudoedit gksudo kdesudo run0")
 
 // substituted reports on commands with effects whose operands come from the
-// output of other commands.
+// output of other commands: "rm $(cat list)" shows a person, and tells a rule,
+// nothing of what goes. One that only reads may take its operands from anywhere.
 func substituted(c *command) string {
 	for _, a := range c.args {
 		if !a.known && (strings.Contains(a.raw, "$(") || strings.Contains(a.raw, "`") || strings.Contains(a.raw, "<(") || strings.Contains(a.raw, ">(")) {
@@ -80,7 +81,9 @@ func runsUnknown(c *command) string {
 // inputs are names for what a pipe brings.
 var inputs = []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
 
-// runsUnseen reports on interpreters that run what a pipe brings.
+// runsUnseen reports on interpreters that run what a pipe brings, as in "curl u |
+// sh": by the time anybody can see the code it has run. Where the script is named
+// the pipe is only its input.
 func runsUnseen(all []command, c *command) string {
 	if !c.in.piped || !slices.Contains(interpreters, c.name) && c.name != "source" && c.name != "." {
 		return ""
@@ -132,7 +135,8 @@ func (w *walker) reveals(c *command) string {
 	return ""
 }
 
-// metadata are commands that tell about files without showing them.
+// metadata are commands that tell about files without showing them: that a key is
+// there, how long it is, or its checksum, is no secret.
 var metadata = strings.Fields("ls stat wc du file find test [ realpath readlink dirname basename tree md5sum sha1sum sha256sum sha512sum cksum namei lsattr getfacl")
 
 // paths returns the absolute paths that a may be, one for every directory the
@@ -220,7 +224,9 @@ func onlyLists(c *command) bool {
 }
 
 // hasOption reports whether c has the short option letter, alone or in a
-// bundle, or a long option that may be an abbreviation of long.
+// bundle, or a long option that may be an abbreviation of long, which
+// getopt_long(3) accepts. It may take the value of another option for letters: an
+// alarm too many, never one too few.
 func hasOption(c *command, letter byte, long string) bool {
 	for _, a := range c.args[1:] {
 		text := a.prefix()
@@ -292,7 +298,8 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 	return ""
 }
 
-// systemTrees are critical with everything below them.
+// systemTrees are critical with everything below them. Not /var, /opt and /tmp,
+// in which people work.
 var systemTrees = strings.Fields("/etc /usr /bin /sbin /lib /lib64 /boot /sys /proc /dev /System /Library")
 
 func (w *walker) criticalPath(p string, dirs bool) string {
@@ -407,7 +414,9 @@ func chmodOpens(c *command) string {
 }
 
 // modeOpens reports whether a mode, as chmod takes it, lets everybody write or
-// run with the rights of the owner.
+// run with the rights of the owner. Octal: the last digit has the rights of others,
+// where 2 is to write, and a fourth digit in front is setuid, setgid or, alone
+// harmless, sticky (1).
 func modeOpens(mode string) bool {
 	if m := strings.TrimLeft(mode, "0"); strings.Trim(m, "01234567") == "" {
 		return m != "" && strings.Contains("2367", m[len(m)-1:]) || len(m) == 4 && m[0] != '1'
@@ -450,7 +459,7 @@ func killsHard(c *command) string {
 				return "the signal cannot be caught"
 			}
 		}
-		if i > 0 && a.text == "-1" {
+		if i > 0 && a.text == "-1" { // as a process; as the first word it is the signal HUP
 			return "it signals every process"
 		}
 	}
@@ -473,7 +482,8 @@ func stops(c *command) string {
 	return ""
 }
 
-// netcats returns why a command hands a shell to another machine, or "".
+// netcats returns why a command hands a shell to another machine, or "": a
+// program tied to a socket, the usual reverse shell.
 func netcats(c *command) string {
 	if !slices.Contains([]string{"nc", "ncat", "netcat", "socat"}, c.name) {
 		return ""

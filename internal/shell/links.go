@@ -25,7 +25,8 @@ type link struct {
 // linkers are the commands that make links.
 var linkers = []string{"ln", "link", "cp", "mv", "mount", "bindfs"}
 
-// maxMadeLinks is how many links of a line are followed. With more nobody can
+// maxMadeLinks is how many links of a line are followed: each path of the line is
+// resolved once for each of them. With more nobody can
 // tell what the line writes, and following them would take long.
 const maxMadeLinks = 16
 

@@ -104,7 +104,8 @@ func glob(parts []string, text string) bool {
 	return strings.HasSuffix(text, last)
 }
 
-// all reports whether the pattern is nothing but stars.
+// all reports whether the pattern is nothing but stars: as a deny rule it covers
+// what has no words, too, such as a redirection alone.
 func (p pattern) all() bool {
 	return p.parts != nil && strings.Trim(strings.Join(p.parts, ""), " ") == ""
 }
@@ -239,7 +240,9 @@ func (p pattern) says(option string) bool {
 	}
 }
 
-// literalHead reports whether the pattern names its first word without a star.
+// literalHead reports whether the pattern names its first word without a star. A
+// command whose name is not literal, such as $CMD, is only covered as it is
+// written: "*" speaks of commands that somebody can see.
 func (p pattern) literalHead() bool {
 	return p.parts == nil || strings.Contains(strings.TrimSpace(p.parts[0]), " ")
 }
@@ -291,7 +294,8 @@ var (
 	scriptPath = lazy.Regexp(`^[\w./][\w./@+-]*$`)
 )
 
-// maxSuggestions is how many rules a compound command may need.
+// maxSuggestions is how many rules a compound command may need: nobody reads more
+// before they say yes.
 const maxSuggestions = 5
 
 // Suggest returns at most five patterns that together cover the command, or

@@ -62,11 +62,13 @@ type Analyzer struct {
 	next  atomic.Uint32 // the site that makes room for another
 }
 
-// How much an Analyzer remembers.
+// How much an Analyzer remembers. One decision asks for the same verdict several
+// times (deny rules, the tool's check, allow rules), and a model repeats itself; a
+// run has one place, or few. At most sites*recent commands of this size are kept.
 const (
 	maxSites      = 4
 	maxRecent     = 512
-	maxRecentSize = 4 << 10 // longer commands are not remembered
+	maxRecentSize = 4 << 10 // bytes; longer commands are not remembered
 )
 
 // Analyze judges src, run in at.Cwd. What it returns does not depend on the
@@ -97,13 +99,16 @@ func (z *Analyzer) site(at pathrule.Place) *site {
 }
 
 // A site is a place with the verdicts about it. A command displaces another
-// one that comes to the same slot.
+// one that comes to the same slot. There is no lock: two goroutines that store at
+// once both store what is true, and what is loaded is compared with the command.
 type site struct {
 	at     pathrule.Place
 	cwds   []string
 	recent [maxRecent]atomic.Pointer[Analysis]
 }
 
+// seed is made anew by each process, so that nobody can write commands that all
+// come to one slot. No answer depends on it.
 var seed = maphash.MakeSeed()
 
 func newSite(at pathrule.Place) *site {
@@ -286,7 +291,9 @@ func absolutePath(list string) string {
 }
 
 // unfit reports whether a variable may make a read-only command run or write
-// something, or is set anew by Environ.
+// something, or is set anew by Environ. Of the heads, LD_ and DYLD_ load libraries
+// into every program, GCONV_ into iconv, BASH_FUNC_ defines functions in place of
+// commands, GIT_TRACE writes files, and LESSOPEN in LESS runs a program.
 func unfit(name string) bool {
 	for _, head := range []string{"LD_", "DYLD_", "BASH_FUNC_", "GIT_TRACE", "GIT_CONFIG", "GCONV_", "LESS"} {
 		if strings.HasPrefix(name, head) {
@@ -294,6 +301,10 @@ func unfit(name string) bool {
 		}
 	}
 	switch name {
+	// In this order: what bash reads or runs by itself, or splits and expands by;
+	// pagers and editors; what moves or instruments git; files of options, and
+	// variables that hold options; code that interpreters load; and what the C
+	// library loads, writes, or sends names to (ld.so(8), environ(7)).
 	case "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE", "IFS", "POSIXLY_CORRECT",
 		"PAGER", "GIT_PAGER", "GH_PAGER", "MANPAGER", "SYSTEMD_PAGER", "EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR",
 		"GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "GIT_EXTERNAL_DIFF", "GIT_EXEC_PATH", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE",

@@ -50,8 +50,8 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 	return guess, why
 }
 
-// closer calls the function that looks closer, on a copy, which it keeps from
-// the heap.
+// closer calls the function that looks closer, on a copy in the walker's memory:
+// what a function value is given would else move to the heap, for every command.
 func (w *walker) closer(c *command, p parsed) (parsed, string) {
 	q := w.closers.one()
 	*q = p
@@ -201,7 +201,8 @@ func (c *command) String() string {
 	return string(s)
 }
 
-// sink reports whether writing to a changes nothing.
+// sink reports whether writing to a changes nothing. Not /dev/tty, where a
+// password could be asked for.
 func sink(a arg) bool {
 	return a.known && (a.text == "/dev/null" || a.text == "/dev/stdout" || a.text == "/dev/stderr")
 }

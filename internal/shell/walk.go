@@ -169,8 +169,10 @@ func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	w.in, w.vars, w.cwds, w.lost = in, vars, cwds, lost
 }
 
-// maxDepth is how deep commands may be inside others. Deeper ones are not
-// looked at, and the whole counts as unreadable.
+// maxDepth is how deep commands may be inside others: deeper than people write
+// them, and less than the stack bears, for each level is several calls and eval
+// can begin again in a string. Deeper ones are not looked at, and the whole counts
+// as unreadable.
 const maxDepth = 40
 
 // deeper notes one more construct or wrapper around what follows.
@@ -372,6 +374,8 @@ func (w *walker) moved(dirs []string) {
 			w.cwds = append(slices.Clone(w.cwds), d)
 		}
 	}
+	// Every later path is judged from all of them: after a few, "cd a; cd b; …"
+	// would double the work of each, so the place counts as lost.
 	if len(w.cwds) > 8 {
 		w.cwds, w.lost = nil, true
 	}
@@ -394,17 +398,15 @@ func resolve(dir, name string) string {
 	return path.Join(dir, name)
 }
 
-// cdOf returns where a statement changes to, if it is a plain cd to a literal
-// directory, or a list that ends with one.
+// cdOf returns where a statement changes to if it is a plain cd to a literal
+// directory: in "cd d && rm x" the path is d/x, and not x as well.
 func cdOf(s *syntax.Stmt) (string, bool) {
-	switch c := s.Cmd.(type) {
-	case *syntax.CallExpr:
-		if len(c.Args) == 2 && len(c.Assigns) == 0 && len(s.Redirs) == 0 && !s.Negated && c.Args[0].Lit() == "cd" {
-			to := c.Args[1].Lit()
-			return to, to != "" && !strings.ContainsAny(to, `\*?[{~-`)
-		}
+	c, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(c.Args) != 2 || len(c.Assigns) > 0 || len(s.Redirs) > 0 || s.Negated || c.Args[0].Lit() != "cd" {
+		return "", false
 	}
-	return "", false
+	to := c.Args[1].Lit()
+	return to, to != "" && !strings.ContainsAny(to, `\*?[{~-`)
 }
 
 // cd notes that the current directory may have changed to a.
