@@ -28,7 +28,12 @@
 // # Where a command's line is, and how to add one
 //
 // Each command has its lines in one file of the folder tables, by family; grep for
-// its name. The comment above [tableFiles] has the language. To add a command:
+// its name. The comment above [tableFiles] has the language. Lines of a program
+// stand together, roughly what shows before what changes, and the comment above a
+// line says what is missing from it and why. The order has a meaning only where no
+// line is harmless: of those that understand all of a command the first counts.
+// Shell builtins, git, and --version and --help of many programs (lang.txt) have
+// places of their own. To add a command:
 //
 //  1. Read its manual for every option that writes, deletes, runs or loads
 //     something, asks another machine, or takes a value. An option that is left

@@ -32,9 +32,11 @@ import (
 //	dyn      no option listed here or not does harm, but unlisted ones are not understood
 //	single   long options have one dash, and letters are not combined
 //	stop     options end at the first operand
-//	early    … or do not, by the version: an option after it is not understood
+//	early    … or do not, by the version (GNU permutes, POSIX does not): an option
+//	         after it is not understood
 //	-#       numbers such as -20 are options
-//	need:x,y one of these options must be there; with stop or early, before the operands
+//	need:x,y one of these options must be there, for without them the command does
+//	         its main work; with stop or early, before the operands
 //	edit     a file edit that accept-edits allows inside the working directories
 //	links    may leave a symbolic link where it writes
 //	words    any word may name a file that it changes
