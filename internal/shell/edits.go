@@ -61,7 +61,8 @@ func inside(c *command, op operand, at pathrule.Place, copied []string) bool {
 		}
 	}
 	for _, name := range names {
-		if !at.Inside(name) || !at.Inside(path.Clean(name)) {
+		clean := path.Clean(name)
+		if !at.Inside(name) || !at.Inside(clean) {
 			return false
 		}
 		real := at.Real(name)
@@ -71,7 +72,7 @@ func inside(c *command, op operand, at pathrule.Place, copied []string) bool {
 			}
 		}
 		for _, d := range copied {
-			if clean := path.Clean(name); clean != d && pathrule.Below(clean, d) {
+			if clean != d && pathrule.Below(clean, d) {
 				return false
 			}
 		}
