@@ -25,7 +25,7 @@ var bashText string
 const (
 	defaultTimeout = 120_000 // milliseconds
 	maxTimeout     = 600_000
-	outputHead     = 10_000 // characters of long output that are kept of its start
+	outputHead     = 10_000 // characters of long output that are kept of its start, which streams as it comes
 	outputTail     = 20_000 // and of its end, where the errors are
 )
 
@@ -49,7 +49,7 @@ type bash struct {
 	tool.Tool
 	Config
 	shell shell.Analyzer
-	last  atomic.Pointer[decoded]
+	last  atomic.Pointer[decoded] // of whichever call was judged last; compared before it is used
 }
 
 // Bash returns the tool that runs commands. It needs a bash in PATH: commands

@@ -100,6 +100,7 @@ func (r replacement) replace(text string) (string, int, error) {
 	case old == new:
 		return "", 0, errors.New("old_string and new_string are the same")
 	}
+	// In a file of both kinds new lines end as most do.
 	if 2*len(crs) > strings.Count(lf, "\n") {
 		new = strings.ReplaceAll(new, "\n", "\r\n")
 	}
@@ -157,6 +158,7 @@ func inText(crs []int, i int) int { return i + sort.SearchInts(crs, i) }
 // one that repeats itself each cost a comparison of its length.
 const maxCounted = 100
 
+// countOverlapping finds "aa" twice in "aaa": which of them is meant nobody knows.
 func countOverlapping(text, sub string) int {
 	n := 0
 	for {

@@ -198,7 +198,8 @@ type match struct {
 	time time.Time
 }
 
-// newest keeps the maxMatches files that were changed last.
+// newest keeps the maxMatches files that were changed last, in bounded memory: it
+// sorts when it has four times as many, so that each file is sorted a few times.
 type newest struct {
 	mu    sync.Mutex
 	list  []match

@@ -91,7 +91,8 @@ func openDir(root *os.Root, name string) (*localDir, error) {
 }
 
 // A localDir is an open directory whose entries are opened without walking
-// their path again, and without leaving it.
+// their path again, and without leaving it: who swaps a directory for a link while
+// a search goes on does not lead it elsewhere.
 type localDir struct {
 	*os.File
 	root *os.Root
@@ -138,6 +139,9 @@ func (l *Local) Write(ctx context.Context, path string, data []byte) error {
 }
 
 func replace(root *os.Root, name string, data []byte) error {
+	// What is there is replaced, not written into: who reads it at the same time,
+	// or after a crash, has the old content or the new. It costs hard links their
+	// common content.
 	mode := fs.FileMode(0o666) // less the umask
 	old, err := root.Stat(name)
 	switch {
@@ -226,7 +230,8 @@ func openRoot(path, dir, name string) (*os.Root, string, error) {
 	return root, name, nil
 }
 
-// existingDir splits path into its longest existing directory and the rest.
+// existingDir splits path into its longest existing directory and the rest: an
+// [os.Root] wants one that is there, and Write makes the others below it.
 func existingDir(path string) (dir, rest string) {
 	dir, rest = filepath.Split(path)
 	dir = filepath.Clean(dir)

@@ -268,7 +268,8 @@ func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
 }
 
 // above returns the rules of the directories above root, up to the one that is
-// a repository; none if none is.
+// a repository; none if none is, for git has no rules outside of one. A search
+// that begins in src is to leave out what one that begins at the top does.
 func (w *walk) above(ctx context.Context, root string) *gitignore.Dir {
 	var found []*walkDir
 	for dir := path.Dir(root); ; dir = path.Dir(dir) {

@@ -43,6 +43,7 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Read does not show how lines end, nor a mark as such: a model cannot give them back.
 	text := in.Content
 	if exists && strings.HasPrefix(string(old), bom) && !strings.HasPrefix(text, bom) {
 		text = bom + text

@@ -6,7 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// maxStates bounds the memory of an automaton; when it is full it starts anew.
+// maxStates bounds the memory of an automaton, to about 4 MiB for each worker, as
+// most of a state are its 128 pointers; when it is full it starts anew. A pattern
+// can have exponentially many states, but a text leads to one at most for a byte.
 const maxStates = 4000
 
 // maxOther bounds, likewise, how many steps for characters other than ASCII are kept:
