@@ -30,9 +30,10 @@
 // [Local] opens files through [os.Root], so that a link that changes between
 // question and use cannot lead out of the directory that was judged. It does
 // not confine commands: what Bash runs has the rights of the process. Confine
-// it with another [Backend]. PDF files are read with a library that was not
-// written against attackers: its panics and endless loops are caught, but a
-// file made for it may cost memory.
+// it with another [Backend].
+//
+// What a PDF file says of itself is not believed: one that would take more than
+// some hundreds of megabytes of memory, or half a minute, is an error.
 package builtin
 
 import (

@@ -368,3 +368,16 @@ func TestGrepCancelInText(t *testing.T) {
 		}
 	}
 }
+
+// lasting is a context that ends when it has been asked a number of times.
+type lasting struct {
+	context.Context
+	left int
+}
+
+func (l *lasting) Err() error {
+	if l.left--; l.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}

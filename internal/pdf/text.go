@@ -1,36 +1,75 @@
-package builtin
+package pdf
 
 import (
 	"context"
 	"fmt"
 	"math"
 	"strings"
+	"unicode"
 	"unicode/utf8"
-
-	"github.com/ledongthuc/pdf"
 )
 
-// pageText returns the text of a page. A page says where each run of
-// characters stands; words and lines are told from the gaps between them.
-func pageText(ctx context.Context, p pdf.Page) (string, error) {
-	data, err := readStreams(p.V.Key("Contents"))
+const (
+	maxSaved    = 1000    // states that a page keeps to come back to
+	maxFonts    = 1000    // names of fonts that a page uses
+	maxOperands = 64      // of an operator
+	maxList     = 1 << 16 // members of a list
+	maxString   = 1 << 16 // bytes of a string; PDF 32000-1, annex C, asks for half of it
+)
+
+// Text returns the text of a page, the first of which is 1. A page says where each run
+// of characters stands; words and lines are told from the gaps between them.
+func (f *File) Text(ctx context.Context, n int) (string, error) {
+	if n < 1 || n > len(f.pages) {
+		return "", fmt.Errorf("there is no page %d; it has %d", n, len(f.pages))
+	}
+	p := f.pages[n-1]
+	data, err := f.contents(ctx, f.get(ctx, p.dict, "Contents"))
 	if err != nil {
 		return "", err
 	}
-	w := pageWriter{page: p, fonts: map[string]*pageFont{}, pen: pen{ctm: identity, scale: 1}}
-	scan := pdfScanner{data: data}
-	if err := scan.run(ctx, pdfMaxOperands, func(op string, args []pdfOperand) error { return w.operator(ctx, op, args) }); err != nil {
+	w := pageWriter{file: f, resources: p.resources, fonts: map[string]*font{}, pen: pen{ctm: identity, scale: 1}}
+	scan := scanner{data: data}
+	if err := scan.run(ctx, maxOperands, func(op string, args []object) error { return w.operator(ctx, op, args) }); err != nil {
 		return "", err
 	}
-	return strings.ToValidUTF8(w.text.String(), "\uFFFD"), nil
+	return strings.Map(readable, w.text.String()), f.err
+}
+
+// readable replaces what is of no use to a reader, and might be to a terminal.
+func readable(r rune) rune {
+	if unicode.IsControl(r) && !unicode.IsSpace(r) {
+		return utf8.RuneError
+	}
+	return r
+}
+
+// contents returns what draws a page: a stream, or several that count as one.
+func (f *File) contents(ctx context.Context, o object) ([]byte, error) {
+	if o.kind == kindStream {
+		return f.decode(ctx, o, maxStream)
+	}
+	var all []byte
+	for _, s := range o.list() {
+		if s = f.resolve(ctx, s); s.kind != kindStream {
+			continue
+		}
+		data, err := f.decode(ctx, s, maxStream-len(all))
+		if err != nil {
+			return nil, err
+		}
+		all = append(append(all, data...), '\n')
+	}
+	return all, f.err
 }
 
 // A pageWriter follows the operators that place and show text; PDF 32000-1,
 // section 9, names them.
 type pageWriter struct {
-	page  pdf.Page
-	fonts map[string]*pageFont
-	text  strings.Builder
+	file      *File
+	resources object
+	fonts     map[string]*font
+	text      strings.Builder
 	pen
 	saved []pen
 
@@ -43,7 +82,7 @@ type pageWriter struct {
 // A pen is the part of the graphics state that counts for text.
 type pen struct {
 	ctm, tm, line    matrix
-	font             *pageFont
+	font             *font
 	size, char, word float64 // of the font, and the space after characters and words
 	scale, leading   float64
 }
@@ -64,7 +103,7 @@ func (m matrix) times(n matrix) matrix {
 func (m matrix) moved(x, y float64) matrix { return matrix{1, 0, 0, 1, x, y}.times(m) }
 
 // operator handles one operator.
-func (w *pageWriter) operator(ctx context.Context, op string, args []pdfOperand) error {
+func (w *pageWriter) operator(ctx context.Context, op string, args []object) error {
 	num := func(i int) float64 {
 		if i >= len(args) {
 			return 0
@@ -74,7 +113,7 @@ func (w *pageWriter) operator(ctx context.Context, op string, args []pdfOperand)
 	m := matrix{num(0), num(1), num(2), num(3), num(4), num(5)}
 	switch op {
 	case "q":
-		if len(w.saved) < pdfMaxSaved {
+		if len(w.saved) < maxSaved {
 			w.saved = append(w.saved, w.pen)
 		}
 	case "Q":
@@ -124,8 +163,8 @@ func (w *pageWriter) operator(ctx context.Context, op string, args []pdfOperand)
 		if len(args) == 0 {
 			break
 		}
-		for _, v := range args[0].list {
-			if v.kind != pdfString {
+		for _, v := range args[0].list() {
+			if v.kind != kindString {
 				w.tm = w.tm.moved(-v.num/1000*w.size*w.scale, 0)
 			} else if err := w.show(ctx, v.text); err != nil {
 				return err
@@ -140,14 +179,14 @@ func (w *pageWriter) nextLine(x, y float64) {
 	w.tm = w.line
 }
 
-func (w *pageWriter) fontNamed(ctx context.Context, name string) (*pageFont, error) {
+func (w *pageWriter) fontNamed(ctx context.Context, name string) (*font, error) {
 	f, known := w.fonts[name]
 	if !known {
-		if len(w.fonts) >= pdfMaxFonts {
-			return nil, fmt.Errorf("it uses more than %d fonts", pdfMaxFonts)
+		if len(w.fonts) >= maxFonts {
+			return nil, fmt.Errorf("it uses more than %d fonts", maxFonts)
 		}
 		var err error
-		if f, err = newPageFont(ctx, w.page.Font(name)); err != nil {
+		if f, err = w.file.readFont(ctx, w.file.get(ctx, w.file.get(ctx, w.resources, "Font"), name)); err != nil {
 			return nil, err
 		}
 		w.fonts[name] = f
@@ -163,12 +202,12 @@ func (w *pageWriter) show(ctx context.Context, codes string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(codes) > pdfMaxString {
-		return fmt.Errorf("it has a string of more than %d bytes", pdfMaxString)
+	if len(codes) > maxString {
+		return fmt.Errorf("it has a string of more than %d bytes", maxString)
 	}
 	text := w.font.decode(codes)
-	if w.text.Len()+len(text) > pdfMaxStream {
-		return fmt.Errorf("its text has more than %d MiB", pdfMaxStream>>20)
+	if w.text.Len()+len(text) > maxStream {
+		return fmt.Errorf("its text has more than %d MiB", maxStream>>20)
 	}
 	at := w.tm.times(w.ctm)
 	height := w.size * math.Hypot(at[2], at[3])

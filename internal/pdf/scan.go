@@ -1,4 +1,4 @@
-package builtin
+package pdf
 
 import (
 	"bytes"
@@ -7,39 +7,18 @@ import (
 	"strings"
 )
 
-// A pdfOperand is what stands before an operator. A dictionary is a list.
-type pdfOperand struct {
-	kind pdfKind
-	text string
-	num  float64
-	list []pdfOperand
-}
-
-type pdfKind int
-
-const (
-	pdfNumber pdfKind = iota
-	pdfString
-	pdfName
-	pdfList
-	pdfWord  // of a scanner: an operator
-	pdfOpen  // of a scanner: the beginning of a list or a dictionary
-	pdfClose // of a scanner: the end of one
-)
-
-// A pdfScanner reads the operators of a content stream or of a character map; PDF
-// 32000-1, sections 7.2 and 7.8. That of the library goes on for ever at a string without
-// an end, and cannot be stopped; this one takes time in proportion to the data. What has
-// no sense is left out, as viewers do.
-type pdfScanner struct {
+// A scanner reads the tokens of a file, and the operators of a content stream or of a
+// character map; PDF 32000-1, sections 7.2 and 7.8. It takes time in proportion to the
+// data. What has no sense is left out, as viewers do.
+type scanner struct {
 	data []byte
 	pos  int
 }
 
 // run calls do with each operator and its first operands, at most as many as most says,
 // which do must not keep. It ends early with the context, or with an error of do.
-func (s *pdfScanner) run(ctx context.Context, most int, do func(op string, args []pdfOperand) error) error {
-	var args, list []pdfOperand
+func (s *scanner) run(ctx context.Context, most int, do func(op string, args []object) error) error {
+	var args, list []object
 	depth := 0 // of lists and dictionaries
 	for n := 0; ; n++ {
 		if n%1024 == 0 && ctx.Err() != nil {
@@ -50,19 +29,19 @@ func (s *pdfScanner) run(ctx context.Context, most int, do func(op string, args 
 			return nil
 		}
 		switch {
-		case t.kind == pdfOpen:
+		case t.kind == kindOpen:
 			if depth++; depth == 1 {
 				list = nil
 			}
-		case t.kind == pdfClose:
+		case t.kind == kindClose:
 			if depth == 1 && len(args) < most {
-				args = append(args, pdfOperand{kind: pdfList, list: list})
+				args = append(args, object{kind: kindArray, body: &body{list: list}})
 			}
 			depth = max(depth-1, 0)
-		case depth == 1 && len(list) < pdfMaxList:
+		case depth == 1 && len(list) < maxList:
 			list = append(list, t)
 		case depth > 0: // in lists of text nothing nests
-		case t.kind == pdfWord:
+		case t.kind == kindWord:
 			if err := do(t.text, args); err != nil {
 				return err
 			}
@@ -77,52 +56,52 @@ func (s *pdfScanner) run(ctx context.Context, most int, do func(op string, args 
 }
 
 // token returns the next token, and false at the end.
-func (s *pdfScanner) token() (pdfOperand, bool) {
+func (s *scanner) token() (object, bool) {
 	for s.pos < len(s.data) {
 		c := s.data[s.pos]
 		switch {
-		case isPDFSpace(c):
+		case isSpace(c):
 			s.pos++
 		case c == '%':
 			s.pos = s.index(s.pos, "\r\n")
 		case c == '(':
-			return pdfOperand{kind: pdfString, text: s.literal()}, true
+			return object{kind: kindString, text: s.literal()}, true
 		case c == '<' && s.peek(1) != '<':
-			return pdfOperand{kind: pdfString, text: s.hex()}, true
+			return object{kind: kindString, text: s.hex()}, true
 		case c == '[':
 			s.pos++
-			return pdfOperand{kind: pdfOpen}, true
+			return object{kind: kindOpen, text: "["}, true
 		case c == ']':
 			s.pos++
-			return pdfOperand{kind: pdfClose}, true
+			return object{kind: kindClose}, true
 		case c == '<':
 			s.pos += 2
-			return pdfOperand{kind: pdfOpen}, true
+			return object{kind: kindOpen, text: "<<"}, true
 		case c == '>' && s.peek(1) == '>':
 			s.pos += 2
-			return pdfOperand{kind: pdfClose}, true
+			return object{kind: kindClose}, true
 		case c == '/':
 			s.pos++
-			return pdfOperand{kind: pdfName, text: unescapeName(s.word())}, true
-		case isPDFDelimiter(c): // one that is lost
+			return object{kind: kindName, text: unescapeName(s.word())}, true
+		case isDelimiter(c): // one that is lost
 			s.pos++
 		default:
 			return wordOperand(s.word()), true
 		}
 	}
-	return pdfOperand{}, false
+	return object{}, false
 }
 
-func wordOperand(word string) pdfOperand {
+func wordOperand(word string) object {
 	if c := word[0]; c == '+' || c == '-' || c == '.' || '0' <= c && c <= '9' {
 		num, _ := strconv.ParseFloat(word, 64) // 0 for what is none, as a viewer takes it
-		return pdfOperand{kind: pdfNumber, num: num}
+		return object{kind: kindNumber, num: num}
 	}
-	return pdfOperand{kind: pdfWord, text: word}
+	return object{kind: kindWord, text: word}
 }
 
 // peek returns the byte at some distance, 0 behind the end.
-func (s *pdfScanner) peek(n int) byte {
+func (s *scanner) peek(n int) byte {
 	if s.pos+n < len(s.data) {
 		return s.data[s.pos+n]
 	}
@@ -130,7 +109,7 @@ func (s *pdfScanner) peek(n int) byte {
 }
 
 // index returns where one of the characters is, at or after from, or else the end.
-func (s *pdfScanner) index(from int, chars string) int {
+func (s *scanner) index(from int, chars string) int {
 	if i := bytes.IndexAny(s.data[from:], chars); i >= 0 {
 		return from + i
 	}
@@ -138,16 +117,16 @@ func (s *pdfScanner) index(from int, chars string) int {
 }
 
 // word reads up to white space or a delimiter.
-func (s *pdfScanner) word() string {
+func (s *scanner) word() string {
 	from := s.pos
-	for s.pos < len(s.data) && !isPDFSpace(s.data[s.pos]) && !isPDFDelimiter(s.data[s.pos]) {
+	for s.pos < len(s.data) && !isSpace(s.data[s.pos]) && !isDelimiter(s.data[s.pos]) {
 		s.pos++
 	}
 	return string(s.data[from:s.pos])
 }
 
 // literal reads a string in parentheses.
-func (s *pdfScanner) literal() string {
+func (s *scanner) literal() string {
 	var out []byte
 	depth := 0
 	for ; s.pos < len(s.data); s.pos++ {
@@ -173,7 +152,7 @@ func (s *pdfScanner) literal() string {
 
 // escape appends what a backslash and what follows it stand for, and leaves pos at
 // the last byte of it.
-func (s *pdfScanner) escape(out []byte) []byte {
+func (s *scanner) escape(out []byte) []byte {
 	c := s.peek(1)
 	if c == 0 {
 		return out
@@ -204,7 +183,7 @@ func (s *pdfScanner) escape(out []byte) []byte {
 }
 
 // hex reads a string of hexadecimal digits; what is none is passed over.
-func (s *pdfScanner) hex() string {
+func (s *scanner) hex() string {
 	end := s.index(s.pos, ">")
 	var out []byte
 	n := 0
@@ -224,7 +203,7 @@ func (s *pdfScanner) hex() string {
 }
 
 // skipImage passes over the bytes of an image that is written into the stream.
-func (s *pdfScanner) skipImage() {
+func (s *scanner) skipImage() {
 	for at := s.pos; ; at += 2 {
 		i := bytes.Index(s.data[at:], []byte("EI"))
 		if i < 0 {
@@ -237,7 +216,7 @@ func (s *pdfScanner) skipImage() {
 		if at > 0 {
 			before = s.data[at-1]
 		}
-		if isPDFSpace(before) && isPDFSpace(after) {
+		if isSpace(before) && isSpace(after) {
 			s.pos += 2
 			return
 		}
@@ -260,6 +239,6 @@ func unescapeName(name string) string {
 	return string(out)
 }
 
-func isPDFSpace(c byte) bool { return strings.IndexByte("\x00\t\n\f\r ", c) >= 0 }
+func isSpace(c byte) bool { return strings.IndexByte("\x00\t\n\f\r ", c) >= 0 }
 
-func isPDFDelimiter(c byte) bool { return strings.IndexByte("()<>[]{}/%", c) >= 0 }
+func isDelimiter(c byte) bool { return strings.IndexByte("()<>[]{}/%", c) >= 0 }

@@ -1,0 +1,67 @@
+package pdf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// A page has what is said of it, and the resources that it may have from a node above.
+type page struct{ dict, resources object }
+
+// readPages reads the tree of pages, in order; section 7.7.3.
+func (f *File) readPages(ctx context.Context) error {
+	if f.trailer.key("Encrypt").kind != kindNull {
+		return errors.New("it is encrypted; decrypt it first, such as with Bash: qpdf --decrypt FILE NEW")
+	}
+	w := treeWalk{file: f, seen: map[int]bool{}}
+	root := f.get(ctx, f.trailer, "Root")
+	err := w.node(ctx, root.key("Pages"), object{}, 0)
+	switch {
+	case f.err != nil:
+		return f.err
+	case err != nil:
+		return err
+	case len(f.pages) == 0 && f.damage != nil:
+		return damagef("it has no pages: %v", f.damage)
+	case len(f.pages) == 0:
+		return damagef("it has no pages")
+	}
+	return nil
+}
+
+type treeWalk struct {
+	file  *File
+	seen  map[int]bool
+	nodes int
+}
+
+// node adds the pages of a node, which is a page or has nodes below it.
+func (w *treeWalk) node(ctx context.Context, v, resources object, level int) error {
+	if w.nodes++; w.nodes > maxNodes || level > maxLevels {
+		return fmt.Errorf("its tree of pages has more than %d nodes or %d levels", maxNodes, maxLevels)
+	}
+	if v.kind == kindRef {
+		if w.seen[int(v.num)] {
+			return fmt.Errorf("its tree of pages has object %d twice", int(v.num))
+		}
+		w.seen[int(v.num)] = true
+	}
+	v = w.file.resolve(ctx, v)
+	if own := w.file.get(ctx, v, "Resources"); own.kind == kindDict {
+		resources = own
+	}
+	if w.file.get(ctx, v, "Type").name() == "Page" {
+		w.file.pages = append(w.file.pages, page{v, resources})
+		return nil
+	}
+	for _, kid := range w.file.get(ctx, v, "Kids").list() {
+		if w.file.err != nil {
+			return w.file.err
+		}
+		if err := w.node(ctx, kid, resources, level+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

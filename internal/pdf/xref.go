@@ -1,0 +1,204 @@
+package pdf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// readTables reads the tables of objects from the last one back; section 7.5.
+func (f *File) readTables(ctx context.Context) error {
+	tail := f.raw[max(0, len(f.raw)-tailSpace):]
+	i := bytes.LastIndex(tail, []byte("startxref"))
+	if i < 0 {
+		return damagef("startxref is not in its last %d bytes", tailSpace)
+	}
+	t, _ := (&scanner{data: tail, pos: i + len("startxref")}).token()
+	at, ok := t.integer(len(f.raw))
+	if !ok {
+		return damagef("startxref leads out of the file")
+	}
+	seen := map[int]bool{}
+	for {
+		if seen[at] {
+			return errors.New("its tables of objects refer to each other in a circle")
+		}
+		seen[at] = true
+		trailer, err := f.readTable(ctx, at)
+		if err != nil {
+			return fmt.Errorf("the table of objects at byte %d: %w", at, err)
+		}
+		if f.trailer.kind == kindNull {
+			f.trailer = trailer
+		}
+		prev, ok := trailer.key("Prev").integer(len(f.raw))
+		if !ok || prev == 0 {
+			return nil
+		}
+		at = prev
+	}
+}
+
+// readTable reads one table of either form. What is in a later table, which was read
+// before, is not changed.
+func (f *File) readTable(ctx context.Context, at int) (trailer object, err error) {
+	s := &scanner{data: f.raw, pos: at}
+	if t, _ := s.token(); t.kind != kindWord || t.text != "xref" {
+		return f.readTableStream(ctx, at)
+	}
+	var rows []row
+	for {
+		t, err := f.next(ctx, s)
+		if err != nil {
+			return object{}, err
+		}
+		if t.kind == kindWord && t.text == "trailer" {
+			break
+		}
+		if rows, err = f.readSubsection(ctx, s, t, rows); err != nil {
+			return object{}, err
+		}
+	}
+	if trailer, err = f.parse(ctx, s); err != nil {
+		return object{}, err
+	}
+	// Objects that old readers are not to see are free in the table and in this stream.
+	if at, ok := trailer.key("XRefStm").integer(len(f.raw)); ok {
+		if _, err := f.readTableStream(ctx, at); err != nil {
+			return object{}, err
+		}
+	}
+	for _, r := range rows {
+		f.define(r)
+	}
+	return trailer, nil
+}
+
+// A row of a table says where an object is.
+type row struct {
+	num int
+	entry
+}
+
+func (f *File) define(r row) {
+	if _, known := f.entries[r.num]; !known {
+		f.entries[r.num] = r.entry
+	}
+}
+
+// readSubsection reads the rows for a number of objects from the first on.
+func (f *File) readSubsection(ctx context.Context, s *scanner, first object, rows []row) ([]row, error) {
+	t, err := f.next(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	num, ok := first.integer(maxObject)
+	count, ok2 := t.integer(maxObject - num + 1)
+	if !ok || !ok2 {
+		return nil, damagef("there is no section of it for %v objects from number %v on; the greatest number is %d", t.num, first.num, maxObject)
+	}
+	for range count {
+		var fields [3]object
+		for i := range fields {
+			if fields[i], err = f.token(ctx, s); err != nil {
+				return nil, err
+			}
+		}
+		place, ok := fields[0].integer(math.MaxInt32)
+		use := fields[2].text
+		if !ok || fields[2].kind != kindWord || use != "n" && use != "f" {
+			return nil, damagef("the entry of object %d is none", num)
+		}
+		if !f.spend(ctx, &f.left.entries, 1) {
+			return nil, f.err
+		}
+		e := entry{kind: entryPlain, place: place}
+		if use == "f" || place == 0 {
+			e = entry{}
+		}
+		rows = append(rows, row{num, e})
+		num++
+	}
+	return rows, nil
+}
+
+// readTableStream reads a table that is a stream; section 7.5.8.
+func (f *File) readTableStream(ctx context.Context, at int) (trailer object, err error) {
+	_, o, err := f.objectAt(ctx, at, -1)
+	switch {
+	case err != nil:
+		return object{}, err
+	case o.kind != kindStream:
+		return object{}, damagef("it is no stream")
+	}
+	data, err := f.decode(ctx, o, maxTable)
+	if err != nil {
+		return object{}, err
+	}
+	var widths [3]int
+	w := o.key("W").list()
+	for i := range min(len(w), len(widths)) {
+		n, ok := w[i].integer(8)
+		if !ok {
+			return object{}, damagef("its fields do not have 0 to 8 bytes each")
+		}
+		widths[i] = n
+	}
+	if len(w) != len(widths) || widths[1] == 0 {
+		return object{}, damagef("W does not say how long its three fields are")
+	}
+	index := o.key("Index").list()
+	if len(index) == 0 {
+		index = []object{{kind: kindNumber}, o.key("Size")}
+	}
+	for ; len(index) >= 2; index = index[2:] {
+		num, ok := index[0].integer(maxObject)
+		count, ok2 := index[1].integer(maxObject - num + 1)
+		if !ok || !ok2 {
+			return object{}, damagef("there is no section of it for %v objects from number %v on; the greatest number is %d", index[1].num, index[0].num, maxObject)
+		}
+		if data, err = f.readRows(ctx, data, widths, num, count); err != nil {
+			return object{}, err
+		}
+	}
+	return object{kind: kindDict, body: o.body}, nil
+}
+
+// readRows reads rows of three numbers, of so many bytes each, as far as there are any.
+func (f *File) readRows(ctx context.Context, data []byte, widths [3]int, num, count int) ([]byte, error) {
+	width := widths[0] + widths[1] + widths[2]
+	for ; count > 0 && len(data) >= width; count-- {
+		if !f.spend(ctx, &f.left.entries, 1) {
+			return nil, f.err
+		}
+		fields := [3]uint64{0: 1} // a type is 1 if it is not there
+		rest := data
+		for i, n := range widths {
+			if n > 0 {
+				fields[i] = bigEndian(rest[:n])
+			}
+			rest = rest[n:]
+		}
+		data = data[width:]
+		e := entry{}
+		switch place := fields[1]; {
+		case place > math.MaxInt32: // as good as free
+		case fields[0] == 1:
+			e = entry{entryPlain, int(place)}
+		case fields[0] == 2:
+			e = entry{entryPacked, int(place)}
+		}
+		f.define(row{num, e})
+		num++
+	}
+	return data, nil
+}
+
+func bigEndian(data []byte) (n uint64) {
+	for _, b := range data {
+		n = n<<8 | uint64(b)
+	}
+	return n
+}
