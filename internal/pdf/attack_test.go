@@ -202,6 +202,9 @@ func FuzzPDF(f *testing.F) {
 	for _, name := range slices.Sorted(maps.Keys(good)) {
 		f.Add(good[name])
 	}
+	for _, name := range []string{"rc4-40", "aes-128", "aes-256-r5", "aes-256-r6"} {
+		f.Add(encrypted(f, name))
+	}
 	f.Add(pdftest.Pages(""))
 	f.Add([]byte("%PDF-1.4\n"))
 	f.Add(table("3000000000 1\n0000000000 65535 f ", "/Root 1 0 R"))

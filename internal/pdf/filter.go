@@ -41,7 +41,7 @@ func (f *File) decode(ctx context.Context, o object, limit int) ([]byte, error) 
 	if len(filters) > maxFilters {
 		return nil, fmt.Errorf("a stream has %d filters; at most %d are read", len(filters), maxFilters)
 	}
-	data := f.encoded(ctx, o)
+	data := f.decrypt(ctx, o, f.encoded(ctx, o))
 	for i, filter := range filters {
 		var parm object
 		if i < len(parms) {
@@ -97,7 +97,7 @@ func (f *File) filter(ctx context.Context, name string, parm object, data []byte
 		r = hex.NewDecoder(bytes.NewReader(hexDigits(data)))
 	case "ASCII85Decode", "A85":
 		r = ascii85.NewDecoder(bytes.NewReader(ascii85Digits(data)))
-	case "Crypt": // encrypted files are not opened
+	case "Crypt": // was the first to be undone
 		return data, nil
 	default:
 		return nil, damagef("its filter %q is not one for text", name)

@@ -16,6 +16,18 @@ type font struct {
 	widths []float64 // of the codes from first on, in thousandths of the size
 }
 
+// font returns a font, which other pages may have, too.
+func (f *File) font(ctx context.Context, o object) (*font, error) {
+	if t := f.fonts[int(o.num)]; o.kind == kindRef && t != nil {
+		return t, nil
+	}
+	t, err := f.readFont(ctx, f.resolve(ctx, o))
+	if err == nil && o.kind == kindRef {
+		f.fonts[int(o.num)] = t
+	}
+	return t, err
+}
+
 func (f *File) readFont(ctx context.Context, dict object) (*font, error) {
 	t := &font{first: f.get(ctx, dict, "FirstChar").integerOr(255, 0)}
 	widths := f.get(ctx, dict, "Widths").list()

@@ -17,9 +17,11 @@ type object struct {
 
 // A body is what an array, a dictionary or a stream has in it.
 type body struct {
-	list  []object
-	dict  map[string]object
-	start int // of a stream: where its bytes begin in the file
+	list []object
+	dict map[string]object
+
+	// Of a stream: where its bytes begin in the file, and what its key is made of.
+	start, num, generation int
 }
 
 type kind int
@@ -217,7 +219,8 @@ func (f *File) objectAt(ctx context.Context, at, want int) (num int, o object, e
 		if s.peek(0) == '\n' {
 			s.pos++
 		}
-		o.kind, o.body.start = kindStream, s.pos
+		o.kind = kindStream
+		o.body.start, o.body.num, o.body.generation = s.pos, num, int(head[1].num)
 	}
 	return num, o, nil
 }

@@ -2,7 +2,6 @@ package pdf
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -11,8 +10,8 @@ type page struct{ dict, resources object }
 
 // readPages reads the tree of pages, in order; section 7.7.3.
 func (f *File) readPages(ctx context.Context) error {
-	if f.trailer.key("Encrypt").kind != kindNull {
-		return errors.New("it is encrypted; decrypt it first, such as with Bash: qpdf --decrypt FILE NEW")
+	if err := f.unlock(ctx); err != nil {
+		return err
 	}
 	w := treeWalk{file: f, seen: map[int]bool{}}
 	root := f.get(ctx, f.trailer, "Root")

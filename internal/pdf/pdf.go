@@ -19,7 +19,8 @@
 //
 // Files of every version up to 2.0, with tables or streams of references, or both; a file
 // whose table is missing or wrong is searched for its objects. An object that is damaged
-// counts as null, as in viewers. Filters for images are not read.
+// counts as null, as in viewers. A file that is encrypted, but has no password for who only
+// reads it, is decrypted. Filters for images are not read.
 package pdf
 
 import (
@@ -34,7 +35,7 @@ const (
 	maxDecoded = 128 << 20 // bytes that go into filters and come out
 	maxParsed  = 128 << 20 // bytes that are read as objects, or searched for an end
 	maxObjects = 2 << 20   // tokens of objects
-	maxEntries = 2 << 20   // of tables of objects and of the heads of object streams
+	maxEntries = 2 << 20   // of tables of objects, of heads of object streams and of character maps
 )
 
 // What it may be like.
@@ -60,6 +61,8 @@ type File struct {
 	streams map[int]*objectStream // by the number of the stream; nil if damaged
 	busy    map[int]bool          // objects that are being read
 
+	fonts    map[int]*font // by the number of the object
+	lock     *lock         // of an encrypted file
 	searched bool
 	found    []foundObject // by searching, in the order of the file
 	places   map[int]int   // of the last of each number
@@ -74,7 +77,8 @@ type File struct {
 type budget struct{ decoded, parsed, objects, entries int }
 
 // Open reads the tables and the tree of pages of a file, which must not change as long as
-// the File is used. It is an error if the file is encrypted or has no pages.
+// the File is used. It is an error if the file is encrypted with a
+// password, or has no pages.
 func Open(ctx context.Context, raw []byte) (*File, error) {
 	f := &File{left: budget{maxDecoded, maxParsed, maxObjects, maxEntries}}
 	if err := f.open(ctx, raw); err != nil {
@@ -105,9 +109,10 @@ func (f *File) open(ctx context.Context, raw []byte) error {
 
 // reset forgets all objects, but not what they cost.
 func (f *File) reset() {
-	f.trailer, f.pages = object{}, nil
+	f.trailer, f.pages, f.lock = object{}, nil, nil
 	f.entries, f.cache = map[int]entry{}, map[int]object{}
 	f.streams, f.busy = map[int]*objectStream{}, map[int]bool{}
+	f.fonts = map[int]*font{}
 }
 
 // Pages returns how many pages there are, at least one.

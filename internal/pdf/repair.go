@@ -62,51 +62,53 @@ func objectHead(data []byte) (num, start int, ok bool) {
 // repair makes a table of what is found in the file.
 func (f *File) repair(ctx context.Context) error {
 	f.search(ctx)
+	var streams []foundObject
 	for i, o := range f.found {
-		if f.err != nil {
-			break
-		}
 		f.entries[o.num] = entry{entryPlain, o.at}
 		end := len(f.raw)
 		if i+1 < len(f.found) {
 			end = f.found[i+1].at
 		}
-		if !f.spend(ctx, &f.left.parsed, 0) {
-			break
-		}
 		head, _, _ := bytes.Cut(f.raw[o.at:end], []byte("stream"))
 		switch {
+		case f.err != nil:
+			return f.err
 		case bytes.Contains(head, []byte("/ObjStm")):
-			f.unpack(ctx, o)
+			streams = append(streams, o)
 		case bytes.Contains(head, []byte("/XRef")):
 			if _, dict, err := f.objectAt(ctx, o.at, o.num); err == nil && dict.key("Root").kind == kindRef {
 				f.trailer = object{kind: kindDict, body: dict.body}
 			}
 		}
 	}
-	clear(f.cache) // objects that were read before the table was whole
 	if t, ok := f.lastTrailer(ctx); ok {
 		f.trailer = t
 	}
-	switch {
-	case f.err != nil:
-		return f.err
-	case f.trailer.kind == kindNull:
+	if f.trailer.kind == kindNull && f.err == nil {
 		return errors.New("it has no table of objects, and no trailer says where the document begins; it is cut off, or no PDF file")
 	}
-	return nil
+	if err := f.unlock(ctx); err != nil {
+		return err
+	}
+	for _, o := range streams {
+		f.unpack(ctx, o)
+	}
+	clear(f.cache) // objects that were read before the table was whole
+	return f.err
 }
 
-// unpack puts into the table what is in an object stream.
+// unpack puts into the table what is in an object stream, but not what stands later.
 func (f *File) unpack(ctx context.Context, o foundObject) {
-	clear(f.cache)
+	if f.entries[o.num] != (entry{entryPlain, o.at}) {
+		return
+	}
 	s, err := f.openStream(ctx, o.num)
 	f.spoiled(err)
 	if f.streams[o.num] = s; s == nil {
 		return
 	}
 	for num := range s.places {
-		if num != o.num {
+		if e := f.entries[num]; e.kind != entryPlain || e.place < o.at {
 			f.entries[num] = entry{entryPacked, o.num}
 		}
 	}

@@ -186,7 +186,7 @@ func (w *pageWriter) fontNamed(ctx context.Context, name string) (*font, error) 
 			return nil, fmt.Errorf("it uses more than %d fonts", maxFonts)
 		}
 		var err error
-		if f, err = w.file.readFont(ctx, w.file.get(ctx, w.file.get(ctx, w.resources, "Font"), name)); err != nil {
+		if f, err = w.file.font(ctx, w.file.get(ctx, w.resources, "Font").key(name)); err != nil {
 			return nil, err
 		}
 		w.fonts[name] = f
