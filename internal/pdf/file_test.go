@@ -182,6 +182,15 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
+// A character map that is damaged takes nothing from an encoding that is whole.
+func TestDamagedMap(t *testing.T) {
+	raw := pdftest.File(catalogue, "<< /Kids [3 0 R] >>", strings.Replace(onePage, "/Parent 2 0 R", "/Resources << /Font << /F1 5 0 R >> >>", 1),
+		pdftest.Stream("", hello), "<< /Encoding /WinAnsiEncoding /ToUnicode 6 0 R >>", pdftest.Stream("/Filter /FlateDecode", "damage"))
+	if got, err := firstPage(t.Context(), raw); err != nil || got != "Hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // What was predicted by hand.
 func TestPredictors(t *testing.T) {
 	for _, row := range []struct {

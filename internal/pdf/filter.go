@@ -37,7 +37,7 @@ func wordFollows(data []byte, word string) bool {
 // decode returns the bytes of a stream after its filters; section 7.4. It is an error
 // if there are more than limit of them at any stage.
 func (f *File) decode(ctx context.Context, o object, limit int) ([]byte, error) {
-	filters, parms := f.oneOrMore(ctx, o, "Filter", "F"), f.oneOrMore(ctx, o, "DecodeParms", "DP")
+	filters, parms := f.oneOrMore(ctx, o, "Filter"), f.oneOrMore(ctx, o, "DecodeParms")
 	if len(filters) > maxFilters {
 		return nil, fmt.Errorf("a stream has %d filters; at most %d are read", len(filters), maxFilters)
 	}
@@ -63,13 +63,10 @@ func tooLong(limit int) error {
 }
 
 // oneOrMore returns the members of an array, or what stands instead of it.
-func (f *File) oneOrMore(ctx context.Context, o object, name, short string) []object {
+func (f *File) oneOrMore(ctx context.Context, o object, name string) []object {
 	v := f.get(ctx, o, name)
-	if v.kind == kindNull {
-		v = f.get(ctx, o, short)
-	}
 	switch v.kind {
-	case kindNull, kindString: // F may name a file
+	case kindNull:
 		return nil
 	case kindArray:
 		return v.list()

@@ -2,6 +2,7 @@ package pdf
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf16"
@@ -103,10 +104,12 @@ func (f *File) readEncoding(ctx context.Context, dict object, base *encodingTabl
 }
 
 // overlay puts what a character map says of codes of one byte before what is said by
-// the names of glyphs; section 9.10.2.
+// the names of glyphs; section 9.10.2. Without a map that is damaged there are still these.
 func (f *File) overlay(ctx context.Context, table *encodingTable, stream object) error {
 	m, err := f.readCharMap(ctx, stream)
-	if err != nil {
+	if _, damaged := errors.AsType[damage](err); damaged {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	for i := range table {
