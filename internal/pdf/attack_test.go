@@ -110,7 +110,7 @@ func TestFileAttacks(t *testing.T) {
 		{"arrays in arrays of a trailer", table("0 0", "/A "+many("[", 2_000_000)), "error: no table of objects", cost{0, 8000, 5, 1}},
 		{"dictionaries in a stream of references", tableStream(many("/A <<", 400_000), ""), "error: no table of objects", cost{0, 8000, 5, 1}},
 		{"a tree of pages in a circle", pdftest.File(catalogue, "<< /Kids [3 0 R] >>", "<< /Kids [2 0 R] >>"), "error: object 2 twice", small},
-		{"a page that is there twice", pdftest.File(catalogue, "<< /Kids [3 0 R 3 0 R] >>", onePage), "error: object 3 twice", small},
+		{"a node that is there twice", pdftest.File(catalogue, "<< /Kids [3 0 R 3 0 R] >>", "<< /Kids [4 0 R] >>", onePage), "error: object 3 twice", small},
 		{"a tree of many levels", levels, "error: levels", cost{1, 64, 4, 4}},
 		{"many nodes", pdftest.File(catalogue, "<< /Kids ["+many("<<>>", 60_000)+"] >>"), "error: nodes", cost{0, 1000, 130, 1}},
 		{"a tree that claims to be large", swap(withContents(pdftest.Stream("", hello)), "/Count 1", "/Count 1000000000"), "Hello", small},

@@ -134,6 +134,7 @@ func layouts() map[string][]byte {
 		"no startxref":               append(bytes.Clone(plain[:rough]), "\n"...),
 		"a length that is wrong":     replaced("/Length 2", "/Length 9"),
 		"a length elsewhere":         pdftest.File(append(objects(indirect), fmt.Sprint(len(hello)))...),
+		"a page twice":               replaced("/Kids [3 0 R]", "/Kids [3 0 R 3 0 R]"),
 		"Prev 0":                     replaced("/Root", "/Prev 0 /Root"),
 		"a name with codes":          replaced("/Contents", "/Con#74ents"),
 		"FlateDecode":                file("/Filter /FlateDecode", deflate(hello)),

@@ -40,12 +40,7 @@ func (w *treeWalk) node(ctx context.Context, v, resources object, level int) err
 	if w.nodes++; w.nodes > maxNodes || level > maxLevels {
 		return fmt.Errorf("its tree of pages has more than %d nodes or %d levels", maxNodes, maxLevels)
 	}
-	if v.kind == kindRef {
-		if w.seen[int(v.num)] {
-			return fmt.Errorf("its tree of pages has object %d twice", int(v.num))
-		}
-		w.seen[int(v.num)] = true
-	}
+	ref := v
 	v = w.file.resolve(ctx, v)
 	if own := w.file.get(ctx, v, "Resources"); own.kind == kindDict {
 		resources = own
@@ -53,6 +48,12 @@ func (w *treeWalk) node(ctx context.Context, v, resources object, level int) err
 	if w.file.get(ctx, v, "Type").name() == "Page" {
 		w.file.pages = append(w.file.pages, page{v, resources})
 		return nil
+	}
+	if ref.kind == kindRef { // a page may be there twice
+		if w.seen[int(ref.num)] {
+			return fmt.Errorf("its tree of pages has object %d twice, which is no page", int(ref.num))
+		}
+		w.seen[int(ref.num)] = true
 	}
 	for _, kid := range w.file.get(ctx, v, "Kids").list() {
 		if w.file.err != nil {
