@@ -108,9 +108,6 @@ func TestBashLongOutput(t *testing.T) {
 // Half a gigabyte of output costs no more memory than a line: of what is kept of
 // it, one part in sixteen would be seen.
 func TestBashMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("prints half a gigabyte")
-	}
 	b, _ := newBash(t)
 	runtime.GC() // what other tests have left does not count
 	peak := make(chan uint64)

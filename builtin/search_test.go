@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/kitbag-go/kitbag/internal/countdown"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -358,26 +359,13 @@ func TestGrepCancelInText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := &lasting{t.Context(), 10}
+		ctx := &countdown.Context{Context: t.Context(), Left: 10}
 		s.search(ctx, 0, "/x", strings.NewReader(strings.Repeat("a\n", 100)))
-		if ctx.left < -2 {
-			t.Errorf("%s: it went on for %d matches", mode, -ctx.left)
+		if ctx.Left < -2 {
+			t.Errorf("%s: it went on for %d matches", mode, -ctx.Left)
 		}
-		if ctx.left > 0 {
+		if ctx.Left > 0 {
 			t.Errorf("%s: nobody asked for the context", mode)
 		}
 	}
-}
-
-// lasting is a context that ends when it has been asked a number of times.
-type lasting struct {
-	context.Context
-	left int
-}
-
-func (l *lasting) Err() error {
-	if l.left--; l.left < 0 {
-		return context.Canceled
-	}
-	return nil
 }

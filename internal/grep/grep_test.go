@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/internal/countdown"
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
@@ -302,19 +303,6 @@ func TestMultilineCRLF(t *testing.T) {
 	}
 }
 
-// A countdown ends when it has been asked often enough.
-type countdown struct {
-	context.Context
-	left int
-}
-
-func (c *countdown) Err() error {
-	if c.left--; c.left < 0 {
-		return context.Canceled
-	}
-	return nil
-}
-
 // One look for a match in a large text ends with its context.
 func TestMultilineIsCancelled(t *testing.T) {
 	m, err := Compile("[ax]{4}[bx]", Options{Multiline: true})
@@ -325,10 +313,10 @@ func TestMultilineIsCancelled(t *testing.T) {
 	if len(text)*len(m.prog.Inst) <= maxUnasked {
 		t.Fatalf("%d bytes are too few for %d instructions", len(text), len(m.prog.Inst))
 	}
-	ctx := &countdown{t.Context(), 40} // it takes fewer reads than that to fill the buffer
+	ctx := &countdown.Context{Context: t.Context(), Left: 40} // it takes fewer reads than that to fill the buffer
 	err = m.NewSearcher().Search(ctx, strings.NewReader(text), func(Line) bool { t.Error("told of a line"); return true })
-	if err != context.Canceled || ctx.left < -3 {
-		t.Errorf("%v, asked %d times too often", err, -ctx.left)
+	if err != context.Canceled || ctx.Left < -3 {
+		t.Errorf("%v, asked %d times too often", err, -ctx.Left)
 	}
 }
 

@@ -60,6 +60,7 @@ var allowed = map[string][]string{
 	"internal/casetest":           {},
 	"internal/groupcase":          {"toolkit", "tool"},
 	"internal/seed":               {},
+	"internal/countdown":          {},
 	"internal/shell":              {},
 	"internal/pathrule":           {},
 	"internal/gitignore":          {},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/countdown"
 	"github.com/kitbag-go/kitbag/internal/pdf/pdftest"
 )
 
@@ -180,19 +181,19 @@ func TestOpenCancel(t *testing.T) {
 		"the search": append([]byte("%PDF-1.4\n"), strings.Repeat("1 0 obj\n", 50_000)...),
 		"a bomb":     withContents(pdftest.Stream(threeFlates, bomb(2<<20))),
 	} {
-		read := func(asked int) (*lasting, error) {
-			ctx := &lasting{t.Context(), asked}
+		read := func(asked int) (*countdown.Context, error) {
+			ctx := &countdown.Context{Context: t.Context(), Left: asked}
 			_, err := firstPage(ctx, raw)
 			return ctx, err
 		}
 		whole, _ := read(1 << 30)
-		total := 1<<30 - whole.left
+		total := 1<<30 - whole.Left
 		if total < 100 {
 			t.Errorf("%s: the context was asked %d times", name, total)
 		}
 		for asked := 0; asked < total; asked += max(1, total/10) {
-			if ctx, err := read(asked); !errors.Is(err, context.Canceled) || ctx.left < -2 {
-				t.Errorf("%s: after %d of %d: %v, and asked %d times more", name, asked, total, err, -ctx.left)
+			if ctx, err := read(asked); !errors.Is(err, context.Canceled) || ctx.Left < -2 {
+				t.Errorf("%s: after %d of %d: %v, and asked %d times more", name, asked, total, err, -ctx.Left)
 			}
 		}
 	}

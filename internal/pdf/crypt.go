@@ -178,7 +178,7 @@ func (f *File) decrypt(ctx context.Context, o object, data []byte) []byte {
 func rc4With(key, data []byte) []byte {
 	c, err := rc4.NewCipher(key)
 	if err != nil {
-		panic(err) // of the length of the key, which is not from the file
+		panic(err) // of the length of the key, which the callers see to
 	}
 	out := make([]byte, len(data))
 	c.XORKeyStream(out, data)
@@ -188,7 +188,7 @@ func rc4With(key, data []byte) []byte {
 func newAES(key []byte) cipher.Block {
 	b, err := aes.NewCipher(key)
 	if err != nil {
-		panic(err) // of the length of the key, which is not from the file
+		panic(err) // of the length of the key, which the callers see to
 	}
 	return b
 }

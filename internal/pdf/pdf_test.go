@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/internal/countdown"
 	"github.com/kitbag-go/kitbag/internal/pdf/pdftest"
 )
 
@@ -87,25 +88,12 @@ func TestPDFAttacks(t *testing.T) {
 	}
 }
 
-// lasting is a context that ends when it has been asked a number of times.
-type lasting struct {
-	context.Context
-	left int
-}
-
-func (l *lasting) Err() error {
-	if l.left--; l.left < 0 {
-		return context.Canceled
-	}
-	return nil
-}
-
 // However far the reading of a page has come, it ends with its context.
 func TestPDFCancel(t *testing.T) {
 	data := pdftest.Font("", "1 begincodespacerange <00> <FF> endcodespacerange "+strings.Repeat("1 beginbfchar <41> <0041> endbfchar ", 1000),
 		"BT /F1 10 Tf "+strings.Repeat("(AAA) Tj [(A) 1 (A)] TJ 1 w ", 5000))
-	read := func(asked int) (*lasting, error) {
-		ctx := &lasting{t.Context(), asked}
+	read := func(asked int) (*countdown.Context, error) {
+		ctx := &countdown.Context{Context: t.Context(), Left: asked}
 		_, err := firstPage(ctx, data)
 		return ctx, err
 	}
@@ -113,13 +101,13 @@ func TestPDFCancel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	total := 1<<30 - all.left
+	total := 1<<30 - all.Left
 	if total < 15_000 {
 		t.Fatalf("the context was asked %d times", total)
 	}
 	for asked := 0; asked < total; asked += total / 20 {
-		if ctx, err := read(asked); !errors.Is(err, context.Canceled) || ctx.left < -2 {
-			t.Errorf("after %d of %d: %v, and asked %d times more", asked, total, err, -ctx.left)
+		if ctx, err := read(asked); !errors.Is(err, context.Canceled) || ctx.Left < -2 {
+			t.Errorf("after %d of %d: %v, and asked %d times more", asked, total, err, -ctx.Left)
 		}
 	}
 }
