@@ -135,8 +135,8 @@ func (f *File) unpredict(ctx context.Context, parm object, data []byte) ([]byte,
 	if predictor < 2 {
 		return data, nil
 	}
-	colors, bits, columns := number("Colors", 32, 1), number("BitsPerComponent", 16, 8), number("Columns", 1<<24, 1)
-	width := (colors*bits*columns + 7) / 8
+	colors, bits, columns := number("Colors", 32, 1), number("BitsPerComponent", 16, 8), number("Columns", 1<<20, 1)
+	width := (colors*bits*columns + 7) / 8 // at most 64 MiB, which an int of 32 bits holds too
 	step := max(1, colors*bits/8)
 	if width == 0 {
 		return nil, damagef("the rows of a stream have no bytes")
