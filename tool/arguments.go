@@ -42,10 +42,9 @@ func Arguments(t Tool, raw json.RawMessage) (Args, error) {
 	return validators.get(info.Input).arguments(info.Name, raw)
 }
 
-// arguments tries what is cheap first, and stops at the first that succeeds: the bytes
-// are proved to fit, or they parse and fit, or they do once they were repaired, or once
-// values were taken as what they were meant to be. Whatever way they took, the validator
-// (or the prover, which says yes only where it would) has the last word.
+// arguments stops at the first that succeeds: the bytes parse and fit, they do once they
+// were repaired, or they do once values were taken as what they were meant to be. The
+// validator always has the last word.
 func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err error) {
 	defer func() {
 		if p := recover(); p != nil { // in the validator, on a schema of its own kind
@@ -61,10 +60,6 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	var notes []string
 	if !utf8.Valid(raw) { // RFC 8259 wants it, and model APIs refuse anything else
 		raw, notes = bytes.ToValidUTF8(raw, []byte("\uFFFD")), []string{"invalid UTF-8"}
-	}
-	// Most calls end here, without having been parsed.
-	if v.prover != nil && v.prover.proves(raw) {
-		return Args{JSON: raw, Repaired: notes}, nil
 	}
 	parsed, more, err := v.read(name, raw)
 	if err != nil {

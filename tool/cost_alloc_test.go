@@ -37,8 +37,8 @@ func TestCostOfCall(t *testing.T) {
 		input string
 		want  budget.Cost
 	}{
-		{"flat arguments", add, `{"a":1,"b":2}`, budget.Cost{Allocs: 14, Bytes: 784}},
-		{"nested arguments", orderTool(), string(orderInput), budget.Cost{Allocs: 28, Bytes: 1480}},
+		{"flat arguments", add, `{"a":1,"b":2}`, budget.Cost{Allocs: 48, Bytes: 2512}},
+		{"nested arguments", orderTool(), string(orderInput), budget.Cost{Allocs: 138, Bytes: 7044}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			budget.Hold(t, row.want, 10, func() {

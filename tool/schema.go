@@ -20,7 +20,6 @@ type inputType struct {
 	schema     json.RawMessage
 	defaults   json.RawMessage // an object, or nil
 	durations  bool            // a time.Duration is in it somewhere
-	flat       flat            // nil unless it is
 	generation int             // of the registered docs that schema was made with
 }
 
@@ -50,9 +49,6 @@ func inputTypeOf(t reflect.Type) (*inputType, error) {
 	}
 	in := &inputType{typ: t, schema: schema, generation: generation}
 	in.durations = contains(t, durationType, map[reflect.Type]bool{})
-	if !in.durations {
-		in.flat = newFlat(t)
-	}
 	if in.defaults, err = defaults(schema); err != nil {
 		return nil, err
 	}
@@ -117,16 +113,9 @@ func (in *inputType) decode(raw json.RawMessage, p any) error {
 	return in.unmarshal(raw, p)
 }
 
-// unmarshal reads JSON into p by the cheapest way that can: field by field into a flat
-// struct, by encoding/json, or by encoding/json from JSON that toGo has rewritten, where
-// there are durations or where encoding/json alone refused a number.
+// unmarshal reads JSON into p with encoding/json. Where there are durations, or
+// encoding/json refused a number such as 3.0 for an int, toGo rewrites the JSON first.
 func (in *inputType) unmarshal(raw json.RawMessage, p any) error {
-	if in.flat != nil {
-		// A method may take a pointer to the struct; then v is no struct.
-		if v := reflect.ValueOf(p).Elem(); v.Type() == in.typ && in.flat.decode(raw, v) {
-			return nil
-		}
-	}
 	if !in.durations {
 		err := json.Unmarshal(raw, p)
 		if _, ok := err.(*json.UnmarshalTypeError); !ok { // e.g. 3.0 for an int
