@@ -128,32 +128,35 @@ func TestViolations(t *testing.T) {
 		"ids":{"type":"object","propertyNames":{"pattern":"^[0-9]+$"}},
 		"data":{"type":"string","contentEncoding":"base64"}},
 		"required":["path"],"additionalProperties":false}`
-	const example = "\n" + `A valid example: {"path": "…"}`
-	for in, want := range map[string]string{
-		`{}`:          `- path: missing (string; the file to read)`,
-		`{"path":[]}`: `- path: got an array [], want a string`,
-		`{"path":""}`: `- path: got a string "", want at least 1 characters`,
-		`{"path":"a","lines":[{"n":0,"side":"up"},{"m":1},{"n":1}]}`: "- lines: got an array [{\"n\":0,\"side\":\"up\"},{\"m\":1},{\"n\":1}], want at most 2 items, not 3\n" +
-			"- lines[0].n: got 0, want at least 1\n- lines[0].side: got a string \"up\", want one of \"left\", \"right\"\n" +
-			"- lines[1].m: no such field; the fields are n, side\n- lines[1].n: missing (integer)",
-		`{"path":"a","mode":"x"}`:                                `- mode: got a string "x", want an integer or null`,
-		`{"path":"a","shape":{"r":"wide"}}`:                      `- shape.r: got a string "wide", want a number`,
-		`{"path":"a","shape":[1,2],"when":"noon"}`:               "- shape: got an array [1,2], want an object or a string\n- when: got a string \"noon\", want the format date-time, such as 2026-01-31T09:30:00Z",
-		`{"path":"a","id":"A1"}`:                                 `- id: got a string "A1", want text that matches the pattern ^[a-z]+$`,
-		`{"path":"a","ratio":0}`:                                 `- ratio: got 0, want more than 0`,
-		`{"path":"a","ratio":0.3}`:                               `- ratio: got 0.3, want a multiple of 0.25`,
-		`{"path":"a","a.b":"x"}`:                                 `- ["a.b"]: got a string "x", want an integer`,
-		`{"path":"a","data":"?"}`:                                `- data: got a string "?", want text encoded as base64`,
-		`{"path":"a","ids":{"1":1,"x":1}}`:                       `- the field name "x" is not allowed; it must match the pattern ^[0-9]+$`,
-		`{"Path":"a"}`:                                           "- Path: no such field; did you mean \"path\"?\n- path: missing (string; the file to read)",
-		`{"path":"a","file_path":"a"}`:                           `- file_path: no such field; did you mean "path"?`,
-		`{"path":"a","zzz":1}`:                                   `- zzz: no such field; the fields are path, lines, mode, shape, when, id, ratio, a.b, ids, data`,
-		`{"path":"` + strings.Repeat("x", 500) + `","id":0.5e1}`: `- id: got a string "0.5e1", want text that matches the pattern ^[a-z]+$`,
+	for _, row := range []struct{ in, want, example string }{
+		{`{}`, `- path: missing (string; the file to read)`, `{"path": "…"}`},
+		{`{"path":[]}`, `- path: got an array [], want a string`, `{"path": "…"}`},
+		{`{"path":""}`, `- path: got a string "", want at least 1 characters`, `{"path": "…"}`},
+		{`{"path":"a","lines":[{"n":0,"side":"up"},{"m":1},{"n":1}]}`,
+			"- lines: got an array [{\"n\":0,\"side\":\"up\"},{\"m\":1},{\"n\":1}], want at most 2 items, not 3\n" +
+				"- lines[0].n: got 0, want at least 1\n- lines[0].side: got a string \"up\", want one of \"left\", \"right\"\n" +
+				"- lines[1].m: no such field; the fields are n, side\n- lines[1].n: missing (integer)",
+			`{"path": "a", "lines": [{"n":1}]}`},
+		{`{"path":"a","mode":"x"}`, `- mode: got a string "x", want an integer or null`, `{"path": "a", "mode": 1}`},
+		{`{"path":"a","shape":{"r":"wide"}}`, `- shape.r: got a string "wide", want a number`, `{"path": "a", "shape": {"r":1}}`},
+		{`{"path":"a","shape":[1,2],"when":"noon"}`,
+			"- shape: got an array [1,2], want an object or a string\n- when: got a string \"noon\", want the format date-time, such as 2026-01-31T09:30:00Z",
+			`{"path": "a", "shape": {"r":1}, "when": "2026-01-31T09:30:00Z"}`},
+		{`{"path":"a","id":"A1"}`, `- id: got a string "A1", want text that matches the pattern ^[a-z]+$`, `{"path": "…"}`},
+		{`{"path":"a","ratio":0}`, `- ratio: got 0, want more than 0`, `{"path": "a", "ratio": 0.25}`},
+		{`{"path":"a","ratio":0.3}`, `- ratio: got 0.3, want a multiple of 0.25`, `{"path": "a", "ratio": 0.25}`},
+		{`{"path":"a","a.b":"x"}`, `- ["a.b"]: got a string "x", want an integer`, `{"path": "a", "a.b": 1}`},
+		{`{"path":"a","data":"?"}`, `- data: got a string "?", want text encoded as base64`, `{"path": "a", "data": "AAAA"}`},
+		{`{"path":"a","ids":{"1":1,"x":1}}`, `- the field name "x" is not allowed; it must match the pattern ^[0-9]+$`, `{"path": "…"}`},
+		{`{"Path":"a"}`, "- Path: no such field; did you mean \"path\"?\n- path: missing (string; the file to read)", `{"path": "a"}`},
+		{`{"path":"a","file_path":"a"}`, `- file_path: no such field; did you mean "path"?`, `{"path": "a"}`},
+		{`{"path":"a","zzz":1,"mode":2}`, `- zzz: no such field; the fields are path, lines, mode, shape, when, id, ratio, a.b, ids, data`, `{"path": "a", "mode": 2}`},
+		{`{"path":"` + strings.Repeat("x", 500) + `","id":0.5e1}`, `- id: got a string "0.5e1", want text that matches the pattern ^[a-z]+$`, `{"path": "…"}`},
 	} {
-		_, err := tool.Arguments(bare{schema}, json.RawMessage(in))
-		full := "The arguments of bare do not fit its schema:\n" + want + example
+		_, err := tool.Arguments(bare{schema}, json.RawMessage(row.in))
+		full := "The arguments of bare do not fit its schema:\n" + row.want + "\nA valid example: " + row.example
 		if err == nil || err.Error() != full {
-			t.Errorf("%s\ngot  %v\nwant %s", in, err, full)
+			t.Errorf("%s\ngot  %v\nwant %s", row.in, err, full)
 		}
 	}
 	many := `{"path":"a"`

@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,8 +26,45 @@ var formatSamples = map[string]string{
 // wrong does better with an example than with a rule. It is guessed from the schema and
 // then validated, so that none is ever wrong. It is written as models write: with blanks
 // after commas and colons.
-func (v *validator) example() string {
-	e := v.build(v.schema, 0)
+func (v *validator) example() string { return v.shown(v.build(v.schema, 0)) }
+
+// corrected returns the arguments of a call with only the wrong fields replaced or left
+// out, or "". A model copies examples: one that sets what it did not mean to set, such as
+// every group of reset_tools to false, would do harm.
+func (v *validator) corrected(args *value, x *explainer) string {
+	e := args.clone()
+	for _, f := range x.found {
+		parent, name := e.parent(f.loc)
+		if !f.drop {
+			continue
+		}
+		meant := parent.child(name)
+		if !parent.replace(name, nil) {
+			return ""
+		}
+		if f.as != "" && parent.child(f.as) == nil {
+			parent.replace(f.as, meant)
+		}
+	}
+	var replaced []string // the last: what is below it comes next, and is right by now
+	for _, f := range x.found {
+		parent, name := e.parent(f.loc)
+		renamed := x.args.at(f.loc) == nil && e.at(f.loc) != nil
+		below := replaced != nil && len(f.loc) > len(replaced) && slices.Equal(f.loc[:len(replaced)], replaced)
+		if f.drop || renamed || below {
+			continue
+		}
+		replaced = f.loc
+		with := v.build(x.schemaAt(f.loc), 0)
+		if with == nil || !parent.replace(name, with) {
+			return ""
+		}
+	}
+	return v.shown(e)
+}
+
+// shown returns arguments as an example is written, or "" if they are no use as one.
+func (v *validator) shown(e *value) string {
 	if e == nil || e.kind != objectValue || v.validate(e.generic()) != nil {
 		return ""
 	}

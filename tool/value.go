@@ -270,6 +270,23 @@ func (v *value) child(part string) *value {
 	return nil
 }
 
+// at returns what is at a location, nil if nothing is.
+func (v *value) at(loc []string) *value {
+	for _, part := range loc {
+		v = v.child(part)
+	}
+	return v
+}
+
+// parent returns what holds the value at a location, and its name or index there; nil for
+// the value as a whole.
+func (v *value) parent(loc []string) (*value, string) {
+	if len(loc) == 0 {
+		return nil, ""
+	}
+	return v.at(loc[:len(loc)-1]), loc[len(loc)-1]
+}
+
 // hasText reports whether a list holds a text. The list may be nil.
 func hasText(list *value, text string) bool {
 	return list != nil && slices.ContainsFunc(list.items, func(v *value) bool { return v.kind == stringValue && v.text() == text })
@@ -337,4 +354,47 @@ func clip(s string, n int) string {
 		n--
 	}
 	return s[:n] + "…"
+}
+
+// clone returns a copy whose members and items may be changed.
+func (v *value) clone() *value {
+	c := *v
+	c.members, c.items = slices.Clone(v.members), slices.Clone(v.items)
+	for i := range c.members {
+		c.members[i].value = c.members[i].value.clone()
+	}
+	for i := range c.items {
+		c.items[i] = c.items[i].clone()
+	}
+	return &c
+}
+
+// replace puts another value where child finds one, adds the member if there is none, or
+// removes it if with is nil. It reports whether it could.
+func (v *value) replace(name string, with *value) bool {
+	if v == nil {
+		return false
+	}
+	switch v.kind {
+	case objectValue:
+		i := slices.IndexFunc(v.members, func(m member) bool { return m.name == name })
+		switch {
+		case with == nil && i >= 0:
+			v.members = slices.Delete(v.members, i, i+1)
+		case with == nil:
+		case i >= 0:
+			v.members[i].value = with
+		default:
+			v.members = append(v.members, member{name, with})
+		}
+		return true
+	case arrayValue:
+		i, err := strconv.Atoi(name)
+		if err != nil || i < 0 || i >= len(v.items) || with == nil {
+			return false
+		}
+		v.items[i] = with
+		return true
+	}
+	return false
 }

@@ -27,6 +27,9 @@ const (
 type violation struct {
 	path string // as code would write it: lines[0].n; empty for the whole
 	text string
+	loc  []string // the same, a name or an index for each step
+	drop bool     // the field must not be given
+	as   string   // the field that was probably meant, if it was dropped
 }
 
 // explain words why arguments do not fit, for a model: what is wrong, in the order of
@@ -41,7 +44,7 @@ func (v *validator) explain(name string, args *value, err *jsonschema.Validation
 		}
 		return strings.Compare(a.text, b.text)
 	})
-	x.found = slices.Compact(x.found)
+	x.found = slices.CompactFunc(x.found, func(a, b violation) bool { return a.path == b.path && a.text == b.text })
 
 	var b strings.Builder
 	fmt.Fprintf(&b, "The arguments of %s do not fit its schema:\n", name)
@@ -55,7 +58,11 @@ func (v *validator) explain(name string, args *value, err *jsonschema.Validation
 		}
 		fmt.Fprintf(&b, "- %s%s\n", f.path, f.text)
 	}
-	if e := v.example(); e != "" {
+	e := v.corrected(args, &x)
+	if e == "" {
+		e = v.example()
+	}
+	if e != "" {
 		fmt.Fprintf(&b, "A valid example: %s\n", e)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
@@ -71,7 +78,13 @@ type explainer struct {
 // add adds a violation. The location is the validator's: a name or an index for each
 // step.
 func (x *explainer) add(loc []string, format string, a ...any) {
-	x.found = append(x.found, violation{pathOf(x.args, loc), fmt.Sprintf(format, a...)})
+	x.found = append(x.found, violation{path: pathOf(x.args, loc), text: fmt.Sprintf(format, a...), loc: slices.Clone(loc)})
+}
+
+// drop adds a violation that is put right by leaving the field out.
+func (x *explainer) drop(loc []string, format string, a ...any) {
+	x.add(loc, format, a...)
+	x.found[len(x.found)-1].drop = true
 }
 
 // collect walks down to the leaves of an error. Errors above them only say that there is
@@ -108,7 +121,7 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 	case *kind.ContentEncoding:
 		x.add(loc, "got %s, want text encoded as %s", x.at(loc), k.Want)
 	case *kind.FalseSchema: // a field whose schema is false
-		x.add(loc, "must not be given")
+		x.drop(loc, "must not be given")
 	case *kind.PropertyNames:
 		// The location is not to be trusted: the library shares its array.
 		x.add(nil, "the field name %q is not allowed%s", clip(k.Property, maxFound), nameRule(e))
@@ -221,11 +234,12 @@ func (x *explainer) unknown(loc []string, name string) {
 	at := append(slices.Clone(loc), name)
 	switch meant := near.Names(name, known, 1); {
 	case len(meant) > 0:
-		x.add(at, "no such field; did you mean %q?", meant[0])
+		x.drop(at, "no such field; did you mean %q?", meant[0])
+		x.found[len(x.found)-1].as = meant[0]
 	case len(known) == 0:
-		x.add(at, "no such field; no field is allowed here")
+		x.drop(at, "no such field; no field is allowed here")
 	default:
-		x.add(at, "no such field; the fields are %s", strings.Join(known, ", "))
+		x.drop(at, "no such field; the fields are %s", strings.Join(known, ", "))
 	}
 }
 
@@ -263,10 +277,7 @@ func (x *explainer) schemaAt(loc []string) *value {
 
 // at shows what was found at loc.
 func (x *explainer) at(loc []string) string {
-	v := x.args
-	for _, part := range loc {
-		v = v.child(part)
-	}
+	v := x.args.at(loc)
 	if v == nil { // the name of a field, which is no value
 		return "something else"
 	}
