@@ -3,13 +3,28 @@ GO ?= go
 
 .PHONY: test lint bench costs
 
-# Every module of the workspace: the root first, then the nested ones.
-test:
-	@for dir in $$($(GO) list -m -f '{{.Dir}}'); do \
-		echo "== $$dir"; \
-		(cd $$dir && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 20m ./...) || exit 1; \
-	done
+# "work" is every package of every module in go.work.
+test: modules
+	$(GO) vet work
+	$(GO) test -race -shuffle=on -timeout 20m work
 	@$(MAKE) --no-print-directory costs interop
+
+# That each module's go.mod is tidy and has no replace ("make tidy" puts it right), and
+# that a release of the last commit could be installed and required by others.
+.PHONY: modules tidy
+modules:
+	@./internal/modules/tidy.sh -diff
+	@./internal/modules/check.sh
+
+tidy:
+	@./internal/modules/tidy.sh
+
+# `make release VERSION=v0.1.0` makes the commit and the tags of a release of all modules,
+# after it has compiled one; it pushes nothing.
+.PHONY: release
+release:
+	@./internal/modules/check.sh -install
+	@./internal/modules/release.sh "$(VERSION)"
 
 # The MCP servers of the interop tests come from npm. CI has Node; elsewhere the
 # tests are left out where it is missing.
@@ -34,8 +49,8 @@ conformance:
 
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
-	$(GO) vet ./...
-	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	$(GO) vet work
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 work
 
 # What the hot paths allocate, without the race detector, which adds to it.
 costs:
@@ -61,7 +76,7 @@ fuzz:
 	done
 
 bench:
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+	$(GO) test -run '^$$' -bench . -benchmem work
 
 # kitbag beside other frameworks. Each of them is a module of its own that is not
 # in go.work: one workspace has one version of every dependency, theirs would

@@ -28,5 +28,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.14.0 // indirect
 )
-
-replace github.com/kitbag-go/kitbag => ../..
