@@ -32,8 +32,8 @@
 // not confine commands: what Bash runs has the rights of the process. Confine
 // it with another [Backend].
 //
-// What a PDF file says of itself is not believed: one that would take more than
-// some hundreds of megabytes of memory, or half a minute, is an error.
+// A PDF file is not trusted. Read ends a [PDFReader] after half a minute; limits on memory
+// are the reader's.
 package builtin
 
 import (
@@ -68,6 +68,10 @@ type Config struct {
 	// ImageTypes are the media types, "*" for any part of one, that Read
 	// returns as data; nil means image/png, image/jpeg, image/gif and image/webp.
 	ImageTypes []string
+
+	// PDF reads PDF files for Read, such as pdf.Reader of the module
+	// github.com/kitbag-go/kitbag/builtin/pdf; with nil, Read refuses them.
+	PDF PDFReader
 }
 
 // New returns all tools of this package.

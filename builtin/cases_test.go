@@ -87,7 +87,7 @@ func runCases(t *testing.T, file string, differs func(r *caseRun, row caseRow, g
 func newCaseRun(t *testing.T) *caseRun {
 	dir := files(t, nil)
 	r := &caseRun{t: t, tmp: filepath.Join(dir, "t"), tools: map[string]tool.Tool{}, state: &tool.State{}}
-	all, err := New(Config{Dirs: []string{r.tmp}})
+	all, err := New(Config{Dirs: []string{r.tmp}, PDF: formFeeds{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/pdf"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -19,40 +18,55 @@ const (
 	pdfTimeout = 30 * time.Second
 )
 
+// A PDFReader reads the text of PDF files. The package
+// github.com/kitbag-go/kitbag/builtin/pdf has one.
+type PDFReader interface {
+	// OpenPDF returns how many pages a PDF file has, at least one, and a function that
+	// returns the text of a page, the first of which is 1. OpenPDF must be safe for
+	// concurrent use; the function is called by one goroutine. The file does not change.
+	// It is not trusted: the reader limits the memory that it takes for a file, and
+	// returns when the context is done.
+	OpenPDF(ctx context.Context, file []byte) (pages int, text func(ctx context.Context, page int) (string, error), err error)
+}
+
 // readPDF returns the text of pages, which is "", "N" or "N-M".
-func readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages string) ([]message.Block, error) {
+func (r *read) readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages string) ([]message.Block, error) {
+	if r.PDF == nil {
+		return nil, fmt.Errorf("%s is a PDF file, and Read has no reader for these: try pdftotext with Bash; "+
+			"the program that made this tool can set PDF in builtin.Config to pdf.Reader{} of github.com/kitbag-go/kitbag/builtin/pdf", name)
+	}
 	raw, err := readAll(f, info, name, maxDocument)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, pdfTimeout)
 	defer cancel()
-	text, err := pdfText(ctx, raw, pages)
+	text, err := pdfText(ctx, r.PDF, raw, pages)
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be read as PDF: %w; where the file is in order, try pdftotext with Bash", name, err)
 	}
 	return textBlock(text), nil
 }
 
-func pdfText(ctx context.Context, raw []byte, pages string) (string, error) {
-	doc, err := pdf.Open(ctx, raw)
+func pdfText(ctx context.Context, r PDFReader, raw []byte, pages string) (string, error) {
+	total, pageText, err := r.OpenPDF(ctx, raw)
 	if err != nil {
 		return "", err
 	}
-	first, last, err := pageRange(pages, doc.Pages())
+	first, last, err := pageRange(pages, total)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	for n := first; n <= last; n++ {
-		text, err := doc.Text(ctx, n)
+		text, err := pageText(ctx, n)
 		if err != nil {
 			return "", fmt.Errorf("page %d: %w", n, err)
 		}
 		if n > first {
 			b.WriteString("\n\n")
 		}
-		fmt.Fprintf(&b, "--- Page %d/%d ---\n%s", n, doc.Pages(), text)
+		fmt.Fprintf(&b, "--- Page %d/%d ---\n%s", n, total, text)
 		if b.Len() > maxReadText && n < last {
 			fmt.Fprintf(&b, "\n\n[there are more pages: go on with pages %d-%d]", n+1, last)
 			break

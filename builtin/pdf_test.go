@@ -1,69 +1,90 @@
 package builtin
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/internal/pdf/pdftest"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// blankPDF returns a document of n pages without text.
-func blankPDF(n int) []byte { return pdftest.Pages(make([]string, n)...) }
+// formFeeds is a [PDFReader] of files that are text, with a form feed after each page.
+// The reader of real files has its tests in builtin/pdf.
+type formFeeds struct{}
+
+func (formFeeds) OpenPDF(_ context.Context, file []byte) (int, func(context.Context, int) (string, error), error) {
+	pages := strings.SplitAfter(string(file), "\f")
+	pages = pages[:len(pages)-1]
+	if len(pages) == 0 {
+		return 0, nil, errors.New("it has no pages")
+	}
+	return len(pages), func(_ context.Context, n int) (string, error) {
+		text := strings.TrimSuffix(pages[n-1], "\f")
+		if text == "damaged" {
+			return "", errors.New("a stream is damaged")
+		}
+		return text, nil
+	}, nil
+}
+
+// blankPDF returns n pages without text, as formFeeds reads them.
+func blankPDF(n int) []byte { return []byte(strings.Repeat("\f", n)) }
 
 func readTool(t testing.TB, dir string) tool.Tool {
 	t.Helper()
-	r, err := Read(Config{Dirs: []string{dir}})
+	r, err := Read(Config{Dirs: []string{dir}, PDF: formFeeds{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// Words are put together from where the characters stand.
-func TestPDFText(t *testing.T) {
-	page := "BT /F1 10 Tf 72 700 Td (Hello, world) Tj 0 -12 Td [(Second) -400 (line)] TJ 0 -60 Td (Next) Tj 30 0 Td (part) Tj ET"
-	dir := files(t, map[string]string{"a.pdf": string(pdftest.Pages(page, page))})
-	got := call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "a.pdf"), "pages", "2"))
-	if want := "--- Page 2/2 ---\nHello, world\nSecond line\n\nNext part"; got.Text() != want {
-		t.Errorf("%q, want %q", got.Text(), want)
-	}
-}
-
 func TestPDFPages(t *testing.T) {
-	dir := files(t, map[string]string{"a.pdf": string(blankPDF(30))})
-	for _, row := range []struct{ pages, outcome, text string }{
-		{"", "error", "has 30 pages; say which"},
-		{"1-20", "success", "--- Page 20/30 ---"},
-		{"1-21", "error", "more than the 20"},
-		{"11-99", "success", "--- Page 30/30 ---"},
-		{"30", "success", "--- Page 30/30 ---"},
-		{"31", "error", "no pages"},
-		{"-3", "error", "neither a number nor a range"},
-		{" 2 - 3 ", "success", "--- Page 3/30 ---"},
+	long := strings.Repeat("x", maxReadText/2+1)
+	dir := files(t, map[string]string{
+		"30.pdf": string(blankPDF(30)), "2.PDF": "Hello\fworld\f", "long.pdf": strings.Repeat(long+"\f", 4),
+		"none.pdf": "", "damaged.pdf": "well\fdamaged\f",
+	})
+	read := readTool(t, dir)
+	for _, row := range []struct{ file, pages, outcome, text string }{
+		{"2.PDF", "", "success", "--- Page 1/2 ---\nHello\n\n--- Page 2/2 ---\nworld"},
+		{"30.pdf", "", "error", "has 30 pages; say which"},
+		{"30.pdf", "1-20", "success", "--- Page 20/30 ---"},
+		{"30.pdf", "1-21", "error", "more than the 20"},
+		{"30.pdf", "11-99", "success", "--- Page 30/30 ---"},
+		{"30.pdf", "30", "success", "--- Page 30/30 ---"},
+		{"30.pdf", "31", "error", "no pages"},
+		{"30.pdf", "-3", "error", "neither a number nor a range"},
+		{"30.pdf", " 2 - 3 ", "success", "--- Page 3/30 ---"},
+		{"long.pdf", "", "success", "[there are more pages: go on with pages 3-4]"},
+		{"none.pdf", "", "error", "cannot be read as PDF: it has no pages; where the file is in order, try pdftotext"},
+		{"damaged.pdf", "1", "success", "well"},
+		{"damaged.pdf", "", "error", "cannot be read as PDF: page 2: a stream is damaged"},
 	} {
-		got := call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "a.pdf"), "pages", row.pages))
+		got := call(t.Context(), read, args("file_path", filepath.Join(dir, row.file), "pages", row.pages))
 		if string(got.Outcome) != row.outcome || !strings.Contains(got.Text(), row.text) {
-			t.Errorf("pages %q: %s %q, want %s %q", row.pages, got.Outcome, got.Text(), row.outcome, row.text)
+			t.Errorf("%s, pages %q: %s %.200q, want %s %q", row.file, row.pages, got.Outcome, got.Text(), row.outcome, row.text)
 		}
 	}
 }
 
-// What is no sound PDF is an error with a way out, and never ends the program.
-func TestPDFMalformed(t *testing.T) {
-	good := string(blankPDF(2))
-	loop := strings.Replace(good, "/Kids [4 0 R 6 0 R]", "/Kids [2 0 R 2 0 R]", 1)
-	prev := strings.Replace(good, "/Root 1 0 R", fmt.Sprintf("/Root 1 0 R /Prev %d", strings.Index(good, "xref\n0")), 1)
-	for name, text := range map[string]string{
-		"empty": "", "text": "hello", "cut": good[:len(good)/2], "cycle of pages": loop, "cycle of tables": prev,
-		"garbage": strings.ReplaceAll(good, "obj", "jbo"), "no root": strings.Replace(good, "/Root 1 0 R", "", 1),
-	} {
-		dir := files(t, map[string]string{"a.pdf": text})
-		got := call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "a.pdf")))
-		if got.Outcome != "error" || !strings.Contains(got.Text(), "pdftotext") {
-			t.Errorf("%s: %s %q", name, got.Outcome, got.Text())
+// Without a reader, Read does not claim that it can read PDF files, and says what is missing.
+func TestNoPDFReader(t *testing.T) {
+	dir := files(t, map[string]string{"a.pdf": string(blankPDF(1))})
+	without, err := Read(Config{Dirs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, with := without.Info().Description, readTool(t, dir).Info().Description
+	if strings.Contains(text, "PDF") || !strings.Contains(with, "PDF") {
+		t.Errorf("without a reader:\n%s\nwith one:\n%s", text, with)
+	}
+	got := call(t.Context(), without, args("file_path", filepath.Join(dir, "a.pdf")))
+	for _, want := range []string{"a.pdf", "pdftotext", "builtin.Config", "pdf.Reader{}", "github.com/kitbag-go/kitbag/builtin/pdf"} {
+		if got.Outcome != "error" || !strings.Contains(got.Text(), want) {
+			t.Errorf("%s %q lacks %q", got.Outcome, got.Text(), want)
 		}
 	}
 }

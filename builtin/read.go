@@ -22,6 +22,9 @@ import (
 //go:embed text/read.md
 var readText string
 
+//go:embed text/read_pdf.md
+var readPDFText string
+
 const (
 	maxLines     = 2000      // lines of one call
 	maxLineChars = 2000      // characters of one line
@@ -59,7 +62,11 @@ func Read(c Config) (tool.Tool, error) {
 		c.ImageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 	}
 	r := &read{judge: judge{Config: c, tool: "Read", access: readsFile, path: filePath}}
-	r.Tool, err = tool.NewStream("Read", readText, r.run, tool.Options{ReadOnly: true, Parallel: true})
+	text := readText
+	if c.PDF != nil {
+		text += readPDFText
+	}
+	r.Tool, err = tool.NewStream("Read", text, r.run, tool.Options{ReadOnly: true, Parallel: true})
 	return r, err
 }
 
@@ -93,7 +100,7 @@ func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
 	case imageTypes[ext] != "":
 		return r.image(f, info, in.FilePath, imageTypes[ext])
 	case ext == ".pdf":
-		return readPDF(ctx, f, info, in.FilePath, in.Pages)
+		return r.readPDF(ctx, f, info, in.FilePath, in.Pages)
 	}
 	rec := newRecorder(f, info.Size())
 	var blocks []message.Block

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -125,7 +126,7 @@ func copyDemoFiles(dir string) error {
 // demoAgent allows what is harmless, and nothing that writes: the demo is to show a
 // question.
 func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
-	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}})
+	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}, PDF: pdf.Reader{}})
 	if err != nil {
 		return nil, err
 	}

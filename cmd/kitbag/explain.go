@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -159,7 +160,7 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 		if cwd != "" {
 			dirs = []string{cwd}
 		}
-		tools, err := builtin.New(builtin.Config{Dirs: dirs})
+		tools, err := builtin.New(builtin.Config{Dirs: dirs, PDF: pdf.Reader{}})
 		if err != nil {
 			unsure := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: err.Error()}
 			return &permission.Call{Tool: name, Input: input, Check: func(*permission.Policy) permission.Verdict { return unsure }}

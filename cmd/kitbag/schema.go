@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kitbag-go/kitbag/internal/docgen"
+	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/docgen"
 )
 
 // schemaFile is where schema gen writes by default, in the package's folder.

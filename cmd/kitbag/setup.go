@@ -14,6 +14,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/skill"
@@ -91,7 +92,7 @@ func showSkipped(log io.Writer, v *toolkit.View) {
 // skills always there, and the groups of each MCP server. A server that cannot be
 // used is told of on log.
 func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
-	tools, err := builtin.New(builtin.Config{Dirs: dirs})
+	tools, err := builtin.New(builtin.Config{Dirs: dirs, PDF: pdf.Reader{}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/internal/docgen"
-	"github.com/kitbag-go/kitbag/internal/docgen/sample"
+	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/docgen"
+	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/docgen/sample"
 	"github.com/kitbag-go/kitbag/tool/tooltest"
 )
 

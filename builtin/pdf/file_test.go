@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/internal/pdf/pdftest"
+	"github.com/kitbag-go/kitbag/builtin/pdf/internal/pdftest"
 )
 
 func deflate(s string) string {

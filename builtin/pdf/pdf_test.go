@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/builtin/pdf/internal/pdftest"
 	"github.com/kitbag-go/kitbag/internal/countdown"
-	"github.com/kitbag-go/kitbag/internal/pdf/pdftest"
 )
 
 func firstPage(ctx context.Context, raw []byte) (string, error) {

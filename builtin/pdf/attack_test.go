@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/builtin/pdf/internal/pdftest"
 	"github.com/kitbag-go/kitbag/internal/countdown"
-	"github.com/kitbag-go/kitbag/internal/pdf/pdftest"
 )
 
 // bomb returns zeros that were compressed three times.

@@ -1,5 +1,9 @@
 // Package pdf reads the text of PDF files, as PDF 32000-1 describes them, and nothing
-// else of them.
+// else of them. With it the Read tool of [github.com/kitbag-go/kitbag/builtin] reads them:
+//
+//	tools, err := builtin.New(builtin.Config{PDF: pdf.Reader{}})
+//
+// It also works alone:
 //
 //	f, err := pdf.Open(ctx, raw)
 //	for n := range f.Pages() {
@@ -71,6 +75,20 @@ type File struct {
 	left   budget
 	damage error // the first
 	err    error // what ended the reading
+}
+
+// A Reader opens files for [github.com/kitbag-go/kitbag/builtin.Config]. It may be used by several goroutines at
+// once.
+type Reader struct{}
+
+// OpenPDF returns the number of pages of a file, and a function for the text of a page; see
+// [Open] and [File.Text].
+func (Reader) OpenPDF(ctx context.Context, file []byte) (pages int, text func(ctx context.Context, page int) (string, error), err error) {
+	f, err := Open(ctx, file)
+	if err != nil {
+		return 0, nil, err
+	}
+	return f.Pages(), f.Text, nil
 }
 
 // A budget is what may yet be spent.
