@@ -19,9 +19,15 @@ func Text(s string) string {
 			return r
 		case r == '\u2028' || r == '\u2029':
 			return ' '
-		case unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+		case removed(r):
 			return -1
 		}
 		return r
 	}, s)
+}
+
+// removed reports whether Text leaves out r.
+func removed(r rune) bool {
+	return r != '\n' && r != '\t' && unicode.IsControl(r) ||
+		unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
