@@ -23,11 +23,37 @@ import (
 // process, is [ErrConflict]. A process that is killed in the middle of a Save
 // leaves a file named .kitbag-session-… beside it, which may be removed. File
 // works on the systems that [Dir] does.
-func File(path string) (*Session, error) {
+func File(path string) (*Session, error) { return openFile(path, nil) }
+
+// SealedFile is [File] for a file that nobody but the holder of key can write. Each Save
+// adds a seal (HMAC-SHA256) of all that is in the file, and a file whose seal is missing or
+// does not fit is [ErrUnsealed]. It does not say which file it was: who can write to the
+// directory can put an older one in its place, or another one sealed with the same key.
+// Unlike [agent.Config].Key it does not cover the policy, which may be another one each
+// time. Key has at least 16 bytes, from crypto/rand.
+func SealedFile(path string, key []byte) (*Session, error) {
+	if len(key) < minKey {
+		return nil, fmt.Errorf("session %s: the key has %d bytes; use at least %d, from crypto/rand", path, len(key), minKey)
+	}
+	return openFile(path, key)
+}
+
+// Seal seals the file at path as it is, so that [SealedFile] opens it. The caller believes
+// what the file says was said, and the rules in it.
+func Seal(ctx context.Context, path string, key []byte) error {
+	s, err := File(path)
+	if err != nil {
+		return err
+	}
+	s.keeper.(*fileKeeper).key = key
+	return errors.Join(s.Save(ctx, s.State), s.Close())
+}
+
+func openFile(path string, key []byte) (*Session, error) {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to
 	}
-	k := &fileKeeper{path: path}
+	k := &fileKeeper{path: path, key: key}
 	st, err := k.open()
 	if errors.Is(err, fs.ErrNotExist) { // not the file, which may be missing
 		return nil, errors.Join(fmt.Errorf("session %s: %w; make the directory first", path, err), k.close())
@@ -43,6 +69,7 @@ func File(path string) (*Session, error) {
 // time the file at path is locked.
 type fileKeeper struct {
 	path string
+	key  []byte   // of the seal; nil for none
 	file *os.File // the locked one, nil as long as there is none
 }
 
@@ -78,7 +105,10 @@ func (k *fileKeeper) open() (*agent.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return st, json.Unmarshal(data, st)
+	if err := json.Unmarshal(data, st); err != nil || k.key == nil {
+		return st, err
+	}
+	return st, checkSeal(data, k.key)
 }
 
 // openRegular opens a file for reading. It does not wait, as opening a pipe may.
@@ -103,6 +133,9 @@ func (k *fileKeeper) save(_ context.Context, st *agent.State) error {
 	data, err := json.Marshal(st)
 	if err != nil {
 		return err
+	}
+	if k.key != nil {
+		data = sealed(data, k.key)
 	}
 	if k.file != nil {
 		if ok, err := k.inPlace(); err != nil || !ok {

@@ -46,7 +46,8 @@
 // conversation, in the clear: secrets too, unless the agent takes them out
 // ([agent.Config.Redact]). Who can write to them can put words into the
 // model's mouth and rules into the policy, unless the agent seals its States
-// ([agent.Config.Key]). Checksums find accidents, not attacks.
+// ([agent.Config.Key]) or the file is a [SealedFile]. Checksums find accidents, not
+// attacks.
 package session
 
 import (
