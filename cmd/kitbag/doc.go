@@ -52,6 +52,10 @@
 // about one shows it whole. Tools, servers, sessions and skills are not: nothing that
 // they say steers the terminal or passes for a line of kitbag's (see plain).
 //
+// A session file is sealed with a key in the user's configuration directory, and another
+// one is refused without --trust-session. What looks like a secret is taken out of it, and
+// of what is shown, unless --no-redact is given: a net, not a wall (see package redact).
+//
 // The person at the terminal is trusted, and only there: a "y" out of a pipe is no
 // answer, and neither is what was typed before the question was there.
 //

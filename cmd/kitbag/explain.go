@@ -128,11 +128,7 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 		fmt.Fprintf(out, "  %-12s %-6s %s\n", s.Name, answer, plainLine(s.Reason))
 	}
 	for _, part := range e.Parts {
-		effects := strings.Join(part.Effects, ", ")
-		if effects == "" {
-			effects = "nothing"
-		}
-		fmt.Fprintf(out, "  %s  → %s\n", plainLine(strings.Join(part.Argv, " ")), effects)
+		fmt.Fprintf(out, "  %s\n", partLine(part))
 		if part.Reason != "" {
 			fmt.Fprintf(out, "      not read-only: %s\n", plainLine(part.Reason))
 		}

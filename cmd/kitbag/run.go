@@ -28,6 +28,8 @@ type runFlags struct {
 // for one task and for a chat.
 type agentFlags struct {
 	session          string // the file, "" for a conversation that ends with the program
+	trustSession     bool   // also if it is not sealed with the user's key
+	noRedact         bool   // secrets stay in what is saved and shown
 	mode             string // one of modes
 	allow, ask, deny []string
 	model, baseURL   string // "" for what the variables say
@@ -57,6 +59,8 @@ func (f *toolFlags) register(cmd *cobra.Command) {
 func (f *agentFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, and go on with the one that is there")
+	fl.BoolVar(&f.trustSession, "trust-session", false, "believe a session file that is not sealed with your key: what it says was said, and the rules in it")
+	fl.BoolVar(&f.noRedact, "no-redact", false, "keep what looks like a secret in the session file and in what is shown")
 	fl.StringVar(&f.mode, "mode", "default", "what happens to calls that no rule speaks of: "+strings.Join(modes, ", "))
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
 	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
@@ -202,7 +206,7 @@ func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conver
 	if err != nil {
 		return err
 	}
-	s, err := openConversation(f.session)
+	s, err := openConversation(ctx, f.session, f.trustSession)
 	if err != nil {
 		return err
 	}

@@ -20,12 +20,26 @@ type conversation struct {
 	close func() error
 }
 
-// openConversation opens the session file at path; see [session.File].
-func openConversation(path string) (*conversation, error) {
+// openConversation opens the session file at path, which must be sealed with the user's
+// key unless it is trusted: whoever can write to it could add an allow rule.
+func openConversation(ctx context.Context, path string, trust bool) (*conversation, error) {
 	if path == "" {
 		return newConversation(), nil
 	}
-	s, err := session.File(path)
+	key, err := userKey()
+	if err != nil {
+		return nil, err
+	}
+	s, err := session.SealedFile(path, key)
+	if errors.Is(err, session.ErrUnsealed) {
+		if !trust {
+			return nil, fmt.Errorf("%w; read it, then add --trust-session to believe what it says was said and the rules in it", err)
+		}
+		if err := session.Seal(ctx, path, key); err != nil {
+			return nil, err
+		}
+		s, err = session.SealedFile(path, key)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/pdf"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -76,8 +77,24 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if r.prompt != nil {
 		cfg.Elicit = r.prompt.elicit
 	}
+	if !f.noRedact {
+		if cfg.Redact, err = redactor(); err != nil {
+			return nil, err
+		}
+	}
 	k.agent, err = agent.New(cfg)
 	return k, err
+}
+
+// redactor takes out of what is saved and shown what looks like a secret, and the key of
+// the model. A shorter one than six characters is a placeholder for a local server, and
+// would be found everywhere.
+func redactor() (*redact.Redactor, error) {
+	rules := redact.Rules()
+	if key := os.Getenv("OPENAI_API_KEY"); len(key) >= 6 {
+		rules = append(rules, redact.Literal("model-key", key))
+	}
+	return redact.New(rules...)
 }
 
 // showSkipped says what of skills and servers cannot be used.

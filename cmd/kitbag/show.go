@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 // show tells of one event.
@@ -155,13 +156,59 @@ func (p *painter) elicitation(ev *agent.Elicitation) string {
 	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can be answered at a terminal only)", who, shorten(ev.Message, 160), ev.Action))
 }
 
-// question shows a call whole: what is cut off is not read before the answer.
+// longQuestion is how many lines of a question push its beginning off a small terminal.
+const longQuestion = 12
+
+// question shows a call whole: what is cut off is not read before the answer, and no
+// character hides. What the call does comes last, and after a long text the question once
+// more, where the person is about to answer.
 func (p *painter) question(q *agent.Approval) string {
-	s := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+q.Reason+")") + "\n" + plain(arguments(q.Input, "\n"))
+	head := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+plainLine(q.Reason)+")")
+	text := arguments(q.Input, "\n")
 	if q.Preview != "" {
-		s += "\n" + plain(strings.TrimRight(q.Preview, "\n"))
+		text += "\n" + strings.TrimRight(q.Preview, "\n")
 	}
-	return strings.ReplaceAll(s, "\n", "\n    ")
+	text, hidden := visible.Escape(text, p.highlight)
+	lines := append([]string{head}, strings.Split(text, "\n")...)
+	if hidden > 0 {
+		lines = append(lines, p.paint(red, fmt.Sprintf("! %d of these characters cannot be seen and are written as <U+…>: look twice", hidden)))
+	}
+	lines = append(lines, effects(q)...)
+	if len(lines) > longQuestion {
+		lines = append(lines, head)
+	}
+	return strings.Join(lines, "\n    ")
+}
+
+// highlight marks what kitbag has written in place of a character, where there is colour.
+func (p *painter) highlight(s string) string {
+	if !p.colour {
+		return s
+	}
+	return "\x1b[7m" + s + "\x1b[27m"
+}
+
+// effects returns what each part of a call of a built-in tool does, a line each.
+func effects(q *agent.Approval) (lines []string) {
+	cwd, err := currentDir()
+	if err != nil {
+		return nil
+	}
+	e := permission.Explain(&permission.Policy{Dirs: []string{cwd}}, newCalls().call(q.Name, q.Input, cwd))
+	for _, part := range e.Parts {
+		lines = append(lines, partLine(part))
+	}
+	return lines
+}
+
+// partLine says what a part of a call does.
+func partLine(part permission.Part) string {
+	effects := strings.Join(part.Effects, ", ")
+	if effects == "" {
+		effects = "nothing"
+	}
+	command, _ := visible.Escape(strings.Join(part.Argv, " "), nil)
+	return strings.ReplaceAll(command, "\n", `\n`) + "  → " + effects
 }
 
 // arguments writes the members of a JSON object as name=value, strings without
