@@ -15,6 +15,7 @@ const (
 	ErrRateLimit      ErrorKind = "rate_limit"       // too many requests, or no quota left
 	ErrInvalidRequest ErrorKind = "invalid_request"  // the server refuses the request as it is
 	ErrContextTooLong ErrorKind = "context_too_long" // the conversation does not fit the window
+	ErrBadImage       ErrorKind = "bad_image"        // the server refuses an image of the request
 	ErrUpstream       ErrorKind = "upstream"         // the server failed, or answered nonsense
 	ErrConnection     ErrorKind = "connection"       // the server was not reached, or the stream broke off
 	ErrUnknown        ErrorKind = "unknown"

@@ -10,7 +10,8 @@ import (
 // Fallback returns a model that asks the given models one after the other
 // until one answers. The next one is asked if nothing of an answer was passed
 // on yet and the failure is not the request's own fault: an invalid request, a
-// conversation that is too long and a context that has ended go up at once.
+// conversation that is too long, an image that is refused and a context that has
+// ended go up at once.
 // [Finish.Model] tells who answered, and the last failure comes first in an
 // error. Fallback panics if it is given no model.
 //
@@ -73,5 +74,5 @@ func othersMayAnswer(err error) bool {
 		return false
 	}
 	e, ok := errors.AsType[*Error](err)
-	return !ok || (e.Kind != ErrInvalidRequest && e.Kind != ErrContextTooLong)
+	return !ok || (e.Kind != ErrInvalidRequest && e.Kind != ErrContextTooLong && e.Kind != ErrBadImage)
 }

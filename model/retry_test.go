@@ -124,6 +124,7 @@ func TestFallback(t *testing.T) {
 		{"an error of unknown kind", scripted.Fail(errors.New("who knows")), "from the second", ""},
 		{"an invalid request", failure(model.ErrInvalidRequest, 0), "", "invalid_request"},
 		{"too long", failure(model.ErrContextTooLong, 0), "", "context_too_long"},
+		{"a refused image", failure(model.ErrBadImage, 0), "", "bad_image"},
 		{"cancelled", scripted.Fail(context.Canceled), "", "canceled"},
 		{"not after the first piece", scripted.Say("half").And(failure(model.ErrUpstream, 0)), "half", "upstream"},
 	} {
