@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
@@ -69,16 +70,14 @@ func (r *run) ask() error {
 	if err != nil {
 		return err
 	}
-	compacted := false // a second compaction would not help against a server that still refuses
 	for mends := 0; ; mends++ {
 		ans, err := r.generate()
 		if err != nil && r.ctx.Err() != nil {
 			return r.keepText(ans, "interrupted")
 		}
 		switch {
-		case isTooLong(err) && !compacted && r.cfg.Context.Compact >= 0:
-			compacted = true
-			err = r.compact(v, true)
+		case r.isRefused(err):
+			err = r.relieve(v, err)
 		case err == nil && !isEmpty(ans.Message):
 			return r.accept(ans)
 		case err == nil && mends == maxMends:
@@ -232,7 +231,7 @@ func (r *run) generate() (*answer, error) {
 
 // exchange makes a model call and learns from what it cost.
 func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
-	estimated := fixed(req.System, req.Tools) + r.count().tokens
+	estimated := window.Fixed(req.System, req.Tools) + r.gauge().Count(r.st.Messages).Tokens
 	ans, err := r.exchangeOnce(req, in)
 	if err == nil {
 		r.learn(estimated, ans.Message.Usage)

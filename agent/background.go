@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/redact"
@@ -430,7 +431,7 @@ func (r *run) report() error {
 		// What the tool returned must not end the tag by itself.
 		text := resultEnd().ReplaceAllString(a.Result.Text(), `<\/$1`)
 		told = append(told, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(wasAway, a.ID, a.Tool, a.Result.Outcome, text)})
-		for _, d := range dataIn(a.Result.Blocks) {
+		for _, d := range window.DataIn(a.Result.Blocks) {
 			data = append(data, d)
 		}
 		if a.Result.Outcome == message.OutcomeSuccess {

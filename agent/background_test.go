@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -480,15 +481,15 @@ func TestBackgroundResultsAreQuoted(t *testing.T) {
 	if _, err := play(t, a, st, Say("go")); err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(st.Messages, func(m *message.Message) bool { return isHint(m) })
+	i := slices.IndexFunc(st.Messages, func(m *message.Message) bool { return window.IsHint(m) })
 	m := st.Messages[i]
 	if text := m.Blocks[0].(*message.Hint).Text; strings.Count(text, "</result>") != 1 || !strings.HasSuffix(text, "</result>") {
 		t.Errorf("told %q", text)
 	}
-	if len(m.Blocks) != 2 || len(dataIn(m.Blocks)) != 1 {
+	if len(m.Blocks) != 2 || len(window.DataIn(m.Blocks)) != 1 {
 		t.Errorf("the picture is missing: %d blocks", len(m.Blocks))
 	}
-	equal(t, "the person's turn", turnStart(st.Messages), 0)
+	equal(t, "the person's turn", window.TurnStart(st.Messages), 0)
 }
 
 // TestBackgroundSecrets saves a run while the result of a call in the background

@@ -3,12 +3,10 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
-	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -25,12 +23,15 @@ type Context struct {
 	// newest, in fixed fields (goal, decisions, files, facts, open tasks, …) or
 	// else in plain text. If there is none whole turns go, and the model is told
 	// so. Keep is the share that stays word for word beside the current turn; 0
-	// means 0.1. What is open, groups, skills and tasks, is told again.
+	// means 0.1. What is open, groups, skills and tasks, is told again. The same is
+	// done when a server refuses a request for its length, until nothing can go.
 	Compact, Keep float64
 
 	// MaxResult is how much text of a tool result the model reads, in bytes; 0
-	// means 100,000, negative all of it. Of a longer one it reads the beginning
-	// and the end. Results, if not nil, keeps the whole; see [ReadResult].
+	// means 100,000, or as many as the window has tokens if that is less, negative
+	// all of it. Of a longer one it reads the beginning and the end. Results, if
+	// not nil, keeps the whole; see [ReadResult]. What is pinned ([tool.Chunk]),
+	// as the instructions of skills are, is never cut.
 	MaxResult int
 	Results   Results
 
@@ -40,19 +41,9 @@ type Context struct {
 	MaxData int
 }
 
-const (
-	// defaultWindow is what most models have at least. A server that has less
-	// refuses the request, and the conversation is compacted then.
-	defaultWindow = 128_000
-
-	// oldResult is how much text of an old tool result survives the first step
-	// of compaction, in bytes.
-	oldResult = 1000
-
-	// dataTokens is what a picture or a file is taken to cost: about as much as a
-	// large picture does.
-	dataTokens = 1500
-)
+// defaultWindow is what most models have at least. A server that has less refuses the
+// request, and the conversation is compacted then.
+const defaultWindow = 128_000
 
 func (c *Context) setDefaults(m model.Model) error {
 	if c.Compact > 1 || c.Keep < 0 || c.Compact > 0 && c.Keep >= c.Compact {
@@ -64,168 +55,127 @@ func (c *Context) setDefaults(m model.Model) error {
 	setDefault(&c.Window, defaultWindow)
 	setDefault(&c.Compact, 0.8)
 	setDefault(&c.Keep, 0.1)
-	setDefault(&c.MaxResult, 100_000)
+	setDefault(&c.MaxResult, min(100_000, c.Window))
 	setDefault(&c.MaxData, 20)
 	return nil
 }
 
-// estimate returns about how many tokens text costs: a token holds four bytes
-// of Latin text but only some two of others, so runes count for more where
-// there are fewer of them to the byte.
-func estimate(text string) int {
-	n := len(text)
-	if runes := utf8.RuneCountInString(text); runes < n {
-		return (n + 2*runes) / 6
-	}
-	return n / 4
+// gauge returns what tells how full the window is.
+func (r *run) gauge() *window.Gauge {
+	g := &r.full
+	g.Window, g.Compact, g.Ratio = r.cfg.Context.Window, r.cfg.Context.Compact, r.st.ratio
+	return g
 }
 
-// estimateMessage leaves thinking out: most servers drop that of earlier turns.
-func estimateMessage(m *message.Message) int {
-	n := 4 // roles and separators
-	for _, b := range m.Blocks {
-		switch b := b.(type) {
-		case *message.Text:
-			n += estimate(b.Text)
-		case *message.Hint:
-			n += estimate(b.Text)
-		case *message.Data:
-			n += dataTokens
-		case *message.ToolCall:
-			n += estimate(b.Name) + estimate(string(b.Input)) + 8
-		case *message.ToolResult:
-			n += estimateResult(b) + 8
-		}
-	}
-	return n
+// size estimates the next request.
+func (r *run) size(v *toolkit.View) int {
+	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.gauge().Count(r.st.Messages).Tokens
 }
 
-func estimateResult(res *message.ToolResult) int {
-	n := 0
-	for _, b := range res.Blocks {
-		switch b := b.(type) {
-		case *message.Text:
-			n += estimate(b.Text)
-		case *message.Data:
-			n += dataTokens
-		}
-	}
-	return n
-}
-
-// A tally is what the first n messages of a conversation hold. It grows with
-// the conversation, so that a step counts only what is new.
-type tally struct {
-	n            int
-	last         *message.Message // the n-th, which tells a conversation that was rewritten
-	tokens, data int
-}
-
-// count returns what the conversation holds.
-func (r *run) count() *tally {
-	t, msgs := &r.tally, r.st.Messages
-	if t.n > len(msgs) || t.n > 0 && msgs[t.n-1] != t.last {
-		*t = tally{}
-	}
-	for _, m := range msgs[t.n:] {
-		t.tokens += estimateMessage(m)
-		t.data += len(dataIn(m.Blocks))
-		t.n, t.last = t.n+1, m
-	}
-	return t
-}
-
-// fixed estimates what stays the same in every request: the system prompt and
-// the tools.
-func fixed(system string, tools []tool.Info) int {
-	n := estimate(system)
-	for _, t := range tools {
-		n += (len(t.Name) + len(t.Description) + len(t.Input)) / 4
-	}
-	return n
-}
-
-func estimateAll(msgs []*message.Message) int {
-	n := 0
-	for _, m := range msgs {
-		n += estimateMessage(m)
-	}
-	return n
-}
-
-// calibrated applies the ratio of reported to estimated tokens.
-func (r *run) calibrated(estimate int) int {
-	if r.st.ratio == 0 {
-		return estimate
-	}
-	return int(float64(estimate) * r.st.ratio)
-}
-
-// learn corrects later estimates by what a request really cost. Small requests
-// teach nothing: what providers add to each one outweighs them.
+// learn corrects later estimates by what a request really cost.
 func (r *run) learn(estimated int, u *message.Usage) {
-	if u == nil || u.Input < 100 || estimated < 100 {
+	if u == nil {
 		return
 	}
-	r.st.ratio = clampRatio(float64(u.Input) / float64(estimated))
-}
-
-// clampRatio bounds how far estimates are corrected, so that neither a server that
-// counts nonsense nor a State that somebody wrote turns compaction off or makes it
-// endless; 0 stays, for not at all.
-func clampRatio(ratio float64) float64 {
-	if ratio == 0 {
-		return 0
+	if ratio, ok := window.Ratio(estimated, u.Input); ok {
+		r.st.ratio = ratio
 	}
-	return min(max(ratio, 0.25), 4)
 }
 
-// fit compacts the conversation if the next request would fill too much of the
-// window.
+// fit compacts the conversation if the next request would fill too much of the window.
 func (r *run) fit(v *toolkit.View) error {
-	c := &r.cfg.Context
-	if err := r.fitData(v); err != nil || c.Compact < 0 {
+	if err := r.fitData(v); err != nil {
 		return err
 	}
-	if r.calibrated(fixed(r.system(v.Prompt()), v.Tools())+r.count().tokens) < int(c.Compact*float64(c.Window)) {
+	size := r.size(v)
+	if !r.gauge().Due(size) {
 		return nil
 	}
-	return r.compact(v, false)
+	gained, err := r.compact(v, size, false)
+	if !gained {
+		r.gauge().Useless(size)
+	}
+	return err
 }
 
-// compact makes the conversation shorter: first old tool results, and if that
-// is not enough everything before the current turn, of which a summary stays.
-// refused says that a server has found it too long as it is.
-func (r *run) compact(v *toolkit.View, refused bool) error {
-	c := &r.cfg.Context
-	fixed := fixed(r.system(v.Prompt()), v.Tools())
-	ev := &Compaction{Before: r.calibrated(fixed + r.count().tokens)}
-	// A server that refuses the request knows the window better than we do.
-	window := min(float64(c.Window), float64(ev.Before)/c.Compact)
-	goal := int(c.Compact * window * 0.75) // well below, so that it is not soon again
-	keepFrom := r.keepFrom(int(c.Keep * window))
-	msgs := r.shrinkOld(r.st.Messages, keepFrom)
-	if r.calibrated(fixed+estimateAll(msgs)) > goal {
-		summary, err := r.summarise(v, refused, goal-r.calibrated(fixed), ev)
-		if ended := r.ctx.Err(); err != nil && ended != nil {
-			return ended
-		}
-		if err != nil {
-			ev.Failed, summary = err.Error(), ""
-		}
-		ev.Summary = summary
-		msgs = r.withSummary(v, summary, keepFrom)
-	}
-	ev.Dropped = len(r.st.Messages) - len(msgs)
-	ev.After = r.calibrated(fixed + estimateAll(msgs))
-	if ev.After >= ev.Before {
-		return nil // there is nothing to gain
-	}
-	return r.rewrite(msgs, ev)
+// isRefused reports whether a server refuses the conversation as it is, which relieve
+// may put right.
+func (r *run) isRefused(err error) bool {
+	return isTooLong(err) && r.cfg.Context.Compact >= 0
 }
 
-// rewrite replaces the conversation.
-func (r *run) rewrite(msgs []*message.Message, ev *Compaction) error {
+// relieve changes a conversation that a server has refused, so that it may be sent
+// again. It returns an error when there is nothing to change.
+func (r *run) relieve(v *toolkit.View, refusal error) error {
+	size := r.size(v)
+	r.gauge().Refuse(size)
+	gained, err := r.compact(v, size, true)
+	if err == nil && !gained {
+		err = fmt.Errorf("%w; %s", refusal, r.gauge().Largest(r.system(v.Prompt()), v.Tools(), r.st.Messages))
+	}
+	return err
+}
+
+// compact makes the conversation shorter: first old tool results, and if that is not
+// enough everything before the current turn, of which a summary stays. size is what
+// the next request would be, and refused says that a server has found it too long as it
+// is. It reports whether anything was gained.
+func (r *run) compact(v *toolkit.View, size int, refused bool) (gained bool, err error) {
+	g, old := r.gauge(), r.st.Messages
+	ev := &Compaction{Before: g.Tokens(size)}
+	fixed := size - g.Count(old).Tokens
+	keep := g.Share(r.cfg.Context.Keep)
+	from := window.KeepFrom(old, keep)
+	var msgs []*message.Message
+	if cut, fits := window.WithoutSummary(old, from, keep, g.Budget(fixed)); fits {
+		msgs = cut.Apply(old, r.keepWhole)
+	} else if msgs, err = r.replaced(v, from, fixed, refused, ev); err != nil {
+		return false, err
+	}
+	after := fixed + window.Messages(msgs)
+	if after >= size {
+		return false, nil
+	}
+	ev.Dropped, ev.After = len(old)-len(msgs), g.Tokens(after)
+	return true, r.rewrite(msgs, after, ev)
+}
+
+// replaced returns the conversation with what is before index from replaced by a
+// summary, or all of it if the newest messages do not fit beside one.
+func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compaction) ([]*message.Message, error) {
+	old := r.st.Messages
+	budget := func() int { return r.gauge().Budget(fixed) } // less when a request for the summary was refused
+	if _, keep := window.WithSummary(old[from:], 0, budget()); !keep || window.Summarised(old, from) {
+		from = len(old)
+	}
+	if window.Summarised(old, from) {
+		if !refused {
+			return old, nil
+		}
+		// All that can still go is the pictures and files of the user's last words.
+		return window.Cut{From: from, Data: len(old)}.Apply(old, r.keepWhole), nil
+	}
+	summary, err := r.summarise(v, refused, budget, ev)
+	if ended := r.ctx.Err(); err != nil && ended != nil {
+		return nil, ended
+	}
+	if err != nil {
+		ev.Failed, summary = err.Error(), ""
+	}
+	ev.Summary = summary
+	msgs := r.withSummary(v, summary, from, budget()/2)
+	newest := len(msgs) - (len(old) - from)
+	cut, keep := window.WithSummary(msgs, newest, budget())
+	if !keep && newest < len(msgs) {
+		msgs = r.withSummary(v, summary, len(old), budget()/2)
+		cut, _ = window.WithSummary(msgs, len(msgs), budget())
+	}
+	return cut.Apply(msgs, r.keepWhole), nil
+}
+
+// rewrite replaces the conversation. size is what the next request is then.
+func (r *run) rewrite(msgs []*message.Message, size int, ev *Compaction) error {
+	r.gauge().Rewritten(size)
 	r.st.Messages = msgs
 	r.st.Generation++
 	return r.store(ev)
@@ -235,157 +185,51 @@ func (r *run) rewrite(msgs []*message.Message, ev *Compaction) error {
 // refuse requests with more of them than they take, however small they are.
 func (r *run) fitData(v *toolkit.View) error {
 	limit := r.cfg.Context.MaxData
-	n := r.count().data
+	n := r.gauge().Count(r.st.Messages).Data
 	if limit < 0 || n <= limit {
 		return nil
 	}
-	fixed := fixed(r.system(v.Prompt()), v.Tools())
-	before := r.calibrated(fixed + r.count().tokens)
 	drop := n - limit/2
-	msgs := append([]*message.Message(nil), r.st.Messages...)
-	for i, m := range msgs {
-		if drop == 0 {
-			break
-		}
-		if blocks := withoutData(m.Blocks, &drop); blocks != nil {
-			cp := *m
-			cp.Blocks, msgs[i] = blocks, &cp
-		}
-	}
-	return r.rewrite(msgs, &Compaction{Before: before, After: r.calibrated(fixed + estimateAll(msgs))})
+	return r.replaceData(v, window.SavedRoom, func(*message.Data) bool {
+		drop--
+		return drop >= 0
+	})
 }
 
-// dataIn returns the pictures and files among blocks, those in results too.
-func dataIn(blocks message.Blocks) (found []*message.Data) {
-	for _, b := range blocks {
-		switch b := b.(type) {
-		case *message.Data:
-			found = append(found, b)
-		case *message.ToolResult:
-			found = append(found, dataIn(b.Blocks)...)
-		}
-	}
-	return found
+// replaceData replaces those pictures and files by a note of which which is true, in
+// the order of the conversation.
+func (r *run) replaceData(v *toolkit.View, why string, which func(*message.Data) bool) error {
+	size := r.size(v)
+	fixed := size - r.gauge().Count(r.st.Messages).Tokens
+	msgs := window.WithoutData(r.st.Messages, why, which)
+	after := fixed + window.Messages(msgs)
+	return r.rewrite(msgs, after, &Compaction{Before: r.gauge().Tokens(size), After: r.gauge().Tokens(after)})
 }
 
-// withoutData returns blocks with up to *drop pictures and files replaced by a
-// note, and counts them down; nil if there are none.
-func withoutData(blocks message.Blocks, drop *int) message.Blocks {
-	if *drop == 0 || len(dataIn(blocks)) == 0 {
-		return nil
-	}
-	out := append(message.Blocks(nil), blocks...)
-	for i, b := range out {
-		switch b := b.(type) {
-		case *message.Data:
-			if *drop > 0 {
-				*drop--
-				out[i] = &message.Text{Text: strings.TrimSpace("[" + b.MediaType + " " + b.Name + " was taken out to save room]")}
-			}
-		case *message.ToolResult:
-			if inner := withoutData(b.Blocks, drop); inner != nil {
-				cp := *b
-				cp.Blocks, out[i] = inner, &cp
-			}
-		}
-	}
-	return out
-}
-
-// turnStart returns the index of the user's last words. What the agent says to the
-// model in the user's role does not count.
-func turnStart(msgs []*message.Message) int {
-	for i := len(msgs) - 1; i > 0; i-- {
-		if msgs[i].Role == message.RoleUser && !isHint(msgs[i]) {
-			return i
-		}
-	}
-	return 0
-}
-
-// keepFrom returns the index of the first message that stays as it is: the
-// start of the earliest turn that fits into the budget, in tokens, or of a round
-// within the current turn where that alone is too long.
-func (r *run) keepFrom(budget int) int {
-	msgs := r.st.Messages
-	start := turnStart(msgs)
-	from, sum := len(msgs), 0
-	for i := len(msgs) - 1; i >= 0; i-- {
-		sum += r.calibrated(estimateMessage(msgs[i]))
-		whole := i > start && msgs[i].Role == message.RoleAssistant || i <= start && msgs[i].Role == message.RoleUser
-		if sum > budget && from < len(msgs) {
-			break
-		}
-		if whole {
-			from = i
-		}
-	}
-	return from
-}
-
-// shrinkOld cuts long tool results before index from. That comes before a summary
-// because it loses least: the model can make the call again, and knows of it.
-func (r *run) shrinkOld(msgs []*message.Message, from int) []*message.Message {
-	out := append([]*message.Message(nil), msgs...)
-	for i, m := range out[:from] {
-		if m.Role != message.RoleTool {
-			continue
-		}
-		cp := *m
-		cp.Blocks = append(message.Blocks(nil), m.Blocks...)
-		changed := false
-		for j, res := range m.ToolResults() {
-			if short, ok := r.shortened(res, oldResult, ""); ok {
-				cp.Blocks[j], changed = short, true
-			}
-		}
-		if changed {
-			out[i] = &cp
-		}
-	}
-	return out
-}
-
-// shortened returns a copy of res with at most about limit bytes of text, its
-// beginning and its end, and reports whether there was anything to cut. how says
-// how the rest is had.
-func (r *run) shortened(res *message.ToolResult, limit int, how string) (*message.ToolResult, bool) {
-	text := res.Text()
-	if len(text) <= limit {
-		return res, false
-	}
+// keepWhole keeps the whole of a result that is about to be cut, if there is a place
+// for it.
+func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
 	res = redactResult(r.cfg.Redact, res) // before it is cut: half a secret is not found any more
-	if text = res.Text(); len(text) <= limit {
-		return res, true
+	store := r.cfg.Context.Results
+	if store != nil && res.Kept {
+		return res, ""
 	}
-	head, tail := text[:limit*2/3], text[len(text)-limit/3:]
-	head = strings.ToValidUTF8(head, "") // cut runes
-	tail = strings.ToValidUTF8(tail, "")
-	note := fmt.Sprintf("\n[… %d bytes left out%s", len(text)-len(head)-len(tail), how)
 	cp := *res
-	cp.Blocks = message.Blocks{&message.Text{Text: head + note + "]\n" + tail}}
-	for _, b := range res.Blocks {
-		if d, ok := b.(*message.Data); ok {
-			cp.Blocks = append(cp.Blocks, d)
-		}
+	cp.Kept = false
+	if store == nil {
+		return &cp, ""
 	}
-	return &cp, true
+	if err := store.Put(context.WithoutCancel(r.ctx), res.ID, res.Text()); err != nil {
+		return &cp, err.Error()
+	}
+	cp.Kept = true
+	return &cp, ""
 }
 
 // clip cuts a result that is too long for the model.
 func (r *run) clip(res *message.ToolResult) *message.ToolResult {
-	limit := r.cfg.Context.MaxResult
-	if limit < 0 || len(res.Text()) <= limit {
-		return res
+	if limit := r.cfg.Context.MaxResult; limit >= 0 {
+		return window.Shorten(res, limit, r.keepWhole)
 	}
-	how := ""
-	if kept := r.cfg.Context.Results; kept != nil {
-		if err := kept.Put(context.WithoutCancel(r.ctx), res.ID, redactResult(r.cfg.Redact, res).Text()); err != nil {
-			how = "; the whole could not be kept: " + err.Error()
-		} else {
-			how = fmt.Sprintf("; read_result with call %q reads the whole", res.ID)
-		}
-	}
-	short, _ := r.shortened(res, limit, how)
-	return short
+	return res
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -190,7 +191,7 @@ func TestLongResultsAreClipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := results(&st)[0]
-	if len(got) > 1100 || !strings.Contains(got, `read_result with call "c1"`) || !strings.HasSuffix(got, "ü") || strings.ContainsRune(got, '\uFFFD') {
+	if len(got) > 1100 || !strings.Contains(got, `begin with read_result {"call":"c1","offset":600}]`) || !strings.HasSuffix(got, "ü") || strings.ContainsRune(got, '\uFFFD') {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 	if whole, err := kept.Get(t.Context(), "c1"); err != nil || whole != long {
@@ -254,7 +255,7 @@ func TestPicturesGiveWay(t *testing.T) {
 	for i, req := range w.reqs {
 		n := 0
 		for _, m := range req.Messages {
-			n += len(dataIn(m.Blocks))
+			n += len(window.DataIn(m.Blocks))
 		}
 		if n > 4 {
 			t.Errorf("request %d holds %d pictures", i, n)
@@ -263,12 +264,4 @@ func TestPicturesGiveWay(t *testing.T) {
 	if n := len(of[*Compaction](evs)); n == 0 || n > 3 {
 		t.Errorf("the conversation was rewritten %d times", n)
 	}
-}
-
-func TestEstimatesLearn(t *testing.T) {
-	r := &run{st: &State{}}
-	r.learn(1000, &message.Usage{Input: 1500})
-	equal(t, "calibrated", r.calibrated(2000), 3000)
-	r.learn(1000, &message.Usage{Input: 100_000}) // nonsense is bounded
-	equal(t, "calibrated", r.calibrated(1000), 4000)
 }

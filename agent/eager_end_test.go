@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -81,7 +82,7 @@ func TestEagerForgets(t *testing.T) {
 				c := newClock()
 				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(noter(c)), Retry: model.RetryConfig{Retries: -1}}, row.turns...)
 				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
-				st := new(State)
+				st := &State{Messages: []*message.Message{message.User(strings.Repeat("word ", 300)), message.Assistant(&message.Text{Text: "yes"})}}
 				if err := noted.Update(tool.WithState(t.Context(), &st.Tools), func(all *[]string) error { *all = []string{"old"}; return nil }); err != nil {
 					t.Fatal(err)
 				}

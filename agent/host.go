@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -165,7 +166,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	if err := ctx.Err(); err != nil {
 		return host.Sample{}, err
 	}
-	input := fixed(req.System, nil) + estimateAll(req.Messages)
+	input := window.Fixed(req.System, nil) + window.Messages(req.Messages)
 	call := sampleCall(req)
 	var d permission.Decision
 	var maxTokens int
@@ -190,7 +191,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 		return host.Sample{}, fmt.Errorf("the model: %w", err)
 	}
 	if msg.Usage.Input+msg.Usage.Output == 0 { // it does not say; somebody has to count
-		msg.Usage.Input, msg.Usage.Output = input, estimateMessage(msg)
+		msg.Usage.Input, msg.Usage.Output = input, window.Message(msg)
 	}
 	ev.Model, ev.Text, ev.Usage = msg.Model, msg.Text(), *msg.Usage
 	if err := h.do(func() error { return h.r.spendSample(msg, ev) }); err != nil {

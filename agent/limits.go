@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
@@ -80,7 +81,7 @@ func repeats(msgs []*message.Message) int {
 			break
 		}
 		n++
-		for end >= 3 && isHint(msgs[end-3]) { // warnings stand between rounds
+		for end >= 3 && window.IsHint(msgs[end-3]) { // warnings stand between rounds
 			end--
 		}
 	}
@@ -91,21 +92,6 @@ func repeats(msgs []*message.Message) int {
 // results.
 func isRound(m []*message.Message) bool {
 	return m[0].Role == message.RoleAssistant && m[1].Role == message.RoleTool
-}
-
-// isHint reports whether m is the program's words to the model, maybe with
-// pictures and files, and not a person's.
-func isHint(m *message.Message) bool {
-	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
-		return false
-	}
-	for _, b := range m.Blocks[1:] {
-		if _, ok := b.(*message.Text); ok {
-			return false
-		}
-	}
-	_, ok := m.Blocks[0].(*message.Hint)
-	return ok
 }
 
 // sameRound compares the calls and the results of two rounds. What the model says

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -279,7 +280,7 @@ func TestEveryEventIsClean(t *testing.T) {
 		for _, out := range append(c.draw(ev), c.flush(func(textKey) bool { return true })...) {
 			data, err := json.Marshal(out)
 			if d, ok := out.(*Message); ok { // bytes are base64 in JSON
-				data = append(data, dataIn(d.Message.Blocks)[1].Bytes...)
+				data = append(data, window.DataIn(d.Message.Blocks)[1].Bytes...)
 			}
 			if err != nil || leaks(string(data)) {
 				t.Errorf("%s: %s, %v", ev.kind(), data, err)

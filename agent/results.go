@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -63,16 +64,31 @@ func (d ResultDir) Get(_ context.Context, call string) (string, error) {
 	return string(data), err
 }
 
-// readLimit is how much one call of read_result returns, in bytes. It is well
-// below [Context.MaxResult]: else what was cut once could be cut again, and kept
-// again under another id.
+// readLimit is how much one call of read_result returns, in bytes.
 const readLimit = 20_000
+
+// noteRoom is how many bytes the note at the end of what read_result returns takes at
+// most, but for a very long expression in it.
+const noteRoom = 300
+
+type readLimitKey struct{}
+
+// withReadLimit has read_result return less than a result may hold: what was cut once
+// would else be cut again, and kept again under another id.
+func withReadLimit(ctx context.Context, maxResult int) context.Context {
+	if maxResult < 0 || maxResult >= readLimit+noteRoom {
+		return ctx
+	}
+	return context.WithValue(ctx, readLimitKey{}, max(maxResult-noteRoom, maxResult/2, 1))
+}
 
 type readIn struct {
 	Call  string `json:"call" jsonschema_description:"the id of the result, from the place where it was cut"`
 	Lines string `json:"lines,omitempty" jsonschema_description:"which lines, such as 200-300; counted from 1"`
 	Grep  string `json:"grep,omitempty" jsonschema_description:"only lines that match this regular expression (RE2), with their numbers"`
 	Path  string `json:"path,omitempty" jsonschema_description:"for a result that is JSON: a JSON Pointer (RFC 6901) to the part, such as /items/0/name"`
+
+	Offset int `json:"offset,omitempty" jsonschema:"minimum=0" jsonschema_description:"how many bytes to leave out at the beginning of what is read"`
 }
 
 // ReadResult returns the tool by which a model reads the results that were kept
@@ -96,11 +112,11 @@ func ReadResult(kept Results) (tool.Tool, error) {
 			if text, err = pickLines(text, in.Lines, in.Grep); err != nil {
 				return "", err
 			}
-			if len(text) > readLimit {
-				text = strings.ToValidUTF8(text[:readLimit], "") +
-					fmt.Sprintf("\n[… %d bytes more; ask for fewer lines]", len(text)-readLimit)
+			limit, ok := ctx.Value(readLimitKey{}).(int)
+			if !ok {
+				limit = readLimit
 			}
-			return text, nil
+			return window.Page(text, limit, window.Read(in))
 		}, tool.Options{ReadOnly: true, Parallel: true, Control: true})
 }
 

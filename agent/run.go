@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -45,8 +46,8 @@ type run struct {
 	reports chan report
 	done    chan struct{}
 
-	tally      tally
-	lastAnswer bool // the model may not call tools in the next request
+	full       window.Gauge // see gauge
+	lastAnswer bool         // the model may not call tools in the next request
 
 	early    *early                // calls of the answer that is coming, or came last; mostly nil
 	awaiting atomic.Pointer[early] // the same for those who ask something of the run, if any has started
@@ -182,7 +183,7 @@ func (r *run) reopen(c *openCall) error {
 func (r *run) loop() (EndReason, error) {
 	var reason EndReason
 	stepped := false
-	r.ctx = r.stateful(r.ctx)
+	r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Context.MaxResult)
 	// The reason goes past the middleware: a step that waits or is done is none that
 	// failed, and nobody is to lose it.
 	inner := StepFunc(func(ctx context.Context) (err error) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -245,7 +246,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.seq, st.run, st.spent, st.open, st.away = in.Seq, in.Run, in.Spent, in.Open, in.Away
-	st.Generation, st.ratio, st.seal, st.running = in.Gen, clampRatio(in.Ratio), in.Seal, in.Running
+	st.Generation, st.ratio, st.seal, st.running = in.Gen, window.Clamp(in.Ratio), in.Seal, in.Running
 	st.loaded = true
 	return nil
 }

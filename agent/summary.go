@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
@@ -22,12 +23,6 @@ var (
 
 	//go:embed prompts/summary_plain.md
 	plainPrompt string
-)
-
-// The sources of the hints that stand in place of what was cut off.
-const (
-	summarySource = "summary"
-	cutSource     = "cut" // there is no summary of it
 )
 
 // A summary is what the model says of the messages that are about to go. Each
@@ -87,17 +82,28 @@ func (s *summary) String() string {
 	return strings.TrimSpace(b.String())
 }
 
+// maxShorter is how often a summary is asked for with less of the conversation, where a
+// server finds the request for it too long.
+const maxShorter = 3
+
 // summarise has the model say what is to be known of the conversation: with the
-// messages as it knows them, so that the provider's cache holds, or, where a
-// server finds those too long, with what of them fits into budget, in tokens.
-func (r *run) summarise(v *toolkit.View, refused bool, budget int, ev *Compaction) (string, error) {
+// messages as it knows them, so that the provider's cache holds, or, where a server
+// finds those too long, with what of them fits into budget, in estimated tokens.
+func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *Compaction) (text string, err error) {
 	if !refused {
-		text, err := r.askSummary(v, r.st.Messages, ev)
-		if !isTooLong(err) {
+		if text, err = r.askSummary(v, r.st.Messages, ev); !isTooLong(err) {
 			return text, err
 		}
+		r.gauge().Refuse(r.size(v))
 	}
-	return r.askSummary(v, r.newest(budget), ev)
+	share := 1
+	for range maxShorter {
+		if text, err = r.askSummary(v, r.newest(budget()/share), ev); !isTooLong(err) {
+			break
+		}
+		share *= 2
+	}
+	return text, err
 }
 
 // askSummary asks for a structured summary. A model that writes prose instead
@@ -123,7 +129,7 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *Compactio
 // while it comes.
 func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *Compaction) (string, error) {
 	req := r.request(v)
-	req.Messages = append(slices.Clip(msgs), r.hintMessage(summarySource, question))
+	req.Messages = append(slices.Clip(msgs), r.hintMessage(window.SummarySource, question))
 	// The tools stay in the request all the same: without them it would have
 	// another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
@@ -142,53 +148,34 @@ func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string,
 	return strings.TrimSpace(text), err
 }
 
-// newest returns the last messages that fit into budget, in tokens, old results
-// shrunk, and the summary of what was before them, if there is one.
+// newest returns the last messages that fit into budget, in estimated tokens, their
+// results cut, and the summary of what was before them, if there is one.
 func (r *run) newest(budget int) []*message.Message {
-	msgs := r.shrinkOld(r.st.Messages, len(r.st.Messages))
-	from, sum := len(msgs), 0
-	for i := len(msgs) - 1; i >= 0; i-- {
-		sum += r.calibrated(estimateMessage(msgs[i]))
-		if sum > budget && from < len(msgs) {
-			break
-		}
-		if msgs[i].Role != message.RoleTool { // results need their calls
-			from = i
-		}
+	from := window.Newest(r.st.Messages, budget)
+	msgs := r.st.Messages[from:]
+	cut := window.Cut{From: len(msgs), Old: window.OldResult, Data: len(msgs)}
+	noStore := func(res *message.ToolResult) (*message.ToolResult, string) {
+		return redactResult(r.cfg.Redact, res), ""
 	}
-	return append(summaries(msgs[:from]), msgs[from:]...)
+	return append(window.Summaries(r.st.Messages[:from]), cut.Apply(msgs, noStore)...)
 }
 
-// summaries returns those of msgs that are summaries.
-func summaries(msgs []*message.Message) (found []*message.Message) {
-	for _, m := range msgs {
-		if isHint(m) && m.Blocks[0].(*message.Hint).Source == summarySource {
-			found = append(found, m)
-		}
-	}
-	return found
-}
-
-// withSummary returns the conversation with what stands before index from
-// replaced by a summary. The user's last words stay. Without a summary an
-// earlier one stays too, and the model is told that there is a gap.
-func (r *run) withSummary(v *toolkit.View, summary string, from int) []*message.Message {
-	var out []*message.Message
-	if start := turnStart(r.st.Messages); start < from {
-		out = append(out, r.st.Messages[start])
-	}
-	source, text := summarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+summary
+// withSummary returns the conversation with what is before index from replaced by a
+// summary, and by what is pinned of it, up to a size. Without a summary an earlier one
+// stays, and the model is told that there is a gap.
+func (r *run) withSummary(v *toolkit.View, summary string, from, pinned int) []*message.Message {
+	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+summary
 	if summary == "" {
-		out = append(out, summaries(r.st.Messages[:from])...)
-		source, text = cutSource, "Earlier messages were cut off here; no summary of them could be made."
+		source, text = window.CutSource, "Earlier messages were cut off here; no summary of them could be made."
 	}
 	for _, more := range append([]string{v.Reminder()}, r.reminders(v)...) {
 		if more != "" {
 			text += "\n\n" + more
 		}
 	}
-	out = append(out, r.hintMessage(source, text))
-	return append(out, r.st.Messages[from:]...)
+	hint := r.hintMessage(source, text)
+	hint.Blocks = append(hint.Blocks, window.Pinned(r.st.Messages[:from], pinned)...)
+	return window.Replace(r.st.Messages, from, hint)
 }
 
 // reminders collects what tools want to be known after a compaction: open

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
@@ -87,13 +88,13 @@ func TestSummaryWhereTheServerKnowsTheWindow(t *testing.T) {
 	st := talk(60, 500)
 	earlier := "Earlier parts were replaced: the shed is locked."
 	st.Messages = append([]*message.Message{{ID: "h", Role: message.RoleUser,
-		Blocks: message.Blocks{&message.Hint{Source: summarySource, Text: earlier}}}}, st.Messages...)
+		Blocks: message.Blocks{&message.Hint{Source: window.SummarySource, Text: earlier}}}}, st.Messages...)
 	var asked []string // what the model read for each summary
 	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Context: Context{Window: 1_000_000}})
 	a.model = wordsFunc(func(req *model.Request) turn {
 		text := said(req.Messages)
 		switch {
-		case estimateAll(req.Messages) > 9000:
+		case window.Messages(req.Messages) > 9000:
 			return turn{err: &model.Error{Kind: model.ErrContextTooLong, Message: "too long"}}
 		case strings.Contains(text, "about to be replaced"):
 			asked = append(asked, text)

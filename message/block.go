@@ -69,6 +69,10 @@ const (
 // [*Data] only, are what the model reads; ForUser is what a person is shown
 // beside them (a diff, a picture), which the model never sees. Structured is
 // the result as JSON where the tool has an output schema.
+//
+// Pinned marks what must stay as it is while the conversation goes on, such as
+// instructions. Kept marks a result whose text is only a part of what the tool
+// returned: the whole is kept outside of the conversation, under the same id.
 type ToolResult struct {
 	ID         string                     `json:"id"`
 	Name       string                     `json:"name"`
@@ -77,6 +81,8 @@ type ToolResult struct {
 	ForUser    Blocks                     `json:"for_user,omitempty"`
 	Structured json.RawMessage            `json:"structured,omitempty"`
 	Meta       map[string]json.RawMessage `json:"meta,omitempty"`
+	Pinned     bool                       `json:"pinned,omitempty"`
+	Kept       bool                       `json:"kept,omitempty"`
 }
 
 // Text returns the text blocks of r, joined by newlines.

@@ -41,6 +41,7 @@ func (c *Collector) Add(ch Chunk) {
 	if ch.Failed {
 		c.res.Outcome = message.OutcomeError
 	}
+	c.res.Pinned = c.res.Pinned || ch.Pinned
 	if ch.Structured != nil {
 		c.res.Structured = ch.Structured
 	}

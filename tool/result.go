@@ -21,6 +21,7 @@ type Result struct {
 	Structured any
 
 	Failed bool // the call failed; Blocks say why
+	Pinned bool // never cut; see [Chunk]
 	Meta   map[string]json.RawMessage
 }
 
@@ -60,7 +61,7 @@ func emit(out any, err error, yield func(Chunk, error) bool) {
 // emit yields the facts about the result first, so that whoever stops early knows that it
 // failed, then the blocks.
 func (r *Result) emit(yield func(Chunk, error) bool) {
-	head := Chunk{Failed: r.Failed, Meta: r.Meta}
+	head := Chunk{Failed: r.Failed, Pinned: r.Pinned, Meta: r.Meta}
 	if r.Structured != nil {
 		var err error
 		if head.Structured, err = encode(r.Structured); err != nil {

@@ -65,6 +65,7 @@ type Chunk struct {
 	Block      message.Block
 	ForUser    bool
 	Failed     bool                       // the call failed; sticky
+	Pinned     bool                       // the result must never be cut, as instructions must not; sticky
 	Structured json.RawMessage            // the result as JSON; the last one counts
 	Meta       map[string]json.RawMessage // merged, later keys win
 

@@ -56,7 +56,7 @@ func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 		case page.Data != nil:
 			yield(tool.Chunk{Block: &message.Data{Name: q.File, MediaType: page.MediaType, Bytes: page.Data}}, nil)
 		default:
-			yield(tool.Text(page.Text), nil)
+			yield(tool.Chunk{Block: &message.Text{Text: page.Text}, Pinned: true}, nil)
 		}
 	}
 }

@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"skill":           {},
 	"toolkit":         {"tool", "skill", "message", "permission"},
 	"toolkit/config":  {"toolkit", "tool"},
-	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission", "redact"},
+	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission", "redact", "agent/internal/window", "agent/internal/picture"},
 	"agent/agentotel": {"agent", "redact"},
 	"agent/agentlog":  {"agent", "permission", "redact"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
@@ -38,6 +38,9 @@ var allowed = map[string][]string{
 	"builtin":         {"tool", "message", "permission"},
 	"builtin/pdf":     {},
 	"cmd/kitbag":      {"*"},
+
+	"agent/internal/window":  {"message", "tool"},
+	"agent/internal/picture": {},
 
 	"tool/middleware": {"tool"},
 	"tool/host":       {"tool", "message"},

@@ -1,0 +1,276 @@
+package window
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// SavedRoom is why a picture or a file is gone that was taken out of a conversation
+// for its size.
+const SavedRoom = "was taken out to save room"
+
+// IsHint reports whether m is the program's words to the model, maybe with pictures and
+// files, and not a person's.
+func IsHint(m *message.Message) bool {
+	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
+		return false
+	}
+	for _, b := range m.Blocks[1:] {
+		if _, ok := b.(*message.Text); ok {
+			return false
+		}
+	}
+	_, ok := m.Blocks[0].(*message.Hint)
+	return ok
+}
+
+// TurnStart returns the index of the user's last words. What the agent says to the
+// model in the user's role does not count.
+func TurnStart(msgs []*message.Message) int {
+	for i := len(msgs) - 1; i > 0; i-- {
+		if msgs[i].Role == message.RoleUser && !IsHint(msgs[i]) {
+			return i
+		}
+	}
+	return 0
+}
+
+// KeepFrom returns the index of the first message that stays as it is: the start of
+// the earliest turn that fits into the budget, or of a round within the current turn
+// where that alone is too long. The newest round stays whatever its size.
+func KeepFrom(msgs []*message.Message, budget int) int {
+	start := TurnStart(msgs)
+	from, sum := len(msgs), 0
+	for i := len(msgs) - 1; i >= 0; i-- {
+		sum += Message(msgs[i])
+		whole := i > start && msgs[i].Role == message.RoleAssistant || i <= start && msgs[i].Role == message.RoleUser
+		if sum > budget && from < len(msgs) {
+			break
+		}
+		if whole {
+			from = i
+		}
+	}
+	return from
+}
+
+// Newest returns the index of the first of the last messages that fit into budget with
+// old results cut. Results stay with their calls.
+func Newest(msgs []*message.Message, budget int) int {
+	from, sum := len(msgs), 0
+	for i := len(msgs) - 1; i >= 0; i-- {
+		sum += estimate(msgs[i], OldResult, true)
+		if sum > budget && from < len(msgs) {
+			break
+		}
+		if msgs[i].Role != message.RoleTool {
+			from = i
+		}
+	}
+	return from
+}
+
+// A Cut says which results of a conversation are cut, and which pictures and files
+// taken out. From is the index of the first of the newest messages.
+type Cut struct {
+	From     int
+	Old, New int // how much text of results before From, and from there, stays, in bytes; 0 is all
+	Data     int // pictures and files before this index go
+}
+
+func (c Cut) limit(i int) int {
+	if i < c.From {
+		return c.Old
+	}
+	return c.New
+}
+
+// Size estimates msgs with the cut.
+func (c Cut) Size(msgs []*message.Message) int {
+	n := 0
+	for i, m := range msgs {
+		n += estimate(m, c.limit(i), i < c.Data)
+	}
+	return n
+}
+
+// Apply returns msgs with the cut.
+func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
+	out := slices.Clone(msgs)
+	for i, m := range out {
+		limit := c.limit(i)
+		if m.Role != message.RoleTool || limit == 0 {
+			continue
+		}
+		var cp *message.Message
+		for j, res := range m.ToolResults() {
+			short := Shorten(res, limit, keep)
+			if short == res {
+				continue
+			}
+			if cp == nil {
+				cp = new(*m)
+				cp.Blocks = slices.Clone(m.Blocks)
+				out[i] = cp
+			}
+			cp.Blocks[j] = short
+		}
+	}
+	if c.Data == 0 {
+		return out
+	}
+	return append(WithoutData(out[:c.Data], SavedRoom, func(*message.Data) bool { return true }), out[c.Data:]...)
+}
+
+// WithoutSummary returns the cut that makes msgs fit into budget, if there is one: old
+// results first, which the model can have again and knows of, then old pictures and
+// files, and where the newest round alone is too long, its results. keep is how large
+// the newest messages may be.
+func WithoutSummary(msgs []*message.Message, from, keep, budget int) (Cut, bool) {
+	cut := Cut{From: from, Old: OldResult}
+	if cut.Size(msgs) <= budget {
+		return cut, true
+	}
+	cut.Data = from
+	if cut.Size(msgs) <= budget {
+		return cut, true
+	}
+	if Messages(msgs[from:]) <= keep {
+		return cut, false
+	}
+	return cut.narrow(msgs, newResult, budget)
+}
+
+// WithSummary returns what makes msgs, of which those before from have been replaced
+// by a summary, fit into budget. keep is false if the newest messages cannot stay at
+// all.
+func WithSummary(msgs []*message.Message, from, budget int) (cut Cut, keep bool) {
+	cut = Cut{From: from}
+	if cut.Size(msgs) <= budget {
+		return cut, true
+	}
+	if cut, keep = cut.narrow(msgs, leastResult, budget); keep {
+		return cut, true
+	}
+	cut.Data = len(msgs)
+	return cut, cut.Size(msgs) <= budget
+}
+
+// narrow returns the cut with as much of the newest results as fits into budget, at
+// least so many bytes of each.
+func (c Cut) narrow(msgs []*message.Message, least, budget int) (Cut, bool) {
+	for c.New = 64 << 10; ; c.New = max(c.New/2, least) {
+		if fits := c.Size(msgs) <= budget; fits || c.New == least {
+			return c, fits
+		}
+	}
+}
+
+// The sources of the hints that stand in place of what was taken out.
+const (
+	SummarySource = "summary"
+	CutSource     = "cut" // there is no summary of it
+	pinnedSource  = "pinned"
+)
+
+const pinnedIntro = "%s returned this before; it still holds.\n\n"
+
+// source returns the source of a hint, "" for another message.
+func source(m *message.Message) string {
+	if !IsHint(m) {
+		return ""
+	}
+	return m.Blocks[0].(*message.Hint).Source
+}
+
+// Summaries returns those of msgs that are summaries.
+func Summaries(msgs []*message.Message) (found []*message.Message) {
+	for _, m := range msgs {
+		if source(m) == SummarySource {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// Summarised reports whether there is nothing before from that a summary could
+// replace: the user's last words stay, and a summary gains nothing from another.
+func Summarised(msgs []*message.Message, from int) bool {
+	start := TurnStart(msgs)
+	for i, m := range msgs[:from] {
+		if s := source(m); i != start && s != SummarySource && s != CutSource {
+			return false
+		}
+	}
+	return true
+}
+
+// Pinned returns, as hints, the pinned results among msgs, each once and whole: as many
+// of the newest as fit into budget, in the order in which they came. They stay beside a
+// summary.
+func Pinned(msgs []*message.Message, budget int) message.Blocks {
+	var found message.Blocks
+	seen := map[string]bool{}
+	add := func(h *message.Hint) {
+		if n := Text(h.Text); !seen[h.Text] && n <= budget {
+			budget -= n
+			seen[h.Text] = true
+			found = append(found, h)
+		}
+	}
+	for _, m := range slices.Backward(msgs) {
+		for _, b := range slices.Backward(m.Blocks) {
+			switch b := b.(type) {
+			case *message.ToolResult:
+				if b.Pinned {
+					add(&message.Hint{Source: pinnedSource, Text: fmt.Sprintf(pinnedIntro, b.Name) + b.Text()})
+				}
+			case *message.Hint:
+				if b.Source == pinnedSource {
+					add(b)
+				}
+			}
+		}
+	}
+	slices.Reverse(found)
+	return found
+}
+
+// Replace returns msgs with those before from replaced by hint. The user's last words
+// stay; without a summary in hint the earlier ones stay too.
+func Replace(msgs []*message.Message, from int, hint *message.Message) []*message.Message {
+	var out []*message.Message
+	if start := TurnStart(msgs); start < from {
+		out = append(out, msgs[start])
+	}
+	if source(hint) != SummarySource {
+		for _, m := range Summaries(msgs[:from]) {
+			if len(m.Blocks) > 1 { // what is pinned is in the new hint
+				m = new(*m)
+				m.Blocks = m.Blocks[:1]
+			}
+			out = append(out, m)
+		}
+	}
+	return append(append(out, hint), msgs[from:]...)
+}
+
+// Largest says what fills a request that cannot be made any shorter.
+func (g *Gauge) Largest(system string, tools []tool.Info, msgs []*message.Message) string {
+	var longest *message.Message
+	most := -1
+	for _, m := range msgs {
+		if n := Message(m); n > most {
+			longest, most = m, n
+		}
+	}
+	text := fmt.Sprintf("nothing more can be taken out of it: the system prompt has about %d tokens, its %d tools %d",
+		g.Tokens(Text(system)), len(tools), g.Tokens(Tools(tools)))
+	if longest != nil {
+		text += fmt.Sprintf(", and the longest message, of the %s, %d", longest.Role, g.Tokens(most))
+	}
+	return text + "; make one of them shorter, or use a model with a larger window"
+}

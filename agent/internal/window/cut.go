@@ -1,0 +1,175 @@
+package window
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+const (
+	// OldResult is how much text of an old result survives the first step of a
+	// compaction, in bytes.
+	OldResult = 1000
+
+	// newResult is how much of each of the newest results stays if they are too
+	// long together and a summary is to be saved; leastResult is what stays of them
+	// at the very least.
+	newResult   = 2000
+	leastResult = 500
+
+	// noteTokens is what a note in place of what was cut costs at most.
+	noteTokens = 60
+)
+
+// A Keeper keeps the whole of a result that is about to be cut. It returns the result
+// to cut, with Kept set if it was kept, and why it was not.
+type Keeper func(*message.ToolResult) (res *message.ToolResult, why string)
+
+// Cuttable reports whether a result is cut to about limit bytes: not if that saves no
+// more than the note takes. What was cut before is left alone unless it becomes much
+// shorter, since its beginning must be that of the whole.
+func Cuttable(res *message.ToolResult, limit int) bool {
+	least := limit + min(limit/2, 200)
+	if res.Kept {
+		least = 2 * limit
+	}
+	return len(res.Text()) > least && !res.Pinned
+}
+
+// Shorten returns a copy of res with limit bytes of text: the beginning, a note of how
+// the rest is had, and the end.
+func Shorten(res *message.ToolResult, limit int, keep Keeper) *message.ToolResult {
+	if !Cuttable(res, limit) {
+		return res
+	}
+	res, why := keep(res)
+	text := res.Text()
+	if len(text) <= limit { // the keeper took something out
+		return res
+	}
+	head, tail := text[:runeStart(text, limit*2/3)], text[runeStart(text, len(text)-limit/3):]
+	cp := *res
+	note := cutNote(res, len(head), len(text)-len(head)-len(tail), why)
+	cp.Blocks = message.Blocks{&message.Text{Text: head + "\n" + note + "\n" + tail}}
+	for _, b := range res.Blocks {
+		if d, ok := b.(*message.Data); ok {
+			cp.Blocks = append(cp.Blocks, d)
+		}
+	}
+	return &cp
+}
+
+// runeStart returns at, or where the rune begins that it is within.
+func runeStart(text string, at int) int {
+	for i := 0; i < utf8.UTFMax-1 && at > i && at < len(text); i++ {
+		if utf8.RuneStart(text[at-i]) {
+			return at - i
+		}
+	}
+	return at
+}
+
+// cutNote says what is missing in a result, and how to get it.
+func cutNote(res *message.ToolResult, offset, missing int, why string) string {
+	switch {
+	case res.Kept:
+		return fmt.Sprintf("[… %d bytes left out here; they begin with %s]", missing, ReadOn(Read{Call: res.ID, Offset: offset}))
+	case why != "":
+		return fmt.Sprintf("[… %d bytes left out here, which could not be kept (%s); call %s again, for less at a time, to read them]", missing, why, res.Name)
+	}
+	return fmt.Sprintf("[… %d bytes left out here; call %s again, for less at a time, to read them]", missing, res.Name)
+}
+
+// A Read is the arguments of read_result.
+type Read struct {
+	Call   string `json:"call"`
+	Lines  string `json:"lines,omitempty"`
+	Grep   string `json:"grep,omitempty"`
+	Path   string `json:"path,omitempty"`
+	Offset int    `json:"offset,omitempty"`
+}
+
+// ReadOn returns the call that reads a kept result from an offset on, as a model is
+// told of it.
+func ReadOn(in Read) string {
+	var b strings.Builder
+	b.WriteString("read_result ")
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(in) // strings and a number
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Page returns at most limit bytes of text from the offset of in on, and how to read
+// on.
+func Page(text string, limit int, in Read) (string, error) {
+	if in.Offset < 0 || in.Offset > 0 && in.Offset >= len(text) {
+		return "", fmt.Errorf("offset %d: there are %d bytes", in.Offset, len(text))
+	}
+	start := runeStart(text, in.Offset)
+	text = text[start:]
+	if len(text) <= limit {
+		return text, nil
+	}
+	end := runeStart(text, limit)
+	if end == 0 { // not even one rune fits
+		end = limit
+	}
+	in.Offset = start + end
+	return fmt.Sprintf("%s\n[… %d bytes more; they begin with %s]", text[:end], len(text)-end, ReadOn(in)), nil
+}
+
+// DataIn returns the pictures and files among blocks, those in results too.
+func DataIn(blocks message.Blocks) (found []*message.Data) {
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case *message.Data:
+			found = append(found, b)
+		case *message.ToolResult:
+			found = append(found, DataIn(b.Blocks)...)
+		}
+	}
+	return found
+}
+
+// WithoutData returns msgs with those pictures and files replaced by a note of which
+// which is true. The note says why they are gone, and how they are had again.
+func WithoutData(msgs []*message.Message, why string, which func(*message.Data) bool) []*message.Message {
+	out := slices.Clone(msgs)
+	for i, m := range out {
+		if blocks, changed := withoutData(m.Blocks, why, "ask for it", which); changed {
+			cp := *m
+			cp.Blocks, out[i] = blocks, &cp
+		}
+	}
+	return out
+}
+
+func withoutData(blocks message.Blocks, why, again string, which func(*message.Data) bool) (out message.Blocks, changed bool) {
+	for i, b := range blocks {
+		var with message.Block
+		switch b := b.(type) {
+		case *message.Data:
+			if which(b) {
+				with = &message.Text{Text: "[" + strings.TrimSpace(b.MediaType+" "+b.Name) + " " + why + "; " + again + " again if you need it]"}
+			}
+		case *message.ToolResult:
+			if inner, ok := withoutData(b.Blocks, why, "call "+b.Name, which); ok {
+				cp := *b
+				cp.Blocks, with = inner, &cp
+			}
+		}
+		if with == nil {
+			continue
+		}
+		if !changed {
+			out, changed = slices.Clone(blocks), true
+		}
+		out[i] = with
+	}
+	return out, changed
+}
