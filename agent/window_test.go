@@ -305,7 +305,7 @@ func TestNothingCanGo(t *testing.T) {
 		want string
 	}{
 		{"long words", Context{Window: 8000}, &State{}, Say(strings.Repeat("word ", 8000)), 1, "longest message, of the user, 10004; make one of them shorter"},
-		{"an old answer can go", Context{Window: 8000}, talk(1, 5000), Say(strings.Repeat("word ", 8000)), 3, "longest message, of the user, 10004; make one of them shorter"},
+		{"an old answer can go", Context{Window: 8000}, talk(1, 5000), Say(strings.Repeat("word ", 8000)), 2, "longest message, of the user, 10004; make one of them shorter"},
 		{"pictures can go", Context{Window: 8000}, &State{}, Tell(pictures.Blocks...), 2, "nothing more can be taken out"},
 		{"no compaction", Context{Window: 8000, Compact: -1}, talk(1, 100), Say("x"), 1, "context_too_long"},
 	} {
