@@ -254,7 +254,7 @@ func (r *run) hear(said *message.Message) error {
 		return err
 	}
 	m := *said
-	m.ID, m.Created = r.cfg.NewID("msg"), r.cfg.Now()
+	m.ID, m.Created, m.Blocks = r.cfg.NewID("msg"), r.cfg.Now(), withoutDamaged(m.Blocks)
 	r.st.spent = spent{Since: m.Created}
 	return r.addMessage(&m, "")
 }

@@ -255,7 +255,7 @@ func (r *run) exchangeOnce(req *model.Request, in *intake) (*answer, error) {
 		var err error
 		ans, err = r.exchangeNow(ctx, req, in)
 		if err != nil {
-			if r.ctx.Err() != nil || ctx.Err() != nil || len(ans.Message.Blocks) == 0 && !isTooLong(err) {
+			if r.ctx.Err() != nil || ctx.Err() != nil || len(ans.Message.Blocks) == 0 && !r.isRefused(err) {
 				return nil, err
 			}
 			ans.Broken = recordable(err)

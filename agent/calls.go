@@ -388,7 +388,7 @@ func (r *run) finish(c *openCall, res *message.ToolResult) error {
 
 // tidy makes res fit to be stored, as the result of a call.
 func (r *run) tidy(call, name string, res *message.ToolResult) *message.ToolResult {
-	res.ID, res.Name = call, name
+	res.ID, res.Name, res.Blocks = call, name, withoutDamaged(res.Blocks)
 	return r.clip(res)
 }
 

@@ -2,8 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/internal/picture"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -98,15 +102,30 @@ func (r *run) fit(v *toolkit.View) error {
 	return err
 }
 
-// isRefused reports whether a server refuses the conversation as it is, which relieve
-// may put right.
+// isRefused reports whether a server refuses the conversation for something in it that
+// relieve may put right.
 func (r *run) isRefused(err error) bool {
-	return isTooLong(err) && r.cfg.Context.Compact >= 0
+	return isTooLong(err) && r.cfg.Context.Compact >= 0 || isBadImage(err) && r.newestPicture() != nil
+}
+
+func isBadImage(err error) bool {
+	e, ok := errors.AsType[*model.Error](err)
+	return ok && e.Kind == model.ErrBadImage
 }
 
 // relieve changes a conversation that a server has refused, so that it may be sent
-// again. It returns an error when there is nothing to change.
+// again: without its newest picture, which is the one to blame most often, or shorter.
+// It returns an error when there is nothing to change.
 func (r *run) relieve(v *toolkit.View, refusal error) error {
+	if isBadImage(refusal) {
+		newest := r.newestPicture()
+		return r.replaceData(v, func(d *message.Data, _ string) string {
+			if d != newest {
+				return ""
+			}
+			return window.Damaged(d, "the model's server refused it, or another one in the same request")
+		})
+	}
 	size := r.size(v)
 	r.gauge().Refuse(size)
 	gained, err := r.compact(v, size, true)
@@ -190,20 +209,62 @@ func (r *run) fitData(v *toolkit.View) error {
 		return nil
 	}
 	drop := n - limit/2
-	return r.replaceData(v, window.SavedRoom, func(*message.Data) bool {
-		drop--
-		return drop >= 0
+	return r.replaceData(v, func(d *message.Data, tool string) string {
+		if drop--; drop < 0 {
+			return ""
+		}
+		return window.SavedRoom(d, tool)
 	})
 }
 
-// replaceData replaces those pictures and files by a note of which which is true, in
-// the order of the conversation.
-func (r *run) replaceData(v *toolkit.View, why string, which func(*message.Data) bool) error {
+// replaceData replaces pictures and files by notes, in the order of the conversation.
+func (r *run) replaceData(v *toolkit.View, note window.Note) error {
 	size := r.size(v)
 	fixed := size - r.gauge().Count(r.st.Messages).Tokens
-	msgs := window.WithoutData(r.st.Messages, why, which)
+	msgs := window.WithoutData(r.st.Messages, note)
 	after := fixed + window.Messages(msgs)
 	return r.rewrite(msgs, after, &Compaction{Before: r.gauge().Tokens(size), After: r.gauge().Tokens(after)})
+}
+
+// newestPicture returns the last picture that a request of the conversation holds, nil
+// for none. The model's own are not sent.
+func (r *run) newestPicture() *message.Data {
+	for _, m := range slices.Backward(r.st.Messages) {
+		if m.Role == message.RoleAssistant {
+			continue
+		}
+		for _, d := range slices.Backward(window.DataIn(m.Blocks)) {
+			if isPicture(d) {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+func isPicture(d *message.Data) bool { return strings.HasPrefix(d.MediaType, "image/") }
+
+// withoutDamaged returns blocks with damaged pictures replaced by a note: a server
+// would refuse the conversation for each of them, now and after every resume.
+func withoutDamaged(blocks message.Blocks) message.Blocks {
+	if !slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok }) {
+		return blocks
+	}
+	blocks = slices.Clone(blocks)
+	for i, b := range blocks {
+		d, ok := b.(*message.Data)
+		if !ok || d.URL != "" {
+			continue
+		}
+		switch mediaType, err := picture.Check(d.MediaType, d.Bytes); {
+		case err != nil:
+			blocks[i] = &message.Text{Text: window.Damaged(d, err.Error())}
+		case mediaType != d.MediaType:
+			d = new(*d)
+			d.MediaType, blocks[i] = mediaType, d
+		}
+	}
+	return blocks
 }
 
 // keepWhole keeps the whole of a result that is about to be cut, if there is a place

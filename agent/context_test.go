@@ -240,7 +240,7 @@ func TestReadResultPicks(t *testing.T) {
 
 func TestPicturesGiveWay(t *testing.T) {
 	shot := tool.Must(tool.New("shot", "Takes a picture.", func(context.Context, struct{}) (*tool.Result, error) {
-		return &tool.Result{Blocks: []message.Block{&message.Data{MediaType: "image/png", Bytes: []byte{1}}}}, nil
+		return &tool.Result{Blocks: []message.Block{&message.Data{MediaType: "image/gif", Bytes: tinyGIF}}}, nil
 	}))
 	var turns []turn
 	for i := range 9 {

@@ -8,10 +8,6 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// SavedRoom is why a picture or a file is gone that was taken out of a conversation
-// for its size.
-const SavedRoom = "was taken out to save room"
-
 // IsHint reports whether m is the program's words to the model, maybe with pictures and
 // files, and not a person's.
 func IsHint(m *message.Message) bool {
@@ -122,7 +118,7 @@ func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 	if c.Data == 0 {
 		return out
 	}
-	return append(WithoutData(out[:c.Data], SavedRoom, func(*message.Data) bool { return true }), out[c.Data:]...)
+	return append(WithoutData(out[:c.Data], SavedRoom), out[c.Data:]...)
 }
 
 // WithoutSummary returns the cut that makes msgs fit into budget, if there is one: old

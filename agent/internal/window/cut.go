@@ -136,40 +136,65 @@ func DataIn(blocks message.Blocks) (found []*message.Data) {
 	return found
 }
 
-// WithoutData returns msgs with those pictures and files replaced by a note of which
-// which is true. The note says why they are gone, and how they are had again.
-func WithoutData(msgs []*message.Message, why string, which func(*message.Data) bool) []*message.Message {
+// A Note says why a picture or a file is gone, "" for one that stays. tool names the tool
+// that returned it, "" for none.
+type Note func(d *message.Data, tool string) string
+
+// SavedRoom is the note for what was taken out of a conversation for its size.
+func SavedRoom(d *message.Data, tool string) string {
+	again := "ask for it"
+	if tool != "" {
+		again = "call " + tool
+	}
+	return "[" + name(d) + " was taken out to save room; " + again + " again if you need it]"
+}
+
+func name(d *message.Data) string { return strings.TrimSpace(d.MediaType + " " + d.Name) }
+
+// Damaged is the note for a picture that cannot be sent.
+func Damaged(d *message.Data, why string) string {
+	return "[" + name(d) + " cannot be shown: " + why + "]"
+}
+
+// WithoutData returns msgs with the pictures and files replaced for which there is a
+// note.
+func WithoutData(msgs []*message.Message, note Note) []*message.Message {
 	out := slices.Clone(msgs)
 	for i, m := range out {
-		if blocks, changed := withoutData(m.Blocks, why, "ask for it", which); changed {
-			cp := *m
-			cp.Blocks, out[i] = blocks, &cp
+		if blocks := BlocksWithoutData(m.Blocks, "", note); len(blocks) > 0 {
+			out[i] = new(*m)
+			out[i].Blocks = blocks
 		}
 	}
 	return out
 }
 
-func withoutData(blocks message.Blocks, why, again string, which func(*message.Data) bool) (out message.Blocks, changed bool) {
+// BlocksWithoutData returns a copy of blocks without the pictures and files for which
+// there is a note; nil if there is none.
+func BlocksWithoutData(blocks message.Blocks, tool string, note Note) (out message.Blocks) {
 	for i, b := range blocks {
 		var with message.Block
 		switch b := b.(type) {
 		case *message.Data:
-			if which(b) {
-				with = &message.Text{Text: "[" + strings.TrimSpace(b.MediaType+" "+b.Name) + " " + why + "; " + again + " again if you need it]"}
+			if text := note(b, tool); text != "" {
+				with = &message.Text{Text: text}
+				if h, ok := blocks[0].(*message.Hint); ok { // or it would be the user's words
+					with = &message.Hint{Source: h.Source, Text: text}
+				}
 			}
 		case *message.ToolResult:
-			if inner, ok := withoutData(b.Blocks, why, "call "+b.Name, which); ok {
-				cp := *b
-				cp.Blocks, with = inner, &cp
+			if inner := BlocksWithoutData(b.Blocks, b.Name, note); inner != nil {
+				res := new(*b)
+				res.Blocks, with = inner, res
 			}
 		}
 		if with == nil {
 			continue
 		}
-		if !changed {
-			out, changed = slices.Clone(blocks), true
+		if out == nil {
+			out = slices.Clone(blocks)
 		}
 		out[i] = with
 	}
-	return out, changed
+	return out
 }

@@ -369,9 +369,20 @@ func TestWithoutData(t *testing.T) {
 	res := result("c", "see")
 	res.Blocks = append(res.Blocks, picture(), &message.Data{MediaType: "text/plain"})
 	msgs := []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{picture()}}, {Role: message.RoleTool, Blocks: message.Blocks{res}}}
-	out := window.WithoutData(msgs, "is gone", func(d *message.Data) bool { return d.MediaType == "image/png" })
-	if got := out[0].Text() + out[1].ToolResults()[0].Text(); got != "[image/png a.png is gone; ask for it again if you need it]see\n[image/png a.png is gone; call look again if you need it]" {
+	out := window.WithoutData(msgs, func(d *message.Data, tool string) string {
+		if d.MediaType != "image/png" {
+			return ""
+		}
+		return window.SavedRoom(d, tool)
+	})
+	if got := out[0].Text() + out[1].ToolResults()[0].Text(); got != "[image/png a.png was taken out to save room; ask for it again if you need it]see\n"+
+		"[image/png a.png was taken out to save room; call look again if you need it]" {
 		t.Error(got)
+	}
+	told := hint("agent", "look")
+	told.Blocks = append(told.Blocks, picture())
+	if m := window.WithoutData([]*message.Message{told}, window.SavedRoom)[0]; !window.IsHint(m) || len(window.DataIn(m.Blocks)) != 0 {
+		t.Errorf("the program's words have become the user's: %+v", m.Blocks)
 	}
 	if len(window.DataIn(out[1].Blocks)) != 1 || len(window.DataIn(msgs[1].Blocks)) != 2 {
 		t.Error("another file went, or the original was changed")

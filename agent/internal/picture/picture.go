@@ -1,0 +1,65 @@
+// Package picture looks at the beginning of pictures. A server refuses a whole request
+// for a damaged one in it, and so it would every later request of the conversation.
+package picture
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif" // the formats that models take
+	_ "image/jpeg"
+	_ "image/png"
+	"io"
+	"strings"
+)
+
+// Check returns the media type of a picture by what it holds, since servers refuse a JPEG
+// that is called a PNG. It fails where the beginning of a PNG, JPEG, GIF or WebP is
+// damaged or missing. Anything else, such as SVG, is returned unseen.
+func Check(mediaType string, data []byte) (string, error) {
+	switch strings.ToLower(mediaType) {
+	case "image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp":
+	default:
+		return mediaType, nil
+	}
+	format := "webp"
+	width, height, err := webp(data)
+	if err != nil {
+		var cfg image.Config
+		cfg, format, err = image.DecodeConfig(bytes.NewReader(data))
+		width, height = cfg.Width, cfg.Height
+	}
+	switch {
+	case len(data) == 0:
+		return "", errors.New("it is empty")
+	case err != nil && strings.HasSuffix(err.Error(), io.EOF.Error()): // image/gif does not wrap it
+		return "", errors.New("it is cut off")
+	case errors.Is(err, image.ErrFormat):
+		return "", errors.New("it does not begin as one")
+	case err != nil:
+		return "", err
+	case width <= 0 || height <= 0:
+		return "", fmt.Errorf("it is %d by %d pixels large", width, height)
+	}
+	return "image/" + format, nil
+}
+
+// webp returns the size of a WebP, https://developers.google.com/speed/webp/docs/riff_container.
+func webp(data []byte) (width, height int, err error) {
+	if len(data) < 30 || string(data[:4]) != "RIFF" || string(data[8:12]) != "WEBP" {
+		return 0, 0, errors.New("not a WebP")
+	}
+	le := binary.LittleEndian
+	switch string(data[12:16]) {
+	case "VP8 ": // RFC 6386, section 9.1
+		return int(le.Uint16(data[26:]) & 0x3fff), int(le.Uint16(data[28:]) & 0x3fff), nil
+	case "VP8L":
+		bits := le.Uint32(data[21:])
+		return int(bits&0x3fff) + 1, int(bits>>14&0x3fff) + 1, nil
+	case "VP8X":
+		return int(le.Uint32(data[24:])&0xffffff) + 1, int(le.Uint32(data[26:])>>8) + 1, nil
+	}
+	return 0, 0, errors.New("not a WebP")
+}

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent/internal/window"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// tinyGIF begins a picture of one pixel.
+var tinyGIF = []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,")
+
+func pictureOf(name string, bytes []byte) *message.Data {
+	return &message.Data{Name: name, MediaType: "image/gif", Bytes: bytes}
+}
+
+// shots is a tool that returns the picture of a name, whatever it is.
+func shots() *toolkit.Toolkit {
+	return toolkit.Of(tool.Must(tool.New("shot", "Takes a picture.", func(_ context.Context, in pathArg) (*tool.Result, error) {
+		bytes := tinyGIF
+		if strings.HasPrefix(in.Path, "damaged") {
+			bytes = tinyGIF[:6]
+		}
+		return &tool.Result{Blocks: []message.Block{pictureOf(in.Path, bytes)}}, nil
+	})))
+}
+
+// pictures lists the names of the pictures that a request holds.
+func pictures(req *model.Request) (names []string) {
+	for _, m := range req.Messages {
+		for _, d := range window.DataIn(m.Blocks) {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// TestDamagedPictures holds that no picture is sent of which the beginning is damaged,
+// whoever it comes from.
+func TestDamagedPictures(t *testing.T) {
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: shots()}, calls(`c1 shot {"path":"damaged"}`, `c2 shot {"path":"good"}`), says("done"))
+	var st State
+	said := Tell(&message.Text{Text: "see"}, pictureOf("bad", tinyGIF[:6]), pictureOf("fine", tinyGIF), &message.Data{MediaType: "image/png", URL: "https://example.org/a.png"})
+	if _, err := play(t, a, &st, said); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "pictures", pictures(w.reqs[1]), []string{"fine", "", "good"})
+	equal(t, "results", results(&st), []string{"c1 success: [image/gif damaged cannot be shown: it is cut off]", "c2 success: "})
+	equal(t, "words", st.Messages[0].Text(), "see\n[image/gif bad cannot be shown: it is cut off]")
+}
+
+// TestRefusedPictures has a server refuse requests that hold a certain picture. The
+// newest goes first, one for each refusal, also after the session was loaded, and in one
+// that an older version wrote.
+func TestRefusedPictures(t *testing.T) {
+	for _, row := range []struct {
+		why     string
+		bad     string   // the picture that is refused, "all" for all
+		refused int      // requests
+		left    []string // pictures
+		fails   bool
+	}{
+		{"none", "", 0, []string{"said", "p0", "p1", "p2"}, false},
+		{"the newest", "p2", 1, []string{"said", "p0", "p1"}, false},
+		{"the first of a tool", "p0", 3, []string{"said"}, false},
+		{"the user's", "said", 4, nil, false},
+		{"every request", "all", 5, nil, true},
+	} {
+		a, w := newAgent(t, Config{Policy: bypass, Toolkit: shots()})
+		refused := 0
+		server := func(next ...turn) {
+			w.turns = nil
+			a.levels.model = wordsFunc(func(req *model.Request) turn {
+				w.reqs = append(w.reqs, req)
+				if row.bad == "all" || strings.Contains(fmt.Sprint(pictures(req)), row.bad) && row.bad != "" {
+					refused++
+					return turn{err: &model.Error{Kind: model.ErrBadImage, Status: 400, Message: "could not process image"}}
+				}
+				tn := next[0]
+				next = next[1:]
+				return tn
+			})
+		}
+		st := &State{Messages: []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "see"}, pictureOf("said", tinyGIF)}}}}
+		for i := range 3 {
+			id := fmt.Sprintf("old%d", i)
+			st.Messages = append(st.Messages, message.Assistant(&message.ToolCall{ID: id, Name: "shot", Input: []byte(`{}`)}),
+				&message.Message{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: id, Name: "shot",
+					Outcome: message.OutcomeSuccess, Blocks: message.Blocks{pictureOf(fmt.Sprintf("p%d", i), tinyGIF)}}}})
+		}
+		st = reload(t, st)
+		server(says("done"))
+		evs, err := play(t, a, st, Say("go on"))
+		if e, ok := errors.AsType[*model.Error](err); row.fails != (err != nil) || err != nil && (!ok || e.Kind != model.ErrBadImage) {
+			t.Fatalf("%s: %v", row.why, err)
+		}
+		equal(t, row.why+": refused", refused, row.refused)
+		equal(t, row.why+": told", len(of[*Compaction](evs)), min(row.refused, 4))
+		equal(t, row.why+": pictures", pictures(w.reqs[len(w.reqs)-1]), row.left)
+		if row.fails {
+			continue
+		}
+		refused = 0
+		server(says("still here"))
+		if _, err := play(t, a, reload(t, st), Say("and now?")); err != nil || refused > 0 {
+			t.Errorf("%s: after a resume %d requests were refused, %v", row.why, refused, err)
+		}
+	}
+}
