@@ -213,7 +213,10 @@ type Config struct {
 
 	Context Context // how the conversation is kept within the window
 
-	Retry model.RetryConfig // of model calls; the zero value retries with back-off
+	// Retry is how failed model calls are repeated; the zero value does it with
+	// back-off. A model that retries by itself ([model.Retry]) does so in its own way.
+	// Either way each retry is a [*Retry] event, and OnRetry is told.
+	Retry model.RetryConfig
 
 	Seams
 }

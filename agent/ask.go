@@ -78,6 +78,7 @@ func (r *run) ask() error {
 		switch {
 		case r.isRefused(err):
 			err = r.relieve(v, err)
+			mends-- // no answer was of no use
 		case err == nil && !isEmpty(ans.Message):
 			return r.accept(ans)
 		case err == nil && mends == maxMends:
@@ -303,6 +304,9 @@ func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (
 		retry := r.cfg.Retry
 		retry.OnRetry = func(attempt int, wait time.Duration, err error) {
 			r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
+			if told := r.cfg.Retry.OnRetry; told != nil {
+				told(attempt, wait, err)
+			}
 		}
 		r.retried = model.Retry(r.a.model, retry)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 )
 
 // Fallback returns a model that asks the given models one after the other
@@ -27,6 +28,13 @@ type fallback []Model
 
 // Unwrap returns the first model, whose name the whole goes by.
 func (f fallback) Unwrap() Model { return f[0] }
+
+func (f fallback) retries() bool {
+	return slices.ContainsFunc(f, func(m Model) bool {
+		r, ok := As[retrying](m)
+		return ok && r.retries()
+	})
+}
 
 // ContextWindow returns the smallest of the models' known windows, so that
 // whoever answers has room for the conversation; 0 if none is known.

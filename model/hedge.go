@@ -37,11 +37,17 @@ func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, err
 		defer first.end()
 		timer := time.NewTimer(h.after)
 		defer timer.Stop()
-		select {
-		case p, ok := <-first.pieces:
-			first.pass(p, ok, nil, yield)
-			return
-		case <-timer.C:
+		for waiting := true; waiting; {
+			select {
+			case p, ok := <-first.pieces:
+				if p.told() {
+					continue
+				}
+				first.pass(p, ok, nil, yield)
+				return
+			case <-timer.C:
+				waiting = false
+			}
 		}
 		second := begin(ctx, h.fallback[1], req)
 		defer second.end()
@@ -61,6 +67,9 @@ func race(first, second *attempt, yield func(Chunk, error) bool) {
 		case p, ok = <-one:
 		case p, ok = <-other:
 			from, loser = second, first
+		}
+		if p.told() {
+			continue
 		}
 		if ok && p.err == nil {
 			loser.cancel() // and joined at the end, so that nothing waits for it
@@ -90,6 +99,15 @@ type attempt struct {
 type piece struct {
 	chunk Chunk
 	err   error
+	tell  func() // in place of both: of a retry, to whoever reads the answer
+}
+
+// told reports whether p was news of a retry, which it passes on.
+func (p piece) told() bool {
+	if p.tell != nil {
+		p.tell()
+	}
+	return p.tell != nil
 }
 
 // failure returns why there was no chunk.
@@ -103,10 +121,15 @@ func (p piece) failure(ok bool) error {
 func begin(ctx context.Context, m Model, req *Request) *attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{make(chan piece), cancel}
+	if above, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
+		ctx = context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
+			a.pieces <- piece{tell: func() { above(try, wait, err) }}
+		}))
+	}
 	go func() {
 		defer close(a.pieces)
 		for chunk, err := range m.Generate(ctx, req) {
-			a.pieces <- piece{chunk, err}
+			a.pieces <- piece{chunk: chunk, err: err}
 		}
 	}()
 	return a
@@ -127,6 +150,9 @@ func (a *attempt) end() (u message.Usage) {
 // pass yields p and what follows it, and what the loser of a race has cost.
 func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(Chunk, error) bool) {
 	for ; ok; p, ok = <-a.pieces {
+		if p.told() {
+			continue
+		}
 		if f, isFinish := p.chunk.(*Finish); isFinish && loser != nil {
 			both := *f
 			both.Usage.Add(loser.end())

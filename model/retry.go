@@ -22,17 +22,26 @@ type RetryConfig struct {
 	Sleep  func(context.Context, time.Duration) error
 	Random func() float64
 
-	// OnRetry, if not nil, is told of each failed try, counted from 1, before
-	// the wait that follows it.
+	// FirstChunk is how long a try may take to show something of the answer, where the
+	// model itself waits longer for a server that accepts a request and is silent; 0
+	// means no limit.
+	FirstChunk time.Duration
+
+	// OnRetry, if not nil, is told of each failed try that is followed by another,
+	// counted from 1, before the wait between them.
 	OnRetry func(try int, wait time.Duration, err error)
 }
 
-// Retry returns m with failed calls repeated. A call is repeated if its error
-// is [Error.Retryable] and nothing of the answer was passed on yet, be it that
-// the stream had started. The wait grows exponentially, is spread by up to
-// half of it so that many clients do not come back together, and is never
-// shorter than the server's Retry-After. If the server asks for more than
-// MaxWait the error is returned at once: it says for how long.
+// Retry returns m with failed calls repeated. If m does that already, being made of
+// Retry at any depth below [Fallback], [Hedge] and decorators that [As] sees through,
+// its own way of it counts: of cfg only OnRetry does, which is told of those retries too.
+// So an agent, which retries, can be given such a model.
+//
+// A call is repeated if its error is [Error.Retryable] and nothing of the answer was
+// passed on yet, be it that the stream had started. The wait grows exponentially, is
+// spread by up to half of it so that many clients do not come back together, and is
+// never shorter than the server's Retry-After. If the server asks for more than MaxWait
+// the error is returned at once: it says for how long.
 func Retry(m Model, cfg RetryConfig) Model {
 	if cfg.Retries == 0 {
 		cfg.Retries = 3
@@ -49,7 +58,41 @@ func Retry(m Model, cfg RetryConfig) Model {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
+	if r, ok := As[retrying](m); ok && r.retries() {
+		if cfg.OnRetry == nil {
+			return m
+		}
+		return &watched{m, cfg.OnRetry}
+	}
 	return &retrier{m, cfg}
+}
+
+// retrying is implemented by the models of this package that others are below.
+type retrying interface {
+	retries() bool // one of those below does
+}
+
+// A watched model is one that retries already; somebody more is told.
+type watched struct {
+	Model
+	onRetry onRetry
+}
+
+type onRetry func(try int, wait time.Duration, err error)
+
+// The key of an onRetry, for the retriers below.
+type onRetryKey struct{}
+
+func (w *watched) Unwrap() Model { return w.Model }
+
+func (w *watched) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
+	above, _ := ctx.Value(onRetryKey{}).(onRetry)
+	return w.Model.Generate(context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
+		w.onRetry(try, wait, err)
+		if above != nil {
+			above(try, wait, err)
+		}
+	})), req)
 }
 
 type retrier struct {
@@ -60,12 +103,18 @@ type retrier struct {
 // Unwrap returns the model that is called, for [As].
 func (r *retrier) Unwrap() Model { return r.model }
 
+func (r *retrier) retries() bool { return true }
+
 func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		p := &passage{yield: yield}
 		for try := 0; ; try++ {
-			err := p.take(r.model.Generate(ctx, req))
+			err := r.try(ctx, req, p)
 			if err == nil {
+				return
+			}
+			if ended := ctx.Err(); ended != nil {
+				yield(nil, ended)
 				return
 			}
 			wait, again := r.wait(err, try)
@@ -79,12 +128,30 @@ func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 			if r.cfg.OnRetry != nil {
 				r.cfg.OnRetry(try+1, wait, err)
 			}
+			if above, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
+				above(try+1, wait, err)
+			}
 			if err := r.cfg.Sleep(ctx, wait); err != nil {
 				yield(nil, err)
 				return
 			}
 		}
 	}
+}
+
+// try makes one try, and returns the error that it kept back.
+func (r *retrier) try(ctx context.Context, req *Request, p *passage) error {
+	if r.cfg.FirstChunk <= 0 {
+		return p.take(r.model.Generate(ctx, req))
+	}
+	trying, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.silence = time.AfterFunc(r.cfg.FirstChunk, cancel)
+	err := p.take(r.model.Generate(trying, req))
+	if silent := !p.started && !p.silence.Stop(); silent && ctx.Err() == nil {
+		return &Error{Kind: ErrConnection, Message: fmt.Sprintf("the model showed nothing of an answer within %v", r.cfg.FirstChunk), Err: err}
+	}
+	return err
 }
 
 // wait says whether to try again after the failure number try, and when.
@@ -108,6 +175,7 @@ type passage struct {
 	started bool
 	ended   bool
 	early   error
+	silence *time.Timer // ends the try unless stopped in time; nil for none
 }
 
 // take passes chunks on. It returns the error that it kept back.
@@ -123,6 +191,8 @@ func (p *passage) pass(chunk Chunk, err error) bool {
 		return false
 	case err != nil && !p.started:
 		p.early = err
+	case !p.started && p.silence != nil && !p.silence.Stop():
+		p.early, p.ended = context.DeadlineExceeded, true // too late: the request is ending
 	default:
 		p.started = true
 		p.ended = !p.yield(chunk, err)

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+)
+
+// TestOneLayerOfRetries gives an agent a model that retries by itself, and one that does
+// not: each retry is made once, is an event, and is told to Config.Retry.OnRetry.
+func TestOneLayerOfRetries(t *testing.T) {
+	fails := func() *scripted.Model {
+		return scripted.New(scripted.Repeat(scripted.Fail(&model.Error{Kind: model.ErrUpstream, Message: "no"})))
+	}
+	retry := func(m model.Model) model.Model { return model.Retry(m, model.RetryConfig{}) }
+	for _, row := range []struct {
+		why            string
+		model          func(a, b model.Model) model.Model
+		requests, told int
+	}{
+		{"it does not", func(a, b model.Model) model.Model { return a }, 4, 3},
+		{"it does", func(a, b model.Model) model.Model { return model.Fallback(retry(a), retry(b)) }, 8, 6},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b, told := fails(), fails(), 0
+			ag, err := New(Config{Model: row.model(a, b), Toolkit: lookKit(t, nil), Retry: model.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
+				if told++; try < 1 || try > 3 || wait < time.Second/2 || err == nil {
+					t.Errorf("%s: try %d, wait %v, %v", row.why, try, wait, err)
+				}
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			evs, err := play(t, ag, new(State), Say("go"))
+			n := len(a.Requests()) + len(b.Requests())
+			if err == nil || n != row.requests || told != row.told || len(of[*Retry](evs)) != row.told {
+				t.Errorf("%s: %d requests, told %d times, %d events, %v", row.why, n, told, len(of[*Retry](evs)), err)
+			}
+		})
+	}
+}

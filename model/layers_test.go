@@ -1,0 +1,146 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+)
+
+// decorated is what a program may put around a model.
+type decorated struct{ model.Model }
+
+func (d decorated) Unwrap() model.Model { return d.Model }
+
+// TestOneLayerOfRetries holds that a model that retries is not retried on top, however
+// deep it does, and that whoever is on top is told of each retry all the same.
+func TestOneLayerOfRetries(t *testing.T) {
+	down := func() *scripted.Model { return scripted.New(scripted.Repeat(failure(model.ErrUpstream, 0))) }
+	retry := func(m model.Model) model.Model { return model.Retry(m, model.RetryConfig{}) }
+	for _, row := range []struct {
+		why      string
+		model    func(a, b model.Model) model.Model
+		requests int
+		told     int
+	}{
+		{"nothing retries", func(a, b model.Model) model.Model { return a }, 4, 3},
+		{"it does", func(a, b model.Model) model.Model { return retry(a) }, 4, 3},
+		{"twice", func(a, b model.Model) model.Model { return retry(retry(a)) }, 4, 3},
+		{"each of a fallback", func(a, b model.Model) model.Model { return model.Fallback(retry(a), retry(b)) }, 8, 6},
+		{"the second of a fallback", func(a, b model.Model) model.Model { return model.Fallback(a, retry(b)) }, 5, 3},
+		{"none of a fallback", func(a, b model.Model) model.Model { return model.Fallback(a, b) }, 8, 3},
+		{"below decorators", func(a, b model.Model) model.Model {
+			return decorated{decorated{model.Fallback(decorated{retry(a)}, decorated{retry(b)})}}
+		}, 8, 6},
+		{"both of a hedge", func(a, b model.Model) model.Model { return model.Hedge(retry(a), retry(b), time.Second/2) }, 8, 6},
+		{"a hedge within", func(a, b model.Model) model.Model { return retry(model.Hedge(a, b, time.Hour)) }, 4, 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := down(), down()
+			var tries []int
+			top := model.Retry(row.model(a, b), model.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
+				if wait <= 0 || err == nil {
+					t.Errorf("%s: told of wait %v and error %v", row.why, wait, err)
+				}
+				tries = append(tries, try)
+			}})
+			_, _, err := model.Collect(top.Generate(t.Context(), &model.Request{}))
+			if n := len(a.Requests()) + len(b.Requests()); err == nil || n != row.requests || len(tries) != row.told {
+				t.Errorf("%s: %d requests, told of %v, %v; want %d and %d", row.why, n, tries, err, row.requests, row.told)
+			}
+			slices.Sort(tries)
+			if slices.Max(tries) != 3 || tries[0] != 1 {
+				t.Errorf("%s: tries %v", row.why, tries)
+			}
+		})
+	}
+}
+
+// silent is a server that accepts a request and shows nothing, but an answer after a
+// time, if there is one.
+type silent struct {
+	after    time.Duration // 0 for never
+	requests int
+}
+
+func (s *silent) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		s.requests++
+		var answer <-chan time.Time
+		if s.after > 0 {
+			answer = time.After(s.after)
+		}
+		select {
+		case <-answer:
+			_ = yield(&model.TextDelta{Text: "late"}, nil) && yield(&model.Finish{Reason: model.FinishStop}, nil)
+		case <-ctx.Done():
+			yield(nil, &model.Error{Kind: model.ErrConnection, Message: "the request was cancelled", Err: ctx.Err()})
+		}
+	}
+}
+
+func TestFirstChunk(t *testing.T) {
+	const limit = 10 * time.Second
+	for _, row := range []struct {
+		after    time.Duration
+		requests int
+		told     int
+		took     time.Duration
+		err      string
+	}{
+		{after: 0, requests: 3, told: 2, took: 33 * time.Second, err: "model call: connection: the model showed nothing of an answer within 10s (tried 3 times)"},
+		{after: limit - 1, requests: 1, took: limit - 1},
+		{after: limit + 1, requests: 3, told: 2, took: 33 * time.Second, err: "within 10s"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m, told, start := &silent{after: row.after}, 0, time.Now()
+			retry := model.RetryConfig{Retries: 2, FirstChunk: limit, Random: func() float64 { return 0 }, OnRetry: func(int, time.Duration, error) { told++ }}
+			msg, _, err := model.Collect(model.Retry(m, retry).Generate(t.Context(), &model.Request{}))
+			if time.Since(start) != row.took || m.requests != row.requests || told != row.told || (err == nil) != (row.err == "") ||
+				err == nil && msg.Text() != "late" || err != nil && !strings.Contains(err.Error(), row.err) {
+				t.Errorf("answers after %v: %d requests in %v, told %d times: %q, %v", row.after, m.requests, time.Since(start), told, msg.Text(), err)
+			}
+		})
+	}
+}
+
+// TestTheContextEndsEverything ends the context at every moment of what decorators do with
+// a server that is silent, or fails: they end at once, with its error, and ask no more.
+func TestTheContextEndsEverything(t *testing.T) {
+	retry := func(m model.Model) model.Model {
+		return model.Retry(m, model.RetryConfig{FirstChunk: 700 * time.Millisecond})
+	}
+	for name, decorate := range map[string]func(a, b model.Model) model.Model{
+		"retry":             func(a, b model.Model) model.Model { return retry(a) },
+		"fallback":          func(a, b model.Model) model.Model { return model.Fallback(a, b) },
+		"hedge":             func(a, b model.Model) model.Model { return model.Hedge(a, b, 300*time.Millisecond) },
+		"fallback of retry": func(a, b model.Model) model.Model { return model.Fallback(retry(a), retry(b)) },
+		"retry of hedge":    func(a, b model.Model) model.Model { return retry(model.Hedge(a, b, 300*time.Millisecond)) },
+		"hedge of retry":    func(a, b model.Model) model.Model { return model.Hedge(retry(a), retry(b), 300*time.Millisecond) },
+	} {
+		for _, after := range []time.Duration{1, 299 * time.Millisecond, 301 * time.Millisecond, 699 * time.Millisecond, 701 * time.Millisecond, 2 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), after)
+				defer cancel()
+				start := time.Now()
+				m := model.Retry(decorate(new(silent), new(silent)), model.RetryConfig{OnRetry: func(int, time.Duration, error) {
+					if ctx.Err() != nil {
+						t.Errorf("%s after %v: a retry is told of that never comes", name, after)
+					}
+				}})
+				_, _, err := model.Collect(m.Generate(ctx, &model.Request{}))
+				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != after {
+					t.Errorf("%s: the context ended after %v, the call after %v: %v", name, after, took, fmt.Sprint(err))
+				}
+			})
+		}
+	}
+}
