@@ -53,6 +53,9 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 		return e.answer("mode", Decision{Behavior: Deny, Reason: fmt.Sprintf("unknown mode %q; %s", mode, modeNames)})
 	}
 	d := e.decide()
+	if d.Behavior != Deny {
+		d.Judgement = e.own.Found.sealed(c)
+	}
 	if d.Behavior == Ask && mode == DontAsk {
 		return e.answer("mode", Decision{Behavior: Deny, Rule: d.Rule, Reason: "mode dont-ask: " + d.Reason})
 	}
@@ -69,6 +72,7 @@ type engine struct {
 	c     *Call
 	mode  Mode
 	trace *[]Step
+	own   Verdict // of the tool
 }
 
 func (e *engine) answer(step string, d Decision) Decision {
@@ -96,10 +100,10 @@ func (e *engine) decide() Decision {
 	if r := e.rules(Deny); r != nil {
 		return e.answer("deny rules", Decision{Behavior: Deny, Rule: r, Reason: "denied by rule " + r.String()})
 	}
-	var own Verdict
 	if e.c.Check != nil {
-		own = e.c.Check(e.p)
+		e.own = e.c.Check(e.p)
 	}
+	own := &e.own
 	// A tool refuses what can never be right: before its word counts for less,
 	// and in every mode.
 	if own.Behavior == Deny {
@@ -130,11 +134,12 @@ func (e *engine) decide() Decision {
 	if r := e.rules(Ask); r != nil {
 		return e.answer("ask rules", Decision{Behavior: Ask, Rule: r, Reason: "asked by rule " + r.String()})
 	}
-	return e.settle(own)
+	return e.settle()
 }
 
 // settle answers what no deny or ask rule and no safety ask stopped.
-func (e *engine) settle(own Verdict) Decision {
+func (e *engine) settle() Decision {
+	own := &e.own
 	if e.c.ReadOnly {
 		if e.p.TrustReadOnly || e.mode == AcceptEdits || e.mode == Explore || e.mode == Bypass {
 			return e.answer("read-only", Decision{Behavior: Allow, Reason: "read-only"})

@@ -16,6 +16,9 @@
 // cannot be read does not. [Explain] returns the same decision with every step
 // that led to it.
 //
+// A decision is about what the tool found the call to be, not about its words: that is
+// in its [Judgement], which goes to the tool with the call.
+//
 // Policies are kept as the "permissions" member of a settings file, which
 // [ParseSettings] reads. [Policy.Check] finds rules that cannot work before
 // they are needed.
@@ -79,6 +82,9 @@ type Verdict struct {
 	Behavior Behavior
 	Safety   bool
 	Reason   string
+
+	// Found is what the tool found the call to be: [Decide] seals it and hands it on.
+	Found Judgement
 }
 
 // A Call is what Decide needs to know of a tool call. [tool.PermissionCall]
@@ -97,6 +103,11 @@ type Call struct {
 
 	// Check is the tool's own judgement; nil has no opinion.
 	Check func(*Policy) Verdict
+
+	// Borrows names tools whose deny and ask rules hold for this one too, if they have
+	// a pattern: those of Read for a search. Match is then given the rule with the name
+	// of that tool.
+	Borrows []string
 
 	// Match reports whether the pattern of r, which is not empty, covers the
 	// call: for an allow rule all of it, for a deny or ask rule any part of it.
@@ -121,4 +132,7 @@ type Decision struct {
 	Reason   string   `json:"reason"`            // for people, and for the model when denied
 	Rule     *Rule    `json:"rule,omitempty"`    // the rule that decided
 	Suggest  []Rule   `json:"suggest,omitempty"` // rules a person may accept with the answer, when asked
+
+	// Judgement is what the answer is about, and what runs; empty if the call is denied.
+	Judgement Judgement `json:"judgement,omitzero"`
 }

@@ -80,12 +80,31 @@ func (r *Rule) effect() Behavior {
 	return Deny
 }
 
-// matches reports whether r covers c. A pattern that cannot be read covers
-// everything for deny and ask, nothing for allow.
+// matches reports whether r covers c, in its own name or in one that the call borrows the
+// rules of. Allow rules are not borrowed: who allows to read a file has not allowed to
+// search it, or to run a program on it.
 func (r Rule) matches(p *Policy, c *Call) bool {
-	if !r.names(c.Tool) {
+	if r.names(c.Tool) && r.covers(p, c) {
+		return true
+	}
+	if r.Pattern == "" || r.effect() == Allow {
 		return false
 	}
+	for _, name := range c.Borrows {
+		if r.names(name) {
+			as := r
+			as.Tool = name
+			if as.covers(p, c) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// covers reports whether the pattern of r covers c. A pattern that cannot be read covers
+// everything for deny and ask, nothing for allow.
+func (r Rule) covers(p *Policy, c *Call) bool {
 	if r.Pattern == "" {
 		return true
 	}

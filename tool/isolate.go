@@ -23,6 +23,11 @@ const grace = 200 * time.Millisecond
 // the next chunk, as if it were ranged over directly.
 func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
+		call, err := call.judged(ctx, t)
+		if err != nil {
+			yield(Chunk{}, err)
+			return
+		}
 		if f, ok := t.(*function); ok && !f.streams {
 			for _, p := range finish(ctx, f, call) {
 				if !yield(p.chunk, p.err) || p.err != nil {

@@ -197,15 +197,16 @@ func (f *function) input() *inputType {
 // CheckIdempotent says what Options did; see [IdempotentChecker].
 func (f *function) CheckIdempotent(json.RawMessage) bool { return f.again }
 
-type callKey struct{}
-
 // IdempotencyKey returns the key that a function passes to a service, so that a
 // call that is made again after a crash has its effect once. It is the same each
 // time a call is made, differs between any two calls, and is empty if the tool is
 // not [Options.Idempotent] or nobody can tell, as outside of an agent.
 func IdempotencyKey(ctx context.Context) string {
-	key, _ := ctx.Value(callKey{}).(string)
-	return key
+	c, _ := ctx.Value(callKey{}).(*callFacts)
+	if c == nil {
+		return ""
+	}
+	return c.key
 }
 
 // Call is for [Tool]. What runs tools calls run instead, which needs no sequence.
@@ -215,10 +216,7 @@ func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] 
 
 // run makes a call on this goroutine.
 func (f *function) run(ctx context.Context, call Call, yield func(Chunk, error) bool) {
-	if call.Key != "" {
-		ctx = context.WithValue(ctx, callKey{}, call.Key)
-	}
-	f.body.call(ctx, f, call.Input, yield)
+	f.body.call(withCall(ctx, &call), f, call.Input, yield)
 }
 
 // decode fills p, and words what encoding/json says for a model.

@@ -16,8 +16,8 @@ import (
 type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error]
 
 // A Middleware wraps a Handler. It sees every call of every tool it is
-// installed for, streaming or not, after validation and permission. It must
-// not change call.Input: what was judged is what runs. It ranges over what the next
+// installed for, streaming or not, after validation and permission. A call whose
+// arguments it changes is judged anew before it runs ([Call.Judge]). It ranges over what the next
 // handler returns on the goroutine on which its own is ranged over.
 type Middleware func(next Handler) Handler
 
@@ -25,19 +25,19 @@ type Middleware func(next Handler) Handler
 // with others. It keeps t's capabilities. That middleware is inside of what [Run] is
 // given.
 func With(t Tool, middleware ...Middleware) Tool {
-	return &wrapped{Tool: t, handle: chain(isolated, middleware)}
+	return &wrapped{Tool: t, middleware: middleware}
 }
 
 // A wrapped is a tool with middleware around it.
 type wrapped struct {
 	Tool
-	handle Handler
+	middleware []Middleware
 }
 
 func (w *wrapped) Unwrap() Tool { return w.Tool }
 
 func (w *wrapped) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
-	return w.handle(ctx, w.Tool, call)
+	return chain(call.keep(isolated), w.middleware)(ctx, w.Tool, call)
 }
 
 // chain puts middleware around a handler, the first outermost.
@@ -70,7 +70,7 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 			defer p.recover()
 		}
 		// Called instead of ranged over: the body of a loop would be three allocations.
-		chain(isolated, middleware)(ctx, t, call)(p.take)
+		chain(call.keep(isolated), middleware)(ctx, t, call)(p.take)
 	}
 }
 
@@ -120,6 +120,11 @@ func (p *passage) recover() {
 // runFunction is what Run comes to for a function that nothing wraps. It has no
 // recover: there is no code here but ours and the consumer's, whose panics pass.
 func runFunction(ctx context.Context, f *function, call Call, yield func(Chunk, error) bool) {
+	call, err := call.judged(ctx, f)
+	if err != nil {
+		yield(Failure(err.Error()), nil)
+		return
+	}
 	for _, p := range finish(ctx, f, call) {
 		if p.err != nil {
 			if final := fatal(ctx, call, p.err); final != nil {

@@ -43,12 +43,21 @@ type Info struct {
 	Annotations json.RawMessage `json:"annotations,omitempty"`
 }
 
-// A Call is one call of a tool. Input is valid against the tool's schema; the
-// same bytes were judged by the permission engine.
+// A Call is one call of a tool. Input is valid against the tool's schema.
 type Call struct {
 	ID    string
 	Name  string
 	Input json.RawMessage
+
+	// Judgement is what the permission engine decided about, that of the
+	// [permission.Decision]. Right before the tool [Run] compares it with Name and
+	// Input. With both Judgement and Judge nil nobody decides: the call runs as it is.
+	Judgement *permission.Judgement
+
+	// Judge decides anew about a call that middleware has changed, and returns an error
+	// unless it may run. Without it such a call fails. Run may call it from another
+	// goroutine.
+	Judge func(context.Context, Tool, Call) (*permission.Judgement, error)
 
 	// Key is the idempotency key of the call, if an [IdempotentChecker] allows
 	// to make it again. A function finds it with [IdempotencyKey].
@@ -114,6 +123,12 @@ type PermissionChecker interface {
 // Without it only rules without a pattern cover the tool.
 type RuleMatcher interface {
 	MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error)
+}
+
+// A RuleBorrower obeys the deny and ask rules of other tools too; see
+// [permission.Call.Borrows]. Without it only rules that name the tool hold.
+type RuleBorrower interface {
+	BorrowsRules() []string
 }
 
 // A RuleSuggester names rules that would have allowed the call. Without it a
@@ -197,6 +212,12 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 				return err
 			})
 			return matched, err
+		}
+	}
+	if rb, ok := As[RuleBorrower](t); ok {
+		known := careful(false, func() bool { c.Borrows = rb.BorrowsRules(); return true })
+		if !known { // which rules hold: none may be passed over
+			c.Check = func(*permission.Policy) permission.Verdict { return cannotJudge }
 		}
 	}
 	if rs, ok := As[RuleSuggester](t); ok {

@@ -1,0 +1,160 @@
+package permission
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"slices"
+)
+
+// A Judgement is what a decision was about: the exact text that will run, the files it
+// was found to reach, and how far it may reach. What was judged is what runs: whoever
+// runs the call hands the Judgement to the tool, which takes it instead of the arguments.
+//
+// [Decide] makes it, and seals it for the one call it was about; [Judgement.Covers] checks
+// the seal. The seal is not part of the JSON: what a file says was judged is there to be
+// compared, by [Judgement.Same], and is not enough to run anything.
+type Judgement struct {
+	Text    string  `json:"text,omitempty"`    // what runs; "" if the arguments themselves are it
+	Profile Profile `json:"profile,omitempty"` // what the call is to be confined to
+	Network bool    `json:"network,omitempty"` // it may talk to other machines
+
+	// Files are those that the call opens, in the order the tool names them.
+	Files []File `json:"files,omitempty"`
+
+	// Except are patterns of absolute paths, links resolved, that a search leaves out
+	// because a deny or ask rule covers them. "*", "?", "[…]", "{…}" and "**" are as in
+	// file rules.
+	Except []string `json:"except,omitempty"`
+
+	seal [sha256.Size]byte
+}
+
+// A Profile names how far a call may reach. The zero Profile says nothing: the tool cannot
+// be confined, or takes care of itself.
+type Profile string
+
+// The profiles. [Decide] never returns ProfileOpen, which is for a person to give.
+const (
+	ProfileRead Profile = "read" // writes nothing and talks to nobody
+	ProfileWork Profile = "work" // writes in the working directories
+	ProfileOpen Profile = "open" // not confined
+)
+
+// A File is a file as it was when a call was judged. Without Device and Inode the path is
+// all that is known of it.
+type File struct {
+	Path   string `json:"path"` // absolute, symbolic links resolved
+	Device uint64 `json:"device,omitempty"`
+	Inode  uint64 `json:"inode,omitempty"`
+
+	// New says that nothing was there. Device and Inode are those of the lowest directory
+	// above that was.
+	New bool `json:"new,omitempty"`
+}
+
+// Covers reports whether j is the Judgement of a decision about this very call, unchanged.
+func (j *Judgement) Covers(tool string, input []byte) bool {
+	if j == nil {
+		return false
+	}
+	want := j.digest(tool, input)
+	return subtle.ConstantTimeCompare(want[:], j.seal[:]) == 1
+}
+
+// Same reports whether the two are about the same: what a person who agreed to the one has
+// also agreed to. A file counts as the same if its path leads to the same place; one that
+// was replaced meanwhile, as every edit does, is no reason to ask again.
+func (j *Judgement) Same(other *Judgement) bool {
+	return j.Text == other.Text && j.Profile == other.Profile && j.Network == other.Network &&
+		slices.Equal(j.Except, other.Except) &&
+		slices.EqualFunc(j.Files, other.Files, func(a, b File) bool { return a.Path == b.Path })
+}
+
+// IsZero reports whether j says nothing that the call itself does not.
+func (j *Judgement) IsZero() bool {
+	return j.Text == "" && j.Profile == "" && !j.Network && len(j.Files) == 0 && len(j.Except) == 0
+}
+
+// sealed returns j for one call.
+func (j Judgement) sealed(c *Call) Judgement {
+	j.seal = j.digest(c.Tool, c.Input)
+	return j
+}
+
+// digest is of j and the call. Each text has its length before it, so that no two calls
+// are written alike.
+func (j *Judgement) digest(tool string, input []byte) [sha256.Size]byte {
+	b := make([]byte, 0, 1<<10) // most calls fit, and cost no allocation
+	text := func(s string) {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	flag := func(set bool) {
+		if set {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
+	}
+	text(tool)
+	b = binary.AppendUvarint(b, uint64(len(input)))
+	b = append(b, input...)
+	text(j.Text)
+	text(string(j.Profile))
+	flag(j.Network)
+	b = binary.AppendUvarint(b, uint64(len(j.Files)))
+	for _, f := range j.Files {
+		text(f.Path)
+		b = binary.AppendUvarint(b, f.Device)
+		b = binary.AppendUvarint(b, f.Inode)
+		flag(f.New)
+	}
+	b = binary.AppendUvarint(b, uint64(len(j.Except)))
+	for _, e := range j.Except {
+		text(e)
+	}
+	return sha256.Sum256(b)
+}
+
+// Judge returns the Judgement that [Decide] would, whatever the answer: for a host that
+// allows a call on its own authority.
+func Judge(p *Policy, c *Call) Judgement {
+	var own Verdict
+	if c.Check != nil {
+		own = c.Check(p)
+	}
+	return own.Found.sealed(c)
+}
+
+// Stricter returns the stricter of two decisions about the same call. A safety question
+// is stricter than another, since no rule answers it. What either decision leaves out is
+// left out.
+func Stricter(c *Call, a, b Decision) Decision {
+	if b.rank() > a.rank() {
+		a, b = b, a
+	}
+	if a.Behavior == Deny {
+		return a
+	}
+	for _, e := range b.Judgement.Except {
+		if !slices.Contains(a.Judgement.Except, e) {
+			a.Judgement.Except = append(slices.Clip(a.Judgement.Except), e)
+		}
+	}
+	a.Judgement = a.Judgement.sealed(c)
+	return a
+}
+
+func (d *Decision) rank() int {
+	switch {
+	case d.Behavior == Allow:
+		return 0
+	case d.Behavior == Ask && !d.Safety:
+		return 1
+	case d.Behavior == Ask:
+		return 2
+	default:
+		return 3
+	}
+}
