@@ -121,7 +121,12 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 	}
 	// To the byte, unlike in a talk: these arguments are the ones that will run, and a key
 	// that is there twice must not be read in one way here and in another one there.
-	digest := sha256.Sum256(encode([]string{who, name, string(input)}))
+	// What was judged is part of it, but for what every edit of a file changes.
+	about := []string{who, name, string(input), d.Judgement.Text, string(d.Judgement.Profile)}
+	for _, f := range d.Judgement.Files {
+		about = append(about, f.Path)
+	}
+	digest := sha256.Sum256(encode(append(about, d.Judgement.Except...)))
 	if p.State != "" {
 		var got reply
 		if err := r.srv.redeem(p.State, digest[:]); err != nil {

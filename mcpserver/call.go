@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -63,10 +64,13 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	if bad := r.checkHeaders(ctx, t.Info(), p.Name); bad != nil {
 		return nil, bad
 	}
-	if refused := r.permit(ctx, t, args.JSON, p); refused != nil {
+	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: args.JSON, Judge: r.judgeAnew}
+	judgement, refused := r.permit(ctx, t, args.JSON, p)
+	if refused != nil {
 		return refused, nil
 	}
-	res, err := r.run(ctx, t, args.JSON)
+	call.Judgement = judgement
+	res, err := r.run(ctx, t, call)
 	r.rec.ran(res)
 	if err != nil {
 		return failure(err.Error()), nil
@@ -87,30 +91,42 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	return r.result(res), nil
 }
 
-// permit decides about a call. It returns nil if the call may run, and else the
-// result that says why not, or that the client has to ask somebody.
-func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage, p *callParams) object {
+// permit decides about a call. It returns what was judged if the call may run, and else
+// the result that says why not, or that the client has to ask somebody.
+func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage, p *callParams) (*permission.Judgement, object) {
 	policy, call := r.policy(), tool.PermissionCall(t, input)
 	d := permission.Decide(policy, call)
 	r.rec.decided(call, d)
 	switch d.Behavior {
 	case permission.Allow:
-		return nil
+		return &d.Judgement, nil
 	case permission.Ask:
-		return r.askAbout(ctx, t, input, d, p)
+		if refused := r.askAbout(ctx, t, input, d, p); refused != nil {
+			return nil, refused
+		}
+		return &d.Judgement, nil
 	default:
-		return failure(fmt.Sprintf("This call of %s was denied: %s.", call.Tool, d.Reason))
+		return nil, failure(fmt.Sprintf("This call of %s was denied: %s.", call.Tool, d.Reason))
 	}
+}
+
+// judgeAnew decides about a call that middleware has changed. Nobody is asked: a person
+// has agreed to other arguments.
+func (r *request) judgeAnew(_ context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
+	d := permission.Decide(r.policy(), tool.PermissionCall(t, c.Input))
+	if d.Behavior != permission.Allow {
+		return nil, errors.New(d.Reason)
+	}
+	return &d.Judgement, nil
 }
 
 // run runs a call that is allowed. Progress is told as it comes. To MCP that is how
 // far a call has come, and the content is in the result: a whole block, which has
 // no id, is sent there only. A block that grows is told piece by piece, but for its
 // last piece, so that a host can show the output of a command while it runs.
-func (r *request) run(ctx context.Context, t tool.Tool, input json.RawMessage) (*message.ToolResult, error) {
-	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: input}
+func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*message.ToolResult, error) {
 	results := tool.NewCollector(call)
-	report := r.reporter(t.Info().Name)
+	report := r.reporter(call.Name)
 	var held *tool.Chunk
 	for chunk, err := range tool.Run(ctx, t, call, r.srv.cfg.Middleware...) {
 		if err != nil {

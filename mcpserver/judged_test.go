@@ -1,0 +1,78 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+type sayIn struct {
+	Text string `json:"text"`
+}
+
+// sayTool says its text. Its rules are texts.
+type sayTool struct{ tool.Tool }
+
+func (s sayTool) Unwrap() tool.Tool { return s.Tool }
+
+func (s sayTool) MatchRule(_ *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
+	var in sayIn
+	err := json.Unmarshal(input, &in)
+	return in.Text == r.Pattern, err
+}
+
+// A call whose arguments middleware changes is judged again: by the rules, and nobody's
+// answer to another question counts.
+func TestMiddlewareIsJudged(t *testing.T) {
+	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { return "said " + in.Text, nil }))
+	shout := func(next tool.Handler) tool.Handler {
+		return func(ctx context.Context, t tool.Tool, c tool.Call) iter.Seq2[tool.Chunk, error] {
+			c.Input = json.RawMessage(strings.ToUpper(string(c.Input)))
+			c.Input = json.RawMessage(strings.Replace(string(c.Input), "TEXT", "text", 1))
+			return next(ctx, t, c)
+		}
+	}
+	w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
+	rules := func(rules ...string) *permission.Policy {
+		p := &permission.Policy{}
+		for _, r := range rules {
+			text, deny := strings.CutPrefix(r, "-")
+			b := permission.Allow
+			if deny {
+				b = permission.Deny
+			}
+			rule, err := permission.ParseRule(text, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Rules = append(p.Rules, rule)
+		}
+		return p
+	}
+	for _, row := range []struct {
+		policy *permission.Policy
+		want   string
+	}{
+		{rules("say"), "said HI"},
+		{rules("say(hi)", "say(HI)"), "said HI"},
+		{rules("say(hi)"), "changed after it was allowed: no rule covers the call"},
+		{rules("say", "-say(HI)"), "changed after it was allowed: denied by rule say(HI)"},
+		{rules("say", "-say(hi)"), "denied by rule say(hi)"},
+	} {
+		s := serve(t, mcpserver.Config{Toolkit: w.tk, Policy: row.policy, Middleware: []tool.Middleware{shout}})
+		c := connect(t, mcpclient.Config{Dial: dialStdio(s)})
+		res := call(t, c, "say", `{"text":"hi"}`)
+		if said := res.Outcome == message.OutcomeSuccess; said != strings.HasPrefix(row.want, "said") || !strings.Contains(res.Text(), row.want) {
+			t.Errorf("%v: %s, want %q", row.policy.Rules, res.Text(), row.want)
+		}
+	}
+}
