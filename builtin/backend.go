@@ -5,12 +5,17 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 // A Backend is the machine that the tools work on. Paths are absolute. It must
-// be safe for concurrent use. Calls are judged by the symbolic links of this
-// machine unless it has a method Readlink(path string) (string, error), which
-// fails for what is no link.
+// be safe for concurrent use.
+//
+// Two optional methods are for judging a call, before it runs. Readlink(path string)
+// (string, error) reads a symbolic link and fails for what is none; without it the links
+// of this machine count. Identify(path string) permission.File says what stands at a path
+// without links; without it a file is known by its path alone.
 type Backend interface {
 	// Run runs a program, with nothing to read on standard input, until it
 	// ends. A process that it left behind and that still holds the output ends
@@ -23,20 +28,30 @@ type Backend interface {
 	// everything else with [ErrNotRegular], without waiting for it. A directory
 	// is an [fs.ReadDirFile]. If it is an [fs.SubFS] too, searches use its Open
 	// for the regular files and its Sub for the directories right in it; what
-	// they return is as here.
-	Open(ctx context.Context, path string) (fs.File, error)
+	// they return is as here, and neither follows a symbolic link.
+	//
+	// A file with a Device and an Inode is one that was judged: if another one
+	// is at its path now, or a link on the way, Open fails with [ErrMoved].
+	Open(ctx context.Context, file permission.File) (fs.File, error)
 
 	// Write makes data the content of the file, all of it or nothing, and
-	// creates missing directories. A symbolic link is followed; the mode of an
-	// existing file is kept.
-	Write(ctx context.Context, path string, data []byte) error
+	// creates missing directories. The mode of an existing file is kept. Judged
+	// files are as for Open; one that is New is created in, or below, the
+	// directory that was judged, and fails with [ErrMoved] if it is there now.
+	Write(ctx context.Context, file permission.File, data []byte) error
 }
 
 // A Command is a program to run.
 type Command struct {
 	Args   []string  // the program and its arguments; at least one
 	Dir    string    // where it runs
+	Env    []string  // all of its environment, as "name=value"; nil is that of the process, made fit
 	Output io.Writer // receives standard output and error as they come, from one goroutine, until Run returns
+
+	// Profile and Network say how far the program may reach, as it was judged. They
+	// are "" and false if nobody judged it, or what judged it has no opinion.
+	Profile permission.Profile
+	Network bool
 }
 
 // An Exit says how a program ended.
@@ -49,3 +64,8 @@ type Exit struct {
 // directory: devices, pipes, sockets, and the files of /proc and /sys, whose
 // content is the kernel's.
 var ErrNotRegular = errors.New("neither a regular file nor a directory")
+
+// ErrMoved is the error of opening or writing a file that is not the one that was judged: it
+// was replaced, or a symbolic link was put in its way. The same call, made again, is judged
+// anew.
+var ErrMoved = errors.New("the file moved after the call was judged, so nothing was done; make the call again")

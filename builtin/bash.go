@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os/exec"
 	"strings"
@@ -84,8 +85,7 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 					err = fmt.Errorf("the backend failed unexpectedly: %v", p)
 				}
 			}()
-			exit, err = b.Backend.Run(runCtx, Command{
-				Args: []string{"bash", "--noprofile", "--norc", "-c", in.Command}, Dir: b.Dirs[0], Output: out})
+			exit, err = b.Backend.Run(runCtx, b.command(ctx, in, out))
 		}()
 		more := true
 		for running := true; running; {
@@ -109,6 +109,20 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 			yield(out.last(exit, err != nil, limit), nil)
 		}
 	}
+}
+
+// command returns what runs: the text that was judged, or the model's where nobody judged.
+func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
+	c := Command{Dir: b.Dirs[0], Env: b.environ(), Output: out}
+	text := in.Command
+	if j := tool.JudgementFrom(ctx); j != nil {
+		c.Profile, c.Network = j.Profile, j.Network
+		if j.Text != "" { // else it cannot be read, and a person has said yes to the words
+			text = j.Text
+		}
+	}
+	c.Args = []string{"bash", "--noprofile", "--norc", "-c", text}
+	return c
 }
 
 // piece is a part of the one text block of the result.
@@ -165,6 +179,18 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 	if a == nil {
 		return unreadable
 	}
+	v := b.verdict(p, a, at)
+	v.Found = permission.Judgement{Text: a.Text(), Profile: permission.ProfileWork}
+	if v.Found.Text == "" && a.Err() == nil { // nothing but comments, which bash may read in another way
+		v.Found.Text = ":"
+	}
+	if a.ReadOnly() == "" {
+		v.Found.Profile = permission.ProfileRead
+	}
+	return v
+}
+
+func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Place) permission.Verdict {
 	if dangers := a.Dangers(at, b.guard()); len(dangers) > 0 {
 		return safetyAsk(dangers[0].Reason)
 	}

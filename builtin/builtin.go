@@ -65,6 +65,15 @@ type Config struct {
 	ProtectedFiles []string
 	ProtectedDirs  []string
 
+	// KeepEnv are the names of variables that commands find in their environment
+	// although they look like credentials. Any other whose name says so (*_KEY, *_TOKEN,
+	// *SECRET*, *PASSWORD*, AWS_*, …), or whose value looks like a key, is taken out.
+	KeepEnv []string
+
+	// Secrets are values that no command finds in its environment, KeepEnv or not: the
+	// key of the model.
+	Secrets []string
+
 	// ImageTypes are the media types, "*" for any part of one, that Read
 	// returns as data; nil means image/png, image/jpeg, image/gif and image/webp.
 	ImageTypes []string
@@ -72,6 +81,8 @@ type Config struct {
 	// PDF reads PDF files for Read, such as pdf.Reader of the module
 	// github.com/kitbag-go/kitbag/builtin/pdf; with nil, Read refuses them.
 	PDF PDFReader
+
+	links *links // unless nil, what is known of links
 }
 
 // New returns all tools of this package.
@@ -121,6 +132,9 @@ func (c *Config) place(p *permission.Policy) pathrule.Place {
 	}
 	if b, ok := c.Backend.(linkReader); ok {
 		at.Readlink = b.Readlink
+	}
+	if c.links != nil {
+		at.Readlink = c.links.readlink
 	}
 	return at
 }

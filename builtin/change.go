@@ -10,6 +10,7 @@ import (
 	"iter"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/rogpeppe/go-internal/diff"
 )
@@ -20,7 +21,8 @@ const maxDiff = 4 << 20
 
 // A change is what Write or Edit is about to do to a file.
 type change struct {
-	path     string
+	file     permission.File
+	path     string // as people read it: absolute
 	old, new []byte
 	exists   bool
 	count    int    // replacements
@@ -29,8 +31,8 @@ type change struct {
 
 // current reads the file that is to change, and checks that the session knows
 // what is in it.
-func (c *Config) current(ctx context.Context, name string) (data []byte, exists bool, err error) {
-	f, info, err := c.openFile(ctx, name)
+func (c *Config) current(ctx context.Context, file permission.File, name string) (data []byte, exists bool, err error) {
+	f, info, err := c.openFile(ctx, file, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	} else if err != nil {
@@ -43,7 +45,7 @@ func (c *Config) current(ctx context.Context, name string) (data []byte, exists 
 	if tool.StateFrom(ctx) == nil {
 		return data, true, nil
 	}
-	switch hash, err := c.recorded(ctx, name); {
+	switch hash, err := c.recorded(ctx, file); {
 	case err != nil:
 		return nil, false, err
 	case hash == "":
@@ -56,13 +58,13 @@ func (c *Config) current(ctx context.Context, name string) (data []byte, exists 
 
 // carryOut makes the change, and what is in the file now known.
 func (c *Config) carryOut(ctx context.Context, ch *change) error {
-	if err := c.Backend.Write(ctx, ch.path, ch.new); err != nil {
+	if err := c.Backend.Write(ctx, ch.file, ch.new); err != nil {
 		return err
 	}
 	if tool.StateFrom(ctx) == nil {
 		return nil
 	}
-	return c.record(ctx, ch.path, contentHash(ch.new))
+	return c.record(ctx, ch.file, contentHash(ch.new))
 }
 
 // apply makes the change that plan returns and tells of it.

@@ -59,14 +59,15 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 	case in.replacement != replacement{}:
 		return nil, errors.New("give either old_string and new_string, or edits, not both")
 	}
-	old, exists, err := e.current(ctx, in.FilePath)
+	file, name := e.target(ctx, in.FilePath), e.place(nil).Abs(in.FilePath)
+	old, exists, err := e.current(ctx, file, name)
 	switch {
 	case err != nil:
 		return nil, err
 	case !exists:
-		return nil, fmt.Errorf("%s does not exist; create it with Write", in.FilePath)
+		return nil, fmt.Errorf("%s does not exist; create it with Write", name)
 	case !utf8.Valid(old):
-		return nil, fmt.Errorf("%s is not valid UTF-8 (line %d); Edit would damage it: change it with Bash", in.FilePath, invalidLine(old))
+		return nil, fmt.Errorf("%s is not valid UTF-8 (line %d); Edit would damage it: change it with Bash", name, invalidLine(old))
 	}
 	text, total := string(old), 0
 	for i, r := range edits {
@@ -75,12 +76,12 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 			if len(edits) > 1 {
 				err = fmt.Errorf("edit %d of %d, so that none was made: %w", i+1, len(edits), err)
 			}
-			return nil, fmt.Errorf("%s: %w", in.FilePath, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		total += n
 	}
-	return &change{path: in.FilePath, old: old, new: []byte(text), exists: true, count: total,
-		done: fmt.Sprintf("Replaced %s in %s.", count(total, "occurrence"), in.FilePath)}, nil
+	return &change{file: file, path: name, old: old, new: []byte(text), exists: true, count: total,
+		done: fmt.Sprintf("Replaced %s in %s.", count(total, "occurrence"), name)}, nil
 }
 
 func invalidLine(data []byte) int {

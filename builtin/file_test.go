@@ -55,15 +55,15 @@ const (
 
 type endlessFile struct{ at int64 }
 
-func (endless) Open(context.Context, string) (fs.File, error) { return &endlessFile{}, nil }
-func (f *endlessFile) Stat() (fs.FileInfo, error)             { return f, nil }
-func (f *endlessFile) Close() error                           { return nil }
-func (f *endlessFile) Name() string                           { return "big.log" }
-func (f *endlessFile) Size() int64                            { return 1 << 30 }
-func (f *endlessFile) Mode() fs.FileMode                      { return 0o666 }
-func (f *endlessFile) ModTime() time.Time                     { return time.Time{} }
-func (f *endlessFile) IsDir() bool                            { return false }
-func (f *endlessFile) Sys() any                               { return nil }
+func (endless) Open(context.Context, permission.File) (fs.File, error) { return &endlessFile{}, nil }
+func (f *endlessFile) Stat() (fs.FileInfo, error)                      { return f, nil }
+func (f *endlessFile) Close() error                                    { return nil }
+func (f *endlessFile) Name() string                                    { return "big.log" }
+func (f *endlessFile) Size() int64                                     { return 1 << 30 }
+func (f *endlessFile) Mode() fs.FileMode                               { return 0o666 }
+func (f *endlessFile) ModTime() time.Time                              { return time.Time{} }
+func (f *endlessFile) IsDir() bool                                     { return false }
+func (f *endlessFile) Sys() any                                        { return nil }
 func (f *endlessFile) Read(p []byte) (n int, err error) {
 	for n+64 <= len(p) && f.at < 1<<30 {
 		line := endlessLine
@@ -182,8 +182,8 @@ func (noEnd) Read(p []byte) (int, error) {
 
 type noEndBackend struct{ Local }
 
-func (b *noEndBackend) Open(ctx context.Context, name string) (fs.File, error) {
-	f, err := b.Local.Open(ctx, name)
+func (b *noEndBackend) Open(ctx context.Context, file permission.File) (fs.File, error) {
+	f, err := b.Local.Open(ctx, file)
 	return noEnd{f}, err
 }
 
@@ -363,12 +363,12 @@ func TestRecordsAreBounded(t *testing.T) {
 	ctx := tool.WithState(t.Context(), &tool.State{})
 	c := &Config{Dirs: []string{"/"}, Backend: &Local{}}
 	for i := range maxRecords + 5 {
-		if err := c.record(ctx, fmt.Sprintf("/no/such/%d", i), "h"); err != nil {
+		if err := c.record(ctx, permission.File{Path: fmt.Sprintf("/no/such/%d", i)}, "h"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first, err := c.recorded(ctx, "/no/such/0")
-	last, err2 := c.recorded(ctx, fmt.Sprintf("/no/such/%d", maxRecords+4))
+	first, err := c.recorded(ctx, permission.File{Path: "/no/such/0"})
+	last, err2 := c.recorded(ctx, permission.File{Path: fmt.Sprintf("/no/such/%d", maxRecords+4)})
 	if first != "" || last != "h" || err != nil || err2 != nil {
 		t.Errorf("the first is %q, the last %q (%v, %v)", first, last, err, err2)
 	}
@@ -403,7 +403,7 @@ func TestWriteSurvivesKill(t *testing.T) {
 func writeForever(path string) {
 	l := &Local{}
 	for i := 0; ; i++ {
-		if err := l.Write(context.Background(), path, []byte(strings.Repeat(string(rune('b'+i%20)), 1<<20))); err != nil {
+		if err := l.Write(context.Background(), permission.File{Path: path}, []byte(strings.Repeat(string(rune('b'+i%20)), 1<<20))); err != nil {
 			panic(err)
 		}
 	}
@@ -425,7 +425,7 @@ func TestLocalOpens(t *testing.T) {
 		{l, "in/f", ""}, {l, "in/link", ""}, {l, "out/g", ""}, {l, "in", ""}, {l, "in/no", "does not exist"},
 		{confined, "in/f", ""}, {confined, "in/link", "confined"}, {confined, "out/g", "confined"}, {confined, "in/../out/g", "confined"},
 	} {
-		f, err := row.backend.Open(t.Context(), filepath.Join(dir, row.path))
+		f, err := row.backend.Open(t.Context(), permission.File{Path: filepath.Join(dir, row.path)})
 		if err == nil {
 			f.Close()
 		}
@@ -433,12 +433,12 @@ func TestLocalOpens(t *testing.T) {
 			t.Errorf("confined %v, %s: %v, want %q", row.backend.Confined, row.path, err, row.err)
 		}
 	}
-	if err := confined.Write(t.Context(), filepath.Join(dir, "in/link"), []byte("z")); err == nil || content(t, filepath.Join(dir, "out/g")) != "y" {
+	if err := confined.Write(t.Context(), permission.File{Path: filepath.Join(dir, "in/link")}, []byte("z")); err == nil || content(t, filepath.Join(dir, "out/g")) != "y" {
 		t.Errorf("wrote through a link that leads out (%v)", err)
 	}
 	if runtime.GOOS == "linux" {
 		for _, path := range []string{"/dev/zero", "/proc/self/environ", "/proc/self", "/sys/kernel", "/dev/stdin"} {
-			if f, err := l.Open(t.Context(), path); err == nil {
+			if f, err := l.Open(t.Context(), permission.File{Path: path}); err == nil {
 				f.Close()
 				t.Errorf("%s was opened", path)
 			}

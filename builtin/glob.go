@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -45,20 +45,27 @@ func Glob(c Config) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &glob{judge: judge{Config: c, tool: "Glob", access: searchesTree, path: func(input json.RawMessage) (string, bool) {
+	pattern := func(input json.RawMessage) (globPattern, error) {
 		in, err := unmarshal[globIn](input)
-		return newGlobPattern(c.absDir(in.Path), in.Pattern).reach(), err == nil
+		return newGlobPattern(c.absDir(in.Path), in.Pattern), err
+	}
+	g := &glob{judge: judge{Config: c, tool: "Glob", access: searchesTree, path: func(input json.RawMessage) (string, bool) {
+		p, err := pattern(input)
+		return p.reach(), err == nil
+	}, top: func(input json.RawMessage) string {
+		p, _ := pattern(input) // which path has read
+		return p.dir
 	}}}
 	g.Tool, err = tool.New("Glob", globText, g.run, tool.Options{ReadOnly: true, Parallel: true})
 	return g, err
 }
 
-// absDir returns the directory that a model named, absolute.
+// absDir returns the directory that a model named, absolute; none is the working directory.
 func (c *Config) absDir(name string) string {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(c.Dirs[0], name)
+	if name == "" {
+		name = "."
 	}
-	return filepath.ToSlash(filepath.Clean(name))
+	return c.place(nil).Abs(name)
 }
 
 // A globPattern is a pattern below a directory.
@@ -139,7 +146,8 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	if p.many {
 		return "", fmt.Errorf("the braces of pattern %.100q stand for more than %d patterns; write fewer, or call Glob several times", in.Pattern, maxGlobs)
 	}
-	top, err := g.openDir(ctx, p.dir)
+	target := g.target(ctx, p.dir)
+	top, err := g.openDir(ctx, target, p.dir)
 	if err != nil {
 		return "", err
 	}
@@ -153,15 +161,15 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	prefix := strings.TrimSuffix(p.dir, "/") + "/"
 	w := walk{
 		backend: g.Backend,
+		real:    target.Path,
+		except:  except(ctx),
 		rules:   in.GitIgnore,
 		enter: func(full, name string) bool {
 			return p.enters(full[len(prefix):]) && (!in.GitIgnore || name != ".git")
 		},
+		wants:  func(full string) bool { return p.match(full[len(prefix):]) },
 		forced: func(string) bool { return false },
 		file: func(_ int, f walkFile) {
-			if !p.match(f.path[len(prefix):]) {
-				return
-			}
 			if info, err := f.entry.Info(); err == nil {
 				found.add(match{f.path, info.ModTime()})
 			}
@@ -175,8 +183,8 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 }
 
 // openDir opens a directory that a model named.
-func (c *Config) openDir(ctx context.Context, name string) (fs.File, error) {
-	f, err := c.Backend.Open(ctx, name)
+func (c *Config) openDir(ctx context.Context, file permission.File, name string) (fs.File, error) {
+	f, err := c.Backend.Open(ctx, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %s: %w; the working directory is %s", name, fs.ErrNotExist, c.Dirs[0])
 	} else if err != nil {
@@ -245,6 +253,9 @@ func (w *walk) notes(timedOut bool) string {
 		s += fmt.Sprintf("[%d directories could not be read]\n", n)
 	} else if n == 1 {
 		s += "[1 directory could not be read]\n"
+	}
+	if n := int(w.leftOut.Load()); n > 0 {
+		s += fmt.Sprintf("[%s left out: what holds credentials, or what a rule for Read covers, is not searched]\n", count(n, "path"))
 	}
 	if timedOut {
 		s += fmt.Sprintf("[stopped after %v; make path narrower]\n", searchTimeout)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/gitignore"
 	"github.com/kitbag-go/kitbag/internal/grep"
-	"github.com/kitbag-go/kitbag/internal/pathrule"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -80,7 +79,8 @@ func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
 	}
 	root := g.absDir(in.Path)
 	s.root = root
-	f, err := g.Backend.Open(ctx, root)
+	target := g.target(ctx, root)
+	f, err := g.Backend.Open(ctx, target)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("path %s: %w; the working directory is %s", root, fs.ErrNotExist, g.Dirs[0])
 	} else if err != nil {
@@ -96,7 +96,8 @@ func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
 	var w walk
 	if info.IsDir() {
 		s.prefix = strings.TrimSuffix(root, "/") + "/"
-		w = walk{backend: g.Backend, rules: true, enter: s.enters, forced: s.forced}
+		w = walk{backend: g.Backend, real: target.Path, except: except(ctx), rules: true,
+			enter: s.enters, wants: s.wants, forced: s.forced}
 		w.file = func(worker int, f walkFile) { s.file(limited, worker, f) }
 		w.run(limited, root, f)
 	} else {
@@ -254,17 +255,21 @@ func (s *grepSearch) forced(full string) bool {
 	return named
 }
 
-// file searches one file of the walk, if it is to be searched.
-func (s *grepSearch) file(ctx context.Context, worker int, f walkFile) {
-	rel := f.path[len(s.prefix):]
+// wants reports whether the model asked for files of this name.
+func (s *grepSearch) wants(full string) bool {
+	rel := full[len(s.prefix):]
 	if named, decided := s.names.Match(rel, false); decided && !named || !decided && s.onlyNamed {
-		return
+		return false
 	}
-	if s.types != nil {
-		if is, _ := s.types.Match(rel, false); !is {
-			return
-		}
+	if s.types == nil {
+		return true
 	}
+	is, _ := s.types.Match(rel, false)
+	return is
+}
+
+// file searches one file of the walk.
+func (s *grepSearch) file(ctx context.Context, worker int, f walkFile) {
 	if s.hits.beyond(f.path) {
 		return
 	}
@@ -301,8 +306,8 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 		}
 		return false
 	})
-	if matches == 0 || path != s.root && pathrule.SecretName(path) != "" {
-		return // asked last, as it costs more than most searches
+	if matches == 0 {
+		return
 	}
 	switch s.in.OutputMode {
 	case "content":

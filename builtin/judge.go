@@ -1,11 +1,17 @@
 package builtin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"sync"
 
+	"github.com/kitbag-go/kitbag/internal/pathrule"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
 )
 
 // unreadable is the verdict on input that is not what the schema says: nobody
@@ -37,6 +43,7 @@ type judge struct {
 	tool   string
 	access access
 	path   func(input json.RawMessage) (string, bool) // what the call works on, or the directory it searches
+	top    func(input json.RawMessage) string         // what it opens; nil: that
 }
 
 type access int
@@ -55,6 +62,60 @@ func filePath(input json.RawMessage) (string, bool) {
 	return in.FilePath, err == nil && in.FilePath != ""
 }
 
+// A fixed is a tool that judges one call. Each link is read once, so that rules, the
+// verdict and the files in it are about the same places whoever changes links meanwhile.
+type fixed struct {
+	tool.Tool
+	judge
+}
+
+func (f *fixed) Unwrap() tool.Tool { return f.Tool }
+
+// fix is [tool.Resolver] for a tool with this judge.
+func (j *judge) fix(t tool.Tool) tool.Tool {
+	f := &fixed{Tool: t, judge: *j}
+	f.links = newLinks(j.place(nil).Readlink)
+	return f
+}
+
+// links remembers what links it has read.
+type links struct {
+	read func(string) (string, error)
+	mu   sync.Mutex
+	seen map[string]link
+}
+
+type link struct {
+	target string
+	err    error
+}
+
+func newLinks(read func(string) (string, error)) *links {
+	if read == nil {
+		read = os.Readlink
+	}
+	return &links{read: read, seen: map[string]link{}}
+}
+
+func (l *links) readlink(path string) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, ok := l.seen[path]
+	if !ok {
+		known.target, known.err = l.read(path)
+		l.seen[path] = known
+	}
+	return known.target, known.err
+}
+
+// BorrowsRules implements [tool.RuleBorrower]: what may not be read may not be searched.
+func (j *judge) BorrowsRules() []string {
+	if j.access == searchesTree {
+		return []string{"Read"}
+	}
+	return nil
+}
+
 // CheckPermission implements [tool.PermissionChecker].
 func (j *judge) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
 	path, ok := j.path(input)
@@ -65,6 +126,12 @@ func (j *judge) CheckPermission(p *permission.Policy, input json.RawMessage) per
 	if at.Real(path) == "" { // its links go in circles, or it is no path
 		return safetyAsk(fmt.Sprintf("nobody can tell where %q leads", path))
 	}
+	v := j.verdict(p, at, path)
+	v.Found = j.find(p, at, path, input)
+	return v
+}
+
+func (j *judge) verdict(p *permission.Policy, at pathrule.Place, path string) permission.Verdict {
 	inside := permission.Verdict{Behavior: permission.Allow, Reason: path + " is inside a working directory"}
 	if j.access == writesFile {
 		if why := j.guard().Hit(at, path); why != "" {
@@ -84,12 +151,65 @@ func (j *judge) CheckPermission(p *permission.Policy, input json.RawMessage) per
 	return permission.Verdict{Behavior: permission.Ask, Reason: path + " is outside the working directories"}
 }
 
+// find returns what the call opens, and what a search of it leaves out.
+func (j *judge) find(p *permission.Policy, at pathrule.Place, path string, input json.RawMessage) permission.Judgement {
+	if j.top != nil {
+		path = j.top(input)
+	}
+	found := permission.Judgement{Files: []permission.File{j.identify(at.Real(path))}}
+	if j.access != searchesTree || p == nil {
+		return found
+	}
+	for _, r := range p.Rules {
+		if r.Behavior == permission.Allow || r.Pattern == "" || !r.Names("Read") {
+			continue
+		}
+		globs, err := at.Globs(r.Pattern)
+		if err != nil { // then the rule denies the call, or asks about it, before
+			continue
+		}
+		for _, g := range globs {
+			if !slices.Contains(found.Except, g) {
+				found.Except = append(found.Except, g)
+			}
+		}
+	}
+	return found
+}
+
+// identify returns what stands at a path without links.
+func (c *Config) identify(real string) permission.File {
+	if b, ok := c.Backend.(identifier); ok {
+		return b.Identify(real)
+	}
+	return permission.File{Path: real}
+}
+
+// An identifier is a [Backend] that tells files apart.
+type identifier interface {
+	Identify(path string) permission.File
+}
+
+// target returns the file that a call works on: the one that was judged or, where nobody
+// judged, the one that is there.
+func (c *Config) target(ctx context.Context, name string) permission.File {
+	if j := tool.JudgementFrom(ctx); j != nil && len(j.Files) > 0 {
+		return j.Files[0]
+	}
+	at := c.place(nil)
+	if real := at.Real(name); real != "" {
+		return permission.File{Path: real}
+	}
+	return permission.File{Path: at.Abs(name)}
+}
+
 func safetyAsk(why string) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
 }
 
 // MatchRule implements [tool.RuleMatcher]. A deny or ask rule covers a search
-// that may come to a path it covers.
+// that may come to a path it covers; one for Read only a search of such a path, as
+// what it covers below is left out.
 func (j *judge) MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
 	path, ok := j.path(input)
 	if !ok {
@@ -99,7 +219,7 @@ func (j *judge) MatchRule(p *permission.Policy, r permission.Rule, input json.Ra
 	switch {
 	case r.Behavior == permission.Allow:
 		return at.Match(r.Pattern, path)
-	case j.access == searchesTree:
+	case j.access == searchesTree && r.Tool != "Read": // what a rule for Read covers below is left out
 		return at.MatchTree(r.Pattern, path)
 	}
 	return at.MatchAny(r.Pattern, path)

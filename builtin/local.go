@@ -8,15 +8,22 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Local is the machine the program runs on. The zero Local is ready. Every
-// file is opened through an [os.Root]: that of the working directory it lies
-// in, its links resolved, or else that of its own directory.
+// Local is the machine the program runs on. The zero Local is ready.
+//
+// A file is reached from the top, directory by directory, and never through a symbolic
+// link: links were resolved when the call was judged, and one that came since is not
+// followed. On Unix systems the file that was opened must be the one that was judged, by
+// device and inode, and a new one is created in the directory that was judged; what has
+// moved fails with [ErrMoved]. Elsewhere there are no such numbers, and a link that is put
+// in place at the very moment of opening may lead to another file of the same directory.
 type Local struct {
 	Dirs []string // working directories, absolute
 
@@ -24,41 +31,165 @@ type Local struct {
 	Confined bool
 }
 
-// Open implements [Backend].
-func (l *Local) Open(ctx context.Context, path string) (fs.File, error) {
-	root, name, err := l.root(path)
-	if err != nil {
-		return nil, err
+// Identify returns what stands at path now, which is absolute and has no symbolic link in it.
+func (l *Local) Identify(name string) permission.File {
+	f := permission.File{Path: name}
+	for at := name; ; at = path.Dir(at) {
+		info, err := os.Lstat(at)
+		if err == nil {
+			id := identityOf(info)
+			f.Device, f.Inode = id.device, id.inode
+			return f
+		}
+		if !errors.Is(err, fs.ErrNotExist) || at == path.Dir(at) {
+			return f
+		}
+		f.New = true
 	}
-	defer root.Close()
-	f, err := open(root, name)
+}
+
+// Open implements [Backend].
+func (l *Local) Open(ctx context.Context, file permission.File) (fs.File, error) {
+	f, err := l.open(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", file.Path, cause(err))
 	}
 	return f, nil
 }
 
-func open(root *os.Root, name string) (fs.File, error) {
-	// Opening a device may do something, and a pipe may block: look first.
-	info, err := root.Stat(name)
-	switch {
-	case err != nil:
+func (l *Local) open(file permission.File) (fs.File, error) {
+	d, name, _, err := l.enter(&file, false)
+	if err != nil {
 		return nil, err
-	case info.IsDir():
-		return openDir(root, name)
-	case !info.Mode().IsRegular():
+	}
+	defer d.Close()
+	// Opening a device may do something, and a pipe may block: look first.
+	e, err := d.look(name)
+	if err != nil {
+		return nil, err
+	}
+	if file.New {
+		return nil, ErrMoved
+	}
+	var f fs.File
+	switch {
+	case e.mode&fs.ModeSymlink != 0:
+		return nil, ErrMoved
+	case e.mode.IsDir():
+		f, err = openDir(d, name)
+	case e.mode.IsRegular():
+		f, err = openRegular(d, name)
+	default:
 		return nil, ErrNotRegular
 	}
-	f, err := openRegular(root, name)
-	if err == nil && isKernelFile(f) {
+	if err != nil {
+		return nil, err
+	}
+	if err := check(osFile(f), file); err != nil {
 		f.Close()
-		return nil, ErrNotRegular
+		return nil, err
 	}
-	return f, err
+	return f, nil
 }
 
-func openRegular(root *os.Root, name string) (*os.File, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|openFlags, 0)
+// osFile returns what is open.
+func osFile(f fs.File) *os.File {
+	if d, ok := f.(*localDir); ok {
+		return d.File
+	}
+	return f.(*os.File) // nothing else is opened here
+}
+
+// check returns an error unless f is the file that was judged, and not made up by the
+// kernel.
+func check(f *os.File, judged permission.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if judged.Inode != 0 && identityOf(info) != (identity{judged.Device, judged.Inode}) {
+		return ErrMoved
+	}
+	if isKernelFile(f) {
+		return ErrNotRegular
+	}
+	return nil
+}
+
+// enter opens the directory that the file is in, and returns the file's name there, "."
+// for the top. The file's path is one without links afterwards. With create, missing
+// directories are made. judged reports whether one on the way was the judged one.
+func (l *Local) enter(file *permission.File, create bool) (d *folder, name string, judged bool, err error) {
+	if !filepath.IsAbs(file.Path) {
+		return nil, "", false, errors.New("not an absolute path")
+	}
+	if file.Inode == 0 { // nobody has looked yet
+		if file.Path = (pathrule.Place{}).Real(file.Path); file.Path == "" {
+			return nil, "", false, errors.New("its symbolic links cannot be resolved")
+		}
+	}
+	if err := l.confine(file.Path); err != nil {
+		return nil, "", false, err
+	}
+	d, rest, err := rootFolder(file.Path)
+	if err != nil {
+		return nil, "", false, err
+	}
+	for {
+		if create && !judged {
+			e, err := d.look(".")
+			judged = err == nil && e.id == (identity{file.Device, file.Inode})
+		}
+		seg, tail, more := strings.Cut(rest, "/")
+		if !more {
+			if seg == "" {
+				seg = "."
+			}
+			return d, seg, judged, nil
+		}
+		next, err := step(d, seg, create && (judged || file.Inode == 0))
+		d.Close()
+		if err != nil {
+			return nil, "", false, err
+		}
+		d, rest = next, tail
+	}
+}
+
+// step opens the folder name in d.
+func step(d *folder, name string, create bool) (*folder, error) {
+	next, err := d.sub(name)
+	if create && errors.Is(err, fs.ErrNotExist) {
+		if err := d.make(name); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		next, err = d.sub(name)
+	}
+	if err == nil {
+		return next, nil
+	}
+	// A link was put in the way since the path was resolved.
+	if e, lookErr := d.look(name); lookErr == nil && e.mode&fs.ModeSymlink != 0 {
+		return nil, ErrMoved
+	}
+	return nil, err
+}
+
+// confine returns an error for a path without links that the tools are kept from.
+func (l *Local) confine(real string) error {
+	if !l.Confined {
+		return nil
+	}
+	for _, dir := range l.Dirs {
+		if realDir := (pathrule.Place{}).Real(dir); realDir != "" && pathrule.Below(real, realDir) {
+			return nil
+		}
+	}
+	return fmt.Errorf("outside the working directories (%s), to which this agent is confined", strings.Join(l.Dirs, ", "))
+}
+
+func openRegular(d *folder, name string) (*os.File, error) {
+	f, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +204,12 @@ func openRegular(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-func openDir(root *os.Root, name string) (*localDir, error) {
-	sub, err := root.OpenRoot(name)
+func openDir(d *folder, name string) (*localDir, error) {
+	sub, err := d.sub(name)
 	if err != nil {
 		return nil, err
 	}
-	f, err := openList(sub)
+	f, err := sub.open(".")
 	if err == nil && isKernelFile(f) {
 		f.Close()
 		err = ErrNotRegular
@@ -87,7 +218,7 @@ func openDir(root *os.Root, name string) (*localDir, error) {
 		sub.Close()
 		return nil, err
 	}
-	return &localDir{File: f, root: sub}, nil
+	return &localDir{File: f, folder: sub}, nil
 }
 
 // A localDir is an open directory whose entries are opened without walking
@@ -95,12 +226,12 @@ func openDir(root *os.Root, name string) (*localDir, error) {
 // a search goes on does not lead it elsewhere.
 type localDir struct {
 	*os.File
-	root *os.Root
+	folder *folder
 }
 
 // Open opens a regular file in d.
 func (d *localDir) Open(name string) (fs.File, error) {
-	f, err := openRegular(d.root, name)
+	f, err := openRegular(d.folder, name)
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +239,9 @@ func (d *localDir) Open(name string) (fs.File, error) {
 }
 
 // Sub opens a directory in d.
-func (d *localDir) Sub(name string) (fs.FS, error) { return openDir(d.root, name) }
+func (d *localDir) Sub(name string) (fs.FS, error) { return openDir(d.folder, name) }
 
-func (d *localDir) Close() error { return errors.Join(d.root.Close(), d.File.Close()) }
+func (d *localDir) Close() error { return errors.Join(d.folder.Close(), d.File.Close()) }
 
 // A regularFile knows that a regular file that gives less than it was asked
 // for has ended, which saves a system call for each small file.
@@ -126,60 +257,81 @@ func (f regularFile) Read(p []byte) (int, error) {
 
 // Write implements [Backend]: a temporary file beside the old one is written,
 // synced and renamed.
-func (l *Local) Write(ctx context.Context, path string, data []byte) error {
-	root, name, err := l.root(path)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if err := replace(root, name, data); err != nil {
-		return fmt.Errorf("write %s: %w", path, cause(err))
+func (l *Local) Write(ctx context.Context, file permission.File, data []byte) error {
+	if err := l.write(file, data); err != nil {
+		return fmt.Errorf("write %s: %w", file.Path, cause(err))
 	}
 	return nil
 }
 
-func replace(root *os.Root, name string, data []byte) error {
+func (l *Local) write(file permission.File, data []byte) error {
+	// Without an identity to compare, what is missing may be made.
+	create := file.New || file.Inode == 0
+	d, name, judged, err := l.enter(&file, create)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if file.New && file.Inode != 0 && !judged {
+		return ErrMoved
+	}
+	old, err := replaced(d, name, file)
+	if err != nil {
+		return err
+	}
 	// What is there is replaced, not written into: who reads it at the same time,
 	// or after a crash, has the old content or the new. It costs hard links their
 	// common content.
-	mode := fs.FileMode(0o666) // less the umask
-	old, err := root.Stat(name)
+	tmp := ".kitbag-" + rand.Text()[:12]
+	err = writeTemp(d, tmp, data, old)
+	if err == nil {
+		_, err = replaced(d, name, file) // writing may have taken long
+	}
+	if err == nil {
+		err = d.rename(tmp, name)
+	}
+	if err != nil {
+		d.remove(tmp)
+		return err
+	}
+	return d.sync()
+}
+
+// replaced returns what stands where the file is to be written, nil for nothing, or an
+// error if that is not what was judged.
+func replaced(d *folder, name string, file permission.File) (*entry, error) {
+	old, err := d.look(name)
 	switch {
-	case err == nil && old.IsDir():
-		return errors.New("is a directory")
-	case err == nil && !old.Mode().IsRegular():
-		return ErrNotRegular
-	case err == nil:
-		mode = old.Mode().Perm()
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	default:
-		if err := root.MkdirAll(filepath.Dir(name), 0o777); err != nil {
-			return err
-		}
+	case errors.Is(err, fs.ErrNotExist) && (file.New || file.Inode == 0):
+		return nil, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, ErrMoved
+	case err != nil:
+		return nil, err
+	case old.mode.IsDir():
+		return nil, errors.New("is a directory")
+	case old.mode&fs.ModeSymlink != 0, file.New, file.Inode != 0 && old.id != (identity{file.Device, file.Inode}):
+		return nil, ErrMoved
+	case !old.mode.IsRegular():
+		return nil, ErrNotRegular
 	}
-	tmp := filepath.Join(filepath.Dir(name), ".kitbag-"+rand.Text()[:12])
-	if err := writeTemp(root, tmp, data, mode, old); err != nil {
-		root.Remove(tmp)
-		return err
-	}
-	if err := root.Rename(tmp, name); err != nil {
-		root.Remove(tmp)
-		return err
-	}
-	return syncDir(root, filepath.Dir(name))
+	return &old, nil
 }
 
 // writeTemp writes and syncs the file that takes the place of old, which is
 // nil for a new one.
-func writeTemp(root *os.Root, tmp string, data []byte, mode fs.FileMode, old fs.FileInfo) error {
-	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+func writeTemp(d *folder, tmp string, data []byte, old *entry) error {
+	mode := fs.FileMode(0o666) // less the umask
+	if old != nil {
+		mode = old.mode.Perm()
+	}
+	f, err := d.create(tmp, mode)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	if old != nil {
-		keepOwner(f, old)
+		keepOwner(f, *old)
 		if err := f.Chmod(mode); err != nil { // the umask took bits away
 			return err
 		}
@@ -193,62 +345,8 @@ func writeTemp(root *os.Root, tmp string, data []byte, mode fs.FileMode, old fs.
 	return f.Close()
 }
 
-// root returns an open root and the name of path in it, all links resolved.
-func (l *Local) root(path string) (*os.Root, string, error) {
-	if !filepath.IsAbs(path) {
-		return nil, "", fmt.Errorf("%s: not an absolute path", path)
-	}
-	real := (pathrule.Place{}).Real(path)
-	if real == "" {
-		return nil, "", fmt.Errorf("%s: its symbolic links cannot be resolved", path)
-	}
-	for _, dir := range l.Dirs {
-		realDir := (pathrule.Place{}).Real(dir)
-		if realDir == "" || !pathrule.Below(real, realDir) {
-			continue
-		}
-		rel, err := filepath.Rel(realDir, real)
-		if err != nil {
-			continue
-		}
-		return openRoot(path, realDir, rel)
-	}
-	if l.Confined {
-		return nil, "", fmt.Errorf("%s: outside the working directories (%s), to which this agent is confined",
-			path, strings.Join(l.Dirs, ", "))
-	}
-	dir, name := existingDir(real)
-	return openRoot(path, dir, name)
-}
-
-// openRoot opens dir; path is for the error.
-func openRoot(path, dir, name string) (*os.Root, string, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", path, cause(err))
-	}
-	return root, name, nil
-}
-
-// existingDir splits path into its longest existing directory and the rest: an
-// [os.Root] wants one that is there, and Write makes the others below it.
-func existingDir(path string) (dir, rest string) {
-	dir, rest = filepath.Split(path)
-	dir = filepath.Clean(dir)
-	if rest == "" {
-		return dir, "."
-	}
-	for dir != filepath.Dir(dir) {
-		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest)
-	}
-	return dir, rest
-}
-
 // cause returns what is inside a path error: the path in it is relative to a
-// root that nobody outside knows.
+// folder that nobody outside knows.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

@@ -9,7 +9,12 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// searchOnly opens a directory for going through it, which needs no right to list it.
+const searchOnly = unix.O_PATH
 
 // newMark returns an environment variable by which the processes of one call
 // are known, even those that left their process group.

@@ -4,6 +4,10 @@ package builtin
 
 import "os"
 
+// searchOnly opens a directory for going through it. Systems have their own flags for
+// that; listing is what all of them know.
+const searchOnly = 0
+
 func newMark() string { return "KITBAG_CALL=1" }
 
 // The process group is all that can be found here.

@@ -6,19 +6,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
-
-	"github.com/kitbag-go/kitbag/internal/shell"
-	"golang.org/x/sys/unix"
 )
-
-// openFlags keep an open from waiting for the other end of a pipe, and from
-// making a terminal the controlling one.
-const openFlags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
 const (
 	termGrace = 50 * time.Millisecond // between SIGTERM and SIGKILL
@@ -41,7 +34,10 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	mark := newMark()
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Dir = c.Dir
-	cmd.Env = append(shell.Environ(os.Environ()), mark)
+	if cmd.Env = c.Env; c.Env == nil {
+		cmd.Env = new(Config).environ()
+	}
+	cmd.Env = append(slices.Clip(cmd.Env), mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// A file, not a writer: with a writer, Wait would wait for everyone who
 	// holds the pipe.
@@ -150,40 +146,4 @@ func exitOf(s *os.ProcessState) Exit {
 		e.Signal = ws.Signal().String()
 	}
 	return e
-}
-
-// openList opens the directory that root is, for listing. The file is a copy
-// that os does not know to be of a root: of those it looks up every entry.
-func openList(root *os.Root) (*os.File, error) {
-	f, err := root.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), root.Name()), nil
-}
-
-// keepOwner gives f the owner of old where the process may; a file that cannot
-// keep its owner is still better written than not.
-func keepOwner(f *os.File, old fs.FileInfo) {
-	if st, ok := old.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		f.Chown(int(st.Uid), int(st.Gid))
-	}
-}
-
-// syncDir makes a rename in dir last through a crash of the machine.
-func syncDir(root *os.Root, dir string) error {
-	d, err := root.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) { // some file systems cannot
-		return err
-	}
-	return nil
 }

@@ -11,11 +11,11 @@ import (
 	"io/fs"
 	"iter"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -86,7 +86,8 @@ func (r *read) run(ctx context.Context, in readIn) iter.Seq2[tool.Chunk, error] 
 }
 
 func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
-	file, info, err := r.openFile(ctx, in.FilePath)
+	target := r.target(ctx, in.FilePath)
+	file, info, err := r.openFile(ctx, target, in.FilePath)
 	if err != nil {
 		return nil, err
 	}
@@ -112,15 +113,12 @@ func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	return blocks, r.remember(ctx, in.FilePath, rec)
+	return blocks, r.remember(ctx, target, rec)
 }
 
-// openFile opens a file that a model named.
-func (c *Config) openFile(ctx context.Context, name string) (fs.File, fs.FileInfo, error) {
-	if err := c.checkAbs(name); err != nil {
-		return nil, nil, err
-	}
-	f, err := c.Backend.Open(ctx, name)
+// openFile opens a file that a model called name.
+func (c *Config) openFile(ctx context.Context, file permission.File, name string) (fs.File, fs.FileInfo, error) {
+	f, err := c.Backend.Open(ctx, file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil, fmt.Errorf("%s: %w; look for it with Glob", name, fs.ErrNotExist)
@@ -138,13 +136,6 @@ func (c *Config) openFile(ctx context.Context, name string) (fs.File, fs.FileInf
 		return nil, nil, err
 	}
 	return f, info, nil
-}
-
-func (c *Config) checkAbs(name string) error {
-	if filepath.IsAbs(name) {
-		return nil
-	}
-	return fmt.Errorf("file_path must be an absolute path, and %q is none; the working directory is %s", name, c.Dirs[0])
 }
 
 func (r *read) image(f io.Reader, info fs.FileInfo, name, mediaType string) ([]message.Block, error) {
@@ -339,7 +330,7 @@ func firstChars(s string, n int) (string, bool) {
 }
 
 // remember notes in the session's state that the file was read.
-func (c *Config) remember(ctx context.Context, name string, r *recorder) error {
+func (c *Config) remember(ctx context.Context, file permission.File, r *recorder) error {
 	if tool.StateFrom(ctx) == nil {
 		return nil
 	}
@@ -347,7 +338,7 @@ func (c *Config) remember(ctx context.Context, name string, r *recorder) error {
 	if err != nil || sum == "" {
 		return err
 	}
-	return c.record(ctx, name, sum)
+	return c.record(ctx, file, sum)
 }
 
 func unmarshal[T any](input json.RawMessage) (T, error) {

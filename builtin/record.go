@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -33,9 +34,9 @@ func contentHash(data []byte) string {
 	return hex.EncodeToString(h[:16])
 }
 
-// record notes that content with this hash is what the session knows of name.
-func (c *Config) record(ctx context.Context, name, hash string) error {
-	real := c.place(nil).Real(name)
+// record notes that content with this hash is what the session knows of a file.
+func (c *Config) record(ctx context.Context, file permission.File, hash string) error {
+	real := file.Path
 	return filesRead.Update(ctx, func(list *[]fileRecord) error {
 		*list = slices.DeleteFunc(*list, func(r fileRecord) bool { return r.Path == real })
 		*list = append(*list, fileRecord{Path: real, Hash: hash})
@@ -46,12 +47,11 @@ func (c *Config) record(ctx context.Context, name, hash string) error {
 	})
 }
 
-// recorded returns the hash of what the session knows of name, or "".
-func (c *Config) recorded(ctx context.Context, name string) (hash string, err error) {
-	real := c.place(nil).Real(name)
+// recorded returns the hash of what the session knows of a file, or "".
+func (c *Config) recorded(ctx context.Context, file permission.File) (hash string, err error) {
 	err = filesRead.Update(ctx, func(list *[]fileRecord) error {
 		for _, r := range *list {
-			if r.Path == real {
+			if r.Path == file.Path {
 				hash = r.Hash
 			}
 		}

@@ -280,12 +280,12 @@ func (m memory) Run(_ context.Context, c Command) (Exit, error) {
 	return Exit{Code: 7}, nil
 }
 
-func (m memory) Open(_ context.Context, path string) (fs.File, error) {
-	return m.files.Open(m.name(path))
+func (m memory) Open(_ context.Context, file permission.File) (fs.File, error) {
+	return m.files.Open(m.name(file.Path))
 }
 
-func (m memory) Write(_ context.Context, path string, data []byte) error {
-	m.files[m.name(path)] = &fstest.MapFile{Data: data}
+func (m memory) Write(_ context.Context, file permission.File, data []byte) error {
+	m.files[m.name(file.Path)] = &fstest.MapFile{Data: data}
 	return nil
 }
 
@@ -314,11 +314,11 @@ func TestOtherBackend(t *testing.T) {
 // broken panics where a worker of a search calls it.
 type broken struct{ memory }
 
-func (b broken) Open(ctx context.Context, path string) (fs.File, error) {
-	if strings.HasSuffix(path, "a.txt") {
+func (b broken) Open(ctx context.Context, file permission.File) (fs.File, error) {
+	if strings.HasSuffix(file.Path, "a.txt") {
 		panic("broken disk")
 	}
-	return b.memory.Open(ctx, path)
+	return b.memory.Open(ctx, file)
 }
 
 func (b broken) Run(context.Context, Command) (Exit, error) { panic("broken machine") }

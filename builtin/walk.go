@@ -12,6 +12,9 @@ import (
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/gitignore"
+	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
 )
 
 const (
@@ -24,18 +27,23 @@ const (
 // Symbolic links are not followed, and what cannot be read is passed over.
 type walk struct {
 	backend Backend
-	rules   bool // keep to .gitignore, .ignore, .rgignore and .git/info/exclude
+	real    string   // the root with its links resolved
+	except  []string // patterns of paths that are left out
+	rules   bool     // keep to .gitignore, .ignore, .rgignore and .git/info/exclude
 
-	// enter tells whether to go into a directory, and forced whether a file is
-	// visited whatever the rules say. Paths are absolute.
+	// enter tells whether to go into a directory, wants whether a file may be visited, and
+	// forced whether it is whatever the rules say. Paths are absolute.
 	enter  func(path, name string) bool
+	wants  func(path string) bool
 	forced func(path string) bool
 
 	// file is called for each file. Calls with the same worker do not overlap.
 	file func(worker int, f walkFile)
 
-	unread atomic.Int64        // directories that could not be read
-	panics atomic.Pointer[any] // the first panic of a worker
+	root    int                 // the length of the root in the paths below it
+	leftOut atomic.Int64        // paths that are secret, or covered by except
+	unread  atomic.Int64        // directories that could not be read
+	panics  atomic.Pointer[any] // the first panic of a worker
 
 	mu     sync.Mutex
 	more   sync.Cond
@@ -74,6 +82,7 @@ func (w *walk) run(ctx context.Context, root string, top fs.File) {
 	w.more.L = &w.mu
 	d := &walkDir{path: strings.TrimSuffix(root, "/"), file: top, backend: w.backend}
 	d.users.Store(1)
+	w.root, w.real = len(d.path), strings.TrimSuffix(w.real, "/")
 	if w.rules {
 		d.git = w.above(ctx, root)
 	}
@@ -165,11 +174,11 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 		full := d.path + "/" + name
 		switch {
 		case e.IsDir():
-			if w.enter(full, name) && !d.ignored(full, true) {
+			if w.enter(full, name) && !d.ignored(full, true) && !w.leavesOut(full, true) {
 				tasks = append(tasks, walkTask{parent: d, name: name})
 			}
 		case e.Type().IsRegular():
-			if w.forced(full) || !d.ignored(full, false) {
+			if w.wants(full) && (w.forced(full) || !d.ignored(full, false)) && !w.leavesOut(full, false) {
 				files = append(files, e)
 			}
 		}
@@ -187,19 +196,42 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 	w.mu.Unlock()
 }
 
+// leavesOut reports whether what is at path is left out, and counts it: a search must not
+// show what would have been asked about if the call had named it.
+func (w *walk) leavesOut(path string, dir bool) bool {
+	real := w.real + path[w.root:] // no link is followed below the root
+	covered := pathrule.CoveredBy
+	if dir {
+		covered = pathrule.TreeCoveredBy
+	}
+	if pathrule.SecretName(real) == "" && !covered(w.except, real) && (real == path || !covered(w.except, path)) {
+		return false
+	}
+	w.leftOut.Add(1)
+	return true
+}
+
+// except returns the patterns of what a search leaves out, as it was judged.
+func except(ctx context.Context) []string {
+	if j := tool.JudgementFrom(ctx); j != nil {
+		return j.Except
+	}
+	return nil
+}
+
 // open opens the regular file name in d.
 func (d *walkDir) open(ctx context.Context, name string) (fs.File, error) {
 	if fsys, ok := d.file.(fs.SubFS); ok {
 		return fsys.Open(name)
 	}
-	return d.backend.Open(ctx, d.path+"/"+name)
+	return d.backend.Open(ctx, permission.File{Path: d.path + "/" + name})
 }
 
 // sub opens the directory name in d.
 func (d *walkDir) sub(ctx context.Context, name string) (fs.File, error) {
 	fsys, ok := d.file.(fs.SubFS)
 	if !ok {
-		return d.backend.Open(ctx, d.path+"/"+name)
+		return d.backend.Open(ctx, permission.File{Path: d.path + "/" + name})
 	}
 	sub, err := fsys.Sub(name)
 	if err != nil {
@@ -273,14 +305,14 @@ func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
 func (w *walk) above(ctx context.Context, root string) *gitignore.Dir {
 	var found []*walkDir
 	for dir := path.Dir(root); ; dir = path.Dir(dir) {
-		f, err := w.backend.Open(ctx, dir)
+		f, err := w.backend.Open(ctx, permission.File{Path: dir})
 		if err != nil {
 			return nil
 		}
 		defer f.Close()
 		d := &walkDir{path: strings.TrimSuffix(dir, "/"), file: f, backend: w.backend}
 		found = append(found, d)
-		git, err := w.backend.Open(ctx, dir+"/.git")
+		git, err := w.backend.Open(ctx, permission.File{Path: dir + "/.git"})
 		if err == nil {
 			git.Close()
 			break

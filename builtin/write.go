@@ -39,7 +39,8 @@ func Write(c Config) (tool.Tool, error) {
 }
 
 func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
-	old, exists, err := w.current(ctx, in.FilePath)
+	file, name := w.target(ctx, in.FilePath), w.place(nil).Abs(in.FilePath)
+	old, exists, err := w.current(ctx, file, name)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +60,8 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 	if exists {
 		verb = "Replaced the content of"
 	}
-	return &change{path: in.FilePath, old: old, new: []byte(text), exists: exists, count: 1,
-		done: fmt.Sprintf("%s %s (%s).", verb, in.FilePath, count(lines, "line"))}, nil
+	return &change{file: file, path: name, old: old, new: []byte(text), exists: exists, count: 1,
+		done: fmt.Sprintf("%s %s (%s).", verb, name, count(lines, "line"))}, nil
 }
 
 // Preview implements [tool.Previewer] with a unified diff.

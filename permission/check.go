@@ -54,7 +54,7 @@ func (p *Policy) Check(calls ...*Call) error {
 			continue
 		}
 		for _, c := range calls {
-			if r.Pattern == "" || !r.names(c.Tool) {
+			if r.Pattern == "" || !r.Names(c.Tool) {
 				continue
 			}
 			if c.Match == nil {

@@ -48,8 +48,8 @@ func ParseRule(text string, b Behavior) (Rule, error) {
 	return Rule{Tool: name, Pattern: rest[:len(rest)-1], Behavior: b}, nil
 }
 
-// names reports whether the tool part of r covers the tool called name.
-func (r Rule) names(name string) bool {
+// Names reports whether the tool part of r covers the tool called name.
+func (r Rule) Names(name string) bool {
 	head, tail, star := strings.Cut(r.Tool, "*")
 	if !star {
 		return r.Tool == name
@@ -84,14 +84,14 @@ func (r *Rule) effect() Behavior {
 // rules of. Allow rules are not borrowed: who allows to read a file has not allowed to
 // search it, or to run a program on it.
 func (r Rule) matches(p *Policy, c *Call) bool {
-	if r.names(c.Tool) && r.covers(p, c) {
+	if r.Names(c.Tool) && r.covers(p, c) {
 		return true
 	}
 	if r.Pattern == "" || r.effect() == Allow {
 		return false
 	}
 	for _, name := range c.Borrows {
-		if r.names(name) {
+		if r.Names(name) {
 			as := r
 			as.Tool = name
 			if as.covers(p, c) {

@@ -204,7 +204,7 @@ func FuzzParseRule(f *testing.F) {
 		if again, err := ParseRule(r.String(), Deny); err != nil || again != r {
 			t.Errorf("%q reads back as %+v, %v", text, again, err)
 		}
-		if r.Tool == "*" && !r.names(name) || r.Tool == name && !strings.Contains(name, "*") && !r.names(name) {
+		if r.Tool == "*" && !r.Names(name) || r.Tool == name && !strings.Contains(name, "*") && !r.Names(name) {
 			t.Errorf("%q does not name %q", text, name)
 		}
 	})

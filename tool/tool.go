@@ -125,6 +125,13 @@ type RuleMatcher interface {
 	MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error)
 }
 
+// A Resolver looks up what the judgement of a call depends on, such as where links lead,
+// once for all of it: the capabilities of the tool that it returns are asked about this
+// call in place of its own. Without it each answer may be about another moment.
+type Resolver interface {
+	Resolve() Tool
+}
+
 // A RuleBorrower obeys the deny and ask rules of other tools too; see
 // [permission.Call.Borrows]. Without it only rules that name the tool hold.
 type RuleBorrower interface {
@@ -196,6 +203,12 @@ func As[C any](t Tool) (C, bool) {
 func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	info := t.Info()
 	c := &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly}
+	if r, ok := As[Resolver](t); ok {
+		if t = careful(nil, r.Resolve); t == nil {
+			c.Check = func(*permission.Policy) permission.Verdict { return cannotJudge }
+			return c
+		}
+	}
 	if ro, ok := As[ReadOnlyChecker](t); ok {
 		c.ReadOnly = careful(false, func() bool { return ro.CheckReadOnly(input) })
 	}

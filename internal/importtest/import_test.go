@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
 	"mcpserver":       {"toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"mcpgateway":      {"mcpclient", "mcpserver", "toolkit", "tool", "tool/host", "permission"},
-	"builtin":         {"tool", "message", "permission"},
+	"builtin":         {"tool", "message", "permission", "redact"},
 	"builtin/pdf":     {},
 	"cmd/kitbag":      {"*"},
 

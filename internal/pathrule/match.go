@@ -54,6 +54,23 @@ func (p Place) MatchTree(pattern, root string) (bool, error) {
 	return false, nil
 }
 
+// Globs returns the absolute patterns that a deny or ask pattern stands for. It covers a path
+// that one of them matches, as written or with its links resolved.
+func (p Place) Globs(pattern string) ([]string, error) { return p.globs(pattern, true) }
+
+// CoveredBy reports whether one of the globs matches the clean absolute path name.
+func CoveredBy(globs []string, name string) bool { return matchOne(globs, name) }
+
+// TreeCoveredBy reports whether one of the globs matches dir and all that is below it.
+func TreeCoveredBy(globs []string, dir string) bool {
+	for _, g := range globs {
+		if strings.HasSuffix(g, "/**") && doublestar.MatchUnvalidated(g, dir) {
+			return true
+		}
+	}
+	return false
+}
+
 // Suggest returns the pattern for everything in the directory of name, or "".
 func (p Place) Suggest(name string) string {
 	if name == "" {

@@ -179,6 +179,15 @@ func (s *site) analyze(src string) *Analysis {
 	return a
 }
 
+// Text returns what the verdicts are about, and the only text that may be run. It is empty
+// if there is none; Err says why.
+func (a *Analysis) Text() string {
+	if a.err != nil {
+		return ""
+	}
+	return a.src
+}
+
 // Err returns why the command could not be parsed, or nil.
 func (a *Analysis) Err() error { return a.err }
 

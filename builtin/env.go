@@ -1,0 +1,61 @@
+package builtin
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/internal/shell"
+	"github.com/kitbag-go/kitbag/redact"
+)
+
+// environ returns the environment of a command: that of the process, without what looks like
+// a credential, and made fit for commands that were judged.
+func (c *Config) environ() []string { return shell.Environ(c.withoutCredentials(os.Environ())) }
+
+func (c *Config) withoutCredentials(base []string) []string {
+	return slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
+		name, value, _ := strings.Cut(kv, "=")
+		holds := func(secret string) bool { return secret != "" && strings.Contains(value, secret) }
+		if slices.ContainsFunc(c.Secrets, holds) {
+			return true
+		}
+		return !slices.Contains(c.KeepEnv, name) && (credentialName(name) || credentialValue(value))
+	})
+}
+
+// What a name says that is a credential: as one of its words, at its end, anywhere.
+var (
+	credentialWords = []string{"KEY", "KEYS", "TOKEN", "TOKENS", "PAT", "PASS", "AUTH", "COOKIE", "COOKIES", "DSN"}
+	credentialEnds  = []string{"APIKEY", "ACCESSKEY", "PRIVATEKEY", "TOKEN", "_PWD"}
+	credentialParts = []string{"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL"}
+)
+
+// credentialName reports whether a variable of this name holds a credential, as names go.
+func credentialName(name string) bool {
+	name = strings.ToUpper(name)
+	switch {
+	case strings.HasPrefix(name, "AWS_"):
+		return true
+	case name == "SSH_AUTH_SOCK": // the way to an agent that gives no key away
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(name, "_"), func(word string) bool { return slices.Contains(credentialWords, word) }) ||
+		slices.ContainsFunc(credentialEnds, func(end string) bool { return strings.HasSuffix(name, end) }) ||
+		slices.ContainsFunc(credentialParts, func(part string) bool { return strings.Contains(name, part) })
+}
+
+var detector = sync.OnceValue(func() *redact.Redactor {
+	r, err := redact.New(redact.Rules()...)
+	if err != nil {
+		panic(err) // the built-in rules are tested
+	}
+	return r
+})
+
+// credentialValue reports whether value looks like a key, or holds one. A path is none,
+// whatever its names look like.
+func credentialValue(value string) bool {
+	return !strings.HasPrefix(value, "/") && detector().Text(value) != value
+}

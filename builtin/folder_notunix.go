@@ -1,0 +1,81 @@
+//go:build !unix
+
+package builtin
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A folder is an open directory. Everything is done to what stands right in it, by name.
+// A symbolic link is refused, if it was there a moment before: nothing here opens a name
+// and fails for a link. It never leads out of the folder.
+type folder struct{ *os.Root }
+
+// An entry is what stands in a folder under a name.
+type entry struct {
+	mode fs.FileMode
+	id   identity
+}
+
+// An identity is nothing here: files are known by their names.
+type identity struct{ device, inode uint64 }
+
+func rootFolder(path string) (*folder, string, error) {
+	volume := filepath.VolumeName(path) + string(filepath.Separator)
+	r, err := os.OpenRoot(volume)
+	if err != nil {
+		return nil, "", err
+	}
+	rel, err := filepath.Rel(volume, filepath.FromSlash(path))
+	return &folder{r}, filepath.ToSlash(rel), err
+}
+
+func (f *folder) sub(name string) (*folder, error) {
+	e, err := f.look(name)
+	if err != nil {
+		return nil, err
+	}
+	if e.mode&fs.ModeSymlink != 0 {
+		return nil, ErrMoved
+	}
+	r, err := f.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	return &folder{r}, nil
+}
+
+func (f *folder) open(name string) (*os.File, error) {
+	e, err := f.look(name)
+	if err != nil {
+		return nil, err
+	}
+	if e.mode&fs.ModeSymlink != 0 {
+		return nil, ErrMoved
+	}
+	return f.Open(name)
+}
+
+func (f *folder) look(name string) (entry, error) {
+	info, err := f.Lstat(name)
+	if err != nil {
+		return entry{}, err
+	}
+	return entry{mode: info.Mode()}, nil
+}
+
+func identityOf(fs.FileInfo) identity { return identity{} }
+
+func (f *folder) make(name string) error { return f.Mkdir(name, 0o777) }
+
+func (f *folder) create(name string, mode fs.FileMode) (*os.File, error) {
+	return f.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+}
+
+func (f *folder) rename(from, to string) error { return f.Rename(from, to) }
+func (f *folder) remove(name string) error     { return f.Remove(name) }
+func (f *folder) sync() error                  { return nil } // directories cannot be synced here
+
+func keepOwner(*os.File, entry) {}

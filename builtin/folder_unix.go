@@ -1,0 +1,130 @@
+//go:build unix
+
+package builtin
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A folder is an open directory. Everything is done to what stands right in it, by name,
+// and nothing goes through a symbolic link: what is a link fails with ELOOP or ENOTDIR.
+type folder struct{ *os.File }
+
+// An entry is what stands in a folder under a name.
+type entry struct {
+	mode     fs.FileMode
+	id       identity
+	uid, gid int
+}
+
+// An identity tells files of this machine apart, whatever their names.
+type identity struct{ device, inode uint64 }
+
+// rootFolder returns the folder where an absolute path begins, and what of it is below.
+func rootFolder(name string) (*folder, string, error) {
+	f, err := openFolder(unix.AT_FDCWD, "/", "")
+	return f, strings.Trim(name, "/"), err
+}
+
+// openFolder opens the folder name in at, whose path is known as in: of entries without a
+// type package os finds that out by their paths.
+func openFolder(at int, name, in string) (*folder, error) {
+	fd, err := openat(at, name, unix.O_DIRECTORY|searchOnly)
+	if err != nil {
+		return nil, err
+	}
+	return &folder{os.NewFile(uintptr(fd), strings.TrimSuffix(in, "/")+"/"+strings.TrimPrefix(name, "/"))}, nil
+}
+
+func openat(at int, name string, flags int) (fd int, err error) {
+	for {
+		fd, err = unix.Openat(at, name, unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func (f *folder) fd() int { return int(f.Fd()) }
+
+// sub opens a folder in f.
+func (f *folder) sub(name string) (*folder, error) { return openFolder(f.fd(), name, f.Name()) }
+
+// open opens a file or folder for reading, and does not wait for the other end of a pipe, nor
+// make a terminal the controlling one.
+func (f *folder) open(name string) (*os.File, error) {
+	fd, err := openat(f.fd(), name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path.Join(f.Name(), name)), nil
+}
+
+// look returns what stands in f under name; "." is f itself.
+func (f *folder) look(name string) (entry, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(f.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return entry{}, err
+	}
+	e := entry{id: identity{uint64(st.Dev), st.Ino}, uid: int(st.Uid), gid: int(st.Gid), mode: fs.FileMode(st.Mode & 0o777)}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
+		e.mode |= fs.ModeDir
+	case unix.S_IFLNK:
+		e.mode |= fs.ModeSymlink
+	default:
+		e.mode |= fs.ModeIrregular
+	}
+	return e, nil
+}
+
+func identityOf(info fs.FileInfo) identity {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return identity{}
+	}
+	return identity{uint64(st.Dev), st.Ino}
+}
+
+func (f *folder) make(name string) error { return unix.Mkdirat(f.fd(), name, 0o777) }
+
+// create makes a file that was not there, for writing.
+func (f *folder) create(name string, mode fs.FileMode) (*os.File, error) {
+	fd, err := unix.Openat(f.fd(), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(mode.Perm()))
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (f *folder) rename(from, to string) error { return unix.Renameat(f.fd(), from, f.fd(), to) }
+func (f *folder) remove(name string) error     { return unix.Unlinkat(f.fd(), name, 0) }
+
+// sync makes a rename in f last through a crash of the machine.
+func (f *folder) sync() error {
+	d, err := f.open(".")
+	if err != nil {
+		return nil // it may be written in, and not read
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems cannot
+		return err
+	}
+	return nil
+}
+
+// keepOwner gives a file the owner of the one it replaces where the process may; a file that
+// cannot keep its owner is still better written than not.
+func keepOwner(f *os.File, old entry) {
+	if old.uid != os.Geteuid() {
+		f.Chown(old.uid, old.gid)
+	}
+}
