@@ -64,6 +64,7 @@ explore:
 		$(GO) test -count=1 -timeout 30m ./$$dir -rapid.seed=0 -rapid.checks=3000 || exit 1; \
 	done
 	KITBAG_SOUNDNESS=$$((2000 + $$(date +%s) % 1000)) $(GO) test -count=1 -timeout 30m -run 'TestSoundness$$' -v ./internal/shell
+	KITBAG_RACE=1000 $(GO) test -count=1 -timeout 30m -run 'TestRaceWithLinks$$' ./builtin
 
 # Each fuzz test in turn, with the seeds that `make test` runs too.
 .PHONY: fuzz

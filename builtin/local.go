@@ -268,6 +268,9 @@ func (l *Local) write(file permission.File, data []byte) error {
 	// Without an identity to compare, what is missing may be made.
 	create := file.New || file.Inode == 0
 	d, name, judged, err := l.enter(&file, create)
+	if errors.Is(err, fs.ErrNotExist) { // it was there, or could have been made
+		return ErrMoved
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,242 @@
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// judged runs t as a host does: decided, then run with what was judged. Between the two it
+// calls meanwhile. Nil is returned for a call that is not allowed.
+func judged(ctx context.Context, t tool.Tool, p *permission.Policy, in string, meanwhile func()) (*message.ToolResult, permission.Decision) {
+	checked, err := tool.Arguments(t, json.RawMessage(in))
+	if err != nil {
+		panic(err)
+	}
+	d := permission.Decide(p, tool.PermissionCall(t, checked.JSON))
+	if d.Behavior != permission.Allow {
+		return nil, d
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	c := tool.Call{ID: "c", Name: t.Info().Name, Input: checked.JSON, Judgement: &d.Judgement}
+	col := tool.NewCollector(c)
+	for ch, err := range tool.Run(ctx, t, c) {
+		if err != nil {
+			panic(err)
+		}
+		col.Add(ch)
+	}
+	return col.Result(), d
+}
+
+func tools(t testing.TB, c Config) map[string]tool.Tool {
+	t.Helper()
+	all, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]tool.Tool{}
+	for _, tl := range all {
+		byName[tl.Info().Name] = tl
+	}
+	return byName
+}
+
+// What happens to files between the judgement and the run makes the call fail, unless they
+// are still the same.
+func TestMovedFiles(t *testing.T) {
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// In w, "swap x y" puts y in the place of x, "link x y" a link to y, "make x" a file, "dir x" a directory.
+	do := func(dir, what string) {
+		f := strings.Fields(what + " - - -")
+		x, y := filepath.Join(dir, f[1]), f[2]
+		switch f[0] {
+		case "swap":
+			must(os.Rename(x, x+".old"))
+			must(os.Rename(filepath.Join(dir, y), x))
+		case "link":
+			if _, err := os.Lstat(x); err == nil {
+				must(os.Rename(x, x+".old"))
+			}
+			must(os.Symlink(y, x))
+		case "make":
+			must(os.WriteFile(x, []byte("made"), 0o666))
+		case "dir":
+			must(os.MkdirAll(x, 0o777))
+		case "remove":
+			must(os.Remove(x))
+		case "write":
+			must(os.WriteFile(x, []byte("changed in place"), 0o666))
+		}
+	}
+	const moved = "moved after the call was judged"
+	for i, row := range []struct {
+		tool, in, change, want string // want begins with "ok " for a success
+	}{
+		{"Read", `{"file_path":"w/sub/a"}`, "", "ok      1\tA"},
+		{"Read", `{"file_path":"w/sub/a"}`, "write w/sub/a", "ok      1\tchanged in place"},
+		{"Read", `{"file_path":"w/sub/a"}`, "swap w/sub/a w/b", moved},
+		{"Read", `{"file_path":"w/sub/a"}`, "swap w/sub/a out/secret", moved},
+		{"Read", `{"file_path":"w/sub/a"}`, "link w/sub/a ../../out/secret", moved},
+		{"Read", `{"file_path":"w/sub/a"}`, "link w/sub/a a.old", moved},
+		{"Read", `{"file_path":"w/sub/a"}`, "link w/sub ../out", moved},
+		{"Read", `{"file_path":"w/sub/a"}`, "swap w/sub out", moved},
+		{"Read", `{"file_path":"w/sub/a"}`, "remove w/sub/a", "does not exist"},
+		{"Read", `{"file_path":"w/new"}`, "make w/new", moved},
+		{"Read", `{"file_path":"w/in/a"}`, "", "ok      1\tA"}, // in is a link to sub
+		{"Read", `{"file_path":"w/in/a"}`, "link w/in ../out", "ok      1\tA"},
+		{"Read", `{"file_path":"w/in/a"}`, "link w/sub ../out", moved},
+		{"Write", `{"file_path":"w/sub/a","content":"new"}`, "", "ok Replaced the content"},
+		{"Write", `{"file_path":"w/sub/a","content":"new"}`, "swap w/sub/a w/b", moved},
+		{"Write", `{"file_path":"w/sub/a","content":"new"}`, "link w/sub/a ../../out/a", moved},
+		{"Write", `{"file_path":"w/sub/a","content":"new"}`, "link w/sub ../out", moved},
+		{"Write", `{"file_path":"w/sub/a","content":"new"}`, "swap w/sub out", moved},
+		{"Write", `{"file_path":"w/sub/a","content":"new"}`, "remove w/sub/a", moved},
+		{"Write", `{"file_path":"w/in/a","content":"new"}`, "link w/in ../out", "ok Replaced the content"},
+		{"Write", `{"file_path":"w/sub/new","content":"new"}`, "", "ok Created"},
+		{"Write", `{"file_path":"w/sub/new","content":"new"}`, "make w/sub/new", moved},
+		{"Write", `{"file_path":"w/sub/new","content":"new"}`, "link w/sub/new ../../out/new", moved},
+		{"Write", `{"file_path":"w/sub/new","content":"new"}`, "link w/sub ../out", moved},
+		{"Write", `{"file_path":"w/sub/new","content":"new"}`, "swap w/sub out", moved},
+		{"Write", `{"file_path":"w/x/y/new","content":"new"}`, "", "ok Created"},
+		{"Write", `{"file_path":"w/x/y/new","content":"new"}`, "dir w/x/y", "ok Created"},
+		{"Write", `{"file_path":"w/x/y/new","content":"new"}`, "link w/x ../out", moved},
+		{"Write", `{"file_path":"w/sub/y/new","content":"new"}`, "swap w/sub out", moved},
+		{"Write", `{"file_path":"w/loose","content":"new"}`, "", "ok Created"}, // a link to nothing, in sub
+		{"Edit", `{"file_path":"w/sub/a","old_string":"A","new_string":"B"}`, "", "ok Replaced 1 occurrence"},
+		{"Edit", `{"file_path":"w/sub/a","old_string":"A","new_string":"B"}`, "swap w/sub/a w/b", moved},
+		{"Edit", `{"file_path":"w/sub/a","old_string":"A","new_string":"B"}`, "link w/sub ../out", moved},
+		{"Grep", `{"pattern":"[A-Z]","path":"w/sub","output_mode":"content"}`, "", "ok "},
+		{"Grep", `{"pattern":"[A-Z]","path":"w/sub","output_mode":"content"}`, "link w/sub ../out", moved},
+		{"Grep", `{"pattern":"[A-Z]","path":"w/sub/a","output_mode":"content"}`, "link w/sub/a ../../out/secret", moved},
+		{"Grep", `{"pattern":"[A-Z]","path":"w","output_mode":"content"}`, "link w/sub ../out", "ok "}, // links are passed by
+		{"Glob", `{"pattern":"*","path":"w/sub"}`, "", "ok "},
+		{"Glob", `{"pattern":"*","path":"w/sub"}`, "link w/sub ../out", moved},
+		{"Glob", `{"pattern":"sub/*","path":"w"}`, "link w/sub ../out", "ok No files match"},
+	} {
+		t.Run(strconv.Itoa(i)+"/"+row.tool, func(t *testing.T) {
+			dir := files(t, map[string]string{"w/sub/a": "A\n", "w/b": "B\n", "out/secret": "SECRET\n", "out/a": "OUT\n"})
+			must(os.Symlink("sub", filepath.Join(dir, "w/in")))
+			must(os.Symlink("sub/target", filepath.Join(dir, "w/loose")))
+			p := &permission.Policy{Mode: permission.AcceptEdits, Dirs: []string{filepath.Join(dir, "w")}}
+			res, d := judged(t.Context(), tools(t, Config{Dirs: []string{dir}})[row.tool], p, row.in, func() { do(dir, row.change) })
+			if res == nil {
+				t.Fatalf("%+v", d)
+			}
+			text, success := strings.CutPrefix(row.want, "ok ")
+			if success != (res.Outcome == message.OutcomeSuccess) || !strings.Contains(res.Text(), text) {
+				t.Errorf("%s after %q: %s %q, want %q", row.in, row.change, res.Outcome, res.Text(), row.want)
+			}
+			if strings.Contains(res.Text(), "SECRET") {
+				t.Errorf("%s after %q shows %q", row.in, row.change, res.Text())
+			}
+			left, _ := filepath.Glob(filepath.Join(dir, "*", ".kitbag-*"))
+			for _, name := range []string{"out/new", "out/y", "w/sub/y", "w/sub.old/y"} {
+				if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+					left = append(left, name)
+				}
+			}
+			if len(left) > 0 {
+				t.Errorf("%s after %q left %q", row.in, row.change, left)
+			}
+		})
+	}
+}
+
+// raceRuns is how many calls of each row race with a link that is swapped all the time;
+// "make explore" has 18,000 in all.
+func raceRuns(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("KITBAG_RACE"))
+	if err != nil {
+		return 60
+	}
+	return n
+}
+
+// While somebody swaps a directory for a link that leads out as fast as they can, no call
+// reads or writes outside, whatever the mode, and a deny rule holds.
+func TestRaceWithLinks(t *testing.T) {
+	dir := files(t, map[string]string{"w/sub/a": "inside\n", "out/a": "ESCAPED\n"})
+	w := filepath.Join(dir, "w")
+	stop := swap(t, filepath.Join(w, "sub"), "../out")
+	defer stop()
+	deny := []permission.Rule{}
+	for _, name := range []string{"Read", "Write", "Edit", "Grep", "Glob"} {
+		deny = append(deny, permission.Rule{Tool: name, Pattern: filepath.Join(dir, "out") + "/**", Behavior: permission.Deny})
+	}
+	all := tools(t, Config{Dirs: []string{w}})
+	for _, mode := range []permission.Mode{permission.AcceptEdits, permission.Bypass} {
+		for _, row := range []struct{ tool, in string }{
+			{"Read", `{"file_path":"sub/a"}`},
+			{"Grep", `{"pattern":"E","path":"sub","output_mode":"content"}`},
+			{"Grep", `{"pattern":"E","path":".","output_mode":"content"}`},
+			{"Glob", `{"pattern":"*","path":"sub"}`},
+			{"Glob", `{"pattern":"sub/*"}`},
+			{"Write", `{"file_path":"sub/new%d","content":"x"}`},
+			{"Write", `{"file_path":"sub/d%d/new","content":"x"}`},
+			{"Write", `{"file_path":"sub/a","content":"x"}`},
+			{"Edit", `{"file_path":"sub/a","old_string":"i","new_string":"j","replace_all":true}`},
+		} {
+			p := &permission.Policy{Mode: mode, Dirs: []string{w}, Rules: deny}
+			allowed := 0
+			for i := range raceRuns(t) {
+				in := row.in
+				if strings.Contains(in, "%d") {
+					in = fmt.Sprintf(in, i)
+				}
+				res, _ := judged(t.Context(), all[row.tool], p, in, nil)
+				if res == nil {
+					continue
+				}
+				allowed++
+				if strings.Contains(res.Text(), "ESCAPED") || strings.Contains(res.Text(), "/out/") {
+					t.Fatalf("%s %s in %s: %s", row.tool, in, mode, res.Text())
+				}
+			}
+			if allowed == 0 {
+				t.Errorf("%s %s in %s: never allowed; nothing was tried", row.tool, row.in, mode)
+			}
+			left, err := os.ReadDir(filepath.Join(dir, "out"))
+			if err != nil || len(left) != 1 || content(t, filepath.Join(dir, "out/a")) != "ESCAPED\n" {
+				t.Fatalf("%s %s in %s wrote outside: %v, %v", row.tool, row.in, mode, left, err)
+			}
+		}
+	}
+}
+
+// swap has a directory and a link to target change places until the function that it returns is called.
+func swap(t *testing.T, dir, target string) (stop func()) {
+	t.Helper()
+	link, kept := dir+".link", dir+".dir"
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !over.Load() {
+			os.Rename(dir, kept)
+			os.Rename(link, dir)
+			os.Rename(dir, link)
+			os.Rename(kept, dir)
+		}
+	})
+	return func() { over.Store(true); wg.Wait() }
+}
