@@ -1,0 +1,96 @@
+package builtin
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// A deny or ask rule for Read holds for Grep and Glob: what names a covered path is denied, or
+// asked about, and what would come by it leaves it out, and says so.
+func TestSearchObeysRulesForRead(t *testing.T) {
+	dir := files(t, map[string]string{
+		"w/a.txt": "needle\n", "w/secret/b.txt": "needle\n", "w/secret/deep/c.txt": "needle\n", "w/secret/plain.md": "needle\n",
+		"w/.env": "needle\n", "w/sub/key.pem": "needle\n", "w/.gnupg/x": "needle\n", "out/o.txt": "needle\n",
+	})
+	for link, target := range map[string]string{"w/link": "secret", "w/alias": "secret", "w/way": "../out"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := filepath.Join(dir, "w")
+	all := tools(t, Config{Dirs: []string{w}})
+	for _, row := range []struct {
+		rule string // "ask " or "deny " before it
+		path string
+		want string // what is found, below w, or the decision
+		out  string // what is said of what is left out
+	}{
+		{"", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/key.pem", "2 paths"},
+		{"deny Read(secret/**)", ".", "a.txt sub/key.pem", "3 paths"},
+		{"deny Read(secret/)", ".", "a.txt sub/key.pem", "3 paths"},
+		{"ask Read(secret/**)", ".", "a.txt sub/key.pem", "3 paths"},
+		{"typo Read(secret/**)", ".", "a.txt sub/key.pem", "3 paths"},
+		{"deny *(secret/**)", "sub", "sub/key.pem", ""},
+		{"deny Read(secret/*.txt)", ".", "a.txt secret/deep/c.txt secret/plain.md sub/key.pem", "3 paths"},
+		{"deny Read(secret/*)", ".", "a.txt secret/deep/c.txt sub/key.pem", "4 paths"},
+		{"deny Read(*.pem)", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md", "3 paths"},
+		{"deny Read(**/deep/**)", "secret", "secret/b.txt secret/plain.md", "1 path left"},
+		{"deny Read(" + w + "/secret/**)", ".", "a.txt sub/key.pem", "3 paths"},
+		{"deny Read(link/**)", ".", "a.txt sub/key.pem", "3 paths"}, // a rule counts where it leads
+		{"deny Read(secret/**)", "secret", "deny", ""},
+		{"deny Read(secret/**)", "secret/deep", "deny", ""},
+		{"deny Read(secret/**)", "link", "deny", ""},
+		{"deny Read(alias/**)", "link/deep", "deny", ""},
+		{"ask Read(secret/**)", "secret", "ask", ""},
+		{"ask Read(secret/**)", "alias", "ask", ""},
+		{"deny Read(secret/[)", ".", "deny", ""}, // it cannot be read
+		{"deny Read(" + dir + "/out/**)", "way", "deny", ""},
+		{"allow Read(" + dir + "/out/**)", "way", "ask", ""}, // to read is not to search
+		{"deny Read", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/key.pem", "2 paths"},
+		{"", ".env", "ask", ""},
+	} {
+		for _, name := range []string{"Grep", "Glob"} {
+			in := args("pattern", "needle", "path", row.path)
+			if name == "Glob" {
+				if row.path == ".env" {
+					continue // which is no directory
+				}
+				in = args("pattern", "**", "path", row.path)
+			}
+			p := &permission.Policy{Dirs: []string{w}}
+			if b, text, ok := strings.Cut(row.rule, " "); ok {
+				rule, err := permission.ParseRule(text, permission.Allow)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rule.Behavior = permission.Behavior(b)
+				p.Rules = []permission.Rule{rule}
+			}
+			res, d := judged(t.Context(), all[name], p, in, nil)
+			if res == nil {
+				if string(d.Behavior) != row.want {
+					t.Errorf("%s in %s with %s: %s (%s), want %s", name, row.path, row.rule, d.Behavior, d.Reason, row.want)
+				}
+				continue
+			}
+			var found []string
+			said := ""
+			for line := range strings.Lines(res.Text()) {
+				if rel, ok := strings.CutPrefix(strings.TrimSpace(line), w+"/"); ok {
+					found = append(found, rel)
+				} else {
+					said += line
+				}
+			}
+			slices.Sort(found)
+			if got := strings.Join(found, " "); got != row.want || !strings.Contains(said, row.out) || row.out == "" && strings.Contains(said, "left out") {
+				t.Errorf("%s in %s with %s finds %q and says %q; want %q and %q", name, row.path, row.rule, got, said, row.want, row.out)
+			}
+		}
+	}
+}
