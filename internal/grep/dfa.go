@@ -25,6 +25,11 @@ type dfa struct {
 	others int    // how many steps the states keep in other
 	start  *state // at the beginning of a line
 
+	cost    int          // of making a state, in the unit of Matcher.work
+	done    int          // since limit was asked last
+	limit   interface{ Err() error } // nil: it may take as long as it takes
+	stopped bool                     // because limit has an error: what find says means nothing
+
 	// Scratch of closure.
 	stack []uint32
 	seen  []uint32 // by instruction: the generation that saw it last
@@ -52,7 +57,7 @@ var (
 )
 
 func newDFA(prog *syntax.Prog) *dfa {
-	d := &dfa{prog: prog, seen: make([]uint32, len(prog.Inst))}
+	d := &dfa{prog: prog, cost: work(prog), seen: make([]uint32, len(prog.Inst))}
 	d.clear()
 	return d
 }
@@ -60,6 +65,20 @@ func newDFA(prog *syntax.Prog) *dfa {
 func (d *dfa) clear() {
 	d.states, d.others = map[string]*state{}, 0
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, true, false)
+}
+
+// begin has find and matchLine stop soon after limit, a context, has an error. What they
+// do for a character that they know costs next to nothing: only new steps count.
+func (d *dfa) begin(limit interface{ Err() error }) {
+	d.limit, d.done, d.stopped = limit, 0, false
+}
+
+// mayStep reports whether there is time for another step.
+func (d *dfa) mayStep() bool {
+	if d.done += d.cost; d.done > askEvery && d.limit != nil {
+		d.done, d.stopped = 0, d.limit.Err() != nil
+	}
+	return !d.stopped
 }
 
 // find returns the place in the first line of text that matches at which that
@@ -130,6 +149,9 @@ func (d *dfa) matchLine(line []byte) bool {
 
 // step makes the successor of s for r.
 func (d *dfa) step(s *state, r rune) *state {
+	if !d.mayStep() {
+		return matched // which ends the line
+	}
 	if len(d.states) > maxStates || d.others > maxOther {
 		d.clear() // s lives on until its line ends
 	}

@@ -16,6 +16,7 @@ package grep
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -38,13 +39,18 @@ type Matcher struct {
 	literals []literal      // every match contains one of these; nil: not known
 	exact    bool           // a literal is a match
 	prog     *syntax.Prog   // for single lines
+	work     int            // what a character costs at worst, about in steps of 2 ns
 	re       *regexp.Regexp // for Multiline, at the beginning of the text
 	later    *regexp.Regexp // after it
 }
 
-// maxPattern bounds the size of a compiled pattern, in instructions: the time
-// to make a state of the automaton is linear in it.
-const maxPattern = 2000
+// Bounds on the size of a pattern: how many instructions it is compiled to, as the time
+// to make a state of the automaton is linear in it, and how many ranges of characters its
+// classes have as it is written, each of which takes time to compile.
+const (
+	maxPattern = 2000
+	maxRanges  = 50_000
+)
 
 // Compile makes a matcher. It fails if the pattern is no regular expression,
 // if it is too large, and if it wants a line end without Multiline.
@@ -63,9 +69,14 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 	if !o.Multiline && wantsLineEnd(re) {
 		return nil, fmt.Errorf("pattern %q has a line end in it, which only a multiline search can match", pattern)
 	}
+	tooLarge := fmt.Errorf("pattern %.100q is too large; search for less at once", pattern)
+	if ranges(re) > maxRanges {
+		return nil, tooLarge
+	}
 	if o.Multiline {
 		beforeCR(re)
 	}
+	written := re // with its repetitions: without them its text may be megabytes
 	re = re.Simplify()
 	m := &Matcher{Options: o}
 	// Else nearly every line has one, and the automaton alone is faster.
@@ -76,19 +87,39 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 		return nil, explain(pattern, err)
 	}
 	if len(m.prog.Inst) > maxPattern {
-		return nil, fmt.Errorf("pattern %.100q… is too large", pattern)
+		return nil, tooLarge
 	}
+	m.work = work(m.prog)
 	m.exact = re.Op == syntax.OpLiteral && len(m.literals) == 1 && len(m.literals[0].text) == len(string(re.Rune))
 	if o.Multiline {
-		if m.re, err = regexp.Compile(re.String()); err != nil {
+		if m.re, err = regexp.Compile(written.String()); err != nil {
 			return nil, explain(pattern, err)
 		}
-		neverBegin(re)
-		if m.later, err = regexp.Compile(re.String()); err != nil {
+		neverBegin(written)
+		if m.later, err = regexp.Compile(written.String()); err != nil {
 			return nil, explain(pattern, err)
 		}
 	}
 	return m, nil
+}
+
+// ranges counts the ranges of characters in re.
+func ranges(re *syntax.Regexp) int {
+	n := len(re.Rune) / 2
+	for _, sub := range re.Sub {
+		n += ranges(sub)
+	}
+	return n
+}
+
+// work returns what a character costs at worst: all instructions look at it, and those of
+// a class search their ranges for it.
+func work(prog *syntax.Prog) int {
+	n := 0
+	for i := range prog.Inst {
+		n += 1 + bits.Len(uint(len(prog.Inst[i].Rune)/2))
+	}
+	return n
 }
 
 // beforeCR has the ends of lines in re stand before CRLF, too. In a single line

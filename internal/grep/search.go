@@ -15,11 +15,11 @@ const (
 	maxFile    = 64 << 20  // the largest file of a Multiline search; more is not looked at
 	sniffLen   = 8 << 10   // a zero byte in the first sniffLen bytes makes a file binary
 
-	// The most work that one look for a Multiline match does without asking for
-	// the context, in bytes of text times instructions of the pattern: a second or
-	// two at worst. What asks is slower, as it cannot skip to a literal.
-	maxUnasked = 256 << 20
-	askEvery   = 64 << 10 // bytes
+	// The most work that is done without asking for the context, in bytes of text
+	// times Matcher.work: some tenths of a second. A look for a Multiline match that
+	// asks is slower, as it cannot skip to a literal, so that small ones do not ask.
+	maxUnasked = 32 << 20
+	askEvery   = 16 << 20
 )
 
 // A Line is a line that matches, or one around it.
@@ -91,8 +91,9 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, yield func(Line) boo
 				continue
 			}
 		}
-		if !s.lines(pos, limit) || eof {
-			return nil
+		more := s.lines(ctx, pos, limit)
+		if err := ctx.Err(); err != nil || !more || eof {
+			return err
 		}
 		pos = s.makeRoom(limit)
 	}
@@ -149,13 +150,17 @@ func (s *Searcher) back(pos, n int) int {
 
 // lines tells of the matches in buf[pos:limit], which are whole lines. It
 // returns false if there is nothing more to do.
-func (s *Searcher) lines(pos, limit int) bool {
+func (s *Searcher) lines(ctx context.Context, pos, limit int) bool {
 	text := s.buf[:limit]
+	s.dfa.begin(ctx)
 	for i := range s.finders {
 		s.finders[i].reset()
 	}
 	for pos < limit {
 		start, end := s.nextMatch(text, pos)
+		if s.dfa.stopped {
+			return false
+		}
 		if start < 0 {
 			break
 		}
@@ -281,7 +286,7 @@ func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 	}
 	re := s.m.re
 	for pos := 0; pos < len(text); re = s.m.later {
-		loc := find(ctx, re, text[pos:], len(s.m.prog.Inst))
+		loc := find(ctx, re, text[pos:], s.m.work)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -303,19 +308,20 @@ func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// find is re.FindIndex, for a program of so many instructions. If ctx ends, what
-// it returns means nothing.
-func find(ctx context.Context, re *regexp.Regexp, text []byte, instructions int) []int {
-	if len(text)*instructions <= maxUnasked {
+// find is re.FindIndex, for a pattern that is so much work for each byte. If ctx ends,
+// what it returns means nothing.
+func find(ctx context.Context, re *regexp.Regexp, text []byte, work int) []int {
+	if len(text)*work <= maxUnasked {
 		return re.FindIndex(text)
 	}
-	return re.FindReaderIndex(&asking{text: text, ended: ctx.Err})
+	return re.FindReaderIndex(&asking{text: text, every: max(askEvery/max(work, 1), 1), ended: ctx.Err})
 }
 
 // An asking is a text that is over once ended returns an error.
 type asking struct {
 	text     []byte
 	pos, ask int // ask: from where on to ask again
+	every    int // after how many bytes
 	ended    func() error
 }
 
@@ -325,7 +331,7 @@ func (a *asking) ReadRune() (r rune, size int, err error) {
 		if err := a.ended(); err != nil {
 			return 0, 0, err
 		}
-		a.ask = a.pos + askEvery
+		a.ask = a.pos + a.every
 	}
 	if a.pos == len(a.text) {
 		return 0, 0, io.EOF

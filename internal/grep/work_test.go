@@ -1,0 +1,68 @@
+package grep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// No pattern and no text keep a search going for long after its time is up, whatever the
+// pattern costs for each character.
+func TestSearchEndsInTime(t *testing.T) {
+	texts := map[string]string{
+		"letters": strings.Repeat("é", 1<<20), "ascii": strings.Repeat("ab", 1<<20), "mixed": strings.Repeat("aé1б", 1<<18),
+		"lines": strings.Repeat("aébб€ ÿ\n", 1<<17), "spread": spread(1 << 18),
+	}
+	for _, pattern := range []string{
+		`\pL{500}\pN`, `(?:\pL?){400}\pN`, `(a|é|b|ü){400}1`, `(.*)(.*)(.*)(.*)(.*)[^\x00-\x{10ffff}]`,
+		`(?:\pL|\pN|.){250}\z`, `\b\pL{300}\b\pN`,
+	} {
+		for _, o := range []Options{{}, {IgnoreCase: true}, {Multiline: true}, {Multiline: true, IgnoreCase: true}} {
+			m, err := Compile(pattern, o)
+			if err != nil {
+				continue // too large is an answer, too
+			}
+			for name, text := range texts {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				start := time.Now()
+				err := m.NewSearcher().Search(ctx, strings.NewReader(text), func(Line) bool { return ctx.Err() == nil })
+				took := time.Since(start)
+				cancel()
+				if took > 2*time.Second || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s %+v in %s: %v after %v", pattern, o, name, err, took)
+				}
+			}
+		}
+	}
+}
+
+// What would take long to compile, or to match a single character, is refused.
+func TestPatternTooLarge(t *testing.T) {
+	for pattern, large := range map[string]bool{
+		`\pL{500}\pN`: false, `\pL{1000}\pL{999}`: true, strings.Repeat(`\pL`, 70): false, strings.Repeat(`\pL`, 90): true,
+		strings.Repeat("a", 1990): false, strings.Repeat("a", 2010): true, strings.Repeat("a|", 900) + "b": false,
+	} {
+		for _, o := range []Options{{}, {IgnoreCase: true}, {Multiline: true, IgnoreCase: true}} {
+			start := time.Now()
+			_, err := Compile(pattern, o)
+			if (err != nil) != large || err != nil && !strings.Contains(err.Error(), "too large") {
+				t.Errorf("%.40s %+v: %.200v", pattern, o, err)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("%.40s %+v: %v", pattern, o, took)
+			}
+		}
+	}
+}
+
+// spread has a different character at each place.
+func spread(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%c", 0xa1+i%0xd000)
+	}
+	return b.String()
+}
