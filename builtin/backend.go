@@ -58,6 +58,10 @@ type Command struct {
 type Exit struct {
 	Code   int    // 0 is success; -1 after a signal
 	Signal string // the signal that ended it, such as "killed"; empty for none
+
+	// LeftBehind says that a process which the program left behind still held the
+	// output, and was ended.
+	LeftBehind bool
 }
 
 // ErrNotRegular is the error of opening what is neither a regular file nor a

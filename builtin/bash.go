@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -26,14 +27,13 @@ var bashText string
 const (
 	defaultTimeout = 120_000 // milliseconds
 	maxTimeout     = 600_000
-	outputHead     = 10_000 // characters of long output that are kept of its start, which streams as it comes
-	outputTail     = 20_000 // and of its end, where the errors are
+	maxOutput      = 30_000 // characters of output that are returned, if the Config does not say
 )
 
 type bashIn struct {
 	Command     string `json:"command" jsonschema:"minLength=1" jsonschema_description:"the command, in the bash language"`
 	Description string `json:"description,omitempty" jsonschema_description:"what the command does, in a few words, for the person who watches"`
-	Timeout     int    `json:"timeout,omitempty" jsonschema:"minimum=1,maximum=600000,default=120000" jsonschema_description:"milliseconds after which the command is killed"`
+	Timeout     int    `json:"timeout,omitempty" jsonschema:"minimum=1,default=120000" jsonschema_description:"milliseconds after which the command is killed; 600000 at most"`
 }
 
 // bashOut is the structured result of Bash.
@@ -42,6 +42,10 @@ type bashOut struct {
 	Signal   string `json:"signal,omitempty"`
 	TimedOut bool   `json:"timed_out,omitempty"`
 	Omitted  int    `json:"omitted,omitempty"` // characters of output that were left out
+	Binary   int    `json:"binary,omitempty"`  // bytes of output that are not text, and were left out
+
+	// A process that the command left behind held the output, and was stopped.
+	LeftBehind bool `json:"left_behind,omitempty"`
 }
 
 // A bash is no [tool.Backgrounder]: a command may change any file, and so what a call
@@ -67,14 +71,14 @@ func Bash(c Config) (tool.Tool, error) {
 
 func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
-		limit := time.Duration(min(in.Timeout, maxTimeout)) * time.Millisecond
-		if in.Timeout <= 0 {
-			limit = defaultTimeout * time.Millisecond
-		}
+		limit := in.limit()
 		runCtx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 
-		out := newClip(outputHead, outputTail)
+		// A third is for the start, which streams as it comes, the rest for the end, where the
+		// errors are.
+		most := cmp.Or(b.MaxOutput, maxOutput)
+		out := newClip(most/3, most-most/3)
 		var exit Exit
 		var err error
 		done := make(chan struct{})
@@ -106,7 +110,7 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 		case err != nil && runCtx.Err() == nil:
 			yield(tool.Chunk{}, b.startError(err))
 		default:
-			yield(out.last(exit, err != nil, limit), nil)
+			yield(out.last(exit, err != nil, in), nil)
 		}
 	}
 }
@@ -137,13 +141,21 @@ func (b *bash) startError(err error) error {
 	return fmt.Errorf("bash cannot be started in %s: %w", b.Dirs[0], err)
 }
 
+// limit is how long the command may take.
+func (in *bashIn) limit() time.Duration {
+	if in.Timeout <= 0 {
+		return defaultTimeout * time.Millisecond
+	}
+	return time.Duration(min(in.Timeout, maxTimeout)) * time.Millisecond
+}
+
 // last returns the chunk that ends the result: what is left of the output, and
 // how the command ended.
-func (c *clip) last(exit Exit, timedOut bool, limit time.Duration) tool.Chunk {
+func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	tail, omitted := c.rest()
 	var b strings.Builder
 	if omitted > 0 {
-		fmt.Fprintf(&b, "\n\n[%d characters left out]\n\n", omitted)
+		fmt.Fprintf(&b, "\n\n[%d characters left out; to see them run the command with its output redirected, as in `command >file 2>&1`, and read or search the file]\n\n", omitted)
 	}
 	b.WriteString(tail)
 	if c.empty() {
@@ -152,7 +164,7 @@ func (c *clip) last(exit Exit, timedOut bool, limit time.Duration) tool.Chunk {
 	end := ""
 	switch {
 	case timedOut:
-		end = fmt.Sprintf("[timed out after %d ms; every process of the command was killed]", limit.Milliseconds())
+		end = fmt.Sprintf("[timed out after %d ms; every process of the command was killed]", in.limit().Milliseconds())
 	case exit.Signal != "":
 		end = fmt.Sprintf("[ended by signal: %s]", exit.Signal)
 	case exit.Code != 0:
@@ -161,9 +173,15 @@ func (c *clip) last(exit Exit, timedOut bool, limit time.Duration) tool.Chunk {
 	if end != "" {
 		b.WriteString("\n" + end)
 	}
+	if exit.LeftBehind {
+		b.WriteString("\n[a background process still held the output when the command ended, and was stopped; one that is to stay must have its output redirected, as in `server >server.log 2>&1 &`]")
+	}
+	if in.Timeout > maxTimeout {
+		fmt.Fprintf(&b, "\n[timeout %d is too much; it was taken for %d]", in.Timeout, maxTimeout)
+	}
 	ch := piece(b.String())
 	ch.Failed = end != ""
-	ch.Structured, _ = json.Marshal(bashOut{exit.Code, exit.Signal, timedOut, omitted}) // ints and strings encode
+	ch.Structured, _ = json.Marshal(bashOut{exit.Code, exit.Signal, timedOut, omitted, c.binary, exit.LeftBehind}) // ints and strings encode
 	return ch
 }
 

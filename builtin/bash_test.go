@@ -65,7 +65,7 @@ func TestBash(t *testing.T) {
 
 func TestBashBadArguments(t *testing.T) {
 	b, _ := newBash(t)
-	for _, in := range []string{`{}`, `{"command":""}`, `{"command":"ls","timeout":0}`, `{"command":"ls","timeout":600001}`, `{"command":1}`} {
+	for _, in := range []string{`{}`, `{"command":""}`, `{"command":"ls","timeout":0}`, `{"command":1}`} {
 		want(t, call(t.Context(), b, in), "error", "")
 	}
 }
@@ -95,7 +95,7 @@ func TestBashLongOutput(t *testing.T) {
 	text := res.Text()
 	var out bashOut
 	json.Unmarshal(res.Structured, &out)
-	if !strings.HasPrefix(text, "STARTaaa") || !strings.HasSuffix(text, "aaaEND") || len(text) > 30100 || out.Omitted != 70008 {
+	if !strings.HasPrefix(text, "STARTaaa") || !strings.HasSuffix(text, "aaaEND") || len(text) > 30200 || out.Omitted != 70008 {
 		t.Errorf("%d characters, %.20q … %q, omitted %d", len(text), text, text[len(text)-20:], out.Omitted)
 	}
 	// A character of several bytes is one character, wherever reads cut it.
@@ -263,7 +263,7 @@ func TestBashEnvironment(t *testing.T) {
 // and goes on if it does not.
 func TestBashBackground(t *testing.T) {
 	b, dir := newBash(t)
-	want(t, call(t.Context(), b, args("command", "sleep 1234 & echo $! >pid; echo x")), "success", "x\n")
+	want(t, call(t.Context(), b, args("command", "sleep 1234 & echo $! >pid; echo x")), "success", "x\n\n[a background process still held the output when the command ended, and was stopped;")
 	want(t, call(t.Context(), b, args("command", "ps -o stat= -p $(cat pid) | grep -v Z")), "error", "exit code 1")
 
 	if runtime.GOOS == "linux" { // elsewhere nobody finds what left the group

@@ -74,6 +74,11 @@ type Config struct {
 	// key of the model.
 	Secrets []string
 
+	// MaxOutput is how much of the output of a command Bash returns, in characters; 0
+	// means 30,000. An agent that keeps long results whole, for the model to read in, can
+	// have much more.
+	MaxOutput int
+
 	// ImageTypes are the media types, "*" for any part of one, that Read
 	// returns as data; nil means image/png, image/jpeg, image/gif and image/webp.
 	ImageTypes []string

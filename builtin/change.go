@@ -56,6 +56,16 @@ func (c *Config) current(ctx context.Context, file permission.File, name string)
 	return data, true, nil
 }
 
+// prepare is [tool.Preparer] for a tool that changes files as plan says. What plan finds is
+// what the model knows, if it has read the file: without a state nobody can tell.
+func (c *Config) prepare(ctx context.Context, plan func() (*change, error)) error {
+	if tool.StateFrom(ctx) == nil {
+		return nil
+	}
+	_, err := plan()
+	return err
+}
+
 // carryOut makes the change, and what is in the file now known.
 func (c *Config) carryOut(ctx context.Context, ch *change) error {
 	if err := c.Backend.Write(ctx, ch.file, ch.new); err != nil {

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -8,7 +9,7 @@ import (
 
 // A clip is a writer that keeps the head and the tail of what is written, as
 // valid UTF-8 with LF line ends, in bounded memory. Writes never wait. Text of
-// up to head+tail characters is kept whole.
+// up to head+tail characters is kept whole. Of what is no text it keeps the size.
 type clip struct {
 	head, tail int           // limits, in characters
 	fresh      chan struct{} // has an element after there was something new to take
@@ -19,6 +20,8 @@ type clip struct {
 	inHead  int    // characters that went to the head
 	after   int    // characters that came after it
 	cut     []byte // an incomplete rune or line end at the end of the last write
+	binary  int    // bytes that are no text
+	untold  int    // of them, those that nothing was said of yet
 }
 
 func newClip(head, tail int) *clip {
@@ -30,10 +33,43 @@ func (c *clip) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	data := append(c.cut, p...)
+	if isBinary(data) {
+		c.cut = nil
+		c.binary += len(data)
+		c.untold += len(data)
+		return len(p), nil
+	}
+	c.tellBinary()
 	n := completeLen(data)
 	c.cut = append([]byte(nil), data[n:]...)
 	c.add(cleanText(data[:n]))
 	return len(p), nil
+}
+
+// tellBinary adds a note in place of what was no text.
+func (c *clip) tellBinary() {
+	if c.untold > 0 {
+		c.add(fmt.Sprintf("[%d bytes of binary data, not shown; redirect them to a file]\n", c.untold))
+		c.untold = 0
+	}
+}
+
+// isBinary reports whether data is no text in UTF-8 or an encoding like it: a tenth of it,
+// and more than a few bytes, are control characters or cannot be decoded. A list that is
+// separated by zero bytes is text.
+func isBinary(data []byte) bool {
+	bad := 0
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			bad++
+		case r < ' ' && !strings.ContainsRune("\t\n\r\b\f\a\x1b", r):
+			bad++
+		}
+		i += size
+	}
+	return bad > 8 && bad*10 > len(data)
 }
 
 func (c *clip) add(text string) {
@@ -75,6 +111,7 @@ func (c *clip) rest() (tail string, omitted int) {
 	defer c.mu.Unlock()
 	c.add(cleanText(c.cut))
 	c.cut = nil
+	c.tellBinary()
 	start := len(c.end)
 	for n := 0; start > 0 && n < c.tail; n++ {
 		_, size := utf8.DecodeLastRune(c.end[:start])
@@ -86,7 +123,7 @@ func (c *clip) rest() (tail string, omitted int) {
 func (c *clip) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.inHead == 0
+	return c.inHead == 0 && c.untold == 0
 }
 
 // completeLen returns how much of data can be judged without what follows it.

@@ -21,7 +21,7 @@ import (
 var editText string
 
 type editIn struct {
-	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"absolute path of the file"`
+	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"path of the file"`
 	replacement
 	Edits []replacement `json:"edits,omitempty" jsonschema:"maxItems=100" jsonschema_description:"several replacements, made in order, all or none"`
 }
@@ -201,6 +201,15 @@ func whyNot(text, old string) string {
 		}
 	}
 	return "; read the file again and copy the text exactly"
+}
+
+// Prepare implements [tool.Preparer].
+func (e *edit) Prepare(ctx context.Context, input json.RawMessage) error {
+	in, err := unmarshal[editIn](input)
+	if err != nil {
+		return err
+	}
+	return e.prepare(ctx, func() (*change, error) { return e.plan(ctx, in) })
 }
 
 // Preview implements [tool.Previewer] with a unified diff.

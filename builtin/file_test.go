@@ -103,15 +103,17 @@ func TestReadText(t *testing.T) {
 		{"empty", "", "success", "[the file is empty]"},
 		{"ten", `,"offset":11`, "success", "has 10 lines; there is no line 11]"},
 		{"ten", `,"offset":10`, "success", "    10\tx"},
-		{"many", "", "success", "go on with offset 2001]"},
+		{"many", "", "success", "continue with offset 2001]"},
 		{"many", `,"offset":2001`, "success", "  2500\tx"},
-		{"wide", "", "success", "go on with offset 132]"},
+		{"wide", "", "success", "continue with offset 41]"},
 		{"zero", "", "error", "zero bytes"},
 		{"mac", "", "success", "     1\ta\n     2\tb"},
 		{"utf8", "", "success", strings.Repeat("é", 2000) + "[truncated]"},
 		{"cut", "", "success", "aaaaa\uFFFD"},
 		{"ten", `,"pages":"1"`, "error", "pages is for PDF"},
-		{"ten", `,"limit":2001`, "error", "limit"},
+		{"ten", `,"limit":2001`, "success", "    10\tx"},
+		{"many", `,"limit":5000`, "success", "continue with offset 2001]\n[limit 5000 is more than one call returns: 2000 lines]"},
+		{"many", `,"limit":3`, "success", "     3\tx"},
 	} {
 		want(t, call(t.Context(), readTool(t, dir), fmt.Sprintf(`{"file_path":%q%s}`, filepath.Join(dir, row.file), row.more)), message.Outcome(row.outcome), row.text)
 	}
@@ -138,7 +140,7 @@ func TestReadNotebook(t *testing.T) {
 // stand between.
 func TestReadNotebookLimits(t *testing.T) {
 	cell := fmt.Sprintf(`{"cell_type":"code","source":%q,"outputs":[{"output_type":"display_data","data":{"image/png":"iVBORw==","text/plain":"<Figure>"}}]}`,
-		strings.Repeat("x", 100_000))
+		strings.Repeat("x", 30_000))
 	dir := files(t, map[string]string{"n.ipynb": `{"cells":[` + strings.Repeat(cell+",", 9) + cell + `]}`,
 		"one.ipynb": fmt.Sprintf(`{"cells":[{"cell_type":"code","source":%q}]}`, strings.Repeat("x", 2*maxReadText))})
 	read := func(name string, types ...string) *message.ToolResult {

@@ -76,6 +76,13 @@ type globPattern struct {
 	depth int      // how many directories deep a match can be; -1 is any
 	bad   bool     // nothing can match
 	many  bool     // the braces stand for more than maxGlobs
+
+	invalid bool // it is no glob
+}
+
+// badGlob is the error for a glob that cannot be read.
+func badGlob(name, glob string) error {
+	return fmt.Errorf("%s %.100q is no glob: a [ or { has no end, or stands for nothing; write [[] to find a bracket itself", name, glob)
 }
 
 func newGlobPattern(dir, pattern string) globPattern {
@@ -118,7 +125,9 @@ func newGlobPattern(dir, pattern string) globPattern {
 	// Brackets occur in names: they are tried as plain characters, too.
 	literal := strings.NewReplacer("[", `\[`, "]", `\]`).Replace(joined)
 	for _, s := range slices.Compact([]string{glob, literal}) {
-		if doublestar.ValidatePattern(s) {
+		if !doublestar.ValidatePattern(s) {
+			g.invalid = true // also where it could be taken literally: what was meant is not known
+		} else {
 			g.globs = append(g.globs, expandBraces(s, maxGlobs+1)...)
 		}
 	}
@@ -143,6 +152,9 @@ func (g globPattern) enters(rel string) bool {
 
 func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	p := newGlobPattern(g.absDir(in.Path), in.Pattern)
+	if p.invalid {
+		return "", badGlob("pattern", in.Pattern)
+	}
 	if p.many {
 		return "", fmt.Errorf("the braces of pattern %.100q stand for more than %d patterns; write fewer, or call Glob several times", in.Pattern, maxGlobs)
 	}

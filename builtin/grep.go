@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/kitbag-go/kitbag/internal/gitignore"
 	"github.com/kitbag-go/kitbag/internal/grep"
 	"github.com/kitbag-go/kitbag/tool"
@@ -46,11 +47,13 @@ type grepIn struct {
 	Around          int    `json:"-C,omitempty" jsonschema:"minimum=0" jsonschema_description:"lines to show before and after each match (content mode)"`
 	Context         int    `json:"context,omitempty" jsonschema:"minimum=0" jsonschema_description:"the same as -C"`
 	Numbers         *bool  `json:"n,omitempty" jsonschema:"default=true" jsonschema_description:"show line numbers (content mode)"`
+	DashN           *bool  `json:"-n,omitempty" jsonschema_description:"the same as n"`
+	DashI           bool   `json:"-i,omitempty" jsonschema:"default=false" jsonschema_description:"the same as case_insensitive"`
 	I               bool   `json:"i,omitempty" jsonschema:"default=false" jsonschema_description:"the same as case_insensitive"`
 	CaseInsensitive bool   `json:"case_insensitive,omitempty" jsonschema:"default=false" jsonschema_description:"do not tell upper case from lower case"`
 	Multiline       bool   `json:"multiline,omitempty" jsonschema:"default=false" jsonschema_description:"let matches span lines, and . match line ends"`
 	HeadLimit       *int   `json:"head_limit,omitempty" jsonschema:"minimum=0,default=250" jsonschema_description:"how many results to return at most; 0 for as many as possible"`
-	Offset          int    `json:"offset,omitempty" jsonschema:"minimum=0,maximum=100000,default=0" jsonschema_description:"how many results to leave out first"`
+	Offset          int    `json:"offset,omitempty" jsonschema:"minimum=0,default=0" jsonschema_description:"how many results to leave out first"`
 }
 
 type grepTool struct {
@@ -121,11 +124,19 @@ type grepSearch struct {
 	matcher   *grep.Matcher
 	searchers []*grep.Searcher // by worker
 	hits      hits
+	notes     []string // about the arguments
+}
+
+// clamp notes that an argument is more than there can be.
+func (s *grepSearch) clamp(name string, n, most int) {
+	if n > most {
+		s.notes = append(s.notes, fmt.Sprintf("[%s %d is too much; it was taken for %d]\n", name, n, most))
+	}
 }
 
 func newGrepSearch(in grepIn) (*grepSearch, error) {
 	s := &grepSearch{in: in}
-	o := grep.Options{IgnoreCase: in.I || in.CaseInsensitive, Multiline: in.Multiline}
+	o := grep.Options{IgnoreCase: in.I || in.DashI || in.CaseInsensitive, Multiline: in.Multiline}
 	if in.OutputMode == "content" {
 		o.Before, o.After = in.Before, in.After
 		if around := max(in.Around, in.Context); around > 0 {
@@ -133,7 +144,8 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 		}
 		o.Before, o.After = min(o.Before, maxContext), min(o.After, maxContext)
 	}
-	o.NoNumbers = in.OutputMode != "content" || in.Numbers != nil && !*in.Numbers
+	without := func(set *bool) bool { return set != nil && !*set }
+	o.NoNumbers = in.OutputMode != "content" || without(in.Numbers) || without(in.DashN)
 	var err error
 	if s.matcher, err = grep.Compile(in.Pattern, o); err != nil {
 		return nil, err
@@ -149,6 +161,11 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 		s.types = gitignore.Parse([]byte(strings.Join(patterns, "\n")))
 	}
 	if tokens := globTokens(in.Glob); len(tokens) > 0 {
+		for _, token := range tokens {
+			if !doublestar.ValidatePattern(token) {
+				return nil, badGlob("glob", in.Glob)
+			}
+		}
 		s.onlyNamed = slices.ContainsFunc(tokens, func(t string) bool { return t[0] != '!' })
 		s.names = gitignore.Parse([]byte(strings.Join(tokens, "\n")))
 	}
@@ -156,6 +173,12 @@ func newGrepSearch(in grepIn) (*grepSearch, error) {
 	if in.HeadLimit != nil {
 		limit = *in.HeadLimit
 	}
+	s.clamp("head_limit", limit, maxHeadLimit)
+	s.clamp("offset", in.Offset, maxOffset)
+	for name, n := range map[string]int{"-A": in.After, "-B": in.Before, "-C": in.Around, "context": in.Context} {
+		s.clamp(name, n, maxContext)
+	}
+	slices.Sort(s.notes)
 	if limit <= 0 || limit > maxHeadLimit {
 		limit = maxHeadLimit
 	}

@@ -74,3 +74,14 @@ func want(t *testing.T, got *message.ToolResult, outcome message.Outcome, text s
 		t.Errorf("%s: %.300q; want %s with %.300q", got.Outcome, got.Text(), outcome, text)
 	}
 }
+
+// A recording backend keeps the last command, and runs none.
+type recording struct {
+	Local
+	last Command
+}
+
+func (r *recording) Run(_ context.Context, c Command) (Exit, error) {
+	r.last = c
+	return Exit{}, nil
+}

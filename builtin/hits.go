@@ -95,8 +95,8 @@ func (s *grepSearch) text(w *walk, timedOut bool) string {
 	case shown == 0:
 		fmt.Fprintf(&b, "No matches found for pattern: %s\n", s.in.Pattern)
 	case more:
-		fmt.Fprintf(&b, "\n[there are more results: go on with offset %d]\n", s.in.Offset+shown)
+		fmt.Fprintf(&b, "\n[there are more results: continue with offset %d]\n", s.in.Offset+shown)
 	}
-	b.WriteString(w.notes(timedOut))
+	b.WriteString(strings.Join(s.notes, "") + w.notes(timedOut))
 	return strings.TrimSuffix(b.String(), "\n")
 }

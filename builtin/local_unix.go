@@ -73,6 +73,7 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 	}
 	r.SetReadDeadline(time.Now().Add(pipeGrace))
 	eof := <-copied
+	left := !eof && err == nil
 	// Somebody was left behind and holds the pipe. Who does not is to go on: the others
 	// of its group end only if that did not help.
 	for _, end := range []func(){
@@ -87,7 +88,9 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 		r.SetReadDeadline(time.Now().Add(pipeGrace))
 		eof = copyOutput(out, r)
 	}
-	return exitOf(cmd.ProcessState), err
+	exit := exitOf(cmd.ProcessState)
+	exit.LeftBehind = left
+	return exit, err
 }
 
 // copyOutput copies r to w until the end, or until a read deadline is set and

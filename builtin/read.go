@@ -26,12 +26,12 @@ var readText string
 var readPDFText string
 
 const (
-	maxLines     = 2000      // lines of one call
-	maxLineChars = 2000      // characters of one line
-	maxReadText  = 256 << 10 // bytes of text of one call
-	maxImage     = 10 << 20  // bytes
-	maxDocument  = 64 << 20  // bytes of a notebook or PDF file
-	sniffLen     = 8 << 10   // bytes in which a zero byte makes a file binary
+	maxLines     = 2000     // lines of one call
+	maxLineChars = 2000     // characters of one line
+	maxReadText  = 80_000   // bytes of text of one call; agents cut longer results in their middle
+	maxImage     = 10 << 20 // bytes
+	maxDocument  = 64 << 20 // bytes of a notebook or PDF file
+	sniffLen     = 8 << 10  // bytes in which a zero byte makes a file binary
 )
 
 // imageTypes are the media types of images by extension.
@@ -41,9 +41,9 @@ var imageTypes = map[string]string{
 }
 
 type readIn struct {
-	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"absolute path of the file"`
+	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"path of the file"`
 	Offset   int    `json:"offset,omitempty" jsonschema:"minimum=1,default=1" jsonschema_description:"number of the first line to return"`
-	Limit    int    `json:"limit,omitempty" jsonschema:"minimum=1,maximum=2000,default=2000" jsonschema_description:"how many lines to return"`
+	Limit    int    `json:"limit,omitempty" jsonschema:"minimum=1,default=2000" jsonschema_description:"how many lines to return; 2000 at most"`
 	Pages    string `json:"pages,omitempty" jsonschema_description:"pages of a PDF file, such as \"3\" or \"1-5\""`
 }
 
@@ -212,7 +212,10 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	case b.Len() == 0:
 		fmt.Fprintf(&b, "[%s has %s; there is no line %d]", in.FilePath, count(number-1, "line"), first)
 	case err == nil && (limit == maxLines || number < first+limit):
-		fmt.Fprintf(&b, "\n\n[there are more lines: go on with offset %d]", number)
+		fmt.Fprintf(&b, "\n\n[there are more lines: continue with offset %d]", number)
+		if in.Limit > maxLines {
+			fmt.Fprintf(&b, "\n[limit %d is more than one call returns: %d lines]", in.Limit, maxLines)
+		}
 	case err != nil && err != io.EOF:
 		return nil, err
 	}

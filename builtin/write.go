@@ -16,7 +16,7 @@ import (
 var writeText string
 
 type writeIn struct {
-	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"absolute path of the file"`
+	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"path of the file"`
 	Content  string `json:"content" jsonschema_description:"all that the file will hold"`
 }
 
@@ -62,6 +62,15 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 	}
 	return &change{file: file, path: name, old: old, new: []byte(text), exists: exists, count: 1,
 		done: fmt.Sprintf("%s %s (%s).", verb, name, count(lines, "line"))}, nil
+}
+
+// Prepare implements [tool.Preparer].
+func (w *write) Prepare(ctx context.Context, input json.RawMessage) error {
+	in, err := unmarshal[writeIn](input)
+	if err != nil {
+		return err
+	}
+	return w.prepare(ctx, func() (*change, error) { return w.plan(ctx, in) })
 }
 
 // Preview implements [tool.Previewer] with a unified diff.

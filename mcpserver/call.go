@@ -101,6 +101,9 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 	case permission.Allow:
 		return &d.Judgement, nil
 	case permission.Ask:
+		if err := tool.Prepare(ctx, t, input); err != nil {
+			return nil, failure(err.Error())
+		}
 		if refused := r.askAbout(ctx, t, input, d, p); refused != nil {
 			return nil, refused
 		}

@@ -167,6 +167,23 @@ type Previewer interface {
 	Preview(ctx context.Context, input json.RawMessage) (string, error)
 }
 
+// A Preparer says, before a person is asked about a call, whether it must fail anyway:
+// nobody should agree to what cannot be done. It changes nothing, and its error is what
+// the call would fail with; it must tell the model no more than the model knows already,
+// as nobody has allowed the call. Without it calls are taken to succeed.
+type Preparer interface {
+	Prepare(ctx context.Context, input json.RawMessage) error
+}
+
+// Prepare asks t's [Preparer]. One that panics has nothing against the call.
+func Prepare(ctx context.Context, t Tool, input json.RawMessage) error {
+	p, ok := As[Preparer](t)
+	if !ok {
+		return nil
+	}
+	return careful(nil, func() error { return p.Prepare(ctx, input) })
+}
+
 // A Reminder has something that the model should be told again when the part of
 // the conversation in which it learned of it is summarised: the open tasks, for
 // instance. The context carries the [State]. An empty text is nothing to tell.

@@ -1,0 +1,136 @@
+package builtin
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// What models write for arguments, and what they are told of it.
+func TestArguments(t *testing.T) {
+	dir := files(t, map[string]string{"a.txt": "one\nTwo\nthree\n", "sub/b.txt": "two\n"})
+	home := files(t, map[string]string{"h.txt": "two\n"})
+	t.Setenv("HOME", home)
+	all := tools(t, Config{Dirs: []string{dir}})
+	ctx := tool.WithState(t.Context(), &tool.State{})
+	for _, row := range []struct{ tool, in, outcome, text string }{
+		// Paths count from the working directory, in every tool alike.
+		{"Read", `{"file_path":"sub/b.txt"}`, "success", "     1\ttwo"},
+		{"Read", `{"file_path":"./sub/../a.txt"}`, "success", "     1\tone"},
+		{"Read", `{"file_path":"~/h.txt"}`, "success", "     1\ttwo"},
+		{"Read", `{"file_path":"none.txt"}`, "error", "none.txt: file does not exist; look for it with Glob"},
+		{"Edit", `{"file_path":"a.txt","old_string":"one","new_string":"1"}`, "success", "in " + dir + "/a.txt"},
+		{"Write", `{"file_path":"new/c.txt","content":"c"}`, "success", "Created " + dir + "/new/c.txt (1 line)."},
+		{"Grep", `{"pattern":"two","path":"sub"}`, "success", dir + "/sub/b.txt"},
+		{"Grep", `{"pattern":"two","path":"~"}`, "success", home + "/h.txt"},
+		{"Glob", `{"pattern":"*.txt","path":"sub"}`, "success", dir + "/sub/b.txt"},
+		{"Glob", `{"pattern":"*.txt","path":"~"}`, "success", home + "/h.txt"},
+		// The names that people know from grep.
+		{"Grep", `{"pattern":"two","-i":true,"path":"a.txt"}`, "success", dir + "/a.txt"},
+		{"Grep", `{"pattern":"two","path":"a.txt"}`, "success", "No matches found"},
+		{"Grep", `{"pattern":"two","-i":true,"-n":false,"output_mode":"content","path":"a.txt"}`, "success", dir + "/a.txt:Two"},
+		{"Grep", `{"pattern":"two","-i":true,"-n":true,"output_mode":"content","path":"a.txt"}`, "success", dir + "/a.txt:2:Two"},
+		// Too much is as much as there can be, and said.
+		{"Grep", `{"pattern":"two","head_limit":50000,"-A":500}`, "success", "[-A 500 is too much; it was taken for 100]\n[head_limit 50000 is too much; it was taken for 10000]"},
+		{"Grep", `{"pattern":"two","offset":200000}`, "success", "[offset 200000 is too much; it was taken for 100000]"},
+		{"Bash", `{"command":"echo x","timeout":9999999}`, "success", "x\n\n[timeout 9999999 is too much; it was taken for 600000]"},
+		// A glob that cannot be read.
+		{"Glob", `{"pattern":"["}`, "error", `pattern "[" is no glob`},
+		{"Glob", `{"pattern":"src/{a,b"}`, "error", `pattern "src/{a,b" is no glob`},
+		{"Grep", `{"pattern":"x","glob":"["}`, "error", `glob "[" is no glob`},
+		{"Grep", `{"pattern":"x","glob":"*.go [a"}`, "error", `glob "*.go [a" is no glob`},
+		{"Grep", `{"pattern":"two","glob":"[ab].txt"}`, "success", dir + "/sub/b.txt"},
+		// What is no text.
+		{"Bash", `{"command":"head -c 5000 /dev/urandom"}`, "success", "[5000 bytes of binary data, not shown; redirect them to a file]"},
+		{"Bash", `{"command":"echo before; sleep 0.1; head -c 5000 /dev/urandom; sleep 0.1; echo after"}`, "success",
+			"before\n[5000 bytes of binary data, not shown; redirect them to a file]\nafter\n"},
+		{"Bash", `{"command":"printf 'a/b\\0c/d\\0'"}`, "success", "a/b\x00c/d\x00"},
+		{"Bash", `{"command":"printf 'gr\\374n'"}`, "success", "gr\uFFFDn"},
+	} {
+		want(t, call(ctx, all[row.tool], row.in), message.Outcome(row.outcome), row.text)
+	}
+	res := call(ctx, all["Bash"], args("command", "seq 100000"))
+	want(t, res, "success", "characters left out; to see them run the command with its output redirected")
+	long, err := Bash(Config{Dirs: []string{dir}, MaxOutput: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := call(ctx, long, args("command", "seq 100000")); strings.Contains(res.Text(), "left out") || len(res.Text()) != 588895 {
+		t.Errorf("%d characters of long output", len(res.Text()))
+	}
+}
+
+// A call that must fail is known before anybody is asked, and tells nothing of a file that
+// the model has not read.
+func TestPrepare(t *testing.T) {
+	dir := files(t, map[string]string{"read": "one\n", "unread": "one\n", "changed": "one\n"})
+	all := tools(t, Config{Dirs: []string{dir}})
+	ctx := tool.WithState(t.Context(), &tool.State{})
+	for _, name := range []string{"read", "changed"} {
+		want(t, call(ctx, all["Read"], args("file_path", name)), "success", "one")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "changed"), []byte("two\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct{ tool, in, want string }{
+		{"Edit", `{"file_path":"read","old_string":"one","new_string":"two"}`, ""},
+		{"Edit", `{"file_path":"read","old_string":"three","new_string":"two"}`, "old_string does not occur"},
+		{"Edit", `{"file_path":"unread","old_string":"three","new_string":"two"}`, "was not read in this session"},
+		{"Edit", `{"file_path":"changed","old_string":"two","new_string":"x"}`, "has changed since it was read"},
+		{"Edit", `{"file_path":"none","old_string":"two","new_string":"x"}`, "does not exist"},
+		{"Edit", `{"file_path":3}`, "cannot unmarshal"},
+		{"Write", `{"file_path":"unread","content":"two"}`, "was not read in this session"},
+		{"Write", `{"file_path":"read","content":"two"}`, ""},
+		{"Write", `{"file_path":"none","content":"two"}`, ""},
+		{"Write", `{"file_path":3}`, "cannot unmarshal"},
+		{"Read", `{"file_path":"none"}`, ""},
+	} {
+		err := tool.Prepare(ctx, all[row.tool], json.RawMessage(row.in))
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s %s: %v, want %q", row.tool, row.in, err, row.want)
+		}
+		if err := tool.Prepare(t.Context(), all[row.tool], json.RawMessage(row.in)); err != nil && !strings.Contains(err.Error(), "unmarshal") {
+			t.Errorf("%s %s without a state: %v", row.tool, row.in, err)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "read")); err != nil || string(got) != "one\n" {
+		t.Errorf("a file was changed: %q, %v", got, err)
+	}
+}
+
+// Bash runs the text that was judged, with the profile and network of the judgement.
+func TestBashRunsJudgement(t *testing.T) {
+	m := &recording{}
+	bash, err := Bash(Config{Dirs: []string{"/w"}, Backend: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := json.RawMessage(`{"command":"ls"}`)
+	j := permission.Judge(&permission.Policy{}, &permission.Call{Tool: "Bash", Input: in, Check: func(*permission.Policy) permission.Verdict {
+		return permission.Verdict{Found: permission.Judgement{Text: "pwd", Profile: permission.ProfileRead, Network: true}}
+	}})
+	for range tool.Run(t.Context(), bash, tool.Call{Name: "Bash", Input: in, Judgement: &j}) {
+	}
+	if got := m.last; strings.Join(got.Args, " ") != "bash --noprofile --norc -c pwd" || got.Profile != "read" || !got.Network || len(got.Env) == 0 {
+		t.Errorf("%+v", got)
+	}
+	for command, want := range map[string]struct {
+		text    string
+		profile permission.Profile
+	}{
+		"ls":          {"ls", "read"},
+		"touch x":     {"touch x", "work"},
+		"if":          {"", "work"}, // which cannot be read
+	} {
+		d := permission.Decide(&permission.Policy{Mode: permission.Bypass}, tool.PermissionCall(bash, json.RawMessage(args("command", command))))
+		if d.Judgement.Text != want.text || d.Judgement.Profile != want.profile || len(d.Judgement.Files) > 0 {
+			t.Errorf("%s: %+v", command, d.Judgement)
+		}
+	}
+}
