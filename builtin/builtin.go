@@ -4,15 +4,16 @@
 //	tools, err := builtin.New(builtin.Config{Dirs: []string{"/work/project"}})
 //
 // makes all of them; [Bash], [Read] and so on make one. The tools know the
-// working directories: commands run in the first, and Glob and Grep search
-// there. Read, Write and Edit want absolute paths.
+// working directories: commands run in the first, Glob and Grep search there, and
+// relative paths count from it.
 //
 // # Permission
 //
 // Each tool judges its own calls for the permission engine, from the arguments
 // and the links on disk, and opens no file to do so. Read, Glob and Grep are
 // allowed below a working directory of the policy; a path outside is a
-// question. Reading what holds credentials, and writing what changes how other
+// question. A deny or ask rule for Read holds for Glob and Grep too: they leave
+// out what it covers, as they do what holds credentials, and say so. Reading what holds credentials, and writing what changes how other
 // programs behave (.git, .ssh, .bashrc, …), is a safety ask, which no rule can
 // silence. Write and Edit are allowed below a working directory in the modes
 // accept-edits and dont-ask. Bash is judged by parsing the command. A policy
@@ -27,10 +28,16 @@
 //
 // # What is and what is not a boundary
 //
-// [Local] opens files through [os.Root], so that a link that changes between
-// question and use cannot lead out of the directory that was judged. It does
-// not confine commands: what Bash runs has the rights of the process. Confine
-// it with another [Backend].
+// What was judged is what runs. The judgement of a call ([permission.Judgement])
+// has the files that it opens, with their links resolved and their identities, and
+// the text that Bash runs; the tools take them from there. A file that moved in
+// between, or a link that was put in its way, fails the call with [ErrMoved]. See
+// [Local] for what holds on which system. A program that runs a tool without a
+// judgement has the path looked up as it is then.
+//
+// Local does not confine commands: what Bash runs has the rights of the process.
+// Confine it with another [Backend]. Its environment has no variable that looks like
+// a credential; files that hold some are still there.
 //
 // A PDF file is not trusted. Read ends a [PDFReader] after half a minute; limits on memory
 // are the reader's.
