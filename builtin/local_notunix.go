@@ -5,7 +5,6 @@ package builtin
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
 	"time"
 )
