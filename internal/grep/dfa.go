@@ -25,8 +25,8 @@ type dfa struct {
 	others int    // how many steps the states keep in other
 	start  *state // at the beginning of a line
 
-	cost    int          // of making a state, in the unit of Matcher.work
-	done    int          // since limit was asked last
+	cost    int                      // of making a state, in the unit of Matcher.work
+	done    int                      // since limit was asked last
 	limit   interface{ Err() error } // nil: it may take as long as it takes
 	stopped bool                     // because limit has an error: what find says means nothing
 

@@ -49,7 +49,7 @@ type Matcher struct {
 // classes have as it is written, each of which takes time to compile.
 const (
 	maxPattern = 2000
-	maxRanges  = 50_000
+	maxRanges  = 20_000
 )
 
 // Compile makes a matcher. It fails if the pattern is no regular expression,
