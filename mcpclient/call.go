@@ -42,18 +42,15 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 	if title == "" {
 		title = r.Annotations.Title
 	}
-	trust := func(hint *bool) bool { return hint != nil && *hint && !c.cfg.DistrustHints }
+	trust := func(hint *bool) bool { return hint != nil && *hint && c.cfg.TrustReadOnly }
 	readOnly := trust(r.Annotations.ReadOnly)
 	t := &remoteTool{
 		client: c, remote: r.Name, groups: r.groups(),
 		idempotent: readOnly || trust(r.Annotations.Idempotent),
 		info: tool.Info{
 			Name: name, Title: title, Description: describe(r), Input: r.Input, Output: r.Output,
-			ReadOnly: readOnly, Parallel: readOnly,
+			ReadOnly: readOnly, Parallel: readOnly, Annotations: r.Annotations.raw,
 		},
-	}
-	if !c.cfg.DistrustHints {
-		t.info.Annotations = r.Annotations.raw
 	}
 	return t
 }
@@ -62,9 +59,7 @@ func (t *remoteTool) Info() tool.Info { return t.info }
 
 func (t *remoteTool) Origin() (server, name string) { return t.client.cfg.Name, t.remote }
 
-// CheckIdempotent believes a hint, as it does when the connection is lost. A server
-// that lies gains nothing by it: it could make a call that it was sent twice by
-// itself, and is sent no other.
+// CheckIdempotent believes the hint of a trusted server, as a lost connection does.
 func (t *remoteTool) CheckIdempotent(json.RawMessage) bool { return t.idempotent }
 
 // Call sends the call and yields the server's progress, for the person who

@@ -10,7 +10,9 @@ import (
 )
 
 func TestDemoServer(t *testing.T) {
-	c := connect(t, config(t, "demo"))
+	cfg := config(t, "demo")
+	cfg.TrustReadOnly = true
+	c := connect(t, cfg)
 	tools, err := c.Tools(t.Context())
 	if err != nil {
 		t.Fatal(err)

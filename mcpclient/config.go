@@ -78,8 +78,9 @@ type Config struct {
 	// Prefix comes before the tool names; empty is "mcp__NAME__".
 	Prefix string
 
-	// DistrustHints takes no tool's word for being read-only or idempotent.
-	DistrustHints bool
+	// TrustReadOnly takes the tools' word for being read-only or idempotent. The zero
+	// value takes neither: see Trust in the package's documentation.
+	TrustReadOnly bool
 
 	StartTimeout time.Duration // to start and introduce itself, and to log in; 0 is 30 s, with OAuth 5 min
 	Timeout      time.Duration // of a call without any progress; 0 is 60 s
@@ -103,10 +104,14 @@ type Config struct {
 	// to whoever runs the call. They are called by several goroutines; the context
 	// ends with the call that the question came up in. Questions come checked and with their text cleaned
 	// ([host.Elicitation]); an answer that does not fit is not sent. Roots are
-	// directories; see [Client.SetRoots].
+	// directories; see [Client.SetRoots]. They take the place of those that a server was
+	// configured with: give them only to one that is to have them. WantsRoots is for a
+	// host that fills them in; [Load] sets it where an entry says "roots": true.
 	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
 	Sample func(context.Context, host.SampleRequest) (host.Sample, error)
 	Roots  []string
+
+	WantsRoots bool
 
 	// MaxSamples is how often the server may ask for a sample in the lifetime of
 	// the client; 0 is 10, negative any number of times, for a Sample that counts by

@@ -18,8 +18,8 @@
 // the calls in flight fail with a [ServerError] that holds the end of its
 // stderr, and it is started again, soon at first and then with growing pauses.
 // Its last list of tools stays. A call is made again only if the server
-// certainly never read it, or if the tool says that it changes nothing or may
-// be repeated: nothing runs twice. Close kills the server's whole process group.
+// certainly never read it, or if the tool of a trusted server says that it changes
+// nothing or may be repeated: nothing else runs twice. Close kills the server's whole process group.
 //
 // The list of tools is kept until the server says that it has changed; the
 // slice that [Client.Tools] returns changes only when its content does.
@@ -87,12 +87,12 @@
 // # Trust
 //
 // A server's words are claims. Descriptions reach the model as they are, and
-// so do results. Hints count unless Config.DistrustHints is set: with
-// readOnlyHint a tool claims to be read-only, which lets it run beside others,
-// and the permission engine sees the claim. With that hint or idempotentHint a call
-// of which nobody knows whether it had its effect is made once more: when the
-// connection was lost, and after a crash ([tool.IdempotentChecker]). Schemas are
-// passed on whole, and no reference in one is ever fetched. Messages, lists and
+// so do results. Hints count only where Config.TrustReadOnly is set: then a tool with
+// readOnlyHint is read-only to the permission engine and runs beside others, and a call
+// with that hint or idempotentHint of which nobody knows whether it had its effect is
+// made once more: when the connection was lost, and after a crash
+// ([tool.IdempotentChecker]). The annotations of others are passed on as the claims that
+// they are ([tool.Info]). Schemas are passed on whole, and no reference in one is ever fetched. Messages, lists and
 // results are capped. A started server gets only the variables it is meant to
 // have, but it runs with the rights of this program: it is not sandboxed.
 package mcpclient

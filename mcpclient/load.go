@@ -26,7 +26,8 @@ import (
 // It knows the words of the common hosts: "servers", "context_servers" or "mcp"
 // instead of "mcpServers", or none at all; "httpUrl", "serverUrl", "cwd",
 // "environment", a command that is a list, time-outs, tool lists, "disabled" and
-// "enabled", comments and trailing commas. Members it does not know are ignored.
+// "enabled", comments and trailing commas. "trustReadOnly" and "roots" are ours, see
+// [Config]. Members it does not know are ignored.
 // ${VAR} and ${env:VAR} are replaced from the environment and must be set;
 // ${VAR:-default} need not be.
 //
@@ -190,6 +191,9 @@ type entry struct {
 	NotTools2    words `json:"disabled_tools"`
 	Tools        words `json:"tools"`
 
+	TrustReadOnly bool `json:"trustReadOnly"`
+	Roots         bool `json:"roots"`
+
 	Timeout        float64 `json:"timeout"`
 	StartupSeconds float64 `json:"startup_timeout_sec"`
 	ToolSeconds    float64 `json:"tool_timeout_sec"`
@@ -225,6 +229,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (cfg Config, use b
 		IncludeTools: x.list("includeTools", slices.Concat(e.Include, e.EnabledTools, e.Tools)),
 		ExcludeTools: x.list("excludeTools", slices.Concat(e.Exclude, e.NotTools, e.NotTools2)),
 		StartTimeout: seconds(e.StartupSeconds), Timeout: seconds(e.ToolSeconds),
+		TrustReadOnly: e.TrustReadOnly, WantsRoots: e.Roots,
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = hostTimeout(e.Timeout)

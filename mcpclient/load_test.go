@@ -97,6 +97,12 @@ func describeConfig(c Config) string {
 	if c.ExcludeTools != nil {
 		fmt.Fprintf(&b, " exclude %q", c.ExcludeTools)
 	}
+	if c.TrustReadOnly {
+		b.WriteString(" trusted")
+	}
+	if c.WantsRoots {
+		b.WriteString(" roots")
+	}
 	if c.Timeout != 0 {
 		fmt.Fprintf(&b, " timeout %v", c.Timeout)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -153,6 +154,7 @@ func TestDeathDuringACall(t *testing.T) {
 
 func TestOnlyWhatMayRunTwiceDoes(t *testing.T) {
 	cfg := config(t, "mortal")
+	cfg.TrustReadOnly = true
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	if res := mustRun(t, find(t, c, "die_once"), `{}`); res.Text() != "done" {
@@ -172,6 +174,7 @@ func mayRunAgain(t *testing.T, tl tool.Tool) bool {
 
 func TestHintsThatACallMayRunTwice(t *testing.T) {
 	cfg := config(t, "mortal")
+	cfg.TrustReadOnly = true
 	withDiary(t, &cfg)
 	c := connect(t, cfg)
 	for name, want := range map[string]bool{"die": false, "die_once": true, "idem": true} {
@@ -181,12 +184,19 @@ func TestHintsThatACallMayRunTwice(t *testing.T) {
 	}
 }
 
-func TestHintsCanBeDistrusted(t *testing.T) {
+// TestHintsAreClaims holds that a tool of a server that nobody has trusted runs by its own
+// word neither unasked nor twice, in any mode.
+func TestHintsAreClaims(t *testing.T) {
 	cfg := config(t, "mortal")
 	diary := withDiary(t, &cfg)
-	cfg.DistrustHints = true
 	c := connect(t, cfg)
 	tl := find(t, c, "die_once")
+	for _, mode := range []permission.Mode{permission.Default, permission.AcceptEdits, permission.Explore, permission.DontAsk} {
+		d := permission.Decide(&permission.Policy{Mode: mode}, tool.PermissionCall(tl, json.RawMessage(`{}`)))
+		if d.Behavior == permission.Allow {
+			t.Errorf("mode %s allows it: %s", mode, d.Reason)
+		}
+	}
 	if tl.Info().ReadOnly || mayRunAgain(t, tl) || mayRunAgain(t, find(t, c, "idem")) {
 		t.Error("a hint counts")
 	}

@@ -498,7 +498,7 @@ func TestBackoff(t *testing.T) {
 func TestProgressOfTheSecondTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
-		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Config{PingInterval: -1, TrustReadOnly: true}, func(msg request, reply func(string)) {
 			if polite(msg, reply, `[{"name":"steps","annotations":{"idempotentHint":true}}]`) || msg.Method != "tools/call" {
 				return
 			}

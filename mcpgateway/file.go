@@ -47,6 +47,10 @@ import (
 // permissions take the place of those above. Relative file names count from the
 // directory of the configuration.
 //
+// trustReadOnly believes the servers that say of a tool that it only reads: all of them
+// in permissions, one in its entry of mcpServers. That of a credential counts for the
+// servers that are trusted in this way.
+//
 // Members that "kitbag run" takes from the same file (model, baseURL, system,
 // maxSteps, skills) are let be.
 //
@@ -75,6 +79,7 @@ func Load(file string) (Config, error) {
 	r.into("origins", top.get("origins"), &r.cfg.Serve.Origins, "a list of origins")
 	r.cfg.Serve.Policy = r.policy("permissions", top.get("permissions"))
 	r.credentials(top.get("credentials"))
+	r.trust()
 	r.audit(top.get("audit"))
 	if len(r.errs) == 0 && top.get("mcpServers") != nil { // else servers come from elsewhere
 		if err := r.cfg.check(); err != nil {
@@ -265,6 +270,22 @@ func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 	}
 	s.Policy.TrustReadOnly = trust
 	return &s.Policy
+}
+
+// trust has the servers trusted that trustReadOnly of all clients is about. That of one
+// credential must not make calls read-only for the others.
+func (r *reader) trust() {
+	some := false
+	for i := range r.cfg.Servers {
+		s := &r.cfg.Servers[i]
+		s.TrustReadOnly = s.TrustReadOnly || r.cfg.Serve.Policy != nil && r.cfg.Serve.Policy.TrustReadOnly
+		some = some || s.TrustReadOnly
+	}
+	for _, c := range r.cfg.Serve.Credentials {
+		if c.Policy != nil && c.Policy.TrustReadOnly && !some {
+			r.fail("credentials."+c.Name+".permissions.trustReadOnly", "trusts no server; set trustReadOnly in the entry of one under mcpServers")
+		}
+	}
 }
 
 func (r *reader) credentials(data json.RawMessage) {

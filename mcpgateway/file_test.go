@@ -70,6 +70,9 @@ func describe(t *testing.T, cfg mcpgateway.Config) string {
 	t.Helper()
 	var servers []string
 	for _, s := range cfg.Servers {
+		if s.TrustReadOnly {
+			s.Name += " trusted"
+		}
 		servers = append(servers, s.Name)
 	}
 	out := []any{servers, cfg.Groups, cfg.Labels, cfg.PerSession, cfg.Initial, cfg.Style, cfg.AuditFile, cfg.AuditArguments,

@@ -205,7 +205,7 @@ func TestFilesystem(t *testing.T) {
 
 func TestMemoryWithFilters(t *testing.T) {
 	cfg := stdio(t, "memory")
-	cfg.IncludeTools, cfg.ExcludeTools = []string{"*graph*", "create_*"}, []string{"create_relations"}
+	cfg.IncludeTools, cfg.ExcludeTools, cfg.TrustReadOnly = []string{"*graph*", "create_*"}, []string{"create_relations"}, true
 	c, _ := connect(t, cfg)
 	tools, err := c.Tools(t.Context())
 	if err != nil {
@@ -239,7 +239,6 @@ func TestStateless(t *testing.T) {
 
 func TestKilled(t *testing.T) {
 	cfg := stdio(t, "everything", "stdio")
-	cfg.DistrustHints = true // so that nothing may run twice
 	c, mark := connect(t, cfg)
 	again := func(when string) {
 		t.Helper()
