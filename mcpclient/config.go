@@ -31,7 +31,10 @@ const (
 // A Config says how a server is reached and how it is treated. Name and one
 // of Command, URL and Dial are required; every other field may be zero.
 type Config struct {
-	Name string // names the server in tool names and errors, unique in a program
+	// Name names the server in tool names and errors. It is unique in a program, and of at
+	// most 40 bytes. It must not begin or end with an underscore, nor have two in a row,
+	// counting the characters that become one; see Names in the package's documentation.
+	Name string
 
 	// A server that is started: Command with Args, in Dir (the program's own if
 	// empty). It gets the few variables a program needs to find its things
@@ -140,6 +143,9 @@ func (c Config) check() (Config, error) {
 		return c, errors.New("MCP server: Config.Name is empty; give the server a name")
 	case c.ways() != 1:
 		return bad("%d of Command, URL and Dial are set; set the one that says how to reach it", c.ways())
+	}
+	if err := checkName(c.Name); err != nil {
+		return bad("%w", err)
 	}
 	if c.URL == "" {
 		if c.Transport != Auto && c.Transport != Stdio {

@@ -82,7 +82,8 @@
 //
 // A tool is called mcp__SERVER__TOOL, with what model APIs do not take replaced
 // by underscores. Where two names would be equal or longer than 64 characters
-// they end in a hash of the original. [Origin] tells the server's own name.
+// they end in a hash of the original. [Origin] tells the server's own name. A server's
+// name that would let its tools have the names of another server's is refused.
 //
 // # Trust
 //

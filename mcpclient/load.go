@@ -68,15 +68,15 @@ func Parse(path string, data []byte) ([]Config, error) {
 		if err == nil && use {
 			_, err = cfg.check()
 		}
-		if other := users[legal(name)]; err == nil && use && other != "" {
-			err = fmt.Errorf("its tools would have the same names as those of %q; rename one", other)
+		if other := users[strings.ToLower(legal(name))]; err == nil && use && other != "" {
+			err = fmt.Errorf("its tools would have the same names as those of %q, but for case; rename one", other)
 		}
 		if err != nil {
 			errs = append(errs, &LoadError{File: path, Key: where, Server: name, Err: err})
 			continue
 		}
 		if use {
-			users[legal(name)] = name
+			users[strings.ToLower(legal(name))] = name
 			configs = append(configs, cfg)
 		}
 	}

@@ -1,8 +1,10 @@
 package mcpclient
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -19,6 +21,24 @@ func legal(s string) string {
 		}
 		return '_'
 	}, s)
+}
+
+// maxServer is how long a server's name may be, so that the names of its tools always
+// hold it whole: what is longer than maxName is cut.
+const maxServer = 40
+
+// checkName refuses the name of a server whose tools could have the names of another's,
+// so that a rule such as mcp__a__* covers the tools of one server only: of a and a__b, for
+// instance, or of a and a_ with a tool named _b.
+func checkName(name string) error {
+	as := legal(name)
+	if as != "" && len(as) <= maxServer && !strings.Contains("_"+as+"_", "__") {
+		return nil
+	}
+	better := strings.Join(strings.FieldsFunc(as, func(r rune) bool { return r == '_' }), "_")
+	better = cmp.Or(strings.Trim(better[:min(len(better), maxServer)], "_"), "server")
+	return fmt.Errorf("the name is %q in the names of its tools; there it must have at most %d bytes, must not begin or end with an underscore "+
+		"and must not hold two in a row, or a rule for one server could cover the tools of another; call it %q, for instance", clip(as, maxServer), maxServer, better)
 }
 
 // toolNames gives each of the server's names, which must be distinct, the name

@@ -82,17 +82,11 @@ func (k *checker) servers() {
 	}
 	users := map[string]string{} // of prefixes: names that differ may have the same one
 	for _, s := range k.cfg.Servers {
-		where, prefix := "mcpServers."+s.Name, prefixOf(s.Name)
+		where, prefix := "mcpServers."+s.Name, strings.ToLower(prefixOf(s.Name))
 		if other, taken := users[prefix]; taken {
-			k.fail(where, "its tools would have the same names as those of %q; rename one", other)
+			k.fail(where, "its tools would have the same names as those of %q, but for case; rename one", other)
 		}
 		users[prefix] = s.Name
-		for _, o := range k.cfg.Servers {
-			// Else a rule, a glob or a ceiling that is meant for the other would cover them.
-			if other := prefixOf(o.Name); other != prefix && strings.HasPrefix(other, prefix) {
-				k.fail(where, "its tools could have the names of those of %q, since %s begins with %s; rename one", o.Name, other, prefix)
-			}
-		}
 		if s.Prefix != "" {
 			k.fail(where, "Prefix is %q; leave it empty, the gateway names tools SERVER__TOOL", s.Prefix)
 		}

@@ -1,0 +1,41 @@
+package mcpclient
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestServerNames holds which names servers may have, and that a name which is proposed
+// in place of one that is refused is not refused itself.
+func TestServerNames(t *testing.T) {
+	for name, better := range map[string]string{
+		"github": "", "a-b.c d": "", "a_b_c": "", "Größe": "", strings.Repeat("a", 40): "",
+		"evil__good": "evil_good", "evil_": "evil", "_evil": "evil", "evil._good": "evil_good", "evil. good": "evil_good", "evil (2)": "evil_2",
+		"раypal": "ypal", "日本": "server", "evil\u200b": "evil", "evil\x00_": "evil",
+		strings.Repeat("a", 41): strings.Repeat("a", 40), strings.Repeat("a", 39) + ".b": strings.Repeat("a", 39),
+	} {
+		_, err := New(Config{Name: name, Command: "x"})
+		if (err == nil) != (better == "") || err != nil && !strings.HasSuffix(err.Error(), `call it "`+better+`", for instance`) {
+			t.Errorf("%q: %v, want one that proposes %q", name, err, better)
+		}
+	}
+}
+
+// TestNoServerHasAnothersTools holds that the tools of a server that may be named so are
+// covered by the pattern for it, and by that of no other server.
+func TestNoServerHasAnothersTools(t *testing.T) {
+	server := rapid.Custom(func(t *rapid.T) string {
+		name := rapid.StringMatching(`[ab_. é]{1,8}|[ab_]{35,45}`).Filter(func(s string) bool { return checkName(s) == nil }).Draw(t, "name")
+		return "mcp__" + legal(name) + "__"
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		mine, other := server.Draw(t, "mine"), server.Draw(t, "other")
+		tool := rapid.StringMatching(`[ab_. é]{1,10}|[ab_]{50,70}`).Draw(t, "tool")
+		full := toolNames(mine, []string{tool, "a", "_"})[tool]
+		if !strings.HasPrefix(full, mine) || mine != other && strings.HasPrefix(full, other) {
+			t.Fatalf("%s of %s", full, mine)
+		}
+	})
+}
