@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -40,7 +41,7 @@ func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessa
 		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
 	}
 	var got reply
-	if json.Unmarshal(raw, &got) != nil || got.Action != "accept" {
+	if strictjson.Unmarshal(raw, &got) != nil || got.Action != "accept" {
 		return failure(fmt.Sprintf("The person did not allow this call of %s.", name))
 	}
 	if got.Content.Remember && len(d.Suggest) > 0 {
@@ -132,7 +133,7 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 		if err := r.srv.redeem(p.State, digest[:]); err != nil {
 			return failure(fmt.Sprintf("The answer about this call of %s cannot be used: %v.", name, err))
 		}
-		if json.Unmarshal(p.Answers[askID], &got) != nil || got.Action != "accept" {
+		if strictjson.Unmarshal(p.Answers[askID], &got) != nil || got.Action != "accept" {
 			return failure(fmt.Sprintf("The person did not allow this call of %s.", name))
 		}
 		return nil

@@ -29,6 +29,9 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 	if err := decode(r.msg, &p); err != nil {
 		return nil, err
 	}
+	if string(p.Arguments) == "null" { // as clients write it that have none
+		p.Arguments = nil
+	}
 	if p.Name == "" {
 		return nil, invalid(mcp.INVALID_PARAMS, "tools/call: name is missing")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
@@ -27,7 +28,7 @@ func abilitiesOf(capabilities json.RawMessage) (a abilities) {
 		Sampling    map[string]json.RawMessage `json:"sampling"`
 		Roots       map[string]json.RawMessage `json:"roots"`
 	}
-	if json.Unmarshal(capabilities, &caps) != nil {
+	if strictjson.Unmarshal(capabilities, &caps) != nil {
 		return a
 	}
 	_, a.form = caps.Elicitation["form"]
@@ -85,7 +86,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 		Action  host.Action    `json:"action"`
 		Content map[string]any `json:"content"`
 	}
-	if err := json.Unmarshal(raw, &got); err != nil {
+	if err := strictjson.Unmarshal(raw, &got); err != nil {
 		return host.Answer{}, fmt.Errorf("the client's answer to an elicitation: %w", err)
 	}
 	got.Content = exact(raw, got.Content)
@@ -169,11 +170,11 @@ func sampleOf(raw json.RawMessage) (host.Sample, error) {
 		Text string `json:"text"`
 	}
 	var pieces []piece
-	err := json.Unmarshal(raw, &got)
+	err := strictjson.Unmarshal(raw, &got)
 	// One piece, or from 2025-11-25 on a list of them.
-	if err == nil && json.Unmarshal(got.Content, &pieces) != nil {
+	if err == nil && strictjson.Unmarshal(got.Content, &pieces) != nil {
 		pieces = make([]piece, 1)
-		err = json.Unmarshal(got.Content, &pieces[0])
+		err = strictjson.Unmarshal(got.Content, &pieces[0])
 	}
 	if err != nil {
 		return host.Sample{}, fmt.Errorf("the client's sample: %w", err)
@@ -215,7 +216,7 @@ func (h *clientHost) roots(ctx context.Context) ([]string, error) {
 			URI string `json:"uri"`
 		} `json:"roots"`
 	}
-	if err := json.Unmarshal(raw, &got); err != nil {
+	if err := strictjson.Unmarshal(raw, &got); err != nil {
 		return nil, fmt.Errorf("the client's roots: %w", err)
 	}
 	uris := make([]string, len(got.Roots))

@@ -239,7 +239,7 @@ func TestTalkWrittenAnew(t *testing.T) {
 		{`{"A":"1","B":2}`, "another one", true}, // what runs are the arguments that were shown
 		{`{"A":1,"B":3}`, "another one", false},
 		{`{"A":1}`, "another one", false},
-		{`{"A":1,"B":3,"B":2}`, "Ada1 2", false},
+		{`{"A":1,"B":3,"B":2}`, "occurs twice", false},
 		{`{"A":1,"B":2,"C":{}}`, "another one", false},
 	} {
 		const asked = `,"arguments":{"A":1,"B":2}`

@@ -68,7 +68,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 		refuse(w, http.StatusBadRequest, nil, bad)
 		return
 	}
-	version, header := metaOf(m).Version, r.Header.Get(mcp.HeaderProtocolVersion)
+	version, header := m.meta.Version, r.Header.Get(mcp.HeaderProtocolVersion)
 	switch {
 	case r.URL.Query().Has(sessionParam):
 		s.postOld(w, r, cred, m)
@@ -103,7 +103,7 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, cred *Creden
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	meta := metaOf(m)
+	meta := m.meta
 	bad := meta.check()
 	switch {
 	case version == "":

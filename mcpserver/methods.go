@@ -43,7 +43,7 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte
 		c.notified(m)
 		return nil, nil
 	}
-	r := &request{session: c, msg: m, out: out, meta: metaOf(m), tk: c.srv.cfg.Toolkit, scope: c.scope}
+	r := &request{session: c, msg: m, out: out, meta: m.meta, tk: c.srv.cfg.Toolkit, scope: c.scope}
 	if r.modern = mcp.IsModernProtocol(r.meta.Version) && c.old == nil; r.modern {
 		if err := r.meta.check(); err != nil {
 			return answer(m.ID, nil, err), err

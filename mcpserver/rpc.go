@@ -3,10 +3,13 @@ package mcpserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
 // A rpcMessage is a request, a notification or an answer.
@@ -17,6 +20,8 @@ type rpcMessage struct {
 	Params  json.RawMessage `json:"params,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
 	Error   *rpcError       `json:"error,omitempty"`
+
+	meta meta // of Params; what cannot be read of it counts as absent
 }
 
 // A rpcError is what a request fails with when it is the request that is wrong. A
@@ -43,16 +48,27 @@ func invalid(code int, format string, args ...any) *rpcError {
 	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// parseMessage reads one message. The id of a request is a string or a number, as
+// parseMessage reads one message, which must say the same to every reader: what stands in
+// between may have let it pass. The id of a request is a string or a number, as
 // MCP has it, which lets it be a key.
 func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 	var m rpcMessage
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
 		return nil, invalid(mcp.INVALID_REQUEST, "batches are not taken; send one message at a time")
 	}
+	if err := strictjson.Message(data); err != nil {
+		return nil, invalid(mcp.INVALID_REQUEST, "the message cannot be taken: %v", err)
+	}
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, invalid(mcp.PARSE_ERROR, "the message is not JSON-RPC: %v", err)
 	}
+	var p struct {
+		Meta meta `json:"_meta"`
+	}
+	if err := strictjson.Unmarshal(m.Params, &p); errors.Is(err, strictjson.ErrAmbiguous) {
+		return nil, invalid(mcp.INVALID_REQUEST, "the message cannot be taken: %v", err)
+	}
+	m.meta = p.Meta
 	switch {
 	case m.Version != mcp.JSONRPC_VERSION:
 		return nil, invalid(mcp.INVALID_REQUEST, `jsonrpc must be "2.0"`)
@@ -119,7 +135,7 @@ func decode(m *rpcMessage, into any) *rpcError {
 	if len(m.Params) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(m.Params, into); err != nil {
+	if err := strictjson.Unmarshal(m.Params, into); err != nil {
 		return invalid(mcp.INVALID_PARAMS, "the parameters of %s: %v", m.Method, err)
 	}
 	return nil
@@ -132,16 +148,6 @@ type meta struct {
 	Progress     json.RawMessage `json:"progressToken"`
 
 	Level mcp.LoggingLevel `json:"io.modelcontextprotocol/logLevel"` // in the new era
-}
-
-// metaOf reads the _meta of a message. What cannot be read counts as absent, so that a
-// request is taken for one of the old era, which asks for a session.
-func metaOf(m *rpcMessage) meta {
-	var p struct {
-		Meta meta `json:"_meta"`
-	}
-	_ = json.Unmarshal(m.Params, &p) // what has no _meta is of the old era
-	return p.Meta
 }
 
 // check reports what a request of the new era lacks.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -103,10 +104,11 @@ func (r *request) digest() []byte {
 		Name      string          `json:"name"`
 		URI       string          `json:"uri"`
 		Arguments json.RawMessage `json:"arguments"`
-
-		Ref, Argument, Context json.RawMessage // of a completion
+		Ref       json.RawMessage `json:"ref"` // of a completion, and so on
+		Argument  json.RawMessage `json:"argument"`
+		Context   json.RawMessage `json:"context"`
 	}
-	_ = json.Unmarshal(r.msg.Params, &p) // was decoded before
+	_ = strictjson.Unmarshal(r.msg.Params, &p) // was decoded before
 	who := ""
 	if r.cred != nil {
 		who = r.cred.Name

@@ -1,0 +1,304 @@
+// Package strictjson reads JSON that another program reads as well: a proxy, an audit, the
+// model. Package encoding/json takes the last of two members of one name, and takes
+// "Method" and "argumentſ" for method and arguments; another program may not, and then
+// the two see different messages. Here such JSON is an error.
+package strictjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// ErrAmbiguous says that another reader could see something else.
+var ErrAmbiguous = errors.New("ambiguous JSON")
+
+// Message checks a message of JSON-RPC: no object in it, however deep, has two members of
+// one name, and its own members are not written in another way than the specification has
+// them. What is no JSON at all is left to who decodes it.
+func Message(data []byte) error { return check(data, true) }
+
+// Members checks that no object in data, however deep, has two members of one name.
+func Members(data []byte) error { return check(data, false) }
+
+// Unmarshal is [json.Unmarshal], but refuses a member whose name is that of one of v's but
+// for case. It does not look for members that occur twice; see [Message].
+func Unmarshal(data []byte, v any) error {
+	if shape := shapeOf(reflect.TypeOf(v)); shape != nil {
+		s := scanner{data: data}
+		if err := s.value(shape); err != nil && !errors.Is(err, errBroken) {
+			return err
+		}
+	}
+	return json.Unmarshal(data, v)
+}
+
+// The members of a message, and of the error in one.
+var (
+	ofMessage = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+	ofError   = []string{"code", "message", "data"}
+)
+
+// few is up to how many members of an object are compared one by one.
+const few = 8
+
+// An object is one that check is inside of.
+type object struct {
+	first int             // of its members, in the list of all
+	seen  map[string]bool // nil while there are few
+}
+
+// check looks for names in one pass. A text that a colon follows is a name.
+func check(data []byte, message bool) error {
+	var inside []object
+	var names [][]byte
+	top := "" // the member of the message that is read
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '{':
+			inside = append(inside, object{first: len(names)})
+		case '}':
+			if len(inside) > 0 {
+				last := len(inside) - 1
+				names, inside = names[:inside[last].first], inside[:last]
+			}
+		case '"':
+			end := stringEnd(data, i)
+			text := data[i:end]
+			i = end - 1
+			if len(inside) == 0 || !colonFollows(data, end) {
+				continue
+			}
+			name := decodeName(text)
+			o := &inside[len(inside)-1]
+			if o.has(names, name) {
+				return fmt.Errorf("%w: the member %.60q occurs twice in one object", ErrAmbiguous, name)
+			}
+			names = append(names, name)
+			var known []string
+			switch {
+			case message && len(inside) == 1:
+				top, known = string(name), ofMessage
+			case message && len(inside) == 2 && top == "error":
+				known = ofError
+			}
+			if err := exact(name, known); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// has reports whether the object has a member of that name, and notes it if it has many.
+func (o *object) has(names [][]byte, name []byte) bool {
+	mine := names[o.first:]
+	if len(mine) < few {
+		return slices.ContainsFunc(mine, func(n []byte) bool { return bytes.Equal(n, name) })
+	}
+	if o.seen == nil {
+		o.seen = make(map[string]bool, 2*few)
+		for _, n := range mine {
+			o.seen[string(n)] = true
+		}
+	}
+	had := o.seen[string(name)]
+	o.seen[string(name)] = true
+	return had
+}
+
+func exact(name []byte, known []string) error {
+	for _, k := range known {
+		if string(name) == k {
+			return nil
+		}
+	}
+	for _, k := range known {
+		if strings.EqualFold(string(name), k) {
+			return fmt.Errorf("%w: the member %.60q must be written %q", ErrAmbiguous, name, k)
+		}
+	}
+	return nil
+}
+
+// stringEnd returns the offset behind the string that starts at i.
+func stringEnd(data []byte, i int) int {
+	for i++; i < len(data) && data[i] != '"'; i++ {
+		if data[i] == '\\' {
+			i++
+		}
+	}
+	return min(i+1, len(data))
+}
+
+func colonFollows(data []byte, i int) bool {
+	for i < len(data) && data[i] <= ' ' {
+		i++
+	}
+	return i < len(data) && data[i] == ':'
+}
+
+// decodeName reads a string as encoding/json does, for which two that are not UTF-8 may be
+// equal.
+func decodeName(text []byte) []byte {
+	var name string
+	if bytes.IndexByte(text, '\\') >= 0 || !utf8.Valid(text) {
+		if json.Unmarshal(text, &name) == nil {
+			return []byte(name)
+		}
+	}
+	return text[1:max(1, len(text)-1)]
+}
+
+// A shape is what of a type has to do with the names of members; nil is nothing.
+type shape struct {
+	members map[string]*shape // of a struct
+	names   []string
+	each    *shape // of the elements of a slice or map
+}
+
+var shapes sync.Map // reflect.Type → *shape
+
+// shapeOf returns the shape of a type, which does not contain itself.
+func shapeOf(t reflect.Type) *shape {
+	if known, ok := shapes.Load(t); ok {
+		return known.(*shape)
+	}
+	var s *shape
+	switch {
+	case t.Kind() == reflect.Pointer:
+		s = shapeOf(t.Elem())
+	case t.Implements(reflect.TypeFor[json.Unmarshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
+	case t.Kind() == reflect.Struct:
+		s = &shape{members: map[string]*shape{}}
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			if name != "" && name != "-" && t.Field(i).IsExported() {
+				s.members[name] = shapeOf(t.Field(i).Type)
+				s.names = append(s.names, name)
+			}
+		}
+	case t.Kind() == reflect.Slice || t.Kind() == reflect.Map:
+		if each := shapeOf(t.Elem()); each != nil {
+			s = &shape{each: each}
+		}
+	}
+	shapes.Store(t, s)
+	return s
+}
+
+// errBroken says that the data is no JSON, which who decodes it says better.
+var errBroken = errors.New("no JSON")
+
+// A scanner walks along JSON as far as a type knows the members.
+type scanner struct {
+	data []byte
+	i    int
+}
+
+func (s *scanner) space() byte {
+	for s.i < len(s.data) && s.data[s.i] <= ' ' {
+		s.i++
+	}
+	if s.i == len(s.data) {
+		return 0
+	}
+	return s.data[s.i]
+}
+
+// value passes over one value.
+func (s *scanner) value(as *shape) error {
+	switch c := s.space(); {
+	case c == '{' && as != nil:
+		return s.object(as)
+	case c == '[' && as != nil && as.each != nil:
+		return s.list(as.each)
+	}
+	return s.skip()
+}
+
+func (s *scanner) object(as *shape) error {
+	for s.i++; s.space() != '}'; {
+		if s.space() == ',' {
+			s.i++
+			s.space()
+		}
+		if s.i >= len(s.data) || s.data[s.i] != '"' {
+			return errBroken
+		}
+		end := stringEnd(s.data, s.i)
+		name := decodeName(s.data[s.i:end])
+		s.i = end
+		if s.space() != ':' {
+			return errBroken
+		}
+		s.i++
+		within, known := as.members[string(name)]
+		if !known {
+			if within = as.each; within == nil {
+				if err := exact(name, as.names); err != nil {
+					return err
+				}
+			}
+		}
+		if err := s.value(within); err != nil {
+			return err
+		}
+	}
+	s.i++
+	return nil
+}
+
+func (s *scanner) list(each *shape) error {
+	for s.i++; s.space() != ']'; {
+		if s.space() == ',' {
+			s.i++
+		}
+		if err := s.value(each); err != nil {
+			return err
+		}
+	}
+	s.i++
+	return nil
+}
+
+// skip passes over a value that nothing is known of.
+func (s *scanner) skip() error {
+	began, depth := s.i, 0
+	for s.i < len(s.data) {
+		switch c := s.data[s.i]; c {
+		case '"':
+			s.i = stringEnd(s.data, s.i)
+			if depth == 0 {
+				return nil
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']', ',':
+			if depth == 0 {
+				if s.i == began {
+					return errBroken
+				}
+				return nil
+			}
+			if c != ',' {
+				if depth--; depth == 0 {
+					s.i++
+					return nil
+				}
+			}
+		}
+		s.i++
+	}
+	if depth > 0 || s.i == began {
+		return errBroken
+	}
+	return nil
+}
