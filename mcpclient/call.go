@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -195,7 +196,7 @@ func (c *conn) input(ctx context.Context, raw json.RawMessage) (any, error) {
 		Method string          `json:"method"`
 		Params json.RawMessage `json:"params"`
 	}
-	if err := json.Unmarshal(raw, &req); err != nil {
+	if err := strictjson.Unmarshal(raw, &req); err != nil {
 		return nil, err
 	}
 	return c.ask(ctx, req.Method, req.Params)
@@ -222,8 +223,10 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	if bytes.Equal(raw, []byte("null")) {
 		return nil, fmt.Errorf("the result of %s is null", method)
 	}
-	if err := json.Unmarshal(raw, &res); err == nil {
+	if err := strictjson.Unmarshal(raw, &res); err == nil {
 		return &res, nil
+	} else if errors.Is(err, strictjson.ErrAmbiguous) {
+		return nil, fmt.Errorf("the result of %s cannot be taken: %w", method, err)
 	}
 	// One member has a shape that nobody expects: take what can be taken.
 	var fields map[string]json.RawMessage

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -147,7 +148,7 @@ func (c *conn) showPages(ctx context.Context, err error) error {
 	var data struct {
 		Pages []json.RawMessage `json:"elicitations"`
 	}
-	_ = json.Unmarshal(ce.Data, &data) // without any the error stays as it is
+	_ = strictjson.Unmarshal(ce.Data, &data) // without any the error stays as it is
 	told := *ce
 	for _, page := range data.Pages {
 		answer, err := c.ask(ctx, "elicitation/create", page)

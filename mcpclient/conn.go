@@ -239,7 +239,7 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 		c.proc.stdin.expect(id)
 		defer c.proc.stdin.withdraw(id)
 	}
-	x := &exchange{}
+	x := &exchange{id: id}
 	res, err := c.send(ctx, x, req)
 	if err == nil {
 		return c.answer(method, res)
@@ -296,6 +296,9 @@ func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMe
 		if e.Code == codeTooLarge {
 			return nil, fmt.Errorf("%w%s", ErrTooLarge, strings.TrimPrefix(e.Message, ErrTooLarge.Error()))
 		}
+		if e.Code == codeAmbiguous {
+			return nil, fmt.Errorf("the server's answer to %s cannot be taken: %s", method, e.Message)
+		}
 		var data json.RawMessage
 		if e.Data != nil {
 			data, _ = json.Marshal(e.Data)
@@ -316,8 +319,10 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 		named.Method = method
 		return &named
 	}
-	if x.tooLarge.Load() {
+	if why := x.refused.Load(); why != nil && errors.Is(*why, ErrTooLarge) {
 		return fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, c.cfg.MaxMessage)
+	} else if why != nil {
+		return fmt.Errorf("the server's answer to %s cannot be taken: %w", method, *why)
 	}
 	if status, ok := errors.AsType[*httpStatus](err); ok {
 		return status

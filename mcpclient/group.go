@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -80,7 +81,7 @@ func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage) []
 	}
 	for _, raw := range raws {
 		var r remote
-		if json.Unmarshal(raw, &r) != nil || r.Name == "" || len(r.Name) > maxNameBytes {
+		if strictjson.Unmarshal(raw, &r) != nil || r.Name == "" || len(r.Name) > maxNameBytes {
 			continue
 		}
 		g := group(r.Name)

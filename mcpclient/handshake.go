@@ -2,7 +2,6 @@ package mcpclient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -167,14 +167,14 @@ func (c *conn) askDiscover(ctx context.Context, version string) (string, hello, 
 		case err != nil:
 			return "", h, err
 		default:
-			if err := json.Unmarshal(raw, &h); err != nil {
+			if err := strictjson.Unmarshal(raw, &h); err != nil {
 				return "", h, fmt.Errorf("server/discover: %w", err)
 			}
 			supported = h.SupportedVersions
 		}
 		if err == nil && slices.Contains(supported, version) {
 			if info, ok := h.Meta[mcp.MetaKeyServerInfo]; ok {
-				_ = json.Unmarshal(info, &h.ServerInfo)
+				_ = strictjson.Unmarshal(info, &h.ServerInfo)
 			}
 			return version, h, nil
 		}
@@ -193,7 +193,7 @@ func versionsOf(err error) []string {
 		Supported []string `json:"supported"`
 	}
 	if ce, ok := errors.AsType[*CallError](err); ok {
-		_ = json.Unmarshal(ce.Data, &data)
+		_ = strictjson.Unmarshal(ce.Data, &data)
 	}
 	return data.Supported
 }
@@ -210,7 +210,7 @@ func (c *conn) askInitialize(ctx context.Context, version string) (string, hello
 	if err != nil {
 		return "", h, err
 	}
-	if err := json.Unmarshal(raw, &h); err != nil {
+	if err := strictjson.Unmarshal(raw, &h); err != nil {
 		return "", h, fmt.Errorf("initialize: %w", err)
 	}
 	if !mcp.IsValidProtocolVersion(h.ProtocolVersion) || mcp.IsModernProtocol(h.ProtocolVersion) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/mark3labs/mcp-go/client/transport"
 )
 
@@ -23,8 +24,9 @@ var errSessionGone = errors.New("the server has forgotten the session")
 // An exchange is what the round tripper tells about one request. It travels in
 // the request's context, past mcp-go, which would flatten it into an error text.
 type exchange struct {
-	written  atomic.Bool // the whole request went out
-	tooLarge atomic.Bool
+	id      string
+	written atomic.Bool           // the whole request went out
+	refused atomic.Pointer[error] // why an answer was not taken
 }
 
 type exchangeKey struct{}
@@ -63,15 +65,27 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, _ := req.Context().Value(exchangeKey{}).(*exchange)
 	if req.Method == http.MethodPost && res.StatusCode >= 400 {
 		return nil, rt.failure(req, res)
 	}
+	f := filter{max: rt.max, logs: rt.logs}
+	f.x, _ = req.Context().Value(exchangeKey{}).(*exchange)
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	events := kind == "text/event-stream" || req.Method == http.MethodGet // which opens nothing but streams
-	res.Body = &cappedBody{ReadCloser: res.Body, max: rt.max, x: x, events: events}
-	if rt.logs && events {
-		res.Body = newLogBody(res.Body)
+	switch {
+	case kind == "text/event-stream" || req.Method == http.MethodGet: // which opens nothing but streams
+		res.Body = newEventBody(res.Body, f)
+	case kind == "application/json" && f.x != nil:
+		defer res.Body.Close()
+		data, err := f.all(res.Body)
+		if err != nil {
+			return nil, err
+		}
+		res.Body = io.NopCloser(bytes.NewReader(data))
+	default:
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(res.Body, int64(rt.max)), res.Body}
 	}
 	return res, nil
 }
@@ -95,7 +109,7 @@ func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 			Data    json.RawMessage `json:"data"`
 		} `json:"error"`
 	}
-	if json.Unmarshal(body, &msg) == nil && msg.Error != nil && msg.Error.Code != 0 {
+	if _, err := strictjson.Message(body); err == nil && json.Unmarshal(body, &msg) == nil && msg.Error != nil && msg.Error.Code != 0 {
 		return &CallError{Server: rt.server, Code: msg.Error.Code, Message: msg.Error.Message, Data: msg.Error.Data}
 	}
 	return &httpStatus{code: res.StatusCode, body: clip(strings.TrimSpace(strings.ToValidUTF8(string(body), "")), 300)}
@@ -107,38 +121,6 @@ func clip(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
-}
-
-// A cappedBody fails when a message gets too long: an event, up to the empty line that
-// ends it, or else the whole body. Line breaks within count, since the reader collects
-// all of the message.
-type cappedBody struct {
-	io.ReadCloser
-	events bool
-	max    int
-	run    int  // bytes of the message so far
-	inLine bool // the line has begun, so that it is not empty
-	x      *exchange
-}
-
-func (b *cappedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	for line := range bytes.Lines(p[:n]) {
-		if b.run += len(line); b.run > b.max {
-			if b.x != nil {
-				b.x.tooLarge.Store(true)
-			}
-			return 0, ErrTooLarge
-		}
-		b.inLine = b.inLine || len(bytes.TrimRight(line, "\r\n")) > 0
-		if line[len(line)-1] == '\n' {
-			if b.events && !b.inLine {
-				b.run = 0
-			}
-			b.inLine = false
-		}
-	}
-	return n, err
 }
 
 var quiet = slog.New(slog.DiscardHandler)

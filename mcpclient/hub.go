@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
@@ -118,7 +119,7 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 		URL     string          `json:"url"`
 		ID      string          `json:"elicitationId"`
 	}
-	if err := json.Unmarshal(params, &p); err != nil {
+	if err := strictjson.Unmarshal(params, &p); err != nil {
 		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
 	q := host.Elicitation{Server: h.cfg.Name, Message: p.Message, Schema: p.Schema, URL: p.URL, ID: clip(p.ID, maxNameBytes)}
@@ -196,7 +197,7 @@ func (h *hub) sampleRequest(params json.RawMessage) (req host.SampleRequest, err
 			} `json:"hints"`
 		} `json:"modelPreferences"`
 	}
-	if err := json.Unmarshal(params, &p); err != nil {
+	if err := strictjson.Unmarshal(params, &p); err != nil {
 		return req, err
 	}
 	if len(p.Tools) > 0 {

@@ -80,7 +80,9 @@ func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transp
 		return nil, nil
 	}
 	if c.answering.Add(1) > maxWaiting {
+		c.answering.Add(-1)
 		c.lost(fmt.Errorf("the server does not take what it asks for: %d answers wait", maxWaiting))
+		return nil, nil
 	}
 	c.work(func() {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -3,15 +3,19 @@ package mcpclient
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
 // A lineReader passes on the lines of a server's output, each of which is a
 // message. In place of a line that is too long it passes an error answer to the
 // request that the line seemed to answer, so that the caller learns what
-// happened and memory stays bounded. It ends with io.EOF only: whatever else
+// happened and memory stays bounded; so it does in place of one that two readers could
+// read differently. It ends with io.EOF only: whatever else
 // went wrong, the server is gone.
 type lineReader struct {
 	src  *bufio.Reader
@@ -30,6 +34,9 @@ func (l *lineReader) Read(p []byte) (int, error) {
 		if err != nil {
 			l.eof()
 			return 0, io.EOF
+		}
+		if _, err := strictjson.Message(line); err != nil {
+			line = instead(ownID(line), codeAmbiguous, err.Error())
 		}
 		l.line = exactLog(line)
 	}
@@ -76,15 +83,24 @@ func (l *lineReader) skip(head []byte, err error) ([]byte, error) {
 	if id == "" {
 		id = ownID(last)
 	}
-	if id == "" {
-		return []byte("\n"), nil
-	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"error":{"code":%d,"message":"%v: %d bytes, the limit is %d"}}`+"\n",
-		id, codeTooLarge, ErrTooLarge, size, l.max), nil
+	return instead(id, codeTooLarge, fmt.Sprintf("%v: %d bytes, the limit is %d", ErrTooLarge, size, l.max)), nil
 }
 
-// codeTooLarge is ours, outside of the range of JSON-RPC's codes.
-const codeTooLarge = -30413
+// instead returns the line that is passed on in place of one that is not: an answer to the
+// request with the id, or none.
+func instead(id string, code int, why string) []byte {
+	text, err := json.Marshal(why)
+	if id == "" || err != nil {
+		return []byte("\n")
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
+}
+
+// These codes are ours, outside of the range of JSON-RPC's.
+const (
+	codeTooLarge  = -30413
+	codeAmbiguous = -30422
+)
 
 // ownID finds an id that we gave to a request. Inside of a JSON string the
 // quotes would be escaped, so that text cannot be mistaken for one.

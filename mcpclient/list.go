@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -64,7 +65,7 @@ type annotations struct {
 
 func (a *annotations) UnmarshalJSON(data []byte) error {
 	type plain annotations // without this method
-	if err := json.Unmarshal(data, (*plain)(a)); err != nil {
+	if err := strictjson.Unmarshal(data, (*plain)(a)); err != nil {
 		return err
 	}
 	if len(bytes.TrimSpace(data)) > len("{}") && data[0] == '{' {
@@ -118,7 +119,7 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 			return nil, 0, "", err
 		}
 		var list page
-		if err := json.Unmarshal(raw, &list); err != nil {
+		if err := strictjson.Unmarshal(raw, &list); err != nil {
 			return nil, 0, "", fmt.Errorf("%s: %w", method, err)
 		}
 		var ms float64
@@ -218,7 +219,7 @@ func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapsh
 
 func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 	r := &remote{}
-	if err := json.Unmarshal(raw, r); err != nil {
+	if err := strictjson.Unmarshal(raw, r); err != nil {
 		var named struct {
 			Name string `json:"name"`
 		}

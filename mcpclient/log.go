@@ -1,13 +1,10 @@
 package mcpclient
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"time"
 )
 
@@ -100,34 +97,4 @@ func exactLog(line []byte) []byte {
 		return line
 	}
 	return append(out, '\n')
-}
-
-// A logBody is a stream of events whose lines have gone through exactLog. What is longer
-// than its buffer goes on as it is.
-type logBody struct {
-	io.ReadCloser
-	lines *bufio.Reader
-	rest  []byte // what is left to pass on
-	err   error  // after that
-}
-
-func newLogBody(body io.ReadCloser) *logBody {
-	return &logBody{ReadCloser: body, lines: bufio.NewReaderSize(body, 64<<10)}
-}
-
-func (b *logBody) Read(p []byte) (int, error) {
-	for len(b.rest) == 0 {
-		if b.err != nil {
-			return 0, b.err
-		}
-		if b.rest, b.err = b.lines.ReadSlice('\n'); errors.Is(b.err, bufio.ErrBufferFull) {
-			b.err = nil
-		}
-		if data, ok := bytes.CutPrefix(b.rest, []byte("data:")); ok {
-			b.rest = append([]byte("data:"), exactLog(data)...)
-		}
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
 }

@@ -56,7 +56,7 @@ func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
 		return nil, invalid(mcp.INVALID_REQUEST, "batches are not taken; send one message at a time")
 	}
-	if err := strictjson.Message(data); err != nil {
+	if _, err := strictjson.Message(data); err != nil {
 		return nil, invalid(mcp.INVALID_REQUEST, "the message cannot be taken: %v", err)
 	}
 	if err := json.Unmarshal(data, &m); err != nil {

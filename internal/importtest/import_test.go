@@ -75,6 +75,7 @@ var allowed = map[string][]string{
 	"internal/lazy":               {},
 	"internal/slab":               {},
 	"internal/visible":            {},
+	"internal/strictjson":         {},
 	"internal/mcpcontent":         {"message"},
 }
 
@@ -85,7 +86,7 @@ var internalUsers = map[string][]string{
 	"internal/gitignore": {"builtin"},
 	"internal/grep":      {"builtin"},
 	"internal/genai":     {"agent/agentlog", "agent/agentotel"},
-	"internal/visible":   {"tool/host", "mcpgateway", "cmd/kitbag"},
+	"internal/visible":   {"tool/host", "mcpclient", "mcpgateway", "cmd/kitbag"},
 	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest":  {"internal/groupcase"},
 	"internal/slab":      {"agent", "model/openai"},
@@ -93,6 +94,7 @@ var internalUsers = map[string][]string{
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},
 
+	"internal/strictjson": {"mcpclient", "mcpserver"},
 	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},
 }
 

@@ -19,13 +19,23 @@ import (
 // ErrAmbiguous says that another reader could see something else.
 var ErrAmbiguous = errors.New("ambiguous JSON")
 
+// A Head is what tells messages of JSON-RPC apart.
+type Head struct {
+	ID     []byte // as it is written; nil if there is none
+	Method bool   // there is one
+}
+
 // Message checks a message of JSON-RPC: no object in it, however deep, has two members of
 // one name, and its own members are not written in another way than the specification has
 // them. What is no JSON at all is left to who decodes it.
-func Message(data []byte) error { return check(data, true) }
+func Message(data []byte) (Head, error) {
+	var h Head
+	err := check(data, &h)
+	return h, err
+}
 
 // Members checks that no object in data, however deep, has two members of one name.
-func Members(data []byte) error { return check(data, false) }
+func Members(data []byte) error { return check(data, nil) }
 
 // Unmarshal is [json.Unmarshal], but refuses a member whose name is that of one of v's but
 // for case. It does not look for members that occur twice; see [Message].
@@ -55,7 +65,7 @@ type object struct {
 }
 
 // check looks for names in one pass. A text that a colon follows is a name.
-func check(data []byte, message bool) error {
+func check(data []byte, head *Head) error {
 	var inside []object
 	var names [][]byte
 	top := "" // the member of the message that is read
@@ -83,9 +93,10 @@ func check(data []byte, message bool) error {
 			names = append(names, name)
 			var known []string
 			switch {
-			case message && len(inside) == 1:
+			case head != nil && len(inside) == 1:
 				top, known = string(name), ofMessage
-			case message && len(inside) == 2 && top == "error":
+				head.note(top, data[end:])
+			case head != nil && len(inside) == 2 && top == "error":
 				known = ofError
 			}
 			if err := exact(name, known); err != nil {
@@ -94,6 +105,20 @@ func check(data []byte, message bool) error {
 		}
 	}
 	return nil
+}
+
+// note takes what the head has of a member; after its name comes rest.
+func (h *Head) note(name string, rest []byte) {
+	h.Method = h.Method || name == "method"
+	if name != "id" {
+		return
+	}
+	s := scanner{data: rest[bytes.IndexByte(rest, ':')+1:]}
+	s.space()
+	from := s.i
+	if s.skip() == nil {
+		h.ID = bytes.TrimRight(s.data[from:s.i], " \t\r\n")
+	}
 }
 
 // has reports whether the object has a member of that name, and notes it if it has many.

@@ -52,7 +52,7 @@ func TestMessage(t *testing.T) {
 		`"a`:                                                                                                                         "",
 		`{"a\`:                                                                                                                       "",
 	} {
-		if err := Message([]byte(text)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if _, err := Message([]byte(text)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -124,7 +124,7 @@ func FuzzStrict(f *testing.F) {
 		d.UseNumber()
 		want, broken := twice(d)
 		if _, more := d.Token(); broken != nil || more != io.EOF || !json.Valid(data) {
-			_ = Message(data)
+			_, _ = Message(data)
 			var p params
 			if Unmarshal(data, &p) == nil {
 				t.Fatalf("%q was taken", data)
@@ -166,7 +166,7 @@ func BenchmarkUsual(b *testing.B) {
 	}
 	for name, fns := range map[string][2]func([]byte, any) error{"loose": {json.Unmarshal, json.Unmarshal},
 		"strict": {func(data []byte, v any) error {
-			if err := Message(data); err != nil {
+			if _, err := Message(data); err != nil {
 				return err
 			}
 			return json.Unmarshal(data, v)

@@ -1,0 +1,155 @@
+package mcpclient
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
+)
+
+// A filter decides about the messages of one HTTP answer. What it passes on is what
+// mcp-go reads, so that the two cannot read a message differently.
+type filter struct {
+	max  int
+	logs bool      // somebody reads what the server logs
+	x    *exchange // that is answered; nil on the stream of what the server says on its own
+}
+
+// message returns a message as it is passed on, nil if it is not. An answer to another
+// request than the one that was made is nobody's; an error ends the exchange.
+func (f *filter) message(data []byte) ([]byte, error) {
+	head, err := strictjson.Message(data)
+	if err != nil {
+		return nil, f.fail(err)
+	}
+	if f.x != nil && !head.Method && len(head.ID) > 0 && string(head.ID) != "null" && !f.x.has(head.ID) {
+		f.x.refuse(fmt.Errorf("it answers a request with the id %s, which was not made here", clip(string(head.ID), 40)))
+		return nil, nil
+	}
+	if f.logs {
+		data = exactLog(data)
+	}
+	return data, nil
+}
+
+func (f *filter) fail(err error) error {
+	if f.x == nil {
+		return nil
+	}
+	f.x.refuse(err)
+	return err
+}
+
+// all reads the body of an answer that is one message.
+func (f *filter) all(body io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, int64(f.max)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > f.max {
+		return nil, f.fail(ErrTooLarge)
+	}
+	data, err = f.message(data)
+	if data == nil && err == nil {
+		err = errors.New("no answer")
+	}
+	return data, err
+}
+
+// An eventBody is a stream of events whose messages have gone through a filter.
+type eventBody struct {
+	io.ReadCloser
+	lines *bufio.Reader
+	f     filter
+	rest  []byte // what is left to pass on
+	err   error  // after that
+}
+
+func newEventBody(body io.ReadCloser, f filter) *eventBody {
+	return &eventBody{ReadCloser: body, lines: bufio.NewReaderSize(body, 32<<10), f: f}
+}
+
+func (b *eventBody) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 {
+		if b.err != nil {
+			return 0, b.err
+		}
+		b.rest, b.err = b.event()
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// event reads up to the empty line that ends an event, or to the end of the stream, in
+// the way in which mcp-go does.
+func (b *eventBody) event() ([]byte, error) {
+	var out, data []byte
+	size, some := 0, false
+	for {
+		line, err := b.line(&size)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		value, isData := bytes.CutPrefix(line, []byte("data:"))
+		switch {
+		case err != nil: // half a line counts for nothing
+		case isData:
+			if len(data) > 0 {
+				data = append(data, '\n')
+			}
+			data, some = append(data, bytes.TrimPrefix(value, []byte(" "))...), true
+			continue
+		case len(line) > 0:
+			out = append(append(out, line...), '\n')
+			continue
+		}
+		if some {
+			msg, bad := b.f.message(data)
+			if bad != nil {
+				return nil, bad
+			}
+			for part := range bytes.Lines(msg) {
+				out = append(append(append(out, "data: "...), bytes.TrimRight(part, "\n")...), '\n')
+			}
+		}
+		if err == nil {
+			out = append(out, '\n')
+		}
+		return out, err
+	}
+}
+
+// line reads a line of an event that has size bytes so far.
+func (b *eventBody) line(size *int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := b.lines.ReadSlice('\n')
+		if *size += len(part); *size > b.f.max {
+			if err := b.f.fail(ErrTooLarge); err != nil {
+				return nil, err
+			}
+			return nil, ErrTooLarge
+		}
+		if line == nil && err == nil {
+			return part, nil
+		}
+		if line = append(line, part...); !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// has reports whether the id, as it was written, is that of the request.
+func (x *exchange) has(id json.RawMessage) bool {
+	var text string
+	return json.Unmarshal(id, &text) == nil && text == x.id
+}
+
+// refuse notes why the answer cannot be taken; the first reason stays.
+func (x *exchange) refuse(why error) { x.refused.CompareAndSwap(nil, &why) }
