@@ -36,6 +36,7 @@ type remoteTool struct {
 	remote     string // its name there
 	idempotent bool   // may run twice
 	groups     []string
+	definition json.RawMessage // canonical, to be pinned; nil without Config.Pins
 }
 
 func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
@@ -52,6 +53,9 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 			Name: name, Title: title, Description: describe(r), Input: r.Input, Output: r.Output,
 			ReadOnly: readOnly, Parallel: readOnly, Annotations: r.Annotations.raw,
 		},
+	}
+	if c.cfg.Pins != nil {
+		t.definition = strictjson.Canonical(r.raw)
 	}
 	return t
 }
@@ -252,7 +256,10 @@ func (t *remoteTool) what() string { return "tool " + t.remote }
 
 // call runs a call of a tool to its end.
 func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (res *result, err error) {
-	if len(args) == 0 {
+	if err := c.allowed(t); err != nil {
+		return nil, err
+	}
+	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage("{}")
 	}
 	err = c.run(ctx, &job{what: t.what(), again: t.idempotent, do: func(ctx context.Context, cn *conn, token string) (err error) {

@@ -46,6 +46,8 @@ type Client struct {
 
 	listing chan struct{} // holds a token while somebody lists
 	snap    atomic.Pointer[snapshot]
+
+	pinned sync.Map // what is known of Config.Pins, so that they are not read for each call
 }
 
 // agreed is what the last handshake found out. It is remembered over restarts,

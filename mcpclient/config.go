@@ -85,6 +85,13 @@ type Config struct {
 	// value takes neither: see Trust in the package's documentation.
 	TrustReadOnly bool
 
+	// Pins, unless nil, hold back what the server changes about a tool that was allowed
+	// before. PinListed, unless nil, reports whether a tool, by the name that the model
+	// sees, is allowed without anybody being asked, and so is pinned when it is first
+	// listed: by a rule, for instance.
+	Pins      Pins
+	PinListed func(tool string) bool
+
 	StartTimeout time.Duration // to start and introduce itself, and to log in; 0 is 30 s, with OAuth 5 min
 	Timeout      time.Duration // of a call without any progress; 0 is 60 s
 	MaxTimeout   time.Duration // of a call, progress or not; 0 is 10 min

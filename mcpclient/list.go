@@ -51,6 +51,8 @@ type remote struct {
 	Output      json.RawMessage            `json:"outputSchema"`
 	Meta        map[string]json.RawMessage `json:"_meta"`
 	Annotations annotations                `json:"annotations"`
+
+	raw json.RawMessage // the whole entry
 }
 
 // annotations are what the client looks at of a tool's annotations, and the whole
@@ -88,6 +90,7 @@ type snapshot struct {
 	remotes []*remoteTool
 	skipped []Skipped
 	groups  []Group
+	held    []*remoteTool // back, see [Pins]
 	digest  [sha256.Size]byte
 	until   time.Time // when it is to be listed anew; zero for when told
 }
@@ -165,6 +168,9 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	if client.cfg.ListTTL > 0 {
 		ttl = client.cfg.ListTTL
 	}
+	if len(s.held) > 0 && (ttl == 0 || ttl > retryList) {
+		ttl = retryList // a person may accept it meanwhile
+	}
 	if ttl > 0 {
 		s.until = time.Now().Add(ttl)
 	}
@@ -209,6 +215,7 @@ func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapsh
 		s.remotes = append(s.remotes, newRemoteTool(client, r, full[r.Name]))
 	}
 	slices.SortFunc(s.remotes, func(a, b *remoteTool) int { return cmp.Compare(a.info.Name, b.info.Name) })
+	client.hold(s)
 	for _, t := range s.remotes {
 		s.tools = append(s.tools, t)
 	}
@@ -218,7 +225,7 @@ func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapsh
 }
 
 func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
-	r := &remote{}
+	r := &remote{raw: raw}
 	if err := strictjson.Unmarshal(raw, r); err != nil {
 		var named struct {
 			Name string `json:"name"`

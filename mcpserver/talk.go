@@ -1,7 +1,6 @@
 package mcpserver
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -113,21 +112,9 @@ func (r *request) digest() []byte {
 	if r.cred != nil {
 		who = r.cred.Name
 	}
-	sum := sha256.Sum256(encode([]string{who, r.msg.Method, p.Name, p.URI, canonical(p.Arguments),
-		canonical(p.Ref), canonical(p.Argument), canonical(p.Context)}))
+	sum := sha256.Sum256(encode([]string{who, r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
+		string(strictjson.Canonical(p.Ref)), string(strictjson.Canonical(p.Argument)), string(strictjson.Canonical(p.Context))}))
 	return sum[:]
-}
-
-// canonical returns JSON that is the same for all ways to write a value, but for the
-// digits of numbers.
-func canonical(raw json.RawMessage) string {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil { // there is none
-		return ""
-	}
-	return string(encode(v))
 }
 
 // missing turns a failure for want of a capability into the error that the new era

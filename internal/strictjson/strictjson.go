@@ -327,3 +327,22 @@ func (s *scanner) skip() error {
 	}
 	return nil
 }
+
+// Canonical returns JSON that is the same for all ways to write a value, but for the digits
+// of numbers: members are sorted, there is no white space, and nothing is escaped that need
+// not be. It is nil for what is no JSON.
+func Canonical(data []byte) json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil { // which cannot be, of what was decoded
+		return nil
+	}
+	return bytes.TrimSpace(b.Bytes())
+}

@@ -1,0 +1,316 @@
+package mcpclient
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/rogpeppe/go-internal/lockedfile"
+)
+
+// ErrChanged says that a tool is not the one that was allowed: the server has changed its
+// definition since, or says something else than it told the model. It is held back until
+// a person accepts the new definition; see [Pins].
+var ErrChanged = errors.New("the tool is not the one that was allowed")
+
+// Pins keeps the definitions of the tools that were allowed, as they were then. It is safe
+// for concurrent use.
+//
+// A tool is pinned when it is first called, with the definition that the model was shown,
+// since whoever calls has been allowed to; and when it is first listed, if Config.PinListed
+// says so. A definition is all that the server says of a tool. While it is another one, the
+// tool is not in [Client.Tools] but in [Client.Skipped], and its calls fail with
+// [ErrChanged]. The order of members, of tools, and white space do not count.
+//
+// Pins are a boundary for servers: none can make another tool of one that a person trusts.
+// They are none for what a tool does, of which the server says what it likes, nor for
+// programs that can write where the pins are.
+type Pins interface {
+	// Load returns the pins of a server, by its own names of the tools.
+	Load(server string) (map[string]Pin, error)
+
+	// Update has change put in, replace and delete pins of a server, and keeps what it
+	// leaves. No other Update, of another program either, comes in between.
+	Update(server string, change func(pins map[string]Pin)) error
+}
+
+// A Pin is what is kept of a tool. Both definitions are canonical JSON: the members are
+// sorted, and there is no white space.
+type Pin struct {
+	Definition json.RawMessage `json:"definition"`        // that was allowed
+	Changed    json.RawMessage `json:"changed,omitempty"` // that the server gave last, if it is another one
+}
+
+// Accept returns the pin for the definition that the server gave last.
+func (p Pin) Accept() Pin {
+	if p.Changed != nil {
+		p.Definition, p.Changed = p.Changed, nil
+	}
+	return p
+}
+
+// Diff returns what the server has changed as a unified diff, with control and invisible
+// characters escaped; empty is nothing.
+func (p Pin) Diff() string {
+	if p.Changed == nil {
+		return ""
+	}
+	return string(diff.Diff("allowed", lines(p.Definition), "now", lines(p.Changed)))
+}
+
+// lines writes a definition so that people can compare it with another one.
+func lines(definition json.RawMessage) []byte {
+	var out bytes.Buffer
+	if json.Indent(&out, definition, "", "  ") != nil {
+		return definition
+	}
+	return []byte(escaped(out.String()) + "\n")
+}
+
+// changes names the members of two definitions that differ.
+func changes(was, is json.RawMessage) string {
+	var a, b map[string]json.RawMessage
+	_, _ = json.Unmarshal(was, &a), json.Unmarshal(is, &b) // what cannot be read differs as a whole
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		if !bytes.Equal(a[name], b[name]) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(b)) {
+		if _, had := a[name]; !had {
+			names = append(names, name)
+		}
+	}
+	return escaped(clip(strings.Join(names, ", "), maxNameBytes))
+}
+
+func errChanged(server, tool string, was, is json.RawMessage) error {
+	return fmt.Errorf("MCP server %q: tool %q: %w (%s); a person can compare and accept it with: kitbag mcp pins",
+		server, tool, ErrChanged, changes(was, is))
+}
+
+// hold takes the tools out of a list that are not what was allowed, and pins those that
+// are to be pinned at once. If the pins cannot be read or kept, no tool is used.
+func (c *Client) hold(s *snapshot) {
+	if c.cfg.Pins == nil {
+		return
+	}
+	pins, err := c.cfg.Pins.Load(c.cfg.Name)
+	change := func(pins map[string]Pin) bool {
+		some := false
+		for _, t := range s.remotes {
+			p, pinned := pins[t.remote]
+			switch {
+			case !pinned && c.cfg.PinListed != nil && c.cfg.PinListed(t.info.Name):
+				p = Pin{Definition: t.definition}
+			case !pinned:
+				continue
+			case bytes.Equal(p.Definition, t.definition):
+				p.Changed = nil
+			default:
+				p.Changed = t.definition
+			}
+			some = some || !pinned || !bytes.Equal(p.Changed, pins[t.remote].Changed)
+			pins[t.remote] = p
+		}
+		return some
+	}
+	if pins == nil {
+		pins = map[string]Pin{}
+	}
+	if err == nil && change(maps.Clone(pins)) {
+		err = c.cfg.Pins.Update(c.cfg.Name, func(now map[string]Pin) { change(now); pins = maps.Clone(now) })
+	}
+	s.remotes = slices.DeleteFunc(s.remotes, func(t *remoteTool) bool {
+		why := err
+		if p, pinned := pins[t.remote]; err == nil && pinned && !bytes.Equal(p.Definition, t.definition) {
+			why = errChanged(c.cfg.Name, t.remote, p.Definition, t.definition)
+		}
+		if why != nil {
+			s.skipped = append(s.skipped, Skipped{clip(t.remote, maxNameBytes), why.Error()})
+			s.held = append(s.held, t)
+		}
+		return why != nil
+	})
+}
+
+// allowed is called for a call, which is allowed if it comes here. It pins the tool as the
+// model was shown it, or fails if that, or what the server says now, is not what is pinned.
+func (c *Client) allowed(t *remoteTool) error {
+	if c.cfg.Pins == nil {
+		return nil
+	}
+	known, _ := c.pinned.Load(t.remote)
+	was, _ := known.(json.RawMessage)
+	if !bytes.Equal(was, t.definition) { // else a person may have accepted it meanwhile
+		err := c.cfg.Pins.Update(c.cfg.Name, func(pins map[string]Pin) {
+			if _, pinned := pins[t.remote]; !pinned {
+				pins[t.remote] = Pin{Definition: t.definition}
+			}
+			was = pins[t.remote].Definition
+		})
+		if err != nil {
+			return fmt.Errorf("MCP server %q: tool %q cannot be pinned, and is not called: %w", c.cfg.Name, t.remote, err)
+		}
+		c.pinned.Store(t.remote, was)
+	}
+	is := t.definition
+	if now := c.snap.Load().find(t); now != nil {
+		is = now.definition
+	}
+	for _, d := range []json.RawMessage{t.definition, is} {
+		if !bytes.Equal(was, d) {
+			c.changed(listOfTools) // which holds it back
+			return errChanged(c.cfg.Name, t.remote, was, d)
+		}
+	}
+	return nil
+}
+
+// find returns the tool as it was listed last; nil if it was not.
+func (s *snapshot) find(t *remoteTool) *remoteTool {
+	if s == nil {
+		return nil
+	}
+	for _, list := range [][]*remoteTool{s.remotes, s.held} {
+		if i := slices.IndexFunc(list, func(o *remoteTool) bool { return o.remote == t.remote }); i >= 0 {
+			return list[i]
+		}
+	}
+	return nil
+}
+
+// A PinFile is [Pins] in a file, which several programs may use. An empty Path keeps them
+// for as long as the program runs. It is replaced as a whole, so that no half of it is ever
+// read, under the lock of another file beside it, whose name ends in ".lock".
+type PinFile struct {
+	Path string
+
+	mu     sync.Mutex
+	memory map[string]map[string]Pin // without a path
+}
+
+// pinData is what is in the file.
+type pinData struct {
+	Servers map[string]map[string]Pin `json:"servers"`
+}
+
+// All returns the pins of all servers.
+func (f *PinFile) All() (map[string]map[string]Pin, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.read()
+}
+
+// Load implements [Pins].
+func (f *PinFile) Load(server string) (map[string]Pin, error) {
+	all, err := f.All()
+	return maps.Clone(all[server]), err
+}
+
+// Update implements [Pins].
+func (f *PinFile) Update(server string, change func(map[string]Pin)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.Path != "" {
+		if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
+			return err
+		}
+		unlock, err := lockedfile.MutexAt(f.Path + ".lock").Lock()
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	all, err := f.read()
+	if err != nil {
+		return err
+	}
+	pins := maps.Clone(all[server])
+	if pins == nil {
+		pins = map[string]Pin{}
+	}
+	change(pins)
+	all = maps.Clone(all)
+	if all[server] = pins; len(pins) == 0 {
+		delete(all, server)
+	}
+	return f.write(all)
+}
+
+func (f *PinFile) read() (map[string]map[string]Pin, error) {
+	if f.Path == "" {
+		if f.memory == nil {
+			f.memory = map[string]map[string]Pin{}
+		}
+		return f.memory, nil
+	}
+	data, err := os.ReadFile(f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]map[string]Pin{}, nil
+	}
+	var in pinData
+	if err == nil {
+		err = strictjson.Members(data)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &in)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the pins in %s cannot be read: %w; put the file right, or remove it and every tool is pinned anew", f.Path, err)
+	}
+	for _, pins := range in.Servers {
+		for tool, p := range pins { // which whoever has edited the file may have written in another way
+			pins[tool] = Pin{strictjson.Canonical(p.Definition), strictjson.Canonical(p.Changed)}
+		}
+	}
+	if in.Servers == nil {
+		in.Servers = map[string]map[string]Pin{}
+	}
+	return in.Servers, nil
+}
+
+func (f *PinFile) write(all map[string]map[string]Pin) (err error) {
+	if f.Path == "" {
+		f.memory = all
+		return nil
+	}
+	data, err := json.MarshalIndent(pinData{all}, "", " ")
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(f.Path), ".pins-*") // for its owner only
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(append(data, '\n'))
+	if err == nil {
+		err = tmp.Sync()
+	}
+	err = errors.Join(err, tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), f.Path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}
+
+// escaped returns s with the characters that people do not see written out.
+func escaped(s string) string {
+	s, _ = visible.Escape(s, nil)
+	return s
+}
