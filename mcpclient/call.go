@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -50,8 +51,9 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 		client: c, remote: r.Name, groups: r.groups(),
 		idempotent: readOnly || trust(r.Annotations.Idempotent),
 		info: tool.Info{
-			Name: name, Title: title, Description: describe(r), Input: r.Input, Output: r.Output,
-			ReadOnly: readOnly, Parallel: readOnly, Annotations: r.Annotations.raw,
+			Name: name, Title: visible.Text(title), Description: visible.Text(describe(r)),
+			Input: visible.JSON(r.Input, visible.Words), Output: visible.JSON(r.Output, visible.Words),
+			ReadOnly: readOnly, Parallel: readOnly, Annotations: visible.JSON(r.Annotations.raw, visible.Words),
 		},
 	}
 	if c.cfg.Pins != nil {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -303,7 +304,7 @@ func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMe
 		if e.Data != nil {
 			data, _ = json.Marshal(e.Data)
 		}
-		return nil, &CallError{Server: c.cfg.Name, Method: method, Code: e.Code, Message: e.Message, Data: data}
+		return nil, &CallError{Server: c.cfg.Name, Method: method, Code: e.Code, Message: visible.Text(e.Message), Data: data}
 	}
 	if len(res.Result) == 0 {
 		return nil, fmt.Errorf("%s: the answer has neither a result nor an error", method)

@@ -6,6 +6,8 @@ import (
 	"maps"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/internal/visible"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -26,14 +28,14 @@ type result struct {
 func (r *result) chunks() []tool.Chunk {
 	var out []tool.Chunk
 	for _, raw := range r.Content {
-		out = append(out, tool.Chunk{Block: mcpcontent.Block(raw)})
+		out = append(out, tool.Chunk{Block: visibleBlock(raw)})
 	}
 	structured := r.Structured
 	if bytes.Equal(structured, []byte("null")) {
 		structured = nil
 	}
 	if len(out) == 0 && structured != nil {
-		out = append(out, tool.Text(string(structured)))
+		out = append(out, tool.Text(visible.Result(string(structured))))
 	}
 	if len(out) == 0 && r.IsError {
 		out = append(out, tool.Failure(""))
@@ -44,6 +46,18 @@ func (r *result) chunks() []tool.Chunk {
 	last := &out[len(out)-1]
 	last.Structured, last.Failed, last.Meta = structured, r.IsError, r.metadata()
 	return out
+}
+
+// visibleBlock reads a piece of content, in which nothing is hidden from people.
+func visibleBlock(raw json.RawMessage) message.Block {
+	b := mcpcontent.Block(raw)
+	switch b := b.(type) {
+	case *message.Text:
+		b.Text = visible.Result(b.Text)
+	case *message.Data:
+		b.Name = visible.Text(b.Name)
+	}
+	return b
 }
 
 // metadata returns the server's metadata, and beside it the content that the

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -85,7 +86,7 @@ func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage) []
 			continue
 		}
 		g := group(r.Name)
-		g.Title, g.Description = r.Title, r.Description
+		g.Title, g.Description = visible.Text(r.Title), visible.Text(r.Description)
 		for _, p := range r.groups() {
 			g.Parents = append(g.Parents, server+"/"+p)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -134,6 +135,8 @@ func (c *conn) initialize(ctx context.Context, version string) error {
 // agree ends the handshake: from here on every request is of that revision. The
 // older ones want to be told that it is over.
 func (c *conn) agree(ctx context.Context, version string, h hello) error {
+	h.Instructions = visible.Text(h.Instructions)
+	h.ServerInfo = serverInfo{visible.Text(h.ServerInfo.Name), visible.Text(h.ServerInfo.Version)}
 	c.version, c.hello = version, h
 	c.speak(version)
 	if c.modern() {

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/mark3labs/mcp-go/client/transport"
 )
 
@@ -110,7 +111,7 @@ func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 		} `json:"error"`
 	}
 	if _, err := strictjson.Message(body); err == nil && json.Unmarshal(body, &msg) == nil && msg.Error != nil && msg.Error.Code != 0 {
-		return &CallError{Server: rt.server, Code: msg.Error.Code, Message: msg.Error.Message, Data: msg.Error.Data}
+		return &CallError{Server: rt.server, Code: msg.Error.Code, Message: visible.Text(msg.Error.Message), Data: msg.Error.Data}
 	}
 	return &httpStatus{code: res.StatusCode, body: clip(strings.TrimSpace(strings.ToValidUTF8(string(body), "")), 300)}
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -228,7 +227,7 @@ func blocks(raw json.RawMessage) message.Blocks {
 	}
 	var out message.Blocks
 	for _, item := range list {
-		out = append(out, mcpcontent.Block(item))
+		out = append(out, visibleBlock(item))
 	}
 	return out
 }

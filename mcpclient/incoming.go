@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -56,6 +57,7 @@ func (c *conn) notified(n mcp.JSONRPCNotification) {
 	p.done, _ = f["progress"].(float64)
 	p.total, _ = f["total"].(float64)
 	p.message, _ = f["message"].(string)
+	p.message = visible.Text(p.message)
 	route(p)
 }
 

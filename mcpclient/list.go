@@ -7,14 +7,17 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -130,7 +133,10 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 			ttl = time.Duration(min(ms, 1e12)) * time.Millisecond
 		}
 		size += len(raw)
-		items = append(items, slices.Concat(list.Tools, list.Groups, list.Prompts, list.Resources, list.Templates)...)
+		items = append(items, slices.Concat(list.Tools, list.Groups)...)
+		for _, item := range slices.Concat(list.Prompts, list.Resources, list.Templates) {
+			items = append(items, visible.JSON(item, visible.Words))
+		}
 		next := ""
 		_ = json.Unmarshal(list.Next, &next)
 		switch {
@@ -243,6 +249,9 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 	if r.Input, err = inputSchema(r.Input); err != nil {
 		return r, err
 	}
+	if hides(r.Input) || hides(r.Output) {
+		return r, errors.New("a name or a value in a schema has characters that nobody sees, but a model reads")
+	}
 	if out := bytes.TrimSpace(r.Output); len(out) == 0 || out[0] != '{' {
 		r.Output = nil
 	} else if err := checkDepth("outputSchema", out); err != nil {
@@ -254,6 +263,17 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 		}
 	}
 	return r, nil
+}
+
+// hides reports whether a schema hides words where none may be taken out: in names and
+// values, which have to stay what the server takes.
+func hides(schema json.RawMessage) bool {
+	return !isPlain(schema) && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
+}
+
+// isPlain reports whether the JSON has visible characters only, as nearly all has.
+func isPlain(data []byte) bool {
+	return !bytes.Contains(data, []byte(`\u`)) && !slices.ContainsFunc(data, func(c byte) bool { return c >= utf8.RuneSelf })
 }
 
 // inputSchema returns the schema as it came. A tool without one takes no

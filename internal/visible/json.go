@@ -1,0 +1,115 @@
+package visible
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode"
+)
+
+// Result returns the text of a result without what carries words that only a model reads:
+// tags but for those of flags, most variation selectors, the characters that turn the
+// direction of text, and those without a width. What writing and pictures need stays, and
+// so do control characters: a result may be a file that is written back.
+func Result(s string) string {
+	if strings.IndexFunc(s, carrier) < 0 {
+		return s
+	}
+	flag := false // a flag may go on: of a region, as that of Wales
+	return strings.Map(func(r rune) rune {
+		tag := unicode.Is(tags, r)
+		if tag && flag {
+			return r
+		}
+		if flag = r == '\U0001F3F4'; carrier(r) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// Carries reports whether s has characters that are in no name or value for another reason
+// than to hide words, or to show them in another order.
+func Carries(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return unicode.Is(tags, r) || unicode.Is(selectors, r) || unicode.Is(turning, r) }) >= 0
+}
+
+var (
+	tags      = table(0xE0000, 0xE007F)
+	selectors = table(0xE0100, 0xE01EF)
+	turning   = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x202A, Hi: 0x202E, Stride: 1}, {Lo: 0x2066, Hi: 0x2069, Stride: 1}}}
+	thin      = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x034F, Hi: 0x034F, Stride: 1}, {Lo: 0x115F, Hi: 0x1160, Stride: 1}, {Lo: 0x17B4, Hi: 0x17B5, Stride: 1},
+		{Lo: 0x180B, Hi: 0x180F, Stride: 1}, {Lo: 0x200B, Hi: 0x200B, Stride: 1}, {Lo: 0x2060, Hi: 0x2065, Stride: 1}, {Lo: 0x206A, Hi: 0x206F, Stride: 1},
+		{Lo: 0x3164, Hi: 0x3164, Stride: 1}, {Lo: 0xFE00, Hi: 0xFE0D, Stride: 1}, {Lo: 0xFFA0, Hi: 0xFFA0, Stride: 1}, {Lo: 0xFFF0, Hi: 0xFFFB, Stride: 1}}}
+)
+
+func table(lo, hi uint32) *unicode.RangeTable {
+	return &unicode.RangeTable{R32: []unicode.Range32{{Lo: lo, Hi: hi, Stride: 1}}}
+}
+
+func carrier(r rune) bool { return r > 0x300 && unicode.In(r, thin, turning, tags, selectors) }
+
+// Words is a function for [JSON] that makes the words of a schema, or of an entry of a
+// list, visible, whose keys are description, title and $comment.
+func Words(key, text string) string {
+	switch key {
+	case "description", "title", "$comment":
+		return Text(text)
+	}
+	return text
+}
+
+// JSON returns valid JSON in which each text that is the value of a key is what fix returns
+// for it. Nothing else changes, down to the order and the digits.
+func JSON(data json.RawMessage, fix func(key, text string) string) json.RawMessage {
+	var out []byte // a copy with changes, from the first on
+	kept := 0      // how much of data is in out
+	var key []byte // that the value which comes is of; nil for none
+	for i := 0; i < len(data); i++ {
+		if data[i] != '"' {
+			if data[i] != ':' && data[i] > ' ' {
+				key = nil
+			}
+			continue
+		}
+		end := stringEnd(data, i)
+		literal := data[i:end]
+		switch {
+		case colonFollows(data, end):
+			key = literal
+		case key != nil:
+			var name, text string
+			if json.Unmarshal(key, &name) == nil && json.Unmarshal(literal, &text) == nil {
+				if better := fix(name, text); better != text {
+					encoded, err := json.Marshal(better)
+					if err == nil {
+						out = append(append(out, data[kept:i]...), encoded...)
+						kept = end
+					}
+				}
+			}
+			key = nil
+		}
+		i = end - 1
+	}
+	if out == nil {
+		return data
+	}
+	return append(out, data[kept:]...)
+}
+
+// stringEnd returns the offset behind the string that starts at i.
+func stringEnd(data []byte, i int) int {
+	for i++; i < len(data) && data[i] != '"'; i++ {
+		if data[i] == '\\' {
+			i++
+		}
+	}
+	return min(i+1, len(data))
+}
+
+func colonFollows(data []byte, i int) bool {
+	for i < len(data) && data[i] <= ' ' {
+		i++
+	}
+	return i < len(data) && data[i] == ':'
+}
