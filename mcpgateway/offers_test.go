@@ -142,7 +142,7 @@ func TestOffers(t *testing.T) {
 		{"resources/read", `{"uri":"mcp://a/book://none"}`, `"code":-32002`},
 		{"resources/read", `{"uri":"mcp://b/book://b"}`, `"code":-32002`},
 		{"resources/read", `{"uri":"mcp://dead/x"}`, `MCP server \"dead\"`},
-		{"prompts/get", `{"name":"a__greet","arguments":{"who":"Bo"}}`, `{"description":"Greets.\u001b[2J","messages":[{"content":{"text":"Greet Bo","type":"text"},"role":"user"}]}`},
+		{"prompts/get", `{"name":"a__greet","arguments":{"who":"Bo"}}`, `{"description":"Greets.[2J","messages":[{"content":{"text":"Greet Bo","type":"text"},"role":"user"}]}`},
 		{"prompts/get", `{"name":"a__greet"}`, `needs the argument \"who\"`},
 		{"prompts/get", `{"name":"greet","arguments":{"who":"Bo"}}`, `"code":-32602`},
 		{"prompts/get", `{"name":"a__none"}`, `"code":-32602`},
