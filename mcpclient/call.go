@@ -264,18 +264,30 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage("{}")
 	}
-	err = c.run(ctx, &job{what: t.what(), again: t.idempotent, do: func(ctx context.Context, cn *conn, token string) (err error) {
+	err = c.run(ctx, &job{what: t.what(), again: t.idempotent, effect: true, do: func(ctx context.Context, cn *conn, token string) (err error) {
 		res, err = cn.callTool(ctx, t, args, token)
 		return err
 	}}, steps)
+	if ctx.Err() == nil {
+		c.catchUp(ctx)
+	}
 	return res, err
 }
 
 // A job is something that a caller waits for and a server may take long for.
 type job struct {
-	what  string // for errors
-	again bool   // it may be done twice
-	do    func(ctx context.Context, cn *conn, token string) error
+	what   string // for errors
+	again  bool   // it may be done twice
+	effect bool   // it may change something
+	do     func(ctx context.Context, cn *conn, token string) error
+}
+
+// unsure says of a job that nobody knows the outcome of what the caller has to know.
+func (j *job) unsure() string {
+	if !j.effect {
+		return ""
+	}
+	return "; the call may have had an effect: check before calling again"
 }
 
 // run does a job: with the time-outs, and once more on another connection where the
@@ -284,11 +296,11 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	hard := time.AfterFunc(c.cfg.MaxTimeout, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.MaxTimeout)))
+		cancel(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v%s", ErrTimeout, j.what, c.cfg.MaxTimeout, j.unsure())))
 	})
 	defer hard.Stop()
 	idle := time.AfterFunc(c.cfg.Timeout, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: %s gave no sign of life for %v", ErrTimeout, j.what, c.cfg.Timeout)))
+		cancel(c.serverError(nil, fmt.Errorf("%w: %s gave no sign of life for %v%s", ErrTimeout, j.what, c.cfg.Timeout, j.unsure())))
 	})
 	defer idle.Stop()
 	const tries = 3
@@ -301,6 +313,11 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 		}
 		again := neverReached(err) || j.again && errors.Is(err, ErrLost)
 		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
+			if se, ok := errors.AsType[*ServerError](err); ok && errors.Is(err, ErrLost) && !neverReached(err) {
+				told := *se
+				told.Err = fmt.Errorf("%w%s", se.Err, j.unsure())
+				err = &told
+			}
 			return err
 		}
 	}

@@ -332,16 +332,33 @@ func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) 
 
 // renew lists anew after the server said that its list has changed, or may have. A
 // listing that is under way may have been too early, so it is waited for. Without
-// a list there is none to renew.
-func (c *Client) renew(ctx context.Context) {
+// a list there is none to renew, and on failure the last one stays.
+func (c *Client) renew(ctx context.Context) (err error) {
 	select {
 	case c.listing <- struct{}{}:
 		defer func() { <-c.listing }()
 	case <-ctx.Done():
-		return
+		return context.Cause(ctx)
 	}
 	if old := c.snap.Load(); old != nil {
-		_, _ = c.relist(ctx, old) // on failure the last list stays
+		_, err = c.relist(ctx, old)
+	}
+	return err
+}
+
+// catchUpWait is how long the result of a call waits for the list that the call has changed.
+const catchUpWait = 2 * time.Second
+
+// catchUp lists anew, before a call has its result, if the server has said meanwhile that
+// its list has changed: whoever looks next sees what the call has made of it.
+func (c *Client) catchUp(ctx context.Context) {
+	if c.due.And(^listOfTools)&listOfTools == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	defer cancel()
+	if c.renew(ctx) != nil {
+		c.changed(listOfTools)
 	}
 }
 

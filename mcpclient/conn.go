@@ -57,6 +57,7 @@ type conn struct {
 	open    map[string]func()         // what cancels the server's requests, by their ids
 	closing bool
 	workers sync.WaitGroup
+	notices sync.WaitGroup // of requests that were given up
 
 	users     atomic.Int64    // calls in flight
 	answering atomic.Int64    // answers under way over HTTP
@@ -177,9 +178,11 @@ func (c *conn) close() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
+	c.lastNotices()
 	c.end(ErrClosed)
 	<-c.stopped
 	_ = c.tr.Close()
+	c.notices.Wait()
 	c.workers.Wait()
 	c.idle()
 	if c.proc != nil {
@@ -187,12 +190,27 @@ func (c *conn) close() {
 	}
 }
 
+// lastNotices waits a moment for what the server is being told of requests that were given
+// up: it may outlive the connection, and would go on with them.
+func (c *conn) lastNotices() {
+	sent := make(chan struct{})
+	go func() { c.notices.Wait(); close(sent) }()
+	select {
+	case <-sent:
+	case <-c.life.Done():
+		<-sent
+	case <-time.After(time.Second):
+	}
+}
+
 // work runs fn in a goroutine that close waits for. It reports whether it did.
-func (c *conn) work(fn func()) bool {
+func (c *conn) work(fn func()) bool { return c.workIn(&c.workers, fn) }
+
+func (c *conn) workIn(wg *sync.WaitGroup, fn func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closing {
-		c.workers.Go(fn)
+		wg.Go(fn)
 	}
 	return !c.closing
 }
@@ -379,7 +397,7 @@ func (c *conn) cancelled(id, method string, why error) {
 	if method == "initialize" || method == "server/discover" || c.kind != Stdio && c.modern() || c.dead() {
 		return
 	}
-	c.work(func() {
+	c.workIn(&c.notices, func() {
 		ctx, cancel := context.WithTimeout(c.life, 5*time.Second)
 		defer cancel()
 		_ = c.tell(ctx, "notifications/cancelled", map[string]any{"requestId": id, "reason": why.Error()})

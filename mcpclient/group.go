@@ -3,8 +3,10 @@ package mcpclient
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
@@ -47,8 +49,11 @@ func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
 	return out, nil
 }
 
-// listGroups asks for the groups where the server says it has any. That it then
-// does not answer is no reason to lose its tools.
+// groupsWait is how long a server may take to tell its groups.
+const groupsWait = 5 * time.Second
+
+// listGroups asks for the groups where the server says it has any. Its tools are there
+// without them, so that it is not waited for as long as for those.
 func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 	_, declared := c.hello.Capabilities["groups"]
 	var extensions map[string]json.RawMessage
@@ -57,6 +62,8 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 	if !declared && !extension {
 		return nil, nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, groupsWait, fmt.Errorf("%w: not answered in %v", ErrTimeout, groupsWait))
+	defer cancel()
 	items, _, _, err := c.pages(ctx, "groups/list")
 	if hasCode(err, codeMethodNotFound) {
 		return nil, nil
@@ -65,10 +72,11 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 }
 
 // buildGroups joins what groups/list says with the labels of the tools. Tools
-// without a label are in the group named after the server.
+// without a label are in the group named after the server. Groups without tools are left
+// out: what is in one of them is in its parents.
 func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage) []Group {
 	server := client.cfg.Name
-	byKey := map[string]*Group{}
+	byKey, above := map[string]*Group{}, map[string][]string{}
 	group := func(key string) *Group {
 		g := byKey[key]
 		if g == nil {
@@ -87,9 +95,7 @@ func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage) []
 		}
 		g := group(r.Name)
 		g.Title, g.Description = visible.Text(r.Title), visible.Text(r.Description)
-		for _, p := range r.groups() {
-			g.Parents = append(g.Parents, server+"/"+p)
-		}
+		above[r.Name] = r.groups()
 	}
 	for _, t := range tools {
 		keys := t.groups
@@ -103,8 +109,27 @@ func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage) []
 	}
 	out := make([]Group, 0, len(byKey))
 	for _, g := range byKey {
+		if len(g.members) == 0 {
+			continue
+		}
 		slices.Sort(g.members)
 		g.members = slices.Compact(g.members)
+		seen := map[string]bool{g.key: true}
+		var climb func(key string)
+		climb = func(key string) {
+			for _, p := range above[key] {
+				switch up := byKey[p]; {
+				case seen[p]:
+				case up != nil && len(up.members) > 0:
+					g.Parents = append(g.Parents, up.Name)
+				default:
+					seen[p] = true
+					climb(p)
+				}
+				seen[p] = true
+			}
+		}
+		climb(g.key)
 		slices.Sort(g.Parents)
 		out = append(out, *g)
 	}

@@ -514,3 +514,48 @@ func TestWrongAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestCancelIsToldOverHTTP holds that a server is told of a call that was given up, although
+// the client is closed at once, as a program does that a person interrupts.
+func TestCancelIsToldOverHTTP(t *testing.T) {
+	started, told, over := make(chan struct{}), make(chan string, 1), make(chan struct{})
+	srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var msg request
+		if json.NewDecoder(r.Body).Decode(&msg) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case msg.Method == "notifications/cancelled":
+			time.Sleep(50 * time.Millisecond)
+			told <- string(msg.Params)
+		case msg.Method == "tools/call":
+			close(started)
+			<-over
+		case msg.ID != nil:
+			polite(msg, func(line string) { _, _ = io.WriteString(w, line) }, `[{"name":"wait"}]`)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer close(over)
+	c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: "2025-11-25", PingInterval: -1})
+	wait := find(t, c, "wait")
+	ctx, interrupt := context.WithCancel(t.Context())
+	go func() { <-started; interrupt() }()
+	if _, err := run(ctx, wait, `{}`); !errors.Is(err, context.Canceled) {
+		t.Errorf("the call: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case got := <-told:
+		if !strings.Contains(got, `"requestId":"kb-`) {
+			t.Errorf("the server was told %s", got)
+		}
+	default:
+		t.Error("the server was not told")
+	}
+}

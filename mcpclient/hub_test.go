@@ -396,3 +396,60 @@ func TestRootURIs(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsThatHang holds that a server which does not tell its groups keeps its tools, and
+// the groups that it told before.
+func TestGroupsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		hangs.Store(true)
+		c := memoryClient(t, Config{PingInterval: -1, ListTTL: time.Minute}, func(msg request, reply func(string)) {
+			switch {
+			case msg.Method == "initialize":
+				reply(msg.result(`{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"groups":{}},"serverInfo":{"name":"g","version":"1"}}`))
+			case msg.Method == "groups/list" && hangs.Load():
+			case msg.Method == "groups/list":
+				reply(msg.result(`{"groups":[{"name":"g","description":"told"}]}`))
+			default:
+				polite(msg, reply, `[{"name":"a","_meta":{"io.modelcontextprotocol/groups":["g"]}}]`)
+			}
+		})
+		for i, want := range []string{"", "told", "told"} {
+			hangs.Store(i != 1)
+			began := time.Now()
+			groups, err := c.Groups(t.Context())
+			if err != nil || len(groups) != 1 || groups[0].Description != want || len(groups[0].Members()) != 1 {
+				t.Errorf("%d: %+v %v", i, groups, err)
+			}
+			if skipped := fmt.Sprint(c.Skipped()); strings.Contains(skipped, "groups") != hangs.Load() || time.Since(began) > 10*time.Second {
+				t.Errorf("%d: skipped %s after %v", i, skipped, time.Since(began))
+			}
+			time.Sleep(2 * time.Minute)
+		}
+	})
+}
+
+// TestCallThatChangesTheList holds that whoever looks after a call sees what it has made of
+// the list, if the server has told of it before the result.
+func TestCallThatChangesTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+			if polite(msg, reply, fmt.Sprintf(`[{"name":"grow"},{"name":"leaf%d"}]`, n.Load())) || msg.Method != "tools/call" {
+				return
+			}
+			n.Add(1)
+			reply(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			reply(msg.result(`{"content":[]}`))
+		})
+		told := 0
+		grow := find(t, c, "grow")
+		defer c.OnChange(func() { told++ })()
+		for i := range 3 {
+			mustRun(t, grow, `{}`)
+			if got, want := offered(t, c), fmt.Sprintf("grow leaf%d", i+1); got != want || told != i+1 {
+				t.Errorf("%s after %d notices, want %s", got, told, want)
+			}
+		}
+	})
+}

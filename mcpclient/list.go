@@ -89,13 +89,14 @@ func (r *remote) groups() []string {
 
 // A snapshot is what a server offered at one time. It does not change.
 type snapshot struct {
-	tools   []tool.Tool // by name
-	remotes []*remoteTool
-	skipped []Skipped
-	groups  []Group
-	held    []*remoteTool // back, see [Pins]
-	digest  [sha256.Size]byte
-	until   time.Time // when it is to be listed anew; zero for when told
+	tools     []tool.Tool // by name
+	remotes   []*remoteTool
+	skipped   []Skipped
+	groups    []Group
+	held      []*remoteTool // back, see [Pins]
+	digest    [sha256.Size]byte
+	rawGroups []json.RawMessage
+	until     time.Time // when it is to be listed anew; zero for when told
 }
 
 // A page is an answer to tools/list or one of its like. What need not be there may
@@ -163,14 +164,21 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 		return nil, err
 	}
 	groups, err := c.listGroups(ctx)
-	if err != nil {
+	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
+	if before := client.snap.Load(); err != nil && before != nil {
+		groups = before.rawGroups
+	}
 	s := build(client, raws, groups, c.kind == HTTP && c.modern())
+	s.rawGroups = groups
+	if err != nil {
+		s.skipped = append(s.skipped, Skipped{"*", clip("the server's groups could not be listed: "+visible.Text(err.Error()), maxNameBytes)})
+	}
 	if cut != "" {
 		s.skipped = append(s.skipped, Skipped{"*", "the list was cut: " + cut})
-		s.digest = digest(s)
 	}
+	s.digest = digest(s)
 	if client.cfg.ListTTL > 0 {
 		ttl = client.cfg.ListTTL
 	}

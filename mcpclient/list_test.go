@@ -205,13 +205,16 @@ func TestNamesAreDistinctLegalAndStable(t *testing.T) {
 func TestGroups(t *testing.T) {
 	raws := []json.RawMessage{
 		json.RawMessage(`{"name":"a","_meta":{"io.modelcontextprotocol/groups":["files","read"]}}`),
+		json.RawMessage(`{"name":"e","_meta":{"io.modelcontextprotocol/groups":["deep"]}}`),
 		json.RawMessage(`{"name":"b","_meta":{"io.modelcontextprotocol/groups":["files","files"]}}`),
 		json.RawMessage(`{"name":"c","_meta":{"io.modelcontextprotocol/groups":"not a list"}}`),
 		json.RawMessage(`{"name":"d"}`),
 	}
 	groups := []json.RawMessage{
 		json.RawMessage(`{"name":"files","title":"Files","description":"All about files."}`),
-		json.RawMessage(`{"name":"empty","_meta":{"io.modelcontextprotocol/groups":["files"]}}`),
+		json.RawMessage(`{"name":"empty","_meta":{"io.modelcontextprotocol/groups":["files","void","none"]}}`),
+		json.RawMessage(`{"name":"void","_meta":{"io.modelcontextprotocol/groups":["empty","read"]}}`),
+		json.RawMessage(`{"name":"deep","_meta":{"io.modelcontextprotocol/groups":["empty","deep"]}}`),
 		json.RawMessage(`{"title":"no name"}`),
 	}
 	c := unconnected(t)
@@ -234,7 +237,7 @@ func TestGroups(t *testing.T) {
 	}
 	want := []string{
 		"srv||||mcp__srv__c,mcp__srv__d",
-		"srv/empty|||srv/files|",
+		"srv/deep|||srv/files,srv/read|mcp__srv__e",
 		"srv/files|Files|All about files.||mcp__srv__a,mcp__srv__b",
 		"srv/read||||mcp__srv__a",
 	}

@@ -260,7 +260,7 @@ func (c *Client) attend(cn *conn) {
 			}
 			lists := c.due.Swap(0)
 			if lists&listOfTools != 0 {
-				c.renew(cn.life)
+				_ = c.renew(cn.life)
 			}
 			c.follow(lists)
 			if lists&updates != 0 {
