@@ -36,6 +36,7 @@ type remoteTool struct {
 	info       tool.Info
 	remote     string // its name there
 	idempotent bool   // may run twice
+	forwards   bool   // calls other tools of the server
 	groups     []string
 	definition json.RawMessage // canonical, to be pinned; nil without Config.Pins
 }
@@ -56,6 +57,7 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 			ReadOnly: readOnly, Parallel: readOnly, Annotations: visible.JSON(r.Annotations.raw, visible.Words),
 		},
 	}
+	t.forwards = forwards(r.Input)
 	if c.cfg.Pins != nil {
 		t.definition = strictjson.Canonical(r.raw)
 	}

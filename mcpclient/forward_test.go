@@ -1,0 +1,46 @@
+package mcpclient
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// TestForwarded holds that a rule against a tool stops it as well where another tool of its
+// server calls it, and that no rule for one allows another.
+func TestForwarded(t *testing.T) {
+	raw := []json.RawMessage{
+		json.RawMessage(`{"name":"call_tool","inputSchema":{"type":"object","properties":{"name":{"type":"string"},"arguments":{"type":"object"}}}}`),
+		json.RawMessage(`{"name":"rename","inputSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`),
+	}
+	c := unconnected(t)
+	c.snap.Store(build(c, raw, nil, false))
+	for _, row := range []struct {
+		rule        string
+		behavior    permission.Behavior
+		tool, input string
+		want        permission.Behavior
+	}{
+		{"mcp__srv__book", permission.Deny, "call_tool", `{"name":"book"}`, permission.Deny},
+		{"mcp__srv__book", permission.Deny, "call_tool", `{"name":"book","arguments":{"a":1}}`, permission.Deny},
+		{"mcp__srv__b*", permission.Deny, "call_tool", `{"name":"book","arguments":null}`, permission.Deny},
+		{"mcp__srv__book", permission.Ask, "call_tool", `{"name":"book"}`, permission.Ask},
+		{"mcp__srv__a_b", permission.Deny, "call_tool", `{"name":"a.b"}`, permission.Deny},
+		{"mcp__srv__book", permission.Deny, "call_tool", `{"name":"look"}`, permission.Allow},
+		{"mcp__srv__book", permission.Deny, "call_tool", `{"arguments":{"name":"book"}}`, permission.Allow},
+		{"mcp__other__book", permission.Deny, "call_tool", `{"name":"book"}`, permission.Allow},
+		{"mcp__srv__book", permission.Deny, "rename", `{"name":"book"}`, permission.Allow},
+	} {
+		p := &permission.Policy{Rules: []permission.Rule{{Tool: row.rule, Behavior: row.behavior}, {Tool: "mcp__srv__call_tool", Behavior: permission.Allow}, {Tool: "mcp__srv__rename", Behavior: permission.Allow}}}
+		d := permission.Decide(p, tool.PermissionCall(find(t, c, row.tool), json.RawMessage(row.input)))
+		if d.Behavior != row.want {
+			t.Errorf("%s %s, %s %s: %s %s", row.behavior, row.rule, row.tool, row.input, d.Behavior, d.Reason)
+		}
+	}
+	p := &permission.Policy{Rules: []permission.Rule{{Tool: "mcp__srv__book", Behavior: permission.Allow}}}
+	if d := permission.Decide(p, tool.PermissionCall(find(t, c, "call_tool"), json.RawMessage(`{"name":"book"}`))); d.Behavior != permission.Ask {
+		t.Errorf("a rule for the other tool: %s %s", d.Behavior, d.Reason)
+	}
+}
