@@ -10,16 +10,19 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// maxApart is how many sessions may have a process of one server at a time.
+// maxApart is how many sessions may have a process of one server at a time. Of several
+// credentials each may have a quarter of them.
 const maxApart = 256
 
 // apart are the clients of a server that has a process for each session. They are
 // known by the context that ends with the session.
 type apart struct {
-	cfg mcpclient.Config
+	cfg   mcpclient.Config
+	share int // of a credential
 
 	mu      sync.Mutex
 	clients map[context.Context]*mcpclient.Client
+	users   map[string]int // how many a credential has
 	closed  bool
 	closing sync.WaitGroup
 }
@@ -45,10 +48,14 @@ func (a *apart) client(ctx context.Context) (*mcpclient.Client, error) {
 	if a.closed || session.Err() != nil { // a client made now would be closed before it is used
 		return nil, fmt.Errorf("MCP server %q: the session has ended", a.cfg.Name)
 	}
-	if len(a.clients) >= maxApart {
-		return nil, fmt.Errorf("MCP server %q: %d sessions have a process of it; try again later", a.cfg.Name, maxApart)
-	}
 	cfg, l := a.cfg, mcpserver.LoggerFrom(ctx)
+	who := ""
+	if l != nil {
+		who = l.Credential()
+	}
+	if len(a.clients) >= maxApart || a.users[who] >= a.share {
+		return nil, fmt.Errorf("MCP server %q: %d sessions have a process of it, %d of them with this credential; try again later", a.cfg.Name, len(a.clients), a.users[who])
+	}
 	if l != nil && cfg.Log == nil { // whose messages these are there can be no doubt
 		cfg.Log = func(m mcpclient.LogMessage) { tell(l, cfg.Name, m) }
 	}
@@ -63,11 +70,15 @@ func (a *apart) client(ctx context.Context) (*mcpclient.Client, error) {
 		}
 	}
 	a.clients[session] = c
+	a.users[who]++
 	a.closing.Add(1)
 	context.AfterFunc(session, func() {
 		defer a.closing.Done()
 		a.mu.Lock()
 		delete(a.clients, session)
+		if a.users[who]--; a.users[who] == 0 {
+			delete(a.users, who)
+		}
 		a.mu.Unlock()
 		_ = c.Close() // nobody is left who could be told
 	})

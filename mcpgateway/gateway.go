@@ -107,6 +107,9 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		if u.apart != nil && len(g.cfg.Serve.Credentials) > 1 {
+			u.apart.share = maxApart / 4
+		}
 		g.upstreams = append(g.upstreams, u)
 	}
 	bounded, cancel := context.WithTimeout(ctx, labelsTimeout)

@@ -78,7 +78,7 @@ func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed, known f
 		cfg.Sample = sample
 	}
 	if perSession {
-		u.apart = &apart{cfg: cfg, clients: map[context.Context]*mcpclient.Client{}}
+		u.apart = &apart{cfg: cfg, share: maxApart, clients: map[context.Context]*mcpclient.Client{}, users: map[string]int{}}
 	}
 	if cfg.Log == nil {
 		cfg.Log = u.audience.hear

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -247,6 +248,80 @@ func TestSessionsFull(t *testing.T) {
 	status, got := newWire(t, url).post(t.Context(), `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
 	if status != 503 || len(got) != 1 || !strings.Contains(got[0], "try again later") {
 		t.Errorf("%d %q", status, got)
+	}
+}
+
+// TestShare holds that one credential cannot use up the sessions, nor the requests at work,
+// that there are for all.
+func TestShare(t *testing.T) {
+	world := newWorld(t)
+	const token = "0123456789abcdef"
+	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 12, Calls: 1, Resume: 50 * time.Millisecond},
+		Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}})
+	url := listen(t, s)
+	client := func(name string) *wire {
+		w := newWire(t, url)
+		w.token = token + name
+		return w
+	}
+	const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
+	var annas []*wire
+	for range 20 {
+		w := client("anna")
+		if status, _ := w.post(t.Context(), hello); status == 200 {
+			annas = append(annas, w)
+		}
+	}
+	if len(annas) != 3 {
+		t.Errorf("anna has %d sessions, want a quarter of 12", len(annas))
+	}
+	otto := client("otto")
+	otto.initialize(`{}`)
+	// Another one when one has ended.
+	req := annas[0].request(t.Context(), "")
+	req.Method = http.MethodDelete
+	if res, err := annas[0].client.Do(req); err != nil || res.StatusCode != http.StatusNoContent {
+		t.Fatal(res, err)
+	}
+	annas[0] = client("anna")
+	annas[0].initialize(`{}`)
+
+	// Requests without sessions count with those of sessions.
+	modern := func(w *wire, id int) (int, []string) {
+		w.header = map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
+		return w.post(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"slow","arguments":{"ms":%d},`+
+			`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, id, 500))
+	}
+	var wg sync.WaitGroup
+	var ran, refused atomic.Int64
+	for i := range 20 {
+		w := annas[i%3]
+		if i >= 3 {
+			w = client("anna")
+		}
+		wg.Go(func() {
+			var got []string
+			if i < 3 {
+				_, got = w.post(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"slow","arguments":{"ms":500}}}`, 10+i))
+			} else {
+				_, got = modern(w, i)
+			}
+			if strings.Contains(strings.Join(got, ""), "as many requests") {
+				refused.Add(1)
+			} else {
+				ran.Add(1)
+			}
+		})
+	}
+	for range 16 {
+		<-world.started
+	}
+	if _, got := otto.post(t.Context(), listBody); len(got) != 1 || strings.Contains(got[0], "error") {
+		t.Errorf("otto, while anna calls: %q", got)
+	}
+	wg.Wait()
+	if ran.Load() != 16 || refused.Load() != 4 {
+		t.Errorf("%d calls of anna ran and %d were refused, want 16 and 4", ran.Load(), refused.Load())
 	}
 }
 

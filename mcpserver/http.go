@@ -169,7 +169,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, 
 	c := s.newSession(cred)
 	c.id = rand.Text()
 	if !s.enter(c) {
-		refuse(w, http.StatusServiceUnavailable, m, invalid(mcp.INTERNAL_ERROR, "there are %d sessions; try again later", s.limits.Sessions))
+		refuse(w, http.StatusServiceUnavailable, m, invalid(mcp.INTERNAL_ERROR, "there are as many sessions as there may be, or as many of this credential; try again later"))
 		return
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
@@ -183,14 +183,16 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, 
 func (s *Server) enter(c *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.sessions) >= s.limits.Sessions {
+	full := func() bool { return len(s.sessions) >= s.limits.Sessions || c.owner.sessions >= s.limits.Share }
+	if full() {
 		s.dropIdle()
 	}
-	if s.closed || len(s.sessions) >= s.limits.Sessions {
+	if s.closed || full() {
 		c.end()
 		return false
 	}
 	s.sessions[c.id], s.scopes[c.scope] = c, c
+	c.owner.sessions++
 	if s.sweep == nil {
 		s.sweep = time.AfterFunc(s.sweepEvery(), s.endIdle)
 	}
@@ -215,14 +217,12 @@ func (s *Server) endIdle() {
 
 // dropIdle ends the sessions that are idle. The caller holds s.mu.
 func (s *Server) dropIdle() {
-	for id, c := range s.sessions {
+	for _, c := range s.sessions {
 		c.mu.Lock()
 		idle := len(c.calls) == 0 && c.standing == 0 && time.Since(c.used) > s.limits.Idle
 		c.mu.Unlock()
 		if idle {
-			c.end()
-			delete(s.sessions, id)
-			delete(s.scopes, c.scope)
+			s.forget(c)
 		}
 	}
 }

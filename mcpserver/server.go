@@ -88,14 +88,15 @@ type Credential struct {
 type Limits struct {
 	Request  int           // bytes of a message; 4 MiB
 	Sessions int           // sessions at the same time, over HTTP; 4096
-	Calls    int           // requests at work in a session; 64. Clients without sessions have 16 times that for a credential
+	Share    int           // of them for one credential; a quarter, or all if there are not two credentials
+	Calls    int           // requests at work in a session; 64. All clients of a credential have 16 times that together, and so have all without one
 	Idle     time.Duration // after which a session without a stream or a request is ended, a quarter of it or a minute later at most; 30 min
 	Write    time.Duration // for which a client may not read, over HTTP; 30 s
 	Resume   time.Duration // for which a call of a session goes on without a connection, and an answer is kept; 1 min
 	Ask      time.Duration // for which an answer to a question is awaited; 10 min
 }
 
-func (l Limits) withDefaults() Limits {
+func (l Limits) withDefaults(credentials int) Limits {
 	number := func(n *int, d int) {
 		if *n == 0 {
 			*n = d
@@ -108,6 +109,10 @@ func (l Limits) withDefaults() Limits {
 	}
 	number(&l.Request, 4<<20)
 	number(&l.Sessions, 4096)
+	if credentials > 1 {
+		number(&l.Share, max(1, l.Sessions/4))
+	}
+	number(&l.Share, l.Sessions)
 	number(&l.Calls, 64)
 	duration(&l.Idle, 30*time.Minute)
 	duration(&l.Write, 30*time.Second)
@@ -164,7 +169,8 @@ type Server struct {
 	closed    bool
 	sessions  map[string]*session         // over HTTP, by id
 	scopes    map[*toolkit.Scope]*session // of all kinds
-	loose     map[string]*session         // the new era's, by credential: they hold the limits
+	loose     map[string]*session         // the new era's, by credential
+	owners    map[*Credential]*owner      // nil is of those without one
 	listening map[*session]bool           // to updates of resources, in the new era
 	talks     map[string]waitingTalk      // by the nonce of their ticket
 	due       toolkit.Change              // what the recheck that is to come is about
@@ -184,8 +190,11 @@ func New(cfg Config) (*Server, error) {
 		cfg.MaxInstructions = 16 << 10
 	}
 	s := &Server{
-		cfg: cfg, limits: cfg.Limits.withDefaults(),
-		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{}, talks: map[string]waitingTalk{}, listening: map[*session]bool{},
+		cfg: cfg, limits: cfg.Limits.withDefaults(len(cfg.Credentials)),
+		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{}, owners: map[*Credential]*owner{nil: {}}, talks: map[string]waitingTalk{}, listening: map[*session]bool{},
+	}
+	for i := range cfg.Credentials {
+		s.owners[&cfg.Credentials[i]] = &owner{}
 	}
 	if _, err := rand.Read(s.secret[:]); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)

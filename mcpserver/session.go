@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -32,6 +33,8 @@ type session struct {
 	id   string
 	name string      // for records
 	cred *Credential // nil without credentials
+
+	owner *owner
 
 	// shared is set for all clients of the new era that show one credential:
 	// their ids mean nothing to each other.
@@ -80,11 +83,18 @@ type session struct {
 	wake chan struct{} // holds one element when pending is to be told without a request
 }
 
+// An owner is all sessions of a credential, or those without one, which share limits: who
+// may do little must not be able to use up what there is for all.
+type owner struct {
+	sessions int          // over HTTP; Server.mu guards it
+	calls    atomic.Int64 // at work
+}
+
 // newSession returns a session that nobody knows yet; see add and enter. Its name tells
 // sessions apart in records, where the id would let a reader in.
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
-		srv: s, name: rand.Text()[:12], cred: cred, scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		srv: s, name: rand.Text()[:12], cred: cred, owner: s.owners[cred], scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		calls: map[string]call{}, waiting: map[string]chan *rpcMessage{},
 	}
 	c.ctx, c.end = context.WithCancel(s.ctx)
@@ -110,15 +120,23 @@ func (s *Server) add(c *session) {
 
 // remove ends the session and forgets it.
 func (s *Server) remove(c *session) {
-	c.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.scopes, c.scope)
-	delete(s.sessions, c.id)
+	s.forget(c)
 }
 
-// sharedCalls is how many times the limit of a session's calls a credential's
-// clients have together that have no sessions.
+// forget is remove for who holds s.mu.
+func (s *Server) forget(c *session) {
+	c.end()
+	delete(s.scopes, c.scope)
+	if s.sessions[c.id] == c {
+		delete(s.sessions, c.id)
+		c.owner.sessions--
+	}
+}
+
+// sharedCalls is how many times the limit of a session's calls all clients of a credential
+// have together.
 const sharedCalls = 16
 
 // A call is a request at work.
@@ -173,7 +191,9 @@ func (c *session) tryBegin(ctx context.Context, id string, out outlet) (context.
 		limit *= sharedCalls
 	}
 	_, twice := c.calls[id]
-	if twice || len(c.calls) >= limit {
+	full := c.owner.calls.Add(1) > int64(sharedCalls*c.srv.limits.Calls)
+	if twice || full || len(c.calls) >= limit {
+		c.owner.calls.Add(-1)
 		stop()
 		cancel()
 		if twice {
@@ -191,6 +211,7 @@ func (c *session) finish(id string) {
 	defer c.mu.Unlock()
 	c.calls[id].cancel()
 	delete(c.calls, id)
+	c.owner.calls.Add(-1)
 	select {
 	case c.room <- struct{}{}:
 	default:

@@ -1,0 +1,39 @@
+package mcpgateway
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+)
+
+// TestShareOfProcesses holds that one credential cannot have all processes of a server, and
+// has another one when a session of its has ended.
+func TestShareOfProcesses(t *testing.T) {
+	a := &apart{cfg: mcpclient.Config{Name: "a", Command: "never-started"}, share: 2, clients: map[context.Context]*mcpclient.Client{}, users: map[string]int{}}
+	defer a.close()
+	var ends []context.CancelFunc
+	start := func() error {
+		ctx, end := context.WithCancel(t.Context())
+		ends = append(ends, end)
+		_, err := a.client(ctx)
+		return err
+	}
+	for range 2 {
+		if err := start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := start(); err == nil || !strings.Contains(err.Error(), "2 of them with this credential") {
+		t.Errorf("the third: %v", err)
+	}
+	for _, end := range ends {
+		end()
+	}
+	a.closing.Wait()
+	if err := start(); err != nil || len(a.users) != 1 {
+		t.Errorf("after the others have ended: %v %v", err, a.users)
+	}
+	ends[len(ends)-1]()
+}
