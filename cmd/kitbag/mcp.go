@@ -8,7 +8,7 @@ func mcpCommand() *cobra.Command {
 		Use:     "mcp",
 		Short:   "Look after MCP servers",
 		Example: "  kitbag mcp list\n  kitbag mcp serve --mcp .mcp.json",
-	}, mcpListCommand(), mcpCallCommand(), mcpStatusCommand(), mcpServeCommand(), mcpLoginCommand(), mcpLogoutCommand())
+	}, mcpListCommand(), mcpCallCommand(), mcpStatusCommand(), mcpServeCommand(), mcpPinsCommand(), mcpLoginCommand(), mcpLogoutCommand())
 }
 
 // defaultServers is the file that names a project's MCP servers, as hosts have it.

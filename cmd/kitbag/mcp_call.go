@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -140,6 +141,11 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 			return t, nil
 		}
 		names = append(names, remote)
+	}
+	for _, s := range c.Skipped() {
+		if s.Name == name {
+			return nil, errors.New(s.Reason)
+		}
 	}
 	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, meant(name, names))
 }

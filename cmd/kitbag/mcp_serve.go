@@ -139,6 +139,9 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		if cfg, err = mcpgateway.Load(f.config); err != nil {
 			return cfg, err
 		}
+		if err := pin(f.config, cfg.Servers); err != nil {
+			return cfg, err
+		}
 	}
 	if f.config != "" && len(cfg.Servers) == 0 && !changed("mcp") {
 		return cfg, fmt.Errorf("%s: mcpServers is missing; name the servers there, or a file that does by --mcp", f.config)
@@ -173,6 +176,7 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 			return cfg, err
 		}
 	}
+	judged(cfg.Serve.Policy, cfg.Servers)
 	cfg.Serve.PageSize, cfg.Serve.Title = f.pageSize, "kitbag gateway"
 	cfg.Serve.Version, _ = build()
 	return cfg, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -59,8 +60,11 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Config, broken []*mcpc
 			}
 			broken = append(broken, le)
 		}
+		if err := pin(file.path, cs); err != nil {
+			return nil, nil, err
+		}
 		for _, cfg := range cs {
-			name := groupName(cfg.Name)
+			name := strings.ToLower(groupName(cfg.Name))
 			if other, taken := from[name]; taken {
 				broken = append(broken, &mcpclient.LoadError{File: file.path, Key: cfg.Name, Server: cfg.Name,
 					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one", other)})
@@ -92,10 +96,12 @@ func warnBroken(log io.Writer, broken []*mcpclient.LoadError) {
 	}
 }
 
-// hosting says what the servers of an agent may ask.
+// hosting says what the servers of an agent may ask, and how they are judged.
 type hosting struct {
 	elicit bool // there is a person
 	sample bool // there is a model
+
+	policy *permission.Policy // nil if nothing is called
 }
 
 // mcpServers are those of an agent. None is started before a group of it is
@@ -105,8 +111,8 @@ type mcpServers struct {
 	groups  []toolkit.Group
 }
 
-// openServers makes clients for the servers that the files name, with dirs for
-// their roots, and describes their groups.
+// openServers makes clients for the servers that the files name, with dirs for the roots
+// of those that want them, and describes their groups.
 func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*mcpServers, error) {
 	configs, broken, err := loadConfigs(files)
 	if err != nil {
@@ -114,8 +120,11 @@ func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*
 	}
 	warnBroken(log, broken)
 	s := &mcpServers{}
+	judged(h.policy, configs)
 	for _, cfg := range configs {
-		cfg.Roots = dirs
+		if cfg.WantsRoots {
+			cfg.Roots = dirs
+		}
 		if h.elicit {
 			cfg.Elicit = mcpclient.AskCaller
 		}

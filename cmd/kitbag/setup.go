@@ -55,7 +55,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, errors.Join(err, removeResults())
 	}
-	tk, closeServers, err := f.toolkit(policy.Dirs, hosting{elicit: r.prompt != nil, sample: true}, r.log, readResult)
+	tk, closeServers, err := f.toolkit(policy.Dirs, hosting{elicit: r.prompt != nil, sample: true, policy: &policy}, r.log, readResult)
 	if err != nil {
 		return nil, errors.Join(err, removeResults())
 	}

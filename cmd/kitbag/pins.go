@@ -1,0 +1,284 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// Pins are kept in the user's configuration, in a file for each file that names servers:
+// two of those may each have a server of the same name. The name of a server is kept with
+// the name of the file that has it.
+
+func pinDir() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no place to keep pins: %w", err)
+	}
+	return filepath.Join(dir, "kitbag", "mcp-pins"), nil
+}
+
+// filePins are the pins of the servers that one file names.
+type filePins struct {
+	*mcpclient.PinFile
+	names string // the file that names the servers
+}
+
+func (f filePins) key(server string) string { return server + "\n" + f.names }
+
+func (f filePins) Load(server string) (map[string]mcpclient.Pin, error) {
+	return f.PinFile.Load(f.key(server))
+}
+
+func (f filePins) Update(server string, change func(map[string]mcpclient.Pin)) error {
+	return f.PinFile.Update(f.key(server), change)
+}
+
+// pinsOf returns the pins of the servers in the file. Without a place for them they last as
+// long as the program.
+func pinsOf(file string) (filePins, error) {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return filePins{}, err
+	}
+	dir, err := pinDir()
+	if err != nil {
+		return filePins{&mcpclient.PinFile{}, path}, nil
+	}
+	sum := sha256.Sum256([]byte(path))
+	return filePins{&mcpclient.PinFile{Path: filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")}, path}, nil
+}
+
+// pin has the tools of the servers pinned when they are first allowed.
+func pin(file string, configs []mcpclient.Config) error {
+	pins, err := pinsOf(file)
+	for i := range configs {
+		configs[i].Pins = pins
+	}
+	return err
+}
+
+// judged has the servers be what the policy says of them: trusted where it trusts them all,
+// and their tools pinned from the start where a rule allows them.
+func judged(p *permission.Policy, configs []mcpclient.Config) {
+	if p == nil {
+		return
+	}
+	rules := &permission.Policy{Rules: p.Rules}
+	for i := range configs {
+		configs[i].TrustReadOnly = configs[i].TrustReadOnly || p.TrustReadOnly
+		configs[i].PinListed = func(tool string) bool {
+			d := permission.Decide(rules, &permission.Call{Tool: tool, Input: json.RawMessage("{}")})
+			return d.Behavior == permission.Allow
+		}
+	}
+}
+
+// A pinned is a pin as it is printed. Its JSON is fixed: other programs read it.
+type pinned struct {
+	File   string `json:"file"`
+	Server string `json:"server"`
+	Tool   string `json:"tool"`
+	mcpclient.Pin
+	Diff string `json:"diff,omitempty"`
+
+	keep *mcpclient.PinFile
+}
+
+func (p pinned) key() string { return p.Server + "\n" + p.File }
+
+// pinFlags say which pins are meant.
+type pinFlags struct{ mcpFlags }
+
+// mcpPinsCommand is "kitbag mcp pins".
+func mcpPinsCommand() *cobra.Command {
+	var f pinFlags
+	cmd := &cobra.Command{
+		Use:   "pins [flags] [SERVER [TOOL...]]",
+		Short: "Show which tools are held back because their server changed them",
+		Long: `Shows the tools that are pinned: those that a rule or a person allowed, as their
+server defined them then. A tool that its server defines in another way since is
+held back: no model sees it, and its calls fail, until the new definition is
+accepted. What has changed is shown as a diff.`,
+		Example: `  kitbag mcp pins
+  kitbag mcp pins accept github create_issue
+  kitbag mcp pins remove github`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pins, err := f.find(args)
+			if err == nil {
+				err = f.print(cmd.OutOrStdout(), pins)
+			}
+			return err
+		},
+	}
+	f.add(cmd)
+	accept := f.change("accept", "Accept the definitions that the server gave last, of all its tools or of some",
+		func(pins map[string]mcpclient.Pin, p pinned) bool {
+			if p.Changed != nil && string(pins[p.Tool].Changed) == string(p.Changed) { // what was just shown, and nothing newer
+				pins[p.Tool] = p.Accept()
+				return true
+			}
+			return false
+		})
+	remove := f.change("remove", "Remove the pins of all tools of a server, or of some: they are pinned anew when they are next allowed",
+		func(pins map[string]mcpclient.Pin, p pinned) bool {
+			delete(pins, p.Tool)
+			return true
+		})
+	cmd.AddCommand(accept, remove)
+	return cmd
+}
+
+// add adds the flags.
+func (f *pinFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.files, "mcp", nil, "only servers that `FILE` names, repeatable")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+}
+
+// change makes a command that changes pins, and prints those that it has changed.
+func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, pinned) bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     name + " [flags] SERVER [TOOL...]",
+		Short:   short,
+		Example: "  kitbag mcp pins " + name + " github create_issue",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("want SERVER [TOOL...]; kitbag mcp pins shows them")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pins, err := f.find(args)
+			if err != nil {
+				return err
+			}
+			var done []pinned
+			for _, p := range pins {
+				err := p.keep.Update(p.key(), func(all map[string]mcpclient.Pin) {
+					if do(all, p) {
+						done = append(done, p)
+					}
+				})
+				if err != nil {
+					return err
+				}
+			}
+			if len(done) == 0 {
+				return fmt.Errorf("there is nothing to %s: none of the tools has changed", name)
+			}
+			if f.json {
+				return f.print(cmd.OutOrStdout(), done)
+			}
+			for _, p := range done {
+				fmt.Fprintf(cmd.OutOrStdout(), "%sed %s %s of %s\n", strings.TrimSuffix(name, "e"), plainLine(p.Server), plainLine(p.Tool), plainLine(p.File))
+			}
+			return nil
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// find returns the pins of the server and the tools that are named, or all.
+func (f *pinFlags) find(args []string) ([]pinned, error) {
+	all, err := f.all()
+	if err != nil || len(args) == 0 {
+		return all, err
+	}
+	var servers, tools []string
+	var out []pinned
+	for _, p := range all {
+		servers = append(servers, p.Server)
+		if p.Server == args[0] {
+			tools = append(tools, p.Tool)
+			if len(args) == 1 || slices.Contains(args[1:], p.Tool) {
+				out = append(out, p)
+			}
+		}
+	}
+	if len(tools) == 0 {
+		return nil, fmt.Errorf("no tool of a server %q is pinned%s", args[0], meant(args[0], servers))
+	}
+	for _, name := range args[1:] {
+		if !slices.Contains(tools, name) {
+			return nil, fmt.Errorf("the tool %q of server %q is not pinned%s", name, args[0], meant(name, tools))
+		}
+	}
+	return out, nil
+}
+
+// all returns the pins by file, server and tool.
+func (f *pinFlags) all() ([]pinned, error) {
+	dir, err := pinDir()
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var only []string
+	for _, name := range f.files {
+		abs, err := filepath.Abs(name)
+		if err != nil {
+			return nil, err
+		}
+		only = append(only, abs)
+	}
+	out := []pinned{}
+	var errs []error
+	for _, path := range files {
+		keep := &mcpclient.PinFile{Path: path}
+		servers, err := keep.All()
+		errs = append(errs, err)
+		for _, key := range slices.Sorted(maps.Keys(servers)) {
+			server, file, _ := strings.Cut(key, "\n")
+			if only != nil && !slices.Contains(only, file) {
+				continue
+			}
+			for _, tool := range slices.Sorted(maps.Keys(servers[key])) {
+				p := servers[key][tool]
+				out = append(out, pinned{file, server, tool, p, p.Diff(), keep})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b pinned) int { return strings.Compare(a.File, b.File) })
+	return out, errors.Join(errs...)
+}
+
+// print prints pins. What has changed is shown whole, the others by their names.
+func (f *pinFlags) print(w io.Writer, pins []pinned) error {
+	if f.json {
+		return json.NewEncoder(w).Encode(map[string]any{"pins": pins})
+	}
+	if len(pins) == 0 {
+		fmt.Fprintln(w, "no tool is pinned")
+	}
+	last := ""
+	for _, p := range pins {
+		if p.key() != last {
+			last = p.key()
+			fmt.Fprintf(w, "%s, of %s:\n", plainLine(p.Server), plainLine(p.File))
+		}
+		if p.Changed == nil {
+			fmt.Fprintf(w, "  %s\n", plainLine(p.Tool))
+			continue
+		}
+		fmt.Fprintf(w, "  %s: changed, and held back; accept it with: kitbag mcp pins accept %s %s\n  %s\n", plainLine(p.Tool), plainLine(p.Server), plainLine(p.Tool), indented(p.Diff))
+	}
+	return nil
+}
