@@ -1,6 +1,7 @@
 package toolkit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 type catalogue struct {
 	gen      uint64
 	cfg      Config
+	rules    *rules // of cfg.Preset
 	basic    *group
 	groups   []*group            // in order of registration
 	index    map[string]int      // position in groups by name
@@ -49,8 +51,8 @@ type catalogue struct {
 type group struct {
 	*Group
 	index     int
-	parents   []int
-	children  []int
+	gates     []int   // the parents that must be open
+	children  []int   // that it gates or contains, sorted by name
 	exclusive [][]int // for each exclusion set of the group, its other members in order
 	entries   []*entry
 	sources   []*source
@@ -86,29 +88,15 @@ type Skipped struct {
 	Reason string
 }
 
-// basicLabel is the label of the tools of the basic group, by which a ceiling
-// grants them, unless the policy has another.
-const basicLabel = "basic"
-
-// basicLabel returns the label under the policy.
-func (c *catalogue) basicLabel() string {
-	if c.cfg.Policy.DefaultGroup != "" {
-		return c.cfg.Policy.DefaultGroup
-	}
-	return basicLabel
-}
-
 // build checks the configuration and resolves it. Tools of sources are those
 // listed last.
 func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	c := &catalogue{cfg: cfg.clone()}
-	switch {
-	case cfg.Control != nil:
-		c.control = cfg.Control
-	case cfg.Policy.control != nil:
-		c.control = cfg.Policy.control
-	default:
-		c.control = ResetTools()
+	c.rules = &c.cfg.Preset.rules
+	c.cfg.LabelsOnly = cfg.LabelsOnly || c.rules.labelsOnly
+	c.control = cmp.Or(cfg.Control, c.rules.control, ResetTools())
+	if cfg.Control == nil && c.cfg.LabelsOnly {
+		c.control = NoControl()
 	}
 	if err := c.addGroups(); err != nil {
 		return nil, err
@@ -179,29 +167,29 @@ func (c *catalogue) addGroups() error {
 
 // link resolves the parents.
 func (c *catalogue) link() error {
-	p := c.cfg.Policy
+	gates := c.rules.parents != parentContains
 	for _, g := range c.groups {
 		for _, name := range g.Parents {
 			i, ok := c.index[name]
-			if !ok && p.Contain {
+			switch {
+			case !ok && gates:
+				return fmt.Errorf("group %q: its parent %q does not exist", g.Name, name)
+			case !ok || slices.Contains(c.groups[i].children, g.index):
 				continue
 			}
-			if !ok {
-				return fmt.Errorf("group %q: its parent %q does not exist", g.Name, name)
+			if err := c.rules.checkParent(g.Group, name); err != nil {
+				return err
 			}
-			if p.Paths && !strings.HasPrefix(g.Name, name+".") {
-				return fmt.Errorf("group %q: its name must start with that of its parent, %q", g.Name, name+".")
-			}
-			if !slices.Contains(g.parents, i) {
-				g.parents = append(g.parents, i)
-				c.groups[i].children = append(c.groups[i].children, g.index)
+			c.groups[i].children = append(c.groups[i].children, g.index)
+			if gates {
+				g.gates = append(g.gates, i)
 			}
 		}
 	}
 	for _, g := range c.groups {
 		slices.SortFunc(g.children, func(a, b int) int { return strings.Compare(c.groups[a].Name, c.groups[b].Name) })
 	}
-	if p.Contain || p.AllowCycles {
+	if c.rules.parents == gateWithCycles {
 		return nil
 	}
 	for _, g := range c.groups {
@@ -212,13 +200,13 @@ func (c *catalogue) link() error {
 	return nil
 }
 
-// ancestors returns the groups above g, the nearest last; g only if it is on a
-// cycle.
+// ancestors returns the groups that must be open for g to be, the nearest last; g only
+// if it is on a cycle.
 func (c *catalogue) ancestors(g int) []int {
 	var out []int
 	var walk func(int)
 	walk = func(i int) {
-		for _, p := range c.groups[i].parents {
+		for _, p := range c.groups[i].gates {
 			if !slices.Contains(out, p) {
 				out = append(out, p)
 				walk(p)
@@ -265,7 +253,7 @@ func (c *catalogue) addExclusions() error {
 const few = 32
 
 // named returns the tools of a name, in order of registration: one at most, but
-// under Policy.Shadow.
+// under rules by which later tools shadow earlier ones.
 func (c *catalogue) named(name string) []*entry {
 	if c.tools != nil {
 		return c.tools[name]

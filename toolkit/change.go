@@ -76,7 +76,7 @@ func (tk *Toolkit) watch(c *catalogue, s *Scope) func(Outcome) Change {
 	before := digest()
 	return func(out Outcome) Change {
 		ev := Change{Scope: s, Opened: out.Opened, Closed: out.Closed}
-		ev.Tools = out.Changed() && c.cfg.Policy.NotifyAlways || digest() != before
+		ev.Tools = out.Changed() && c.rules.everyTransition || digest() != before
 		ev.Skills = slices.ContainsFunc(slices.Concat(out.Opened, out.Closed), func(name string) bool {
 			i, ok := c.index[name]
 			return ok && len(c.groups[i].Skills) > 0 && c.grantsGroup(i, s.Ceiling())

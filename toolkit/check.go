@@ -17,25 +17,18 @@ import (
 // otherwise: with reset_tools they are names of JSON members, and a control that
 // makes names of tools of them has those checked.
 func (c *catalogue) checkGroup(g *Group) error {
-	p := c.cfg.Policy
 	switch {
 	case g.Name == "":
 		return errors.New("a group has no name")
-	case g.Name == basicLabel && p.DefaultGroup == "":
+	case g.Name == basicLabel && c.rules.defaultLabel == "":
 		return fmt.Errorf("group %q: the name is taken by the group that is always open; use Config.Basic", g.Name)
-	case g.Description == "" && !p.NoActivation && !p.Paths:
+	case g.Description == "" && !c.cfg.LabelsOnly && !c.rules.pathNames:
 		return fmt.Errorf("group %q: has no description; the model chooses by it", g.Name)
 	}
 	if _, ok := c.index[g.Name]; ok {
 		return fmt.Errorf("group %q: there are two of that name", g.Name)
 	}
-	if !p.Paths {
-		return nil
-	}
-	if slices.Contains(strings.Split(g.Name, "."), "") {
-		return fmt.Errorf("group %q: a part of the path is empty", g.Name)
-	}
-	return nil
+	return c.rules.checkGroup(g)
 }
 
 // checkTool checks what a model and the control tools rely on. Names may have what
@@ -126,11 +119,9 @@ func (c *catalogue) checkInitial() error {
 		if g.OnActivate != nil {
 			return fmt.Errorf("initial group %q: has an OnActivate hook, which would not run; enable the group instead", name)
 		}
-		if !c.cfg.Policy.Contain {
-			for _, p := range g.parents {
-				if !slices.Contains(open, p) {
-					return fmt.Errorf("initial group %q: its parent %q is not open before it", name, c.groups[p].Name)
-				}
+		for _, p := range g.gates {
+			if !slices.Contains(open, p) {
+				return fmt.Errorf("initial group %q: its parent %q is not open before it", name, c.groups[p].Name)
 			}
 		}
 		for _, set := range g.exclusive {
@@ -144,7 +135,7 @@ func (c *catalogue) checkInitial() error {
 			open = append(open, i)
 		}
 	}
-	if c.cfg.Policy.LooseQuota {
+	if c.rules.looseQuota {
 		return nil
 	}
 	if q := c.overQuota(c.measure(open), measure{}); q != nil {

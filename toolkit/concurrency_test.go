@@ -336,11 +336,10 @@ func TestSources(t *testing.T) {
 // TestHostileSource: a source takes no name that the host uses, under any
 // policy and in whichever group, and cannot keep the catalogue from building.
 func TestHostileSource(t *testing.T) {
-	for name, policy := range map[string]toolkit.Policy{"zero": {}, "agentscope": toolkit.AgentScope(), "trustgraph": toolkit.TrustGraph(), "tmcp": toolkit.Tmcp()} {
+	for name, preset := range map[string]toolkit.Preset{"zero": {}, "agentscope": toolkit.AgentScope(), "trustgraph": toolkit.TrustGraph(), "tmcp": toolkit.Tmcp()} {
 		hostile := &listing{names: []string{"reset_tools", "g.activate", "g.mine", "now", "theirs"}}
 		g := group("g", "g.mine")
-		policy.NoActivation = false
-		tk := newToolkit(t, toolkit.Config{Policy: policy, Control: toolkit.ResetTools(),
+		tk := newToolkit(t, toolkit.Config{Preset: preset, Control: toolkit.ResetTools(),
 			Basic: toolkit.Group{Tools: fakes("now"), Sources: []tool.Source{hostile}}, Groups: []toolkit.Group{g}})
 		s := newScope(toolkit.Only("*"), "")
 		if _, err := tk.Enable(context.Background(), s, "g"); err != nil {

@@ -28,7 +28,7 @@ type Control interface {
 
 // steadyControl is implemented by controls whose Info values depend on nothing
 // but which groups there are.
-type steadyControl interface{ steady(p *Policy) bool }
+type steadyControl interface{ steady() bool }
 
 // NoControl returns the control that offers nothing: the host opens groups.
 func NoControl() Control { return noControl{} }
@@ -38,7 +38,7 @@ type noControl struct{}
 
 func (noControl) Tools(*Toolkit, *Scope, []GroupInfo) []tool.Tool { return nil }
 func (noControl) Hint(_, _ []string) string                       { return "" }
-func (noControl) steady(*Policy) bool                             { return true }
+func (noControl) steady() bool                                    { return true }
 
 // controlTools returns the tools that come first in the list, bound to the scope.
 // There are none while the ceiling leaves no group to open, and one that the
@@ -65,7 +65,7 @@ const maxCeilings = 256
 // costs more than the rest of a view.
 func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
 	steady, ok := c.control.(steadyControl)
-	keep := ok && steady.steady(&c.cfg.Policy)
+	keep := ok && steady.steady()
 	if keep {
 		if kept, ok := c.steady.Load(r.ceiling.String()); ok {
 			return kept.([]tool.Info)

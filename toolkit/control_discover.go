@@ -44,7 +44,7 @@ var callText string
 // discover has no state: what was found is in the conversation.
 type discover struct{}
 
-func (discover) steady(*Policy) bool { return true }
+func (discover) steady() bool { return true }
 
 func (discover) Hint(_, _ []string) string { return "" }
 

@@ -22,7 +22,7 @@ const (
 // whose parents are closed, so that names of groups are never hidden.
 type perGroup struct{}
 
-func (perGroup) steady(*Policy) bool { return true }
+func (perGroup) steady() bool { return true }
 
 func (perGroup) Hint(_, want []string) string {
 	calls := make([]string, len(want))

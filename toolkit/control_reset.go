@@ -25,15 +25,34 @@ var templates = sync.OnceValue(func() *template.Template { return template.Must(
 
 // ResetTools returns the control of AgentScope: one tool, reset_tools, which
 // takes the full desired state, one boolean per group. Absent means closed. An
-// unknown name or a value that is no boolean changes nothing.
-func ResetTools() Control { return resetTools{} }
+// unknown name or a value that is no boolean changes nothing. Without options it is
+// that of the zero ResetOptions.
+func ResetTools(options ...ResetOptions) Control {
+	var r resetTools
+	for _, o := range options {
+		r.ShowActive, r.NewOnly = r.ShowActive || o.ShowActive, r.NewOnly || o.NewOnly
+	}
+	return r
+}
+
+// ResetOptions are what [ResetTools] does differently. Those of several add up.
+type ResetOptions struct {
+	// ShowActive says in the field descriptions of reset_tools what is open. The list
+	// then changes with every transition, from its start on, which costs the
+	// provider's cache of the whole conversation.
+	ShowActive bool
+
+	// NewOnly has the answer tell the instructions of groups that were opened only,
+	// instead of those of all that are open.
+	NewOnly bool
+}
 
 const resetTool = "reset_tools"
 
 // resetTools is steady unless it is to show what is open.
-type resetTools struct{}
+type resetTools struct{ ResetOptions }
 
-func (resetTools) steady(p *Policy) bool { return !p.ShowActive }
+func (r resetTools) steady() bool { return !r.ShowActive }
 
 func (resetTools) Hint(active, want []string) string {
 	var args []string
@@ -45,15 +64,14 @@ func (resetTools) Hint(active, want []string) string {
 	return fmt.Sprintf("call %s with {%s}", resetTool, strings.Join(args, ","))
 }
 
-func (resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
-	show := tk.policy().ShowActive
+func (r resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	props := make([]property, len(groups))
 	for i, g := range groups {
 		desc := g.Description
 		if len(g.Parents) > 0 {
 			desc += " (needs " + strings.Join(g.Parents, " and ") + ")"
 		}
-		if show && g.Active {
+		if r.ShowActive && g.Active {
 			desc += " (open now)"
 		}
 		props[i] = prop(g.Name, `"type":"boolean","default":false`, desc)
@@ -69,7 +87,7 @@ func (resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 			if err != nil {
 				return answer{}, err
 			}
-			return tk.report(ctx, s, out, tk.policy().NewOnly)
+			return tk.report(ctx, s, out, r.NewOnly)
 		},
 	}}
 }

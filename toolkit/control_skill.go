@@ -137,7 +137,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 		open = mergeSkills(open, skills)
 	}
 	page, err := skill.View(open, q)
-	if err == nil || failed == nil && (len(closed) == 0 || c.cfg.Policy.Opaque) {
+	if err == nil || failed == nil && (len(closed) == 0 || c.rules.opaque) {
 		return page, err
 	}
 	if nf, ok := errors.AsType[*skill.NotFoundError](err); !ok || nf.Kind != "skill" {
@@ -160,7 +160,7 @@ func (tk *Toolkit) reached(s *Scope) (*catalogue, *resolved) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	r := c.reach(c.resolve(st))
-	if c.cfg.Policy.NoActivation {
+	if c.cfg.LabelsOnly {
 		r = c.allOpen(r)
 	}
 	return c, r
@@ -175,7 +175,7 @@ func (c *catalogue) skilled() []*group {
 func (c *catalogue) withSkills(r *resolved) iter.Seq[*group] {
 	return func(yield func(*group) bool) {
 		for _, g := range c.skilled() {
-			granted := c.grants(r.ceiling, []string{c.basicLabel()})
+			granted := c.grantsBasic(r.ceiling)
 			if g.index >= 0 {
 				granted = c.grantsGroup(g.index, r.ceiling)
 			}
@@ -214,7 +214,7 @@ func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill,
 func (tk *Toolkit) Reachable(s *Scope) []string {
 	c, r := tk.reached(s)
 	var names []string
-	if c.grants(r.ceiling, []string{c.basicLabel()}) {
+	if c.grantsBasic(r.ceiling) {
 		names = append(names, "")
 	}
 	for i, g := range c.groups {

@@ -74,7 +74,7 @@ func TestMeta(t *testing.T) {
 		Active []string `json:"activated_after"`
 	}
 	for _, r := range casetest.Rows[row](t, "meta.jsonl") {
-		cfg := toolkit.Config{Policy: toolkit.AgentScope()}
+		cfg := toolkit.Config{Preset: toolkit.AgentScope()}
 		for _, g := range r.Groups {
 			cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: "G.", Instructions: g.Instructions})
 		}

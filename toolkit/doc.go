@@ -85,9 +85,9 @@
 //
 // # Other systems
 //
-// [Policy] holds where systems that group tools differ. [AgentScope], [Wags],
-// [Tmcp], [TrustGraph] and [MCP] return the rules of five of them; ceilings,
-// phases, quotas and exclusion work with each.
+// [Config.Preset] takes the rules of another system that groups tools: [AgentScope],
+// [Wags], [Tmcp], [TrustGraph] or [MCP]. Ceilings, phases, quotas and exclusion work
+// with each.
 //
 // # Trust
 //

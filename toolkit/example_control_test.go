@@ -89,7 +89,7 @@ func ExampleControl() {
 
 // A ceiling is granted by the caller of one request; the model chooses below.
 func ExampleCeiling() {
-	tk, err := toolkit.New(toolkit.Config{Policy: toolkit.TrustGraph(),
+	tk, err := toolkit.New(toolkit.Config{Preset: toolkit.TrustGraph(),
 		Basic:    toolkit.Group{Tools: fakes("query", "update")},
 		Settings: []toolkit.Setting{{Tool: "query", Groups: []string{"read-only"}}, {Tool: "update", Groups: []string{"write"}}},
 	})

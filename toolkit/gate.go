@@ -2,7 +2,6 @@ package toolkit
 
 import (
 	"slices"
-	"strings"
 )
 
 // A resolved state is what the gates look at: one moment of one scope, in
@@ -43,7 +42,7 @@ func (c *catalogue) resolve(st state) *resolved {
 // gated reports whether everything above the group is stored. A group on a
 // cycle is not.
 func (c *catalogue) gated(g int, stored []bool) bool {
-	if c.cfg.Policy.Contain || len(c.groups[g].parents) == 0 {
+	if len(c.groups[g].gates) == 0 {
 		return true
 	}
 	for _, a := range c.ancestors(g) {
@@ -63,7 +62,7 @@ func (c *catalogue) hold(r *resolved) (panicked []*entry) {
 	}
 	active := func(group string) bool {
 		i, ok := c.index[group]
-		return ok && (r.open[i] || c.cfg.Policy.NoActivation)
+		return ok && (r.open[i] || c.cfg.LabelsOnly)
 	}
 	r.whens = make([]bool, len(c.whens))
 	for i, e := range c.whens {
@@ -87,12 +86,11 @@ func (c *catalogue) visible(e *entry, r *resolved) bool {
 
 // member is the gate of groups.
 func (c *catalogue) member(e *entry, r *resolved) bool {
-	p := &c.cfg.Policy
-	if p.NoActivation || e.set.Always {
+	if c.cfg.LabelsOnly || e.set.Always {
 		return true
 	}
 	if e.ungrouped {
-		return !p.HideUngrouped
+		return c.rules.ungrouped != hiddenUngrouped
 	}
 	for _, g := range e.groups {
 		if r.open[g] {
@@ -104,16 +102,7 @@ func (c *catalogue) member(e *entry, r *resolved) bool {
 
 // granted is the gate of the ceiling. It is asked apart from membership: a tool in
 // two groups is visible if one is open and the other granted.
-func (c *catalogue) granted(e *entry, r *resolved) bool { return c.grants(r.ceiling, e.labels) }
-
-// grants reports whether the ceiling covers one of the labels.
-func (c *catalogue) grants(ceiling Ceiling, labels []string) bool {
-	if ceiling.set {
-		return ceiling.grants(labels)
-	}
-	d := c.cfg.Policy.DefaultGroup
-	return d == "" || slices.Contains(labels, d)
-}
+func (c *catalogue) granted(e *entry, r *resolved) bool { return c.rules.grants(r.ceiling, e.labels) }
 
 // inPhase is the gate of phases. A tool that names none is visible in all; one with
 // an empty list in none. There is no wildcard on the scope's side.
@@ -133,7 +122,7 @@ func (c *catalogue) list(r *resolved) []*entry {
 		}
 	}
 	switch {
-	case c.cfg.Policy.NoActivation:
+	case c.cfg.LabelsOnly:
 		for _, e := range c.labelled(r.ceiling) {
 			take(e)
 		}
@@ -149,12 +138,7 @@ func (c *catalogue) list(r *resolved) []*entry {
 			}
 		}
 	}
-	switch p := c.cfg.Policy; {
-	case p.ByName:
-		slices.SortFunc(out, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
-	case p.ByRegistration:
-		slices.SortFunc(out, func(a, b *entry) int { return int(a.seq - b.seq) })
-	}
+	c.rules.sort(out)
 	if c.shadows {
 		out = shadow(out)
 	}
@@ -171,10 +155,10 @@ func (c *catalogue) inEarlier(e *entry, groups []int) bool {
 func (c *catalogue) labelled(ceiling Ceiling) []*entry {
 	names := ceiling.names
 	if !ceiling.set {
-		if c.cfg.Policy.DefaultGroup == "" {
+		if c.rules.defaultLabel == "" {
 			return c.entries
 		}
-		names = []string{c.cfg.Policy.DefaultGroup}
+		names = []string{c.rules.defaultLabel}
 	}
 	if slices.Contains(names, "*") {
 		return c.entries
@@ -187,7 +171,8 @@ func (c *catalogue) labelled(ceiling Ceiling) []*entry {
 	return slices.Compact(out)
 }
 
-// shadow puts the later of two tools of one name in the place of the earlier.
+// shadow puts the later of two tools of one name in the place of the earlier; entries
+// are in order of registration, which presets with shadowing list in.
 func shadow(entries []*entry) []*entry {
 	at := map[string]int{}
 	out := entries[:0]
@@ -196,7 +181,7 @@ func shadow(entries []*entry) []*entry {
 		if !ok {
 			at[e.name] = len(out)
 			out = append(out, e)
-		} else if out[i].seq < e.seq {
+		} else {
 			out[i] = e
 		}
 	}
@@ -215,14 +200,19 @@ func (c *catalogue) find(name string, r *resolved) (*entry, bool) {
 	return nil, false
 }
 
+// grantsBasic reports whether the ceiling grants the basic group.
+func (c *catalogue) grantsBasic(ceiling Ceiling) bool {
+	return c.rules.grants(ceiling, []string{c.rules.basicLabel()})
+}
+
 // grantsGroup reports whether the group exists for the scope.
 func (c *catalogue) grantsGroup(g int, ceiling Ceiling) bool {
-	return c.grants(ceiling, []string{c.groups[g].Name})
+	return c.rules.grants(ceiling, []string{c.groups[g].Name})
 }
 
 // grantedOf returns the names that the ceiling grants.
 func (c *catalogue) grantedOf(names []string, ceiling Ceiling) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !c.grants(ceiling, []string{n}) })
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !c.rules.grants(ceiling, []string{n}) })
 }
 
 // infos describes the groups that exist for the scope, in order of

@@ -41,16 +41,8 @@ func TestShadow(t *testing.T) {
 	named := func(text string) []tool.Tool { return []tool.Tool{&fake{name: "same", text: text}} }
 	first, second := group("first", "a"), group("second", "b")
 	first.Tools, second.Tools = append(named("one"), first.Tools...), append(second.Tools, named("two")...)
-	tk := newToolkit(t, toolkit.Config{Policy: toolkit.AgentScope(), Groups: []toolkit.Group{first, second}})
+	tk := newToolkit(t, toolkit.Config{Preset: toolkit.AgentScope(), Groups: []toolkit.Group{first, second}})
 	s := new(toolkit.Scope)
-	// In order of activation the later of two is still the one that is called.
-	unsorted, u := newToolkit(t, toolkit.Config{Policy: toolkit.Policy{Shadow: true}, Groups: []toolkit.Group{first, second}}), new(toolkit.Scope)
-	if _, err := unsorted.Enable(context.Background(), u, "second", "first"); err != nil {
-		t.Fatal(err)
-	}
-	if got := listed(newView(t, unsorted, u)); !slices.Equal(got, []string{"reset_tools", "b", "same", "a"}) || mustDo(t, unsorted, u, "same", "{}") != "two" {
-		t.Errorf("listed %q", got)
-	}
 	for _, row := range []struct {
 		open []string
 		list string
@@ -75,7 +67,7 @@ func TestShadow(t *testing.T) {
 
 // TestOpaque: a hidden tool and one that does not exist get the same answer.
 func TestOpaque(t *testing.T) {
-	tk := newToolkit(t, toolkit.Config{Policy: toolkit.Tmcp(), Groups: []toolkit.Group{group("a", "a.tool")}})
+	tk := newToolkit(t, toolkit.Config{Preset: toolkit.Tmcp(), Groups: []toolkit.Group{group("a", "a.tool")}})
 	v := newView(t, tk, new(toolkit.Scope))
 	_, _, hidden := v.Resolve(t.Context(), "a.tool", nil)
 	_, _, unknown := v.Resolve(t.Context(), "a.toll", nil)
@@ -86,7 +78,7 @@ func TestOpaque(t *testing.T) {
 
 // TestQuiet: under tmcp's rules only Refresh reports changes of the catalogue.
 func TestQuiet(t *testing.T) {
-	tk := newToolkit(t, toolkit.Config{Policy: toolkit.Tmcp()})
+	tk := newToolkit(t, toolkit.Config{Preset: toolkit.Tmcp()})
 	n := 0
 	defer tk.OnChange(func(toolkit.Change) { n++ })()
 	if err := tk.Add("", fakes("x")...); err != nil || n != 0 {
@@ -101,7 +93,7 @@ func TestQuiet(t *testing.T) {
 func TestUnfolding(t *testing.T) {
 	child := group("inner", "x")
 	child.Parents = []string{"outer"}
-	tk := newToolkit(t, toolkit.Config{Policy: toolkit.Wags(), Groups: []toolkit.Group{group("outer"), child}})
+	tk := newToolkit(t, toolkit.Config{Preset: toolkit.Wags(), Groups: []toolkit.Group{group("outer"), child}})
 	s := new(toolkit.Scope)
 	ask := func() string {
 		return mustDo(t, tk, s, "enable_tools", `{"groups":["nope"]}`) + string(mustJSON(newView(t, tk, s).Tools()))

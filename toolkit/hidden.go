@@ -12,7 +12,7 @@ import (
 )
 
 // A HiddenError says why there is no tool for a call. Its text is for the
-// model. Under [Policy.Opaque] it is the same for a hidden tool and for one
+// model. With presets that hide what is closed it is the same for a hidden tool and for one
 // that does not exist; the fields are for the host.
 type HiddenError struct {
 	Tool    string
@@ -78,7 +78,7 @@ func (b *body) hidden(name string) *HiddenError {
 			b.explain(e, en)
 		}
 	}
-	if !e.Known || b.c.cfg.Policy.Opaque {
+	if !e.Known || b.c.rules.opaque {
 		e.Nearest = b.nearest(name)
 		e.text = fmt.Sprintf("there is no tool %q", name)
 		if len(e.Nearest) > 0 {

@@ -22,7 +22,7 @@ func TestManyTools(t *testing.T) {
 				more = append(more, fmt.Sprintf("remote%d", i))
 			}
 			tk := newToolkit(t, toolkit.Config{
-				Policy:  toolkit.Policy{Shadow: true},
+				Preset:  toolkit.AgentScope(),
 				Control: toolkit.NoControl(),
 				Basic:   toolkit.Group{Tools: versions("basic ", names), Sources: []tool.Source{&listing{names: append(more, names[0])}}},
 				Groups:  []toolkit.Group{{Name: "g", Description: "G.", Tools: versions("shadowing ", names)}},

@@ -39,7 +39,7 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 		p.text, p.done = strings.TrimSpace(strings.Join(parts, "\n\n")), true
 	}
 	b.skipped = append(b.skipped, p.skipped...)
-	if c.grants(b.r.ceiling, []string{c.basicLabel()}) {
+	if c.grantsBasic(b.r.ceiling) {
 		b.prompt = p.text
 	}
 	groups, skipped, err := c.openGroups(ctx, b.r)
@@ -85,7 +85,7 @@ func mergeSkills(out, more []*skill.Skill) []*skill.Skill {
 // hasSkills reports whether a group that the ceiling grants has skills, open or
 // not.
 func (c *catalogue) hasSkills(ceiling Ceiling) bool {
-	if len(c.basic.Skills) > 0 && c.grants(ceiling, []string{c.basicLabel()}) {
+	if len(c.basic.Skills) > 0 && c.grantsBasic(ceiling) {
 		return true
 	}
 	return slices.ContainsFunc(c.groups, func(g *group) bool {

@@ -73,7 +73,9 @@ func draw(t *rapid.T) *drawn {
 	d.cfg.MaxTools = rapid.IntRange(0, 6).Draw(t, "max tools")
 	d.cfg.MaxGroups = rapid.IntRange(0, 4).Draw(t, "max groups")
 	d.cfg.Compensate = rapid.Bool().Draw(t, "compensate")
-	d.cfg.Policy.ByRegistration = rapid.Bool().Draw(t, "by registration")
+	if rapid.Bool().Draw(t, "by registration") {
+		d.cfg.Preset = toolkit.AgentScope()
+	}
 	var err error
 	if d.tk, err = toolkit.New(d.cfg); err != nil {
 		d.cfg.Exclusive = nil // of a group and its ancestor, or of one group
@@ -231,7 +233,7 @@ func (d *drawn) check(t *rapid.T, s *toolkit.Scope) {
 func TestAppendOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
-		d.cfg.Exclusive, d.cfg.Policy.ByRegistration = nil, false
+		d.cfg.Exclusive, d.cfg.Preset = nil, toolkit.Preset{}
 		tk, err := toolkit.New(d.cfg)
 		if err != nil {
 			t.Fatal(err)

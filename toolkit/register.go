@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -23,11 +22,11 @@ func (r *registrar) readSettings() error {
 	r.settings = make(map[string]*Setting, len(r.cfg.Settings))
 	for i := range r.cfg.Settings {
 		s := &r.cfg.Settings[i]
-		if r.settings[s.Tool] != nil && !r.cfg.Policy.Replace {
+		if r.settings[s.Tool] != nil && !r.cfg.Preset.Replaces() {
 			return fmt.Errorf("tool %q: has two settings", s.Tool)
 		}
 		for _, name := range s.Groups {
-			if _, ok := r.index[name]; !ok && !r.cfg.Policy.NoActivation {
+			if _, ok := r.index[name]; !ok && !r.cfg.LabelsOnly {
 				return fmt.Errorf("tool %q: its group %q does not exist", s.Tool, name)
 			}
 		}
@@ -128,7 +127,7 @@ func (r *registrar) addListed(g *group, src *source) {
 }
 
 // add registers a tool that is in the listing from, nil being what the host
-// registers. One that a source lists takes no other's place, whatever the policy.
+// registers. One that a source lists takes no other's place, whatever the rules.
 func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	if t == nil {
 		return fmt.Errorf("%s: a tool is nil", r.groupTitle(g.index))
@@ -137,17 +136,16 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	if err := checkTool(info); err != nil {
 		return r.blame(g, info.Name, err)
 	}
-	p := r.cfg.Policy
-	if from != nil {
-		p.Override, p.Replace, p.Shadow = false, false, false
-	}
-	if r.reserved[info.Name] && !p.Override {
-		return r.blame(g, info.Name, errors.New("the name is that of a control tool"))
-	}
-	if p.Paths && !r.reserved[info.Name] {
-		if err := r.checkPath(g, info.Name); err != nil {
-			return r.blame(g, info.Name, err)
+	if r.reserved[info.Name] {
+		if from != nil || !r.rules.replaceControls {
+			return r.blame(g, info.Name, errors.New("the name is that of a control tool"))
 		}
+	} else if err := r.rules.checkPath(info.Name, g.Name, r.exists); err != nil {
+		return r.blame(g, info.Name, err)
+	}
+	whenTaken := r.rules.sameName
+	if from != nil {
+		whenTaken = refused
 	}
 	here := place{home: g.index, set: &noSetting, from: from}
 	if set := r.settings[info.Name]; set != nil {
@@ -165,11 +163,11 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 			}
 			r.put(old, there, g)
 			return nil
-		case p.Replace:
+		case whenTaken == laterReplaces:
 			old.tool = t
 			r.put(old, here, g)
 			return nil
-		case p.Shadow:
+		case whenTaken == laterShadows:
 			r.shadows = true
 		default:
 			return r.blame(g, info.Name, fmt.Errorf("another tool of that name is in %s", r.groupTitle(old.home)))
@@ -233,7 +231,7 @@ func (r *registrar) put(e *entry, p place, g *group) {
 		own = p.set.Groups
 	case g.index >= 0:
 		own = []string{g.Name}
-	case r.cfg.Policy.Labels:
+	case r.rules.toolLabels:
 		if l, ok := tool.As[tool.Labeled](e.tool); ok {
 			own = l.Labels()
 		}
@@ -275,13 +273,13 @@ func (r *registrar) finish() {
 		r.entries = slices.Clone(r.entries) // what named returns are parts of the old one
 		slices.SortStableFunc(r.entries, byHome)
 	}
-	if r.cfg.Policy.NoActivation {
+	if r.cfg.LabelsOnly {
 		r.labels = map[string][]*entry{}
 	}
-	basic := []string{r.basicLabel()}
+	basic := []string{r.rules.basicLabel()}
 	for i, e := range r.entries {
 		e.seq = int32(i)
-		if e.ungrouped && !r.cfg.Policy.Contain {
+		if e.ungrouped && r.rules.ungrouped != unlabelled {
 			p := *e.place
 			p.labels = basic
 			r.settle(e, p)
@@ -307,22 +305,8 @@ func (r *registrar) finish() {
 	}
 }
 
-// checkPath checks the name of a tool where names are paths: everything before the
-// last dot is the group that it is in, or below which it is always visible.
-func (r *registrar) checkPath(g *group, name string) error {
-	dot := strings.LastIndexByte(name, '.')
-	switch {
-	case strings.TrimSpace(name[dot+1:]) == "":
-		return errors.New("the last part of the path is empty")
-	case dot < 0 && g.index < 0:
-		return nil
-	case dot < 0:
-		return fmt.Errorf("its name must start with %q", g.Name+".")
-	case g.index >= 0 && name[:dot] != g.Name:
-		return fmt.Errorf("its name must start with %q, and have no further dot", g.Name+".")
-	}
-	if _, ok := r.index[name[:dot]]; !ok {
-		return fmt.Errorf("its group %q does not exist", name[:dot])
-	}
-	return nil
+// exists reports whether there is a group of that name.
+func (r *registrar) exists(group string) bool {
+	_, ok := r.index[group]
+	return ok
 }

@@ -12,8 +12,10 @@ import (
 )
 
 func agentscopeWorld(t testing.TB, sc groupcase.Scenario) *world {
-	cfg := toolkit.Config{Policy: toolkit.AgentScope()}
-	cfg.Policy.NewOnly = sc.Config.Variant == "doc"
+	cfg := toolkit.Config{Preset: toolkit.AgentScope()}
+	if sc.Config.Variant == "doc" {
+		cfg.Preset = cfg.Preset.Documented()
+	}
 	cfg.Basic.Tools = specified(sc.Config.BasicTools)
 	cfg.Basic.Skills = loaders(sc.Config.BasicSkills)
 	for _, g := range sc.Groups {

@@ -16,7 +16,7 @@ import (
 func trustgraphWorld(t testing.TB, sc groupcase.Scenario) *world {
 	failing := false
 	base := func(raws []json.RawMessage) toolkit.Config {
-		cfg := toolkit.Config{Policy: toolkit.TrustGraph()}
+		cfg := toolkit.Config{Preset: toolkit.TrustGraph()}
 		for i, raw := range raws {
 			var v struct{ Name string }
 			groupcase.Decode(t, raw, &v)
@@ -96,7 +96,7 @@ func scalarsAsLists(t testing.TB, raws []json.RawMessage) []json.RawMessage {
 }
 
 func mcpWorld(t testing.TB, sc groupcase.Scenario) *world {
-	cfg := toolkit.Config{Policy: toolkit.MCP()}
+	cfg := toolkit.Config{Preset: toolkit.MCP()}
 	labels := map[string][]string{}
 	var order []string
 	for _, g := range sc.Groups {

@@ -59,7 +59,7 @@ func TestReadableSkills(t *testing.T) {
 		{"a ceiling without the basic group", cfg, toolkit.Only("docs"), []string{"docs"}, "pdf start", "docs,docs", "docs", false},
 		{"a static list reaches all", with(func(c *toolkit.Config) { c.Control = toolkit.Discover() }), toolkit.Only("docs", "bare"), nil,
 			"pdf start", "docs,docs", "docs,bare", false},
-		{"labels", with(func(c *toolkit.Config) { c.Policy = toolkit.MCP() }), toolkit.Only("docs"), nil, "pdf start", "docs,docs", "docs", false},
+		{"labels", with(func(c *toolkit.Config) { c.Preset = toolkit.MCP() }), toolkit.Only("docs"), nil, "pdf start", "docs,docs", "docs", false},
 	} {
 		tk := newToolkit(t, row.cfg)
 		s := new(toolkit.Scope)

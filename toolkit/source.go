@@ -235,7 +235,7 @@ func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*
 // basic group and of groups that are open.
 func (c *catalogue) needed(r *resolved) []*source {
 	out := slices.Clone(c.basic.sources)
-	if c.cfg.Policy.NoActivation {
+	if c.cfg.LabelsOnly {
 		for i, g := range c.groups {
 			if c.grantsGroup(i, r.ceiling) {
 				out = append(out, g.sources...)

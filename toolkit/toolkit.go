@@ -24,7 +24,7 @@ type Group struct {
 	Instructions string
 
 	// Parents gate the group: all of them must be open to open it, and closing
-	// one closes it. See [Policy.Contain].
+	// one closes it. With the preset [MCP] they contain it instead.
 	Parents []string
 
 	// Tools are members of the group. A tool may be in several groups.
@@ -83,15 +83,20 @@ type Config struct {
 	// the basic group do not count. Bytes are those of the definitions sent.
 	MaxTools, MaxGroups, MaxBytes int
 
-	// Control is how the model opens groups; nil is the policy's, and that of
-	// the zero policy is [ResetTools]. It is left out while there is no group to open.
+	// Control is how the model opens groups; nil is the preset's, and that of
+	// the zero preset is [ResetTools]. It is left out while there is no group to open.
 	Control Control
 
 	// Hidden are names of control tools that are left out, such as
 	// "files.deactivate" with [PerGroup].
 	Hidden []string
 
-	Policy Policy
+	// LabelsOnly makes groups mere labels: every group counts as open, and nothing
+	// opens or closes one. A ceiling selects among them. Without a Control there is none.
+	LabelsOnly bool
+
+	// Preset is a set of rules of another system; the zero Preset is kitbag's own.
+	Preset Preset
 
 	// Refresh is the time after which the list of a source is fetched again;
 	// 0 for never. See also [Toolkit.Refresh].
@@ -220,5 +225,3 @@ func (tk *Toolkit) Labels(name string) []string {
 	}
 	return nil
 }
-
-func (tk *Toolkit) policy() Policy { return tk.now.Load().cfg.Policy }

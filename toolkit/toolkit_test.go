@@ -413,7 +413,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("a made-up cursor: %v", err)
 		}
 	}
-	v := newView(t, newToolkit(t, toolkit.Config{Policy: toolkit.Tmcp(), Basic: toolkit.Group{Tools: fakes("b", "a")}}), new(toolkit.Scope))
+	v := newView(t, newToolkit(t, toolkit.Config{Preset: toolkit.Tmcp(), Basic: toolkit.Group{Tools: fakes("b", "a")}}), new(toolkit.Scope))
 	for cursor, want := range map[string]int{"": 2, "0": 2, "1": 1, "2": 0, "3": -1, "x": -1, "-1": -1} {
 		page, _, err := v.Page(cursor, 0)
 		if want < 0 != (err != nil) || err == nil && len(page) != want {
@@ -488,7 +488,9 @@ func TestDigest(t *testing.T) {
 			t.Errorf("%q has two digests", open)
 		}
 	}
-	byName := func() toolkit.Config { c := cfg(); c.Policy.ByName = true; return c }
+	byName := func() toolkit.Config {
+		return toolkit.Config{Preset: toolkit.Tmcp(), Groups: []toolkit.Group{group("a", "a.x"), group("b", "b.y")}}
+	}
 	if digest(byName(), "a", "b") != digest(byName(), "b", "a") {
 		t.Error("sorted by name, the order of opening changes the digest")
 	}

@@ -284,9 +284,6 @@ func (c *catalogue) checkParents(g int, active []int, ceiling Ceiling) error {
 
 // missing returns what must be opened before g, in order.
 func (c *catalogue) missing(g int, active []int) []int {
-	if c.cfg.Policy.Contain {
-		return nil
-	}
 	return slices.DeleteFunc(c.ancestors(g), func(a int) bool { return a != g && slices.Contains(active, a) })
 }
 
@@ -305,8 +302,8 @@ func (c *catalogue) close(p *plan, g int) {
 		return
 	}
 	p.active = slices.DeleteFunc(slices.Clone(p.active), func(i int) bool { return i == g })
-	if !c.cfg.Policy.Contain {
-		for _, child := range c.groups[g].children {
+	for _, child := range c.groups[g].children {
+		if slices.Contains(c.groups[child].gates, g) {
 			c.close(p, child)
 		}
 	}
@@ -410,7 +407,7 @@ func (q *overQuota) text() string {
 // before may stay so, as long as it does not grow.
 func (c *catalogue) overQuota(now, before measure) *overQuota {
 	check := func(limit, now, before int, unit string) *overQuota {
-		if limit > 0 && now > limit && (now > before || c.cfg.Policy.LooseQuota) {
+		if limit > 0 && now > limit && (now > before || c.rules.looseQuota) {
 			return &overQuota{now, limit, unit}
 		}
 		return nil

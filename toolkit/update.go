@@ -31,7 +31,7 @@ func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 	if err := tk.replace(cfg); err != nil {
 		return Change{}, err
 	}
-	if cfg.Policy.Quiet {
+	if cfg.Preset.quietUpdates {
 		return Change{}, nil
 	}
 	return tk.now.Load().since(old), nil

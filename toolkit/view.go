@@ -224,10 +224,10 @@ func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func(
 	for _, e := range entries {
 		infos = append(infos, e.tool.Info())
 	}
-	if c.cfg.Policy.ByName {
+	if c.rules.order == byName {
 		slices.SortFunc(infos, func(a, b tool.Info) int { return strings.Compare(a.Name, b.Name) })
 	}
-	return infos, newDigest(head, entries, c.cfg.Policy.ByName)
+	return infos, newDigest(head, entries, c.rules.order == byName)
 }
 
 // bodyCache keeps the bodies that were used lately: two generations, of which the

@@ -15,7 +15,7 @@ import (
 // Wags returns the toolkit of a scenario of wags. Made makes a tool that says its
 // name, with the labels that it gives itself.
 func Wags(sc Scenario, made func(name string, labels []string) tool.Tool) toolkit.Config {
-	cfg := toolkit.Config{Policy: toolkit.Wags(), Initial: sc.Config.InitialGroups, MaxTools: sc.Config.MaxTools}
+	cfg := toolkit.Config{Preset: toolkit.Wags(), Initial: sc.Config.InitialGroups, MaxTools: sc.Config.MaxTools}
 	places := maps.Clone(sc.Config.Handlers)
 	if places == nil {
 		places = map[string][]string{}
@@ -54,10 +54,10 @@ type Tmcp struct {
 
 // Config returns the toolkit of a scenario.
 func (t *Tmcp) Config(tb testing.TB, sc Scenario) toolkit.Config {
-	cfg := toolkit.Config{Policy: toolkit.Tmcp(), Exclusive: sc.Config.Exclusions,
+	cfg := toolkit.Config{Preset: toolkit.Tmcp(), Exclusive: sc.Config.Exclusions,
 		Basic: toolkit.Group{Tools: t.tools(sc.Config.RootTools)}}
 	if sc.Config.Variant == "doc" {
-		cfg.Policy.NotifyAlways = false
+		cfg.Preset = cfg.Preset.Documented()
 	}
 	for _, g := range sc.Groups {
 		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: g.Description, Parents: g.All(),

@@ -198,7 +198,7 @@ func (a *applier) groups(groups []group) {
 	}
 	for i, g := range groups {
 		for j, p := range g.Parents {
-			if !a.hasGroup(p) && !a.cfg.Policy.Contain {
+			if !a.hasGroup(p) {
 				a.fail(fmt.Sprintf("there is no group %q", p), "groups", i, "parents", j)
 			}
 		}
@@ -212,10 +212,11 @@ func (a *applier) groups(groups []group) {
 }
 
 func (a *applier) settings(tools []setting) {
+	labelsOnly := a.cfg.LabelsOnly || a.cfg.Preset.LabelsOnly()
 	for i, t := range tools {
 		same := func(o setting) bool { return o.Name == t.Name }
 		a.knowTool(t.Name, "tools", i, "name")
-		if slices.ContainsFunc(tools[:i], same) && !a.cfg.Policy.Replace {
+		if slices.ContainsFunc(tools[:i], same) && !a.cfg.Preset.Replaces() {
 			a.fail("the file has two settings for this tool", "tools", i, "name")
 		}
 		s := a.setting(t.Name)
@@ -226,7 +227,7 @@ func (a *applier) settings(tools []setting) {
 			s.Groups = t.Group
 		}
 		for j, g := range t.Group {
-			if !a.hasGroup(g) && !a.cfg.Policy.NoActivation {
+			if !a.hasGroup(g) && !labelsOnly {
 				a.fail(fmt.Sprintf("there is no group %q", g), "tools", i, "group", j)
 			}
 		}

@@ -130,7 +130,7 @@ func TestApply(t *testing.T) {
 // and of nothing that was said elsewhere.
 func TestReplace(t *testing.T) {
 	b := base()
-	b.Policy = toolkit.TrustGraph()
+	b.Preset = toolkit.TrustGraph()
 	b.Settings = []toolkit.Setting{{Tool: "query", Always: true, When: func(func(string) bool) bool { return false }}}
 	cfg, err := config.Apply(b, []byte(`{
 		"groups": [{"name": "db", "description": "Orders.", "tools": ["query"]}],

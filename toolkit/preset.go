@@ -1,0 +1,97 @@
+package toolkit
+
+// A Preset is a set of rules for how tools are grouped. The zero Preset is
+// kitbag's own; [AgentScope], [Wags], [Tmcp], [TrustGraph] and [MCP] return
+// those of other systems. See [Config.Preset].
+type Preset struct {
+	rules
+	asDocumented *rules // if the system's documents differ from its code
+}
+
+// Documented returns the preset of the system as its documents describe it, for
+// systems whose code differs. Other presets are returned as they are.
+func (p Preset) Documented() Preset {
+	if p.asDocumented != nil {
+		p.rules = *p.asDocumented
+	}
+	return p
+}
+
+// LabelsOnly reports whether the preset implies [Config.LabelsOnly].
+func (p Preset) LabelsOnly() bool { return p.labelsOnly }
+
+// Replaces reports whether the later of two tools, or of two settings, of one name
+// replaces the earlier. With other presets they are an error, or both are kept.
+func (p Preset) Replaces() bool { return p.sameName == laterReplaces }
+
+// AgentScope returns the rules of AgentScope's Toolkit: [ResetTools], listed in
+// order of registration; later tools shadow earlier ones. Its documents have the
+// instructions of newly opened groups told only.
+func AgentScope() Preset {
+	code := rules{
+		control:         ResetTools(),
+		order:           byRegistration,
+		sameName:        laterShadows,
+		replaceControls: true,
+	}
+	documented := code
+	documented.control = ResetTools(ResetOptions{NewOnly: true})
+	return Preset{code, &documented}
+}
+
+// Wags returns the rules of wags' GroupsMiddleware: [EnableDisable], tools in
+// no group are hidden, tools may name their groups.
+func Wags() Preset {
+	return Preset{rules: rules{
+		control:         EnableDisable(),
+		order:           byRegistration,
+		parents:         gateWithCycles,
+		ungrouped:       hiddenUngrouped,
+		toolLabels:      true,
+		everyTransition: true,
+		looseQuota:      true,
+	}}
+}
+
+// Tmcp returns the rules of tmcp's ToolSet: [PerGroup], names are paths, listed
+// by name, hidden tools look unknown. Its documents have a transition reported
+// only when it changes what is visible.
+func Tmcp() Preset {
+	code := rules{
+		control:         PerGroup(),
+		order:           byName,
+		pathNames:       true,
+		opaque:          true,
+		replaceControls: true,
+		everyTransition: true,
+		quietUpdates:    true,
+		offsetCursors:   true,
+	}
+	documented := code
+	documented.everyTransition = false
+	return Preset{code, &documented}
+}
+
+// TrustGraph returns the rules of TrustGraph's agents: groups are labels, a
+// request's ceiling selects among them and defaults to "default".
+func TrustGraph() Preset {
+	return Preset{rules: rules{
+		labelsOnly:   true,
+		order:        byRegistration,
+		sameName:     laterReplaces,
+		defaultLabel: "default",
+		opaque:       true,
+	}}
+}
+
+// MCP returns the rules of MCP's primitive grouping: groups are overlapping
+// labels that tools carry themselves, and [Toolkit.Select] selects among them.
+func MCP() Preset {
+	return Preset{rules: rules{
+		labelsOnly: true,
+		order:      byRegistration,
+		parents:    parentContains,
+		ungrouped:  unlabelled,
+		toolLabels: true,
+	}}
+}

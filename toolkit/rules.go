@@ -1,0 +1,173 @@
+package toolkit
+
+import (
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rules are the decisions that presets make differently. The zero value of each is
+// kitbag's own; what is listed, called and opened is the same code for all.
+type rules struct {
+	control    Control // unless the configuration has one; nil is ResetTools
+	labelsOnly bool    // see Config.LabelsOnly
+	order      listOrder
+	sameName   sameName
+	parents    parentRule
+	ungrouped  ungroupedRule
+
+	// defaultLabel is the label of ungrouped tools, and what an unset ceiling grants.
+	// Empty, that label is "basic" and an unset ceiling grants everything.
+	defaultLabel string
+
+	// toolLabels makes ungrouped tools members of the groups that they name themselves;
+	// see [tool.Labeled]. Labels without a group are ignored. Whoever provides a tool
+	// can then put it into any group.
+	toolLabels bool
+
+	pathNames       bool // a group's name starts with its parent's and a dot, a tool's with its group's
+	replaceControls bool // a tool may replace the control tool of its name
+	opaque          bool // a hidden tool looks like one that does not exist
+	offsetCursors   bool // cursors of View.Page are decimal positions
+	everyTransition bool // a transition is reported also when what is visible stays the same
+	quietUpdates    bool // changes of the catalogue are not reported, but for Toolkit.Refresh
+	looseQuota      bool // initial groups may exceed quotas, and then no group can be opened
+}
+
+// A listOrder is the order in which tools are listed.
+type listOrder uint8
+
+const (
+	byActivation   listOrder = iota // of their groups, so that opening one only appends
+	byRegistration                  // of the tools
+	byName
+)
+
+// A sameName says what a tool of a name that is taken does.
+type sameName uint8
+
+const (
+	refused       sameName = iota
+	laterShadows           // it takes the place of the earlier one while both are visible
+	laterReplaces          // it takes the place of the earlier one for good
+)
+
+// A parentRule says what a group's parents are to it.
+type parentRule uint8
+
+const (
+	parentGates    parentRule = iota // all of them must be open to open it
+	gateWithCycles                   // the same, and a group may be its own ancestor, which can never be opened
+	parentContains                   // Toolkit.Select includes it with them; they may be unknown
+)
+
+// An ungroupedRule says what becomes of tools that are in no named group.
+type ungroupedRule uint8
+
+const (
+	alwaysListed    ungroupedRule = iota
+	hiddenUngrouped               // they are not visible
+	unlabelled                    // always listed, and granted only by "*" or an unset ceiling
+)
+
+// basicLabel is the label of the tools of the basic group, by which a ceiling
+// grants them, unless a preset has another.
+const basicLabel = "basic"
+
+// basicLabel returns the label of the basic group.
+func (r *rules) basicLabel() string { return cmp.Or(r.defaultLabel, basicLabel) }
+
+// grants reports whether the ceiling covers one of the labels.
+func (r *rules) grants(ceiling Ceiling, labels []string) bool {
+	if ceiling.set {
+		return ceiling.grants(labels)
+	}
+	return r.defaultLabel == "" || slices.Contains(labels, r.defaultLabel)
+}
+
+// sort puts visible tools, which are in order of activation, in the order in which
+// they are listed.
+func (r *rules) sort(entries []*entry) {
+	switch r.order {
+	case byName:
+		slices.SortFunc(entries, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
+	case byRegistration:
+		slices.SortFunc(entries, func(a, b *entry) int { return int(a.seq - b.seq) })
+	}
+}
+
+// checkGroup checks the name of a group.
+func (r *rules) checkGroup(g *Group) error {
+	if r.pathNames && slices.Contains(strings.Split(g.Name, "."), "") {
+		return fmt.Errorf("group %q: a part of the path is empty", g.Name)
+	}
+	return nil
+}
+
+// checkParent checks the name of a group under that of a parent.
+func (r *rules) checkParent(g *Group, parent string) error {
+	if r.pathNames && !strings.HasPrefix(g.Name, parent+".") {
+		return fmt.Errorf("group %q: its name must start with that of its parent, %q", g.Name, parent+".")
+	}
+	return nil
+}
+
+// checkPath checks the name of a tool where names are paths: everything before the
+// last dot is the group that it is in, or below which it is always visible.
+func (r *rules) checkPath(name, group string, exists func(group string) bool) error {
+	dot := strings.LastIndexByte(name, '.')
+	switch {
+	case !r.pathNames:
+		return nil
+	case strings.TrimSpace(name[dot+1:]) == "":
+		return errors.New("the last part of the path is empty")
+	case dot < 0 && group == "":
+		return nil
+	case dot < 0:
+		return fmt.Errorf("its name must start with %q", group+".")
+	case group != "" && name[:dot] != group:
+		return fmt.Errorf("its name must start with %q, and have no further dot", group+".")
+	case !exists(name[:dot]):
+		return fmt.Errorf("its group %q does not exist", name[:dot])
+	}
+	return nil
+}
+
+// cursor returns the cursor of the page that begins behind the item at position at,
+// which has the name.
+func (r *rules) cursor(at int, name string) string {
+	if r.offsetCursors {
+		return strconv.Itoa(at + 1)
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(name))
+}
+
+// start returns the position at which the page behind the cursor begins in a list of
+// names. A list that is sorted by name may change between the pages, any other only
+// behind the item of the cursor.
+func (r *rules) start(cursor string, names []string) (int, error) {
+	bad := fmt.Errorf("cursor %q: %w", cursor, ErrCursor)
+	if r.offsetCursors {
+		at, err := strconv.Atoi(cursor)
+		if err != nil || at < 0 || at > len(names) {
+			return 0, bad
+		}
+		return at, nil
+	}
+	last, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		return 0, bad
+	}
+	if at := slices.Index(names, string(last)); at >= 0 {
+		return at + 1, nil
+	}
+	if !slices.IsSorted(names) {
+		return 0, bad
+	}
+	at, _ := slices.BinarySearch(names, string(last))
+	return at, nil
+}
