@@ -41,7 +41,7 @@ func (g *Gateway) claimed(name string) bool {
 func (g *Gateway) config(st Style) toolkit.Config {
 	cfg := toolkit.Config{Control: st.control(), Initial: g.cfg.Initial}
 	if st == Full { // groups are labels there, which nothing opens
-		cfg.Policy.NoActivation, cfg.Initial = true, nil
+		cfg.LabelsOnly, cfg.Initial = true, nil
 	}
 	described := map[string]Group{}
 	for _, gr := range g.cfg.Groups {

@@ -28,7 +28,7 @@ func TestCeilingTellsNothing(t *testing.T) {
 			{Name: "secret_group", Description: "secret words", Tools: []tool.Tool{shared, named("secret_lookup")}},
 		}}
 		if control == toolkit.NoControl() {
-			cfg.Policy.NoActivation = true
+			cfg.LabelsOnly = true
 		}
 		tk, err := toolkit.New(cfg)
 		if err != nil {

@@ -97,7 +97,7 @@ func (e *RequestError) Error() string { return e.Message }
 // reach returns what the client sees of what comes from elsewhere.
 func (r *request) reach() Reach {
 	reach := Reach{Groups: r.tk.Reachable(r.scope)}
-	all := r.tk.Config().Policy.NoActivation
+	all := r.tk.Config().LabelsOnly
 	for _, g := range r.tk.Groups(r.scope) {
 		if (all || g.Active) && slices.Contains(reach.Groups, g.Name) {
 			reach.Listed = append(reach.Listed, g.Name)

@@ -48,7 +48,7 @@ func (s *static) renew(tk *toolkit.Toolkit) {
 // one, too.
 func (s *static) derive(tk *toolkit.Toolkit) (made *lists, err error) {
 	cfg := tk.Config()
-	if cfg.Policy.NoActivation {
+	if cfg.LabelsOnly {
 		return &lists{short: tk}, nil // labels: the list is the same for everybody as it is
 	}
 	cfg.Hidden, cfg.Initial = nil, nil
@@ -56,7 +56,7 @@ func (s *static) derive(tk *toolkit.Toolkit) (made *lists, err error) {
 	if s.budget > 0 {
 		// Every group counts as open, and labels say which tool is in which.
 		all := cfg
-		all.Control, all.Policy.NoActivation = toolkit.NoControl(), true
+		all.Control, all.LabelsOnly = toolkit.NoControl(), true
 		if made.whole, err = toolkit.New(all); err != nil {
 			return nil, err
 		}
