@@ -69,7 +69,7 @@ func (tk *Toolkit) watch(c *catalogue, s *Scope) func(Outcome) Change {
 	digest := func() string {
 		st, _ := s.snapshot(c)
 		r := c.resolve(st)
-		c.hold(r)
+		c.evalPredicates(r)
 		_, sum := tk.show(c, s, r)
 		return sum()
 	}

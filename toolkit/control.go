@@ -87,8 +87,9 @@ func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info
 
 // A controlTool is one of ours.
 type controlTool struct {
-	info tool.Info
-	run  func(ctx context.Context, input json.RawMessage) (answer, error)
+	info  tool.Info
+	opens func(input json.RawMessage) []string // the groups that a call asks to open; nil for none
+	run   func(ctx context.Context, input json.RawMessage) (answer, error)
 }
 
 // An answer is what a control tool says: text for the model, and the same as

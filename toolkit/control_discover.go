@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/tool"
@@ -116,7 +117,7 @@ func (tk *Toolkit) whole(ctx context.Context, s *Scope) (*catalogue, *resolved, 
 		return nil, nil, err
 	}
 	r := c.resolve(st)
-	c.hold(r)
+	c.evalPredicates(r)
 	return c, c.allOpen(r), nil
 }
 
@@ -256,11 +257,7 @@ func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 			b.infos = append(b.infos, e.tool.Info())
 		}
 	}
-	e := b.hidden(name)
-	if silent := c.silent(r); !e.Known && len(silent) > 0 {
-		e.text += "; it may be one of those that could not be listed: " + strings.Join(silent, "; ")
-	}
-	return e
+	return b.hidden(name, nil)
 }
 
 // silent returns the sources that the scope is granted and that failed to list
@@ -281,7 +278,11 @@ func (c *catalogue) failed(sources []*source) []string {
 	var out []string
 	for _, s := range sources {
 		if l := c.built[s]; l != nil && l.err != nil {
-			out = append(out, s.name+" ("+firstLine(l.err.Error())+")")
+			reason := firstLine(l.err.Error())
+			if !strings.Contains(reason, strconv.Quote(s.name)) {
+				reason = s.name + " (" + reason + ")"
+			}
+			out = append(out, reason)
 		}
 	}
 	return out

@@ -44,6 +44,10 @@ func (enableDisable) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Too
 	return []tool.Tool{
 		&controlTool{
 			info: tool.Info{Name: enableTool, Description: enableText + tk.outline(groups), Input: args, Control: true},
+			opens: func(input json.RawMessage) []string {
+				names, _ := groupList(input) // what is wrong with it its own result says
+				return names
+			},
 			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
 				return tk.enableEach(ctx, s, input)
 			},
@@ -173,7 +177,7 @@ func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	r := c.resolve(st)
-	c.hold(r)
+	c.evalPredicates(r)
 	groups, tools = []string{}, []string{}
 	for _, g := range r.order {
 		if c.grantsGroup(g, r.ceiling) {

@@ -35,9 +35,9 @@ func (perGroup) Hint(_, want []string) string {
 func (perGroup) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	var out []tool.Tool
 	for _, g := range groups {
-		out = append(out,
-			switchTool(tk, s, g.Name+activateSuffix, "Activate", g, (*Toolkit).Enable),
-			switchTool(tk, s, g.Name+deactivateSuffix, "Deactivate", g, (*Toolkit).Disable))
+		activate := switchTool(tk, s, g.Name+activateSuffix, "Activate", g, (*Toolkit).Enable)
+		activate.opens = func(json.RawMessage) []string { return []string{g.Name} }
+		out = append(out, activate, switchTool(tk, s, g.Name+deactivateSuffix, "Deactivate", g, (*Toolkit).Disable))
 	}
 	return out
 }
@@ -46,7 +46,7 @@ func (perGroup) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 type transition func(*Toolkit, context.Context, *Scope, ...string) (Outcome, error)
 
 // switchTool returns the tool that opens or closes one group.
-func switchTool(tk *Toolkit, s *Scope, name, verb string, g GroupInfo, do transition) tool.Tool {
+func switchTool(tk *Toolkit, s *Scope, name, verb string, g GroupInfo, do transition) *controlTool {
 	info := tool.Info{Name: name, Input: schema(nil), Control: true}
 	if g.Description != "" {
 		info.Description = verb + " " + g.Description
@@ -56,6 +56,6 @@ func switchTool(tk *Toolkit, s *Scope, name, verb string, g GroupInfo, do transi
 		if err != nil {
 			return answer{}, err
 		}
-		return tk.report(ctx, s, out, true)
+		return tk.report(ctx, s, out, report{newOnly: true})
 	}}
 }

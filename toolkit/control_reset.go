@@ -78,6 +78,10 @@ func (r resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 	}
 	return []tool.Tool{&controlTool{
 		info: tool.Info{Name: resetTool, Description: resetText, Input: schema(nil, props...), Control: true},
+		opens: func(input json.RawMessage) []string {
+			names, _ := wanted(tk, s, input) // what is wrong with it its own result says
+			return names
+		},
 		run: func(ctx context.Context, input json.RawMessage) (answer, error) {
 			names, err := wanted(tk, s, input)
 			if err != nil {
@@ -87,7 +91,7 @@ func (r resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 			if err != nil {
 				return answer{}, err
 			}
-			return tk.report(ctx, s, out, r.NewOnly)
+			return tk.report(ctx, s, out, report{newOnly: r.NewOnly && out.Changed(), leftOut: true, again: !out.Changed()})
 		},
 	}}
 }
@@ -163,6 +167,8 @@ type openGroup struct {
 	Failed       []string    `json:"failed,omitempty"` // its sources that could not be listed
 	Instructions string      `json:"instructions,omitempty"`
 	Skills       []skillLine `json:"skills,omitempty"`
+
+	empty bool // its sources failed, and nothing else is in it
 }
 
 // A toolLine is a tool in an answer: enough to know it by, the schema comes with
@@ -178,33 +184,54 @@ type skillLine struct {
 	Description string `json:"description"`
 }
 
+// A report says how a control tool words what a transition did.
+type report struct {
+	newOnly bool // instructions and skills of groups that were opened only
+	leftOut bool // what was closed had been left out of the call
+	again   bool // the tools of all groups that are open, not only of those that were opened
+}
+
 // report is the answer of a control tool. It comes last in the conversation,
 // where it costs the provider's cache nothing; that is why instructions and
-// skills are told here and not in the system prompt. It words what a transition
-// did: what was opened, with a line for each tool, what was closed, and what to
-// know about all that is open, or only about what was opened.
-func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, newOnly bool) (answer, error) {
+// skills are told here and not in the system prompt. It says what was opened, with a
+// line for each tool, what could not be, what was closed, and what to know about all
+// that is open. A group whose sources failed and that has nothing else does not count
+// as open, though it is in the scope: its tools appear once a source can be listed.
+func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how report) (answer, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	r := c.resolve(st)
-	c.hold(r)
+	c.evalPredicates(r)
 	groups, _, err := c.openGroups(ctx, r)
 	if err != nil {
 		return answer{}, err
 	}
-	for i, g := range groups {
-		if slices.Contains(out.Opened, g.Name) {
-			groups[i].Opened = true
-			groups[i].Tools = c.toolLines(c.index[g.Name], r)
-			groups[i].Failed = c.failed(c.groups[c.index[g.Name]].sources)
-		} else if newOnly {
-			groups[i].Instructions, groups[i].Skills = "", nil
-		}
+	type failedGroup struct {
+		Name   string   `json:"name"`
+		Failed []string `json:"failed"`
 	}
 	data := struct {
-		Active []openGroup `json:"active"`
-		Closed []string    `json:"closed,omitempty"`
-	}{append([]openGroup{}, groups...), c.grantedOf(out.Closed, r.ceiling)}
+		Active      []openGroup   `json:"active"`
+		Unavailable []failedGroup `json:"unavailable,omitempty"`
+		Closed      []string      `json:"closed,omitempty"`
+		LeftOut     bool          `json:"-"`
+	}{Active: []openGroup{}, Closed: c.grantedOf(out.Closed, r.ceiling), LeftOut: how.leftOut}
+	for _, g := range groups {
+		g.Opened = slices.Contains(out.Opened, g.Name)
+		switch {
+		case g.empty:
+			data.Unavailable = append(data.Unavailable, failedGroup{g.Name, g.Failed})
+			continue
+		case g.Opened || how.again:
+			g.Tools = c.toolLines(c.index[g.Name], r)
+		default:
+			g.Failed = nil
+		}
+		if how.newOnly && !g.Opened {
+			g.Instructions, g.Skills = "", nil
+		}
+		data.Active = append(data.Active, g)
+	}
 	return answer{text: render("opened.tmpl", data), data: data}, nil
 }
 
@@ -229,7 +256,8 @@ func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGrou
 			return nil, skipped, err
 		}
 		skipped = append(skipped, broken...)
-		o := openGroup{Name: g.Name, Instructions: c.instructions(g)}
+		o := openGroup{Name: g.Name, Instructions: c.instructions(g), Failed: c.failed(g.sources)}
+		o.empty = len(o.Failed) > 0 && len(g.entries)+len(skills) == 0
 		for _, s := range skills {
 			o.Skills = append(o.Skills, skillLine{s.Name, strings.Join(strings.Fields(s.Description), " ")})
 		}

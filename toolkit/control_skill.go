@@ -146,12 +146,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	if len(closed) == 0 {
 		return nil, fmt.Errorf("%w; not all skills could be read: %w", err, failed)
 	}
-	text := fmt.Sprintf("skill %q is in the group %q, which is not open", q.Skill, closed[0])
-	want := append(c.names(c.missing(c.index[closed[0]], r.order)), closed[0])
-	if hint := c.control.Hint(c.activeNames(r), c.grantedOf(want, r.ceiling)); hint != "" {
-		text += "; " + hint + " first"
-	}
-	return nil, errors.New(text)
+	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closed(closed, nil, r, true))
 }
 
 // reached returns what skills are looked up in: with [Discover] and without

@@ -104,11 +104,12 @@ func TestResetTools(t *testing.T) {
 	s := new(toolkit.Scope)
 	for _, row := range []struct{ input, want, err string }{
 		{`{"db":true,"web":true}`, "Open now: db, web.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>", ""},
-		{`{"db":true}`, "Open now: db. Closed: web.\n\n<group name=\"db\">\nAmounts are in cents.\n</group>", ""},
+		{`{"db":true}`, "Open now: db. Closed just now, because you left them out: web.\n\n<group name=\"db\">\nAmounts are in cents.\n</group>", ""},
+		{`{"db":true}`, "Open now: db.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>", ""}, // the list again
 		{`{"db-admin":true}`, "", `group "db-admin" needs db to be open first`},
 		{`{"nope":true,"web":true}`, "", `there is no group "nope"; the groups are db, db-admin, web`},
 		{`{"web":"yes"}`, "", "web"},
-		{`{}`, "No group is open now. Closed: db.", ""},
+		{`{}`, "No group is open now. Closed just now, because you left them out: db.", ""},
 	} {
 		text, err := do(t, tk, s, "reset_tools", row.input)
 		if text != row.want || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
@@ -294,23 +295,35 @@ func TestDiscoverUnlisted(t *testing.T) {
 	}
 }
 
-// TestFailedSource: a model that opens a group whose server does not start is told so.
+// TestFailedSource: a model that opens a group whose server does not start is told so,
+// once, and a group that has nothing else does not count as open.
 func TestFailedSource(t *testing.T) {
 	dead := &listing{err: errors.New("it does not start")}
-	groups := []toolkit.Group{{Name: "dead", Description: "Dead.", Tools: fakes("now"), Sources: []tool.Source{dead}}}
+	named := &instructed{&listing{err: errors.New(`MCP server "server": it does not start`)}, "It cannot be used."}
+	some := toolkit.Group{Name: "some", Description: "Some.", Tools: fakes("now"), Sources: []tool.Source{dead}}
+	none := toolkit.Group{Name: "none", Description: "None.", Sources: []tool.Source{named}}
 	for _, row := range []struct {
-		control     toolkit.Control
-		name, input string
+		control           toolkit.Control
+		name, input, want string
 	}{
-		{toolkit.ResetTools(), "reset_tools", `{"dead":true}`},
-		{toolkit.PerGroup(), "dead.activate", `{}`},
-		{toolkit.EnableDisable(), "enable_tools", `{"groups":["dead"]}`},
+		{toolkit.ResetTools(), "reset_tools", `{"some":true}`,
+			"Open now: some.\n\n<group name=\"some\">\n- now: Does now.\nIts tools could not be listed, so that some may be missing: server (it does not start)\n</group>"},
+		{toolkit.ResetTools(), "reset_tools", `{"none":true}`,
+			"No group is open now.\nnone has no tools until this is put right: MCP server \"server\": it does not start"},
+		{toolkit.ResetTools(), "reset_tools", `{"none":true,"web":true}`,
+			"Open now: web.\nnone has no tools until this is put right: MCP server \"server\": it does not start\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>"},
+		{toolkit.PerGroup(), "none.activate", `{}`,
+			"No group is open now.\nnone has no tools until this is put right: MCP server \"server\": it does not start"},
+		{toolkit.EnableDisable(), "enable_tools", `{"groups":["some"]}`,
+			`{"enabled":["some"],"enabled_groups":["some"],"available_tools":["now"],"available_groups":[],` +
+				`"errors":["group \"some\": its tools could not be listed, so that some may be missing: server (it does not start)"]}`},
 	} {
-		tk := newToolkit(t, toolkit.Config{Control: row.control, Groups: groups})
-		text, err := do(t, tk, new(toolkit.Scope), row.name, row.input)
-		const want = "ts tools could not be listed, so that some may be missing: server (it does not start)"
-		if err != nil || !strings.Contains(text, "now") || strings.Count(text, want) != 1 {
-			t.Errorf("%s: %q, %v", row.name, text, err)
+		tk, s := newToolkit(t, toolkit.Config{Control: row.control, Groups: []toolkit.Group{some, none, group("web", "fetch")}}), new(toolkit.Scope)
+		if text, err := do(t, tk, s, row.name, row.input); err != nil || text != row.want {
+			t.Errorf("%s %s:\n%s\n%v\nwant:\n%s", row.name, row.input, text, err, row.want)
+		}
+		if got := newView(t, tk, s).Reminder(); strings.Contains(got, "none") {
+			t.Errorf("%s %s: reminded of %s", row.name, row.input, got)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func ExampleControl() {
 	call("send", `{}`)
 	call("focus", `{"group": "letters"}`)
 	// Output:
-	// tool "send" is not available: its group "mail" is not open; call focus with {"group":"mail"} first
+	// tool "send" is in the group "mail", which is closed: call focus with {"group":"mail"} first
 	// Open now: mail.
 	// send
 	// there is no group "letters"; the groups are mail, files

@@ -48,7 +48,7 @@ func Example() {
 		fmt.Println(info.Name)
 	}
 	// Output:
-	// tool "query" is not available: its group "database" is not open; call reset_tools with {"database":true} first
+	// tool "query" is in the group "database", which is closed: call reset_tools with {"database":true} first
 	// Open now: database.
 	//
 	// <group name="database">

@@ -53,10 +53,10 @@ func (c *catalogue) gated(g int, stored []bool) bool {
 	return true
 }
 
-// hold asks the predicates, once for a view: listing and calling then agree even
+// evalPredicates asks the predicates, once for a view: listing and calling then agree even
 // if what they look at changes in between. It returns those that panicked, which
 // count as false.
-func (c *catalogue) hold(r *resolved) (panicked []*entry) {
+func (c *catalogue) evalPredicates(r *resolved) (panicked []*entry) {
 	if len(c.whens) == 0 {
 		return nil
 	}

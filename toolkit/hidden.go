@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/near"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -35,10 +36,13 @@ func (e *HiddenError) Error() string { return e.text }
 // With [Discover] it may list sources that nobody has searched yet, for as long
 // as ctx lasts.
 func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
-	for _, t := range v.control() {
-		if t.Info().Name != name {
-			continue
-		}
+	return v.ResolveIn(ctx, nil, name, input)
+}
+
+// ResolveIn is Resolve for a call of an answer: the error takes into account which
+// groups other calls of the answer open.
+func (v *View) ResolveIn(ctx context.Context, answer *message.Message, name string, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
+	if t := v.controlTool(name); t != nil {
 		if f, ok := t.(forwarder); ok {
 			return f.forward(ctx, v, input)
 		}
@@ -48,7 +52,30 @@ func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage) 
 	if e, ok := b.c.find(name, b.r); ok {
 		return e.tool, input, nil
 	}
-	return nil, nil, b.hidden(name)
+	return nil, nil, b.hidden(name, v.opening(answer))
+}
+
+// controlTool returns the control tool of a name, or nil.
+func (v *View) controlTool(name string) tool.Tool {
+	for _, t := range v.control() {
+		if t.Info().Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// opening returns the groups that calls of the answer ask to open.
+func (v *View) opening(answer *message.Message) (groups []string) {
+	if answer == nil {
+		return nil
+	}
+	for _, call := range answer.ToolCalls() {
+		if t, ok := v.controlTool(call.Name).(*controlTool); ok && t.opens != nil {
+			groups = append(groups, t.opens(call.Input)...)
+		}
+	}
+	return groups
 }
 
 // A forwarder is a control tool that calls others.
@@ -59,18 +86,18 @@ type forwarder interface {
 // Late reports whether calls of the tool change what is open. They run after
 // the other calls of the same answer, and show in the next View.
 func (v *View) Late(name string) bool {
-	for _, t := range v.control() {
-		if t.Info().Name == name {
-			_, forwards := t.(forwarder)
-			return !forwards && !t.Info().ReadOnly
-		}
+	t := v.controlTool(name)
+	if t == nil {
+		return false
 	}
-	return false
+	_, forwards := t.(forwarder)
+	return !forwards && !t.Info().ReadOnly
 }
 
-// hidden makes the error for a name that nothing visible has. What is above the
-// ceiling is treated as if it did not exist, whatever the policy.
-func (b *body) hidden(name string) *HiddenError {
+// hidden makes the error for a name that nothing visible has, in an answer that opens
+// the groups in opening. What is above the ceiling is treated as if it did not exist,
+// whatever the rules.
+func (b *body) hidden(name string, opening []string) *HiddenError {
 	e := &HiddenError{Tool: name, Active: b.c.activeNames(b.r)}
 	for _, en := range b.c.named(name) {
 		if b.c.granted(en, b.r) {
@@ -78,15 +105,23 @@ func (b *body) hidden(name string) *HiddenError {
 			b.explain(e, en)
 		}
 	}
-	if !e.Known || b.c.rules.opaque {
-		e.Nearest = b.nearest(name)
-		e.text = fmt.Sprintf("there is no tool %q", name)
-		if len(e.Nearest) > 0 {
-			e.text += "; did you mean " + strings.Join(e.Nearest, " or ") + "?"
-		}
+	if e.Known && !b.c.rules.opaque {
+		e.text = b.advise(e, opening)
 		return e
 	}
-	e.text = b.advise(e)
+	e.Nearest = b.nearest(name)
+	unlisted, likely := b.c.unlisted(name, b.r)
+	switch {
+	case likely || len(unlisted) > 0 && len(e.Nearest) == 0:
+		e.text = fmt.Sprintf("tool %q is not in your list; it may be in %s", name, b.c.closed(unlisted, opening, b.r, len(unlisted) == 1))
+	case len(e.Nearest) > 0:
+		e.text = fmt.Sprintf("there is no tool %q; did you mean %s?", name, strings.Join(e.Nearest, " or "))
+	default:
+		e.text = fmt.Sprintf("there is no tool %q", name)
+	}
+	if silent := b.c.silent(b.r); len(silent) > 0 {
+		e.text += "; it may be one of those that could not be listed: " + strings.Join(silent, "; ")
+	}
 	return e
 }
 
@@ -116,38 +151,102 @@ func (b *body) explain(e *HiddenError, en *entry) {
 	}
 }
 
-// advise words the error so that following it works: parents first, and together
-// with what is open now, which a control that takes the full state would close.
-func (b *body) advise(e *HiddenError) string {
-	if _, ok := b.c.control.(discover); ok && len(e.Groups) > 0 {
+// advise says what to do about a tool that is hidden.
+func (b *body) advise(e *HiddenError, opening []string) string {
+	if len(e.Groups) == 0 {
+		if e.Phase != "" {
+			return fmt.Sprintf("tool %q is not available in the present phase, %q", e.Tool, e.Phase)
+		}
+		return fmt.Sprintf("tool %q is not available at the moment", e.Tool)
+	}
+	if _, ok := b.c.control.(discover); ok {
 		return fmt.Sprintf(`tool %q is not in your list; call it with %s: {"name":%s,"arguments":{…}}`, e.Tool, callTool, mustJSON(e.Tool))
 	}
-	text := fmt.Sprintf("tool %q is not available", e.Tool)
-	switch {
-	case len(e.Groups) == 1:
-		text += fmt.Sprintf(": its group %q is not open", e.Groups[0])
-	case len(e.Groups) > 1:
-		text += fmt.Sprintf(": none of its groups %s is open", strings.Join(e.Groups, ", "))
-	case e.Phase != "":
-		text += fmt.Sprintf(" in the present phase, %q", e.Phase)
-	default:
-		text += " at the moment"
+	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closed(e.Groups, opening, b.r, true))
+}
+
+// closed names groups of which one must be open: the first of those that the answer
+// opens, or else all. If any of them will do it says how to open the first, after its
+// parents and together with what is open now, which a control that takes the full state
+// would close.
+func (c *catalogue) closed(groups, opening []string, r *resolved, anyWillDo bool) string {
+	for _, name := range groups {
+		if slices.Contains(opening, name) {
+			return fmt.Sprintf("the group %q, which opens after this step: call it again then", name)
+		}
 	}
-	if len(e.Groups) == 0 {
+	text := fmt.Sprintf("the group %q, which is closed", groups[0])
+	if len(groups) > 1 {
+		text = fmt.Sprintf("one of the groups %s, which are closed", strings.Join(groups, ", "))
+	}
+	if !anyWillDo {
 		return text
 	}
-	if hint := b.c.control.Hint(e.Active, append(slices.Clone(e.Parents), e.Groups[0])); hint != "" {
-		text += "; " + hint + " first"
+	g := c.index[groups[0]]
+	want := append(c.missing(g, r.order), g)
+	var stay []int // what can be open with them
+	for _, i := range r.order {
+		if !slices.ContainsFunc(want, func(w int) bool { return c.excludes(w, i) }) {
+			stay = append(stay, i)
+		}
+	}
+	if hint := c.control.Hint(c.grantedOf(c.names(stay), r.ceiling), c.grantedOf(c.names(want), r.ceiling)); hint != "" {
+		text += ": " + hint + " first"
 	}
 	return text
 }
 
+// unlisted returns the closed groups that may have a tool of the name, because they
+// have sources that were never listed. If the names of some of them or of their
+// sources begin the tool's, it is likely that one of these has it, and they are all.
+func (c *catalogue) unlisted(name string, r *resolved) (groups []string, likely bool) {
+	if _, ok := c.control.(discover); ok || c.rules.opaque {
+		return nil, false
+	}
+	var prefixed []string
+	for i, g := range c.groups {
+		if r.open[i] || !c.grantsGroup(i, r.ceiling) {
+			continue
+		}
+		never := slices.DeleteFunc(slices.Clone(g.sources), func(s *source) bool { return c.built[s] != nil })
+		if len(never) == 0 {
+			continue
+		}
+		groups = append(groups, g.Name)
+		if strings.HasPrefix(name, g.Name) || slices.ContainsFunc(never, func(s *source) bool { return strings.HasPrefix(name, s.name) }) {
+			prefixed = append(prefixed, g.Name)
+		}
+	}
+	if len(prefixed) > 0 {
+		return prefixed, true
+	}
+	return groups, false
+}
+
 // nearest returns up to three visible tools whose names resemble the one given,
-// the most alike first.
+// the most alike first. Whoever meant to read is not led to a tool that writes.
 func (b *body) nearest(name string) []string {
+	verb := readingPrefix(name)
 	var names []string
 	for _, i := range b.infos {
-		names = append(names, i.Name)
+		if verb == nil || i.ReadOnly || slices.Equal(readingPrefix(i.Name), verb) {
+			names = append(names, i.Name)
+		}
 	}
 	return near.Names(name, names, 3)
+}
+
+// readingVerbs begin the names of tools that change nothing.
+var readingVerbs = []string{"read", "get", "list", "show", "view", "find", "search", "query", "fetch", "look", "lookup",
+	"describe", "inspect", "check", "count", "grep", "glob", "cat", "stat"}
+
+// readingPrefix returns the words of a tool's name up to the first that says that it
+// only reads; nil if none does.
+func readingPrefix(name string) []string {
+	ws := words(name)
+	at := slices.IndexFunc(ws, func(w string) bool { return slices.Contains(readingVerbs, w) })
+	if at < 0 {
+		return nil
+	}
+	return ws[:at+1]
 }

@@ -50,6 +50,7 @@ func (c *catalogue) tell(ctx context.Context, b *body) error {
 		}
 		b.skipped = append(b.skipped, Skipped{Reason: err.Error()})
 	}
+	groups = slices.DeleteFunc(groups, func(g openGroup) bool { return g.empty })
 	b.reminder = sync.OnceValue(func() string { return render("reminder.tmpl", groups) })
 	return nil
 }

@@ -155,8 +155,10 @@ func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 		s.stale.Store(true)
 		return context.Cause(ctx)
 	}
-	next := &listing{tools: tools, about: s.about(), err: err, at: time.Now()}
-	if last := s.listing.Load(); err != nil && last != nil {
+	next := &listing{tools: tools, err: err, at: time.Now()}
+	if err == nil {
+		next.about = s.about()
+	} else if last := s.listing.Load(); last != nil {
 		next.tools, next.about = last.tools, last.about
 	}
 	s.listing.Store(next)

@@ -149,7 +149,7 @@ func (v *View) Advance(names ...string) {
 // if it stays or the tool cannot be called.
 func (c *catalogue) phaseAfter(name string, r *resolved) string {
 	if len(r.whens) != len(c.whens) {
-		c.hold(r)
+		c.evalPredicates(r)
 	}
 	if e, ok := c.find(name, c.reach(r)); ok {
 		return e.set.Next
@@ -199,7 +199,7 @@ func (e *entry) sum() *[sha256.Size]byte {
 
 // makeBody asks the predicates and returns the body of the state.
 func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *resolved) (*body, error) {
-	panicked := c.hold(r)
+	panicked := c.evalPredicates(r)
 	key := bodyKey{c.gen, r.key()}
 	if b := tk.bodies.get(key); b != nil {
 		return b, nil

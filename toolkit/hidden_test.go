@@ -1,0 +1,84 @@
+package toolkit_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestHidden: what a model reads when it calls a tool that is not in its list.
+func TestHidden(t *testing.T) {
+	below := group("below", "deep")
+	below.Parents = []string{"web"}
+	both := group("files", "read_file")
+	groups := []toolkit.Group{
+		group("db", "query"), group("web", "fetch"), below, both,
+		{Name: "archive", Description: "A.", Tools: both.Tools},
+		{Name: "memory", Description: "M.", Sources: []tool.Source{&listing{names: []string{"memory__read_graph"}}}},
+		{Name: "github", Description: "G.", Sources: []tool.Source{&listing{names: []string{"issue"}}}},
+	}
+	few := groups[:5]
+	list := &readOnly{fake{name: "list_users", text: "list_users"}}
+	for _, row := range []struct {
+		what    string
+		groups  []toolkit.Group
+		control toolkit.Control
+		open    string // groups, by names with blanks between
+		call    string
+		beside  string // another call of the answer: a name and arguments
+		want    string
+	}{
+		{"closed", few, toolkit.ResetTools(), "", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+		{"the full state", few, toolkit.ResetTools(), "web", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"web":true,"db":true} first`},
+		{"excluded", few, toolkit.ResetTools(), "web", "read_file", "", `tool "read_file" is in one of the groups archive, files, which are closed: call reset_tools with {"archive":true} first`},
+		{"the parent first", few, toolkit.ResetTools(), "", "deep", "", `tool "deep" is in the group "below", which is closed: call reset_tools with {"web":true,"below":true} first`},
+		{"in steps", few, toolkit.EnableDisable(), "db", "deep", "", `tool "deep" is in the group "below", which is closed: call enable_tools with {"groups":["web","below"]} first`},
+		{"by the host", few, toolkit.NoControl(), "", "query", "", `tool "query" is in the group "db", which is closed`},
+
+		{"opened beside it", few, toolkit.ResetTools(), "", "query", `reset_tools {"db":true}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
+		{"the second of its groups", few, toolkit.ResetTools(), "", "read_file", `reset_tools {"files":true}`, `tool "read_file" is in the group "files", which opens after this step: call it again then`},
+		{"enabled beside it", few, toolkit.EnableDisable(), "", "query", `enable_tools {"groups":["db"]}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
+		{"activated beside it", few, toolkit.PerGroup(), "", "query", `db.activate {}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
+		{"deactivated beside it", few, toolkit.PerGroup(), "", "query", `db.deactivate {}`, `tool "query" is in the group "db", which is closed: call db.activate first`},
+		{"another group beside it", few, toolkit.ResetTools(), "", "query", `reset_tools {"web":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+		{"a call beside it that must fail", few, toolkit.ResetTools(), "", "query", `reset_tools {"db":true,"x":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+
+		{"never listed", groups, toolkit.ResetTools(), "db", "memory__read_graph", "", `tool "memory__read_graph" is not in your list; it may be in the group "memory", which is closed: call reset_tools with {"db":true,"memory":true} first`},
+		{"never listed, opened beside it", groups, toolkit.ResetTools(), "", "issue", `reset_tools {"github":true}`, `tool "issue" is not in your list; it may be in the group "github", which opens after this step: call it again then`},
+		{"never listed, of any", groups, toolkit.ResetTools(), "", "issue", "", `tool "issue" is not in your list; it may be in one of the groups memory, github, which are closed`},
+		{"a typing error", groups, toolkit.ResetTools(), "", "set_usr", "", `there is no tool "set_usr"; did you mean set_user?`},
+
+		{"from reading to writing", few, toolkit.ResetTools(), "", "get_user", "", `there is no tool "get_user"`},
+		{"from reading to reading", few, toolkit.ResetTools(), "", "find_users", "", `there is no tool "find_users"; did you mean list_users?`},
+		{"to what has the same verb", few, toolkit.ResetTools(), "", "read_mails", "", `there is no tool "read_mails"; did you mean read_mail?`},
+		{"from writing to writing", few, toolkit.ResetTools(), "", "put_user", "", `there is no tool "put_user"; did you mean set_user?`},
+	} {
+		tk := newToolkit(t, toolkit.Config{Control: row.control, Groups: row.groups, Exclusive: [][]string{{"web", "archive"}},
+			Basic: toolkit.Group{Tools: append(fakes("set_user", "read_mail", "mark_read_mails"), list)}})
+		s := new(toolkit.Scope)
+		if _, err := tk.Enable(t.Context(), s, strings.Fields(row.open)...); err != nil {
+			t.Fatal(err)
+		}
+		answer := &message.Message{Role: message.RoleAssistant, Blocks: message.Blocks{&message.ToolCall{ID: "1", Name: row.call, Input: json.RawMessage("{}")}}}
+		if name, input, ok := strings.Cut(row.beside, " "); ok {
+			answer.Blocks = append(answer.Blocks, &message.ToolCall{ID: "2", Name: name, Input: json.RawMessage(input)})
+		}
+		_, _, err := newView(t, tk, s).ResolveIn(t.Context(), answer, row.call, json.RawMessage("{}"))
+		if err == nil || err.Error() != row.want {
+			t.Errorf("%s:\n%v\nwant:\n%s", row.what, err, row.want)
+		}
+	}
+}
+
+// readOnly is a fake that only reads.
+type readOnly struct{ fake }
+
+func (r *readOnly) Info() tool.Info {
+	info := r.fake.Info()
+	info.ReadOnly = true
+	return info
+}
