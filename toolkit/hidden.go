@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/near"
-	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -35,13 +34,10 @@ func (e *HiddenError) Error() string { return e.text }
 // what is wrong with the arguments of such a call; its text is for the model.
 // With [Discover] it may list sources that nobody has searched yet, for as long
 // as ctx lasts.
-func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
-	return v.ResolveIn(ctx, nil, name, input)
-}
-
-// ResolveIn is Resolve for a call of an answer: the error takes into account which
-// groups other calls of the answer open.
-func (v *View) ResolveIn(ctx context.Context, answer *message.Message, name string, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
+//
+// Opening are the groups that other calls of the same answer open; see [View.Opens].
+// The error then says that a tool of theirs can be called after the step.
+func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, opening ...string) (tool.Tool, json.RawMessage, error) {
 	if t := v.controlTool(name); t != nil {
 		if f, ok := t.(forwarder); ok {
 			return f.forward(ctx, v, input)
@@ -52,7 +48,16 @@ func (v *View) ResolveIn(ctx context.Context, answer *message.Message, name stri
 	if e, ok := b.c.find(name, b.r); ok {
 		return e.tool, input, nil
 	}
-	return nil, nil, b.hidden(name, v.opening(answer))
+	return nil, nil, b.hidden(name, opening)
+}
+
+// Opens returns the groups that a call of the named tool asks to open, with arguments
+// as the model sent them; nil if it is no control tool or the call must fail.
+func (v *View) Opens(name string, input json.RawMessage) []string {
+	if t, ok := v.controlTool(name).(*controlTool); ok && t.opens != nil {
+		return t.opens(input)
+	}
+	return nil
 }
 
 // controlTool returns the control tool of a name, or nil.
@@ -63,19 +68,6 @@ func (v *View) controlTool(name string) tool.Tool {
 		}
 	}
 	return nil
-}
-
-// opening returns the groups that calls of the answer ask to open.
-func (v *View) opening(answer *message.Message) (groups []string) {
-	if answer == nil {
-		return nil
-	}
-	for _, call := range answer.ToolCalls() {
-		if t, ok := v.controlTool(call.Name).(*controlTool); ok && t.opens != nil {
-			groups = append(groups, t.opens(call.Input)...)
-		}
-	}
-	return groups
 }
 
 // A forwarder is a control tool that calls others.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -63,11 +62,9 @@ func TestHidden(t *testing.T) {
 		if _, err := tk.Enable(t.Context(), s, strings.Fields(row.open)...); err != nil {
 			t.Fatal(err)
 		}
-		answer := &message.Message{Role: message.RoleAssistant, Blocks: message.Blocks{&message.ToolCall{ID: "1", Name: row.call, Input: json.RawMessage("{}")}}}
-		if name, input, ok := strings.Cut(row.beside, " "); ok {
-			answer.Blocks = append(answer.Blocks, &message.ToolCall{ID: "2", Name: name, Input: json.RawMessage(input)})
-		}
-		_, _, err := newView(t, tk, s).ResolveIn(t.Context(), answer, row.call, json.RawMessage("{}"))
+		v := newView(t, tk, s)
+		name, input, _ := strings.Cut(row.beside, " ")
+		_, _, err := v.Resolve(t.Context(), row.call, json.RawMessage("{}"), v.Opens(name, json.RawMessage(input))...)
 		if err == nil || err.Error() != row.want {
 			t.Errorf("%s:\n%v\nwant:\n%s", row.what, err, row.want)
 		}
