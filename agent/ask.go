@@ -335,6 +335,14 @@ func (r *run) accept(ans *answer) error {
 	r.spend(m)
 	var told, ended []Event
 	open := slices.Grow([]*openCall(nil), len(ans.Raw))
+	var opening []string // groups, by calls of this answer
+	for i, tc := range m.ToolCalls() {
+		v, err := r.currentView()
+		if err != nil {
+			return err
+		}
+		opening = append(opening, v.Opens(tc.Name, json.RawMessage(ans.Raw[i]))...)
+	}
 	for _, b := range m.Blocks {
 		tc, ok := b.(*message.ToolCall)
 		if !ok {
@@ -342,7 +350,7 @@ func (r *run) accept(ans *answer) error {
 		}
 		i := len(open)
 		raw := json.RawMessage(ans.Raw[i])
-		c, repaired := r.open(tc, raw)
+		c, repaired := r.open(tc, raw, opening...)
 		if ans.Finish == model.FinishLength && i == len(ans.Raw)-1 && !isObject(raw) && c.Status != statusDone {
 			// A bare value may be the beginning of a longer one: "/tmp/a" of
 			// "/tmp/a/b". What was meant is not known, so nothing runs.
@@ -365,8 +373,9 @@ func (r *run) accept(ans *answer) error {
 }
 
 // open makes the open call of what the model sent, and puts valid arguments
-// into tc. A call that cannot run has its result already.
-func (r *run) open(tc *message.ToolCall, raw json.RawMessage) (*openCall, []string) {
+// into tc. A call that cannot run has its result already. Opening are the groups that
+// the answer opens.
+func (r *run) open(tc *message.ToolCall, raw json.RawMessage, opening ...string) (*openCall, []string) {
 	if tc.Name == "" {
 		tc.Name = "unnamed" // APIs refuse a call without a name
 	}
@@ -379,7 +388,7 @@ func (r *run) open(tc *message.ToolCall, raw json.RawMessage) (*openCall, []stri
 		c.Status, c.Result = statusDone, failed(c, message.OutcomeError, err.Error())
 		return c, nil
 	}
-	t, inner, err := r.resolve(tc.Name, raw)
+	t, inner, err := r.resolve(tc.Name, raw, opening...)
 	if err != nil {
 		return bad(err)
 	}

@@ -127,7 +127,8 @@ func decodeFinal[T any](raw json.RawMessage) (T, error) {
 }
 
 // resolve finds the tool for a call among those that the model was shown.
-func (r *run) resolve(name string, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
+// Opening are groups that its answer opens.
+func (r *run) resolve(name string, input json.RawMessage, opening ...string) (tool.Tool, json.RawMessage, error) {
 	if r.final != nil && name == finalName {
 		return r.final.tool, input, nil
 	}
@@ -138,7 +139,7 @@ func (r *run) resolve(name string, input json.RawMessage) (tool.Tool, json.RawMe
 	if err != nil {
 		return nil, nil, err
 	}
-	return v.Resolve(r.ctx, name, input)
+	return v.Resolve(r.ctx, name, input, opening...)
 }
 
 // isFinal reports whether c gives the typed answer that is wanted.

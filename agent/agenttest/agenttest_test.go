@@ -83,7 +83,7 @@ func TestGroups(t *testing.T) {
 	}
 	c := agenttest.New(t, agent.Config{Toolkit: tk, Policy: allow("query")},
 		scripted.Call("query", nil),
-		scripted.Call("reset_tools", map[string]bool{"database": true}),
+		scripted.Call("query", nil).And(scripted.Call("reset_tools", map[string]bool{"database": true})),
 		scripted.Call("query", nil),
 		scripted.Say("It is 42."))
 	c.Run(agent.Say("What is it?"))
