@@ -174,7 +174,7 @@ func TestReach(t *testing.T) {
 			}
 			opened = server
 		}
-		if got, isError := reset.tool(name, map[string]any{}); isError && (strings.Contains(got, "there is no tool") || strings.Contains(got, "not available")) {
+		if got, isError := reset.tool(name, map[string]any{}); isError && (strings.Contains(got, "there is no tool") || strings.Contains(got, "is closed")) {
 			t.Errorf("%s after its group was opened: %s", name, got)
 		}
 	}
