@@ -61,10 +61,10 @@ func (tk *Toolkit) tell(ev Change) {
 }
 
 // watch looks at what the scope shows and returns a function that makes the
-// change of it.
-func (tk *Toolkit) watch(c *catalogue, s *Scope) func(Outcome) Change {
+// change that transitions have made of it.
+func (tk *Toolkit) watch(c *catalogue, s *Scope) func([]step) Change {
 	if len(tk.listeners.all()) == 0 {
-		return func(Outcome) Change { return Change{} }
+		return func([]step) Change { return Change{} }
 	}
 	digest := func() string {
 		st, _ := s.snapshot(c)
@@ -74,10 +74,14 @@ func (tk *Toolkit) watch(c *catalogue, s *Scope) func(Outcome) Change {
 		return sum()
 	}
 	before := digest()
-	return func(out Outcome) Change {
-		ev := Change{Scope: s, Opened: out.Opened, Closed: out.Closed}
-		ev.Tools = out.Changed() && c.rules.everyTransition || digest() != before
-		ev.Skills = slices.ContainsFunc(slices.Concat(out.Opened, out.Closed), func(name string) bool {
+	return func(steps []step) Change {
+		ev := Change{Scope: s}
+		for _, st := range steps {
+			ev.Opened, ev.Closed = append(ev.Opened, st.Opened...), append(ev.Closed, st.Closed...)
+		}
+		changed := slices.Concat(ev.Opened, ev.Closed)
+		ev.Tools = len(changed) > 0 && c.rules.everyTransition || digest() != before
+		ev.Skills = slices.ContainsFunc(changed, func(name string) bool {
 			i, ok := c.index[name]
 			return ok && len(c.groups[i].Skills) > 0 && c.grantsGroup(i, s.Ceiling())
 		})

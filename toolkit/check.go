@@ -138,8 +138,8 @@ func (c *catalogue) checkInitial() error {
 	if c.rules.looseQuota {
 		return nil
 	}
-	if q := c.overQuota(c.measure(open), measure{}); q != nil {
-		return fmt.Errorf("initial groups: %s", q.text())
+	if e := c.overQuota(c.measure(open), measure{}); e != nil {
+		return fmt.Errorf("initial groups: %s", e.excess())
 	}
 	return nil
 }

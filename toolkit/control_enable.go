@@ -86,7 +86,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	if err != nil {
 		return answer{}, err
 	}
-	steps, err := tk.transitEach(ctx, s, enable, names)
+	steps, err := tk.transitEach(ctx, s, enable, singly(names)...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -98,7 +98,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 		case st.refused != nil:
 			res.Errors = append(res.Errors, refusal(st.refused, now))
 		case !st.Changed():
-			res.Errors = append(res.Errors, fmt.Sprintf("group %q is enabled already", st.group))
+			res.Errors = append(res.Errors, fmt.Sprintf("group %q is enabled already", st.groups[0]))
 		}
 	}
 	c := tk.now.Load()
@@ -124,19 +124,19 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 	if err != nil {
 		return answer{}, err
 	}
-	steps, err := tk.transitEach(ctx, s, disable, names)
+	steps, err := tk.transitEach(ctx, s, disable, singly(names)...)
 	if err != nil {
 		return answer{}, err
 	}
 	res := disableResult{Disabled: []string{}, Errors: []string{}}
 	now := tk.Groups(s)
 	for _, st := range steps {
-		res.Disabled = append(res.Disabled, tk.grantedNames(s, slices.Sorted(slices.Values(st.Closed)))...)
+		res.Disabled = append(res.Disabled, tk.now.Load().grantedOf(slices.Sorted(slices.Values(st.Closed)), s.Ceiling())...)
 		switch {
 		case st.refused != nil:
 			res.Errors = append(res.Errors, refusal(st.refused, now))
 		case !st.Changed():
-			res.Errors = append(res.Errors, fmt.Sprintf("group %q is not enabled", st.group))
+			res.Errors = append(res.Errors, fmt.Sprintf("group %q is not enabled", st.groups[0]))
 		}
 	}
 	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
@@ -159,6 +159,14 @@ func groupList(input json.RawMessage) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// singly returns a list for each name.
+func singly(names []string) (out [][]string) {
+	for _, n := range names {
+		out = append(out, []string{n})
+	}
+	return out
 }
 
 // refusal words an error so that it tells no name that enable_tools does not.
@@ -209,11 +217,6 @@ func (tk *Toolkit) about(ctx context.Context, s *Scope, names []string) (string,
 		return "", nil
 	}
 	return render("reminder.tmpl", groups), nil
-}
-
-// grantedNames returns the names that exist for the scope.
-func (tk *Toolkit) grantedNames(s *Scope, names []string) []string {
-	return tk.now.Load().grantedOf(names, s.Ceiling())
 }
 
 // childrenOf returns the groups that are not open but have an open parent,

@@ -12,10 +12,9 @@ type Cost struct {
 
 // Costs breaks the cost of a view down.
 type Costs struct {
-	Total   Cost
-	Tools   []Cost // each tool of the list, in its order
-	Groups  []Cost // each group that the ceiling grants, open or not, as far as its tools are known
-	Sources []Cost // each source that was listed
+	Total  Cost
+	Tools  []Cost // each tool of the list, in its order
+	Groups []Cost // each group that the ceiling grants, open or not, as far as its tools are known
 }
 
 // bytesPerToken is the usual rule of thumb. Schemas come out a little low, prose a
@@ -54,21 +53,6 @@ func (v *View) Cost() Costs {
 			cost.add(definitionSize(e.tool.Info()))
 		}
 		out.Groups = append(out.Groups, cost)
-	}
-	seen := map[*source]bool{}
-	for _, g := range b.c.all() {
-		for _, s := range g.sources {
-			l := s.listing.Load()
-			if l == nil || seen[s] {
-				continue
-			}
-			seen[s] = true
-			cost := Cost{Name: s.name}
-			for _, t := range l.tools {
-				cost.add(definitionSize(t.Info()))
-			}
-			out.Sources = append(out.Sources, cost)
-		}
 	}
 	return out
 }

@@ -18,7 +18,6 @@ type HiddenError struct {
 	Tool    string
 	Known   bool     // there is such a tool, and the ceiling grants it
 	Groups  []string // granted groups that have it, sorted; empty if groups are not what hides it
-	Parents []string // what to open before the first of Groups, in order
 	Phase   string   // if the phase hides it: the present phase
 	Nearest []string // visible tools of similar names, if it is not known
 	Active  []string // the open groups that the ceiling grants, in order of activation
@@ -137,10 +136,6 @@ func (b *body) explain(e *HiddenError, en *entry) {
 		}
 	}
 	slices.Sort(e.Groups)
-	if len(e.Groups) > 0 {
-		missing := c.missing(c.index[e.Groups[0]], b.r.order)
-		e.Parents = c.names(slices.DeleteFunc(missing, func(i int) bool { return !c.grantsGroup(i, b.r.ceiling) }))
-	}
 }
 
 // advise says what to do about a tool that is hidden.

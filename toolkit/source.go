@@ -253,16 +253,18 @@ func (c *catalogue) needed(r *resolved) []*source {
 
 // ready returns the catalogue for a transition of s, with the tools of the
 // groups that are to be opened: quotas count them, and the answer names them.
-func (tk *Toolkit) ready(ctx context.Context, s *Scope, o op, names []string) (*catalogue, error) {
+func (tk *Toolkit) ready(ctx context.Context, s *Scope, o op, batches [][]string) (*catalogue, error) {
 	c := tk.now.Load()
 	if o == disable {
 		return c, nil
 	}
 	ceiling := s.Ceiling()
 	var sources []*source
-	for _, name := range names {
-		if i, ok := c.index[name]; ok && c.grantsGroup(i, ceiling) {
-			sources = append(sources, c.groups[i].sources...)
+	for _, names := range batches {
+		for _, name := range names {
+			if i, ok := c.index[name]; ok && c.grantsGroup(i, ceiling) {
+				sources = append(sources, c.groups[i].sources...)
+			}
 		}
 	}
 	return tk.load(ctx, c, sources)

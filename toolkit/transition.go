@@ -55,12 +55,17 @@ func (e *GroupError) Error() string {
 		}
 		return fmt.Sprintf("group %q needs %s to be open first", e.Group, strings.Join(e.Others, ", then "))
 	case OverQuota:
-		return fmt.Sprintf("group %q: %s", e.Group, (&overQuota{e.Count, e.Limit, e.Unit}).text())
+		return fmt.Sprintf("group %q: %s", e.Group, e.excess())
 	case Excluded:
 		return fmt.Sprintf("group %q and group %q cannot be open together", e.Group, strings.Join(e.Others, ", "))
 	default:
 		return fmt.Sprintf("group %q: %v", e.Group, e.Err)
 	}
+}
+
+// excess says by how much a quota would be exceeded.
+func (e *GroupError) excess() string {
+	return fmt.Sprintf("that would make %d %s, and %d are allowed; close something else first", e.Count, e.Unit, e.Limit)
 }
 
 // An op is one of the three requests there are. All front-ends come down to them.
@@ -78,84 +83,55 @@ type plan struct {
 	down, up []int // in the order in which hooks run
 }
 
-// transit carries out one transition for all names, or none: plan, hooks,
-// commit, and then the report, when the turn is over and no lock is held, so
-// that a listener may ask for transitions itself.
+// transit carries out one transition for all names, or none.
 func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) (Outcome, error) {
-	if err := s.begin(ctx); err != nil {
+	steps, err := tk.transitEach(ctx, s, o, names)
+	switch {
+	case err != nil:
 		return Outcome{}, err
+	case steps[0].refused != nil:
+		return Outcome{}, steps[0].refused
 	}
-	out, ev, err := func() (Outcome, Change, error) {
-		defer s.end()
-		c, err := tk.ready(ctx, s, o, names)
-		if err != nil {
-			return Outcome{}, Change{}, err
-		}
-		watch := tk.watch(c, s)
-		p, err := c.plan(c.stored(s), o, names, s.Ceiling())
-		if err != nil {
-			return Outcome{}, Change{}, err
-		}
-		out, err := tk.carryOut(ctx, c, s, p)
-		return out, watch(out), err
-	}()
-	tk.tell(ev)
-	return out, err
+	return steps[0].Outcome, nil
 }
 
 // A step is one of several transitions: it changed something, was refused, or
 // found that all is so already.
 type step struct {
 	Outcome
-	group   string
+	groups  []string
 	refused *GroupError
 }
 
-// transitEach carries out one transition per name, each seeing the ones before
-// it, and reports them as one.
-func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, names []string) ([]step, error) {
+// transitEach carries out one transition for each batch of names, each seeing the ones
+// before it: plan, hooks, commit. It reports them as one when the turn is over and no
+// lock is held, so that a listener may ask for transitions itself.
+func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, batches ...[]string) (steps []step, err error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	var ev Change
-	var steps []step
-	err := func() error {
-		defer s.end()
-		c, err := tk.ready(ctx, s, o, names)
-		if err != nil {
-			return err
-		}
-		watch := tk.watch(c, s)
-		var all Outcome
-		defer func() { ev = watch(all) }()
-		for _, name := range names {
-			st, err := tk.one(ctx, c, s, o, name)
-			if err != nil {
-				return err
-			}
-			steps = append(steps, st)
-			all.Opened = append(all.Opened, st.Opened...)
-			all.Closed = append(all.Closed, st.Closed...)
-		}
-		return nil
-	}()
-	tk.tell(ev)
-	return steps, err
-}
-
-// one carries out the transition for one name. An error that is about the group
-// is part of the step; any other ends the whole.
-func (tk *Toolkit) one(ctx context.Context, c *catalogue, s *Scope, o op, name string) (step, error) {
-	st := step{group: name}
-	p, err := c.plan(c.stored(s), o, []string{name}, s.Ceiling())
-	if err == nil {
-		st.Outcome, err = tk.carryOut(ctx, c, s, p)
+	defer func() { tk.tell(ev) }()
+	defer s.end()
+	c, err := tk.ready(ctx, s, o, batches)
+	if err != nil {
+		return nil, err
 	}
-	if ge, ok := errors.AsType[*GroupError](err); ok {
-		st.refused = ge
-		return st, nil
+	watch := tk.watch(c, s)
+	defer func() { ev = watch(steps) }()
+	for _, names := range batches {
+		st := step{groups: names}
+		p, err := c.plan(c.stored(s), o, names, s.Ceiling())
+		if err == nil {
+			st.Outcome, err = tk.carryOut(ctx, c, s, p)
+		}
+		var refused bool
+		if st.refused, refused = errors.AsType[*GroupError](err); err != nil && !refused {
+			return steps, err
+		}
+		steps = append(steps, st)
 	}
-	return st, err
+	return steps, nil
 }
 
 // carryOut runs the hooks of the plan and then commits it.
@@ -393,41 +369,32 @@ func (c *catalogue) measure(active []int) measure {
 	return m
 }
 
-// overQuota is a quota that would be exceeded.
-type overQuota struct {
-	count, limit int
-	unit         string
-}
-
-func (q *overQuota) text() string {
-	return fmt.Sprintf("that would make %d %s, and %d are allowed; close something else first", q.count, q.unit, q.limit)
-}
-
-// overQuota returns the first quota that now exceeds. One that was exceeded
-// before may stay so, as long as it does not grow.
-func (c *catalogue) overQuota(now, before measure) *overQuota {
-	check := func(limit, now, before int, unit string) *overQuota {
-		if limit > 0 && now > limit && (now > before || c.rules.looseQuota) {
-			return &overQuota{now, limit, unit}
+// overQuota returns the error for the first quota that now exceeds. One that was
+// exceeded before may stay so, as long as it does not grow.
+func (c *catalogue) overQuota(now, before measure) *GroupError {
+	for _, q := range []struct {
+		limit, now, before int
+		unit               string
+	}{
+		{c.cfg.MaxTools, now.tools, before.tools, "tools"},
+		{c.cfg.MaxGroups, now.groups, before.groups, "groups"},
+		{c.cfg.MaxBytes, now.bytes, before.bytes, "bytes"},
+	} {
+		if q.limit > 0 && q.now > q.limit && (q.now > q.before || c.rules.looseQuota) {
+			return &GroupError{Reason: OverQuota, Count: q.now, Limit: q.limit, Unit: q.unit}
 		}
-		return nil
 	}
-	if q := check(c.cfg.MaxTools, now.tools, before.tools, "tools"); q != nil {
-		return q
-	}
-	if q := check(c.cfg.MaxGroups, now.groups, before.groups, "groups"); q != nil {
-		return q
-	}
-	return check(c.cfg.MaxBytes, now.bytes, before.bytes, "bytes")
+	return nil
 }
 
 // checkQuota fails if opening g has made the open groups exceed a quota.
 func (c *catalogue) checkQuota(g int, active, before []int) error {
-	q := c.overQuota(c.measure(active), c.measure(before))
-	if q == nil {
+	e := c.overQuota(c.measure(active), c.measure(before))
+	if e == nil {
 		return nil
 	}
-	return &GroupError{Group: c.groups[g].Name, Reason: OverQuota, Count: q.count, Limit: q.limit, Unit: q.unit}
+	e.Group = c.groups[g].Name
+	return e
 }
 
 // runHooks runs the plan's hooks: those of groups that go down, children before

@@ -142,7 +142,7 @@ func (v *View) Advance(names ...string) {
 	}
 	watch := v.tk.watch(b.c, v.scope)
 	v.scope.SetPhase(next)
-	v.tk.tell(watch(Outcome{}))
+	v.tk.tell(watch(nil))
 }
 
 // phaseAfter returns the phase that a successful call of the tool moves to; empty
