@@ -130,6 +130,34 @@ func TestResetTools(t *testing.T) {
 	}
 }
 
+// TestResetOptions: what is open in the descriptions, and instructions of new groups only.
+func TestResetOptions(t *testing.T) {
+	db := group("db", "query")
+	db.Instructions = "Amounts are in cents."
+	for _, row := range []struct {
+		options            toolkit.ResetOptions
+		shows, tells, same bool // says that db is open, tells its instructions with another group, has the same first tool
+	}{
+		{toolkit.ResetOptions{}, false, true, true},
+		{toolkit.ResetOptions{ShowActive: true}, true, true, false},
+		{toolkit.ResetOptions{NewOnly: true}, false, false, true},
+	} {
+		tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{db, group("web", "fetch")}, Control: toolkit.ResetTools(row.options)})
+		s := new(toolkit.Scope)
+		before := newView(t, tk, s).Tools()[0]
+		mustDo(t, tk, s, "reset_tools", `{"db":true}`)
+		told := mustDo(t, tk, s, "reset_tools", `{"db":true,"web":true}`)
+		now := newView(t, tk, s).Tools()[0]
+		shows, tells, same := strings.Contains(string(now.Input), "(open now)"), strings.Contains(told, "cents"), string(mustJSON(now)) == string(mustJSON(before))
+		if shows != row.shows || tells != row.tells || same != row.same {
+			t.Errorf("%+v: shows %v, tells %v, the same tool %v; told %s", row.options, shows, tells, same, told)
+		}
+		if again := mustDo(t, tk, s, "reset_tools", `{"db":true,"web":true}`); !strings.Contains(again, "cents") || !strings.Contains(again, "- query") {
+			t.Errorf("%+v: once more %s", row.options, again)
+		}
+	}
+}
+
 // TestCeilingHidesNames: what is above the ceiling is in no list, no schema and
 // no error.
 func TestCeilingHidesNames(t *testing.T) {

@@ -2,11 +2,11 @@ package toolkit
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 )
 
@@ -136,30 +136,17 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 }
 
 // key returns a string that is equal for equal states only: everything the gates
-// look at, each text with its length, so that no name can imitate another.
+// look at.
 func (st *resolved) key() string {
-	b := make([]byte, 0, 64)
-	if st.ceiling.set {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	b = binary.AppendUvarint(b, uint64(len(st.ceiling.names)))
-	b = binary.AppendUvarint(b, uint64(len(st.active)))
-	add := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
-	add(st.phase)
-	for _, n := range st.ceiling.names {
-		add(n)
-	}
-	for _, n := range st.active {
-		add(n)
+	b := strconv.AppendBool(make([]byte, 0, 64), st.ceiling.set)
+	for _, names := range [...][]string{st.ceiling.names, st.active, {st.phase}} {
+		b = strconv.AppendInt(b, int64(len(names)), 10)
+		for _, name := range names {
+			b = strconv.AppendQuote(b, name)
+		}
 	}
 	for _, w := range st.whens {
-		if w {
-			b = append(b, 1)
-		} else {
-			b = append(b, 0)
-		}
+		b = strconv.AppendBool(b, w)
 	}
 	return string(b)
 }

@@ -230,12 +230,11 @@ func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func(
 	return infos, newDigest(head, entries, c.rules.order == byName)
 }
 
-// bodyCache keeps the bodies that were used lately: two generations, of which the
-// older is forgotten when the younger is full. That is nearly as good as counting
-// uses, and costs a map look-up.
+// bodyCache keeps the bodies of states that were seen, and forgets them all when there
+// are too many.
 type bodyCache struct {
-	mu         sync.Mutex
-	young, old map[bodyKey]*body
+	mu   sync.Mutex
+	kept map[bodyKey]*body
 }
 
 // A bodyKey is equal for equal bodies: one catalogue, one state.
@@ -244,38 +243,26 @@ type bodyKey struct {
 	state string
 }
 
-// bodyCacheSize is how many states are kept at least; sessions that have nothing
-// open share one.
-const bodyCacheSize = 64
+// bodyCacheSize is how many states are kept; sessions that have nothing open share one.
+const bodyCacheSize = 128
 
 func (bc *bodyCache) get(k bodyKey) *body {
 	bc.mu.Lock()
 	defer bc.mu.Unlock()
-	if b := bc.young[k]; b != nil {
-		return b
-	}
-	b := bc.old[k]
-	if b != nil {
-		bc.putLocked(k, b)
-	}
-	return b
+	return bc.kept[k]
 }
 
 func (bc *bodyCache) put(k bodyKey, b *body) {
 	bc.mu.Lock()
 	defer bc.mu.Unlock()
-	bc.putLocked(k, b)
-}
-
-func (bc *bodyCache) putLocked(k bodyKey, b *body) {
-	if len(bc.young) >= bodyCacheSize || bc.young == nil {
-		bc.old, bc.young = bc.young, make(map[bodyKey]*body)
+	if len(bc.kept) >= bodyCacheSize || bc.kept == nil {
+		bc.kept = make(map[bodyKey]*body)
 	}
-	bc.young[k] = b
+	bc.kept[k] = b
 }
 
 func (bc *bodyCache) clear() {
 	bc.mu.Lock()
 	defer bc.mu.Unlock()
-	bc.young, bc.old = nil, nil
+	bc.kept = nil
 }
