@@ -17,7 +17,7 @@ import (
 // A catalogue is an immutable snapshot of what is registered. Whoever looks at a
 // scope takes the current one once and works with it to the end, so that a
 // replacement in between cannot mix two. What is filled in later (steady,
-// words, told) is derived from the rest and the same for everybody.
+// words, prompt) is derived from the rest and the same for everybody.
 //
 // There may be one for each of thousands of conversations, so that maps are made only
 // where they are needed and what many tools have alike is kept once.
@@ -40,7 +40,7 @@ type catalogue struct {
 	steady   sync.Map             // ceiling → infos of control tools that depend on nothing else
 	kept     atomic.Int32         // how many steady has, about
 	due      time.Time            // when some source must be listed again; zero for never
-	told     *prompt
+	prompt   *prompt
 	shadows  bool // two tools share a name
 
 	searched sync.Once
@@ -110,7 +110,7 @@ func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	if err := c.checkInitial(); err != nil {
 		return nil, err
 	}
-	c.told = new(prompt)
+	c.prompt = new(prompt)
 	c.due = c.recheck()
 	return c, nil
 }

@@ -49,9 +49,9 @@ func (l *listeners) all() []*func(Change) {
 	return slices.Clip(l.fns)
 }
 
-// tell reports a change unless nothing has. A group that was opened is one even if it
+// notify reports a change unless nothing has changed. A group that was opened is one even if it
 // has no tools and no skills: the host may have tied something of its own to it.
-func (tk *Toolkit) tell(ev Change) {
+func (tk *Toolkit) notify(ev Change) {
 	if !ev.Tools && !ev.Groups && !ev.Skills && len(ev.Opened)+len(ev.Closed) == 0 {
 		return
 	}

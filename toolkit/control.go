@@ -20,8 +20,8 @@ type Control interface {
 	// read-only run after the other calls of an answer; see [View.Late].
 	Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 
-	// Hint says what to call to open the groups named in want, in order, besides
-	// those named in active: an imperative phrase, such as `call open with
+	// Hint says what to call to open the groups named in want, in order, together
+	// with those named in active: an imperative phrase, such as `call open with
 	// {"group":"db"}`. It is empty if the model cannot.
 	Hint(active, want []string) string
 }

@@ -164,7 +164,7 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	for _, e := range hits {
 		found = append(found, foundTool{e.name, c.grantedNames(e, r), firstLine(e.tool.Info().Description)})
 	}
-	missed := c.silent(r)
+	missed := c.failedSources(r)
 	if only >= 0 {
 		missed = c.failed(c.groups[only].sources)
 	}
@@ -260,9 +260,9 @@ func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 	return b.hidden(name, nil)
 }
 
-// silent returns the sources that the scope is granted and that failed to list
+// failedSources returns the sources that the scope is granted and that failed to list
 // their tools, with the reason, in order.
-func (c *catalogue) silent(r *resolved) []string {
+func (c *catalogue) failedSources(r *resolved) []string {
 	out := c.failed(c.basic.sources)
 	for i, g := range c.groups {
 		if c.grantsGroup(i, r.ceiling) {

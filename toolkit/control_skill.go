@@ -117,7 +117,7 @@ func recordSkill(ctx context.Context, s *skill.Skill) error {
 }
 
 // page shows a skill of a group that is open. It loads the skills anew, unlike the
-// prompt: an edited text is worth reading, and the answer stands at the end of the
+// prompt: an edited text is worth reading, and the answer comes at the end of the
 // conversation. A skill of a group that is closed gets the way to open it.
 func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
 	c, r := tk.reached(s)
@@ -181,7 +181,7 @@ func (c *catalogue) withSkills(r *resolved) iter.Seq[*group] {
 	}
 }
 
-// Skills returns the skills that the scope can read as it stands, which are those
+// Skills returns the skills that the scope can read now, which are those
 // of the tool Skill: of the basic group and of every open one, in this order, and
 // for each the name of its group, empty for the basic one. Of two skills with one
 // name the first counts. Groups whose skills cannot be loaded are left out and told

@@ -2,7 +2,7 @@
 //
 // Every definition of a tool that is sent costs tokens in every request, and
 // the more there are the worse a model chooses. So a [Toolkit] keeps most of
-// them out of sight until somebody wants them:
+// them out of sight until they are wanted:
 //
 //	tk, err := toolkit.New(toolkit.Config{
 //		Basic: toolkit.Group{Tools: []tool.Tool{clock}}, // always there
@@ -60,14 +60,14 @@
 // # What is missing
 //
 // A server that does not start, or a folder of skills that is not there, takes nothing
-// else away and is no error of New, which contacts nobody. The model is told
+// else away and is no error of New, which contacts no source. The model is told
 // when it opens the group or asks for the skill, and [View.Skipped] lists what is
 // missing, with the reason: look at it when a program starts, and log it.
 //
 // # The cache of the provider
 //
 // Providers keep what a request has in common with the one before, from its
-// start on, and the list of tools stands at the start. Therefore the order is
+// start on, and the list of tools is at the start. Therefore the order is
 // fixed, opening a group only appends, definitions are the same bytes every
 // time, and [View.Prompt] does not change: instructions and skills of groups
 // are told in the answer of the control tool, at the end of the conversation,

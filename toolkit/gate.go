@@ -116,7 +116,7 @@ func (c *catalogue) inPhase(e *entry, r *resolved) bool {
 // groups is listed with the one that was opened first.
 func (c *catalogue) list(r *resolved) []*entry {
 	var out []*entry
-	take := func(e *entry) {
+	add := func(e *entry) {
 		if c.visible(e, r) {
 			out = append(out, e)
 		}
@@ -124,16 +124,16 @@ func (c *catalogue) list(r *resolved) []*entry {
 	switch {
 	case c.cfg.LabelsOnly:
 		for _, e := range c.labelled(r.ceiling) {
-			take(e)
+			add(e)
 		}
 	default:
 		for _, e := range c.always {
-			take(e)
+			add(e)
 		}
 		for n, g := range r.order {
 			for _, e := range c.groups[g].entries {
 				if !e.set.Always && !e.ungrouped && !c.inEarlier(e, r.order[:n]) {
-					take(e)
+					add(e)
 				}
 			}
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // A HiddenError says why there is no tool for a call. Its text is for the
-// model. With presets that hide what is closed it is the same for a hidden tool and for one
+// model. With [Tmcp] and [TrustGraph] it is the same for a hidden tool and for one
 // that does not exist; the fields are for the host.
 type HiddenError struct {
 	Tool    string
@@ -31,7 +31,7 @@ func (e *HiddenError) Error() string { return e.text }
 // is to be called. Both are the call's own, except for a control tool that
 // calls others on the model's behalf. The error is a [*HiddenError], or says
 // what is wrong with the arguments of such a call; its text is for the model.
-// With [Discover] it may list sources that nobody has searched yet, for as long
+// With [Discover] it may list sources that were never searched, for as long
 // as ctx lasts.
 //
 // Opening are the groups that other calls of the same answer open; see [View.Opens].
@@ -110,8 +110,8 @@ func (b *body) hidden(name string, opening []string) *HiddenError {
 	default:
 		e.text = fmt.Sprintf("there is no tool %q", name)
 	}
-	if silent := b.c.silent(b.r); len(silent) > 0 {
-		e.text += "; it may be one of those that could not be listed: " + strings.Join(silent, "; ")
+	if failed := b.c.failedSources(b.r); len(failed) > 0 {
+		e.text += "; it may be one of those that could not be listed: " + strings.Join(failed, "; ")
 	}
 	return e
 }
@@ -130,12 +130,9 @@ func (b *body) explain(e *HiddenError, en *entry) {
 	if c.member(en, b.r) {
 		return
 	}
-	for _, g := range en.groups {
-		if c.grantsGroup(g, b.r.ceiling) && !slices.Contains(e.Groups, c.groups[g].Name) {
-			e.Groups = append(e.Groups, c.groups[g].Name)
-		}
-	}
+	e.Groups = append(e.Groups, c.grantedNames(en, b.r)...)
 	slices.Sort(e.Groups)
+	e.Groups = slices.Compact(e.Groups)
 }
 
 // advise says what to do about a tool that is hidden.

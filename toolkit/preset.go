@@ -25,8 +25,8 @@ func (p Preset) LabelsOnly() bool { return p.labelsOnly }
 func (p Preset) Replaces() bool { return p.sameName == laterReplaces }
 
 // AgentScope returns the rules of AgentScope's Toolkit: [ResetTools], listed in
-// order of registration; later tools shadow earlier ones. Its documents have the
-// instructions of newly opened groups told only.
+// order of registration; later tools shadow earlier ones. By its documents, an answer
+// has the instructions of newly opened groups only.
 func AgentScope() Preset {
 	code := rules{
 		control:         ResetTools(),
@@ -54,7 +54,7 @@ func Wags() Preset {
 }
 
 // Tmcp returns the rules of tmcp's ToolSet: [PerGroup], names are paths, listed
-// by name, hidden tools look unknown. Its documents have a transition reported
+// by name, hidden tools look unknown. By its documents, a transition is reported
 // only when it changes what is visible.
 func Tmcp() Preset {
 	code := rules{

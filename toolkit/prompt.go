@@ -19,11 +19,11 @@ type prompt struct {
 	skipped []Skipped
 }
 
-// tell fills in what a view says besides its list. Skills that cannot be read are
+// fillPrompt fills in what a view says next to its list. Skills that cannot be read are
 // skipped, as tools are: a model can go on without them. Only the end of the
 // context is an error.
-func (c *catalogue) tell(ctx context.Context, b *body) error {
-	p := c.told
+func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
+	p := c.prompt
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {

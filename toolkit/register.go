@@ -12,7 +12,7 @@ import (
 type registrar struct {
 	*catalogue
 	settings map[string]*Setting
-	room     []entry // for entries to come, made together
+	spare    []entry // for entries to come, made together
 	last     *place  // that was given to an entry
 }
 
@@ -70,7 +70,7 @@ func (r *registrar) addTools(tk *Toolkit) error {
 			return fmt.Errorf("%s: a skill loader is nil", r.groupTitle(g.index))
 		}
 	}
-	r.room, r.entries = make([]entry, n), make([]*entry, 0, n)
+	r.spare, r.entries = make([]entry, n), make([]*entry, 0, n)
 	// First what the host registered, then what sources list, so that no source
 	// can be in the way of a tool of the host.
 	for _, g := range r.all() {
@@ -185,11 +185,11 @@ var noSetting Setting
 
 // newEntry returns an entry of those that were made for all tools together.
 func (r *registrar) newEntry() *entry {
-	if len(r.room) == 0 {
+	if len(r.spare) == 0 {
 		return new(entry)
 	}
-	e := &r.room[0]
-	r.room = r.room[1:]
+	e := &r.spare[0]
+	r.spare = r.spare[1:]
 	return e
 }
 
@@ -248,11 +248,11 @@ func (r *registrar) put(e *entry, p place, g *group) {
 			p.groups = append(slices.Clip(p.groups), i)
 		}
 	}
-	r.settle(e, p)
+	r.setPlace(e, p)
 }
 
-// settle gives e the place, the one that was given last if they are equal.
-func (r *registrar) settle(e *entry, p place) {
+// setPlace gives e the place, the one that was given last if they are equal.
+func (r *registrar) setPlace(e *entry, p place) {
 	if r.last == nil || !p.equal(r.last) {
 		own := p // p itself stays on the stack
 		r.last = &own
@@ -282,7 +282,7 @@ func (r *registrar) finish() {
 		if e.ungrouped && r.rules.ungrouped != unlabelled {
 			p := *e.place
 			p.labels = basic
-			r.settle(e, p)
+			r.setPlace(e, p)
 		}
 		if r.labels != nil {
 			for _, l := range e.labels {

@@ -67,7 +67,7 @@ func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.
 
 // Refresh tells the toolkit of a change that it cannot see: in what a source
 // lists, or in what a predicate depends on. Sources are listed again when a view
-// needs them, also those that are being listed, and listeners hear of it once.
+// needs them, also those that are being listed, and listeners are called once.
 func (tk *Toolkit) Refresh() {
 	tk.mu.Lock()
 	for _, g := range tk.now.Load().all() {
@@ -77,7 +77,7 @@ func (tk *Toolkit) Refresh() {
 	}
 	tk.mu.Unlock()
 	tk.epoch.Add(1)
-	tk.tell(Change{Tools: true})
+	tk.notify(Change{Tools: true})
 }
 
 // upToDate returns the catalogue that has the present lists of the sources. It
@@ -96,7 +96,7 @@ func (tk *Toolkit) upToDate(sources []*source) (*catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("toolkit: %w", err)
 	}
-	c.told = old.told
+	c.prompt = old.prompt
 	tk.install(c)
 	return c, nil
 }
@@ -137,7 +137,7 @@ func (s *source) fresh(refresh time.Duration) bool {
 	return due.IsZero() || time.Now().Before(due)
 }
 
-// fetch lists the source's tools, unless somebody else has done so meanwhile.
+// fetch lists the source's tools, unless another caller has done so meanwhile.
 // The error is the context's only: a source that fails keeps its last list.
 func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	select {

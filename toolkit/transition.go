@@ -111,7 +111,7 @@ func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, batches ...[
 		return nil, err
 	}
 	var ev Change
-	defer func() { tk.tell(ev) }()
+	defer func() { tk.notify(ev) }()
 	defer s.end()
 	c, err := tk.ready(ctx, s, o, batches)
 	if err != nil {

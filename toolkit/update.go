@@ -12,11 +12,11 @@ import (
 // Update changes the catalogue while it is in use: change edits a copy of the
 // configuration, which is then checked and takes the place of the old one at
 // once. On an error nothing has changed. Views that were taken before stay as
-// they are. Listeners hear of it once. Change must not call the toolkit; the
+// they are. Listeners are called once. Change must not call the toolkit; the
 // sources that it finds stand for those that were registered.
 func (tk *Toolkit) Update(change func(*Config) error) error {
 	ev, err := tk.update(change)
-	tk.tell(ev)
+	tk.notify(ev)
 	return err
 }
 

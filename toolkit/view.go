@@ -80,7 +80,7 @@ func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *resolved,
 			return nil, nil, 0, err
 		case next == c:
 			return c, r, version, nil
-		case next.told == c.told: // the same configuration with other lists
+		case next.prompt == c.prompt: // the same configuration with other lists
 			return next, next.resolve(st), version, nil
 		}
 		c = next
@@ -142,7 +142,7 @@ func (v *View) Advance(names ...string) {
 	}
 	watch := v.tk.watch(b.c, v.scope)
 	v.scope.SetPhase(next)
-	v.tk.tell(watch(nil))
+	v.tk.notify(watch(nil))
 }
 
 // phaseAfter returns the phase that a successful call of the tool moves to; empty
@@ -209,7 +209,7 @@ func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *reso
 		b.skipped = append(b.skipped, Skipped{Tool: e.name, Reason: "its predicate panicked"})
 	}
 	b.infos, b.digest = tk.show(c, s, r)
-	if err := c.tell(ctx, b); err != nil {
+	if err := c.fillPrompt(ctx, b); err != nil {
 		return nil, err
 	}
 	tk.bodies.put(key, b)
