@@ -22,6 +22,7 @@ type Result struct {
 	Peer, Version string
 	Rounds        int     // model calls
 	CPU           float64 // user and system time of the process
+	User          float64 // the user time alone, which the rest of the machine disturbs least
 	Wall          float64
 	Allocs, Bytes float64
 	Sent          float64 // bytes of requests
@@ -299,6 +300,7 @@ func inUse() float64 {
 type mark struct {
 	mem  runtime.MemStats
 	cpu  time.Duration
+	user time.Duration
 	wall time.Time
 }
 
@@ -311,24 +313,26 @@ func start() *mark {
 
 func (m *mark) read() {
 	runtime.ReadMemStats(&m.mem)
-	m.cpu, m.wall = cpuTime(), time.Now()
+	m.cpu, m.user = cpuTime()
+	m.wall = time.Now()
 }
 
 // stop says in res what each of n has cost since start.
 func (m *mark) stop(res *Result, n float64) {
 	res.Wall = float64(time.Since(m.wall)) / n
-	res.CPU = float64(cpuTime()-m.cpu) / n
+	cpu, user := cpuTime()
+	res.CPU, res.User = float64(cpu-m.cpu)/n, float64(user-m.user)/n
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	res.Allocs = float64(mem.Mallocs-m.mem.Mallocs) / n
 	res.Bytes = float64(mem.TotalAlloc-m.mem.TotalAlloc) / n
 }
 
-// cpuTime is the user and system time of this process.
-func cpuTime() time.Duration {
+// cpuTime returns what this process has used: user and system time, and user time alone.
+func cpuTime() (all, user time.Duration) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), time.Duration(u.Utime.Nano())
 }

@@ -3,244 +3,331 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"slices"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// This file has what a server sends as Go types, for encoding/json. It is what usual and
-// frame, which are faster, must agree with.
+// This file reads what a server sends into Go types. A member of another type than expected
+// reads as missing, since servers disagree about the details.
 
-// A chunk is a piece of a stream, or a whole answer: the two differ in "delta"
-// and "message" only. What servers disagree about is kept raw or lenient.
+// A chunk is a piece of a stream, or a whole answer: the two differ in "delta" and "message"
+// only.
 type chunk struct {
-	ID      lenient         `json:"id"`
-	Model   lenient         `json:"model"`
-	Choices []choice        `json:"choices"`
-	Usage   *usage          `json:"usage"`
-	Error   json.RawMessage `json:"error"`
-}
-
-// decode reads a chunk. A member of another type than expected is read as
-// missing, as long as something of the chunk is understood.
-func (c *chunk) decode(data []byte) error {
-	err := json.Unmarshal(data, c)
-	if isTypeError(err) && (len(c.Choices) > 0 || c.Usage != nil || present(c.Error)) {
-		return nil
-	}
-	return err
-}
-
-// present reports whether a raw member was there and is not null.
-func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
-
-// isTypeError reports whether JSON was valid but a member had another type. encoding/json
-// has then read all the others.
-func isTypeError(err error) bool {
-	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	return ok
+	ID, Model string // kept from chunk to chunk: they are the same in all of an answer
+	Choices   []choice
+	Usage     *message.Usage
+	Failed    bool // there is an error in it, beside which there may be choices
 }
 
 // A choice is one of the answers to a request, of which we want one.
 type choice struct {
-	Index        int     `json:"index"`
-	Delta        *delta  `json:"delta"`
-	Message      *delta  `json:"message"`
-	FinishReason lenient `json:"finish_reason"`
-	Usage        *usage  `json:"usage"`
+	Index          int
+	Delta, Message delta
+	FinishReason   string
+	Usage          *message.Usage
 }
 
-// A delta is what a chunk adds, or a whole message.
+// A delta is what a chunk adds, or a whole message. Its content is text, or parts.
 type delta struct {
-	Content   json.RawMessage `json:"content"` // a string, or parts
-	Refusal   lenient         `json:"refusal"`
-	Reasoning lenient         `json:"reasoning"`
+	Content   string
+	from, to  int // where its text stands in the data
+	Parts     []contentPart
+	Refusal   string
+	Reasoning string
 	// ReasoningContent is the older name, DeepSeek's, by which it must go back.
-	ReasoningContent lenient           `json:"reasoning_content"`
-	ReasoningDetails []json.RawMessage `json:"reasoning_details"`
-	ToolCalls        []callDelta       `json:"tool_calls"`
-	Images           []contentPart     `json:"images"`        // of OpenRouter
-	ExtraContent     json.RawMessage   `json:"extra_content"` // of Gemini
+	ReasoningContent string
+	ReasoningDetails []json.RawMessage
+	ToolCalls        []callDelta
+	Images           []contentPart   // of OpenRouter
+	ExtraContent     json.RawMessage // of Gemini
 }
 
 // A contentPart is a part of a content that is not just a string.
 type contentPart struct {
-	Type     string          `json:"type"`
-	Text     lenient         `json:"text"`
-	Thinking json.RawMessage `json:"thinking"` // parts again
-	ImageURL *struct {
-		URL string `json:"url"`
-	} `json:"image_url"`
+	Text     string
+	Thinking []string
+	ImageURL string
 }
 
-// A callDelta is a piece of a tool call. Extra holds the members that the API
-// does not define.
+// A callDelta is a piece of a tool call. Extra holds the members that the API does not define.
 type callDelta struct {
-	Index *int
-	ID    lenient
-	Name  lenient
-	Args  argumentText
+	Index int // noIndex if the server leaves it out
+	ID    string
+	Name  string
+	Args  string
 	Extra map[string]json.RawMessage
 }
 
-// UnmarshalJSON decodes twice only if there is a member that the API does not define.
-func (c *callDelta) UnmarshalJSON(data []byte) error {
-	var known struct {
-		Index    *int    `json:"index"`
-		ID       lenient `json:"id"`
-		Function struct {
-			Name      lenient      `json:"name"`
-			Arguments argumentText `json:"arguments"`
-		} `json:"function"`
-	}
-	if err := json.Unmarshal(data, &known); err != nil && !isTypeError(err) {
-		return err
-	}
-	*c = callDelta{Index: known.Index, ID: known.ID, Name: known.Function.Name, Args: known.Function.Arguments}
-	if !hasOtherMembers(data, "index", "id", "type", "function") {
-		return nil
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
-		return err
-	}
-	for name, value := range all {
-		switch name {
-		case "index", "id", "type", "function":
-			continue
-		}
-		if string(value) == "null" {
-			continue
-		}
-		if c.Extra == nil {
-			c.Extra = map[string]json.RawMessage{}
-		}
-		c.Extra[name] = value
-	}
-	return nil
-}
+const noIndex = -1
 
-// hasOtherMembers reports whether a JSON object has members of other
-// names. It spares most calls a second decoding. The object must be valid JSON: it looks for
-// no end of a string that may not be there.
-func hasOtherMembers(object []byte, known ...string) bool {
-	depth := 0
-	for i := 0; i < len(object); i++ {
-		switch object[i] {
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		case '"':
-			start := i + 1
-			for i = start; object[i] != '"'; i++ {
-				if object[i] == '\\' {
-					i++
-				}
+// decode reads the next chunk, in the memory of the last one. It reports whether the data is JSON,
+// and whether anything of it could be understood.
+func (c *chunk) decode(data []byte) (valid, understood bool) {
+	*c = chunk{ID: c.ID, Model: c.Model, Choices: c.Choices[:0]}
+	r := &jsonReader{data: data}
+	for name := range r.members {
+		switch string(name) {
+		case `"id"`:
+			r.once(&c.ID)
+		case `"model"`:
+			r.once(&c.Model)
+		case `"choices"`:
+			for range r.items {
+				r.choice(c.next())
 			}
-			isKey := depth == 1 && bytes.HasPrefix(bytes.TrimLeft(object[i+1:], " \t\r\n"), []byte(":"))
-			if isKey && !slices.Contains(known, string(object[start:i])) {
-				return true
+		case `"usage"`:
+			c.Usage = r.usage()
+		case `"error"`:
+			c.Failed = !r.null()
+			if c.Failed {
+				r.raw()
 			}
+		default:
+			r.raw()
 		}
 	}
-	return false
+	r.end()
+	return !r.bad, !r.odd || len(c.Choices) > 0 || c.Usage != nil || c.Failed
 }
 
-// lenient is a string; anything else than a string, such as a number for an id, is read
-// as none.
-type lenient string
-
-func (s *lenient) UnmarshalJSON(data []byte) error {
-	if data[0] != '"' {
-		return nil
-	}
-	return unquote(data, (*string)(s))
+// next appends a choice, in the memory of one of an earlier chunk.
+func (c *chunk) next() *choice {
+	n := len(c.Choices)
+	c.Choices = slices.Grow(c.Choices, 1)[:n+1]
+	ch := &c.Choices[n]
+	calls := ch.Delta.ToolCalls[:0]
+	*ch = choice{}
+	ch.Delta.ToolCalls = calls
+	return ch
 }
 
-// unquote is json.Unmarshal of a string, faster where nothing is escaped.
-func unquote(data []byte, s *string) error {
-	if bytes.IndexByte(data, '\\') >= 0 || !utf8.Valid(data) {
-		return json.Unmarshal(data, s)
-	}
-	switch text := data[1 : len(data)-1]; string(text) { // the words that end answers need no memory
-	case "stop":
-		*s = "stop"
-	case "tool_calls":
-		*s = "tool_calls"
-	default:
-		*s = string(text)
-	}
-	return nil
+// A frame is what stands before and after the content in a payload. Most servers repeat it byte for
+// byte around each token, so that nothing but the token needs to be read.
+type frame struct {
+	payload  []byte // that was read last
+	from, to int    // where its content stands; 0 for none
 }
 
-// argumentText are the text of a call's arguments; a server that sends them as a
-// value instead of text is understood too.
-type argumentText string
-
-func (s *argumentText) UnmarshalJSON(data []byte) error {
-	switch data[0] {
-	case '"':
-		return unquote(data, (*string)(s))
-	case 'n':
-		return nil
-	}
-	*s = argumentText(data)
-	return nil
-}
-
-// usage is the OpenAI form and the other places where vendors count cached
-// tokens.
-type usage struct {
-	Prompt        int `json:"prompt_tokens"`
-	Completion    int `json:"completion_tokens"`
-	PromptDetails struct {
-		Cached     int `json:"cached_tokens"`
-		CacheWrite int `json:"cache_write_tokens"`
-	} `json:"prompt_tokens_details"`
-	CompletionDetails struct {
-		Reasoning int `json:"reasoning_tokens"`
-	} `json:"completion_tokens_details"`
-	CacheHit    int `json:"prompt_cache_hit_tokens"`     // DeepSeek
-	CacheRead   int `json:"cache_read_input_tokens"`     // gateways to Anthropic
-	CacheCreate int `json:"cache_creation_input_tokens"` // gateways to Anthropic
-	Cached      int `json:"cached_tokens"`               // Moonshot
-}
-
-// message returns the usage in our words. A vendor fills in one of the places for a number,
-// and the others are 0.
-func (u *usage) message() message.Usage {
-	return message.Usage{
-		Input:      u.Prompt,
-		Output:     u.Completion,
-		Cached:     max(u.PromptDetails.Cached, u.CacheHit, u.CacheRead, u.Cached),
-		CacheWrite: max(u.PromptDetails.CacheWrite, u.CacheCreate),
-		Reasoning:  u.CompletionDetails.Reasoning,
+// keep notes where the content stands in a payload that c was read from.
+func (f *frame) keep(c *chunk, payload []byte) {
+	f.to = 0
+	if len(c.Choices) == 1 && c.Choices[0].Delta.Content != "" && len(payload) <= readSize {
+		d := &c.Choices[0].Delta
+		f.payload, f.from, f.to = append(f.payload[:0], payload...), d.from, d.to
 	}
 }
 
-// text returns the content if it is a string.
-func (d *delta) text() string {
-	if len(d.Content) == 0 || d.Content[0] != '"' {
-		return ""
+// content returns the content of a payload that differs from the one kept in nothing else. A text
+// without quotes and backslashes leaves the meaning of all around it as it is.
+func (f *frame) content(payload []byte) (string, bool) {
+	if f.to == 0 || !bytes.HasPrefix(payload, f.payload[:f.from]) {
+		return "", false
 	}
-	var s string
-	if unquote(d.Content, &s) != nil {
-		return ""
+	text, ok := bytes.CutSuffix(payload[f.from:], f.payload[f.to:])
+	if !ok || !utf8.Valid(text) {
+		return "", false
 	}
-	return s
+	for _, c := range text {
+		if c < ' ' || c == '"' || c == '\\' {
+			return "", false
+		}
+	}
+	return string(text), true
 }
 
-// parts returns the parts of a content that is a list; nil for any other.
-func parts(content json.RawMessage) []contentPart {
-	if len(content) == 0 || content[0] != '[' {
-		return nil
+// once reads a text, unless s has one already.
+func (r *jsonReader) once(s *string) {
+	if *s == "" {
+		*s = r.text()
+	} else {
+		r.raw()
 	}
-	var ps []contentPart
-	if json.Unmarshal(content, &ps) != nil {
-		return nil
+}
+
+func (r *jsonReader) choice(c *choice) {
+	for name := range r.members {
+		switch string(name) {
+		case `"index"`:
+			c.Index = r.count()
+		case `"delta"`:
+			r.delta(&c.Delta)
+		case `"message"`:
+			r.delta(&c.Message)
+		case `"finish_reason"`:
+			c.FinishReason = r.text()
+		case `"usage"`:
+			c.Usage = r.usage()
+		default:
+			r.raw()
+		}
+	}
+}
+
+func (r *jsonReader) delta(d *delta) {
+	for name := range r.members {
+		switch string(name) {
+		case `"content"`:
+			if r.peek() == '[' {
+				d.Parts = r.parts()
+			} else {
+				d.from = r.pos + 1
+				d.Content = r.text()
+				d.to = r.pos - 1
+			}
+		case `"refusal"`:
+			d.Refusal = r.text()
+		case `"reasoning"`:
+			d.Reasoning = r.text()
+		case `"reasoning_content"`:
+			d.ReasoningContent = r.text()
+		case `"reasoning_details"`:
+			for range r.items {
+				d.ReasoningDetails = append(d.ReasoningDetails, r.clone())
+			}
+		case `"tool_calls"`:
+			for range r.items {
+				d.ToolCalls = append(d.ToolCalls, r.call())
+			}
+		case `"images"`:
+			d.Images = r.parts()
+		case `"extra_content"`:
+			d.ExtraContent = r.clone()
+		default:
+			r.raw()
+		}
+	}
+}
+
+func (r *jsonReader) parts() (ps []contentPart) {
+	for range r.items {
+		ps = append(ps, r.part())
 	}
 	return ps
+}
+
+func (r *jsonReader) part() (p contentPart) {
+	for name := range r.members {
+		switch string(name) {
+		case `"text"`:
+			p.Text = r.text()
+		case `"thinking"`:
+			p.Thinking = r.thoughts()
+		case `"image_url"`:
+			for name := range r.members {
+				if string(name) == `"url"` {
+					p.ImageURL = r.text()
+				} else {
+					r.raw()
+				}
+			}
+		default:
+			r.raw()
+		}
+	}
+	return p
+}
+
+// thoughts reads the thinking of a content part: a string, or parts again.
+func (r *jsonReader) thoughts() (texts []string) {
+	if r.peek() != '[' {
+		return []string{r.text()}
+	}
+	for range r.items {
+		for name := range r.members {
+			if string(name) == `"text"` {
+				texts = append(texts, r.text())
+			} else {
+				r.raw()
+			}
+		}
+	}
+	return texts
+}
+
+func (r *jsonReader) call() callDelta {
+	c := callDelta{Index: noIndex}
+	for name := range r.members {
+		switch string(name) {
+		case `"index"`:
+			if !r.null() {
+				c.Index = r.count()
+			}
+		case `"id"`:
+			c.ID = r.text()
+		case `"type"`:
+			r.raw()
+		case `"function"`:
+			for name := range r.members {
+				switch string(name) {
+				case `"name"`:
+					c.Name = r.text()
+				case `"arguments"`:
+					c.Args = r.arguments()
+				default:
+					r.raw()
+				}
+			}
+		default:
+			if value := r.clone(); value != nil {
+				if c.Extra == nil {
+					c.Extra = map[string]json.RawMessage{}
+				}
+				c.Extra[unquote(name)] = value
+			}
+		}
+	}
+	return c
+}
+
+// arguments reads the arguments of a call: text, or the value itself, as some servers send it.
+func (r *jsonReader) arguments() string {
+	if r.peek() == '"' {
+		return r.text()
+	}
+	return string(r.clone())
+}
+
+// usage reads a usage. Vendors count cached tokens in different places; the others are 0 or missing.
+func (r *jsonReader) usage() *message.Usage {
+	if r.null() {
+		return nil
+	}
+	u := new(message.Usage)
+	for name := range r.members {
+		switch string(name) {
+		case `"prompt_tokens"`:
+			u.Input = r.count()
+		case `"completion_tokens"`:
+			u.Output = r.count()
+		case `"prompt_tokens_details"`:
+			for name := range r.members {
+				switch string(name) {
+				case `"cached_tokens"`:
+					u.Cached = max(u.Cached, r.count())
+				case `"cache_write_tokens"`:
+					u.CacheWrite = max(u.CacheWrite, r.count())
+				default:
+					r.raw()
+				}
+			}
+		case `"completion_tokens_details"`:
+			for name := range r.members {
+				if string(name) == `"reasoning_tokens"` {
+					u.Reasoning = r.count()
+				} else {
+					r.raw()
+				}
+			}
+		// DeepSeek's, that of gateways to Anthropic, and Moonshot's.
+		case `"prompt_cache_hit_tokens"`, `"cache_read_input_tokens"`, `"cached_tokens"`:
+			u.Cached = max(u.Cached, r.count())
+		case `"cache_creation_input_tokens"`:
+			u.CacheWrite = max(u.CacheWrite, r.count())
+		default:
+			r.raw()
+		}
+	}
+	return u
 }

@@ -2,7 +2,7 @@ package openai
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,25 +18,20 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-var silences alarms
-
 // play reads an answer from r, without a server, and yields its chunks.
-func play(r io.Reader, frames bool, yield func(model.Chunk) bool) error {
-	x := &exchange{cfg: &Config{IdleTimeout: time.Hour}, resp: &http.Response{Body: io.NopCloser(r)}, silent: silences.take()}
-	defer func() { silences.put(x.silent) }()
-	a := newAnswer("e", &toolList{}, nil, func(c model.Chunk, _ error) bool { return yield(c) })
-	defer a.release()
-	if !frames {
-		a.frame.tries = maxTries
-	}
+func play(r io.Reader, yield func(model.Chunk) bool) error {
+	x := newExchange(context.Background(), &Config{HeaderTimeout: time.Hour, IdleTimeout: time.Hour})
+	x.resp = &http.Response{Body: io.NopCloser(r)}
+	defer x.close()
+	a := &answer{endpoint: "e", tools: &toolList{}, yield: func(c model.Chunk, _ error) bool { return yield(c) }}
 	return a.read(x)
 }
 
 // transcript is what a consumer of the chunks would know, deltas joined.
-func transcript(r io.Reader, frames bool) string {
+func transcript(r io.Reader) string {
 	var b strings.Builder
 	last := ""
-	err := play(r, frames, func(c model.Chunk) bool {
+	err := play(r, func(c model.Chunk) bool {
 		what, text := "", ""
 		switch c := c.(type) {
 		case *model.TextDelta:
@@ -86,19 +81,15 @@ func answers(t testing.TB) map[string][]byte {
 }
 
 // FuzzAnswer feeds the decoder whatever. It must not panic, must yield one
-// finish or an error, must not depend on how the bytes arrive, and must get
-// with frames just what it gets by decoding each event in full.
+// finish or an error, and must not depend on how the bytes arrive.
 func FuzzAnswer(f *testing.F) {
 	for _, data := range answers(f) {
 		f.Add(data)
 		f.Add(bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got := transcript(bytes.NewReader(data), true)
-		if slow := transcript(bytes.NewReader(data), false); got != slow {
-			t.Fatalf("with frames:%s\nwithout:%s", got, slow)
-		}
-		if slow := transcript(iotest.OneByteReader(bytes.NewReader(data)), true); got != slow {
+		got := transcript(bytes.NewReader(data))
+		if slow := transcript(iotest.OneByteReader(bytes.NewReader(data))); got != slow {
 			t.Fatalf("at once:%s\nbyte by byte:%s", got, slow)
 		}
 		if strings.Contains(got, "NOT UTF-8") {
@@ -108,39 +99,6 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("finished is %v:%s", finished, got)
 		}
 	})
-}
-
-// FuzzAppendString compares with encoding/json.
-func FuzzAppendString(f *testing.F) {
-	for _, s := range []string{"", "a", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "é京🚀\u2028", "\xff\xc3(", "\xed\xa0\x80"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		quoted := appendString(nil, s)
-		var got, want string
-		if err := json.Unmarshal(quoted, &got); err != nil {
-			t.Fatalf("%q: %v", quoted, err)
-		}
-		std, err := json.Marshal(s)
-		if err != nil || json.Unmarshal(std, &want) != nil {
-			t.Fatal(err)
-		}
-		if got != want {
-			t.Fatalf("%q became %q, want %q", s, got, want)
-		}
-	})
-}
-
-// TestHasOtherMembers has names in values and in objects further in, which do not count.
-func TestHasOtherMembers(t *testing.T) {
-	for object, want := range map[string]bool{
-		`{}`: false, `{"a":1}`: false, `{"b":1}`: true, `{"a":{"b":1},"a":["b",{"c":2}]}`: false,
-		`{"a":"b\\"}`: false, `{"a":"\"b\":1"}`: false, `{ "a" : "x" , "b" : 1 }`: true, `{"a":"\\","b":1}`: true,
-	} {
-		if got := hasOtherMembers([]byte(object), "a"); got != want {
-			t.Errorf("%s: %v", object, got)
-		}
-	}
 }
 
 // textStream is an answer of n deltas.
@@ -229,10 +187,10 @@ func TestLineLimit(t *testing.T) {
 func TestStopAtEachChunk(t *testing.T) {
 	for name, data := range answers(t) {
 		total := 0
-		_ = play(bytes.NewReader(data), true, func(model.Chunk) bool { total++; return true })
+		_ = play(bytes.NewReader(data), func(model.Chunk) bool { total++; return true })
 		for stop := 1; stop <= total; stop++ {
 			n := 0
-			err := play(bytes.NewReader(data), true, func(model.Chunk) bool { n++; return n < stop })
+			err := play(bytes.NewReader(data), func(model.Chunk) bool { n++; return n < stop })
 			if n != stop || !errors.Is(err, errStopped) {
 				t.Fatalf("%s: stopped at %d, got %d (%v)", name, stop, n, err)
 			}

@@ -10,19 +10,52 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
+	sdk "github.com/sashabaranov/go-openai"
 )
 
 // This file writes messages as the strictest of the servers wants them. What one of them
 // refuses, no other needs.
+
+// A wireMessage is go-openai's ChatCompletionMessage but for what that has no place for: audio and
+// files in the content, and members of vendors' own.
+type wireMessage struct {
+	Role       string `json:"role"`
+	Name       string `json:"name,omitempty"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Content    any    `json:"content,omitempty"`    // a string, or a slice of parts
+	ToolCalls  []any  `json:"tool_calls,omitempty"` // sdk.ToolCall, or its JSON with more members
+}
+
+// An audioPart and a filePart are parts of a content beside those of sdk.ChatMessagePart.
+type (
+	audioPart struct {
+		Type  string    `json:"type"`
+		Audio audioData `json:"input_audio"`
+	}
+	audioData struct {
+		Data   string `json:"data"`
+		Format string `json:"format"`
+	}
+	filePart struct {
+		Type string   `json:"type"`
+		File fileData `json:"file"`
+	}
+	fileData struct {
+		Name string `json:"filename"`
+		Data string `json:"file_data"`
+	}
+)
 
 // An encoder appends messages to wire, a comma in front of each. It depends on the
 // messages alone, so that what it wrote can be kept; see history.
 type encoder struct {
 	wire     []byte
 	endpoint string // whose extras go back
+	err      error  // the first
 }
 
 // unit appends the messages that belong together at the start of msgs: one, or
@@ -36,25 +69,44 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	switch m.Role {
 	case message.RoleSystem:
 		if text := plainText(m.Blocks); text != "" {
-			e.next()
-			e.wire = appendTextMessage(e.wire, "system", m.Name, text)
+			e.add(&wireMessage{Role: sdk.ChatMessageRoleSystem, Name: wireName(m.Name), Content: text})
 		}
-		return 1, true, nil
 	case message.RoleUser:
 		e.user(m.Name, m.Blocks)
-		return 1, true, nil
-	case message.RoleTool: // results nobody asked for, or asked for twice
+	case message.RoleTool: // results of no call, or of one that has a result already
 		e.user("", append(hints(m.Blocks), strayResults(m.Blocks, nil)...))
-		return 1, true, nil
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
+	default:
+		return 0, false, fmt.Errorf("a message has the role %q; it must be system, user, assistant or tool", m.Role)
 	}
-	return 0, false, fmt.Errorf("a message has the role %q; it must be system, user, assistant or tool", m.Role)
+	return 1, true, e.err
+}
+
+// add appends a message, with members of a vendor's own.
+func (e *encoder) add(m *wireMessage, extras ...member) {
+	e.wire = e.object(append(e.wire, ','), m, extras)
+}
+
+// object appends an object with further members to b.
+func (e *encoder) object(b []byte, v any, extras []member) []byte {
+	b, err := appendJSON(b, v)
+	if err != nil && e.err == nil {
+		e.err = err
+	}
+	if len(extras) == 0 || err != nil {
+		return b
+	}
+	b = b[:len(b)-1]
+	for _, mb := range extras {
+		b = appendMember(b, mb)
+	}
+	return append(b, '}')
 }
 
 // assistantUnit appends an assistant message and a result for each of its
-// calls, in their order, from the tool messages that follow. What else is said
-// in those comes behind: nothing may stand between calls and results.
+// calls, in their order, from the tool messages that follow. What else those say
+// comes after: the API allows nothing between calls and results.
 func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, err error) {
 	calls := msgs[0].ToolCalls()
 	open := make(map[string]bool, len(calls))
@@ -67,7 +119,7 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 	e.assistant(msgs[0], calls)
 	later := hints(msgs[0].Blocks)
 	// The results may be spread over several messages: a batch of which some calls had to
-	// wait for a person. The first result of a call counts.
+	// wait for approval. The first result of a call counts.
 	results := make(map[string]*message.ToolResult, len(calls))
 	for n = 1; n < len(msgs) && len(results) < len(calls) && msgs[n].Role == message.RoleTool; n++ {
 		for _, r := range msgs[n].ToolResults() {
@@ -83,63 +135,42 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 	}
 	e.user("", later)
 	// Once something else follows no more results come.
-	return n, len(results) == len(calls) || n < len(msgs), nil
+	return n, len(results) == len(calls) || n < len(msgs), e.err
 }
-
-// next begins a message.
-func (e *encoder) next() { e.wire = append(e.wire, ',') }
 
 // assistant appends an assistant message, unless there is nothing in it that a
 // server would accept: a message needs content or calls.
 func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
-	text := assistantText(m.Blocks)
-	if text == "" && len(calls) == 0 {
+	w := &wireMessage{Role: sdk.ChatMessageRoleAssistant}
+	if text := assistantText(m.Blocks); text != "" {
+		w.Content = text
+	} else if len(calls) == 0 {
 		return
 	}
-	e.next()
-	b := append(e.wire, `{"role":"assistant"`...)
-	if text != "" {
-		b = appendString(append(b, `,"content":`...), text)
-	}
-	for _, mb := range e.thinking(m.Blocks) {
-		b = appendMember(b, mb)
-	}
-	for i, c := range calls {
-		if i == 0 {
-			b = append(b, `,"tool_calls":[`...)
-		} else {
-			b = append(b, ',')
+	for _, c := range calls {
+		var call any = sdk.ToolCall{ID: c.ID, Type: sdk.ToolTypeFunction,
+			Function: sdk.FunctionCall{Name: cmp.Or(wireName(c.Name), "unknown"), Arguments: arguments(c.Input)}}
+		if extras := e.extras(c.Extra); extras != nil {
+			call = json.RawMessage(e.object(nil, call, extras))
 		}
-		b = appendString(append(b, `{"id":`...), c.ID)
-		b = appendString(append(b, `,"type":"function","function":{"name":`...), cmp.Or(wireName(c.Name), "unknown"))
-		b = appendString(append(b, `,"arguments":`...), arguments(c.Input))
-		b = append(b, '}')
-		for _, mb := range e.extras(c.Extra) {
-			b = appendMember(b, mb)
-		}
-		b = append(b, '}')
+		w.ToolCalls = append(w.ToolCalls, call)
 	}
-	if len(calls) > 0 {
-		b = append(b, ']')
-	}
-	e.wire = append(b, '}')
+	e.add(w, e.thinking(m.Blocks)...)
 }
 
 // arguments returns the text of a call's input, which must be an object: a model may have
-// sent anything, and it stands in the conversation as it was.
-func arguments(input json.RawMessage) []byte {
+// sent anything, and the conversation holds it as it was.
+func arguments(input json.RawMessage) string {
 	trimmed := bytes.TrimSpace(input)
 	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
-		return noArguments
+		return "{}"
 	}
-	return trimmed
+	return string(trimmed)
 }
 
-var noArguments = []byte("{}")
-
 // result appends the tool message for a call, and returns the files in it for
-// the user message after the batch: many servers take text only in results. What they
-// belong to is said on both sides. A call without a result gets one that says so.
+// the user message after the batch: many servers take text only in results. Both messages
+// say what the files belong to. A call without a result gets one that says so.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files message.Blocks) {
 	text := "(the call was interrupted and has no result)"
 	if r != nil {
@@ -159,10 +190,7 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 			text = "(no output)" // several servers refuse empty content
 		}
 	}
-	e.next()
-	b := appendString(append(e.wire, `{"role":"tool","tool_call_id":`...), c.ID)
-	b = appendString(append(b, `,"content":`...), text)
-	e.wire = append(b, '}')
+	e.add(&wireMessage{Role: sdk.ChatMessageRoleTool, ToolCallID: c.ID, Content: text})
 	return files
 }
 
@@ -170,34 +198,23 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 // is all text, because some servers know nothing else, and parts where there
 // are files.
 func (e *encoder) user(name string, blocks message.Blocks) {
-	if !hasFiles(blocks) {
-		if text := plainText(blocks); text != "" {
-			e.next()
-			e.wire = appendTextMessage(e.wire, "user", name, text)
+	w := &wireMessage{Role: sdk.ChatMessageRoleUser, Name: wireName(name)}
+	if slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok }) {
+		var parts []any
+		for _, block := range blocks {
+			if d, ok := block.(*message.Data); ok {
+				parts = append(parts, dataPart(d))
+			} else if text := textOf(block); text != "" {
+				parts = append(parts, textPart(text))
+			}
 		}
+		w.Content = parts
+	} else if text := plainText(blocks); text != "" {
+		w.Content = text
+	} else {
 		return
 	}
-	e.next()
-	b := append(appendName(append(e.wire, `{"role":"user"`...), name), `,"content":[`...)
-	comma := ""
-	for _, block := range blocks {
-		part := ""
-		if d, ok := block.(*message.Data); ok {
-			part = filePart(d)
-		} else if text := textOf(block); text != "" {
-			part = textPart(text)
-		}
-		if part != "" {
-			b = append(append(b, comma...), part...)
-			comma = ","
-		}
-	}
-	e.wire = append(b, "]}"...)
-}
-
-// hasFiles reports whether there is anything but text.
-func hasFiles(blocks message.Blocks) bool {
-	return slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok })
+	e.add(w)
 }
 
 // textOf returns the text that a block is for the model in a user or system
@@ -219,9 +236,6 @@ func textOf(b message.Block) string {
 // plainText joins the texts that a model reads, with a blank line between; empty if there
 // are none.
 func plainText(blocks message.Blocks) string {
-	if len(blocks) == 1 {
-		return textOf(blocks[0])
-	}
 	var parts []string
 	for _, b := range blocks {
 		if text := textOf(b); text != "" {
@@ -269,27 +283,22 @@ func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (t
 	return texts
 }
 
-// filePart returns the content part for a file: by its kind if the API has one,
+// dataPart returns the content part for a file: by its kind if the API has one,
 // as text if it is text, and as a note otherwise. Audio and PDF the API takes as bytes only,
 // not by an address.
-func filePart(d *message.Data) string {
-	url := d.URL
-	encoded := ""
+func dataPart(d *message.Data) any {
+	url, encoded := d.URL, ""
 	if url == "" {
 		encoded = base64.StdEncoding.EncodeToString(d.Bytes)
 		url = "data:" + d.MediaType + ";base64," + encoded
 	}
 	switch {
 	case strings.HasPrefix(d.MediaType, "image/"):
-		return `{"type":"image_url","image_url":{"url":` + quote(url) + `}}`
+		return sdk.ChatMessagePart{Type: sdk.ChatMessagePartTypeImageURL, ImageURL: &sdk.ChatMessageImageURL{URL: url}}
 	case encoded != "" && audioFormat(d.MediaType) != "":
-		return `{"type":"input_audio","input_audio":{"data":` + quote(encoded) + `,"format":` + quote(audioFormat(d.MediaType)) + `}}`
+		return audioPart{"input_audio", audioData{encoded, audioFormat(d.MediaType)}}
 	case encoded != "" && d.MediaType == "application/pdf":
-		name := d.Name
-		if name == "" {
-			name = "file.pdf"
-		}
-		return `{"type":"file","file":{"filename":` + quote(name) + `,"file_data":` + quote(url) + `}}`
+		return filePart{"file", fileData{cmp.Or(d.Name, "file.pdf"), url}}
 	case encoded != "" && isText(d):
 		return textPart(fileName(d) + ":\n" + string(d.Bytes))
 	}
@@ -300,8 +309,9 @@ func filePart(d *message.Data) string {
 	return textPart(note + ")")
 }
 
-// textPart returns the content part for text.
-func textPart(text string) string { return `{"type":"text","text":` + quote(text) + `}` }
+func textPart(text string) any {
+	return sdk.ChatMessagePart{Type: sdk.ChatMessagePartTypeText, Text: text}
+}
 
 // audioFormat returns what the API calls a type of audio, empty for one that it does not
 // take.
@@ -322,10 +332,7 @@ func isText(d *message.Data) bool {
 
 // fileName returns what a file is called in text: its type and its name.
 func fileName(d *message.Data) string {
-	kind := d.MediaType
-	if kind == "" {
-		kind = "file"
-	}
+	kind := cmp.Or(d.MediaType, "file")
 	if d.Name == "" {
 		return kind
 	}
@@ -336,14 +343,20 @@ func fileName(d *message.Data) string {
 // message, the first of each name. A null stands for the text of the thinking, which the
 // message holds already; see answer.think.
 func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
+	var text strings.Builder
+	for _, b := range blocks {
+		if t, ok := b.(*message.Thinking); ok {
+			text.WriteString(t.Text)
+		}
+	}
 	for _, b := range blocks {
 		t, ok := b.(*message.Thinking)
 		if !ok {
 			continue
 		}
 		for _, mb := range e.extras(t.Extra) {
-			if mb.value == "null" {
-				mb.value = quote(thinkingText(blocks))
+			if string(mb.value) == "null" {
+				mb.value = quote(text.String())
 			}
 			if !slices.ContainsFunc(ms, func(o member) bool { return o.name == mb.name }) {
 				ms = append(ms, mb)
@@ -353,33 +366,19 @@ func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	return ms
 }
 
-// thinkingText returns the reasoning as the server sent it.
-func thinkingText(blocks message.Blocks) string {
-	var parts []string
-	for _, b := range blocks {
-		if t, ok := b.(*message.Thinking); ok {
-			parts = append(parts, t.Text)
-		}
-	}
-	return strings.Join(parts, "")
-}
-
 // endpointMember is the member of an Extra that says where it came from.
 const endpointMember = "endpoint"
 
 // ownMembers are no extras, whatever a stored Extra says: a second "content"
 // would make two messages of one.
-var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "id", "type", "function"}
+var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function"}
 
 // extras returns the members of extra in order, if they came from this
 // endpoint or from somewhere unknown. Another vendor's are not understood here, and may be
 // meant for its eyes alone; what is not an object is none.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
-	if len(extra) == 0 {
-		return nil
-	}
 	var all map[string]json.RawMessage
-	if json.Unmarshal(extra, &all) != nil {
+	if len(extra) == 0 || json.Unmarshal(extra, &all) != nil {
 		return nil
 	}
 	var from string
@@ -388,27 +387,58 @@ func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !slices.Contains(ownMembers, name) {
-			ms = append(ms, member{name, string(all[name])})
+			ms = append(ms, member{name, all[name]})
 		}
 	}
 	return ms
 }
 
-// appendTextMessage appends a message that is all text.
-func appendTextMessage(b []byte, role, name, text string) []byte {
-	b = appendString(append(b, `{"role":`...), role)
-	b = appendName(b, name)
-	return append(appendString(append(b, `,"content":`...), text), '}')
+// A member is a member of a JSON object, its value as JSON.
+type member struct {
+	name  string
+	value json.RawMessage
 }
 
-// appendName appends the member that says who speaks, in the characters that
-// the API allows.
-func appendName(b []byte, name string) []byte {
-	if name == "" {
-		return b
+// appendMember appends a member to an object that is still open, with a comma unless it is
+// the first.
+func appendMember(b []byte, mb member) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
 	}
-	return appendString(append(b, `,"name":`...), wireName(name))
+	return append(append(append(b, quote(mb.name)...), ':'), mb.value...)
+}
+
+// A jsonEncoder is an Encoder and what it writes to.
+type jsonEncoder struct {
+	buf bytes.Buffer
+	*json.Encoder
+}
+
+// encoders are kept for their memory, of which a call of appendJSON takes more than anything else here.
+var encoders = sync.Pool{New: func() any {
+	e := new(jsonEncoder)
+	e.Encoder = json.NewEncoder(&e.buf)
+	e.SetEscapeHTML(false)
+	return e
+}}
+
+// appendJSON appends a value as encoding/json has it, but for the escapes of <, > and &, which only
+// a web page needs.
+func appendJSON(b []byte, v any) ([]byte, error) {
+	e := encoders.Get().(*jsonEncoder)
+	e.buf.Reset()
+	if err := e.Encode(v); err != nil {
+		return b, err
+	}
+	b = append(b, bytes.TrimSuffix(e.buf.Bytes(), []byte("\n"))...)
+	if e.buf.Cap() <= readSize {
+		encoders.Put(e)
+	}
+	return b, nil
 }
 
 // quote returns s as a JSON string.
-func quote(s string) string { return string(appendString(nil, s)) }
+func quote(s string) json.RawMessage {
+	data, _ := appendJSON(nil, s) // a string always encodes
+	return data
+}

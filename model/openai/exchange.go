@@ -21,17 +21,15 @@ const (
 	graceTime = 100 * time.Millisecond
 )
 
-// An exchange is one request and its answer. It belongs to the goroutine that made it;
-// only giveUp is called by another one, the alarm's. Contexts are fields of it as it is no
-// longer than a call.
+// An exchange is one request and its answer. It belongs to the goroutine that made it; only its
+// timer is of another one. Contexts are fields of it as it is no longer than a call.
 type exchange struct {
 	parent context.Context // the caller's
 	ctx    context.Context // ours: ends with the parent's, and when the server is silent
 	cancel context.CancelCauseFunc
 	cfg    *Config
-	body   body
 	resp   *http.Response
-	silent *alarm      // ends the exchange when it goes off
+	timer  *time.Timer // ends ctx unless it is stopped: the server is silent
 	begun  atomic.Bool // the header of the answer has come
 	ending bool        // the answer said that it is finished; little may follow
 	whole  bool        // nothing more follows: the connection may be kept
@@ -39,17 +37,27 @@ type exchange struct {
 }
 
 // newExchange returns an exchange that must be closed.
-func newExchange(ctx context.Context, cfg *Config, b body, silent *alarm) *exchange {
-	x := &exchange{parent: ctx, cfg: cfg, body: b, silent: silent}
+func newExchange(ctx context.Context, cfg *Config) *exchange {
+	x := &exchange{parent: ctx, cfg: cfg}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	x.timer = time.AfterFunc(cfg.HeaderTimeout, x.silent)
 	return x
 }
 
-// send sends the request and waits for the header of the answer. An answer with another
-// status than 2xx is an error.
-func (x *exchange) send(e *endpoint) error {
-	x.silent.in(x.cfg.HeaderTimeout, x)
-	resp, err := e.do(x.ctx, &x.body)
+// silent ends the exchange with a server that is silent. The reason becomes the context's cause,
+// where explain finds it.
+func (x *exchange) silent() {
+	if !x.begun.Load() {
+		x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
+	} else {
+		x.cancel(fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout))
+	}
+}
+
+// send sends a request and waits for the header of the answer. An answer with
+// another status than 2xx is an error.
+func (x *exchange) send(m *Model, b body) error {
+	resp, err := m.do(x.ctx, b)
 	x.begun.Store(true)
 	if err != nil {
 		return err
@@ -63,61 +71,38 @@ func (x *exchange) send(e *endpoint) error {
 	return nil
 }
 
-// giveUp ends the exchange with a server that is silent. The reason becomes the context's
-// cause, from where explain has it.
-func (x *exchange) giveUp() {
-	if !x.begun.Load() {
-		x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
-	} else {
-		x.cancel(fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout))
-	}
-}
-
-// Read reads from the answer's body. Each read may take as long as the server
-// may be silent.
+// Read reads from the answer's body. Each read may take as long as the server may be silent; the
+// time between two is the consumer's.
 func (x *exchange) Read(p []byte) (int, error) {
 	limit := x.cfg.IdleTimeout
 	if x.ending {
 		limit = min(limit, usageTime)
 	}
-	x.silent.in(limit, x)
+	x.timer.Reset(limit)
 	n, err := x.resp.Body.Read(p)
-	x.silent.off()          // the reader of the answer may take its time
+	x.timer.Stop()
 	x.ended = err == io.EOF // then net/http keeps the connection by itself
 	return n, err
 }
 
-// close ends the exchange. If the answer is complete it reads the little that
-// is left, so that the connection can be used again.
+// close ends the exchange. If the answer is complete it reads up to 4 KiB that are left, [DONE] and
+// the end of the chunked encoding, so that the connection can be used again. Where more comes a new
+// connection is cheaper.
 func (x *exchange) close() {
 	if x.resp != nil {
 		if x.whole && !x.ended {
-			x.silent.in(graceTime, x)
-			x.drain()
+			x.timer.Reset(graceTime)
+			_, _ = io.CopyN(io.Discard, x.resp.Body, 4<<10)
 		}
 		_ = x.resp.Body.Close()
 	}
-	x.silent.off()
+	x.timer.Stop()
 	x.cancel(nil)
 }
 
-// drain reads up to 4 KiB of the body: [DONE], a blank line and the end of the chunked
-// encoding. Where more comes a new connection is cheaper.
-func (x *exchange) drain() {
-	p := readBuffers.Get().(*[]byte)
-	defer readBuffers.Put(p)
-	for left := (*p)[:4<<10]; len(left) > 0; {
-		n, err := x.resp.Body.Read(left)
-		if err != nil {
-			return
-		}
-		left = left[n:]
-	}
-}
-
-// explain makes the error to return of what went wrong in an exchange. If the
-// caller's context has ended that is the cause, whatever it broke; it is not a
-// failure of the model, so that nobody tries again.
+// explain makes the error to return of what went wrong in an exchange. If the caller's context has
+// ended that is the cause, whatever it broke; it is not a failure of the model, so that a retry
+// does not follow.
 func (x *exchange) explain(err error) error {
 	if ended := x.parent.Err(); ended != nil {
 		return fmt.Errorf("model call: %w", ended)

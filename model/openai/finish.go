@@ -14,8 +14,8 @@ func (a *answer) finish() error {
 		return err
 	}
 	for i, c := range a.calls {
-		if c.announce == "" {
-			if err := a.announce(i); err != nil {
+		if c.sentID == "" {
+			if err := a.start(i); err != nil {
 				return err
 			}
 		}
@@ -27,14 +27,12 @@ func (a *answer) finish() error {
 	if len(a.calls) == 0 {
 		delete(a.extras, "reasoning_content") // wanted back beside tool calls only
 	}
-	if len(a.extras) > 0 {
-		if err := a.send(&model.ThinkingDelta{Extra: a.tagged(a.extras)}); err != nil {
+	if extra := a.tagged(a.extras); extra != nil {
+		if err := a.send(&model.ThinkingDelta{Extra: extra}); err != nil {
 			return err
 		}
 	}
-	fin := a.fin // a copy, which does not hold all of the answer
-	fin.Reason = finishReason(a.reason, len(a.calls) > 0)
-	return a.send(&fin)
+	return a.send(&model.Finish{ID: a.chunk.ID, Model: a.chunk.Model, Usage: a.usage, Reason: finishReason(a.reason, len(a.calls) > 0)})
 }
 
 // finishReason returns a server's reason in our words. Many servers say "stop"

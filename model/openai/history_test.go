@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,7 +33,7 @@ func encoded(t rapid.TB, m *Model, req *model.Request) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.bytes()
+	return slices.Concat(b...)
 }
 
 // drawMessages makes a conversation with everything that can go wrong in one,
@@ -123,11 +124,11 @@ func TestBodiesStayAsTheyAre(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bodies, copies = append(bodies, b), append(copies, b.bytes())
+		bodies, copies = append(bodies, b), append(copies, slices.Concat(b...))
 		msgs = append(msgs, &message.Message{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: call.ID, Name: "a"}}})
 	}
 	for i, b := range bodies {
-		if !bytes.Equal(b.bytes(), copies[i]) {
+		if !bytes.Equal(slices.Concat(b...), copies[i]) {
 			t.Errorf("body %d changed", i)
 		}
 	}
@@ -144,8 +145,8 @@ func TestConversationsThatBranch(t *testing.T) {
 			wg.Go(func() {
 				msgs := said[:1+n%2]
 				body, _, err := m.encode(&model.Request{Messages: msgs})
-				if err != nil || strings.Contains(string(body.bytes()), "second") != (len(msgs) == 2) {
-					t.Errorf("%d messages: %s, %v", len(msgs), body.bytes(), err)
+				if err != nil || strings.Contains(string(slices.Concat(body...)), "second") != (len(msgs) == 2) {
+					t.Errorf("%d messages: %s, %v", len(msgs), slices.Concat(body...), err)
 				}
 			})
 		}
@@ -165,7 +166,7 @@ func chat(n int) []*message.Message {
 func (h *history) count() (conversations, bytes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.conversations), h.size
+	return len(h.byLast), h.size
 }
 
 // TestHistoryIsDropped: a conversation is kept once however many requests it
@@ -191,7 +192,7 @@ func TestHistoryIsDropped(t *testing.T) {
 	if n, size := m.history.count(); n != 0 || size != 0 {
 		t.Errorf("%d conversations, %d bytes are left", n, size)
 	}
-	if len(m.history.conversations) != 0 {
+	if len(m.history.byLast) != 0 {
 		t.Error("the list is not empty")
 	}
 }
@@ -210,15 +211,15 @@ func TestHistoryIsBounded(t *testing.T) {
 	if n, size := m.history.count(); size > m.history.limit || n < 4 || n >= 12 {
 		t.Errorf("%d conversations, %d bytes", n, size)
 	}
-	if c := m.history.take(all[11]); c.wire == nil {
+	if _, n := m.history.take(all[11]); n == 0 {
 		t.Error("the latest is gone")
 	}
-	if c := m.history.take(all[0]); c.wire != nil {
+	if _, n := m.history.take(all[0]); n != 0 {
 		t.Error("the oldest is still there")
 	}
 	huge := []*message.Message{message.User(strings.Repeat("x", m.history.limit))}
 	encoded(t, m, &model.Request{Messages: huge})
-	if c := m.history.take(huge); c.wire != nil {
+	if _, n := m.history.take(huge); n != 0 {
 		t.Error("a conversation that would push out all others was kept")
 	}
 }

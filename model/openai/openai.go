@@ -32,31 +32,19 @@
 //
 // # What is go-openai's
 //
-// The request is that of github.com/sashabaranov/go-openai: its client builds one
-// when the model is made, with the URL, the authentication and the rest of the
-// header, and its types are what tools, tool choices and output formats are encoded
-// with. Three things are our own. The body is put together from parts that were
-// encoded before, where go-openai encodes all of it for each call. The built request
-// is sent again and again, where building it anew takes some 30 allocations and a read
-// buffer each time. And the answer is read here, because go-openai's reader hides
-// error frames and cut-off streams, loses Retry-After and drops members that must go
-// back, and takes 19 allocations for a token.
+// What is sent is what github.com/sashabaranov/go-openai would send: tools, calls, choices and
+// formats are its types, where the model is its ClientConfig, and a test has both send the same
+// requests and compares them. They are sent by net/http, since that client encodes all of a
+// conversation anew for each call, refuses some models by their names, and has no place for what
+// vendors add. The answer is read here, because its reader hides error frames and cut-off streams,
+// loses Retry-After, and drops members that must go back.
 //
-// # What it costs
+// # What is kept between calls
 //
-// A message is encoded once. The model keeps the encoded conversation as long
-// as its last message is alive elsewhere, at most 64 MiB in all, and a request
-// that continues it encodes only what is new. Therefore messages must not be
-// changed once they were sent. A tool list is encoded once for each
-// [model.Request.Digest]. A chunk, or whole answer, of the form that most servers send is
-// read without reflection, and a delta like the one before it is not decoded at all.
-//
-// The floor is net/http: a request and its streamed answer take its transport 45
-// allocations, and nearly all of the time. Beside that a model call in a loop with
-// tools makes 23, 5 of them to encode what is new, and a further token 0.07. What the
-// client adds, for redirects and cookies, is 7, which are only spent where it may be
-// needed: see [Config].HTTPClient. The tests named
-// TestCost… hold these figures; bench shows them beside other frameworks.
+// A message is encoded once. The model keeps the encoded conversation as long as its last message is
+// alive elsewhere, at most 64 MiB in all, and a request that continues it encodes only what is new.
+// Therefore messages must not be changed once they were sent. A tool list is encoded once for each
+// [model.Request.Digest].
 package openai
 
 import (
@@ -76,6 +64,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
+	sdk "github.com/sashabaranov/go-openai"
 )
 
 const defaultBaseURL = "https://api.openai.com/v1"
@@ -86,6 +75,8 @@ type Config struct {
 	Model   string // as the server knows it
 	BaseURL string // up to and without "/chat/completions"; empty means https://api.openai.com/v1
 	Key     string // sent as a bearer token
+
+	Organization string // sent as OpenAI-Organization; empty means none
 
 	ContextWindow int // of the model, in tokens; 0 if not known
 
@@ -103,14 +94,13 @@ type Config struct {
 	// of this package, in whatever case they are written.
 	Header http.Header
 
-	// HTTPClient sends the requests; nil means one with proxies from the environment
-	// and many idle connections. Its Timeout must be 0. One with a jar, a
-	// CheckRedirect or another transport than a *http.Transport costs a little more.
-	HTTPClient *http.Client
+	// HTTPClient sends the requests, mostly a *http.Client, whose Timeout must be 0; nil means
+	// one with proxies from the environment and many idle connections.
+	HTTPClient sdk.HTTPDoer
 
 	// HeaderTimeout limits the wait for an answer to begin, IdleTimeout the
 	// silence within one. 0 means 5 and 2 minutes. There is no limit on the
-	// whole: a stream may take as long as it goes on.
+	// whole: a stream may take as long as it needs.
 	HeaderTimeout time.Duration
 	IdleTimeout   time.Duration
 }
@@ -119,12 +109,11 @@ type Config struct {
 // concurrent use.
 type Model struct {
 	cfg      Config
-	endpoint *endpoint
-	host     string // marks the extras that came from there
-	wireName string // the model's name as JSON
+	endpoint sdk.ClientConfig // where the model is, and what sends the requests
+	request  *http.Request    // for each call to clone
+	host     string           // marks the extras that came from there
 	tools    toolCache
 	history  history
-	alarms   alarms
 }
 
 var (
@@ -152,9 +141,14 @@ func New(cfg Config) (*Model, error) {
 	}
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
-	m := &Model{cfg: cfg, host: u.Host, wireName: quote(cfg.Model), history: history{limit: maxHistory}}
-	if m.endpoint, err = newEndpoint(&m.cfg); err != nil {
-		return nil, fmt.Errorf("openai: build a request: %w", err)
+	m := &Model{cfg: cfg, host: u.Host, history: history{limit: maxHistory}}
+	m.endpoint = sdk.DefaultConfig(cfg.Key)
+	m.endpoint.BaseURL, m.endpoint.OrgID, m.endpoint.HTTPClient = cfg.BaseURL, cfg.Organization, cfg.HTTPClient
+	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
+		m.endpoint.HTTPClient = sharedClient()
+	}
+	if m.request, err = newRequest(&m.cfg, &m.endpoint); err != nil {
+		return nil, fmt.Errorf("openai: %w", err)
 	}
 	return m, nil
 }
@@ -208,16 +202,13 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 			yield(nil, &model.Error{Kind: model.ErrInvalidRequest, Message: err.Error(), Err: err})
 			return
 		}
-		silent := m.alarms.take()
-		defer m.alarms.put(silent) // after close has turned it off
-		x := newExchange(ctx, &m.cfg, body, silent)
+		x := newExchange(ctx, &m.cfg)
 		defer x.close()
-		if err := x.send(m.endpoint); err != nil {
+		if err := x.send(m, body); err != nil {
 			yield(nil, x.explain(err))
 			return
 		}
-		a := newAnswer(m.host, tools, req.Messages, yield)
-		defer a.release()
+		a := &answer{endpoint: m.host, tools: tools, conversation: req.Messages, yield: yield}
 		if err := a.read(x); err != nil && !errors.Is(err, errStopped) {
 			yield(nil, x.explain(err))
 		}

@@ -81,14 +81,14 @@ func (r reasoning) encode() json.RawMessage {
 	b := []byte("[")
 	for i, d := range r {
 		for name, text := range d.pieces {
-			d.members[name] = appendString(nil, text.String())
+			d.members[name] = quote(text.String())
 		}
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, '{')
 		for _, name := range slices.Sorted(maps.Keys(d.members)) {
-			b = appendMember(b, member{name, string(d.members[name])})
+			b = appendMember(b, member{name, d.members[name]})
 		}
 		b = append(b, '}')
 	}

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -19,106 +20,85 @@ const (
 	maxLine = 64 << 20
 )
 
-var readBuffers = sync.Pool{New: func() any { return new(make([]byte, readSize)) }}
+// readers keep their buffers from one answer to the next.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readSize) }}
 
-// lines splits a stream into lines. It copies nothing: a line is valid until
-// the next call. The end of a line is LF or CRLF, not CR alone, which the standard for
-// server-sent events allows too.
+// lines splits an answer into lines.
 type lines struct {
-	r          io.Reader
-	pooled     *[]byte
-	buf        []byte
-	start, end int
-	searched   int // from start: how much holds no newline
-	limit      int // of a line, in bytes
-	err        error
+	*bufio.Reader
+	long  []byte // a line that is longer than the buffer
+	limit int    // of a line, in bytes
 }
 
 // newLines returns lines with a buffer that release must give back.
 func newLines(r io.Reader) *lines {
-	p := readBuffers.Get().(*[]byte)
-	return &lines{r: r, pooled: p, buf: *p, limit: maxLine}
+	l := &lines{Reader: readers.Get().(*bufio.Reader), limit: maxLine}
+	l.Reset(r)
+	return l
 }
 
-// release gives back the buffer that newLines took. One that grew is left to the garbage
-// collector.
-func (l *lines) release() { readBuffers.Put(l.pooled) }
+func (l *lines) release() {
+	l.Reset(nil)
+	readers.Put(l.Reader)
+}
 
-// next returns the next line without its end, be that LF, CRLF or the end of
-// the stream.
+// next returns the next line without its end, be that LF, CRLF or the end of the stream. It is
+// valid until the next call. CR alone ends no line, though the standard for server-sent events
+// allows it.
 func (l *lines) next() ([]byte, error) {
-	for {
-		if i := bytes.IndexByte(l.buf[l.start+l.searched:l.end], '\n'); i >= 0 {
-			line := l.buf[l.start : l.start+l.searched+i]
-			l.start += l.searched + i + 1
-			l.searched = 0
-			return bytes.TrimSuffix(line, []byte("\r")), nil
+	line, err := l.ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		l.long = l.long[:0]
+		for err == bufio.ErrBufferFull && len(l.long) < l.limit {
+			l.long = append(l.long, line...)
+			line, err = l.ReadSlice('\n')
 		}
-		l.searched = l.end - l.start
-		if l.err != nil {
-			line := l.buf[l.start:l.end]
-			if len(line) == 0 || l.err != io.EOF {
-				return nil, l.err
-			}
-			l.start, l.searched = l.end, 0
-			return line, nil
+		if err == bufio.ErrBufferFull {
+			return nil, l.tooLong()
 		}
-		l.fill()
+		l.long = append(l.long, line...)
+		line = l.long
 	}
+	if err != nil && (err != io.EOF || len(line) == 0) {
+		return nil, err
+	}
+	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
 }
 
 // rest returns everything that is left.
 func (l *lines) rest() ([]byte, error) {
-	for l.err == nil {
-		l.fill()
+	data, err := io.ReadAll(io.LimitReader(l, int64(l.limit)+1))
+	if err == nil && len(data) > l.limit {
+		return nil, l.tooLong()
 	}
-	if l.err != io.EOF {
-		return nil, l.err
-	}
-	return l.buf[l.start:l.end], nil
+	return data, err
 }
 
-// first returns the first byte that is not a space or part of a byte order
-// mark, and takes nothing.
+func (l *lines) tooLong() error {
+	return fmt.Errorf("a line of the answer is longer than %d bytes", l.limit)
+}
+
+// first returns the first byte that is not a space or part of a byte order mark, and leaves it
+// to be read.
 func (l *lines) first() (byte, error) {
 	for {
-		b := bytes.TrimPrefix(l.buf[l.start:l.end], []byte("\ufeff"))
-		if b = bytes.TrimLeft(b, " \t\r\n"); len(b) > 0 && b[0] != 0xEF {
-			l.start = l.end - len(b)
-			return b[0], nil
+		c, err := l.ReadByte()
+		if err != nil {
+			return 0, err
 		}
-		if l.err != nil {
-			return 0, l.err
+		switch c {
+		case ' ', '\t', '\r', '\n', 0xEF, 0xBB, 0xBF:
+		default:
+			return c, l.UnreadByte()
 		}
-		l.fill()
 	}
 }
 
-// fill reads more, into a buffer that is twice as large if it was full. The error is kept for
-// when all that came before it was taken.
-func (l *lines) fill() {
-	if l.start > 0 {
-		copy(l.buf, l.buf[l.start:l.end])
-		l.start, l.end = 0, l.end-l.start
-	}
-	if l.end == len(l.buf) {
-		if l.end >= l.limit {
-			l.err = fmt.Errorf("a line of the answer is longer than %d bytes", l.limit)
-			return
-		}
-		l.buf = append(l.buf, make([]byte, len(l.buf))...)
-	}
-	n, err := l.r.Read(l.buf[l.end:])
-	l.end += n
-	l.err = err
-}
+// errStopped ends the reading of an answer when its consumer stops. No caller sees it.
+var errStopped = errors.New("the consumer of the answer stopped")
 
-// errStopped ends the reading of an answer that nobody ranges over any more. No caller
-// sees it.
-var errStopped = errors.New("the reader of the answer stopped")
-
-// read reads an answer to its end and yields it. The first byte says what it
-// is: neither the Content-Type nor what was asked for can be relied on.
+// read reads an answer to its end and yields it. The first byte says what it is: neither the
+// Content-Type nor what was asked for can be relied on.
 func (a *answer) read(x *exchange) error {
 	l := newLines(x)
 	defer l.release()
@@ -148,7 +128,7 @@ func (a *answer) read(x *exchange) error {
 			return err
 		}
 	}
-	x.whole = true // also if the reader stops at one of the last chunks
+	x.whole = true // also if the consumer stops at one of the last chunks
 	return a.finish()
 }
 
@@ -185,8 +165,8 @@ func (a *answer) stream(l *lines, x *exchange) error {
 	return nil
 }
 
-// broken judges the end of a stream that came before [DONE]: nothing is lost
-// if the model had said that it was finished.
+// broken judges the end of a stream that came before [DONE]: nothing is lost if the model had
+// said that it was finished.
 func (a *answer) broken(err error) error {
 	switch {
 	case a.reason != "":

@@ -6,21 +6,19 @@ import (
 	"hash/fnv"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
-	openai "github.com/sashabaranov/go-openai"
+	sdk "github.com/sashabaranov/go-openai"
 )
 
 // maxToolLists is how many encoded tool lists are kept.
 const maxToolLists = 64
 
-// A toolList is an encoded list of tools. Nothing but last changes once it is made.
+// A toolList is an encoded list of tools. It is not changed once it is made.
 type toolList struct {
-	wire  []byte                  // a JSON array; empty for no tools
-	names map[string]string       // the name on the wire → the tool's own, where they differ
-	last  atomic.Pointer[opening] // of the last request with these tools
+	wire  json.RawMessage   // an array; empty for no tools
+	names map[string]string // the name on the wire → the tool's own, where they differ
 }
 
 // toolCache keeps tool lists by the digests that requests give them. That equal digests
@@ -80,17 +78,15 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
 		}
-		data, err := json.Marshal(openai.Tool{
-			Type:     openai.ToolTypeFunction,
-			Function: &openai.FunctionDefinition{Name: name, Description: t.Description, Parameters: params},
-		})
-		if err != nil {
-			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
-		}
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, data...)
+		if b, err = appendJSON(b, sdk.Tool{
+			Type:     sdk.ToolTypeFunction,
+			Function: &sdk.FunctionDefinition{Name: name, Description: t.Description, Parameters: params},
+		}); err != nil {
+			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
+		}
 	}
 	list.wire = append(b, ']')
 	return list, nil
@@ -127,19 +123,18 @@ func parameters(schema json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(string(schema[:end]) + add + "}"), nil
 }
 
-// choice returns a choice as JSON, empty for the default. It fails on a mode that is not
+// toolChoice returns a choice as the API has it, nil for the default. It fails on a mode that is not
 // known.
-func (l *toolList) choice(c model.ToolChoice) (string, error) {
+func toolChoice(c model.ToolChoice) (any, error) {
 	switch c.Mode {
 	case model.ChoiceAuto:
-		return "", nil
+		return nil, nil
 	case model.ChoiceNone, model.ChoiceRequired:
-		return quote(string(c.Mode)), nil
+		return c.Mode, nil
 	case model.ChoiceNamed:
-		named, err := json.Marshal(openai.ToolChoice{Type: openai.ToolTypeFunction, Function: openai.ToolFunction{Name: wireName(c.Name)}})
-		return string(named), err
+		return sdk.ToolChoice{Type: sdk.ToolTypeFunction, Function: sdk.ToolFunction{Name: wireName(c.Name)}}, nil
 	}
-	return "", fmt.Errorf("tool choice %q is not known", c.Mode)
+	return nil, fmt.Errorf("tool choice %q is not known", c.Mode)
 }
 
 // ownName returns the name of the tool that the model calls by a wire name. Names that

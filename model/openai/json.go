@@ -1,0 +1,232 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+)
+
+// A jsonReader reads one JSON text in a single pass. Servers disagree about types, so a value
+// of another type than the caller asks for reads as missing and sets odd. What is not JSON sets
+// bad, and everything after it reads as missing too.
+//
+// encoding/json agrees with it (FuzzJSONReader) but takes ten times as long: see the table of
+// fast paths in bench/RESULTS.md.
+type jsonReader struct {
+	data []byte
+	pos  int // of what is read next
+	odd  bool
+	bad  bool
+}
+
+// fail notes that the text is not JSON, and ends every loop over members or items.
+func (r *jsonReader) fail() { r.pos, r.bad = len(r.data), true }
+
+// peek skips white space and returns the byte after it, 0 at the end.
+func (r *jsonReader) peek() byte {
+	for ; r.pos < len(r.data); r.pos++ {
+		if c := r.data[r.pos]; c > ' ' || c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return c
+		}
+	}
+	return 0
+}
+
+// end fails if anything follows the value that was read.
+func (r *jsonReader) end() {
+	if r.peek(); r.pos < len(r.data) {
+		r.fail()
+	}
+}
+
+// null reads a null, if that is what comes next.
+func (r *jsonReader) null() bool {
+	isNull := r.peek() == 'n' && bytes.HasPrefix(r.data[r.pos:], []byte("null"))
+	if isNull {
+		r.pos += len("null")
+	}
+	return isNull
+}
+
+// open reads the first byte of an object or array. Any other value is skipped.
+func (r *jsonReader) open(first byte) bool {
+	if r.peek() != first {
+		r.other()
+		return false
+	}
+	r.pos++
+	return true
+}
+
+// other skips a value that has not the type that was asked for. A null is a missing value of
+// any type.
+func (r *jsonReader) other() {
+	if !r.null() {
+		r.odd = true
+		r.raw()
+	}
+}
+
+// more reads the comma before another member or item, or the last byte of the object or array.
+func (r *jsonReader) more(last byte, first bool) bool {
+	c := r.peek()
+	if first && c != last && c != 0 {
+		return true
+	}
+	if c != last && c != ',' {
+		r.fail()
+		return false
+	}
+	r.pos++
+	return c == ','
+}
+
+// members yields the name of each member of an object, as it is written and with its quotes.
+// The body of the loop reads the value, with exactly one call.
+func (r *jsonReader) members(yield func(name []byte) bool) {
+	if !r.open('{') {
+		return
+	}
+	for first := true; r.more('}', first); first = false {
+		name := r.quoted()
+		if r.peek() != ':' {
+			r.fail()
+			return
+		}
+		r.pos++
+		if !yield(name) {
+			return
+		}
+	}
+}
+
+// items yields for each item of an array. The body of the loop reads it.
+func (r *jsonReader) items(yield func() bool) {
+	if !r.open('[') {
+		return
+	}
+	for first := true; r.more(']', first); first = false {
+		if !yield() {
+			return
+		}
+	}
+}
+
+// noString is what quoted returns where there is no string.
+var noString = []byte(`""`)
+
+// quoted reads a string and returns it as it is written.
+func (r *jsonReader) quoted() []byte {
+	if r.peek() != '"' {
+		r.fail()
+		return noString
+	}
+	start, escaped := r.pos, false
+	for i := start + 1; i < len(r.data); i++ {
+		switch c := r.data[i]; {
+		case c == '"':
+			s := r.data[start : i+1]
+			r.pos = i + 1
+			if escaped && !json.Valid(s) {
+				r.fail()
+			}
+			return s
+		case c == '\\':
+			escaped = true
+			i++
+		case c < ' ':
+			r.fail()
+			return noString
+		}
+	}
+	r.fail()
+	return noString
+}
+
+// text reads a string. Anything else, such as a number for an id, reads as none.
+func (r *jsonReader) text() string {
+	if r.peek() != '"' {
+		r.raw()
+		return ""
+	}
+	return unquote(r.quoted())
+}
+
+// unquote returns the text of a JSON string. Bytes that are not UTF-8 become U+FFFD.
+func unquote(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	if s, err := strconv.Unquote(string(quoted)); err == nil && utf8.Valid(quoted) {
+		return s // the escapes that JSON and Go share, which are nearly all
+	}
+	var s string
+	_ = json.Unmarshal(quoted, &s) // cannot fail: jsonReader.quoted has checked the escapes
+	return s
+}
+
+// count reads an integer.
+func (r *jsonReader) count() int {
+	if c := r.peek(); c != '-' && (c < '0' || c > '9') {
+		r.other()
+		return 0
+	}
+	n, err := strconv.Atoi(string(r.raw()))
+	if err != nil {
+		r.odd = true
+		return 0
+	}
+	return n
+}
+
+// raw reads any value and returns it as it is written, in the memory of the text.
+func (r *jsonReader) raw() []byte {
+	if r.peek() == '"' {
+		return r.quoted()
+	}
+	value := r.data[r.pos:]
+	value = value[:valueLen(value)]
+	r.pos += len(value)
+	if string(value) != "null" && !json.Valid(value) {
+		r.fail()
+		return nil
+	}
+	return value
+}
+
+// clone is raw in memory of its own, nil for null. Its text is valid UTF-8.
+func (r *jsonReader) clone() json.RawMessage {
+	value := r.raw()
+	if len(value) == 0 || string(value) == "null" {
+		return nil
+	}
+	return bytes.ToValidUTF8(bytes.Clone(value), []byte("\ufffd"))
+}
+
+// valueLen returns where the value at the start of data ends, if it is one.
+func valueLen(data []byte) int {
+	depth, inString := 0, false
+	for i := 0; i < len(data); i++ {
+		c := data[i]
+		switch {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth == 0 {
+				return i // the end of what the value is in
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case depth == 0 && (c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r'):
+			return i
+		}
+	}
+	return len(data)
+}
