@@ -25,11 +25,16 @@ var update = flag.Bool("update", false, "write what came out into testdata")
 // TestAnswers replays the answers in testdata/answers over HTTP. Each file says
 // in prose what is odd about it, and holds the answer and what is made of it.
 // Its options are lines: "status 429", "header Retry-After: 3", "crlf" (lines
-// end in CRLF), "unterminated" (the last newline is missing).
+// end in CRLF), "unterminated" (the last newline is missing), "image" (the request
+// has one).
 func TestAnswers(t *testing.T) {
 	testArchives(t, "testdata/answers", 80, func(t *testing.T, part func(string) string) string {
 		s := openaitest.New(t, rawTurn(t, part("options"), part("answer")))
-		msg, fin, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), hi))
+		req := hi
+		if slices.Contains(strings.Fields(part("options")), "image") {
+			req = &model.Request{Messages: []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{&message.Data{MediaType: "image/png", Bytes: []byte("\x89PNG")}}}}}
+		}
+		msg, fin, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), req))
 		return strings.ReplaceAll(render(t, msg, fin, err), host(s), "SERVER")
 	})
 }
@@ -93,6 +98,7 @@ func rawTurn(t *testing.T, options, body string) openaitest.Turn {
 			header = append(header, name, value)
 		case "crlf":
 			body = strings.ReplaceAll(body, "\n", "\r\n")
+		case "image":
 		case "unterminated":
 			body = strings.TrimRight(body, "\r\n")
 		default:

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
 
@@ -25,7 +27,8 @@ func badAnswer(text string) error {
 func statusError(status int, header http.Header, body []byte) *model.Error {
 	e := bodyError(status, body)
 	if e == nil {
-		e = &model.Error{Status: status, Kind: statusKind(status), Message: errorText(body)}
+		text := errorText(body)
+		e = &model.Error{Status: status, Kind: imageKind(statusKind(status), text), Message: text}
 	}
 	if e.Message == "" {
 		e.Message = http.StatusText(status)
@@ -54,7 +57,7 @@ func bodyError(status int, body []byte) *model.Error {
 	if status == 0 { // vLLM and Google give that of the HTTP answer as the code
 		status, _ = strconv.Atoi(f.Code)
 	}
-	e.Kind = faultKind(status, f)
+	e.Kind = imageKind(faultKind(status, f), f.Code+" "+f.Type+" "+e.Message)
 	return e
 }
 
@@ -160,6 +163,37 @@ func isTooLong(words, message string) bool {
 		}
 	}
 	return false
+}
+
+// imageKind returns the kind of an error whose words are of an image: the request was refused because
+// of it. Whether the request had one is for holdsImage to say. Ollama and llama.cpp give the status
+// 500 to an image that they cannot decode.
+func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
+	words = strings.ToLower(words)
+	has := func(s string) bool { return strings.Contains(words, s) }
+	switch {
+	case kind == model.ErrInvalidRequest && has("image"),
+		kind == model.ErrUpstream && (has("image: unknown format") || has("failed to decode image") || has("failed to load image")):
+		return model.ErrBadImage
+	}
+	return kind
+}
+
+// holdsImage reports whether there is an image in messages or in the results in them.
+func holdsImage(messages []*message.Message) bool {
+	var in func(message.Blocks) bool
+	in = func(blocks message.Blocks) bool {
+		return slices.ContainsFunc(blocks, func(b message.Block) bool {
+			switch b := b.(type) {
+			case *message.Data:
+				return strings.HasPrefix(b.MediaType, "image/")
+			case *message.ToolResult:
+				return in(b.Blocks)
+			}
+			return false
+		})
+	}
+	return slices.ContainsFunc(messages, func(m *message.Message) bool { return in(m.Blocks) })
 }
 
 // statusKind classifies a status alone. 402 is the lack of credit, 413 a

@@ -103,11 +103,14 @@ func (x *exchange) close() {
 // explain makes the error to return of what went wrong in an exchange. If the caller's context has
 // ended that is the cause, whatever it broke; it is not a failure of the model, so that a retry
 // does not follow.
-func (x *exchange) explain(err error) error {
+func (x *exchange) explain(err error, req *model.Request) error {
 	if ended := x.parent.Err(); ended != nil {
 		return fmt.Errorf("model call: %w", ended)
 	}
-	if _, ok := errors.AsType[*model.Error](err); ok {
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		if e.Kind == model.ErrBadImage && !holdsImage(req.Messages) {
+			e.Kind = model.ErrInvalidRequest
+		}
 		return err
 	}
 	if cause := context.Cause(x.ctx); cause != nil {

@@ -204,13 +204,13 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		}
 		x := newExchange(ctx, &m.cfg)
 		defer x.close()
-		if err := x.send(m, body); err != nil {
-			yield(nil, x.explain(err))
-			return
+		err = x.send(m, body)
+		if err == nil {
+			a := &answer{endpoint: m.host, tools: tools, conversation: req.Messages, yield: yield}
+			err = a.read(x)
 		}
-		a := &answer{endpoint: m.host, tools: tools, conversation: req.Messages, yield: yield}
-		if err := a.read(x); err != nil && !errors.Is(err, errStopped) {
-			yield(nil, x.explain(err))
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(nil, x.explain(err, req))
 		}
 	}
 }
