@@ -26,6 +26,7 @@ type answer struct {
 	usage   message.Usage // the last that came
 	reason  string        // as the server gave it; empty until it does
 	done    bool          // nothing more follows
+	stopped bool          // the consumer wants no more
 
 	calls   []*call
 	details reasoning                  // to be sent back
@@ -62,6 +63,8 @@ func (a *answer) data(event string, payload []byte) error {
 	}
 	valid, understood := a.chunk.decode(payload)
 	switch {
+	case !valid && len(a.pending) > maxPending:
+		return badAnswer("a part of the stream is not valid JSON: " + errorText(a.pending))
 	case !valid:
 		if len(a.pending) == 0 { // the next line may continue it; stream fails at a blank one
 			a.pending = bytes.Clone(payload)
@@ -105,66 +108,48 @@ func (a *answer) take(event string, payload []byte) error {
 		a.usage = *c.Usage
 	}
 	for i := range c.Choices {
-		if err := a.choice(&c.Choices[i]); err != nil {
-			return err
+		if c.Choices[i].Index == 0 { // the request asks for one
+			a.choice(&c.Choices[i])
 		}
+	}
+	if a.stopped {
+		return errStopped
 	}
 	return nil
 }
 
-// choice takes one choice. Moonshot has the usage in it.
-func (a *answer) choice(c *choice) error {
-	if c.Index != 0 { // the request asks for one
-		return nil
-	}
+// choice yields what a choice holds. Moonshot has the usage in it.
+func (a *answer) choice(c *choice) {
 	if c.Usage != nil {
 		a.usage = *c.Usage
 	}
-	if err := a.pieces(&c.Delta); err != nil {
-		return err
-	}
+	a.delta(&c.Delta)
 	for i := range c.Message.ToolCalls { // whole, so that each item is a call of its own
 		c.Message.ToolCalls[i].Index = i
 	}
-	if err := a.pieces(&c.Message); err != nil {
-		return err
-	}
+	a.delta(&c.Message)
 	if c.FinishReason != "" {
 		a.reason = c.FinishReason
 	}
-	return nil
 }
 
-// pieces takes what a delta holds, in the order in which a model produces it.
-func (a *answer) pieces(d *delta) error {
-	if err := a.think(d); err != nil {
-		return err
-	}
-	if err := a.text(d.Content); err != nil {
-		return err
-	}
-	if err := a.content(d.Parts); err != nil {
-		return err
-	}
-	if err := a.text(d.Refusal); err != nil {
-		return err
-	}
-	if err := a.content(d.Images); err != nil {
-		return err
-	}
+// delta yields what a delta holds, in the order in which a model produces it.
+func (a *answer) delta(d *delta) {
+	a.reasoning(d)
+	a.text(d.Content)
+	a.parts(d.Parts)
+	a.text(d.Refusal)
+	a.parts(d.Images)
 	for i := range d.ToolCalls {
-		if err := a.call(&d.ToolCalls[i]); err != nil {
-			return err
-		}
+		a.call(&d.ToolCalls[i])
 	}
-	return nil
 }
 
-// think takes reasoning. Servers that send its text by two names send the same
+// reasoning takes the reasoning in a delta. Servers that send its text by two names send the same
 // text twice, so only one of them counts. DeepSeek, and servers that follow it, want the
 // text back as reasoning_content; OpenRouter wants its reasoning_details, Gemini its
 // extra_content.
-func (a *answer) think(d *delta) error {
+func (a *answer) reasoning(d *delta) {
 	text := d.ReasoningContent
 	if text != "" {
 		a.extra("reasoning_content", json.RawMessage("null")) // null: the text of the thinking
@@ -178,7 +163,7 @@ func (a *answer) think(d *delta) error {
 	if d.ExtraContent != nil {
 		a.extra("extra_content", d.ExtraContent)
 	}
-	return a.thinking(text)
+	a.thinking(text)
 }
 
 // extra notes a member that must go back with the message.
@@ -189,53 +174,42 @@ func (a *answer) extra(name string, value json.RawMessage) {
 	a.extras[name] = value
 }
 
-// content takes content in parts: what Mistral streams, and pictures.
-func (a *answer) content(ps []contentPart) error {
+// parts yields content in parts: what Mistral streams, and pictures.
+func (a *answer) parts(ps []contentPart) {
 	for _, p := range ps {
-		var err error
 		switch {
 		case p.ImageURL != "":
-			err = a.send(&model.DataBlock{Data: picture(p.ImageURL)})
+			a.send(&model.DataBlock{Data: picture(p.ImageURL)})
 		case len(p.Thinking) > 0:
-			err = a.thinking(strings.Join(p.Thinking, ""))
+			a.thinking(strings.Join(p.Thinking, ""))
 		default:
-			err = a.text(p.Text)
-		}
-		if err != nil {
-			return err
+			a.text(p.Text)
 		}
 	}
-	return nil
 }
 
-// text sends text of the answer, if there is any.
-func (a *answer) text(s string) error {
-	if s == "" {
-		return nil
+// text yields text of the answer, if there is any.
+func (a *answer) text(s string) {
+	if s != "" {
+		a.send(&model.TextDelta{Text: s})
 	}
-	return a.send(&model.TextDelta{Text: s})
 }
 
-// thinking sends reasoning, if there is any.
-func (a *answer) thinking(s string) error {
-	if s == "" {
-		return nil
+// thinking yields reasoning, if there is any.
+func (a *answer) thinking(s string) {
+	if s != "" {
+		a.send(&model.ThinkingDelta{Text: s})
 	}
-	return a.send(&model.ThinkingDelta{Text: s})
 }
 
-// send yields a chunk. The error, which is errStopped, goes up through all of the answer and
-// no further.
-func (a *answer) send(c model.Chunk) error {
-	if !a.yield(c, nil) {
-		return errStopped
-	}
-	return nil
+// send yields a chunk, unless the consumer has stopped.
+func (a *answer) send(c model.Chunk) {
+	a.stopped = a.stopped || !a.yield(c, nil)
 }
 
 // call takes a piece of a tool call. The first delta that we send of a call must have its name,
 // which some servers send after the first arguments: until then these are held back.
-func (a *answer) call(d *callDelta) error {
+func (a *answer) call(d *callDelta) {
 	i := a.find(d)
 	if i < 0 {
 		i = len(a.calls)
@@ -248,19 +222,18 @@ func (a *answer) call(d *callDelta) error {
 	c.args = append(c.args, d.Args...)
 	extra := a.tagged(d.Extra)
 	if c.sentID != "" {
-		if d.Args == "" && extra == nil {
-			return nil
+		if d.Args != "" || extra != nil {
+			a.send(&model.ToolCallDelta{Index: i, Args: d.Args, Extra: extra})
 		}
-		return a.send(&model.ToolCallDelta{Index: i, Args: d.Args, Extra: extra})
+		return
 	}
 	c.name = d.Name
 	if extra != nil {
 		c.extra = extra
 	}
-	if c.name == "" { // it is still to come
-		return nil
+	if c.name != "" {
+		a.start(i)
 	}
-	return a.start(i)
 }
 
 // find returns our index of the call that a piece continues, or -1 for a new one. The server's
@@ -287,10 +260,10 @@ func (a *answer) find(d *callDelta) int {
 }
 
 // start sends the first piece of a call, with all that came until its name.
-func (a *answer) start(i int) error {
+func (a *answer) start(i int) {
 	c := a.calls[i]
 	c.sentID = a.uniqueID(c.id, i)
-	return a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
+	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
 }
 
 // uniqueID returns id, or a new one if it is empty or taken in the
@@ -350,4 +323,60 @@ func picture(url string) *message.Data {
 		return d
 	}
 	return &message.Data{URL: url}
+}
+
+// finish sends what is known at the end only, and the finish. A call whose name never came
+// is passed on without one: the model is then told that there is no such tool.
+func (a *answer) finish() error {
+	if err := failedFinish(a.reason); err != nil {
+		return err
+	}
+	for i, c := range a.calls {
+		if c.sentID == "" {
+			a.start(i)
+		}
+	}
+	if details := a.details.encode(); details != nil { // they hold the text as well
+		a.extra("reasoning_details", details)
+		delete(a.extras, "reasoning_content")
+	}
+	if len(a.calls) == 0 {
+		delete(a.extras, "reasoning_content") // wanted back beside tool calls only
+	}
+	if extra := a.tagged(a.extras); extra != nil {
+		a.send(&model.ThinkingDelta{Extra: extra})
+	}
+	a.send(&model.Finish{ID: a.chunk.ID, Model: a.chunk.Model, Usage: a.usage, Reason: finishReason(a.reason, len(a.calls) > 0)})
+	if a.stopped {
+		return errStopped
+	}
+	return nil
+}
+
+// finishReason returns a server's reason in our words. Many servers say "stop"
+// after calls too, and some say nothing: that there are calls decides. A reason that is not
+// known is passed on as it is.
+func finishReason(reason string, calls bool) model.FinishReason {
+	switch strings.ToLower(reason) {
+	case "", "stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_call", "function_call", "tool_use":
+		if calls {
+			return model.FinishToolCalls
+		}
+		return model.FinishStop
+	case "length", "max_tokens", "model_length":
+		return model.FinishLength
+	case "content_filter", "safety":
+		return model.FinishFilter
+	}
+	return model.FinishReason(reason)
+}
+
+// failedFinish returns the error for a reason that stands for one: gateways
+// and DeepSeek end the stream of a failed upstream like that.
+func failedFinish(reason string) error {
+	switch reason {
+	case "error", "insufficient_system_resource":
+		return badAnswer("the server ended the answer with the reason " + strconv.Quote(reason))
+	}
+	return nil
 }

@@ -183,6 +183,14 @@ func TestLineLimit(t *testing.T) {
 	}
 }
 
+// TestPendingLimit: nor with an event that never becomes valid.
+func TestPendingLimit(t *testing.T) {
+	line := "data: [\"" + strings.Repeat("x", 100<<10) + "\",\n"
+	if got := transcript(io.MultiReader(strings.NewReader(strings.Repeat(line, 12)), endless{})); !strings.Contains(got, "not valid JSON") {
+		t.Error(got)
+	}
+}
+
 // TestStopAtEachChunk: whatever chunk the reader stops at, it gets no more.
 func TestStopAtEachChunk(t *testing.T) {
 	for name, data := range answers(t) {

@@ -18,6 +18,8 @@ const (
 	// maxLine bounds a line of a stream, and a whole answer that is not one. A
 	// picture comes in one line.
 	maxLine = 64 << 20
+	// maxPending bounds an event whose JSON is spread over several lines.
+	maxPending = 1 << 20
 )
 
 // readers keep their buffers from one answer to the next.
