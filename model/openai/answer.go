@@ -61,7 +61,7 @@ func (a *answer) data(event string, payload []byte) error {
 	if len(payload) == 0 {
 		return nil
 	}
-	valid, understood := a.chunk.decode(payload)
+	valid, object := a.chunk.decode(payload)
 	switch {
 	case !valid && len(a.pending) > maxPending:
 		return badAnswer("a part of the stream is not valid JSON: " + errorText(a.pending))
@@ -70,7 +70,7 @@ func (a *answer) data(event string, payload []byte) error {
 			a.pending = bytes.Clone(payload)
 		}
 		return nil
-	case !understood:
+	case !object:
 		return badAnswer("a part of the stream is not as the API says: " + errorText(payload))
 	}
 	a.frame.keep(&a.chunk, payload)
@@ -82,14 +82,14 @@ func (a *answer) data(event string, payload []byte) error {
 // whole takes an answer that is not a stream. Servers send one to a stream request too, when they
 // do not stream, or not with tools; and some send errors with status 200.
 func (a *answer) whole(data []byte) error {
-	valid, understood := a.chunk.decode(data)
+	valid, object := a.chunk.decode(data)
 	if valid && len(a.chunk.Choices) > 0 {
 		return a.take("", data)
 	}
 	if e := bodyError(0, data); valid && e != nil {
 		return e
 	}
-	if !valid || !understood {
+	if !valid || !object {
 		return badAnswer("the answer is not as the API says: " + errorText(data))
 	}
 	return badAnswer("the answer has no choices: " + errorText(data))

@@ -63,10 +63,11 @@ type callDelta struct {
 const noIndex = -1
 
 // decode reads the next chunk, in the memory of the last one. It reports whether the data is JSON,
-// and whether anything of it could be understood.
-func (c *chunk) decode(data []byte) (valid, understood bool) {
+// and whether it is an object.
+func (c *chunk) decode(data []byte) (valid, object bool) {
 	*c = chunk{ID: c.ID, Model: c.Model, Choices: c.Choices[:0]}
 	r := &jsonReader{data: data}
+	object = r.peek() == '{' || r.peek() == 'n' // some send null to keep the connection open
 	for name := range r.members {
 		switch string(name) {
 		case `"id"`:
@@ -89,7 +90,7 @@ func (c *chunk) decode(data []byte) (valid, understood bool) {
 		}
 	}
 	r.end()
-	return !r.bad, !r.odd || len(c.Choices) > 0 || c.Usage != nil || c.Failed
+	return !r.bad, object
 }
 
 // next appends a choice, in the memory of one of an earlier chunk.

@@ -18,7 +18,7 @@ var someChunks = []string{
 	`{"id":"c1","model":"m","choices":[{"index":0,"delta":{"content":null,"reasoning_content":"so \"on\"\n"}}]}`,
 	`{"id":"c1","model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":3,"id":"call_1","type":"function","function":{"name":"add","arguments":""}}]},"finish_reason":null}]}`,
 	`{"id":"c1","model":"m","choices":[],"usage":{"prompt_tokens":12,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":2}}}`,
-	`{"choices":[{"message":{"content":"\x","annotations":[1]}}]}`, `{"choices":[{"index":01}]}`, `{"choices":[{"index":-0}]}`, `[1,]`, `{"a":1,}`, `{"a"}`,
+	`null`, `{"choices":[{"message":{"content":"\x","annotations":[1]}}]}`, `{"choices":[{"index":01}]}`, `{"choices":[{"index":-0}]}`, `[1,]`, `{"a":1,}`, `{"a"}`,
 	`{"choices":[{"delta":null}],"usage":{}} x`, `{"model":"\ud800","choices":null}`, "{\"id\":\"\xff\"}", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"text":"hm"}]}]}}]}`,
 }
 
@@ -44,7 +44,7 @@ func FuzzFrame(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		var c, want chunk
-		if valid, understood := c.decode(first); !valid || !understood {
+		if valid, object := c.decode(first); !valid || !object {
 			return
 		}
 		var fr frame
@@ -53,7 +53,7 @@ func FuzzFrame(f *testing.F) {
 		if !ok {
 			return
 		}
-		if valid, understood := want.decode(second); !valid || !understood {
+		if valid, object := want.decode(second); !valid || !object {
 			t.Fatalf("%q was read after %q", second, first)
 		}
 		d := &c.Choices[0].Delta
@@ -95,8 +95,8 @@ func TestChunks(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got chunk
-		if valid, understood := got.decode(data); !valid || !understood {
-			t.Fatalf("%v, %v: %s", valid, understood, data)
+		if valid, object := got.decode(data); !valid || !object {
+			t.Fatalf("%v, %v: %s", valid, object, data)
 		}
 		for i := range got.Choices {
 			got.Choices[i].Delta.from, got.Choices[i].Delta.to = 0, 0
