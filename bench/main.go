@@ -19,6 +19,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -34,6 +35,11 @@ import (
 
 	"github.com/kitbag-go/kitbag/bench/work"
 )
+
+// paths is the table of what was made for speed alone, measured by hand: see its text.
+//
+//go:embed paths.md
+var paths string
 
 // unit is the peer that ratios are to.
 const unit = "floor"
@@ -70,6 +76,7 @@ func main() {
 	}
 	var text bytes.Buffer
 	c.report(&text)
+	text.WriteString(paths)
 	fmt.Print(text.String())
 	if *out != "" {
 		if err := os.WriteFile(*out, text.Bytes(), 0o644); err != nil {
