@@ -104,8 +104,8 @@ func (a *answer) take(event string, payload []byte) error {
 			return e
 		}
 	}
-	if c.Usage != nil {
-		a.usage = *c.Usage
+	if c.Usage != (message.Usage{}) {
+		a.usage = c.Usage
 	}
 	for i := range c.Choices {
 		if c.Choices[i].Index == 0 { // the request asks for one
@@ -120,8 +120,8 @@ func (a *answer) take(event string, payload []byte) error {
 
 // choice yields what a choice holds. Moonshot has the usage in it.
 func (a *answer) choice(c *choice) {
-	if c.Usage != nil {
-		a.usage = *c.Usage
+	if c.Usage != (message.Usage{}) {
+		a.usage = c.Usage
 	}
 	a.delta(&c.Delta)
 	for i := range c.Message.ToolCalls { // whole, so that each item is a call of its own
@@ -213,7 +213,7 @@ func (a *answer) call(d *callDelta) {
 	i := a.find(d)
 	if i < 0 {
 		i = len(a.calls)
-		a.calls = append(a.calls, &call{index: d.Index, id: d.ID})
+		a.calls = append(a.calls, &call{index: d.Index, id: d.ID, args: make([]byte, 0, 64)})
 	}
 	c := a.calls[i]
 	if c.id == "" {

@@ -17,7 +17,7 @@ import (
 type chunk struct {
 	ID, Model string // kept from chunk to chunk: they are the same in all of an answer
 	Choices   []choice
-	Usage     *message.Usage
+	Usage     message.Usage
 	Failed    bool // there is an error in it, beside which there may be choices
 }
 
@@ -26,7 +26,7 @@ type choice struct {
 	Index          int
 	Delta, Message delta
 	FinishReason   string
-	Usage          *message.Usage
+	Usage          message.Usage
 }
 
 // A delta is what a chunk adds, or a whole message. Its content is text, or parts.
@@ -291,11 +291,7 @@ func (r *jsonReader) arguments() string {
 }
 
 // usage reads a usage. Vendors count cached tokens in different places; the others are 0 or missing.
-func (r *jsonReader) usage() *message.Usage {
-	if r.null() {
-		return nil
-	}
-	u := new(message.Usage)
+func (r *jsonReader) usage() (u message.Usage) {
 	for name := range r.members {
 		switch string(name) {
 		case `"prompt_tokens"`:

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -174,12 +175,10 @@ func (endless) Read(p []byte) (int, error) {
 // TestLineLimit: a server cannot fill the memory with one line.
 func TestLineLimit(t *testing.T) {
 	for why, read := range map[string]func(*lines) ([]byte, error){"a line": (*lines).next, "a whole answer": (*lines).rest} {
-		l := newLines(endless{})
-		l.limit = 100 * readSize
+		l := &lines{Reader: bufio.NewReader(endless{}), limit: 100 * readSize}
 		if _, err := read(l); err == nil || !strings.Contains(err.Error(), "longer than") {
 			t.Errorf("%s: %v", why, err)
 		}
-		l.release()
 	}
 }
 

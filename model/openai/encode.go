@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -53,9 +52,19 @@ type (
 // An encoder appends messages to wire, a comma in front of each. It depends on the
 // messages alone, so that what it wrote can be kept; see history.
 type encoder struct {
-	wire     []byte
-	endpoint string // whose extras go back
-	err      error  // the first
+	wire     bytes.Buffer
+	json     *json.Encoder // to wire
+	message  wireMessage   // the last
+	endpoint string        // whose extras go back
+	err      error         // the first
+}
+
+// newEncoder returns an encoder that appends to wire.
+func newEncoder(wire []byte, endpoint string) *encoder {
+	e := &encoder{wire: *bytes.NewBuffer(wire), endpoint: endpoint}
+	e.json = json.NewEncoder(&e.wire)
+	e.json.SetEscapeHTML(false) // what <, > and & are in JSON matters to web pages only
+	return e
 }
 
 // unit appends the messages that belong together at the start of msgs: one, or
@@ -69,7 +78,7 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	switch m.Role {
 	case message.RoleSystem:
 		if text := plainText(m.Blocks); text != "" {
-			e.add(&wireMessage{Role: sdk.ChatMessageRoleSystem, Name: wireName(m.Name), Content: text})
+			e.add(wireMessage{Role: sdk.ChatMessageRoleSystem, Name: wireName(m.Name), Content: text})
 		}
 	case message.RoleUser:
 		e.user(m.Name, m.Blocks)
@@ -84,24 +93,26 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 }
 
 // add appends a message, with members of a vendor's own.
-func (e *encoder) add(m *wireMessage, extras ...member) {
-	e.wire = e.object(append(e.wire, ','), m, extras)
+func (e *encoder) add(m wireMessage, extras ...member) {
+	e.message = m
+	e.wire.WriteByte(',')
+	e.object(&e.message, extras)
 }
 
-// object appends an object with further members to b.
-func (e *encoder) object(b []byte, v any, extras []member) []byte {
-	b, err := appendJSON(b, v)
-	if err != nil && e.err == nil {
-		e.err = err
+// object appends an object with further members.
+func (e *encoder) object(v any, extras []member) {
+	if err := e.json.Encode(v); err != nil {
+		e.err = cmp.Or(e.err, err)
+		return
 	}
-	if len(extras) == 0 || err != nil {
-		return b
-	}
-	b = b[:len(b)-1]
+	e.wire.Truncate(e.wire.Len() - len("}\n"))
 	for _, mb := range extras {
-		b = appendMember(b, mb)
+		e.wire.WriteByte(',')
+		e.wire.Write(quote(mb.name))
+		e.wire.WriteByte(':')
+		e.wire.Write(mb.value)
 	}
-	return append(b, '}')
+	e.wire.WriteByte('}')
 }
 
 // assistantUnit appends an assistant message and a result for each of its
@@ -141,7 +152,7 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 // assistant appends an assistant message, unless there is nothing in it that a
 // server would accept: a message needs content or calls.
 func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
-	w := &wireMessage{Role: sdk.ChatMessageRoleAssistant}
+	w := wireMessage{Role: sdk.ChatMessageRoleAssistant}
 	if text := assistantText(m.Blocks); text != "" {
 		w.Content = text
 	} else if len(calls) == 0 {
@@ -151,7 +162,9 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 		var call any = sdk.ToolCall{ID: c.ID, Type: sdk.ToolTypeFunction,
 			Function: sdk.FunctionCall{Name: cmp.Or(wireName(c.Name), "unknown"), Arguments: arguments(c.Input)}}
 		if extras := e.extras(c.Extra); extras != nil {
-			call = json.RawMessage(e.object(nil, call, extras))
+			one := newEncoder(nil, e.endpoint)
+			one.object(call, extras)
+			call = json.RawMessage(one.wire.Bytes())
 		}
 		w.ToolCalls = append(w.ToolCalls, call)
 	}
@@ -190,7 +203,7 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 			text = "(no output)" // several servers refuse empty content
 		}
 	}
-	e.add(&wireMessage{Role: sdk.ChatMessageRoleTool, ToolCallID: c.ID, Content: text})
+	e.add(wireMessage{Role: sdk.ChatMessageRoleTool, ToolCallID: c.ID, Content: text})
 	return files
 }
 
@@ -198,7 +211,7 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 // is all text, because some servers know nothing else, and parts where there
 // are files.
 func (e *encoder) user(name string, blocks message.Blocks) {
-	w := &wireMessage{Role: sdk.ChatMessageRoleUser, Name: wireName(name)}
+	w := wireMessage{Role: sdk.ChatMessageRoleUser, Name: wireName(name)}
 	if slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok }) {
 		var parts []any
 		for _, block := range blocks {
@@ -377,8 +390,11 @@ var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls
 // endpoint or from somewhere unknown. Another vendor's are not understood here, and may be
 // meant for its eyes alone; what is not an object is none.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
+	if len(extra) == 0 {
+		return nil
+	}
 	var all map[string]json.RawMessage
-	if len(extra) == 0 || json.Unmarshal(extra, &all) != nil {
+	if json.Unmarshal(extra, &all) != nil {
 		return nil
 	}
 	var from string
@@ -399,46 +415,15 @@ type member struct {
 	value json.RawMessage
 }
 
-// appendMember appends a member to an object that is still open, with a comma unless it is
-// the first.
-func appendMember(b []byte, mb member) []byte {
-	if b[len(b)-1] != '{' {
-		b = append(b, ',')
-	}
-	return append(append(append(b, quote(mb.name)...), ':'), mb.value...)
-}
-
-// A jsonEncoder is an Encoder and what it writes to.
-type jsonEncoder struct {
-	buf bytes.Buffer
-	*json.Encoder
-}
-
-// encoders are kept for their memory, of which a call of appendJSON takes more than anything else here.
-var encoders = sync.Pool{New: func() any {
-	e := new(jsonEncoder)
-	e.Encoder = json.NewEncoder(&e.buf)
-	e.SetEscapeHTML(false)
-	return e
-}}
-
-// appendJSON appends a value as encoding/json has it, but for the escapes of <, > and &, which only
-// a web page needs.
-func appendJSON(b []byte, v any) ([]byte, error) {
-	e := encoders.Get().(*jsonEncoder)
-	e.buf.Reset()
-	if err := e.Encode(v); err != nil {
-		return b, err
-	}
-	b = append(b, bytes.TrimSuffix(e.buf.Bytes(), []byte("\n"))...)
-	if e.buf.Cap() <= readSize {
-		encoders.Put(e)
-	}
-	return b, nil
+// encoded returns a value as JSON.
+func encoded(v any) ([]byte, error) {
+	e := newEncoder(nil, "")
+	err := e.json.Encode(v)
+	return bytes.TrimSuffix(e.wire.Bytes(), []byte("\n")), err
 }
 
 // quote returns s as a JSON string.
 func quote(s string) json.RawMessage {
-	data, _ := appendJSON(nil, s) // a string always encodes
+	data, _ := encoded(s) // a string always encodes
 	return data
 }

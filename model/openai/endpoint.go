@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -65,12 +64,8 @@ var sharedClient = sync.OnceValue(func() sdk.HTTPDoer {
 	return &http.Client{Transport: t}
 })
 
-// onePiece is the size up to which a body is copied into one piece, in bytes: net/http sends only
-// such a body in the same write as the header. Larger ones are not worth the copy.
-const onePiece = 16 << 10
-
 // A body is a request's JSON in parts, which are shared with other requests and never written
-// to.
+// to: a list of 1,000 tools is not copied for each request.
 type body [][]byte
 
 // size returns the length in bytes.
@@ -83,9 +78,6 @@ func (b body) size() (n int) {
 
 // open returns a reader of the body.
 func (b body) open() io.ReadCloser {
-	if b.size() <= onePiece {
-		return io.NopCloser(bytes.NewReader(slices.Concat(b...)))
-	}
 	parts := net.Buffers(slices.Clone(b))
 	return io.NopCloser(&parts)
 }

@@ -45,18 +45,18 @@ type conversation struct {
 // which may still change, because tool calls at the end have no result yet.
 func (h *history) encode(msgs []*message.Message, endpoint string) (said, rest []byte, err error) {
 	c, n := h.take(msgs)
-	e := encoder{wire: c.wire, endpoint: endpoint}
+	e := newEncoder(c.wire, endpoint)
 	for n < len(msgs) {
 		size, settled, err := e.unit(msgs[n:])
 		if err != nil {
 			return nil, nil, err
 		}
 		if !settled { // copied, since the next request writes over it
-			rest = slices.Clone(e.wire[len(c.wire):])
+			rest = slices.Clone(e.wire.Bytes()[len(c.wire):])
 			break
 		}
 		n += size
-		c.wire = e.wire
+		c.wire = e.wire.Bytes()
 	}
 	// Once c is there again, another request may take it and append to it, in the memory
 	// behind these bytes.

@@ -28,7 +28,7 @@ func testModel(t testing.TB) *Model {
 	return m
 }
 
-func encoded(t rapid.TB, m *Model, req *model.Request) []byte {
+func bodyOf(t rapid.TB, m *Model, req *model.Request) []byte {
 	b, _, err := m.encode(req)
 	if err != nil {
 		t.Fatal(err)
@@ -99,11 +99,11 @@ func TestEveryRequestIsValid(t *testing.T) {
 			if rapid.Bool().Draw(t, "fork") { // another continuation of the same conversation
 				req.Messages = append(req.Messages, message.User("aside"))
 			}
-			got := encoded(t, m, req)
+			got := bodyOf(t, m, req)
 			if err := openaitest.Validate(got); err != nil {
 				t.Fatalf("%v\n%s", err, got)
 			}
-			if want := encoded(t, testModel(&testing.T{}), req); !bytes.Equal(got, want) {
+			if want := bodyOf(t, testModel(&testing.T{}), req); !bytes.Equal(got, want) {
 				t.Fatalf("with %d messages:\n got %s\nwant %s", n, got, want)
 			}
 		}
@@ -175,7 +175,7 @@ func TestHistoryIsDropped(t *testing.T) {
 	m := testModel(t)
 	msgs := chat(10)
 	for n := 1; n <= len(msgs); n++ {
-		encoded(t, m, &model.Request{Messages: msgs[:n]})
+		bodyOf(t, m, &model.Request{Messages: msgs[:n]})
 	}
 	if n, size := m.history.count(); n != 1 || size == 0 {
 		t.Errorf("%d conversations, %d bytes", n, size)
@@ -205,7 +205,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	var all [][]*message.Message
 	for range 12 {
 		msgs := []*message.Message{message.User(strings.Repeat("x", m.history.limit/8))}
-		encoded(t, m, &model.Request{Messages: msgs})
+		bodyOf(t, m, &model.Request{Messages: msgs})
 		all = append(all, msgs)
 	}
 	if n, size := m.history.count(); size > m.history.limit || n < 4 || n >= 12 {
@@ -218,7 +218,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Error("the oldest is still there")
 	}
 	huge := []*message.Message{message.User(strings.Repeat("x", m.history.limit))}
-	encoded(t, m, &model.Request{Messages: huge})
+	bodyOf(t, m, &model.Request{Messages: huge})
 	if _, n := m.history.take(huge); n != 0 {
 		t.Error("a conversation that would push out all others was kept")
 	}
@@ -230,8 +230,8 @@ var global = &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&me
 func TestGlobalMessage(t *testing.T) {
 	m := testModel(t)
 	for range 2 {
-		encoded(t, m, &model.Request{Messages: []*message.Message{global, message.User("x")}})
-		encoded(t, m, &model.Request{Messages: []*message.Message{global}})
+		bodyOf(t, m, &model.Request{Messages: []*message.Message{global, message.User("x")}})
+		bodyOf(t, m, &model.Request{Messages: []*message.Message{global}})
 	}
 }
 
@@ -241,7 +241,7 @@ func TestStepEncodesOnlyWhatIsNew(t *testing.T) {
 	allocations := func(n int) uint64 {
 		m := testModel(t)
 		msgs := chat(n + 20)
-		encoded(t, m, &model.Request{Messages: msgs[:n]})
+		bodyOf(t, m, &model.Request{Messages: msgs[:n]})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for i := range 20 {
@@ -268,7 +268,7 @@ func TestToolsAreEncodedOnce(t *testing.T) {
 		m := testModel(t)
 		tools, _ := benchTools(n)
 		req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: digest}
-		encoded(t, m, req)
+		bodyOf(t, m, req)
 		return testing.AllocsPerRun(10, func() {
 			if _, _, err := m.encode(req); err != nil {
 				t.Fatal(err)
@@ -288,7 +288,7 @@ func TestToolCacheIsBounded(t *testing.T) {
 	m := testModel(t)
 	for i := range 3 * maxToolLists {
 		tools, _ := benchTools(1 + i%5)
-		got := encoded(t, m, &model.Request{System: "s", Tools: tools, Digest: fmt.Sprint(i)})
+		got := bodyOf(t, m, &model.Request{System: "s", Tools: tools, Digest: fmt.Sprint(i)})
 		if n := strings.Count(string(got), `"name"`); n != len(tools) {
 			t.Fatalf("digest %d: %d tools, want %d", i, n, len(tools))
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -144,16 +145,30 @@ func (r *jsonReader) text() string {
 
 // unquote returns the text of a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func unquote(quoted []byte) string {
-	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
-		return string(quoted[1 : len(quoted)-1])
+	inner := quoted[1 : len(quoted)-1]
+	if !utf8.Valid(inner) || bytes.Contains(inner, []byte(`\u`)) {
+		var s string
+		_ = json.Unmarshal(quoted, &s) // cannot fail: jsonReader.quoted has checked the escapes
+		return s
 	}
-	if s, err := strconv.Unquote(string(quoted)); err == nil && utf8.Valid(quoted) {
-		return s // the escapes that JSON and Go share, which are nearly all
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner)
 	}
-	var s string
-	_ = json.Unmarshal(quoted, &s) // cannot fail: jsonReader.quoted has checked the escapes
-	return s
+	var b strings.Builder
+	b.Grow(len(inner))
+	for i := 0; i < len(inner); i++ {
+		c := inner[i]
+		if c == '\\' {
+			i++
+			c = escapes[inner[i]]
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
 }
+
+// escapes has what a letter after a backslash stands for (RFC 8259, section 7), but for \u.
+var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // count reads an integer.
 func (r *jsonReader) count() int {

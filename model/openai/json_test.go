@@ -87,7 +87,7 @@ func TestChunks(t *testing.T) {
 			choices = append(choices, map[string]any{"index": i, "finish_reason": c.FinishReason, "logprobs": junk.Draw(t, "junk"),
 				"delta": map[string]any{"content": c.Delta.Content, "refusal": c.Delta.Refusal, "reasoning": c.Delta.Reasoning, "tool_calls": calls, "role": junk.Draw(t, "junk")}})
 		}
-		want.Usage = &message.Usage{Input: count.Draw(t, "input"), Output: count.Draw(t, "output"), Cached: max(0, count.Draw(t, "cached"))}
+		want.Usage = message.Usage{Input: count.Draw(t, "input"), Output: count.Draw(t, "output"), Cached: max(0, count.Draw(t, "cached"))}
 		data, err := json.MarshalIndent(map[string]any{"id": want.ID, "model": want.Model, "choices": choices, "created": junk.Draw(t, "junk"),
 			"usage": map[string]any{"prompt_tokens": want.Usage.Input, "completion_tokens": want.Usage.Output, "prompt_tokens_details": map[string]any{"cached_tokens": want.Usage.Cached}},
 		}, "", rapid.SampledFrom([]string{"", " ", "\t"}).Draw(t, "indent"))

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -78,21 +76,18 @@ func (r reasoning) encode() json.RawMessage {
 	if len(r) == 0 {
 		return nil
 	}
-	b := []byte("[")
+	all := make([]map[string]json.RawMessage, len(r))
 	for i, d := range r {
 		for name, text := range d.pieces {
 			d.members[name] = quote(text.String())
 		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '{')
-		for _, name := range slices.Sorted(maps.Keys(d.members)) {
-			b = appendMember(b, member{name, d.members[name]})
-		}
-		b = append(b, '}')
+		all[i] = d.members
 	}
-	return append(b, ']')
+	data, err := encoded(all)
+	if err != nil {
+		return nil // cannot be: each member was valid JSON
+	}
+	return data
 }
 
 // parseDataURL reads a data URL in base64 (RFC 2397).

@@ -27,41 +27,21 @@ type wireRequest struct {
 	ResponseFormat      *sdk.ChatCompletionResponseFormat `json:"response_format,omitempty"`
 }
 
-// What stands in a body before and after the messages.
-var messagesStart, bodyEnd = []byte(`,"messages":[`), []byte("]}")
-
-// encode returns a request's body, the same bytes for the same request, and the tools it offers. The
-// tools and the messages that were sent before are not copied: see toolCache and history.
+// encode returns a request's body, the same bytes for the same request, and the tools it offers. What
+// was encoded for an earlier request is not copied: see toolCache, opening and history.
 func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) {
 	if tools, err = m.tools.get(req); err != nil {
 		return nil, nil, err
 	}
-	head, err := m.head(req, tools)
+	o, err := m.opening(req, tools)
 	if err != nil {
 		return nil, nil, err
-	}
-	system := encoder{}
-	if req.System != "" {
-		system.add(&wireMessage{Role: sdk.ChatMessageRoleSystem, Content: req.System})
 	}
 	said, rest, err := m.history.encode(req.Messages, m.host)
 	if err != nil {
 		return nil, nil, err
 	}
-	wire := tools.wire
-	if m.cfg.Extra["tools"] != nil || req.Extra["tools"] != nil {
-		wire = nil // override has put others in their place
-	}
-	if len(head) > len("{") {
-		head = append(head, ',')
-	}
-	start := messagesStart
-	if wire != nil {
-		head = append(head, `"tools":`...)
-	} else {
-		start = start[len(","):]
-	}
-	b = body{head, wire, start, system.wire, said, rest, bodyEnd}
+	b = body{o.head, o.tools, o.start, o.systemWire, said, rest, bodyEnd}
 	for i, messages := range b[3:6] {
 		if len(messages) > 0 {
 			b[3+i] = messages[1:] // the comma before the first
@@ -69,6 +49,48 @@ func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) 
 		}
 	}
 	return nil, nil, errors.New("there is nothing to send: no system prompt, and no message with content")
+}
+
+var bodyEnd = []byte("]}")
+
+// An opening is what stands in a body before the messages of a conversation. It is mostly that of the
+// request before, and is not changed once it is made.
+type opening struct {
+	system    string
+	choice    model.ToolChoice
+	maxTokens int
+
+	head, tools, start, systemWire []byte
+}
+
+// opening returns that of a request: the last one of its tool list, if that fits. Those of requests
+// with settings of their own are not kept.
+func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
+	plain := req.Temperature == nil && req.Output == nil && len(req.Extra) == 0
+	if o := tools.last.Load(); plain && o != nil && o.system == req.System && o.choice == req.Choice && o.maxTokens == req.MaxTokens {
+		return o, nil
+	}
+	head, err := m.head(req, tools)
+	if err != nil {
+		return nil, err
+	}
+	if len(head) > len("{") {
+		head = append(head, ',')
+	}
+	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, head: head, start: []byte(`"messages":[`)}
+	// With an extra of that name, override has put others in their place.
+	if len(tools.wire) > 0 && m.cfg.Extra["tools"] == nil && req.Extra["tools"] == nil {
+		o.head, o.tools, o.start = append(head, `"tools":`...), tools.wire, []byte(`,"messages":[`)
+	}
+	if req.System != "" {
+		e := newEncoder(nil, "")
+		e.add(wireMessage{Role: sdk.ChatMessageRoleSystem, Content: req.System})
+		o.systemWire = e.wire.Bytes()
+	}
+	if plain {
+		tools.last.Store(o)
+	}
+	return o, nil
 }
 
 // head returns the start of the request's object: all but the tools and the messages.
@@ -92,7 +114,7 @@ func (m *Model) head(req *model.Request, tools *toolList) (head []byte, err erro
 			return nil, err
 		}
 	}
-	if head, err = appendJSON(nil, w); err != nil {
+	if head, err = encoded(w); err != nil {
 		return nil, err
 	}
 	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
@@ -126,7 +148,7 @@ func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 			members[name] = value
 		}
 	}
-	return appendJSON(nil, members)
+	return encoded(members)
 }
 
 // isOpenAI reports whether the server is OpenAI's own. Its reasoning models refuse max_tokens, and

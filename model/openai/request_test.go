@@ -20,7 +20,7 @@ func TestMaxTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := encoded(t, m, &model.Request{MaxTokens: 7, Messages: []*message.Message{global}})
+		got := bodyOf(t, m, &model.Request{MaxTokens: 7, Messages: []*message.Message{global}})
 		if !bytes.Contains(got, []byte(`"`+name+`":7`)) {
 			t.Errorf("%q: %s", base, got)
 		}

@@ -22,9 +22,6 @@ const (
 	maxPending = 1 << 20
 )
 
-// readers keep their buffers from one answer to the next.
-var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readSize) }}
-
 // lines splits an answer into lines.
 type lines struct {
 	*bufio.Reader
@@ -32,16 +29,22 @@ type lines struct {
 	limit int    // of a line, in bytes
 }
 
+// pool keeps the buffers of lines from one answer to the next.
+var pool = sync.Pool{New: func() any {
+	return &lines{Reader: bufio.NewReaderSize(nil, readSize), limit: maxLine}
+}}
+
 // newLines returns lines with a buffer that release must give back.
 func newLines(r io.Reader) *lines {
-	l := &lines{Reader: readers.Get().(*bufio.Reader), limit: maxLine}
+	l := pool.Get().(*lines)
 	l.Reset(r)
 	return l
 }
 
 func (l *lines) release() {
 	l.Reset(nil)
-	readers.Put(l.Reader)
+	l.long = nil
+	pool.Put(l)
 }
 
 // next returns the next line without its end, be that LF, CRLF or the end of the stream. It is

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
@@ -15,10 +16,11 @@ import (
 // maxToolLists is how many encoded tool lists are kept.
 const maxToolLists = 64
 
-// A toolList is an encoded list of tools. It is not changed once it is made.
+// A toolList is an encoded list of tools. Nothing but last changes once it is made.
 type toolList struct {
-	wire  json.RawMessage   // an array; empty for no tools
-	names map[string]string // the name on the wire → the tool's own, where they differ
+	wire  json.RawMessage         // an array; empty for no tools
+	names map[string]string       // the name on the wire → the tool's own, where they differ
+	last  atomic.Pointer[opening] // of the last request with these tools
 }
 
 // toolCache keeps tool lists by the digests that requests give them. That equal digests
@@ -64,8 +66,8 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 func newToolList(tools []tool.Info) (*toolList, error) {
 	list := &toolList{names: map[string]string{}}
 	taken := make(map[string]string, len(tools))
-	b := []byte("[")
-	for i, t := range tools {
+	all := make([]sdk.Tool, 0, len(tools))
+	for _, t := range tools {
 		name := wireName(t.Name)
 		if other, ok := taken[name]; ok {
 			return nil, fmt.Errorf("tools %q and %q are both called %q on the wire, which allows letters, digits, _ and - only; rename one", other, t.Name, name)
@@ -78,18 +80,14 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
 		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if b, err = appendJSON(b, sdk.Tool{
+		all = append(all, sdk.Tool{
 			Type:     sdk.ToolTypeFunction,
 			Function: &sdk.FunctionDefinition{Name: name, Description: t.Description, Parameters: params},
-		}); err != nil {
-			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
-		}
+		})
 	}
-	list.wire = append(b, ']')
-	return list, nil
+	wire, err := encoded(all)
+	list.wire = wire
+	return list, err
 }
 
 // parameters returns a schema as the API wants it: an object that has
