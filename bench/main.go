@@ -12,7 +12,7 @@
 // of those. So what else the machine does falls on all of them.
 //
 // The table is printed whatever happens. If a framework could not be built, or a
-// measurement failed, the exit code is 1 and the reason is told.
+// measurement failed, the exit code is 1 and the table gives the reason.
 package main
 
 import (
@@ -172,11 +172,11 @@ func build(dir, program string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, ".")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=off")
-	return told(cmd.CombinedOutput())
+	return withOutput(cmd.CombinedOutput())
 }
 
-// told puts into an error what the program had to say about it.
-func told(output []byte, err error) error {
+// withOutput adds to an error what the program wrote.
+func withOutput(output []byte, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
-		return nil, told(errOut.Bytes(), errors.Join(err, ctx.Err()))
+		return nil, withOutput(errOut.Bytes(), errors.Join(err, ctx.Err()))
 	}
 	res := new(work.Result)
 	if err := lastLine(&out, res); err != nil {
@@ -245,7 +245,7 @@ func startUp(ctx context.Context, program string) (*work.Result, error) {
 	for range times {
 		cmd := exec.CommandContext(ctx, program)
 		began := time.Now()
-		if err := told(cmd.CombinedOutput()); err != nil {
+		if err := withOutput(cmd.CombinedOutput()); err != nil {
 			return nil, err
 		}
 		res.Wall += float64(time.Since(began)) / times

@@ -5,7 +5,7 @@
 // The script is the model's name, bench.r20.c8.g4.t10.p40: 20 answers with 8 calls
 // of the tool "add" each, with gaps of 4 milliseconds between them, then an answer of
 // 10 tokens with a pause of 40 milliseconds after the first. Where a conversation is
-// in it can be told from the tool results in the request. Answers are rendered once,
+// in it follows from the tool results in the request. Answers are rendered once,
 // so that little is done here for a request but read it and write one.
 package main
 
@@ -131,7 +131,7 @@ func (srv *server) answer(p place) rendered {
 	return a
 }
 
-// find tells where the conversation in a request is in its script.
+// find returns where in its script the conversation of a request is.
 func find(body []byte) (p place, err error) {
 	_, name, _ := bytes.Cut(body, []byte(`"bench.`))
 	name, _, ok := bytes.Cut(name, []byte(`"`))

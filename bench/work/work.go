@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// What the model is told. Every peer says the same.
+// What the model gets. Every peer sends the same.
 const (
 	System      = "You are a careful assistant. Use the tools where they help, then answer."
 	Prompt      = "Add the pairs of numbers that you are given, one after the other, and report."

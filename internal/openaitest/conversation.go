@@ -149,7 +149,7 @@ func (v validator) content(raw json.RawMessage, kinds ...string) error {
 	return nil
 }
 
-// part checks a part of a content: that its kind may stand there, and that it has what the
+// part checks a part of a content: that its kind is allowed there, and that it has what the
 // API needs of it.
 func (v validator) part(raw json.RawMessage, kinds []string) error {
 	var p struct {

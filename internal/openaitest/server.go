@@ -40,7 +40,7 @@ type Server struct {
 	requests []*Request
 	allow    []string
 	key      string  // empty for any
-	faults   []error // of requests; what a test is told at its end
+	faults   []error // of requests; a test fails with them at its end
 }
 
 // A Request is what a client asked, decoded and as it was. It must not be changed. Of one
@@ -153,7 +153,7 @@ func (s *Server) Allow(names ...string) *Server {
 	return s
 }
 
-// RequireKey makes the server refuse other keys, with status 401. That is no fault: a test
+// RequireKey makes the server refuse other keys, with status 401. That is not a fault: a test
 // may want it.
 func (s *Server) RequireKey(key string) *Server {
 	s.mu.Lock()

@@ -69,7 +69,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestCutConnections: a cut answer is an error for its reader, and the server goes on.
+// TestCutConnections: a cut answer is an error for its reader, and the server keeps serving.
 func TestCutConnections(t *testing.T) {
 	s := New(t, Text("hello").CutAfter(20), Raw("text/plain", "whole").CutAfter(5), Text("hello"))
 	for _, want := range []string{`{"choices":[{"finish`, "whole"} {
@@ -98,7 +98,7 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// A fakeT records what a test would be told.
+// A fakeT records how a test would fail.
 type fakeT struct {
 	errors   []string
 	cleanups []func()
@@ -108,8 +108,8 @@ func (f *fakeT) Helper()                      {}
 func (f *fakeT) Errorf(s string, args ...any) { f.errors = append(f.errors, fmt.Sprintf(s, args...)) }
 func (f *fakeT) Cleanup(fn func())            { f.cleanups = append(f.cleanups, fn) }
 
-// TestNewReports has what goes wrong between a client and its script, and what the test is
-// told of it.
+// TestNewReports has what goes wrong between a client and its script, and how the test fails
+// with it.
 func TestNewReports(t *testing.T) {
 	no := func(*Request) error { return errors.New("no") }
 	for _, row := range []struct {

@@ -326,7 +326,7 @@ func picture(url string) *message.Data {
 }
 
 // finish sends what is known at the end only, and the finish. A call whose name never came
-// is passed on without one: the model is then told that there is no such tool.
+// is passed on without one: its result then says that there is no such tool.
 func (a *answer) finish() error {
 	if err := failedFinish(a.reason); err != nil {
 		return err
@@ -371,7 +371,7 @@ func finishReason(reason string, calls bool) model.FinishReason {
 	return model.FinishReason(reason)
 }
 
-// failedFinish returns the error for a reason that stands for one: gateways
+// failedFinish returns the error for a reason that means one: gateways
 // and DeepSeek end the stream of a failed upstream like that.
 func failedFinish(reason string) error {
 	switch reason {

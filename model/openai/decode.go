@@ -32,7 +32,7 @@ type choice struct {
 // A delta is what a chunk adds, or a whole message. Its content is text, or parts.
 type delta struct {
 	Content   string
-	from, to  int // where its text stands in the data
+	from, to  int // where its text is in the data
 	Parts     []contentPart
 	Refusal   string
 	Reasoning string
@@ -104,14 +104,14 @@ func (c *chunk) next() *choice {
 	return ch
 }
 
-// A frame is what stands before and after the content in a payload. Most servers repeat it byte for
+// A frame is what comes before and after the content in a payload. Most servers repeat it byte for
 // byte around each token, so that nothing but the token needs to be read.
 type frame struct {
 	payload  []byte // that was read last
-	from, to int    // where its content stands; 0 for none
+	from, to int    // where its content is; to is 0 for none
 }
 
-// keep notes where the content stands in a payload that c was read from.
+// keep keeps the payload that c was read from, if there is content in it.
 func (f *frame) keep(c *chunk, payload []byte) {
 	f.to = 0
 	if len(c.Choices) == 1 && c.Choices[0].Delta.Content != "" && len(payload) <= readSize {

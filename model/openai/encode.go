@@ -353,7 +353,7 @@ func fileName(d *message.Data) string {
 }
 
 // thinking returns the members by which reasoning goes back: those of all thinking in the
-// message, the first of each name. A null stands for the text of the thinking, which the
+// message, the first of each name. A null means the text of the thinking, which the
 // message holds already; see answer.think.
 func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	var text strings.Builder

@@ -21,8 +21,8 @@ const (
 	graceTime = 100 * time.Millisecond
 )
 
-// An exchange is one request and its answer. It belongs to the goroutine that made it; only its
-// timer is of another one. Contexts are fields of it as it is no longer than a call.
+// An exchange is one request and its answer. It belongs to the goroutine that made it; only the
+// timer's function runs in another one. Contexts are fields of it, as it lasts for one call.
 type exchange struct {
 	parent context.Context // the caller's
 	ctx    context.Context // ours: ends with the parent's, and when the server is silent

@@ -75,7 +75,7 @@ func TestCancelEndsTheRequest(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := openaitest.New(t, openaitest.Func(func(*openaitest.Request) openaitest.Turn {
-			time.AfterFunc(20*time.Millisecond, cancel) // the request has come; whenever it fires, the answer goes on
+			time.AfterFunc(20*time.Millisecond, cancel) // the request has come; whenever it fires, the answer is not complete
 			return row.turn
 		}))
 		_, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(ctx, hi))
@@ -149,7 +149,7 @@ func TestUsageThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestUnreachable: where nobody listens, the error is one that another try may mend.
+// TestUnreachable: without a listener, the error is one that may succeed on a retry.
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -300,7 +300,7 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
-// TestRequestStartsWhenRanged: nothing is sent for a sequence nobody ranges.
+// TestRequestStartsWhenRanged: nothing is sent for a sequence that is not ranged over.
 func TestRequestStartsWhenRanged(t *testing.T) {
 	s := openaitest.New(t)
 	newModel(t, s, openai.Config{}).Generate(t.Context(), hi)

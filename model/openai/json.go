@@ -167,7 +167,7 @@ func unquote(quoted []byte) string {
 	return b.String()
 }
 
-// escapes has what a letter after a backslash stands for (RFC 8259, section 7), but for \u.
+// escapes is what a letter after a backslash means (RFC 8259, section 7), but for \u.
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // count reads an integer.

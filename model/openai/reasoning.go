@@ -11,7 +11,7 @@ import (
 
 // reasoning gathers reasoning_details, which must go back in the form in which
 // a server that does not stream would have sent them: the pieces of one detail,
-// told apart by type and index, are joined. They are OpenRouter's, and each model behind it
+// distinguished by type and index, are joined. They are OpenRouter's, and each model behind it
 // fills in others: a text, a summary, or data that is encrypted.
 type reasoning []detail
 

@@ -53,7 +53,7 @@ func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) 
 
 var bodyEnd = []byte("]}")
 
-// An opening is what stands in a body before the messages of a conversation. It is mostly that of the
+// An opening is the part of a body before the messages of a conversation. It is mostly that of the
 // request before, and is not changed once it is made.
 type opening struct {
 	system    string
@@ -100,9 +100,9 @@ func (m *Model) head(req *model.Request, tools *toolList) (head []byte, err erro
 		w.StreamOptions = &sdk.StreamOptions{IncludeUsage: true}
 	}
 	if m.isOpenAI() {
-		w.MaxCompletionTokens = req.MaxTokens
+		w.MaxCompletionTokens = max(0, req.MaxTokens)
 	} else {
-		w.MaxTokens = req.MaxTokens
+		w.MaxTokens = max(0, req.MaxTokens)
 	}
 	if len(tools.wire) > 0 {
 		if w.ToolChoice, err = toolChoice(req.Choice); err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // beyond are the members of our requests that go-openai's types do not have, with the reason why
-// we send them. A * stands for an index.
+// we send them. A * is an index.
 var beyond = map[string]string{
 	"temperature":                           "go-openai leaves out one of 0",
 	"messages/*/content/*/input_audio":      "ChatMessagePart has text and images only",

@@ -33,7 +33,7 @@ type toolCache struct {
 }
 
 // get returns the encoded tools of a request. A request without a digest encodes them anew.
-// It fails on a schema that is no object, and on two names that become one.
+// It fails on a schema that is not an object, and on two names that become one.
 func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	switch {
 	case len(req.Tools) == 0:
@@ -136,7 +136,7 @@ func toolChoice(c model.ToolChoice) (any, error) {
 }
 
 // ownName returns the name of the tool that the model calls by a wire name. Names that
-// nobody has are passed on: the answer to the call says what names there are.
+// no tool has are passed on: the result of the call says what names there are.
 func (l *toolList) ownName(wire string) string {
 	if own, ok := l.names[wire]; ok {
 		return own
