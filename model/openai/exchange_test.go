@@ -300,6 +300,14 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
+// TestNilClient: a nil *http.Client is none, whatever the interface around it says.
+func TestNilClient(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text("hello"))
+	if msg, _, err := model.Collect(newModel(t, s, openai.Config{HTTPClient: (*http.Client)(nil)}).Generate(t.Context(), hi)); err != nil || msg.Text() != "hello" {
+		t.Error(err)
+	}
+}
+
 // TestRequestStartsWhenRanged: nothing is sent for a sequence that is not ranged over.
 func TestRequestStartsWhenRanged(t *testing.T) {
 	s := openaitest.New(t)
