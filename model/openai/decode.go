@@ -3,7 +3,6 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -76,7 +75,8 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 			r.once(&c.Model)
 		case `"choices"`:
 			for range r.items {
-				r.choice(c.next())
+				c.Choices = append(c.Choices, choice{})
+				r.choice(&c.Choices[len(c.Choices)-1])
 			}
 		case `"usage"`:
 			c.Usage = r.usage()
@@ -91,17 +91,6 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 	}
 	r.end()
 	return !r.bad, object
-}
-
-// next appends a choice, in the memory of one of an earlier chunk.
-func (c *chunk) next() *choice {
-	n := len(c.Choices)
-	c.Choices = slices.Grow(c.Choices, 1)[:n+1]
-	ch := &c.Choices[n]
-	calls := ch.Delta.ToolCalls[:0]
-	*ch = choice{}
-	ch.Delta.ToolCalls = calls
-	return ch
 }
 
 // A frame is what comes before and after the content in a payload. Most servers repeat it byte for
