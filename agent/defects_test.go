@@ -43,7 +43,7 @@ var defects = []struct{ what, tests, why string }{
 	{what: "29 a rule with an empty pattern matches everything", tests: "permission.TestPolicyCheck permission.TestSettingsErrors"},
 	{what: "30 exploring denies the tools for planning", tests: "toolkit.TestPermission builtin.TestTaskPermission"},
 	{what: "31 questions stand for ever; an answer of another run counts", tests: "agent.TestQuestionsExpire agent.TestSlowApprove agent.TestSealRefusesEveryFlippedByte"},
-	{what: "32 servers are believed, and their names collide", tests: "mcpclient.TestHintsCanBeDistrusted mcpclient.TestNamesAreDistinctLegalAndStable"},
+	{what: "32 servers are believed, and their names collide", tests: "mcpclient.TestHintsAreClaims mcpclient.TestNamesAreDistinctLegalAndStable"},
 	{what: "33 a closed group's tool of the same name decides", tests: "toolkit.TestWhatWasShownRuns"},
 	{what: "34 opening a group depends on the order of calls", tests: "agent.TestLateCallsDoNotDependOnOrder"},
 	{what: "35 calls wait that nobody sees", tests: "agent.TestBatchAsksOnceForWhatOneRuleCovers"},

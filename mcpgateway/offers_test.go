@@ -216,7 +216,7 @@ func TestOffersFoundBySearching(t *testing.T) {
 	}
 	for _, query := range []string{`{"query":"get"}`, `{"query":"xyzzy"}`, `{"query":"","group":"dead"}`} {
 		res := call(t, c, "search_tools", query)
-		if text := res.Text(); strings.Contains(text, "a__get") != strings.Contains(query, "get") || !strings.Contains(text, "Not searched") || !strings.Contains(text, "dead (") {
+		if text := res.Text(); strings.Contains(text, "a__get") != strings.Contains(query, "get") || !strings.Contains(text, "Not searched") || !strings.Contains(text, `MCP server "dead"`) {
 			t.Errorf("%s found %s", query, text)
 		}
 	}
