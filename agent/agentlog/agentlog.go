@@ -9,16 +9,17 @@
 //	invoke_agent   a run: why it ended, tokens                 info
 //	step           a model call and its tool calls             debug
 //	chat           a model call: model, tokens, why it ended   info
-//	permission     a decision about a tool call                info
+//	permission     what was decided about a tool call          info
 //	execute_tool   a tool call                                 info
 //	compaction     the conversation was made shorter           info
 //
 // What failed, and what was denied, is a warning; a failed run is an error.
 // Each line has the conversation's id and, where it has one, a duration. Names
 // of attributes are those of OpenTelemetry's GenAI semantic conventions 1.41,
-// and begin with "kitbag." where those have none. A call that did not run, because its
-// tool is unknown or its arguments are wrong, has no line: the model is told, and
-// an [agent.ToolResult] tells the program.
+// and begin with "kitbag." where those have none. Each call has one line about
+// permission, when it starts, was denied, or still waits for a person at the end of
+// the run. One that did not run, because its tool is unknown or its arguments are
+// wrong, has none, and a line execute_tool with error.type=not_run.
 //
 // What was said, arguments, results, reasons and the text of errors are logged
 // only if [Config.Content] is set: they may hold secrets. [Config.Redact] takes
@@ -30,12 +31,16 @@ package agentlog
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/internal/genai"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 )
@@ -68,8 +73,8 @@ func New(cfg Config) agent.Middleware {
 	l := &log{cfg}
 	mw := genai.Begin(l.begin).Watch(cfg.Agent)
 	watch := mw.Run
-	mw.Run = func(next agent.RunFunc) agent.RunFunc { return watch(l.compactions(next)) }
-	mw.Step, mw.Judge = l.step, l.judge
+	mw.Run = func(next agent.RunFunc) agent.RunFunc { return watch(l.events(next)) }
+	mw.Step = l.step
 	return mw
 }
 
@@ -174,37 +179,115 @@ func (l *log) step(next agent.StepFunc) agent.StepFunc {
 	}
 }
 
-func (l *log) judge(next agent.JudgeFunc) agent.JudgeFunc {
-	return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
-		d := next(ctx, p, c)
-		level := slog.LevelInfo
-		if d.Behavior == permission.Deny {
-			level = slog.LevelWarn
-		}
-		attrs := []slog.Attr{slog.String(genai.Tool, c.Tool), slog.String(keyBehavior, string(d.Behavior)),
-			slog.Bool(keySafety, d.Safety), l.content(keyReason, d.Reason)}
-		if l.cfg.Content {
-			attrs = append(attrs, slog.String(genai.Arguments, string(l.cfg.Redact.JSON(c.Input))))
-		}
-		l.write(ctx, level, "permission", attrs...)
-		return d
-	}
-}
-
-// compactions logs those that a run tells of.
-func (l *log) compactions(next agent.RunFunc) agent.RunFunc {
+// events logs what a run tells of: decisions and compactions.
+func (l *log) events(next agent.RunFunc) agent.RunFunc {
 	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[agent.Event, error] {
 		return func(yield func(agent.Event, error) bool) {
+			d := decisions{log: l, ctx: ctx, calls: map[string]*decision{}}
+			defer d.end()
 			for ev, err := range next(ctx, st, inputs...) {
 				if c, ok := ev.(*agent.Compaction); ok {
 					l.compaction(ctx, c)
 				}
+				d.hear(ev)
 				if !yield(ev, err) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// decisions are those of one run. The policy may be asked more than once about a call,
+// as when another call has run meanwhile; what counts in the end is one line. The context
+// is the run's, and the decisions are gone when it is.
+type decisions struct {
+	log   *log
+	ctx   context.Context
+	calls map[string]*decision // of the answer that was announced last
+	asked []*decision          // that no one has answered yet
+}
+
+type decision struct {
+	tool   string
+	input  json.RawMessage
+	reason string
+	safety bool // of the question, if there was one
+	done   bool // it has its line
+}
+
+// hear takes an event of the run.
+func (d *decisions) hear(ev agent.Event) {
+	switch ev := ev.(type) {
+	case *agent.ToolCall:
+		d.calls[ev.Call] = &decision{tool: ev.Name, input: ev.Input}
+	case *agent.Approval:
+		c := d.calls[ev.Call]
+		if c == nil && strings.Contains(ev.Call, "/") { // a sub-agent's, which may have a log of its own
+			return
+		}
+		if c == nil { // it was announced in an earlier run
+			c = new(decision)
+			d.calls[ev.Call] = c
+		}
+		*c = decision{tool: ev.Name, input: ev.Input, reason: ev.Reason, safety: ev.Safety}
+		if !slices.Contains(d.asked, c) {
+			d.asked = append(d.asked, c)
+		}
+	case *agent.ToolStart:
+		d.write(ev.Call, ev.Name, permission.Allow, ev.Reason)
+	case *agent.External:
+		if d.calls[ev.Call] != nil {
+			d.write(ev.Call, ev.Name, permission.Allow, "")
+		}
+	case *agent.ToolResult:
+		c := d.calls[ev.Call]
+		switch {
+		case ev.Outcome == message.OutcomeDenied:
+			d.write(ev.Call, ev.Name, permission.Deny, ev.Text)
+		case slices.Contains(d.asked, c): // it was interrupted
+			d.write(ev.Call, ev.Name, permission.Ask, c.reason)
+		}
+		delete(d.calls, ev.Call)
+	case *agent.End:
+		d.end()
+	}
+}
+
+// end writes the lines of the questions that no one has answered.
+func (d *decisions) end() {
+	for _, c := range d.asked {
+		d.log.permission(d.ctx, c, permission.Ask)
+	}
+	d.asked = nil
+}
+
+// write writes the line of a call, once.
+func (d *decisions) write(call, tool string, behavior permission.Behavior, reason string) {
+	c := d.calls[call]
+	if c == nil {
+		c = new(decision)
+		d.calls[call] = c
+	}
+	d.asked = slices.DeleteFunc(d.asked, func(a *decision) bool { return a == c })
+	if c.done {
+		return
+	}
+	c.tool, c.reason, c.done = tool, reason, true
+	d.log.permission(d.ctx, c, behavior)
+}
+
+func (l *log) permission(ctx context.Context, c *decision, behavior permission.Behavior) {
+	level := slog.LevelInfo
+	if behavior == permission.Deny {
+		level = slog.LevelWarn
+	}
+	attrs := []slog.Attr{slog.String(genai.Tool, c.tool), slog.String(keyBehavior, string(behavior)),
+		slog.Bool(keySafety, c.safety), l.content(keyReason, c.reason)}
+	if l.cfg.Content {
+		attrs = append(attrs, slog.String(genai.Arguments, string(l.cfg.Redact.JSON(c.input))))
+	}
+	l.write(ctx, level, "permission", attrs...)
 }
 
 func (l *log) compaction(ctx context.Context, c *agent.Compaction) {

@@ -145,3 +145,69 @@ func TestDefaultLogger(t *testing.T) {
 		t.Errorf("logged:\n%s", got)
 	}
 }
+
+// TestOneLineForEachDecision counts the lines about permission: one for each call, however
+// often the policy was asked, and none for one that could not run, which has another line.
+func TestOneLineForEachDecision(t *testing.T) {
+	weather := tool.Must(tool.New("weather", "The weather.", func(_ context.Context, in place) (string, error) { return "fog in " + in.City, nil }))
+	call := func(city string) scripted.Turn { return scripted.Call("weather", place{city}) }
+	five := call("a").And(call("b")).And(call("c")).And(call("d")).And(call("e"))
+	waits := func(ctx context.Context, a *agent.Agent, st *agent.State) error {
+		_, err := a.Reply(ctx, st, agent.Say("Weather?"))
+		for errors.Is(err, agent.ErrWaiting) {
+			var answers []agent.Input
+			for _, ev := range st.Pending() {
+				id := ev.(*agent.Approval).Call
+				answers = append(answers, agent.Confirm{Call: id, Allow: id == "call_1"})
+			}
+			_, err = a.Reply(ctx, st, answers...)
+		}
+		return err
+	}
+	replies := func(ctx context.Context, a *agent.Agent, st *agent.State) error {
+		_, err := a.Reply(ctx, st, agent.Say("Weather?"))
+		return err
+	}
+	for _, row := range []struct {
+		why  string
+		turn scripted.Turn
+		cfg  agent.Config
+		play func(context.Context, *agent.Agent, *agent.State) error
+		want string // behaviors, and not_run
+	}{
+		{"five calls one after the other", five, agent.Config{Policy: permission.Policy{Mode: permission.Bypass}}, replies, "allow allow allow allow allow"},
+		{"five questions answered at once", five, agent.Config{Approve: func(_ context.Context, q agent.Approval) (agent.Confirm, error) {
+			return agent.Confirm{Allow: q.Call != "call_2"}, nil
+		}}, replies, "deny allow allow allow allow"},
+		{"questions answered later", call("a").And(call("b")), agent.Config{}, waits, "ask allow ask deny"},
+		{"wrong arguments, and an unknown tool", scripted.Call("weather", map[string]any{"city": []int{1}}).And(scripted.Call("nothing", nil)).And(call("a")),
+			agent.Config{Policy: permission.Policy{Mode: permission.Bypass}}, replies, "not_run not_run allow"},
+	} {
+		var b bytes.Buffer
+		cfg := row.cfg
+		cfg.Model, cfg.Toolkit = scripted.New(row.turn, scripted.Say("Fog.")), toolkit.Of(weather)
+		cfg.Middleware = []agent.Middleware{agentlog.New(agentlog.Config{Logger: logger(&b, slog.LevelInfo)})}
+		a, err := agent.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := row.play(t.Context(), a, new(agent.State)); err != nil {
+			t.Errorf("%s: %v", row.why, err)
+		}
+		var got []string
+		for line := range strings.Lines(b.String()) {
+			for _, key := range []string{"kitbag.permission.behavior=", "msg=execute_tool "} {
+				_, rest, ok := strings.Cut(line, key)
+				if ok && key != "msg=execute_tool " {
+					got = append(got, strings.Fields(rest)[0])
+				}
+				if ok && strings.Contains(rest, "error.type=not_run") {
+					got = append(got, "not_run")
+				}
+			}
+		}
+		if strings.Join(got, " ") != row.want {
+			t.Errorf("%s: got %v, want %s:\n%s", row.why, got, row.want, b.String())
+		}
+	}
+}

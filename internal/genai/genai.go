@@ -62,8 +62,10 @@ type Op struct {
 	Result *message.ToolResult // nil if it was cut off
 }
 
-// errFailed stands for what a tool tells the model of a failure, which is content.
-var errFailed = errors.New("the tool failed")
+var (
+	errFailed = errors.New("the tool failed")      // stands for what it tells the model, which is content
+	errNotRun = errors.New("the call did not run") // its tool is unknown, its arguments are wrong, or a limit was reached
+)
 
 // A Begin is called when an operation begins. The context that it returns is
 // that of what happens within; the function is called when the operation has
@@ -95,12 +97,23 @@ func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[agent.Event, error] {
 		return func(yield func(agent.Event, error) bool) {
 			op := &Op{Name: OpAgent, Target: name}
+			calls := map[string]*agent.ToolCall{} // that may not run
 			ctx, end := begin(context.WithValue(ctx, runKey{}, op), op)
 			defer func() { end() }()
 			for ev, err := range next(ctx, st, inputs...) {
 				switch ev := ev.(type) {
 				case *agent.RunStart:
 					op.Session = ev.Session
+				case *agent.ToolCall:
+					calls[ev.Call] = ev
+				case *agent.ToolStart:
+					delete(calls, ev.Call)
+				case *agent.External:
+					delete(calls, ev.Call)
+				case *agent.ToolResult:
+					if c := calls[ev.Call]; c != nil && ev.Outcome == message.OutcomeError {
+						begin.notRun(ctx, c, ev)
+					}
 				case *agent.End:
 					op.End = ev
 				}
@@ -111,6 +124,14 @@ func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 			}
 		}
 	}
+}
+
+// notRun is what is watched of a call that ended before it was run.
+func (begin Begin) notRun(ctx context.Context, c *agent.ToolCall, res *agent.ToolResult) {
+	op := &Op{Name: OpTool, Target: res.Name, Call: tool.Call{ID: c.Call, Name: res.Name, Input: c.Input}}
+	_, end := begin(ctx, op)
+	op.Err, op.Result = errNotRun, res.Result
+	end()
 }
 
 // A watched model is one whose calls are watched: each attempt, since retries wrap
@@ -184,6 +205,8 @@ func ErrorClass(err error) string {
 		return "cancelled"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
+	case errors.Is(err, errNotRun):
+		return "not_run"
 	}
 	return "_OTHER"
 }

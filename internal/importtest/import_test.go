@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"toolkit/config":  {"toolkit", "tool"},
 	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission", "redact", "agent/internal/window", "agent/internal/picture"},
 	"agent/agentotel": {"agent", "redact"},
-	"agent/agentlog":  {"agent", "permission", "redact"},
+	"agent/agentlog":  {"agent", "message", "permission", "redact"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
 	"mcpserver":       {"toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"mcpgateway":      {"mcpclient", "mcpserver", "toolkit", "tool", "tool/host", "permission"},
