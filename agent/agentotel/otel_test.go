@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -218,4 +219,32 @@ func describeMetrics(t *testing.T, b *strings.Builder, reader metric.Reader) {
 	}
 	slices.Sort(lines)
 	b.WriteString(strings.Join(lines, ""))
+}
+
+// TestSpansOfCallsThatDidNotRun holds that a call with wrong arguments, or of no tool, has
+// a span too.
+func TestSpansOfCallsThatDidNotRun(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	mw, err := New(Config{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(spans))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	weather := tool.Must(tool.New("weather", "The weather.", func(_ context.Context, in in) (string, error) { return "fog", nil }))
+	m := scripted.New(scripted.Call("weather", map[string]any{"city": []int{1}}).And(scripted.Call("nothing", nil)), scripted.Say("Fog."))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather), Middleware: []agent.Middleware{mw}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), new(agent.State), agent.Say("Weather?")); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range spans.Ended() {
+		if s.Status().Code == codes.Error {
+			got = append(got, s.Name())
+		}
+	}
+	if !slices.Equal(got, []string{"execute_tool weather", "execute_tool nothing"}) {
+		t.Errorf("spans with an error: %q", got)
+	}
 }
