@@ -52,7 +52,7 @@ import (
 // servers that are trusted in this way.
 //
 // Members that "kitbag run" takes from the same file (model, baseURL, system,
-// maxSteps, skills) are let be.
+// maxSteps, window, skills) are let be.
 //
 // Every mistake is an error that names the file and the key, members that mean
 // nothing included; all are reported at once. New checks the rest, with the same
@@ -64,7 +64,7 @@ func Load(file string) (Config, error) {
 	}
 	r := &reader{file: file, dir: filepath.Dir(file)}
 	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins",
-		"model", "baseURL", "system", "maxSteps", "skills") // the last are for kitbag run, which reads the same file
+		"model", "baseURL", "system", "maxSteps", "window", "skills") // the last are for kitbag run, which reads the same file
 	if !ok {
 		return Config{}, errors.Join(r.errs...)
 	}

@@ -36,6 +36,7 @@ type config struct {
 	baseURL string
 	system  string // absolute
 	steps   int    // 0 for none
+	window  int    // 0 for none
 	policy  permission.Policy
 	servers []serverFile
 	skills  []string // absolute, as found is
@@ -68,7 +69,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 		want string
 	}
 	own := map[string]member{"model": {&c.model, "a text"}, "baseURL": {&c.baseURL, "a text"}, "system": {&c.system, "the name of a file"},
-		"maxSteps": {&c.steps, "a whole number"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
+		"maxSteps": {&c.steps, "a whole number"}, "window": {&c.window, "a whole number"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		m, ok := own[key]
 		switch {
@@ -83,6 +84,9 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	}
 	if c.steps < 0 {
 		return nil, fmt.Errorf("%s: maxSteps: %d is negative; write how many model calls a task may take", file, c.steps)
+	}
+	if c.window < 0 {
+		return nil, fmt.Errorf("%s: window: %d is negative; write how many tokens the model takes", file, c.window)
 	}
 	if c.system != "" {
 		c.system = c.absolute(c.system)
@@ -239,6 +243,7 @@ func (c *config) over(other *config) *config {
 		baseURL: cmp.Or(c.baseURL, other.baseURL),
 		system:  cmp.Or(c.system, other.system),
 		steps:   cmp.Or(c.steps, other.steps),
+		window:  cmp.Or(c.window, other.window),
 		policy: permission.Policy{
 			Mode:          cmp.Or(c.policy.Mode, other.policy.Mode),
 			Rules:         slices.Concat(c.policy.Rules, other.policy.Rules),
@@ -281,6 +286,9 @@ func (f *agentFlags) take(cmd *cobra.Command, c *config) {
 	}
 	if c.steps != 0 && unset("max-steps") {
 		f.maxSteps = c.steps
+	}
+	if c.window != 0 && unset("window") {
+		f.window = c.window
 	}
 }
 

@@ -215,6 +215,47 @@ func TestRunKeepsRequestsValid(t *testing.T) {
 	}
 }
 
+// TestRunWindow keeps a run within the window that it is told of, by the flag or by the
+// configuration.
+func TestRunWindow(t *testing.T) {
+	for _, row := range []struct {
+		flags  []string
+		config string
+		most   int // bytes of a request, beside those of the first
+		told   bool
+	}{
+		{flags: nil, most: 150_000},
+		{flags: []string{"--window", "12000"}, most: 40_000, told: true},
+		{config: `{"window":12000}`, most: 40_000, told: true},
+	} {
+		workspace(t)
+		if row.config != "" {
+			writeConfig(t, personFile(t), row.config)
+		}
+		calls := 0
+		s := serve(t, openaitest.Always(openaitest.Func(func(req *openaitest.Request) openaitest.Turn {
+			if strings.Contains(req.Messages[len(req.Messages)-1].Text(), "become too long") {
+				return openaitest.Text(`{"goal":"count","next":"count on"}`)
+			}
+			if calls++; calls > 15 {
+				return openaitest.Text("counted")
+			}
+			return openaitest.Calls(openaitest.Call{ID: fmt.Sprint("c", calls), Name: "Bash", Args: fmt.Sprintf(`{"command":"seq %d %d"}`, calls, 1400+calls)})
+		})))
+		got := kitbag(t.Context(), append(append([]string{"run", "--mode", "bypass"}, row.flags...), "count")...)
+		if got.code != exitDone || !strings.HasSuffix(got.out, "counted\n") || strings.Contains(got.stderr, "made shorter") != row.told {
+			t.Errorf("%v %s: %+v", row.flags, row.config, got)
+		}
+		first, most := len(s.Requests()[0].Body), 0
+		for _, req := range s.Requests() {
+			most = max(most, len(req.Body)-first)
+		}
+		if most > row.most || most < row.most/4 {
+			t.Errorf("%v %s: the largest request has %d bytes more than the first, want up to %d", row.flags, row.config, most, row.most)
+		}
+	}
+}
+
 func TestRunInterrupted(t *testing.T) {
 	workspace(t)
 	s := serve(t, openaitest.Text("I was just about to say something").HangAfter(500))
@@ -378,7 +419,7 @@ func TestHostileText(t *testing.T) {
 		&agent.Background{Name: evil, Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: evil}}}},
 		&agent.External{Name: evil, Call: evil},
 		&agent.Approval{Name: evil, Reason: evil, Input: json.RawMessage(`{"\u001b[2J":1}`), Preview: evil},
-		&agent.Retry{Error: evil}, &agent.Discard{Error: evil}, &agent.TextDelta{Text: evil},
+		&agent.Retry{Error: evil}, &agent.Discard{Error: evil}, &agent.Compaction{Failed: evil}, &agent.TextDelta{Text: evil},
 		&agent.ToolDelta{Text: evil, ForUser: true}, &agent.End{Reason: agent.EndLimit, Detail: evil},
 	} {
 		if err := show(ev); err != nil {

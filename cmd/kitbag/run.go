@@ -34,6 +34,7 @@ type agentFlags struct {
 	allow, ask, deny []string
 	model, baseURL   string // "" for what the variables say
 	maxSteps         int    // model calls for one task; 0 for the agent's own limit
+	window           int    // the model's, in tokens; 0 for the agent's default
 	system           string // a file
 	toolFlags
 }
@@ -69,6 +70,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
 	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
 	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
+	fl.IntVar(&f.window, "window", 0, "the model's context window in tokens, within which the conversation is kept (default 128000)")
 	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
 	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // there is no such flag: a mistake in this function
@@ -100,6 +102,7 @@ current directory, then that in the user's configuration directory. Rules, serve
 and skills of all of them count, flags first:
 
   {"model": "…", "baseURL": "https://…", "system": "FILE", "maxSteps": 50,
+   "window": 128000,
    "permissions": {"mode": "default", "allow": [], "ask": [], "deny": []},
    "mcpServers": {"files": {"command": "npx", "args": ["-y", "some-server"]}},
    "skills": ["docs/skills"]}
@@ -229,6 +232,9 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 	}
 	if f.maxSteps < 0 {
 		return p, usage("--max-steps %d: it must be the number of model calls that a task may take, such as 20", f.maxSteps)
+	}
+	if f.window < 0 {
+		return p, usage("--window %d: it must be the number of tokens that the model takes, such as 32000", f.window)
 	}
 	p.Mode = permission.Mode(f.mode)
 	var err error

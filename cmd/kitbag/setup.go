@@ -73,7 +73,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	}
 	showSkipped(r.log, v)
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
-		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Results: results}}
+		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Window: f.window, Results: results}}
 	if r.prompt != nil {
 		cfg.Elicit = r.prompt.elicit
 	}

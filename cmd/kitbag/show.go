@@ -123,6 +123,12 @@ func (p *painter) line(ev agent.Event) string {
 		return p.paint(dim, fmt.Sprintf("the MCP server %q has used the model: %d tokens", ev.Server, ev.Usage.Input+ev.Usage.Output))
 	case *agent.Retry:
 		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", plainLine(ev.Error), ev.Wait.Round(100*time.Millisecond)))
+	case *agent.Compaction:
+		line := fmt.Sprintf("the conversation was made shorter: from about %d to %d tokens", ev.Before, ev.After)
+		if ev.Failed != "" {
+			line += "; there is no summary of what is gone: " + plainLine(ev.Failed)
+		}
+		return p.paint(dim, line)
 	case *agent.Discard:
 		return p.paint(yellow, "! the answer broke off: "+plainLine(ev.Error))
 	case *agent.End:

@@ -44,6 +44,9 @@ func (c *config) wants() []string {
 	if c.steps != 0 {
 		add("maxSteps", fmt.Sprint(c.steps))
 	}
+	if c.window != 0 {
+		add("window", fmt.Sprint(c.window))
+	}
 	add("permissions.mode", string(c.policy.Mode))
 	for _, rule := range c.policy.Rules {
 		if rule.Behavior == permission.Allow {

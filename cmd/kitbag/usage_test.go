@@ -35,6 +35,7 @@ func TestMistakes(t *testing.T) {
 		{"run --alow x", exitUsage, []string{"--alow", "did you mean --allow?"}},
 		{"run --xyzzyx x", exitUsage, []string{"unknown flag: --xyzzyx"}},
 		{"run --max-steps few x", exitUsage, []string{`--max-steps "few"`, "a whole number"}},
+		{"run --window -2 x", exitUsage, []string{"--window -2", "such as 32000"}},
 		{"run --max-steps -2 x", exitUsage, []string{"--max-steps -2"}},
 		{"run --json=perhaps x", exitUsage, []string{`--json "perhaps"`, "true or false"}},
 		{"run _", exitUsage, []string{"empty", `kitbag run "task"`}},
