@@ -182,17 +182,18 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compa
 		ev.Failed, summary = err.Error(), ""
 	}
 	ev.Summary = summary
-	msgs := r.withSummary(v, summary, from, budget()/2)
+	msgs := r.withSummary(v, summary, from, budget())
 	newest := len(msgs) - (len(old) - from)
 	cut, keep := window.WithSummary(msgs, newest, budget())
 	if !keep && newest < len(msgs) {
-		msgs = r.withSummary(v, summary, len(old), budget()/2)
+		msgs = r.withSummary(v, summary, len(old), budget())
 		cut, _ = window.WithSummary(msgs, len(msgs), budget())
 	}
 	return cut.Apply(msgs, r.keepWhole), nil
 }
 
-// rewrite replaces the conversation. size is what the next request is then.
+// rewrite replaces the conversation. size is what the next request is then, 0 if no more
+// was to be gained than there was.
 func (r *run) rewrite(msgs []*message.Message, size int, ev *Compaction) error {
 	r.gauge().Rewritten(size)
 	r.st.Messages = msgs
@@ -223,7 +224,7 @@ func (r *run) replaceData(v *toolkit.View, note window.Note) error {
 	fixed := size - r.gauge().Count(r.st.Messages).Tokens
 	msgs := window.WithoutData(r.st.Messages, note)
 	after := fixed + window.Messages(msgs)
-	return r.rewrite(msgs, after, &Compaction{Before: r.gauge().Tokens(size), After: r.gauge().Tokens(after)})
+	return r.rewrite(msgs, 0, &Compaction{Before: r.gauge().Tokens(size), After: r.gauge().Tokens(after)})
 }
 
 // newestPicture returns the last picture that a request of the conversation holds, nil

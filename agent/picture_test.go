@@ -114,3 +114,28 @@ func TestRefusedPictures(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedPictureInASummary has a conversation become too long while it holds a picture
+// that the server refuses: the summary is made without it.
+func TestRefusedPictureInASummary(t *testing.T) {
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: shots(), Context: Context{Window: 10_000}})
+	a.levels.model = wordsFunc(func(req *model.Request) turn {
+		switch {
+		case len(pictures(req)) > 0:
+			return turn{err: &model.Error{Kind: model.ErrBadImage, Message: "no"}}
+		case req.Choice.Mode == model.ChoiceNone:
+			return says("They talked.")
+		}
+		return says("done")
+	})
+	st := talk(60, 500)
+	st.Messages = append(st.Messages, &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "see"}, pictureOf("bad", tinyGIF)}},
+		message.Assistant(&message.Text{Text: "I see"}))
+	evs, err := play(t, a, st, Say("and?"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := of[*Compaction](evs); c[0].Summary != "They talked." || c[0].Failed != "" {
+		t.Errorf("%+v", c[0])
+	}
+}

@@ -91,10 +91,13 @@ const maxShorter = 3
 // finds those too long, with what of them fits into budget, in estimated tokens.
 func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *Compaction) (text string, err error) {
 	if !refused {
-		if text, err = r.askSummary(v, r.st.Messages, ev); !isTooLong(err) {
+		text, err = r.askSummary(v, r.st.Messages, ev)
+		switch {
+		case isTooLong(err):
+			r.gauge().Refuse(r.size(v))
+		case !isBadImage(err): // which is not among the newest, as they are sent then
 			return text, err
 		}
-		r.gauge().Refuse(r.size(v))
 	}
 	share := 1
 	for range maxShorter {
@@ -161,10 +164,10 @@ func (r *run) newest(budget int) []*message.Message {
 }
 
 // withSummary returns the conversation with what is before index from replaced by a
-// summary, and by what is pinned of it, up to a size. Without a summary an earlier one
-// stays, and the model is told that there is a gap.
-func (r *run) withSummary(v *toolkit.View, summary string, from, pinned int) []*message.Message {
-	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+summary
+// summary, and by what is pinned of it, each in half of the room. Without a summary an
+// earlier one stays, and the model is told that there is a gap.
+func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*message.Message {
+	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+window.Abridge(summary, room/2)
 	if summary == "" {
 		source, text = window.CutSource, "Earlier messages were cut off here; no summary of them could be made."
 	}
@@ -174,7 +177,7 @@ func (r *run) withSummary(v *toolkit.View, summary string, from, pinned int) []*
 		}
 	}
 	hint := r.hintMessage(source, text)
-	hint.Blocks = append(hint.Blocks, window.Pinned(r.st.Messages[:from], pinned)...)
+	hint.Blocks = append(hint.Blocks, window.Pinned(r.st.Messages[:from], room/2)...)
 	return window.Replace(r.st.Messages, from, hint)
 }
 

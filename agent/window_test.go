@@ -31,6 +31,7 @@ type windowedServer struct {
 	steps    int  // until it gives its last answer
 	rand     *rand.Rand
 	largest  int // result that it asks for, in bytes
+	summary  int // that it writes, in words
 	skill    bool
 	asked    int
 	refusals int
@@ -119,7 +120,7 @@ func readsSkill(msgs []*message.Message) bool {
 
 func (s *windowedServer) say(summary bool) turn {
 	if summary {
-		text := strings.Repeat("fact ", s.rand.IntN(200))
+		text := strings.Repeat("fact ", s.rand.IntN(s.summary))
 		return says(`{"goal":"look around","facts":["` + text + `"],"next":"go on"}`)
 	}
 	if s.asked++; s.asked > s.steps {
@@ -264,7 +265,7 @@ func TestRunsGoOn(t *testing.T) {
 				t.Run(fmt.Sprintf("%d/%d/%v", win, bytes, silent), func(t *testing.T) {
 					kept := new(memory)
 					s := &windowedServer{last: &model.Request{}, window: win, bytes: bytes, silent: silent, steps: 500, skill: true,
-						rand: rand.New(rand.NewPCG(1, uint64(win+bytes))), largest: 60_000}
+						rand: rand.New(rand.NewPCG(1, uint64(win+bytes))), largest: 60_000, summary: 200}
 					n := goOn(t, lookKit(t, kept), s, kept)
 					t.Logf("%d compactions, %d refusals, %d requests", n, s.refusals, len(s.sizes))
 					if n == 0 || n > 250 || !silent && s.refusals > 25 {
@@ -283,8 +284,8 @@ func TestRunsGoOnAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := rapid.IntRange(0, 2).Draw(t, "store")
 		s := &windowedServer{last: &model.Request{}, window: rapid.IntRange(8000, 100_000).Draw(t, "window"), bytes: rapid.IntRange(2, 7).Draw(t, "bytes"),
-			silent: rapid.Bool().Draw(t, "silent"), steps: 60, skill: rapid.Bool().Draw(t, "skill"),
-			rand: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), largest: rapid.IntRange(100, 200_000).Draw(t, "largest")}
+			silent: rapid.Bool().Draw(t, "silent"), steps: 40, skill: rapid.Bool().Draw(t, "skill"),
+			rand: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), largest: rapid.IntRange(100, 200_000).Draw(t, "largest"), summary: rapid.SampledFrom([]int{200, 2000, 20_000}).Draw(t, "summary")}
 		goOn(t, kits[pick], s, []Results{whole, failing, nil}[pick])
 	})
 }

@@ -63,6 +63,18 @@ func Shorten(res *message.ToolResult, limit int, keep Keeper) *message.ToolResul
 	return &cp
 }
 
+// Abridge returns a text of at most about so many tokens: the beginning and the end of a
+// longer one.
+func Abridge(text string, tokens int) string {
+	all := Text(text)
+	if all <= tokens {
+		return text
+	}
+	limit := max(0, tokens*len(text)/all)
+	head, tail := text[:runeStart(text, limit*2/3)], text[runeStart(text, len(text)-limit/3):]
+	return head + "\n[… the middle of this text was too long and is gone]\n" + tail
+}
+
 // runeStart returns at, or where the rune begins that it is within.
 func runeStart(text string, at int) int {
 	for i := 0; i < utf8.UTFMax-1 && at > i && at < len(text); i++ {

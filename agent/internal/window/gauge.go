@@ -43,8 +43,8 @@ func (g *Gauge) Count(msgs []*message.Message) Tally {
 	return *t
 }
 
-// Rewritten has the next Count begin anew. size is what a request holds now, system
-// prompt and tools included.
+// Rewritten has the next Count begin anew. size is what a compaction left of a request,
+// system prompt and tools included; 0 if it was rewritten for another reason.
 func (g *Gauge) Rewritten(size int) { g.tally, g.left = Tally{}, size }
 
 // Useless notes that a request of the given size could not be made shorter.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -209,6 +210,18 @@ func TestShortenKeepsRunes(t *testing.T) {
 			t.Fatalf("%q at %d became %q", text, limit, got.Text())
 		}
 	})
+}
+
+func TestAbridge(t *testing.T) {
+	long := "beginning " + strings.Repeat("äöü ", 1000) + "end"
+	for _, tokens := range []int{-1, 0, 20, 500, 100_000} {
+		got := window.Abridge(long, tokens)
+		whole := tokens > 1000
+		if whole != (got == long) || !utf8.ValidString(got) || window.Text(got) > max(tokens, 0)+20 ||
+			tokens >= 20 && (!strings.HasPrefix(got, "beginning") || !strings.HasSuffix(got, "end")) {
+			t.Errorf("%d tokens: %d bytes, %.40q…", tokens, len(got), got)
+		}
+	}
 }
 
 // TestPage reads a text page by page, as the notes say: together they are the text.
