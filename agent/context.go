@@ -91,8 +91,8 @@ func (r *run) fit(v *toolkit.View) error {
 	if err := r.fitData(v); err != nil {
 		return err
 	}
-	size := r.size(v)
-	if !r.gauge().Due(size) {
+	size, messages := r.size(v), r.gauge().Count(r.st.Messages).Tokens
+	if !r.gauge().Due(size-messages, messages) {
 		return nil
 	}
 	gained, err := r.compact(v, size, false)

@@ -164,10 +164,10 @@ func (r *run) newest(budget int) []*message.Message {
 }
 
 // withSummary returns the conversation with what is before index from replaced by a
-// summary, and by what is pinned of it, each in half of the room. Without a summary an
-// earlier one stays, and the model is told that there is a gap.
+// summary, in a quarter of the room, and by what is pinned of it, in half of it. Without a
+// summary an earlier one stays, and the model is told that there is a gap.
 func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*message.Message {
-	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+window.Abridge(summary, room/2)
+	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+window.Abridge(summary, room/4)
 	if summary == "" {
 		source, text = window.CutSource, "Earlier messages were cut off here; no summary of them could be made."
 	}

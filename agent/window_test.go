@@ -32,6 +32,7 @@ type windowedServer struct {
 	rand     *rand.Rand
 	largest  int // result that it asks for, in bytes
 	summary  int // that it writes, in words
+	rules    int // in the system prompt
 	skill    bool
 	asked    int
 	refusals int
@@ -207,7 +208,7 @@ func (m *memory) Get(_ context.Context, call string) (string, error) {
 // holds of every compaction: it is told, the server counts less after it, not two in a
 // row gain less than a tenth, and nothing that was refused is sent again.
 func goOn(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (compactions int) {
-	cfg := Config{Model: scripted.New(), Toolkit: kit, Policy: bypass, Instructions: "Look around.", MaxParallel: 1,
+	cfg := Config{Model: scripted.New(), Toolkit: kit, Policy: bypass, Instructions: "Look around. " + strings.Repeat("Mind this. ", s.rules), MaxParallel: 1,
 		Limits: Limits{Steps: s.steps + 1}, Context: Context{Window: s.window, Results: results}, Retry: model.RetryConfig{Retries: -1}}
 	a, err := New(cfg)
 	if err != nil {
@@ -286,6 +287,11 @@ func TestRunsGoOnAnywhere(t *testing.T) {
 		s := &windowedServer{last: &model.Request{}, window: rapid.IntRange(8000, 100_000).Draw(t, "window"), bytes: rapid.IntRange(2, 7).Draw(t, "bytes"),
 			silent: rapid.Bool().Draw(t, "silent"), steps: 40, skill: rapid.Bool().Draw(t, "skill"),
 			rand: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), largest: rapid.IntRange(100, 200_000).Draw(t, "largest"), summary: rapid.SampledFrom([]int{200, 2000, 20_000}).Draw(t, "summary")}
+		if s.skill { // which must fit beside the rest
+			s.bytes = max(s.bytes, 3)
+		} else {
+			s.rules = rapid.IntRange(0, s.window*s.bytes/11/2).Draw(t, "rules") // up to half of the window
+		}
 		goOn(t, kits[pick], s, []Results{whole, failing, nil}[pick])
 	})
 }

@@ -73,11 +73,12 @@ func (g *Gauge) room() int {
 // Share returns a share of the window, as an estimate.
 func (g *Gauge) Share(share float64) int { return int(share * float64(g.room())) }
 
-// Due reports whether a request of the given size is to be made shorter: it fills too
-// much of the window, and has grown by a ninth since that was last done. What could not
-// be made shorter then would gain less than a tenth now.
-func (g *Gauge) Due(size int) bool {
-	return g.Compact > 0 && size >= g.Share(g.Compact) && 9*size >= 10*g.left
+// Due reports whether a request is to be made shorter, of which a part is fixed: it fills
+// too much of the window, and at least a tenth would be gained, going by what was left the
+// last time and by the budget.
+func (g *Gauge) Due(fixed, messages int) bool {
+	size, left := fixed+messages, max(g.left, fixed+g.Budget(fixed))
+	return g.Compact > 0 && size >= g.Share(g.Compact) && 9*size >= 10*left
 }
 
 // Budget is what the messages may hold after a compaction, beside a fixed part of the

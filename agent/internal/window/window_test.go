@@ -113,12 +113,13 @@ func TestGauge(t *testing.T) {
 	} {
 		g := fresh()
 		row.set(g)
-		if due, budget := g.Due(row.size), g.Budget(0); due != row.due || budget != row.budget {
+		if due, budget := g.Due(0, row.size), g.Budget(0); due != row.due || budget != row.budget {
 			t.Errorf("%s: due %v, budget %d; want %v, %d", row.why, due, budget, row.due, row.budget)
 		}
 	}
 	g := fresh()
-	if got := g.Budget(7000); got != 1500 {
+	// Beside a large fixed part less is gained, and it is due later.
+	if got := g.Budget(7000); got != 1500 || g.Due(7000, 2400) || !g.Due(7000, 2450) {
 		t.Errorf("beside a large fixed part there are %d", got)
 	}
 }
