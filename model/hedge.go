@@ -40,7 +40,7 @@ func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, err
 		for waiting := true; waiting; {
 			select {
 			case p, ok := <-first.pieces:
-				if p.told() {
+				if p.notify() {
 					continue
 				}
 				first.pass(p, ok, nil, yield)
@@ -68,7 +68,7 @@ func race(first, second *attempt, yield func(Chunk, error) bool) {
 		case p, ok = <-other:
 			from, loser = second, first
 		}
-		if p.told() {
+		if p.notify() {
 			continue
 		}
 		if ok && p.err == nil {
@@ -99,15 +99,16 @@ type attempt struct {
 type piece struct {
 	chunk Chunk
 	err   error
-	tell  func() // in place of both: of a retry, to whoever reads the answer
+	retry func() // in place of both: calls OnRetry
 }
 
-// told reports whether p was news of a retry, which it passes on.
-func (p piece) told() bool {
-	if p.tell != nil {
-		p.tell()
+// notify calls OnRetry if p is a retry, and reports whether it is. It runs on the
+// goroutine that reads the answer, as OnRetry does without Hedge.
+func (p piece) notify() bool {
+	if p.retry != nil {
+		p.retry()
 	}
-	return p.tell != nil
+	return p.retry != nil
 }
 
 // failure returns why there was no chunk.
@@ -121,9 +122,9 @@ func (p piece) failure(ok bool) error {
 func begin(ctx context.Context, m Model, req *Request) *attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{make(chan piece), cancel}
-	if above, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
+	if outer, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
 		ctx = context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
-			a.pieces <- piece{tell: func() { above(try, wait, err) }}
+			a.pieces <- piece{retry: func() { outer(try, wait, err) }}
 		}))
 	}
 	go func() {
@@ -150,7 +151,7 @@ func (a *attempt) end() (u message.Usage) {
 // pass yields p and what follows it, and what the loser of a race has cost.
 func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(Chunk, error) bool) {
 	for ; ok; p, ok = <-a.pieces {
-		if p.told() {
+		if p.notify() {
 			continue
 		}
 		if f, isFinish := p.chunk.(*Finish); isFinish && loser != nil {

@@ -27,15 +27,16 @@ type RetryConfig struct {
 	// means no limit.
 	FirstChunk time.Duration
 
-	// OnRetry, if not nil, is told of each failed try that is followed by another,
-	// counted from 1, before the wait between them.
+	// OnRetry, if not nil, is called for each failed try that is followed by another,
+	// counted from 1, before the wait between them, on the goroutine that reads the
+	// answer.
 	OnRetry func(try int, wait time.Duration, err error)
 }
 
 // Retry returns m with failed calls repeated. If m does that already, being made of
 // Retry at any depth below [Fallback], [Hedge] and decorators that [As] sees through,
-// its own way of it counts: of cfg only OnRetry does, which is told of those retries too.
-// So an agent, which retries, can be given such a model.
+// its own configuration holds, and of cfg only OnRetry does: it is called for those
+// retries too. So an agent, which retries, can be given such a model.
 //
 // A call is repeated if its error is [Error.Retryable] and nothing of the answer was
 // passed on yet, be it that the stream had started. The wait grows exponentially, is
@@ -67,12 +68,12 @@ func Retry(m Model, cfg RetryConfig) Model {
 	return &retrier{m, cfg}
 }
 
-// retrying is implemented by the models of this package that others are below.
+// retrying is implemented by the models of this package that call other models.
 type retrying interface {
-	retries() bool // one of those below does
+	retries() bool // reports whether a call of it is retried at any depth
 }
 
-// A watched model is one that retries already; somebody more is told.
+// A watched model retries by itself. Its onRetry is called for each retry below.
 type watched struct {
 	Model
 	onRetry onRetry
@@ -80,17 +81,17 @@ type watched struct {
 
 type onRetry func(try int, wait time.Duration, err error)
 
-// The key of an onRetry, for the retriers below.
+// onRetryKey is the context key of the onRetry that retriers call beside their own.
 type onRetryKey struct{}
 
 func (w *watched) Unwrap() Model { return w.Model }
 
 func (w *watched) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
-	above, _ := ctx.Value(onRetryKey{}).(onRetry)
+	outer, _ := ctx.Value(onRetryKey{}).(onRetry)
 	return w.Model.Generate(context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
 		w.onRetry(try, wait, err)
-		if above != nil {
-			above(try, wait, err)
+		if outer != nil {
+			outer(try, wait, err)
 		}
 	})), req)
 }
@@ -128,8 +129,8 @@ func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 			if r.cfg.OnRetry != nil {
 				r.cfg.OnRetry(try+1, wait, err)
 			}
-			if above, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
-				above(try+1, wait, err)
+			if outer, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
+				outer(try+1, wait, err)
 			}
 			if err := r.cfg.Sleep(ctx, wait); err != nil {
 				yield(nil, err)

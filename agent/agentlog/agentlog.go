@@ -189,7 +189,7 @@ func (l *log) events(next agent.RunFunc) agent.RunFunc {
 				if c, ok := ev.(*agent.Compaction); ok {
 					l.compaction(ctx, c)
 				}
-				d.hear(ev)
+				d.add(ev)
 				if !yield(ev, err) {
 					return
 				}
@@ -216,8 +216,8 @@ type decision struct {
 	done   bool // it has its line
 }
 
-// hear takes an event of the run.
-func (d *decisions) hear(ev agent.Event) {
+// add takes an event of the run.
+func (d *decisions) add(ev agent.Event) {
 	switch ev := ev.(type) {
 	case *agent.ToolCall:
 		d.calls[ev.Call] = &decision{tool: ev.Name, input: ev.Input}

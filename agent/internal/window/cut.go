@@ -40,8 +40,8 @@ func Cuttable(res *message.ToolResult, limit int) bool {
 	return len(res.Text()) > least && !res.Pinned
 }
 
-// Shorten returns a copy of res with limit bytes of text: the beginning, a note of how
-// the rest is had, and the end.
+// Shorten returns a copy of res with limit bytes of text: the beginning, a note that says
+// how to read the rest, and the end.
 func Shorten(res *message.ToolResult, limit int, keep Keeper) *message.ToolResult {
 	if !Cuttable(res, limit) {
 		return res
