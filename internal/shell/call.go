@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -260,13 +261,16 @@ func (w *walker) script(args []arg) {
 		}
 		b.WriteString(a.text)
 	}
-	stmts, err := w.parse(b.String())
+	prog, err := w.parse(b.String())
+	if err == nil && prog.recoded {
+		err = errors.New("bash may read it differently")
+	}
 	if err != nil {
 		w.denyDynamic("shell source that cannot be read: " + err.Error())
 		return
 	}
 	src := w.src
-	w.src = b.String()
-	w.nested(stmts, "")
+	w.src = prog.src
+	w.nested(prog.stmts, "")
 	w.src = src
 }

@@ -17,19 +17,83 @@ const (
 	maxKeywords = 2000 // words that may open a statement inside a statement
 )
 
-var parsers = sync.Pool{New: func() any { return syntax.NewParser(syntax.Variant(syntax.LangBash)) }}
+// The second keeps comments, for sources in which they may not be what they seem.
+var parsers, commenters = pool(false), pool(true)
 
-// parse reads src as bash does, or says why that cannot be trusted. What it
-// returns is gone when the walk is over.
-func (w *walker) parse(src string) ([]*syntax.Stmt, error) {
+func pool(comments bool) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		return syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(comments))
+	}}
+}
+
+// A program is what is judged, and what runs.
+type program struct {
+	stmts   []*syntax.Stmt
+	src     string // what the positions in stmts count in
+	text    string // the print
+	recoded bool   // bash may read the source otherwise than the print
+}
+
+// parse reads src, or says why that cannot be trusted. What is judged is the tree of
+// the print. The tree is gone when the walk is over.
+func (w *walker) parse(src string) (program, error) {
 	if err := readable(src); err != nil {
+		return program{}, err
+	}
+	// What the reader knows is plain is its own print.
+	if stmts := w.trees.read(src); stmts != nil {
+		return program{stmts: stmts, src: src, text: trimBlanks(src)}, nil
+	}
+	stmts, err := parseSource(src)
+	if err != nil {
+		return program{}, err
+	}
+	text, err := w.print(src, stmts)
+	if err != nil {
+		return program{}, err
+	}
+	recoded := w.recoded
+	head := strings.TrimLeft(src, " \t\n")
+	if tail, ok := strings.CutPrefix(head, string(text)); ok && strings.Trim(tail, " \t\n") == "" {
+		return program{stmts, src, head[:len(text)], recoded}, nil
+	}
+	out := string(text)
+	if stmts, err = parseText(out, parsers); err != nil {
+		return program{}, fmt.Errorf("it has no plain form: %w", err)
+	}
+	if again, err := w.print(out, stmts); err != nil || string(again) != out {
+		return program{}, errors.New("it has no plain form; write it with fewer kinds of quotes")
+	}
+	return program{stmts, out, out, recoded}, nil
+}
+
+// trimBlanks takes away the blanks around a text, not one that is escaped.
+func trimBlanks(text string) string {
+	text = strings.TrimLeft(text, " \t\n")
+	end := strings.TrimRight(text, " \t\n")
+	if strings.HasSuffix(end, `\`) {
+		return text
+	}
+	return end
+}
+
+// parseSource parses what somebody wrote, and refuses what is known to mean something
+// else to bash.
+func parseSource(src string) ([]*syntax.Stmt, error) {
+	continued := strings.Contains(src, "\\\n")
+	if !continued && !strayComment(src) {
+		return parseText(src, parsers)
+	}
+	stmts, err := parseText(src, commenters)
+	if err != nil {
 		return nil, err
 	}
-	if stmts := w.trees.read(src); stmts != nil {
-		return stmts, nil
-	}
-	p := parsers.Get().(*syntax.Parser)
-	defer parsers.Put(p)
+	return stmts, checkLines(src, stmts)
+}
+
+func parseText(src string, from *sync.Pool) ([]*syntax.Stmt, error) {
+	p := from.Get().(*syntax.Parser)
+	defer from.Put(p)
 	file, err := p.Parse(strings.NewReader(src), "")
 	if err != nil {
 		return nil, fmt.Errorf("it is not bash: %w", err)
@@ -60,7 +124,7 @@ func readable(src string) error {
 			depth = max(depth-1, 0)
 		case r < ' ' && r != '\t' && r != '\n', r == 0x7f:
 			return fmt.Errorf("it has the control character %U at byte %d", r, i)
-		case 0x80 <= r && r <= 0x9f, 0x200b <= r && r <= 0x200f, 0x2028 <= r && r <= 0x202e, 0x2060 <= r && r <= 0x206f, r == 0xfeff:
+		case r >= 0x80 && invisible(r):
 			return fmt.Errorf("it has the invisible character %U at byte %d", r, i)
 		}
 	}
@@ -76,4 +140,8 @@ func readable(src string) error {
 		return fmt.Errorf("it has more than %d compound statements", maxKeywords)
 	}
 	return nil
+}
+
+func invisible(r rune) bool {
+	return 0x7f <= r && r <= 0x9f || 0x200b <= r && r <= 0x200f || 0x2028 <= r && r <= 0x202e || 0x2060 <= r && r <= 0x206f || r == 0xfeff
 }

@@ -82,7 +82,7 @@ const (
 // What "=", "{" and "}" mean depends on the place: see simple and descriptor.
 var meaning = func() (m [256]uint8) {
 	for c := range m {
-		if c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
+		if '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
 			strings.IndexByte("_./:,%^-~]*?+@!={}", byte(c)) >= 0 {
 			m[c] = plain
 		}
@@ -97,7 +97,7 @@ var meaning = func() (m [256]uint8) {
 // reserved reports whether a word begins something other than a simple command.
 func reserved(word string) bool {
 	switch word {
-	case "!", "if", "then", "elif", "fi", "while", "until", "for", "select", "do", "done", "case", "esac", "]]", "function", "time",
+	case "!", "if", "then", "elif", "else", "fi", "while", "until", "for", "select", "do", "done", "case", "esac", "]]", "function", "time",
 		"coproc", "let", "declare", "typeset", "local", "export", "readonly", "nameref":
 		return true
 	}
@@ -228,7 +228,7 @@ func (r *reader) command() *syntax.Stmt {
 			return nil
 		case strings.Trim(lit.Value, "0123456789") != "":
 			c.call.Args = append(c.call.Args, w)
-		case !r.redirect(&c.stmt, lit):
+		case len(lit.Value) > 4 || !r.redirect(&c.stmt, lit):
 			return nil
 		}
 	}
@@ -276,6 +276,10 @@ func (r *reader) redirect(s *syntax.Stmt, descriptor *syntax.Lit) bool {
 	word := r.word()
 	if word == nil {
 		return false // also after the first part of an operator that is longer
+	}
+	// A number right before a redirection belongs to that one.
+	if lit := word.Lit(); lit != "" && strings.Trim(lit, "0123456789") == "" && r.pos < len(r.src) && (r.src[r.pos] == '<' || r.src[r.pos] == '>') {
+		return false
 	}
 	d := r.redirects.one()
 	d.redirect = syntax.Redirect{OpPos: at, Op: op, N: descriptor, Word: word}

@@ -36,11 +36,6 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		w.typed(first, w.word(r.Word))
 		return
 	}
-	// To bash a number right before a redirection belongs to that one.
-	lit, end := r.Word.Lit(), int(r.Word.End().Offset())
-	if lit != "" && strings.Trim(lit, "0123456789") == "" && end < len(w.src) && (w.src[end] == '<' || w.src[end] == '>') {
-		w.deny("a redirection without a file")
-	}
 	// bash refuses a redirection to several words; which one is meant is not
 	// known until then.
 	fields := w.fields(r.Word)

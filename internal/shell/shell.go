@@ -128,7 +128,8 @@ func (s *site) is(at pathrule.Place) bool {
 // An Analysis is what is known of a command. It is immutable.
 type Analysis struct {
 	findings
-	src    string
+	src    string // as it was given
+	text   string
 	err    error
 	static []Danger // those that need no look at links
 }
@@ -152,9 +153,10 @@ func (s *site) analyze(src string) *Analysis {
 	w.start(s, src, room)
 	a := &room.Analysis
 	a.src = src
-	stmts, err := w.parse(src)
+	prog, err := w.parse(src)
 	if err == nil {
-		w.stmts(stmts)
+		w.src = prog.src
+		w.stmts(prog.stmts)
 		if w.deep {
 			err = fmt.Errorf("it is nested more than %d deep", maxDepth)
 		}
@@ -166,7 +168,8 @@ func (s *site) analyze(src string) *Analysis {
 		a.findings = w.findings
 		return a
 	}
-	if len(stmts) == 0 {
+	a.text = prog.text
+	if len(prog.stmts) == 0 {
 		w.deny("there is no command")
 	}
 	for i := range w.cmds {
@@ -179,16 +182,11 @@ func (s *site) analyze(src string) *Analysis {
 	return a
 }
 
-// Text returns what the verdicts are about, and the only text that may be run. It is empty
-// if there is none; Err says why.
-func (a *Analysis) Text() string {
-	if a.err != nil {
-		return ""
-	}
-	return a.src
-}
+// Text returns what the verdicts are about, and the only text that may be run: the
+// print of the command. It is empty if there is none; Err says why.
+func (a *Analysis) Text() string { return a.text }
 
-// Err returns why the command could not be parsed, or nil.
+// Err returns why the command has no text that could be judged and run, or nil.
 func (a *Analysis) Err() error { return a.err }
 
 // ReadOnly returns "" if the command is proved to change nothing, otherwise

@@ -52,6 +52,7 @@ type scratch struct {
 	given   slab[given]
 	closers slab[parsed]
 	trees   reader
+	printer
 }
 
 // start makes the walker ready for src. What is kept of the walk goes to room as

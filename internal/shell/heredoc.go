@@ -1,0 +1,171 @@
+package shell
+
+import (
+	"fmt"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// heredoc writes the operator of a here-document and keeps its body for the end of the
+// line. The body is quoted if nothing in it is expanded, and has no tabs that "<<-"
+// would take away.
+func (p *printer) heredoc(r *syntax.Redirect) {
+	delimiter, ok := delimiterOf(r.Word)
+	if !ok {
+		p.refuse("a here-document whose delimiter is not a word")
+		return
+	}
+	quoted := quotedDelimiter(r.Word)
+	var parts []syntax.WordPart
+	if r.Hdoc != nil {
+		parts = r.Hdoc.Parts
+	}
+	escaped := false
+	for _, part := range parts {
+		lit, ok := part.(*syntax.Lit)
+		if !ok && r.Op == syntax.DashHdoc && part.End().Line() > part.Pos().Line() {
+			p.refuse("an expansion of several lines in a <<- here-document; use <<")
+		}
+		escaped = escaped || ok && strings.Contains(lit.Value, `\`)
+	}
+	var body string
+	switch text, plain := onlyText(parts); {
+	case plain && (quoted || escaped):
+		body = stripTabs(text, r.Op)
+		if !quoted {
+			body, quoted = unescapeDocument(body), true
+		}
+	default:
+		body = p.expanded(parts, r.Op)
+	}
+	if body != "" && !strings.HasSuffix(body, "\n") {
+		p.refuse("a here-document without an end")
+	}
+	delimiter = p.freeDelimiter(delimiter, body)
+	p.str("<<")
+	if quoted {
+		p.str("'" + delimiter + "'")
+	} else {
+		p.str(delimiter)
+	}
+	p.pending = append(p.pending, hdoc{[]byte(body), delimiter})
+}
+
+// delimiterOf returns the delimiter without its quotes.
+func delimiterOf(word *syntax.Word) (string, bool) {
+	var b strings.Builder
+	for _, part := range word.Parts {
+		switch x := part.(type) {
+		case *syntax.Lit:
+			b.WriteString(strings.ReplaceAll(x.Value, `\`, ""))
+		case *syntax.SglQuoted:
+			if x.Dollar {
+				return "", false
+			}
+			b.WriteString(x.Value)
+		case *syntax.DblQuoted:
+			for _, q := range x.Parts {
+				lit, ok := q.(*syntax.Lit)
+				if !ok || x.Dollar || strings.Contains(lit.Value, `\`) {
+					return "", false
+				}
+				b.WriteString(lit.Value)
+			}
+		default:
+			return "", false
+		}
+	}
+	return b.String(), !strings.ContainsAny(b.String(), "\n$`")
+}
+
+// freeDelimiter returns name, or a plain one if it is not, that is no line of body.
+func (p *printer) freeDelimiter(name, body string) string {
+	if !syntax.ValidName(name) {
+		name = "EOF"
+	}
+	free := func(name string) bool {
+		return !strings.HasPrefix(body, name+"\n") && !strings.Contains(body, "\n"+name+"\n")
+	}
+	for i := range 16 {
+		if free(name) {
+			return name
+		}
+		name = fmt.Sprint("EOF", i)
+	}
+	p.refuse("a here-document that has every delimiter as a line")
+	return name
+}
+
+// onlyText returns the text of a body that nothing is expanded in.
+func onlyText(parts []syntax.WordPart) (string, bool) {
+	var b strings.Builder
+	for _, part := range parts {
+		lit, ok := part.(*syntax.Lit)
+		if !ok {
+			return "", false
+		}
+		b.WriteString(lit.Value)
+	}
+	return b.String(), true
+}
+
+// stripTabs takes away the tabs that "<<-" does.
+func stripTabs(text string, op syntax.RedirOperator) string {
+	if op != syntax.DashHdoc || !strings.Contains(text, "\t") {
+		return text
+	}
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimLeft(line, "\t")
+	}
+	return strings.Join(lines, "")
+}
+
+// unescapeDocument removes the backslashes that count in a here-document.
+func unescapeDocument(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) && strings.IndexByte("$`\\", s[i+1]) >= 0 {
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// expanded returns the print of a body with expansions in it.
+func (p *printer) expanded(parts []syntax.WordPart, op syntax.RedirOperator) string {
+	start := len(p.buf)
+	was := p.where
+	p.where = document
+	begins := true // at the beginning of a line
+	for i, part := range parts {
+		var next syntax.WordPart
+		if i+1 < len(parts) {
+			next = parts[i+1]
+		}
+		lit, ok := part.(*syntax.Lit)
+		if !ok {
+			p.part(part, next, false)
+			begins = false
+			continue
+		}
+		text := lit.Value
+		if op == syntax.DashHdoc {
+			if begins {
+				text = stripTabs(text, op)
+			} else if head, tail, ok := strings.Cut(text, "\n"); ok {
+				text = head + "\n" + stripTabs(tail, op)
+			}
+		}
+		p.lit(text, false, next == nil)
+		if text != "" {
+			begins = strings.HasSuffix(text, "\n")
+		}
+	}
+	p.where = was
+	body := string(p.buf[start:])
+	p.buf = p.buf[:start]
+	return body
+}

@@ -1,0 +1,140 @@
+package shell
+
+import (
+	"errors"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// strayComment reports whether there is a "#" that bash may not take for a comment
+// though the parser does: one with neither a blank nor a word in front.
+func strayComment(src string) bool {
+	for i := strings.IndexByte(src, '#'); i >= 0; {
+		if i > 0 && strings.IndexByte(")]}`;&|<>", src[i-1]) >= 0 {
+			return true
+		}
+		next := strings.IndexByte(src[i+1:], '#')
+		if next < 0 {
+			break
+		}
+		i += 1 + next
+	}
+	return false
+}
+
+// What a byte of a source with continued lines belongs to.
+const (
+	code   = iota // between words
+	raw           // single quotes, or a here-document that is not expanded
+	quoted        // double quotes
+	closed        // where the parser and bash may join lines differently
+)
+
+var (
+	errContinued = errors.New(`it has a line that ends with \ inside a word, a comment or a here-document; put that on one line`)
+	errComment   = errors.New("it has a # that may not begin a comment; put a blank in front")
+)
+
+// checkLines refuses comments and continued lines that bash may read otherwise than
+// the parser: bash joins lines before it looks at most else.
+func checkLines(src string, stmts []*syntax.Stmt) error {
+	m := lineMap{src: src, kinds: make([]byte, len(src)+1)}
+	for _, s := range stmts {
+		syntax.Walk(s, m.node)
+	}
+	if m.err != nil {
+		return m.err
+	}
+	for i := 0; ; i += 2 {
+		next := strings.Index(src[i:], "\\\n")
+		if next < 0 {
+			return nil
+		}
+		i += next
+		before := byte('\n')
+		if i > 0 {
+			before = src[i-1]
+		}
+		blank := before == ' ' || before == '\t' || before == '\n'
+		switch m.kinds[i] {
+		case raw:
+		case code:
+			if !blank || m.document && before != ' ' {
+				return errContinued
+			}
+		case quoted:
+			if before == '\\' || before == '$' || m.kinds[i-1] == closed {
+				return errContinued
+			}
+		default:
+			return errContinued
+		}
+	}
+}
+
+// A lineMap says what each byte belongs to.
+type lineMap struct {
+	src      string
+	kinds    []byte
+	document bool // there is a here-document in which lines are joined
+	err      error
+}
+
+func (m *lineMap) paint(from, to syntax.Pos, kind byte) {
+	for i := int(from.Offset()); i < min(int(to.Offset()), len(m.kinds)); i++ {
+		m.kinds[i] = kind
+	}
+}
+
+// node paints a node over the one that it is in.
+func (m *lineMap) node(n syntax.Node) bool {
+	switch x := n.(type) {
+	case *syntax.Comment:
+		if at := int(x.Hash.Offset()); at > 0 && strings.IndexByte(" \t\n;&|(", m.src[at-1]) < 0 {
+			m.err = errComment
+		}
+		m.paint(x.Pos(), x.End(), closed)
+	case *syntax.Word, *syntax.ParamExp, *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.CStyleLoop:
+		m.paint(n.Pos(), n.End(), closed)
+	case *syntax.Assign:
+		m.paint(x.Pos(), x.End(), closed)
+	case *syntax.ArrayExpr:
+		m.paint(x.Lparen, x.Rparen, code)
+	case *syntax.CmdSubst:
+		kind := byte(code)
+		if x.Backquotes {
+			kind = closed
+		}
+		m.paint(x.Left, x.End(), kind)
+		return !x.Backquotes
+	case *syntax.ProcSubst:
+		m.paint(x.OpPos, x.End(), code)
+	case *syntax.SglQuoted:
+		if !x.Dollar {
+			m.paint(x.Left, x.End(), raw)
+		}
+	case *syntax.DblQuoted:
+		m.paint(x.Left, x.End(), quoted)
+	case *syntax.Redirect:
+		return m.redirect(x)
+	}
+	return true
+}
+
+func (m *lineMap) redirect(x *syntax.Redirect) bool {
+	if x.Op != syntax.Hdoc && x.Op != syntax.DashHdoc {
+		return true
+	}
+	plain := quotedDelimiter(x.Word)
+	m.paint(x.Word.Pos(), x.Word.End(), closed)
+	m.document = m.document || !plain
+	if x.Hdoc != nil {
+		kind := byte(closed)
+		if plain {
+			kind = raw
+		}
+		m.paint(x.Hdoc.Pos(), x.Hdoc.End(), kind)
+	}
+	return false
+}

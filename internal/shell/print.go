@@ -1,0 +1,549 @@
+package shell
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Print returns src as it is to be run: the text of the tree that Analyze judges, in a
+// subset of bash that the parser and bash read alike. Print of a print is the print. It
+// fails for what is not bash, and for what has no such text; the error names the
+// construct and what to write in place of it.
+func Print(src string) (string, error) {
+	w := walkers.Get().(*walker)
+	defer walkers.Put(w)
+	w.trees.reset()
+	prog, err := w.parse(src)
+	return prog.text, err
+}
+
+// A printer writes a syntax tree in the subset of bash that the parser and bash read
+// alike. Lines are broken where the source breaks them, between commands only;
+// comments and continued lines are gone.
+//
+// The parser decides what a text means, so that a print may do something other than
+// its source in bash where the two differ. Where that is known to happen the printer
+// refuses the source instead, or sets recoded.
+type printer struct {
+	src     string
+	buf     []byte
+	level   int    // of indentation
+	pending []hdoc // here-documents whose bodies follow the line at hand
+	where   place  // of the word at hand
+	recoded bool   // bash may read the source otherwise than the print
+	err     error  // the first reason why there is no print
+}
+
+// An hdoc is a here-document ready to be written.
+type hdoc struct {
+	body      []byte
+	delimiter string
+}
+
+// maxPrinted bounds a print: escapes make it longer than its source.
+const maxPrinted = 2 * maxSource
+
+// print returns the text of stmts, which lies in the printer's memory.
+func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
+	*p = printer{src: src, buf: p.buf[:0]}
+	p.stmts(stmts)
+	if len(p.pending) > 0 {
+		p.newline()
+	}
+	if len(p.buf) > maxPrinted {
+		p.refuse("it is too long to judge")
+	}
+	return p.buf, p.err
+}
+
+// refuse notes why there is no print.
+func (p *printer) refuse(why string) {
+	if p.err == nil {
+		p.err = errors.New(why)
+	}
+}
+
+func (p *printer) str(s string) { p.buf = append(p.buf, s...) }
+
+// newline ends the line, and writes the here-documents that follow it.
+func (p *printer) newline() {
+	p.buf = append(p.buf, '\n')
+	if len(p.pending) > 0 {
+		for _, doc := range p.pending {
+			p.buf = append(append(append(p.buf, doc.body...), doc.delimiter...), '\n')
+		}
+		p.pending = p.pending[:0]
+	}
+	for range p.level {
+		p.str("  ")
+	}
+}
+
+// stmts writes statements that stand next to each other.
+func (p *printer) stmts(list []*syntax.Stmt) {
+	for i, s := range list {
+		if i > 0 {
+			p.separate(list[i-1], s.Position)
+		}
+		p.stmt(s)
+	}
+}
+
+// separate writes what is between the statement s and what follows it at pos.
+func (p *printer) separate(s *syntax.Stmt, pos syntax.Pos) {
+	switch {
+	case len(p.pending) > 0 || pos.Line() > s.End().Line():
+		p.newline()
+	case s.Background:
+		p.str(" ")
+	default:
+		p.str("; ")
+	}
+}
+
+// body writes the statements between two keywords that are at from and to.
+func (p *printer) body(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) {
+	if len(list) == 0 {
+		p.refuse("a list without a command; write : in it")
+		return
+	}
+	p.level++
+	if len(p.pending) > 0 || list[0].Position.Line() > from.Line() {
+		p.newline()
+	} else {
+		p.str(" ")
+	}
+	p.stmts(list)
+	p.level--
+	p.separate(list[len(list)-1], to)
+}
+
+func (p *printer) stmt(s *syntax.Stmt) {
+	if s.Coprocess || s.Disown {
+		p.refuse("a coprocess; write & and a file")
+	}
+	if s.Negated {
+		p.str("! ")
+	}
+	if s.Cmd != nil {
+		p.command(s.Cmd)
+	} else if len(s.Redirs) == 0 {
+		p.refuse("a ! without a command")
+	}
+	for i, r := range s.Redirs {
+		if i > 0 || s.Cmd != nil {
+			p.str(" ")
+		}
+		p.redirect(r)
+	}
+	if s.Background {
+		p.str(" &")
+	}
+}
+
+func (p *printer) command(cmd syntax.Command) {
+	switch c := cmd.(type) {
+	case *syntax.CallExpr:
+		p.call(c)
+	case *syntax.BinaryCmd:
+		p.binary(c)
+	case *syntax.Block:
+		p.str("{")
+		p.body(c.Lbrace, c.Stmts, c.Rbrace)
+		p.str("}")
+	case *syntax.Subshell:
+		p.str("(")
+		p.inParens(c.Lparen, c.Stmts, c.Rparen)
+		p.str(")")
+	case *syntax.IfClause:
+		p.ifClause(c)
+	case *syntax.WhileClause:
+		if c.Until {
+			p.str("until")
+		} else {
+			p.str("while")
+		}
+		p.body(c.WhilePos, c.Cond, c.DoPos)
+		p.str("do")
+		p.body(c.DoPos, c.Do, c.DonePos)
+		p.str("done")
+	case *syntax.ForClause:
+		p.forClause(c)
+	case *syntax.CaseClause:
+		p.caseClause(c)
+	case *syntax.TestClause:
+		p.str("[[ ")
+		p.test(c.X)
+		p.str(" ]]")
+	case *syntax.ArithmCmd:
+		p.str("((")
+		p.spacedArithmetic(c.X, c.Left, 2, c.Unsigned)
+		p.str("))")
+	case *syntax.LetClause:
+		p.let(c)
+	case *syntax.DeclClause:
+		p.declare(c)
+	case *syntax.TimeClause:
+		p.str("time")
+		if c.PosixFormat {
+			p.str(" -p")
+		}
+		if c.Stmt != nil {
+			p.str(" ")
+			p.stmt(c.Stmt)
+		}
+	case *syntax.FuncDecl:
+		p.function(c)
+	default: // CoprocClause, and what later versions of the parser add
+		p.refuse("a command that is not understood, such as coproc")
+	}
+}
+
+// inParens writes the statements between two parentheses.
+func (p *printer) inParens(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) {
+	if len(list) == 0 {
+		p.refuse("parentheses without a command; write : in them")
+		return
+	}
+	p.level++
+	start := len(p.buf)
+	if list[0].Position.Line() > from.Line() {
+		p.newline()
+	}
+	first := len(p.buf)
+	p.stmts(list)
+	p.level--
+	if last := list[len(list)-1]; len(p.pending) > 0 || to.Line() > last.End().Line() {
+		p.newline()
+	}
+	// "((" begins arithmetic.
+	if first == start && len(p.buf) > first && p.buf[first] == '(' {
+		p.buf = append(p.buf, 0)
+		copy(p.buf[first+1:], p.buf[first:])
+		p.buf[first] = ' '
+		p.str(" ")
+	}
+}
+
+// call writes a simple command. What follows its words is for the statement.
+func (p *printer) call(c *syntax.CallExpr) {
+	for i, a := range c.Assigns {
+		if i > 0 {
+			p.str(" ")
+		}
+		p.assign(a)
+	}
+	for i, word := range c.Args {
+		if i > 0 || len(c.Assigns) > 0 {
+			p.str(" ")
+		}
+		if i == 0 {
+			p.head(word)
+		} else {
+			p.word(word)
+		}
+	}
+}
+
+// head writes the word that names a command: bash is not to take it for a keyword or
+// for an assignment, since the parser did not.
+func (p *printer) head(word *syntax.Word) {
+	start := len(p.buf)
+	p.word(word)
+	text := p.buf[start:]
+	if keyword(string(text)) {
+		p.recode()
+		p.buf = append(p.buf, 0)
+		copy(p.buf[start+1:], p.buf[start:])
+		p.buf[start] = '\\'
+		return
+	}
+	i := 0
+	for i < len(text) && (isWordByte(text[i]) || text[i] >= 0x80) {
+		i++
+	}
+	if i > 0 && i < len(text) && text[0] > '9' && (text[i] == '[' || text[i] == '=' || text[i] == '+' && i+1 < len(text) && text[i+1] == '=') {
+		p.refuse("a command whose name looks like an assignment; quote it")
+	}
+}
+
+// keyword reports whether bash may take an unquoted word at the start of a command for
+// more than the name of a command.
+func keyword(word string) bool {
+	switch word {
+	case "!", "{", "}", "[[", "]]", "if", "then", "elif", "else", "fi", "while", "until", "for", "select", "in", "do", "done",
+		"case", "esac", "function", "time", "coproc":
+		return true
+	}
+	return false
+}
+
+func (p *printer) recode() { p.recoded = true }
+
+func (p *printer) binary(c *syntax.BinaryCmd) {
+	if c.Op == syntax.Pipe || c.Op == syntax.PipeAll {
+		if _, ok := c.Y.Cmd.(*syntax.TimeClause); ok {
+			p.refuse("time inside a pipeline; write it in front")
+		}
+	}
+	p.stmt(c.X)
+	p.str(" ")
+	p.str(c.Op.String())
+	// A line that has a here-document is left as it is: its body begins at the next break.
+	if len(p.pending) == 0 && c.Y.Position.Line() > c.OpPos.Line() {
+		p.level++
+		p.newline()
+		p.level--
+	} else {
+		p.str(" ")
+	}
+	p.stmt(c.Y)
+}
+
+func (p *printer) ifClause(c *syntax.IfClause) {
+	p.str("if")
+	for {
+		p.body(c.Position, c.Cond, c.ThenPos)
+		p.str("then")
+		next := c.FiPos
+		if c.Else != nil {
+			next = c.Else.Position
+		}
+		p.body(c.ThenPos, c.Then, next)
+		if c = c.Else; c == nil {
+			break
+		}
+		if !c.ThenPos.IsValid() {
+			p.str("else")
+			p.body(c.Position, c.Then, c.FiPos)
+			break
+		}
+		p.str("elif")
+	}
+	p.str("fi")
+}
+
+func (p *printer) forClause(c *syntax.ForClause) {
+	keyword := "for "
+	if c.Select {
+		keyword = "select "
+	}
+	p.str(keyword)
+	switch loop := c.Loop.(type) {
+	case *syntax.WordIter:
+		p.name(loop.Name.Value)
+		if loop.InPos.IsValid() {
+			p.str(" in")
+			for _, word := range loop.Items {
+				p.str(" ")
+				p.word(word)
+			}
+		}
+	case *syntax.CStyleLoop:
+		p.str("((")
+		for i, x := range []syntax.ArithmExpr{loop.Init, loop.Cond, loop.Post} {
+			if i > 0 {
+				p.str("; ")
+			}
+			if x != nil {
+				p.arithmetic(x)
+			}
+		}
+		p.str("))")
+	default:
+		p.refuse("a loop that is not understood")
+	}
+	if len(p.pending) > 0 || c.DoPos.Line() > c.Loop.End().Line() {
+		p.newline()
+	} else {
+		p.str("; ")
+	}
+	p.str("do")
+	p.body(c.DoPos, c.Do, c.DonePos)
+	p.str("done")
+}
+
+// name writes the name of a variable.
+func (p *printer) name(name string) {
+	if !syntax.ValidName(name) {
+		p.refuse("a variable whose name is not a name")
+	}
+	p.str(name)
+}
+
+func (p *printer) caseClause(c *syntax.CaseClause) {
+	if c.Braces {
+		p.refuse("a case with braces; write in … esac")
+	}
+	p.str("case ")
+	p.word(c.Word)
+	p.str(" in")
+	p.level++
+	at := c.In.Line()
+	for _, item := range c.Items {
+		if len(p.pending) > 0 || item.Pos().Line() > at {
+			p.newline()
+		} else {
+			p.str(" ")
+		}
+		p.str("(") // older versions of bash end a $( ) at a lone ")"
+		for i, pattern := range item.Patterns {
+			if i > 0 {
+				p.str(" | ")
+			}
+			p.word(pattern)
+		}
+		p.str(")")
+		p.level++
+		end := item.OpPos
+		if !end.IsValid() {
+			end = c.Esac
+		}
+		if len(item.Stmts) > 0 {
+			if item.Stmts[0].Position.Line() > item.Patterns[0].Pos().Line() {
+				p.newline()
+			} else {
+				p.str(" ")
+			}
+			p.stmts(item.Stmts)
+			if len(p.pending) > 0 || end.Line() > item.Stmts[len(item.Stmts)-1].End().Line() {
+				p.newline()
+			} else {
+				p.str(" ")
+			}
+		} else {
+			p.str(" ")
+		}
+		p.level--
+		if item.Op != syntax.Break && item.Op != syntax.Fallthrough && item.Op != syntax.Resume {
+			p.refuse("a case that is not understood")
+		}
+		p.str(item.Op.String())
+		at = end.Line()
+	}
+	p.level--
+	if c.Esac.Line() > at {
+		p.newline()
+	} else {
+		p.str(" ")
+	}
+	p.str("esac")
+}
+
+func (p *printer) function(c *syntax.FuncDecl) {
+	if c.Name == nil || len(c.Names) > 0 || !functionName(c.Name.Value) {
+		p.refuse("a function whose name is not a plain name")
+		return
+	}
+	p.str(c.Name.Value)
+	p.str("() ")
+	p.stmt(c.Body)
+}
+
+// functionName reports whether bash can take a name for nothing else.
+func functionName(name string) bool {
+	return !keyword(name) && !reserved(name) && name != "" && name[0] > '9' && strings.Trim(name, "_-.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
+}
+
+func (p *printer) declare(c *syntax.DeclClause) {
+	if c.Variant.Value == "nameref" {
+		p.refuse("nameref; write declare -n")
+	}
+	p.str(c.Variant.Value)
+	for _, a := range c.Args {
+		p.str(" ")
+		if a.Name != nil {
+			p.assign(a)
+			continue
+		}
+		start := len(p.buf)
+		p.word(a.Value)
+		// bash may find an assignment to an array in it.
+		if i := bytes.IndexByte(p.buf[start:], '['); i > 0 && p.buf[start] != '"' && p.buf[start] != '\'' {
+			p.refuse("a declaration of what looks like an array's element; quote it")
+		}
+	}
+}
+
+func (p *printer) assign(a *syntax.Assign) {
+	p.name(a.Name.Value)
+	if a.Index != nil {
+		p.index(a.Index)
+	}
+	if a.Append {
+		p.str("+")
+	}
+	if !a.Naked {
+		p.str("=")
+	}
+	switch {
+	case a.Array != nil:
+		p.str("(")
+		for i, el := range a.Array.Elems {
+			if i > 0 {
+				p.str(" ")
+			}
+			p.element(el)
+		}
+		p.str(")")
+	case a.Value != nil:
+		start := len(p.buf)
+		p.word(a.Value)
+		// A "#" after "=" is text to both; the printer escapes it as if a word began.
+		if p.buf[start] == '(' {
+			p.refuse("an assignment that looks like an array")
+		}
+	}
+}
+
+func (p *printer) element(el *syntax.ArrayElem) {
+	if el.Index != nil {
+		p.index(el.Index)
+		p.str("=")
+	}
+	if el.Value == nil {
+		return
+	}
+	start := len(p.buf)
+	p.word(el.Value)
+	if el.Index == nil && p.buf[start] == '[' {
+		p.refuse("an array's element that begins with [; quote it")
+	}
+}
+
+// redirect writes a redirection, and keeps its here-document for the end of the line.
+func (p *printer) redirect(r *syntax.Redirect) {
+	if r.N != nil {
+		n := r.N.Value
+		name := strings.TrimSuffix(strings.TrimPrefix(n, "{"), "}")
+		// To bash a number that is too great is a word.
+		if !(len(n) <= 4 && strings.Trim(n, "0123456789") == "") && !(n == "{"+name+"}" && syntax.ValidName(name)) {
+			p.refuse("a redirection of a descriptor that is not a small number")
+		}
+		p.str(n)
+	}
+	switch r.Op {
+	case syntax.Hdoc, syntax.DashHdoc:
+		p.heredoc(r)
+		return
+	case syntax.RdrOut, syntax.AppOut, syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.DplOut, syntax.RdrClob,
+		syntax.WordHdoc, syntax.RdrAll, syntax.AppAll:
+	default:
+		p.refuse("a redirection that is not understood")
+	}
+	op := r.Op.String()
+	p.str(op)
+	// To bash a number right before a redirection belongs to that one.
+	lit, end := r.Word.Lit(), int(r.Word.End().Offset())
+	if lit != "" && strings.Trim(lit, "0123456789") == "" && end < len(p.src) && (p.src[end] == '<' || p.src[end] == '>') {
+		p.refuse("a redirection without a file; put a blank behind its word")
+	}
+	_, process := r.Word.Parts[0].(*syntax.ProcSubst)
+	if process || r.Word.Pos().Offset() > r.OpPos.Offset()+uint(len(op)) {
+		p.str(" ")
+	}
+	p.word(r.Word)
+}

@@ -1,0 +1,660 @@
+package shell
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// A place is what surrounds the part of a word: it decides what a byte means.
+type place uint8
+
+const (
+	bare          place = iota // outside of quotes
+	doubled                    // between double quotes
+	document                   // in the body of a here-document
+	bareParam                  // in ${…} outside of quotes
+	quotedParam                // in ${…} between double quotes
+	quotedPattern              // … in its pattern, where single quotes quote
+	docParam                   // in ${…} in a here-document
+	regex                      // on the right of =~
+	number                     // in arithmetic
+)
+
+// quoting reports whether single quotes stand for themselves there.
+func (c place) quoting() bool { return c == doubled || c == document }
+
+func (p *printer) word(word *syntax.Word) { p.parts(word.Parts, bare) }
+
+// parts writes the parts of a word, or of what is between quotes.
+func (p *printer) parts(list []syntax.WordPart, in place) {
+	was := p.where
+	p.where = in
+	for i, part := range list {
+		var next syntax.WordPart
+		if i+1 < len(list) {
+			next = list[i+1]
+		}
+		p.part(part, next, i == 0)
+	}
+	p.where = was
+}
+
+func (p *printer) part(part, next syntax.WordPart, first bool) {
+	switch x := part.(type) {
+	case *syntax.Lit:
+		p.lit(x.Value, first, next == nil)
+	case *syntax.SglQuoted:
+		p.single(x)
+	case *syntax.DblQuoted:
+		p.double(x)
+	case *syntax.ParamExp:
+		p.param(x, next)
+	case *syntax.CmdSubst:
+		p.substitution(x)
+	case *syntax.ArithmExp:
+		p.str("$((")
+		left := 3
+		if x.Bracket {
+			left = 2
+		}
+		p.spacedArithmetic(x.X, x.Left, left, x.Unsigned)
+		p.str("))")
+	case *syntax.ProcSubst:
+		// A digit in front would be the descriptor of a redirection.
+		if p.where != bare || x.Op == syntax.CmdInTemp || !first && p.buf[len(p.buf)-1] != '=' {
+			p.refuse("a process substitution inside a word")
+		}
+		p.str(x.Op.String())
+		p.commands(x.OpPos, x.Stmts, x.Rparen)
+		p.str(")")
+	case *syntax.ExtGlob:
+		p.extGlob(x)
+	default:
+		p.refuse("an expansion that is not understood")
+	}
+}
+
+// extGlob writes an extended pattern of plain alternatives: bash expands what is in it,
+// which the parser has not looked at.
+func (p *printer) extGlob(x *syntax.ExtGlob) {
+	text := x.Pattern.Value
+	for i := range len(text) {
+		if c := text[i]; !isWordByte(c) && strings.IndexByte("|*?.-_/^,:+@%=[]", c) < 0 {
+			p.refuse("an extended pattern with more than plain alternatives")
+		}
+	}
+	p.str(x.Op.String())
+	p.str(text)
+	p.str(")")
+}
+
+// lit writes a literal. Its value is as it is in the source, without continued lines.
+func (p *printer) lit(text string, first, last bool) {
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case c == '\\':
+			i = p.escape(text, i)
+		case c == '$':
+			p.dollar(text[i+1:], last)
+		case isWordByte(c):
+			p.buf = append(p.buf, c)
+		case c >= utf8.RuneSelf && p.where == bare:
+			// In some places of the world bash takes a byte of it for a blank.
+			end := i
+			for end < len(text) && text[end] >= utf8.RuneSelf {
+				end++
+			}
+			p.str("'" + text[i:end] + "'")
+			i = end - 1
+		case p.where == bare:
+			p.bare(text, i, first)
+		case p.where == bareParam:
+			p.bareParam(text, i)
+		case p.where == number:
+			if c != '#' && c != '@' && c != '.' && c != '*' {
+				p.refuse(fmt.Sprintf("arithmetic with %q", string(c)))
+			}
+			p.buf = append(p.buf, c)
+		case c == '"' && p.where != document, c == '`', c == '\n' && len(p.pending) > 0 && p.where != document:
+			p.refuse("a quote that the parser and bash read differently; quote it by \\")
+		case p.where == regex && strings.IndexByte(" \t\n;&<>'\"", c) >= 0:
+			p.refuse("a regular expression with blanks; put it into a variable")
+		default:
+			p.buf = append(p.buf, c)
+		}
+	}
+}
+
+// bare writes the byte of a literal outside of quotes.
+func (p *printer) bare(text string, i int, first bool) {
+	switch c := text[i]; {
+	case strings.IndexByte(" \t\n;&|<>()'\"`", c) >= 0:
+		p.refuse(fmt.Sprintf("a word with %q", string(c)))
+	case c == '#' && i == 0 && first:
+		p.recode()
+		p.str(`\#`)
+	default:
+		p.buf = append(p.buf, c)
+	}
+}
+
+// bareParam writes the byte of a literal in ${…}. There bash finds process
+// substitutions, and counts brackets in some versions.
+func (p *printer) bareParam(text string, i int) {
+	switch c := text[i]; {
+	case c == '\n' || c == '\'' || c == '"' || c == '`':
+		p.refuse(fmt.Sprintf("an expansion with %q in its word", string(c)))
+	case (c == '<' || c == '>') && i+1 < len(text) && text[i+1] == '(':
+		p.recode()
+		p.buf = append(p.buf, '\\', c)
+	case strings.IndexByte("<>()&|;{", c) >= 0:
+		p.buf = append(p.buf, '\\', c)
+	default:
+		p.buf = append(p.buf, c)
+	}
+}
+
+// escape writes the backslash at i and what it escapes, and returns where that is.
+func (p *printer) escape(text string, i int) int {
+	if i+1 == len(text) || text[i+1] == '\n' {
+		p.refuse("a backslash at the end of a line or a text")
+		return i
+	}
+	c := text[i+1]
+	switch p.where {
+	case doubled, document:
+		p.buf = append(p.buf, '\\')
+		if strings.IndexByte("$`\\", c) < 0 && !(c == '"' && p.where == doubled) {
+			return i // it stands for itself
+		}
+	case docParam:
+		if strings.IndexByte("$`\\}", c) < 0 {
+			p.refuse("a backslash in ${…} in a here-document")
+		}
+		p.buf = append(p.buf, '\\')
+	case number:
+		p.refuse("a backslash in arithmetic")
+	case regex:
+		if c <= ' ' || c >= utf8.RuneSelf || strings.IndexByte("'\"`$<>&;", c) >= 0 && c != '$' {
+			p.refuse("a regular expression that escapes a quote; put it into a variable")
+		}
+		p.buf = append(p.buf, '\\')
+	case bare:
+		if c >= utf8.RuneSelf {
+			return i // lit quotes it
+		}
+		p.buf = append(p.buf, '\\')
+	default:
+		p.buf = append(p.buf, '\\')
+	}
+	p.buf = append(p.buf, c)
+	return i + 1
+}
+
+// dollar writes a dollar that stands for itself, with rest behind it in its literal.
+// Bash is not to find an expansion there, nor $'…'.
+func (p *printer) dollar(rest string, last bool) {
+	switch {
+	case p.where == number:
+		p.refuse("arithmetic with a lone $")
+	case p.where == regex:
+		if rest == "" && !last || rest != "" && rest[0] != ')' && rest[0] != '|' {
+			p.refuse("a regular expression with $ inside; put it into a variable")
+		}
+		p.str("$")
+	case rest == "" && last && (p.where == bare || p.where == doubled),
+		rest != "" && strings.IndexByte(" /|.,:;)", rest[0]) >= 0 && p.where.quoting():
+		p.str("$")
+	default:
+		if rest == "" || strings.IndexByte("({[", rest[0]) >= 0 {
+			p.recode()
+		}
+		p.str(`\$`)
+	}
+}
+
+// single writes a text between single quotes, or what $'…' comes to.
+func (p *printer) single(q *syntax.SglQuoted) {
+	switch p.where {
+	case bare, bareParam:
+	case quotedPattern:
+		// Where a version of bash takes the quotes for text, nothing else changes.
+		text, ok := q.Value, true
+		if q.Dollar {
+			text, ok = ansiC(text)
+		}
+		if !ok || strings.ContainsAny(text, "$`\"'\\{}") {
+			p.refuse("single quotes around more than plain text inside ${…} that is itself quoted; use a variable")
+			return
+		}
+	case regex:
+		if q.Dollar {
+			p.refuse("$'…' in a regular expression; put it into a variable")
+		}
+	default:
+		p.refuse("a single quote inside ${…} that is itself quoted; use a variable")
+		return
+	}
+	text := q.Value
+	if q.Dollar {
+		var ok bool
+		if text, ok = ansiC(q.Value); !ok || p.where == bareParam && strings.ContainsAny(text, "'") {
+			p.refuse("an escape in $'…' that is not understood")
+			return
+		}
+		if strings.Contains(text, "'") || !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable) {
+			p.ansi(text)
+			return
+		}
+	}
+	p.str("'")
+	p.str(text)
+	p.str("'")
+}
+
+func unprintable(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || invisible(r) }
+
+// ansi writes a text as $'…'.
+func (p *printer) ansi(text string) {
+	p.str("$'")
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == '\'' || r == '\\':
+			p.str(`\`)
+			p.str(text[i : i+n])
+		case r == '\n':
+			p.str(`\n`)
+		case r == '\t':
+			p.str(`\t`)
+		case r == utf8.RuneError && n == 1 || unprintable(r):
+			for _, c := range []byte(text[i : i+n]) {
+				p.str(fmt.Sprintf(`\%03o`, c))
+			}
+		default:
+			p.str(text[i : i+n])
+		}
+		i += n
+	}
+	p.str("'")
+}
+
+// double writes what is between double quotes. A translation, $"…", is its text.
+func (p *printer) double(q *syntax.DblQuoted) {
+	in := doubled
+	switch p.where {
+	case bare, bareParam, regex:
+	case quotedParam, quotedPattern:
+		// Bash removes the inner quotes, and what they hold is quoted either way.
+		for _, part := range q.Parts {
+			if lit, ok := part.(*syntax.Lit); ok && strings.ContainsAny(lit.Value, "\\'{}") {
+				p.refuse("quotes inside ${…} that is itself quoted; use a variable")
+			}
+		}
+	default:
+		p.refuse("quotes inside ${…} in a here-document, or in arithmetic; leave them out")
+	}
+	p.str(`"`)
+	p.parts(q.Parts, in)
+	p.str(`"`)
+}
+
+// commands writes the statements of a substitution, between its parentheses. They have
+// here-documents of their own.
+func (p *printer) commands(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) {
+	pending, where, start := p.pending, p.where, len(p.buf)
+	p.pending, p.where = nil, bare
+	p.inParens(from, list, to)
+	if broken := bytes.IndexByte(p.buf[start:], '\n') >= 0; broken && (len(pending) > 0 || where == document || where == docParam) {
+		p.refuse("a substitution of several lines in the line or body of a here-document; use a variable")
+	}
+	p.pending, p.where = pending, where
+}
+
+func (p *printer) substitution(x *syntax.CmdSubst) {
+	if x.TempFile || x.ReplyVar {
+		p.refuse("a substitution in the current shell; write $(…)")
+	}
+	if x.Backquotes {
+		from, to := int(x.Left.Offset())+1, int(x.Right.Offset())
+		if from > to || to > len(p.src) || !plainBackquotes(p.src[from:to]) {
+			p.refuse("backquotes with escapes, comments or here-documents in them; write $(…)")
+		}
+	}
+	p.str("$(")
+	p.commands(x.Left, x.Stmts, x.Right)
+	p.str(")")
+}
+
+// plainBackquotes reports whether bash finds the end of a substitution where the parser
+// does: it ends at the next backquote, whatever the quotes in it.
+func plainBackquotes(text string) bool {
+	return !strings.ContainsAny(text, "`\\#") && !strings.Contains(text, "<<")
+}
+
+// param writes an expansion of a parameter that next follows.
+func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
+	if x.Param == nil || x.NestedParam != nil || x.Flags != nil || len(x.Modifiers) > 0 || x.Width || x.IsSet ||
+		x.Split != 0 || x.GlobSubst != 0 || x.RcExpand != 0 {
+		p.refuse("an expansion that is not understood")
+		return
+	}
+	name := x.Param.Value
+	special := !syntax.ValidName(name) && strings.Trim(name, "0123456789") != ""
+	simple := !x.Excl && !x.Length && x.Index == nil && x.Slice == nil && x.Repl == nil && x.Names == 0 && x.Exp == nil
+	if simple {
+		p.simple(x, name, special, next)
+		return
+	}
+	if special && (name != "@" && name != "*" || x.Excl || x.Index != nil) {
+		p.refuse("an expansion of a special parameter that has more than its value")
+	}
+	if x.Short && x.Index != nil && !x.Dollar.IsValid() { // a[i] in arithmetic
+		p.name(name)
+		p.index(x.Index)
+		return
+	}
+	if x.Short {
+		p.refuse("an expansion that is not understood")
+	}
+	p.str("${")
+	if x.Length {
+		p.str("#")
+		if x.Slice != nil || x.Repl != nil || x.Exp != nil || x.Excl {
+			p.refuse("a length of more than a parameter")
+		}
+	}
+	if x.Excl {
+		p.str("!")
+	}
+	p.str(name)
+	if x.Index != nil {
+		p.index(x.Index)
+	}
+	if x.Names != 0 {
+		p.str(x.Names.String())
+	}
+	p.operation(x)
+	p.str("}")
+}
+
+// simple writes $name, as ${name} where that is not the end of it.
+func (p *printer) simple(x *syntax.ParamExp, name string, special bool, next syntax.WordPart) {
+	short := x.Short || special
+	if lit, ok := next.(*syntax.Lit); ok && lit.Value != "" && (isWordByte(lit.Value[0]) || lit.Value[0] == '[') && !special {
+		short = false
+	}
+	if short {
+		p.str("$")
+		p.str(name)
+		return
+	}
+	p.str("${")
+	p.str(name)
+	p.str("}")
+}
+
+// operation writes what an expansion does with its parameter.
+func (p *printer) operation(x *syntax.ParamExp) {
+	in := bareParam
+	switch p.where {
+	case doubled, quotedParam, quotedPattern, number:
+		in = quotedParam
+		if x.Repl != nil || x.Exp != nil && x.Exp.Op >= syntax.RemSmallSuffix {
+			in = quotedPattern
+		}
+	case document, docParam:
+		in = docParam
+	case regex:
+		p.refuse("an expansion with a word in a regular expression; put it into a variable")
+	}
+	switch {
+	case x.Slice != nil:
+		p.str(":")
+		start := len(p.buf)
+		p.offset(x.Slice.Offset)
+		if start < len(p.buf) && strings.IndexByte("-+=?", p.buf[start]) >= 0 {
+			p.buf = append(p.buf, 0)
+			copy(p.buf[start+1:], p.buf[start:])
+			p.buf[start] = ' '
+		}
+		if x.Slice.Length != nil {
+			p.str(":")
+			p.offset(x.Slice.Length)
+		}
+	case x.Repl != nil:
+		p.str("/")
+		if x.Repl.All {
+			p.str("/")
+		}
+		start := len(p.buf)
+		if x.Repl.Orig != nil {
+			p.parts(x.Repl.Orig.Parts, in)
+		}
+		if start == len(p.buf) || p.buf[start] == '/' {
+			p.refuse("a replacement of nothing")
+		}
+		p.str("/")
+		if x.Repl.With != nil {
+			p.parts(x.Repl.With.Parts, in)
+		}
+	case x.Exp != nil:
+		p.expansion(x.Exp, in)
+	}
+}
+
+func (p *printer) expansion(x *syntax.Expansion, in place) {
+	if x.Op == syntax.OtherParamOps {
+		if x.Word == nil || len(x.Word.Lit()) != 1 || !strings.Contains("UuLQEPAKak", x.Word.Lit()) {
+			p.refuse("an expansion that is not understood")
+			return
+		}
+		p.str("@" + x.Word.Lit())
+		return
+	}
+	if x.Op == syntax.MatchEmpty || x.Op == syntax.ArrayExclude || x.Op == syntax.ArrayIntersect {
+		p.refuse("an expansion that is not understood")
+	}
+	p.str(x.Op.String())
+	if x.Word == nil {
+		return
+	}
+	start := len(p.buf)
+	p.parts(x.Word.Parts, in)
+	// The operator must not become another one.
+	if op := x.Op.String(); start < len(p.buf) && p.buf[start] == op[len(op)-1] && len(op) == 1 && strings.Contains("#%^,", op) {
+		p.refuse("an expansion whose word begins as its operator; escape it")
+	}
+}
+
+// offset writes a number of ${name:offset:length}, where a colon would end it.
+func (p *printer) offset(x syntax.ArithmExpr) {
+	start := len(p.buf)
+	if x == nil {
+		p.refuse("an offset that is missing; write 0")
+		return
+	}
+	p.arithmetic(x)
+	if bytes.ContainsAny(p.buf[start:], ":{}[]") && bytes.IndexByte(p.buf[start:], ':') >= 0 {
+		p.refuse("an offset with a colon in it; use a variable")
+	}
+}
+
+// index writes the index of an array, a number or a key.
+func (p *printer) index(x syntax.ArithmExpr) {
+	p.str("[")
+	start := len(p.buf)
+	if word, ok := x.(*syntax.Word); ok && len(word.Parts) == 1 && p.where != number {
+		if q, ok := word.Parts[0].(*syntax.DblQuoted); ok && p.where == bare {
+			for _, part := range q.Parts {
+				if lit, ok := part.(*syntax.Lit); ok && strings.ContainsAny(lit.Value, "\\'[]{}") {
+					p.refuse("a key with quotes or brackets; use a variable")
+				}
+			}
+			p.double(q)
+			p.str("]")
+			return
+		}
+	}
+	p.arithmetic(x)
+	if start == len(p.buf) {
+		p.refuse("an index that is missing")
+	}
+	p.str("]")
+}
+
+// spacedArithmetic writes an expression with the blanks that its source has around it.
+func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, unsigned bool) {
+	if unsigned || x == nil {
+		p.refuse("arithmetic that is not understood")
+		return
+	}
+	space := x.Pos().Offset() > left.Offset()+uint(n)
+	if space {
+		p.str(" ")
+	}
+	p.arithmetic(x)
+	if space {
+		p.str(" ")
+	}
+}
+
+func (p *printer) arithmetic(x syntax.ArithmExpr) {
+	switch x := x.(type) {
+	case *syntax.Word:
+		p.parts(x.Parts, number)
+	case *syntax.ParenArithm:
+		p.str("(")
+		p.arithmetic(x.X)
+		p.str(")")
+	case *syntax.UnaryArithm:
+		if x.Post {
+			p.arithmetic(x.X)
+			p.str(x.Op.String())
+			break
+		}
+		p.str(x.Op.String())
+		if _, ok := x.X.(*syntax.UnaryArithm); ok {
+			p.str(" ")
+		}
+		p.arithmetic(x.X)
+	case *syntax.BinaryArithm:
+		p.arithmetic(x.X)
+		op := x.Op.String()
+		space := x.OpPos.Offset() > x.X.End().Offset()
+		if _, ok := x.Y.(*syntax.UnaryArithm); ok {
+			space = true
+		}
+		if _, ok := x.X.(*syntax.UnaryArithm); ok {
+			space = true
+		}
+		switch {
+		case x.Op == syntax.Comma:
+			p.str(", ")
+		case space || x.Op == syntax.Lss || x.Op == syntax.Shl || x.Op == syntax.Gtr || x.Op == syntax.Shr:
+			p.str(" " + op + " ")
+		default:
+			p.str(op)
+		}
+		p.arithmetic(x.Y)
+	default:
+		p.refuse("arithmetic that is not understood")
+	}
+}
+
+// let writes the words of let. Outside of quotes bash would expand them first.
+func (p *printer) let(c *syntax.LetClause) {
+	p.str("let")
+	for _, x := range c.Exprs {
+		p.str(" ")
+		if word, ok := x.(*syntax.Word); ok && len(word.Parts) == 1 {
+			if q, ok := word.Parts[0].(*syntax.DblQuoted); ok {
+				p.double(q)
+				continue
+			}
+			if q, ok := word.Parts[0].(*syntax.SglQuoted); ok {
+				p.single(q)
+				continue
+			}
+		}
+		start := len(p.buf)
+		p.arithmetic(x)
+		if bytes.ContainsAny(p.buf[start:], " <>()&|;*?[") {
+			p.refuse("let with more than plain words; write ((…))")
+		}
+	}
+}
+
+// operators are words that bash may take for an operator of [[ ]].
+var operators = map[string]bool{"!": true, "=": true, "==": true, "!=": true, "=~": true, "]]": true, "&&": true, "||": true}
+
+func (p *printer) test(x syntax.TestExpr) {
+	switch x := x.(type) {
+	case *syntax.Word:
+		start := len(p.buf)
+		p.word(x)
+		if text := string(p.buf[start:]); operators[text] || len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+			p.buf = append(append(p.buf[:start], '"'), text...)
+			p.str(`"`)
+		}
+	case *syntax.ParenTest:
+		p.str("( ")
+		p.test(x.X)
+		p.str(" )")
+	case *syntax.UnaryTest:
+		p.str(x.Op.String())
+		p.str(" ")
+		p.test(x.X)
+	case *syntax.BinaryTest:
+		p.test(x.X)
+		p.str(" " + x.Op.String() + " ")
+		if word, ok := x.Y.(*syntax.Word); ok && x.Op == syntax.TsReMatch {
+			p.regex(word)
+			return
+		}
+		p.test(x.Y)
+	default:
+		p.refuse("a test that is not understood")
+	}
+}
+
+// regex writes a regular expression. Inside its parentheses bash looks for nothing but
+// their end, also in brackets.
+func (p *printer) regex(word *syntax.Word) {
+	depth := 0
+	for _, part := range word.Parts {
+		switch x := part.(type) {
+		case *syntax.Lit:
+			for i := 0; i < len(x.Value); i++ {
+				switch x.Value[i] {
+				case '\\':
+					if i++; i < len(x.Value) && strings.IndexByte("()", x.Value[i]) >= 0 && depth > 0 {
+						p.refuse("a regular expression with parentheses that are escaped; put it into a variable")
+					}
+				case '(':
+					depth++
+				case ')':
+					if depth--; depth < 0 {
+						p.refuse("a regular expression whose parentheses do not match; put it into a variable")
+					}
+				}
+			}
+		case *syntax.ParamExp:
+		case *syntax.SglQuoted, *syntax.DblQuoted:
+			if depth > 0 {
+				p.refuse("a regular expression with quotes in parentheses; put it into a variable")
+			}
+		default:
+			p.refuse("a regular expression with more than variables; put it into a variable")
+		}
+	}
+	if depth != 0 {
+		p.refuse("a regular expression whose parentheses do not match; put it into a variable")
+	}
+	p.parts(word.Parts, regex)
+}
