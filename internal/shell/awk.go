@@ -156,20 +156,21 @@ func (a *awkLexer) slash() string {
 	case "++", "--", "re", "$", "then", "getline", "getline id", "length":
 		return "the awk program is not understood"
 	}
-	bracket := false
 	for a.pos++; a.pos < len(a.text); a.pos++ {
-		switch c := a.text[a.pos]; {
-		case c == '\\':
-			a.pos++
-		case c == '\n':
+		switch a.text[a.pos] {
+		case '\\':
+			if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '\n' {
+				return "a regular expression of the awk program does not end"
+			}
+		case '\n':
 			return "a regular expression of the awk program does not end"
-		case c == '[':
-			bracket = true
-		case c == ']':
-			bracket = false
-		case c == '/' && bracket: // gawk reads on, others end here
-			return "the awk program is not understood"
-		case c == '/':
+		case '[':
+			end := plainBracket(a.text, a.pos, '/')
+			if end < 0 {
+				return "the awk program has a bracket that its versions read differently"
+			}
+			a.pos = end
+		case '/':
 			a.pos++
 			a.prev = "re"
 			return ""
@@ -177,6 +178,37 @@ func (a *awkLexer) slash() string {
 	}
 	return "a regular expression of the awk program does not end"
 }
+
+// plainBracket returns where the bracket expression at i ends, at its "]", or -1 if not
+// everybody finds it there: some end the expression at the delimiter in it, some do not
+// know classes or take "]" for a member at the beginning, and some escape in it.
+func plainBracket(text string, i int, delimiter byte) int {
+	i++
+	if i < len(text) && text[i] == '^' {
+		i++
+	}
+	for first := i; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == ']' && i == first, c == delimiter, c == '\n', c == '"':
+			return -1
+		case c == ']':
+			return i
+		case c == '\\':
+			if i++; i == len(text) || text[i] == ']' || text[i] == '[' || text[i] == '\n' {
+				return -1
+			}
+		case c == '[':
+			n := len(className().FindString(text[i:]))
+			if n == 0 {
+				return -1
+			}
+			i += n - 1
+		}
+	}
+	return -1
+}
+
+var className = lazy.Regexp(`^\[:[a-z]+:\]`)
 
 func (a *awkLexer) ident() string {
 	start := a.pos

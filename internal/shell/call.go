@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -69,10 +68,11 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		if why := variable(name); why != "" {
 			w.deny(why)
 		}
-		// A value that may not have been assigned is not known, but what is true
-		// of the old and the new one stays true.
-		b := binding{lead: value.lead, numeric: w.staysNumber(as) || value.known && isNumber(value.text)}
-		if value.known && !w.in.uncertain && !as.Append && as.Array == nil && as.Index == nil {
+		b := binding{lead: value.lead, numeric: w.staysNumber(as)}
+		switch {
+		case as.Append || as.Array != nil || as.Index != nil:
+			b = binding{}
+		case value.known:
 			b = bindValues(value.text)
 		}
 		w.set(name, b)
@@ -115,22 +115,6 @@ func (w *walker) value(as *syntax.Assign) arg {
 	return a
 }
 
-// set notes what is known of a variable. Of too many nothing is noted, which
-// is what a variable that is not there means; the ones that lookup knows more
-// of are always noted.
-func (w *walker) set(name string, b binding) {
-	if w.vars == nil {
-		w.vars = map[string]binding{}
-	}
-	if _, ok := w.vars[name]; !ok && len(w.vars) > maxVariables && name == strings.ToLower(name) {
-		return
-	}
-	w.vars[name] = b
-}
-
-// maxVariables bounds what a walk copies for each subshell.
-const maxVariables = 100
-
 // standardDirs are where a command named with its path is the one that its
 // name says. Not /usr/local: what is there need not be what the table is about.
 var standardDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin"}
@@ -149,6 +133,7 @@ func (w *walker) simple(args []arg, text, secret string) {
 	c.args, c.text, c.secret = args, text, secret
 	if !head.known || head.text == "" {
 		w.conclude(at, parsed{}, "the command's name is not literal")
+		w.blind = true
 		return
 	}
 	c.name = path.Base(head.text)
@@ -162,6 +147,7 @@ func (w *walker) simple(args []arg, text, secret string) {
 	if p.spec != nil {
 		w.follow(at, p, why)
 	}
+	w.assignedBy(args)
 }
 
 // follow analyses what the command at index i runs.
@@ -223,6 +209,10 @@ func (w *walker) wrapped(name string, p parsed) {
 	if strings.HasPrefix(rest[0].text, "-") && dashes >= 0 && dashes+1 < len(rest) {
 		rest = rest[dashes+1:]
 	}
+	if name == "trap" { // signals follow
+		w.script(rest[:1])
+		return
+	}
 	if slices.ContainsFunc(p.spec.roles, func(r role) bool { return r.kind == 's' }) {
 		w.script(rest)
 		return
@@ -262,9 +252,6 @@ func (w *walker) script(args []arg) {
 		b.WriteString(a.text)
 	}
 	prog, err := w.parse(b.String())
-	if err == nil && prog.recoded {
-		err = errors.New("bash may read it differently")
-	}
 	if err != nil {
 		w.denyDynamic("shell source that cannot be read: " + err.Error())
 		return

@@ -33,22 +33,32 @@ var schedulers = []string{"at", "batch"}
 // known, so that "ls | xargs rm" is judged as "rm <anything>".
 var fed = map[string]func(parsed, []arg) []arg{
 	"xargs": func(p parsed, rest []arg) []arg {
-		mark := ""
-		for _, o := range []string{"-I", "-i", "--replace", "-J"} {
-			if v, ok := p.value(o); ok {
-				mark = v.text
-			} else if p.has(o) {
-				mark = "{}"
+		out := slices.Clone(rest)
+		var marks []arg
+		for _, o := range p.given {
+			switch o.name {
+			case "-I", "-J":
+				marks = append(marks, o.value)
+			case "-i", "--replace":
+				if o.value.text == "" {
+					o.value = literal("{}")
+				}
+				marks = append(marks, o.value)
 			}
 		}
-		out := slices.Clone(rest)
-		if mark == "" {
-			return append(out, anything("…"))
+		// A later one of these takes the words of -I back, in some versions.
+		if len(marks) == 0 || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
+			out = append(out, anything("…"))
 		}
-		for i, a := range out {
-			if strings.Contains(a.text, mark) {
-				out[i] = arg{text: strings.ReplaceAll(a.text, mark, hole), raw: a.raw, field: true,
-					lead: !strings.HasPrefix(a.text, mark) && !strings.HasPrefix(a.text, "-")}
+		for _, mark := range marks {
+			for i, a := range out {
+				switch {
+				case !mark.known || p.has("-J"):
+					out[i] = anything(a.raw)
+				case mark.text != "" && strings.Contains(a.text, mark.text):
+					out[i] = arg{text: strings.ReplaceAll(a.text, mark.text, hole), raw: a.raw, field: true,
+						lead: !strings.HasPrefix(a.text, mark.text) && !strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, hole)}
+				}
 			}
 		}
 		return out
@@ -98,7 +108,7 @@ var (
 )
 
 // testArgs refuses tests that evaluate a name, written or hidden in a value.
-func testArgs(_ *walker, c *command, p *parsed) string {
+func testArgs(w *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	if c.name == "[" {
 		if len(args) == 0 || !args[len(args)-1].known || args[len(args)-1].text != "]" {
@@ -113,6 +123,7 @@ func testArgs(_ *walker, c *command, p *parsed) string {
 		switch {
 		case a.known && (a.text == "-v" || a.text == "-R"):
 			if i+1 >= len(args) || !args[i+1].known || !plainName().MatchString(strings.ToLower(args[i+1].text)) {
+				w.alarm(Dynamic, "a test of a variable's name evaluates it")
 				return "a test of a variable's name evaluates it"
 			}
 		case a.known || a.wild && a.lead:

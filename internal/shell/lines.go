@@ -8,17 +8,12 @@ import (
 )
 
 // strayComment reports whether there is a "#" that bash may not take for a comment
-// though the parser does: one with neither a blank nor a word in front.
+// though the parser does: one without a blank in front.
 func strayComment(src string) bool {
-	for i := strings.IndexByte(src, '#'); i >= 0; {
-		if i > 0 && strings.IndexByte(")]}`;&|<>", src[i-1]) >= 0 {
+	for i := range len(src) {
+		if src[i] == '#' && i > 0 && strings.IndexByte(" \t\n{$\\", src[i-1]) < 0 {
 			return true
 		}
-		next := strings.IndexByte(src[i+1:], '#')
-		if next < 0 {
-			break
-		}
-		i += 1 + next
 	}
 	return false
 }

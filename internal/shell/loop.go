@@ -48,13 +48,13 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	w.in.dynamic = "a loop"
 	b := loopValues(w.words(iter.Items))
 	w.in = in
-	w.set(iter.Name.Value, b)
 	if why := variable(iter.Name.Value); why != "" {
 		w.deny(why)
 	}
-	w.under("a loop", c.Do)
-	b.vals = nil
-	w.set(iter.Name.Value, b)
+	w.maybe(func() {
+		w.set(iter.Name.Value, b)
+		w.under("a loop", c.Do)
+	})
 }
 
 func loopValues(items []arg) binding {
@@ -79,30 +79,39 @@ func loopValues(items []arg) binding {
 }
 
 // forget drops what is known of variables that a loop assigns, because its
-// body runs more than once.
+// body runs more than once. What stays a number is one in every turn.
 func (w *walker) forget(loop syntax.Node) {
+	seen := takeCensus(loop)
+	w.share(seen.functions)
+	numbers := map[string]bool{}
 	syntax.Walk(loop, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
 			if n.Name != nil {
-				w.set(n.Name.Value, binding{numeric: w.staysNumber(n)})
+				was, ok := numbers[n.Name.Value]
+				numbers[n.Name.Value] = (was || !ok) && w.staysNumber(n)
 			}
 		case *syntax.CallExpr:
-			for _, word := range n.Args {
-				if lit := word.Lit(); lit != "" && slices.Contains([]string{"read", "cd", "pushd", "popd"}, n.Args[0].Lit()) {
-					w.set(lit, binding{})
-				}
-			}
 			if len(n.Args) > 0 && slices.Contains([]string{"cd", "pushd", "popd"}, n.Args[0].Lit()) {
 				w.cwds, w.lost = nil, true
-			}
-		case *syntax.ForClause:
-			if iter, ok := n.Loop.(*syntax.WordIter); ok {
-				delete(w.vars, iter.Name.Value)
 			}
 		}
 		return true
 	})
+	count := map[string]int{}
+	for _, name := range seen.names {
+		count[name]++
+	}
+	assigned := map[string]int{}
+	syntax.Walk(loop, func(n syntax.Node) bool {
+		if a, ok := n.(*syntax.Assign); ok && a.Name != nil {
+			assigned[a.Name.Value]++
+		}
+		return true
+	})
+	for _, name := range seen.names {
+		w.set(name, binding{numeric: numbers[name] && count[name] == assigned[name]})
+	}
 }
 
 // staysNumber reports whether a variable that is a number is one after a too.

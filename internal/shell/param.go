@@ -16,24 +16,24 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		b.WriteString(hole)
 		a.field = a.field && quoted
 	}
-	if why := unsafeParam(p); why != "" {
+	if why := w.unsafeParam(p); why != "" {
 		w.denyDynamic(why)
 		w.inner(p)
 		unknown()
 		return
 	}
+	// Whatever is expanded, commands in the words behind it run.
+	w.operands(p)
 	name := p.Param.Value
-	if name == "@" || name == "*" || p.Index != nil {
+	switch {
+	case p.Length:
+		b.WriteString(hole)
+		return
+	case name == "@" || name == "*" || p.Index != nil:
 		b.WriteString(hole)
 		a.field = a.field && quoted && name != "@" && !allElements(p)
 		return
-	}
-	if p.Length {
-		b.WriteString(hole)
-		return
-	}
-	if p.Exp != nil || p.Slice != nil || p.Repl != nil {
-		w.operands(p)
+	case p.Exp != nil || p.Slice != nil || p.Repl != nil:
 		unknown()
 		return
 	}
@@ -43,7 +43,8 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 	}
 	v := w.lookup(name)
 	switch {
-	case len(v.vals) == 1 && (quoted || v.plain()):
+	case len(v.vals) == 1 && (quoted || v.plain()) && w.copied+len(v.vals[0]) <= maxCopied:
+		w.copied += len(v.vals[0])
 		b.WriteString(v.vals[0])
 	case quoted || v.plain():
 		if b.Len() == 0 && (v.lead || v.numeric && v.vals == nil) {
@@ -53,24 +54,6 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 	default:
 		unknown()
 	}
-}
-
-// lookup returns what is known of the variable called name.
-func (w *walker) lookup(name string) binding {
-	if v, ok := w.vars[name]; ok {
-		return v
-	}
-	switch {
-	case name == "HOME" && w.at.Home != "":
-		return bindValues(w.at.Home)
-	case name == "PWD" && len(w.cwds) == 1:
-		return bindValues(w.cwds[0])
-	case name == "HOME", name == "PWD", name == "OLDPWD":
-		return binding{lead: true}
-	case slices.Contains(numericParams, name):
-		return binding{lead: true, numeric: true}
-	}
-	return binding{}
 }
 
 // operands walks the words inside ${name:-word} and its relatives.
@@ -90,17 +73,19 @@ func (w *walker) operands(p *syntax.ParamExp) {
 }
 
 // unsafeParam returns why an expansion may do more than give a value.
-func unsafeParam(p *syntax.ParamExp) string {
+func (w *walker) unsafeParam(p *syntax.ParamExp) string {
 	switch {
 	case p.Param == nil || p.NestedParam != nil || p.Flags != nil || len(p.Modifiers) > 0 || p.Width || p.IsSet:
 		return "an expansion that is not understood"
 	case p.Excl || p.Names != 0:
 		return "an indirect expansion, ${!…}"
-	case p.Index != nil && !plainIndex(p.Index):
+	case p.Index != nil && !w.index(p.Index):
 		return "an array index that is evaluated"
-	case p.Slice != nil && !(plainIndex(p.Slice.Offset) && (p.Slice.Length == nil || plainIndex(p.Slice.Length))):
+	case p.Slice != nil && !(w.index(p.Slice.Offset) && (p.Slice.Length == nil || w.index(p.Slice.Length))):
 		return "an offset that is evaluated"
 	}
+	// A length below zero may be an error, which ends the line.
+	w.fragile = w.fragile || p.Slice != nil && p.Slice.Length != nil || p.Index != nil && negative(p.Index)
 	if p.Exp != nil {
 		switch p.Exp.Op {
 		case syntax.AlternateUnset, syntax.AlternateUnsetOrNull, syntax.DefaultUnset, syntax.DefaultUnsetOrNull,
@@ -113,18 +98,17 @@ func unsafeParam(p *syntax.ParamExp) string {
 	return ""
 }
 
-// plainIndex reports whether an index or offset is a number, "@" or "*".
-func plainIndex(x syntax.ArithmExpr) bool {
-	switch x := x.(type) {
-	case *syntax.Word:
-		lit := x.Lit()
-		return lit == "@" || lit == "*" || isNumber(lit)
-	case *syntax.UnaryArithm:
-		return x.Op == syntax.Minus && !x.Post && plainIndex(x.X)
-	case *syntax.ParenArithm:
-		return plainIndex(x.X)
+// index reports whether an index or offset is a number, "@" or "*".
+func (w *walker) index(x syntax.ArithmExpr) bool {
+	if word, ok := x.(*syntax.Word); ok && (word.Lit() == "@" || word.Lit() == "*") {
+		return true
 	}
-	return false
+	return w.arithmetic(x)
+}
+
+func negative(x syntax.ArithmExpr) bool {
+	_, ok := x.(*syntax.Word)
+	return !ok
 }
 
 func allElements(p *syntax.ParamExp) bool {
@@ -143,10 +127,10 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 		}
 		if lit == "" && len(x.Parts) == 1 {
 			p, ok := x.Parts[0].(*syntax.ParamExp)
-			if ok && p.Length && unsafeParam(p) == "" && p.Index == nil {
+			if ok && p.Length && w.unsafeParam(p) == "" && p.Index == nil {
 				return true
 			}
-			return ok && p.Param != nil && unsafeParam(p) == "" && p.Index == nil && p.Exp == nil && p.Slice == nil &&
+			return ok && p.Param != nil && w.unsafeParam(p) == "" && p.Index == nil && p.Exp == nil && p.Slice == nil &&
 				p.Repl == nil && !p.Length && w.lookup(p.Param.Value).numeric
 		}
 		return w.lookup(lit).numeric
@@ -159,6 +143,11 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 		case syntax.Add, syntax.Sub, syntax.Mul, syntax.Quo, syntax.Rem, syntax.Pow, syntax.Shl, syntax.Shr,
 			syntax.Eql, syntax.Neq, syntax.Lss, syntax.Gtr, syntax.Leq, syntax.Geq, syntax.And, syntax.Or, syntax.Xor,
 			syntax.AndArit, syntax.OrArit, syntax.Comma, syntax.TernQuest, syntax.TernColon:
+			// Division by zero and a power below zero end the line.
+			if x.Op == syntax.Quo || x.Op == syntax.Rem || x.Op == syntax.Pow {
+				y, ok := x.Y.(*syntax.Word)
+				w.fragile = w.fragile || !ok || y.Lit() == "" || y.Lit() == "0"
+			}
 			return w.arithmetic(x.X) && w.arithmetic(x.Y)
 		}
 	}

@@ -28,10 +28,9 @@ func pool(comments bool) *sync.Pool {
 
 // A program is what is judged, and what runs.
 type program struct {
-	stmts   []*syntax.Stmt
-	src     string // what the positions in stmts count in
-	text    string // the print
-	recoded bool   // bash may read the source otherwise than the print
+	stmts []*syntax.Stmt
+	src   string // what the positions in stmts count in
+	text  string // the print
 }
 
 // parse reads src, or says why that cannot be trusted. What is judged is the tree of
@@ -52,10 +51,9 @@ func (w *walker) parse(src string) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	recoded := w.recoded
 	head := strings.TrimLeft(src, " \t\n")
 	if tail, ok := strings.CutPrefix(head, string(text)); ok && strings.Trim(tail, " \t\n") == "" {
-		return program{stmts, src, head[:len(text)], recoded}, nil
+		return program{stmts, src, head[:len(text)]}, nil
 	}
 	out := string(text)
 	if stmts, err = parseText(out, parsers); err != nil {
@@ -64,7 +62,7 @@ func (w *walker) parse(src string) (program, error) {
 	if again, err := w.print(out, stmts); err != nil || string(again) != out {
 		return program{}, errors.New("it has no plain form; write it with fewer kinds of quotes")
 	}
-	return program{stmts, out, out, recoded}, nil
+	return program{stmts, out, out}, nil
 }
 
 // trimBlanks takes away the blanks around a text, not one that is escaped.

@@ -26,7 +26,7 @@ func Print(src string) (string, error) {
 //
 // The parser decides what a text means, so that a print may do something other than
 // its source in bash where the two differ. Where that is known to happen the printer
-// refuses the source instead, or sets recoded.
+// refuses the source instead.
 type printer struct {
 	src     string
 	buf     []byte
@@ -255,11 +255,7 @@ func (p *printer) head(word *syntax.Word) {
 	p.word(word)
 	text := p.buf[start:]
 	if keyword(string(text)) {
-		p.recode()
-		p.buf = append(p.buf, 0)
-		copy(p.buf[start+1:], p.buf[start:])
-		p.buf[start] = '\\'
-		return
+		p.refuse("a command that is called as a keyword; quote it")
 	}
 	i := 0
 	for i < len(text) && (isWordByte(text[i]) || text[i] >= 0x80) {
@@ -280,8 +276,6 @@ func keyword(word string) bool {
 	}
 	return false
 }
-
-func (p *printer) recode() { p.recoded = true }
 
 func (p *printer) binary(c *syntax.BinaryCmd) {
 	if c.Op == syntax.Pipe || c.Op == syntax.PipeAll {
@@ -460,9 +454,9 @@ func (p *printer) declare(c *syntax.DeclClause) {
 			continue
 		}
 		start := len(p.buf)
-		p.word(a.Value)
+		first := p.word(a.Value)
 		// bash may find an assignment to an array in it.
-		if i := bytes.IndexByte(p.buf[start:], '['); i > 0 && p.buf[start] != '"' && p.buf[start] != '\'' {
+		if i := bytes.IndexByte(p.buf[start:], '['); i > 0 && first != '"' && first != '\'' {
 			p.refuse("a declaration of what looks like an array's element; quote it")
 		}
 	}
@@ -489,11 +483,11 @@ func (p *printer) assign(a *syntax.Assign) {
 			p.element(el)
 		}
 		p.str(")")
+		if at := int(a.Array.Rparen.Offset()) + 1; at < len(p.src) && strings.IndexByte(" \t\n;&|)", p.src[at]) < 0 {
+			p.refuse("an array with text right behind it")
+		}
 	case a.Value != nil:
-		start := len(p.buf)
-		p.word(a.Value)
-		// A "#" after "=" is text to both; the printer escapes it as if a word began.
-		if p.buf[start] == '(' {
+		if p.word(a.Value) == '(' {
 			p.refuse("an assignment that looks like an array")
 		}
 	}
@@ -507,9 +501,7 @@ func (p *printer) element(el *syntax.ArrayElem) {
 	if el.Value == nil {
 		return
 	}
-	start := len(p.buf)
-	p.word(el.Value)
-	if el.Index == nil && p.buf[start] == '[' {
+	if p.word(el.Value) == '[' && el.Index == nil {
 		p.refuse("an array's element that begins with [; quote it")
 	}
 }

@@ -27,7 +27,16 @@ const (
 // quoting reports whether single quotes stand for themselves there.
 func (c place) quoting() bool { return c == doubled || c == document }
 
-func (p *printer) word(word *syntax.Word) { p.parts(word.Parts, bare) }
+// word writes a word and returns its first byte, 0 if there is no print of it.
+func (p *printer) word(word *syntax.Word) byte {
+	start := len(p.buf)
+	p.parts(word.Parts, bare)
+	if start == len(p.buf) {
+		p.refuse("a word of nothing")
+		return 0
+	}
+	return p.buf[start]
+}
 
 // parts writes the parts of a word, or of what is between quotes.
 func (p *printer) parts(list []syntax.WordPart, in place) {
@@ -56,12 +65,11 @@ func (p *printer) part(part, next syntax.WordPart, first bool) {
 	case *syntax.CmdSubst:
 		p.substitution(x)
 	case *syntax.ArithmExp:
-		p.str("$((")
-		left := 3
 		if x.Bracket {
-			left = 2
+			p.refuse("$[…]; write $((…))")
 		}
-		p.spacedArithmetic(x.X, x.Left, left, x.Unsigned)
+		p.str("$((")
+		p.spacedArithmetic(x.X, x.Left, 3, x.Unsigned)
 		p.str("))")
 	case *syntax.ProcSubst:
 		// A digit in front would be the descriptor of a redirection.
@@ -136,8 +144,7 @@ func (p *printer) bare(text string, i int, first bool) {
 	case strings.IndexByte(" \t\n;&|<>()'\"`", c) >= 0:
 		p.refuse(fmt.Sprintf("a word with %q", string(c)))
 	case c == '#' && i == 0 && first:
-		p.recode()
-		p.str(`\#`)
+		p.refuse("a word that begins with #; quote it")
 	default:
 		p.buf = append(p.buf, c)
 	}
@@ -150,8 +157,7 @@ func (p *printer) bareParam(text string, i int) {
 	case c == '\n' || c == '\'' || c == '"' || c == '`':
 		p.refuse(fmt.Sprintf("an expansion with %q in its word", string(c)))
 	case (c == '<' || c == '>') && i+1 < len(text) && text[i+1] == '(':
-		p.recode()
-		p.buf = append(p.buf, '\\', c)
+		p.refuse("a process substitution in ${…}; use a variable")
 	case strings.IndexByte("<>()&|;{", c) >= 0:
 		p.buf = append(p.buf, '\\', c)
 	default:
@@ -212,7 +218,7 @@ func (p *printer) dollar(rest string, last bool) {
 		p.str("$")
 	default:
 		if rest == "" || strings.IndexByte("({[", rest[0]) >= 0 {
-			p.recode()
+			p.refuse("a $ that may begin an expansion; write \\$")
 		}
 		p.str(`\$`)
 	}
@@ -345,6 +351,9 @@ func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 		return
 	}
 	name := x.Param.Value
+	if lit, ok := next.(*syntax.Lit); ok && name == "$" && strings.HasPrefix(lit.Value, "{") {
+		p.refuse("$$ in front of a brace")
+	}
 	special := !syntax.ValidName(name) && strings.Trim(name, "0123456789") != ""
 	simple := !x.Excl && !x.Length && x.Index == nil && x.Slice == nil && x.Repl == nil && x.Names == 0 && x.Exp == nil
 	if simple {

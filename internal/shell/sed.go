@@ -209,7 +209,6 @@ func (s *sedParser) address() error {
 // until skips past the next unescaped delimiter. Inside a bracket expression
 // versions of sed differ on whether the delimiter counts: that is refused.
 func (s *sedParser) until(delim byte, regex bool) bool {
-	bracket := false
 	for {
 		switch c := s.next(); {
 		case c == 0, c == '\n' && regex:
@@ -218,14 +217,14 @@ func (s *sedParser) until(delim byte, regex bool) bool {
 			if s.next() == 0 {
 				return false
 			}
-		case c == delim && bracket:
-			return false
 		case c == delim:
 			return true
 		case regex && c == '[':
-			bracket = true
-		case regex && c == ']':
-			bracket = false
+			end := plainBracket(s.text, s.pos-1, delim)
+			if end < 0 {
+				return false
+			}
+			s.pos = end + 1
 		}
 	}
 }

@@ -27,9 +27,13 @@ type walk struct {
 	deep     bool // nested too deep to go on
 	alarms   []Danger
 	vars     map[string]binding
-	cwds     []string // where the next command may run; empty: not known
-	expanded int      // words that came from braces
-	secret   string   // the last secret variable that was expanded
+	shared   map[string]bool // variables that may change at any time
+	blind    bool            // any variable may: code that is not seen has run
+	fragile  bool            // an error may have ended a line, so that an assignment may not have run
+	copied   int             // bytes of values in words
+	cwds     []string        // where the next command may run; empty: not known
+	expanded int             // words that came from braces
+	secret   string          // the last secret variable that was expanded
 	in       scope
 	args     slab[arg]     // those of cmds
 	reads    slab[operand] // those of cmds
@@ -71,14 +75,13 @@ func (w *walker) start(s *site, src string, room *small) {
 
 // A scope is what surrounds a command.
 type scope struct {
-	dynamic   string // the innermost construct that decides whether or how often it runs
-	depth     int32  // of constructs and wrappers around it
-	wrapper   int32  // with opaque: index of the outermost such command
-	inputs    int32  // with piped: index of the first command that feeds it
-	uncertain bool   // it may not run, so that what it assigns is not known after it
-	piped     bool   // reads the output of the commands before it
-	wrapped   bool   // another command runs it
-	opaque    bool   // … and not as if it stood there alone
+	dynamic string // the innermost construct that decides whether or how often it runs
+	depth   int32  // of constructs and wrappers around it
+	wrapper int32  // with opaque: index of the outermost such command
+	inputs  int32  // with piped: index of the first command that feeds it
+	piped   bool   // reads the output of the commands before it
+	wrapped bool   // another command runs it
+	opaque  bool   // … and not as if it stood there alone
 }
 
 // A command is a simple command, or a redirection without one, and what the
@@ -165,7 +168,6 @@ func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	if construct != "" {
 		w.in.dynamic = construct
 	}
-	w.in.uncertain = true
 	w.stmts(stmts)
 	w.in, w.vars, w.cwds, w.lost = in, vars, cwds, lost
 }
@@ -190,8 +192,8 @@ func (w *walker) under(construct string, stmts []*syntax.Stmt) {
 	if !w.deeper() {
 		return
 	}
-	w.in.dynamic, w.in.uncertain = construct, true
-	w.stmts(stmts)
+	w.in.dynamic = construct
+	w.maybe(func() { w.stmts(stmts) })
 	w.in = in
 }
 
@@ -209,6 +211,14 @@ func (w *walker) stmt(s *syntax.Stmt) {
 		w.background = true
 		w.refuse("a command in the background goes on after the call")
 	}
+	if s.Background {
+		w.maybe(func() { w.foreground(s) })
+		return
+	}
+	w.foreground(s)
+}
+
+func (w *walker) foreground(s *syntax.Stmt) {
 	first := len(w.cmds)
 	if call, ok := s.Cmd.(*syntax.CallExpr); ok {
 		w.call(s, call)
@@ -258,16 +268,20 @@ func (w *walker) compound(cmd syntax.Command) {
 			if c.Name != nil && calls(c.Body, c.Name.Value) {
 				w.alarm(Destructive, "the function "+c.Name.Value+" calls itself")
 			}
+			// It runs later, with the values of then, and what it sets is set then.
+			seen := takeCensus(c)
+			w.share(seen.functions)
+			vars := w.vars
+			w.vars = nil
 			w.nested([]*syntax.Stmt{c.Body}, "a function")
+			w.vars = vars
 		}
 	case *syntax.DeclClause:
 		if args := listing(c); args != nil {
 			w.simple(args, w.raw(c), "")
 			return
 		}
-		w.deny(c.Variant.Value + " changes what later commands see")
-		w.declare(c)
-		w.inner(c)
+		w.declaration(c)
 	case *syntax.CoprocClause:
 		w.deny("a coprocess")
 		w.nested([]*syntax.Stmt{c.Stmt}, "a coprocess")
@@ -294,7 +308,7 @@ func listing(c *syntax.DeclClause) []arg {
 			args = append(args, literal(a.Value.Lit()))
 		}
 	}
-	if !slices.ContainsFunc(args, func(a arg) bool { return a.option() }) {
+	if len(args) < 2 || !args[1].option() || !strings.ContainsAny(args[1].text, "pfF") || slices.ContainsFunc(args[2:], func(a arg) bool { return a.option() }) {
 		return nil
 	}
 	return args
@@ -335,7 +349,6 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 		w.stmt(c.X)
 		after := w.cwds
 		moved, ok := cdOf(c.X)
-		w.in.uncertain = true
 		if ok && !w.lost {
 			// The right side knows whether the cd before it worked.
 			w.cwds = before
@@ -343,24 +356,23 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 				w.cwds = w.resolveAll(before, moved)
 			}
 			right := w.cwds
-			w.stmt(c.Y)
+			w.maybe(func() { w.stmt(c.Y) })
 			if slices.Equal(w.cwds, right) {
 				w.cwds = after
 			} else {
 				w.moved(after)
 			}
 		} else {
-			w.stmt(c.Y)
+			w.maybe(func() { w.stmt(c.Y) })
 		}
 	default:
 		from := int32(len(w.cmds))
 		if in.piped {
 			from = in.inputs
 		}
-		w.in.uncertain = true
-		w.stmt(c.X)
+		w.maybe(func() { w.stmt(c.X) })
 		w.in.piped, w.in.inputs = true, from
-		w.stmt(c.Y)
+		w.maybe(func() { w.stmt(c.Y) })
 	}
 	w.in = in
 }

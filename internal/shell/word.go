@@ -7,6 +7,8 @@ import (
 
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // hole stands in an arg's text for what is not known. It cannot come from a
@@ -55,29 +57,6 @@ func (a *arg) String() string {
 		return a.text
 	}
 	return a.raw
-}
-
-// A binding is what is known of a shell variable.
-type binding struct {
-	vals    []string // the values it may have; nil: not known
-	lead    bool     // no value begins with "-"
-	numeric bool     // every value is a decimal number
-}
-
-func bindValues(vals ...string) binding {
-	b := binding{vals: vals, lead: true, numeric: true}
-	for _, v := range vals {
-		b.lead = b.lead && !strings.HasPrefix(v, "-")
-		b.numeric = b.numeric && isNumber(v)
-	}
-	return b
-}
-
-// plain reports whether no value is changed by word splitting or globbing.
-func (b binding) plain() bool {
-	return b.numeric || b.vals != nil && !slices.ContainsFunc(b.vals, func(v string) bool {
-		return v == "" || strings.ContainsAny(v, " \t\n*?[\\")
-	})
 }
 
 func isNumber(s string) bool {
@@ -138,9 +117,12 @@ func (w *walker) fields(word *syntax.Word) []arg {
 	raw := w.raw(word)
 	// Braces multiply. What they come to is not known then, which is never
 	// harmless for long.
-	if strings.Count(raw, "{") > maxBraces || w.expanded > maxBudget {
+	switch alternatives, ok := braces(word); {
+	case !ok || strings.Count(raw, "{") > maxBraces || w.expanded > maxBudget:
 		w.word(word) // for the substitutions in it
 		return []arg{anything(raw)}
+	case !alternatives:
+		return []arg{w.word(word)}
 	}
 	split := &syntax.Word{Parts: slices.Clone(word.Parts)}
 	if !syntax.SplitBraces(split) {
@@ -154,6 +136,9 @@ func (w *walker) fields(word *syntax.Word) []arg {
 			w.word(word) // for the substitutions in it
 			return []arg{anything(raw)}
 		}
+		if one.Lit() == "" && !slices.ContainsFunc(one.Parts, func(p syntax.WordPart) bool { _, ok := p.(*syntax.Lit); return !ok }) {
+			continue // "{a,}" has a word of nothing, which bash drops
+		}
 		a := w.word(one)
 		a.raw = raw
 		out = append(out, a)
@@ -161,17 +146,73 @@ func (w *walker) fields(word *syntax.Word) []arg {
 	return out
 }
 
+// sequence matches what is between the braces of {1..3}, in the forms that all
+// versions of bash agree on.
+var sequence = lazy.Regexp(`^(-?(0|[1-9][0-9]{0,3})\.\.-?(0|[1-9][0-9]{0,3})|[a-z]\.\.[a-z]|[A-Z]\.\.[A-Z])$`)
+
+// braces reports whether there are alternatives in the braces of a word, and whether it
+// is certain what bash makes of them: every pair has its commas, or is a sequence.
+func braces(word *syntax.Word) (alternatives, ok bool) {
+	var b strings.Builder
+	for i, part := range word.Parts {
+		if lit, ok := part.(*syntax.Lit); ok {
+			b.WriteString(lit.Value)
+			continue
+		}
+		if p, ok := part.(*syntax.ParamExp); ok && p.Short && i+1 < len(word.Parts) {
+			b.WriteByte('$') // "$x{": as if there were no end to the name
+			continue
+		}
+		b.WriteString(hole)
+	}
+	text := b.String()
+	var commas, starts []int // by open brace
+	certain := !strings.Contains(text, `\`) && !strings.Contains(text, "${")
+	for i := range len(text) {
+		switch n := len(commas) - 1; text[i] {
+		case '{':
+			commas, starts = append(commas, 0), append(starts, i)
+		case ',':
+			if alternatives = alternatives || n >= 0; n >= 0 {
+				commas[n]++
+			}
+		case '.':
+			alternatives = alternatives || n >= 0 && strings.HasPrefix(text[i:], "..")
+		case '}':
+			if n < 0 {
+				certain = false
+				continue
+			}
+			inner := text[starts[n]+1 : i]
+			if commas[n] == 0 && !sequence().MatchString(inner) || commas[n] > 0 && strings.Contains(inner, "..") {
+				certain = false
+			}
+			commas, starts = commas[:n], starts[:n]
+		}
+	}
+	return alternatives, !alternatives || certain && len(commas) == 0
+}
+
 // word evaluates a word without braces. What it cannot prove harmless it
 // reports to the walker; commands in it are walked.
 func (w *walker) word(word *syntax.Word) arg {
 	a := arg{raw: w.raw(word), known: true, field: true}
 	var b strings.Builder
-	closed := strings.Contains(a.raw, "]") // asked once a word: it may have many parts
+	// Asked once a word: it may have many parts. What expands may have the bracket.
+	closed := strings.Contains(a.raw, "]") || slices.ContainsFunc(word.Parts, expands)
 	for i, part := range word.Parts {
 		if lit, ok := part.(*syntax.Lit); ok {
 			text := lit.Value
-			if i == 0 && strings.HasPrefix(text, "~") {
+			switch {
+			case i > 0 || !strings.HasPrefix(text, "~"):
+			case len(word.Parts) > 1 && !strings.Contains(text, "/"):
+				text, a.lead = hole, true // whose directory it is, if it is one, what follows says
+			default:
 				text = w.tilde(&a, &b, text)
+			}
+			if i := strings.IndexAny(text, "=:"); i >= 0 && strings.Contains(text[i:], "~") {
+				a.known = false // bash expands it in what looks like an assignment
+				text = tildes.Replace(text)
 			}
 			unquoted(&a, &b, text, closed)
 			continue
@@ -190,6 +231,18 @@ func (w *walker) word(word *syntax.Word) arg {
 		a.lead = p != "" && p[0] != '-'
 	}
 	return a
+}
+
+// tildes are where one may be expanded inside a word.
+var tildes = strings.NewReplacer("=~", "="+hole, ":~", ":"+hole)
+
+// expands reports whether an unquoted part may come to anything.
+func expands(part syntax.WordPart) bool {
+	switch part.(type) {
+	case *syntax.Lit, *syntax.SglQuoted, *syntax.DblQuoted:
+		return false
+	}
+	return true
 }
 
 // tilde handles an unquoted tilde at the start of a word and returns the rest.
@@ -256,7 +309,7 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 	case *syntax.CmdSubst:
 		w.substitution(a, b, p, quoted)
 	case *syntax.ArithmExp:
-		if p.Bracket || !w.arithmetic(p.X) {
+		if !w.arithmetic(p.X) {
 			w.denyDynamic("arithmetic on values that are not known to be numbers")
 			w.inner(p)
 		}

@@ -1,0 +1,242 @@
+package shell
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// A binding is what is known of a shell variable: it holds for every value that the
+// variable may have where it is expanded.
+type binding struct {
+	vals    []string // the values it may have; nil: not known
+	lead    bool     // no value begins with "-"
+	numeric bool     // every value is a decimal number
+}
+
+// Limits on what is remembered of values. A value may be made of others: without a
+// limit a few doublings fill the memory.
+const (
+	maxVariables = 100      // what is copied for each branch and subshell
+	maxValue     = 4 << 10  // bytes of one value
+	maxCopied    = 64 << 10 // bytes of values that are put into words
+	maxValues    = 64       // values of a variable that two branches set
+)
+
+func bindValues(vals ...string) binding {
+	b := binding{vals: vals, lead: true, numeric: true}
+	for _, v := range vals {
+		b.lead = b.lead && !strings.HasPrefix(v, "-")
+		b.numeric = b.numeric && isNumber(v)
+		if len(v) > maxValue {
+			b.vals = nil
+		}
+	}
+	return b
+}
+
+// plain reports whether no value is changed by word splitting or globbing.
+func (b binding) plain() bool {
+	return b.numeric || b.vals != nil && !slices.ContainsFunc(b.vals, func(v string) bool {
+		return v == "" || strings.ContainsAny(v, " \t\n*?[\\")
+	})
+}
+
+// or returns what holds for the values of both.
+func (b binding) or(c binding) binding {
+	both := binding{lead: b.lead && c.lead, numeric: b.numeric && c.numeric}
+	if b.vals == nil || c.vals == nil || len(b.vals)+len(c.vals) > maxValues {
+		return both
+	}
+	both.vals = slices.Clone(b.vals)
+	for _, v := range c.vals {
+		if !slices.Contains(both.vals, v) {
+			both.vals = append(both.vals, v)
+		}
+	}
+	return both
+}
+
+// set notes what is known of a variable. Of too many nothing is noted, which
+// is what a variable that is not there means; the ones that lookup knows more
+// of are always noted.
+func (w *walker) set(name string, b binding) {
+	if w.vars == nil {
+		w.vars = map[string]binding{}
+	}
+	old, ok := w.vars[name]
+	if !ok && len(w.vars) > maxVariables && name == strings.ToLower(name) {
+		return
+	}
+	switch {
+	case w.shared[name]:
+		b = binding{}
+	case w.fragile && ok:
+		b = b.or(old)
+	case w.fragile:
+		b = b.or(w.preset(name))
+	}
+	w.vars[name] = b
+}
+
+// lookup returns what is known of the variable called name.
+func (w *walker) lookup(name string) binding {
+	if w.blind {
+		return binding{}
+	}
+	if v, ok := w.vars[name]; ok {
+		return v
+	}
+	return w.preset(name)
+}
+
+// preset returns what is known of a variable that nobody has set.
+func (w *walker) preset(name string) binding {
+	switch {
+	case w.shared[name]:
+	case name == "HOME" && w.at.Home != "":
+		return bindValues(w.at.Home)
+	case name == "PWD" && len(w.cwds) == 1:
+		return bindValues(w.cwds[0])
+	case name == "HOME", name == "PWD", name == "OLDPWD":
+		return binding{lead: true}
+	case slices.Contains(numericParams, name):
+		return binding{lead: true, numeric: true}
+	}
+	return binding{}
+}
+
+// maybe calls f for what may run or not: after it, what is known holds for both.
+func (w *walker) maybe(f func()) {
+	before := maps.Clone(w.vars)
+	f()
+	for name, b := range w.vars {
+		old, ok := before[name]
+		if !ok {
+			old = w.preset(name)
+		}
+		w.vars[name] = b.or(old)
+	}
+	// What f forgot for want of room stays unknown: set never takes a name away.
+}
+
+// share notes variables that are set at a time that is not known, such as by a
+// function: nothing is known of them from here on.
+func (w *walker) share(names []string) {
+	if w.shared == nil && len(names) > 0 {
+		w.shared = map[string]bool{}
+	}
+	for _, name := range names {
+		w.shared[name] = true
+		w.set(name, binding{})
+	}
+}
+
+// setters are builtins that set the variables whose names they are given.
+var setters = []string{"read", "mapfile", "readarray", "getopts", "let", "unset", "declare", "typeset", "local", "export", "readonly", "wait", "printf"}
+
+// others are builtins that may run text or change what names mean, in this shell.
+var others = []string{"eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "bind", "complete", "compgen", "compopt", "fc", "coproc"}
+
+// assignedBy forgets what a simple command may set.
+func (w *walker) assignedBy(args []arg) {
+	head := &args[0]
+	name := path.Base(head.text)
+	switch {
+	case !head.known || slices.Contains(others, name):
+		w.blind = true
+	case name == "set":
+		w.blind = w.blind || setArgs(w, &command{args: args}, nil) != ""
+	case slices.Contains(setters, name):
+		w.setBy(name, args[1:])
+	}
+}
+
+// setBy forgets the variables that a setter names. A subscript in a name is evaluated.
+func (w *walker) setBy(name string, args []arg) {
+	if name == "printf" || name == "wait" {
+		named := slices.ContainsFunc(args, func(a arg) bool {
+			return a.known && (strings.HasPrefix(a.text, "-v") || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "p")) || a.option() && !a.known
+		})
+		if first := len(args) > 0 && (args[0].option() || !args[0].known); name == "printf" && !first || !named {
+			return
+		}
+		args = args[:min(len(args), 2)]
+	}
+	for _, a := range args {
+		text, _, _ := strings.Cut(a.text, "=")
+		text = strings.TrimPrefix(text, "-v")
+		switch variable, _, index := strings.Cut(text, "["); {
+		case !a.known && (a.option() || !a.lead || a.prefix() == ""):
+			w.denyDynamic("it sets a variable whose name is not literal")
+			w.blind = true
+		case index && strings.ContainsAny(text, "$`"):
+			w.denyDynamic("an array index that is evaluated")
+		case syntax.ValidName(variable):
+			w.set(variable, binding{})
+		}
+	}
+}
+
+// A census is the variables that a piece of code may set, by the names in it.
+type census struct {
+	names     []string
+	functions []string // those that functions set, defined there
+}
+
+func takeCensus(n syntax.Node) census {
+	var c census
+	syntax.Walk(n, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Assign:
+			if n.Name != nil {
+				c.names = append(c.names, n.Name.Value)
+			}
+		case *syntax.WordIter:
+			c.names = append(c.names, n.Name.Value)
+		case *syntax.CallExpr:
+			if slices.ContainsFunc(n.Args, func(word *syntax.Word) bool { return slices.Contains(setters, word.Lit()) }) {
+				for _, word := range n.Args {
+					name, _, _ := strings.Cut(strings.TrimPrefix(word.Lit(), "-v"), "[")
+					if syntax.ValidName(name) {
+						c.names = append(c.names, name)
+					}
+				}
+			}
+		case *syntax.FuncDecl:
+			if n.Body != nil {
+				inner := takeCensus(n.Body)
+				c.functions = append(c.functions, inner.names...)
+				c.functions = append(c.functions, inner.functions...)
+			}
+			return false
+		}
+		return true
+	})
+	return c
+}
+
+// declaration judges what declare and its like set. From then on nothing is known of the
+// variables: they may be read-only, so that a later assignment ends the line, or change
+// what is assigned.
+func (w *walker) declaration(c *syntax.DeclClause) {
+	w.deny(c.Variant.Value + " changes what later commands see")
+	w.fragile = true
+	for _, a := range c.Args {
+		switch {
+		case a.Name != nil:
+			w.share([]string{a.Name.Value})
+			if a.Index != nil || !a.Naked {
+				w.value(a)
+			}
+		case a.Value != nil:
+			v := w.word(a.Value)
+			if !v.known || len(v.text) > 1 && v.text[0] == '-' && strings.Trim(v.text[1:], "xrgaAplutfF") != "" || strings.Contains(v.text, "[") {
+				w.denyDynamic("a declaration that evaluates what is assigned")
+			}
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package shell
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// A grammar writes commands that try the places where bash and the parser may read a
+// text differently, and where a value is not what it seems. All commands in it are
+// functions of the harness; what must not run by accident is touch.
+type grammar struct {
+	*rand.Rand
+	n int // of commands written so far, so that each has words of its own
+}
+
+func newGrammar(seed uint64) *grammar { return &grammar{rand.New(rand.NewPCG(seed, 7)), 0} }
+
+// hidden are texts that run touch if they are read otherwise than they stand.
+var hidden = []string{"$(touch %d)", "`touch %d`", ";touch %d;", "\ntouch %d\n", "|touch %d", "&& touch %d", "<(touch %d)", "\\\ntouch %d", "'; touch %d; '",
+	`"; touch %d; "`, "#'\ntouch %d #'", "}; touch %d; {", "); touch %d", "a[$(touch %d)]", "$\\\n(touch %d)", "E\ntouch %d\nE\n", "]; touch %d", "\\'; touch %d #",
+	"${x:-$(touch %d)}", "$((a[$(touch %d)]))", "{x,$(touch %d)}"}
+
+// broken are texts that change what follows them, if they are read so.
+var broken = []string{`\`, "\\\n", `'`, `"`, "`", `$`, `#`, ` #`, `\'`, `\"`, "\\`", `\$`, `\\`, `\\\`, `$'`, `'"'`, `"'"`, "\n", " ", `{`, `}`, `(`, `)`, `[`, `]`, `;`, `&`, `|`, `<`, `>`,
+	`<<`, `<<<`, `<(`, `$(`, "$((", "))", `${`, `$[`, `~`, `!`, `*`, `?`, `@(`, `=`, `+=`, `:-`, `%`, `##`, `/`, `^`, `,`, "\t", "é", "E\n", "\nE\n", "if ", "then ", "done", "fi", "case ", "esac", "in ", "]]", "[[ ", "$'\\''", `$"`, "time ", "{a,b}", "{1..3}", "2>", "-"}
+
+func (g *grammar) num() int { g.n++; return g.n }
+
+func (g *grammar) one(list ...string) string { return list[g.IntN(len(list))] }
+
+func (g *grammar) hide() string {
+	s := hidden[g.IntN(len(hidden))]
+	return fmt.Sprintf(s, g.num())
+}
+
+func (g *grammar) variable() string { return g.one("x", "y", "a", "x", "N", "1", "@", "*") }
+
+// param writes an expansion.
+func (g *grammar) param(d int) string {
+	v := g.variable()
+	if d <= 0 || g.IntN(3) == 0 {
+		return g.one("$"+v, "${"+v+"}", "${#x}", "${#a[@]}", "$?", "$#", "${a[0]}", "${a[@]}", "${a[*]}", "${x:0:1}", "${x: -1}", "${x:1}", "${x^}", "${x,,}", "${x@Q}", "${!x}", "${!N@}", "${a[y]}", "${a[1]:-z}", "${@:1}")
+	}
+	op := g.one(":-", "-", ":+", "+", ":=", "=", "#", "##", "%", "%%", "/", "//", "/#", "/%", "^", "^^", ",,", ":?")
+	w := g.operand(d - 1)
+	if op[0] == '/' && g.IntN(3) > 0 {
+		w += "/" + g.operand(d-1)
+	}
+	if g.IntN(5) == 0 {
+		v = g.one("a[0]", "a[@]", "a[*]", "a[x]", "a[1]")
+	}
+	return "${" + v + op + w + "}"
+}
+
+// operand writes the word in an expansion.
+func (g *grammar) operand(d int) string {
+	var b strings.Builder
+	for range g.IntN(3) {
+		switch g.IntN(12) {
+		case 0:
+			b.WriteString("'" + strings.ReplaceAll(g.hide(), "'", "") + "'")
+		case 1:
+			b.WriteString(`"` + g.doubled(d) + `"`)
+		case 2:
+			b.WriteString(g.substitution(d))
+		case 3, 4:
+			b.WriteString(g.param(d))
+		case 5:
+			b.WriteString(broken[g.IntN(len(broken))])
+		case 6:
+			b.WriteString(`\` + g.one("'", `"`, "}", "{", "$", "`", `\`, "/", " ", "x", "#", "%"))
+		case 7:
+			b.WriteString(g.hide())
+		default:
+			b.WriteString(g.one("w", "a b", "*", "k", "-n", " ", "x*", "[ab]"))
+		}
+	}
+	return b.String()
+}
+
+func (g *grammar) doubled(d int) string {
+	var b strings.Builder
+	for range g.IntN(4) {
+		switch g.IntN(12) {
+		case 0:
+			b.WriteString("'" + g.hide() + "'")
+		case 1:
+			b.WriteString(g.substitution(d))
+		case 2, 3:
+			b.WriteString(g.param(d))
+		case 4:
+			b.WriteString(broken[g.IntN(len(broken))])
+		case 5:
+			b.WriteString(`\` + g.one("'", `"`, "}", "$", "`", `\`, "\n", "x", "$(touch 0)", "`touch 0`"))
+		case 6:
+			b.WriteString(g.number(d))
+		default:
+			b.WriteString(g.one("w", "a b", "*", "'", "\n", "-n", "$", "#", "!", "{a,b}", "~"))
+		}
+	}
+	return b.String()
+}
+
+func (g *grammar) number(d int) string {
+	x := g.one("1", "2", "x", "y", "a[0]", "a[x]", "$x", "${x}", "${#x}", "16#ff", "x=1", "x++", "010")
+	for range g.IntN(3) {
+		x += g.one("+", "-", " * ", "<", " << ", "==", "&&", "?1:", ",", "%") + g.one("1", "x", "$x", "-1", "(2)", "!x")
+	}
+	if d > 0 && g.IntN(6) == 0 {
+		x += "+" + g.substitution(d-1)
+	}
+	return g.one("$(("+x+"))", "$(( "+x+" ))", "$["+x+"]")
+}
+
+func (g *grammar) substitution(d int) string {
+	if d <= 0 {
+		return g.one("$(echo s)", "`echo s`", "$(probe q)")
+	}
+	inner := g.list(d - 1)
+	switch g.IntN(4) {
+	case 0:
+		return "`" + strings.ReplaceAll(inner, "`", "") + "`"
+	case 1:
+		return "$(" + inner + "\n)"
+	}
+	return "$(" + inner + ")"
+}
+
+func (g *grammar) word(d int) string {
+	var b strings.Builder
+	for range 1 + g.IntN(3) {
+		switch g.IntN(18) {
+		case 0:
+			b.WriteString("'" + strings.ReplaceAll(g.hide(), "'", "") + "'")
+		case 1, 2, 3:
+			b.WriteString(`"` + g.doubled(d) + `"`)
+		case 4, 5:
+			b.WriteString(g.param(d))
+		case 6:
+			b.WriteString(g.substitution(d))
+		case 7:
+			b.WriteString(`\` + g.one("$(touch 0)", "'", `"`, "#", " ", ";", "`", "\n", "|", "{", "(", "x"))
+		case 8:
+			b.WriteString(g.one(`$'a\'b'`, `$'\n'`, `$'$(touch 0)'`, `$'\x41\u00e9'`, `$'\\'`, `$"t"`, `$"$(touch 0)"`, `$'\c'`, `$'\0x'`))
+		case 9:
+			b.WriteString(g.one("{a,b}", "{1..3}", "x{a,'b c'}", "{a,$x}", "{,-d}", "{a,b}{", "{a", "{a,{b,c}}", "{a\\,b}", "{}", "{a..c}", "{1..9..4}"))
+		case 10:
+			b.WriteString(g.one("*", "[ab]*", "?", "~", "~/x", "[x", "x]", "a=~", "~root", "*.b"))
+		case 11:
+			b.WriteString(g.number(d))
+		case 12:
+			if g.IntN(4) == 0 {
+				b.WriteString(broken[g.IntN(len(broken))])
+			}
+		default:
+			b.WriteString(g.one("w", "k", "-n", "2", "a.b", "x=y", "%", "@", "-delete", "!", "#", "in", "do", "}"))
+		}
+	}
+	return b.String()
+}
+
+func (g *grammar) words(d int) string {
+	var b strings.Builder
+	for range g.IntN(4) {
+		b.WriteString(g.gap() + g.word(d))
+	}
+	return b.String()
+}
+
+// gap writes what separates words.
+func (g *grammar) gap() string {
+	if g.IntN(25) == 0 {
+		return g.one(" \\\n", "\\\n ", "\\\n", "\t", "  ", " \\\n\\\n")
+	}
+	return " "
+}
+
+func (g *grammar) assignment(d int) string {
+	v := g.one("x", "y", "a", "x", "N")
+	return g.one("", "", "", "export ", "local ", "declare ", "declare -i ", "readonly ", "declare -n ") + g.one(
+		v+"="+g.word(d), v+"="+g.one("1", "-delete", "'a[$(touch 1)]'", "]", "2", "w", "''"), v+"="+g.one("1", "-delete", "'a[$(touch 1)]'", "]"),
+		v+"+="+g.word(d), v+"=("+g.words(d)+")", v+"=([1]="+g.word(d)+")", v+"[1]="+g.word(d), v+"["+g.word(0)+"]=1", v+"=("+g.words(d)+")"+g.hide())
+}
+
+func (g *grammar) redirect(d int) string {
+	switch g.IntN(8) {
+	case 0:
+		return g.one(" >P1", " 2>P2", " >>P3", " &>P4", " >|P5", " 3<>P6", " {fd}>P7", " >P8", " >&P9", " 2>P1 >P2")
+	case 1:
+		return g.one(" <", "<<<", " <<< ") + g.word(d)
+	case 2:
+		return g.one(" 2>&1", " >&2", " <&-", " 2>/dev/null", " </dev/null", " 1>&2", "2>&1")
+	}
+	tag := g.one("E", "E", "E", "'E'", `"E"`, `\E`, "E1", "'E F'", "''")
+	end := strings.Trim(tag, `'"\`)
+	body := ""
+	for range g.IntN(4) {
+		body += g.one("w", "\t", g.doubled(d), g.hide(), broken[g.IntN(len(broken))], `\`+g.one("$", "`", "\n", `\`, "x"), "", "${x:-\"q\"}", "${x:-'$(touch 0)'}") + g.one("\n", "\n", " ", "\\\n", "\n\t")
+	}
+	op := g.one("<<", "<<", "<<-")
+	return op + tag + g.one("", "", " ", "; echo k", " | cat", " && probe k", " # c") + "\n" + body + g.one("\n", "", "\\\n") + g.one("", "", "\t") + end + "\n"
+}
+
+// command writes one command.
+func (g *grammar) command(d int) string {
+	if d <= 0 {
+		return g.one("echo ", "probe ", "probe ", "fail ", "find ") + g.one("$x", `"$x"`, "w", "$((x))", "$((x+1))", "${y}", "\"${x}\" $y", "[$x", "\"-$x\"", "${a[0]}", `"$@"`, "${x:x:1}")
+	}
+	switch g.IntN(30) {
+	case 0, 1:
+		return g.assignment(d)
+	case 2:
+		return g.assignment(d) + " " + g.command(d-1)
+	case 3:
+		return "if " + g.list(d-1) + g.one("; ", "\n") + "then " + g.list(d-1) + g.one("\nelse "+g.list(d-1), "") + "\nfi"
+	case 4:
+		return "for " + g.one("x", "y") + " in" + g.words(d-1) + g.one("; ", "\n") + "do " + g.list(d-1) + g.one("; ", "\n") + "done"
+	case 5:
+		return "while fail" + g.words(0) + "; do " + g.list(d-1) + "\ndone"
+	case 6:
+		return "case " + g.word(d-1) + " in " + g.one("", "(") + g.word(d-1) + ") " + g.list(d-1) + g.one(";;", "\n;;", ";;&", ";&") + g.one("", " *) "+g.list(d-1)+";;") + " esac"
+	case 7:
+		return "{ " + g.list(d-1) + g.one("; ", "\n") + "}" + g.one("", "", " >P3")
+	case 8:
+		return "(" + g.list(d-1) + ")" + g.one("", "", "#"+g.hide())
+	case 9:
+		return g.one("f() { ", "function f { ") + g.list(d-1) + "\n}\nf" + g.words(0)
+	case 10:
+		return "[[ " + g.one(g.word(d-1)+g.one(" == ", " = ", " != ", " < ", " -eq ", " =~ ", " -nt ")+g.word(d-1), "-n "+g.word(d-1), "-v "+g.word(0), "! -z $x", "$x -eq 1", "x -eq 1", "$x =~ ^(a|b)$", "( -n x )") + g.one(" ]]", " && -n $y ]]", " ]]#"+g.hide())
+	case 11:
+		return "((" + g.one("x", "x=1", "x++", "a[x]", "y < 2", "1") + "))" + g.one("", "", "#"+g.hide())
+	case 12:
+		return g.command(d-1) + g.one(" | ", " |& ", " |\n") + g.command(d-1)
+	case 13:
+		return g.one("! ", "time ", "! ! ", "time -p ") + g.command(d-1)
+	case 14:
+		return g.one("[ ", "test ") + g.one(`"$x" -eq 1`, "-v x", "-n "+g.word(d-1), `"$x" = "$y"`, "-v 'a[$(touch 2)]'", "$x -eq 1") + g.one(" ]", "")
+	case 15:
+		return g.one("eval ", "eval ") + g.word(d-1)
+	case 16:
+		return g.one("read ", "read -r ", "IFS=: read ") + g.one("x", "y", "x y", "a[0]", "-a a") + g.one(" <<< ", "<<<") + g.word(d-1)
+	case 17:
+		return g.one("printf -v x %s ", "printf '%s\\n' ", "let x=", "unset ", "set -- ", "shift; ", "declare -p ", "mapfile -t a <<< ") + g.word(d-1)
+	case 18:
+		return "trap " + g.one("'x=-delete'", "'probe t'", "\"touch 5\"") + " " + g.one("EXIT", "DEBUG", "ERR", "RETURN")
+	case 19:
+		return g.command(d-1) + g.one(" &", " & wait", "")
+	case 20, 21, 22:
+		return g.one("cat", "probe", "cat", "echo") + g.words(d-1) + g.redirect(d-1)
+	}
+	head := g.one("echo", "probe", "find", "probe", "cat", "fail", "echo", "find sub")
+	if g.IntN(12) == 0 {
+		head = g.one(`\probe`, "'probe'", `"echo"`, "$x", "pro\\\nbe", "touch", "x=1 probe", ">P4 probe", "command echo", "builtin echo")
+	}
+	s := head + g.words(d-1)
+	if g.IntN(5) == 0 {
+		s += g.redirect(d - 1)
+	}
+	if g.IntN(12) == 0 {
+		s += g.one(" ", "", "\t") + "#" + g.hide()
+	}
+	return s
+}
+
+// list writes commands one after the other.
+func (g *grammar) list(d int) string {
+	s := g.command(d)
+	for range g.IntN(3) {
+		s += g.one("; ", "\n", " && ", " || ", ";", "\n", " ;\n# c\n", " # c\\\n", " # c\n") + g.command(d)
+	}
+	return s
+}
+
+// seeds are forms that bash and the parser were found to read differently, and bindings
+// that were not what they seemed.
+var seeds = []string{`echo "${@:-$(touch 9)}"`, `echo "${a[0]:-$(touch 9)}"`, "echo ${a[@]/a/$(touch 9)}", "cat <<E\n${@:-$(touch 9)}\nE", "echo x # y\\\ntouch 9", "echo \"$\\\n(touch 9)\"",
+	"cat <<E\n$\\\n(touch 9)\nE", "cat <<E\n\\\nE\ntouch 9\nE", "cat <<E\nE\\\n\ntouch 9\nE", "echo `echo '`; touch 9; echo `'`", "echo `cat <<E\n`touch 9`\nE\n`", `echo "${N:-'$(touch 9)'}"`,
+	"cat <<E\n${N:-'$(touch 9)'}\nE", "a=(x)#;touch 9", "x='a[$(touch 9)]'; fail && x=1; echo $((x))", "x='a[$(touch 9)]'; x+=1; echo $((x))", "for x in 1 2; do :; done | cat; echo $((x))",
+	"x=-delete; fail && x=y; find sub \"$x\"", "x=]; find sub [-${x}delete", "x=1; f() { x='a[$(touch 9)]'; }; f; echo $((x))", "x=1; (x=-delete; find $x)", "x='a[$(touch 9)]'; echo ${y:x:1}",
+	"echo ${x:-<(touch 9)}", "declare -i x; x='a[$(touch 9)]'", "[[ 'a[$(touch 9)]' -eq 1 ]]", "test -v 'a[$(touch 9)]'", "x=1; read x <<< 'a[$(touch 9)]'; echo $((x))",
+	"x=1; printf -v x %s 'a[$(touch 9)]'; echo $((x))", "x=1; declare -n y=x; y='a[$(touch 9)]'; echo $((x))", "cat <<E | cat\n`echo E`\nE\ntouch 9", "if x=1; then :; fi | cat; find $x"}
+
+// mutate changes a command here and there.
+func (g *grammar) mutate(s string) string {
+	for range 1 + g.IntN(3) {
+		i := g.IntN(len(s) + 1)
+		j := min(len(s), i+g.IntN(4))
+		switch g.IntN(4) {
+		case 0:
+			s = s[:i] + s[j:]
+		case 1:
+			s = s[:j] + s[i:]
+		default:
+			s = s[:i] + broken[g.IntN(len(broken))] + s[i:]
+		}
+	}
+	return s
+}
+
+// next writes one whole command.
+func (g *grammar) next() string {
+	var s string
+	switch g.IntN(8) {
+	case 0:
+		s = pick(g.Rand, seeds)
+	case 1:
+		s = g.assignment(1) + "; " + g.list(1)
+	default:
+		s = g.list(1 + g.IntN(3))
+	}
+	if g.IntN(3) == 0 {
+		s = g.mutate(s)
+	}
+	return s
+}
+
+// dangerous reports whether a command might do something to this machine or never end,
+// by names that are in no rule of the grammar but may come to be by mutation.
+func dangerous(s string) bool {
+	return slices.ContainsFunc([]string{"exec", "kill", "/dev/", "source", "trap '' ", "ulimit", "until ", "history", "fc ", "for ((", "enable", "alias", "while :", "! fail"}, func(word string) bool {
+		return strings.Contains(strings.ReplaceAll(strings.ReplaceAll(s, "/dev/null", ""), "/dev/fd", ""), word)
+	})
+}
