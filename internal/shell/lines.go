@@ -33,11 +33,9 @@ var (
 
 // checkLines refuses comments and continued lines that bash may read otherwise than
 // the parser: bash joins lines before it looks at most else.
-func checkLines(src string, stmts []*syntax.Stmt) error {
+func checkLines(src string, file *syntax.File) error {
 	m := lineMap{src: src, kinds: make([]byte, len(src)+1)}
-	for _, s := range stmts {
-		syntax.Walk(s, m.node)
-	}
+	syntax.Walk(file, m.node)
 	if m.err != nil {
 		return m.err
 	}

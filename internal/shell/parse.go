@@ -56,13 +56,14 @@ func (w *walker) parse(src string) (program, error) {
 		return program{stmts, src, head[:len(text)]}, nil
 	}
 	out := string(text)
-	if stmts, err = parseText(out, parsers); err != nil {
+	file, err := parseText(out, parsers)
+	if err != nil {
 		return program{}, fmt.Errorf("it has no plain form: %w", err)
 	}
-	if again, err := w.print(out, stmts); err != nil || string(again) != out {
+	if again, err := w.print(out, file.Stmts); err != nil || string(again) != out {
 		return program{}, errors.New("it has no plain form; write it with fewer kinds of quotes")
 	}
-	return program{stmts, out, out}, nil
+	return program{file.Stmts, out, out}, nil
 }
 
 // trimBlanks takes away the blanks around a text, not one that is escaped.
@@ -80,23 +81,25 @@ func trimBlanks(text string) string {
 func parseSource(src string) ([]*syntax.Stmt, error) {
 	continued := strings.Contains(src, "\\\n")
 	if !continued && !strayComment(src) {
-		return parseText(src, parsers)
+		file, err := parseText(src, parsers)
+		return file.Stmts, err
 	}
-	stmts, err := parseText(src, commenters)
+	file, err := parseText(src, commenters)
 	if err != nil {
 		return nil, err
 	}
-	return stmts, checkLines(src, stmts)
+	return file.Stmts, checkLines(src, file)
 }
 
-func parseText(src string, from *sync.Pool) ([]*syntax.Stmt, error) {
+// parseText returns a file also if there is an error: an empty one.
+func parseText(src string, from *sync.Pool) (*syntax.File, error) {
 	p := from.Get().(*syntax.Parser)
 	defer from.Put(p)
 	file, err := p.Parse(strings.NewReader(src), "")
 	if err != nil {
-		return nil, fmt.Errorf("it is not bash: %w", err)
+		return &syntax.File{}, fmt.Errorf("it is not bash: %w", err)
 	}
-	return file.Stmts, nil
+	return file, nil
 }
 
 // readable refuses what the parser and bash, or a person, may read differently,
@@ -107,6 +110,9 @@ func readable(src string) error {
 	}
 	if !utf8.ValidString(src) {
 		return errors.New("it is not UTF-8")
+	}
+	if start := strings.TrimLeft(src, " \t\n"); start != "" && (start[0] == '-' || start[0] == '+') {
+		return errors.New("it begins as an option of bash does")
 	}
 	if text := strings.TrimRight(src, `\`); (len(src)-len(text))%2 == 1 {
 		return errors.New("it ends with a backslash")

@@ -97,11 +97,10 @@ var meaning = func() (m [256]uint8) {
 // reserved reports whether a word begins something other than a simple command.
 func reserved(word string) bool {
 	switch word {
-	case "!", "if", "then", "elif", "else", "fi", "while", "until", "for", "select", "do", "done", "case", "esac", "]]", "function", "time",
-		"coproc", "let", "declare", "typeset", "local", "export", "readonly", "nameref":
+	case "let", "declare", "typeset", "local", "export", "readonly", "nameref":
 		return true
 	}
-	return false
+	return keyword(word)
 }
 
 // maxPlain is the longest command that is read without the parser, which

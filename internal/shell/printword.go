@@ -253,7 +253,7 @@ func (p *printer) single(q *syntax.SglQuoted) {
 			p.refuse("an escape in $'…' that is not understood")
 			return
 		}
-		if strings.Contains(text, "'") || !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable) {
+		if p.where == quotedPattern || strings.Contains(text, "'") || !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable) {
 			p.ansi(text)
 			return
 		}
@@ -498,6 +498,9 @@ func (p *printer) offset(x syntax.ArithmExpr) {
 func (p *printer) index(x syntax.ArithmExpr) {
 	p.str("[")
 	start := len(p.buf)
+	if from, to := int(x.Pos().Offset()), int(x.End().Offset()); from < 1 || to >= len(p.src) || p.src[from-1] != '[' || p.src[to] != ']' || strings.Contains(p.src[from:to], "\n") {
+		p.refuse("an index with blanks around it")
+	}
 	if word, ok := x.(*syntax.Word); ok && len(word.Parts) == 1 && p.where != number {
 		if q, ok := word.Parts[0].(*syntax.DblQuoted); ok && p.where == bare {
 			for _, part := range q.Parts {
@@ -533,6 +536,8 @@ func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, 
 	}
 }
 
+// arithmetic writes an expression, with the blanks around its operators that the source
+// has: an expansion may come to nothing, or to an operator.
 func (p *printer) arithmetic(x syntax.ArithmExpr) {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -542,37 +547,31 @@ func (p *printer) arithmetic(x syntax.ArithmExpr) {
 		p.arithmetic(x.X)
 		p.str(")")
 	case *syntax.UnaryArithm:
+		op := x.Op.String()
 		if x.Post {
 			p.arithmetic(x.X)
-			p.str(x.Op.String())
+			p.str(op)
 			break
 		}
-		p.str(x.Op.String())
-		if _, ok := x.X.(*syntax.UnaryArithm); ok {
-			p.str(" ")
-		}
+		p.str(op)
+		p.blank(x.OpPos, len(op), x.X.Pos())
 		p.arithmetic(x.X)
 	case *syntax.BinaryArithm:
-		p.arithmetic(x.X)
 		op := x.Op.String()
-		space := x.OpPos.Offset() > x.X.End().Offset()
-		if _, ok := x.Y.(*syntax.UnaryArithm); ok {
-			space = true
-		}
-		if _, ok := x.X.(*syntax.UnaryArithm); ok {
-			space = true
-		}
-		switch {
-		case x.Op == syntax.Comma:
-			p.str(", ")
-		case space || x.Op == syntax.Lss || x.Op == syntax.Shl || x.Op == syntax.Gtr || x.Op == syntax.Shr:
-			p.str(" " + op + " ")
-		default:
-			p.str(op)
-		}
+		p.arithmetic(x.X)
+		p.blank(x.X.End(), 0, x.OpPos)
+		p.str(op)
+		p.blank(x.OpPos, len(op), x.Y.Pos())
 		p.arithmetic(x.Y)
 	default:
 		p.refuse("arithmetic that is not understood")
+	}
+}
+
+// blank writes one if there is a gap in the source between the n bytes at from and to.
+func (p *printer) blank(from syntax.Pos, n int, to syntax.Pos) {
+	if to.Offset() > from.Offset()+uint(n) {
+		p.str(" ")
 	}
 }
 
