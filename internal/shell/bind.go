@@ -183,33 +183,47 @@ func (w *walker) setBy(name string, args []arg) {
 
 // A census is the variables that a piece of code may set, by the names in it.
 type census struct {
-	names     []string
+	names     []set
 	functions []string // those that functions set, defined there
+	moves     bool     // it changes the current directory
 }
 
-func takeCensus(n syntax.Node) census {
+// A set is one place where a variable is set.
+type set struct {
+	name   string
+	number bool // a number stays one there
+}
+
+func (w *walker) takeCensus(n syntax.Node) census {
 	var c census
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
 			if n.Name != nil {
-				c.names = append(c.names, n.Name.Value)
+				c.names = append(c.names, set{n.Name.Value, w.staysNumber(n)})
 			}
 		case *syntax.WordIter:
-			c.names = append(c.names, n.Name.Value)
+			c.names = append(c.names, set{n.Name.Value, false})
 		case *syntax.CallExpr:
-			if slices.ContainsFunc(n.Args, func(word *syntax.Word) bool { return slices.Contains(setters, word.Lit()) }) {
+			if len(n.Args) == 0 {
+				break
+			}
+			head, _ := soleLit(n.Args[0])
+			c.moves = c.moves || head == "cd" || head == "pushd" || head == "popd"
+			if slices.ContainsFunc(n.Args, isSetter) {
 				for _, word := range n.Args {
 					name, _, _ := strings.Cut(strings.TrimPrefix(word.Lit(), "-v"), "[")
 					if syntax.ValidName(name) {
-						c.names = append(c.names, name)
+						c.names = append(c.names, set{name, false})
 					}
 				}
 			}
 		case *syntax.FuncDecl:
 			if n.Body != nil {
-				inner := takeCensus(n.Body)
-				c.functions = append(c.functions, inner.names...)
+				inner := w.takeCensus(n.Body)
+				for _, s := range inner.names {
+					c.functions = append(c.functions, s.name)
+				}
 				c.functions = append(c.functions, inner.functions...)
 			}
 			return false
@@ -217,6 +231,11 @@ func takeCensus(n syntax.Node) census {
 		return true
 	})
 	return c
+}
+
+func isSetter(word *syntax.Word) bool {
+	text, ok := soleLit(word)
+	return ok && slices.Contains(setters, text)
 }
 
 // declaration judges what declare and its like set. From then on nothing is known of the

@@ -53,7 +53,7 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	}
 	w.maybe(func() {
 		w.set(iter.Name.Value, b)
-		w.under("a loop", c.Do)
+		w.body("a loop", c.Do)
 	})
 }
 
@@ -81,36 +81,20 @@ func loopValues(items []arg) binding {
 // forget drops what is known of variables that a loop assigns, because its
 // body runs more than once. What stays a number is one in every turn.
 func (w *walker) forget(loop syntax.Node) {
-	seen := takeCensus(loop)
+	seen := w.takeCensus(loop)
 	w.share(seen.functions)
-	numbers := map[string]bool{}
-	syntax.Walk(loop, func(n syntax.Node) bool {
-		switch n := n.(type) {
-		case *syntax.Assign:
-			if n.Name != nil {
-				was, ok := numbers[n.Name.Value]
-				numbers[n.Name.Value] = (was || !ok) && w.staysNumber(n)
-			}
-		case *syntax.CallExpr:
-			if len(n.Args) > 0 && slices.Contains([]string{"cd", "pushd", "popd"}, n.Args[0].Lit()) {
-				w.cwds, w.lost = nil, true
-			}
+	for _, s := range seen.names {
+		if !s.number {
+			w.set(s.name, binding{})
 		}
-		return true
-	})
-	count := map[string]int{}
-	for _, name := range seen.names {
-		count[name]++
 	}
-	assigned := map[string]int{}
-	syntax.Walk(loop, func(n syntax.Node) bool {
-		if a, ok := n.(*syntax.Assign); ok && a.Name != nil {
-			assigned[a.Name.Value]++
+	for _, s := range seen.names {
+		if s.number {
+			w.set(s.name, binding{numeric: w.lookup(s.name).numeric})
 		}
-		return true
-	})
-	for _, name := range seen.names {
-		w.set(name, binding{numeric: numbers[name] && count[name] == assigned[name]})
+	}
+	if seen.moves {
+		w.cwds, w.lost = nil, true
 	}
 }
 

@@ -529,8 +529,8 @@ func (p *printer) redirect(r *syntax.Redirect) {
 	op := r.Op.String()
 	p.str(op)
 	// To bash a number right before a redirection belongs to that one.
-	lit, end := r.Word.Lit(), int(r.Word.End().Offset())
-	if lit != "" && strings.Trim(lit, "0123456789") == "" && end < len(p.src) && (p.src[end] == '<' || p.src[end] == '>') {
+	end := int(r.Word.End().Offset())
+	if lit, ok := soleLit(r.Word); ok && lit != "" && strings.Trim(lit, "0123456789") == "" && end < len(p.src) && (p.src[end] == '<' || p.src[end] == '>') {
 		p.refuse("a redirection without a file; put a blank behind its word")
 	}
 	_, process := r.Word.Parts[0].(*syntax.ProcSubst)

@@ -186,14 +186,18 @@ func (w *walker) deeper() bool {
 	return !w.deep
 }
 
-// under walks statements of a construct in the current shell.
+// under walks statements of a construct in the current shell that may run or not.
 func (w *walker) under(construct string, stmts []*syntax.Stmt) {
+	w.maybe(func() { w.body(construct, stmts) })
+}
+
+func (w *walker) body(construct string, stmts []*syntax.Stmt) {
 	in := w.in
 	if !w.deeper() {
 		return
 	}
 	w.in.dynamic = construct
-	w.maybe(func() { w.stmts(stmts) })
+	w.stmts(stmts)
 	w.in = in
 }
 
@@ -269,7 +273,7 @@ func (w *walker) compound(cmd syntax.Command) {
 				w.alarm(Destructive, "the function "+c.Name.Value+" calls itself")
 			}
 			// It runs later, with the values of then, and what it sets is set then.
-			seen := takeCensus(c)
+			seen := w.takeCensus(c)
 			w.share(seen.functions)
 			vars := w.vars
 			w.vars = nil
