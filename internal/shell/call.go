@@ -137,6 +137,10 @@ func (w *walker) simple(args []arg, text, secret string) {
 		return
 	}
 	c.name = path.Base(head.text)
+	if len(args) > maxOptions && tooMany(args) {
+		w.long = true
+		return
+	}
 	// A program of the same name elsewhere is another program: what the table
 	// says is good for deny rules and alarms, not for a proof.
 	p, why := w.understand(c, families()[c.name], c.name, args[1:])
@@ -148,6 +152,20 @@ func (w *walker) simple(args []arg, text, secret string) {
 		w.follow(at, p, why)
 	}
 	w.assignedBy(args)
+}
+
+// maxOptions is how many options of a command are looked at. An option may change what
+// all others mean.
+const maxOptions = 500
+
+func tooMany(args []arg) bool {
+	n := 0
+	for i := range args {
+		if args[i].option() {
+			n++
+		}
+	}
+	return n > maxOptions
 }
 
 // follow analyses what the command at index i runs.

@@ -50,10 +50,11 @@ var fed = map[string]func(parsed, []arg) []arg{
 		if len(marks) == 0 || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
 			out = append(out, anything("…"))
 		}
-		for _, mark := range marks {
+		whole := p.has("-J") || len(marks) > 2 // which of them counts, or that it is more than one word
+		for _, mark := range marks[:min(len(marks), 3)] {
 			for i, a := range out {
 				switch {
-				case !mark.known || p.has("-J"):
+				case !mark.known || whole:
 					out[i] = anything(a.raw)
 				case mark.text != "" && strings.Contains(a.text, mark.text):
 					out[i] = arg{text: strings.ReplaceAll(a.text, mark.text, hole), raw: a.raw, field: true,

@@ -17,12 +17,13 @@ var hostile = []string{"$((", "$(", "(", "{ ", "`", "${a:-", "$(`", "if ", "whil
 	"[", "a[", "*", "a", "$x", "> f ", "-name a ", "rm a;", "ln -s a b;", "timeout 1 ", "a|tee b|", "$(cd a)", "x=$((x+1));"}
 
 // long are harmless pieces that come to much when repeated.
-var long = []string{"time ", "cd a;", "x=$y ", "2>&1 ", "git log ", "ls -la ", "cat <<E\na\nE\n", "(cd a);", "for i in a b; do ls; done;", "cat /etc/../"}
+var long = []string{"time ", "cd a;", "x=$y ", "2>&1 ", "git log ", "ls -la ", "cat <<E\na\nE\n", "(cd a);", "for i in a b; do ls; done;", "cat /etc/../",
+	"a=bb;a=\"$a$a\";", "x=$x$x;", "f() { x=1; };", "${x:-a}", "`a`", "a \\\n", "cat <<E\n$x\nE\n", "((a));", "a=(b);", "read x;"}
 
 // products are commands whose parts, all but the first and the last, are repeated each: what
 // one part says counts for all of the next.
 var products = []string{"find |a |-name b |-exec rm {} +", "find |a |-name b |-delete", "find |a |-exec rm {} + |-print", "cp |a |d", "mv |a |d; |rm x; |ls",
-	"ln -s |a |d; |touch x; |ls", "cd /; |cd a; |rm b; |ls", "echo |$x |*a |"}
+	"ln -s |a |d; |touch x; |ls", "cd /; |cd a; |rm b; |ls", "echo |$x |*a |", "git |-C a |status", "xargs |-I X |ls", "env |a=b |ls"}
 
 // repeat returns a command of about size bytes.
 func repeat(unit string, size int) string {

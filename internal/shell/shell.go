@@ -159,6 +159,8 @@ func (s *site) analyze(src string) *Analysis {
 		w.stmts(prog.stmts)
 		if w.deep {
 			err = fmt.Errorf("it is nested more than %d deep", maxDepth)
+		} else if w.long {
+			err = fmt.Errorf("it is too long to judge: a command has more than %d options", maxOptions)
 		}
 	}
 	if err != nil {

@@ -25,6 +25,7 @@ type walk struct {
 	at       *pathrule.Place
 	src      string
 	deep     bool // nested too deep to go on
+	long     bool // a command has too many options
 	alarms   []Danger
 	vars     map[string]binding
 	shared   map[string]bool // variables that may change at any time
