@@ -67,6 +67,7 @@ func (w *walker) set(name string, b binding) {
 	if w.vars == nil {
 		w.vars = map[string]binding{}
 	}
+	w.blind = w.blind || name == "IFS" // values are split otherwise from here on
 	old, ok := w.vars[name]
 	if !ok && len(w.vars) > maxVariables && name == strings.ToLower(name) {
 		return

@@ -283,7 +283,7 @@ func (b *bench) writes(t *testing.T, text string) bool {
 
 // reasoned reports whether a source may do otherwise than its print.
 func reasoned(src string) bool {
-	return strings.Contains(src, "LINENO") || strings.Contains(src, "BASH_") || strings.Contains(src, "$$") || strings.Contains(src, "declare") || strings.Contains(src, "local") || strings.Contains(src, "set")
+	return strings.Contains(src, "LINENO") || strings.Contains(src, "$_") || strings.Contains(src, "$!") || strings.Contains(src, "time") || strings.Contains(src, "BASH_") || strings.Contains(src, "$$") || strings.Contains(src, "declare") || strings.Contains(src, "local") || strings.Contains(src, "set")
 }
 
 func argvs(a *Analysis) (out [][]string) {

@@ -280,7 +280,30 @@ var seeds = []string{`echo "${@:-$(touch 9)}"`, `echo "${a[0]:-$(touch 9)}"`, "e
 	"cat <<E\n${N:-'$(touch 9)'}\nE", "a=(x)#;touch 9", "x='a[$(touch 9)]'; fail && x=1; echo $((x))", "x='a[$(touch 9)]'; x+=1; echo $((x))", "for x in 1 2; do :; done | cat; echo $((x))",
 	"x=-delete; fail && x=y; find sub \"$x\"", "x=]; find sub [-${x}delete", "x=1; f() { x='a[$(touch 9)]'; }; f; echo $((x))", "x=1; (x=-delete; find $x)", "x='a[$(touch 9)]'; echo ${y:x:1}",
 	"echo ${x:-<(touch 9)}", "declare -i x; x='a[$(touch 9)]'", "[[ 'a[$(touch 9)]' -eq 1 ]]", "test -v 'a[$(touch 9)]'", "x=1; read x <<< 'a[$(touch 9)]'; echo $((x))",
-	"x=1; printf -v x %s 'a[$(touch 9)]'; echo $((x))", "x=1; declare -n y=x; y='a[$(touch 9)]'; echo $((x))", "cat <<E | cat\n`echo E`\nE\ntouch 9", "if x=1; then :; fi | cat; find $x"}
+	"x=1; printf -v x %s 'a[$(touch 9)]'; echo $((x))", "x=1; declare -n y=x; y='a[$(touch 9)]'; echo $((x))", "cat <<E | cat\n`echo E`\nE\ntouch 9", "if x=1; then :; fi | cat; find $x",
+	"cat <<E; echo \"$(cat <<F\n$x\nF\n)\"\nbody\nE", "echo \"$(cat <<'E'\n)\"; touch 9 #\nE\n)\"", `echo "$(case a in a) echo x;; esac)"`, `echo $(case a in (a) echo ")";; esac)`,
+	"echo $(( (1) ))", "echo $((echo a) )", "((x=1);(y=2))", "( (echo a); echo b)", "((echo a); echo b)", "echo $( (echo a) )", `echo "${x:-"$(echo "}")"}"`, "echo ${x:-'}'}",
+	`echo "${x:-\}}"`, `echo "${x:-'}'}"`, `echo ${x:-${y:-"a b"}}`, `echo "${x#\"}"`, `echo "${x//\'/}"`, `echo "${x//'/}"; echo 'k'`, "echo a{b,c}$x{d,e}", "echo {a,b}'{c,d}'",
+	"[[ a =~ a|b ]] && echo k", `[[ "a b" =~ a\ b ]] && echo k`, "[[ a == @(a|b) ]] && echo k", "[[ a = [ab] ]] && echo k", "[[ x && ( y || z ) ]] && echo k", "for((x=0;x<2;x++)){ echo $x; }",
+	"a[1]=x b=2 probe", "a=(1 2); a+=([2]=c); echo ${a[@]}", `declare -A m=([k]=v ["a b"]=c); echo ${m[k]} "${m["a b"]}"`, "echo \"a\\\nb\"", "echo 'a\\\nb'", "echo $'a\\\nb'",
+	"cat <<\"E\"\n$(touch 9)\nE", "cat << E\n$x\nE\n", "cat <<E>P1\n$x\nE", "cat 0<<E\n$x\nE", "cat <<E <<F\na\nE\nb\nF", "echo ~+ ~- ~1 ~root ~x/y", "x=~/a:~/b; echo $x a=~ b=:~/c",
+	"IFS=,; x=a,-delete; find sub $x", "set -- -delete; find sub $1", "set -f; echo *", `[ -v "a[$(touch 9)]" ]`, "test -R x", "{fd}>P1 probe", "probe {fd}>P1 $fd", "probe >P1>P2", "probe 2>&1>P1",
+	"time probe | cat", "time", "coproc probe", "coproc x { probe; }", "select x in a; do probe; break; done", "echo ${!x*} ${!x@} ${!x}", "echo ${x@U} ${a[@]:1:2} ${@:1:1}", `echo $"a"$'b'"c"'d'e`,
+	"shopt -s extglob\necho !(a)", "echo @(a|b)", "case a in @(a|b)) probe;; esac", "x='*'; echo $x", "x='a b'; find $x", "x=a; x=$x-delete; find $x", "find ${x:--delete}", "find ${x:+-delete} sub", "find sub ${y/v/-delete}",
+	"x=(-delete); find sub $x", "for x in -delete; do find sub $x; done", "for x in a -delete; do find sub \"$x\"; done", "x=y; for i in 1 2; do find sub $x; x=-delete; done", "while read x; do find sub $x; done <<< -delete",
+	"x=y; { x=-delete; }; find sub $x", "x=y; if true; then x=-delete; fi; find sub $x", "x=y; x=-delete true; find sub $x", "x=y; export x=-delete; find sub $x", "x=1; ((x=2)); echo $((x))", "x=1; : $((x=2)) ${z:=3}; echo $((x+z))",
+	"x=y; local x=-delete; find sub $x", "unset x; find sub ${x-'-delete'}", "x=y\nx=-delete eval :\nfind sub $x", "x=-delete; x=y : ; find sub $x", "x=y; . /nonexistent; find sub $x", "x=y; command eval x=-delete; find sub $x",
+	"x=y; builtin read x <<< -delete; find sub $x", "x=y; getopts ab x -a; find sub -$x", "x=y; wait -p x; find sub $x", "x=y; {x}>P1; find sub $x", "x=y; [[ a =~ (a) ]]; find sub ${BASH_REMATCH[1]} $x", "HOME=-delete; find sub ~ $HOME",
+	"PWD=-delete; find sub $PWD", "OLDPWD=-delete; find $OLDPWD", "cd /; find $PWD", "RANDOM=1; UID=2; x=-delete\nUID=3; x=y\nfind sub $x", "x=-delete\necho ${y:0:-9}; x=y\nfind sub $x", "x=-delete\necho $((1%0)); x=y\nfind sub $x",
+	"x=-delete\n: $((1/x)); x=y\nfind sub $x", "x=y; f() { find sub $x; }; x=-delete; f", "x=y; f() { find sub $x; }; x=-delete f", "f() { local x=y; find sub $x; }; x=-delete; f", "x=y; (f() { x=-delete; }; f; find sub $x)",
+	"x=$(echo -delete); find sub $x", "x=$(cat <<'E'\n-delete\nE\n); find sub $x", "find sub $(echo -delete)", "find sub \"$(cat <<'E'\n-delete\nE\n)\"", "find sub \"$(<P1)\" `echo -delete`", "printf '%s' -delete | while read x; do find sub $x; done",
+	"echo a |& cat; echo b 2>&1 | cat", "echo \\\\ \\a \\\" \\' \\$x \\`", `echo "\\ \a \" \' \$x \` + "`" + `"`, "echo '\\'", "cat <<E\n\\\\ \\a \\\" \\' \\$x \\`\nE", "cat <<E\n\"$x\" 'a' ${x:-b} $(echo '\"') `echo c`\nE", "cat <<-E\n\t\ta\n\t$x\n\tE",
+	"cat <<-'E'\n\t\ta\n\t$x\n\tE", "cat <<-E\n\ta\\\n\tb\n\tE", "if probe; then :; elif fail; then :; else probe; fi", "until probe; do :; done", "case $x in\na|b) probe;;\n*) ;;\nesac", "case x in esac", "f () (probe); f", "f() if probe; then :; fi; f", "echo $$ $! $- $0 $_",
+	"echo ${#} ${?} ${#x} ${#@} ${#a[*]}", "echo $1a ${1}0 $10 $x[0] ${x}[0]", "echo \"$x\"y$y'z'", "probe a=b c+=d e[0]=f", "probe [a]=b {} { } ! [[ ]] then", "export x=1 y z=$y; declare -r w=1; readonly v", "echo a & echo b; wait", "(probe) & wait", "{ probe; } 2>&1 | cat",
+	"x=1 y=2; echo $x$y", "echo 'é' é \"é\" $'\\u00e9'", "echo \"$(echo \"$(echo \"a b\")\")\"", "echo \"`echo \\\"a b\\\"`\"", "echo `echo \"a b\"` \"`echo 'c'`\"", "echo $(echo `echo a`)", "echo \"a\nb\" 'c\nd'", "cat <<E 'a\nb'\nc\nE", "cat <<E $(echo a\necho b)\nc\nE",
+	"! fail && echo k", "x=a; case $x in a) echo 1;& b) echo 2;;& *) echo 3; esac", "[[ -n $x || -z $y && ! -e P1 ]] || echo k", "[[ $y == v* ]] && [[ $y = \"v\" ]] && [[ $y != 'w' ]] && echo k", "[[ $y =~ ^(v|w)+$ ]] && echo ${BASH_REMATCH[1]}",
+	"let x=1+2; echo $x", "let \"x = 1 + 2\" y=3; echo $x$y", "((x = 1 + 2)); echo $x", "((x<<=1, y=x?1:2)); echo $x", "echo $((x ? 1 : 2)) $((1,2)) $((~1)) $((!x)) $((- -1)) $((2**3)) $((x+=1)) $((1<<2>>1))", "echo $(( x++ + ++x ))", "a=(1 2); echo $((a[1]+a[0])) ${a[-1]} ${a[1-1]}",
+}
 
 // mutate changes a command here and there.
 func (g *grammar) mutate(s string) string {

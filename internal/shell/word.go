@@ -252,11 +252,11 @@ func (w *walker) tilde(a *arg, b *strings.Builder, text string) string {
 		rest = "/" + rest
 	}
 	switch {
-	case user == "" && w.at.Home != "":
-		b.WriteString(w.at.Home)
+	case user == "" && len(w.lookup("HOME").vals) == 1:
+		b.WriteString(w.lookup("HOME").vals[0])
 	case user == "" || !strings.ContainsAny(user, `\*?[`):
 		b.WriteString(hole)
-		a.lead = true // a directory, or the tilde itself
+		a.lead = user != "" || w.lookup("HOME").lead // a directory, or the tilde itself
 	default:
 		return text
 	}
