@@ -65,6 +65,7 @@ explore:
 	done
 	KITBAG_SOUNDNESS=$$((2000 + $$(date +%s) % 1000)) $(GO) test -count=1 -timeout 30m -run 'TestSoundness$$' -v ./internal/shell
 	KITBAG_RACE=1000 $(GO) test -count=1 -timeout 30m -run 'TestRaceWithLinks$$' ./builtin
+	KITBAG_DIFFERENTIAL=100000 KITBAG_SEED=$$(date +%s) $(GO) test -count=1 -timeout 60m -run 'TestDifferential$$' -v ./internal/shell
 
 # Each fuzz test in turn, with the seeds that `make test` runs too.
 .PHONY: fuzz

@@ -3,6 +3,7 @@
 //	var sh shell.Analyzer
 //	at := pathrule.Place{Cwd: dir, Home: home, Dirs: []string{dir}}
 //	a := sh.Analyze("git status && rm -r build", at)
+//	a.Text()                   // what was judged, and the only text to run
 //	a.ReadOnly()               // "", or why it is not proved free of effects
 //	a.Dangers(at, guard)       // what a person must see, whatever the rules say
 //	a.EditsInside(at)          // accept-edits: only edits of files in working directories
@@ -16,6 +17,21 @@
 // read-only. The proof that a command is read-only and the search for dangers
 // are separate: a command may be read-only and show a secret, or not be
 // read-only and be harmless.
+//
+// # What runs
+//
+// The parser and bash read some texts differently, so that a tree that is harmless may
+// belong to a text that is not. What is judged is therefore the tree of a print, and the
+// print is what runs, never the source: see [Print]. A print uses a part of bash that both
+// read alike: here-documents in which nothing expands are quoted, backquotes are $(…), there
+// are no comments and no continued lines, and so on. A source that bash may read in
+// another way than the parser (a continued line inside a word, quotes inside "${…}") has
+// no print: it is asked about, and cannot run. TestDifferential runs generated commands
+// and their prints in bash, and compares what they do with each other and with the
+// verdict.
+//
+// What is known of a variable comes from assignments that surely ran in this shell: after
+// branches it is what holds for both ways, and after eval, trap and their like nothing.
 //
 // # What it holds for
 //

@@ -1,0 +1,332 @@
+package shell
+
+import (
+	"bytes"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// param writes an expansion of a parameter that next follows.
+func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
+	if x.Param == nil || x.NestedParam != nil || x.Flags != nil || len(x.Modifiers) > 0 || x.Width || x.IsSet ||
+		x.Split != 0 || x.GlobSubst != 0 || x.RcExpand != 0 {
+		p.refuse("an expansion that is not understood")
+		return
+	}
+	name := x.Param.Value
+	if lit, ok := next.(*syntax.Lit); ok && name == "$" && strings.HasPrefix(lit.Value, "{") {
+		p.refuse("$$ in front of a brace")
+	}
+	special := !syntax.ValidName(name) && strings.Trim(name, "0123456789") != ""
+	simple := !x.Excl && !x.Length && x.Index == nil && x.Slice == nil && x.Repl == nil && x.Names == 0 && x.Exp == nil
+	if simple {
+		p.simple(x, name, special, next)
+		return
+	}
+	if special && (name != "@" && name != "*" || x.Excl || x.Index != nil) {
+		p.refuse("an expansion of a special parameter that has more than its value")
+	}
+	if x.Short && x.Index != nil && !x.Dollar.IsValid() { // a[i] in arithmetic
+		p.name(name)
+		p.index(x.Index)
+		return
+	}
+	if x.Short {
+		p.refuse("an expansion that is not understood")
+	}
+	p.str("${")
+	if x.Length {
+		p.str("#")
+		if x.Slice != nil || x.Repl != nil || x.Exp != nil || x.Excl {
+			p.refuse("a length of more than a parameter")
+		}
+	}
+	if x.Excl {
+		p.str("!")
+	}
+	p.str(name)
+	if x.Index != nil {
+		p.index(x.Index)
+	}
+	if x.Names != 0 {
+		p.str(x.Names.String())
+	}
+	p.operation(x)
+	p.str("}")
+}
+
+// simple writes $name, as ${name} where that is not the end of it.
+func (p *printer) simple(x *syntax.ParamExp, name string, special bool, next syntax.WordPart) {
+	short := x.Short || special
+	if lit, ok := next.(*syntax.Lit); ok && lit.Value != "" && (isWordByte(lit.Value[0]) || lit.Value[0] == '[') && !special {
+		short = false
+	}
+	if short {
+		p.str("$")
+		p.str(name)
+		return
+	}
+	p.str("${")
+	p.str(name)
+	p.str("}")
+}
+
+// operation writes what an expansion does with its parameter.
+func (p *printer) operation(x *syntax.ParamExp) {
+	in := bareParam
+	switch p.where {
+	case doubled, quotedParam, quotedPattern, number:
+		in = quotedParam
+		if x.Repl != nil || x.Exp != nil && x.Exp.Op >= syntax.RemSmallSuffix {
+			in = quotedPattern
+		}
+	case document, docParam:
+		in = docParam
+	case regex:
+		p.refuse("an expansion with a word in a regular expression; put it into a variable")
+	}
+	switch {
+	case x.Slice != nil:
+		p.str(":")
+		start := len(p.buf)
+		p.offset(x.Slice.Offset)
+		if start < len(p.buf) && strings.IndexByte("-+=?", p.buf[start]) >= 0 {
+			p.buf = append(p.buf, 0)
+			copy(p.buf[start+1:], p.buf[start:])
+			p.buf[start] = ' '
+		}
+		if x.Slice.Length != nil {
+			p.str(":")
+			p.offset(x.Slice.Length)
+		}
+	case x.Repl != nil:
+		p.str("/")
+		if x.Repl.All {
+			p.str("/")
+		}
+		start := len(p.buf)
+		if x.Repl.Orig != nil {
+			p.parts(x.Repl.Orig.Parts, in)
+		}
+		if start == len(p.buf) || p.buf[start] == '/' {
+			p.refuse("a replacement of nothing")
+		}
+		p.str("/")
+		if x.Repl.With != nil {
+			p.parts(x.Repl.With.Parts, in)
+		}
+	case x.Exp != nil:
+		p.expansion(x.Exp, in)
+	}
+}
+
+func (p *printer) expansion(x *syntax.Expansion, in place) {
+	if x.Op == syntax.OtherParamOps {
+		if x.Word == nil || len(x.Word.Lit()) != 1 || !strings.Contains("UuLQEPAKak", x.Word.Lit()) {
+			p.refuse("an expansion that is not understood")
+			return
+		}
+		p.str("@" + x.Word.Lit())
+		return
+	}
+	if x.Op == syntax.MatchEmpty || x.Op == syntax.ArrayExclude || x.Op == syntax.ArrayIntersect {
+		p.refuse("an expansion that is not understood")
+	}
+	p.str(x.Op.String())
+	if x.Word == nil {
+		return
+	}
+	start := len(p.buf)
+	p.parts(x.Word.Parts, in)
+	// The operator must not become another one.
+	if op := x.Op.String(); start < len(p.buf) && p.buf[start] == op[len(op)-1] && len(op) == 1 && strings.Contains("#%^,", op) {
+		p.refuse("an expansion whose word begins as its operator; escape it")
+	}
+}
+
+// offset writes a number of ${name:offset:length}, where a colon would end it.
+func (p *printer) offset(x syntax.ArithmExpr) {
+	start := len(p.buf)
+	if x == nil {
+		p.refuse("an offset that is missing; write 0")
+		return
+	}
+	p.arithmetic(x)
+	if bytes.ContainsAny(p.buf[start:], ":{}[]") && bytes.IndexByte(p.buf[start:], ':') >= 0 {
+		p.refuse("an offset with a colon in it; use a variable")
+	}
+}
+
+// index writes the index of an array, a number or a key.
+func (p *printer) index(x syntax.ArithmExpr) {
+	p.str("[")
+	start := len(p.buf)
+	if from, to := int(x.Pos().Offset()), int(x.End().Offset()); from < 1 || to >= len(p.src) || p.src[from-1] != '[' || p.src[to] != ']' || strings.Contains(p.src[from:to], "\n") {
+		p.refuse("an index with blanks around it")
+	}
+	if word, ok := x.(*syntax.Word); ok && len(word.Parts) == 1 && p.where != number {
+		if q, ok := word.Parts[0].(*syntax.DblQuoted); ok && p.where == bare {
+			for _, part := range q.Parts {
+				if lit, ok := part.(*syntax.Lit); ok && strings.ContainsAny(lit.Value, "\\'[]{}") {
+					p.refuse("a key with quotes or brackets; use a variable")
+				}
+			}
+			p.double(q)
+			p.str("]")
+			return
+		}
+	}
+	p.arithmetic(x)
+	if start == len(p.buf) {
+		p.refuse("an index that is missing")
+	}
+	p.str("]")
+}
+
+// spacedArithmetic writes an expression with the blanks that its source has around it.
+func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, unsigned bool) {
+	if unsigned || x == nil {
+		p.refuse("arithmetic that is not understood")
+		return
+	}
+	space := x.Pos().Offset() > left.Offset()+uint(n)
+	if space {
+		p.str(" ")
+	}
+	p.arithmetic(x)
+	if space {
+		p.str(" ")
+	}
+}
+
+// arithmetic writes an expression, with the blanks around its operators that the source
+// has: an expansion may come to nothing, or to an operator.
+func (p *printer) arithmetic(x syntax.ArithmExpr) {
+	switch x := x.(type) {
+	case *syntax.Word:
+		p.parts(x.Parts, number)
+	case *syntax.ParenArithm:
+		p.str("(")
+		p.arithmetic(x.X)
+		p.str(")")
+	case *syntax.UnaryArithm:
+		op := x.Op.String()
+		if x.Post {
+			p.arithmetic(x.X)
+			p.str(op)
+			break
+		}
+		p.str(op)
+		p.blank(x.OpPos, len(op), x.X.Pos())
+		p.arithmetic(x.X)
+	case *syntax.BinaryArithm:
+		op := x.Op.String()
+		p.arithmetic(x.X)
+		p.blank(x.X.End(), 0, x.OpPos)
+		p.str(op)
+		p.blank(x.OpPos, len(op), x.Y.Pos())
+		p.arithmetic(x.Y)
+	default:
+		p.refuse("arithmetic that is not understood")
+	}
+}
+
+// blank writes one if there is a gap in the source between the n bytes at from and to.
+func (p *printer) blank(from syntax.Pos, n int, to syntax.Pos) {
+	if to.Offset() > from.Offset()+uint(n) {
+		p.str(" ")
+	}
+}
+
+// let writes the words of let. Outside of quotes bash would expand them first.
+func (p *printer) let(c *syntax.LetClause) {
+	p.str("let")
+	for _, x := range c.Exprs {
+		p.str(" ")
+		if word, ok := x.(*syntax.Word); ok && len(word.Parts) == 1 {
+			if q, ok := word.Parts[0].(*syntax.DblQuoted); ok {
+				p.double(q)
+				continue
+			}
+			if q, ok := word.Parts[0].(*syntax.SglQuoted); ok {
+				p.single(q)
+				continue
+			}
+		}
+		start := len(p.buf)
+		p.arithmetic(x)
+		if bytes.ContainsAny(p.buf[start:], " <>()&|;*?[") {
+			p.refuse("let with more than plain words; write ((…))")
+		}
+	}
+}
+
+// operators are words that bash may take for an operator of [[ ]].
+var operators = map[string]bool{"!": true, "=": true, "==": true, "!=": true, "=~": true, "]]": true, "&&": true, "||": true}
+
+func (p *printer) test(x syntax.TestExpr) {
+	switch x := x.(type) {
+	case *syntax.Word:
+		start := len(p.buf)
+		p.word(x)
+		if text := string(p.buf[start:]); operators[text] || len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+			p.buf = append(append(p.buf[:start], '"'), text...)
+			p.str(`"`)
+		}
+	case *syntax.ParenTest:
+		p.str("( ")
+		p.test(x.X)
+		p.str(" )")
+	case *syntax.UnaryTest:
+		p.str(x.Op.String())
+		p.str(" ")
+		p.test(x.X)
+	case *syntax.BinaryTest:
+		p.test(x.X)
+		p.str(" " + x.Op.String() + " ")
+		if word, ok := x.Y.(*syntax.Word); ok && x.Op == syntax.TsReMatch {
+			p.regex(word)
+			return
+		}
+		p.test(x.Y)
+	default:
+		p.refuse("a test that is not understood")
+	}
+}
+
+// regex writes a regular expression. Inside its parentheses bash looks for nothing but
+// their end, also in brackets.
+func (p *printer) regex(word *syntax.Word) {
+	depth := 0
+	for _, part := range word.Parts {
+		switch x := part.(type) {
+		case *syntax.Lit:
+			for i := 0; i < len(x.Value); i++ {
+				switch x.Value[i] {
+				case '\\':
+					if i++; i < len(x.Value) && strings.IndexByte("()", x.Value[i]) >= 0 && depth > 0 {
+						p.refuse("a regular expression with parentheses that are escaped; put it into a variable")
+					}
+				case '(':
+					depth++
+				case ')':
+					if depth--; depth < 0 {
+						p.refuse("a regular expression whose parentheses do not match; put it into a variable")
+					}
+				}
+			}
+		case *syntax.ParamExp:
+		case *syntax.SglQuoted, *syntax.DblQuoted:
+			if depth > 0 {
+				p.refuse("a regular expression with quotes in parentheses; put it into a variable")
+			}
+		default:
+			p.refuse("a regular expression with more than variables; put it into a variable")
+		}
+	}
+	if depth != 0 {
+		p.refuse("a regular expression whose parentheses do not match; put it into a variable")
+	}
+	p.parts(word.Parts, regex)
+}
