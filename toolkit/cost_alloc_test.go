@@ -41,7 +41,7 @@ func TestCostOfView(t *testing.T) {
 		})
 	})
 	t.Run("a group opened", func(t *testing.T) {
-		budget.Hold(t, budget.Cost{Allocs: 26, Bytes: 1050}, 1, func() {
+		budget.Hold(t, budget.Cost{Allocs: 30, Bytes: 1240}, 1, func() {
 			if _, err := tk.Enable(context.Background(), s, "group7"); err != nil {
 				t.Fatal(err)
 			}
