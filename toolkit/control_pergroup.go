@@ -56,6 +56,6 @@ func switchTool(tk *Toolkit, s *Scope, name, verb string, g GroupInfo, do transi
 		if err != nil {
 			return answer{}, err
 		}
-		return tk.report(ctx, s, out, report{newOnly: true})
+		return tk.report(ctx, s, out, wording{newOnly: true})
 	}}
 }

@@ -91,7 +91,7 @@ func (r resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 			if err != nil {
 				return answer{}, err
 			}
-			return tk.report(ctx, s, out, report{newOnly: r.NewOnly && out.Changed(), leftOut: true, again: !out.Changed()})
+			return tk.report(ctx, s, out, wording{newOnly: r.NewOnly && out.Changed(), leftOut: true, again: !out.Changed()})
 		},
 	}}
 }
@@ -184,8 +184,8 @@ type skillLine struct {
 	Description string `json:"description"`
 }
 
-// A report says how a control tool words what a transition did.
-type report struct {
+// A wording says how a control tool words what a transition did.
+type wording struct {
 	newOnly bool // instructions and skills of groups that were opened only
 	leftOut bool // what was closed had been left out of the call
 	again   bool // the tools of all groups that are open, not only of those that were opened
@@ -197,7 +197,7 @@ type report struct {
 // line for each tool, what could not be, what was closed, and what to know about all
 // that is open. A group whose sources failed and that has nothing else does not count
 // as open, though it is in the scope: its tools appear once a source can be listed.
-func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how report) (answer, error) {
+func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how wording) (answer, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	r := c.resolve(st)
