@@ -92,7 +92,8 @@ type Config struct {
 	Hidden []string
 
 	// LabelsOnly makes groups mere labels: every group counts as open, and nothing
-	// opens or closes one. A ceiling selects among them. Without a Control there is none.
+	// opens or closes one. A ceiling selects among them. A nil Control is [NoControl]
+	// then. [Toolkit.Config] has it set where the preset implies it.
 	LabelsOnly bool
 
 	// Preset is a set of rules of another system; the zero Preset is kitbag's own.
