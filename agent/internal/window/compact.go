@@ -182,6 +182,12 @@ func source(m *message.Message) string {
 	return m.Blocks[0].(*message.Hint).Source
 }
 
+// isSummary reports whether m stands in place of messages that were taken out.
+func isSummary(m *message.Message) bool {
+	s := source(m)
+	return s == SummarySource || s == CutSource
+}
+
 // Summaries returns those of msgs that are summaries.
 func Summaries(msgs []*message.Message) (found []*message.Message) {
 	for _, m := range msgs {
@@ -197,7 +203,7 @@ func Summaries(msgs []*message.Message) (found []*message.Message) {
 func Summarised(msgs []*message.Message, from int) bool {
 	start := TurnStart(msgs)
 	for i, m := range msgs[:from] {
-		if s := source(m); i != start && s != SummarySource && s != CutSource {
+		if !isSummary(m) && (i != start || m.Role != message.RoleUser) {
 			return false
 		}
 	}
@@ -239,8 +245,9 @@ func Pinned(msgs []*message.Message, budget int) message.Blocks {
 // stay; without a summary in hint the earlier ones stay too.
 func Replace(msgs []*message.Message, from int, hint *message.Message) []*message.Message {
 	var out []*message.Message
-	if start := TurnStart(msgs); start < from {
-		out = append(out, msgs[start])
+	// The first message is not the user's words where there are none.
+	if m := msgs[TurnStart(msgs)]; TurnStart(msgs) < from && m.Role == message.RoleUser && !isSummary(m) {
+		out = append(out, m)
 	}
 	if source(hint) != SummarySource {
 		for _, m := range Summaries(msgs[:from]) {

@@ -347,6 +347,12 @@ func TestReplace(t *testing.T) {
 			t.Errorf("%s: %s", source, got)
 		}
 	}
+	// No words of the user's are made up where there are none.
+	for _, first := range [][]*message.Message{round("1", "seen"), {hint(window.SummarySource, "earlier")}} {
+		if got := say(window.Replace(append(first, msgs[5]), len(first), hint(window.SummarySource, "new"))); got != "summary: new | newest" {
+			t.Error(got)
+		}
+	}
 	// What is pinned goes along, once, through one summary and the next.
 	for range 3 {
 		h := hint(window.SummarySource, "new")
@@ -370,6 +376,7 @@ func TestSummarised(t *testing.T) {
 		{"words alone", []*message.Message{message.User("go")}, true},
 		{"a summary", []*message.Message{message.User("go"), hint(window.SummarySource, "x"), hint(window.CutSource, "y")}, true},
 		{"an answer", []*message.Message{message.User("go"), message.Assistant(&message.Text{Text: "x"})}, false},
+		{"a call alone", round("1", "seen"), false},
 		{"earlier words", []*message.Message{message.User("go"), message.User("and")}, false},
 		{"another hint", []*message.Message{message.User("go"), hint("agent", "x")}, false},
 	} {
