@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kitbag-go/kitbag/internal/pathrule"
 )
 
 // prelude defines what commands may run: functions that report how they are called, on a
@@ -29,8 +31,8 @@ probe() { log probe "$@"; }
 fail() { log fail "$@"; return 1; }
 touch() { log touch "$@"; }
 find() { log find "$@"; }
-echo() { log echo "$@"; builtin echo "$@"; }
-cat() { local text; if [ $# -eq 0 ]; then IFS= read -r -d '' text; log stdin "$text"; builtin printf %s "$text"; else log cat "$@"; fi; }
+echo() { log echo "$@"; builtin echo "$@"; return 0; }
+cat() { local text; if [ $# -eq 0 ]; then IFS= read -r -d '' text; log stdin "$text"; builtin printf %s "$text"; else log cat "$@"; fi; return 0; }
 command_not_found_handle() { log lost "$@"; }
 PATH=/nonexistent HOME=/home/u x= y=v N=
 unset x BASH_ENV
@@ -233,7 +235,7 @@ func (b *bench) differ(t *testing.T, c *tally, commands []string) {
 	var verdicts []*Analysis
 	for _, src := range commands {
 		c.commands++
-		a := analyze(src, here)
+		a := analyze(src, pathrule.Place{Cwd: b.dir + "/work", Home: here.Home, Dirs: []string{b.dir}, Readlink: here.Readlink})
 		if a.Err() != nil {
 			c.refused++
 			continue
