@@ -158,26 +158,49 @@ func (w *walker) assignedBy(args []arg) {
 
 // setBy forgets the variables that a setter names. A subscript in a name is evaluated.
 func (w *walker) setBy(name string, args []arg) {
-	if name == "printf" || name == "wait" {
-		named := slices.ContainsFunc(args, func(a arg) bool {
-			return a.known && (strings.HasPrefix(a.text, "-v") || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "p")) || a.option() && !a.known
-		})
-		if first := len(args) > 0 && (args[0].option() || !args[0].known); name == "printf" && !first || !named {
+	switch name {
+	case "let":
+		w.denyDynamic("a command that evaluates values")
+	case "declare", "typeset", "local", "export", "readonly": // behind command or builtin
+		w.declared(args)
+		return
+	case "printf":
+		if len(args) == 0 || args[0].known && !strings.HasPrefix(args[0].text, "-v") {
 			return
 		}
 		args = args[:min(len(args), 2)]
+	case "wait":
+		if !slices.ContainsFunc(args, func(a arg) bool { return !a.known || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "p") }) {
+			return
+		}
 	}
 	for _, a := range args {
 		text, _, _ := strings.Cut(a.text, "=")
 		text = strings.TrimPrefix(text, "-v")
 		switch variable, _, index := strings.Cut(text, "["); {
-		case !a.known && (a.option() || !a.lead || a.prefix() == ""):
+		case !a.known && (index || !a.lead || a.prefix() == ""):
 			w.denyDynamic("it sets a variable whose name is not literal")
 			w.blind = true
 		case index && strings.ContainsAny(text, "$`"):
 			w.denyDynamic("an array index that is evaluated")
 		case syntax.ValidName(variable):
 			w.set(variable, binding{})
+		}
+	}
+}
+
+// declared judges the words of a declaration that are not assignments to the parser.
+func (w *walker) declared(args []arg) {
+	w.fragile = true
+	for _, a := range args {
+		name, _, _ := strings.Cut(a.text, "=")
+		switch {
+		case a.known && syntax.ValidName(strings.TrimSuffix(name, "+")):
+			w.share([]string{strings.TrimSuffix(name, "+")})
+		case !a.known && a.lead && syntax.ValidName(name):
+			w.share([]string{name})
+		case !a.known || !strings.HasPrefix(a.text, "-") || strings.Trim(a.text[1:], "xrgaAplutfF") != "":
+			w.denyDynamic("a declaration that evaluates what is assigned")
 		}
 	}
 }
@@ -253,10 +276,7 @@ func (w *walker) declaration(c *syntax.DeclClause) {
 				w.value(a)
 			}
 		case a.Value != nil:
-			v := w.word(a.Value)
-			if !v.known || len(v.text) > 1 && v.text[0] == '-' && strings.Trim(v.text[1:], "xrgaAplutfF") != "" || strings.Contains(v.text, "[") {
-				w.denyDynamic("a declaration that evaluates what is assigned")
-			}
+			w.declared(w.fields(a.Value))
 		}
 	}
 }

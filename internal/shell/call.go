@@ -40,7 +40,7 @@ func prefix(name string, value arg) string {
 // variable returns why assigning to the shell variable called name may change
 // what later commands do, or "". Names in lower case are the script's own.
 func variable(name string) string {
-	if name == strings.ToLower(name) && !strings.HasSuffix(name, "_proxy") && name != "_" {
+	if name == strings.ToLower(name) && !strings.HasSuffix(name, "_proxy") && !strings.HasPrefix(name, "npm_") && name != "_" {
 		return ""
 	}
 	return "setting " + name + " may change what runs after it"

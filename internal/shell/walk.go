@@ -216,11 +216,17 @@ func (w *walker) stmt(s *syntax.Stmt) {
 		w.background = true
 		w.refuse("a command in the background goes on after the call")
 	}
-	if s.Background {
+	// Where a file cannot be opened, nothing of the statement runs.
+	if s.Background || slices.ContainsFunc(s.Redirs, opens) {
 		w.maybe(func() { w.foreground(s) })
 		return
 	}
 	w.foreground(s)
+}
+
+// opens reports whether a redirection may fail.
+func opens(r *syntax.Redirect) bool {
+	return r.Op != syntax.Hdoc && r.Op != syntax.DashHdoc && r.Op != syntax.WordHdoc
 }
 
 func (w *walker) foreground(s *syntax.Stmt) {
