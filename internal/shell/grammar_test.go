@@ -210,7 +210,7 @@ func (g *grammar) command(d int) string {
 	}
 	switch g.IntN(30) {
 	case 0, 1:
-		return g.assignment(d)
+		return g.assignment(d) + g.one("", "", "", "", " <nofile", " >P1")
 	case 2:
 		return g.assignment(d) + " " + g.command(d-1)
 	case 3:
@@ -222,7 +222,7 @@ func (g *grammar) command(d int) string {
 	case 6:
 		return "case " + g.word(d-1) + " in " + g.one("", "(") + g.word(d-1) + ") " + g.list(d-1) + g.one(";;", "\n;;", ";;&", ";&") + g.one("", " *) "+g.list(d-1)+";;") + " esac"
 	case 7:
-		return "{ " + g.list(d-1) + g.one("; ", "\n") + "}" + g.one("", "", " >P3")
+		return "{ " + g.list(d-1) + g.one("; ", "\n") + "}" + g.one("", "", " >P3", " <nofile")
 	case 8:
 		return "(" + g.list(d-1) + ")" + g.one("", "", "#"+g.hide())
 	case 9:
@@ -242,7 +242,7 @@ func (g *grammar) command(d int) string {
 	case 16:
 		return g.one("read ", "read -r ", "IFS=: read ") + g.one("x", "y", "x y", "a[0]", "-a a") + g.one(" <<< ", "<<<") + g.word(d-1)
 	case 17:
-		return g.one("printf -v x %s ", "printf '%s\\n' ", "let x=", "unset ", "set -- ", "shift; ", "declare -p ", "mapfile -t a <<< ") + g.word(d-1)
+		return g.one("printf -v x %s ", "printf '%s\\n' ", "let x=", "unset ", "command read x <<< ", "builtin printf -v x %s ", "builtin declare x=", "command export y=", "unset -v x ", "printf -v y%s ", "set -- ", "shift; ", "declare -p ", "mapfile -t a <<< ") + g.word(d-1)
 	case 18:
 		return "trap " + g.one("'x=-delete'", "'probe t'", "\"touch 5\"") + " " + g.one("EXIT", "DEBUG", "ERR", "RETURN")
 	case 19:
@@ -322,12 +322,32 @@ func (g *grammar) mutate(s string) string {
 	return s
 }
 
+// soup writes pieces in no order.
+func (g *grammar) soup() string {
+	s := g.one("", "probe ", "echo ", "cat ", "probe \"", "echo $(", "x=", "[[ ", "cat <<E\n", "echo ${x:-", "a=(", "((", "case a in ")
+	for range 2 + g.IntN(9) {
+		switch g.IntN(4) {
+		case 0:
+			s += pick(g.Rand, broken)
+		case 1:
+			s += g.hide()
+		case 2:
+			s += g.one("w", " ", "x", "$x", "$y", "a", "E", "\n", ";", " k ", "${x", "}", ")", "\"", "'", "-n", "probe ", "echo ", "1")
+		default:
+			s += g.one("w ", "\"$x\" ", "$(echo k)", "'q' ", "${y}", "; echo k", "\n", "done", "E\n", "touch 8")
+		}
+	}
+	return s + g.one("", "\"", ")", "}", "'", ")\"", "\nE\n", " ]]", "))", "; esac")
+}
+
 // next writes one whole command.
 func (g *grammar) next() string {
 	var s string
 	switch g.IntN(8) {
 	case 0:
 		s = pick(g.Rand, seeds)
+	case 2:
+		return g.soup()
 	case 1:
 		s = g.assignment(1) + "; " + g.list(1)
 	default:

@@ -173,6 +173,8 @@ func (p *printer) command(cmd syntax.Command) {
 	case *syntax.CaseClause:
 		p.caseClause(c)
 	case *syntax.TestClause:
+		p.oneLine(c.Left, c.X.Pos())
+		p.oneLine(c.X.End(), c.Right)
 		p.str("[[ ")
 		p.test(c.X)
 		p.str(" ]]")

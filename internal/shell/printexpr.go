@@ -265,6 +265,13 @@ func (p *printer) let(c *syntax.LetClause) {
 // operators are words that bash may take for an operator of [[ ]].
 var operators = map[string]bool{"!": true, "=": true, "==": true, "!=": true, "=~": true, "]]": true, "&&": true, "||": true}
 
+// oneLine refuses a line break where bash wants none.
+func (p *printer) oneLine(from, to syntax.Pos) {
+	if to.Line() > from.Line() {
+		p.refuse("a [[ ]] that is broken elsewhere than behind && and ||")
+	}
+}
+
 func (p *printer) test(x syntax.TestExpr) {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -275,14 +282,21 @@ func (p *printer) test(x syntax.TestExpr) {
 			p.str(`"`)
 		}
 	case *syntax.ParenTest:
+		p.oneLine(x.Lparen, x.X.Pos())
+		p.oneLine(x.X.End(), x.Rparen)
 		p.str("( ")
 		p.test(x.X)
 		p.str(" )")
 	case *syntax.UnaryTest:
+		p.oneLine(x.OpPos, x.X.Pos())
 		p.str(x.Op.String())
 		p.str(" ")
 		p.test(x.X)
 	case *syntax.BinaryTest:
+		p.oneLine(x.X.End(), x.OpPos)
+		if x.Op != syntax.AndTest && x.Op != syntax.OrTest {
+			p.oneLine(x.OpPos, x.Y.Pos())
+		}
 		p.test(x.X)
 		p.str(" " + x.Op.String() + " ")
 		if word, ok := x.Y.(*syntax.Word); ok && x.Op == syntax.TsReMatch {

@@ -154,11 +154,11 @@ func (p *printer) bare(text string, i int, first bool) {
 // substitutions, and counts brackets in some versions.
 func (p *printer) bareParam(text string, i int) {
 	switch c := text[i]; {
-	case c == '\n' || c == '\'' || c == '"' || c == '`':
+	case c == '\n' || c == '\'' || c == '"' || c == '`' || c == '{':
 		p.refuse(fmt.Sprintf("an expansion with %q in its word", string(c)))
 	case (c == '<' || c == '>') && i+1 < len(text) && text[i+1] == '(':
 		p.refuse("a process substitution in ${…}; use a variable")
-	case strings.IndexByte("<>()&|;{", c) >= 0:
+	case strings.IndexByte("<>()&|;", c) >= 0:
 		p.buf = append(p.buf, '\\', c)
 	default:
 		p.buf = append(p.buf, c)
