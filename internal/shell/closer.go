@@ -47,7 +47,7 @@ var fed = map[string]func(parsed, []arg) []arg{
 			}
 		}
 		// A later one of these takes the words of -I back, in some versions.
-		if len(marks) == 0 || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
+		if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
 			out = append(out, anything("…"))
 		}
 		whole := p.has("-J") || len(marks) > 2 // which of them counts, or that it is more than one word

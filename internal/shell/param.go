@@ -146,7 +146,7 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 			// Division by zero and a power below zero end the line.
 			if x.Op == syntax.Quo || x.Op == syntax.Rem || x.Op == syntax.Pow {
 				y, ok := x.Y.(*syntax.Word)
-				w.fragile = w.fragile || !ok || y.Lit() == "" || y.Lit() == "0"
+				w.fragile = w.fragile || !ok || !isNumber(y.Lit()) || y.Lit() == "0"
 			}
 			return w.arithmetic(x.X) && w.arithmetic(x.Y)
 		}

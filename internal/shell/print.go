@@ -41,9 +41,6 @@ type hdoc struct {
 	delimiter string
 }
 
-// maxPrinted bounds a print: escapes make it longer than its source.
-const maxPrinted = 2 * maxSource
-
 // print returns the text of stmts, which lies in the printer's memory.
 func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
 	*p = printer{src: src, buf: p.buf[:0]}
@@ -51,7 +48,7 @@ func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
 	if len(p.pending) > 0 {
 		p.newline()
 	}
-	if len(p.buf) > maxPrinted {
+	if len(p.buf) > maxSource {
 		p.refuse("it is too long to judge")
 	}
 	return p.buf, p.err
