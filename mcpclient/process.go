@@ -39,7 +39,7 @@ type process struct {
 // environment returns the variables of a started server. Of two with the same name
 // exec takes the last: what Env says comes last.
 func environment(cfg *Config) []string {
-	var env []string
+	env := []string{} // nil would be all of the program's own
 	for _, name := range slices.Concat(inherited, cfg.InheritEnv) {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)

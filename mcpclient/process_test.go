@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,34 @@ func TestEnvWins(t *testing.T) {
 		}
 		if got != "/m" {
 			t.Errorf("with HOME=%s the server gets HOME=%s, want /m", own, got)
+		}
+	}
+}
+
+// TestNoKeysInTheEnvironment holds that a server gets none of the program's secrets but
+// those that it is configured with, also where the program has nothing else.
+func TestNoKeysInTheEnvironment(t *testing.T) {
+	for _, name := range inherited {
+		t.Setenv(name, "") // which has it put back
+		if err := os.Unsetenv(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"OPENAI_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "KITBAG_MCP_TOKEN", "DATABASE_URL", "ANY"} {
+		t.Setenv(name, "hush")
+	}
+	for _, row := range []struct {
+		cfg  Config
+		want []string
+	}{
+		{Config{}, nil},
+		{Config{InheritEnv: []string{"GITHUB_TOKEN", "MISSING"}}, []string{"GITHUB_TOKEN=hush"}},
+		{Config{Env: map[string]string{"ANY": "own"}}, []string{"ANY=own"}},
+	} {
+		cmd := exec.Command("env")
+		cmd.Env = environment(&row.cfg)
+		if got := cmd.Environ(); !slices.Equal(got, row.want) {
+			t.Errorf("%+v: %q, want %q", row.cfg, got, row.want)
 		}
 	}
 }

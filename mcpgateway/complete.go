@@ -2,10 +2,10 @@ package mcpgateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
@@ -47,7 +47,7 @@ func (o offers) Complete(ctx context.Context, kind mcpserver.OfferKind, reach mc
 			HasMore bool     `json:"hasMore"`
 		} `json:"completion"`
 	}
-	if json.Unmarshal(raw, &got) != nil || got.Completion == nil {
+	if strictjson.Unmarshal(raw, &got) != nil || got.Completion == nil {
 		return nil, 0, fmt.Errorf("MCP server %q: what it says of a completion cannot be read", u.name)
 	}
 	values, total := []string{}, max(0, got.Completion.Total)

@@ -76,7 +76,7 @@ var allowed = map[string][]string{
 	"internal/slab":               {},
 	"internal/visible":            {},
 	"internal/strictjson":         {},
-	"internal/mcpcontent":         {"message"},
+	"internal/mcpcontent":         {"internal/strictjson", "message"},
 }
 
 // internalUsers says who may import an internal package, tests aside.
@@ -94,7 +94,7 @@ var internalUsers = map[string][]string{
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},
 
-	"internal/strictjson": {"mcpclient", "mcpserver"},
+	"internal/strictjson": {"internal/mcpcontent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},
 }
 

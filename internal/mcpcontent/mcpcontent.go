@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -49,18 +50,19 @@ func saysMore(raw json.RawMessage) bool {
 	}
 	var members map[string]json.RawMessage
 	var c struct {
-		Type     string
-		Text     *string
-		Data     *string
+		Type     string  `json:"type"`
+		Text     *string `json:"text"`
+		Data     *string `json:"data"`
 		MIME     *string `json:"mimeType"`
-		URI      *string
-		Name     *string
+		URI      *string `json:"uri"`
+		Name     *string `json:"name"`
 		Resource *struct {
-			URI        *string
-			Text, Blob *string
-		}
+			URI  *string `json:"uri"`
+			Text *string `json:"text"`
+			Blob *string `json:"blob"`
+		} `json:"resource"`
 	}
-	if json.Unmarshal(raw, &members) != nil || json.Unmarshal(raw, &c) != nil {
+	if json.Unmarshal(raw, &members) != nil || strictjson.Unmarshal(raw, &c) != nil {
 		return false
 	}
 	switch c.Type {
@@ -172,7 +174,7 @@ func Block(raw json.RawMessage) message.Block {
 		About    string          `json:"description"`
 		Resource json.RawMessage `json:"resource"`
 	}
-	if json.Unmarshal(raw, &c) == nil {
+	if strictjson.Unmarshal(raw, &c) == nil {
 		switch {
 		case c.Type == "text" && c.Text != nil:
 			return &message.Text{Text: *c.Text}
@@ -226,7 +228,7 @@ func resource(raw json.RawMessage) message.Block {
 		Text *string `json:"text"`
 		Blob *string `json:"blob"`
 	}
-	if json.Unmarshal(raw, &r) != nil {
+	if strictjson.Unmarshal(raw, &r) != nil {
 		return nil
 	}
 	switch {
