@@ -26,8 +26,10 @@ func (f *filter) message(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, f.fail(err)
 	}
-	if f.x != nil && !head.Method && len(head.ID) > 0 && string(head.ID) != "null" && !f.x.has(head.ID) {
-		f.x.refuse(fmt.Errorf("it answers a request with the id %s, which was not made here", clip(string(head.ID), 40)))
+	var id any
+	_ = json.Unmarshal(head.ID, &id) // what is none is no answer
+	if f.x != nil && !head.Method && id != nil && id != f.x.id {
+		_ = f.fail(fmt.Errorf("it answers a request with the id %s, which was not made here", clip(string(head.ID), 40)))
 		return nil, nil
 	}
 	if f.logs {
@@ -36,12 +38,13 @@ func (f *filter) message(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-func (f *filter) fail(err error) error {
+// fail notes why an answer cannot be taken; the first reason stays.
+func (f *filter) fail(why error) error {
 	if f.x == nil {
 		return nil
 	}
-	f.x.refuse(err)
-	return err
+	f.x.refused.CompareAndSwap(nil, &why)
+	return why
 }
 
 // all reads the body of an answer that is one message.
@@ -131,9 +134,7 @@ func (b *eventBody) line(size *int) ([]byte, error) {
 	for {
 		part, err := b.lines.ReadSlice('\n')
 		if *size += len(part); *size > b.f.max {
-			if err := b.f.fail(ErrTooLarge); err != nil {
-				return nil, err
-			}
+			_ = b.f.fail(ErrTooLarge)
 			return nil, ErrTooLarge
 		}
 		if line == nil && err == nil {
@@ -144,12 +145,3 @@ func (b *eventBody) line(size *int) ([]byte, error) {
 		}
 	}
 }
-
-// has reports whether the id, as it was written, is that of the request.
-func (x *exchange) has(id json.RawMessage) bool {
-	var text string
-	return json.Unmarshal(id, &text) == nil && text == x.id
-}
-
-// refuse notes why the answer cannot be taken; the first reason stays.
-func (x *exchange) refuse(why error) { x.refused.CompareAndSwap(nil, &why) }

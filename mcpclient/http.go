@@ -83,10 +83,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		res.Body = io.NopCloser(bytes.NewReader(data))
 	default:
-		res.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(res.Body, int64(rt.max)), res.Body}
+		res.Body = http.MaxBytesReader(nil, res.Body, int64(rt.max))
 	}
 	return res, nil
 }

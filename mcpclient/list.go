@@ -276,12 +276,8 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 // hides reports whether a schema hides words where none may be taken out: in names and
 // values, which have to stay what the server takes.
 func hides(schema json.RawMessage) bool {
-	return !isPlain(schema) && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
-}
-
-// isPlain reports whether the JSON has visible characters only, as nearly all has.
-func isPlain(data []byte) bool {
-	return !bytes.Contains(data, []byte(`\u`)) && !slices.ContainsFunc(data, func(c byte) bool { return c >= utf8.RuneSelf })
+	plain := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf }) // as nearly all are
+	return !plain && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
 }
 
 // inputSchema returns the schema as it came. A tool without one takes no

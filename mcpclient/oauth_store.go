@@ -107,15 +107,12 @@ func (l *login) save(g *grant) error {
 
 // writePrivate replaces a file in one step by one that only the user may read.
 func writePrivate(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // has mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), ".private-*") // has mode 0600
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
@@ -192,121 +191,70 @@ func (s *snapshot) find(t *remoteTool) *remoteTool {
 	return nil
 }
 
-// A PinFile is [Pins] in a file, which several programs may use. An empty Path keeps them
-// for as long as the program runs. It is replaced as a whole, so that no half of it is ever
-// read, under the lock of another file beside it, whose name ends in ".lock".
-type PinFile struct {
-	Path string
+// A PinFile is [Pins] in the file of that name, which several programs may use. It is
+// replaced as a whole, so that no half of it is ever read, under the lock of another file
+// beside it, whose name ends in ".lock".
+type PinFile string
 
-	mu     sync.Mutex
-	memory map[string]map[string]Pin // without a path
-}
-
-// pinData is what is in the file.
-type pinData struct {
-	Servers map[string]map[string]Pin `json:"servers"`
+// Load implements [Pins].
+func (f PinFile) Load(server string) (map[string]Pin, error) {
+	all, err := f.All()
+	return all[server], err
 }
 
 // All returns the pins of all servers.
-func (f *PinFile) All() (map[string]map[string]Pin, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.read()
-}
-
-// Load implements [Pins].
-func (f *PinFile) Load(server string) (map[string]Pin, error) {
-	all, err := f.All()
-	return maps.Clone(all[server]), err
-}
-
-// Update implements [Pins].
-func (f *PinFile) Update(server string, change func(map[string]Pin)) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.Path != "" {
-		if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
-			return err
-		}
-		unlock, err := lockedfile.MutexAt(f.Path + ".lock").Lock()
-		if err != nil {
-			return err
-		}
-		defer unlock()
-	}
-	all, err := f.read()
-	if err != nil {
-		return err
-	}
-	pins := maps.Clone(all[server])
-	if pins == nil {
-		pins = map[string]Pin{}
-	}
-	change(pins)
-	all = maps.Clone(all)
-	if all[server] = pins; len(pins) == 0 {
-		delete(all, server)
-	}
-	return f.write(all)
-}
-
-func (f *PinFile) read() (map[string]map[string]Pin, error) {
-	if f.Path == "" {
-		if f.memory == nil {
-			f.memory = map[string]map[string]Pin{}
-		}
-		return f.memory, nil
-	}
-	data, err := os.ReadFile(f.Path)
+func (f PinFile) All() (servers map[string]map[string]Pin, err error) {
+	data, err := os.ReadFile(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]map[string]Pin{}, nil
+		return nil, nil
 	}
-	var in pinData
 	if err == nil {
 		err = strictjson.Members(data)
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &in)
+		err = json.Unmarshal(data, &servers)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the pins in %s cannot be read: %w; put the file right, or remove it and every tool is pinned anew", f.Path, err)
+		return nil, fmt.Errorf("the pins in %s cannot be read: %w; put the file right, or remove it and every tool is pinned anew", f, err)
 	}
-	for _, pins := range in.Servers {
-		for tool, p := range pins { // which whoever has edited the file may have written in another way
+	for _, pins := range servers {
+		for tool, p := range pins { // which is indented in the file
 			pins[tool] = Pin{strictjson.Canonical(p.Definition), strictjson.Canonical(p.Changed)}
 		}
 	}
-	if in.Servers == nil {
-		in.Servers = map[string]map[string]Pin{}
-	}
-	return in.Servers, nil
+	return servers, nil
 }
 
-func (f *PinFile) write(all map[string]map[string]Pin) (err error) {
-	if f.Path == "" {
-		f.memory = all
-		return nil
+// Update implements [Pins].
+func (f PinFile) Update(server string, change func(map[string]Pin)) error {
+	if err := os.MkdirAll(filepath.Dir(string(f)), 0o700); err != nil {
+		return err
 	}
-	data, err := json.MarshalIndent(pinData{all}, "", " ")
+	unlock, err := lockedfile.MutexAt(string(f) + ".lock").Lock()
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(f.Path), ".pins-*") // for its owner only
+	defer unlock()
+	all, err := f.All()
 	if err != nil {
 		return err
 	}
-	_, err = tmp.Write(append(data, '\n'))
-	if err == nil {
-		err = tmp.Sync()
+	pins := all[server]
+	if pins == nil {
+		pins = map[string]Pin{}
 	}
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), f.Path)
+	change(pins)
+	if all == nil {
+		all = map[string]map[string]Pin{}
 	}
+	if all[server] = pins; len(pins) == 0 {
+		delete(all, server)
+	}
+	data, err := json.MarshalIndent(all, "", " ")
 	if err != nil {
-		_ = os.Remove(tmp.Name())
+		return err
 	}
-	return err
+	return writePrivate(string(f), append(data, '\n'))
 }
 
 // escaped returns s with the characters that people do not see written out.

@@ -20,6 +20,16 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
+// memoryPins are pins of one server that no file keeps.
+type memoryPins map[string]Pin
+
+func (m memoryPins) Load(string) (map[string]Pin, error) { return m, nil }
+
+func (m memoryPins) Update(_ string, change func(map[string]Pin)) error {
+	change(m)
+	return nil
+}
+
 func everything(string) bool { return true }
 
 // pinning returns a client that nothing is connected to.
@@ -92,7 +102,7 @@ func mutants(v any, yield func(any)) {
 // none is where a list is only written in another way.
 func TestPinsNotice(t *testing.T) {
 	for file, list := range realLists(t) {
-		pins := &PinFile{}
+		pins := memoryPins{}
 		if s := build(pinning(t, pins, everything), list, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
 			t.Fatalf("%s: %d of %d tools, skipped %v", file, len(s.tools), len(list), s.skipped)
 		}
@@ -225,7 +235,7 @@ func offered(t *testing.T, c *Client) string {
 // TestPinnedWhenAllowed follows a tool that is changed before and after it was allowed.
 func TestPinnedWhenAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pins := &PinFile{}
+		pins := memoryPins{}
 		c, describe := changing(t, pins, nil)
 		describe("two") // which nobody has allowed yet
 		if got := offered(t, c); got != "other pay" {
@@ -272,7 +282,7 @@ func TestPinnedWhenAllowed(t *testing.T) {
 // shown and the call is not run, and that what was shown is what is pinned.
 func TestPinnedAsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pins := &PinFile{}
+		pins := memoryPins{}
 		c, describe := changing(t, pins, nil)
 		shown := find(t, c, "pay")
 		describe("two")
@@ -293,7 +303,7 @@ func TestPinnedAsShown(t *testing.T) {
 // noticed by the next client.
 func TestPinnedByARule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pins := &PinFile{}
+		pins := memoryPins{}
 		rule := func(name string) bool { return name == "mcp__srv__pay" }
 		c, describe := changing(t, pins, rule)
 		if p, _ := pins.Load("srv"); offered(t, c) != "other pay" || len(p) != 1 {
@@ -334,7 +344,7 @@ func TestPinFile(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 { // as many programs
 		wg.Go(func() {
-			f := &PinFile{Path: path}
+			f := PinFile(path)
 			err := f.Update(fmt.Sprint("server", i%2), func(pins map[string]Pin) {
 				pins[fmt.Sprint("tool", i)] = Pin{Definition: json.RawMessage(`{"name":"<\u0026>"}`)}
 			})
@@ -344,7 +354,7 @@ func TestPinFile(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	f := &PinFile{Path: path}
+	f := PinFile(path)
 	if pins, err := f.Load("server1"); err != nil || len(pins) != 10 || string(pins["tool7"].Definition) != `{"name":"<&>"}` {
 		t.Errorf("%v %v", pins, err)
 	}
@@ -360,7 +370,7 @@ func TestPinFile(t *testing.T) {
 	if all, err := f.All(); err != nil || len(all) != 1 {
 		t.Errorf("%v %v", all, err)
 	}
-	for _, broken := range []string{`{"servers":`, `{"servers":{"a":{},"a":{}}}`, `[]`} {
+	for _, broken := range []string{`{"a":`, `{"a":{},"a":{}}`, `[]`} {
 		if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -26,14 +26,14 @@ import (
 func pinDir() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no place to keep pins: %w", err)
+		return "", fmt.Errorf("there is no place to keep pins: %w; set HOME or XDG_CONFIG_HOME", err)
 	}
 	return filepath.Join(dir, "kitbag", "mcp-pins"), nil
 }
 
 // filePins are the pins of the servers that one file names.
 type filePins struct {
-	*mcpclient.PinFile
+	mcpclient.PinFile
 	names string // the file that names the servers
 }
 
@@ -47,8 +47,7 @@ func (f filePins) Update(server string, change func(map[string]mcpclient.Pin)) e
 	return f.PinFile.Update(f.key(server), change)
 }
 
-// pinsOf returns the pins of the servers in the file. Without a place for them they last as
-// long as the program.
+// pinsOf returns the pins of the servers in the file.
 func pinsOf(file string) (filePins, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -56,10 +55,10 @@ func pinsOf(file string) (filePins, error) {
 	}
 	dir, err := pinDir()
 	if err != nil {
-		return filePins{&mcpclient.PinFile{}, path}, nil
+		return filePins{}, err
 	}
 	sum := sha256.Sum256([]byte(path))
-	return filePins{&mcpclient.PinFile{Path: filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")}, path}, nil
+	return filePins{mcpclient.PinFile(filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")), path}, nil
 }
 
 // pin has the tools of the servers pinned when they are first allowed.
@@ -95,7 +94,7 @@ type pinned struct {
 	mcpclient.Pin
 	Diff string `json:"diff,omitempty"`
 
-	keep *mcpclient.PinFile
+	keep mcpclient.PinFile
 }
 
 func (p pinned) key() string { return p.Server + "\n" + p.File }
@@ -242,7 +241,7 @@ func (f *pinFlags) all() ([]pinned, error) {
 	out := []pinned{}
 	var errs []error
 	for _, path := range files {
-		keep := &mcpclient.PinFile{Path: path}
+		keep := mcpclient.PinFile(path)
 		servers, err := keep.All()
 		errs = append(errs, err)
 		for _, key := range slices.Sorted(maps.Keys(servers)) {
