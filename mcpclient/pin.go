@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
@@ -74,30 +73,19 @@ func lines(definition json.RawMessage) []byte {
 	if json.Indent(&out, definition, "", "  ") != nil {
 		return definition
 	}
-	return []byte(escaped(out.String()) + "\n")
+	text, _ := visible.Escape(out.String(), nil)
+	return []byte(text + "\n")
 }
 
-// changes names the members of two definitions that differ.
-func changes(was, is json.RawMessage) string {
+// errChanged names the members of the definitions that differ.
+func errChanged(server, tool string, was, is json.RawMessage) error {
 	var a, b map[string]json.RawMessage
 	_, _ = json.Unmarshal(was, &a), json.Unmarshal(is, &b) // what cannot be read differs as a whole
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(a)) {
-		if !bytes.Equal(a[name], b[name]) {
-			names = append(names, name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(b)) {
-		if _, had := a[name]; !had {
-			names = append(names, name)
-		}
-	}
-	return escaped(clip(strings.Join(names, ", "), maxNameBytes))
-}
-
-func errChanged(server, tool string, was, is json.RawMessage) error {
-	return fmt.Errorf("MCP server %q: tool %q: %w (%s); a person can compare and accept it with: kitbag mcp pins",
-		server, tool, ErrChanged, changes(was, is))
+	all := map[string]json.RawMessage{}
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(n string) bool { return bytes.Equal(a[n], b[n]) })
+	return fmt.Errorf("MCP server %q: tool %q: %w, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, tool, ErrChanged, names)
 }
 
 // hold takes the tools out of a list that are not what was allowed, and pins those that
@@ -255,10 +243,4 @@ func (f PinFile) Update(server string, change func(map[string]Pin)) error {
 		return err
 	}
 	return writePrivate(string(f), append(data, '\n'))
-}
-
-// escaped returns s with the characters that people do not see written out.
-func escaped(s string) string {
-	s, _ = visible.Escape(s, nil)
-	return s
 }

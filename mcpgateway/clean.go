@@ -47,8 +47,7 @@ func cleanInfo(info tool.Info) tool.Info {
 // descriptions: names and values have to stay what the server takes.
 func cleanSchema(schema json.RawMessage) json.RawMessage {
 	return visible.JSON(schema, func(key, text string) string {
-		switch key {
-		case "description", "title", "$comment":
+		if visible.IsWords(key) {
 			return clean(text, maxWords)
 		}
 		return text

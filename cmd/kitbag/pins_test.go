@@ -37,7 +37,7 @@ func TestPins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(exitError, "(description)", "mcp", "call", "demo", "echo", `{"message":"hi"}`)
+	want(exitError, `in ["description"]`, "mcp", "call", "demo", "echo", `{"message":"hi"}`)
 	want(exitDone, "skipped echo:", "mcp", "list")
 	want(exitDone, `-  "description": "Reveals<U+202E> the message as it is.",`, "mcp", "pins")
 	want(exitDone, `+  "description": "Returns the message as it is.",`, "mcp", "pins", "demo", "echo")

@@ -49,14 +49,16 @@ func table(lo, hi uint32) *unicode.RangeTable {
 func carrier(r rune) bool { return r > 0x300 && unicode.In(r, thin, turning, tags, selectors) }
 
 // Words is a function for [JSON] that makes the words of a schema, or of an entry of a
-// list, visible, whose keys are description, title and $comment.
+// list, visible.
 func Words(key, text string) string {
-	switch key {
-	case "description", "title", "$comment":
+	if IsWords(key) {
 		return Text(text)
 	}
 	return text
 }
+
+// IsWords reports whether the value of a key is for people and models to read.
+func IsWords(key string) bool { return key == "description" || key == "title" || key == "$comment" }
 
 // JSON returns valid JSON in which each text that is the value of a key is what fix returns
 // for it. Nothing else changes, down to the order and the digits.
