@@ -352,13 +352,19 @@ const catchUpWait = 2 * time.Second
 // catchUp lists anew, before a call has its result, if the server has said meanwhile that
 // its list has changed: whoever looks next sees what the call has made of it.
 func (c *Client) catchUp(ctx context.Context) {
-	if c.due.And(^listOfTools)&listOfTools == 0 {
+	due := c.due.And(^listOfTools)&listOfTools != 0
+	if !due && len(c.listing) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
-	if c.renew(ctx) != nil {
+	if due && c.renew(ctx) != nil {
 		c.changed(listOfTools)
+	}
+	select { // or it is being listed already
+	case c.listing <- struct{}{}:
+		<-c.listing
+	case <-ctx.Done():
 	}
 }
 

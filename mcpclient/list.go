@@ -234,7 +234,6 @@ func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapsh
 		s.tools = append(s.tools, t)
 	}
 	s.groups = buildGroups(client, s.remotes, groups)
-	s.digest = digest(s)
 	return s
 }
 

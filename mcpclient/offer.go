@@ -82,12 +82,7 @@ func (c *Client) fetch(ctx context.Context, method, what string, params map[stri
 		params["_meta"] = map[string]any{"progressToken": token}
 		var asked error
 		_, raw, asked = cn.interact(ctx, method, what, params, nil)
-		raw = visible.JSON(raw, func(key, text string) string {
-			if key == "text" {
-				return visible.Result(text)
-			}
-			return visible.Words(key, text)
-		})
+		raw = visible.JSON(raw, visible.Contents)
 		return asked
 	}}, make(chan progress, 1)) // whose progress only shows that it lives
 	return raw, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -128,6 +129,9 @@ func (c *Client) hold(s *snapshot) {
 		if why != nil {
 			s.skipped = append(s.skipped, Skipped{clip(t.remote, maxNameBytes), why.Error()})
 			s.held = append(s.held, t)
+			if last := c.snap.Load(); last == nil || !slices.ContainsFunc(last.held, func(o *remoteTool) bool { return o.remote == t.remote }) {
+				slog.Warn("an MCP tool is held back", "reason", why)
+			}
 		}
 		return why != nil
 	})

@@ -57,6 +57,14 @@ func Words(key, text string) string {
 	return text
 }
 
+// Contents is Words for what a server was asked for, whose text is a result.
+func Contents(key, text string) string {
+	if key == "text" {
+		return Result(text)
+	}
+	return Words(key, text)
+}
+
 // IsWords reports whether the value of a key is for people and models to read.
 func IsWords(key string) bool { return key == "description" || key == "title" || key == "$comment" }
 
