@@ -78,10 +78,10 @@
 // handler serves, is guarded in the same way. A credential's ceiling is a boundary, the groups
 // below it are none.
 //
-// Requests, sessions and calls are limited; see [Limits]. Over HTTP a client that does
-// not read is disconnected after a while and its calls end; over stdio nothing more is
-// read of it until it does. Tokens are compared in constant time and never logged. Text
-// of tools reaches the host as it is.
+// Requests, sessions and calls are limited, and so is what one credential may have of
+// them; see [Limits]. Over HTTP a client that does not read is disconnected after a while
+// and its calls end; over stdio nothing more is read of it until it does. Tokens are
+// compared in constant time and never logged. Text of tools reaches the host as it is.
 //
 // From protocol 2026-07-28 on there is nothing by which a server could tell the clients
 // of one credential from each other. What tools keep ([tool.State], such as a list of
