@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -77,13 +78,22 @@ func texts(rules []permission.Rule) []string {
 const maxShown = 4 << 10
 
 // form is the question. What the call would do is shown as the tool shows it, or by
-// the arguments.
+// the arguments, and the text that will run besides, if they do not say it. No character of it hides.
 func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, remember bool) object {
 	shown := string(input)
 	if p, ok := tool.As[tool.Previewer](t); ok {
 		if text, err := p.Preview(ctx, input); err == nil && text != "" {
 			shown = text
 		}
+	}
+	shown, hidden := visible.Escape(cut(shown, maxShown), nil)
+	if text := d.Judgement.Differs(input); text != "" {
+		text, more := visible.Escape(cut(text, maxShown), nil)
+		shown += "\nThis is what will run:\n" + text
+		hidden += more
+	}
+	if hidden > 0 {
+		shown += fmt.Sprintf("\n(%d characters that cannot be seen are written as <U+…>)", hidden)
 	}
 	properties := object{}
 	if rules := texts(d.Suggest); remember && len(rules) > 0 {
@@ -94,7 +104,7 @@ func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.
 	}
 	return object{
 		"mode":            "form",
-		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", t.Info().Name, cut(shown, maxShown), d.Reason),
+		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", t.Info().Name, shown, d.Reason),
 		"requestedSchema": object{"type": "object", "properties": properties},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -28,6 +29,29 @@ func (s sayTool) MatchRule(_ *permission.Policy, r permission.Rule, input json.R
 	var in sayIn
 	err := json.Unmarshal(input, &in)
 	return in.Text == r.Pattern, err
+}
+
+// CheckPermission finds the text in capitals to be what runs.
+func (s sayTool) CheckPermission(_ *permission.Policy, input json.RawMessage) permission.Verdict {
+	return permission.Verdict{Found: permission.Judgement{Text: strings.ToUpper(string(input))}}
+}
+
+// A person sees every character of the arguments, and of what runs in place of them.
+func TestQuestionShowsWhatRuns(t *testing.T) {
+	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { return in.Text, nil }))
+	w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
+	var question string
+	c := connect(t, mcpclient.Config{Dial: dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk})),
+		Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+			question = q.Message
+			return host.Answer{Action: host.Accept}, nil
+		}})
+	call(t, c, "say", "{\"text\":\"a\u202eb\"}")
+	const want = "Allow say?\n{\"text\":\"a<U+202E>b\"}\nThis is what will run:\n{\"TEXT\":\"A<U+202E>B\"}\n" +
+		"(2 characters that cannot be seen are written as <U+…>)\n(no rule covers the call)"
+	if question != want {
+		t.Errorf("%q\nwant %q", question, want)
+	}
 }
 
 // A call whose arguments middleware changes is judged again: by the rules, and nobody's

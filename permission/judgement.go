@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
+	"encoding/json"
 	"slices"
 )
 
@@ -69,6 +70,23 @@ func (j *Judgement) Same(other *Judgement) bool {
 	return j.Text == other.Text && j.Profile == other.Profile && j.Network == other.Network &&
 		slices.Equal(j.Except, other.Except) &&
 		slices.EqualFunc(j.Files, other.Files, func(a, b File) bool { return a.Path == b.Path })
+}
+
+// Differs returns Text if the arguments do not say it word for word, else "": a person who
+// reads the arguments must see it, too.
+func (j *Judgement) Differs(input json.RawMessage) string {
+	if j == nil {
+		return ""
+	}
+	var members map[string]any
+	if json.Unmarshal(input, &members) == nil {
+		for _, m := range members {
+			if m == any(j.Text) {
+				return ""
+			}
+		}
+	}
+	return j.Text
 }
 
 // IsZero reports whether j says nothing that the call itself does not.

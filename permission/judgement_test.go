@@ -163,6 +163,20 @@ func TestIsZero(t *testing.T) {
 	}
 }
 
+func TestDiffers(t *testing.T) {
+	j := permission.Judgement{Text: "ls"}
+	for input, want := range map[string]string{
+		`{"command":"ls"}`: "", `{"command":"ls ","timeout":3}`: "ls", `{"command":"\u006cs"}`: "", `{}`: "ls", `["ls"]`: "ls", `{"a":{"b":"ls"}}`: "ls", ``: "ls",
+	} {
+		if got := j.Differs(json.RawMessage(input)); got != want {
+			t.Errorf("%s: %q, want %q", input, got, want)
+		}
+	}
+	if (*permission.Judgement)(nil).Differs(nil) != "" {
+		t.Error("no judgement differs")
+	}
+}
+
 func TestStricter(t *testing.T) {
 	c := judgedCall()
 	decide := func(b permission.Behavior, safety bool, except ...string) permission.Decision {

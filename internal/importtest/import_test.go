@@ -86,7 +86,7 @@ var internalUsers = map[string][]string{
 	"internal/gitignore": {"builtin"},
 	"internal/grep":      {"builtin"},
 	"internal/genai":     {"agent/agentlog", "agent/agentotel"},
-	"internal/visible":   {"tool/host", "mcpclient", "mcpgateway", "cmd/kitbag"},
+	"internal/visible":   {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag"},
 	"internal/near":      {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest":  {"internal/groupcase"},
 	"internal/slab":      {"agent", "model/openai"},
