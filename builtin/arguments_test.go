@@ -124,9 +124,10 @@ func TestBashRunsJudgement(t *testing.T) {
 		text    string
 		profile permission.Profile
 	}{
-		"ls":      {"ls", "read"},
-		"touch x": {"touch x", "work"},
-		"if":      {"", "work"}, // which cannot be read
+		"ls":          {"ls", "read"},
+		"touch x":     {"touch x", "work"},
+		"# a comment": {":", "work"},
+		"if":          {"", "work"}, // which cannot be read
 	} {
 		d := permission.Decide(&permission.Policy{Mode: permission.Bypass}, tool.PermissionCall(bash, json.RawMessage(args("command", command))))
 		if d.Judgement.Text != want.text || d.Judgement.Profile != want.profile || len(d.Judgement.Files) > 0 {

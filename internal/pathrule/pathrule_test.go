@@ -158,6 +158,45 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// A search leaves out the paths that the globs of a rule cover, and directories of which
+// they cover all.
+func TestCoveredBy(t *testing.T) {
+	at := Place{Cwd: "/w", Home: "/home/u", Dirs: []string{"/w"}, Readlink: func(name string) (string, error) {
+		if name == "/w/link" {
+			return "secret", nil
+		}
+		return "", os.ErrInvalid
+	}}
+	for _, row := range []struct {
+		pattern, path string
+		covered, tree bool
+	}{
+		{"secret/**", "/w/secret/a/b", true, true}, {"secret/**", "/w/secret", true, true}, {"secret/", "/w/secret/a", true, true},
+		{"secret/**", "/w/secrets", false, false}, {"secret/**", "/w", false, false},
+		{"link/**", "/w/secret/a", true, true}, {"link/**", "/w/link/a", true, true},
+		{"secret/*", "/w/secret/a", true, false}, {"secret/*", "/w/secret/a/b", false, false}, {"secret", "/w/secret", true, false},
+		{"*.pem", "/w/a/b.pem", true, false}, {"*.pem", "/w/a/b.pemx", false, false}, {"**/deep/**", "/w/a/deep/b", true, true},
+		{"/**", "/w", true, true}, {"~/**", "/home/u/a", true, true}, {"[id]/**", "/w/[id]/a", true, true},
+	} {
+		globs, err := at.Globs(row.pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := CoveredBy(globs, row.path); got != row.covered {
+			t.Errorf("%s covers %s: %v, want %v (%q)", row.pattern, row.path, got, row.covered, globs)
+		}
+		if got := TreeCoveredBy(globs, row.path); got != row.tree {
+			t.Errorf("%s covers all of %s: %v, want %v (%q)", row.pattern, row.path, got, row.tree, globs)
+		}
+		if any, err := at.MatchAny(row.pattern, row.path); err != nil || any != row.covered {
+			t.Errorf("%s: MatchAny says %v of %s", row.pattern, any, row.path)
+		}
+	}
+	if _, err := at.Globs("["); err == nil {
+		t.Error("no error for a pattern that cannot be read")
+	}
+}
+
 func TestPatternErrors(t *testing.T) {
 	at := Place{Cwd: "/work"}
 	for _, p := range []string{"", " ", "a[", "{a", `a\`, "a*/../b", "~/x", "a\x00"} {
