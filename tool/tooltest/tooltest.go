@@ -210,8 +210,12 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 			if ro, ok := tool.As[tool.ReadOnlyChecker](c.tool); ok {
 				ro.CheckReadOnly(in) // PermissionCall would hide its panic
 			}
+			if p, ok := tool.As[tool.Preparer](c.tool); ok {
+				_ = p.Prepare(c.ctx, in)
+			}
 			a, b := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
-			if a.ReadOnly != b.ReadOnly || (a.Check == nil) != (b.Check == nil) || (a.Match == nil) != (b.Match == nil) || (a.Suggest == nil) != (b.Suggest == nil) || (a.Parts == nil) != (b.Parts == nil) {
+			if a.ReadOnly != b.ReadOnly || (a.Check == nil) != (b.Check == nil) || (a.Match == nil) != (b.Match == nil) || (a.Suggest == nil) != (b.Suggest == nil) || (a.Parts == nil) != (b.Parts == nil) ||
+				!slices.Equal(a.Borrows, b.Borrows) {
 				c.problem("a wrapper hides a capability")
 			}
 		}); stack != "" {
