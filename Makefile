@@ -63,9 +63,9 @@ explore:
 	@for dir in $$(dirname $$(git grep -l pgregory.net/rapid -- '*_test.go') | sort -u); do \
 		$(GO) test -count=1 -timeout 30m ./$$dir -rapid.seed=0 -rapid.checks=3000 || exit 1; \
 	done
-	KITBAG_SOUNDNESS=$$((2000 + $$(date +%s) % 1000)) $(GO) test -count=1 -timeout 30m -run 'TestSoundness$$' -v ./internal/shell
+	KITBAG_SOUNDNESS=$$((2000 + $$(date +%s) % 1000)) $(GO) test -count=1 -timeout 30m -run 'TestSoundness$$' -v ./builtin/internal/shell
 	KITBAG_RACE=1000 $(GO) test -count=1 -timeout 30m -run 'TestRaceWithLinks$$' ./builtin
-	KITBAG_DIFFERENTIAL=100000 KITBAG_SEED=$$(date +%s) $(GO) test -count=1 -timeout 60m -run 'TestDifferential$$' -v ./internal/shell
+	KITBAG_DIFFERENTIAL=100000 KITBAG_SEED=$$(date +%s) $(GO) test -count=1 -timeout 60m -run 'TestDifferential$$' -v ./builtin/internal/shell
 
 # Each fuzz test in turn, with the seeds that `make test` runs too.
 .PHONY: fuzz

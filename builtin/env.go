@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/kitbag-go/kitbag/internal/shell"
+	"github.com/kitbag-go/kitbag/builtin/internal/shell"
 	"github.com/kitbag-go/kitbag/redact"
 )
 

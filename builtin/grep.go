@@ -13,8 +13,8 @@ import (
 	"unicode"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"github.com/kitbag-go/kitbag/internal/gitignore"
-	"github.com/kitbag-go/kitbag/internal/grep"
+	"github.com/kitbag-go/kitbag/builtin/internal/gitignore"
+	"github.com/kitbag-go/kitbag/builtin/internal/grep"
 	"github.com/kitbag-go/kitbag/tool"
 )
 

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kitbag-go/kitbag/internal/gitignore"
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/gitignore"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )

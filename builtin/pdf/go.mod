@@ -2,7 +2,10 @@ module github.com/kitbag-go/kitbag/builtin/pdf
 
 go 1.26.0
 
-require github.com/kitbag-go/kitbag v0.0.0
+require (
+	github.com/kitbag-go/kitbag v0.0.0
+	github.com/kitbag-go/kitbag/builtin v0.0.0
+)
 
 require (
 	github.com/bahlo/generic-list-go v0.2.0 // indirect

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/kitbag-go/kitbag v0.0.0
+	github.com/kitbag-go/kitbag/builtin v0.0.0
 	github.com/kitbag-go/kitbag/builtin/pdf v0.0.0
 	github.com/mark3labs/mcp-go v1.2.1
 	github.com/spf13/cobra v1.10.2

@@ -85,7 +85,7 @@ func TestGateway(t *testing.T) {
 }
 
 // TestFigures checks the figures that can change with the tree: how many attacks there
-// are, of which internal/shell holds that none is allowed, and the ratios of bench.
+// are, of which builtin/internal/shell holds that none is allowed, and the ratios of bench.
 func TestFigures(t *testing.T) {
 	readme := read(t, "README.md")
 	count := func(file, expect string, is bool) int {

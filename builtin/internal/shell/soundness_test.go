@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // A yard is a directory in which commands are tried.

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/internal/casetest"
-	"github.com/kitbag-go/kitbag/internal/pathrule"
 )
 
 // here is where the cases are judged.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // However a command is cut up, the analysis ends, says the same twice, and a

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/internal/casetest"
-	"github.com/kitbag-go/kitbag/internal/pathrule"
 )
 
 func TestRuleAdversarial(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // gitArgs judges the options before the subcommand and the place where git

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // A line such as "ln -s ~/.bashrc l && echo x > l" writes a file that it does

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // lines reads a list of commands, one a line; ⏎, ␍ and ␁ stand for a newline,

@@ -1,4 +1,4 @@
-package permission_test
+package builtin_test
 
 import (
 	"encoding/json"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // dangers returns what can be said of the commands without looking at links.

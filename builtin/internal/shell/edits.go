@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // EditsInside reports whether the command only creates, moves, copies, changes

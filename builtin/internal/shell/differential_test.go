@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // prelude defines what commands may run: functions that report how they are called, on a

@@ -1,6 +1,6 @@
 //go:build !race
 
-package permission_test
+package builtin_test
 
 import (
 	"encoding/json"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/internal/gitignore"
+	"github.com/kitbag-go/kitbag/builtin/internal/gitignore"
 	"pgregory.net/rapid"
 
 	_ "github.com/kitbag-go/kitbag/internal/seed"

@@ -1,4 +1,4 @@
-package lazy_test
+package main
 
 import (
 	"bufio"

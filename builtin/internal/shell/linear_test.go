@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // hostile are pieces that nest, repeat or grow.
