@@ -1,4 +1,4 @@
-package main
+package start_test
 
 import (
 	"bufio"
@@ -19,7 +19,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/toolkit/config"
 )
 
-// TestCostOfStart holds what the packages of this module allocate before main runs, in a program
+// TestCostOfStart holds what the packages of all modules allocate before main runs, in a program
 // that imports all of them and uses none: this one, started again without a test.
 func TestCostOfStart(t *testing.T) {
 	const most = 20_000 // bytes, of any package: tables of words, no regular expressions
