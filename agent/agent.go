@@ -58,19 +58,6 @@
 // goroutine has ended. One run at a time may use a State; a second gets
 // [ErrBusy].
 //
-// # What it costs
-//
-// A step, which is a model call and a call of a function tool, makes some 47
-// allocations and 4 KiB beside the model's, with events, validation, permission and
-// the State whole at every moment; the 500th costs what the first does. A streamed
-// token makes 0.1. The floor is what stays: messages, calls, results and events
-// that somebody may keep are 22 of the 47; the call with its context and its
-// goroutine is 14, the decision 2. A single call is waited for by the run itself,
-// which through a Middleware.Tool takes a second goroutine and 7 more; those that run
-// beside others have workers, which is 20 more for each. An agent with 20 tools of its
-// own keeps 5 KiB, of which the tools are 2. The tests named TestCost… hold these
-// figures, and bench shows them beside other frameworks.
-//
 // # Effects
 //
 // That a call begins is stored before it does, with [Config.Save] on disk. When a
@@ -92,10 +79,8 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -184,8 +169,8 @@ type Config struct {
 	// under it too; one that has its own is so only where this is nil.
 	//
 	// Text is told of a little later where it could be the beginning of a
-	// secret, and the arguments of a call when they are whole. What [Seams.Step]
-	// records and the errors of Run hold what they hold.
+	// secret, and the arguments of a call when they are whole. The
+	// errors of Run hold what they hold.
 	Redact *redact.Redactor
 
 	Limits      Limits        // what one input may cost; the zero value is 50 steps
@@ -201,8 +186,8 @@ type Config struct {
 	// The calls of an answer that breaks off are stopped and forgotten. They may then
 	// have been judged, and have run, for nothing, which is of no harm where a tool
 	// that says it only reads does no more, and costs neither money nor a quota. Hence
-	// it is not the default. No call starts early with [Seams.Step], in a sub-agent
-	// that shares a limit of tool calls, or while others go on in the background.
+	// it is not the default. No call starts early in a sub-agent that shares a
+	// limit of tool calls, or while others go on in the background.
 	Eager bool
 
 	// Background is how long a tool call may keep the model waiting; 0 means until
@@ -221,22 +206,13 @@ type Config struct {
 	Seams
 }
 
-// Seams are where a durable engine takes hold of a run in order to record and
-// replay it. The zero value is the plain program. An agent that is used by
-// several runs at a time needs functions that are safe for that.
+// Seams are what a run takes from outside: time, ids and goroutines. The zero
+// value is the plain program. An agent that is used by several runs at a time
+// needs functions that are safe for that.
 type Seams struct {
 	Now   func() time.Time           // nil is time.Now
 	NewID func(prefix string) string // nil is [message.NewID]
 	Go    func(func())               // starts a goroutine, and does not wait for it; nil is the go statement
-
-	// Step runs fn, which makes one model call or one tool call, or finds out
-	// which calls go on in the background or have ended there, and returns what
-	// came of it as JSON. An engine records that under id, which is
-	// unique in the State, and on replay returns the record without calling
-	// fn. An error has no record: it ends the run. What the run makes good itself,
-	// such as an answer that broke off, is no error here. nil calls fn directly,
-	// without the JSON.
-	Step func(ctx context.Context, id string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error)
 }
 
 // An Agent runs conversations. It is immutable and safe for concurrent use.
@@ -304,93 +280,113 @@ func setDefault[T int | float64 | time.Duration](v *T, def T) {
 	}
 }
 
-// Run takes the conversation in st further with what is said, answered or
-// delivered in inputs, and yields what happens. Without inputs it goes on where
-// an earlier run, in this or another process, was cut off.
-//
-// The sequence may be ranged once. It ends with exactly one [*End], followed by
-// an error if the run failed; an error before any event means that the inputs
-// were refused and st is as it was. Breaking off cancels the run.
-func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
-	return a.start(ctx, st, nil, inputs)
+// Limits bound what one input may cost. A run that reaches one asks the model for a last answer,
+// without tools, and ends with [EndLimit]. They are looked at before each model call; only
+// ToolCalls also stops the rest of a batch, and Time what is at work. The zero value of a field
+// other than Steps sets no limit. What sub-agents ([AsTool]) do counts as it happens, but for their
+// steps.
+type Limits struct {
+	Steps     int     // model calls with tools; 0 means 50
+	ToolCalls int     // calls that the model may make
+	Tokens    int     // input and output together, as the server reports them
+	Cost      float64 // in the currency of Price
+
+	// Time is counted from the input, waiting for people included. When it is up model calls and
+	// tool calls are told to end. After a tool call, or between two, the model may still give a
+	// last answer, for a quarter of Time more, but at least for a second and at most for 30.
+	Time time.Duration
+
+	// What tools, and the MCP servers behind them, may have the model answer (sampling): how often,
+	// 0 means 10, and how many tokens for all of it, input and output together, 0 means 50,000;
+	// negative is not at all. The other limits count it too. The policy decides about each as about
+	// a call of a tool named mcp__SERVER__sampling; what it asks about [Config.Elicit] must allow.
+	Samples, SampleTokens int
+
+	// Price returns what the tokens of an answer cost. Cost needs it.
+	Price func(modelName string, u message.Usage) float64
 }
 
-// start is Run, for an answer of a given type if f is not nil.
-func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
-	inner := RunFunc(func(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
-		return a.runOnce(ctx, st, f, inputs)
-	})
-	return wrap(a.cfg.Middleware, inner, func(m Middleware) func(RunFunc) RunFunc { return m.Run })(ctx, st, inputs...)
+// Context says how a conversation is kept within the model's window. The zero
+// value works.
+type Context struct {
+	// Window is the model's, in tokens. 0 takes the model's own word
+	// ([model.Windowed]), else 128,000.
+	Window int
+
+	// Compact is the share of the window at which the conversation is made
+	// shorter; 0 means 0.8, negative never: first long old results are cut, and
+	// if that is not enough the model is asked for a summary of all but the
+	// newest, in fixed fields (goal, decisions, files, facts, open tasks, …) or
+	// else in plain text. If there is none whole turns go, and the model is told
+	// so. Keep is the share that stays word for word beside the current turn; 0
+	// means 0.1. What is open, groups, skills and tasks, is told again. The same is
+	// done when a server refuses a request for its length, until nothing can go.
+	Compact, Keep float64
+
+	// MaxResult is how much text of a tool result the model reads, in bytes; 0
+	// means 100,000, or as many as the window has tokens if that is less, negative
+	// all of it. Of a longer one it reads the beginning and the end. Results, if
+	// not nil, keeps the whole; see [ReadResult]. What is pinned ([tool.Chunk]),
+	// as the instructions of skills are, is never cut.
+	MaxResult int
+	Results   Results
+
+	// MaxData is how many pictures and files stay in the conversation; 0 means
+	// 20, negative all. When there are more the oldest give way to a note, down
+	// to half as many, so that the provider's cache is not lost for each.
+	MaxData int
 }
 
-func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
-	used := false
-	return func(yield func(Event, error) bool) {
-		if used {
-			yield(nil, errors.New("agent: the sequence that Run returned may be ranged once; call Run again"))
-			return
-		}
-		used = true
-		if st == nil {
-			yield(nil, errors.New("agent: the State is nil; &agent.State{} is a new conversation"))
-			return
-		}
-		if !st.busy.CompareAndSwap(false, true) {
-			yield(nil, ErrBusy)
-			return
-		}
-		defer st.busy.Store(false)
+// defaultWindow is what most models have at least. A server that has less refuses the
+// request, and the conversation is compacted then.
+const defaultWindow = 128_000
 
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		// The state of an agent above holds this one, with secrets: it goes on from
-		// there. What is stored of both has none, if the one above sees to that.
-		if n := a.over; n == nil || n.outer == nil || n.outer.Redact == nil {
-			st.cleaner.use(a.cfg.Redact)
-		}
-		r := &run{a: a, cfg: &a.cfg, st: st, ctx: ctx, whole: ctx, cancel: cancel, yield: yield, final: f,
-			asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), curtain: curtain{r: a.cfg.Redact}}
-		defer r.dropEarly() // if the consumer panics
-		if a.background != nil {
-			r.jobs = newJobs()
-		}
-		if a.background != nil || a.cfg.Eager {
-			r.reports, r.done = make(chan report), make(chan struct{})
-			defer close(r.done)
-		}
-		defer r.stopWaiting()
-		r.run(inputs)
+func (c *Context) setDefaults(m model.Model) error {
+	if c.Compact > 1 || c.Keep < 0 || c.Compact > 0 && c.Keep >= c.Compact {
+		return fmt.Errorf("Context.Compact is %g and Keep %g; Compact is at most 1 and Keep less than that", c.Compact, c.Keep)
 	}
+	if w, ok := model.As[model.Windowed](m); ok && c.Window == 0 {
+		c.Window = w.ContextWindow()
+	}
+	setDefault(&c.Window, defaultWindow)
+	setDefault(&c.Compact, 0.8)
+	setDefault(&c.Keep, 0.1)
+	setDefault(&c.MaxResult, min(100_000, c.Window))
+	setDefault(&c.MaxData, 20)
+	return nil
 }
 
-// Reply runs until the run ends and returns the model's last message. If the
-// run ended otherwise than with an answer, the error is, or wraps, [ErrWaiting],
-// [ErrInterrupted], [ErrLimit] or the failure.
-func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message.Message, error) {
-	end, err := drain(a.Run(ctx, st, inputs...))
-	if err == nil {
-		err = end.failure(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return st.Messages[len(st.Messages)-1], nil
+// subagent marks a tool that is an agent: its calls may wait, and have no
+// time-out of their own.
+type subagent struct {
+	tool.Tool
+	agent *Agent
 }
+
+func (s *subagent) Unwrap() tool.Tool { return s.Tool }
 
 var errNoEnd = errors.New("agent: the run ended without an End; a Run middleware must pass it on")
 
-// drain returns the end of a run.
-func drain(events iter.Seq2[Event, error]) (end *End, err error) {
-	for ev, err := range events {
-		if err != nil {
-			return nil, err
-		}
-		if e, ok := ev.(*End); ok {
-			end = e
+// levels is what a run calls, composed once when the agent is made.
+type levels struct {
+	model        model.Model
+	tools        []tool.Middleware
+	judge        JudgeFunc
+	instructions InstructionsFunc
+}
+
+func compose(cfg *Config) levels {
+	mws := cfg.Middleware
+	l := levels{
+		model: wrap(mws, cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model }),
+		judge: wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge }),
+		instructions: wrap[InstructionsFunc](mws, func(context.Context) string { return cfg.Instructions },
+			func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions }),
+	}
+	for _, m := range mws {
+		if m.Tool != nil {
+			l.tools = append(l.tools, m.Tool)
 		}
 	}
-	if end == nil {
-		return nil, errNoEnd
-	}
-	return end, nil
+	return l
 }

@@ -98,34 +98,6 @@ func TestParallelIsBoundedAndInOrder(t *testing.T) {
 	})
 }
 
-func TestReadyCalls(t *testing.T) {
-	// a: allowed, w: waits (asked about or external), d: done. Upper case:
-	// alone; "!" after: late.
-	for _, row := range []struct{ open, want string }{
-		{"aa", "01"}, {"AA", "0"}, {"aA", "0"}, {"Aa", "0"}, {"waa", "12"}, {"wA", ""}, {"Wa", ""}, {"dA", "1"},
-		{"awa", "02"}, {"awA", "0"}, {"dwA", ""}, {"ddA", "2"}, {"dd", ""},
-		{"a!a", "1"}, {"a!A", "1"}, {"a!d", "0"}, {"a!w", ""}, {"a!a!d", "0"}, {"w!a!d", ""}, {"d!a!d", "1"},
-	} {
-		var open []*openCall
-		for _, ch := range row.open {
-			if ch == '!' {
-				open[len(open)-1].Late = true
-				continue
-			}
-			c := &openCall{ID: fmt.Sprint(len(open)), Parallel: strings.ContainsRune("awd", ch)}
-			c.Status = map[rune]callStatus{'a': statusAllowed, 'A': statusAllowed, 'w': statusAsking, 'W': statusExternal, 'd': statusDone}[ch]
-			open = append(open, c)
-		}
-		got := ""
-		for _, c := range readyCalls(open) {
-			got += c.ID
-		}
-		if got != row.want {
-			t.Errorf("%s: %q, want %q", row.open, got, row.want)
-		}
-	}
-}
-
 func TestConfirm(t *testing.T) {
 	var j journal
 	tk := toolkit.Of(noting(&j, "note", tool.Options{}), noting(&j, "other", tool.Options{}))
@@ -369,8 +341,8 @@ func TestBreakAnywhere(t *testing.T) {
 			return
 		}
 		checkState(t, &st)
-		if len(st.open) > 0 || st.busy.Load() {
-			t.Fatalf("after a break at %s: %d open calls", last, len(st.open))
+		if len(st.loop.Open) > 0 || st.busy.Load() {
+			t.Fatalf("after a break at %s: %d open calls", last, len(st.loop.Open))
 		}
 		w.turns = []turn{says("fine")}
 		if _, err := play(t, a, &st, Say("and?")); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
@@ -24,7 +25,7 @@ func (r *run) checkInputs(inputs []Input) error {
 	for _, in := range inputs {
 		var err error
 		if interrupted && isAnswer(in) {
-			return errors.New("an answer stands behind an Interrupt, which ends what waits; put it first or leave it out")
+			return errors.New("an answer follows an Interrupt, which ends what waits; put answers first")
 		}
 		if c, inner := r.st.below(in); c != nil {
 			if err := r.checkBelow(c, inner, answered); err != nil {
@@ -87,33 +88,11 @@ func checkSaid(m *message.Message) error {
 	return nil
 }
 
-// waitingCall returns the call that an answer is for. The error lists what does
-// wait: hosts that show several conversations mix up ids.
-func (r *run) waitingCall(id string, want callStatus, answered map[string]bool) (*openCall, error) {
-	c := r.st.find(id)
-	switch {
-	case c == nil:
-		var ids []string
-		for _, c := range r.st.open {
-			if c.Status == want {
-				ids = append(ids, c.ID)
-			}
-		}
-		return nil, fmt.Errorf("no call %q is open; these wait for such an answer: %q", id, ids)
-	case c.Status != want:
-		return nil, fmt.Errorf("call %q does not wait for such an answer: its status is %q, not %q", id, c.Status, want)
-	case answered[id]:
-		return nil, fmt.Errorf("call %q is answered twice", id)
-	}
-	answered[id] = true
-	return c, nil
-}
-
 // checkConfirm checks an answer with all that comes with it. Edited arguments are
 // checked here for the host's sake, who learns of a mistake at once; they are judged
 // when the call's turn comes.
 func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
-	c, err := r.waitingCall(in.Call, statusAsking, answered)
+	c, err := r.st.loop.Waiting(in.Call, decide.Asking, answered)
 	if err != nil {
 		return err
 	}
@@ -121,7 +100,7 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 		return fmt.Errorf("%w: call %q was asked about at %s, and an answer was due within %v; run without inputs to be asked again",
 			ErrExpired, c.ID, c.Asked.Format(time.RFC3339), r.cfg.AnswerWithin)
 	}
-	if err := checkRules(in, c.Tool); err != nil {
+	if err := decide.CheckRules(in.Rules, in.Call, c.Tool); err != nil {
 		return err
 	}
 	if in.Input == nil || !in.Allow {
@@ -143,17 +122,17 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 // expired reports whether the question about c has stood too long: what the person
 // was shown may not be true any more.
 func (r *run) expired(c *openCall) bool {
-	return r.cfg.AnswerWithin > 0 && r.cfg.Now().Sub(c.Asked) > r.cfg.AnswerWithin
+	return c.Expired(r.cfg.AnswerWithin, r.cfg.Now())
 }
 
 // due returns the last moment at which a question, of this run or of a
 // sub-agent, may be answered. It is zero when there is none.
 func (r *run) due(call string) time.Time {
-	for _, c := range r.st.open {
-		if c.ID == call && c.Status == statusAsking && r.cfg.AnswerWithin > 0 {
+	for _, c := range r.st.loop.Open {
+		if c.ID == call && c.Status == decide.Asking && r.cfg.AnswerWithin > 0 {
 			return c.Asked.Add(r.cfg.AnswerWithin)
 		}
-		if inner, ok := strings.CutPrefix(call, c.ID+"/"); ok && c.Status == statusNested {
+		if inner, ok := strings.CutPrefix(call, c.ID+"/"); ok && c.Status == decide.Nested {
 			if sub, err := r.runBelow(c); err == nil {
 				return sub.due(inner)
 			}
@@ -168,25 +147,10 @@ func (r *run) late(call string) bool {
 	return !due.IsZero() && r.cfg.Now().After(due)
 }
 
-// checkRules checks the rules that come with an answer about a call of a tool. A
-// person who was asked about one tool must not be made to open another, by a UI or
-// by whoever can reach it. Ask rules would undo what the policy's author settled.
-func checkRules(in Confirm, toolName string) error {
-	for _, rule := range in.Rules {
-		switch {
-		case rule.Tool != toolName:
-			return fmt.Errorf("rule %s with the answer to call %q: it must be about the tool that was asked about, %s", rule, in.Call, toolName)
-		case rule.Behavior != permission.Allow && rule.Behavior != permission.Deny:
-			return fmt.Errorf("rule %s with the answer to call %q: its behavior is %q; it must be allow or deny", rule, in.Call, rule.Behavior)
-		}
-	}
-	return nil
-}
-
 // checkResult checks what the host delivers. It goes into the history as it is, and
 // so must be what a result may hold.
 func (r *run) checkResult(in Result, answered map[string]bool) error {
-	if _, err := r.waitingCall(in.Call, statusExternal, answered); err != nil {
+	if _, err := r.st.loop.Waiting(in.Call, decide.External, answered); err != nil {
 		return err
 	}
 	if in.Structured != nil && !json.Valid(in.Structured) {
@@ -209,7 +173,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		if c, inner := r.st.below(in); c != nil {
 			// The sub-agent takes the answer when it runs again. A rule is for the
 			// outer conversation too, whose policy is asked about each of its calls.
-			c.answers = append(c.answers, inner)
+			r.people.answers[c.ID] = append(r.people.answers[c.ID], inner)
 			if confirm, ok := inner.(Confirm); ok {
 				r.addRules(confirm.Rules)
 			}
@@ -217,15 +181,15 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		}
 		switch in := in.(type) {
 		case say:
-			err = r.hear(in.msg)
+			err = r.addUserMessage(in.msg)
 		// Since the check reopen may have ended the call, or its question may have
 		// expired, a sub-agent's too: then it is asked about again.
 		case Confirm:
-			if c := r.st.find(in.Call); c != nil && c.Status == statusAsking {
+			if c := r.st.loop.Find(in.Call); c != nil && c.Status == decide.Asking {
 				err = r.confirm(c, in)
 			}
 		case Result:
-			if c := r.st.find(in.Call); c != nil && c.Status == statusExternal {
+			if c := r.st.loop.Find(in.Call); c != nil && c.Status == decide.External {
 				err = r.deliver(c, in)
 			}
 		case Interrupt:
@@ -239,46 +203,33 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 			interrupt = false // words behind an Interrupt begin something new
 		}
 	}
-	for _, c := range r.st.open {
-		if len(c.answers) > 0 && c.Status == statusNested { // not one that was refused since
-			c.Status, c.Judged = statusAllowed, -1
+	for _, c := range r.st.loop.Open {
+		if len(r.people.answers[c.ID]) > 0 {
+			r.st.loop.Resume(c)
 		}
 	}
 	return interrupt, nil
 }
 
-// hear takes a user's words. Nothing waits, or they would have been refused: what
-// is open was cut off by a crash, and the person has moved on.
-func (r *run) hear(said *message.Message) error {
+// addUserMessage takes a user's words. Nothing waits, or they would have been refused: what is open
+// was cut off by a crash, and the person has moved on.
+func (r *run) addUserMessage(said *message.Message) error {
 	if err := r.closeOpen("The program was stopped before this call ran."); err != nil {
 		return err
 	}
 	m := *said
 	m.ID, m.Created, m.Blocks = r.cfg.NewID("msg"), r.cfg.Now(), withoutDamaged(m.Blocks)
-	r.st.spent = spent{Since: m.Created}
+	r.st.loop.Said(m.Created)
 	return r.addMessage(&m, "")
 }
 
-// confirm takes a person's answer. The call is not run here: it is judged once
-// more when its turn comes, against deny rules above all.
+// confirm takes a person's answer.
 func (r *run) confirm(c *openCall, in Confirm) error {
 	r.addRules(in.Rules)
-	// What a like call's answer may cover is judged again: a rule that came with it
-	// may answer those, and if none did, each is asked about by itself.
-	for _, other := range r.st.open {
-		if other.Status == statusCovered {
-			other.Status = statusNew
-		}
-	}
 	if !in.Allow {
-		text := "A person refused this call of " + c.Tool + "."
-		if in.Reason != "" {
-			text += " Reason: " + in.Reason
-		}
-		return r.finish(c, failed(c, message.OutcomeDenied, text))
+		return r.record(r.st.loop.Refuse(c, in.Reason))
 	}
-	c.Approved, c.Status, c.Why = true, statusAllowed, "allowed by a person"
-	c.Judged = -1 // judge it again in any case
+	var edited json.RawMessage
 	if in.Input != nil && !bytes.Equal(in.Input, c.Input) {
 		t, err := r.tool(c)
 		if err != nil {
@@ -288,13 +239,14 @@ func (r *run) confirm(c *openCall, in Confirm) error {
 		if err != nil {
 			return err
 		}
-		c.Input, c.Edited = args.JSON, true
+		edited = args.JSON
 	}
+	r.st.loop.Allow(c, edited)
 	return nil
 }
 
-// addRules adds rules to the conversation. They outlive this run and are saved, and
-// so say where they come from.
+// addRules adds rules to the conversation. They outlive this run and are saved, and so say where
+// they come from. A call that was allowed and waits may not run by these.
 func (r *run) addRules(rules []permission.Rule) {
 	for _, rule := range rules {
 		if rule.Source == "" {
@@ -302,16 +254,14 @@ func (r *run) addRules(rules []permission.Rule) {
 		}
 		if !slices.Contains(r.st.Rules, rule) {
 			r.st.Rules = append(r.st.Rules, rule)
-			for _, c := range r.st.open { // one that was allowed and waits may not run by this rule
-				c.Judged = -1
-			}
+			r.st.loop.JudgeAgain()
 		}
 	}
-	r.policy = nil
+	r.shown.policy = nil
 }
 
-// deliver takes the result of a call that the host has run. It is clipped like any
-// other: a host may return a whole web page.
+// deliver takes the result of a call that the host has run. It is clipped like any other: a host
+// may return a whole web page.
 func (r *run) deliver(c *openCall, in Result) error {
 	res := &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: message.OutcomeSuccess,
 		Blocks: slices.Clone(in.Blocks), Structured: in.Structured}

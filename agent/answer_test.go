@@ -129,8 +129,8 @@ func TestNobodyIsAskedAfterTheEnd(t *testing.T) {
 		}
 	}
 	checkState(t, &st)
-	if asked || len(st.open) > 0 || j.String() != "" {
-		t.Errorf("asked %v, %d open, ran %q", asked, len(st.open), j.String())
+	if asked || len(st.loop.Open) > 0 || j.String() != "" {
+		t.Errorf("asked %v, %d open, ran %q", asked, len(st.loop.Open), j.String())
 	}
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -16,106 +18,76 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// What the model is told when its last answer is of no use.
-const (
-	hintEmpty  = "Your last answer was empty. Answer the user, or call a tool."
-	hintLoop   = "You have made the same calls %d times and had the same results. Do something else, or say what stops you."
-	hintCutOff = "Your last answer was cut off by a lost connection. Go on from where it stopped, without repeating it."
-)
-
-// maxMends is how often one question is asked again because the answer was
-// empty or broke off, before the run ends with an error.
-const maxMends = 2
-
-// answer is what came of one model call.
-type answer struct {
-	Message *message.Message   `json:"message"`
-	Raw     []rawArgs          `json:"raw,omitempty"` // the arguments of its calls, as the model sent them
-	Finish  model.FinishReason `json:"finish"`
-	Broken  *model.Error       `json:"broken,omitempty"` // why there is no more of it, in a record
-}
-
-// rawArgs are what a model sent as the arguments of a call. They may be no JSON at
-// all, and are a string in a record.
-type rawArgs json.RawMessage
-
-func (a rawArgs) MarshalJSON() ([]byte, error) { return json.Marshal(string(a)) }
-
-func (a *rawArgs) UnmarshalJSON(data []byte) error {
-	var s string
-	err := json.Unmarshal(data, &s)
-	*a = rawArgs(s)
-	return err
-}
-
-// ask makes one model call and adds the answer to the conversation. What must be
-// told to the model before, such as a warning or what ended in the background, goes
-// to the end of the history: a changed beginning costs the provider's cache of all
-// that follows.
-func (r *run) ask() error {
-	if err := r.land(false); err != nil {
+// ask has the model answer, and adds the answer to the conversation. What must be told to the model
+// before, such as a warning or what ended in the background, goes to the end of the history: a
+// changed beginning costs the provider's cache of all that follows.
+func (r *run) ask(hint string) error {
+	if err := r.tellEnded(); err != nil {
 		return err
 	}
-	r.st.spent.Steps++
-	if n := repeats(r.st.Messages); n >= loopWarn && n%loopWarn == 0 {
-		if err := r.hint(fmt.Sprintf(hintLoop, n)); err != nil {
+	r.st.loop.Spent.Steps++
+	if hint != "" {
+		if err := r.hint(hint); err != nil {
 			return err
 		}
 	}
-	r.view = nil
+	r.shown.view = nil
 	v, err := r.currentView()
 	if err == nil {
 		err = r.fit(v)
 	}
-	if err != nil {
-		return err
-	}
-	for mends := 0; ; mends++ {
-		ans, err := r.generate()
-		if err != nil && r.ctx.Err() != nil {
-			return r.keepText(ans, "interrupted")
+	for q := new(decide.Question); err == nil; {
+		if left, limited := r.timeLeft(); limited && left <= 0 && q.Answers() > 0 {
+			return nil // for the last answer
 		}
+		ans, failure := r.generate()
 		switch {
-		case r.isRefused(err):
-			err = r.relieve(v, err)
-			mends-- // no answer was of no use
-		case err == nil && !isEmpty(ans.Message):
-			return r.accept(ans)
-		case err == nil && mends == maxMends:
-			return fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", mends+1, ans.Finish)
-		case err == nil:
-			err = r.hint(hintEmpty)
-		default:
-			err = r.mend(ans, err, mends < maxMends)
+		case failure != nil && r.failed != nil:
+			return nil
+		case failure != nil && r.ctx.Err() != nil:
+			return r.keepText(ans, "interrupted")
+		case errors.Is(failure, errTimeUp):
+			r.st.loop.Spent.Stopped = r.limits().TimeUp()
+			return r.keepText(ans, "limit")
 		}
-		if err != nil {
+		var done bool
+		if done, err = r.react(q, v, ans, failure); done {
 			return err
 		}
 	}
+	return err
 }
 
-// mend prepares for asking again after an answer broke off. It returns the
-// error if that is of no use: nothing had come (then the call was tried often
-// enough), the cause will not go away, or again is false.
-func (r *run) mend(ans *answer, err error, again bool) error {
-	if len(ans.Message.Blocks) == 0 {
-		return err
-	}
-	shown := ans.Message.Text() != ""
-	if shown {
+// react does what is to be done about an answer, and reports whether the question is done with.
+func (r *run) react(q *decide.Question, v *toolkit.View, ans *answer, failure error) (done bool, err error) {
+	reaction := q.React(decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: retryable(failure),
+		Any: len(ans.Message.Blocks) > 0, Shown: ans.Message.Text() != "", Empty: isEmpty(ans.Message)})
+	switch reaction {
+	case decide.Accept:
+		return true, r.accept(ans)
+	case decide.Relieve:
+		return false, r.relieve(v, failure)
+	case decide.Hint:
+		return false, r.hint(decide.HintEmpty)
+	case decide.Discard, decide.DropFail:
+		r.emit(&Discard{Message: ans.Message.ID, Error: failure.Error()})
+	case decide.Continue:
 		if err := r.keepText(ans, "cut off"); err != nil {
-			return err
+			return true, err
 		}
-	} else {
-		r.emit(&Discard{Message: ans.Message.ID, Error: err.Error()})
+		return false, r.hint(decide.HintCutOff)
+	case decide.KeepFail:
+		if err := r.keepText(ans, "cut off"); err != nil {
+			return true, err
+		}
 	}
-	if !again || !retryable(err) {
-		return err
+	switch {
+	case reaction == decide.Discard:
+		return false, nil
+	case failure == nil:
+		failure = fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", q.Answers(), ans.Finish)
 	}
-	if shown {
-		return r.hint(hintCutOff)
-	}
-	return nil
+	return true, failure
 }
 
 // isTooLong reports whether a server has found that the request does not fit, which
@@ -165,16 +137,6 @@ func (r *run) keepText(ans *answer, why string) error {
 	return r.addMessage(&m, why)
 }
 
-// hint tells the model something in the program's name.
-func (r *run) hint(text string) error {
-	return r.addMessage(r.hintMessage("agent", text), "")
-}
-
-func (r *run) hintMessage(source, text string) *message.Message {
-	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleUser, Created: r.cfg.Now(),
-		Blocks: message.Blocks{&message.Hint{Source: source, Text: text}}}
-}
-
 // request returns the next request of the conversation. The messages are a slice of
 // its own capacity, so that whoever appends to them, a middleware for instance, does
 // not write into the State.
@@ -210,15 +172,24 @@ func (r *run) newAnswer() *message.Message {
 	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
 }
 
-// generate makes the next model call. The answer is never nil: with an error it
-// holds what came before it.
+// choice returns what the model may do in the next request. The tools stay listed when none may be
+// called, or the provider's cache would be lost for the last answer.
+func (r *run) choice() model.ToolChoice {
+	if r.dialog.last {
+		return model.ToolChoice{Mode: model.ChoiceNone}
+	}
+	return model.ToolChoice{}
+}
+
+// generate makes the next model call. The answer is never nil: with an error it holds what came
+// before it.
 func (r *run) generate() (*answer, error) {
 	m := r.newAnswer()
 	v, err := r.currentView()
 	if err != nil {
 		return &answer{Message: m}, err
 	}
-	start := &ModelStart{Message: m.ID, Step: r.st.spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
+	start := &ModelStart{Message: m.ID, Step: r.st.loop.Spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
 	if n, ok := model.As[model.Named](r.a.model); ok {
 		start.Model = n.Name()
 	}
@@ -240,152 +211,146 @@ func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
 	return ans, err
 }
 
-// exchangeOnce makes a model call through Config.Step. What a replayed one does
-// not do, such as take in deltas, must not change what comes after it.
-//
-// A failure that the run does something about is a record, too: else a replay would
-// ask the model where the run has gone on with half an answer, or a shorter
-// conversation. Any other is the engine's to try again, and nothing was shown of it.
+// A modelCall is the flight of a call of the model.
+type modelCall struct {
+	flight
+	in  *intake
+	err error // what it ended with, written before the last report
+}
+
+func (mc *modelCall) onReport(r *run, rep report) error {
+	if !r.consumer.gone {
+		mc.in.take(rep.piece)
+	}
+	return nil
+}
+
+func (mc *modelCall) onEnd(*run) error {
+	mc.repeat()
+	return nil
+}
+
+// exchangeOnce makes a model call and joins the deltas into a message, telling of each.
 func (r *run) exchangeOnce(req *model.Request, in *intake) (*answer, error) {
-	if r.cfg.Step == nil {
-		return r.exchangeNow(r.ctx, req, in)
-	}
-	id := r.st.run + "/" + in.msg.ID
-	ans := &answer{Message: in.msg}
-	raw, err := r.cfg.Step(r.ctx, id, func(ctx context.Context) (json.RawMessage, error) {
-		var err error
-		ans, err = r.exchangeNow(ctx, req, in)
-		if err != nil {
-			if r.ctx.Err() != nil || ctx.Err() != nil || len(ans.Message.Blocks) == 0 && !r.isRefused(err) {
-				return nil, err
+	mc := &modelCall{in: in}
+	mc.task, mc.stage = mc, committed
+	var ctx context.Context
+	ctx, mc.cancel = context.WithCancel(r.ctx)
+	m, inbox := r.retrying(), &r.inbox
+	r.launch(&mc.flight, func() {
+		// Called instead of ranged over: the body of a loop would be four allocations.
+		m.Generate(ctx, req)(func(ch model.Chunk, err error) bool {
+			switch {
+			case mc.err != nil:
+				return false
+			case err != nil:
+				mc.err = err
+				return false
+			case ch == nil:
+				return true
 			}
-			ans.Broken = recordable(err)
-		}
-		return json.Marshal(ans)
+			return inbox.put(report{from: &mc.flight, piece: ch}) && context.Cause(ctx) != errLeft
+		})
 	})
-	if err != nil {
-		return ans, err
-	}
-	return replayed(id, raw)
-}
-
-// recordable returns err as a record can hold it, without its cause.
-func recordable(err error) *model.Error {
-	e, ok := errors.AsType[*model.Error](err)
-	if !ok {
-		return &model.Error{Kind: model.ErrUnknown, Message: err.Error()}
-	}
-	cp := *e
-	cp.Err = nil
-	return &cp
-}
-
-// replayed returns the answer, or what came of it and why no more, that the record
-// of a step holds.
-func replayed(id string, raw json.RawMessage) (*answer, error) {
-	ans := new(answer)
-	err := json.Unmarshal(raw, ans)
+	r.await(&mc.flight)
 	switch {
-	case err != nil:
-	case ans.Message == nil || len(ans.Message.ToolCalls()) != len(ans.Raw):
-		err = errors.New("it is no answer of a model; was it recorded by another version of kitbag?")
-	case ans.Broken != nil:
-		return ans, ans.Broken
-	default:
-		return ans, nil
-	}
-	return &answer{Message: new(message.Message)}, fmt.Errorf("the record of step %s: %w", id, err)
-}
-
-// exchangeNow asks the model and joins the deltas into a message, telling of
-// each.
-func (r *run) exchangeNow(ctx context.Context, req *model.Request, in *intake) (*answer, error) {
-	if r.retried == nil {
-		retry := r.cfg.Retry
-		retry.OnRetry = func(attempt int, wait time.Duration, err error) {
-			r.emit(&Retry{Attempt: attempt, Wait: wait, Error: err.Error()})
-			if told := r.cfg.Retry.OnRetry; told != nil {
-				told(attempt, wait, err)
-			}
-		}
-		r.retried = model.Retry(r.a.model, retry)
-	}
-	// Called instead of ranged over: the body of a loop would be four allocations.
-	in.finish, in.err = nil, nil
-	r.retried.Generate(ctx, req)(in.take)
-	if in.err != nil {
-		return in.answer(""), in.err
-	}
-	finish := in.finish
-	if finish == nil {
-		if err := ctx.Err(); err != nil {
-			return in.answer(""), err
-		}
+	case mc.cause != nil && mc.in.finish == nil:
+		return in.answer(""), mc.cause
+	case mc.err != nil:
+		return in.answer(""), mc.err
+	case r.consumer.gone:
+		return in.answer(""), context.Canceled
+	case in.finish == nil && r.ctx.Err() != nil:
+		return in.answer(""), r.ctx.Err()
+	case in.finish == nil:
 		return in.answer(""), &model.Error{Kind: model.ErrUpstream, Message: "the answer ended without a finish"}
 	}
-	in.msg.Model, in.msg.Usage = finish.Model, &finish.Usage
-	return in.answer(finish.Reason), nil
+	in.msg.Model, in.msg.Usage = in.finish.Model, &in.finish.Usage
+	return in.answer(in.finish.Reason), nil
 }
 
-// accept adds a whole answer to the conversation and opens its calls. Calls that
-// cannot run have their results before the answer is stored, so that no crash in
-// between can make a bad call look like one that was cut off.
+// retrying returns the model with retries, of which the run tells.
+func (r *run) retrying() model.Model {
+	if r.dialog.model != nil {
+		return r.dialog.model
+	}
+	retry, inbox := r.cfg.Retry, &r.inbox
+	own := retry.OnRetry
+	retry.OnRetry = func(try int, wait time.Duration, err error) {
+		// An error: the run has ended, and with it the call.
+		_ = inbox.ask(nil, func() error {
+			r.emit(&Retry{Attempt: try, Wait: wait, Error: err.Error()})
+			return nil
+		})
+		if own != nil {
+			own(try, wait, err)
+		}
+	}
+	r.dialog.model = model.Retry(r.a.model, retry)
+	return r.dialog.model
+}
+
+// accept adds a whole answer to the conversation and opens its calls. Calls that cannot run have
+// their results before the answer is stored, so that no crash in between can make a bad call look
+// like one that was cut off.
 func (r *run) accept(ans *answer) error {
 	m := ans.Message
 	r.spend(m)
 	var told, ended []Event
-	open := slices.Grow([]*openCall(nil), len(ans.Raw))
-	var opening []string // groups, by calls of this answer
-	for i, tc := range m.ToolCalls() {
-		v, err := r.currentView()
-		if err != nil {
-			return err
-		}
-		opening = append(opening, v.Opens(tc.Name, json.RawMessage(ans.Raw[i]))...)
+	r.st.loop.Open = slices.Grow([]*openCall(nil), len(ans.Raw))
+	opening, err := r.opening(ans)
+	if err != nil {
+		return err
 	}
 	for _, b := range m.Blocks {
 		tc, ok := b.(*message.ToolCall)
 		if !ok {
 			continue
 		}
-		i := len(open)
-		raw := json.RawMessage(ans.Raw[i])
-		c, repaired := r.open(tc, raw, opening...)
-		if ans.Finish == model.FinishLength && i == len(ans.Raw)-1 && !isObject(raw) && c.Status != statusDone {
-			// A bare value may be the beginning of a longer one: "/tmp/a" of
-			// "/tmp/a/b". What was meant is not known, so nothing runs.
-			c.Status, c.Result = statusDone, failed(c, message.OutcomeError,
-				"Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
+		i := len(r.st.loop.Open)
+		raw := ans.Raw[i]
+		c, repaired := r.openCall(tc, raw, opening...)
+		over := ""
+		if !r.takeCall() {
+			over = cmp.Or(r.sharedLimit(), "a limit")
 		}
-		if !r.takeCall() && c.Status == statusNew && !r.isFinal(c) {
-			c.Status, c.Result = statusDone, failed(c, message.OutcomeError, "Not run: "+r.sharedLimit()+" was reached.")
-		}
-		r.callIDs[tc.ID] = true // which the answer of a replayed step is not yet in
-		open = append(open, c)
+		// A bare value may be the beginning of a longer one.
+		cutOff := ans.Finish == model.FinishLength && i == len(ans.Raw)-1 && !isObject(raw)
+		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), Over: over})
 		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
-		if c.Status == statusDone {
-			ended = append(ended, c.resultEvent())
+		if c.Status == decide.Done {
+			ended = append(ended, public(decide.Event{Kind: decide.Ended, Call: c}))
 		}
 	}
-	r.st.open = open
 	r.matchEarly(ans.Raw)
 	return r.addMessage(m, string(ans.Finish), append(told, ended...)...)
 }
 
-// open makes the open call of what the model sent, and puts valid arguments
-// into tc. A call that cannot run has its result already. Opening are the groups that
-// the answer opens.
-func (r *run) open(tc *message.ToolCall, raw json.RawMessage, opening ...string) (*openCall, []string) {
+// opening returns the groups that calls of an answer open.
+func (r *run) opening(ans *answer) (groups []string, err error) {
+	for i, tc := range ans.Message.ToolCalls() {
+		v, err := r.currentView()
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, v.Opens(tc.Name, ans.Raw[i])...)
+	}
+	return groups, nil
+}
+
+// openCall makes the open call of what the model sent, and puts valid arguments into tc. A call
+// that cannot run has its result already.
+func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...string) (*openCall, []string) {
 	if tc.Name == "" {
 		tc.Name = "unnamed" // APIs refuse a call without a name
 	}
-	c := &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: statusNew}
+	c := &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: decide.New}
 	tc.Input = json.RawMessage("{}")
 	if isObject(raw) {
 		tc.Input = raw
 	}
 	bad := func(err error) (*openCall, []string) {
-		c.Status, c.Result = statusDone, failed(c, message.OutcomeError, err.Error())
+		c.Status, c.Result = decide.Done, decide.ResultOf(c, message.OutcomeError, err.Error())
 		return c, nil
 	}
 	t, inner, err := r.resolve(tc.Name, raw, opening...)
@@ -398,9 +363,19 @@ func (r *run) open(tc *message.ToolCall, raw json.RawMessage, opening ...string)
 	}
 	info := t.Info()
 	c.Tool, c.Input = info.Name, args.JSON
-	c.Parallel, c.Late = info.Parallel, r.view.Late(info.Name)
+	c.Parallel, c.ChangesGroups = info.Parallel, r.shown.view.Late(info.Name)
 	if c.Tool == c.Name {
 		tc.Input = args.JSON
 	}
 	return c, args.Repaired
+}
+
+// addFinal puts the tool for the typed answer behind the others.
+func (r *run) addFinal(req *model.Request) {
+	info := r.final.tool.Info()
+	req.Tools = append(req.Tools[:len(req.Tools):len(req.Tools)], info)
+	req.Digest += "+" + string(info.Input) // another T is another list of tools
+	if r.dialog.last || r.final.asked > 1 {
+		req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
+	}
 }

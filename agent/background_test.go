@@ -279,7 +279,7 @@ func TestBackgroundEndsWithTheRun(t *testing.T) {
 				if got := told(st); len(got) != 1 || !strings.HasPrefix(got[0], "c1 of behind interrupted: ") {
 					t.Errorf("told %q", got)
 				}
-				equal(t, "away", len(st.away), 0)
+				equal(t, "away", len(st.loop.Away), 0)
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("it took %v", took)
 				}
@@ -319,11 +319,11 @@ func TestBackgroundCrash(t *testing.T) {
 				}
 				inputs = nil
 			}
-			before := len(st.away)
+			before := len(st.loop.Away)
 			a, _ := patient(t, &j, cfg)
 			a.model = wordsFunc(next)
 			evs, err := play(t, a, st, inputs...)
-			if err != nil || endOf(t, evs).Text != "done" || len(st.away) > 0 {
+			if err != nil || endOf(t, evs).Text != "done" || len(st.loop.Away) > 0 {
 				t.Fatalf("save %d: %v", cut, err)
 			}
 			if before > 0 && strings.Contains(j.String(), "1m") {
@@ -340,36 +340,6 @@ func TestBackgroundCrash(t *testing.T) {
 		if len(saves) < 10 || unknown < 5 {
 			t.Errorf("%d saves, %d outcomes that nobody knows", len(saves), unknown)
 		}
-	})
-}
-
-// TestBackgroundReplays records the steps of a run, and replays them: what went to
-// the background, and when it came back, is the same.
-func TestBackgroundReplays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		records := map[string]json.RawMessage{}
-		made := 0
-		var states, ids []string
-		for i := range 2 {
-			cfg := Config{}
-			cfg.Step = recording(records, &made)
-			a, _ := patient(t, &j, cfg, calls(`c1 slow {"path":"5m"}`, `c2 slow {"path":"30s"}`, `c3 slow {"path":"2m"}`),
-				calls(`c4 alone {"path":"90s"}`), calls(`c5 background {"call":"c1","action":"wait","seconds":10}`), says("it runs"), says("done"))
-			st := &State{ID: "s"}
-			began := time.Now()
-			evs, err := play(t, a, st, Say("go"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == 1 {
-				equal(t, "a replay takes", time.Since(began), time.Duration(0))
-			}
-			states, ids = append(states, spoken(st)), append(ids, fmt.Sprint(told(st), results(st), len(of[*Background](evs))))
-		}
-		equal(t, "ran", len(strings.Fields(j.String())), 4)
-		equal(t, "replayed", states[1], states[0])
-		equal(t, "told", ids[1], ids[0])
 	})
 }
 
@@ -506,7 +476,7 @@ func TestBackgroundSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "away", len(st.away), 1)
+		equal(t, "away", len(st.loop.Away), 1)
 		if leaks(encoded(t, st)) {
 			t.Error("the secret is in the state")
 		}

@@ -375,17 +375,17 @@ var errCrash = errors.New("crash")
 // checkAway checks what a run that had its end leaves in the background: nothing,
 // but for what the model will be told when the calls that wait have ended.
 func (c *chaos) checkAway(st *State) {
-	if len(st.stillAway()) > 0 || len(st.away) > 0 && len(st.open) == 0 {
-		c.rt.Fatalf("%d calls are in the background, %d of them run", len(st.away), len(st.stillAway()))
+	if len(st.loop.StillAway()) > 0 || len(st.loop.Away) > 0 && len(st.loop.Open) == 0 {
+		c.rt.Fatalf("%d calls are in the background, %d of them run", len(st.loop.Away), len(st.loop.StillAway()))
 	}
 }
 
 func (c *chaos) check(st *State) {
-	if err := checkOpen(st.Messages, st.open); err != nil {
+	if err := checkOpen(st.Messages, &st.loop); err != nil {
 		c.rt.Fatal(err)
 	}
 	if len(st.Pending()) == 0 {
-		for _, o := range st.open {
+		for _, o := range st.loop.Open {
 			if o.Status == statusAsking || o.Status == statusExternal {
 				c.rt.Fatalf("call %s waits but is not pending", o.ID)
 			}

@@ -14,56 +14,6 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// Context says how a conversation is kept within the model's window. The zero
-// value works.
-type Context struct {
-	// Window is the model's, in tokens. 0 takes the model's own word
-	// ([model.Windowed]), else 128,000.
-	Window int
-
-	// Compact is the share of the window at which the conversation is made
-	// shorter; 0 means 0.8, negative never: first long old results are cut, and
-	// if that is not enough the model is asked for a summary of all but the
-	// newest, in fixed fields (goal, decisions, files, facts, open tasks, …) or
-	// else in plain text. If there is none whole turns go, and the model is told
-	// so. Keep is the share that stays word for word beside the current turn; 0
-	// means 0.1. What is open, groups, skills and tasks, is told again. The same is
-	// done when a server refuses a request for its length, until nothing can go.
-	Compact, Keep float64
-
-	// MaxResult is how much text of a tool result the model reads, in bytes; 0
-	// means 100,000, or as many as the window has tokens if that is less, negative
-	// all of it. Of a longer one it reads the beginning and the end. Results, if
-	// not nil, keeps the whole; see [ReadResult]. What is pinned ([tool.Chunk]),
-	// as the instructions of skills are, is never cut.
-	MaxResult int
-	Results   Results
-
-	// MaxData is how many pictures and files stay in the conversation; 0 means
-	// 20, negative all. When there are more the oldest give way to a note, down
-	// to half as many, so that the provider's cache is not lost for each.
-	MaxData int
-}
-
-// defaultWindow is what most models have at least. A server that has less refuses the
-// request, and the conversation is compacted then.
-const defaultWindow = 128_000
-
-func (c *Context) setDefaults(m model.Model) error {
-	if c.Compact > 1 || c.Keep < 0 || c.Compact > 0 && c.Keep >= c.Compact {
-		return fmt.Errorf("Context.Compact is %g and Keep %g; Compact is at most 1 and Keep less than that", c.Compact, c.Keep)
-	}
-	if w, ok := model.As[model.Windowed](m); ok && c.Window == 0 {
-		c.Window = w.ContextWindow()
-	}
-	setDefault(&c.Window, defaultWindow)
-	setDefault(&c.Compact, 0.8)
-	setDefault(&c.Keep, 0.1)
-	setDefault(&c.MaxResult, min(100_000, c.Window))
-	setDefault(&c.MaxData, 20)
-	return nil
-}
-
 // gauge returns what tells how full the window is.
 func (r *run) gauge() *window.Gauge {
 	g := &r.full

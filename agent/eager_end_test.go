@@ -96,7 +96,7 @@ func TestEagerForgets(t *testing.T) {
 					t.Fatal(err)
 				}
 				equal(t, "tools", string(data), `{"noted":`+row.tools+`}`)
-				equal(t, "calls", st.spent.Calls, row.calls)
+				equal(t, "calls", st.loop.Spent.Calls, row.calls)
 				equal(t, "results told", len(of[*ToolResult](evs)), row.calls)
 				if err := CheckHistory(st.Messages); err != nil {
 					t.Error(err)

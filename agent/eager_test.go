@@ -231,9 +231,6 @@ func TestEagerStarts(t *testing.T) {
 			return permission.Decision{Behavior: permission.Deny, Reason: "no"}
 		}
 	}}
-	step := func(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
-		return fn(ctx)
-	}
 	for _, row := range []struct {
 		why  string
 		cfg  Config
@@ -272,7 +269,6 @@ func TestEagerStarts(t *testing.T) {
 		{"text behind", Config{}, pieces(piece(0, "c0", "list", `{}`), &model.TextDelta{Text: "I list."}), "list"},
 		{"the limit of calls", Config{Limits: Limits{ToolCalls: 1}}, whole(read, `c1 read {"path":"b"}`), "read:a"},
 		{"together at most", Config{MaxParallel: 1}, whole(read, `c1 read {"path":"b"}`, `c2 read {"path":"c"}`), "read:a read:b read:c"},
-		{"what is recorded", Config{Seams: Seams{Step: step}}, whole(read), ""},
 		{"with calls that may go to the background", Config{Background: time.Minute}, whole(read), "read:a"},
 	} {
 		t.Run(row.why, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -265,3 +266,17 @@ func (*Background) kind() string    { return "background" }
 func (*Sub) kind() string           { return "sub" }
 func (*Compaction) kind() string    { return "compaction" }
 func (*End) kind() string           { return "end" }
+
+// public returns what consumers are told of what happened to a call.
+func public(ev decide.Event) Event {
+	c := ev.Call
+	switch ev.Kind {
+	case decide.Began:
+		return &ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why}
+	case decide.Left:
+		return &Background{Call: c.ID, Name: c.Tool}
+	case decide.Returned:
+		return &Background{Call: ev.Away.ID, Name: ev.Away.Tool, Result: ev.Away.Result}
+	}
+	return &ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
+}

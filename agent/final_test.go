@@ -117,7 +117,7 @@ func TestReplyAsTakesOver(t *testing.T) {
 	var taken *State
 	cfg := Config{}
 	cfg.Save = func(_ context.Context, st *State) error {
-		if taken == nil && len(st.open) == 1 {
+		if taken == nil && len(st.loop.Open) == 1 {
 			taken = reload(t, st)
 		}
 		return nil

@@ -150,12 +150,12 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 	var evs []Event
 	var lines []string // the events as they were when they came
 	var failure error
-	seq := st.seq
-	if st.running { // as it was saved when its process was stopped
-		seq += crashGap
+	seq := st.loop.Seq
+	if st.loop.Running { // as it was saved when its process was stopped
+		seq += 1_000_000
 	}
 	announced := map[string]bool{}
-	for _, c := range st.open {
+	for _, c := range st.loop.Open {
 		announced[c.ID] = true
 	}
 	for ev, err := range a.Run(ctx, st, inputs...) {
@@ -204,7 +204,7 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 // checkState checks that a state is whole and survives being saved.
 func checkState(t *testing.T, st *State) {
 	t.Helper()
-	if err := checkOpen(st.Messages, st.open); err != nil {
+	if err := checkOpen(st.Messages, &st.loop); err != nil {
 		t.Fatal(err)
 	}
 	data, err := json.Marshal(st)

@@ -14,76 +14,68 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// A callHost is the [host.Host] of the tool calls that a run has in flight
-// together: it answers what their tools, and the servers behind them, ask. Its
-// methods run on goroutines of theirs; what concerns the State and the events they
-// leave to the run's own.
+// A callHost is the [host.Host] of the tool calls of a run: it answers what their tools, and the
+// servers behind them, ask. Its methods run on goroutines of theirs; what concerns the State and
+// the events they leave to the run's own.
 type callHost struct {
-	r       *run // its State is for the run's own goroutine
-	outer   host.Host
-	waited  *waited       // the call, if that goroutine waits for it; else
-	reports chan<- report // what it hears
-	done    <-chan struct{}
+	r     *run
+	outer host.Host
 }
 
-// hosting returns the context for calls that the run makes together. Nobody
-// listens to reports any more when done is closed. Where calls may start before the
-// others or outlive them, those of the whole run have one host.
-func (r *run) hosting(ctx context.Context, reports chan<- report, done <-chan struct{}) context.Context {
-	if r.reports != nil && r.host == nil {
-		r.host = &callHost{r: r, outer: host.From(r.ctx), reports: r.reports, done: r.done}
+// host returns the host of the run's calls. All have the same: a server may ask where it cannot be
+// told for which.
+func (r *run) host() *callHost {
+	if r.people.host == nil {
+		r.people.host = &callHost{r: r, outer: host.From(r.whole)}
 	}
-	if r.reports != nil {
-		return host.With(ctx, r.host)
+	return r.people.host
+}
+
+// flightIn returns the flight of this run in whose context something comes up, nil where it cannot
+// be told.
+func (h *callHost) flightIn(ctx context.Context) *flight {
+	for tc := callIn(ctx); tc != nil; tc = tc.above {
+		if tc.run == h.r {
+			return &tc.flight
+		}
 	}
-	return host.With(ctx, &callHost{r: r, outer: host.From(r.ctx), reports: reports, done: done})
+	return nil
 }
 
-type callKey struct{}
-
-// inCall returns the context of a call, so that what comes up during it is told
-// with its id.
-func inCall(ctx context.Context, c *openCall) context.Context {
-	return context.WithValue(ctx, callKey{}, idIn(ctx, c))
-}
-
-// idIn returns the id of a call that is made in ctx: those of a sub-agent's calls
-// are joined with a slash.
-func idIn(ctx context.Context, c *openCall) *string {
-	if above := callOf(ctx); above != "" {
-		return new(above + "/" + c.ID)
-	}
-	return &c.ID // whose address needs no memory
-}
-
-// callOf returns the id of the call in whose context something came up, "" where
-// it could be several.
+// callOf returns the id of the call in whose context something came up, "" where it could be several.
 func callOf(ctx context.Context) string {
-	if id, ok := ctx.Value(callKey{}).(*string); ok {
-		return *id
+	if tc := callIn(ctx); tc != nil {
+		return tc.id
 	}
 	return ""
 }
 
 // do has the run's goroutine call fn, whose error ends the run.
-func (h *callHost) do(fn func() error) error {
-	if h.waited != nil {
-		return h.waited.do(fn)
+func (h *callHost) do(ctx context.Context, fn func() error) error {
+	return h.r.inbox.ask(h.flightIn(ctx), fn)
+}
+
+func (h *callHost) tell(ctx context.Context, ev Event) error {
+	return h.do(ctx, func() error { h.r.emit(ev); return nil })
+}
+
+// await waits until it is known that the call that asks counts: till then neither the person nor
+// the model is bothered with what may come to nothing.
+func (h *callHost) await(ctx context.Context) error {
+	if !h.r.cfg.Eager {
+		return nil
 	}
-	return onRun(h.reports, h.done, fn)
-}
-
-func (h *callHost) tell(ev Event) error {
-	return h.do(func() error { h.r.emit(ev); return nil })
-}
-
-// take waits for a token of the run. It returns false if ctx ended first.
-func take(ctx context.Context, token chan struct{}) bool {
+	counts := make(chan error, 1)
+	if !h.r.inbox.put(report{from: h.flightIn(ctx), do: func() error { return nil }, answer: counts}) {
+		return ErrInterrupted
+	}
 	select {
-	case token <- struct{}{}:
-		return true
+	case err := <-counts:
+		return err
+	case <-h.r.inbox.closed:
+		return ErrInterrupted
 	case <-ctx.Done():
-		return false
+		return context.Cause(ctx)
 	}
 }
 
@@ -106,7 +98,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	ev := Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
 	put := ev // events do not change after they came, and ev is told of once more
-	if err := h.tell(&put); err != nil {
+	if err := h.tell(ctx, &put); err != nil {
 		return host.Answer{}, err
 	}
 	answer, why := h.answer(ctx, q)
@@ -114,7 +106,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	if why != nil {
 		ev.Error = why.Error()
 	}
-	return answer, h.tell(&ev)
+	return answer, h.tell(ctx, &ev)
 }
 
 // answer has the person answer. An error is for the person's side only: whoever
@@ -124,10 +116,10 @@ func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer,
 	if h.r.cfg.Elicit == nil {
 		return cancelled, errors.New("nobody can be asked: Config.Elicit is nil")
 	}
-	if !take(ctx, h.r.asking) {
+	if !take(ctx, h.r.people.asking) {
 		return cancelled, context.Cause(ctx)
 	}
-	defer func() { <-h.r.asking }()
+	defer func() { <-h.r.people.asking }()
 	answer, err := h.r.cfg.Elicit(ctx, q)
 	switch {
 	case err != nil:
@@ -156,13 +148,10 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	if err := h.await(ctx); err != nil {
 		return host.Sample{}, err
 	}
-	if h.r.cfg.Step != nil {
-		return host.Sample{}, refused("a run that is recorded as steps has no place for it")
-	}
-	if !take(ctx, h.r.sampling) { // one at a time, so that none goes beyond the budget unseen
+	if !take(ctx, h.r.people.sampling) { // one at a time, so that none goes beyond the budget unseen
 		return host.Sample{}, context.Cause(ctx)
 	}
-	defer func() { <-h.r.sampling }()
+	defer func() { <-h.r.people.sampling }()
 	if err := ctx.Err(); err != nil {
 		return host.Sample{}, err
 	}
@@ -171,7 +160,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	var d permission.Decision
 	var maxTokens int
 	var no error
-	if err := h.do(func() error {
+	if err := h.do(ctx, func() error {
 		d, maxTokens, no = h.r.admitSample(call, input, req.MaxTokens)
 		return nil
 	}); err != nil {
@@ -183,7 +172,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	ev := &Sampling{Call: callOf(ctx), Server: req.Server}
 	if no != nil {
 		ev.Refused = no.Error()
-		return host.Sample{}, errors.Join(no, h.tell(ev))
+		return host.Sample{}, errors.Join(no, h.tell(ctx, ev))
 	}
 	msg, fin, err := model.Collect(model.Retry(h.r.a.model, h.r.cfg.Retry).Generate(ctx,
 		&model.Request{System: req.System, Messages: req.Messages, MaxTokens: maxTokens, Temperature: req.Temperature}))
@@ -194,7 +183,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 		msg.Usage.Input, msg.Usage.Output = input, window.Message(msg)
 	}
 	ev.Model, ev.Text, ev.Usage = msg.Model, msg.Text(), *msg.Usage
-	if err := h.do(func() error { return h.r.spendSample(msg, ev) }); err != nil {
+	if err := h.do(ctx, func() error { return h.r.spendSample(msg, ev) }); err != nil {
 		return host.Sample{}, err
 	}
 	return sampleOf(msg, fin.Reason, req.Stop), nil
@@ -219,35 +208,24 @@ func sampleCall(req host.SampleRequest) *permission.Call {
 // admitSample decides about a sample and counts it. An error says why it is not
 // made. maxTokens is how long the answer may be.
 func (r *run) admitSample(call *permission.Call, input, wanted int) (d permission.Decision, maxTokens int, err error) {
-	limits, s := &r.cfg.Limits, &r.st.spent
 	if reached := r.limitReached(); reached != "" {
 		return d, 0, refused("%s was reached", reached)
 	}
-	if s.Samples >= limits.Samples {
-		return d, 0, refused("the limit of %d samples was reached", limits.Samples)
+	maxTokens, no := r.st.loop.Spent.Sample(r.limits(), input, wanted)
+	if no != "" {
+		return d, 0, refused("%s", no)
 	}
-	left := limits.SampleTokens - s.SampleTokens
-	if limits.Tokens > 0 {
-		left = min(left, limits.Tokens-s.Tokens)
-	}
-	if left -= input; left <= 0 {
-		return d, 0, refused("it needs about %d tokens, which is more than is left of the budget", input)
-	}
-	s.Samples++
 	d = r.a.judge(r.stateful(r.ctx), r.currentPolicy(), call)
 	if d.Behavior != permission.Allow && d.Behavior != permission.Ask {
 		return d, 0, refused("%s", d.Reason)
 	}
-	if wanted > 0 {
-		left = min(left, wanted)
-	}
-	return d, left, nil
+	return d, maxTokens, nil
 }
 
 // spendSample counts what a sample has cost, and tells of it.
 func (r *run) spendSample(msg *message.Message, ev *Sampling) error {
 	r.spend(msg)
-	r.st.spent.SampleTokens += ev.Usage.Input + ev.Usage.Output
+	r.st.loop.Spent.SampleTokens += ev.Usage.Input + ev.Usage.Output
 	if err := r.save(); err != nil {
 		return err
 	}

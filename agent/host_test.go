@@ -234,9 +234,6 @@ func TestSample(t *testing.T) {
 		{"not at all", Config{Policy: allowed, Limits: Limits{Samples: -1}}, 1, nil, "the limit of -1 samples", 24},
 		{"too many tokens", Config{Policy: allowed, Limits: Limits{SampleTokens: 20}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: it needs about 9 tokens", 36},
 		{"the run's tokens", Config{Policy: allowed, Limits: Limits{Tokens: 30}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: it needs about 9 tokens", 36},
-		{"recorded as steps", Config{Policy: allowed, Seams: Seams{Step: func(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
-			return fn(ctx)
-		}}}, 1, nil, "recorded as steps", 24},
 		{"cut off", Config{Policy: allowed}, 1, []turn{{chunks: append(says("half").chunks[:1:1], finish("length"))}}, "half maxTokens <nil>", 36},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -251,8 +248,8 @@ func TestSample(t *testing.T) {
 			if got := results(&st); !strings.Contains(strings.Join(got, ""), row.want) {
 				t.Errorf("result %q, want %q", got, row.want)
 			}
-			if n := st.Usage.Input + st.Usage.Output; n != row.tokens || st.spent.Tokens != row.tokens {
-				t.Errorf("%d tokens, %d counted for the limits; want %d", n, st.spent.Tokens, row.tokens)
+			if n := st.Usage.Input + st.Usage.Output; n != row.tokens || st.loop.Spent.Tokens != row.tokens {
+				t.Errorf("%d tokens, %d counted for the limits; want %d", n, st.loop.Spent.Tokens, row.tokens)
 			}
 			made := 0
 			for _, ev := range of[*Sampling](evs) {

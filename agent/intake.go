@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -22,7 +21,6 @@ type intake struct {
 	early *early // its calls that start before it is there; nil for none
 
 	finish *model.Finish
-	err    error // why the answer ended early; nothing is taken in any more
 
 	made  int             // ids
 	text  strings.Builder // of the last block, while it is text or thinking
@@ -34,7 +32,7 @@ type intake struct {
 	pieces []ToolCallDelta
 
 	ans answer // what is returned, with its memory
-	raw [1]rawArgs
+	raw [1]json.RawMessage
 }
 
 // A callIntake is a call that is coming. Its arguments are kept as they came until
@@ -45,27 +43,16 @@ type callIntake struct {
 	args  []byte
 }
 
-// take is what the model yields to.
-func (in *intake) take(ch model.Chunk, err error) bool {
-	if in.err != nil {
-		return false
-	}
-	if err != nil {
-		in.err = err
-		return false
-	}
+// take takes in a piece of the answer.
+func (in *intake) take(ch model.Chunk) {
 	if f, ok := ch.(*model.Finish); ok {
 		in.finish = f
-		return true
+		return
 	}
 	in.add(ch)
-	if in.run.gone {
-		in.err = context.Canceled
-	}
-	if in.early != nil && in.err == nil {
+	if in.early != nil && !in.run.consumer.gone {
 		in.early.look(in)
 	}
-	return in.err == nil
 }
 
 func (in *intake) add(ch model.Chunk) {
@@ -109,10 +96,10 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 	i := slices.IndexFunc(in.calls, func(c callIntake) bool { return c.index == d.Index })
 	if i < 0 {
 		id := d.ID
-		if id == "" || in.run.callIDs[id] || slices.ContainsFunc(in.calls, func(c callIntake) bool { return joins(id, c.call.ID) }) {
+		if id == "" || in.run.dialog.ids[id] || slices.ContainsFunc(in.calls, func(c callIntake) bool { return joins(id, c.call.ID) }) {
 			id = in.newID()
 		}
-		in.run.callIDs[id] = true
+		in.run.dialog.ids[id] = true
 		if in.calls == nil {
 			in.calls = in.first[:0]
 		}
@@ -145,7 +132,7 @@ func joins(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.Has
 func (in *intake) newID() string {
 	for {
 		in.made++
-		if id := fmt.Sprintf("%s_%d", in.msg.ID, in.made); !in.run.callIDs[id] {
+		if id := fmt.Sprintf("%s_%d", in.msg.ID, in.made); !in.run.dialog.ids[id] {
 			return id
 		}
 	}
@@ -211,4 +198,11 @@ func mergeObjects(a, b json.RawMessage) json.RawMessage {
 		return b
 	}
 	return out
+}
+
+// An answer is what came of one model call.
+type answer struct {
+	Message *message.Message
+	Raw     []json.RawMessage // the arguments of its calls, as the model sent them: they may be no JSON
+	Finish  model.FinishReason
 }

@@ -95,7 +95,7 @@ func TestLoopIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "ran", len(j.ran), loopStop)
+	equal(t, "ran", len(j.ran), 6)
 	if end := endOf(t, evs); end.Reason != EndLimit || !strings.Contains(end.Detail, "loop") {
 		t.Errorf("end %+v", end)
 	}

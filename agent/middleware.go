@@ -61,27 +61,3 @@ func wrap[F any](mws []Middleware, inner F, of func(Middleware) func(F) F) F {
 	}
 	return inner
 }
-
-// levels is what a run calls, composed once when the agent is made.
-type levels struct {
-	model        model.Model
-	tools        []tool.Middleware
-	judge        JudgeFunc
-	instructions InstructionsFunc
-}
-
-func compose(cfg *Config) levels {
-	mws := cfg.Middleware
-	l := levels{
-		model: wrap(mws, cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model }),
-		judge: wrap[JudgeFunc](mws, decide, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge }),
-		instructions: wrap[InstructionsFunc](mws, func(context.Context) string { return cfg.Instructions },
-			func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions }),
-	}
-	for _, m := range mws {
-		if m.Tool != nil {
-			l.tools = append(l.tools, m.Tool)
-		}
-	}
-	return l
-}

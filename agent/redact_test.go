@@ -276,8 +276,8 @@ func TestEveryEventIsClean(t *testing.T) {
 	seen := map[string]bool{}
 	for _, ev := range all {
 		seen[ev.kind()] = true
-		c := &curtain{r: builtinRules(t)}
-		for _, out := range append(c.draw(ev), c.flush(func(textKey) bool { return true })...) {
+		c := &eventRedactor{r: builtinRules(t)}
+		for _, out := range append(c.redact(ev), c.flush(func(textKey) bool { return true })...) {
 			data, err := json.Marshal(out)
 			if d, ok := out.(*Message); ok { // bytes are base64 in JSON
 				data = append(data, window.DataIn(d.Message.Blocks)[1].Bytes...)
@@ -384,7 +384,7 @@ func TestRulesWithSecrets(t *testing.T) {
 func TestBackgroundHoldsNoSecrets(t *testing.T) {
 	r := builtinRules(t)
 	for at := range len(secret) {
-		j := &job{clean: r.Stream()}
+		j := &toolCall{clean: r.Stream(), done: make(chan struct{})}
 		said := strings.Repeat("x ", tailSize/2) + secret + strings.Repeat(" y", (tailSize-at)/2)
 		for _, piece := range cut(said, 7) {
 			j.note(tool.Text(piece))
@@ -395,11 +395,11 @@ func TestBackgroundHoldsNoSecrets(t *testing.T) {
 		if leaks(j.tail) || len(j.tail) < tailSize/2 {
 			t.Fatalf("the tail begins %q", j.tail[:60])
 		}
-		c := &curtain{r: r}
+		c := &eventRedactor{r: r}
 		var shown strings.Builder
 		for _, ev := range []Event{&ToolDelta{Call: "a", Text: secret[:at]}, &Background{Call: "a"},
 			&ToolResult{Call: "a", Result: &message.ToolResult{}}, &ToolDelta{Call: "a", Text: secret[at:]}} {
-			for _, out := range c.draw(ev) {
+			for _, out := range c.redact(ev) {
 				if d, ok := out.(*ToolDelta); ok {
 					shown.WriteString(d.Text)
 				}
@@ -440,22 +440,22 @@ func TestEachMessageIsSearchedOnce(t *testing.T) {
 	}
 }
 
-// TestCurtainKeepsOrder draws random deltas of several texts that come side by
+// TestRedactorKeepsOrder draws random deltas of several texts that come side by
 // side: what is shown of each is the whole of it without secrets, in order.
-func TestCurtainKeepsOrder(t *testing.T) {
+func TestRedactorKeepsOrder(t *testing.T) {
 	r := builtinRules(t)
 	rapid.Check(t, func(t *rapid.T) {
-		c := &curtain{r: r}
+		c := &eventRedactor{r: r}
 		want, got := map[string]string{}, map[string]string{}
 		var evs []Event
 		for range rapid.IntRange(1, 25).Draw(t, "deltas") {
 			call := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "call")
 			s := rapid.SampledFrom([]string{"x ", "s", "k-", secret[2:20], secret[20:], " "}).Draw(t, "piece")
 			want[call] += s
-			evs = append(evs, c.draw(&ToolDelta{Call: call, Text: s})...)
+			evs = append(evs, c.redact(&ToolDelta{Call: call, Text: s})...)
 		}
 		for _, call := range []string{"a", "b"} {
-			evs = append(evs, c.draw(&ToolResult{Call: call, Result: &message.ToolResult{}})...)
+			evs = append(evs, c.redact(&ToolResult{Call: call, Result: &message.ToolResult{}})...)
 		}
 		for _, ev := range evs {
 			if d, ok := ev.(*ToolDelta); ok {
@@ -476,11 +476,11 @@ func TestCurtainKeepsOrder(t *testing.T) {
 // TestArgumentsComeWhole has a call that gets its name late, and one whose
 // arguments are cut off: nobody knows what they would have been.
 func TestArgumentsComeWhole(t *testing.T) {
-	c := &curtain{r: builtinRules(t)}
+	c := &eventRedactor{r: builtinRules(t)}
 	var got []string
 	for _, ev := range []Event{&ToolCallDelta{Call: "a", Args: `{"x":`}, &ToolCallDelta{Call: "b", Name: "m", Args: `{"y":"sk\u002d`},
 		&ToolCallDelta{Call: "a", Name: "n", Args: `1}`}, &Message{Message: &message.Message{}}} {
-		for _, out := range c.draw(ev) {
+		for _, out := range c.redact(ev) {
 			if d, ok := out.(*ToolCallDelta); ok {
 				got = append(got, d.Call+" "+d.Name+" "+d.Args)
 			}

@@ -1,65 +1,102 @@
 package agent
 
+// How a run is made of goroutines.
+//
+// The goroutine that ranges over the events, the consumer's, is the run's. It alone touches the
+// run and the State: it decides (package decide), starts flights, takes in their reports, saves,
+// and yields events. It waits in one place, [run.receive].
+//
+// A flight (flight.go) is a call of a tool or of the model, with a goroutine of its own that was
+// given copies of what it needs. All that it can do is to put reports into the run's inbox: what a
+// tool or the model says, that it has ended, and functions for the run to call, by which a
+// host's question, a sub-agent's events and saves, or a look at a call in the background are
+// done where the State is. Package tool runs each tool on one more goroutine, which it
+// abandons if the tool does not end when told to.
+//
+// A call that starts before its answer is there is a flight that is not committed: its reports
+// wait. A call in the background is one that is committed and that nothing waits for. When a run
+// ends, every flight has: those that are left are told to end and waited for, unless the consumer
+// has panicked.
+
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync/atomic"
+	"iter"
 
-	"github.com/kitbag-go/kitbag/agent/internal/window"
-	"github.com/kitbag-go/kitbag/internal/callctx"
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
-	"github.com/kitbag-go/kitbag/model"
-	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
-	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// run is one call of Run. The consumer's goroutine owns it and the State;
-// workers that run tools report to it and touch neither.
-type run struct {
-	a      *Agent
-	cfg    *Config
-	st     *State
-	ctx    context.Context // of the run: ends with the caller's, and when the consumer breaks off
-	cancel context.CancelFunc
-	yield  func(Event, error) bool
-	whole  context.Context // ctx, but for what a Middleware.Step makes of it
-	final  *final          // the typed answer that is wanted, or nil
-	gone   bool            // the consumer broke off: nothing more is yielded
-	owed   []Event         // see store
+// Run takes the conversation in st further with what is said, answered or
+// delivered in inputs, and yields what happens. Without inputs it goes on where
+// an earlier run, in this or another process, was cut off.
+//
+// The sequence may be ranged once. It ends with exactly one [*End], followed by
+// an error if the run failed; an error before any event means that the inputs
+// were refused and st is as it was. Breaking off cancels the run.
+func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
+	return a.start(ctx, st, nil, inputs)
+}
 
-	curtain curtain // see Config.Redact
+// start is Run, for an answer of a given type if f is not nil.
+func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
+	inner := RunFunc(func(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
+		return a.runOnce(ctx, st, f, inputs)
+	})
+	return wrap(a.cfg.Middleware, inner, func(m Middleware) func(RunFunc) RunFunc { return m.Run })(ctx, st, inputs...)
+}
 
-	retried model.Model        // the agent's, with retries; made with the first request
-	view    *toolkit.View      // what the last answer was shown; nil when it must be made
-	policy  *permission.Policy // Config.Policy with the State's rules; nil when it must be made
-	callIDs map[string]bool    // of the whole conversation
-	usage   message.Usage
+func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
+	used := false
+	return func(yield func(Event, error) bool) {
+		if used {
+			yield(nil, errors.New("agent: the sequence that Run returned may be ranged once; call Run again"))
+			return
+		}
+		used = true
+		if st == nil {
+			yield(nil, errors.New("agent: the State is nil; &agent.State{} is a new conversation"))
+			return
+		}
+		if !st.busy.CompareAndSwap(false, true) {
+			yield(nil, ErrBusy)
+			return
+		}
+		defer st.busy.Store(false)
 
-	jobs *jobs // that go on in the background or may; nil without Config.Background
-	room int   // how many more calls of this batch may
+		// The state of an agent above holds this one, with secrets: it goes on from
+		// there. What is stored of both has none, if the one above sees to that.
+		if n := a.over; n == nil || n.outer == nil || n.outer.Redact == nil {
+			st.cleaner.use(a.cfg.Redact)
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		r := newRun(a, st, ctx)
+		r.final = f
+		r.consumer = consumer{yield: yield, cancel: cancel, redactor: eventRedactor{r: a.cfg.Redact}}
+		defer r.cleanUp()
+		r.run(inputs)
+	}
+}
 
-	// What workers, and tools, of more than one batch tell; nil without Config.Background
-	// and Config.Eager. done is closed when the run has ended.
-	reports chan report
-	done    chan struct{}
+func newRun(a *Agent, st *State, ctx context.Context) *run {
+	return &run{a: a, cfg: &a.cfg, st: st, whole: ctx, ctx: ctx,
+		inbox:  inbox{reports: make(chan report, inboxSize), closed: make(chan struct{})},
+		people: people{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
+}
 
-	full       window.Gauge // see gauge
-	lastAnswer bool         // the model may not call tools in the next request
-
-	early    *early                // calls of the answer that is coming, or came last; mostly nil
-	awaiting atomic.Pointer[early] // the same for those who ask something of the run, if any has started
-
-	asking   chan struct{} // holds a token while a person is asked in the process
-	sampling chan struct{} // holds a token while the model answers a server
-	host     *callHost     // of all calls, where some may go on in the background
-
-	turns  chan func()    // what calls that are waited for ask of the run
-	over   chan struct{}  // closed when nobody takes turns any more
-	turned error          // of a turn: ends the run
-	clock  *callctx.Clock // for the next of those calls
+// cleanUp is for the end of a run, also when the consumer panics: then nothing that still comes
+// changes anything.
+func (r *run) cleanUp() {
+	r.consumer.cancel(context.Canceled)
+	for _, f := range r.flights {
+		if f.stage == committed {
+			f.stage = landed
+		}
+	}
+	r.dropEarly()
+	close(r.inbox.closed)
 }
 
 // run takes the inputs and goes on until there is an end to report.
@@ -69,19 +106,15 @@ func (r *run) run(inputs []Input) {
 		err = r.checkInputs(inputs)
 	}
 	if err != nil {
-		r.yield(nil, err)
+		r.consumer.yield(nil, err)
 		return
 	}
-	var reason EndReason
-	reason, err = r.begin(inputs)
+	reason, err := r.begin(inputs)
 	if err == nil && reason == "" {
 		reason, err = r.loop()
 	}
 	r.end(reason, err)
 }
-
-// crashGap is how many event numbers are skipped after a crash.
-const crashGap = 1_000_000
 
 // begin emits the first event and applies the inputs. A reason ends the run.
 func (r *run) begin(inputs []Input) (EndReason, error) {
@@ -89,28 +122,23 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	if st.ID == "" {
 		st.ID = r.cfg.NewID("ses")
 	}
-	resumed := st.run != ""
-	// A run that ended says so in its last save. This one did not, and no one knows which
-	// numbers its last events had.
-	if st.running { // the process was stopped: events that came after the last save have had numbers
-		st.seq += crashGap
+	id := st.loop.Run
+	if id == "" {
+		id = r.cfg.NewID("run")
 	}
-	st.running = true
-	if !resumed {
-		st.run = r.cfg.NewID("run")
-	}
+	resumed := st.loop.Begin(id)
 	// Models count their calls from 1 in every answer, some of them; an id that was used
 	// gives way to one of ours.
-	r.callIDs = map[string]bool{}
+	r.dialog.ids = map[string]bool{}
 	for _, m := range st.Messages {
 		for _, c := range m.ToolCalls() {
-			r.callIDs[c.ID] = true
+			r.dialog.ids[c.ID] = true
 		}
 	}
 	r.emit(&RunStart{Session: st.ID, Resumed: resumed})
 	// First what was cut off, then the inputs: an answer may be for a call that has
 	// ended by that.
-	r.forgetJobs()
+	r.forgetAway()
 	if err := r.recoverCalls(); err != nil {
 		return "", err
 	}
@@ -118,50 +146,42 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	if err == nil && interrupt {
 		return EndInterrupted, nil
 	}
+	if len(inputs) == 0 && !resumed {
+		r.findFinal()
+	}
+	r.watchTime()
 	return "", err
 }
 
-// outcomeUnknown is the result of a call that had begun when the program was
-// stopped.
-const outcomeUnknown = "Outcome unknown: the program was stopped while this call ran. " +
-	"It may or may not have had its effect: check before you call it again."
-
-// recoverCalls takes over the calls that an earlier run, maybe of another
-// program, left open. Nothing that it found out about a call is relied on: the
-// policy and the tools may be others now, and the State may have been changed.
+// recoverCalls takes over the calls that an earlier run, maybe of another program, left open.
 func (r *run) recoverCalls() error {
-	for _, c := range r.st.open {
-		if c.Status == statusDone {
+	for _, c := range r.st.loop.Open {
+		if c.Status == decide.Done {
 			continue
 		}
-		c.Judged = -1
-		c.answers = nil // of a run that had to ask about c itself before it could pass them on
-		switch {
-		case c.Status == statusRunning && c.Sub == nil && (c.Again || !r.isIdempotent(c)):
-			if err := r.finish(c, failed(c, message.OutcomeInterrupted, outcomeUnknown)); err != nil {
-				return err
-			}
-			continue
-		case c.Status == statusRunning && c.Sub == nil:
-			// Once: what stops the program each time must not stop it for ever.
-			c.Status, c.Again = statusAllowed, true
-		case c.Status == statusRunning, c.Status == statusNested && r.stuckBelow(c):
-			c.Status = statusAllowed // a sub-agent looks after its own calls
-		case c.Status == statusCovered, c.Status == statusAsking && r.expired(c):
-			c.Status = statusNew
+		found := decide.Found{Expired: r.expired(c), Stuck: c.Status == decide.Nested && r.stuckBelow(c)}
+		if t, err := r.tool(c); err == nil {
+			found.Idempotent = isIdempotent(t, c.Input)
 		}
-		if err := r.reopen(c); err != nil {
+		err := error(nil)
+		if ended, unknown := r.st.loop.Recover(c, found); unknown {
+			c.Result = r.tidy(c.ID, c.Name, c.Result)
+			err = r.record(ended)
+		} else {
+			err = r.reopen(c)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reopen checks the arguments of c once more, and looks up how its tool runs. A
-// tool that is gone is found out when the call is judged.
+// reopen checks the arguments of c once more, and looks up how its tool runs. A tool that is gone
+// is found out when the call is judged.
 func (r *run) reopen(c *openCall) error {
-	if runs := c.Sub == nil && c.Status != statusExternal; runs && r.st.loaded && redact.Has(string(c.Input)) {
-		return r.finish(c, failed(c, message.OutcomeError, redactedInput))
+	if runs := c.Sub == nil && c.Status != decide.External; runs && r.st.loaded && redact.Has(string(c.Input)) {
+		return r.finish(c, decide.ResultOf(c, message.OutcomeError, redactedInput))
 	}
 	v, err := r.currentView()
 	if err != nil {
@@ -173,9 +193,9 @@ func (r *run) reopen(c *openCall) error {
 	}
 	args, err := tool.Arguments(t, c.Input)
 	if err != nil {
-		return r.finish(c, failed(c, message.OutcomeError, err.Error()))
+		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
-	c.Input, c.Parallel, c.Late = args.JSON, t.Info().Parallel, v.Late(c.Tool)
+	c.Input, c.Parallel, c.ChangesGroups = args.JSON, t.Info().Parallel, v.Late(c.Tool)
 	return nil
 }
 
@@ -202,9 +222,8 @@ func (r *run) loop() (EndReason, error) {
 			err = errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot go on")
 		}
 		if err != nil {
-			// What goes wrong because the run was cancelled is no fault of its own, unless it
-			// was cancelled because of a fault.
-			if cause := r.ctx.Err(); cause != nil && r.turned == nil && errors.Is(err, cause) {
+			// What goes wrong because the run was cancelled is no fault of its own.
+			if cause := r.ctx.Err(); cause != nil && r.failed == nil && errors.Is(err, cause) {
 				return EndInterrupted, nil
 			}
 			return EndError, err
@@ -213,251 +232,159 @@ func (r *run) loop() (EndReason, error) {
 	return reason, nil
 }
 
-// step makes a model call and the tool calls of its answer, or what is left of
-// that. A reason ends the run.
+// step makes a model call and the tool calls of its answer, or what is left of that. A reason ends
+// the run.
 //
-// It asks after everything what comes next, and keeps no plan: what it did is in the
-// State, from which a run in another process goes on in the same way.
+// It asks after everything what comes next, and keeps no plan: what it did is in the State, from
+// which a run in another process goes on in the same way.
 func (r *run) step() (EndReason, error) {
 	for asked := false; ; {
 		var err error
-		switch act := r.next(); act {
-		case actModel, actLimit, actRemind:
+		switch next := decide.Next(&r.st.loop, r.situation()); next.Step {
+		case decide.AskModel, decide.LastAnswer, decide.Remind:
 			if asked {
 				return "", nil // the next step
 			}
 			asked = true
-			err = r.speak(act)
-		case actJudge:
-			err = r.judgeAll()
-		case actCall:
-			err = r.call(readyCalls(r.st.open))
-		case actClose:
+			err = r.speak(next)
+		case decide.Judge:
+			err = r.judgeAll(next.Calls)
+		case decide.Start:
+			err = r.startAll(next.Calls)
+		case decide.Receive:
+			r.receive(nil)
+		case decide.Close:
+			r.dropEarly()
 			err = r.closeBatch()
-		case actAwait:
-			err = r.land(true)
-		case actWait:
-			answered, err := r.approveBelow()
-			if err != nil {
-				return "", err
-			}
-			if !answered {
+		case decide.Settle:
+			err = r.settle()
+		case decide.Wait:
+			var answered bool
+			if answered, err = r.approveBelow(); err == nil && !answered {
 				return EndWaiting, r.waitAgain()
 			}
-		case actInterrupt:
+		case decide.Fail:
+			return EndError, r.failed
+		case decide.Interrupt:
 			return EndInterrupted, nil
-		case actStop:
+		case decide.Stop:
 			return EndLimit, nil
-		case actDone:
-			return EndCompleted, r.landAll()
+		case decide.Finish:
+			return EndCompleted, r.collectAll()
 		}
-		if err != nil {
-			return "", err
-		}
+		r.fail(err)
 	}
-}
-
-// next is what the state alone says, but for what only this run knows: that it
-// was cancelled, and whether a typed answer is wanted.
-func (r *run) next() action {
-	if r.gone || r.ctx.Err() != nil {
-		return actInterrupt
-	}
-	// A typed answer is one, also at a limit and when calls stand beside it.
-	typed := r.final != nil && r.final.value != nil
-	if typed && len(r.st.open) == 0 {
-		return actDone
-	}
-	act := next(r.st, r.limitReached)
-	if act == actDone && r.final != nil {
-		return actRemind
-	}
-	return act
 }
 
 // speak has the model say something.
-func (r *run) speak(act action) error {
-	switch act {
-	case actLimit:
-		return r.limit()
-	case actRemind:
+func (r *run) speak(next decide.Effect) error {
+	switch next.Step {
+	case decide.LastAnswer:
+		return r.lastAnswer(next.Limit)
+	case decide.Remind:
 		return r.remind()
-	default:
-		return r.ask()
 	}
+	return r.ask(next.Hint)
+}
+
+// judgeAll decides about every call that has not been judged.
+func (r *run) judgeAll(calls []*openCall) error {
+	for _, c := range calls {
+		if c.Status != decide.New {
+			continue
+		}
+		if err := r.judge(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitAgain tells of everything that waits. Events of this run have told of some of it already; a
+// consumer that keeps the last one of each call is right.
+func (r *run) waitAgain() error {
+	if err := r.save(); err != nil {
+		return err
+	}
+	for _, c := range r.st.loop.Open {
+		told := false
+		for _, ev := range (&State{loop: decide.State{Run: r.st.loop.Run, Open: []*openCall{c}}}).Pending() {
+			r.emit(ev)
+			if h := ev.head(); !told {
+				c.Announced, told = decide.Announced{Seq: h.Seq, Time: h.Time}, true
+			}
+		}
+	}
+	return r.settleWaiting()
+}
+
+// settleWaiting waits for what goes on in the background before a run ends in which a person was
+// asked. Only then can they answer, so the time for that begins then.
+func (r *run) settleWaiting() error {
+	if len(r.st.loop.StillAway()) == 0 {
+		return nil
+	}
+	var open []*openCall
+	for _, c := range r.st.loop.Open {
+		if c.Status == decide.Asking && !r.expired(c) {
+			open = append(open, c)
+		}
+	}
+	err := r.collectAll()
+	for _, c := range open {
+		c.Asked = r.cfg.Now()
+	}
+	return err
 }
 
 // end closes what is open unless it waits, stores the State and emits the End.
 func (r *run) end(reason EndReason, err error) {
 	r.dropEarly()
-	if err != nil {
+	if err = join(err, r.failed); err != nil {
 		reason = EndError
 	}
-	ev := &End{Reason: reason, Steps: r.st.spent.Steps, Usage: r.usage}
 	switch reason {
 	case EndInterrupted:
 		err = r.closeOpen("The run was interrupted before this call ended.")
 	case EndError:
-		err = errors.Join(err, r.closeOpen("The run ended with an error before this call ended."))
+		err = join(err, r.closeOpen("The run ended with an error before this call ended."))
 	}
-	if reason != EndWaiting { // where settle has waited, and what is open must stay the last
-		err = errors.Join(err, r.stopJobs(), r.report())
+	if reason != EndWaiting { // where settleWaiting has waited, and what is open must stay the last
+		err = join(err, r.stopAway(), r.tellModel())
 	}
+	ev := r.endEvent(reason)
+	if len(r.consumer.unsent) > 0 { // of a save that failed before; this one may not
+		err = join(err, r.store())
+	}
+	if !r.consumer.gone {
+		r.number(ev) // before it is stored, so that no number comes twice
+	}
+	r.st.loop.End(reason == EndWaiting)
+	err = join(err, r.save())
+	if err != nil { // after the last save, which may have failed too
+		ev.Reason, ev.Detail = EndError, err.Error()
+	}
+	if r.cfg.Redact != nil {
+		ev = r.consumer.redactor.clean(ev).(*End)
+	}
+	if !r.consumer.gone && r.consumer.yield(ev, nil) && err != nil {
+		r.consumer.yield(nil, err)
+	}
+}
+
+func (r *run) endEvent(reason EndReason) *End {
+	ev := &End{Reason: reason, Steps: r.st.loop.Spent.Steps, Usage: r.dialog.usage}
 	switch reason {
 	case EndLimit:
-		ev.Detail = r.st.spent.Stopped
-		if last := r.st.Messages[len(r.st.Messages)-1]; last.Role == message.RoleAssistant {
+		ev.Detail = r.st.loop.Spent.Stopped
+		if last := decide.FullAnswer(r.st.Messages); last.Role == message.RoleAssistant {
 			ev.Text = last.Text()
 		}
 	case EndCompleted:
 		if r.final != nil {
 			ev.Output = r.final.value
 		}
-		ev.Text = r.st.Messages[len(r.st.Messages)-1].Text()
+		ev.Text = decide.FullAnswer(r.st.Messages).Text()
 	}
-	if len(r.owed) > 0 { // of a save that failed before; this one may not
-		err = errors.Join(err, r.store())
-	}
-	if !r.gone {
-		r.number(ev) // before it is stored, so that no number comes twice
-	}
-	if reason != EndWaiting {
-		r.st.run = ""
-	}
-	r.st.running = false
-	if saveErr := r.save(); saveErr != nil {
-		err = errors.Join(err, saveErr)
-	}
-	if err != nil { // after the last save, which may have failed too
-		ev.Reason, ev.Detail = EndError, err.Error()
-	}
-	if r.cfg.Redact != nil {
-		ev = r.curtain.clean(ev).(*End)
-	}
-	if !r.gone && r.yield(ev, nil) && err != nil {
-		r.yield(nil, err)
-	}
-}
-
-// emit yields an event that was stored. When the consumer has broken off it
-// only cancels the run, which then ends as if its context had.
-func (r *run) emit(ev Event) {
-	if r.cfg.Redact == nil {
-		r.tell(ev)
-		return
-	}
-	for _, ev := range r.curtain.draw(ev) {
-		r.tell(ev)
-	}
-}
-
-func (r *run) tell(ev Event) {
-	if r.gone {
-		return
-	}
-	r.number(ev)
-	// Should the consumer panic, a call that ends meanwhile has nobody to tell any more.
-	r.gone = true
-	r.gone = !r.yield(ev, nil)
-	if r.gone {
-		r.cancel()
-	}
-}
-
-// number gives an event its place in the conversation.
-func (r *run) number(ev Event) {
-	r.st.seq++
-	h := ev.head()
-	h.Seq, h.Type, h.Time = r.st.seq, ev.kind(), r.cfg.Now()
-	if h.Run == "" {
-		h.Run = r.st.run
-	}
-}
-
-// store stores the State and then emits the events that tell of what is new in
-// it. When that fails they are owed until a later save succeeds: what is stored
-// is told, and what is not is not. The run ends with the error in any case, so
-// that this can only be one of the saves that close what is open.
-func (r *run) store(events ...Event) error {
-	r.owed = append(r.owed, events...)
-	if err := r.save(); err != nil {
-		return err
-	}
-	for _, ev := range r.owed {
-		r.emit(ev)
-	}
-	clear(r.owed)
-	r.owed = r.owed[:0]
-	return nil
-}
-
-// save stores the State. A run that was cancelled still stores how it ended.
-func (r *run) save() error {
-	if len(r.cfg.Key) == 0 && r.cfg.Save == nil {
-		return nil
-	}
-	var err error
-	if r.st.frozen, err = r.st.encodeMoving(); err != nil {
-		return fmt.Errorf("encode the session: %w", err)
-	}
-	defer func() { r.st.frozen = nil }()
-	if len(r.cfg.Key) > 0 {
-		if r.st.seal, err = r.sealOf(); err != nil {
-			return fmt.Errorf("seal the session: %w", err)
-		}
-	}
-	if r.cfg.Save == nil {
-		return nil
-	}
-	if err := r.cfg.Save(context.WithoutCancel(r.ctx), r.st); err != nil {
-		return fmt.Errorf("save the session: %w", err)
-	}
-	return nil
-}
-
-// addMessage adds m to the conversation, stores it, and tells of it and of what
-// more comes with it.
-func (r *run) addMessage(m *message.Message, finish string, more ...Event) error {
-	r.st.Messages = append(r.st.Messages, m)
-	r.owed = append(r.owed, &Message{Message: m, Finish: finish})
-	return r.store(more...)
-}
-
-// currentView returns the view that the open calls, or the next question, see.
-func (r *run) currentView() (*toolkit.View, error) {
-	if r.view == nil {
-		v, err := r.cfg.Toolkit.View(r.ctx, &r.st.Scope)
-		if err != nil {
-			return nil, fmt.Errorf("list the tools: %w", err)
-		}
-		for _, t := range v.Tools() {
-			if t.Name == finalName && r.final != nil || t.Name == backgroundName && r.jobs != nil {
-				return nil, fmt.Errorf("the toolkit has a tool named %s, which is what the agent calls one of its own; rename it", t.Name)
-			}
-		}
-		r.view = v
-	}
-	return r.view, nil
-}
-
-// currentPolicy returns Config.Policy with the rules of this conversation.
-func (r *run) currentPolicy() *permission.Policy {
-	if r.policy == nil {
-		p := r.cfg.Policy
-		p.Rules = append(append([]permission.Rule(nil), p.Rules...), r.st.Rules...)
-		r.policy = &p
-	}
-	return r.policy
-}
-
-// waitAgain tells of everything that waits. Events of this run have told of
-// some of it already; a consumer that keeps the last one of each call is right.
-func (r *run) waitAgain() error {
-	if err := r.save(); err != nil {
-		return err
-	}
-	for _, ev := range r.st.Pending() {
-		r.emit(ev)
-	}
-	return r.settle()
+	return ev
 }

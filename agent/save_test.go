@@ -7,6 +7,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -71,8 +72,8 @@ func TestFailedSave(t *testing.T) {
 					t.Fatalf("save %d: event %d has number %d", at, i, ev.head().Seq)
 				}
 			}
-			if err := CheckHistory(st.Messages); err != nil || len(st.open) > 0 {
-				t.Errorf("save %d: %d calls are open, %v", at, len(st.open), err)
+			if err := CheckHistory(st.Messages); err != nil || len(st.loop.Open) > 0 {
+				t.Errorf("save %d: %d calls are open, %v", at, len(st.loop.Open), err)
 			}
 			if forever {
 				continue
@@ -124,11 +125,8 @@ func TestResultsThatAreNoJSON(t *testing.T) {
 			yield(ch, nil)
 		}
 	}))
-	recorded := func(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
-		return fn(ctx)
-	}
-	for how, seams := range map[string]Seams{"plain": {}, "recorded": {Step: recorded}} {
-		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(bad), Seams: seams, Save: func(_ context.Context, st *State) error {
+	for how, after := range map[string]time.Duration{"plain": 0, "may go to the background": time.Minute} {
+		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(bad), Background: after, Save: func(_ context.Context, st *State) error {
 			_, err := json.Marshal(st)
 			return err
 		}}, calls("c1 bad {}"), says("done"))

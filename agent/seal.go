@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -33,8 +34,8 @@ func (r *run) sealOf() (string, error) {
 	}
 	s := sealed{State: state, Policy: r.cfg.Policy}
 	s.State.Seal = ""
-	for _, c := range r.st.open {
-		if c.Status == statusDone || c.Tool == finalName { // whose schema is up to the caller of each run
+	for _, c := range r.st.loop.Open {
+		if c.Status == decide.Done || c.Tool == finalName { // whose schema is up to the caller of each run
 			continue
 		}
 		if _, err := r.currentView(); err != nil {

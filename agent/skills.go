@@ -38,9 +38,9 @@ func EnforceSkillTools() Middleware {
 	}}
 }
 
-// decide is what the policy says. With a question it suggests, besides, the
+// decidePolicy is what the policy says. With a question it suggests, besides, the
 // rules of opened skills that would answer it; accepting them is the person's.
-func decide(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
+func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 	d := permission.Decide(p, c)
 	if d.Behavior != permission.Ask || d.Safety {
 		return d

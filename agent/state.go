@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -41,114 +41,44 @@ type State struct {
 	// (compaction): while it stays, Messages only grows.
 	Generation int
 
-	seq   int64  // of the last event
-	run   string // id of the current run, "" between runs
-	spent spent  // since the last input
-	open  []*openCall
-	away  []*awayCall
-	ratio float64 // of reported to estimated tokens; 0 for unknown
-	seal  string  // see [Config.Key]
+	loop  decide.State // what is open, and what was spent
+	ratio float64      // of reported to estimated tokens; 0 for unknown
+	seal  string       // see [Config.Key]
 
-	loaded bool // it came as JSON
-
+	loaded  bool    // it came as JSON
 	cleaner cleaner // what is encoded goes through it
-
-	frozen *moving // what is encoded for these parts, while the run saves
-
-	running bool // a run is on, or was when its process was stopped
-
-	busy atomic.Bool
+	frozen  *moving // what is encoded for these parts, while the run saves
+	busy    atomic.Bool
 }
 
-// openCall is a call of the last assistant message, until the results of all
-// of them are added to the conversation together.
-type openCall struct {
-	ID    string          `json:"id"`
-	Name  string          `json:"name"`           // as the model called it
-	Tool  string          `json:"tool,omitempty"` // the tool that would run
-	Input json.RawMessage `json:"input,omitempty"`
-
-	Status   callStatus `json:"status"`
-	Again    bool       `json:"again,omitempty"` // started a second time, after a crash
-	Parallel bool       `json:"parallel,omitempty"`
-	Late     bool       `json:"late,omitempty"` // changes what is open: runs last
-
-	Approved bool   `json:"approved,omitempty"` // by a person
-	Edited   bool   `json:"edited,omitempty"`   // a person changed Input
-	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed
-	Why      string `json:"why,omitempty"`      // it may run, or is asked about
-
-	Safety  bool              `json:"safety,omitempty"`
-	Danger  string            `json:"danger,omitempty"` // the reason of the safety question that a person was asked
-	Suggest []permission.Rule `json:"suggest,omitempty"`
-	Preview string            `json:"preview,omitempty"`
-	Asked   time.Time         `json:"asked,omitzero"`
-
-	Result *message.ToolResult `json:"result,omitempty"`
-
-	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
-	Charged charge          `json:"charged,omitzero"`
-	answers []Input         // for it; never saved, they come and go within one Run
-	early   *earlyCall      // it started before its answer was there; never saved
-}
-
-// awayCall is a call that went on in the background, until the model is told of
-// its result.
-type awayCall struct {
-	ID     string              `json:"id"`
-	Tool   string              `json:"tool"`
-	Result *message.ToolResult `json:"result,omitempty"` // nil while it runs
-}
-
-type callStatus string
-
-const (
-	statusNew      callStatus = "new"      // not judged yet
-	statusAllowed  callStatus = "allowed"  // may run
-	statusAsking   callStatus = "asking"   // a person is asked
-	statusCovered  callStatus = "covered"  // judged again when a like call has been answered
-	statusExternal callStatus = "external" // the host has it
-	statusNested   callStatus = "nested"   // a sub-agent waits
-	statusRunning  callStatus = "running"  // started, no result yet
-	statusDone     callStatus = "done"
+// The parts of a State that decide knows.
+type (
+	openCall = decide.Call
+	awayCall = decide.Away
 )
 
 // Pending returns what waits for a person or for the host, in call order: each
 // is an [*Approval] or an [*External] like the event that told of it.
 func (st *State) Pending() []Event {
 	var out []Event
-	for _, c := range st.open {
+	for _, c := range st.loop.Open {
+		head := Head{Seq: c.Announced.Seq, Run: st.loop.Run, Time: c.Announced.Time}
 		switch c.Status {
-		case statusAsking:
-			out = append(out, &Approval{Head: Head{Type: "approval", Run: st.run}, Call: c.ID, Name: c.Tool, Input: c.Input,
+		case decide.Asking:
+			head.Type = "approval"
+			if head.Time.IsZero() {
+				head.Time = c.Asked
+			}
+			out = append(out, &Approval{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input,
 				Reason: c.Why, Safety: c.Safety, Suggest: slices.Clone(c.Suggest), Preview: c.Preview})
-		case statusExternal:
-			out = append(out, &External{Head: Head{Type: "external", Run: st.run}, Call: c.ID, Name: c.Tool, Input: c.Input})
-		case statusNested:
-			out = append(out, c.pendingBelow(st.run)...)
+		case decide.External:
+			head.Type = "external"
+			out = append(out, &External{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input})
+		case decide.Nested:
+			out = append(out, pendingBelow(c, head)...)
 		}
 	}
 	return out
-}
-
-func (st *State) find(call string) *openCall {
-	for _, c := range st.open {
-		if c.ID == call {
-			return c
-		}
-	}
-	return nil
-}
-
-// doneCalls counts the open calls that have ended.
-func (st *State) doneCalls() int {
-	n := 0
-	for _, c := range st.open {
-		if c.Status == statusDone {
-			n++
-		}
-	}
-	return n
 }
 
 type stateJSON struct {
@@ -161,7 +91,7 @@ type stateJSON struct {
 	Usage    message.Usage      `json:"usage"`
 	Seq      int64              `json:"seq"`
 	Run      string             `json:"run,omitempty"`
-	Spent    spent              `json:"spent,omitzero"`
+	Spent    decide.Spent       `json:"spent,omitzero"`
 	Open     []*openCall        `json:"open,omitempty"`
 	Away     []*awayCall        `json:"away,omitempty"`
 	Gen      int                `json:"generation,omitempty"`
@@ -180,7 +110,7 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 		}
 	}
 	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
-		st.Usage, st.seq, st.run, st.spent, st.open, st.away, st.Generation, st.ratio, st.seal, st.running}
+		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Away, st.Generation, st.ratio, st.seal, st.loop.Running}
 	st.redactState(&out)
 	return out, nil
 }
@@ -235,19 +165,16 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	if err := checkOpen(in.Messages, in.Open); err != nil {
+	loop := decide.State{Seq: in.Seq, Run: in.Run, Running: in.Running, Spent: in.Spent, Open: in.Open, Away: in.Away}
+	if err := checkOpen(in.Messages, &loop); err != nil {
 		return fmt.Errorf("session: %w", err)
-	}
-	if slices.Contains(in.Away, nil) {
-		return errors.New("session: a call in the background is null")
 	}
 	if err := st.decodeMoving(in.Scope, in.Tools); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
-	st.seq, st.run, st.spent, st.open, st.away = in.Seq, in.Run, in.Spent, in.Open, in.Away
-	st.Generation, st.ratio, st.seal, st.running = in.Gen, window.Clamp(in.Ratio), in.Seal, in.Running
-	st.loaded = true
+	st.Generation, st.ratio, st.seal = in.Gen, window.Clamp(in.Ratio), in.Seal
+	st.loop, st.loaded = loop, true
 	return nil
 }
 
@@ -268,48 +195,74 @@ func (st *State) decodeMoving(scope, tools json.RawMessage) error {
 }
 
 // checkOpen checks that the history is whole, but for the calls that are open.
-func checkOpen(msgs []*message.Message, open []*openCall) error {
-	if len(open) == 0 {
-		return CheckHistory(msgs)
+func checkOpen(msgs []*message.Message, loop *decide.State) error {
+	if err := loop.Check(); err != nil {
+		return err
 	}
-	for i, c := range open {
-		if c == nil {
-			return fmt.Errorf("open call %d is null", i)
-		}
-		if err := c.check(); err != nil {
-			return err
-		}
+	if len(loop.Open) == 0 {
+		return CheckHistory(msgs)
 	}
 	if len(msgs) == 0 {
 		return errors.New("calls are open but there is no message that made them")
 	}
-	closed := append(slices.Clone(msgs), closing(open))
-	return CheckHistory(closed)
+	return CheckHistory(append(slices.Clone(msgs), decide.Results(loop.Open)))
 }
 
-// check checks what of c does not depend on the history.
-func (c *openCall) check() error {
-	switch c.Status {
-	case statusNew, statusAllowed, statusAsking, statusCovered, statusExternal, statusNested, statusRunning, statusDone:
-	default:
-		return fmt.Errorf("the status of open call %q is %q, which does not exist", c.ID, c.Status)
+// pendingBelow lists what a sub-agent's call waits for, as questions of the outer run, which told
+// of them one after the other. Two sub-agents may give calls the same id, so the outer call's comes
+// before it.
+func pendingBelow(c *openCall, head Head) []Event {
+	var st State
+	if json.Unmarshal(c.Sub, &st) != nil {
+		return nil
 	}
-	if (c.Result != nil) != (c.Status == statusDone) {
-		return fmt.Errorf("open call %q: status %q, but a result is there: %t", c.ID, c.Status, c.Result != nil)
-	}
-	return nil
-}
-
-// closing returns the message that answers the open calls; those without a
-// result get an empty one.
-func closing(open []*openCall) *message.Message {
-	m := &message.Message{Role: message.RoleTool}
-	for _, c := range open {
-		res := c.Result
-		if res == nil {
-			res = &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: message.OutcomeInterrupted}
+	pending := st.Pending()
+	for _, p := range pending {
+		h := p.head()
+		h.Run, h.Seq = head.Run, head.Seq
+		if !head.Time.IsZero() {
+			h.Time = head.Time
 		}
-		m.Blocks = append(m.Blocks, res)
+		switch p := p.(type) {
+		case *Approval:
+			p.Call = c.ID + "/" + p.Call
+		case *External:
+			p.Call = c.ID + "/" + p.Call
+		}
+		if head.Seq > 0 {
+			head.Seq++
+		}
 	}
-	return m
+	return pending
+}
+
+// redactState takes secrets out of what is about to be encoded. What it changes
+// it copies: the State itself goes on with them. Ids and names of tools stay, since
+// calls and results are joined by them; so does what only numbers can be in.
+func (st *State) redactState(in *stateJSON) {
+	r := st.cleaner.r
+	if r == nil {
+		return
+	}
+	st.cleaner.forget(len(st.Messages))
+	msgs := slices.Clone(in.Messages)
+	for i, m := range msgs {
+		msgs[i] = st.cleaner.message(m)
+	}
+	open := slices.Clone(in.Open)
+	for i, c := range open {
+		cp := *c
+		cp.Input, cp.Sub = r.JSON(c.Input), r.JSON(c.Sub)
+		cp.Why, cp.Danger, cp.Preview, cp.Suggest = r.Text(c.Why), r.Text(c.Danger), r.Text(c.Preview), redactRules(r, c.Suggest)
+		cp.Result = redactResult(r, c.Result)
+		open[i] = &cp
+	}
+	away := slices.Clone(in.Away)
+	for i, a := range away {
+		cp := *a
+		cp.Result = redactResult(r, a.Result)
+		away[i] = &cp
+	}
+	in.Messages, in.Open, in.Away = msgs, open, away
+	in.Rules, in.Tools = redactRules(r, in.Rules), r.JSON(in.Tools)
 }

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/message"
-	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -142,90 +140,4 @@ func TestCheckHistory(t *testing.T) {
 			t.Errorf("%+v: %v", row.msgs, err)
 		}
 	}
-}
-
-// recording is a Config.Step that plays what it has recorded, and counts what
-// it has not.
-func recording(records map[string]json.RawMessage, made *int) func(context.Context, string, func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
-	var mu sync.Mutex
-	return func(ctx context.Context, id string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
-		mu.Lock()
-		rec, ok := records[id]
-		if !ok {
-			*made++
-		}
-		mu.Unlock()
-		if ok {
-			return rec, nil
-		}
-		rec, err := fn(ctx)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			records[id] = rec
-		}
-		return rec, err
-	}
-}
-
-// spoken is the conversation, with the ids.
-func spoken(st *State) string {
-	var texts []string
-	for _, m := range st.Messages {
-		data, _ := json.Marshal(m.Blocks)
-		texts = append(texts, m.ID+string(data))
-	}
-	return strings.Join(texts, "\n")
-}
-
-// TestStepReplays records a run's steps and replays them: nothing is asked and
-// nothing runs, the state is the same, and the run goes on from there.
-func TestStepReplays(t *testing.T) {
-	records := map[string]json.RawMessage{}
-	made := 0
-	var j journal
-	tk := toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}))
-	first := calls(`c1 note {"path":"a"}`, ` note {"path":"b"}`)
-	first.chunks = append([]model.Chunk{&model.TextDelta{Text: "I note."}, &model.ThinkingDelta{Text: "Hm."}}, first.chunks...)
-	var states []string
-	for _, turns := range [][]turn{{first, says("done")}, nil} {
-		cfg := Config{Policy: bypass, Toolkit: tk}
-		cfg.Step = recording(records, &made)
-		cfg.MaxParallel = 1
-		a, w := newAgent(t, cfg, turns...)
-		st := State{ID: "s"}
-		if _, err := play(t, a, &st, Say("go")); err != nil {
-			t.Fatal(err)
-		}
-		states = append(states, spoken(&st))
-		if turns == nil { // a model that counts its calls from 1 in every answer
-			equal(t, "ran", j.String(), "note:a note:b")
-			w.turns = []turn{calls(`c1 note {"path":"c"}`), says("done again")}
-			if _, err := play(t, a, &st, Say("more")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	equal(t, "ran", j.String(), "note:a note:b note:c")
-	equal(t, "replayed state", states[1], states[0])
-}
-
-// TestReplayedIDs replays an answer, then hears one that uses its ids again in
-// the same run.
-func TestReplayedIDs(t *testing.T) {
-	records := map[string]json.RawMessage{}
-	made := 0
-	var j journal
-	again := calls(`c1 note {"path":"b"}`)
-	for _, turns := range [][]turn{{calls(`c1 note {"path":"a"}`)}, {again, says("done")}} {
-		cfg := Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
-		cfg.Step = recording(records, &made)
-		a, _ := newAgent(t, cfg, turns...)
-		st := State{ID: "s"}
-		_, err := play(t, a, &st, Say("go"))
-		if last := len(turns) == 2; last != (err == nil) { // the first process has an outage
-			t.Fatal(err)
-		}
-	}
-	equal(t, "ran", j.String(), "note:a note:b")
 }

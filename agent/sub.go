@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -21,8 +22,7 @@ import (
 // it, and the stricter one counts. So do both agents' [Limits] apply: its tokens,
 // its tool calls, its time and its cost, by its own Price or else the caller's, are
 // those of the caller too, shared with whatever else works for that one. It runs
-// with the caller's [Seams]: its model and tool calls are
-// steps of their own. What it asks a person surfaces as a question of the outer
+// with the caller's [Seams]. What it asks a person surfaces as a question of the outer
 // run, with the ids of both calls joined by a slash, and is answered there, as
 // long as its own [Config.AnswerWithin] says. Called without an agent around
 // it, it cannot ask and fails instead.
@@ -38,32 +38,6 @@ func AsTool(a *Agent, name, description string) (tool.Tool, error) {
 	}
 	return &subagent{t, a}, nil
 }
-
-// subagent marks a tool that is an agent: its calls may wait, and have no
-// time-out of their own.
-type subagent struct {
-	tool.Tool
-	agent *Agent
-}
-
-func (s *subagent) Unwrap() tool.Tool { return s.Tool }
-
-// A nest is what a run gives a sub-agent, through the context.
-type nest struct {
-	state  json.RawMessage // of the sub-agent's conversation; nil for a new one
-	inputs []Input         // answers for it
-	judge  JudgeFunc       // of the outer run, with its policy
-	outer  *Config         // of the outer run; nil for none
-
-	// do has the outer run do something, on its own goroutine, for the call that
-	// the sub-agent works on. It returns what fn does, and an error when the
-	// outer run has gone.
-	do func(fn func(outer *run, c *openCall) error) error
-
-	waiting json.RawMessage // its state at the end, if it waits
-}
-
-type nestKey struct{}
 
 // delegate runs the agent on a task and returns its answer as a chunk. A sub-agent
 // that has to wait returns no chunk but leaves its state: the call stays open, and
@@ -90,7 +64,7 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	case err != nil:
 		return tool.Chunk{}, err
 	case end.Reason == EndCompleted:
-		return tool.Text(st.Messages[len(st.Messages)-1].Text()), nil // which is not redacted, as the End is
+		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // which is not redacted, as the End is
 	case end.Reason == EndWaiting && nested:
 		var err error
 		n.waiting, err = json.Marshal(&st)
@@ -153,7 +127,7 @@ func (a *Agent) below(n *nest) *Agent {
 		if err != nil {
 			return err
 		}
-		total := charge{st.Usage, st.spent.Cost}
+		total := decide.Charge{Usage: st.Usage, Cost: st.loop.Spent.Cost}
 		return n.do(func(outer *run, c *openCall) error {
 			outer.charge(c, total)
 			c.Sub = data
@@ -194,47 +168,25 @@ func describePending(st *State) string {
 	return strings.Join(calls, "; ")
 }
 
-// nest prepares c for a sub-agent, and returns the context for it. done must be
-// closed when nobody listens to reports any more.
-func (r *run) nest(ctx context.Context, c *openCall, reports chan<- report, done <-chan struct{}) (context.Context, *nest) {
-	p := r.currentPolicy()
-	n := &nest{state: c.Sub, inputs: c.answers, outer: r.cfg, do: func(fn func(*run, *openCall) error) error {
-		return onRun(reports, done, func() error { return fn(r, c) })
+// nestFor prepares for a sub-agent that works on a call.
+func (r *run) nestFor(tc *toolCall) *nest {
+	p, c := r.currentPolicy(), tc.call
+	n := &nest{state: c.Sub, inputs: r.people.answers[c.ID], outer: r.cfg, do: func(fn func(*run, *openCall) error) error {
+		return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
 	}}
 	n.judge = func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
 		return r.a.judge(r.stateful(ctx), p, pc)
 	}
-	c.answers = nil
-	return context.WithValue(ctx, nestKey{}, n), n
-}
-
-// pendingBelow lists what a sub-agent's call waits for, as questions of the
-// outer run. Two sub-agents may give calls the same id, so the outer call's stands
-// before it.
-func (c *openCall) pendingBelow(run string) []Event {
-	var st State
-	if json.Unmarshal(c.Sub, &st) != nil {
-		return nil
-	}
-	pending := st.Pending()
-	for _, p := range pending {
-		p.head().Run = run
-		switch p := p.(type) {
-		case *Approval:
-			p.Call = c.ID + "/" + p.Call
-		case *External:
-			p.Call = c.ID + "/" + p.Call
-		}
-	}
-	return pending
+	delete(r.people.answers, c.ID)
+	return n
 }
 
 // below returns the open call of the sub-agent that an answer is for, and the
 // answer as that one knows it.
 func (st *State) below(in Input) (*openCall, Input) {
 	split := func(id string) (*openCall, string) {
-		for _, c := range st.open {
-			if inner, ok := strings.CutPrefix(id, c.ID+"/"); ok && c.Status == statusNested {
+		for _, c := range st.loop.Open {
+			if inner, ok := strings.CutPrefix(id, c.ID+"/"); ok && c.Status == decide.Nested {
 				return c, inner
 			}
 		}
@@ -269,7 +221,11 @@ func (r *run) approveBelow() (bool, error) {
 		if r.late(q.Call) {
 			continue
 		}
-		answer, err := r.askApprove(*q)
+		c, _ := r.st.below(Confirm{Call: q.Call})
+		if c == nil {
+			c = r.st.loop.Find(q.Call)
+		}
+		answer, err := r.askApprove(*q, c)
 		switch {
 		case r.late(q.Call) && r.ctx.Err() == nil:
 		case err != nil:
@@ -331,13 +287,13 @@ func (r *run) stuckBelow(c *openCall) bool {
 	if err != nil {
 		return true
 	}
-	for _, inner := range sub.st.open {
+	for _, inner := range sub.st.loop.Open {
 		switch inner.Status {
-		case statusAsking:
+		case decide.Asking:
 			if sub.expired(inner) {
 				return true
 			}
-		case statusNested:
+		case decide.Nested:
 			if sub.stuckBelow(inner) {
 				return true
 			}

@@ -224,30 +224,3 @@ func TestSubAgentAnswers(t *testing.T) {
 		})
 	}
 }
-
-// TestSubAgentSteps records the steps of a run whose sub-agent asks a person,
-// and replays them: nothing runs again, and every id is the same.
-func TestSubAgentSteps(t *testing.T) {
-	var j journal
-	records := map[string]json.RawMessage{}
-	made := 0
-	var states []string
-	for range 2 {
-		outer := Config{Policy: bypass}
-		outer.Step = recording(records, &made)
-		a, _ := family(t, &j, outer, Config{}, notes, calls(`h1 helper {"task":"x"}`), says("done"))
-		st := &State{ID: "s"}
-		if _, err := play(t, a, st, Say("go")); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "pending", len(st.Pending()), 1)
-		if _, err := play(t, a, st, Confirm{Call: "h1/s1", Allow: true}); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "results", results(st), []string{"h1 success: sub: noted x"})
-		states = append(states, spoken(st))
-	}
-	equal(t, "ran", j.String(), "note:x")
-	equal(t, "steps", made, 5) // two model calls each, and one of note
-	equal(t, "replayed", states[1], states[0])
-}

@@ -153,7 +153,7 @@ func TestTurnFailsOnce(t *testing.T) {
 	for _, mediator := range []string{"none", "ranges"} {
 		failed := false
 		a, _ := newAgent(t, Config{Policy: bypass, Middleware: []Middleware{{Tool: mediators[mediator]}}, Toolkit: toolkit.Of(gives), Save: func(_ context.Context, st *State) error {
-			if st.spent.SampleTokens > 0 && !failed {
+			if st.loop.Spent.SampleTokens > 0 && !failed {
 				failed = true
 				return full
 			}
@@ -177,7 +177,7 @@ func TestEarlyMiddlewareAsks(t *testing.T) {
 					Toolkit: toolkit.Of(noting(new(journal), "look", tool.Options{Parallel: true, ReadOnly: true})),
 					Save: func(_ context.Context, st *State) error {
 						time.Sleep(time.Second) // there is time to ask
-						if len(st.open) > 0 && st.open[0].Status == statusRunning {
+						if len(st.loop.Open) > 0 && st.loop.Open[0].Status == statusRunning {
 							if saved++; how == "fails" {
 								return errors.New("the disk is full")
 							}

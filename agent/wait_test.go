@@ -160,11 +160,6 @@ var mediators = map[string]tool.Middleware{
 	},
 }
 
-// noRecord is a [Seams.Step] that keeps nothing.
-func noRecord(ctx context.Context, _ string, fn func(context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
-	return fn(ctx)
-}
-
 // TestWaitTellsTheSame holds that a run that waits for a call itself tells of
 // nothing else than one that leaves it to a worker, as one that is recorded does.
 func TestWaitTellsTheSame(t *testing.T) {
@@ -176,9 +171,9 @@ func TestWaitTellsTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for how, mediator := range mediators {
 				var told [2][]string
-				for i, step := range []func(context.Context, string, func(context.Context) (json.RawMessage, error)) (json.RawMessage, error){nil, noRecord} {
+				for i, background := range []time.Duration{0, time.Hour} {
 					synctest.Test(t, func(t *testing.T) {
-						a, _ := newAgent(t, Config{Policy: bypass, Middleware: []Middleware{{Tool: mediator}}, Seams: Seams{Step: step}, Toolkit: toolkit.Of(odd()...), ToolTimeout: time.Second,
+						a, _ := newAgent(t, Config{Policy: bypass, Middleware: []Middleware{{Tool: mediator}}, Background: background, Toolkit: toolkit.Of(odd()...), ToolTimeout: time.Second,
 							Elicit: accept},
 							calls("c1 "+name+" {}"), says("one"), says("two"))
 						var st State
@@ -240,7 +235,7 @@ func TestMiddlewareLeavesACall(t *testing.T) {
 				}
 				cfg := Config{Policy: bypass, Middleware: []Middleware{{Tool: leaves}}, Toolkit: toolkit.Of(odd()...), ToolTimeout: limit}
 				if i == 1 {
-					cfg.Step = noRecord
+					cfg.Background = time.Hour
 				}
 				a, _ := newAgent(t, cfg, calls("c1 stays {}"), calls("c2 stays {}"), says("one"))
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -325,6 +320,7 @@ func turnsAreTheRunsOwn(t *testing.T, mediator tool.Middleware) {
 			for range tool.Run(ctx, slow, tool.Call{ID: "i", Name: "slow", Input: json.RawMessage(`{}`)}) {
 			}
 		})
+		<-began
 		return "fine", nil
 	}))
 	// More than chance would let a wrong goroutine miss.
@@ -338,12 +334,9 @@ func turnsAreTheRunsOwn(t *testing.T, mediator tool.Middleware) {
 	}))
 	a, _ := newAgent(t, Config{Policy: bypass, Middleware: []Middleware{{Tool: mediator}}, Toolkit: toolkit.Of(leaves, asks), Elicit: accept}, calls("c1 leaves {}"), calls("c2 asks {}"), says("one"))
 	where := map[string]bool{}
-	for ev, err := range a.Run(t.Context(), new(State), Say("go")) {
+	for _, err := range a.Run(t.Context(), new(State), Say("go")) {
 		if err != nil {
 			t.Fatal(err)
-		}
-		if d, ok := ev.(*ToolDelta); ok && d.Call == "c1" {
-			<-began
 		}
 		stack := make([]byte, 32)
 		where[strings.Fields(string(stack[:runtime.Stack(stack, false)]))[1]] = true
@@ -360,7 +353,7 @@ func TestTurnFails(t *testing.T) {
 	full := errors.New("the disk is full")
 	sampled := false
 	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(odd()...), Save: func(_ context.Context, st *State) error {
-		if st.spent.SampleTokens > 0 {
+		if st.loop.Spent.SampleTokens > 0 {
 			sampled = true
 			return full
 		}

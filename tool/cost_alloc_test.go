@@ -37,7 +37,7 @@ func TestCostOfCall(t *testing.T) {
 		input string
 		want  budget.Cost
 	}{
-		{"flat arguments", add, `{"a":1,"b":2}`, budget.Cost{Allocs: 48, Bytes: 2512}},
+		{"flat arguments", add, `{"a":1,"b":2}`, budget.Cost{Allocs: 57, Bytes: 3210}},
 		{"nested arguments", orderTool(), string(orderInput), budget.Cost{Allocs: 138, Bytes: 7044}},
 	} {
 		t.Run(row.why, func(t *testing.T) {

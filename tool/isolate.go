@@ -7,7 +7,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -28,29 +27,22 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			yield(Chunk{}, err)
 			return
 		}
-		if f, ok := t.(*function); ok && !f.streams {
-			for _, p := range finish(ctx, f, call) {
-				if !yield(p.chunk, p.err) || p.err != nil {
-					return
-				}
-			}
-			return
-		}
 		if ctx.Err() != nil {
-			yield(Chunk{}, notStarted(ctx))
+			yield(Chunk{}, fmt.Errorf("not started: %w", context.Cause(ctx)))
 			return
 		}
-		w := callctx.NewWatch(ctx, grace)
 		toolCtx, cancel := context.WithCancel(ctx)
 		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
 		defer func() {
-			b.leave(cancel, &w, abandoned)
-			w.Close()
+			cancel()      // for a tool that looks at its context
+			close(b.left) // for one that yields
+			if !abandoned {
+				b.wait()
+			}
 		}()
-		// Beside the tool, this goroutine serves the run that the call belongs to, which has
-		// no other: see package callctx.
+		ended, late := ctx.Done(), (<-chan time.Time)(nil)
 		for {
 			select {
 			case p := <-b.out:
@@ -63,30 +55,16 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				}
 			case <-b.done:
 				return
-			case turn := <-w.Turns:
-				turn()
-			case <-w.Ended:
-				w.Tell()
-			case <-w.Late:
-				if w.IsOver() {
-					abandoned = true
-					yield(Chunk{}, notStopped(ctx))
-					return
-				}
+			case <-ended:
+				ended, late = nil, time.After(grace)
+			case <-late:
+				abandoned = true
+				// The model, and whoever reads the log, must know that it may still have effects.
+				yield(Chunk{}, fmt.Errorf("%w; the tool did not stop when told to and may still be running", context.Cause(ctx)))
+				return
 			}
 		}
 	}
-}
-
-// notStarted is the error for a context that had ended before the call.
-func notStarted(ctx context.Context) error {
-	return fmt.Errorf("not started: %w", context.Cause(ctx))
-}
-
-// notStopped is the error for a tool that is abandoned. The model, and whoever reads the
-// log, must know that it may still have effects.
-func notStopped(ctx context.Context) error {
-	return fmt.Errorf("%w; the tool did not stop when told to and may still be running", context.Cause(ctx))
 }
 
 // A piece is what a tool yields at once.
@@ -113,67 +91,6 @@ func checked(c Chunk, err error) piece {
 	return piece{err: errors.Join(err, fmt.Errorf("the tool gave a block that is nil or no text or data (%T)", c.Block))}
 }
 
-// finish is isolated for a tool whose chunks all come when it has returned, so
-// that there are no turns to take: it is waited for once. It needs no context of its own
-// either: a consumer cannot stop before there is something to consume.
-func finish(ctx context.Context, f *function, call Call) []piece {
-	if ctx.Err() != nil {
-		return []piece{{err: notStarted(ctx)}}
-	}
-	w := callctx.NewWatch(ctx, grace)
-	defer w.Close()
-	// A tool that is abandoned goes on writing to o, which then nobody reads.
-	o := &outcome{done: make(chan struct{})}
-	go o.run(ctx, f, call)
-	for {
-		select {
-		case <-o.done:
-			return o.pieces
-		case turn := <-w.Turns:
-			turn()
-		case <-w.Ended:
-			w.Tell()
-		case <-w.Late:
-			if w.IsOver() {
-				return []piece{{err: notStopped(ctx)}}
-			}
-		}
-	}
-}
-
-// An outcome is what came of a call. It belongs to the tool's goroutine until
-// done is closed.
-type outcome struct {
-	pieces   []piece
-	first    [1]piece // memory for pieces, which are mostly one
-	returned bool     // false at the end means that the goroutine panicked or ended
-	done     chan struct{}
-}
-
-// recover puts a call that did not return into words. It is deferred itself: only then
-// does the built-in recover see the panic.
-func (o *outcome) recover(ctx context.Context, call Call) {
-	if r := recover(); r != nil {
-		o.add(Chunk{}, panicked(ctx, call, r))
-	} else if !o.returned {
-		o.add(Chunk{}, errNoReturn)
-	}
-}
-
-// run is the tool's goroutine.
-func (o *outcome) run(ctx context.Context, f *function, call Call) {
-	defer close(o.done)
-	o.pieces = o.first[:0]
-	defer o.recover(ctx, call)
-	f.run(ctx, call, o.add)
-	o.returned = true
-}
-
-func (o *outcome) add(c Chunk, err error) bool {
-	o.pieces = append(o.pieces, checked(c, err))
-	return true
-}
-
 // errNoReturn is for runtime.Goexit, which t.FailNow of package testing calls too: there
 // is no panic to recover then, and the deferred functions are all that still runs.
 var errNoReturn = errors.New("the tool ended its goroutine instead of returning")
@@ -182,7 +99,7 @@ var errNoReturn = errors.New("the tool ended its goroutine instead of returning"
 type bridge struct {
 	out  chan piece
 	next chan struct{} // the consumer asks for more
-	left chan struct{} // closed by the consumer: nobody listens any more
+	left chan struct{} // closed by the consumer: it wants none
 	done chan struct{} // closed by the tool's goroutine
 }
 
@@ -220,28 +137,16 @@ func (b *bridge) yield(c Chunk, err error) bool {
 	}
 }
 
-// leave ends the tool and, unless that was tried, waits for it a while: a tool that obeys
-// has ended when the call has, and holds no file or lock any more.
-func (b *bridge) leave(cancel context.CancelFunc, w *callctx.Watch, abandoned bool) {
-	cancel()      // for a tool that looks at its context
-	close(b.left) // for one that yields
-	if abandoned {
-		return
-	}
+// wait gives a tool that was told to end a while to do so: one that obeys has ended when the
+// call has, and holds no file or lock any more.
+func (b *bridge) wait() {
 	select {
 	case <-b.done:
 		return
-	default:
+	default: // only now, since most have ended already and a timer costs
 	}
-	late := time.After(grace) // only now: most have ended already, and a timer costs
-	for {
-		select {
-		case <-b.done:
-			return
-		case <-late:
-			return
-		case turn := <-w.Turns:
-			turn()
-		}
+	select {
+	case <-b.done:
+	case <-time.After(grace):
 	}
 }

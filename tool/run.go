@@ -60,10 +60,6 @@ func chain(h Handler, middleware []Middleware) Handler {
 // goroutine goes on for as long as the function does, and what it yields is
 // dropped.
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
-	// Most calls: nothing wraps the function, so nothing of what is below is needed.
-	if f, ok := t.(*function); ok && !f.streams && len(middleware) == 0 {
-		return func(yield func(Chunk, error) bool) { runFunction(ctx, f, call, yield) }
-	}
 	return func(yield func(Chunk, error) bool) {
 		p := passage{ctx: ctx, call: call, yield: yield}
 		if len(middleware) > 0 {
@@ -103,8 +99,7 @@ func (p *passage) take(c Chunk, err error) bool {
 }
 
 // recover turns a panic of middleware into a failure. One in the consumer's loop body is
-// not the tool's: it passes. Without middleware there is nobody else who could panic here but
-// those for whom this goroutine does something while it waits.
+// not the tool's: it passes.
 func (p *passage) recover() {
 	if p.inBody {
 		return
@@ -113,28 +108,6 @@ func (p *passage) recover() {
 		failure := Failure(panicked(p.ctx, p.call, r).Error())
 		if !p.over {
 			p.yield(failure, nil)
-		}
-	}
-}
-
-// runFunction is what Run comes to for a function that nothing wraps. It has no
-// recover: there is no code here but ours and the consumer's, whose panics pass.
-func runFunction(ctx context.Context, f *function, call Call, yield func(Chunk, error) bool) {
-	call, err := call.judged(ctx, f)
-	if err != nil {
-		yield(Failure(err.Error()), nil)
-		return
-	}
-	for _, p := range finish(ctx, f, call) {
-		if p.err != nil {
-			if final := fatal(ctx, call, p.err); final != nil {
-				yield(Chunk{}, final)
-				return
-			}
-			p.chunk = Failure(p.err.Error())
-		}
-		if !yield(p.chunk, nil) || p.err != nil {
-			return
 		}
 	}
 }

@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"skill":           {},
 	"toolkit":         {"tool", "skill", "message", "permission"},
 	"toolkit/config":  {"toolkit", "tool"},
-	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission", "redact", "agent/internal/window", "agent/internal/picture"},
+	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission", "redact", "agent/internal/decide", "agent/internal/window", "agent/internal/picture"},
 	"agent/agentotel": {"agent", "redact"},
 	"agent/agentlog":  {"agent", "message", "permission", "redact"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
@@ -40,6 +40,7 @@ var allowed = map[string][]string{
 	"builtin/pdf": {},
 	"cmd/kitbag":  {"*"},
 
+	"agent/internal/decide":  {"message", "permission"},
 	"agent/internal/window":  {"message", "tool"},
 	"agent/internal/picture": {},
 
@@ -67,7 +68,6 @@ var allowed = map[string][]string{
 	"internal/demoserver":         {},
 	"internal/openaitest":         {},
 	"internal/oauthtest":          {},
-	"internal/callctx":            {},
 	"internal/casetest":           {"permission"},
 	"internal/groupcase":          {"toolkit", "tool"},
 	"internal/seed":               {},
@@ -87,7 +87,6 @@ var internalUsers = map[string][]string{
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest": {"internal/groupcase"},
 	"internal/slab":     {"agent", "model/openai"},
-	"internal/callctx":  {"tool", "tool/host", "agent"},
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},
 

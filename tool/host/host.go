@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/kitbag-go/kitbag/internal/callctx"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -28,15 +27,17 @@ type Host interface {
 // ErrRefused says that the host does not want to do what it was asked for.
 var ErrRefused = errors.New("refused by the host")
 
+type hostKey struct{}
+
 // With returns a context for a call that h runs.
 func With(ctx context.Context, h Host) context.Context {
-	return context.WithValue(ctx, callctx.Host{}, h)
+	return context.WithValue(ctx, hostKey{}, h)
 }
 
 // From returns the host that runs the call, the innermost if there are several,
 // or nil.
 func From(ctx context.Context) Host {
-	h, _ := ctx.Value(callctx.Host{}).(Host)
+	h, _ := ctx.Value(hostKey{}).(Host)
 	return h
 }
 

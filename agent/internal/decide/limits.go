@@ -1,0 +1,193 @@
+package decide
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// Limits bound what one input may cost; 0 is no limit, but for Steps.
+type Limits struct {
+	Steps     int
+	ToolCalls int
+	Tokens    int
+	Time      time.Duration
+	Cost      float64
+
+	Samples, SampleTokens int // what servers may have the model answer
+}
+
+// Spent is what the current input has cost so far.
+type Spent struct {
+	Steps   int       `json:"steps,omitempty"`
+	Calls   int       `json:"calls,omitempty"`
+	Tokens  int       `json:"tokens,omitempty"`
+	Cost    float64   `json:"cost,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Stopped string    `json:"stopped,omitempty"` // the limit because of which the last answer was asked for
+
+	Samples      int `json:"samples,omitempty"`
+	SampleTokens int `json:"sample_tokens,omitempty"`
+}
+
+// A Charge is what a sub-agent has cost altogether, but for its calls. Saved with a call it is what
+// the outer run was charged so far.
+type Charge struct {
+	Usage message.Usage `json:"usage,omitzero"`
+	Cost  float64       `json:"cost,omitempty"`
+}
+
+// Since returns what c is more than an earlier charge.
+func (c Charge) Since(old Charge) Charge {
+	u, o := c.Usage, old.Usage
+	return Charge{message.Usage{Input: u.Input - o.Input, Output: u.Output - o.Output, Cached: u.Cached - o.Cached,
+		CacheWrite: u.CacheWrite - o.CacheWrite, Reasoning: u.Reasoning - o.Reasoning}, c.Cost - old.Cost}
+}
+
+// Add counts what was spent.
+func (s *Spent) Add(c Charge) {
+	s.Tokens += c.Usage.Input + c.Usage.Output
+	s.Cost += c.Cost
+}
+
+// TakeCall counts a call that the model makes, and reports whether the limit allows it.
+func (s *Spent) TakeCall(l Limits) bool {
+	s.Calls++
+	return l.ToolCalls <= 0 || s.Calls <= l.ToolCalls
+}
+
+// Left returns how much time is left, and whether it is limited.
+func (s *Spent) Left(l Limits, now time.Time) (time.Duration, bool) {
+	return l.Time - now.Sub(s.Since), l.Time > 0
+}
+
+// maxLastWords bounds how long the model may take for its last answer when the time is up.
+const maxLastWords = 30 * time.Second
+
+// LastWords is how long a last answer may take beyond Limits.Time: a quarter of that, so that a limit
+// is not exceeded by much, but a second at least and half a minute at most.
+func (l Limits) LastWords() time.Duration { return min(max(l.Time/4, time.Second), maxLastWords) }
+
+// Shared names the limit that is used up, "" for none, of those that an agent shares with the
+// agents that work for it.
+func (s *Spent) Shared(l Limits, now time.Time) string {
+	switch {
+	case l.ToolCalls > 0 && s.Calls >= l.ToolCalls:
+		return fmt.Sprintf("the limit of %d tool calls", l.ToolCalls)
+	case l.Tokens > 0 && s.Tokens >= l.Tokens:
+		return fmt.Sprintf("the limit of %d tokens", l.Tokens)
+	case l.Time > 0 && now.Sub(s.Since) >= l.Time:
+		return l.TimeUp()
+	case l.Cost > 0 && s.Cost >= l.Cost:
+		return fmt.Sprintf("the cost limit of %g", l.Cost)
+	}
+	return ""
+}
+
+// TimeUp names the limit of time.
+func (l Limits) TimeUp() string { return fmt.Sprintf("the limit of %v", l.Time) }
+
+// Sample decides whether a server may have the model answer a request of input tokens, counts it,
+// and returns how long the answer may be. refused says why it may not.
+func (s *Spent) Sample(l Limits, input, wanted int) (maxTokens int, refused string) {
+	if s.Samples >= l.Samples {
+		return 0, fmt.Sprintf("the limit of %d samples was reached", l.Samples)
+	}
+	left := l.SampleTokens - s.SampleTokens
+	if l.Tokens > 0 {
+		left = min(left, l.Tokens-s.Tokens)
+	}
+	if left -= input; left <= 0 {
+		return 0, fmt.Sprintf("it needs about %d tokens, which is more than is left of the budget", input)
+	}
+	s.Samples++
+	if wanted > 0 {
+		left = min(left, wanted)
+	}
+	return left, ""
+}
+
+// After how many identical rounds, the same calls with the same results, the model is warned and
+// the run ended.
+const (
+	loopWarn = 3
+	loopStop = 6
+)
+
+// Reached names the limit because of which a run may not ask the model again, "" for none. Steps
+// and loops are each run's own: that a caller is in its last step is no reason for a sub-agent to
+// stop in that step.
+func (s *State) Reached(in Situation) string {
+	switch {
+	case s.Spent.Steps >= in.Limits.Steps:
+		return fmt.Sprintf("the limit of %d steps", in.Limits.Steps)
+	case Repeats(in.Messages) >= loopStop:
+		return fmt.Sprintf("a loop: the same calls had the same results %d times", loopStop)
+	}
+	if own := s.Spent.Shared(in.Limits, in.Now); own != "" {
+		return own
+	}
+	return in.Above
+}
+
+// Repeats counts how many rounds at the end of the conversation are identical: the same calls, in the
+// same order, with the same results.
+func Repeats(msgs []*message.Message) int {
+	n := 0
+	for end := len(msgs); end >= 2; end -= 2 {
+		if !isRound(msgs[end-2:end]) || n > 0 && !sameRound(msgs[end-2:end], msgs[len(msgs)-2:]) {
+			break
+		}
+		n++
+		for end >= 3 && isHint(msgs[end-3]) { // warnings stand between rounds
+			end--
+		}
+	}
+	return n
+}
+
+// isHint reports whether m is the program's words to the model.
+func isHint(m *message.Message) bool {
+	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
+		return false
+	}
+	_, ok := m.Blocks[0].(*message.Hint)
+	return ok
+}
+
+// isRound reports whether two messages are an answer with calls and their results.
+func isRound(m []*message.Message) bool {
+	return m[0].Role == message.RoleAssistant && m[1].Role == message.RoleTool
+}
+
+// sameRound compares the calls and the results of two rounds. What the model says with them does
+// not count: it apologises in other words each time.
+func sameRound(a, b []*message.Message) bool {
+	return slices.EqualFunc(deeds(a[0]), deeds(b[0]), sameDeed) && slices.EqualFunc(deeds(a[1]), deeds(b[1]), sameDeed)
+}
+
+// deeds returns the calls and results of m.
+func deeds(m *message.Message) (out message.Blocks) {
+	for _, b := range m.Blocks {
+		switch b.(type) {
+		case *message.ToolCall, *message.ToolResult:
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+func sameDeed(a, b message.Block) bool {
+	switch a := a.(type) {
+	case *message.ToolCall:
+		b, ok := b.(*message.ToolCall)
+		return ok && a.Name == b.Name && bytes.Equal(a.Input, b.Input)
+	case *message.ToolResult:
+		b, ok := b.(*message.ToolResult)
+		return ok && a.Outcome == b.Outcome && a.Text() == b.Text()
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A Step is what a run does next.
+type Step int
+
+// The steps.
+const (
+	AskModel   Step = iota
+	LastAnswer      // a limit was reached: ask the model for a last answer
+	Remind          // the model has answered, but not with the typed answer that is wanted
+	Judge           // decide about calls that have not been judged
+	Start           // start calls
+	Receive         // wait for a call that runs
+	Close           // all calls have ended: add their results to the conversation
+	Wait            // a person or the host is needed
+	Settle          // the model has answered, but calls go on in the background
+	Stop            // the last answer was asked for
+	Finish          // the model has answered
+	Interrupt       // the run was cancelled, or the consumer has left
+	Fail            // an error ends the run
+)
+
+// An Effect is a step with what it is about.
+type Effect struct {
+	Step  Step
+	Calls []*Call // of Judge and Start
+	Limit string  // of LastAnswer: the limit that was reached
+	Hint  string  // of AskModel: what the model is told first, "" for nothing
+}
+
+// Typed says whether a run is to end with an answer of a Go type.
+type Typed int
+
+// Whether it is.
+const (
+	Untyped Typed = iota
+	Wanted
+	Given // the model has given it
+)
+
+// A Situation is what counts beside the State when the next step is decided.
+type Situation struct {
+	Messages []*message.Message
+	Limits   Limits
+	Above    string // the limit that was reached of a run that this one works for
+	Now      time.Time
+	Parallel int  // how many calls may run at a time
+	Ended    bool // the run was cancelled, or the consumer has left
+	Failed   bool // an error is to end the run
+	Typed    Typed
+}
+
+// Next decides what a run does.
+func Next(s *State, in Situation) Effect {
+	running := s.count(Running)
+	switch {
+	case (in.Failed || in.Ended) && running > 0:
+		return Effect{Step: Receive}
+	case in.Failed:
+		return Effect{Step: Fail}
+	case in.Ended:
+		return Effect{Step: Interrupt}
+	case len(s.Open) > 0:
+		return s.nextCall(running, in.Parallel)
+	case in.Typed == Given: // also at a limit, and when other calls came with it
+		return Effect{Step: Finish}
+	}
+	last := in.Messages[len(in.Messages)-1].Role
+	switch {
+	case s.Spent.Stopped != "":
+		return Effect{Step: Stop}
+	case last == message.RoleAssistant && len(s.Away) > 0:
+		return Effect{Step: Settle}
+	case last == message.RoleAssistant && in.Typed == Wanted:
+		return Effect{Step: Remind}
+	case last == message.RoleAssistant:
+		return Effect{Step: Finish}
+	}
+	if limit := s.Reached(in); limit != "" {
+		return Effect{Step: LastAnswer, Limit: limit}
+	}
+	return Effect{Step: AskModel, Hint: loopHint(in.Messages)}
+}
+
+// nextCall decides while calls are open. It judges before it runs, and runs before it waits: a
+// person who is asked finds everything done that needed no answer.
+func (s *State) nextCall(running, parallel int) Effect {
+	if running == 0 {
+		if s.Ended() == len(s.Open) {
+			return Effect{Step: Close}
+		}
+		if s.count(New) > 0 {
+			return Effect{Step: Judge, Calls: s.Open}
+		}
+	}
+	if ready := Ready(s.Open); len(ready) > 0 && running < parallel {
+		return Effect{Step: Start, Calls: ready[:min(len(ready), parallel-running)]}
+	}
+	if running > 0 {
+		return Effect{Step: Receive}
+	}
+	return Effect{Step: Wait}
+}
+
+// Ready returns the calls that may start now, together: parallel calls that no other call
+// separates, or one other call alone. A call starts when no call before it still has to run, but
+// that parallel calls do not wait for each other. ChangesGroups calls start, one by one, when all
+// others have ended.
+func Ready(open []*Call) []*Call {
+	var batch []*Call
+	waiting := false // a call before this one has not ended
+	for _, late := range []bool{false, true} {
+		for i, c := range open {
+			if c.ChangesGroups != late || c.Status == Done {
+				continue
+			}
+			alone := !c.Parallel || c.ChangesGroups
+			switch {
+			case alone && (waiting || len(batch) > 0):
+				return batch
+			case c.Status == Allowed && alone:
+				return open[i : i+1 : i+1]
+			case c.Status == Allowed:
+				batch = append(batch, c)
+			case alone:
+				return batch
+			default:
+				waiting = true
+			}
+		}
+		if waiting || len(batch) > 0 {
+			return batch
+		}
+	}
+	return batch
+}

@@ -1,0 +1,336 @@
+package decide
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// An Event is something about a call that the consumer is told of.
+type Event struct {
+	Kind Kind
+	Call *Call // of Began, Ended and Left
+	Away *Away // of Returned
+}
+
+// A Kind says what happened to a call.
+type Kind int
+
+// The kinds.
+const (
+	Began    Kind = iota + 1
+	Ended         // it has a result
+	Left          // it goes on in the background
+	Returned      // it has ended there
+)
+
+// OutcomeUnknown is the result of a call that had begun when the program was stopped.
+const OutcomeUnknown = "Outcome unknown: the program was stopped while this call ran. " +
+	"It may or may not have had its effect: check before you call it again."
+
+// goesOn is the result of a call that went on in the background.
+const goesOn = "This call goes on in the background, as %s. Go on with what does not depend on it. " +
+	"You will be told what it returns; until then nothing is known of it."
+
+// crashGap is how many event numbers are skipped after a crash.
+const crashGap = 1_000_000
+
+// Begin begins a run, with an id that is used unless an earlier run is continued, and reports
+// whether one is. A run that ended says so in its last save; one that did not may have used more
+// numbers for events than it saved.
+func (s *State) Begin(id string) (resumed bool) {
+	if s.Running {
+		s.Seq += crashGap
+	}
+	s.Running = true
+	if s.Run != "" {
+		return true
+	}
+	s.Run = id
+	return false
+}
+
+// End ends a run. One that waits keeps its id.
+func (s *State) End(waiting bool) {
+	s.Running = false
+	if !waiting {
+		s.Run = ""
+	}
+}
+
+// Found is what a run finds out about a call that an earlier run left open.
+type Found struct {
+	Idempotent bool // the tool allows that the call is made again
+	Stuck      bool // nothing can answer what a sub-agent waits for
+	Expired    bool // the question about it is too old
+}
+
+// Recover takes over an open call of an earlier run, maybe of another program, and reports whether
+// its outcome is unknown: then it has that result. Nothing that was found out about the call is
+// relied on: the policy and the tools may be others now, and the State may have been changed.
+func (s *State) Recover(c *Call, f Found) (Event, bool) {
+	c.Judged = -1
+	switch {
+	case c.Status == Running && c.Sub == nil && (c.Again || !f.Idempotent):
+		return s.Landed(c, ResultOf(c, message.OutcomeInterrupted, OutcomeUnknown)), true
+	case c.Status == Running && c.Sub == nil:
+		c.Status, c.Again = Allowed, true // once: what stops the program each time must not stop it for ever
+	case c.Status == Running, c.Status == Nested && f.Stuck:
+		c.Status = Allowed // a sub-agent looks after its own calls
+	case c.Status == Covered, c.Status == Asking && f.Expired:
+		c.Status = New
+	}
+	return Event{}, false
+}
+
+// An Opening is what counts when a call of a new answer is opened.
+type Opening struct {
+	CutOff bool   // the answer ended within its arguments
+	Final  bool   // it gives the typed answer, which no limit refuses
+	Over   string // the limit on calls that was reached before it
+}
+
+// AddCall adds a call of a new answer. One that cannot run is given its result at once, so that no
+// crash can make a bad call look like one that was cut off.
+func (s *State) AddCall(c *Call, o Opening) {
+	switch {
+	case c.Status == Done:
+	case o.CutOff: // what was meant is not known: "/tmp/a" may be the beginning of "/tmp/a/b"
+		c.fail("Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
+	case o.Over != "" && !o.Final:
+		c.fail("Not run: " + o.Over + " was reached.")
+	}
+	s.Open = append(s.Open, c)
+}
+
+func (c *Call) fail(text string) {
+	c.Status, c.Result = Done, ResultOf(c, message.OutcomeError, text)
+}
+
+// A Ruling is what comes of a decision about a call.
+type Ruling int
+
+// The rulings.
+const (
+	MayRun Ruling = iota
+	MustAsk
+	Refused
+)
+
+// Judged takes the decision about c.
+func (s *State) Judged(c *Call, d permission.Decision) Ruling {
+	switch {
+	case d.Behavior == permission.Allow, c.mayRun(d):
+		c.Status, c.Judged = Allowed, s.Ended()
+		if !c.Approved {
+			c.Why = d.Reason
+		}
+		return MayRun
+	case d.Behavior == permission.Ask:
+		c.Approved = false
+		c.Why, c.Safety, c.Suggest, c.Danger = d.Reason, d.Safety, d.Suggest, ""
+		if d.Safety {
+			c.Danger = d.Reason
+		}
+		return MustAsk
+	}
+	return Refused
+}
+
+// mayRun reports whether a person's approval answers the question that the decision asks. A call
+// that has become dangerous since, by an edit or by what ran before it, or is so for another reason
+// than the person read, is asked about again.
+func (c *Call) mayRun(d permission.Decision) bool {
+	return c.Approved && d.Behavior == permission.Ask && (!d.Safety || c.Safety && d.Reason == c.Danger)
+}
+
+// CoveringRules returns the rules that were suggested with each earlier question that may cover c:
+// ten reads of one folder are then one question. Safety questions cover nothing, since no rule can
+// answer them.
+func (s *State) CoveringRules(c *Call) (out [][]permission.Rule) {
+	if c.Safety {
+		return nil
+	}
+	for _, other := range s.Open {
+		if other != c && other.Status == Asking && !other.Safety && other.Tool == c.Tool {
+			out = append(out, other.Suggest)
+		}
+	}
+	return out
+}
+
+// Ask has c wait for a person, who is shown the preview.
+func (s *State) Ask(c *Call, preview string, now time.Time) {
+	c.Status, c.Preview, c.Asked = Asking, preview, now
+}
+
+// Allow takes a person's yes, with edited arguments unless they are nil. The call is judged once
+// more when its turn comes, against deny rules above all.
+func (s *State) Allow(c *Call, edited json.RawMessage) {
+	s.uncover()
+	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by a person", -1
+	if edited != nil {
+		c.Input, c.Edited = edited, true
+	}
+}
+
+// Refuse takes a person's no.
+func (s *State) Refuse(c *Call, reason string) Event {
+	s.uncover()
+	text := "A person refused this call of " + c.Tool + "."
+	if reason != "" {
+		text += " Reason: " + reason
+	}
+	return s.Landed(c, ResultOf(c, message.OutcomeDenied, text))
+}
+
+// uncover has calls judged again that the answer to a like call may have covered: a rule that came
+// with it may answer those, and if none did, each is asked about by itself.
+func (s *State) uncover() {
+	for _, c := range s.Open {
+		if c.Status == Covered {
+			c.Status = New
+		}
+	}
+}
+
+// JudgeAgain has every call judged again before it starts, because the rules have changed.
+func (s *State) JudgeAgain() {
+	for _, c := range s.Open {
+		c.Judged = -1
+	}
+}
+
+// Resume has a sub-agent's call run again, which was given answers.
+func (s *State) Resume(c *Call) {
+	if c.Status == Nested { // not one that was refused since
+		c.Status, c.Judged = Allowed, -1
+	}
+}
+
+// Started says that a call runs.
+func (s *State) Started(c *Call) Event {
+	c.Status = Running
+	return Event{Kind: Began, Call: c}
+}
+
+// Landed takes the result of a call. It is kept with the call until all have one: a crash must not
+// lose the results that are there.
+func (s *State) Landed(c *Call, res *message.ToolResult) Event {
+	if c.Edited {
+		note := fmt.Sprintf("[A person changed the arguments of this call to %s.]", c.Input)
+		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)
+	}
+	c.Result, c.Status, c.Sub = res, Done, nil
+	return Event{Kind: Ended, Call: c}
+}
+
+// Paused keeps the State of a sub-agent that waits for a person.
+func (s *State) Paused(c *Call, sub json.RawMessage) {
+	c.Sub, c.Status = sub, Nested
+}
+
+// MayLeave reports whether a call may go on in the background, where at most that many run at a time.
+func (s *State) MayLeave(most int) bool { return len(s.StillAway()) < most }
+
+// Leave lets a call go on in the background. Its result, which a history must have, says so; that
+// it is a success means no more than that nothing has gone wrong yet.
+func (s *State) Leave(c *Call) (left, ended Event) {
+	s.Away = append(s.Away, &Away{ID: c.ID, Tool: c.Tool})
+	return Event{Kind: Left, Call: c}, s.Landed(c, ResultOf(c, message.OutcomeSuccess, fmt.Sprintf(goesOn, c.ID)))
+}
+
+// Returned takes the result of a call that went on in the background.
+func (s *State) Returned(a *Away, res *message.ToolResult) Event {
+	a.Result = res
+	return Event{Kind: Returned, Away: a}
+}
+
+// ResultLost is the result of a call in the background whose run was cut off. It is not made again
+// even if it might: no one waits for it any more, and the model decides better what is still
+// wanted.
+func ResultLost() *message.ToolResult {
+	return &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: OutcomeUnknown}}}
+}
+
+// Report removes the calls that have ended in the background, of which the model is about to be told.
+func (s *State) Report() []*Away {
+	ended := slices.DeleteFunc(slices.Clone(s.Away), func(a *Away) bool { return a.Result == nil })
+	if len(ended) > 0 {
+		s.Away = s.StillAway()
+	}
+	return ended
+}
+
+// Close closes the open calls, which all have ended, and returns the message with their results and
+// the tools that succeeded. Those in the background count when they return.
+func (s *State) Close() (m *message.Message, succeeded []string) {
+	for _, c := range s.Open {
+		if c.Result.Outcome == message.OutcomeSuccess && !s.IsAway(c.ID) {
+			succeeded = append(succeeded, c.Tool)
+		}
+	}
+	m = Results(s.Open)
+	s.Open = nil
+	return m, succeeded
+}
+
+// Interrupted gives every open call that has not ended a result that says why.
+func (s *State) Interrupted(why string) (events []Event) {
+	for _, c := range s.Open {
+		if c.Status != Done {
+			events = append(events, s.Landed(c, ResultOf(c, message.OutcomeInterrupted, why)))
+		}
+	}
+	return events
+}
+
+// Said begins the account of a new input.
+func (s *State) Said(now time.Time) { s.Spent = Spent{Since: now} }
+
+// Waiting returns the call that an answer is for. The error lists what does wait: hosts that show
+// several conversations mix up ids.
+func (s *State) Waiting(id string, want Status, answered map[string]bool) (*Call, error) {
+	c := s.Find(id)
+	switch {
+	case c == nil:
+		var ids []string
+		for _, c := range s.Open {
+			if c.Status == want {
+				ids = append(ids, c.ID)
+			}
+		}
+		return nil, fmt.Errorf("no call %q is open; these wait for such an answer: %q", id, ids)
+	case c.Status != want:
+		return nil, fmt.Errorf("call %q does not wait for such an answer: its status is %q, not %q", id, c.Status, want)
+	case answered[id]:
+		return nil, fmt.Errorf("call %q is answered twice", id)
+	}
+	answered[id] = true
+	return c, nil
+}
+
+// Expired reports whether the question about c may not be answered any more: what the person was
+// shown may not be true now. A question may be answered within that long, or for ever if it is 0.
+func (c *Call) Expired(within time.Duration, now time.Time) bool {
+	return within > 0 && now.Sub(c.Asked) > within
+}
+
+// CheckRules checks the rules that come with an answer about a call of a tool. A person who was
+// asked about one tool must not be made to open another, by a UI or by whoever can reach it. Ask
+// rules would undo what the policy's author settled.
+func CheckRules(rules []permission.Rule, call, tool string) error {
+	for _, rule := range rules {
+		switch {
+		case rule.Tool != tool:
+			return fmt.Errorf("rule %s with the answer to call %q: it must be about the tool that was asked about, %s", rule, call, tool)
+		case rule.Behavior != permission.Allow && rule.Behavior != permission.Deny:
+			return fmt.Errorf("rule %s with the answer to call %q: its behavior is %q; it must be allow or deny", rule, call, rule.Behavior)
+		}
+	}
+	return nil
+}

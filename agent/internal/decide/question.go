@@ -1,0 +1,122 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// What the model is told when its last answer is of no use.
+const (
+	HintEmpty  = "Your last answer was empty. Answer the user, or call a tool."
+	HintCutOff = "Your last answer was cut off by a lost connection. Go on from where it stopped, without repeating it."
+	hintLoop   = "You have made the same calls %d times and had the same results. Do something else, or say what stops you."
+)
+
+// loopHint is what the model is told before it is asked again, "" for nothing.
+func loopHint(msgs []*message.Message) string {
+	if n := Repeats(msgs); n >= loopWarn && n%loopWarn == 0 {
+		return fmt.Sprintf(hintLoop, n)
+	}
+	return ""
+}
+
+// maxMends is how often one question is asked again because the answer was empty or broke off.
+const maxMends = 2
+
+// A Question is one question to the model, which may take several model calls.
+type Question struct{ mends int }
+
+// An Answer is what came of a model call.
+type Answer struct {
+	Failed    bool // it ended with an error, which:
+	Retryable bool // may not come again
+	Refused   bool // says that the conversation cannot be sent as it is
+
+	Any   bool // it holds blocks
+	Shown bool // it holds text
+	Empty bool // it neither says anything nor calls a tool
+}
+
+// A Reaction is what is done about an answer.
+type Reaction int
+
+// The reactions.
+const (
+	Accept   Reaction = iota // it is the answer
+	Relieve                  // change the conversation so that it may be sent, and ask again
+	Hint                     // tell the model HintEmpty, and ask again
+	Discard                  // its pieces are void; ask again
+	Continue                 // keep what was shown, tell the model HintCutOff, and ask again
+	KeepFail                 // keep what was shown; the error ends the run
+	DropFail                 // its pieces are void; the error ends the run
+	GiveUp                   // the error ends the run
+)
+
+// React decides what is done about an answer. One that broke off with nothing in it was tried often
+// enough by the retries.
+func (q *Question) React(a Answer) Reaction {
+	if a.Refused { // which is no answer of no use
+		return Relieve
+	}
+	again := q.mends < maxMends
+	q.mends++
+	switch {
+	case !a.Failed && !a.Empty:
+		return Accept
+	case !a.Failed && again:
+		return Hint
+	case !a.Failed, !a.Any:
+		return GiveUp
+	case a.Shown && again && a.Retryable:
+		return Continue
+	case a.Shown:
+		return KeepFail
+	case again && a.Retryable:
+		return Discard
+	}
+	return DropFail
+}
+
+// Answers is how many answers there were.
+func (q *Question) Answers() int { return q.mends }
+
+// FullAnswer returns the model's last message. Where that continues an answer that broke off it is
+// a message of both parts, or of more, with the id of the last.
+func FullAnswer(msgs []*message.Message) *message.Message {
+	last := len(msgs) - 1
+	m := msgs[last]
+	for ; last >= 2 && isCutOff(msgs[last-1]) && msgs[last-2].Role == message.RoleAssistant; last -= 2 {
+		cp := *m
+		cp.Blocks = joined(msgs[last-2].Blocks, m.Blocks)
+		m = &cp
+	}
+	return m
+}
+
+// isCutOff reports whether m is what a model is told after its answer broke off.
+func isCutOff(m *message.Message) bool {
+	if m.Role != message.RoleUser || len(m.Blocks) != 1 {
+		return false
+	}
+	h, ok := m.Blocks[0].(*message.Hint)
+	return ok && h.Source == HintSource && h.Text == HintCutOff
+}
+
+// HintSource is the source of the hints that the loop gives the model.
+const HintSource = "agent"
+
+// joined puts two parts of one answer together. The text at the seam is one text.
+func joined(a, b message.Blocks) message.Blocks {
+	i := slices.IndexFunc(b, func(b message.Block) bool { _, thinks := b.(*message.Thinking); return !thinks })
+	if len(a) > 0 && i >= 0 {
+		head, ok := a[len(a)-1].(*message.Text)
+		tail, too := b[i].(*message.Text)
+		if ok && too {
+			seam := &message.Text{ID: head.ID, Text: head.Text + tail.Text}
+			return slices.Concat(a[:len(a)-1], message.Blocks{seam}, b[i+1:])
+		}
+	}
+	return slices.Concat(a, b)
+}

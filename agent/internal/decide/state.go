@@ -1,0 +1,155 @@
+package decide
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// A State is where a conversation is, beside its messages. It is saved with them.
+type State struct {
+	Seq     int64  // of the last event
+	Run     string // id of the current run, "" between runs
+	Running bool   // a run is on, or was when its process was stopped
+	Spent   Spent  // since the last input
+	Open    []*Call
+	Away    []*Away // in the background, oldest first
+}
+
+// A Call is a call of the last assistant message, until the results of all of them are added to the
+// conversation together. Its JSON is part of saved sessions: members may be added, never changed.
+type Call struct {
+	ID    string          `json:"id"`
+	Name  string          `json:"name"`           // as the model called it
+	Tool  string          `json:"tool,omitempty"` // the tool that would run
+	Input json.RawMessage `json:"input,omitempty"`
+
+	Status        Status `json:"status"`
+	Again         bool   `json:"again,omitempty"` // started a second time, after a crash
+	Parallel      bool   `json:"parallel,omitempty"`
+	ChangesGroups bool   `json:"late,omitempty"` // changes which tools are visible: runs last
+
+	Approved bool   `json:"approved,omitempty"` // by a person
+	Edited   bool   `json:"edited,omitempty"`   // a person changed Input
+	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 has it judged again
+	Why      string `json:"why,omitempty"`      // it may run, or is asked about
+
+	Safety    bool              `json:"safety,omitempty"`
+	Danger    string            `json:"danger,omitempty"` // the reason of the safety question that a person was asked
+	Suggest   []permission.Rule `json:"suggest,omitempty"`
+	Preview   string            `json:"preview,omitempty"`
+	Asked     time.Time         `json:"asked,omitzero"`
+	Announced Announced         `json:"told,omitzero"` // the event that told last of what it waits for
+
+	Result *message.ToolResult `json:"result,omitempty"`
+
+	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
+	Charged Charge          `json:"charged,omitzero"`
+}
+
+// Announced is where an event is in the conversation.
+type Announced struct {
+	Seq  int64     `json:"seq,omitempty"`
+	Time time.Time `json:"time,omitzero"`
+}
+
+// An Away is a call that went on in the background, until the model is told of its result.
+type Away struct {
+	ID     string              `json:"id"`
+	Tool   string              `json:"tool"`
+	Result *message.ToolResult `json:"result,omitempty"` // nil while it runs
+}
+
+// A Status says where a call is.
+type Status string
+
+// The statuses.
+const (
+	New      Status = "new"      // not judged yet
+	Allowed  Status = "allowed"  // may run
+	Asking   Status = "asking"   // a person is asked
+	Covered  Status = "covered"  // judged again when a like call has been answered
+	External Status = "external" // the host has it
+	Nested   Status = "nested"   // a sub-agent waits
+	Running  Status = "running"  // started, no result yet
+	Done     Status = "done"
+)
+
+// Check reports why the open calls cannot be those of a saved conversation, beside its history.
+func (s *State) Check() error {
+	for i, c := range s.Open {
+		if c == nil {
+			return fmt.Errorf("open call %d is null", i)
+		}
+		switch c.Status {
+		case New, Allowed, Asking, Covered, External, Nested, Running, Done:
+		default:
+			return fmt.Errorf("the status of open call %q is %q, which does not exist", c.ID, c.Status)
+		}
+		if (c.Result != nil) != (c.Status == Done) {
+			return fmt.Errorf("open call %q: status %q, but a result is there: %t", c.ID, c.Status, c.Result != nil)
+		}
+	}
+	if slices.Contains(s.Away, nil) {
+		return fmt.Errorf("a call in the background is null")
+	}
+	return nil
+}
+
+// Find returns the open call of that id, or nil.
+func (s *State) Find(id string) *Call {
+	for _, c := range s.Open {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// Ended counts the open calls that have ended.
+func (s *State) Ended() int { return s.count(Done) }
+
+func (s *State) count(status Status) int {
+	n := 0
+	for _, c := range s.Open {
+		if c.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// IsAway reports whether a call went on in the background.
+func (s *State) IsAway(id string) bool {
+	return slices.ContainsFunc(s.Away, func(a *Away) bool { return a.ID == id })
+}
+
+// StillAway returns the calls that run in the background, oldest first.
+func (s *State) StillAway() []*Away {
+	if len(s.Away) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(s.Away), func(a *Away) bool { return a.Result != nil })
+}
+
+// Results returns the message that answers the calls; one without a result gets an empty one.
+func Results(open []*Call) *message.Message {
+	m := &message.Message{Role: message.RoleTool, Blocks: make(message.Blocks, 0, len(open))}
+	for _, c := range open {
+		res := c.Result
+		if res == nil {
+			res = &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: message.OutcomeInterrupted}
+		}
+		m.Blocks = append(m.Blocks, res)
+	}
+	return m
+}
+
+// ResultOf returns a result of c in the program's words.
+func ResultOf(c *Call, outcome message.Outcome, text string) *message.ToolResult {
+	return &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: outcome, Blocks: message.Blocks{&message.Text{Text: text}}}
+}

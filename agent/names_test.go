@@ -1,0 +1,16 @@
+package agent
+
+import "github.com/kitbag-go/kitbag/agent/internal/decide"
+
+// What tests call by a short name.
+const (
+	statusNew      = decide.New
+	statusAllowed  = decide.Allowed
+	statusAsking   = decide.Asking
+	statusCovered  = decide.Covered
+	statusExternal = decide.External
+	statusRunning  = decide.Running
+	statusDone     = decide.Done
+
+	outcomeUnknown = decide.OutcomeUnknown
+)

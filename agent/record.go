@@ -1,0 +1,257 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
+	"github.com/kitbag-go/kitbag/agent/internal/window"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// run is one call of Run. The goroutine of the consumer, who ranges over the events, owns it and
+// the State: every method runs there. Flights write to the inbox, and touch neither.
+type run struct {
+	a   *Agent
+	cfg *Config
+	st  *State
+
+	whole context.Context // of the run: ends with the caller's, and when the consumer leaves
+	ctx   context.Context // the same, or within a step what a Middleware.Step has made of it
+
+	consumer consumer
+	inbox    inbox
+	flights  []*flight // that something still has to be done about
+	early    *early    // calls of the answer that is coming, or came last; mostly nil
+	failed   error     // ends the run
+
+	shown  shown
+	final  *final // the typed answer that is wanted, or nil
+	dialog dialog
+	full   window.Gauge // see gauge
+	people people
+}
+
+// An consumer is where events go.
+type consumer struct {
+	yield  func(Event, error) bool
+	cancel context.CancelCauseFunc
+	gone   bool    // the consumer has left: nothing more is yielded
+	unsent []Event // that wait for a save
+
+	redactor eventRedactor
+}
+
+// shown is what the last answer of the model was made with, and its calls are judged by. Each part
+// is nil when it must be made.
+type shown struct {
+	view   *toolkit.View
+	policy *permission.Policy // Config.Policy with the State's rules
+}
+
+// dialog is what a run knows of its talk with the model.
+type dialog struct {
+	ids   map[string]bool // of all calls of the conversation
+	usage message.Usage
+	last  bool        // the next answer is the last: no tool may be called
+	model model.Model // the agent's, with retries of which the run tells; made with the first request
+}
+
+// people are whom a run asks.
+type people struct {
+	asking   chan struct{}      // holds a token while a person is asked in the process
+	sampling chan struct{}      // holds a token while the model answers a server
+	host     *callHost          // of all calls
+	answers  map[string][]Input // for the sub-agents that work on these calls
+}
+
+// Why flights are told to end.
+var (
+	errLeft   = errors.New("the consumer has left")
+	errTimeUp = errors.New("the limit of time was reached")
+)
+
+// join is [errors.Join], but that what was said before is not repeated: a store that is full says
+// so each time.
+func join(errs ...error) error {
+	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return nil
+	}
+	var all []error
+	for _, err := range errs {
+		list := []error{err}
+		if many, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(many.Unwrap()...).Error() == err.Error() {
+			list = many.Unwrap()
+		}
+		for _, err := range list {
+			if err != nil && !slices.ContainsFunc(all, func(e error) bool { return e.Error() == err.Error() }) {
+				all = append(all, err)
+			}
+		}
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return errors.Join(all...)
+}
+
+// emit yields an event that was stored. When the consumer has left it only cancels the run, which
+// then ends as if its context had.
+func (r *run) emit(ev Event) {
+	if r.cfg.Redact == nil {
+		r.send(ev)
+		return
+	}
+	for _, ev := range r.consumer.redactor.redact(ev) {
+		r.send(ev)
+	}
+}
+
+func (r *run) send(ev Event) {
+	if r.consumer.gone {
+		return
+	}
+	r.number(ev)
+	r.consumer.gone = true // should the consumer panic, it is not called again
+	r.consumer.gone = !r.consumer.yield(ev, nil)
+	if r.consumer.gone {
+		r.consumer.cancel(errLeft)
+	}
+}
+
+// number gives an event its place in the conversation.
+func (r *run) number(ev Event) {
+	st := &r.st.loop
+	st.Seq++
+	h := ev.head()
+	h.Seq, h.Type, h.Time = st.Seq, ev.kind(), r.cfg.Now()
+	if h.Run == "" {
+		h.Run = st.Run
+	}
+}
+
+// store stores the State and then emits the events that tell of what is new in it. When that fails
+// they wait until a later save succeeds: what is told is stored. The run ends with the error in any
+// case, so that this can only be one of the saves that close what is open.
+func (r *run) store(events ...Event) error {
+	out := &r.consumer
+	out.unsent = append(out.unsent, events...)
+	if err := r.save(); err != nil {
+		return err
+	}
+	for _, ev := range out.unsent {
+		r.emit(ev)
+	}
+	clear(out.unsent)
+	out.unsent = out.unsent[:0]
+	return nil
+}
+
+// save stores the State. A run that was cancelled still stores how it ended.
+func (r *run) save() error {
+	if len(r.cfg.Key) == 0 && r.cfg.Save == nil {
+		return nil
+	}
+	var err error
+	if r.st.frozen, err = r.st.encodeMoving(); err != nil {
+		return fmt.Errorf("encode the session: %w", err)
+	}
+	defer func() { r.st.frozen = nil }()
+	if len(r.cfg.Key) > 0 {
+		if r.st.seal, err = r.sealOf(); err != nil {
+			return fmt.Errorf("seal the session: %w", err)
+		}
+	}
+	if r.cfg.Save == nil {
+		return nil
+	}
+	if err := r.cfg.Save(context.WithoutCancel(r.ctx), r.st); err != nil {
+		return fmt.Errorf("save the session: %w", err)
+	}
+	return nil
+}
+
+// record stores what has happened to calls, and tells of it.
+func (r *run) record(events ...decide.Event) error {
+	for _, ev := range events {
+		r.consumer.unsent = append(r.consumer.unsent, public(ev))
+	}
+	return r.store()
+}
+
+// addMessage adds m to the conversation, stores it, and tells of it and of what more comes with it.
+func (r *run) addMessage(m *message.Message, finish string, more ...Event) error {
+	r.st.Messages = append(r.st.Messages, m)
+	r.consumer.unsent = append(r.consumer.unsent, &Message{Message: m, Finish: finish})
+	return r.store(more...)
+}
+
+// hint tells the model something in the program's name.
+func (r *run) hint(text string) error {
+	return r.addMessage(r.hintMessage(decide.HintSource, text), "")
+}
+
+func (r *run) hintMessage(source, text string) *message.Message {
+	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleUser, Created: r.cfg.Now(),
+		Blocks: message.Blocks{&message.Hint{Source: source, Text: text}}}
+}
+
+// currentView returns the view that the open calls, or the next question, see.
+func (r *run) currentView() (*toolkit.View, error) {
+	if r.shown.view == nil {
+		v, err := r.cfg.Toolkit.View(r.ctx, &r.st.Scope)
+		if err != nil {
+			return nil, fmt.Errorf("list the tools: %w", err)
+		}
+		for _, t := range v.Tools() {
+			if t.Name == finalName && r.final != nil || t.Name == backgroundName && r.a.background != nil {
+				return nil, fmt.Errorf("the toolkit has a tool named %s, which is what the agent calls one of its own; rename it", t.Name)
+			}
+		}
+		r.shown.view = v
+	}
+	return r.shown.view, nil
+}
+
+// currentPolicy returns Config.Policy with the rules of this conversation.
+func (r *run) currentPolicy() *permission.Policy {
+	if r.shown.policy == nil {
+		p := r.cfg.Policy
+		p.Rules = slices.Concat(p.Rules, r.st.Rules)
+		r.shown.policy = &p
+	}
+	return r.shown.policy
+}
+
+// stateful returns ctx with the State of tools, which a run puts into the context of every step; a
+// middleware may pass on another.
+func (r *run) stateful(ctx context.Context) context.Context {
+	if tool.StateFrom(ctx) == &r.st.Tools {
+		return ctx
+	}
+	return tool.WithState(ctx, &r.st.Tools)
+}
+
+// A nest is what a run gives a sub-agent, through the context.
+type nest struct {
+	state  json.RawMessage // of the sub-agent's conversation; nil for a new one
+	inputs []Input         // answers for it
+	judge  JudgeFunc       // of the outer run, with its policy
+	outer  *Config         // of the outer run; nil for none
+
+	// do has the outer run do something, on its own goroutine, for the call that
+	// the sub-agent works on. It returns what fn does, and an error when the
+	// outer run has gone.
+	do func(fn func(outer *run, c *openCall) error) error
+
+	waiting json.RawMessage // its state at the end, if it waits
+}
+
+type nestKey struct{}

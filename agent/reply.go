@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// Reply runs until the run ends and returns the model's last message, with all of an
+// answer that was continued after it broke off. If the run ended otherwise than with
+// an answer, the error is, or wraps, [ErrWaiting], [ErrInterrupted], [ErrLimit] or the
+// failure. Without inputs a conversation that has its answer returns that again.
+func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message.Message, error) {
+	end, err := drain(a.Run(ctx, st, inputs...))
+	if err == nil {
+		err = end.failure(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decide.FullAnswer(st.Messages), nil
+}
+
+// ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by
+// calling a tool whose argument is a T, checked like every argument, and is
+// reminded, then forced, if it does not. T is best a struct with descriptions;
+// any type that encodes to JSON will do. Other tools stay usable meanwhile; none
+// may be named final_answer. The answer is taken even when no more tool calls are
+// allowed.
+//
+// When the run has to wait for a person, call ReplyAs again with the answers
+// and the same T. [StreamAs] shows the answer while it comes.
+func ReplyAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) (T, error) {
+	return replyAs[T](ctx, a, st, inputs, func(*ToolCallDelta) bool { return true })
+}
+
+// StreamAs is [ReplyAs] that shows the answer while it comes. It yields values
+// of T decoded from what has come: the text of strings grows, and a number, or a
+// field, is there when it has ended. These values are not checked, and one may
+// hold less than the one before where the model begins its answer anew. The last
+// value, after which the sequence ends without an error, is the answer, checked.
+//
+// Once an answer is longer than a few kilobytes a value is yielded only when it
+// has grown by a sixteenth, so that the cost stays in proportion. The sequence
+// may be ranged once; breaking off cancels the run.
+func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var p partial
+		gone := false
+		answer, err := replyAs[T](ctx, a, st, inputs, func(ev *ToolCallDelta) bool {
+			var v T
+			isNew := p.add(ev, func(raw json.RawMessage) (err error) {
+				v, err = decodeFinal[T](raw)
+				return err
+			})
+			gone = isNew && !yield(v, nil)
+			return !gone
+		})
+		if !gone {
+			yield(answer, err)
+		}
+	}
+}
+
+// replyAs runs to the typed answer. show is told of the pieces of calls as they
+// come, and returns false to break off.
+func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, show func(*ToolCallDelta) bool) (T, error) {
+	var none T
+	f, err := newFinal[T]()
+	if err != nil {
+		return none, fmt.Errorf("agent: an answer of type %T: %w", none, err)
+	}
+	end, err := drain(func(yield func(Event, error) bool) {
+		for ev, err := range a.start(ctx, st, f, inputs) {
+			if delta, ok := ev.(*ToolCallDelta); ok && !show(delta) || !yield(ev, err) {
+				return
+			}
+		}
+	})
+	if err == nil {
+		err = end.failure(ctx)
+	}
+	if err != nil {
+		return none, err
+	}
+	return decodeFinal[T](f.value)
+}
+
+// failure returns the error for an end that is no answer, of a run with the context.
+func (e *End) failure(ctx context.Context) error {
+	switch e.Reason {
+	case EndCompleted:
+		return nil
+	case EndWaiting:
+		return fmt.Errorf("%w: calls wait, which State.Pending lists; answer them with Confirm or Result, "+
+			"or have Config.Approve or a rule of Config.Policy answer", ErrWaiting)
+	case EndLimit:
+		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(e.Detail))
+	default:
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%w: %w", ErrInterrupted, cause)
+		}
+		return ErrInterrupted
+	}
+}
+
+// drain returns the end of a run.
+func drain(events iter.Seq2[Event, error]) (end *End, err error) {
+	for ev, err := range events {
+		if err != nil {
+			return nil, err
+		}
+		if e, ok := ev.(*End); ok {
+			end = e
+		}
+	}
+	if end == nil {
+		return nil, errNoEnd
+	}
+	return end, nil
+}

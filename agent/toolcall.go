@@ -1,0 +1,286 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+// newToolCall returns the flight for c, a call of the message named answer. Its calls in a run that
+// works for another are named after the other's, joined with a slash.
+func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
+	tc := &toolCall{run: r, call: c, id: c.ID, above: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, patience: r.patience(t, c),
+		work: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}}
+	tc.task = tc
+	if tc.above != nil {
+		tc.id = tc.above.id + "/" + c.ID
+	}
+	if isIdempotent(t, c.Input) {
+		tc.work.Key = r.idempotencyKey(c, answer)
+	}
+	if _, nested := tool.As[*subagent](t); nested {
+		tc.timeout, tc.nest = -1, r.nestFor(tc)
+	}
+	return tc
+}
+
+// startToolCall starts the call.
+func (r *run) startToolCall(tc *toolCall) {
+	ctx := r.stateful(r.ctx)
+	release := func() {}
+	if tc.patience >= 0 {
+		ctx, release = tc.outlive(ctx, r.whole)
+		tc.done, tc.clean = make(chan struct{}), r.cfg.Redact.Stream()
+	}
+	whole := ctx
+	if tc.timeout > 0 {
+		ctx, tc.cancel = context.WithTimeout(ctx, tc.timeout)
+	} else {
+		ctx, tc.cancel = context.WithCancel(ctx)
+	}
+	ctx = context.WithValue(host.With(ctx, r.host()), callKey{}, tc)
+	if tc.nest != nil {
+		ctx = context.WithValue(ctx, nestKey{}, tc.nest)
+	}
+	tools := r.a.tools
+	r.launch(&tc.flight, func() {
+		defer release()
+		tc.execute(ctx, whole, tools)
+	})
+}
+
+// outlive returns a context that ends with the step until the call is unbound from it, and with the
+// run: that of a Middleware.Step may end with the step, when the call is in the background.
+func (tc *toolCall) outlive(step, whole context.Context) (ctx context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(step))
+	tc.unbind = context.AfterFunc(step, func() { cancel(context.Cause(step)) })
+	unbindWhole := context.AfterFunc(whole, func() { cancel(context.Cause(whole)) })
+	unbind := tc.unbind
+	return ctx, func() {
+		unbind()
+		unbindWhole()
+		cancel(nil)
+	}
+}
+
+// maxSaid is how much a call may say, in bytes, pictures and files included, before it is stopped
+// with its next piece. Its result is kept in memory until it ends: one that says something for ever
+// would take all there is. pieceCost is what a piece costs beside its text.
+const (
+	maxSaid   = 64 << 20
+	pieceCost = 128
+)
+
+// lost is the result of a call whose goroutine middleware has ended, as t.FailNow of package
+// testing does.
+const lost = "The call failed: its goroutine was ended before it had returned."
+
+// execute makes the call, on the flight's goroutine. What the tool had said before it was stopped,
+// by a time-out or with the run, stays in the result: the model may have use for it.
+func (tc *toolCall) execute(ctx, whole context.Context, middleware []tool.Middleware) {
+	all, size := tool.NewCollector(tc.work), 0
+	var failure error
+	// Called instead of ranged over: the body of a loop would be four allocations.
+	tool.Run(ctx, tc.tool, tc.work, middleware...)(func(ch tool.Chunk, err error) bool {
+		switch {
+		case err != nil:
+			failure = err
+			return false
+		case size > maxSaid:
+			all.Add(tool.Failure(fmt.Sprintf("The call said more than %d MiB and was stopped.", maxSaid>>20)))
+			return false
+		}
+		size += pieceCost + bytesOf(ch)
+		all.Add(ch)
+		return tc.run.inbox.put(report{from: &tc.flight, chunk: &ch})
+	})
+	outcome := message.Outcome("")
+	switch {
+	case failure == nil:
+	case errors.Is(failure, tool.ErrAbort):
+		tc.err = failure
+		all.Add(tool.Failure(failure.Error()))
+	case whole.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded): // its own time-out, and not the end of the run: the model may try something else
+		all.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", tc.timeout)))
+	default:
+		all.Add(tool.Failure("The call was interrupted before it ended."))
+		outcome = message.OutcomeInterrupted
+	}
+	tc.res = encodable(all.Result())
+	if outcome != "" {
+		tc.res.Outcome = outcome
+	}
+	if failure == nil {
+		delete(tc.res.Meta, mcpcontent.Key) // which is for gateways: sessions would keep everything twice
+	}
+}
+
+// encodable leaves out what is not JSON where it should be; the text stays. A State could not be
+// encoded with it.
+func encodable(res *message.ToolResult) *message.ToolResult {
+	if !json.Valid(res.Structured) {
+		res.Structured = nil
+	}
+	maps.DeleteFunc(res.Meta, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
+	return res
+}
+
+// bytesOf returns how many bytes of content a chunk holds.
+func bytesOf(ch tool.Chunk) int {
+	switch b := ch.Block.(type) {
+	case *message.Text:
+		return len(b.Text)
+	case *message.Data:
+		return len(b.Bytes)
+	}
+	return 0
+}
+
+// onReport takes what the call says.
+func (tc *toolCall) onReport(r *run, rep report) error {
+	if rep.leave {
+		return r.leave(tc)
+	}
+	tc.note(*rep.chunk)
+	if !tc.away {
+		r.emit(deltaOf(tc.call, *rep.chunk))
+	}
+	return nil
+}
+
+// tailSize is how much of what a call says in the background can be looked at, in bytes.
+const tailSize = 4000
+
+// note keeps the end of what the call says, for a model that wants to know how far it is. The
+// beginning of a log is of no use there, and may be long.
+func (tc *toolCall) note(ch tool.Chunk) {
+	t, ok := ch.Block.(*message.Text)
+	if !ok || ch.ForUser || tc.done == nil {
+		return
+	}
+	tc.tail += tc.clean.Write(t.Text)
+	if cut := len(tc.tail) - tailSize; cut > 0 {
+		tc.tail = strings.ToValidUTF8(tc.tail[cut:], "")
+	}
+}
+
+// onEnd takes the result, unless the call is in the background: then it is taken when it can be told.
+func (tc *toolCall) onEnd(r *run) error {
+	if tc.panicked != nil {
+		panic(tc.panicked)
+	}
+	if tc.res == nil {
+		tc.res = decide.ResultOf(tc.call, message.OutcomeError, lost)
+	}
+	if tc.done != nil {
+		close(tc.done)
+	}
+	if tc.timer != nil {
+		tc.timer.Stop()
+	}
+	switch {
+	case tc.away:
+		return nil
+	case tc.nest != nil && tc.nest.waiting != nil:
+		r.st.loop.Paused(tc.call, tc.nest.waiting)
+		return r.save()
+	}
+	return join(tc.err, r.finish(tc.call, tc.res))
+}
+
+// deltaOf returns the event for a chunk. Bytes of pictures and files are left to the result: a UI
+// can show nothing of them before they are whole.
+func deltaOf(c *openCall, ch tool.Chunk) *ToolDelta {
+	ev := &ToolDelta{Call: c.ID, Name: c.Tool, ForUser: ch.ForUser}
+	switch b := ch.Block.(type) {
+	case *message.Text:
+		ev.Text = b.Text
+	case *message.Data:
+		ev.Data = b.MediaType
+	}
+	return ev
+}
+
+// start has c run, unless it is not to, and returns its flight, which is yet to be committed. One
+// that has started early is joined.
+func (r *run) start(c *openCall) (*flight, error) {
+	tc := r.early.of(r, c)
+	t, err := r.admit(c, tc != nil)
+	if t == nil || err != nil {
+		return nil, err
+	}
+	if tc == nil {
+		tc = r.newToolCall(c, t, r.lastID())
+		r.startToolCall(tc)
+	}
+	tc.call = c
+	if tc.patience == 0 { // without a look at whether it has ended
+		err = r.leave(tc)
+	} else if tc.patience > 0 {
+		in := &r.inbox
+		tc.timer = time.AfterFunc(tc.patience, func() { in.put(report{from: &tc.flight, leave: true}) })
+	}
+	return &tc.flight, err
+}
+
+// admit judges c again if anything has happened since it was allowed, and returns the tool that
+// runs it, nil if none does: a call that ran meanwhile may have made this one dangerous, by writing
+// the file that it executes. That it runs is stored before it does, or a crash would leave no trace
+// of what it may have done.
+func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
+	for !early && c.Judged != r.st.loop.Ended() { // more than once when Config.Approve edits it
+		if err := r.judge(c); err != nil || c.Status != decide.Allowed {
+			return nil, err
+		}
+	}
+	t, err := r.tool(c)
+	if err != nil {
+		return nil, r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
+	}
+	if t.Info().External {
+		c.Status = decide.External
+		return nil, nil
+	}
+	began := r.st.loop.Started(c)
+	if err := r.save(); err != nil {
+		c.Status = decide.Allowed // nothing of it runs
+		return nil, err
+	}
+	r.emit(public(began))
+	return t, nil
+}
+
+// startAll starts calls, unless what started early is not to count: then it has to be asked again
+// what may start. No result is taken before all have started, since that would have the others
+// judged again.
+func (r *run) startAll(calls []*openCall) error {
+	same, err := r.countEarly()
+	if !same {
+		return err
+	}
+	var started [8]*flight
+	flights := started[:0]
+	for _, c := range calls {
+		if err != nil || r.failed != nil || r.ctx.Err() != nil {
+			break
+		}
+		var f *flight
+		if f, err = r.start(c); f != nil {
+			flights = append(flights, f)
+		}
+	}
+	for _, f := range flights {
+		err = join(err, r.commit(f))
+	}
+	return err
+}

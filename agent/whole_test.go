@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// breaks is a turn whose stream breaks off after a text.
+func breaks(text string) turn {
+	return turn{chunks: []model.Chunk{&model.TextDelta{Text: text}}, err: &model.Error{Kind: model.ErrConnection, Message: "reset"}}
+}
+
+// TestContinuedAnswer has an answer break off twice: what is returned is all of it, not its last part.
+func TestContinuedAnswer(t *testing.T) {
+	turns := []turn{breaks("The first "), breaks("and the second "), says("part.")}
+	const want = "The first and the second part."
+	a, _ := newAgent(t, Config{}, turns...)
+	st := new(State)
+	evs, err := play(t, a, st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "End.Text", endOf(t, evs).Text, want)
+	for range 2 { // the second time it has its answer
+		m, err := a.Reply(t.Context(), st)
+		if err != nil || m.Text() != want || m.ID != st.Messages[len(st.Messages)-1].ID {
+			t.Errorf("Reply: %+v, %v", m, err)
+		}
+	}
+
+	inner, _ := newAgent(t, Config{}, turns...)
+	helper, err := AsTool(inner, "helper", "Helps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ = newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(helper)}, calls(`c1 helper {"task":"x"}`), says("done"))
+	st = new(State)
+	if _, err := play(t, a, st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "a sub-agent's answer", results(st), []string{"c1 success: " + want})
+
+	limit := turns[:1:1]
+	limit = append(limit, says("part."), says("unused"))
+	a, _ = newAgent(t, Config{}, append(limit, calls(finalName+" "+finalName+` {"city":"Graz","score":4}`))...)
+	v, err := ReplyAs[verdict](t.Context(), a, new(State), Say("go"))
+	if err != nil || v.City != "Graz" {
+		t.Errorf("ReplyAs: %+v, %v", v, err)
+	}
+}
+
+// TestTimeEndsWhatHangs has the model, or a tool, hang until the time is up.
+func TestTimeEndsWhatHangs(t *testing.T) {
+	hangs := tool.Must(tool.New("hangs", "Hangs.", func(ctx context.Context, _ struct{}) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}))
+	deaf := tool.Must(tool.New("deaf", "Hangs, whatever it is told.", func(context.Context, struct{}) (string, error) {
+		time.Sleep(time.Hour)
+		return "", nil
+	}))
+	inner, err := New(Config{Model: &words{turns: []turn{{block: true}}}, Toolkit: toolkit.Of()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	helper, err := AsTool(inner, "helper", "Helps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		turns []turn
+		took  time.Duration
+		text  string
+		last  string // what the conversation ends with
+	}{
+		"the model at once":       {[]turn{{block: true}}, time.Minute, "", "go"},
+		"the model with a text":   {[]turn{{chunks: []model.Chunk{&model.TextDelta{Text: "So far"}}, block: true}}, time.Minute, "So far", "So far"},
+		"a tool":                  {[]turn{calls(`c1 hangs {}`), says("sorry")}, time.Minute, "sorry", "sorry"},
+		"a tool that does not":    {[]turn{calls(`c1 deaf {}`), says("sorry")}, time.Minute + 200*time.Millisecond, "sorry", "sorry"},
+		"a sub-agent":             {[]turn{calls(`c1 helper {"task":"x"}`), says("sorry")}, time.Minute, "sorry", "sorry"},
+		"the last answer, too":    {[]turn{calls(`c1 hangs {}`), {block: true}}, time.Minute + 15*time.Second, "", ""},
+		"the model in the second": {[]turn{says(""), {block: true}}, time.Minute, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, _ := newAgent(t, Config{Policy: bypass, Limits: Limits{Time: time.Minute}, Toolkit: toolkit.Of(hangs, deaf, helper)}, row.turns...)
+				st := new(State)
+				began := time.Now()
+				evs, err := play(t, a, st, Say("go"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "took", time.Since(began), row.took)
+				end := endOf(t, evs)
+				if end.Reason != EndLimit || end.Detail != "the limit of 1m0s" || end.Text != row.text {
+					t.Errorf("end %+v", end)
+				}
+				if last := st.Messages[len(st.Messages)-1]; row.last != "" && last.Text() != row.last {
+					t.Errorf("the last message is %q", last.Text())
+				}
+				if _, err := a.Reply(t.Context(), st); !errors.Is(err, ErrLimit) { // and no one is asked
+					t.Errorf("Reply: %v", err)
+				}
+				time.Sleep(time.Hour) // what does not stop ends by itself
+			})
+		})
+	}
+}
+
+// TestFinishedIsNotAskedAgain gives finished conversations back, without inputs.
+func TestFinishedIsNotAskedAgain(t *testing.T) {
+	typed := calls(`f1 final_answer {"city":"Graz","score":4}`)
+	a, w := newAgent(t, Config{}, says("done"), typed)
+	plain, graz := new(State), new(State)
+	if _, err := a.Reply(t.Context(), plain, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	first, err := ReplyAs[verdict](t.Context(), a, graz, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		m, err := a.Reply(t.Context(), plain)
+		if err != nil || m.Text() != "done" {
+			t.Errorf("Reply: %v, %v", m, err)
+		}
+		v, err := ReplyAs[verdict](t.Context(), a, graz)
+		if err != nil || v != first {
+			t.Errorf("ReplyAs: %+v, %v", v, err)
+		}
+		plain, graz = reload(t, plain), reload(t, graz)
+	}
+	equal(t, "requests", len(w.reqs), 2)
+
+	w.turns = []turn{calls(`f2 final_answer {"value":7}`)} // an answer of another type is another answer
+	if n, err := ReplyAs[int](t.Context(), a, graz); err != nil || n != 7 {
+		t.Errorf("ReplyAs: %d, %v", n, err)
+	}
+}
+
+// TestPendingSaysWhen compares what waits with the events that told of it.
+func TestPendingSaysWhen(t *testing.T) {
+	var j journal
+	policy := permission.Policy{Rules: []permission.Rule{{Tool: "helper", Behavior: permission.Allow}, {Tool: "outside", Behavior: permission.Allow}}}
+	seams := Seams{Now: func() time.Time { return time.Unix(1000, 0).UTC() }}
+	inner, _ := newAgent(t, Config{Seams: seams, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), noting(&j, "write", tool.Options{Parallel: true}))},
+		calls(`s1 note {"path":"x"}`, `s2 write {"path":"x"}`))
+	helper, err := AsTool(inner, "helper", "Helps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := newAgent(t, Config{Seams: seams, Policy: policy, Toolkit: toolkit.Of(helper, parallel{noting(&j, "ask", tool.Options{})}, external{noting(&j, "outside", tool.Options{Parallel: true})})},
+		calls(`c1 ask {"path":"x"}`, `c2 helper {"task":"x"}`, `c3 outside {"path":"x"}`))
+	st := new(State)
+	evs, err := play(t, a, st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, ev := range evs {
+		switch ev.(type) {
+		case *Approval, *External:
+			told = append(told, jsonOf(t, ev))
+		}
+	}
+	for _, st := range []*State{st, reload(t, st)} {
+		var pending []string
+		for _, ev := range st.Pending() {
+			pending = append(pending, jsonOf(t, ev))
+		}
+		if len(pending) != 4 || strings.Join(pending, "\n") != strings.Join(told[len(told)-4:], "\n") {
+			t.Errorf("pending:\n%s\nthe events:\n%s", strings.Join(pending, "\n"), strings.Join(told, "\n"))
+		}
+	}
+}
+
+func jsonOf(t *testing.T, v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestOneFailureIsSaidOnce has the store refuse every save from the second on.
+func TestOneFailureIsSaidOnce(t *testing.T) {
+	var j journal
+	conflict := errors.New("another process has saved this session")
+	saves := 0
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{Parallel: true})), Save: func(context.Context, *State) error {
+		if saves++; saves > 2 {
+			return conflict
+		}
+		return nil
+	}}, calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`, `c3 note {"path":"c"}`))
+	evs, err := play(t, a, new(State), Say("go"))
+	if !errors.Is(err, conflict) || strings.Count(err.Error(), conflict.Error()) != 1 || endOf(t, evs).Detail != err.Error() {
+		t.Errorf("%v", err)
+	}
+}
