@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -186,4 +187,32 @@ func TestAnswerExpiresOnItsWay(t *testing.T) {
 			equal(t, "ran", j.String(), "note:x")
 		})
 	}
+}
+
+// prepared is a tool that knows of some calls that they must fail.
+type prepared struct{ tool.Tool }
+
+func (p prepared) Unwrap() tool.Tool { return p.Tool }
+
+func (prepared) Prepare(_ context.Context, input json.RawMessage) error {
+	if strings.Contains(string(input), "missing") {
+		return errors.New("read the file first")
+	}
+	return nil
+}
+
+// TestNoOneIsAskedAboutWhatMustFail has a tool that knows before the call that it cannot be made.
+func TestNoOneIsAskedAboutWhatMustFail(t *testing.T) {
+	var j journal
+	asked := 0
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(prepared{noting(&j, "edit", tool.Options{})}), Approve: func(context.Context, Approval) (Confirm, error) {
+		asked++
+		return Confirm{Allow: true}, nil
+	}}, calls(`c1 edit {"path":"missing"}`, `c2 edit {"path":"here"}`), says("done"))
+	st := new(State)
+	if _, err := play(t, a, st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "questions", asked, 1)
+	equal(t, "results", results(st), []string{"c1 error: read the file first", "c2 success: noted here"})
 }
