@@ -69,7 +69,7 @@ func TestCostOfToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	budget.Hold(t, budget.Cost{Allocs: 0.1, Bytes: 154}, tokens, func() { reply(t, a) })
+	budget.Hold(t, budget.Cost{Allocs: 1.08, Bytes: 136}, tokens, func() { reply(t, a) })
 }
 
 // TestCostOfAgent is an agent with twenty tools of its own: what it takes to make one,

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/internal/slab"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
@@ -27,9 +26,6 @@ type intake struct {
 	calls []callIntake
 	first [1]callIntake // of calls: mostly there is one
 	args  [64]byte      // of that one
-
-	texts  []TextDelta // see package slab
-	pieces []ToolCallDelta
 
 	ans answer // what is returned, with its memory
 	raw [1]json.RawMessage
@@ -67,9 +63,7 @@ func (in *intake) add(ch model.Chunk) {
 			in.start(b)
 		}
 		in.text.WriteString(ch.Text)
-		ev := slab.Take(&in.texts)
-		ev.Message, ev.Block, ev.Text = in.msg.ID, b.ID, ch.Text
-		in.emit(ev)
+		in.emit(&TextDelta{Message: in.msg.ID, Block: b.ID, Text: ch.Text})
 	case *model.ThinkingDelta:
 		b, ok := in.last().(*message.Thinking)
 		if !ok {
@@ -116,9 +110,7 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 		c.args = in.args[:0]
 	}
 	c.args = append(c.args, d.Args...)
-	ev := slab.Take(&in.pieces)
-	ev.Message, ev.Call, ev.Name, ev.Args = in.msg.ID, c.call.ID, c.call.Name, d.Args
-	in.emit(ev)
+	in.emit(&ToolCallDelta{Message: in.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
 
 // joins reports whether one of two ids of an answer's calls is the other with

@@ -74,7 +74,6 @@ var allowed = map[string][]string{
 	"internal/countdown":          {},
 	"internal/near":               {},
 	"internal/lazy":               {},
-	"internal/slab":               {},
 	"internal/visible":            {},
 	"internal/strictjson":         {},
 	"internal/mcpcontent":         {"internal/strictjson", "message"},
@@ -86,7 +85,6 @@ var internalUsers = map[string][]string{
 	"internal/visible":  {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest": {"internal/groupcase"},
-	"internal/slab":     {"agent", "model/openai"},
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},
 
