@@ -348,6 +348,12 @@ func (g *grammar) next() string {
 		s = pick(g.Rand, seeds)
 	case 2:
 		return g.soup()
+	case 3: // what is read without the parser, mostly
+		s = g.one("probe ", "echo ", "", "cat ")
+		for range 1 + g.IntN(10) {
+			s += pick(g.Rand, pieces) + g.one(" ", " ", "")
+		}
+		return s
 	case 1:
 		s = g.assignment(1) + "; " + g.list(1)
 	default:
@@ -365,7 +371,7 @@ func dangerous(s string) bool {
 	if strings.Count(s, "while") != strings.Count(s, "while fail ")+strings.Count(s, "while fail;") {
 		return true
 	}
-	return slices.ContainsFunc([]string{"exec", "kill", "/dev/", "source", "trap '' ", "ulimit", "until ", "history", "fc ", "for ((", "enable", "alias", "while :", "! fail"}, func(word string) bool {
+	return slices.ContainsFunc([]string{"exec", "kill", "/dev/", "source", "trap '' ", "ulimit", "until ", "history", "fc ", "for ((", "enable", "coproc", "alias", "while :", "! fail"}, func(word string) bool {
 		return strings.Contains(strings.ReplaceAll(strings.ReplaceAll(s, "/dev/null", ""), "/dev/fd", ""), word)
 	})
 }

@@ -280,6 +280,9 @@ func (r *reader) redirect(s *syntax.Stmt, descriptor *syntax.Lit) bool {
 	if lit, ok := soleLit(word); ok && lit != "" && strings.Trim(lit, "0123456789") == "" && r.pos < len(r.src) && (r.src[r.pos] == '<' || r.src[r.pos] == '>') {
 		return false
 	}
+	if (op == syntax.DplIn || op == syntax.DplOut) && !duplicated(word) {
+		return false
+	}
 	d := r.redirects.one()
 	d.redirect = syntax.Redirect{OpPos: at, Op: op, N: descriptor, Word: word}
 	if s.Redirs == nil {

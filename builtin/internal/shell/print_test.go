@@ -148,6 +148,12 @@ func shape(b *strings.Builder, v reflect.Value) {
 		}
 		return
 	case *syntax.Redirect:
+		if x.Op == syntax.DplOut && !duplicated(x.Word) {
+			file := *x
+			file.Op = syntax.RdrAll
+			shape(b, reflect.ValueOf(file))
+			return
+		}
 		if x.Op == syntax.Hdoc || x.Op == syntax.DashHdoc {
 			hdocShape(b, x)
 			return

@@ -164,6 +164,9 @@ func (p *printer) redirect(r *syntax.Redirect) {
 		p.refuse("a redirection that is not understood")
 	}
 	op := r.Op.String()
+	if r.Op == syntax.DplIn || r.Op == syntax.DplOut {
+		op = p.duplicate(r).String()
+	}
 	p.str(op)
 	// To bash a number right before a redirection belongs to that one.
 	end := int(r.Word.End().Offset())
@@ -175,4 +178,23 @@ func (p *printer) redirect(r *syntax.Redirect) {
 		p.str(" ")
 	}
 	p.word(r.Word)
+}
+
+// duplicated reports whether a word names a descriptor: a number, "-", or both.
+func duplicated(word *syntax.Word) bool {
+	lit, ok := soleLit(word)
+	return ok && lit != "" && len(lit) < 6 && strings.Trim(strings.TrimSuffix(lit, "-"), "0123456789") == ""
+}
+
+// duplicate returns the operator for a redirection to what should be a descriptor. Bash
+// expands the name of a file after ">&" twice, and takes a "-" in front for a word of its
+// own: ">& file" is "&> file".
+func (p *printer) duplicate(r *syntax.Redirect) syntax.RedirOperator {
+	if duplicated(r.Word) {
+		return r.Op
+	}
+	if lit, ok := soleLit(r.Word); r.Op == syntax.DplIn || r.N != nil || !ok || lit == "" || lit[0] == '-' {
+		p.refuse("a redirection to a descriptor that is not a number; write &> for a file")
+	}
+	return syntax.RdrAll
 }
