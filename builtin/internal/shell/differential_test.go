@@ -26,7 +26,7 @@ const prelude = `
 exec 9>"$1" 2>/dev/null
 trap "" PIPE
 ulimit -t 30 -f 2000
-log() { (( ++__calls < 300 )) || exit 7; local IFS=$'\x1f'; builtin printf '%s\x1f\x1e' "$*" >&9; }
+log() { (( ++__calls < 300 )) || exit 7; local IFS=$'\x1f'; builtin printf '%s\x1f%s\x1f\x1e' "$__id" "$*" >&9; }
 probe() { log probe "$@"; }
 fail() { log fail "$@"; return 1; }
 touch() { log touch "$@"; }
@@ -38,7 +38,7 @@ PATH=/nonexistent HOME=/home/u x= y=v N=
 unset x BASH_ENV
 run() {
 	builtin printf '\x1c%s\x1e' "$1" >&9
-	local command=$2
+	local command=$2 __id=$1 # a process may report after its command has ended
 	( set --; trap wait EXIT; eval -- "$command"
 	wait ) </dev/null >"$3"
 	builtin printf '\x1d%s\x1f' "$?" >&9
@@ -123,7 +123,7 @@ func (b *bench) run(t testing.TB, texts []string) []result {
 
 func readLog(raw []byte, n int) []result {
 	results := make([]result, n)
-	at := -1
+	at := -1 // the command that runs
 	for record := range bytes.SplitSeq(raw, []byte{0x1e}) {
 		text := string(record)
 		switch {
@@ -133,10 +133,15 @@ func readLog(raw []byte, n int) []result {
 		case text[0] == 0x1d && at >= 0:
 			status, out, _ := strings.Cut(text[1:], "\x1f")
 			results[at].status, results[at].output, results[at].done = status, out, true
-			slices.Sort(results[at].calls)
-		case at >= 0:
-			results[at].calls = append(results[at].calls, text)
+		default:
+			id, call, _ := strings.Cut(text, "\x1f")
+			if i, err := strconv.Atoi(id); err == nil && i >= 0 && i < n {
+				results[i].calls = append(results[i].calls, call)
+			}
 		}
+	}
+	for i := range results {
+		slices.Sort(results[i].calls)
 	}
 	return results
 }
@@ -285,7 +290,8 @@ func (b *bench) writes(t *testing.T, text string) bool {
 
 // reasoned reports whether a source may do otherwise than its print.
 func reasoned(src string) bool {
-	return strings.Contains(src, "LINENO") || strings.Contains(src, "$_") || strings.Contains(src, "$!") || strings.Contains(src, "time") || strings.Contains(src, "BASH_") || strings.Contains(src, "$$") || strings.Contains(src, "declare") || strings.Contains(src, "local") || strings.Contains(src, "set")
+	return strings.Contains(src, "LINENO") || strings.Contains(src, "$_") || strings.Contains(src, "$!") || strings.Contains(src, "time") || strings.Contains(src, "BASH_") || strings.Contains(src, "$$") || strings.Contains(src, "declare") || strings.Contains(src, "local") || strings.Contains(src, "set") ||
+		strings.Contains(src, "<(") || strings.Contains(src, ">(")
 }
 
 func argvs(a *Analysis) (out [][]string) {

@@ -277,7 +277,7 @@ func (r *reader) redirect(s *syntax.Stmt, descriptor *syntax.Lit) bool {
 		return false // also after the first part of an operator that is longer
 	}
 	// A number right before a redirection belongs to that one.
-	if lit, ok := soleLit(word); ok && lit != "" && strings.Trim(lit, "0123456789") == "" && r.pos < len(r.src) && (r.src[r.pos] == '<' || r.src[r.pos] == '>') {
+	if lit, ok := soleLit(word); ok && lit != "" && (lit[0] == '{' || strings.Trim(lit, "0123456789") == "") && r.pos < len(r.src) && (r.src[r.pos] == '<' || r.src[r.pos] == '>') {
 		return false
 	}
 	if (op == syntax.DplIn || op == syntax.DplOut) && !duplicated(word) {

@@ -168,9 +168,9 @@ func (p *printer) redirect(r *syntax.Redirect) {
 		op = p.duplicate(r).String()
 	}
 	p.str(op)
-	// To bash a number right before a redirection belongs to that one.
+	// To bash a number or {name} right before a redirection belongs to that one.
 	end := int(r.Word.End().Offset())
-	if lit, ok := soleLit(r.Word); ok && lit != "" && strings.Trim(lit, "0123456789") == "" && end < len(p.src) && (p.src[end] == '<' || p.src[end] == '>') {
+	if lit, ok := soleLit(r.Word); ok && lit != "" && (lit[0] == '{' || strings.Trim(lit, "0123456789") == "") && end < len(p.src) && (p.src[end] == '<' || p.src[end] == '>') {
 		p.refuse("a redirection without a file; put a blank behind its word")
 	}
 	_, process := r.Word.Parts[0].(*syntax.ProcSubst)
