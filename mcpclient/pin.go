@@ -36,7 +36,7 @@ var ErrChanged = errors.New("the tool is not the one that was allowed")
 // They are none for what a tool does, of which the server says what it likes, nor for
 // programs that can write where the pins are.
 type Pins interface {
-	// Load returns the pins of a server, by its own names of the tools.
+	// Load returns the pins of a server, by its own names of the tools, as they are then.
 	Load(server string) (map[string]Pin, error)
 
 	// Update has change put in, replace and delete pins of a server, and keeps what it

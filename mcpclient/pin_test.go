@@ -21,12 +21,24 @@ import (
 )
 
 // memoryPins are pins of one server that no file keeps.
-type memoryPins map[string]Pin
+type memoryPins struct {
+	mu   sync.Mutex
+	pins map[string]Pin
+}
 
-func (m memoryPins) Load(string) (map[string]Pin, error) { return m, nil }
+func (m *memoryPins) Load(string) (map[string]Pin, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.pins), nil
+}
 
-func (m memoryPins) Update(_ string, change func(map[string]Pin)) error {
-	change(m)
+func (m *memoryPins) Update(_ string, change func(map[string]Pin)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pins == nil {
+		m.pins = map[string]Pin{}
+	}
+	change(m.pins)
 	return nil
 }
 
@@ -102,7 +114,7 @@ func mutants(v any, yield func(any)) {
 // none is where a list is only written in another way.
 func TestPinsNotice(t *testing.T) {
 	for file, list := range realLists(t) {
-		pins := memoryPins{}
+		pins := &memoryPins{}
 		if s := build(pinning(t, pins, everything), list, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
 			t.Fatalf("%s: %d of %d tools, skipped %v", file, len(s.tools), len(list), s.skipped)
 		}
@@ -235,7 +247,7 @@ func offered(t *testing.T, c *Client) string {
 // TestPinnedWhenAllowed follows a tool that is changed before and after it was allowed.
 func TestPinnedWhenAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pins := memoryPins{}
+		pins := &memoryPins{}
 		c, describe := changing(t, pins, nil)
 		describe("two") // which nobody has allowed yet
 		if got := offered(t, c); got != "other pay" {
@@ -282,7 +294,7 @@ func TestPinnedWhenAllowed(t *testing.T) {
 // shown and the call is not run, and that what was shown is what is pinned.
 func TestPinnedAsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pins := memoryPins{}
+		pins := &memoryPins{}
 		c, describe := changing(t, pins, nil)
 		shown := find(t, c, "pay")
 		describe("two")
@@ -303,7 +315,7 @@ func TestPinnedAsShown(t *testing.T) {
 // noticed by the next client.
 func TestPinnedByARule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pins := memoryPins{}
+		pins := &memoryPins{}
 		rule := func(name string) bool { return name == "mcp__srv__pay" }
 		c, describe := changing(t, pins, rule)
 		if p, _ := pins.Load("srv"); offered(t, c) != "other pay" || len(p) != 1 {
