@@ -1,0 +1,96 @@
+package mcpclient
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// TestEventBody holds that no line break within an event lets it grow beyond the limit,
+// that a stream of small ones has no end, and what is passed on.
+func TestEventBody(t *testing.T) {
+	for _, row := range []struct{ why, body, want string }{
+		{"small events", strings.Repeat("data: 123\n\n", 100), strings.Repeat("data: 123\n\n", 100)},
+		{"other line ends", strings.Repeat("data:123\r\n\r\n", 100), strings.Repeat("data: 123\n\n", 100)},
+		{"signs of life", strings.Repeat(":\n\n", 100), strings.Repeat(":\n\n", 100)},
+		{"an event of some lines", "id: 7\ndata: {\ndata: }\nevent: message\n\n", "id: 7\nevent: message\ndata: {\ndata: }\n\n"},
+		{"no empty line at the end", "data: 1\n", "data: 1\n"},
+		{"half a line at the end", "data: 1\ndata: 2", "data: 1\n"},
+		{"two members of one name", "id: 1\ndata: {\"method\":1,\"method\":2}\n\ndata: 2\n\n", "id: 1\n\ndata: 2\n\n"},
+		{"an event of many lines", strings.Repeat("data: 123\n", 100), "too large"},
+		{"a head of many lines", strings.Repeat("id: 123\n", 100), "too large"},
+		{"one long line", "data: " + strings.Repeat("x", 100), "too large"},
+	} {
+		for _, read := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.DataErrReader} {
+			b := newEventBody(io.NopCloser(read(strings.NewReader(row.body))), filter{max: 50})
+			if got, err := io.ReadAll(b); (err == nil) != (string(got) == row.want) || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%s: %v after %q", row.why, err, got)
+			}
+		}
+	}
+}
+
+// TestWrongAnswers holds that what is no answer to the request never becomes its result:
+// over HTTP as JSON and as a stream, and over lines.
+func TestWrongAnswers(t *testing.T) {
+	const right = `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"right"}]}}`
+	const wrong = `{"jsonrpc":"2.0","id":"kb-999","result":{"content":[{"type":"text","text":"wrong"}]}}`
+	answers := map[string]struct {
+		say       []string
+		one, many string // what the error or the result has, of an answer of one message and of a stream
+	}{
+		"right":           {[]string{right}, "right", "right"},
+		"foreign":         {[]string{wrong}, `the id "kb-999"`, `the id "kb-999"`},
+		"number":          {[]string{strings.Replace(wrong, `"kb-999"`, "1", 1)}, "the id 1", "the id 1"},
+		"foreign_first":   {[]string{wrong, "garbage", `{"jsonrpc":"2.0","id":17,"error":{"code":1,"message":"no"}}`, right}, "", "right"},
+		"two_ids":         {[]string{strings.Replace(right, `"id":ID`, `"id":"x","id":ID`, 1)}, `"id" occurs twice`, `"id" occurs twice`},
+		"folded":          {[]string{strings.Replace(right, `"result"`, `"result":{},"Result"`, 1)}, `must be written "result"`, `must be written "result"`},
+		"folded_content":  {[]string{strings.Replace(right, `"content"`, `"content":[],"Content"`, 1)}, `must be written "content"`, `must be written "content"`},
+		"deep":            {[]string{strings.Replace(right, `"text":"right"`, `"text":"wrong","text":"right"`, 1)}, `"text" occurs twice`, `"text" occurs twice`},
+		"folded_is_error": {[]string{strings.Replace(right, `"content"`, `"isError":false,"IsError":true,"content"`, 1)}, `must be written "isError"`, `must be written "isError"`},
+	}
+	var list []string
+	for _, name := range sortedKeys(answers) {
+		list = append(list, `{"name":"`+name+`"}`)
+	}
+	tools := "[" + strings.Join(list, ",") + "]"
+	script := func(msg request, reply func(string)) {
+		if polite(msg, reply, tools) || msg.Method != "tools/call" {
+			return
+		}
+		for _, a := range answers[msg.name()].say {
+			reply(strings.ReplaceAll(a, "ID", string(msg.ID)))
+		}
+	}
+	jsonURL := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var msg request
+		if json.NewDecoder(r.Body).Decode(&msg) != nil || msg.ID == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		script(msg, func(line string) { _, _ = io.WriteString(w, line) })
+	})).URL
+	for way, cfg := range map[string]Config{"json": {URL: jsonURL}, "events": {URL: eventStreams(t, script)}, "lines": {Dial: inMemory(script)}} {
+		cfg.Name, cfg.PingInterval, cfg.Protocol = "srv", -1, "2025-06-18"
+		c := connect(t, cfg)
+		for name, a := range answers {
+			want := a.many
+			if way == "json" {
+				want = a.one
+			}
+			if want == "" || way == "lines" && (name == "foreign" || name == "number") { // which there is for somebody else
+				continue
+			}
+			res := mustRun(t, find(t, c, name), `{}`)
+			if !strings.Contains(res.Text(), want) || (want == "right") != (res.Outcome == message.OutcomeSuccess) {
+				t.Errorf("%s, %s: %s %s, want %q", way, name, res.Outcome, res.Text(), want)
+			}
+		}
+	}
+}
