@@ -15,7 +15,7 @@ import (
 func TestSearchObeysRulesForRead(t *testing.T) {
 	dir := files(t, map[string]string{
 		"w/a.txt": "needle\n", "w/secret/b.txt": "needle\n", "w/secret/deep/c.txt": "needle\n", "w/secret/plain.md": "needle\n",
-		"w/.env": "needle\n", "w/sub/key.pem": "needle\n", "w/.gnupg/x": "needle\n", "out/o.txt": "needle\n",
+		"w/.env": "needle\n", "w/sub/cert.pem": "needle\n", "w/.gnupg/x": "needle\n", "out/o.txt": "needle\n",
 	})
 	for link, target := range map[string]string{"w/link": "secret", "w/alias": "secret", "w/way": "../out"} {
 		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
@@ -30,18 +30,18 @@ func TestSearchObeysRulesForRead(t *testing.T) {
 		want string // what is found, below w, or the decision
 		out  string // what is said of what is left out
 	}{
-		{"", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/key.pem", "2 paths"},
-		{"deny Read(secret/**)", ".", "a.txt sub/key.pem", "3 paths"},
-		{"deny Read(secret/)", ".", "a.txt sub/key.pem", "3 paths"},
-		{"ask Read(secret/**)", ".", "a.txt sub/key.pem", "3 paths"},
-		{"typo Read(secret/**)", ".", "a.txt sub/key.pem", "3 paths"},
-		{"deny *(secret/**)", "sub", "sub/key.pem", ""},
-		{"deny Read(secret/*.txt)", ".", "a.txt secret/deep/c.txt secret/plain.md sub/key.pem", "3 paths"},
-		{"deny Read(secret/*)", ".", "a.txt secret/deep/c.txt sub/key.pem", "4 paths"},
+		{"", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/cert.pem", "2 paths"},
+		{"deny Read(secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
+		{"deny Read(secret/)", ".", "a.txt sub/cert.pem", "3 paths"},
+		{"ask Read(secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
+		{"typo Read(secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
+		{"deny *(secret/**)", "sub", "sub/cert.pem", ""},
+		{"deny Read(secret/*.txt)", ".", "a.txt secret/deep/c.txt secret/plain.md sub/cert.pem", "3 paths"},
+		{"deny Read(secret/*)", ".", "a.txt secret/deep/c.txt sub/cert.pem", "4 paths"},
 		{"deny Read(*.pem)", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md", "3 paths"},
 		{"deny Read(**/deep/**)", "secret", "secret/b.txt secret/plain.md", "1 path left"},
-		{"deny Read(" + w + "/secret/**)", ".", "a.txt sub/key.pem", "3 paths"},
-		{"deny Read(link/**)", ".", "a.txt sub/key.pem", "3 paths"}, // a rule counts where it leads
+		{"deny Read(" + w + "/secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
+		{"deny Read(link/**)", ".", "a.txt sub/cert.pem", "3 paths"}, // a rule counts where it leads
 		{"deny Read(secret/**)", "secret", "deny", ""},
 		{"deny Read(secret/**)", "secret/deep", "deny", ""},
 		{"deny Read(secret/**)", "link", "deny", ""},
@@ -51,7 +51,7 @@ func TestSearchObeysRulesForRead(t *testing.T) {
 		{"deny Read(secret/[)", ".", "deny", ""}, // it cannot be read
 		{"deny Read(" + dir + "/out/**)", "way", "deny", ""},
 		{"allow Read(" + dir + "/out/**)", "way", "ask", ""}, // to read is not to search
-		{"deny Read", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/key.pem", "2 paths"},
+		{"deny Read", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/cert.pem", "2 paths"},
 		{"", ".env", "ask", ""},
 	} {
 		for _, name := range []string{"Grep", "Glob"} {

@@ -25,9 +25,13 @@
 package pathrule
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
+	"syscall"
 )
 
 // A Place is where paths are judged from. The zero Place knows no directory:
@@ -37,9 +41,21 @@ type Place struct {
 	Home string   // what "~" is; empty means unknown
 	Dirs []string // working directories, absolute; the first is what relative patterns count from
 
+	// Trusted are the directories, absolute, whose own settings, plugins and
+	// toolchains may run, because a person agreed to them as a whole. nil means
+	// none: a working directory is not trusted by being one.
+	Trusted []string
+
 	// Readlink returns the target of a symbolic link and an error for anything
 	// else. nil means os.Readlink.
 	Readlink func(path string) (string, error)
+
+	// ReadFile returns what is in a file. nil means to read one of this machine.
+	ReadFile func(path string) ([]byte, error)
+
+	// ReadDir returns the names in a directory, in any order. nil means those of
+	// this machine.
+	ReadDir func(path string) ([]string, error)
 }
 
 // Limits on a path. Linux stops at 40 links and 4096 bytes.
@@ -144,6 +160,59 @@ func (p Place) Inside(name string) bool {
 		}
 	}
 	return false
+}
+
+// Trusts reports whether name, with its links resolved, is a trusted directory
+// or below one.
+func (p Place) Trusts(name string) bool {
+	if len(p.Trusted) == 0 {
+		return false
+	}
+	real := p.Real(name)
+	for _, dir := range p.Trusted {
+		if d := p.Real(dir); d != "" && real != "" && Below(real, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// Exists reports whether there is something called name, be it a link that
+// leads nowhere.
+func (p Place) Exists(name string) bool {
+	_, err := p.readlink(name)
+	return err == nil || !os.IsNotExist(err) && !errors.Is(err, syscall.ENOTDIR)
+}
+
+// Contents returns what is in a regular file of at most limit bytes.
+func (p Place) Contents(name string, limit int64) ([]byte, error) {
+	if p.ReadFile != nil {
+		return p.ReadFile(name)
+	}
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() || info.Size() > limit:
+		return nil, fmt.Errorf("read %s: not a regular file of at most %d bytes", name, limit)
+	}
+	return os.ReadFile(name)
+}
+
+// Names returns the names in a directory, sorted.
+func (p Place) Names(name string) ([]string, error) {
+	if p.ReadDir != nil {
+		names, err := p.ReadDir(name)
+		names = slices.Clone(names)
+		slices.Sort(names)
+		return names, err
+	}
+	entries, err := os.ReadDir(name)
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
 }
 
 // Below reports whether the clean absolute path name is dir or below it.

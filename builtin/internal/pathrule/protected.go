@@ -48,6 +48,9 @@ func (g Protected) Name(abs string) string {
 			return abs + " belongs to the system"
 		}
 	}
+	if own := ownDir(); own != "" && Below(lower, own) {
+		return abs + " belongs to this program"
+	}
 	for seg := range strings.SplitSeq(lower, "/") {
 		if slices.Contains(protectedDirs, seg) || slices.ContainsFunc(g.Dirs, fold(seg)) {
 			return abs + " is in a protected directory"
@@ -82,16 +85,6 @@ func Likely(glob string) []string {
 
 func fold(name string) func(string) bool {
 	return func(s string) bool { return strings.EqualFold(s, name) }
-}
-
-// dotenv reports whether base is a file of settings and secrets such as
-// ".env.production"; templates of one are not.
-func dotenv(base string) bool {
-	if base == ".env" {
-		return true
-	}
-	tail, ok := strings.CutPrefix(base, ".env.")
-	return ok && !slices.Contains([]string{"example", "sample", "template", "dist", "defaults", "schema"}, tail)
 }
 
 // All lower case, as they are compared.
@@ -131,53 +124,4 @@ var (
 		"/boot", "/etc", "/dev", "/proc", "/sys", "/system", "/var/spool/cron", "/var/spool/at", "/private/etc",
 	}
 	plainDevices = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/full"}
-)
-
-// Secret returns why showing what is in name would reveal credentials, or "".
-func (p Place) Secret(name string) string {
-	abs, real := p.Abs(name), p.Real(name)
-	if why := SecretName(abs); why != "" || abs == real {
-		return why
-	}
-	return SecretName(real)
-}
-
-// SecretName is [Place.Secret] for a clean absolute path, by its name alone.
-func SecretName(abs string) string {
-	base := abs[strings.LastIndexByte(abs, '/')+1:]
-	secret := slices.Contains(secretFiles, base) || hidden(abs, base) ||
-		strings.HasPrefix(abs, "/proc/") && base == "environ" || strings.HasPrefix(abs, "/etc/sudoers.d/")
-	if secret {
-		return abs + " holds credentials"
-	}
-	return ""
-}
-
-// hidden is the part of SecretName about files and directories whose names
-// begin with a dot, which few paths have.
-func hidden(abs, base string) bool {
-	dot := strings.Index(abs, "/.")
-	if dot < 0 {
-		return false
-	}
-	for _, tail := range secretTails {
-		if strings.Contains(abs[dot:], tail) {
-			return true
-		}
-	}
-	key := strings.HasSuffix(abs, "/.ssh/"+base) && strings.HasPrefix(base, "id_") && !strings.HasSuffix(base, ".pub")
-	return key || dotenv(base)
-}
-
-var (
-	secretFiles = []string{
-		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf",
-		".git-credentials", ".envrc", ".bash_history", ".zsh_history", ".htpasswd", "shadow", "gshadow", "sudoers",
-	}
-	// Parts of a path, all of which begin with a hidden name: see hidden.
-	secretTails = []string{
-		"/.aws/credentials", "/.aws/sso/cache/", "/.azure/", "/.kube/config", "/.docker/config.json", "/.gnupg/",
-		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.cargo/credentials", "/.m2/settings.xml", "/.gem/credentials",
-		"/.config/rclone/rclone.conf", "/.terraform.d/credentials",
-	}
 )

@@ -15,6 +15,8 @@ type binding struct {
 	vals    []string // the values it may have; nil: not known
 	lead    bool     // no value begins with "-"
 	numeric bool     // every value is a decimal number
+	atom    bool     // every value is of the class [names] or above, in one word or several
+	local   bool     // no value begins with "/"
 }
 
 // Limits on what is remembered of values. A value may be made of others: without a
@@ -27,8 +29,9 @@ const (
 )
 
 func bindValues(vals ...string) binding {
-	b := binding{vals: vals, lead: true, numeric: true}
+	b := binding{vals: vals, lead: true, numeric: true, local: true}
 	for _, v := range vals {
+		b.local = b.local && !strings.HasPrefix(v, "/")
 		b.lead = b.lead && !strings.HasPrefix(v, "-")
 		b.numeric = b.numeric && isNumber(v)
 		if len(v) > maxValue {
@@ -47,7 +50,7 @@ func (b binding) plain() bool {
 
 // or returns what holds for the values of both.
 func (b binding) or(c binding) binding {
-	both := binding{lead: b.lead && c.lead, numeric: b.numeric && c.numeric}
+	both := binding{lead: b.lead && c.lead, numeric: b.numeric && c.numeric, atom: b.atom && c.atom, local: b.local && c.local}
 	if b.vals == nil || c.vals == nil || len(b.vals)+len(c.vals) > maxValues {
 		return both
 	}
@@ -184,7 +187,7 @@ func (w *walker) setBy(name string, args []arg) {
 		case index && strings.ContainsAny(text, "$`"):
 			w.denyDynamic("an array index that is evaluated")
 		case syntax.ValidName(variable):
-			w.set(variable, binding{})
+			w.set(variable, w.readFrom(name, args))
 		}
 	}
 }
@@ -279,4 +282,13 @@ func (w *walker) declaration(c *syntax.DeclClause) {
 			w.declared(w.fields(a.Value))
 		}
 	}
+}
+
+// readFrom returns what is known of the variables that a setter sets: read gets a
+// part of what the pipe before it brings.
+func (w *walker) readFrom(name string, args []arg) binding {
+	if name != "read" || w.fed() < atoms || slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
+		return binding{}
+	}
+	return binding{lead: true, atom: true}
 }

@@ -57,6 +57,9 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	for _, as := range c.Assigns {
 		value := w.value(as)
 		name := as.Name.Value
+		if len(args) == 0 {
+			w.keepSecret(name)
+		}
 		if len(args) > 0 {
 			// IFS for the time of a read only says where its line is cut.
 			reading := name == "IFS" && args[0].known && args[0].text == "read"
@@ -68,7 +71,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		if why := variable(name); why != "" {
 			w.deny(why)
 		}
-		b := binding{lead: value.lead, numeric: w.staysNumber(as)}
+		b := binding{lead: value.lead, numeric: w.staysNumber(as) || value.class == digits, atom: value.class != anyText}
 		switch {
 		case as.Append || as.Array != nil || as.Index != nil:
 			b = binding{}
@@ -240,7 +243,7 @@ func (w *walker) wrapped(name string, p parsed) {
 		return
 	}
 	if extra, ok := fed[name]; ok {
-		rest = extra(p, rest)
+		rest = extra(w, p, rest)
 	}
 	w.simple(rest, joinRaw(rest), "")
 }

@@ -10,7 +10,7 @@ import (
 
 // here is where the cases are judged.
 var here = pathrule.Place{Cwd: "/tmp/project", Home: "/home/u", Dirs: []string{"/tmp/project"},
-	Readlink: func(string) (string, error) { return "", os.ErrInvalid }}
+	Readlink: func(string) (string, error) { return "", os.ErrNotExist }}
 
 type commandCase struct {
 	ID, Command, Category, Expect, Reason string

@@ -14,11 +14,11 @@ var closer map[string]func(*walker, *command, *parsed) string
 
 func init() {
 	closer = map[string]func(*walker, *command, *parsed) string{
-		"find": findArgs, "sed": sedArgs, "awk": awkArgs, "printf": printfArgs, "read": readArgs, "test": testArgs,
+		"find": findArgs, "sed": sedArgs, "awk": awkShows, "printf": printfArgs, "read": readArgs, "test": testArgs,
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"place": placeArgs, "nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "chdir": chdirArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "ssh": sshArgs, "local": localArgs, "package": packageArgs,
+		"nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "printenv": printenvArgs, "declare": declareArgs, "local": localArgs, "package": packageArgs,
 	}
 }
 
@@ -31,8 +31,8 @@ var schedulers = []string{"at", "batch"}
 // fed says what a wrapper adds to the command it runs: xargs puts words from its
 // input behind the command, or with -I in the middle of its words. They are not
 // known, so that "ls | xargs rm" is judged as "rm <anything>".
-var fed = map[string]func(parsed, []arg) []arg{
-	"xargs": func(p parsed, rest []arg) []arg {
+var fed = map[string]func(*walker, parsed, []arg) []arg{
+	"xargs": func(w *walker, p parsed, rest []arg) []arg {
 		out := slices.Clone(rest)
 		var marks []arg
 		for _, o := range p.given {
@@ -48,7 +48,11 @@ var fed = map[string]func(parsed, []arg) []arg{
 		}
 		// A later one of these takes the words of -I back, in some versions.
 		if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
-			out = append(out, anything("…"))
+			more := anything("…")
+			if w.fed() >= atoms && !p.has("-d", "--delimiter", "-E", "-e", "--eof", "-a", "--arg-file") {
+				more.lead = true
+			}
+			out = append(out, more)
 		}
 		whole := p.has("-J") || len(marks) > 2 // which of them counts, or that it is more than one word
 		for _, mark := range marks[:min(len(marks), 3)] {
@@ -87,7 +91,7 @@ var plainName = lazy.Regexp(`^[a-z_][a-z0-9_]*$`)
 
 // readArgs lets read set variables of the script's own.
 func readArgs(w *walker, _ *command, p *parsed) string {
-	names := slices.Clone(p.ops)
+	names := slices.DeleteFunc(slices.Clone(p.ops), func(op roleArg) bool { return op.text == "_" })
 	for _, o := range []string{"-a"} {
 		if v, ok := p.value(o); ok {
 			names = append(names, roleArg{arg: v})
@@ -137,6 +141,21 @@ func testArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
+// toplevels are ways to write where a repository's work tree begins.
+var toplevels = []string{`"$(git rev-parse --show-toplevel)"`, "$(git rev-parse --show-toplevel)", "\"`git rev-parse --show-toplevel`\""}
+
+// toplevel returns where the work tree begins in which commands run, or where they run
+// if it is none: git prints nothing then, and cd stays.
+func (w *walker) toplevel() (string, bool) {
+	if len(w.cwds) != 1 || w.lost {
+		return "", false
+	}
+	f := fact{dir: w.cwds[0], top: true}
+	f.found = f.look(w.at)
+	w.facts = append(w.facts, f)
+	return f.found, f.found != ""
+}
+
 // cdArgs follows the change of directory. Without an operand cd goes home; the
 // others go back to where they were, and -P to where links lead.
 func cdArgs(w *walker, c *command, p *parsed) string {
@@ -145,6 +164,12 @@ func cdArgs(w *walker, c *command, p *parsed) string {
 		w.cd(anything(""))
 	case len(p.ops) == 0:
 		w.cd(literal(w.at.Home))
+	case c.name == "cd" && slices.Contains(toplevels, p.ops[0].raw):
+		if top, ok := w.toplevel(); ok {
+			w.cd(literal(top))
+		} else {
+			w.cd(anything(""))
+		}
 	default:
 		w.cd(p.ops[0].arg)
 	}
@@ -154,7 +179,10 @@ func cdArgs(w *walker, c *command, p *parsed) string {
 // setArgs allows the options that make a script stricter or chattier. Others
 // change what later words mean: "set -- -delete" sets "$@", -f ends globbing, and -a
 // exports what is assigned.
-func setArgs(_ *walker, c *command, _ *parsed) string {
+func setArgs(w *walker, c *command, _ *parsed) string {
+	if len(c.args) == 1 && !w.in.names {
+		return environmentShown
+	}
 	want := false
 	for _, a := range c.args[1:] {
 		switch {
@@ -175,8 +203,11 @@ func setArgs(_ *walker, c *command, _ *parsed) string {
 }
 
 // envArgs skips the assignments between a wrapper and its command.
-func envArgs(_ *walker, _ *command, p *parsed) string {
+func envArgs(w *walker, _ *command, p *parsed) string {
 	why := ""
+	if p.rest < 0 && !p.has("-i", "--ignore-environment", "-S", "--split-string") && !w.in.names {
+		return environmentShown
+	}
 	for p.rest >= 0 {
 		a := p.args[p.rest]
 		name, value, ok := strings.Cut(a.prefix(), "=")
@@ -189,7 +220,7 @@ func envArgs(_ *walker, _ *command, p *parsed) string {
 			why = bad
 		}
 		if p.rest++; p.rest == len(p.args) {
-			p.rest = -1
+			p.rest, why = -1, environmentShown
 		}
 	}
 	return why
@@ -206,17 +237,6 @@ func shellArgs(w *walker, c *command, p *parsed) string {
 		return ""
 	}
 	return "it runs a script"
-}
-
-// chdirArgs is placeArgs for a command that goes elsewhere first.
-func chdirArgs(w *walker, _ *command, p *parsed) string {
-	if v, ok := p.value("-chdir"); ok {
-		if !v.known || strings.Contains(v.text, "..") {
-			return "the directory is not known"
-		}
-		return w.trusted(w.resolveAll(w.cwds, v.text))
-	}
-	return ""
 }
 
 // modeArgs raises an alarm for what is made for everybody to write.
@@ -391,16 +411,6 @@ func getentArgs(_ *walker, _ *command, p *parsed) string {
 	if len(p.ops) > 1 && (!p.ops[0].known || strings.HasPrefix(p.ops[0].text, "ahosts") || p.ops[0].text == "hosts" || p.ops[0].text == "networks") &&
 		!(len(p.ops) == 2 && p.ops[1].text == "localhost") {
 		p.effects |= effect(Network)
-	}
-	return ""
-}
-
-// yqArgs refuses expressions that are not literal: some load and split files.
-func yqArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		if !op.opt && !op.known && op.kind == 't' {
-			return "the expression is not literal"
-		}
 	}
 	return ""
 }

@@ -31,7 +31,7 @@ func (w *walker) dangers() []Danger {
 		if why := w.reveals(c); why != "" {
 			add(Credentials, c, why)
 		}
-		if c.Reason != "" {
+		if c.Reason != "" && !c.doubt {
 			if c.in.dynamic != "" {
 				add(Dynamic, c, "it is in "+c.in.dynamic)
 			} else if why := substituted(c); why != "" {
@@ -108,36 +108,6 @@ func runsUnseen(all []command, c *command) string {
 
 // interpreters run what they read if no script is named.
 var interpreters = append(slices.Concat(shells, schedulers), "python", "python2", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun", "osascript", "tclsh")
-
-// reveals returns why a read-only command shows credentials.
-func (w *walker) reveals(c *command) string {
-	if c.secret != "" && slices.Contains([]string{"echo", "printf"}, c.name) {
-		return c.secret + " holds credentials"
-	}
-	if c.name == "printenv" {
-		for _, a := range c.args[1:] {
-			if secretVariable(a.text) || slices.Contains(secretWords, a.text) {
-				return a.text + " holds credentials"
-			}
-		}
-	}
-	if slices.Contains(metadata, c.name) {
-		return ""
-	}
-	var room [1]string
-	for i := range c.reads {
-		for _, p := range c.appendPaths(room[:0], &c.reads[i].arg) {
-			if why := pathrule.SecretName(p); why != "" {
-				return why
-			}
-		}
-	}
-	return ""
-}
-
-// metadata are commands that tell about files without showing them: that a key is
-// there, how long it is, or its checksum, is no secret.
-var metadata = strings.Fields("ls stat wc du file find test [ realpath readlink dirname basename tree md5sum sha1sum sha256sum sha512sum cksum namei lsattr getfacl")
 
 // paths returns the absolute paths that a may be, one for every directory the
 // command may run in, or nothing if a is not known.

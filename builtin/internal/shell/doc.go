@@ -41,6 +41,25 @@
 // not a sandbox: whoever may change files between the judgement and the run,
 // or owns the configuration of the tools that run, can make them wrong.
 //
+// # What a directory brings along
+//
+// Git, go, npm, cargo and others run what files of the directory name that they
+// run in, or of one above it. A person agrees to that by trusting a directory as a
+// whole, in [pathrule.Place.Trusted]; a working directory is not trusted by being
+// one. Below a working directory that is not trusted the analysis looks for these
+// files, and where there are some the command is not read-only; in a plain clone
+// there are none. Elsewhere it is never read-only. What a look cannot find git is
+// told to leave: [Analysis.Environ]. Trust is about where a command runs, links
+// resolved, and not about where the line began.
+//
+// # Secrets
+//
+// package pathrule has the one list of places, names and variables. A command that
+// names one, through links and wildcards too, is a danger; one that may come to one, in
+// a tree or by names that another command finds, is not read-only. Not seen are secrets
+// deeper in a tree than its first level, names that programs put together, what was
+// copied to another name before, and what git, npm and pip keep in their settings.
+//
 // # Where a command's line is, and how to add one
 //
 // Each command has its lines in one file of the folder tables, by family; grep for
@@ -56,9 +75,11 @@
 //     out costs a question; one that takes a value and is listed without "=" lets
 //     its value pass for an operand, or an operand for a value.
 //  2. List what is harmless in every version and on every system, and the rest
-//     with its effect. "any" and "dyn" say that no option at all does harm: never
-//     write them from memory.
-//  3. What a list cannot say is for a function in Go: closer.go has them.
+//     with its effect. "dyn" says that no option at all does harm, so that a word
+//     that is not known may be one: never write it from memory. "any" is for lines
+//     with an effect, and for builtins.
+//  3. What a list cannot say is for a function in Go: closer.go has them. What it
+//     runs by way of its directory goes into "takes".
 //  4. Put commands with the option into testdata: everyday.txt (no question),
 //     asked.txt or harmful.txt (a question), alarming.txt (one that no rule
 //     silences), rules.jsonl and edits.jsonl.

@@ -207,7 +207,6 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 		}
 		return min(1, len(args)-1)
 	}
-	p.effects |= effect(Exec)
 	end := 1
 	for end < len(args) && !(args[end].known && (args[end].text == ";" || args[end].text == "+")) {
 		end++
@@ -228,7 +227,7 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 			for _, s := range starts {
 				for _, n := range named {
 					n = below(s, n)
-					cmd = append(cmd, arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: true, wild: n.wild})
+					cmd = append(cmd, arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: !strings.HasPrefix(a.text, "-"), wild: n.wild})
 				}
 			}
 			starts, named = starts[:1], named[:1] // once is enough for the danger analysis
@@ -238,9 +237,17 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	}
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
+		cwds, lost := w.cwds, w.lost
+		if strings.HasSuffix(name, "dir") { // each in the directory of what is found
+			w.cwds, w.lost = nil, true
+		}
 		w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") })
+		w.cwds, w.lost = cwds, lost
 	}
-	if slices.ContainsFunc(w.cmds[inner:], func(c command) bool { return c.Reason != "" }) {
+	// To show all there is below a directory may be to show anything.
+	all := !slices.ContainsFunc(named, func(a arg) bool { return a.text != hole })
+	if len(w.cmds) == inner || slices.ContainsFunc(w.cmds[inner:], func(c command) bool { return c.Reason != "" || all && c.dumps() }) {
+		p.effects |= effect(Exec)
 		w.mustName(self, name)
 	}
 	return end
@@ -269,13 +276,19 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 				break
 			}
 			if strings.Contains(b.text, "{") {
-				run[k], found = arg{text: hole, raw: b.raw, field: true, lead: true}, true
+				run[k], found = arg{text: hole, raw: b.raw, field: true}, true
 			}
 		}
 		if !found {
 			run = append(run, anything("…"))
 		}
-		w.inside(len(w.cmds)-1, func() { w.simple(run, joinRaw(run), "") })
+		self, cwds, lost := len(w.cmds)-1, w.cwds, w.lost
+		w.cwds, w.lost = nil, true // --base-directory moves it
+		w.inside(self, func() { w.simple(run, joinRaw(run), "") })
+		w.cwds, w.lost = cwds, lost
+		if inner := w.cmds[self+1:]; len(inner) > 0 && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" }) {
+			p.effects &^= executing
+		}
 		break
 	}
 	return ""

@@ -3,20 +3,16 @@ package shell
 import (
 	"slices"
 	"strings"
-
-	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// gitArgs judges the options before the subcommand and the place where git
-// runs. "-C" may be given several times and each counts from the one before
-// (git(1)); "-c" too, and every setting holds.
+// gitArgs judges the options before the subcommand. "-c" may be given several
+// times, and every setting holds (git(1)).
 func gitArgs(w *walker, c *command, p *parsed) string {
 	for _, a := range c.args {
 		if strings.Contains(a.text, "%G") || strings.Contains(a.text, "%(signature") {
 			return "the format " + a.raw + " checks signatures with a program"
 		}
 	}
-	dirs, moved := w.cwds, false
 	end := p.rest
 	if end < 0 {
 		end = len(p.args)
@@ -37,52 +33,44 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 			}
 			i++
 		case "-C":
-			if !value.known || slices.Contains(strings.Split(strings.TrimPrefix(value.text, "../"), "/"), "..") || moved && strings.HasPrefix(value.text, "..") {
-				return "the repository is not known" // ".." after a name that may be a link leads anywhere
-			}
-			dirs, moved = w.resolveAll(dirs, value.text), true
 			i++
 		}
 	}
-	if p.rest < 0 {
-		return ""
-	}
-	if moved && w.lost {
-		return "the repository is not known"
-	}
-	return w.trusted(dirs)
-}
-
-// trusted returns why the settings of a project in one of dirs are not those of
-// a working directory. Git and some others start programs that a project's own
-// settings name: that is what the person works with in a working directory,
-// where these settings are protected files, and anybody's code elsewhere.
-func (w *walker) trusted(dirs []string) string {
-	if w.at.Cwd == "" {
-		return ""
-	}
-	if w.lost {
-		return "it runs what the settings of its directory name, and the directory is not known"
-	}
-	for _, d := range dirs {
-		ok := pathrule.Below(d, w.at.Cwd)
-		for _, wd := range w.at.Dirs {
-			ok = ok || pathrule.Below(d, wd)
-		}
-		if !ok {
-			return "it runs what the settings in " + d + " name, which is not below a working directory"
-		}
+	if p.rest >= 0 {
+		gitShows(p)
 	}
 	return ""
 }
 
-// placeArgs is for commands that start programs which the settings of the
-// directory they run in name.
-func placeArgs(w *walker, _ *command, p *parsed) string {
-	if why := noURLArgs(w, nil, p); why != "" {
-		return why
+// gitShown are the subcommands that show what is in files.
+var gitShown = strings.Fields("show diff diff-tree diff-files diff-index cat-file blame annotate grep log whatchanged rev-list range-diff stash config")
+
+// gitShows finds the files that a subcommand shows: operands that look like paths,
+// and what follows the colon in "HEAD:file".
+func gitShows(p *parsed) {
+	sub := p.args[p.rest].text
+	if !slices.Contains(gitShown, sub) {
+		return
 	}
-	return w.trusted(w.cwds)
+	patch, after := sub != "log" && sub != "rev-list", false
+	files := sub == "diff" && slices.ContainsFunc(p.args, func(a arg) bool { return a.text == "--no-index" })
+	var paths []roleArg
+	for _, a := range p.args[p.rest+1:] {
+		switch {
+		case a.known && a.text == "--":
+			after = true
+		case !after && strings.HasPrefix(a.text, "-"):
+			patch = patch || slices.Contains([]string{"-p", "-u", "-U", "--patch", "-c", "--cc", "-L", "--patch-with-stat", "--full-diff", "-m"}, a.text) || strings.HasPrefix(a.text, "-U") || strings.HasPrefix(a.text, "-L")
+		case after || files || strings.ContainsAny(a.text, "/.:"):
+			if _, file, ok := strings.Cut(a.text, ":"); ok && !after {
+				a.text = file
+			}
+			paths = append(paths, roleArg{arg: a, kind: 'r', opt: true})
+		}
+	}
+	if patch {
+		p.ops = append(p.ops, paths...)
+	}
 }
 
 // gitKeys that only change what is shown. They are compared whole: the parts of

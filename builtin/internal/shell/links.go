@@ -89,7 +89,7 @@ func (v *view) judge(c *command, i int) Danger {
 			}
 		}
 	}
-	if slices.Contains(metadata, c.name) {
+	if c.tells() {
 		return Danger{}
 	}
 	for _, op := range c.reads {

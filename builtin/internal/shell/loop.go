@@ -25,8 +25,8 @@ func (w *walker) while(c *syntax.WhileClause) {
 	if endless(c.Cond) {
 		w.denyDynamic("a loop without an end")
 	}
-	w.under("a loop", c.Cond)
-	w.under("a loop", c.Do)
+	// What the condition sets the body sees.
+	w.under("a loop", slices.Concat(c.Cond, c.Do))
 }
 
 func endless(cond []*syntax.Stmt) bool {
@@ -37,6 +37,10 @@ func endless(cond []*syntax.Stmt) bool {
 
 func (w *walker) forClause(c *syntax.ForClause) {
 	w.forget(c)
+	if count, ok := c.Loop.(*syntax.CStyleLoop); ok && !c.Select && w.counts(count, c.Do) {
+		w.under("a loop", c.Do)
+		return
+	}
 	iter, ok := c.Loop.(*syntax.WordIter)
 	if !ok || c.Select {
 		w.denyDynamic("a loop with an arithmetic condition, or a menu")
@@ -46,7 +50,11 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	}
 	in := w.in
 	w.in.dynamic = "a loop"
-	b := loopValues(w.words(iter.Items))
+	w.secret = ""
+	items := w.words(iter.Items)
+	w.listed = append(w.listed, items...)
+	b := loopValues(items)
+	w.keepSecret(iter.Name.Value)
 	w.in = in
 	if why := variable(iter.Name.Value); why != "" {
 		w.deny(why)
@@ -58,8 +66,10 @@ func (w *walker) forClause(c *syntax.ForClause) {
 }
 
 func loopValues(items []arg) binding {
-	b := binding{vals: []string{}, lead: true, numeric: true}
+	b := binding{vals: []string{}, lead: true, numeric: true, atom: true, local: true}
 	for _, a := range items {
+		b.atom = b.atom && a.class != anyText
+		b.local = b.local && (a.local || a.known && !strings.HasPrefix(a.text, "/"))
 		switch {
 		case a.known && b.vals != nil:
 			b.vals = append(b.vals, a.text)
@@ -108,4 +118,40 @@ func (w *walker) staysNumber(a *syntax.Assign) bool {
 		return ok || isNumber(a.Value.Lit())
 	}
 	return false
+}
+
+// counts reports whether a loop as in C only counts a number that its body leaves alone.
+func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
+	init, ok := c.Init.(*syntax.BinaryArithm)
+	if !ok || init.Op != syntax.Assgn || c.Cond == nil || c.Post == nil || !w.arithmetic(init.Y) {
+		return false
+	}
+	name := arithmWord(init.X)
+	if !plainName().MatchString(name) || variable(name) != "" {
+		return false
+	}
+	for _, s := range body {
+		if slices.ContainsFunc(w.takeCensus(s).names, func(s set) bool { return s.name == name }) {
+			return false
+		}
+	}
+	w.set(name, binding{numeric: true})
+	if !w.lookup(name).numeric || !w.arithmetic(c.Cond) {
+		return false
+	}
+	switch post := c.Post.(type) {
+	case *syntax.UnaryArithm:
+		return (post.Op == syntax.Inc || post.Op == syntax.Dec) && arithmWord(post.X) == name
+	case *syntax.BinaryArithm:
+		return (post.Op == syntax.AddAssgn || post.Op == syntax.SubAssgn) && arithmWord(post.X) == name && w.arithmetic(post.Y)
+	}
+	return false
+}
+
+func arithmWord(x syntax.ArithmExpr) string {
+	word, ok := x.(*syntax.Word)
+	if !ok {
+		return ""
+	}
+	return word.Lit()
 }

@@ -15,6 +15,7 @@ type parsed struct {
 	effects effects
 	rest    int // index in args of what follows the options and operands of a wrapper; -1: nothing
 	whole   bool
+	doubt   bool // only a word that is not known, and may be an option, is against it
 }
 
 type roleArg struct {
@@ -58,6 +59,7 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 			// It may be an option that the table does not know, or its operand: only
 			// commands all of whose options are harmless can live with that.
 			if !s.dyn {
+				p.doubt = true
 				return p, a.raw + " may turn out to be an option"
 			}
 			plain = append(plain, i)
@@ -196,8 +198,11 @@ func looksLikeOption(text string) bool {
 }
 
 func (p *parsed) option(name string, o option, value arg) {
-	p.given = append(p.given, given{name, value})
 	p.effects |= o.effects
+	if !value.present() && p.has(name) {
+		return // said already
+	}
+	p.given = append(p.given, given{name, value})
 	if value.present() && o.role.kind != 0 {
 		p.ops = append(p.ops, roleArg{value, o.role.kind, true})
 	}

@@ -1,10 +1,12 @@
 package shell
 
 import (
-	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // numericParams are parameters that bash itself keeps numeric.
@@ -25,6 +27,12 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 	// Whatever is expanded, commands in the words behind it run.
 	w.operands(p)
 	name := p.Param.Value
+	// Whether it is shown is for the command to say.
+	if !p.Length && pathrule.SecretVariable(name) && !w.own(name) {
+		w.secret = "$" + name
+	} else if s := w.secrets[name]; s != "" && !p.Length {
+		w.secret = s
+	}
 	switch {
 	case p.Length:
 		b.WriteString(hole)
@@ -37,21 +45,23 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		unknown()
 		return
 	}
-	// Whether it is shown is for the command to say.
-	if slices.Contains(secretWords, name) || secretVariable(name) {
-		w.secret = "$" + name
-	}
 	v := w.lookup(name)
 	switch {
 	case len(v.vals) == 1 && (quoted || v.plain()) && w.copied+len(v.vals[0]) <= maxCopied:
 		w.copied += len(v.vals[0])
 		b.WriteString(v.vals[0])
 	case quoted || v.plain():
+		if b.Len() == 0 {
+			a.local = v.local
+		}
 		if b.Len() == 0 && (v.lead || v.numeric && v.vals == nil) {
 			a.lead = true
 		}
 		b.WriteString(hole)
 	default:
+		if v.atom && b.Len() == 0 {
+			a.lead = true
+		}
 		unknown()
 	}
 }
@@ -122,7 +132,11 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 	switch x := x.(type) {
 	case *syntax.Word:
 		lit := x.Lit()
-		if isNumber(lit) {
+		if isNumber(lit) || hexNumber().MatchString(lit) {
+			return true
+		}
+		if stmts := soleSubstitution(x); stmts != nil && yields(stmts) == digits {
+			w.nested(stmts, "a command substitution")
 			return true
 		}
 		if lit == "" && len(x.Parts) == 1 {
@@ -154,18 +168,28 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 	return false
 }
 
-// secretWords are variables that hold credentials without saying so in a
-// regular way.
-var secretWords = []string{"PGPASSWORD", "MYSQL_PWD", "SSHPASS", "GPG_PASSPHRASE"}
+// hexNumber matches a number in hexadecimal.
+var hexNumber = lazy.Regexp(`^0[xX][0-9a-fA-F]{1,15}$`)
 
-// secretVariable reports whether a variable's name says that it is a secret.
-func secretVariable(name string) bool {
-	for part := range strings.SplitSeq(strings.ToUpper(name), "_") {
-		switch part {
-		case "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "APIKEY":
-			return true
-		}
+// soleSubstitution returns the statements of a word that is a command substitution and
+// nothing else, or nil.
+func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
+	if len(word.Parts) != 1 {
+		return nil
 	}
-	up := strings.ToUpper(name)
-	return strings.HasSuffix(up, "API_KEY") || strings.HasSuffix(up, "ACCESS_KEY") || strings.HasSuffix(up, "PRIVATE_KEY")
+	part := word.Parts[0]
+	if q, ok := part.(*syntax.DblQuoted); ok && len(q.Parts) == 1 && !q.Dollar {
+		part = q.Parts[0]
+	}
+	if s, ok := part.(*syntax.CmdSubst); ok && !s.TempFile && !s.ReplyVar {
+		return s.Stmts
+	}
+	return nil
+}
+
+// own reports whether a variable is the line's own: it was set, and no program has
+// one of such a name in its environment.
+func (w *walker) own(name string) bool {
+	_, set := w.vars[name]
+	return set && name == strings.ToLower(name)
 }

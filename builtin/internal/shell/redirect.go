@@ -32,9 +32,11 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 			text = w.word(r.Hdoc)
 		}
 		w.typed(first, text)
+		w.shown(first)
 		return
 	case syntax.WordHdoc:
 		w.typed(first, w.word(r.Word))
+		w.shown(first)
 		return
 	}
 	// bash refuses a redirection to several words; which one is meant is not
@@ -51,6 +53,11 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 			return
 		}
 	case syntax.RdrIn:
+		if _, simple := s.Cmd.(*syntax.CallExpr); !simple || first >= len(w.cmds) {
+			first = len(w.cmds)
+			c := w.add()
+			c.name, c.effects, c.text = r.Op.String(), reading, w.raw(r)
+		}
 		w.input(a, first)
 		return
 	}
@@ -104,11 +111,18 @@ func (w *walker) input(a arg, first int) {
 	}
 	// A name that begins with known text elsewhere is at worst any file, read;
 	// another one may turn out to be a connection below /dev.
-	if !a.known && (p == "" || strings.HasPrefix(p, "/dev")) && !a.lead {
+	if !a.known && (strings.HasPrefix("/dev/", p) || strings.HasPrefix(p, "/dev/")) && !a.local {
 		w.deny("input from a file that is not known")
 		return
 	}
 	if first < len(w.cmds) {
 		w.cmds[first].reads = append(w.cmds[first].reads, operand{arg: a})
+	}
+}
+
+// shown notes that a secret is in a text that a command reads.
+func (w *walker) shown(first int) {
+	if w.secret != "" && first < len(w.cmds) {
+		w.cmds[first].secret = w.secret
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
@@ -71,15 +72,16 @@ const (
 	maxRecentSize = 4 << 10 // bytes; longer commands are not remembered
 )
 
-// Analyze judges src, run in at.Cwd. What it returns does not depend on the
-// file system and must not be changed.
+// Analyze judges src, run in at.Cwd. Of the file system it looks at what the
+// directories that are not trusted bring along, and at nothing else. What it
+// returns must not be changed.
 func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
 	if len(src) > maxRecentSize {
 		return analyze(src, at)
 	}
 	s := z.site(at)
 	slot := &s.recent[maphash.String(seed, src)%maxRecent]
-	if a := slot.Load(); a != nil && a.src == src {
+	if a := slot.Load(); a != nil && a.src == src && a.current(&at) {
 		return a
 	}
 	a := s.analyze(src)
@@ -112,7 +114,7 @@ type site struct {
 var seed = maphash.MakeSeed()
 
 func newSite(at pathrule.Place) *site {
-	at.Dirs = slices.Clone(at.Dirs)
+	at.Dirs, at.Trusted = slices.Clone(at.Dirs), slices.Clone(at.Trusted)
 	s := &site{at: at}
 	if at.Cwd != "" {
 		s.cwds = []string{at.Cwd}
@@ -122,7 +124,7 @@ func newSite(at pathrule.Place) *site {
 
 // is reports whether verdicts about s hold for at.
 func (s *site) is(at pathrule.Place) bool {
-	return s.at.Cwd == at.Cwd && s.at.Home == at.Home && slices.Equal(s.at.Dirs, at.Dirs)
+	return s.at.Cwd == at.Cwd && s.at.Home == at.Home && slices.Equal(s.at.Dirs, at.Dirs) && slices.Equal(s.at.Trusted, at.Trusted)
 }
 
 // An Analysis is what is known of a command. It is immutable.
@@ -132,6 +134,8 @@ type Analysis struct {
 	text   string
 	err    error
 	static []Danger // those that need no look at links
+
+	lookedAt atomic.Int64 // when its facts were last looked at
 }
 
 // A small is an Analysis with the room that most commands need, in one piece.
@@ -174,10 +178,15 @@ func (s *site) analyze(src string) *Analysis {
 	if len(prog.stmts) == 0 {
 		w.deny("there is no command")
 	}
+	w.distrust()
+	w.shows(prog.stmts)
 	for i := range w.cmds {
 		if why := w.cmds[i].Reason; why != "" {
 			w.refuse(why)
 		}
+	}
+	if len(w.facts) > 0 {
+		a.lookedAt.Store(time.Now().UnixNano())
 	}
 	a.static = w.dangers()
 	a.findings = w.findings
@@ -220,6 +229,9 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 				break
 			}
 		}
+	}
+	if through := a.leads(&at); len(through) > 0 {
+		out = append(out[:len(out):len(out)], through...)
 	}
 	if through := a.throughLinks(at, guard); len(through) > 0 {
 		out = append(out[:len(out):len(out)], through...)
@@ -273,7 +285,9 @@ func (c *command) touched() []string {
 // Environ returns base, a list as of os.Environ, made fit for running analysed
 // commands: pagers and editors are off, and nothing is left that makes
 // programs load or run something of somebody's choice.
-func Environ(base []string) []string {
+func Environ(base []string) []string { return append(fit(base), gitSettings(settings)...) }
+
+func fit(base []string) []string {
 	var out []string
 	for _, kv := range base {
 		switch name, value, _ := strings.Cut(kv, "="); {
@@ -283,12 +297,45 @@ func Environ(base []string) []string {
 			out = append(out, kv)
 		}
 	}
-	// A directory of the working tree may look like a bare repository, and its
-	// settings are not protected as those in .git are: git is not to take it for
-	// one unless it is told to (git-config(1), safe.bareRepository).
-	out = append(out, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.bareRepository", "GIT_CONFIG_VALUE_0=explicit")
 	return append(out, "PAGER=cat", "GIT_PAGER=cat", "GH_PAGER=cat", "MANPAGER=cat", "SYSTEMD_PAGER=cat",
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_EDITOR=true", "EDITOR=true", "VISUAL=true", "LESSSECURE=1")
+}
+
+// Environ is the function [Environ] for this command: if it is read-only, nothing
+// that a repository names starts behind its back.
+func (a *Analysis) Environ(base []string) []string {
+	if a.why != "" {
+		return Environ(base)
+	}
+	out := fit(base)
+	// The go command fetches modules with git, as its table says.
+	if !slices.ContainsFunc(a.cmds, func(c command) bool { return c.name == "go" }) {
+		out = append(out, "GIT_ALLOW_PROTOCOL=none")
+	}
+	return append(out, gitSettings(slices.Concat(settings, readingSettings))...)
+}
+
+// A gitSetting overrides what repositories and people have set.
+type gitSetting struct{ key, value string }
+
+var (
+	settings = []gitSetting{
+		// A directory of the working tree may look like a bare repository, and its
+		// settings are not protected as those in .git are: git is not to take it for
+		// one unless it is told to (git-config(1), safe.bareRepository).
+		{"safe.bareRepository", "explicit"},
+		{"core.fsmonitor", "false"}, // a program, or a daemon that stays
+	}
+	readingSettings = []gitSetting{{"core.hooksPath", "/dev/null"}, {"log.showSignature", "false"}, {"maintenance.auto", "false"}}
+)
+
+// gitSettings returns the variables for settings (git-config(1), ENVIRONMENT).
+func gitSettings(list []gitSetting) []string {
+	out := []string{fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(list))}
+	for i, s := range list {
+		out = append(out, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, s.key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, s.value))
+	}
+	return out
 }
 
 // absolutePath returns a PATH without the elements that count from the current

@@ -44,6 +44,10 @@ import (
 //	pure     reads no file
 //	whole    what is not understood may be a program: only a rule that is the whole
 //	         command allows it
+//	takes:x,y the command runs what these files of its directory, or of one above it,
+//	         name: see bring.go. x:word means a line of x that begins with word, git
+//	         the settings of the repository
+//	into:-C  the value of this option is the directory, instead of the current one
 //	fn:name  a function in Go looks closer
 //	@name    the options of a line "@name : options"
 //
@@ -64,6 +68,7 @@ type spec struct {
 	whole                            bool
 	options                          map[string]option
 	need                             []string
+	takes, into                      []string
 	effects                          effects
 	roles                            []role
 	fn                               func(*walker, *command, *parsed) string
@@ -290,6 +295,14 @@ func (s *spec) token(tok string) error {
 func (s *spec) longToken(tok string) error {
 	if list, ok := strings.CutPrefix(tok, "need:"); ok {
 		s.need = strings.Split(list, ",")
+		return nil
+	}
+	if list, ok := strings.CutPrefix(tok, "takes:"); ok {
+		s.takes = append(s.takes, strings.Split(list, ",")...)
+		return nil
+	}
+	if list, ok := strings.CutPrefix(tok, "into:"); ok {
+		s.into = strings.Split(list, ",")
 		return nil
 	}
 	if name, ok := strings.CutPrefix(tok, "fn:"); ok {

@@ -58,6 +58,16 @@ func TestAsked(t *testing.T) {
 	}
 }
 
+// Commands that look like some of everyday.txt and may do more.
+func TestLookalikes(t *testing.T) {
+	var sh Analyzer
+	for _, cmd := range lines(t, "lookalikes.txt") {
+		if a := sh.Analyze(cmd, here); !asks(a, here) {
+			t.Errorf("%q is allowed: %+v", cmd, a.Commands())
+		}
+	}
+}
+
 // A harmful part makes the whole harmful, whatever is before it and whatever
 // joins them.
 func TestHarmfulAnywhere(t *testing.T) {

@@ -5,15 +5,17 @@ import (
 	"strings"
 )
 
-// tarArgs accepts listing, in the old spelling too.
+// tarArgs accepts listing, and showing what is in an archive, in the old spelling too.
 func tarArgs(_ *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	if len(args) == 0 || !args[0].known {
 		return "the operation is not literal"
 	}
 	bundle := strings.TrimPrefix(args[0].text, "-")
-	if strings.HasPrefix(args[0].text, "--") || strings.Trim(bundle, "tvfzjJaOp") != "" || !strings.Contains(bundle, "t") ||
-		strings.Contains(bundle, "O") || strings.Count(bundle, "f") > 1 || strings.Contains(bundle, "f") && !strings.HasSuffix(bundle, "f") {
+	lists := strings.Contains(bundle, "t") && !strings.ContainsAny(bundle, "xO")
+	shows := strings.Contains(bundle, "x") && strings.Contains(bundle, "O") && !strings.Contains(bundle, "t")
+	if strings.HasPrefix(args[0].text, "--") || strings.Trim(bundle, "txvfzjJaOp") != "" || !lists && !shows ||
+		strings.Count(bundle, "f") > 1 || strings.Contains(bundle, "f") && !strings.HasSuffix(bundle, "f") {
 		return "the operation is not a plain listing"
 	}
 	for i, a := range args[1:] {
@@ -24,6 +26,8 @@ func tarArgs(_ *walker, c *command, p *parsed) string {
 			if !a.known || strings.Contains(a.text, ":") {
 				return "the archive may be on another machine"
 			}
+			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
+		} else if shows { // what is shown from the archive
 			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
 		}
 	}

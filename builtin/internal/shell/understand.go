@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -25,14 +26,19 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		return w.understand(c, nil, f.name, args)
 	}
 	var guess parsed
-	why, found, whole := "", false, false
+	why, found, whole, doubt := "", false, false, false
 	for _, s := range f.lines {
 		p, bad := s.parse(w, args)
+		given, alone := p.given, s.verb() && p.rest < 0
 		if bad == "" && s.verb() {
 			p, bad = w.subcommand(c, f, p)
 		} else if bad == "" && s.fn != nil {
 			p, bad = w.closer(c, p)
 		}
+		if bad == "" && len(s.takes) > 0 && p.harmless() {
+			bad = w.takesFrom(c, s, given, alone)
+		}
+		doubt = doubt || p.doubt && p.spec != nil && f.lines[0].idle() && p.spec.idle() && p.harmless()
 		whole = whole || p.whole || s.whole && bad != ""
 		switch {
 		case bad == "" && p.harmless():
@@ -45,7 +51,7 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		}
 	}
 	if !found {
-		guess.whole = whole // whichever line it is that wants so
+		guess.whole, guess.doubt = whole, doubt // whichever line it is that wants so
 	}
 	return guess, why
 }
@@ -116,6 +122,10 @@ func (w *walker) conclude(i int, p parsed, why string) {
 	if why != "" || p.spec == nil {
 		eff |= unknown
 	}
+	if p.spec != nil && p.doubt && why != "" {
+		c.doubt = true
+		c.named = namedBy(p.spec)
+	}
 	if p.spec != nil {
 		c.edit = p.spec.edit && why == ""
 		c.links = p.spec.links
@@ -183,7 +193,11 @@ func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
 // words returns the words of the command as [Command] has them.
 func (c *command) words() []string {
 	if len(c.args) == 0 {
-		return []string{c.name, c.targets[0].String()}
+		words := []string{c.name}
+		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.reads...) {
+			words = append(words, op.String())
+		}
+		return words
 	}
 	words := make([]string, len(c.args))
 	for i := range c.args {
@@ -205,4 +219,30 @@ func (c *command) String() string {
 // password could be asked for.
 func sink(a arg) bool {
 	return a.known && (a.text == "/dev/null" || a.text == "/dev/stdout" || a.text == "/dev/stderr")
+}
+
+// namedBy returns the options of a command's lines that a rule must name.
+func namedBy(s *spec) []string {
+	var named []string
+	for _, name := range s.names {
+		for _, line := range specs()[name] {
+			for option, o := range line.options {
+				if o.named && !slices.Contains(named, option) {
+					named = append(named, option)
+				}
+			}
+		}
+	}
+	slices.Sort(named)
+	return named
+}
+
+// idle reports whether the line is about commands that have no effect, whatever
+// their operands are.
+func (s *spec) idle() bool {
+	eff := s.effects &^ reading
+	if s.remote {
+		eff &^= networking
+	}
+	return eff == 0 && !slices.ContainsFunc(s.roles, func(r role) bool { return strings.IndexByte("wdxs", r.kind) >= 0 })
 }

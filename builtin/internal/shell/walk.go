@@ -28,13 +28,14 @@ type walk struct {
 	long     bool // a command has too many options
 	alarms   []Danger
 	vars     map[string]binding
-	shared   map[string]bool // variables that may change at any time
-	blind    bool            // any variable may: code that is not seen has run
-	fragile  bool            // an error may have ended a line, so that an assignment may not have run
-	copied   int             // bytes of values in words
-	cwds     []string        // where the next command may run; empty: not known
-	expanded int             // words that came from braces
-	secret   string          // the last secret variable that was expanded
+	shared   map[string]bool   // variables that may change at any time
+	blind    bool              // any variable may: code that is not seen has run
+	fragile  bool              // an error may have ended a line, so that an assignment may not have run
+	copied   int               // bytes of values in words
+	cwds     []string          // where the next command may run; empty: not known
+	expanded int               // words that came from braces
+	secret   string            // the last secret variable that was expanded
+	secrets  map[string]string // variables to which one was assigned
 	in       scope
 	args     slab[arg]     // those of cmds
 	reads    slab[operand] // those of cmds
@@ -46,7 +47,9 @@ type findings struct {
 	why        string // the first reason why the whole is not read-only
 	loose      bool   // there is something that no rule can cover
 	background bool
-	lost       bool // at the end, the current directory cannot be known any more
+	facts      []fact // what was looked at in directories
+	listed     []arg  // what loops go through
+	lost       bool   // at the end, the current directory cannot be known any more
 }
 
 // scratch is memory that one walk after the other uses: nothing that is kept
@@ -76,13 +79,15 @@ func (w *walker) start(s *site, src string, room *small) {
 
 // A scope is what surrounds a command.
 type scope struct {
-	dynamic string // the innermost construct that decides whether or how often it runs
-	depth   int32  // of constructs and wrappers around it
-	wrapper int32  // with opaque: index of the outermost such command
-	inputs  int32  // with piped: index of the first command that feeds it
-	piped   bool   // reads the output of the commands before it
-	wrapped bool   // another command runs it
-	opaque  bool   // … and not as if it stood there alone
+	dynamic string       // the innermost construct that decides whether or how often it runs
+	depth   int32        // of constructs and wrappers around it
+	wrapper int32        // with opaque: index of the outermost such command
+	inputs  int32        // with piped: index of the first command that feeds it
+	piped   bool         // reads the output of the commands before it
+	wrapped bool         // another command runs it
+	fed     *syntax.Stmt // with a pipe: what brings the standard input
+	names   bool         // of what it shows only names of variables are seen, and values that are no secret
+	opaque  bool         // … and not as if it stood there alone
 }
 
 // A command is a simple command, or a redirection without one, and what the
@@ -104,6 +109,8 @@ type command struct {
 	anyWord bool     // changes what its words name, and nobody knows which of them
 	links   bool     // copies or moves what may be a symbolic link
 	redirs  bool     // writes through a redirection
+	doubt   bool     // a word may be an option, and that is all
+	looked  bool     // what it may run was looked for in a directory
 }
 
 // An operand is a path as a command gets it.
@@ -169,6 +176,7 @@ func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	if construct != "" {
 		w.in.dynamic = construct
 	}
+	w.in.names = false
 	w.stmts(stmts)
 	w.in, w.vars, w.cwds, w.lost = in, vars, cwds, lost
 }
@@ -230,6 +238,11 @@ func opens(r *syntax.Redirect) bool {
 }
 
 func (w *walker) foreground(s *syntax.Stmt) {
+	fed := w.in.fed
+	if fed != nil && takesInput(s) {
+		w.in.fed = nil
+		defer func() { w.in.fed = fed }()
+	}
 	first := len(w.cmds)
 	if call, ok := s.Cmd.(*syntax.CallExpr); ok {
 		w.call(s, call)
@@ -381,8 +394,12 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 		if in.piped {
 			from = in.inputs
 		}
+		_, simple := c.X.Cmd.(*syntax.CallExpr)
+		_, listed := c.X.Cmd.(*syntax.DeclClause)
+		w.in.names = (simple || listed) && len(c.X.Redirs) == 0 && onlyNames(c.Y)
 		w.maybe(func() { w.stmt(c.X) })
-		w.in.piped, w.in.inputs = true, from
+		w.in.names = in.names
+		w.in.piped, w.in.inputs, w.in.fed = true, from, c.X
 		w.maybe(func() { w.stmt(c.Y) })
 	}
 	w.in = in

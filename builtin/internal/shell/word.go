@@ -22,6 +22,8 @@ type arg struct {
 	known bool   // exactly one argument, and text is its value
 	field bool   // one argument at most, whatever the holes hold
 	lead  bool   // not known, but cannot begin with "-"
+	local bool   // not known, but cannot begin with "/"
+	class class  // of what is expanded, if that is all of it
 	wild  bool   // has active "*", "?" or "["
 }
 
@@ -219,7 +221,16 @@ func (w *walker) word(word *syntax.Word) arg {
 		}
 		w.part(&a, &b, part, false)
 	}
+	if !a.field && a.lead && !w.onlySafeSplits(word.Parts, false) {
+		a.lead = false // of the first word it may be true
+	}
 	a.text = b.String()
+	if a.wild && !strings.HasPrefix(a.text, "/") && !strings.Contains(a.text, hole) {
+		a.local = true
+	}
+	if len(word.Parts) != 1 {
+		a.class = anyText
+	}
 	if a.wild || strings.Contains(a.text, hole) {
 		a.known = false
 	}
@@ -304,6 +315,9 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 		for _, q := range p.Parts {
 			w.part(a, b, q, true)
 		}
+		if len(p.Parts) != 1 {
+			a.class = anyText
+		}
 	case *syntax.ParamExp:
 		w.param(a, b, p, quoted)
 	case *syntax.CmdSubst:
@@ -338,8 +352,12 @@ func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, qu
 		b.WriteString(text)
 		return
 	}
+	a.class = yields(p.Stmts)
+	if a.class != anyText && b.Len() == 0 {
+		a.lead = true
+	}
 	b.WriteString(hole)
-	a.field = a.field && quoted
+	a.field = a.field && (quoted || a.class == digits)
 }
 
 // quotedText returns the value of $(cat <<'E' …), the usual way to pass a long

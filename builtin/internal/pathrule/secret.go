@@ -1,0 +1,318 @@
+package pathrule
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Secret returns why showing what is in name, or below it, would reveal
+// credentials, as written or through its links, or "".
+func (p Place) Secret(name string) string {
+	abs, real := p.Abs(name), p.Real(name)
+	if why := SecretName(abs); why != "" || abs == real || real == "" {
+		return why
+	}
+	if why := SecretName(real); why != "" {
+		return why + " (through a symbolic link)"
+	}
+	return ""
+}
+
+// SecretLink is [Place.Secret] for an absolute path that has no secret name itself,
+// and looks for links only below the current directory if it is there.
+func (p Place) SecretLink(abs string) string {
+	if p.Cwd == "" || !Below(abs, p.Cwd) {
+		return p.Secret(abs)
+	}
+	for at := len(p.Cwd) + 1; at < len(abs); at++ {
+		if n := strings.IndexByte(abs[at:], '/'); n >= 0 {
+			at += n
+		} else {
+			at = len(abs)
+		}
+		if _, err := p.readlink(abs[:at]); err == nil {
+			return p.Secret(abs)
+		} else if os.IsNotExist(err) {
+			return ""
+		}
+	}
+	return ""
+}
+
+// maxGlob is how many names a pattern is expanded to.
+const maxGlob = 1000
+
+// Glob returns the existing names that an absolute pattern of the shell stands
+// for, in order, and of very many the first.
+func (p Place) Glob(pattern string) []string {
+	list := []string{"/"}
+	for seg := range strings.SplitSeq(strings.Trim(pattern, "/"), "/") {
+		var next []string
+		for _, dir := range list {
+			if !strings.ContainsAny(seg, "*?[") {
+				next = append(next, path.Join(dir, seg))
+				continue
+			}
+			names, _ := p.Names(dir)
+			for _, name := range names {
+				if globMatches(seg, name) && len(next) < maxGlob {
+					next = append(next, path.Join(dir, name))
+				}
+			}
+		}
+		list = next
+	}
+	return list
+}
+
+// SecretBelow returns why showing everything below the directory name would
+// reveal credentials, or "": it is a home directory, or holds one, or a secret lies
+// right in it, hidden ones only if they count. What is deeper is not looked for.
+func (p Place) SecretBelow(name string, hidden bool) string {
+	real := p.Real(name)
+	if real == "" {
+		return ""
+	}
+	if why := SecretName(real); why != "" {
+		return why
+	}
+	home := p.Home != "" && Below(p.Real(p.Home), real)
+	if home || slices.Contains([]string{"/", "/etc", "/home", "/root", "/users", "/proc", "/run", "/var/run"}, strings.ToLower(real)) || path.Dir(strings.ToLower(real)) == "/home" {
+		return "credentials are below " + real
+	}
+	names, err := p.Names(real)
+	if err != nil {
+		return ""
+	}
+	for _, n := range names {
+		if !hidden && strings.HasPrefix(n, ".") {
+			continue
+		}
+		if why := SecretName(path.Join(real, n)); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// SecretName is [Place.Secret] for a clean absolute path, by its name alone. Case
+// does not count.
+func SecretName(abs string) string {
+	lower := strings.ToLower(abs)
+	base := lower[strings.LastIndexByte(lower, '/')+1:]
+	if secretBase(base) || secretTail(lower, base) || ownDir() != "" && Below(lower, ownDir()) {
+		return abs + " holds credentials"
+	}
+	return ""
+}
+
+// ownDir is where this program keeps what it knows of a person: keys, tokens, whom
+// they trust. In lower case, or "" if it is not known.
+var ownDir = sync.OnceValue(func() string {
+	base, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(path.Join(filepath.ToSlash(base), "kitbag"))
+})
+
+// secretBase reports whether a file is a secret wherever it is.
+func secretBase(base string) bool {
+	if strings.HasSuffix(base, "~") || strings.IndexByte(base, '.') > 0 {
+		for _, copied := range []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".backup"} {
+			base = strings.TrimSuffix(base, copied)
+		}
+	}
+	if secretFileSet()[base] || dotenv(base) {
+		return true
+	}
+	if stem, ok := strings.CutSuffix(base, ".env"); ok { // prod.env
+		return !slices.Contains(envTemplates, stem)
+	}
+	i := strings.LastIndexByte(base, '.')
+	return i > 0 && slices.Contains(secretKinds, base[i:]) || strings.HasPrefix(base, "ssh_host_") && strings.HasSuffix(base, "_key")
+}
+
+var secretFileSet = sync.OnceValue(func() map[string]bool {
+	set := map[string]bool{}
+	for _, name := range secretFiles {
+		set[name] = true
+	}
+	return set
+})
+
+// secretTail reports whether a path is in a place that holds secrets.
+func secretTail(lower, base string) bool {
+	dot := strings.Index(lower, "/.")
+	switch {
+	case dot >= 0:
+		tree := lower[dot:] + "/"
+		for _, tail := range secretTails {
+			if strings.Contains(tree, tail) {
+				return true
+			}
+		}
+		return strings.Contains(tree, "/.ssh/") && !publicSSH(base)
+	case strings.HasPrefix(lower, "/proc/"):
+		return base == "environ" || base == "mem" || base == "kcore"
+	case len(lower) < 9:
+		return false
+	}
+	for _, tail := range secretPlaces {
+		if strings.Contains(lower+"/", tail) {
+			return true
+		}
+	}
+	return false
+}
+
+// publicSSH reports whether a file in .ssh may be shown.
+func publicSSH(base string) bool {
+	return strings.HasSuffix(base, ".pub") || strings.HasPrefix(base, "known_hosts") || strings.HasPrefix(base, "authorized_keys") || base == "config"
+}
+
+// dotenv reports whether base is a file of settings and secrets such as
+// ".env.production"; templates of one are not.
+func dotenv(base string) bool {
+	tail, ok := strings.CutPrefix(base, ".env")
+	return ok && (tail == "" || strings.ContainsAny(tail[:1], "._-") && !slices.Contains(envTemplates, tail[1:]))
+}
+
+var envTemplates = []string{"example", "sample", "template", "dist", "defaults", "schema", "tmpl", "test.example", "local.example", "d.ts"}
+
+// SecretGlob returns why one of the files that the absolute path glob, with its
+// wildcards, stands for may be a secret, or "". A wildcard at the start of a name
+// does not stand for a dot. A glob that stands for names of all kinds, such as "*",
+// is no hint: whoever can must look what is there.
+func SecretGlob(glob string) string {
+	lower := strings.ToLower(path.Clean(glob))
+	segs := strings.Split(lower, "/")
+	base := segs[len(segs)-1]
+	why := glob + " may stand for what holds credentials"
+	if !vague(base) && slices.ContainsFunc(secretSamples, func(name string) bool { return globMatches(base, name) }) {
+		return why
+	}
+	if strings.HasPrefix(lower, "/proc/") && globMatches(base, "environ") {
+		return why
+	}
+	if !strings.ContainsAny(path.Dir(lower), "*?[") {
+		sample := path.Dir(lower) + "/x"
+		if secretTail(sample, "x") {
+			return why
+		}
+	}
+	// All of these places have a hidden name, which only a pattern with a dot stands for.
+	if !strings.Contains(lower, "/.") && !strings.Contains(lower, "/[") {
+		return ""
+	}
+	for _, tail := range append(secretTails, "/.ssh/") {
+		want := strings.Split(strings.Trim(tail, "/"), "/")
+		for i := 1; i+len(want) <= len(segs); i++ {
+			if !slices.ContainsFunc(segs[i:i+len(want)], vague) && matchAll(segs[i:i+len(want)], want) && !publicSSH(base) {
+				return why
+			}
+			// Everything in a place that has the secret beside others.
+			n := len(want) - 1
+			if !strings.HasSuffix(tail, "/") && n > 0 && i+n == len(segs)-1 && matchAll(segs[i:i+n], want[:n]) && globMatches(base, want[n]) {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+func matchAll(globs, names []string) bool {
+	for i, g := range globs {
+		if !globMatches(g, names[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func globMatches(glob, name string) bool {
+	if name[0] == '.' && !strings.HasPrefix(glob, ".") && !strings.HasPrefix(glob, "[.") && !strings.HasPrefix(glob, `\.`) {
+		return false
+	}
+	ok, err := path.Match(glob, name)
+	return ok || err != nil && glob == name // to a shell, what is no pattern is a name
+}
+
+// MayBeSecret reports whether a pattern for a name, be it vague, stands for the name
+// of a secret among others.
+func MayBeSecret(base string) bool {
+	lower := strings.ToLower(base)
+	return slices.ContainsFunc(secretSamples, func(name string) bool { return globMatches(lower, name) })
+}
+
+// vague reports whether a pattern stands for ordinary names, too.
+func vague(glob string) bool {
+	if !strings.ContainsAny(glob, "*?[") {
+		return false
+	}
+	for _, name := range []string{"main.go", "readme.md", "package.json", "makefile", "a", "index.test.ts", "config.yaml", "x.yml", "cargo.toml", "notes.txt", "data.csv", "x.cfg", "x.conf", "x.ini", "x.lock", "x.sql"} {
+		if ok, err := path.Match(glob, name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// SecretVariable reports whether an environment variable's name says that it
+// holds a secret. Case does not count.
+func SecretVariable(name string) bool {
+	up := strings.ToUpper(name)
+	if slices.Contains(secretVariables, up) {
+		return true
+	}
+	for part := range strings.SplitSeq(up, "_") {
+		if slices.Contains(secretParts, part) {
+			return true
+		}
+	}
+	for _, tail := range []string{"API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "ENCRYPTION_KEY", "SIGNING_KEY", "MASTER_KEY", "DEPLOY_KEY", "SSH_KEY", "AUTH_KEY", "LICENSE_KEY", "TOKEN", "PASSWORD", "SECRET"} {
+		if strings.HasSuffix(up, tail) {
+			return true
+		}
+	}
+	return false
+}
+
+// All lower case, as they are compared; variables in upper case.
+var (
+	secretFiles = []string{
+		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "identity", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".mylogin.cnf",
+		".git-credentials", ".envrc", ".htpasswd", ".dockercfg", ".boto", ".s3cfg", ".vault-token", ".databrickscfg", ".terraformrc", ".yarnrc.yml", ".condarc", ".authinfo", ".authinfo.gpg", ".rediscli_auth", ".secrets",
+		".bash_history", ".zsh_history", ".zhistory", ".histfile", ".sh_history", ".ash_history", "fish_history", ".python_history", ".node_repl_history", ".psql_history",
+		".mysql_history", ".sqlite_history", ".rediscli_history", ".irb_history", ".pry_history", "consolehost_history.txt",
+		"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "master.passwd", "krb5.keytab",
+		"credentials.json", "client_secret.json", "client_secrets.json", "service-account.json", "service_account.json", "serviceaccount.json", "application_default_credentials.json",
+		"secrets.json", "secrets.yml", "secrets.yaml", "secrets.toml", "secrets.env", "secret.key", "private.pem", "privkey.pem", "private_key.pem", "private-key.pem", "key.pem", "server-key.pem", "client-key.pem",
+		"kubeconfig", "wallet.dat", "login data", "cookies.sqlite", "key4.db", "key3.db", "logins.json", "signons.sqlite", "vault.yml", "vault_pass.txt", ".vault_pass",
+	}
+	// Endings of files that are keys, or stores of them.
+	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8"}
+	// Parts of a path with a slash at its end, all of which begin with a hidden name.
+	// One that does not end in a slash may go on.
+	secretTails = []string{
+		"/.aws/", "/.azure/", "/.kube/", "/.docker/config.json", "/.gnupg/", "/.password-store/", "/.oci/", "/.aliyun/", "/.bluemix/", "/.snowflake/", "/.snowsql/", "/.tsh/", "/.electrum/",
+		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.config/rclone/", "/.config/hub/", "/.config/op/", "/.config/git/credentials", "/.config/composer/auth.json", "/.config/containers/auth.json",
+		"/.config/helm/registry", "/.config/doctl/", "/.config/hcloud/", "/.config/stripe/", "/.config/configstore/", "/.config/netlify/", "/.config/pypoetry/auth.toml", "/.config/kitbag/",
+		"/.config/google-chrome/", "/.config/chromium/", "/.config/bravesoftware/", "/.config/microsoft-edge/", "/.mozilla/", "/.thunderbird/", "/.var/app/org.mozilla.firefox/",
+		"/.local/share/keyrings/", "/.local/share/kwalletd/", "/.local/share/fish/fish_history", "/.cargo/credentials", "/.m2/settings", "/.gem/credentials", "/.terraform.d/credentials", "/.composer/auth.json", "/.codex/auth.json",
+		"/.claude/.credentials.json", "/.claude.json/", "/.fly/config.yml", "/.pulumi/credentials.json", "/.gradle/gradle.properties", "/.ivy2/.credentials", "/.sbt/.credentials", "/.bundle/config", "/.heroku/", "/.ansible/vault",
+	}
+	secretPlaces = []string{
+		"/library/keychains/", "/library/cookies/", "/library/application support/google/chrome/", "/library/application support/firefox/", "/snap/firefox/", "/run/secrets/", "/etc/ssl/private/",
+		"/etc/sudoers.d/", "/etc/letsencrypt/live/", "/etc/letsencrypt/archive/", "/etc/kubernetes/", "/etc/networkmanager/system-connections/", "/etc/wireguard/", "/dev/mem/", "/var/spool/cron/",
+	}
+	// What a specific pattern may stand for.
+	secretSamples = slices.Concat(secretFiles, []string{".env", ".env.local", ".env.production", ".env.development", ".envrc", "prod.env", "server.key", "tls.key", "store.p12", "store.jks", "x.kdbx"})
+
+	secretVariables = []string{"PGPASSWORD", "MYSQL_PWD", "SSHPASS", "GPG_PASSPHRASE", "REDISCLI_AUTH", "DATABASE_URL", "REDIS_URL", "MONGODB_URI", "MONGO_URL", "SENTRY_DSN", "SLACK_WEBHOOK_URL", "NETRC", "_AUTH"}
+	secretParts     = []string{"SECRET", "SECRETS", "TOKEN", "TOKENS", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "PWD_HASH", "CREDENTIALS", "CREDENTIAL", "CREDS", "APIKEY", "APITOKEN", "AUTH", "JWT", "COOKIE"}
+)

@@ -1,0 +1,43 @@
+package shell
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+)
+
+// Rules for files hold for what a command is seen to read and write.
+func TestFileRules(t *testing.T) {
+	home := t.TempDir()
+	work := filepath.Join(home, "work")
+	write(t, work, map[string]string{"secret/x": "x", "secret/list": "x", "src/main.go": "x", "src/key.pem": "x", "a": "x", "README.md": "x", "secrets.md": "x"})
+	for link, to := range map[string]string{"link": "secret/x", "dirlink": "secret"} {
+		if err := os.Symlink(to, filepath.Join(work, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := pathrule.Place{Cwd: work, Home: home, Dirs: []string{work}}
+	var sh Analyzer
+	for _, row := range rows[struct {
+		Rule, Command string
+		Reads, Writes *bool
+	}](t, "filerules.jsonl") {
+		a := sh.Analyze(row.Command, at)
+		got, err := a.Reads(at, row.Rule)
+		if row.Reads != nil && got != *row.Reads || err != nil {
+			t.Errorf("%s: %q reads: %v, %v", row.Rule, row.Command, got, err)
+		}
+		got, err = a.Writes(at, row.Rule)
+		if row.Writes != nil && got != *row.Writes || err != nil {
+			t.Errorf("%s: %q writes: %v, %v", row.Rule, row.Command, got, err)
+		}
+	}
+	a := sh.Analyze("cat x", at)
+	for name, f := range map[string]func(pathrule.Place, string) (bool, error){"Reads": a.Reads, "Writes": a.Writes} {
+		if got, err := f(at, ""); !got || err == nil {
+			t.Errorf("%s with a pattern that cannot be read: %v, %v", name, got, err)
+		}
+	}
+}

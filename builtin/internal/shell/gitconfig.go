@@ -1,0 +1,213 @@
+package shell
+
+import (
+	"bytes"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+)
+
+// gitBrings returns why git, run in the resolved directory dir, may start a
+// program that the settings of its repository name, or "". What [Analysis.Environ]
+// turns off need not be looked for: hooks, core.fsmonitor, fetches.
+func gitBrings(at *pathrule.Place, dir string) string {
+	for {
+		dotgit := strings.TrimSuffix(dir, "/") + "/.git"
+		if at.Exists(dotgit) {
+			if why := repositoryBrings(at, dotgit); why != "" {
+				return why + ", and " + dir + " is not trusted"
+			}
+			return ""
+		}
+		if dir == "/" {
+			return ""
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+// maxIndex is how large a git index may be to be searched for submodules.
+const maxIndex = 16 << 20
+
+func repositoryBrings(at *pathrule.Place, dotgit string) string {
+	dir := at.Real(dotgit)
+	// A file leads to the repository (gitrepository-layout(5)); there, commondir
+	// leads to what linked work trees share.
+	if text, err := at.Contents(dir, maxSettings); err == nil {
+		to, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
+		if !ok {
+			return "it may run what " + dotgit + " leads to"
+		}
+		dir = at.Real(under(path.Dir(dir), to))
+	}
+	common := dir
+	if text, err := at.Contents(path.Join(dir, "commondir"), maxSettings); err == nil {
+		common = at.Real(under(dir, strings.TrimRight(string(text), "\r\n")))
+	}
+	if dir == "" || common == "" {
+		return "it may run what " + dotgit + " leads to"
+	}
+	for _, file := range []string{path.Join(common, "config"), path.Join(dir, "config.worktree")} {
+		if !at.Exists(file) {
+			continue
+		}
+		text, err := at.Contents(file, maxSettings)
+		if err != nil {
+			return file + " cannot be read"
+		}
+		if why := configRuns(text); why != "" {
+			return file + ": " + why
+		}
+	}
+	// A submodule has settings of its own, which git status and git diff follow.
+	if at.Exists(path.Join(common, "modules")) {
+		return "its submodules have settings of their own"
+	}
+	index := path.Join(dir, "index")
+	if !at.Exists(index) {
+		return ""
+	}
+	if text, err := at.Contents(index, maxIndex); err != nil || mayHaveSubmodule(text) {
+		return "its submodules may have settings of their own"
+	}
+	return ""
+}
+
+func under(dir, name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// mayHaveSubmodule looks for the mode of a submodule, 0160000 in four bytes, and
+// for an index that is in two parts (gitformat-index(5)).
+func mayHaveSubmodule(index []byte) bool {
+	return bytes.Contains(index, []byte{0, 0, 0xe0, 0}) || bytes.Contains(index, []byte("link\x00"))
+}
+
+// configRuns returns which setting may make a command that only reads start a
+// program, or "".
+func configRuns(text []byte) string {
+	why := ""
+	err := configKeys(string(text), func(section, sub, key string) bool {
+		if !idleSetting(section, sub, key) {
+			why = "the setting " + strings.Trim(section+"."+sub, ".") + "." + key + " may run a program"
+		}
+		return why == ""
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return why
+}
+
+// idleSections have no setting that a command which only reads acts upon beyond
+// what it shows: they are for the network, for editing, or for colors.
+var idleSections = strings.Fields("author committer user color column advice branch pull push fetch rebase merge mergetool difftool guitool gui gc " +
+	"maintenance pack index feature status tag commit init rerere stash svn http https credential url protocol receive transfer uploadpack sendemail " +
+	"i18n lfs cvs remotes web browser instaweb imap am apply clean clone checkout worktree notes sequence versionsort blame grep core pager interactive vsts-config github hub gitflow gh")
+
+// Settings of sections that have others, too.
+var idleKeys = strings.Fields("diff.renames diff.renamelimit diff.context diff.noprefix diff.mnemonicprefix diff.algorithm diff.colormoved " +
+	"diff.colormovedws diff.interhunkcontext diff.indentheuristic diff.relative diff.wserrorhighlight diff.tool diff.guitool diff.statgraphwidth diff.autorefreshindex " +
+	"log.date log.decorate log.follow log.abbrevcommit log.mailmap log.showroot log.showsignature log.diffmerges extensions.objectformat extensions.worktreeconfig extensions.refstorage extensions.noop extensions.preciousobjects " +
+	"remote.url remote.pushurl remote.fetch remote.push remote.tagopt remote.prune remote.prunetags remote.mirror remote.proxy remote.skipdefaultupdate remote.skipfetchall remote.gh-resolved remote.pushdefault " +
+	"submodule.active submodule.url submodule.fetchjobs")
+
+// Settings that are not idle though their section is: where the work tree is, and
+// other settings.
+var busyKeys = strings.Fields("core.worktree core.gitproxy core.alternaterefscommand core.virtualfilesystem core.gvfs")
+
+func idleSetting(section, sub, key string) bool {
+	switch full := section + "." + key; {
+	case section == "alias":
+		// An alias counts where git has no command of that name.
+		name := key
+		if sub != "" {
+			name = sub
+		}
+		return families()["git"].subs[name] == nil
+	case (section == "merge" || section == "lfs") && sub != "":
+		return false // programs for git log --remerge-diff, and for git lfs
+	case section == "diff" && sub != "":
+		return slices.Contains([]string{"binary", "xfuncname", "funcname", "wordregex", "algorithm"}, key)
+	case slices.Contains(busyKeys, full):
+		return false
+	default:
+		return slices.Contains(idleSections, section) || slices.Contains(idleKeys, full)
+	}
+}
+
+var errConfig = errors.New("its settings cannot be read")
+
+// configKeys calls f for each setting of a file as git-config(1) has them, in
+// lower case but for the subsection. A line that ends in a backslash, and whatever
+// else git might read in another way, is an error.
+func configKeys(text string, f func(section, sub, key string) bool) error {
+	if strings.ContainsRune(text, 0) {
+		return errConfig
+	}
+	section, sub := "", ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if strings.ContainsRune(line, '\r') || strings.HasSuffix(line, `\`) {
+			return errConfig
+		}
+		line = strings.TrimLeft(line, " \t")
+		for strings.HasPrefix(line, "[") {
+			var ok bool
+			if section, sub, line, ok = configHeader(line[1:]); !ok {
+				return errConfig
+			}
+			line = strings.TrimLeft(line, " \t")
+		}
+		if line == "" || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		n := 0
+		for n < len(line) && (isWordByte(line[n]) && line[n] != '_' || line[n] == '-') {
+			n++
+		}
+		rest := strings.TrimLeft(line[n:], " \t")
+		if n == 0 || section == "" || rest != "" && !strings.ContainsAny(rest[:1], "=#;") {
+			return errConfig
+		}
+		if !f(section, sub, strings.ToLower(line[:n])) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// configHeader reads a section's name after its "[".
+func configHeader(s string) (section, sub, rest string, ok bool) {
+	n := 0
+	for n < len(s) && (isWordByte(s[n]) && s[n] != '_' || s[n] == '-' || s[n] == '.') {
+		n++
+	}
+	section, s = strings.ToLower(s[:n]), s[n:]
+	if section, sub, ok = strings.Cut(section, "."); ok { // the old spelling
+		return section, sub, strings.TrimPrefix(s, "]"), strings.HasPrefix(s, "]")
+	}
+	if rest, ok = strings.CutPrefix(s, "]"); ok {
+		return section, "", rest, section != ""
+	}
+	s, ok = strings.CutPrefix(strings.TrimLeft(s, " \t"), `"`)
+	var b strings.Builder
+	for i := 0; ok && i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case s[i] == '"':
+			return section, b.String(), strings.TrimPrefix(s[i+1:], "]"), strings.HasPrefix(s[i+1:], "]") && section != ""
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return "", "", "", false
+}

@@ -1,0 +1,377 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+)
+
+// Showing a secret is no effect, and yet not to happen without a question. What a
+// command names, or may name with its wildcards, is a danger. Where it only might
+// come to a secret, in a tree or by names that another command finds, it is not
+// called read-only, and a rule may allow it.
+
+// metadata are commands that tell about files without showing them: that a key is
+// there, how long it is, or its checksum, is no secret.
+var metadata = strings.Fields("ls stat wc du file find test [ realpath readlink dirname basename tree md5sum sha1sum sha256sum sha512sum cksum namei lsattr getfacl openssl ssh-keygen exa eza lsd df cd pushd")
+
+// silent are commands that show nothing of their words.
+var silent = strings.Fields("test [ [[ : true false return exit cd pushd shift wait read")
+
+// tells reports whether the command only tells about the files that it reads.
+// With a list of files, or of sums to check, it shows the lines in its errors.
+func (c *command) tells() bool {
+	if !slices.Contains(metadata, c.name) {
+		return false
+	}
+	for _, a := range c.args[1:] {
+		text := a.prefix()
+		switch {
+		case strings.HasPrefix(text, "--files"), strings.HasPrefix(text, "-files"), strings.HasPrefix(text, "--check"):
+			return false
+		case len(text) > 1 && text[0] == '-' && text[1] != '-':
+			list := c.name == "file" && strings.Contains(text, "f") || strings.HasSuffix(c.name, "sum") && strings.Contains(text, "c")
+			if list {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// reveals returns why a command shows credentials, by what is written, or "".
+func (w *walker) reveals(c *command) string {
+	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !slices.Contains(silent, c.name)) {
+		return c.secret + " holds credentials"
+	}
+	if c.name == "printenv" {
+		for _, a := range c.args[1:] {
+			if pathrule.SecretVariable(a.text) {
+				return a.text + " holds credentials"
+			}
+		}
+	}
+	if len(c.reads) == 0 || c.tells() {
+		return ""
+	}
+	var room [1]string
+	for i := range c.reads {
+		a := &c.reads[i].arg
+		if a.wild || strings.Contains(a.text, hole) {
+			for _, p := range c.globs(a) {
+				if why := pathrule.SecretGlob(p); why != "" {
+					return why
+				}
+			}
+			continue
+		}
+		for _, p := range c.appendPaths(room[:0], a) {
+			if why := pathrule.SecretName(p); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// globs returns a as absolute patterns, a star for what is not known.
+func (c *command) globs(a *arg) []string {
+	text := a.text
+	if strings.HasPrefix(text, hole+"/") {
+		text = "/x" + text[len(hole):]
+	}
+	text = strings.ReplaceAll(text, hole, "*")
+	if strings.HasPrefix(text, "/") {
+		return []string{path.Clean(text)}
+	}
+	var out []string
+	for _, d := range c.cwds {
+		out = append(out, path.Join(d, text))
+	}
+	if len(out) == 0 {
+		out = append(out, path.Join("/", text))
+	}
+	return out
+}
+
+// leads returns the dangers that only the file system shows: names that are links
+// to secrets, and wildcards that stand for them.
+func (a *Analysis) leads(at *pathrule.Place) []Danger {
+	var out []Danger
+	for i := range a.cmds {
+		c := &a.cmds[i]
+		if len(c.reads) == 0 || c.tells() || c.keepsLinks() {
+			continue
+		}
+		if why := c.leadsTo(at); why != "" {
+			out = append(out, Danger{Credentials, c.String() + ": " + why})
+		}
+	}
+	return out
+}
+
+// keepsLinks reports whether the command copies, moves or names a link, and does not
+// read what it leads to.
+func (c *command) keepsLinks() bool {
+	return c.name == "ln" || c.name == "link" || c.name == "mv" || c.name == "cp" && !hasOption(c, 'L', "--dereference") &&
+		(hasOption(c, 'P', "--no-dereference") || hasOption(c, 'd', "--no-dereference") || hasOption(c, 'a', "--archive") || hasOption(c, 'R', "--recursive") || hasOption(c, 'r', "--recursive"))
+}
+
+func (c *command) leadsTo(at *pathrule.Place) string {
+	var room [1]string
+	for i := range c.reads {
+		a := &c.reads[i].arg
+		if strings.Contains(a.text, hole) || a.text == "" {
+			continue
+		}
+		if !a.wild {
+			for _, p := range c.appendPaths(room[:0], a) {
+				if why := at.SecretLink(p); why != "" {
+					return why
+				}
+			}
+			continue
+		}
+		for _, glob := range c.globs(a) {
+			for _, p := range at.Glob(glob) {
+				if why := at.SecretLink(p); why != "" {
+					return why
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// shows takes the proof away from commands that may come to a secret in a tree that
+// they read, or by names that are not known before they run.
+func (w *walker) shows(stmts []*syntax.Stmt) {
+	for i := range w.cmds {
+		c := &w.cmds[i]
+		if c.Reason != "" || c.tells() {
+			continue
+		}
+		why := ""
+		roots, hidden := c.trees()
+		if c.readsUnknown() {
+			if name := mentions(stmts); name != "" {
+				why = name
+			}
+			for k := range w.cmds {
+				if found, ok := w.cmds[k].finds(); ok {
+					roots, hidden = append(roots, found...), true
+				}
+			}
+		}
+		for _, root := range roots {
+			if why != "" {
+				break
+			}
+			why = w.below(c, root, hidden)
+		}
+		if why != "" {
+			c.Reason = c.String() + " may show a secret: " + why
+		}
+	}
+}
+
+// below returns which secret is below root, or "".
+func (w *walker) below(c *command, root arg, hidden bool) string {
+	for _, dir := range c.paths(root) {
+		f := fact{dir: dir, tree: true, hidden: hidden}
+		f.found = f.look(w.at)
+		w.facts = append(w.facts, f)
+		if f.found != "" {
+			return f.found
+		}
+	}
+	return ""
+}
+
+// trees returns the directories that a command reads with all that is below them,
+// and whether hidden files are read, too.
+func (c *command) trees() (roots []arg, hidden bool) {
+	recursive := false
+	switch c.name {
+	case "grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep":
+		recursive = hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--dereference-recursive") || slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "recurse" || strings.HasSuffix(a.text, "=recurse") })
+		hidden = true
+	case "rg", "ag", "ack", "pt", "ucg":
+		recursive = true
+		hidden = c.name == "ack" || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
+	case "diff", "colordiff":
+		recursive, hidden = hasOption(c, 'r', "--recursive"), true
+	case "git":
+		recursive = slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "--no-index" || a.text == "--untracked" })
+		hidden = true
+	}
+	if recursive && c.chosen() {
+		return nil, false
+	}
+	for _, op := range c.reads {
+		if dir, ok := strings.CutSuffix(op.text, "/"+hole); ok && !strings.Contains(dir, hole) && dir != "" {
+			roots, hidden = append(roots, literal(dir)), true // what find found
+		} else if recursive && !strings.Contains(op.text, hole) {
+			roots = append(roots, op.arg)
+		}
+	}
+	if recursive && len(roots) == 0 && !c.in.piped {
+		roots = append(roots, literal("."))
+	}
+	return roots, hidden
+}
+
+// chosen reports whether only files of names are searched that no secret has.
+func (c *command) chosen() bool {
+	some := false
+	for i, a := range c.args {
+		glob, ok := strings.CutPrefix(a.text, "--include=")
+		before := ""
+		if i > 0 {
+			before = c.args[i-1].text
+		}
+		switch {
+		case ok:
+		case before == "--include" || c.name == "rg" && (before == "-g" || before == "--glob"):
+			glob = a.text
+		case c.name == "rg" && (before == "-t" || before == "--type" || strings.HasPrefix(a.text, "-t") && len(a.text) > 2):
+			some = true
+			continue
+		default:
+			continue
+		}
+		if strings.HasPrefix(glob, "!") {
+			continue
+		}
+		if strings.Contains(a.text, hole) || pathrule.MayBeSecret(path.Base(glob)) {
+			return false
+		}
+		some = true
+	}
+	return some
+}
+
+// readsUnknown reports whether the command reads a file whose name is not known,
+// and may be that of a secret.
+func (c *command) readsUnknown() bool {
+	return slices.ContainsFunc(c.reads, func(op operand) bool {
+		i := strings.LastIndexByte(op.text, hole[0])
+		if i < 0 {
+			return false
+		}
+		base := op.text[strings.LastIndexByte(op.text, '/')+1:]
+		if !strings.Contains(base, hole) {
+			return false // reveals has judged it
+		}
+		base = strings.ReplaceAll(base, hole, "*")
+		return pathrule.MayBeSecret(base) || pathrule.MayBeSecret("."+base)
+	})
+}
+
+// finds returns where a command begins that finds files of all names.
+func (c *command) finds() ([]arg, bool) {
+	switch c.name {
+	case "find", "gfind":
+		for i, a := range c.args[1:] {
+			name := slices.Contains([]string{"-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex"}, a.text)
+			if name && c.args[i].text != "!" && c.args[i].text != "-not" {
+				return nil, false // mentions looks at the name
+			}
+		}
+	case "fd", "fdfind":
+		if !hasOption(c, 'H', "--hidden") && !hasOption(c, 'u', "--unrestricted") {
+			return nil, false
+		}
+	default:
+		return nil, false
+	}
+	var roots []arg
+	for _, op := range c.reads {
+		roots = append(roots, op.arg)
+	}
+	if len(roots) == 0 {
+		roots = []arg{literal(".")}
+	}
+	return roots, true
+}
+
+// mentions returns which word of a line names a secret, or why its words may say
+// something that nobody reads in them: names that are put together are not seen.
+func mentions(stmts []*syntax.Stmt) string {
+	found := ""
+	for _, s := range stmts {
+		syntax.Walk(s, func(n syntax.Node) bool {
+			switch n := n.(type) {
+			case *syntax.Word:
+				for field := range strings.FieldsSeq(looseText(n)) {
+					if secretWord(field) {
+						found = field + " is the name of a secret"
+					}
+				}
+			case *syntax.CallExpr:
+				if len(n.Args) > 0 && slices.Contains([]string{"base64", "base32", "basenc", "xxd", "rev", "gzip", "openssl"}, n.Args[0].Lit()) {
+					found = "the names come out of " + n.Args[0].Lit()
+				}
+			}
+			return found == ""
+		})
+	}
+	return found
+}
+
+func secretWord(word string) bool {
+	word = strings.Trim(word, "'\"`(){};,")
+	if word == "env" { // grep env, which also finds .env
+		return true
+	}
+	if strings.HasPrefix(word, "-") || word == "" {
+		return false
+	}
+	name := path.Join("/x", strings.TrimPrefix(word, "~"))
+	if strings.ContainsAny(word, "*?[") {
+		return pathrule.SecretGlob(name) != ""
+	}
+	return pathrule.SecretName(name) != ""
+}
+
+// looseText returns the text of a word, a star for what is expanded.
+func looseText(word *syntax.Word) string {
+	var b strings.Builder
+	var add func(parts []syntax.WordPart)
+	add = func(parts []syntax.WordPart) {
+		for _, part := range parts {
+			switch p := part.(type) {
+			case *syntax.Lit:
+				b.WriteString(strings.ReplaceAll(p.Value, "\\", ""))
+			case *syntax.SglQuoted:
+				b.WriteString(p.Value)
+			case *syntax.DblQuoted:
+				add(p.Parts)
+			default:
+				b.WriteByte('*')
+			}
+		}
+	}
+	add(word.Parts)
+	return b.String()
+}
+
+// keepSecret notes that the variable called name has a secret, if one was expanded.
+func (w *walker) keepSecret(name string) {
+	if w.secret == "" {
+		return
+	}
+	if w.secrets == nil {
+		w.secrets = map[string]string{}
+	}
+	w.secrets[name] = w.secret
+}
+
+// dumps reports whether the command shows all that is in the files it reads.
+func (c *command) dumps() bool {
+	return len(c.reads) > 0 && !c.tells() && !slices.Contains([]string{"grep", "egrep", "fgrep", "rg", "zgrep"}, c.name)
+}

@@ -1,0 +1,215 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+	"github.com/kitbag-go/kitbag/internal/lazy"
+)
+
+// The functions of this file find what commands show that is not in their
+// operands: files that options name, and the environment, in which secrets may be.
+
+// environmentShown is why a command that shows the whole environment is not
+// called read-only.
+const environmentShown = "it shows the environment, in which credentials may be"
+
+// grepArgs gives all operands the role of files if the pattern is in an option.
+func grepArgs(_ *walker, _ *command, p *parsed) string {
+	if p.has("-e", "-f", "--regexp", "--file", "--files", "--type-list") {
+		p.textless()
+	}
+	return ""
+}
+
+// textless gives the role of a file to the operand that is a text otherwise.
+func (p *parsed) textless() {
+	for i := range p.ops {
+		if op := &p.ops[i]; !op.opt && op.kind == 't' {
+			op.kind = 'r'
+		}
+	}
+}
+
+// jqEnvironment matches a program of jq that reads the environment.
+var jqEnvironment = lazy.Regexp(`\$ENV|(^|[^.\w"])env\b|\$__prog`)
+
+// jqArgs finds the files that jq reads by options of two values, and the
+// environment.
+func jqArgs(_ *walker, c *command, p *parsed) string {
+	if p.has("-f", "--from-file") {
+		p.textless()
+	}
+	for i, a := range c.args[1:] {
+		switch {
+		case a.known && (a.text == "--rawfile" || a.text == "--slurpfile") && i+3 < len(c.args):
+			p.ops = append(p.ops, roleArg{arg: c.args[i+3], kind: 'r'})
+		case jqEnvironment().MatchString(a.text):
+			return environmentShown
+		}
+	}
+	return ""
+}
+
+// yqEnvironment matches an expression of yq that reads the environment, or a file.
+var yqEnvironment = lazy.Regexp(`env\s*\(|envsubst|\$ENV|\bload`)
+
+// yqArgs refuses expressions that are not literal: some load and split files.
+func yqArgs(_ *walker, _ *command, p *parsed) string {
+	for _, op := range p.ops {
+		switch {
+		case op.opt || op.kind != 't':
+		case !op.known:
+			return "the expression is not literal"
+		case yqEnvironment().MatchString(op.text):
+			return "the expression reads the environment, or a file"
+		}
+	}
+	return ""
+}
+
+var (
+	awkEnvironment = lazy.Regexp(`ENVIRON(\["(\w+)"\])?`)
+	awkString      = lazy.Regexp(`"([^"\\]*)"`)
+)
+
+// awkShows is awkArgs, and finds the environment and the files that a program
+// names.
+func awkShows(w *walker, c *command, p *parsed) string {
+	why := awkArgs(w, c, p)
+	for _, a := range c.args[1:] {
+		for _, found := range awkEnvironment().FindAllStringSubmatch(a.text, -1) {
+			if found[2] == "" || pathrule.SecretVariable(found[2]) {
+				return environmentShown
+			}
+		}
+		if !strings.Contains(a.text, "getline") {
+			continue
+		}
+		for _, found := range awkString().FindAllStringSubmatch(a.text, -1) {
+			p.ops = append(p.ops, roleArg{arg: literal(found[1]), kind: 'r', opt: true})
+		}
+	}
+	return why
+}
+
+// psArgs refuses the options by which ps shows the environment of processes: e
+// without a dash, e with x behind one, which ps reads as if there was none, and E.
+func psArgs(_ *walker, c *command, _ *parsed) string {
+	value := false
+	for _, a := range c.args[1:] {
+		text := strings.TrimPrefix(a.text, "-")
+		dash := len(text) < len(a.text)
+		switch {
+		case value:
+			if value = false; strings.Contains(text, "env") {
+				return environmentShown
+			}
+		case !a.known:
+			return a.raw + " may be an option that shows the environment"
+		case strings.HasPrefix(text, "-"):
+			if strings.Contains(text, "env") {
+				return environmentShown
+			}
+		case strings.Contains(text, "E"), strings.Contains(text, "e") && (!dash || strings.Contains(text, "x")):
+			return environmentShown
+		case text != "":
+			value = strings.Contains("CGgopqstuUkO", text[len(text)-1:])
+		}
+	}
+	return ""
+}
+
+// declareArgs wants the names of functions, or of variables that hold no secret.
+func declareArgs(w *walker, c *command, p *parsed) string {
+	if p.has("-f", "-F") {
+		return ""
+	}
+	return printenvArgs(w, c, p)
+}
+
+// printenvArgs wants names of variables that hold no secret.
+func printenvArgs(w *walker, _ *command, p *parsed) string {
+	if len(p.ops) == 0 {
+		if w.in.names {
+			return ""
+		}
+		return environmentShown
+	}
+	for _, op := range p.ops {
+		if !op.known || pathrule.SecretVariable(op.text) {
+			return op.raw + " may hold credentials"
+		}
+	}
+	return ""
+}
+
+// harmlessNames are in patterns of variables that people look for and that hold no
+// secret.
+var harmlessNames = strings.Fields("path go node home lang lc_ pwd shell user java python virtual term editor xdg proxy gopath goroot goflags conda display host cuda ruby rust cargo ps1 tz")
+
+// onlyNames reports whether what a pipe brings to a command is not shown, or
+// only lines about variables that hold no secret.
+func onlyNames(s *syntax.Stmt) bool {
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(s.Redirs) > 0 || len(call.Args) == 0 || len(call.Assigns) > 0 {
+		return false
+	}
+	var args []string
+	for _, word := range call.Args {
+		text := plainText(word)
+		if text == "" {
+			return false
+		}
+		args = append(args, text)
+	}
+	switch {
+	case args[0] == "wc":
+		return true
+	case args[0] == "cut":
+		return strings.Join(args[1:], "") == "-d=-f1"
+	case args[0] != "grep" && args[0] != "rg":
+		return false
+	}
+	if len(args) > 2 && strings.HasPrefix(args[1], "-") && strings.Trim(args[1], "-iwE") == "" {
+		args = args[1:]
+	}
+	if len(args) != 2 || pathrule.SecretVariable(strings.Trim(args[1], "^=_")) {
+		return false
+	}
+	for alt := range strings.SplitSeq(args[1], "|") {
+		alt = strings.ToLower(strings.TrimPrefix(alt, "^"))
+		if strings.Trim(alt, "abcdefghijklmnopqrstuvwxyz0123456789_=") != "" ||
+			!slices.ContainsFunc(harmlessNames, func(name string) bool { return strings.HasPrefix(alt, name) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// plainText returns the text of a word without expansions, or "".
+func plainText(word *syntax.Word) string {
+	var b strings.Builder
+	for _, part := range word.Parts {
+		switch p := part.(type) {
+		case *syntax.Lit:
+			b.WriteString(p.Value)
+		case *syntax.SglQuoted:
+			b.WriteString(p.Value)
+		case *syntax.DblQuoted:
+			for _, q := range p.Parts {
+				lit, ok := q.(*syntax.Lit)
+				if !ok {
+					return ""
+				}
+				b.WriteString(lit.Value)
+			}
+		default:
+			return ""
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,233 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
+)
+
+// A class is what is known of the output of commands that always print the same
+// kind of thing, whatever they find.
+type class uint8
+
+const (
+	anyText class = iota
+	names         // words none of which begins with "-"
+	atoms         // … nor any part of them: hashes, identifiers
+	digits        // at most one number, without a sign
+)
+
+// yields returns the class of what statements print.
+func yields(stmts []*syntax.Stmt) class {
+	if len(stmts) != 1 {
+		return anyText
+	}
+	s := stmts[0]
+	if s.Negated || s.Background || s.Coprocess || s.Disown {
+		return anyText
+	}
+	for _, r := range s.Redirs {
+		quiet := r.Op == syntax.RdrOut && r.N != nil && r.N.Value == "2" && r.Word.Lit() == "/dev/null"
+		if r.Op != syntax.RdrIn && !quiet {
+			return anyText
+		}
+	}
+	switch c := s.Cmd.(type) {
+	case *syntax.CallExpr:
+		if args := plainArgs(c); args != nil {
+			return yieldsOf(args)
+		}
+	case *syntax.BinaryCmd:
+		switch c.Op {
+		case syntax.Pipe:
+			return filtered(c)
+		case syntax.OrStmt: // grep -c x f || true
+			y, ok := c.Y.Cmd.(*syntax.CallExpr)
+			if ok && len(c.Y.Redirs) == 0 && slices.Contains([]string{"true", ":", "echo 0", "echo 1"}, strings.Join(plainArgs(y), " ")) {
+				return yields([]*syntax.Stmt{c.X})
+			}
+		}
+	}
+	return anyText
+}
+
+// filtered returns the class of what a pipe prints. Some commands print parts of
+// what comes in.
+func filtered(c *syntax.BinaryCmd) class {
+	y, ok := c.Y.Cmd.(*syntax.CallExpr)
+	if !ok || len(c.Y.Redirs) > 0 {
+		return anyText
+	}
+	args := plainArgs(y)
+	if args == nil {
+		return anyText
+	}
+	text := strings.Join(args, " ")
+	switch {
+	case firstLines().MatchString(text):
+		return yields([]*syntax.Stmt{c.X})
+	case text == "tr -d  " || text == "tr -d [:space:]" || text == "xargs":
+		return yields([]*syntax.Stmt{c.X})
+	case text == "awk {print $1}" || text == "cut -d  -f1" || text == "cut -d -f1":
+		return firstColumn(c.X)
+	}
+	return yieldsOf(args)
+}
+
+var firstLines = lazy.Regexp(`^((head|tail)( -n)? ?-?\d*|sort( -u)?|uniq|cat)$`)
+
+// firstColumn returns the class of the first words of the lines that s prints.
+func firstColumn(s *syntax.Stmt) class {
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if pipe, is := s.Cmd.(*syntax.BinaryCmd); is && pipe.Op == syntax.Pipe {
+		if y, ok := pipe.Y.Cmd.(*syntax.CallExpr); ok && firstLines().MatchString(strings.Join(plainArgs(y), " ")) {
+			return firstColumn(pipe.X)
+		}
+	}
+	if !ok || len(s.Redirs) > 0 {
+		return anyText
+	}
+	args := plainArgs(call)
+	switch {
+	case len(args) == 0:
+		return anyText
+	case args[0] == "wc" || args[0] == "md5sum" || args[0] == "sha256sum":
+		return atoms
+	case len(args) > 2 && args[0] == "git" && args[1] == "log" && slices.Contains(args, "--oneline"):
+		rest := slices.DeleteFunc(slices.Clone(args[2:]), func(a string) bool { return a == "--oneline" })
+		return gitHashes(append(rest, "--format=%h"))
+	}
+	return yields([]*syntax.Stmt{s})
+}
+
+// plainArgs returns the words of a call; one that is expanded is "\x00" with what
+// is known around it. It is nil for a call with assignments.
+func plainArgs(c *syntax.CallExpr) []string {
+	if len(c.Assigns) > 0 || len(c.Args) == 0 {
+		return nil
+	}
+	args := make([]string, len(c.Args))
+	for i, word := range c.Args {
+		if text := plainText(word); text != "" && !braced(word) && !strings.ContainsAny(text, "*?[\\") && text[0] != '~' {
+			args[i] = text
+			continue
+		}
+		args[i] = hole
+		if len(word.Parts) == 0 {
+			continue
+		}
+		if lit, ok := word.Parts[0].(*syntax.Lit); ok && lit.Value != "" && lit.Value[0] != '-' && lit.Value[0] != '~' {
+			args[i] = lit.Value[:1] + hole
+		}
+	}
+	return args
+}
+
+// Commands whose output is of a class, with their words. A word in which something is
+// expanded is there as a hole; what \S and . stand for has none of them.
+var (
+	yieldNumbers = lazy.Regexp(`^(wc -[lwcmL]|git rev-list (--no-merges |--first-parent |--all )*--count( [\w.@/~^]+| HEAD)*|date (-u )?\+%[sYHMSdmj]|date \+%s%N|nproc|id -[ug]|grep -[iEFvwx]*c[iEFvwx]* \S+( [\w./]+)?|awk END ?\{ ?print NR ?\}|jq (-r )?length( [\w./]+)?|tput (cols|lines))$`)
+	yieldAtoms   = lazy.Regexp(`^(git merge-base .*|git rev-parse (--verify |--short |--short=\d+ |-q |--quiet )*[\w.@/~^{}]+|git hash-object [\w./]+|(docker|podman) (ps|images|container ls|image ls|network ls|volume ls)( -a| --all)* (-q|-aq|-qa|--quiet)( -a| --no-trunc)*|seq( \d+)+|(stat -c|stat --format) %[sYXi] \S+)$`)
+	yieldNames   = lazy.Regexp(`^kubectl get [a-z,]+( -n [a-z0-9-]+| -A| --all-namespaces| -l [\w=./-]+)* -o name$`)
+)
+
+func yieldsOf(args []string) class {
+	if !slices.Contains(yielding, args[0]) {
+		return anyText
+	}
+	text := strings.Join(args, " ")
+	switch {
+	case yieldNumbers().MatchString(text):
+		return digits
+	case yieldAtoms().MatchString(text):
+		return atoms
+	case yieldNames().MatchString(text):
+		return names
+	case strings.HasPrefix(text, "git log ") || strings.HasPrefix(text, "git rev-list "):
+		if args[1] == "rev-list" {
+			args = append(args[:2:2], append([]string{"--format=%H"}, args[2:]...)...)
+		}
+		return gitHashes(args[2:])
+	}
+	return anyText
+}
+
+var gitHashOption = lazy.Regexp(`^(-n|-\d+|-n\d+|--max-count=\d+|--no-merges|--merges|--first-parent|--reverse|--all|--since=.*|--until=.*|--after=.*|--before=.*|--author=.*|--grep=.*|--diff-filter=[A-Za-z]+|--follow|--skip=\d+)$`)
+
+// gitHashes returns atoms if git log or git rev-list prints hashes with these
+// arguments, or times.
+func gitHashes(args []string) class {
+	formatted := false
+	for _, a := range args {
+		switch {
+		case a == "--":
+			return classIf(formatted)
+		case a == "--format=%H", a == "--format=%h", a == "--format=%ct", a == "--format=%at", a == "--pretty=%H", a == "--pretty=%h", a == "--pretty=format:%H", a == "--pretty=format:%h", a == "--pretty=tformat:%H", a == "--pretty=tformat:%h":
+			formatted = true
+		case strings.HasPrefix(a, hole):
+			return anyText
+		case strings.HasPrefix(a, "-") && !gitHashOption().MatchString(a):
+			return anyText
+		}
+	}
+	return classIf(formatted)
+}
+
+// yielding are the commands that the expressions above begin with.
+var yielding = strings.Fields("wc git date nproc id grep awk jq tput docker podman seq stat kubectl")
+
+func classIf(ok bool) class {
+	if ok {
+		return atoms
+	}
+	return anyText
+}
+
+// onlySafeSplits reports whether none of the words that an unquoted part of a word may
+// come to begins with a dash, so that what is known of the beginning of the first word
+// holds for all.
+func (w *walker) onlySafeSplits(parts []syntax.WordPart, quoted bool) bool {
+	for _, part := range parts {
+		switch p := part.(type) {
+		case *syntax.Lit, *syntax.SglQuoted, *syntax.ArithmExp, *syntax.ProcSubst:
+		case *syntax.DblQuoted:
+			if !w.onlySafeSplits(p.Parts, true) {
+				return false
+			}
+		case *syntax.CmdSubst:
+			if !quoted && yields(p.Stmts) == anyText {
+				return false
+			}
+		case *syntax.ParamExp:
+			if p.Param == nil || p.Param.Value == "@" || p.Index != nil && allElements(p) {
+				return false
+			}
+			b := w.lookup(p.Param.Value)
+			simple := p.Exp == nil && p.Slice == nil && p.Repl == nil && p.Index == nil
+			if !quoted && !p.Length && !(simple && (b.plain() || b.atom)) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// takesInput reports whether a statement's standard input is redirected.
+func takesInput(s *syntax.Stmt) bool {
+	return slices.ContainsFunc(s.Redirs, func(r *syntax.Redirect) bool {
+		return r.Op == syntax.RdrIn || r.Op == syntax.RdrInOut || r.Op == syntax.DplIn || r.Op == syntax.Hdoc || r.Op == syntax.DashHdoc || r.Op == syntax.WordHdoc
+	})
+}
+
+// fed returns the class of what standard input brings.
+func (w *walker) fed() class {
+	if w.in.fed == nil {
+		return anyText
+	}
+	return yields([]*syntax.Stmt{w.in.fed})
+}
