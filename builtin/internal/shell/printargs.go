@@ -193,7 +193,7 @@ func (p *printer) duplicate(r *syntax.Redirect) syntax.RedirOperator {
 	if duplicated(r.Word) {
 		return r.Op
 	}
-	if lit, ok := soleLit(r.Word); r.Op == syntax.DplIn || r.N != nil || !ok || lit == "" || lit[0] == '-' {
+	if lit, ok := soleLit(r.Word); r.Op == syntax.DplIn || r.N != nil || !ok || lit == "" || lit[0] == '-' || strings.ContainsFunc(lit, func(c rune) bool { return c >= 0x80 || !isWordByte(byte(c)) && !strings.ContainsRune("./~-+:@%,", c) }) {
 		p.refuse("a redirection to a descriptor that is not a number; write &> for a file")
 	}
 	return syntax.RdrAll
