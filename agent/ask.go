@@ -55,6 +55,9 @@ func (r *run) ask(hint string) error {
 			return err
 		}
 	}
+	if errors.Is(err, errTimeUp) { // while a summary was made
+		return nil
+	}
 	return err
 }
 
@@ -274,11 +277,11 @@ func (r *run) retrying() model.Model {
 	if r.dialog.model != nil {
 		return r.dialog.model
 	}
-	retry, inbox := r.cfg.Retry, &r.inbox
+	retry, inbox, any := r.cfg.Retry, &r.inbox, &flight{stage: committed} // of this run's
 	own := retry.OnRetry
 	retry.OnRetry = func(try int, wait time.Duration, err error) {
 		// An error: the run has ended, and with it the call.
-		_ = inbox.ask(nil, func() error {
+		_ = inbox.ask(any, func() error {
 			r.emit(&Retry{Attempt: try, Wait: wait, Error: err.Error()})
 			return nil
 		})

@@ -128,6 +128,9 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compa
 	if ended := r.ctx.Err(); err != nil && ended != nil {
 		return nil, ended
 	}
+	if errors.Is(err, errTimeUp) { // nothing is cut for a request that is not made
+		return nil, err
+	}
 	if err != nil {
 		ev.Failed, summary = err.Error(), ""
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"time"
@@ -209,9 +210,9 @@ func (r *run) endFlights(cause error) {
 }
 
 // fail takes an error that ends the run. Its calls are told to end; those in the background are
-// stopped last.
+// stopped last. What goes wrong because the run was cancelled is no fault of its own.
 func (r *run) fail(err error) {
-	if err == nil {
+	if cause := r.ctx.Err(); err == nil || r.failed == nil && cause != nil && errors.Is(err, cause) {
 		return
 	}
 	r.failed = join(r.failed, err)

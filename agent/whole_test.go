@@ -208,3 +208,49 @@ func TestOneFailureIsSaidOnce(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestWhatACancelBreaksIsNoFault cancels a run while something waits that then fails: the run is interrupted, and
+// has not failed.
+func TestWhatACancelBreaksIsNoFault(t *testing.T) {
+	var j journal
+	long := tool.Must(tool.New("long", "Says much.", func(context.Context, struct{}) (string, error) {
+		return strings.Repeat("many words ", 2000), nil
+	}))
+	for name, row := range map[string]struct {
+		cfg   Config
+		turns []turn
+		limit bool // by the limit of time in place of a cancel
+	}{
+		"a question":          {cfg: Config{Policy: permission.Policy{}}, turns: []turn{calls(`c1 ask {"path":"x"}`)}},
+		"a summary":           {cfg: Config{Policy: bypass, Context: Context{Window: 1000, MaxResult: -1}}, turns: []turn{calls(`c1 long {}`), calls(`c2 long {}`), {block: true}}},
+		"a summary, by limit": {cfg: Config{Policy: bypass, Limits: Limits{Time: time.Minute}, Context: Context{Window: 1000, MaxResult: -1}}, turns: []turn{calls(`c1 long {}`), calls(`c2 long {}`), {block: true}, {block: true}}, limit: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if !row.limit {
+					time.AfterFunc(time.Minute, cancel)
+				}
+				row.cfg.Toolkit = toolkit.Of(long, noting(&j, "ask", tool.Options{}))
+				row.cfg.Approve = func(ctx context.Context, _ Approval) (Confirm, error) {
+					<-ctx.Done()
+					return Confirm{}, ctx.Err()
+				}
+				a, w := newAgent(t, row.cfg, row.turns...)
+				st := new(State)
+				evs, err := playCtx(t, ctx, a, st, Say("go"))
+				want := EndInterrupted
+				if row.limit {
+					want = EndLimit
+				}
+				if err != nil || endOf(t, evs).Reason != want {
+					t.Errorf("%+v, %v", endOf(t, evs), err)
+				}
+				if row.limit && len(w.turns) > 1 {
+					t.Errorf("%d turns are left", len(w.turns))
+				}
+			})
+		})
+	}
+}
