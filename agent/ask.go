@@ -331,12 +331,16 @@ func (r *run) accept(ans *answer) error {
 
 // opening returns the groups that calls of an answer open.
 func (r *run) opening(ans *answer) (groups []string, err error) {
-	for i, tc := range ans.Message.ToolCalls() {
-		v, err := r.currentView()
-		if err != nil {
-			return nil, err
+	v, err := r.currentView()
+	if err != nil {
+		return nil, err
+	}
+	i := 0
+	for _, b := range ans.Message.Blocks {
+		if tc, ok := b.(*message.ToolCall); ok {
+			groups = append(groups, v.Opens(tc.Name, ans.Raw[i])...)
+			i++
 		}
-		groups = append(groups, v.Opens(tc.Name, ans.Raw[i])...)
 	}
 	return groups, nil
 }
