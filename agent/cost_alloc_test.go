@@ -28,7 +28,7 @@ func reply(t *testing.T, a *Agent) *State {
 func TestCostOfStep(t *testing.T) {
 	const steps = 100
 	a := benchAgent(t, steps)
-	budget.Hold(t, budget.Cost{Allocs: 113, Bytes: 8100}, steps, func() { reply(t, a) })
+	budget.Hold(t, budget.Cost{Allocs: 79, Bytes: 6225}, steps, func() { reply(t, a) })
 }
 
 // TestCostOfStepThroughHooks is the same with middleware at every level of it that does nothing.
@@ -48,7 +48,7 @@ func TestCostOfStepThroughHooks(t *testing.T) {
 			}
 		},
 	})
-	budget.Hold(t, budget.Cost{Allocs: 115, Bytes: 8150}, steps, func() { reply(t, a) })
+	budget.Hold(t, budget.Cost{Allocs: 80, Bytes: 6240}, steps, func() { reply(t, a) })
 }
 
 // TestCostOfToken is a piece of text, from the model's delta to the event.

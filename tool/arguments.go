@@ -42,9 +42,9 @@ func Arguments(t Tool, raw json.RawMessage) (Args, error) {
 	return validators.get(info.Input).arguments(info.Name, raw)
 }
 
-// arguments stops at the first that succeeds: the bytes parse and fit, they do once they
-// were repaired, or they do once values were taken as what they were meant to be. The
-// validator always has the last word.
+// arguments stops at the first that succeeds: the prover is sure of the bytes, they parse
+// and fit, they do once they were repaired, or they do once values were taken as what they
+// were meant to be. The validator has the last word; the prover says yes only where it would.
 func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err error) {
 	defer func() {
 		if p := recover(); p != nil { // in the validator, on a schema of its own kind
@@ -60,6 +60,9 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	var notes []string
 	if !utf8.Valid(raw) { // RFC 8259 wants it, and model APIs refuse anything else
 		raw, notes = bytes.ToValidUTF8(raw, []byte("\uFFFD")), []string{"invalid UTF-8"}
+	}
+	if v.prover != nil && v.prover.proves(raw) { // most calls
+		return Args{JSON: raw, Repaired: notes}, nil
 	}
 	parsed, more, err := v.read(name, raw)
 	if err != nil {

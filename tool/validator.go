@@ -16,8 +16,9 @@ import (
 // use: nothing in it changes once it is made.
 type validator struct {
 	compiled *jsonschema.Schema
-	schema   *value // the same, to find hints in
-	err      error  // why compiled is nil: the schema cannot be used
+	schema   *value  // the same, to find hints in
+	prover   *prover // nil if the schema is beyond it
+	err      error   // why compiled is nil: the schema cannot be used
 }
 
 // maxValidators bounds the memory that the schemas of servers, which come and
@@ -90,6 +91,9 @@ func newValidator(raw json.RawMessage) (v *validator) {
 	for _, draft := range []*jsonschema.Draft{jsonschema.Draft2020, jsonschema.Draft7, jsonschema.Draft4} {
 		v.compiled, err = compile(doc, draft)
 		if err == nil {
+			if draft == jsonschema.Draft2020 { // the keywords that provers know are its own
+				v.prover = newProver(v)
+			}
 			return v
 		}
 		if v.err == nil { // what the newest draft has against it, should all refuse
