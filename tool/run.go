@@ -62,11 +62,13 @@ func chain(h Handler, middleware []Middleware) Handler {
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		p := passage{ctx: ctx, call: call, yield: yield}
+		handle := Handler(isolated)
 		if len(middleware) > 0 {
 			defer p.recover()
+			handle = chain(call.keep(isolated), middleware)
 		}
 		// Called instead of ranged over: the body of a loop would be three allocations.
-		chain(call.keep(isolated), middleware)(ctx, t, call)(p.take)
+		handle(ctx, t, call)(p.take)
 	}
 }
 

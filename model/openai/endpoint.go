@@ -43,12 +43,25 @@ func newRequest(cfg *Config, endpoint *sdk.ClientConfig) (*http.Request, error) 
 // do sends a request with a body.
 func (m *Model) do(ctx context.Context, b body) (*http.Response, error) {
 	req := m.request.WithContext(ctx)
-	req.Header = req.Header.Clone() // transports may write to it
+	if !m.keepsHeader { // whoever sends it may write to it
+		req.Header = req.Header.Clone()
+	}
 	req.ContentLength = int64(b.size())
 	// For redirects, and for a kept connection that the server closes just then.
 	req.GetBody = func() (io.ReadCloser, error) { return b.open(), nil }
 	req.Body = b.open()
 	return m.endpoint.HTTPClient.Do(req)
+}
+
+// keepsHeader reports whether doer only reads the header of a request: a client of net/http
+// without cookies, over a transport of net/http.
+func keepsHeader(doer sdk.HTTPDoer) bool {
+	c, ok := doer.(*http.Client)
+	if !ok || c.Jar != nil {
+		return false
+	}
+	_, ok = c.Transport.(*http.Transport)
+	return ok
 }
 
 // sharedClient is one for all models, so that models of the same server share its connections.

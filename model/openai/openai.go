@@ -108,12 +108,13 @@ type Config struct {
 // A Model is a model behind a chat completions endpoint. It is safe for
 // concurrent use.
 type Model struct {
-	cfg      Config
-	endpoint sdk.ClientConfig // where the model is, and what sends the requests
-	request  *http.Request    // for each call to clone
-	host     string           // marks the extras that came from there
-	tools    toolCache
-	history  history
+	cfg         Config
+	endpoint    sdk.ClientConfig // where the model is, and what sends the requests
+	request     *http.Request    // for each call to clone
+	keepsHeader bool             // see there
+	host        string           // marks the extras that came from there
+	tools       toolCache
+	history     history
 }
 
 var (
@@ -147,6 +148,7 @@ func New(cfg Config) (*Model, error) {
 	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
 		m.endpoint.HTTPClient = sharedClient()
 	}
+	m.keepsHeader = keepsHeader(m.endpoint.HTTPClient)
 	if m.request, err = newRequest(&m.cfg, &m.endpoint); err != nil {
 		return nil, fmt.Errorf("openai: %w", err)
 	}
