@@ -120,6 +120,15 @@ func TestBashRunsJudgement(t *testing.T) {
 	if got := m.last; strings.Join(got.Args, " ") != "bash --noprofile --norc -c pwd" || got.Profile != "read" || !got.Network || len(got.Env) == 0 {
 		t.Errorf("%+v", got)
 	}
+	// The print runs also where nobody has judged, or what judged has found no text.
+	none := permission.Judge(&permission.Policy{}, &permission.Call{Tool: "Bash", Input: json.RawMessage(args("command", "ls   -a;pwd # x"))})
+	for _, j := range []*permission.Judgement{nil, &none} {
+		for range tool.Run(t.Context(), bash, tool.Call{Name: "Bash", Input: json.RawMessage(args("command", "ls   -a;pwd # x")), Judgement: j}) {
+		}
+		if text := m.last.Args[4]; strings.Contains(text, "#") || !strings.Contains(text, "ls") {
+			t.Errorf("judged %v: %q runs", j != nil, text)
+		}
+	}
 	for command, want := range map[string]struct {
 		text    string
 		profile permission.Profile

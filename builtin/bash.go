@@ -115,16 +115,24 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 	}
 }
 
-// command returns what runs: the text that was judged, or the model's where nobody judged.
+// printed returns the text that may run for a command, "" if it cannot be read.
+func printed(a *shell.Analysis) string {
+	if text := a.Text(); text != "" || a.Err() != nil {
+		return text
+	}
+	return ":" // nothing but comments, which bash may read in another way
+}
+
+// command returns what runs: the text that was judged. Where nobody has found one it is the
+// print of the command all the same, and the model's words only if they cannot be read,
+// which a person was asked about.
 func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	c := Command{Dir: b.Dirs[0], Env: b.environ(), Output: out}
-	text := in.Command
+	text := ""
 	if j := tool.JudgementFrom(ctx); j != nil {
-		c.Profile, c.Network = j.Profile, j.Network
-		if j.Text != "" { // else it cannot be read, and a person has said yes to the words
-			text = j.Text
-		}
+		text, c.Profile, c.Network = j.Text, j.Profile, j.Network
 	}
+	text = cmp.Or(text, printed(b.shell.Analyze(in.Command, b.place(nil))), in.Command)
 	c.Args = []string{"bash", "--noprofile", "--norc", "-c", text}
 	return c
 }
@@ -198,10 +206,7 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 		return unreadable
 	}
 	v := b.verdict(p, a, at)
-	v.Found = permission.Judgement{Text: a.Text(), Profile: permission.ProfileWork}
-	if v.Found.Text == "" && a.Err() == nil { // nothing but comments, which bash may read in another way
-		v.Found.Text = ":"
-	}
+	v.Found = permission.Judgement{Text: printed(a), Profile: permission.ProfileWork}
 	if a.ReadOnly() == "" {
 		v.Found.Profile = permission.ProfileRead
 	}

@@ -130,6 +130,53 @@ func TestBorrowsPanics(t *testing.T) {
 	}
 }
 
+// A Resolver's own capabilities are asked in its place, and those of what is wrapped around it first.
+func TestResolver(t *testing.T) {
+	echo := tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }))
+	for name, row := range map[string]struct {
+		tool tool.Tool
+		want permission.Behavior
+	}{
+		"alone":                 {resolver{echo, checker{echo, "allow"}}, "allow"},
+		"with middleware":       {tool.With(resolver{echo, checker{echo, "allow"}}), "allow"},
+		"a stricter wrapper":    {checker{resolver{echo, checker{echo, "allow"}}, "deny"}, "deny"},
+		"another one in it":     {resolver{checker{echo, "deny"}, checker{echo, "allow"}}, "allow"},
+		"two wrappers":          {tool.With(checker{tool.With(resolver{echo, checker{echo, "allow"}}), "deny"}), "deny"},
+		"without a check":       {resolver{echo, echo}, "ask"},
+		"one that panics":       {resolver{echo, nil}, "ask"},
+		"one that has no check": {tool.With(echo), "ask"},
+	} {
+		if d := permission.Decide(&permission.Policy{}, tool.PermissionCall(row.tool, nil)); d.Behavior != row.want {
+			t.Errorf("%s: %s (%s), want %s", name, d.Behavior, d.Reason, row.want)
+		}
+	}
+}
+
+type resolver struct {
+	tool.Tool
+	fixed tool.Tool
+}
+
+func (r resolver) Unwrap() tool.Tool { return r.Tool }
+
+func (r resolver) Resolve() tool.Tool {
+	if r.fixed == nil {
+		panic("no")
+	}
+	return r.fixed
+}
+
+type checker struct {
+	tool.Tool
+	says permission.Behavior
+}
+
+func (c checker) Unwrap() tool.Tool { return c.Tool }
+
+func (c checker) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
+	return permission.Verdict{Behavior: c.says}
+}
+
 type panics struct{ tool.Tool }
 
 func (panics) BorrowsRules() []string { panic("no") }

@@ -220,21 +220,22 @@ func As[C any](t Tool) (C, bool) {
 func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	info := t.Info()
 	c := &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly}
+	var fixed Tool
 	if r, ok := As[Resolver](t); ok {
-		if t = careful(nil, r.Resolve); t == nil {
+		if fixed = careful(nil, r.Resolve); fixed == nil {
 			c.Check = func(*permission.Policy) permission.Verdict { return cannotJudge }
 			return c
 		}
 	}
-	if ro, ok := As[ReadOnlyChecker](t); ok {
+	if ro, ok := resolved[ReadOnlyChecker](t, fixed); ok {
 		c.ReadOnly = careful(false, func() bool { return ro.CheckReadOnly(input) })
 	}
-	if pc, ok := As[PermissionChecker](t); ok {
+	if pc, ok := resolved[PermissionChecker](t, fixed); ok {
 		c.Check = func(p *permission.Policy) permission.Verdict {
 			return careful(cannotJudge, func() permission.Verdict { return pc.CheckPermission(p, input) })
 		}
 	}
-	if rm, ok := As[RuleMatcher](t); ok {
+	if rm, ok := resolved[RuleMatcher](t, fixed); ok {
 		c.Match = func(p *permission.Policy, r permission.Rule) (matched bool, err error) {
 			err = careful(errCannotMatch, func() error {
 				var err error
@@ -244,23 +245,39 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 			return matched, err
 		}
 	}
-	if rb, ok := As[RuleBorrower](t); ok {
+	if rb, ok := resolved[RuleBorrower](t, fixed); ok {
 		known := careful(false, func() bool { c.Borrows = rb.BorrowsRules(); return true })
 		if !known { // which rules hold: none may be passed over
 			c.Check = func(*permission.Policy) permission.Verdict { return cannotJudge }
 		}
 	}
-	if rs, ok := As[RuleSuggester](t); ok {
+	if rs, ok := resolved[RuleSuggester](t, fixed); ok {
 		c.Suggest = func(p *permission.Policy) []permission.Rule {
 			return careful(nil, func() []permission.Rule { return rs.SuggestRules(p, input) })
 		}
 	}
-	if ex, ok := As[CallExplainer](t); ok {
+	if ex, ok := resolved[CallExplainer](t, fixed); ok {
 		c.Parts = func(p *permission.Policy) []permission.Part {
 			return careful(nil, func() []permission.Part { return ex.ExplainCall(p, input) })
 		}
 	}
 	return c
+}
+
+// resolved is As for the judgement of one call: at the [Resolver] in the chain it continues with
+// the tool that this returned, so that what is wrapped around it still comes first.
+func resolved[C any](t, fixed Tool) (C, bool) {
+	for fixed != nil {
+		if _, ok := t.(Resolver); ok {
+			t = fixed
+			break
+		}
+		if c, ok := t.(C); ok {
+			return c, true
+		}
+		t = t.(interface{ Unwrap() Tool }).Unwrap() // there is a Resolver further in
+	}
+	return As[C](t)
 }
 
 // What is answered for a capability that panics. No allow rule silences a safety ask.
