@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -127,13 +128,17 @@ func printed(a *shell.Analysis) string {
 // print of the command all the same, and the model's words only if they cannot be read,
 // which a person was asked about.
 func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
-	c := Command{Dir: b.Dirs[0], Env: b.environ(), Output: out}
+	c := Command{Dir: b.Dirs[0], Output: out}
 	text := ""
 	if j := tool.JudgementFrom(ctx); j != nil {
 		text, c.Profile, c.Network = j.Text, j.Profile, j.Network
 	}
 	text = cmp.Or(text, printed(b.shell.Analyze(in.Command, b.place(nil))), in.Command)
 	c.Args = []string{"bash", "--noprofile", "--norc", "-c", text}
+	a, base := b.shell.Analyze(text, b.place(nil)), b.withoutCredentials(os.Environ())
+	if c.Env = a.Environ(base); c.Profile == permission.ProfileRead {
+		c.Env = a.ReadingEnviron(base)
+	}
 	return c
 }
 
@@ -227,13 +232,24 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 	return permission.Verdict{Reason: why}
 }
 
+// BorrowsRules implements [tool.RuleBorrower]: files that may not be read or changed may not
+// by a command that is seen to do it, either.
+func (b *bash) BorrowsRules() []string { return borrowedByBash }
+
+var borrowedByBash = []string{"Read", "Write", "Edit"}
+
 // MatchRule implements [tool.RuleMatcher]. An allow rule covers a command of
 // several parts if the allow rules of p cover all parts and the rule covers
 // one of them.
 func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
-	a, _ := b.analyze(p, input)
-	if a == nil {
+	a, at := b.analyze(p, input)
+	switch {
+	case a == nil:
 		return false, errUnreadable
+	case r.Tool == "Read":
+		return a.Reads(at, r.Pattern)
+	case r.Tool == "Write" || r.Tool == "Edit":
+		return a.Writes(at, r.Pattern)
 	}
 	if r.Behavior != permission.Allow {
 		return a.Mentions(r.Pattern)

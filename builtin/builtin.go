@@ -44,7 +44,9 @@
 package builtin
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -71,6 +73,12 @@ type Config struct {
 	// count.
 	ProtectedFiles []string
 	ProtectedDirs  []string
+
+	// Trusted are directories, absolute, whose own settings, plugins and toolchains may run,
+	// because a person agreed to them as a whole. Elsewhere a command that would start what a
+	// directory brings along, such as the programs that .git/config names, is not read-only;
+	// a working directory is no exception.
+	Trusted []string
 
 	// KeepEnv are the names of variables that commands find in their environment
 	// although they look like credentials. Any other whose name says so (*_KEY, *_TOKEN,
@@ -138,17 +146,52 @@ func (c Config) complete() (Config, error) {
 // place returns where paths are judged from under p, which may be nil.
 func (c *Config) place(p *permission.Policy) pathrule.Place {
 	home, _ := os.UserHomeDir() // unknown is a value that Place knows
-	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs}
+	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs, Trusted: c.Trusted}
 	if p != nil && len(p.Dirs) > 0 {
 		at.Dirs = workingDirs(at, p.Dirs)
 	}
 	if b, ok := c.Backend.(linkReader); ok {
-		at.Readlink = b.Readlink
+		at.Readlink, at.ReadFile, at.ReadDir = b.Readlink, c.readFile, c.readDir
 	}
 	if c.links != nil {
 		at.Readlink = c.links.readlink
 	}
 	return at
+}
+
+// maxSettings is the size of the largest file that is read to judge a command, in bytes.
+const maxSettings = 1 << 20
+
+// readFile and readDir look at the machine of a backend that is another one.
+func (c *Config) readFile(name string) ([]byte, error) {
+	f, err := c.Backend.Open(context.Background(), permission.File{Path: name})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return readAll(f, info, name, maxSettings)
+}
+
+func (c *Config) readDir(name string) ([]string, error) {
+	f, err := c.Backend.Open(context.Background(), permission.File{Path: name})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, ok := f.(fs.ReadDirFile)
+	if !ok {
+		return nil, fmt.Errorf("%s is not a directory", name)
+	}
+	entries, err := list.ReadDir(-1)
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
 }
 
 // workingDirs returns dirs absolute and clean, as they are compared. A relative

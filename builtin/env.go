@@ -6,12 +6,13 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/builtin/internal/shell"
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// environ returns the environment of a command: that of the process, without what looks like
-// a credential, and made fit for commands that were judged.
+// environ returns the environment of a command of which nothing is known: that of the process,
+// without what looks like a credential, and made fit for commands that were judged.
 func (c *Config) environ() []string { return shell.Environ(c.withoutCredentials(os.Environ())) }
 
 func (c *Config) withoutCredentials(base []string) []string {
@@ -25,10 +26,11 @@ func (c *Config) withoutCredentials(base []string) []string {
 	})
 }
 
-// What a name says that is a credential: as one of its words, at its end, anywhere.
+// What a name says that is a credential, beside what [pathrule.SecretVariable] knows to be worth
+// a question: a variable that is taken out costs less than one that is shown. Words, ends, parts.
 var (
-	credentialWords = []string{"KEY", "KEYS", "TOKEN", "TOKENS", "PAT", "PASS", "AUTH", "COOKIE", "COOKIES", "DSN"}
-	credentialEnds  = []string{"APIKEY", "ACCESSKEY", "PRIVATEKEY", "TOKEN", "_PWD"}
+	credentialWords = []string{"KEY", "KEYS", "PAT", "COOKIES", "DSN"}
+	credentialEnds  = []string{"APIKEY", "ACCESSKEY", "PRIVATEKEY", "_PWD"}
 	credentialParts = []string{"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL"}
 )
 
@@ -41,7 +43,8 @@ func credentialName(name string) bool {
 	case name == "SSH_AUTH_SOCK": // the way to an agent that gives no key away
 		return false
 	}
-	return slices.ContainsFunc(strings.Split(name, "_"), func(word string) bool { return slices.Contains(credentialWords, word) }) ||
+	return pathrule.SecretVariable(name) ||
+		slices.ContainsFunc(strings.Split(name, "_"), func(word string) bool { return slices.Contains(credentialWords, word) }) ||
 		slices.ContainsFunc(credentialEnds, func(end string) bool { return strings.HasSuffix(name, end) }) ||
 		slices.ContainsFunc(credentialParts, func(part string) bool { return strings.Contains(name, part) })
 }

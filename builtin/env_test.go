@@ -25,7 +25,7 @@ func TestWithoutCredentials(t *testing.T) {
 		{"NPM_TOKEN=x", true}, {"LLM_KEY=other", true},
 		{"PATH=/bin:/opt/sk-learn-tools-and-more-of-them", true}, {"HOME=/home/u", true}, {"PWD=/w", true}, {"OLDPWD=/w", true}, {"LANG=C", true},
 		{"SSH_AUTH_SOCK=/tmp/agent", true}, {"TOKENIZERS_PARALLELISM=false", true}, {"KEYBOARD=us", true}, {"MONKEY=1", true},
-		{"HTTPS_PROXY=http://proxy:3128", true}, {"DATABASE_URL=postgres://db/x", true}, {"COMPASS=n", true}, {"EMPTY=", true}, {"NOVALUE", true},
+		{"HTTPS_PROXY=http://proxy:3128", true}, {"MIRROR_URL=postgres://db/x", true}, {"COMPASS=n", true}, {"EMPTY=", true}, {"NOVALUE", true},
 	} {
 		if got := len(c.withoutCredentials([]string{row.kv})) == 1; got != row.kept {
 			t.Errorf("%s: kept %v, want %v", row.kv, got, row.kept)

@@ -53,6 +53,7 @@ func TestSearchObeysRulesForRead(t *testing.T) {
 		{"allow Read(" + dir + "/out/**)", "way", "ask", ""}, // to read is not to search
 		{"deny Read", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/cert.pem", "2 paths"},
 		{"", ".env", "ask", ""},
+		{"", ".gnupg", "ask", ""},
 	} {
 		for _, name := range []string{"Grep", "Glob"} {
 			in := args("pattern", "needle", "path", row.path)

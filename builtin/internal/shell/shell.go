@@ -307,6 +307,12 @@ func (a *Analysis) Environ(base []string) []string {
 	if a.why != "" {
 		return Environ(base)
 	}
+	return a.ReadingEnviron(base)
+}
+
+// ReadingEnviron is Environ for a command that was judged to be read-only, also if it is
+// not seen to be so here.
+func (a *Analysis) ReadingEnviron(base []string) []string {
 	out := fit(base)
 	// The go command fetches modules with git, as its table says.
 	if !slices.ContainsFunc(a.cmds, func(c command) bool { return c.name == "go" }) {

@@ -1,0 +1,72 @@
+package builtin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// Deny and ask rules for Read, Write and Edit hold for what a command is seen to do, links
+// and wildcards resolved, in every mode, and an allow rule for a command is no way around them.
+func TestBashObeysRulesForFiles(t *testing.T) {
+	dir := files(t, map[string]string{"w/a.txt": "a\n", "w/secret/b.txt": "b\n", "out/o": "o\n"})
+	w := filepath.Join(dir, "w")
+	if err := os.Symlink("secret", filepath.Join(w, "link")); err != nil {
+		t.Fatal(err)
+	}
+	bash := tools(t, Config{Dirs: []string{w}})["Bash"]
+	for _, row := range []struct{ rule, command, want string }{
+		{"deny Read(secret/**)", "cat a.txt", "allow"},
+		{"deny Read(secret/**)", "cat secret/b.txt", "deny"},
+		{"deny Read(secret/**)", "cat link/b.txt", "deny"},
+		{"deny Read(secret/**)", "cat sec*/b.txt", "deny"},
+		{"deny Read(secret/**)", "grep -r b .", "deny"},
+		{"deny Read(secret/**)", "echo $(<secret/b.txt)", "deny"},
+		{"deny Read(secret/**)", "wc -l < secret/b.txt", "deny"},
+		{"deny Read(secret/**)", "cd secret && cat b.txt", "deny"},
+		{"deny Read(secret/**)", "echo secret", "allow"},
+		{"ask Read(secret/**)", "cat secret/b.txt", "ask"},
+		{"ask Read(secret/**)", "cat a.txt", "allow"},
+		{"deny Read(" + dir + "/out/**)", "cat ../out/o", "deny"},
+		{"deny Write(secret/**)", "echo x > secret/b.txt", "deny"},
+		{"deny Edit(secret/**)", "rm link/b.txt", "deny"},
+		{"deny Edit(secret/**)", "cat secret/b.txt", "allow"},
+		{"deny Read(secret/[)", "ls", "deny"}, // it cannot be read
+	} {
+		b, text, _ := strings.Cut(row.rule, " ")
+		rule, err := permission.ParseRule(text, permission.Behavior(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mode := range []permission.Mode{permission.Default, permission.AcceptEdits, permission.Bypass} {
+			p := &permission.Policy{Mode: mode, Dirs: []string{w}, Rules: []permission.Rule{rule, {Tool: "Bash", Pattern: "*", Behavior: permission.Allow}}}
+			res, d := judged(t.Context(), bash, p, args("command", row.command), nil)
+			if got := string(d.Behavior); got != row.want || (res != nil) != (got == "allow") {
+				t.Errorf("%s with %s in %s: %s (%s), want %s", row.command, row.rule, mode, got, d.Reason, row.want)
+			}
+		}
+	}
+}
+
+// What a directory brings along is not run for a command that only reads, and is asked about
+// unless the directory is trusted.
+func TestBashInUntrustedDirectory(t *testing.T) {
+	dir := files(t, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/objects/x": "", ".git/refs/x": "",
+		".git/config": "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = touch PWNED\n[diff]\n\texternal = touch PWNED\n"})
+	for _, row := range []struct {
+		trusted []string
+		want    permission.Behavior
+	}{{nil, permission.Ask}, {[]string{dir}, permission.Allow}} {
+		bash := tools(t, Config{Dirs: []string{dir}, Trusted: row.trusted})["Bash"]
+		_, d := judged(t.Context(), bash, &permission.Policy{Dirs: []string{dir}}, args("command", "git diff"), nil)
+		if d.Behavior != row.want {
+			t.Errorf("trusted %q: %s (%s), want %s", row.trusted, d.Behavior, d.Reason, row.want)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, "PWNED")); err == nil {
+			t.Errorf("trusted %q: the directory's program ran", row.trusted)
+		}
+	}
+}
