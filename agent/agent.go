@@ -375,11 +375,23 @@ type levels struct {
 	instructions InstructionsFunc
 }
 
+// aboutTheCall returns a JudgeFunc whose decisions are about the call, also where a middleware has made one of its own:
+// then it allows what the tool finds the call to be.
+func aboutTheCall(next JudgeFunc) JudgeFunc {
+	return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
+		d := next(ctx, p, c)
+		if d.Behavior != permission.Deny && !d.Judgement.Covers(c.Tool, c.Input) {
+			d.Judgement = permission.Judge(p, c)
+		}
+		return d
+	}
+}
+
 func compose(cfg *Config) levels {
 	mws := cfg.Middleware
 	l := levels{
 		model: wrap(mws, cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model }),
-		judge: wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge }),
+		judge: aboutTheCall(wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge })),
 		instructions: wrap[InstructionsFunc](mws, func(context.Context) string { return cfg.Instructions },
 			func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions }),
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -81,6 +82,19 @@ func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) p
 	return r.a.judge(r.stateful(r.ctx), p, pc)
 }
 
+// judgeAnew returns what decides about a call whose arguments middleware has changed, by what the policy is now. It is
+// called by the call's goroutine. Nobody is asked: a person has agreed to other arguments.
+func (r *run) judgeAnew() tool.JudgeFunc {
+	p, judge := r.currentPolicy(), r.a.judge
+	return func(ctx context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
+		d := judge(ctx, p, tool.PermissionCall(t, c.Input))
+		if d.Behavior != permission.Allow {
+			return nil, errors.New(d.Reason)
+		}
+		return &d.Judgement, nil
+	}
+}
+
 // isCovered reports whether a rule suggested with an earlier question of this batch would answer
 // the question about c too. Should the person accept no rule, c is asked about after all.
 func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) bool {
@@ -117,7 +131,8 @@ func preview(ctx context.Context, t tool.Tool, input json.RawMessage) (text stri
 // may be answered, the call waits as if no one had been there to answer: what the person saw may
 // not be true any more.
 func (r *run) approve(c *openCall) error {
-	q := Approval{Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety, Suggest: c.Suggest, Preview: c.Preview}
+	q := Approval{Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety, Suggest: c.Suggest, Preview: c.Preview,
+		Runs: c.Judgement.Differs(c.Input)}
 	if err := r.save(); err != nil {
 		return err
 	}

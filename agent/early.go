@@ -102,6 +102,7 @@ func (e *early) begin(tc *message.ToolCall, raw string) bool {
 		return false
 	}
 	d := r.a.judge(r.stateful(r.ctx), r.currentPolicy(), pc)
+	c.Judgement = &d.Judgement
 	f := r.newToolCall(c, t, e.answer)
 	f.raw, f.decision = raw, &d
 	e.calls = append(e.calls, f)

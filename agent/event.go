@@ -152,6 +152,10 @@ type Approval struct {
 	Safety  bool              `json:"safety,omitempty"` // no rule can silence this question
 	Suggest []permission.Rule `json:"suggest,omitempty"`
 	Preview string            `json:"preview,omitempty"` // what the call would do, such as a diff
+
+	// Runs is the text that would run, if Input has it in other words: a command as it was
+	// judged. A person should see both.
+	Runs string `json:"runs,omitempty"`
 }
 
 // External hands a call to the host. It is answered by a [Result].

@@ -178,3 +178,17 @@ func redactRules(r *redact.Redactor, rules []permission.Rule) []permission.Rule 
 	}
 	return out
 }
+
+// redactJudgement returns what is kept of j: what it is compared with is judged anew.
+func redactJudgement(r *redact.Redactor, j *permission.Judgement) *permission.Judgement {
+	if j == nil {
+		return nil
+	}
+	cp := *j
+	cp.Text = r.Text(j.Text)
+	cp.Files = slices.Clone(j.Files)
+	for i := range cp.Files {
+		cp.Files[i].Path = r.Text(cp.Files[i].Path)
+	}
+	return &cp
+}

@@ -201,7 +201,7 @@ func (c *eventRedactor) clean(ev Event) Event {
 	case *Approval:
 		cp := *ev
 		cp.Input, cp.Reason, cp.Preview = c.json(ev.Input), text(ev.Reason), text(ev.Preview)
-		cp.Suggest = redactRules(c.r, ev.Suggest)
+		cp.Suggest, cp.Runs = redactRules(c.r, ev.Suggest), text(ev.Runs)
 		return &cp
 	case *External:
 		cp := *ev

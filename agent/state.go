@@ -70,7 +70,7 @@ func (st *State) Pending() []Event {
 				head.Time = c.Asked
 			}
 			out = append(out, &Approval{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input,
-				Reason: c.Why, Safety: c.Safety, Suggest: slices.Clone(c.Suggest), Preview: c.Preview})
+				Reason: c.Why, Safety: c.Safety, Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input)})
 		case decide.External:
 			head.Type = "external"
 			out = append(out, &External{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input})
@@ -254,6 +254,7 @@ func (st *State) redactState(in *stateJSON) {
 		cp := *c
 		cp.Input, cp.Sub = r.JSON(c.Input), r.JSON(c.Sub)
 		cp.Why, cp.Danger, cp.Preview, cp.Suggest = r.Text(c.Why), r.Text(c.Danger), r.Text(c.Preview), redactRules(r, c.Suggest)
+		cp.Judgement = redactJudgement(r, c.Judgement)
 		cp.Result = redactResult(r, c.Result)
 		open[i] = &cp
 	}

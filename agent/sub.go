@@ -109,7 +109,7 @@ func (a *Agent) below(n *nest) *Agent {
 	if n.judge != nil {
 		own := a.judge
 		sub.judge = func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
-			return stricter(own(ctx, p, c), n.judge(ctx, nil, c))
+			return permission.Stricter(c, own(ctx, p, c), n.judge(ctx, nil, c))
 		}
 	}
 	if n.outer != nil {
@@ -135,27 +135,6 @@ func (a *Agent) below(n *nest) *Agent {
 		})
 	}
 	return &sub
-}
-
-// stricter returns the stricter of two decisions about one call. A safety question
-// is stricter than another, since no rule answers it.
-func stricter(a, b permission.Decision) permission.Decision {
-	rank := func(d permission.Decision) int {
-		switch {
-		case d.Behavior == permission.Allow:
-			return 0
-		case d.Behavior == permission.Ask && !d.Safety:
-			return 1
-		case d.Behavior == permission.Ask:
-			return 2
-		default:
-			return 3
-		}
-	}
-	if rank(b) > rank(a) {
-		return b
-	}
-	return a
 }
 
 func describePending(st *State) string {

@@ -20,7 +20,7 @@ import (
 // works for another are named after the other's, joined with a slash.
 func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
 	tc := &toolCall{run: r, call: c, id: c.ID, above: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, patience: r.patience(t, c),
-		work: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input}}
+		work: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeAnew()}}
 	tc.task = tc
 	if tc.above != nil {
 		tc.id = tc.above.id + "/" + c.ID

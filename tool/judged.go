@@ -55,10 +55,9 @@ func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
 	return c, nil
 }
 
-// keep returns a handler for the end of a chain: next with the call's Judgement, which
+// keeping returns a handler for the end of a chain: next with the Judgement of the call, which
 // middleware that makes a new Call may have left out.
-func (c *Call) keep(next Handler) Handler {
-	judgement, judge := c.Judgement, c.Judge
+func keeping(judgement *permission.Judgement, judge JudgeFunc, next Handler) Handler {
 	if judgement == nil && judge == nil {
 		return next
 	}

@@ -37,7 +37,7 @@ type wrapped struct {
 func (w *wrapped) Unwrap() Tool { return w.Tool }
 
 func (w *wrapped) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
-	return chain(call.keep(isolated), w.middleware)(ctx, w.Tool, call)
+	return chain(keeping(call.Judgement, call.Judge, isolated), w.middleware)(ctx, w.Tool, call)
 }
 
 // chain puts middleware around a handler, the first outermost.
@@ -65,7 +65,7 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 		handle := Handler(isolated)
 		if len(middleware) > 0 {
 			defer p.recover()
-			handle = chain(call.keep(isolated), middleware)
+			handle = chain(keeping(call.Judgement, call.Judge, isolated), middleware)
 		}
 		// Called instead of ranged over: the body of a loop would be three allocations.
 		handle(ctx, t, call)(p.take)

@@ -125,13 +125,13 @@ const (
 func (s *State) Judged(c *Call, d permission.Decision) Ruling {
 	switch {
 	case d.Behavior == permission.Allow, c.mayRun(d):
-		c.Status, c.Judged = Allowed, s.Ended()
+		c.Status, c.Judged, c.Judgement = Allowed, s.Ended(), &d.Judgement
 		if !c.Approved {
 			c.Why = d.Reason
 		}
 		return MayRun
 	case d.Behavior == permission.Ask:
-		c.Approved = false
+		c.Approved, c.Judgement = false, &d.Judgement
 		c.Why, c.Safety, c.Suggest, c.Danger = d.Reason, d.Safety, d.Suggest, ""
 		if d.Safety {
 			c.Danger = d.Reason
@@ -143,9 +143,17 @@ func (s *State) Judged(c *Call, d permission.Decision) Ruling {
 
 // mayRun reports whether a person's approval answers the question that the decision asks. A call
 // that has become dangerous since, by an edit or by what ran before it, or is so for another reason
-// than the person read, is asked about again.
+// than the person read, is asked about again; and so is one that would do something else.
 func (c *Call) mayRun(d permission.Decision) bool {
-	return c.Approved && d.Behavior == permission.Ask && (!d.Safety || c.Safety && d.Reason == c.Danger)
+	return c.Approved && d.Behavior == permission.Ask && (!d.Safety || c.Safety && d.Reason == c.Danger) && c.isAbout(&d.Judgement)
+}
+
+// isAbout reports whether a person's approval was about what was judged now.
+func (c *Call) isAbout(j *permission.Judgement) bool {
+	if c.Judgement == nil { // the person wrote the arguments, or an earlier program asked
+		return c.Edited || j.IsZero()
+	}
+	return c.Judgement.Same(j)
 }
 
 // CoveringRules returns the rules that were suggested with each earlier question that may cover c:
@@ -174,7 +182,7 @@ func (s *State) Allow(c *Call, edited json.RawMessage) {
 	s.uncover()
 	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by a person", -1
 	if edited != nil {
-		c.Input, c.Edited = edited, true
+		c.Input, c.Edited, c.Judgement = edited, true, nil
 	}
 }
 

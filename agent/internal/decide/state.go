@@ -38,12 +38,16 @@ type Call struct {
 	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 has it judged again
 	Why      string `json:"why,omitempty"`      // it may run, or is asked about
 
-	Safety    bool              `json:"safety,omitempty"`
-	Danger    string            `json:"danger,omitempty"` // the reason of the safety question that a person was asked
-	Suggest   []permission.Rule `json:"suggest,omitempty"`
-	Preview   string            `json:"preview,omitempty"`
-	Asked     time.Time         `json:"asked,omitzero"`
-	Announced Announced         `json:"told,omitzero"` // the event that told last of what it waits for
+	Safety  bool              `json:"safety,omitempty"`
+	Danger  string            `json:"danger,omitempty"` // the reason of the safety question that a person was asked
+	Suggest []permission.Rule `json:"suggest,omitempty"`
+
+	// Judgement is what the last decision was about. What was read from a file is there to be compared only.
+	Judgement *permission.Judgement `json:"judgement,omitempty"`
+
+	Preview   string    `json:"preview,omitempty"`
+	Asked     time.Time `json:"asked,omitzero"`
+	Announced Announced `json:"told,omitzero"` // the event that told last of what it waits for
 
 	Result *message.ToolResult `json:"result,omitempty"`
 

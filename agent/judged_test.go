@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// printing is a tool that runs a text: what its judgement says. Rules are for paths, and the path "bad"
+// must fail.
+type printing struct {
+	tool.Tool
+	text *string
+}
+
+func newPrinting(j *journal, text *string) printing {
+	return printing{tool.Must(tool.New("note", "Runs a text.", func(ctx context.Context, in pathArg) (string, error) {
+		j.add(tool.JudgementFrom(ctx).Text + ":" + in.Path)
+		return "ran", nil
+	})), text}
+}
+
+func (p printing) Unwrap() tool.Tool { return p.Tool }
+
+func (p printing) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
+	return permission.Verdict{Found: permission.Judgement{Text: *p.text, Files: []permission.File{{Path: "/" + *p.text}}}}
+}
+
+func (p printing) MatchRule(_ *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
+	return strings.Contains(string(input), `"`+r.Pattern+`"`), nil
+}
+
+func (p printing) Prepare(_ context.Context, input json.RawMessage) error {
+	if strings.Contains(string(input), "bad") {
+		return errors.New("this cannot be done")
+	}
+	return nil
+}
+
+// The text that runs is the one that a person agreed to; where another one would, they are asked again.
+func TestApprovedTextRuns(t *testing.T) {
+	for _, row := range []struct {
+		name, later, edited string
+		asked               bool
+		ran                 string
+	}{
+		{"the same text", "one", "", false, "one:a"},
+		{"another text", "two", "", true, "two:a"},
+		{"the person's own arguments", "two", `{"path":"b"}`, false, "two:b"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			text := "one"
+			a, w := newAgent(t, Config{Toolkit: toolkit.Of(newPrinting(&j, &text))}, calls(`c1 note {"path":"a"}`))
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "shown", st.Pending()[0].(*Approval).Runs, "one")
+			text = row.later
+			w.turns = []turn{says("done")}
+			st = reload(t, st)
+			equal(t, "shown after a reload", st.Pending()[0].(*Approval).Runs, "one")
+			answer := Confirm{Call: "c1", Allow: true}
+			if row.edited != "" {
+				answer.Input = json.RawMessage(row.edited)
+			}
+			if _, err := play(t, a, st, answer); err != nil {
+				t.Fatal(err)
+			}
+			if row.asked {
+				equal(t, "ran", j.String(), "")
+				equal(t, "shown", st.Pending()[0].(*Approval).Runs, row.later)
+				if _, err := play(t, a, reload(t, st), Confirm{Call: "c1", Allow: true}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			equal(t, "ran", j.String(), row.ran)
+		})
+	}
+}
+
+// Nobody is asked about a call that must fail.
+func TestDoomedCallIsNotAsked(t *testing.T) {
+	var j journal
+	text := "one"
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(newPrinting(&j, &text))}, calls(`c1 note {"path":"bad"}`), says("done"))
+	st := new(State)
+	evs, err := play(t, a, st, Say("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "questions", len(of[*Approval](evs)), 0)
+	equal(t, "results", results(st), []string{"c1 error: this cannot be done"})
+}
+
+// A call that middleware changes is judged by the policy as it is then; a person has agreed to another.
+func TestMiddlewareIsJudged(t *testing.T) {
+	change := Middleware{Tool: func(next tool.Handler) tool.Handler {
+		return func(ctx context.Context, t tool.Tool, c tool.Call) iter.Seq2[tool.Chunk, error] {
+			c.Input = json.RawMessage(strings.Replace(string(c.Input), `"a"`, `"b"`, 1))
+			return next(ctx, t, c)
+		}
+	}}
+	allow := func(path string) permission.Rule {
+		return permission.Rule{Tool: "note", Pattern: path, Behavior: permission.Allow}
+	}
+	for _, row := range []struct {
+		name   string
+		rules  []permission.Rule
+		ran    string
+		result string
+	}{
+		{"both allowed", []permission.Rule{allow("a"), allow("b")}, "one:b", "ran"},
+		{"the changed one is not", []permission.Rule{allow("a")}, "", "changed after it was allowed: no rule covers the call"},
+		{"the changed one is denied", []permission.Rule{{Tool: "note", Pattern: "b", Behavior: permission.Deny}, allow("a"), allow("b")}, "", "denied by rule note(b)"},
+		{"a person agreed to the first", nil, "", "changed after it was allowed"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			text := "one"
+			cfg := Config{Toolkit: toolkit.Of(newPrinting(&j, &text)), Policy: permission.Policy{Rules: row.rules}, Middleware: []Middleware{change}}
+			cfg.Approve = func(context.Context, Approval) (Confirm, error) { return Confirm{Allow: true}, nil }
+			a, _ := newAgent(t, cfg, calls(`c1 note {"path":"a"}`), says("done"))
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "ran", j.String(), row.ran)
+			if got := results(st); len(got) != 1 || !strings.Contains(got[0], row.result) {
+				t.Errorf("results %q, want %q", got, row.result)
+			}
+		})
+	}
+}
+
+// A middleware that decides by itself allows what the tool finds the call to be.
+func TestMiddlewareThatAllows(t *testing.T) {
+	own := Middleware{Judge: func(JudgeFunc) JudgeFunc {
+		return func(context.Context, *permission.Policy, *permission.Call) permission.Decision {
+			return permission.Decision{Behavior: permission.Allow, Reason: "mine", Judgement: permission.Judgement{Text: "forged"}}
+		}
+	}}
+	var j journal
+	text := "one"
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(newPrinting(&j, &text)), Middleware: []Middleware{own}}, calls(`c1 note {"path":"a"}`), says("done"))
+	if _, err := play(t, a, new(State), Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "ran", j.String(), "one:a")
+}
