@@ -42,8 +42,9 @@ type agentFlags struct {
 // toolFlags say what an agent has to work with.
 type toolFlags struct {
 	dirs, skills, mcp []string
-	trust             bool    // the directory's configuration and skills, without a question
-	more              *config // what the configurations say; nil until they are read
+	trust             bool     // the directory's configuration and skills, without a question
+	trustedDirs       []string // whose programs, settings and toolchains may run
+	more              *config  // what the configurations say; nil until they are read
 }
 
 // register adds the flags about tools, to "kitbag tools" as well: it is to show what

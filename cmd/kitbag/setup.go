@@ -105,11 +105,16 @@ func showSkipped(log io.Writer, v *toolkit.View) {
 	}
 }
 
+// maxOutput is how much of a command's output is kept, in characters: the model is shown
+// the two ends of a long one, and reads the rest with read_result.
+const maxOutput = 1 << 20
+
 // toolkit makes the toolkit that the flags describe: the built-in tools and the
 // skills always there, and the groups of each MCP server. A server that cannot be
 // used is told of on log.
 func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
-	tools, err := builtin.New(builtin.Config{Dirs: dirs, PDF: pdf.Reader{}})
+	tools, err := builtin.New(builtin.Config{Dirs: dirs, Trusted: f.trustedDirs, Secrets: []string{os.Getenv("OPENAI_API_KEY")},
+		MaxOutput: maxOutput, PDF: pdf.Reader{}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -87,10 +87,19 @@ func (s serverFile) entries() (out []serverEntry) {
 	return out
 }
 
+// programSettings are files with which a directory has other programs run what it names:
+// filters and hooks of git, registries, toolchains and versions. Who trusts the directory
+// trusts them as they are; until then commands that would follow them are asked about.
+var programSettings = []string{
+	".git/config", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".corepack.env", "rust-toolchain", "rust-toolchain.toml",
+	".cargo/config", ".cargo/config.toml", "go.work", ".tool-versions", ".mise.toml", "mise.toml", ".nvmrc", ".python-version",
+	".ruby-version", ".bundle/config", "pip.conf", ".sdkmanrc",
+}
+
 // trusted sees to it that what a directory brings does nothing that no person has
-// agreed to: it may be a clone of anybody's. What was agreed to is the content of
-// its configuration at that place, and which folders of skills lie beside it; when
-// either changes it is asked about again.
+// agreed to: it may be a clone of anybody's. What was agreed to is the directory as a
+// whole: the content of its configuration at that place and of programSettings, and which
+// folders of skills lie beside it; when any of it changes it is asked about again.
 //
 // Without anybody to ask, a configuration that wants more is an error, not one that
 // silently counts for less: a script should not behave otherwise than its author saw
@@ -102,11 +111,16 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 			wants = append(wants, "skills = "+shorten(folder, maxConfig))
 		}
 	}
-	if f.trust || len(wants) == 0 {
+	if f.trust {
+		f.trustedDirs = c.dirs()
+		return nil
+	}
+	if len(wants) == 0 {
 		return nil
 	}
 	mark, err := trustMark(c)
 	if err == nil && isMark(mark) {
+		f.trustedDirs = c.dirs()
 		return nil
 	}
 	if p == nil && len(c.wants()) > 0 {
@@ -115,6 +129,11 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 	if p == nil {
 		c.restrict(false, true, log)
 		return nil
+	}
+	for _, name := range programSettings {
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(c.file), name)); err == nil {
+			wants = append(wants, "programs of "+name)
+		}
 	}
 	p.forget()
 	fmt.Fprintf(p.out, "? This directory came with settings that decide how the agent works, in %s or beside it:\n    | %s\n",
@@ -130,6 +149,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 		*c = *c.restricted()
 		return nil
 	}
+	f.trustedDirs = c.dirs()
 	if err == nil {
 		err = writeMark(mark)
 	}
@@ -158,6 +178,17 @@ func (c *config) restrict(trust, skills bool, log io.Writer) {
 	*c = *c.restricted()
 }
 
+// dirs returns the directory that the configuration was found in, also as it is without
+// links, which is how commands see it.
+func (c *config) dirs() []string {
+	dir := filepath.Dir(c.file)
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil || real == dir {
+		return []string{dir}
+	}
+	return []string{dir, real}
+}
+
 // trustMark is the file whose existence says that a person trusts the configuration.
 // It is in the person's own directory, and its name is made of what is trusted, so
 // that nothing in a project can pass for it.
@@ -173,6 +204,12 @@ func trustMark(c *config) (string, error) {
 	what := []string{filepath.Join(dir, configFile), string(c.data)}
 	for _, folder := range c.found { // from there, however one came there
 		what = append(what, strings.TrimPrefix(folder, filepath.Dir(c.file)))
+	}
+	for _, name := range programSettings {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			what = append(what, fmt.Sprintf("%s %x", name, sha256.Sum256(data)))
+		}
 	}
 	sum := sha256.Sum256([]byte(strings.Join(what, "\x00")))
 	return filepath.Join(base, "kitbag", "trusted", hex.EncodeToString(sum[:])), nil
