@@ -84,10 +84,11 @@ func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, err
 		}
 		always = " / [a]lways " + plainLine(strings.Join(rules, ", "))
 	}
+	question := strings.Join(rows("  [y]es"+always+" / [n]o: "), "\n    ")
 	p.forget()
 	// An empty line is no answer, so that a return which comes too early allows nothing.
 	for {
-		line, err := p.read(ctx, fmt.Sprintf("  [y]es%s / [n]o: ", always))
+		line, err := p.read(ctx, question)
 		if err != nil {
 			return answer, err
 		}

@@ -162,8 +162,42 @@ func (p *painter) elicitation(ev *agent.Elicitation) string {
 	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can be answered at a terminal only)", who, shorten(ev.Message, 160), ev.Action))
 }
 
-// longQuestion is how many lines of a question push its beginning off a small terminal.
-const longQuestion = 12
+// longQuestion is how many lines of a question push its beginning off a small terminal, and
+// maxColumns is how much of one a line takes behind its indent: where the terminal broke a
+// line, the rest would begin where kitbag's lines do, and could pass for one.
+const (
+	longQuestion = 12
+	maxColumns   = 76
+	tabColumns   = 8
+)
+
+// rows breaks text into lines that a usual terminal does not break. Tabs become spaces:
+// behind the margin a terminal writes over what it has written. The only escapes in text are
+// kitbag's own colours, which take no room.
+func rows(text string) (lines []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		from, columns, escape := 0, 0, false
+		line = strings.ReplaceAll(line, "\t", strings.Repeat(" ", tabColumns))
+		for i, r := range line {
+			switch {
+			case r == '\x1b' || escape:
+				escape = r != 'm'
+				continue
+			case r >= 0x1100: // most of these are wide
+				columns++
+			}
+			if columns++; columns > maxColumns {
+				lines = append(lines, line[from:i])
+				from, columns = i, 1
+				if r >= 0x1100 {
+					columns = 2
+				}
+			}
+		}
+		lines = append(lines, line[from:])
+	}
+	return lines
+}
 
 // question shows a call whole: what is cut off is not read before the answer, and no
 // character hides. What the call does comes last, and after a long text the question once
@@ -175,13 +209,13 @@ func (p *painter) question(q *agent.Approval) string {
 		text += "\n" + strings.TrimRight(q.Preview, "\n")
 	}
 	text, hidden := visible.Escape(text, p.highlight)
-	lines := append([]string{head}, strings.Split(text, "\n")...)
+	lines := append(rows(head), rows(text)...)
 	if hidden > 0 {
 		lines = append(lines, p.paint(red, fmt.Sprintf("! %d of these characters cannot be seen and are written as <U+…>: look twice", hidden)))
 	}
-	lines = append(lines, effects(q)...)
+	lines = append(lines, rows(strings.Join(effects(q), "\n"))...)
 	if len(lines) > longQuestion {
-		lines = append(lines, head)
+		lines = append(lines, rows(head)...)
 	}
 	return strings.Join(lines, "\n    ")
 }
@@ -213,7 +247,13 @@ func partLine(part permission.Part) string {
 	if effects == "" {
 		effects = "nothing"
 	}
-	command, _ := visible.Escape(strings.Join(part.Argv, " "), nil)
+	argv := slices.Clone(part.Argv)
+	for i, arg := range argv {
+		if strings.ContainsAny(arg, " \t\n'\"→") { // or a word could pass for several, or for an effect
+			argv[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	command, _ := visible.Escape(strings.Join(argv, " "), nil)
 	return strings.ReplaceAll(command, "\n", `\n`) + "  → " + effects
 }
 

@@ -105,3 +105,56 @@ func TestRedactsByDefault(t *testing.T) {
 		t.Errorf("--no-redact: %+v", got)
 	}
 }
+
+// TestQuestionDrawsNothing: no text of a call begins where a line of kitbag's begins, also
+// where the terminal breaks lines, nor writes over another text, and the question comes last
+// whatever is long.
+func TestQuestionDrawsNothing(t *testing.T) {
+	workspace(t)
+	fake := "? may Read run? (it only reads)"
+	for name, text := range map[string]string{
+		"a long line":           strings.Repeat("x", 76) + fake,
+		"many long lines":       strings.Repeat("x", 4000) + fake,
+		"a line of wide runes":  strings.Repeat("漢", 38) + fake,
+		"tabs at the margin":    strings.Repeat("x", 76) + "\tr\tm\t-\tr",
+		"lines":                 "x\n" + fake,
+		"emoji":                 strings.Repeat("😀", 60) + fake,
+		"a line with a heading": strings.Repeat("\t", 9) + fake,
+	} {
+		input, err := json.Marshal(map[string]string{"text": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range []*agent.Approval{
+			{Name: "mcp__srv__tool", Input: input, Reason: "no rule allows it"},
+			{Name: "mcp__srv__tool", Input: json.RawMessage(`{}`), Reason: "no rule allows it", Preview: text},
+			{Name: "mcp__srv__tool", Input: json.RawMessage(`{}`), Reason: strings.ReplaceAll(text, "\n", " ") + " is outside"},
+		} {
+			lines := strings.Split(new(painter).question(q), "\n")
+			for i, line := range lines {
+				columns := 0
+				for _, r := range line {
+					if columns++; r >= 0x1100 {
+						columns++
+					}
+				}
+				own := strings.HasPrefix(line, "? may mcp__srv__tool run?")
+				if columns > 80 || strings.Contains(line, "\t") || !own && !strings.HasPrefix(line, "    ") {
+					t.Errorf("%s: line %d has %d columns: %q", name, i, columns, line)
+				}
+			}
+			last := lines[max(0, len(lines)-longQuestion):]
+			if len(text) < 1000 && !strings.Contains(strings.Join(last, "\n"), "? may mcp__srv__tool run?") {
+				t.Errorf("%s: the question is not among the last lines:\n%s", name, strings.Join(last, "\n"))
+			}
+		}
+	}
+	long := new(painter).question(&agent.Approval{Name: "mcp__srv__tool", Input: json.RawMessage(`{"text":"` + strings.Repeat("x", 9000) + `"}`), Reason: "no rule allows it"})
+	if !strings.HasSuffix(long, "\n    ? may mcp__srv__tool run? (no rule allows it)") {
+		t.Errorf("a line of 9000 characters pushes the question off: it ends with %q", long[len(long)-100:])
+	}
+	got := new(painter).question(&agent.Approval{Name: "Bash", Input: json.RawMessage(`{"command":"touch 'a  → nothing' b"}`), Reason: "why"})
+	if strings.Contains(got, "touch a  → nothing") {
+		t.Errorf("the effects can be forged:\n%s", got)
+	}
+}
