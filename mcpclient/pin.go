@@ -49,6 +49,21 @@ type Pins interface {
 type Pin struct {
 	Definition json.RawMessage `json:"definition"`        // that was allowed
 	Changed    json.RawMessage `json:"changed,omitempty"` // that the server gave last, if it is another one
+	As         string          `json:"as,omitempty"`      // what rules and the model called it
+}
+
+// pinOf returns the pin of a tool. One that has got the name by which rules know another tool
+// is held to what that was: whoever allowed the name has not seen this one.
+func pinOf(pins map[string]Pin, t *remoteTool) (p Pin, pinned bool) {
+	if p, pinned = pins[t.remote]; pinned {
+		return p, true
+	}
+	for _, other := range slices.Sorted(maps.Keys(pins)) {
+		if pins[other].As == t.info.Name {
+			return Pin{Definition: pins[other].Definition, Changed: t.definition, As: t.info.Name}, true
+		}
+	}
+	return Pin{}, false
 }
 
 // Accept returns the pin for the definition that the server gave last.
@@ -99,10 +114,10 @@ func (c *Client) hold(s *snapshot) {
 	change := func(pins map[string]Pin) bool {
 		some := false
 		for _, t := range s.remotes {
-			p, pinned := pins[t.remote]
+			p, pinned := pinOf(pins, t)
 			switch {
 			case !pinned && c.cfg.PinListed != nil && c.cfg.PinListed(t.info.Name):
-				p = Pin{Definition: t.definition}
+				p = Pin{Definition: t.definition, As: t.info.Name}
 			case !pinned:
 				continue
 			case bytes.Equal(p.Definition, t.definition):
@@ -147,10 +162,12 @@ func (c *Client) allowed(t *remoteTool) error {
 	was, _ := known.(json.RawMessage)
 	if !bytes.Equal(was, t.definition) { // else a person may have accepted it meanwhile
 		err := c.cfg.Pins.Update(c.cfg.Name, func(pins map[string]Pin) {
-			if _, pinned := pins[t.remote]; !pinned {
-				pins[t.remote] = Pin{Definition: t.definition}
+			p, pinned := pinOf(pins, t)
+			if !pinned {
+				p = Pin{Definition: t.definition, As: t.info.Name}
 			}
-			was = pins[t.remote].Definition
+			pins[t.remote] = p
+			was = p.Definition
 		})
 		if err != nil {
 			return fmt.Errorf("MCP server %q: tool %q cannot be pinned, and is not called: %w", c.cfg.Name, t.remote, err)
@@ -211,7 +228,7 @@ func (f PinFile) All() (servers map[string]map[string]Pin, err error) {
 	}
 	for _, pins := range servers {
 		for tool, p := range pins { // which is indented in the file
-			pins[tool] = Pin{strictjson.Canonical(p.Definition), strictjson.Canonical(p.Changed)}
+			pins[tool] = Pin{strictjson.Canonical(p.Definition), strictjson.Canonical(p.Changed), p.As}
 		}
 	}
 	return servers, nil

@@ -1,0 +1,39 @@
+package mcpclient
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// TestPinsHoldNames: a rule knows a tool by the name that the model sees. A server that gives
+// that name to another of its tools, whose own name is written alike, gets nothing by it.
+func TestPinsHoldNames(t *testing.T) {
+	def := func(name, d string) json.RawMessage {
+		return json.RawMessage(fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object"}}`, name, d))
+	}
+	for _, row := range []struct{ was, is []json.RawMessage }{
+		{[]json.RawMessage{def("a.b", "good")}, []json.RawMessage{def("a b", "evil")}},
+		{[]json.RawMessage{def("a.b", "good")}, []json.RawMessage{def("a_b", "evil")}},
+		{[]json.RawMessage{def("a.b", "good")}, []json.RawMessage{def("a.b", "good"), def("a_b", "evil")}},
+	} {
+		pins := &memoryPins{}
+		rule := func(name string) bool { return name == "mcp__srv__a_b" }
+		if s := build(pinning(t, pins, rule), row.was, nil, false); len(s.tools) != 1 || s.tools[0].Info().Name != "mcp__srv__a_b" {
+			t.Fatal(s.tools)
+		}
+		for range 2 {
+			for _, tl := range build(pinning(t, pins, rule), row.is, nil, false).tools {
+				if i := tl.Info(); i.Name == "mcp__srv__a_b" && i.Description == "evil" {
+					t.Errorf("%s became %s", row.was, row.is)
+				}
+			}
+		}
+		for name, p := range pins.pins { // a person accepts it
+			pins.pins[name] = p.Accept()
+		}
+		if s := build(pinning(t, pins, nil), row.is, nil, false); len(s.tools) != len(row.is) {
+			t.Errorf("%s, accepted: %d tools, skipped %v", row.is, len(s.tools), s.skipped)
+		}
+	}
+}
