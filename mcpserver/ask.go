@@ -37,7 +37,11 @@ func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessa
 	if !r.abilities().form || !r.out.streams() {
 		return unasked(name, d)
 	}
-	raw, err := r.ask(ctx, r.out, "elicitation/create", form(ctx, t, input, d, true))
+	question, err := form(ctx, t, input, d, true)
+	var raw json.RawMessage
+	if err == nil {
+		raw, err = r.ask(ctx, r.out, "elicitation/create", question)
+	}
 	if err != nil {
 		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
 	}
@@ -74,26 +78,32 @@ func texts(rules []permission.Rule) []string {
 	return out
 }
 
-// maxShown is how much of the arguments a question shows, in bytes.
-const maxShown = 4 << 10
+// maxShown is how much a question about a call may show, in bytes. What a client cuts off runs
+// as well, and ours cut after 8 KiB.
+const maxShown = 7 << 10
 
 // form is the question. What the call would do is shown as the tool shows it, or by
-// the arguments, and the text that will run besides, if they do not say it. No character of it hides.
-func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, remember bool) object {
+// the arguments, and the text that will run besides, if they do not say it. No character of
+// it hides. It is an error if that is too long.
+func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, remember bool) (object, error) {
 	shown := string(input)
 	if p, ok := tool.As[tool.Previewer](t); ok {
 		if text, err := p.Preview(ctx, input); err == nil && text != "" {
 			shown = text
 		}
 	}
-	shown, hidden := visible.Escape(cut(shown, maxShown), nil)
+	shown, hidden := visible.Escape(shown, nil)
 	if text := d.Judgement.Differs(input); text != "" {
-		text, more := visible.Escape(cut(text, maxShown), nil)
+		text, more := visible.Escape(text, nil)
 		shown += "\nThis is what will run:\n" + text
 		hidden += more
 	}
 	if hidden > 0 {
 		shown += fmt.Sprintf("\n(%d characters that cannot be seen are written as <U+…>)", hidden)
+	}
+	reason, _ := visible.Escape(d.Reason, nil)
+	if n := len(shown) + len(reason); n > maxShown {
+		return nil, fmt.Errorf("the question would have %d bytes, of which a person is shown %d at most; make calls that do less, or have the server's owner allow them by a rule", n, maxShown)
 	}
 	properties := object{}
 	if rules := texts(d.Suggest); remember && len(rules) > 0 {
@@ -104,9 +114,9 @@ func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.
 	}
 	return object{
 		"mode":            "form",
-		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", t.Info().Name, shown, d.Reason),
+		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", t.Info().Name, shown, reason),
 		"requestedSchema": object{"type": "object", "properties": properties},
-	}
+	}, nil
 }
 
 // askID names the question among the inputs that a client of the new era is asked
@@ -151,10 +161,14 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 	if !abilitiesOf(r.meta.Capabilities).form {
 		return unasked(name, d)
 	}
+	question, err := form(ctx, t, input, d, false)
+	if err != nil {
+		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
+	}
 	r.rec.Outcome = Asked
 	return object{
 		"resultType":    "input_required",
-		"inputRequests": object{askID: object{"method": "elicitation/create", "params": form(ctx, t, input, d, false)}},
+		"inputRequests": object{askID: object{"method": "elicitation/create", "params": question}},
 		"requestState":  r.srv.issue(ticket{Call: digest[:], Nonce: rand.Text()}),
 	}
 }

@@ -54,6 +54,32 @@ func TestQuestionShowsWhatRuns(t *testing.T) {
 	}
 }
 
+// What is too long to be shown whole is not asked about: a person who sees the beginning has
+// not agreed to the end.
+func TestQuestionHidesNoEnd(t *testing.T) {
+	ran := false
+	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { ran = true; return in.Text, nil }))
+	w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
+	for _, protocol := range []string{"2025-06-18", "2026-07-28"} {
+		for _, size := range []int{100, 3000, 5000, 1 << 20} {
+			ran = false
+			var question string
+			c := connect(t, mcpclient.Config{Protocol: protocol, Dial: dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk})),
+				Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+					question = q.Message
+					return host.Answer{Action: host.Accept}, nil
+				}})
+			res := call(t, c, "say", `{"text":"`+strings.Repeat("x", size)+` and the end"}`)
+			if ran && !strings.Contains(question, "AND THE END") {
+				t.Errorf("%s: %d bytes ran, the question ends with %q: %.200s", protocol, size, question[max(0, len(question)-100):], res.Text())
+			}
+			if small := size < 5000; ran != small || !small && !strings.Contains(res.Text(), "make calls that do less") {
+				t.Errorf("%s: %d bytes: ran %v: %.200s", protocol, size, ran, res.Text())
+			}
+		}
+	}
+}
+
 // A call whose arguments middleware changes is judged again: by the rules, and nobody's
 // answer to another question counts.
 func TestMiddlewareIsJudged(t *testing.T) {
