@@ -23,11 +23,13 @@ var ErrAmbiguous = errors.New("ambiguous JSON")
 type Head struct {
 	ID     []byte // as it is written; nil if there is none
 	Method bool   // there is one
+
+	kinds int // how many of method, result and error there are
 }
 
 // Message checks a message of JSON-RPC: no object in it, however deep, has two members of
-// one name, and its own members are not written in another way than the specification has
-// them. What is no JSON at all is left to who decodes it.
+// one name, its own members are not written in another way than the specification has
+// them, and it is not a request and an answer, or two answers, at once. What is no JSON at all is left to who decodes it.
 func Message(data []byte) (Head, error) {
 	var h Head
 	err := check(data, &h)
@@ -73,6 +75,9 @@ func check(data []byte, head *Head) error {
 		switch data[i] {
 		case '{':
 			inside = append(inside, object{first: len(names)})
+			if head != nil && len(inside) == 1 {
+				head.kinds = 0
+			}
 		case '}':
 			if len(inside) > 0 {
 				last := len(inside) - 1
@@ -95,7 +100,9 @@ func check(data []byte, head *Head) error {
 			switch {
 			case head != nil && len(inside) == 1:
 				top, known = string(name), ofMessage
-				head.note(top, data[end:])
+				if head.note(top, data[end:]); head.kinds > 1 {
+					return fmt.Errorf("%w: a message has one of method, result and error, not two", ErrAmbiguous)
+				}
 			case head != nil && len(inside) == 2 && top == "error":
 				known = ofError
 			}
@@ -109,12 +116,19 @@ func check(data []byte, head *Head) error {
 
 // note takes what the head has of a member; after its name comes rest.
 func (h *Head) note(name string, rest []byte) {
-	h.Method = h.Method || name == "method"
-	if name != "id" {
-		return
-	}
 	s := scanner{data: rest[bytes.IndexByte(rest, ':')+1:]}
 	s.space()
+	switch name {
+	case "method", "result", "error":
+		h.Method = h.Method || name == "method"
+		if !bytes.HasPrefix(s.data[s.i:], []byte("null")) { // which some write for what is not there
+			h.kinds++
+		}
+		return
+	case "id":
+	default:
+		return
+	}
 	from := s.i
 	if s.skip() == nil {
 		h.ID = bytes.TrimRight(s.data[from:s.i], " \t\r\n")
