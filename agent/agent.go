@@ -282,7 +282,7 @@ func setDefault[T int | float64 | time.Duration](v *T, def T) {
 
 // Limits bound what one input may cost. A run that reaches one asks the model for a last answer,
 // without tools, and ends with [EndLimit]. They are looked at before each model call; only
-// ToolCalls also stops the rest of a batch, and Time what is at work. The zero value of a field
+// ToolCalls and Time also stop the rest of a batch, and Time what is at work. The zero value of a field
 // other than Steps sets no limit. What sub-agents ([AsTool]) do counts as it happens, but for their
 // steps.
 type Limits struct {

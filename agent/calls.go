@@ -57,6 +57,9 @@ func (r *run) judge(c *openCall) error {
 	case decide.Refused:
 		return r.finish(c, decide.ResultOf(c, message.OutcomeDenied, fmt.Sprintf("This call of %s was denied: %s.", c.Tool, d.Reason)))
 	}
+	if r.timeIsUp() { // nor about what would not start any more
+		return r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, notStarted(c, r.limits().TimeUp())))
+	}
 	if err := tool.Prepare(r.stateful(r.ctx), t, c.Input); err != nil { // no one is asked about what cannot be done
 		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}

@@ -94,7 +94,7 @@ func (e *early) isOpen() bool {
 func (e *early) begin(tc *message.ToolCall, raw string) bool {
 	r := e.run
 	c, t := e.open(tc, raw)
-	if c == nil || r.ctx.Err() != nil {
+	if c == nil || r.ctx.Err() != nil || r.timeIsUp() {
 		return false
 	}
 	pc := tool.PermissionCall(t, c.Input)

@@ -111,6 +111,13 @@ func (r *run) timeLeft() (time.Duration, bool) {
 	return r.st.loop.Spent.Left(r.limits(), r.cfg.Now())
 }
 
+// timeIsUp reports whether Limits.Time has passed: nothing starts then but the last answer. The timer
+// may be ahead of a wall clock that a loaded State is compared with.
+func (r *run) timeIsUp() bool {
+	left, limited := r.timeLeft()
+	return limited && (left <= 0 || r.inbox.timeUp == nil)
+}
+
 // watchTime has what is at work told to end when the time is up.
 func (r *run) watchTime() {
 	if left, limited := r.timeLeft(); limited {

@@ -251,6 +251,9 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 		c.Status = decide.External
 		return nil, nil
 	}
+	if !early && !r.isFinal(c) && r.timeIsUp() {
+		return nil, r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, notStarted(c, r.limits().TimeUp())))
+	}
 	began := r.st.loop.Started(c)
 	if err := r.save(); err != nil {
 		c.Status = decide.Allowed // nothing of it runs
@@ -258,6 +261,14 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 	}
 	r.emit(public(began))
 	return t, nil
+}
+
+// notStarted is the result of a call whose turn came after a limit was reached.
+func notStarted(c *openCall, limit string) string {
+	if c.Sub != nil {
+		return "The agent was stopped: " + limit + " was reached."
+	}
+	return "Not run: " + limit + " was reached."
 }
 
 // startAll starts calls, unless what started early is not to count: then it has to be asked again

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// sleeper returns a tool that takes so long, and notes how it ended.
+func sleeper(j *journal, d time.Duration, o tool.Options) tool.Tool {
+	return tool.Must(tool.New("sleep", "Sleeps.", func(ctx context.Context, in pathArg) (string, error) {
+		select {
+		case <-time.After(d):
+			j.add("slept:" + in.Path)
+			return "slept", nil
+		case <-ctx.Done():
+			j.add("stopped:" + in.Path)
+			return "", ctx.Err()
+		}
+	}, o))
+}
+
+// TestNothingStartsAfterTheTime has an answer of several calls, of which the first is at work when the time is up.
+func TestNothingStartsAfterTheTime(t *testing.T) {
+	for name, row := range map[string]struct {
+		cfg   Config
+		tool  tool.Options
+		want  string // of the tool
+		after time.Duration
+	}{
+		"one by one":        {tool: tool.Options{}, want: "stopped:a", after: time.Minute},
+		"one at a time":     {cfg: Config{MaxParallel: 1}, tool: tool.Options{Parallel: true}, want: "stopped:a", after: time.Minute},
+		"two at a time":     {cfg: Config{MaxParallel: 2}, tool: tool.Options{Parallel: true}, want: "stopped:a stopped:b", after: time.Minute},
+		"a slow person":     {cfg: Config{Policy: permission.Policy{}, Approve: slowly}, tool: tool.Options{}, want: "", after: 2 * time.Minute},
+		"in the background": {cfg: Config{Background: time.Second}, tool: tool.Options{Parallel: true}, want: "stopped:a stopped:b stopped:c", after: time.Minute},
+		"ahead, but one":    {cfg: Config{Eager: true, MaxParallel: 1}, tool: reads, want: "stopped:a", after: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var j journal
+				cfg := row.cfg
+				cfg.Toolkit, cfg.ToolTimeout = toolkit.Of(sleeper(&j, time.Hour, row.tool)), 2*time.Hour
+				if cfg.Approve == nil {
+					cfg.Policy = bypass
+				}
+				if cfg.Limits.Time == 0 {
+					cfg.Limits.Time = time.Minute
+				}
+				a, _ := newAgent(t, cfg, calls(`a sleep {"path":"a"}`, `b sleep {"path":"b"}`, `c sleep {"path":"c"}`), says("the end"), says("the end"))
+				start := time.Now()
+				evs, err := play(t, a, new(State), Say("go"))
+				got := strings.Fields(j.String())
+				if err != nil || endOf(t, evs).Reason != EndLimit || len(got) != len(strings.Fields(row.want)) || time.Since(start) != row.after {
+					t.Errorf("%q after %v: %+v, %v", got, time.Since(start), endOf(t, evs), err)
+				}
+				for _, ev := range evs {
+					if began, ok := ev.(*ToolStart); ok && !strings.Contains(row.want, ":"+began.Call) {
+						t.Errorf("call %s began", began.Call)
+					}
+				}
+			})
+		})
+	}
+}
+
+func slowly(context.Context, Approval) (Confirm, error) {
+	time.Sleep(2 * time.Minute)
+	return Confirm{Allow: true}, nil
+}
+
+// TestTheTypedAnswerComesAfterTheTime has the last answer be the typed one: the call that gives it runs.
+func TestTheTypedAnswerComesAfterTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(sleeper(&j, time.Hour, tool.Options{})), Limits: Limits{Time: time.Minute}},
+			calls(`a sleep {"path":"a"}`), calls(`f final_answer {"path":"x"}`))
+		got, err := ReplyAs[pathArg](t.Context(), a, new(State), Say("go"))
+		if err != nil || got.Path != "x" {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
