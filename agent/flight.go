@@ -166,12 +166,11 @@ func (r *run) commit(f *flight) error {
 	f.stage = committed
 	held := f.held
 	f.held = nil
-	for _, rep := range held {
-		if err := r.handle(rep); err != nil {
-			return err
-		}
+	var err error
+	for _, rep := range held { // all of them, as the last one is its end
+		err = join(err, r.handle(rep))
 	}
-	return nil
+	return err
 }
 
 // drop gives up a flight, which is told to end. What its call asks is refused.
@@ -206,6 +205,22 @@ func (f *flight) end(cause error) {
 func (r *run) endFlights(cause error) {
 	for _, f := range r.flights {
 		f.end(cause)
+	}
+}
+
+// endCalls tells every flight that is waited for to end, and waits for it: those of a step that
+// panicked.
+func (r *run) endCalls() {
+	r.dropEarly()
+	for _, f := range slices.Clone(r.flights) {
+		if f.away {
+			continue
+		}
+		f.end(context.Canceled)
+		if f.stage == launched {
+			r.fail(r.commit(f))
+		}
+		r.await(f)
 	}
 }
 

@@ -202,7 +202,7 @@ func (r *run) reopen(c *openCall) error {
 // loop takes steps until there is an end to report.
 func (r *run) loop() (EndReason, error) {
 	var reason EndReason
-	stepped := false
+	stepped, returned := false, false
 	r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Context.MaxResult)
 	// The reason goes past the middleware: a step that waits or is done is none that
 	// failed, and nobody is to lose it.
@@ -212,12 +212,17 @@ func (r *run) loop() (EndReason, error) {
 		r.ctx = ctx
 		defer func() { r.ctx = outside }()
 		reason, err = r.step()
+		returned = true
 		return err
 	})
 	step := wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
 	for reason == "" {
-		stepped = false
+		stepped, returned = false, false
 		err := step(r.ctx)
+		if stepped && !returned {
+			r.endCalls()
+			return EndError, join(err, errors.New("a Middleware.Step recovered from a panic of its step: the run cannot go on"))
+		}
 		if err == nil && !stepped {
 			err = errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot go on")
 		}

@@ -66,9 +66,12 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	case end.Reason == EndCompleted:
 		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // which is not redacted, as the End is
 	case end.Reason == EndWaiting && nested:
-		var err error
-		n.waiting, err = json.Marshal(&st)
-		return tool.Chunk{}, err
+		waiting, err := json.Marshal(&st)
+		if err != nil {
+			return tool.Chunk{}, err
+		}
+		// Where it is read: the outer run may have given this call up meanwhile.
+		return tool.Chunk{}, n.do(func(*run, *openCall) error { n.waiting = waiting; return nil })
 	case end.Reason == EndWaiting:
 		return tool.Failure("The agent needs a person to allow a call, and there is none: " + describePending(&st)), nil
 	case end.Reason == EndLimit:

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestStepThatRecovers has a Middleware.Step take a panic of its step for an error, or for nothing: the run ends, and
+// what it had begun has.
+func TestStepThatRecovers(t *testing.T) {
+	for name, recovered := range map[string]error{"with an error": errors.New("recovered"), "with none": nil} {
+		for _, at := range []string{"began", "ended"} {
+			t.Run(name+", "+at, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var j journal
+					over := false
+					cfg := Config{Policy: bypass, Toolkit: toolkit.Of(sleeper(&j, time.Hour, tool.Options{Parallel: true}), noting(&j, "quick", tool.Options{Parallel: true}))}
+					cfg.Save = func(_ context.Context, st *State) error {
+						for _, c := range st.loop.Open {
+							if c.Name == "quick" && (at == "ended" && c.Result != nil || at == "began" && c.Status == "running") && !over {
+								over = true
+								panic("the store is gone")
+							}
+						}
+						return nil
+					}
+					cfg.Middleware = []Middleware{{Step: func(next StepFunc) StepFunc {
+						return func(ctx context.Context) (err error) {
+							defer func() {
+								if recover() != nil {
+									err = recovered
+								}
+							}()
+							return next(ctx)
+						}
+					}}}
+					a, _ := newAgent(t, cfg, calls(`a sleep {"path":"a"}`, `b quick {"path":"b"}`), says("never"))
+					st := new(State)
+					var reason EndReason
+					var failure error
+					for ev, err := range a.Run(t.Context(), st, Say("go")) {
+						if end, ok := ev.(*End); ok {
+							reason = end.Reason
+							j.add("over")
+						}
+						failure = err
+					}
+					synctest.Wait()
+					if reason != EndError || failure == nil || !strings.HasSuffix(j.String(), "over") {
+						t.Errorf("%s, %v; %s", reason, failure, j.String())
+					}
+					if err := CheckHistory(st.Messages); err != nil || !over {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestHeldReportsAreAllTaken commits a flight of which a report fails: its end is taken nevertheless.
+func TestHeldReportsAreAllTaken(t *testing.T) {
+	r, ended := new(run), 0
+	f := &flight{task: endCounter{&ended}}
+	answer := make(chan error, 1)
+	f.held = []report{{from: f, do: func() error { return errLeft }, answer: answer}, {from: f}}
+	if err := r.commit(f); !errors.Is(err, errLeft) || ended != 1 || !f.ended {
+		t.Errorf("%v, ended %d times", err, ended)
+	}
+}
+
+type endCounter struct{ n *int }
+
+func (e endCounter) onReport(*run, report) error { return nil }
+func (e endCounter) onEnd(*run) error            { *e.n++; return nil }
+
+// TestSubagentThatWaitsTooLate has a sub-agent end waiting when the outer run has given its call up.
+func TestSubagentThatWaitsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deaf := tool.Must(tool.New("deaf", "Does not listen.", func(context.Context, struct{}) (string, error) {
+			time.Sleep(time.Hour)
+			return "late", nil
+		}, tool.Options{Parallel: true}))
+		var j journal
+		inner, _ := newAgent(t, Config{Policy: allowing("deaf"), Background: time.Millisecond,
+			Toolkit: toolkit.Of(deaf, noting(&j, "ask", tool.Options{}))},
+			calls(`d deaf {}`), calls(`q ask {"path":"x"}`))
+		sub, err := AsTool(inner, "helper", "Helps.")
+		if err != nil {
+			t.Fatal(err)
+		}
+		outer, _ := newAgent(t, Config{Policy: allowing("helper", "deaf"), Toolkit: toolkit.Of(sub)},
+			calls(`h helper {"task":"t"}`), says("never"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		evs, err := playCtx(t, ctx, outer, new(State), Say("go"))
+		if err != nil || endOf(t, evs).Reason != EndInterrupted {
+			t.Errorf("%+v, %v", endOf(t, evs), err)
+		}
+		time.Sleep(2 * time.Hour) // until the tool has ended
+	})
+}
+
+func allowing(tools ...string) (p permission.Policy) {
+	for _, name := range tools {
+		p.Rules = append(p.Rules, permission.Rule{Tool: name, Behavior: permission.Allow})
+	}
+	return p
+}
