@@ -225,13 +225,15 @@ func Cache(n int, maxAge time.Duration) tool.Middleware {
 			return
 		}
 		var chunks []tool.Chunk
+		failed := false
 		for ch, err := range next(ctx, t, call) {
 			chunks = append(chunks, ch)
-			if !yield(ch, err) || err != nil || ch.Failed {
+			failed = failed || err != nil || ch.Failed // the reason may follow
+			if !yield(ch, err) {
 				return
 			}
 		}
-		if ctx.Err() == nil { // else it may have said only a part, and ended since it was told to
+		if !failed && ctx.Err() == nil { // else it may have said only a part, and ended since it was told to
 			c.put(key, chunks)
 		}
 	})

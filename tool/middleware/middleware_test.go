@@ -85,45 +85,116 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-func TestRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tries := 0
-		flaky := function(func(_ context.Context, in in) (string, error) {
-			if tries++; tries <= in.N {
-				return "", tool.Retryable(errors.New("busy"))
-			}
-			return fmt.Sprint("try ", tries), nil
-		})
-		retry := middleware.Retry(middleware.Retries{Attempts: 3, Wait: time.Second})
-		start := time.Now()
-		if got := text(t, flaky, `{"n":2}`, retry); got != "success: try 3" || time.Since(start) != 3*time.Second {
-			t.Errorf("%s after %v", got, time.Since(start))
-		}
-		tries = 0
-		if got := text(t, flaky, `{"n":9}`, retry); got != "error: busy" || tries != 3 {
-			t.Errorf("%s after %d tries", got, tries)
-		}
-		tries = 0
-		broken := function(func(context.Context, in) (string, error) {
-			tries++
-			return "", errors.New("no such table")
-		})
-		if text(t, broken, `{}`, retry); tries != 1 {
-			t.Errorf("an error that is not retryable was tried %d times", tries)
-		}
-	})
+// A step is what a tool yields.
+type step struct {
+	chunk tool.Chunk
+	err   error
 }
 
-func TestRetryNeverRepeatsWhatWasShown(t *testing.T) {
-	tries := 0
-	half := tool.Must(tool.NewStream("probe", "Probes.", func(context.Context, in) iter.Seq2[tool.Chunk, error] {
-		return func(yield func(tool.Chunk, error) bool) {
-			tries++
-			_ = yield(tool.Text("half"), nil) && yield(tool.Chunk{}, tool.Retryable(errors.New("busy")))
+// steps returns what seq yields, to a consumer that takes most of it at most.
+func steps(seq iter.Seq2[tool.Chunk, error], most int) (got []step) {
+	for c, err := range seq {
+		if got = append(got, step{c, err}); len(got) == most {
+			break
 		}
-	}))
-	if got := text(t, half, `{}`, middleware.Retry(middleware.Retries{})); got != "error: half\nbusy" || tries != 1 {
-		t.Errorf("%s, %d tries", got, tries)
+	}
+	return got
+}
+
+func (s step) String() string {
+	if s.err != nil {
+		return "error " + s.err.Error()
+	}
+	word := "nothing"
+	if b, ok := s.chunk.Block.(*message.Text); ok {
+		word = b.Text
+	}
+	if s.chunk.Failed {
+		return "failed " + word
+	}
+	return word
+}
+
+// probe is the call that handlers get; nothing of it counts but that it only reads.
+var (
+	probe     = function(func(context.Context, in) (string, error) { return "", nil }, tool.Options{ReadOnly: true})
+	probeCall = tool.Call{ID: "1", Name: "probe", Input: json.RawMessage("{}")}
+)
+
+// handler returns one that yields the next of scripts with each call, the last one for ever.
+func handler(calls *int, scripts ...[]step) tool.Handler {
+	return func(context.Context, tool.Tool, tool.Call) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			script := scripts[min(*calls, len(scripts)-1)]
+			*calls++
+			for _, s := range script {
+				if !yield(s.chunk, s.err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// never is an error that says itself that trying again is of no use.
+type never struct{}
+
+func (never) Error() string   { return "gone" }
+func (never) Retryable() bool { return false }
+
+func TestRetry(t *testing.T) {
+	busy := []step{{err: tool.Retryable(errors.New("busy"))}}
+	ok := []step{{chunk: tool.Text("ok")}}
+	ended := errors.New("the run is over")
+	for _, row := range []struct {
+		name    string
+		retries middleware.Retries
+		scripts [][]step
+		endAt   time.Duration // of the context, if not 0
+		most    int           // what the consumer takes
+		want    string
+		tries   int
+		took    time.Duration
+	}{
+		{"the first is good", middleware.Retries{}, [][]step{ok}, 0, 9, "[ok]", 1, 0},
+		{"the second is good", middleware.Retries{Attempts: 3, Wait: 2 * time.Second}, [][]step{busy, ok}, 0, 9, "[ok]", 2, 2 * time.Second},
+		{"pauses double", middleware.Retries{Attempts: 5, Wait: 2 * time.Second}, [][]step{busy, busy, busy, busy, ok}, 0, 9, "[ok]", 5, 30 * time.Second},
+		{"two attempts", middleware.Retries{Attempts: 2, Wait: 2 * time.Second}, [][]step{busy}, 0, 9, "[error busy]", 2, 2 * time.Second},
+		{"one attempt means three", middleware.Retries{Attempts: 1, Wait: 2 * time.Second}, [][]step{busy}, 0, 9, "[error busy]", 3, 6 * time.Second},
+		{"zero is three attempts and a second", middleware.Retries{}, [][]step{busy}, 0, 9, "[error busy]", 3, 3 * time.Second},
+		{"less than zero", middleware.Retries{Attempts: -1, Wait: -1}, [][]step{busy}, 0, 9, "[error busy]", 3, 3 * time.Second},
+		{"the shortest pause", middleware.Retries{Attempts: 2, Wait: 1}, [][]step{busy}, 0, 9, "[error busy]", 2, 1},
+		{"not retryable", middleware.Retries{}, [][]step{{{err: errors.New("no such table")}}}, 0, 9, "[error no such table]", 1, 0},
+		{"by its own account not retryable", middleware.Retries{}, [][]step{{{err: never{}}}}, 0, 9, "[error gone]", 1, 0},
+		{"an abort", middleware.Retries{}, [][]step{{{err: tool.Retryable(tool.ErrAbort)}}}, 0, 9, "[error abort the run]", 1, 0},
+		{"not after a part was shown", middleware.Retries{}, [][]step{append(slices.Clone(ok), busy...)}, 0, 9, "[ok error busy]", 1, 0},
+		{"not after a failure was shown", middleware.Retries{}, [][]step{append([]step{{chunk: tool.Failure("bad")}}, busy...)}, 0, 9, "[failed bad error busy]", 1, 0},
+		{"the consumer stops", middleware.Retries{}, [][]step{append(slices.Clone(ok), ok...)}, 0, 1, "[ok]", 1, 0},
+		{"the context ends during a pause", middleware.Retries{Attempts: 20, Wait: time.Hour}, [][]step{busy}, 90 * time.Minute, 9, "[error the run is over]", 2, 90 * time.Minute},
+		{"the context has ended", middleware.Retries{}, [][]step{busy}, -1, 9, "[error busy]", 1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				end := 24 * time.Hour // a retry that never ends is a failure, not a test that hangs
+				if row.endAt != 0 {
+					end = row.endAt
+				}
+				ctx, cancel := context.WithTimeoutCause(t.Context(), end, ended)
+				defer cancel()
+				start, tries := time.Now(), 0
+				next := handler(&tries, row.scripts...)
+				guarded := func(ctx context.Context, tl tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+					if tries > 100 {
+						cancel()
+					}
+					return next(ctx, tl, call)
+				}
+				got := steps(middleware.Retry(row.retries)(guarded)(ctx, probe, probeCall), row.most)
+				if fmt.Sprint(got) != row.want || tries != row.tries || time.Since(start) != row.took {
+					t.Errorf("%v, %d tries, %v; want %s, %d, %v", got, tries, time.Since(start), row.want, row.tries, row.took)
+				}
+			})
+		})
 	}
 }
 
@@ -174,17 +245,48 @@ func TestLimitIsShared(t *testing.T) {
 }
 
 func TestRateLimit(t *testing.T) {
+	for _, row := range []struct {
+		n    int
+		idle []time.Duration // before each call
+		want []float64       // when it starts, in seconds
+	}{
+		{2, []time.Duration{0, 0, 0, 0, 0}, []float64{0, 0, 5, 10, 15}},
+		{1, []time.Duration{0, 0, 0}, []float64{0, 10, 20}},
+		{0, []time.Duration{0, 0}, []float64{0, 10}},                               // as 1
+		{2, []time.Duration{0, 0, time.Minute, 0, 0}, []float64{0, 0, 60, 60, 65}}, // a burst again, no longer one
+		{2, []time.Duration{0, 0, 2 * time.Second, 0}, []float64{0, 0, 5, 10}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			limit := middleware.RateLimit(row.n, 10*time.Second)
+			start, calls := time.Now(), 0
+			var at []float64
+			for _, idle := range row.idle {
+				time.Sleep(idle)
+				got := steps(limit(handler(&calls, []step{{chunk: tool.Text("ok")}}))(t.Context(), probe, probeCall), 9)
+				at = append(at, time.Since(start).Seconds())
+				if fmt.Sprint(got) != "[ok]" {
+					t.Errorf("%d per 10s: got %v", row.n, got)
+				}
+			}
+			if !slices.Equal(at, row.want) || calls != len(row.want) {
+				t.Errorf("%d per 10s: %d calls, after %v seconds, want %v", row.n, calls, at, row.want)
+			}
+		})
+	}
+}
+
+// TestRateLimitEnds has a context that ends: a call whose turn it is reaches the tool, which sees
+// that itself; one that waits for its turn ends with the cause.
+func TestRateLimitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quick := function(func(context.Context, in) (string, error) { return "", nil })
-		limit := middleware.RateLimit(2, 10*time.Second)
-		start := time.Now()
-		var at []float64
-		for range 5 {
-			text(t, quick, "{}", limit)
-			at = append(at, time.Since(start).Seconds())
-		}
-		if !slices.Equal(at, []float64{0, 0, 5, 10, 15}) {
-			t.Errorf("calls started after %v seconds", at)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("the run is over"))
+		calls := 0
+		limited := middleware.RateLimit(1, time.Minute)(handler(&calls, []step{{chunk: tool.Text("ok")}}))
+		for i, want := range []string{"[ok]", "[error the run is over]"} {
+			if got := steps(limited(ctx, probe, probeCall), 9); fmt.Sprint(got) != want || calls != 1 {
+				t.Errorf("call %d: %v after %d calls of the tool, want %s after 1", i+1, got, calls, want)
+			}
 		}
 	})
 }
@@ -229,6 +331,84 @@ func TestCache(t *testing.T) {
 	})
 }
 
+// TestCacheKeeps says what a second, equal call shows and whether it reaches the tool.
+func TestCacheKeeps(t *testing.T) {
+	part := func(text string) step {
+		return step{chunk: tool.Chunk{Block: &message.Text{ID: "b", Text: text}}}
+	}
+	for _, row := range []struct {
+		name   string
+		script []step
+		most   int
+		first  string
+		again  string
+		calls  int
+	}{
+		{"a result", []step{part("a"), part("b")}, 9, "[a b]", "[a b]", 1},
+		{"nothing", nil, 9, "[]", "[]", 1},
+		{"an error", []step{part("a"), {err: errors.New("broken")}}, 9, "[a error broken]", "[a error broken]", 2},
+		{"a failure and its reason", []step{{chunk: tool.Chunk{Failed: true}}, part("no such table")}, 9, "[failed nothing no such table]", "[failed nothing no such table]", 2},
+		{"a failure at the end", []step{part("a"), {chunk: tool.Failure("cut off")}}, 9, "[a failed cut off]", "[a failed cut off]", 2},
+		{"a consumer that stops", []step{part("a"), part("b")}, 1, "[a]", "[a b]", 2},
+	} {
+		calls := 0
+		cached := middleware.Cache(1, time.Hour)(handler(&calls, row.script))
+		first := steps(cached(t.Context(), probe, probeCall), row.most)
+		again := steps(cached(t.Context(), probe, probeCall), 9)
+		if fmt.Sprint(first) != row.first || fmt.Sprint(again) != row.again || calls != row.calls {
+			t.Errorf("%s: %v, then %v, %d calls; want %s, %s, %d", row.name, first, again, calls, row.first, row.again, row.calls)
+		}
+		if got := steps(cached(t.Context(), probe, probeCall), 1); len(row.script) > 0 && len(got) != 1 {
+			t.Errorf("%s: a consumer that wants one chunk got %v", row.name, got)
+		}
+	}
+}
+
+// TestCacheReplacesTheOldest has a cache with room for a few results and a minute.
+func TestCacheReplacesTheOldest(t *testing.T) {
+	for _, row := range []struct {
+		n    int
+		does string // calls by name, '.' half a minute; a capital letter must reach the tool
+	}{
+		{2, "AaBabaCcbA"},
+		{2, "AB..ACacB"}, // a result that is made again is the newest
+		{2, "AB..AaBbab"},
+		{2, "A.Ba.Abab"}, // kept for less than a minute
+		{2, "AB..ABCcbA"},
+		{1, "AaBbA"},
+		{0, "AaBbA"}, // as 1
+		{3, "ABCabcDbcdA"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cache := middleware.Cache(row.n, time.Minute)
+			for i, c := range row.does {
+				if c == '.' {
+					time.Sleep(30 * time.Second)
+					continue
+				}
+				calls, call := 0, probeCall
+				call.Name = strings.ToLower(string(c))
+				steps(cache(handler(&calls, []step{{chunk: tool.Text("ok")}}))(t.Context(), probe, call), 9)
+				if (calls == 1) != (c < 'a') {
+					t.Errorf("room for %d, %q: step %d made %d calls", row.n, row.does, i, calls)
+				}
+			}
+		})
+	}
+}
+
+// TestCacheOfNoTime keeps nothing, even where no time passes.
+func TestCacheOfNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		cached := middleware.Cache(1, 0)(handler(&calls, nil))
+		steps(cached(t.Context(), probe, probeCall), 9)
+		if steps(cached(t.Context(), probe, probeCall), 9); calls != 2 {
+			t.Errorf("%d calls, want 2", calls)
+		}
+	})
+}
+
 // TestCacheOfPart has a call told to end that then says what it has so far, and no error.
 func TestCacheOfPart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -263,6 +443,48 @@ func TestLog(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "secret") || strings.Contains(b.String(), "4711") {
 		t.Error("arguments or results are in the log")
+	}
+}
+
+// TestLogLine has what a line says for each way a call ends.
+func TestLogLine(t *testing.T) {
+	for _, row := range []struct {
+		script []step
+		most   int
+		want   string
+	}{
+		{nil, 9, `level=INFO msg="tool call" tool=probe call=1 took=1s chunks=0 stopped=false`},
+		{[]step{{chunk: tool.Text("a")}, {chunk: tool.Text("b")}}, 9, `level=INFO msg="tool call" tool=probe call=1 took=1s chunks=2 stopped=false`},
+		{[]step{{chunk: tool.Text("a")}, {chunk: tool.Text("b")}}, 1, `level=INFO msg="tool call" tool=probe call=1 took=1s chunks=1 stopped=true`},
+		{[]step{{chunk: tool.Failure("no")}, {chunk: tool.Text("b")}}, 9, `level=WARN msg="tool call failed" tool=probe call=1 took=1s chunks=2 stopped=false error="the tool reported a failure"`},
+		{[]step{{err: errors.New("full")}}, 1, `level=WARN msg="tool call failed" tool=probe call=1 took=1s chunks=1 stopped=true error=full`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var b bytes.Buffer
+			logger := slog.New(slog.NewTextHandler(&b, nil))
+			slow := func(next tool.Handler) tool.Handler {
+				return func(ctx context.Context, tl tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
+					time.Sleep(time.Second)
+					return next(ctx, tl, call)
+				}
+			}
+			calls := 0
+			steps(middleware.Log(logger)(slow(handler(&calls, row.script)))(t.Context(), probe, probeCall), row.most)
+			if _, line, _ := strings.Cut(strings.TrimSpace(b.String()), " "); line != row.want {
+				t.Errorf("got  %s\nwant %s", line, row.want)
+			}
+		})
+	}
+}
+
+func TestLogByDefault(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	log := middleware.Log(nil)
+	var b bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	if text(t, probe, "{}", log); !strings.Contains(b.String(), "tool=probe") {
+		t.Errorf("slog.Default got %q", b.String())
 	}
 }
 
