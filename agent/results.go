@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -26,41 +27,102 @@ type Results interface {
 }
 
 // ResultDir keeps each result in a file of a directory, which is made when it
-// is needed and readable by its owner only.
+// is needed and readable by its owner only. Neither the directory nor a file in it may be
+// a link: it may be among files of somebody else's, and nobody is asked before the model
+// reads there.
 type ResultDir string
 
-func (d ResultDir) file(call string) (string, error) {
-	name := url.PathEscape(call) + ".txt" // the id comes from a model
+// open opens the directory. It fails if it is a link.
+func (d ResultDir) open() (*os.Root, error) {
+	path := filepath.Clean(string(d))
+	before, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !before.IsDir() {
+		return nil, fmt.Errorf("results cannot be kept in %s, which is not a directory; remove it", path)
+	}
+	dir, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	if after, err := dir.Stat("."); err != nil || !os.SameFile(before, after) {
+		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", path), err, dir.Close())
+	}
+	return dir, nil
+}
+
+// resultFile returns the name of the file of a call, whose id comes from a model.
+func resultFile(call string) (string, error) {
+	name := url.PathEscape(call) + ".txt"
 	if call == "" || name[0] == '.' || len(name) > 200 {
 		return "", fmt.Errorf("%.60q cannot be the id of a result", call)
 	}
-	return filepath.Join(string(d), name), nil
+	return name, nil
 }
 
 // Put writes the file. A call that runs again, after a crash, replaces what it
 // left the first time.
 func (d ResultDir) Put(_ context.Context, call, text string) error {
-	file, err := d.file(call)
+	name, err := resultFile(call)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(file, []byte(text), 0o600)
+	dir, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 // Get reads the file. The error for an id that is not there is for the model: it
 // may have made the id up.
 func (d ResultDir) Get(_ context.Context, call string) (string, error) {
-	file, err := d.file(call)
+	name, err := resultFile(call)
 	if err != nil {
 		return "", err
 	}
-	data, err := os.ReadFile(file)
+	text, err := d.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("there is no kept result %q; the ids stand where results were cut", call)
 	}
+	return text, err
+}
+
+func (d ResultDir) read(name string) (string, error) {
+	dir, err := d.open()
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	before, err := dir.Lstat(name)
+	if err != nil {
+		return "", err
+	}
+	if !before.Mode().IsRegular() {
+		return "", fmt.Errorf("the kept result %s is not a regular file, so that it was not kept here; remove it", name)
+	}
+	f, err := dir.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if after, err := f.Stat(); err != nil || !os.SameFile(before, after) {
+		return "", errors.Join(fmt.Errorf("the kept result %s was replaced while it was opened", name), err)
+	}
+	data, err := io.ReadAll(f)
 	return string(data), err
 }
 
