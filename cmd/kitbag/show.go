@@ -208,6 +208,9 @@ func (p *painter) question(q *agent.Approval) string {
 	if q.Preview != "" {
 		text += "\n" + strings.TrimRight(q.Preview, "\n")
 	}
+	if q.Runs != "" {
+		text += "\nwhat runs, in other words:\n" + q.Runs
+	}
 	text, hidden := visible.Escape(text, p.highlight)
 	lines := append(rows(head), rows(text)...)
 	if hidden > 0 {

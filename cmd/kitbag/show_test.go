@@ -40,6 +40,12 @@ func TestQuestionHidesNothing(t *testing.T) {
 		t.Errorf("the preview is shown as\n%s", got)
 	}
 
+	input := json.RawMessage(`{"command":"ls # note\nid"}`)
+	got = new(painter).question(&agent.Approval{Name: "Bash", Input: input, Reason: "no rule allows it", Runs: "ls\nid"})
+	if !strings.Contains(got, "ls # note") || !strings.Contains(got, "what runs, in other words:\n    ls\n    id") {
+		t.Errorf("a command that is printed otherwise is shown as\n%s", got)
+	}
+
 	long := ask("Bash", "command", strings.Repeat("echo line\n", 40)+"rm -rf build", "")
 	lines := strings.Split(long, "\n")
 	last := strings.Join(lines[len(lines)-2:], "\n")
