@@ -19,7 +19,7 @@ const (
 	// times Matcher.work: some tenths of a second. A look for a Multiline match that
 	// asks is slower, as it cannot skip to a literal, so that small ones do not ask.
 	maxUnasked = 32 << 20
-	askEvery   = 16 << 20
+	askEvery   = 2 << 20
 )
 
 // A Line is a line that matches, or one around it.
