@@ -86,7 +86,7 @@ type Config struct {
 	KeepEnv []string
 
 	// Secrets are values that no command finds in its environment, KeepEnv or not: the
-	// key of the model.
+	// key of the model. Those of less than six bytes do not count.
 	Secrets []string
 
 	// MaxOutput is how much of the output of a command Bash returns, in characters; 0

@@ -15,10 +15,13 @@ import (
 // without what looks like a credential, and made fit for commands that were judged.
 func (c *Config) environ() []string { return shell.Environ(c.withoutCredentials(os.Environ())) }
 
+// minSecret is how many bytes a value of Config.Secrets must have: a shorter one is in anything.
+const minSecret = 6
+
 func (c *Config) withoutCredentials(base []string) []string {
 	return slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
 		name, value, _ := strings.Cut(kv, "=")
-		holds := func(secret string) bool { return secret != "" && strings.Contains(value, secret) }
+		holds := func(secret string) bool { return len(secret) >= minSecret && strings.Contains(value, secret) }
 		if slices.ContainsFunc(c.Secrets, holds) {
 			return true
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestWithoutCredentials(t *testing.T) {
-	c := Config{KeepEnv: []string{"NPM_TOKEN", "LLM_KEY"}, Secrets: []string{"the-key-of-the-model", ""}}
+	c := Config{KeepEnv: []string{"NPM_TOKEN", "LLM_KEY"}, Secrets: []string{"the-key-of-the-model", "", "x", "false"}}
 	for _, row := range []struct {
 		kv   string
 		kept bool
