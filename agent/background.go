@@ -145,6 +145,12 @@ func (r *run) stopAway() error {
 // words, since a call has one result and that is there already. To APIs that is a user's message,
 // and so it says who speaks.
 func (r *run) tellModel() error {
+	if len(r.st.loop.Away) == len(r.st.loop.StillAway()) {
+		return nil
+	}
+	v, cancelled := r.currentView()
+	m := r.hintMessage("", "")
+	// From here on nothing panics that others have written: what has ended would be lost.
 	var told, data message.Blocks
 	var succeeded []string
 	for _, a := range r.st.loop.Report() {
@@ -158,14 +164,10 @@ func (r *run) tellModel() error {
 			succeeded = append(succeeded, a.Tool)
 		}
 	}
-	if len(told) == 0 {
-		return nil
-	}
-	if v, err := r.currentView(); err == nil { // else the run was cancelled
+	if cancelled == nil {
 		v.Advance(succeeded...)
 	}
 	r.shown.view = nil
-	m := r.hintMessage("", "")
 	m.Blocks = append(told, data...)
 	return r.addMessage(m, "")
 }

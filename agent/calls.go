@@ -242,7 +242,9 @@ func (r *run) closeBatch() error {
 	if err != nil {
 		return err
 	}
+	id, now := r.cfg.NewID("msg"), r.cfg.Now() // first: if one panics the results are still with the calls
 	m, succeeded := r.st.loop.Close()
+	m.ID, m.Created = id, now
 	v.Advance(succeeded...)
 	return r.addResults(m)
 }
@@ -258,12 +260,13 @@ func (r *run) closeOpen(why string) error {
 	if ended := r.st.loop.Interrupted(why); len(ended) > 0 {
 		err = r.record(ended...)
 	}
+	id, now := r.cfg.NewID("msg"), r.cfg.Now()
 	m, _ := r.st.loop.Close()
+	m.ID, m.Created = id, now
 	return join(err, r.addResults(m))
 }
 
 func (r *run) addResults(m *message.Message) error {
-	m.ID, m.Created = r.cfg.NewID("msg"), r.cfg.Now()
 	r.shown.view = nil
 	return r.addMessage(m, "")
 }

@@ -115,3 +115,47 @@ func allowing(tools ...string) (p permission.Policy) {
 	}
 	return p
 }
+
+// TestPanicLosesNoResult has Config.NewID panic for the message that takes the results of calls, or of one in the
+// background: the State still has them.
+func TestPanicLosesNoResult(t *testing.T) {
+	for at := 1; ; at++ {
+		over := false
+		synctest.Test(t, func(t *testing.T) {
+			var j journal
+			n := 0
+			a, _ := newAgent(t, Config{Policy: bypass, Background: time.Second,
+				Toolkit: toolkit.Of(sleeper(&j, time.Minute, tool.Options{Parallel: true}), noting(&j, "quick", tool.Options{Parallel: true}))},
+				calls(`a sleep {"path":"a"}`, `b quick {"path":"b"}`), says("wait"), says("done"))
+			own := a.cfg.NewID
+			a.cfg.NewID = func(prefix string) string {
+				if n++; n == at {
+					panic("no id")
+				}
+				return own(prefix)
+			}
+			st := new(State)
+			func() {
+				defer func() { over = recover() == nil }()
+				for range a.Run(t.Context(), st, Say("go")) {
+				}
+			}()
+			n = at // no more
+			if len(st.Messages) == 0 {
+				return
+			}
+			evs, err := play(t, a, st, []Input{}...)
+			for len(a.model.(*words).turns) > 0 && err == nil { // an answer that ended the run without the others
+				evs, err = play(t, a, st, Say("and?"))
+			}
+			text := encoded(t, st)
+			if err != nil || endOf(t, evs).Reason != EndCompleted || len(st.loop.Away) > 0 ||
+				strings.Contains(text, "goes on in the background, as a.") && !strings.Contains(text, "Call a of sleep") {
+				t.Errorf("id %d: %v\n%s", at, err, text)
+			}
+		})
+		if over {
+			return
+		}
+	}
+}
