@@ -147,7 +147,7 @@ func TestDirectoryBrings(t *testing.T) {
 		{file{".npmrc": "registry=https://evil.example/\n"}, []string{"npm ls", "npm view x", "npm root", "npm pkg get name", "npm --version", "npm -v", "npm help", "npm --help", "npm outdated", "npm config get registry", "cd sub && npm ls", "(cd sub; npm root)", "npx --version", "tsc -v"}, []string{"node --version", "git status"}},
 		{file{".tool-versions": "nodejs path:./evil\n"}, []string{"node --version", "node -v", "python3 --version", "ruby -v", "java -version", "npm ls", "go version", "cargo --version", "mise --version", "asdf current"}, []string{"git status", "make --version"}},
 		{toolchain, []string{"cargo --version", "cargo tree --locked", "cargo metadata --locked", "rustc --version", "rustdoc -V", "rustup show", "cd sub && cargo --version", "cargo help", "rustfmt -V"}, []string{"go version"}},
-		{file{".cargo/config.toml": "[build]\nrustc = \"./evil\"\n"}, []string{"cargo tree --locked", "cargo metadata --offline", "cargo pkgid"}, []string{"npm ls"}},
+		{file{".cargo/config.toml": "[build]\nrustc = \"./evil\"\n"}, []string{"cargo tree --locked", "cargo metadata --locked", "cargo pkgid"}, []string{"npm ls"}},
 		{file{"go.mod": "module x\n\ngo 1.20\n\ntoolchain go1.99.9\n"}, []string{"go list ./...", "go version", "go env GOPATH", "cd sub && go doc fmt"}, []string{"cargo --version"}},
 		{file{"go.mod": "module x\n\ngo 1.20\n"}, nil, []string{"go list ./...", "go version"}},
 		{file{".git/config": "[core]\n\tfsmonitor = x\n[diff]\n\texternal = x\n", ".git/HEAD": "x"}, []string{"git status", "go list", "git -C sub status", "git -C . diff", "cd sub && git log"}, []string{"cargo --version"}},

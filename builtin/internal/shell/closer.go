@@ -385,12 +385,12 @@ func packageArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// noSlashArgs refuses operands that name files with code, or other people's
-// collections of it: brew evaluates a formula to tell about it.
+// noSlashArgs refuses operands that name files, or other people's collections of
+// code: brew evaluates a formula to tell about it, and man shows any file.
 func noSlashArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		if !op.known || strings.ContainsAny(op.text, "/:") || strings.HasSuffix(op.text, ".rb") {
-			return op.raw + " may be a file with code"
+			return op.raw + " may be a file"
 		}
 	}
 	return ""

@@ -3,13 +3,19 @@ package shell
 import (
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
+
+// signatures matches a format that has git check signatures (git-log(1), PRETTY
+// FORMATS): a flag may stand behind the percent sign, and so may what is not known.
+var signatures = lazy.Regexp("%[-+ \x00]?[G\x00]|%\\(signature")
 
 // gitArgs judges the options before the subcommand. "-c" may be given several
 // times, and every setting holds (git(1)).
 func gitArgs(w *walker, c *command, p *parsed) string {
 	for _, a := range c.args {
-		if strings.Contains(a.text, "%G") || strings.Contains(a.text, "%(signature") {
+		if signatures().MatchString(a.text) {
 			return "the format " + a.raw + " checks signatures with a program"
 		}
 	}

@@ -33,6 +33,9 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 	} else if s := w.secrets[name]; s != "" && !p.Length {
 		w.secret = s
 	}
+	if w.secret != "" {
+		w.spilled = w.secret
+	}
 	switch {
 	case p.Length:
 		b.WriteString(hole)

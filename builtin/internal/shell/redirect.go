@@ -120,9 +120,13 @@ func (w *walker) input(a arg, first int) {
 	}
 }
 
-// shown notes that a secret is in a text that a command reads.
+// shown notes that a secret is in a text that commands read: of a compound any may
+// be the one.
 func (w *walker) shown(first int) {
-	if w.secret != "" && first < len(w.cmds) {
-		w.cmds[first].secret = w.secret
+	if w.secret == "" {
+		return
+	}
+	for i := first; i < len(w.cmds); i++ {
+		w.cmds[i].secret = w.secret
 	}
 }

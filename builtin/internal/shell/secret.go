@@ -19,8 +19,26 @@ import (
 // there, how long it is, or its checksum, is no secret.
 var metadata = strings.Fields("ls stat wc du file find test [ realpath readlink dirname basename tree md5sum sha1sum sha256sum sha512sum cksum namei lsattr getfacl openssl ssh-keygen exa eza lsd df cd pushd")
 
-// silent are commands that show nothing of their words.
-var silent = strings.Fields("test [ [[ : true false return exit cd pushd shift wait read")
+// silent reports whether the command shows nothing of its words, in what it
+// complains of either: a test only compares texts.
+func (c *command) silent() bool {
+	switch c.name {
+	case ":", "true", "false", "[[":
+		return true
+	case "test", "[":
+	default:
+		return false
+	}
+	args := c.args[1:]
+	if c.name == "[" && len(args) > 0 {
+		args = args[:len(args)-1]
+	}
+	if len(args) > 2 && args[0].known && args[0].text == "!" {
+		args = args[1:]
+	}
+	one := len(args) == 2 && args[0].known && (args[0].text == "-n" || args[0].text == "-z")
+	return one || len(args) == 3 && args[1].known && slices.Contains([]string{"=", "==", "!="}, args[1].text)
+}
 
 // tells reports whether the command only tells about the files that it reads.
 // With a list of files, or of sums to check, it shows the lines in its errors.
@@ -43,10 +61,20 @@ func (c *command) tells() bool {
 	return true
 }
 
+// traces reports whether set has bash show each command with its words expanded.
+func (c *command) traces() bool {
+	return slices.ContainsFunc(c.args[1:], func(a arg) bool {
+		return a.text == "xtrace" || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "x")
+	})
+}
+
 // reveals returns why a command shows credentials, by what is written, or "".
 func (w *walker) reveals(c *command) string {
-	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !slices.Contains(silent, c.name)) {
+	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !c.silent()) {
 		return c.secret + " holds credentials"
+	}
+	if c.name == "set" && w.spilled != "" && c.traces() {
+		return "it shows what is expanded, and " + w.spilled + " holds credentials"
 	}
 	if c.name == "printenv" {
 		for _, a := range c.args[1:] {

@@ -55,7 +55,7 @@ func jqArgs(_ *walker, c *command, p *parsed) string {
 }
 
 // yqEnvironment matches an expression of yq that reads the environment, or a file.
-var yqEnvironment = lazy.Regexp(`env\s*\(|envsubst|\$ENV|\bload`)
+var yqEnvironment = lazy.Regexp(`\benv\b|envsubst|strenv|\$(ENV|__prog)|\bload`)
 
 // yqArgs refuses expressions that are not literal: some load and split files.
 func yqArgs(_ *walker, _ *command, p *parsed) string {

@@ -35,6 +35,7 @@ type walk struct {
 	cwds     []string          // where the next command may run; empty: not known
 	expanded int               // words that came from braces
 	secret   string            // the last secret variable that was expanded
+	spilled  string            // one that was expanded anywhere
 	secrets  map[string]string // variables to which one was assigned
 	in       scope
 	args     slab[arg]     // those of cmds
