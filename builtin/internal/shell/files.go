@@ -34,7 +34,7 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	unknown := false
 	for i := range a.cmds {
 		c := &a.cmds[i]
-		if slices.Contains(namers, c.name) {
+		if slices.Contains(namers, c.name) && !c.takesList() {
 			continue
 		}
 		if m.reads(c) {

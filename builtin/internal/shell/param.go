@@ -80,7 +80,7 @@ func (w *walker) operands(p *syntax.ParamExp) {
 	}
 	for _, word := range words {
 		if word != nil {
-			w.word(word)
+			w.listed = append(w.listed, w.word(word))
 		}
 	}
 }

@@ -94,8 +94,10 @@ func soleLit(word *syntax.Word) (string, bool) {
 	return lit.Value, true
 }
 
-// typed analyses a text that a shell reads as its input.
+// typed analyses a text that a shell reads as its input, and keeps it for those who
+// read names from it.
 func (w *walker) typed(first int, text arg) {
+	w.listed = append(w.listed, text)
 	if last := len(w.cmds) - 1; first <= last && (slices.Contains(shells, w.cmds[last].name) || slices.Contains(schedulers, w.cmds[last].name)) {
 		w.inside(last, func() { w.script([]arg{text}) })
 	}

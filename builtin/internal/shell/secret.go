@@ -43,22 +43,25 @@ func (c *command) silent() bool {
 // tells reports whether the command only tells about the files that it reads.
 // With a list of files, or of sums to check, it shows the lines in its errors.
 func (c *command) tells() bool {
-	if !slices.Contains(metadata, c.name) {
-		return false
-	}
-	for _, a := range c.args[1:] {
+	return slices.Contains(metadata, c.name) && !c.takesList()
+}
+
+// takesList reports whether a command that tells about files has a list of them, or of
+// sums, in a file.
+func (c *command) takesList() bool {
+	for _, a := range c.args {
 		text := a.prefix()
 		switch {
 		case strings.HasPrefix(text, "--files"), strings.HasPrefix(text, "-files"), strings.HasPrefix(text, "--check"):
-			return false
+			return true
 		case len(text) > 1 && text[0] == '-' && text[1] != '-':
 			list := c.name == "file" && strings.Contains(text, "f") || strings.HasSuffix(c.name, "sum") && strings.Contains(text, "c")
 			if list {
-				return false
+				return true
 			}
 		}
 	}
-	return true
+	return false
 }
 
 // traces reports whether set has bash show each command with its words expanded.
@@ -139,7 +142,37 @@ func (a *Analysis) leads(at *pathrule.Place) []Danger {
 			out = append(out, Danger{Credentials, c.String() + ": " + why})
 		}
 	}
+	if why := a.givenLink(at); why != "" {
+		out = append(out, Danger{Credentials, why})
+	}
 	return out
+}
+
+// givenLink returns which word of the line is a link to a secret, if a command reads
+// by names that are not known: any word may be one.
+func (a *Analysis) givenLink(at *pathrule.Place) string {
+	unknown := slices.ContainsFunc(a.cmds, func(c command) bool { return !c.tells() && c.readsUnknown() })
+	if !unknown {
+		return ""
+	}
+	words := a.listed
+	for i := range a.cmds {
+		words = append(words[:len(words):len(words)], a.cmds[i].args...)
+	}
+	for _, word := range words {
+		if !word.known {
+			continue
+		}
+		for field := range strings.FieldsSeq(word.text) {
+			if strings.HasPrefix(field, "-") || strings.ContainsAny(field, "*?[") {
+				continue
+			}
+			if why := at.SecretLink(at.Abs(field)); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
 }
 
 // keepsLinks reports whether the command copies, moves or names a link, and does not

@@ -49,7 +49,7 @@ type findings struct {
 	loose      bool   // there is something that no rule can cover
 	background bool
 	facts      []fact // what was looked at in directories
-	listed     []arg  // what loops go through
+	listed     []arg  // what loops go through, defaults and here-strings
 	lost       bool   // at the end, the current directory cannot be known any more
 }
 
