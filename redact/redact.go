@@ -191,15 +191,11 @@ func (r *Redactor) Text(s string) string {
 }
 
 func (r *Redactor) once(s string) string {
-	if r == nil || s == "" {
+	if s == "" {
 		return s
 	}
 	st := r.Stream()
-	out := st.Write(s)
-	if rest := st.Close(); rest != "" {
-		out += rest
-	}
-	return out
+	return st.Write(s) + st.Close()
 }
 
 // JSON returns data, which is JSON, with secrets in its strings replaced, names

@@ -217,12 +217,18 @@ func TestNewRefuses(t *testing.T) {
 		{Rule{Name: "x", Pattern: `a*`}, "0 characters"},
 		{Rule{Name: "x", Pattern: `abcdefgh|abc`}, "3 characters"},
 		{Rule{Name: "x", Pattern: `a{5}`}, "5 characters"},
+		{Rule{Name: "x", Pattern: `(?:ab){2}`}, "4 characters"},
 		{Rule{Name: "x", Pattern: `redacted`}, "more exact"},
 		{Literal("x", "12345"), "5 characters"},
 		{Literal("x", ""), "0 characters"},
 	} {
 		if _, err := New(row.rule); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%+v: %v, want %q", row.rule, err, row.want)
+		}
+	}
+	for _, pattern := range []string{`(?:ab){3}`, `(?:abc){2,}`, `[b-d]{6}`, `(ab)+cdef`, `abcdef|ghijklm`, `(?s)a.b.c.`} {
+		if _, err := New(Rule{Name: "x", Pattern: pattern}); err != nil {
+			t.Errorf("%s has six characters, but: %v", pattern, err)
 		}
 	}
 	if got := (*Redactor)(nil).Text("sk-"); got != "sk-" || (*Redactor)(nil).Stream().Write("x") != "x" {
@@ -252,6 +258,66 @@ func TestAgreesWithRegexp(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTextsEdges has rules that look at where a text begins and ends, and bytes of every kind in
+// a secret and before it.
+func TestTextsEdges(t *testing.T) {
+	for _, row := range []struct{ pattern, text, want string }{
+		{`\Aswordfish`, "swordfish swordfish", "[redacted: x] swordfish"},
+		{`^swordfish`, "swordfish\nswordfish", "[redacted: x]\nswordfish"},
+		{`(?m)^swordfish`, "swordfish\nswordfish", "[redacted: x]\n[redacted: x]"},
+		{`\bswordfish\b`, "swordfish", "[redacted: x]"},
+		{`\Bswordfish`, "swordfish aswordfish", "swordfish a[redacted: x]"},
+		{`swordfish\z`, "swordfish swordfish", "swordfish [redacted: x]"},
+		{`swordfish$`, "swordfish\nswordfish", "swordfish\n[redacted: x]"},
+		{`(?m)swordfish$`, "swordfish\nswordfish", "[redacted: x]\n[redacted: x]"},
+		{`(?s)swordfish.`, "swordfish", "swordfish"},
+		{`(?s)swordfish.?`, "swordfish", "[redacted: x]"},
+	} {
+		if got := redactor(t, Rule{Name: "x", Pattern: row.pattern}).once(row.text); got != row.want {
+			t.Errorf("%s in %q: %q, want %q", row.pattern, row.text, got, row.want)
+		}
+	}
+	r := redactor(t, Rule{Name: "x", Pattern: `(?s)[^a]sword(?s:.)fish`})
+	for b := range 256 {
+		if b == 'a' {
+			continue
+		}
+		text := "a" + string([]byte{byte(b)}) + "sword" + string([]byte{byte(b)}) + "fish"
+		if got := r.Text(text); got != "a[redacted: x]" {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// TestOverlaps has secrets that begin or end within others: nothing of them is shown, and the name
+// is that of the one that begins first, or of the rule that comes first.
+func TestOverlaps(t *testing.T) {
+	long, short := Rule{Name: "long", Pattern: "abcdefgh"}, Rule{Name: "short", Pattern: "abcdef"}
+	inner, outer := Rule{Name: "inner", Pattern: "cdefgh"}, Rule{Name: "outer", Pattern: "abcdefghij"}
+	left, right := Rule{Name: "left", Pattern: "abcdef"}, Rule{Name: "right", Pattern: "efghij"}
+	next := Rule{Name: "next", Pattern: "ghijkl"}
+	for _, row := range []struct {
+		rules []Rule
+		text  string
+		want  string
+	}{
+		{[]Rule{long, short}, "-abcdefgh-", "-[redacted: long]-"},
+		{[]Rule{short, long}, "-abcdefgh-", "-[redacted: short]-"},
+		{[]Rule{inner, outer}, "-abcdefghij-", "-[redacted: outer]-"},
+		{[]Rule{outer, inner}, "-abcdefghij-", "-[redacted: outer]-"},
+		{[]Rule{inner, outer}, "-abcdefghi-", "-ab[redacted: inner]i-"},
+		{[]Rule{left, right}, "-abcdefghij-", "-[redacted: left]-"},
+		{[]Rule{right, left}, "-abcdefghij-", "-[redacted: left]-"},
+		{[]Rule{left, next}, "-abcdefghijkl-", "-[redacted: left][redacted: next]-"},
+		{[]Rule{left, right, next}, "-abcdefghijkl-", "-[redacted: left]-"},
+		{[]Rule{next, right, left}, "-abcdefghijkl-", "-[redacted: left]-"},
+	} {
+		if got := redactor(t, row.rules...).once(row.text); got != row.want {
+			t.Errorf("%v in %q: %q, want %q", row.rules, row.text, got, row.want)
+		}
+	}
 }
 
 // FuzzRedact cuts any text anywhere, and takes it for JSON.

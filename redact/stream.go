@@ -71,7 +71,9 @@ func (s *Stream) Close() string {
 	for s.pos-s.base < len(s.held) { // a character that was cut off
 		s.read()
 	}
-	s.step(-1, 0)
+	for _, t := range s.alive { // some may match at the end
+		s.follow(t.pc, t.start, -1)
+	}
 	return s.release(s.pos)
 }
 
@@ -88,17 +90,15 @@ func (s *Stream) read() {
 func (s *Stream) step(c rune, first byte) {
 	starts := s.r.byFirst[first]
 	// Without a thread nothing can happen, but that one begins.
-	if len(s.alive) == 0 && (len(starts) == 0 || c < 0) {
+	if len(s.alive) == 0 && len(starts) == 0 {
 		return
 	}
 	s.next = s.next[:0]
 	for _, t := range s.alive {
 		s.follow(t.pc, t.start, c)
 	}
-	if c >= 0 {
-		for _, rule := range starts {
-			s.follow(s.r.starts[rule], s.pos, c)
-		}
+	for _, rule := range starts {
+		s.follow(s.r.starts[rule], s.pos, c)
 	}
 	clear(s.seen)
 	// Threads stand in the order of their beginnings. Of two that are at one
@@ -106,7 +106,7 @@ func (s *Stream) step(c rune, first byte) {
 	s.alive = s.alive[:0]
 	for _, t := range s.next {
 		in := &s.r.insts[t.pc]
-		if c >= 0 && in.MatchRune(c) && !s.seen[in.Out] {
+		if in.MatchRune(c) && !s.seen[in.Out] {
 			s.seen[in.Out] = true
 			s.alive = append(s.alive, thread{in.Out, t.start})
 		}
@@ -115,7 +115,7 @@ func (s *Stream) step(c rune, first byte) {
 }
 
 // follow finds the instructions that pc leads to without reading anything, and
-// the matches that end here.
+// the matches that end here. c is what comes next, -1 at the end.
 func (s *Stream) follow(pc uint32, start int, c rune) {
 	if s.seen[pc] {
 		return
