@@ -158,6 +158,7 @@ func TestRetry(t *testing.T) {
 	}{
 		{"the first is good", middleware.Retries{}, [][]step{ok}, 0, 9, "[ok]", 1, 0},
 		{"the second is good", middleware.Retries{Attempts: 3, Wait: 2 * time.Second}, [][]step{busy, ok}, 0, 9, "[ok]", 2, 2 * time.Second},
+		{"what follows the error is dropped", middleware.Retries{}, [][]step{append(slices.Clone(busy), ok...), {{chunk: tool.Text("good")}}}, 0, 9, "[good]", 2, time.Second},
 		{"pauses double", middleware.Retries{Attempts: 5, Wait: 2 * time.Second}, [][]step{busy, busy, busy, busy, ok}, 0, 9, "[ok]", 5, 30 * time.Second},
 		{"two attempts", middleware.Retries{Attempts: 2, Wait: 2 * time.Second}, [][]step{busy}, 0, 9, "[error busy]", 2, 2 * time.Second},
 		{"one attempt means three", middleware.Retries{Attempts: 1, Wait: 2 * time.Second}, [][]step{busy}, 0, 9, "[error busy]", 3, 6 * time.Second},
@@ -196,17 +197,6 @@ func TestRetry(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestRetryStopsWhenCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		busy := function(func(context.Context, in) (string, error) { return "", tool.Retryable(errors.New("busy")) })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if _, err := run(ctx, busy, `{}`, middleware.Retry(middleware.Retries{Attempts: 20, Wait: time.Hour})); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-	})
 }
 
 func TestLimitIsShared(t *testing.T) {
