@@ -273,6 +273,7 @@ func TestTextsEdges(t *testing.T) {
 		{`swordfish$`, "swordfish\nswordfish", "swordfish\n[redacted: x]"},
 		{`(?m)swordfish$`, "swordfish\nswordfish", "[redacted: x]\n[redacted: x]"},
 		{`(?s)swordfish.`, "swordfish", "swordfish"},
+		{`\x{FFFD}swordfish`, "\x80swordfish \xffswordfish", "[redacted: x] [redacted: x]"}, // as package regexp reads what is not UTF-8
 		{`(?s)swordfish.?`, "swordfish", "[redacted: x]"},
 	} {
 		if got := redactor(t, Rule{Name: "x", Pattern: row.pattern}).once(row.text); got != row.want {
