@@ -122,7 +122,7 @@ var ownDir = sync.OnceValue(func() string {
 
 // secretBase reports whether a file is a secret wherever it is.
 func secretBase(base string) bool {
-	if strings.HasSuffix(base, "~") || strings.IndexByte(base, '.') > 0 {
+	if strings.HasSuffix(base, "~") || strings.LastIndexByte(base, '.') > 0 {
 		for _, copied := range []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".backup"} {
 			base = strings.TrimSuffix(base, copied)
 		}
@@ -159,7 +159,7 @@ func secretTail(lower, base string) bool {
 		return strings.Contains(tree, "/.ssh/") && !publicSSH(base)
 	case strings.HasPrefix(lower, "/proc/"):
 		return base == "environ" || base == "mem" || base == "kcore"
-	case len(lower) < 9:
+	case len(lower) < len("/dev/mem"): // the shortest of them
 		return false
 	}
 	for _, tail := range secretPlaces {

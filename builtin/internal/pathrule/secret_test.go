@@ -1,0 +1,149 @@
+package pathrule
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// tree is a place in which only the given names are, by directory; a name with "->" is a link.
+func tree(names ...string) Place {
+	links, dirs := map[string]string{}, map[string][]string{}
+	for _, name := range names {
+		name, target, link := strings.Cut(name, "->")
+		if link {
+			links[name] = target
+		}
+		i := strings.LastIndexByte(name, '/')
+		dirs[name[:max(i, 1)]] = append(dirs[name[:max(i, 1)]], name[i+1:])
+	}
+	return Place{
+		Cwd: "/w", Home: "/home/u", Dirs: []string{"/w"},
+		Readlink: func(name string) (string, error) {
+			if to, ok := links[name]; ok {
+				return to, nil
+			}
+			if slices.Contains(names, name) || dirs[name] != nil || name == "/w" {
+				return "", os.ErrInvalid
+			}
+			return "", os.ErrNotExist
+		},
+		ReadDir: func(name string) ([]string, error) {
+			if dirs[name] == nil {
+				return nil, syscall.ENOTDIR
+			}
+			return dirs[name], nil
+		},
+	}
+}
+
+func TestSecretNames(t *testing.T) {
+	for name, want := range map[string]bool{
+		"/w/.env": true, "/w/.env.example": false, "/w/.env.local": true, "/w/.envx": false, "/w/.env-prod": true, "/w/.env_x": true, "/w/prod.env": true, "/w/example.env": false,
+		"/w/id_rsa": true, "/w/ID_RSA": true, "/w/id_rsa.bak": true, "/w/id_rsa~": true, "/w/.netrc.old": true, "/w/.git-credentials.bak": true, "/w/.netrc~": true, "/w/.zshrc.old": false, "/w/id_rsa.txt": false,
+		"/w/tls.key": true, "/w/.key": false, "/w/a.keys": false, "/w/ssh_host_rsa_key": true, "/w/ssh_host_rsa": false, "/w/rsa_key": false,
+		"/home/u/.ssh/known_hosts": false, "/home/u/.ssh/config": false, "/home/u/.ssh/authorized_keys": false, "/home/u/.ssh/x.pub": false, "/home/u/.ssh/x": true, "/home/u/.ssh": true,
+		"/home/u/.aws/config": true, "/home/u/.awsx/config": false, "/proc/1/environ": true, "/proc/1/mem": true, "/proc/kcore": true, "/proc/1/status": false,
+		"/etc/wireguard/x": true, "/etc/wireguardx": false, "/dev/mem": true, "/etc/host": false, "/main.go": false, "": false,
+	} {
+		if got := SecretName(name) != ""; got != want {
+			t.Errorf("SecretName(%q) = %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestSecretBehindLinks(t *testing.T) {
+	at := tree("/w/key->/home/u/.ssh/id_work", "/w/a->/home/u/.ssh", "/w/b->src", "/w/src", "/w/src/deep", "/w/src/deep/k->/home/u/.aws/credentials", "/out->/home/u/.aws")
+	for name, want := range map[string]bool{
+		"/w/key": true, "/w/a/x": true, "/w/a/x.pub": false, "/w/b/main.go": false, "/w/src/deep/k": true, "/w/src/deep/l": false, "/w/new/a/b": false, "/out/x": true, "/w": false,
+	} {
+		if got := at.Secret(name) != ""; got != want {
+			t.Errorf("Secret(%q) = %v, want %v", name, got, want)
+		}
+		if got := at.SecretLink(name) != ""; got != want {
+			t.Errorf("SecretLink(%q) = %v, want %v", name, got, want)
+		}
+	}
+	at.Cwd = ""
+	if at.SecretLink("/w/key") == "" {
+		t.Error("SecretLink sees no link where the current directory is not known")
+	}
+}
+
+func TestSecretBelow(t *testing.T) {
+	at := tree("/w/plain/main.go", "/w/env/.env", "/w/env/a", "/w/keys/b", "/w/keys/tls.key", "/w/loop->loop")
+	for _, row := range []struct {
+		name       string
+		shown, all bool // without hidden names, with them
+	}{
+		{"/w/plain", false, false}, {"/w/env", false, true}, {"/w/keys", true, true}, {"/w/plain/main.go", false, false}, {"/w/none", false, false}, {"/w/loop", false, false},
+		{"/", true, true}, {"/home", true, true}, {"/home/u", true, true}, {"/home/other", true, true}, {"/home/other/src", false, false}, {"/home/u/src", false, false},
+		{"/root", true, true}, {"/proc", true, true}, {"/srv", false, false}, {"/home/u/.ssh", true, true},
+	} {
+		if got := at.SecretBelow(row.name, false) != ""; got != row.shown {
+			t.Errorf("SecretBelow(%q, false) = %v", row.name, got)
+		}
+		if got := at.SecretBelow(row.name, true) != ""; got != row.all {
+			t.Errorf("SecretBelow(%q, true) = %v", row.name, got)
+		}
+	}
+	at.Home = "/srv/people/u"
+	if at.SecretBelow("/srv", false) == "" || at.SecretBelow("/srv/people/u/src", false) != "" {
+		t.Error("SecretBelow does not count from the home directory")
+	}
+}
+
+func TestGlobAndNames(t *testing.T) {
+	at := tree("/w/b.go", "/w/a.go", "/w/.hid", "/w/sub", "/w/sub/c.go", "/w/x[1]")
+	for pattern, want := range map[string]string{
+		"/w/*.go": "/w/a.go /w/b.go", "/w/*": "/w/a.go /w/b.go /w/sub /w/x[1]", "/w/.*": "/w/.hid", "/w/*/c.*": "/w/sub/c.go", "/w/none": "/w/none", "/w/n*": "", "/w/[": "", "/w/[.]hid": "/w/.hid",
+	} {
+		if got := strings.Join(at.Glob(pattern), " "); got != want {
+			t.Errorf("Glob(%q) = %q, want %q", pattern, got, want)
+		}
+	}
+	for name, want := range map[string]bool{"/w/a.go": true, "/w/none": false, "/w/sub": true} {
+		if at.Exists(name) != want {
+			t.Errorf("Exists(%q) = %v", name, !want)
+		}
+	}
+	for name, want := range map[string]bool{"/w/a": true, "/w": true, "/wx": false, "/": false} {
+		trusting := at
+		trusting.Trusted = []string{"/w"}
+		if trusting.Trusts(name) != want || at.Trusts(name) {
+			t.Errorf("Trusts(%q) is not %v, or holds where nothing is trusted", name, want)
+		}
+	}
+}
+
+func TestSecretGlob(t *testing.T) {
+	for _, row := range []struct {
+		glob        string
+		secret, may bool // the second: MayBeSecret of its last name
+	}{
+		{"/w/.env*", true, true}, {"/w/id_*", true, true}, {"/w/*.key", true, true}, {"/w/*.go", false, false}, {"/w/*", false, true}, {"/w/*.json", false, true}, {"/w/cred*", true, true},
+		{"/proc/*/environ", true, false}, {"/proc/1/env*", true, false}, {"/proc/1/stat*", false, false}, {"/w/environ", false, false},
+		{"/home/u/.ssh/*", true, true}, {"/home/u/.s*/id_rsa", true, true}, {"/home/u/.s*/x", true, false}, {"/home/u/.s*/x.pub", false, false}, {"/home/*/.aws/x", true, false}, {"/home/u/.a[w]s/x", true, false},
+		{"/home/u/.cargo/cred*", true, true}, {"/home/u/.c[a]rgo/cred*", true, true}, {"/home/u/.c[a]rgo/conf*", false, false}, {"/home/u/.*", true, true}, {"/etc/wireguard/y*", true, false}, {"/w/src/m*", false, true},
+		{"/home/u/.do[c]ker/config.json", true, false}, {"/home/u/.do[c]ker/x", false, false},
+	} {
+		if got := SecretGlob(row.glob) != ""; got != row.secret {
+			t.Errorf("SecretGlob(%q) = %v", row.glob, got)
+		}
+		if got := MayBeSecret(row.glob[strings.LastIndexByte(row.glob, '/')+1:]); got != row.may {
+			t.Errorf("MayBeSecret of %q = %v", row.glob, got)
+		}
+	}
+}
+
+func TestSecretVariables(t *testing.T) {
+	for name, want := range map[string]bool{
+		"PGPASSWORD": true, "pgpassword": true, "GH_TOKEN": true, "MY_API_KEY": true, "STRIPE_SECRET": true, "NPM_AUTH": true, "PATH": false, "HOME": false, "KEYBOARD": false, "TOKENIZER": false, "MONKEY": false, "DATABASE_URL": true, "XTOKEN": true,
+	} {
+		if got := SecretVariable(name); got != want {
+			t.Errorf("SecretVariable(%q) = %v", name, got)
+		}
+	}
+}
