@@ -235,8 +235,8 @@ func (b *browserPort) wait(ctx context.Context, page string, out io.Writer) (url
 	if err != nil {
 		return nil, err
 	}
+	b.states <- u.Query().Get("state") // before the page is shown: a browser can be quick
 	fmt.Fprintf(out, "log in at %s by opening this page in a browser:\n\n  %s\n\n", plainLine(u.Host), plainLine(page))
-	b.states <- u.Query().Get("state")
 	select {
 	case q := <-b.came:
 		return q, nil
