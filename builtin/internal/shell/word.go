@@ -177,6 +177,9 @@ func braces(word *syntax.Word) (alternatives, ok bool) {
 		case ',':
 			if alternatives = alternatives || n >= 0; n >= 0 {
 				commas[n]++
+			} else if strings.Contains(text[:i], "{") && strings.Contains(text[i:], "}") {
+				// In {a}{x},y} bash takes the first brace for open until the last.
+				alternatives, certain = true, false
 			}
 		case '.':
 			alternatives = alternatives || n >= 0 && strings.HasPrefix(text[i:], "..")
