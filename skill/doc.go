@@ -60,13 +60,13 @@
 //	allowed-tools         neither text nor a list, or a parenthesis is left open
 //	field-type            a list or a mapping where text has to be
 //	duplicate-field       the first one counts
+//	yaml-quoted           a value that needs quotes to be YAML and has none
 //	frontmatter-position  blank lines before the front matter
 //	encoding              bytes that are not UTF-8
 //	skill-file            another spelling of SKILL.md
 //
-// Warnings: yaml-quoted (a value that needs quotes and has none), field-type and
-// metadata-type (a number or the like was read as text), unknown-field,
-// name-ascii, skill-file (it is called skill.md), description-when (it
+// Warnings: field-type and metadata-type (a number or the like was read as text),
+// unknown-field, name-ascii, skill-file (it is called skill.md), description-when (it
 // does not say when to use the skill), shadowed (a skill before has the name),
 // body-empty, body-tokens (more than 5,000), link-missing, link-outside,
 // link-anchor, file-missing (a mentioned file).

@@ -251,7 +251,7 @@ func inlineText(n ast.Node, src []byte) string {
 		switch c := c.(type) {
 		case *ast.Text:
 			if entering {
-				b.Write(util.UnescapePunctuations(c.Segment.Value(src)))
+				b.Write(plainText(c, src))
 				if c.SoftLineBreak() || c.HardLineBreak() {
 					b.WriteByte(' ')
 				}
@@ -268,4 +268,27 @@ func inlineText(n ast.Node, src []byte) string {
 		return ast.WalkContinue, nil
 	})
 	return b.String()
+}
+
+// plainText is what t says: with the characters that entities and backslash escapes are for,
+// but in a code span, where both are text.
+func plainText(t *ast.Text, src []byte) []byte {
+	text := t.Segment.Value(src)
+	if t.Parent().Kind() == ast.KindCodeSpan {
+		return text
+	}
+	var plain []byte
+	for { // an ampersand that is escaped begins no entity
+		i := bytes.IndexByte(text, '\\')
+		if i < 0 || i+1 == len(text) {
+			return append(plain, resolveEntities(text)...)
+		}
+		plain = append(plain, resolveEntities(text[:i])...)
+		plain = append(plain, util.UnescapePunctuations(text[i:i+2])...)
+		text = text[i+2:]
+	}
+}
+
+func resolveEntities(text []byte) []byte {
+	return util.ResolveEntityNames(util.ResolveNumericReferences(text))
 }

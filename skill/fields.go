@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/kitbag-go/kitbag/internal/near"
 )
@@ -33,7 +34,9 @@ func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]i
 		lines[name] = line
 		switch name {
 		case "name":
-			s.Name = readText(r, name, value, line)
+			// As the specification's reference implementation does: a file system may have
+			// decomposed what was typed.
+			s.Name = norm.NFKC.String(readText(r, name, value, line))
 		case "description":
 			s.Description = readText(r, name, value, line)
 		case "license":
@@ -223,7 +226,7 @@ func checkName(r *report, s *Skill, folder string, line int) {
 	if strings.HasPrefix(s.Name, "-") || strings.HasSuffix(s.Name, "-") || strings.Contains(s.Name, "--") {
 		r.fault("name-hyphens", line, "the name %s may not begin or end with a hyphen, nor hold two in a row", quote(s.Name))
 	}
-	if folder != "" && folder != s.Name {
+	if folder != "" && norm.NFKC.String(folder) != s.Name {
 		r.fault("name-folder", line, "the name %s has to be the same as the folder's, which is %s", quote(s.Name), quote(folder))
 	}
 }

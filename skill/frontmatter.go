@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -192,20 +194,24 @@ func unclosed(r *report, rest string, opened int) {
 // parseHeader gives the mapping that the front matter is, or nil after it has
 // reported why there is none.
 func parseHeader(r *report, p parts) *yaml.Node {
-	src := []byte(p.header)
 	var doc yaml.Node
-	err := yaml.Load(src, &doc)
-	if err != nil && blank(p.header) {
+	header := p.header
+	err := yaml.Load([]byte(header), &doc)
+	if err != nil { // maybe only by what JSON writes otherwise
+		header, doc = joinSurrogates(header), yaml.Node{}
+		err = yaml.Load([]byte(header), &doc)
+	}
+	if err != nil && blank(header) {
 		err = nil
 	}
 	if err != nil {
 		message, line := explain(err)
-		src, doc = []byte(quoteValues(p.header)), yaml.Node{}
-		if yaml.Load(src, &doc) != nil {
-			r.fatal("yaml", headerLine(p, line), "the front matter is not YAML: %s%s", message, remedy(p.header, line))
+		doc = yaml.Node{}
+		if yaml.Load([]byte(quoteValues(header)), &doc) != nil {
+			r.fatal("yaml", headerLine(p, line), "the front matter is not YAML: %s%s", message, remedy(header, line))
 			return nil
 		}
-		r.warn("yaml-quoted", headerLine(p, line), "this value has to be quoted to be YAML (%s); it was read as if it were: put it between double quotes, or below the key after >-", message)
+		r.fault("yaml-quoted", headerLine(p, line), "this value has to be quoted to be YAML (%s); it was read as if it were: put it between double quotes, or below the key after >-", message)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		r.fatal("frontmatter-fields", p.headerLine, "the front matter has to hold fields, one a line, such as name: pdf")
@@ -216,6 +222,25 @@ func parseHeader(r *report, p parts) *yaml.Node {
 		return nil
 	}
 	return doc.Content[0]
+}
+
+// jsonEscape matches an escape of a double-quoted text, or two that are the halves of one
+// character.
+var jsonEscape = lazy.Regexp(`(?i)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\.`)
+
+// joinSurrogates writes a character that JSON escapes as two halves, "\ud83e\udde0", as YAML
+// escapes it, "\U0001f9e0". It is for front matter that YAML refuses: in a text without double
+// quotes the halves are no escapes.
+func joinSurrogates(header string) string {
+	return jsonEscape().ReplaceAllStringFunc(header, func(s string) string {
+		m := jsonEscape().FindStringSubmatch(s)
+		if m[1] == "" {
+			return s
+		}
+		high, _ := strconv.ParseUint(m[1], 16, 32)
+		low, _ := strconv.ParseUint(m[2], 16, 32)
+		return fmt.Sprintf("\\U%08x", utf16.DecodeRune(rune(high), rune(low)))
+	})
 }
 
 // noSpace matches name:value, which YAML takes for one word. URLs are no slip.

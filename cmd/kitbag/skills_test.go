@@ -88,7 +88,7 @@ func TestSkillsValidateJSON(t *testing.T) {
 		"good":    {true, true, ""},
 		"invalid": {false, false, "error yaml"},
 		"broken":  {false, false, "error frontmatter-unclosed"},
-		"quoted":  {true, true, "warning yaml-quoted"},
+		"quoted":  {false, true, "error yaml-quoted"},
 	}
 	if len(out.Skills) != len(want) {
 		t.Fatalf("%d skills", len(out.Skills))
@@ -122,7 +122,7 @@ func TestSkillsValidate(t *testing.T) {
 	}{
 		{"skills/good", exitDone, "1 of 1 skills are valid", ""},
 		{"skills/good/SKILL.md", exitDone, "1 of 1 skills are valid", ""},
-		{"skills/quoted", exitDone, "SKILL.md:3: warning:", ""},
+		{"skills/quoted", exitError, "SKILL.md:3: error:", ""},
 		{"skills/good skills/broken", exitError, "1 of 2 skills are valid", ""},
 		{"skills", exitError, "broken/SKILL.md:1: error: the front matter that begins here is never closed", ""},
 		{"none", exitError, "(skill-file)", ""},
