@@ -59,8 +59,8 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 	if d.Behavior == Ask && mode == DontAsk {
 		return e.answer("mode", Decision{Behavior: Deny, Rule: d.Rule, Reason: "mode dont-ask: " + d.Reason})
 	}
-	// No rule can answer a safety ask, so none is suggested.
-	if d.Behavior == Ask && !d.Safety {
+	// A safety ask and an ask rule win over every allow rule, so none is suggested.
+	if d.Behavior == Ask && !d.Safety && d.Rule == nil {
 		d.Suggest = suggest(p, c)
 	}
 	return d
@@ -87,18 +87,23 @@ func (e *engine) note(s Step) {
 	}
 }
 
-// rules asks the rules of one behavior.
-func (e *engine) rules(b Behavior) *Rule {
-	r := firstMatch(e.p, e.c, b)
-	if r == nil && e.trace != nil { // most decisions come by here, unexplained
+// rules returns the first rule of one behavior that covers the call, and its name for a reason.
+func (e *engine) rules(b Behavior) (*Rule, string) {
+	r, unreadable := firstMatch(e.p, e.c, b)
+	switch {
+	case unreadable != nil:
+		return r, r.String() + ", which covers every call because its pattern cannot be read: " + unreadable.Error()
+	case r != nil:
+		return r, r.String()
+	case e.trace != nil: // most decisions are not explained
 		e.note(Step{Name: string(b) + " rules", Reason: "none covers the call"})
 	}
-	return r
+	return nil, ""
 }
 
 func (e *engine) decide() Decision {
-	if r := e.rules(Deny); r != nil {
-		return e.answer("deny rules", Decision{Behavior: Deny, Rule: r, Reason: "denied by rule " + r.String()})
+	if r, name := e.rules(Deny); r != nil {
+		return e.answer("deny rules", Decision{Behavior: Deny, Rule: r, Reason: "denied by rule " + name})
 	}
 	if e.c.Check != nil {
 		e.own = e.c.Check(e.p)
@@ -131,8 +136,8 @@ func (e *engine) decide() Decision {
 		}
 	}
 	// Before read-only and the tool's own allow: somebody wants to know.
-	if r := e.rules(Ask); r != nil {
-		return e.answer("ask rules", Decision{Behavior: Ask, Rule: r, Reason: "asked by rule " + r.String()})
+	if r, name := e.rules(Ask); r != nil {
+		return e.answer("ask rules", Decision{Behavior: Ask, Rule: r, Reason: "asked by rule " + name})
 	}
 	return e.settle()
 }
@@ -154,8 +159,8 @@ func (e *engine) settle() Decision {
 		why = "no opinion"
 	}
 	e.note(Step{Name: "tool", Reason: why})
-	if r := e.rules(Allow); r != nil {
-		return e.answer("allow rules", Decision{Behavior: Allow, Rule: r, Reason: "allowed by rule " + r.String()})
+	if r, name := e.rules(Allow); r != nil {
+		return e.answer("allow rules", Decision{Behavior: Allow, Rule: r, Reason: "allowed by rule " + name})
 	}
 	if own.Reason == "" {
 		why = "no rule covers the call"
@@ -169,13 +174,15 @@ func (e *engine) settle() Decision {
 	return e.answer("mode", Decision{Behavior: Ask, Reason: why})
 }
 
-func firstMatch(p *Policy, c *Call, b Behavior) *Rule {
+func firstMatch(p *Policy, c *Call, b Behavior) (*Rule, error) {
 	for i := range p.Rules {
-		if r := &p.Rules[i]; r.effect() == b && r.matches(p, c) {
-			return r
+		if r := &p.Rules[i]; r.effect() == b {
+			if ok, unreadable := r.matches(p, c); ok {
+				return r, unreadable
+			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func suggest(p *Policy, c *Call) []Rule {

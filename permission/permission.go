@@ -131,7 +131,7 @@ type Decision struct {
 	ReadOnly bool     `json:"read_only,omitempty"`
 	Reason   string   `json:"reason"`            // for people, and for the model when denied
 	Rule     *Rule    `json:"rule,omitempty"`    // the rule that decided
-	Suggest  []Rule   `json:"suggest,omitempty"` // rules a person may accept with the answer, when asked
+	Suggest  []Rule   `json:"suggest,omitempty"` // rules that would have allowed the call, when asked; none where no rule can
 
 	// Judgement is what the answer is about, and what runs; empty if the call is denied.
 	Judgement Judgement `json:"judgement,omitzero"`

@@ -1,6 +1,7 @@
 package permission
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -82,38 +83,39 @@ func (r *Rule) effect() Behavior {
 
 // matches reports whether r covers c, in its own name or in one that the call borrows the
 // rules of. Allow rules are not borrowed: who allows to read a file has not allowed to
-// search it, or to run a program on it.
-func (r Rule) matches(p *Policy, c *Call) bool {
-	if r.Names(c.Tool) && r.covers(p, c) {
-		return true
+// search it, or to run a program on it. The error says why the pattern cannot be read.
+func (r Rule) matches(p *Policy, c *Call) (bool, error) {
+	if r.Names(c.Tool) {
+		if ok, err := r.covers(p, c); ok {
+			return true, err
+		}
 	}
 	if r.Pattern == "" || r.effect() == Allow {
-		return false
+		return false, nil
 	}
 	for _, name := range c.Borrows {
 		if r.Names(name) {
 			as := r
 			as.Tool = name
-			if as.covers(p, c) {
-				return true
+			if ok, err := as.covers(p, c); ok {
+				return true, err
 			}
 		}
 	}
-	return false
+	return false, nil
 }
+
+var errNoPatterns = errors.New("the tool takes no patterns")
 
 // covers reports whether the pattern of r covers c. A pattern that cannot be read covers
 // everything for deny and ask, nothing for allow.
-func (r Rule) covers(p *Policy, c *Call) bool {
+func (r Rule) covers(p *Policy, c *Call) (bool, error) {
 	if r.Pattern == "" {
-		return true
+		return true, nil
 	}
 	if c.Match == nil {
-		return r.Behavior != Allow
+		return r.Behavior != Allow, errNoPatterns
 	}
 	ok, err := c.Match(p, r)
-	if err != nil {
-		return r.Behavior != Allow
-	}
-	return ok
+	return ok && err == nil || err != nil && r.Behavior != Allow, err
 }
