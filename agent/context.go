@@ -224,7 +224,7 @@ func withoutDamaged(blocks message.Blocks) message.Blocks {
 // keepWhole keeps the whole of a result that is about to be cut, if there is a place
 // for it.
 func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
-	res = redactResult(r.cfg.Redact, res) // before it is cut: half a secret is not found any more
+	res = without(r.cfg.Redact, res) // before it is cut: half a secret is not found any more
 	store := r.cfg.Context.Results
 	if store != nil && res.Kept {
 		return res, ""

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +17,8 @@ import (
 // place it is another call.
 const redactedInput = "Not run: the arguments held a secret, which was not kept when the conversation was saved. Make the call again, and get the secret anew."
 
-// A cleaner keeps messages as they are without secrets, so that each is searched
-// once: there are stores that encode all of them with each save.
+// A cleaner keeps messages as they are without secrets, so that each is searched once: there are
+// stores that encode all of them with each save.
 type cleaner struct {
 	r     *redact.Redactor // nil for none
 	mu    sync.Mutex       // between runs several may encode a State
@@ -31,53 +33,152 @@ func (c *cleaner) use(r *redact.Redactor) {
 	}
 }
 
-// forget makes room after a compaction. n messages are in use.
-func (c *cleaner) forget(n int) {
+// messages returns msgs without secrets. all is how many messages the State has.
+func (c *cleaner) messages(msgs []*message.Message, all int) []*message.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.clean == nil || len(c.clean) > 2*n {
-		c.clean = make(map[*message.Message]*message.Message, n)
+	if c.clean == nil || len(c.clean) > 2*all { // after a compaction
+		c.clean = make(map[*message.Message]*message.Message, all)
 	}
+	out := slices.Clone(msgs)
+	for i, m := range msgs {
+		clean, ok := c.clean[m]
+		if !ok {
+			clean = without(c.r, m)
+			c.clean[m] = clean
+		}
+		out[i] = clean
+	}
+	return out
 }
 
-func (c *cleaner) message(m *message.Message) *message.Message {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clean, ok := c.clean[m]
-	if !ok {
-		clean = redactMessage(c.r, m)
-		c.clean[m] = clean
-	}
-	return clean
-}
-
-// redactMessage returns m without secrets, or m itself if it has none: most have
-// none, and stores know by the pointer what they have.
-func redactMessage(r *redact.Redactor, m *message.Message) *message.Message {
-	blocks, changed := redactBlocks(r, m.Blocks)
-	if !changed {
-		return m
-	}
-	cp := *m
-	cp.Blocks = blocks
-	return &cp
-}
-
-func redactBlocks(r *redact.Redactor, blocks message.Blocks) (message.Blocks, bool) {
+// without returns v without secrets. It copies what it changes, and what has none is v itself:
+// stores know by the pointer which messages they have.
+func without[T any](r *redact.Redactor, v T) T {
 	if r == nil {
-		return blocks, false
+		return v
 	}
-	out := slices.Clone(blocks)
-	for i, b := range blocks {
-		out[i] = redactBlock(r, b)
+	if clean, found := search(r, reflect.ValueOf(&v).Elem()); found {
+		return clean.Interface().(T)
 	}
-	redactAcross(r, out)
-	return out, !slices.Equal(out, blocks)
+	return v
 }
 
-// redactAcross takes out secrets of which parts stand in texts that follow each
-// other: a tool may send each piece as a block of its own.
-func redactAcross(r *redact.Redactor, blocks message.Blocks) {
+// stays are the fields that are not searched: ids and names, by which calls and results are joined,
+// what a provider wants back unchanged, and the event of a sub-agent, which its run has searched.
+var stays = map[string]bool{"ID": true, "Call": true, "Message": true, "Block": true, "Name": true, "Tool": true,
+	"Model": true, "Server": true, "Source": true, "Digest": true, "Session": true, "Run": true, "Head": true,
+	"Scope": true, "Seal": true, "Extra": true, "Event": true}
+
+// searched are fields that are called like one that stays.
+var searched = map[string]bool{"Message.Message": true, "Elicitation.Message": true, "Data.Name": true}
+
+// search returns v without secrets, and whether it had any. Strings of types of their own are words
+// of a short list.
+func search(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+	switch v.Kind() {
+	case reflect.String:
+		if v.Type() == reflect.TypeFor[string]() {
+			if s := r.Text(v.String()); s != v.String() {
+				return reflect.ValueOf(s), true
+			}
+		}
+	case reflect.Interface:
+		return search(r, v.Elem())
+	case reflect.Pointer:
+		return searchPointer(r, v)
+	case reflect.Struct:
+		return searchFields(r, v)
+	case reflect.Slice:
+		return searchList(r, v)
+	case reflect.Map:
+		clean = reflect.MakeMap(v.Type())
+		for m := v.MapRange(); m.Next(); {
+			elem, changed := search(r, m.Value())
+			clean.SetMapIndex(m.Key(), elem)
+			found = found || changed
+		}
+		return clean, found
+	}
+	return v, false
+}
+
+func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+	switch x := v.Interface().(type) {
+	case *message.Text: // of which a result may have many thousands
+		if s := r.Text(x.Text); s != x.Text {
+			return reflect.ValueOf(&message.Text{ID: x.ID, Text: s}), true
+		}
+		return v, false
+	case *message.Data: // nobody looks into pictures
+		if s := string(x.Bytes); strings.HasPrefix(x.MediaType, "text/") && r.Text(s) != s {
+			x = new(*x)
+			x.Bytes, v, found = []byte(r.Text(s)), reflect.ValueOf(x), true
+		}
+	}
+	elem, changed := search(r, v.Elem())
+	if !changed {
+		return v, found
+	}
+	switch x := elem.Addr().Interface().(type) {
+	case *message.Thinking:
+		x.Extra = nil // a signature would not fit any more
+	case *ToolResult:
+		x.Text = x.Result.Text() // in which a secret may be in several pieces
+	}
+	return elem.Addr(), true
+}
+
+func searchFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+	t := v.Type()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() || stays[f.Name] && !searched[t.Name()+"."+f.Name] {
+			continue
+		}
+		field, changed := search(r, v.Field(i))
+		if changed && !found {
+			clean, found = reflect.New(t).Elem(), true
+			clean.Set(v)
+		}
+		if changed {
+			clean.Field(i).Set(field)
+		}
+	}
+	return clean, found
+}
+
+func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+	switch list := v.Interface().(type) {
+	case json.RawMessage:
+		if !json.Valid(list) { // it cannot be known what an escape sequence stands for
+			return reflect.ValueOf(json.RawMessage(nil)), len(list) > 0
+		}
+		data := json.RawMessage(r.JSON(list))
+		return reflect.ValueOf(data), !bytes.Equal(data, list)
+	case []byte:
+		return v, false
+	case []permission.Rule:
+		rules := redactRules(r, list)
+		return reflect.ValueOf(rules), !slices.Equal(rules, list)
+	}
+	clean = reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+	reflect.Copy(clean, v)
+	for i := range v.Len() {
+		if elem, changed := search(r, v.Index(i)); changed {
+			clean.Index(i).Set(elem)
+			found = true
+		}
+	}
+	if blocks, ok := clean.Interface().(message.Blocks); ok {
+		found = redactAcross(r, blocks) || found
+	}
+	return clean, found
+}
+
+// redactAcross takes out secrets of which parts are in texts that follow each other, as a tool may
+// send each piece as a block of its own, and reports whether there was one.
+func redactAcross(r *redact.Redactor, blocks message.Blocks) (found bool) {
 	for from := 0; from < len(blocks); {
 		to, s := from, r.Stream()
 		var all strings.Builder // a result may be of many thousand pieces
@@ -93,6 +194,7 @@ func redactAcross(r *redact.Redactor, blocks message.Blocks) {
 		if n := len(texts); n > 1 {
 			texts[n-1] += s.Close()
 			if strings.Join(texts, "") != all.String() {
+				found = true
 				for i, text := range texts {
 					blocks[from+i] = &message.Text{ID: blocks[from+i].BlockID(), Text: text}
 				}
@@ -100,67 +202,7 @@ func redactAcross(r *redact.Redactor, blocks message.Blocks) {
 		}
 		from = to + 1
 	}
-}
-
-// redactBlock returns b without secrets, or b itself if it has none.
-func redactBlock(r *redact.Redactor, b message.Block) message.Block {
-	switch b := b.(type) {
-	case *message.Text:
-		if s := r.Text(b.Text); s != b.Text {
-			return &message.Text{ID: b.ID, Text: s}
-		}
-	case *message.Hint:
-		if s := r.Text(b.Text); s != b.Text {
-			return &message.Hint{ID: b.ID, Source: b.Source, Text: s}
-		}
-	case *message.Thinking:
-		if s := r.Text(b.Text); s != b.Text {
-			return &message.Thinking{ID: b.ID, Text: s} // a signature would not fit any more
-		}
-	case *message.Data:
-		cp := *b
-		cp.Name, cp.URL = r.Text(b.Name), r.Text(b.URL)
-		if strings.HasPrefix(b.MediaType, "text/") { // nobody looks into pictures
-			cp.Bytes = []byte(r.Text(string(b.Bytes)))
-		}
-		if cp.Name != b.Name || cp.URL != b.URL || string(cp.Bytes) != string(b.Bytes) {
-			return &cp
-		}
-	case *message.ToolCall:
-		if in := r.JSON(b.Input); string(in) != string(b.Input) {
-			cp := *b
-			cp.Input = in
-			return &cp
-		}
-	case *message.ToolResult:
-		return redactResult(r, b)
-	}
-	return b
-}
-
-// redactResult returns res without secrets, or res itself if it has none.
-func redactResult(r *redact.Redactor, res *message.ToolResult) *message.ToolResult {
-	if res == nil {
-		return nil
-	}
-	blocks, changed := redactBlocks(r, res.Blocks)
-	forUser, changedToo := redactBlocks(r, res.ForUser)
-	structured := r.JSON(res.Structured)
-	changed = changed || changedToo || string(structured) != string(res.Structured)
-	var meta map[string]json.RawMessage
-	for k, v := range res.Meta {
-		clean := r.JSON(v)
-		if changed = changed || string(clean) != string(v); meta == nil {
-			meta = make(map[string]json.RawMessage, len(res.Meta))
-		}
-		meta[k] = clean
-	}
-	if !changed {
-		return res
-	}
-	cp := *res
-	cp.Blocks, cp.ForUser, cp.Structured, cp.Meta = blocks, forUser, structured, meta
-	return &cp
+	return found
 }
 
 // redactRules returns rules without those that would name a secret. One that
@@ -177,18 +219,4 @@ func redactRules(r *redact.Redactor, rules []permission.Rule) []permission.Rule 
 		out = append(out, rule)
 	}
 	return out
-}
-
-// redactJudgement returns what is kept of j: what it is compared with is judged anew.
-func redactJudgement(r *redact.Redactor, j *permission.Judgement) *permission.Judgement {
-	if j == nil {
-		return nil
-	}
-	cp := *j
-	cp.Text = r.Text(j.Text)
-	cp.Files = slices.Clone(j.Files)
-	for i := range cp.Files {
-		cp.Files[i].Path = r.Text(cp.Files[i].Path)
-	}
-	return &cp
 }

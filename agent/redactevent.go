@@ -84,7 +84,7 @@ func (c *eventRedactor) redact(ev Event) []Event {
 			return &ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
 		})
 	case *ToolResult:
-		return append(c.flush(ofCall(ev.Call)), c.clean(ev))
+		return append(c.flush(ofCall(ev.Call)), without(c.r, ev))
 	case *Background:
 		if ev.Result == nil {
 			c.away = append(c.away, ev.Call)
@@ -95,7 +95,7 @@ func (c *eventRedactor) redact(ev Event) []Event {
 	case *Discard: // the deltas are void, and so is what is held back of them
 		c.flush(ofModel)
 	}
-	return append(c.flush(ofModel), c.clean(ev))
+	return append(c.flush(ofModel), without(c.r, ev))
 }
 
 // delta takes a piece of a text and returns what can be shown by now.
@@ -133,7 +133,7 @@ func (c *eventRedactor) hold(key textKey) *heldText {
 		all.WriteString(s)
 		return ""
 	}
-	return &heldText{key: key, write: write, close: func() string { return string(c.json([]byte(all.String()))) }}
+	return &heldText{key: key, write: write, close: func() string { return string(without(c.r, json.RawMessage(all.String()))) }}
 }
 
 // flush ends the texts that which picks, and returns what was held back.
@@ -150,84 +150,4 @@ func (c *eventRedactor) flush(which func(textKey) bool) []Event {
 		return true
 	})
 	return out
-}
-
-// json returns data without secrets, nothing of what is not JSON: there it cannot be
-// told what an escape sequence stands for.
-func (c *eventRedactor) json(data json.RawMessage) json.RawMessage {
-	if !json.Valid(data) {
-		return nil
-	}
-	return c.r.JSON(data)
-}
-
-func (c *eventRedactor) texts(list []string) []string {
-	out := slices.Clone(list)
-	for i, s := range out {
-		out[i] = c.r.Text(s)
-	}
-	return out
-}
-
-// clean returns ev without secrets. What stays as it is, is ev itself.
-func (c *eventRedactor) clean(ev Event) Event {
-	text := c.r.Text
-	switch ev := ev.(type) {
-	case *Discard:
-		cp := *ev
-		cp.Error = text(ev.Error)
-		return &cp
-	case *Retry:
-		cp := *ev
-		cp.Error = text(ev.Error)
-		return &cp
-	case *Message:
-		cp := *ev
-		cp.Message = redactMessage(c.r, ev.Message)
-		return &cp
-	case *ToolCall:
-		cp := *ev
-		cp.Input, cp.Repaired = c.json(ev.Input), c.texts(ev.Repaired)
-		return &cp
-	case *ToolStart:
-		cp := *ev
-		cp.Reason = text(ev.Reason)
-		return &cp
-	case *ToolResult:
-		cp := *ev
-		cp.Result = redactResult(c.r, ev.Result)
-		cp.Text = cp.Result.Text()
-		return &cp
-	case *Approval:
-		cp := *ev
-		cp.Input, cp.Reason, cp.Preview = c.json(ev.Input), text(ev.Reason), text(ev.Preview)
-		cp.Suggest, cp.Runs = redactRules(c.r, ev.Suggest), text(ev.Runs)
-		return &cp
-	case *External:
-		cp := *ev
-		cp.Input = c.json(ev.Input)
-		return &cp
-	case *Background:
-		cp := *ev
-		cp.Result = redactResult(c.r, ev.Result)
-		return &cp
-	case *Elicitation:
-		cp := *ev
-		cp.Message, cp.URL, cp.Site, cp.Error = text(ev.Message), text(ev.URL), text(ev.Site), text(ev.Error)
-		cp.Schema, cp.Warnings = c.json(ev.Schema), c.texts(ev.Warnings)
-		return &cp
-	case *Sampling:
-		cp := *ev
-		cp.Text, cp.Refused = text(ev.Text), text(ev.Refused)
-		return &cp
-	case *Compaction:
-		cp := *ev
-		cp.Summary, cp.Failed = text(ev.Summary), text(ev.Failed)
-		return &cp
-	case *End:
-		cp := *ev
-		cp.Detail, cp.Text, cp.Output = text(ev.Detail), text(ev.Text), c.json(ev.Output)
-		return &cp
-	}
-	return ev // deltas come here only in their pieces; a Sub's event was cleaned by the run below
 }

@@ -369,9 +369,7 @@ func (r *run) end(reason EndReason, err error) {
 	if err != nil { // after the last save, which may have failed too
 		ev.Reason, ev.Detail = EndError, err.Error()
 	}
-	if r.cfg.Redact != nil {
-		ev = r.consumer.redactor.clean(ev).(*End)
-	}
+	ev = without(r.cfg.Redact, ev)
 	if !r.consumer.gone && r.consumer.yield(ev, nil) && err != nil {
 		r.consumer.yield(nil, err)
 	}

@@ -236,34 +236,13 @@ func pendingBelow(c *openCall, head Head) []Event {
 	return pending
 }
 
-// redactState takes secrets out of what is about to be encoded. What it changes
-// it copies: the State itself goes on with them. Ids and names of tools stay, since
-// calls and results are joined by them; so does what only numbers can be in.
+// redactState takes secrets out of what is about to be encoded; the State itself continues with them.
 func (st *State) redactState(in *stateJSON) {
-	r := st.cleaner.r
-	if r == nil {
+	if st.cleaner.r == nil {
 		return
 	}
-	st.cleaner.forget(len(st.Messages))
-	msgs := slices.Clone(in.Messages)
-	for i, m := range msgs {
-		msgs[i] = st.cleaner.message(m)
-	}
-	open := slices.Clone(in.Open)
-	for i, c := range open {
-		cp := *c
-		cp.Input, cp.Sub = r.JSON(c.Input), r.JSON(c.Sub)
-		cp.Why, cp.Danger, cp.Preview, cp.Suggest = r.Text(c.Why), r.Text(c.Danger), r.Text(c.Preview), redactRules(r, c.Suggest)
-		cp.Judgement = redactJudgement(r, c.Judgement)
-		cp.Result = redactResult(r, c.Result)
-		open[i] = &cp
-	}
-	away := slices.Clone(in.Away)
-	for i, a := range away {
-		cp := *a
-		cp.Result = redactResult(r, a.Result)
-		away[i] = &cp
-	}
-	in.Messages, in.Open, in.Away = msgs, open, away
-	in.Rules, in.Tools = redactRules(r, in.Rules), r.JSON(in.Tools)
+	msgs := st.cleaner.messages(in.Messages, len(st.Messages))
+	in.Messages = nil
+	*in = without(st.cleaner.r, *in)
+	in.Messages = msgs
 }

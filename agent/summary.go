@@ -158,7 +158,7 @@ func (r *run) newest(budget int) []*message.Message {
 	msgs := r.st.Messages[from:]
 	cut := window.Cut{From: len(msgs), Old: window.OldResult, Data: len(msgs)}
 	noStore := func(res *message.ToolResult) (*message.ToolResult, string) {
-		return redactResult(r.cfg.Redact, res), ""
+		return without(r.cfg.Redact, res), ""
 	}
 	return append(window.Summaries(r.st.Messages[:from]), cut.Apply(msgs, noStore)...)
 }
