@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
@@ -16,42 +15,38 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// checkInputs refuses inputs that do not fit the state, before any of them has
-// an effect: a host that made a mistake can correct it and try again, instead of
-// guessing which half of its answers was taken.
+// checkInputs refuses inputs that do not fit the state, before any of them has an effect: a host that
+// made a mistake can correct it and try again, instead of guessing which half of its answers counted.
 func (r *run) checkInputs(inputs []Input) error {
 	answered := map[string]bool{}
-	waiting, interrupted := len(r.st.Pending()) > 0, false
-	for _, in := range inputs {
-		var err error
-		if interrupted && isAnswer(in) {
-			return errors.New("an answer follows an Interrupt, which ends what waits; put answers first")
+	waiting, interrupted := len(r.st.Pending()), false
+	for i, in := range inputs {
+		if in == nil {
+			return fmt.Errorf("input %d is nil", i)
 		}
-		if c, inner := r.st.below(in); c != nil {
-			if err := r.checkBelow(c, inner, answered); err != nil {
+		if call, want := in.answers(); want != "" {
+			if interrupted {
+				return errors.New("an answer follows an Interrupt, which ends what waits; put answers first")
+			}
+			if err := r.checkAnswer(in); err != nil {
 				return err
 			}
-			continue
+			if answered[call] {
+				return fmt.Errorf("call %q is answered twice", call)
+			}
+			answered[call] = true
 		}
 		switch in := in.(type) {
 		case say:
-			if waiting {
-				err = fmt.Errorf("%w: %d calls wait; answer them with Confirm or Result, or end them with Interrupt, before saying more",
-					ErrWaiting, len(r.st.Pending()))
-			} else {
-				err = checkSaid(in.msg)
+			if waiting > 0 {
+				return fmt.Errorf("%w: %d calls wait; answer them with Confirm or Result, or end them with Interrupt, before saying more",
+					ErrWaiting, waiting)
 			}
-		case Confirm:
-			err = r.checkConfirm(in, answered)
-		case Result:
-			err = r.checkResult(in, answered)
+			if err := checkSaid(in.msg); err != nil {
+				return err
+			}
 		case Interrupt:
-			waiting, interrupted = false, true
-		default:
-			err = errors.New("nil input")
-		}
-		if err != nil {
-			return err
+			waiting, interrupted = 0, true
 		}
 	}
 	if len(inputs) == 0 && len(r.st.Messages) == 0 {
@@ -60,12 +55,20 @@ func (r *run) checkInputs(inputs []Input) error {
 	return nil
 }
 
-func isAnswer(in Input) bool {
-	switch in.(type) {
-	case Confirm, Result:
-		return true
+// checkAnswer checks an answer to a call of this run, or of a sub-agent as that one will.
+func (r *run) checkAnswer(in Input) error {
+	r, in, err := r.recipient(in)
+	if err != nil {
+		return err
 	}
-	return false
+	c, err := r.st.loop.Waiting(in.answers())
+	if err != nil {
+		return err
+	}
+	if in, ok := in.(Confirm); ok {
+		return r.checkConfirm(c, in)
+	}
+	return checkResult(in.(Result))
 }
 
 // checkSaid checks a user's message. Model APIs refuse one that says nothing, and
@@ -88,14 +91,9 @@ func checkSaid(m *message.Message) error {
 	return nil
 }
 
-// checkConfirm checks an answer with all that comes with it. Edited arguments are
-// checked here for the host's sake, who learns of a mistake at once; they are judged
-// when the call's turn comes.
-func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
-	c, err := r.st.loop.Waiting(in.Call, decide.Asking, answered)
-	if err != nil {
-		return err
-	}
+// checkConfirm checks an answer with all that comes with it. Edited arguments are checked here for
+// the host's sake, who learns of a mistake at once; they are judged when the call's turn comes.
+func (r *run) checkConfirm(c *openCall, in Confirm) error {
 	if r.expired(c) {
 		return fmt.Errorf("%w: call %q was asked about at %s, and an answer was due within %v; run without inputs to be asked again",
 			ErrExpired, c.ID, c.Asked.Format(time.RFC3339), r.cfg.AnswerWithin)
@@ -103,56 +101,55 @@ func (r *run) checkConfirm(in Confirm, answered map[string]bool) error {
 	if err := decide.CheckRules(in.Rules, in.Call, c.Tool); err != nil {
 		return err
 	}
-	if in.Input == nil || !in.Allow {
-		return nil
+	_, err := r.edited(c, in)
+	return err
+}
+
+// edited returns the arguments that a person gave a call, put right; nil if they are those it has.
+func (r *run) edited(c *openCall, in Confirm) (json.RawMessage, error) {
+	if in.Input == nil || !in.Allow || bytes.Equal(in.Input, c.Input) {
+		return nil, nil
 	}
 	if redact.Has(string(in.Input)) && !redact.Has(string(c.Input)) {
-		return fmt.Errorf("the edited arguments of call %q hold a placeholder for a secret; put the secret there, or leave the arguments as they are", c.ID)
+		return nil, fmt.Errorf("the edited arguments of call %q hold a placeholder for a secret; put the secret there, or leave the arguments as they are", c.ID)
 	}
 	t, err := r.tool(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := tool.Arguments(t, in.Input); err != nil {
-		return fmt.Errorf("the edited arguments of call %q: %w", c.ID, err)
+	args, err := tool.Arguments(t, in.Input)
+	if err != nil {
+		return nil, fmt.Errorf("the edited arguments of call %q: %w", c.ID, err)
 	}
-	return nil
+	return args.JSON, nil
 }
 
-// expired reports whether the question about c has stood too long: what the person
-// was shown may not be true any more.
-func (r *run) expired(c *openCall) bool {
-	return c.Expired(r.cfg.AnswerWithin, r.cfg.Now())
-}
+// expired reports whether the question about c may not be answered any more: what the person was
+// shown may not be true now.
+func (r *run) expired(c *openCall) bool { return c.Expired(r.cfg.AnswerWithin, r.cfg.Now()) }
 
-// due returns the last moment at which a question, of this run or of a
-// sub-agent, may be answered. It is zero when there is none.
-func (r *run) due(call string) time.Time {
-	for _, c := range r.st.loop.Open {
-		if c.ID == call && c.Status == decide.Asking && r.cfg.AnswerWithin > 0 {
-			return c.Asked.Add(r.cfg.AnswerWithin)
-		}
-		if inner, ok := strings.CutPrefix(call, c.ID+"/"); ok && c.Status == decide.Nested {
-			if sub, err := r.runBelow(c); err == nil {
-				return sub.due(inner)
-			}
-		}
+// due returns the last moment at which a question, of this run or of a sub-agent, may be answered;
+// zero for never. It fails if no one could take an answer any more.
+func (r *run) due(call string) (time.Time, error) {
+	r, in, err := r.recipient(Confirm{Call: call})
+	if err != nil {
+		return time.Time{}, err
 	}
-	return time.Time{}
+	if c, err := r.st.loop.Waiting(in.answers()); err == nil && r.cfg.AnswerWithin > 0 {
+		return c.Asked.Add(r.cfg.AnswerWithin), nil
+	}
+	return time.Time{}, nil
 }
 
-// late reports whether the question about a call has expired.
+// late reports whether it is too late to answer a call.
 func (r *run) late(call string) bool {
-	due := r.due(call)
-	return !due.IsZero() && r.cfg.Now().After(due)
+	due, err := r.due(call)
+	return err != nil || !due.IsZero() && r.cfg.Now().After(due)
 }
 
-// checkResult checks what the host delivers. It goes into the history as it is, and
-// so must be what a result may hold.
-func (r *run) checkResult(in Result, answered map[string]bool) error {
-	if _, err := r.st.loop.Waiting(in.Call, decide.External, answered); err != nil {
-		return err
-	}
+// checkResult checks what the host delivers. It enters the history as it is, and so must be what a
+// result may hold.
+func checkResult(in Result) error {
 	if in.Structured != nil && !json.Valid(in.Structured) {
 		return fmt.Errorf("the structured result of call %q is not JSON: %.60q", in.Call, in.Structured)
 	}
@@ -166,41 +163,21 @@ func (r *run) checkResult(in Result, answered map[string]bool) error {
 	return nil
 }
 
-// apply carries out inputs that were checked. It reports whether the run is to
-// end at once.
+// apply carries out inputs that were checked. It reports whether the run is to end at once.
 func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 	for _, in := range inputs {
-		if c, inner := r.st.below(in); c != nil {
-			// The sub-agent takes the answer when it runs again. A rule is for the
-			// outer conversation too, whose policy is asked about each of its calls.
-			r.people.answers[c.ID] = append(r.people.answers[c.ID], inner)
-			if confirm, ok := inner.(Confirm); ok {
-				r.addRules(confirm.Rules)
-			}
-			continue
-		}
 		switch in := in.(type) {
 		case say:
+			interrupt = false // words after an Interrupt begin something new
 			err = r.addUserMessage(in.msg)
-		// Since the check reopen may have ended the call, or its question may have
-		// expired, a sub-agent's too: then it is asked about again.
-		case Confirm:
-			if c := r.st.loop.Find(in.Call); c != nil && c.Status == decide.Asking {
-				err = r.confirm(c, in)
-			}
-		case Result:
-			if c := r.st.loop.Find(in.Call); c != nil && c.Status == decide.External {
-				err = r.deliver(c, in)
-			}
 		case Interrupt:
 			interrupt = true
 			err = r.closeOpen("interrupted by a person")
+		default:
+			err = r.applyAnswer(in)
 		}
 		if err != nil {
 			return interrupt, err
-		}
-		if _, ok := in.(say); ok {
-			interrupt = false // words behind an Interrupt begin something new
 		}
 	}
 	for _, c := range r.st.loop.Open {
@@ -209,6 +186,28 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		}
 	}
 	return interrupt, nil
+}
+
+// applyAnswer carries out an answer to a call. A sub-agent gets it when it runs again; a rule is for
+// the outer conversation too, whose policy is asked about each of its calls.
+func (r *run) applyAnswer(in Input) error {
+	if c, inner := r.st.below(in); c != nil {
+		r.people.answers[c.ID] = append(r.people.answers[c.ID], inner)
+		if confirm, ok := inner.(Confirm); ok {
+			r.addRules(confirm.Rules)
+		}
+		return nil
+	}
+	// Since the check reopen may have ended the call, or its question may have expired: then it is
+	// asked about again.
+	c, err := r.st.loop.Waiting(in.answers())
+	if err != nil {
+		return nil
+	}
+	if confirm, ok := in.(Confirm); ok {
+		return r.confirm(c, confirm)
+	}
+	return r.deliver(c, in.(Result))
 }
 
 // addUserMessage takes a user's words. Nothing waits, or they would have been refused: what is open
@@ -229,20 +228,11 @@ func (r *run) confirm(c *openCall, in Confirm) error {
 	if !in.Allow {
 		return r.record(r.st.loop.Refuse(c, in.Reason))
 	}
-	var edited json.RawMessage
-	if in.Input != nil && !bytes.Equal(in.Input, c.Input) {
-		t, err := r.tool(c)
-		if err != nil {
-			return err
-		}
-		args, err := tool.Arguments(t, in.Input)
-		if err != nil {
-			return err
-		}
-		edited = args.JSON
+	edited, err := r.edited(c, in)
+	if err == nil {
+		r.st.loop.Allow(c, edited)
 	}
-	r.st.loop.Allow(c, edited)
-	return nil
+	return err
 }
 
 // addRules adds rules to the conversation. They outlive this run and are saved, and so say where

@@ -146,7 +146,7 @@ func (r *run) approve(c *openCall) error {
 	if err != nil {
 		return err
 	}
-	if err := r.checkConfirm(answer, map[string]bool{}); err != nil {
+	if err := r.checkConfirm(c, answer); err != nil {
 		return err
 	}
 	return r.confirm(c, answer)
@@ -164,7 +164,7 @@ func (r *run) askApprove(q Approval, c *openCall) (Confirm, error) {
 	}
 	defer func() { <-r.people.asking }()
 	ctx := r.ctx
-	if due := r.due(q.Call); !due.IsZero() {
+	if due, _ := r.due(q.Call); !due.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // the last moment counts
 		defer cancel()

@@ -3,13 +3,18 @@ package agent
 import (
 	"encoding/json"
 
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
 // An Input is what a run is given: what [Say] and [Tell] return, a [Confirm], a
 // [Result] or an [Interrupt]. The set is closed.
-type Input interface{ input() }
+type Input interface {
+	// answers returns the call that an answer is for, and its status while it waits for one; "" for
+	// what is no answer.
+	answers() (call string, want decide.Status)
+}
 
 type say struct{ msg *message.Message }
 
@@ -51,7 +56,7 @@ type Result struct {
 // interrupted it, and the run ends without another model call.
 type Interrupt struct{}
 
-func (say) input()       {}
-func (Confirm) input()   {}
-func (Result) input()    {}
-func (Interrupt) input() {}
+func (say) answers() (string, decide.Status)        { return "", "" }
+func (in Confirm) answers() (string, decide.Status) { return in.Call, decide.Asking }
+func (in Result) answers() (string, decide.Status)  { return in.Call, decide.External }
+func (Interrupt) answers() (string, decide.Status)  { return "", "" }

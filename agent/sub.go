@@ -163,33 +163,43 @@ func (r *run) nestFor(tc *toolCall) *nest {
 	return n
 }
 
-// below returns the open call of the sub-agent that an answer is for, and the
-// answer as that one knows it.
+// below returns the open call of the sub-agent that an answer is for, and the answer as that one
+// knows it; nil for an answer to a call of this State.
 func (st *State) below(in Input) (*openCall, Input) {
-	split := func(id string) (*openCall, string) {
-		for _, c := range st.loop.Open {
-			if inner, ok := strings.CutPrefix(id, c.ID+"/"); ok && c.Status == decide.Nested {
-				return c, inner
-			}
+	id, _ := in.answers()
+	for _, c := range st.loop.Open {
+		inner, ok := strings.CutPrefix(id, c.ID+"/")
+		if !ok || c.Status != decide.Nested {
+			continue
 		}
-		return nil, id
-	}
-	switch v := in.(type) {
-	case Confirm:
-		c, inner := split(v.Call)
-		v.Call = inner
-		return c, v
-	case Result:
-		c, inner := split(v.Call)
-		v.Call = inner
-		return c, v
+		switch in := in.(type) {
+		case Confirm:
+			in.Call = inner
+			return c, in
+		case Result:
+			in.Call = inner
+			return c, in
+		}
 	}
 	return nil, in
 }
 
-// approveBelow lets Config.Approve answer what sub-agents ask. It reports
-// whether that answered anything: questions that have expired, those that Approve
-// was too slow for among them, go on waiting.
+// recipient returns the run that an answer is for, this one or that of a sub-agent at any depth, and
+// the answer as that one knows it.
+func (r *run) recipient(in Input) (*run, Input, error) {
+	c, inner := r.st.below(in)
+	if c == nil {
+		return r, in, nil
+	}
+	sub, err := r.runBelow(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return sub.recipient(inner)
+}
+
+// approveBelow lets Config.Approve answer what sub-agents ask, and reports whether that answered
+// anything: questions that have expired, those that Approve was too slow for among them, still wait.
 func (r *run) approveBelow() (bool, error) {
 	if r.cfg.Approve == nil {
 		return false, nil
@@ -197,10 +207,7 @@ func (r *run) approveBelow() (bool, error) {
 	var answers []Input
 	for _, p := range r.st.Pending() {
 		q, ok := p.(*Approval)
-		if !ok {
-			continue
-		}
-		if r.late(q.Call) {
+		if !ok || r.late(q.Call) {
 			continue
 		}
 		c, _ := r.st.below(Confirm{Call: q.Call})
@@ -225,26 +232,6 @@ func (r *run) approveBelow() (bool, error) {
 	return true, err
 }
 
-// checkBelow checks an answer for a sub-agent as that one will.
-func (r *run) checkBelow(c *openCall, in Input, answered map[string]bool) error {
-	sub, err := r.runBelow(c)
-	if err != nil {
-		return err
-	}
-	var id string
-	switch in := in.(type) {
-	case Confirm:
-		id = in.Call
-	case Result:
-		id = in.Call
-	}
-	if id = c.ID + "/" + id; answered[id] {
-		return fmt.Errorf("call %q is answered twice", id)
-	}
-	answered[id] = true
-	return sub.checkInputs([]Input{in})
-}
-
 // runBelow returns the run of the sub-agent that works on c, as it stands.
 func (r *run) runBelow(c *openCall) (*run, error) {
 	t, err := r.tool(c)
@@ -262,24 +249,17 @@ func (r *run) runBelow(c *openCall) (*run, error) {
 	return sub, nil
 }
 
-// stuckBelow reports whether nothing can answer what a sub-agent waits for: it
-// must run again to ask again, or to fail.
+// stuckBelow reports whether nothing can answer what a sub-agent waits for: it must run again to ask
+// again, or to fail.
 func (r *run) stuckBelow(c *openCall) bool {
-	sub, err := r.runBelow(c)
-	if err != nil {
-		return true
-	}
-	for _, inner := range sub.st.loop.Open {
-		switch inner.Status {
-		case decide.Asking:
-			if sub.expired(inner) {
-				return true
-			}
-		case decide.Nested:
-			if sub.stuckBelow(inner) {
-				return true
-			}
+	pending := pendingBelow(c, Head{})
+	return len(pending) == 0 || slices.ContainsFunc(pending, func(ev Event) bool {
+		switch ev := ev.(type) {
+		case *Approval:
+			return r.late(ev.Call)
+		case *External:
+			return r.late(ev.Call)
 		}
-	}
-	return len(sub.st.Pending()) == 0
+		return false
+	})
 }
