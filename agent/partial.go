@@ -7,13 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// A partial is the JSON of an answer that is still coming. It is closed off and
-// decoded again and again, but not for every piece once it is long: together
-// that costs some [partialFactor] times the length of the answer, twice that where
-// it does not decode, beside a constant for each piece.
+// A partial is the JSON of an answer that is still coming. It is closed off and decoded again and
+// again, but not for every piece once it is long: together that costs some [partialFactor] times the
+// length of the answer, twice that where it does not decode, and a constant for each piece.
 type partial struct {
 	call    string // the answer comes with this call
-	prefix  prefix
+	text    strings.Builder
 	decoded int    // how long the text was that was decoded last
 	last    string // what that was, closed off
 }
@@ -23,8 +22,8 @@ const (
 	partialFactor = 16   // a longer one when it has grown by this part of itself
 )
 
-// add takes the next piece of an answer, which begins anew with another call.
-// It reports whether decode, which is given the closed text, took a new value.
+// add takes the next piece of an answer, which begins anew with another call. It reports whether
+// decode, which is given the closed text, took a new value.
 func (p *partial) add(ev *ToolCallDelta, decode func(json.RawMessage) error) bool {
 	if ev.Name != finalName {
 		return false
@@ -32,15 +31,15 @@ func (p *partial) add(ev *ToolCallDelta, decode func(json.RawMessage) error) boo
 	if p.call != ev.Call {
 		*p = partial{call: ev.Call, last: "{}"} // which says nothing
 	}
-	p.prefix.add(ev.Args)
-	n := p.prefix.text.Len()
+	p.text.WriteString(ev.Args)
+	n := p.text.Len()
 	if n > partialAlways && n < p.decoded+p.decoded/partialFactor {
 		return false
 	}
 	p.decoded = n
-	// Half a string may be no value of its type, such as a time: then what was
-	// whole before it counts.
-	for _, text := range []string{p.prefix.closed(true), p.prefix.closed(false)} {
+	// Half a string may be no value of its type, such as a time: then what was whole before it counts.
+	for _, withString := range []bool{true, false} {
+		text := closed(p.text.String(), withString)
 		if text == p.last || text == "" {
 			return false
 		}
@@ -52,129 +51,80 @@ func (p *partial) add(ev *ToolCallDelta, decode func(json.RawMessage) error) boo
 	return false
 }
 
-// A prefix is JSON of which the end has not come yet, and which can be closed
-// off at any time. Each byte is looked at once.
-//
-// Strings are shown as far as they have come. Numbers, true, false, null and
-// names of members are shown when they have certainly ended: 1 may become 12.
-type prefix struct {
-	text strings.Builder
-	open []byte // what would close the open objects and arrays, the innermost last
-	safe int    // up to here the text holds nothing but whole values
-
-	in     scan
-	name   bool // the next string is the name of a member
-	escape bool // the last byte of a string was a backslash that escapes
-
-	// Where the last two escape sequences of the current string began. An
-	// emoji is two of them, and half of it is nothing.
-	escapes [2]int
-}
-
-// A scan says what the next byte of a prefix belongs to.
-type scan int
-
-const (
-	between scan = iota // punctuation and white space
-	inString
-	inWord // a number, true, false or null
-)
-
-func (p *prefix) add(s string) {
-	at := p.text.Len()
-	p.text.WriteString(s)
-	for i := range len(s) {
-		if c := s[i]; p.in == inString {
-			p.addToString(c, at+i)
-		} else {
-			p.addOutside(c, at+i)
+// closed returns the beginning of a JSON text with what is open closed, "" as long as there is
+// nothing. A string that is coming is shown as far as it has come, or left out. Numbers, true, false,
+// null and names of members are shown when they have certainly ended: 1 may become 12.
+func closed(text string, withString bool) string {
+	var open []byte // what closes the open objects and arrays, the innermost last
+	whole, tail := 0, ""
+	name := false // the next string is the name of a member
+scan:
+	for i := 0; i < len(text); {
+		n := 1
+		switch c := text[i]; c {
+		case '{', '[':
+			open, name, whole = append(open, c+2), c == '{', i+1 // the bracket that closes it, in ASCII
+		case '}', ']':
+			open, whole = open[:max(len(open)-1, 0)], i+1
+		case ',':
+			name = len(open) > 0 && open[len(open)-1] == '}'
+		case ':':
+			name = false
+		case ' ', '\t', '\r', '\n':
+		case '"':
+			var ended bool
+			if n, ended = stringLength(text[i:]); !ended {
+				if withString && !name {
+					whole, tail = i+n, `"`
+				}
+				break scan
+			}
+			if !name {
+				whole = i + n
+			}
+		default:
+			if n = strings.IndexAny(text[i:], ",]} \t\r\n"); n < 0 {
+				break scan
+			}
+			whole = i + n
 		}
+		i += n
 	}
-}
-
-func (p *prefix) addToString(c byte, at int) {
-	switch {
-	case p.escape:
-		p.escape = false
-	case c == '\\':
-		p.escape = true
-		p.escapes = [2]int{p.escapes[1], at}
-	case c == '"':
-		p.in = between
-		if !p.name {
-			p.safe = at + 1
-		}
-	}
-}
-
-func (p *prefix) addOutside(c byte, at int) {
-	if p.in == inWord && strings.IndexByte(",]} \t\r\n", c) >= 0 {
-		p.in, p.safe = between, at
-	}
-	switch c {
-	case '{', '[':
-		p.open = append(p.open, c+2) // the bracket that closes it, in ASCII
-		p.safe, p.name = at+1, c == '{'
-	case '}', ']':
-		if n := len(p.open); n > 0 {
-			p.open, p.safe = p.open[:n-1], at+1
-		}
-	case ',':
-		p.name = len(p.open) > 0 && p.open[len(p.open)-1] == '}'
-	case ':':
-		p.name = false
-	case '"':
-		p.in, p.escapes = inString, [2]int{-1, -1}
-	case ' ', '\t', '\r', '\n':
-	default:
-		p.in = inWord
-	}
-}
-
-// closed returns the text with what is open closed, the string that is coming
-// included or left out. It is JSON if the text is the beginning of JSON, and ""
-// as long as there is nothing.
-func (p *prefix) closed(withString bool) string {
-	text, quote := p.text.String(), ""
-	if withString && p.in == inString && !p.name {
-		text, quote = text[:p.stringEnd()], `"`
-	} else {
-		text = text[:p.safe]
-	}
-	if strings.TrimSpace(text) == "" {
+	if strings.TrimSpace(text[:whole]) == "" {
 		return ""
 	}
-	end := slices.Clone(p.open)
-	slices.Reverse(end)
-	return text + quote + string(end)
+	slices.Reverse(open)
+	return text[:whole] + tail + string(open)
 }
 
-// stringEnd returns up to where the string that is coming can be shown: not
-// within an escape sequence, half an emoji, or a character.
-func (p *prefix) stringEnd() int {
-	text := p.text.String()
-	end := len(text)
-	for i := range min(utf8.UTFMax-1, end) { // the last character may be cut
-		if tail := text[end-1-i:]; utf8.RuneStart(tail[0]) {
-			if !utf8.FullRuneInString(tail) {
-				end -= i + 1
+// stringLength returns how long the JSON string is that text begins with, up to and with its closing
+// quote. Of one that has not ended it leaves out half a character, which may be an escape sequence,
+// or two of them for an emoji.
+func stringLength(text string) (n int, ended bool) {
+	for n = 1; n < len(text); {
+		size := 1
+		switch rest := text[n:]; {
+		case rest[0] == '"':
+			return n + 1, true
+		case strings.HasPrefix(rest, `\u`):
+			if size = 6; isHighSurrogate(rest) && (len(rest) < 8 || rest[6:8] == `\u`) {
+				size = 12
 			}
-			break
+		case rest[0] == '\\':
+			size = 2
+		case rest[0] >= utf8.RuneSelf && !utf8.FullRuneInString(rest):
+			return n, false
 		}
-	}
-	if at := p.escapes[1]; at >= 0 && (end-at < 2 || text[at+1] == 'u' && end-at < 6) {
-		end = at
-	}
-	for _, at := range p.escapes {
-		if at >= 0 && end-at == 6 && isHighSurrogate(text[at:end]) {
-			return at
+		if n+size > len(text) {
+			return n, false
 		}
+		n += size
 	}
-	return end
+	return n, false
 }
 
-// isHighSurrogate reports whether an escape sequence is the first of two that
-// stand for one character.
-func isHighSurrogate(escape string) bool {
-	return len(escape) == 6 && strings.EqualFold(escape[:3], `\ud`) && strings.IndexByte("89abAB", escape[3]) >= 0
+// isHighSurrogate reports whether text begins with an escape sequence that is the first of two for
+// one character.
+func isHighSurrogate(text string) bool {
+	return len(text) >= 6 && strings.EqualFold(text[:3], `\ud`) && strings.IndexByte("89abAB", text[3]) >= 0
 }
