@@ -74,12 +74,7 @@ func (r *run) react(q *decide.Question, v *toolkit.View, ans *answer, failure er
 		return false, r.hint(decide.HintEmpty)
 	case decide.Discard, decide.DropFail:
 		r.emit(&Discard{Message: ans.Message.ID, Error: failure.Error()})
-	case decide.Continue:
-		if err := r.keepText(ans, "cut off"); err != nil {
-			return true, err
-		}
-		return false, r.hint(decide.HintCutOff)
-	case decide.KeepFail:
+	case decide.Continue, decide.KeepFail:
 		if err := r.keepText(ans, "cut off"); err != nil {
 			return true, err
 		}
@@ -87,17 +82,20 @@ func (r *run) react(q *decide.Question, v *toolkit.View, ans *answer, failure er
 	switch {
 	case reaction == decide.Discard:
 		return false, nil
+	case reaction == decide.Continue:
+		return false, r.hint(decide.HintCutOff)
 	case failure == nil:
 		failure = fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", q.Answers(), ans.Finish)
 	}
 	return true, failure
 }
 
-// isTooLong reports whether a server has found that the request does not fit, which
-// it knows better than any estimate.
-func isTooLong(err error) bool {
-	e, ok := errors.AsType[*model.Error](err)
-	return ok && e.Kind == model.ErrContextTooLong
+// kindOf returns what kind of failure of a model err is, "" for another.
+func kindOf(err error) model.ErrorKind {
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		return e.Kind
+	}
+	return ""
 }
 
 // retryable reports whether the cause of err may go away by itself. An error that is
@@ -140,29 +138,35 @@ func (r *run) keepText(ans *answer, why string) error {
 	return r.addMessage(&m, why)
 }
 
-// request returns the next request of the conversation. The messages are a slice of
-// its own capacity, so that whoever appends to them, a middleware for instance, does
-// not write into the State.
+// request returns the next request of the conversation. The messages are a slice of its own
+// capacity, so that whoever appends to them, a middleware for instance, does not write into the State.
 func (r *run) request(v *toolkit.View) *model.Request {
 	req := &model.Request{
 		System:   r.system(v.Prompt()),
-		Messages: r.st.Messages[:len(r.st.Messages):len(r.st.Messages)],
-		Tools:    v.Tools(),
+		Messages: slices.Clip(r.st.Messages),
+		Tools:    slices.Clip(v.Tools()),
 		Digest:   v.Digest(),
-		Choice:   r.choice(),
+	}
+	if r.dialog.last { // the tools stay listed, or the provider's cache would be lost
+		req.Choice.Mode = model.ChoiceNone
 	}
 	if r.a.background != nil {
-		req.Tools = append(req.Tools[:len(req.Tools):len(req.Tools)], r.a.background.Info())
+		req.Tools = append(req.Tools, r.a.background.Info())
 		req.Digest += "+" + backgroundName
 	}
 	if r.final != nil {
-		r.addFinal(req)
+		info := r.final.tool.Info()
+		req.Tools = append(req.Tools, info)
+		req.Digest += "+" + string(info.Input) // another T is another list of tools
+		if r.dialog.last || r.final.asked > 1 {
+			req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
+		}
 	}
 	return req
 }
 
-// system joins the agent's instructions and what the toolkit has to say. Neither
-// changes from step to step, unless a Middleware.Instructions makes it.
+// system joins the agent's instructions and what the toolkit has to say. Neither changes from step
+// to step, unless a Middleware.Instructions makes it.
 func (r *run) system(prompt string) string {
 	own := r.a.instructions(r.ctx)
 	if own == "" || prompt == "" {
@@ -173,15 +177,6 @@ func (r *run) system(prompt string) string {
 
 func (r *run) newAnswer() *message.Message {
 	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
-}
-
-// choice returns what the model may do in the next request. The tools stay listed when none may be
-// called, or the provider's cache would be lost for the last answer.
-func (r *run) choice() model.ToolChoice {
-	if r.dialog.last {
-		return model.ToolChoice{Mode: model.ChoiceNone}
-	}
-	return model.ToolChoice{}
 }
 
 // generate makes the next model call. The answer is never nil: with an error it holds what came
@@ -197,21 +192,17 @@ func (r *run) generate() (*answer, error) {
 		start.Model = n.Name()
 	}
 	r.emit(start)
-	ans, err := r.exchange(r.request(v), &intake{run: r, msg: m, early: r.newEarly(m.ID)})
+	req := r.request(v)
+	estimated := window.Fixed(req.System, req.Tools) + r.gauge().Count(r.st.Messages).Tokens
+	ans, err := r.exchange(req, &intake{run: r, msg: m, early: r.newEarly(m.ID)})
 	if err != nil {
 		r.dropEarly()
+		return ans, err
 	}
-	return ans, err
-}
-
-// exchange makes a model call and learns from what it cost.
-func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
-	estimated := window.Fixed(req.System, req.Tools) + r.gauge().Count(r.st.Messages).Tokens
-	ans, err := r.exchangeOnce(req, in)
-	if err == nil {
-		r.learn(estimated, ans.Message.Usage)
+	if ratio, ok := window.Ratio(estimated, ans.Message.Usage.Input); ok {
+		r.st.ratio = ratio // what a request really cost corrects later estimates
 	}
-	return ans, err
+	return ans, nil
 }
 
 // A modelCall is the flight of a call of the model.
@@ -233,8 +224,8 @@ func (mc *modelCall) onEnd(*run) error {
 	return nil
 }
 
-// exchangeOnce makes a model call and joins the deltas into a message, telling of each.
-func (r *run) exchangeOnce(req *model.Request, in *intake) (*answer, error) {
+// exchange makes a model call and joins the deltas into a message, telling of each.
+func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
 	mc := &modelCall{in: in}
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
@@ -299,18 +290,18 @@ func (r *run) retrying() model.Model {
 func (r *run) accept(ans *answer) error {
 	m := ans.Message
 	r.spend(m)
-	var told, ended []Event
-	r.st.loop.Open = slices.Grow([]*openCall(nil), len(ans.Raw))
-	opening, err := r.opening(ans)
+	v, err := r.currentView()
 	if err != nil {
 		return err
 	}
-	for _, b := range m.Blocks {
-		tc, ok := b.(*message.ToolCall)
-		if !ok {
-			continue
-		}
-		i := len(r.st.loop.Open)
+	var told, ended []Event
+	var opening []string // groups
+	calls := m.ToolCalls()
+	for i, tc := range calls {
+		opening = append(opening, v.Opens(tc.Name, ans.Raw[i])...)
+	}
+	r.st.loop.Open = make([]*openCall, 0, len(calls))
+	for i, tc := range calls {
 		raw := ans.Raw[i]
 		c, repaired := r.openCall(tc, raw, opening...)
 		over := ""
@@ -318,7 +309,7 @@ func (r *run) accept(ans *answer) error {
 			over = cmp.Or(r.sharedLimit(), "a limit")
 		}
 		// A bare value may be the beginning of a longer one.
-		cutOff := ans.Finish == model.FinishLength && i == len(ans.Raw)-1 && !isObject(raw)
+		cutOff := ans.Finish == model.FinishLength && i == len(calls)-1 && !isObject(raw)
 		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), Over: over})
 		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 		if c.Status == decide.Done {
@@ -327,22 +318,6 @@ func (r *run) accept(ans *answer) error {
 	}
 	r.matchEarly(ans.Raw)
 	return r.addMessage(m, string(ans.Finish), append(told, ended...)...)
-}
-
-// opening returns the groups that calls of an answer open.
-func (r *run) opening(ans *answer) (groups []string, err error) {
-	v, err := r.currentView()
-	if err != nil {
-		return nil, err
-	}
-	i := 0
-	for _, b := range ans.Message.Blocks {
-		if tc, ok := b.(*message.ToolCall); ok {
-			groups = append(groups, v.Opens(tc.Name, ans.Raw[i])...)
-			i++
-		}
-	}
-	return groups, nil
 }
 
 // openCall makes the open call of what the model sent, and puts valid arguments into tc. A call
@@ -375,14 +350,4 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 		tc.Input = args.JSON
 	}
 	return c, args.Repaired
-}
-
-// addFinal puts the tool for the typed answer behind the others.
-func (r *run) addFinal(req *model.Request) {
-	info := r.final.tool.Info()
-	req.Tools = append(req.Tools[:len(req.Tools):len(req.Tools)], info)
-	req.Digest += "+" + string(info.Input) // another T is another list of tools
-	if r.dialog.last || r.final.asked > 1 {
-		req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
-	}
 }

@@ -26,16 +26,6 @@ func (r *run) size(v *toolkit.View) int {
 	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.gauge().Count(r.st.Messages).Tokens
 }
 
-// learn corrects later estimates by what a request really cost.
-func (r *run) learn(estimated int, u *message.Usage) {
-	if u == nil {
-		return
-	}
-	if ratio, ok := window.Ratio(estimated, u.Input); ok {
-		r.st.ratio = ratio
-	}
-}
-
 // fit compacts the conversation if the next request would fill too much of the window.
 func (r *run) fit(v *toolkit.View) error {
 	if err := r.fitData(v); err != nil {
@@ -55,19 +45,20 @@ func (r *run) fit(v *toolkit.View) error {
 // isRefused reports whether a server refuses the conversation for something in it that
 // relieve may put right.
 func (r *run) isRefused(err error) bool {
-	return isTooLong(err) && r.cfg.Context.Compact >= 0 || isBadImage(err) && r.newestPicture() != nil
-}
-
-func isBadImage(err error) bool {
-	e, ok := errors.AsType[*model.Error](err)
-	return ok && e.Kind == model.ErrBadImage
+	switch kindOf(err) {
+	case model.ErrContextTooLong:
+		return r.cfg.Context.Compact >= 0
+	case model.ErrBadImage:
+		return r.newestPicture() != nil
+	}
+	return false
 }
 
 // relieve changes a conversation that a server has refused, so that it may be sent
 // again: without its newest picture, which is the one to blame most often, or shorter.
 // It returns an error when there is nothing to change.
 func (r *run) relieve(v *toolkit.View, refusal error) error {
-	if isBadImage(refusal) {
+	if kindOf(refusal) == model.ErrBadImage {
 		newest := r.newestPicture()
 		return r.replaceData(v, func(d *message.Data, _ string) string {
 			if d != newest {

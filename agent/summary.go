@@ -93,15 +93,15 @@ func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *Co
 	if !refused {
 		text, err = r.askSummary(v, r.st.Messages, ev)
 		switch {
-		case isTooLong(err):
+		case kindOf(err) == model.ErrContextTooLong:
 			r.gauge().Refuse(r.size(v))
-		case !isBadImage(err): // which is not among the newest, as they are sent then
+		case kindOf(err) != model.ErrBadImage: // which is not among the newest, as they are sent then
 			return text, err
 		}
 	}
 	share := 1
 	for range maxShorter {
-		if text, err = r.askSummary(v, r.newest(budget()/share), ev); !isTooLong(err) {
+		if text, err = r.askSummary(v, r.newest(budget()/share), ev); kindOf(err) != model.ErrContextTooLong {
 			break
 		}
 		share *= 2
@@ -137,7 +137,7 @@ func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string,
 	// another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
 	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
-		ans, err := r.exchangeOnce(req, &intake{run: r, msg: r.newAnswer(), silent: true})
+		ans, err := r.exchange(req, &intake{run: r, msg: r.newAnswer(), silent: true})
 		if err != nil {
 			return "", err
 		}
