@@ -229,7 +229,7 @@ func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
 	mc := &modelCall{in: in}
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
-	ctx, mc.cancel = context.WithCancel(r.ctx)
+	ctx, mc.cancel = context.WithCancelCause(r.ctx)
 	m, inbox := r.retrying(), &r.inbox
 	r.launch(&mc.flight, func() {
 		// Called instead of ranged over: the body of a loop would be four allocations.

@@ -120,7 +120,7 @@ func TestBackground(t *testing.T) {
 			end: EndLimit, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "the last words"},
 		{name: "the time is up", cfg: Config{Limits: Limits{Time: 3 * time.Minute}}, turns: []turn{calls(`c1 slow {"path":"5m"}`), says("it runs"), says("the last words")},
 			end: EndLimit, took: 3 * time.Minute, first: "This call goes on",
-			told: []string{"c1 of slow interrupted: began; \nThe call was interrupted before it ended."}, answer: "the last words"},
+			told: []string{"c1 of slow interrupted: began; \nThe call was stopped: out of time, the limit of 3m0s was reached."}, answer: "the last words"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

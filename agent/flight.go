@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -23,7 +24,7 @@ type flight struct {
 	held   []report // what came while it was launched
 	ended  bool     // its last report has come
 	away   bool     // it is committed, and not waited for: a call in the background
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	cause  error // why it was told to end
 
 	// Written by its goroutine before the last report:
@@ -105,7 +106,7 @@ func (r *run) launch(f *flight, work func()) {
 	r.cfg.Go(func() {
 		defer func() {
 			f.panicked = recover()
-			cancel()
+			cancel(nil)
 			in.put(report{from: f})
 		}()
 		work()
@@ -121,7 +122,7 @@ func (r *run) receive(done <-chan struct{}) {
 		r.fail(r.handle(rep))
 	case <-r.inbox.timeUp:
 		r.inbox.timeUp = nil
-		r.endFlights(errTimeUp)
+		r.endFlights(fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp()))
 	}
 }
 
@@ -197,7 +198,7 @@ func (r *run) await(f *flight) {
 func (f *flight) end(cause error) {
 	if f.cause == nil {
 		f.cause = cause
-		f.cancel()
+		f.cancel(cause)
 	}
 }
 

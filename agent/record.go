@@ -74,8 +74,9 @@ type people struct {
 
 // Why flights are told to end.
 var (
-	errLeft   = errors.New("the consumer has left")
-	errTimeUp = errors.New("the limit of time was reached")
+	errLeft    = errors.New("the consumer has left")
+	errTimeUp  = errors.New("out of time") // see Limits.Time; the limit follows
+	errTooSlow = errors.New("the call took too long")
 )
 
 // join is [errors.Join], but that what was said before is not repeated: a store that is full says

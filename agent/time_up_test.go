@@ -59,6 +59,12 @@ func TestNothingStartsAfterTheTime(t *testing.T) {
 				if err != nil || endOf(t, evs).Reason != EndLimit || len(got) != len(strings.Fields(row.want)) || time.Since(start) != row.after {
 					t.Errorf("%q after %v: %+v, %v", got, time.Since(start), endOf(t, evs), err)
 				}
+				for _, stopped := range got {
+					id := strings.TrimPrefix(stopped, "stopped:")
+					if said := saidOf(evs, id); !strings.Contains(said, "the limit of 1m0s was reached") {
+						t.Errorf("the result of call %s does not name the limit: %q", id, said)
+					}
+				}
 				for _, ev := range evs {
 					if began, ok := ev.(*ToolStart); ok && !strings.Contains(row.want, ":"+began.Call) {
 						t.Errorf("call %s began", began.Call)
@@ -67,6 +73,23 @@ func TestNothingStartsAfterTheTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// saidOf returns the text of the last result of a call, in the background too.
+func saidOf(evs []Event, call string) (text string) {
+	for _, ev := range evs {
+		switch ev := ev.(type) {
+		case *ToolResult:
+			if ev.Call == call {
+				text = ev.Text
+			}
+		case *Background:
+			if ev.Call == call && ev.Result != nil {
+				text = ev.Result.Text()
+			}
+		}
+	}
+	return text
 }
 
 func slowly(context.Context, Approval) (Confirm, error) {

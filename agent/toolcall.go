@@ -42,11 +42,10 @@ func (r *run) startToolCall(tc *toolCall) {
 		ctx, release = tc.outlive(ctx, r.whole)
 		tc.done, tc.clean = make(chan struct{}), r.cfg.Redact.Stream()
 	}
-	whole := ctx
+	ctx, tc.cancel = context.WithCancelCause(ctx)
+	stop := context.CancelFunc(func() {})
 	if tc.timeout > 0 {
-		ctx, tc.cancel = context.WithTimeout(ctx, tc.timeout)
-	} else {
-		ctx, tc.cancel = context.WithCancel(ctx)
+		ctx, stop = context.WithTimeoutCause(ctx, tc.timeout, errTooSlow)
 	}
 	ctx = context.WithValue(host.With(ctx, r.host()), callKey{}, tc)
 	if tc.nest != nil {
@@ -55,7 +54,8 @@ func (r *run) startToolCall(tc *toolCall) {
 	tools := r.a.tools
 	r.launch(&tc.flight, func() {
 		defer release()
-		tc.execute(ctx, whole, tools)
+		defer stop()
+		tc.execute(ctx, tools)
 	})
 }
 
@@ -87,7 +87,7 @@ const lost = "The call failed: its goroutine was ended before it had returned."
 
 // execute makes the call, on the flight's goroutine. What the tool had said before it was stopped,
 // by a time-out or with the run, stays in the result: the model may have use for it.
-func (tc *toolCall) execute(ctx, whole context.Context, middleware []tool.Middleware) {
+func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 	all, size := tool.NewCollector(tc.work), 0
 	var failure error
 	// Called instead of ranged over: the body of a loop would be four allocations.
@@ -105,13 +105,16 @@ func (tc *toolCall) execute(ctx, whole context.Context, middleware []tool.Middle
 		return tc.run.inbox.put(report{from: &tc.flight, chunk: &ch})
 	})
 	outcome := message.Outcome("")
-	switch {
+	switch cause := context.Cause(ctx); {
 	case failure == nil:
 	case errors.Is(failure, tool.ErrAbort):
 		tc.err = failure
 		all.Add(tool.Failure(failure.Error()))
-	case whole.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded): // its own time-out, and not the end of the run: the model may try something else
+	case cause == errTooSlow: // the model may try something else
 		all.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", tc.timeout)))
+	case errors.Is(cause, errTimeUp):
+		all.Add(tool.Failure("The call was stopped: " + cause.Error() + "."))
+		outcome = message.OutcomeInterrupted
 	default:
 		all.Add(tool.Failure("The call was interrupted before it ended."))
 		outcome = message.OutcomeInterrupted
