@@ -68,8 +68,18 @@ func (r *run) lastAnswer(limit string) error {
 		r.inbox.timeUp = time.After(r.limits().LastWords())
 	}
 	r.dialog.last = true
-	ans, err := r.generate()
-	r.dialog.last = false
+	defer func() { r.dialog.last = false }()
+	ans := &answer{Message: new(message.Message)}
+	v, err := r.currentView()
+	if err == nil {
+		err = r.fit(v)
+	}
+	for err == nil {
+		if ans, err = r.generate(); !r.isRefused(err) {
+			break
+		}
+		err = r.relieve(v, err)
+	}
 	if err == nil && r.final != nil {
 		return r.keepFinal(ans)
 	}

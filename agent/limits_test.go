@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -106,4 +107,39 @@ func TestLoopIsNoticed(t *testing.T) {
 		}
 	}
 	equal(t, "warnings", warned, 1)
+}
+
+// TestLastAnswerFits has the results of the last step be too long for the model's window: what is asked at the limit must fit
+// into it as every request must, by the estimate, or when a server says that it does not.
+func TestLastAnswerFits(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		own      int // the window as the agent has it
+		requests int // that are refused
+	}{{"by the estimate", 8_000, 0}, {"after a refusal", 128_000, 1}} {
+		t.Run(row.name, func(t *testing.T) {
+			page := tool.Must(tool.New("page", "A page.", func(_ context.Context, in pathArg) (string, error) {
+				return strings.Repeat("a page of it ", 600), nil
+			}))
+			cfg := Config{Policy: bypass, Limits: Limits{Steps: 1}, Toolkit: toolkit.Of(page), Context: Context{Window: row.own}}
+			a, _ := newAgent(t, cfg)
+			refused := 0
+			a.model = wordsFunc(func(req *model.Request) turn {
+				switch size := (&windowedServer{bytes: 4}).tokens(req); {
+				case size > 8_000:
+					refused++
+					return turn{err: &model.Error{Kind: model.ErrContextTooLong, Message: "too long"}}
+				case len(req.Messages) == 1:
+					return calls(`c1 page {"path":"1"}`, `c2 page {"path":"2"}`, `c3 page {"path":"3"}`, `c4 page {"path":"4"}`, `c5 page {"path":"5"}`)
+				}
+				return says("so far so good")
+			})
+			st := new(State)
+			evs, err := play(t, a, st, Say("go"))
+			if end := endOf(t, evs); err != nil || end.Reason != EndLimit || end.Text != "so far so good" {
+				t.Errorf("%+v, %v", end, err)
+			}
+			equal(t, "refused", refused, row.requests)
+		})
+	}
 }
