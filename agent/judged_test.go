@@ -156,3 +156,76 @@ func TestMiddlewareThatAllows(t *testing.T) {
 	}
 	equal(t, "ran", j.String(), "one:a")
 }
+
+// TestSavedEditIsAskedAbout has a person edit one call and refuse another, and the program stop right after that was saved: what
+// the edited call would run was not judged yet, and may be something else by the time the next run judges it.
+func TestSavedEditIsAskedAbout(t *testing.T) {
+	for _, row := range []struct {
+		name, later string
+	}{{"the same text", "one"}, {"another text", "two"}} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			text := "one"
+			var saved [][]byte
+			cfg := Config{Toolkit: toolkit.Of(newPrinting(&j, &text), noting(&j, "other", tool.Options{})), Save: func(_ context.Context, st *State) error {
+				data, err := json.Marshal(st)
+				saved = append(saved, data)
+				return err
+			}}
+			a, w := newAgent(t, cfg, calls(`c1 note {"path":"a"}`, `c2 other {"path":"b"}`), says("done"))
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			saved = nil
+			if _, err := play(t, a, st, Confirm{Call: "c1", Allow: true, Input: json.RawMessage(`{"path":"x"}`)}, Confirm{Call: "c2"}); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "ran", j.String(), "one:x")
+			j.ran, text, w.turns = nil, row.later, []turn{says("done")}
+			if err := json.Unmarshal(saved[0], st); err != nil || !st.loop.Open[0].Approved || st.loop.Open[0].Judgement != nil {
+				t.Fatalf("%s, %v", saved[0], err)
+			}
+			if _, err := play(t, a, st); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "ran", j.String(), "")
+			equal(t, "shown", st.Pending()[0].(*Approval).Runs, row.later)
+			if _, err := play(t, a, reload(t, st), Confirm{Call: "c1", Allow: true}); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "ran", j.String(), row.later+":x")
+		})
+	}
+}
+
+// TestEditedCallWaitsForItsTurn answers the second of two questions first, with other arguments: the answer counts when the
+// first is answered in a later run, unless the call would do something else by then.
+func TestEditedCallWaitsForItsTurn(t *testing.T) {
+	for later, asked := range map[string]bool{"one": false, "two": true} {
+		t.Run(later, func(t *testing.T) {
+			var j journal
+			text := "one"
+			cfg := Config{Toolkit: toolkit.Of(newPrinting(&j, &text), noting(&j, "other", tool.Options{}))}
+			a, w := newAgent(t, cfg, calls(`c1 other {"path":"a"}`, `c2 note {"path":"b"}`))
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := play(t, a, st, Confirm{Call: "c2", Allow: true, Input: json.RawMessage(`{"path":"x"}`)}); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "questions", len(st.Pending()), 1)
+			st, text, w.turns = reload(t, st), later, []turn{says("done")}
+			if _, err := play(t, a, st, Confirm{Call: "c1", Allow: true}); err != nil {
+				t.Fatal(err)
+			}
+			if !asked {
+				equal(t, "ran", j.String(), "other:a one:x")
+				return
+			}
+			equal(t, "ran", j.String(), "other:a")
+			equal(t, "shown", st.Pending()[0].(*Approval).Runs, later)
+		})
+	}
+}

@@ -74,6 +74,9 @@ type Found struct {
 // relied on: the policy and the tools may be others now, and the State may have been changed.
 func (s *State) Recover(c *Call, f Found) (Event, bool) {
 	c.Judged = -1
+	if c.Edited && c.Judgement == nil { // what a person's own arguments would run was not judged before the program stopped
+		c.Approved = false
+	}
 	switch {
 	case c.Status == Running && c.Sub == nil && (c.Again || !f.Idempotent):
 		return s.Landed(c, ResultOf(c, message.OutcomeInterrupted, OutcomeUnknown)), true
@@ -150,7 +153,7 @@ func (c *Call) mayRun(d permission.Decision) bool {
 
 // isAbout reports whether a person's approval was about what was judged now.
 func (c *Call) isAbout(j *permission.Judgement) bool {
-	if c.Judgement == nil { // the person wrote the arguments, or an earlier program asked
+	if c.Judgement == nil { // the person wrote the arguments just now, or a program asked that kept no judgements
 		return c.Edited || j.IsZero()
 	}
 	return c.Judgement.Same(j)
@@ -181,8 +184,8 @@ func (s *State) Ask(c *Call, preview string, now time.Time) {
 func (s *State) Allow(c *Call, edited json.RawMessage) {
 	s.uncover()
 	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by a person", -1
-	if edited != nil {
-		c.Input, c.Edited, c.Judgement = edited, true, nil
+	if edited != nil { // judged now: what the arguments would run may be something else when the call's turn comes
+		c.Input, c.Edited, c.Judgement, c.Status = edited, true, nil, New
 	}
 }
 
