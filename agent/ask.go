@@ -345,7 +345,7 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 	}
 	info := t.Info()
 	c.Tool, c.Input = info.Name, args.JSON
-	c.Parallel, c.ChangesGroups = info.Parallel, r.shown.view.Late(info.Name)
+	c.Parallel, c.ChangesGroups = info.Parallel, r.shown.view.ChangesGroups(info.Name)
 	if c.Tool == c.Name {
 		tc.Input = args.JSON
 	}

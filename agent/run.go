@@ -195,7 +195,7 @@ func (r *run) reopen(c *openCall) error {
 	if err != nil {
 		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
-	c.Input, c.Parallel, c.ChangesGroups = args.JSON, t.Info().Parallel, v.Late(c.Tool)
+	c.Input, c.Parallel, c.ChangesGroups = args.JSON, t.Info().Parallel, v.ChangesGroups(c.Tool)
 	return nil
 }
 

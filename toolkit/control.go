@@ -17,7 +17,7 @@ type Control interface {
 	// names matter. Groups are those that the scope's ceiling grants: never
 	// name others. The tools call [Toolkit.Enable], [Toolkit.Disable] or
 	// [Toolkit.Set]; their Info must have Control set. Those that are not
-	// read-only run after the other calls of an answer; see [View.Late].
+	// read-only run after the other calls of an answer; see [View.ChangesGroups].
 	Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 
 	// Hint says what to call to open the groups named in want, in order, together

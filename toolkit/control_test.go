@@ -117,9 +117,9 @@ func TestResetTools(t *testing.T) {
 		}
 	}
 	v := newView(t, tk, s)
-	for name, late := range map[string]bool{"reset_tools": true, "now": false, "query": false, "nope": false} {
-		if v.Late(name) != late {
-			t.Errorf("Late(%s) = %v", name, !late)
+	for name, changes := range map[string]bool{"reset_tools": true, "now": false, "query": false, "nope": false} {
+		if v.ChangesGroups(name) != changes {
+			t.Errorf("ChangesGroups(%s) = %v", name, !changes)
 		}
 	}
 	if _, _, err := v.Resolve(t.Context(), "drop", nil); err == nil || !strings.HasSuffix(err.Error(), `call reset_tools with {"db":true,"db-admin":true} first`) {
@@ -279,7 +279,7 @@ func TestDiscover(t *testing.T) {
 	if newView(t, tk, s).Digest() != before.Digest() {
 		t.Error("the list has changed")
 	}
-	if newView(t, tk, s).Late("call_tool") || newView(t, tk, s).Late("search_tools") {
+	if newView(t, tk, s).ChangesGroups("call_tool") || newView(t, tk, s).ChangesGroups("search_tools") {
 		t.Error("a tool that opens nothing is late")
 	}
 }

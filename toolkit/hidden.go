@@ -74,9 +74,9 @@ type forwarder interface {
 	forward(ctx context.Context, v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error)
 }
 
-// Late reports whether calls of the tool change what is open. They run after
+// ChangesGroups reports whether calls of the tool change which groups are open. They run after
 // the other calls of the same answer, and show in the next View.
-func (v *View) Late(name string) bool {
+func (v *View) ChangesGroups(name string) bool {
 	t := v.controlTool(name)
 	if t == nil {
 		return false
