@@ -118,8 +118,9 @@ type Config struct {
 	Middleware []Middleware
 
 	// Approve, if not nil, answers questions within the run, so that it does
-	// not end waiting. It is called on the run's goroutine, one question at a
-	// time. Its answer is for the call it was asked about; Call may be empty.
+	// not end waiting. It is asked one question at a time. Calls that are under way
+	// continue meanwhile, and their events come when it has returned. Its
+	// answer is for the call it was asked about; Call may be empty.
 	Approve func(context.Context, Approval) (Confirm, error)
 
 	// Elicit, if not nil, answers what tools, and the MCP servers behind them, ask

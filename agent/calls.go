@@ -159,22 +159,62 @@ func (r *run) askApprove(q Approval, c *openCall) (Confirm, error) {
 	ev := q
 	r.emit(&ev)
 	c.Announced = decide.Announced{Seq: ev.Seq, Time: ev.Time}
-	if r.ctx.Err() != nil || !take(r.ctx, r.people.asking) {
-		return Confirm{}, r.ctx.Err()
+	if err := r.ctx.Err(); err != nil {
+		return Confirm{}, err
 	}
-	defer func() { <-r.people.asking }()
-	ctx := r.ctx
+	ctx, cancel := r.ctx, context.CancelFunc(func() {})
 	if due, _ := r.due(q.Call); !due.IsZero() {
-		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // the last moment counts
-		defer cancel()
 	}
-	answer, err := r.cfg.Approve(ctx, q)
+	defer cancel()
+	pq := new(personQuestion)
+	pq.task, pq.stage = pq, committed
+	ctx, pq.cancel = context.WithCancelCause(ctx)
+	asking, approve := r.people.asking, r.cfg.Approve
+	var answer Confirm
+	var err error
+	r.fly(&pq.flight, func() {
+		if !take(ctx, asking) {
+			err = ctx.Err()
+			return
+		}
+		defer func() { <-asking }()
+		answer, err = approve(ctx, q)
+	})
+	r.awaitAnswer(&pq.flight)
+	if r.failed != nil { // the answer, or that there is none, does not count
+		return Confirm{}, r.failed
+	}
 	if err != nil {
 		return Confirm{}, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
 	}
 	answer.Call = q.Call
 	return answer, nil
+}
+
+// awaitAnswer deals with what calls report until a person has answered. Their events wait: a program that shows events and asks at
+// one terminal never does both at a time.
+func (r *run) awaitAnswer(f *flight) {
+	r.consumer.paused = true
+	defer func() { r.consumer.paused = false }()
+	for !f.ended {
+		r.receive(nil)
+		if r.failed != nil {
+			f.end(context.Canceled)
+		}
+	}
+	r.consumer.paused = false
+	r.flush()
+}
+
+// A personQuestion is the flight of a question that Config.Approve answers. It is none of run.flights: no limit of time ends it.
+type personQuestion struct{ flight }
+
+func (*personQuestion) onReport(*run, report) error { return nil }
+
+func (pq *personQuestion) onEnd(*run) error {
+	pq.repeat()
+	return nil
 }
 
 // take waits for a token of the run. It returns false if ctx ended first.

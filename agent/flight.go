@@ -102,6 +102,11 @@ func (in *inbox) ask(from *flight, do func() error) error {
 // flight's goroutine.
 func (r *run) launch(f *flight, work func()) {
 	r.flights = append(r.flights, f)
+	r.fly(f, work)
+}
+
+// fly calls work on the goroutine of a flight.
+func (r *run) fly(f *flight, work func()) {
 	in, cancel := &r.inbox, f.cancel
 	r.cfg.Go(func() {
 		defer func() {

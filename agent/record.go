@@ -44,6 +44,8 @@ type consumer struct {
 	yield  func(Event, error) bool
 	cancel context.CancelCauseFunc
 	gone   bool    // the consumer has left: nothing more is yielded
+	queue  []Event // that were numbered, and not yielded
+	paused bool    // Config.Approve is being called: nothing is yielded until it returns
 	unsent []Event // that wait for a save
 
 	redactor eventRedactor
@@ -120,11 +122,27 @@ func (r *run) send(ev Event) {
 		return
 	}
 	r.number(ev)
-	r.consumer.gone = true // should the consumer panic, it is not called again
-	r.consumer.gone = !r.consumer.yield(ev, nil)
-	if r.consumer.gone {
-		r.consumer.cancel(errLeft)
+	r.consumer.queue = append(r.consumer.queue, ev)
+	if !r.consumer.paused {
+		r.flush()
 	}
+}
+
+// flush yields the events that wait.
+func (r *run) flush() {
+	out := &r.consumer
+	for _, ev := range out.queue {
+		if out.gone {
+			break
+		}
+		out.gone = true // should the consumer panic, it is not called again
+		out.gone = !out.yield(ev, nil)
+		if out.gone {
+			out.cancel(errLeft)
+		}
+	}
+	clear(out.queue)
+	out.queue = out.queue[:0]
 }
 
 // number gives an event its place in the conversation.

@@ -344,6 +344,7 @@ func (r *run) settleWaiting() error {
 
 // end closes what is open unless it waits, stores the State and emits the End.
 func (r *run) end(reason EndReason, err error) {
+	r.flush()
 	r.dropEarly()
 	if err = join(err, r.failed); err != nil {
 		reason = EndError

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// talking says a piece each second, as many as its path has, and notes that it has ended.
+func talking(j *journal, o tool.Options) tool.Tool {
+	return tool.Must(tool.NewStream("talk", "Talks.", func(ctx context.Context, in pathArg) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) {
+			n := 0
+			fmt.Sscan(in.Path, &n)
+			for range n {
+				select {
+				case <-time.After(time.Second):
+				case <-ctx.Done():
+					yield(tool.Chunk{}, ctx.Err())
+					return
+				}
+				if !yield(tool.Text("x"), nil) {
+					return
+				}
+			}
+			j.add("talked")
+		}
+	}, o))
+}
+
+// thinking is an Approve that takes an hour. Meanwhile no event may come.
+func thinking(t *testing.T, j *journal) (approve func(context.Context, Approval) (Confirm, error), onEvent func(Event)) {
+	thinks := false
+	return func(context.Context, Approval) (Confirm, error) {
+			thinks = true
+			time.Sleep(time.Hour)
+			thinks = false
+			j.add("approved")
+			return Confirm{Allow: true}, nil
+		}, func(ev Event) {
+			if thinks {
+				t.Errorf("event %s came while a person was thinking", ev.kind())
+			}
+		}
+}
+
+// runWatched runs to the end.
+func runWatched(t *testing.T, a *Agent, st *State, onEvent func(Event)) {
+	t.Helper()
+	for ev, err := range a.Run(t.Context(), st, Say("go")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		onEvent(ev)
+	}
+	checkState(t, st)
+}
+
+// TestCallsContinueWhileAPersonThinks has Config.Approve take longer than a tool in the background may: what the tool says does not
+// have to wait for the person.
+func TestCallsContinueWhileAPersonThinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		approve, onEvent := thinking(t, &j)
+		cfg := Config{Background: time.Minute, Approve: approve, Toolkit: toolkit.Of(atOnce{talking(&j, tool.Options{})}, noting(&j, "ask", tool.Options{})),
+			Policy: permission.Policy{Rules: []permission.Rule{{Tool: "talk", Behavior: permission.Allow}}}}
+		a, _ := newAgent(t, cfg, calls(`c1 talk {"path":"100"}`), calls(`c2 ask {"path":"a"}`), says("done"))
+		st := new(State)
+		runWatched(t, a, st, onEvent)
+		equal(t, "order", j.String(), "talked approved ask:a")
+	})
+}
+
+// watching is an agent that asks about a call that has become dangerous since it was allowed, while a sub-agent works.
+func watching(t *testing.T, j *journal, cfg Config) *Agent {
+	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(talking(j, tool.Options{}))})
+	sub.model = wordsFunc(func(req *model.Request) turn {
+		if len(req.Messages) == 1 {
+			return calls(`s1 talk {"path":"100"}`)
+		}
+		return says("sub")
+	})
+	helper, err := AsTool(sub, "helper", "Helps.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parallel := tool.Options{Parallel: true}
+	danger := func() (v permission.Verdict) {
+		if j.String() != "" { // the first note
+			v = permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "runs a file that was just written"}
+		}
+		return v
+	}
+	for _, name := range []string{"helper", "note", "run", "talk"} {
+		cfg.Policy.Rules = append(cfg.Policy.Rules, permission.Rule{Tool: name, Behavior: permission.Allow})
+	}
+	cfg.MaxParallel, cfg.Toolkit = 2, toolkit.Of(helper, noting(j, "note", parallel), judged{noting(j, "run", parallel), danger})
+	a, _ := newAgent(t, cfg, calls(`h1 helper {"task":"x"}`, `c2 note {"path":"a"}`, `c3 run {"path":"b"}`), says("done"))
+	return a
+}
+
+func TestSubAgentsContinueWhileAPersonThinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		approve, onEvent := thinking(t, &j)
+		runWatched(t, watching(t, &j, Config{Approve: approve}), new(State), onEvent)
+		equal(t, "order", j.String(), "note:a talked approved run:b")
+	})
+}
+
+// TestFailureEndsTheQuestion has a save fail while a person thinks: they are not asked any longer, and the run ends with that.
+func TestFailureEndsTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		full := errors.New("the disk is full")
+		cfg := Config{Approve: func(ctx context.Context, q Approval) (Confirm, error) {
+			<-ctx.Done()
+			return Confirm{}, ctx.Err()
+		}, Save: func(context.Context, *State) error {
+			if strings.Contains(j.String(), "talked") {
+				return full
+			}
+			return nil
+		}}
+		evs, err := play(t, watching(t, &j, cfg), new(State), Say("go"))
+		if end := endOf(t, evs); end.Reason != EndError || end.Detail != "save the session: the disk is full" || !errors.Is(err, full) {
+			t.Errorf("%+v, %v", end, err)
+		}
+	})
+}
+
+// judged is a tool whose calls are judged by a function.
+type judged struct {
+	tool.Tool
+	verdict func() permission.Verdict
+}
+
+func (d judged) Unwrap() tool.Tool { return d.Tool }
+
+func (d judged) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
+	return d.verdict()
+}
+
+// TestApprovePanics has Config.Approve panic: the consumer's goroutine does then, and the State is whole.
+func TestApprovePanics(t *testing.T) {
+	var j journal
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "ask", tool.Options{})), Approve: func(context.Context, Approval) (Confirm, error) {
+		panic("no one is there")
+	}}, calls(`c1 ask {"path":"a"}`))
+	st := new(State)
+	defer func() {
+		if why := recover(); why != "no one is there" {
+			t.Errorf("recovered %v", why)
+		}
+		equal(t, "pending", len(st.Pending()), 1)
+		checkState(t, st)
+	}()
+	for range a.Run(t.Context(), st, Say("go")) {
+	}
+}
