@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
 // A filter decides about the messages of one HTTP answer. What it passes on is what
@@ -20,14 +18,17 @@ type filter struct {
 }
 
 // message returns a message as it is passed on, nil if it is not. An answer to another
-// request than the one that was made is nobody's; an error ends the exchange.
+// request than the one that was made is left out; an error ends the exchange.
 func (f *filter) message(data []byte) ([]byte, error) {
-	head, err := strictjson.Message(data)
+	head, err := checkMessage(data)
+	if err != nil && f.x == nil {
+		return errorAnswer(ownID(data), codeMalformed, err.Error()), nil
+	}
 	if err != nil {
 		return nil, f.fail(err)
 	}
 	var id any
-	_ = json.Unmarshal(head.ID, &id) // what is none is no answer
+	_ = json.Unmarshal(head.ID, &id) // a message without one is not an answer
 	if f.x != nil && !head.Method && id != nil && id != f.x.id {
 		_ = f.fail(fmt.Errorf("it answers a request with the id %s, which was not made here", clip(string(head.ID), 40)))
 		return nil, nil
@@ -38,7 +39,7 @@ func (f *filter) message(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// fail notes why an answer cannot be taken; the first reason stays.
+// fail notes why an answer cannot be used; the first reason stays.
 func (f *filter) fail(why error) error {
 	if f.x == nil {
 		return nil
@@ -55,6 +56,9 @@ func (f *filter) all(body io.Reader) ([]byte, error) {
 	}
 	if len(data) > f.max {
 		return nil, f.fail(ErrTooLarge)
+	}
+	if !json.Valid(data) {
+		return nil, f.fail(errors.New("it is not valid JSON"))
 	}
 	data, err = f.message(data)
 	if data == nil && err == nil {

@@ -1,12 +1,15 @@
 package mcpclient
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -52,6 +55,13 @@ func TestWrongAnswers(t *testing.T) {
 		"folded":          {[]string{strings.Replace(right, `"result"`, `"result":{},"Result"`, 1)}, `must be written "result"`, `must be written "result"`},
 		"folded_content":  {[]string{strings.Replace(right, `"content"`, `"content":[],"Content"`, 1)}, `must be written "content"`, `must be written "content"`},
 		"deep":            {[]string{strings.Replace(right, `"text":"right"`, `"text":"wrong","text":"right"`, 1)}, `"text" occurs twice`, `"text" occurs twice`},
+		"half":            {[]string{right[:len(right)-3]}, "cannot be read", "cannot be read"},
+		"no_result":       {[]string{`{"jsonrpc":"2.0","id":ID}`}, "neither a result nor an error", "neither a result nor an error"},
+		"error_number":    {[]string{`{"jsonrpc":"2.0","id":ID,"error":7}`}, "cannot be read", "cannot be read"},
+		"error_code":      {[]string{`{"jsonrpc":"2.0","id":ID,"error":{"code":"E1","message":"no"}}`}, "cannot be read", "cannot be read"},
+		"error_message":   {[]string{`{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":["no"]}}`}, "cannot be read", "cannot be read"},
+		"version":         {[]string{strings.Replace(right, `"2.0"`, `2.0`, 1)}, "cannot be read", "cannot be read"},
+		"method":          {[]string{`{"jsonrpc":"2.0","id":ID,"method":7}`}, "cannot be read", "cannot be read"},
 		"folded_is_error": {[]string{strings.Replace(right, `"content"`, `"isError":false,"IsError":true,"content"`, 1)}, `must be written "isError"`, `must be written "isError"`},
 	}
 	var list []string
@@ -76,7 +86,8 @@ func TestWrongAnswers(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		script(msg, func(line string) { _, _ = io.WriteString(w, line) })
 	})).URL
-	for way, cfg := range map[string]Config{"json": {URL: jsonURL}, "events": {URL: eventStreams(t, script)}, "lines": {Dial: inMemory(script)}} {
+	for way, cfg := range map[string]Config{"json": {URL: jsonURL}, "events": {URL: eventStreams(t, script)},
+		"sse": {URL: sseServer(t, script), Transport: SSE}, "lines": {Dial: inMemory(script)}} {
 		cfg.Name, cfg.PingInterval, cfg.Protocol = "srv", -1, "2025-06-18"
 		c := connect(t, cfg)
 		for name, a := range answers {
@@ -84,13 +95,47 @@ func TestWrongAnswers(t *testing.T) {
 			if way == "json" {
 				want = a.one
 			}
-			if want == "" || way == "lines" && (name == "foreign" || name == "number") { // which there is for somebody else
+			if want == "" || (way == "lines" || way == "sse") && (name == "foreign" || name == "number") { // which there is for somebody else
 				continue
 			}
-			res := mustRun(t, find(t, c, name), `{}`)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // much less than Timeout
+			res, err := run(ctx, find(t, c, name), `{}`)
+			cancel()
+			if err != nil {
+				t.Errorf("%s, %s: %v", way, name, err)
+				continue
+			}
 			if !strings.Contains(res.Text(), want) || (want == "right") != (res.Outcome == message.OutcomeSuccess) {
 				t.Errorf("%s, %s: %s %s, want %q", way, name, res.Outcome, res.Text(), want)
 			}
 		}
 	}
+}
+
+// sseServer serves a scripted server over the SSE transport of 2024-11-05, and returns its
+// URL.
+func sseServer(t *testing.T, s script) (url string) {
+	t.Helper()
+	lines := make(chan string, 100)
+	return serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			var msg request
+			if json.NewDecoder(r.Body).Decode(&msg) == nil {
+				w.WriteHeader(http.StatusAccepted)
+				s(msg, func(line string) { lines <- line })
+			}
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "event: endpoint\ndata: /post\n\n")
+		for {
+			w.(http.Flusher).Flush()
+			select {
+			case line := <-lines:
+				fmt.Fprintf(w, "event: message\ndata: %s\n\n", line)
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})).URL
 }

@@ -234,7 +234,7 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	if err := strictjson.Unmarshal(raw, &res); err == nil {
 		return &res, nil
 	} else if errors.Is(err, strictjson.ErrAmbiguous) {
-		return nil, fmt.Errorf("the result of %s cannot be taken: %w", method, err)
+		return nil, fmt.Errorf("%w: the result of %s: %w", ErrMalformed, method, err)
 	}
 	// One member has a shape that nobody expects: take what can be taken.
 	var fields map[string]json.RawMessage
@@ -315,7 +315,7 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 		}
 		again := neverReached(err) || j.again && errors.Is(err, ErrLost)
 		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
-			if se, ok := errors.AsType[*ServerError](err); ok && errors.Is(err, ErrLost) && !neverReached(err) {
+			if se, ok := errors.AsType[*ServerError](err); ok && mayHaveRun(err) {
 				told := *se
 				told.Err = fmt.Errorf("%w%s", se.Err, j.unsure())
 				err = &told
@@ -323,6 +323,12 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 			return err
 		}
 	}
+}
+
+// mayHaveRun reports whether a call that failed without an answer may have run.
+func mayHaveRun(err error) bool {
+	lost := errors.Is(err, ErrLost) && !neverReached(err)
+	return lost || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrMalformed)
 }
 
 // A watcher takes the progress of one try of a call from the goroutines that read.

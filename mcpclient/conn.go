@@ -315,8 +315,8 @@ func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMe
 		if e.Code == codeTooLarge {
 			return nil, fmt.Errorf("%w%s", ErrTooLarge, strings.TrimPrefix(e.Message, ErrTooLarge.Error()))
 		}
-		if e.Code == codeAmbiguous {
-			return nil, fmt.Errorf("the server's answer to %s cannot be taken: %s", method, e.Message)
+		if e.Code == codeMalformed {
+			return nil, fmt.Errorf("%w: the answer to %s: %s", ErrMalformed, method, e.Message)
 		}
 		var data json.RawMessage
 		if e.Data != nil {
@@ -341,7 +341,7 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	if why := x.refused.Load(); why != nil && errors.Is(*why, ErrTooLarge) {
 		return fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, c.cfg.MaxMessage)
 	} else if why != nil {
-		return fmt.Errorf("the server's answer to %s cannot be taken: %w", method, *why)
+		return fmt.Errorf("%w: the answer to %s: %w", ErrMalformed, method, *why)
 	}
 	if status, ok := errors.AsType[*httpStatus](err); ok {
 		return status

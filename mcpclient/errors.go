@@ -15,12 +15,13 @@ var (
 	ErrLost       = errors.New("the connection to the server was lost")
 	ErrTimeout    = errors.New("time-out")
 	ErrTooLarge   = errors.New("the server's message is too large")
+	ErrMalformed  = errors.New("the server's message cannot be read")
 	ErrLogin      = errors.New("log in") // the server wants that, and it was not tried or has failed; see [OAuth]
 )
 
 // A ServerError says that a server could not be reached, started or kept. A
-// call that ends with one may have run if it wraps [ErrLost], and has not if it
-// does not.
+// call that ends with one may have run if it wraps [ErrLost], [ErrTimeout], [ErrTooLarge]
+// or [ErrMalformed], and has not run otherwise.
 type ServerError struct {
 	Server string
 	Err    error

@@ -327,7 +327,7 @@ func TestHTTPErrorsSayWhatToDo(t *testing.T) {
 		{401, "who are you", "HTTP status 401; the server wants other credentials"},
 		{404, "nothing here", "check the URL"},
 		{503, "<html>busy</html>", "HTTP status 503: <html>busy"},
-		{200, "not JSON", "lost"},
+		{200, "not JSON", "not valid JSON"},
 		{400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"bad key"}}`, "bad key (code -32001)"},
 	} {
 		srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

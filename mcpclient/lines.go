@@ -9,14 +9,13 @@ import (
 	"io"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/mark3labs/mcp-go/mcp"
 )
 
 // A lineReader passes on the lines of a server's output, each of which is a
-// message. In place of a line that is too long it passes an error answer to the
-// request that the line seemed to answer, so that the caller learns what
-// happened and memory stays bounded; so it does in place of one that two readers could
-// read differently. It ends with io.EOF only: whatever else
-// went wrong, the server is gone.
+// message. An answer that is too long, or that [checkMessage] refuses, is replaced by an
+// error answer to the same request, so that its caller fails at once and memory stays
+// bounded. The only error is io.EOF: whatever went wrong, the server is gone.
 type lineReader struct {
 	src  *bufio.Reader
 	max  int
@@ -35,8 +34,8 @@ func (l *lineReader) Read(p []byte) (int, error) {
 			l.eof()
 			return 0, io.EOF
 		}
-		if _, err := strictjson.Message(line); err != nil {
-			line = instead(ownID(line), codeAmbiguous, err.Error())
+		if _, err := checkMessage(line); err != nil {
+			line = append(errorAnswer(ownID(line), codeMalformed, err.Error()), '\n')
 		}
 		l.line = exactLog(line)
 	}
@@ -64,7 +63,7 @@ func (l *lineReader) next() ([]byte, error) {
 // ends is how much of either end of a long line is searched for its id.
 const ends = 4 << 10
 
-// skip reads the rest of a line that is too long and returns what stands for it.
+// skip reads the rest of a line that is too long and returns the answer in its place.
 func (l *lineReader) skip(head []byte, err error) ([]byte, error) {
 	size := len(head)
 	last := bytes.Clone(head[max(0, len(head)-ends):])
@@ -83,27 +82,46 @@ func (l *lineReader) skip(head []byte, err error) ([]byte, error) {
 	if id == "" {
 		id = ownID(last)
 	}
-	return instead(id, codeTooLarge, fmt.Sprintf("%v: %d bytes, the limit is %d", ErrTooLarge, size, l.max)), nil
+	why := fmt.Sprintf("%v: %d bytes, the limit is %d", ErrTooLarge, size, l.max)
+	return append(errorAnswer(id, codeTooLarge, why), '\n'), nil
 }
 
-// instead returns the line that is passed on in place of one that is not: an answer to the
-// request with the id, or none.
-func instead(id string, code int, why string) []byte {
+// checkMessage returns why a message cannot be used: two readers could read it differently,
+// or it answers a request of ours and mcp-go cannot decode it. mcp-go drops such an answer,
+// and the caller would wait for its time-out.
+func checkMessage(data []byte) (strictjson.Head, error) {
+	head, err := strictjson.Message(data)
+	if err != nil || !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // else a log line
+		return head, err
+	}
+	if ours := bytes.HasPrefix(head.ID, []byte(`"`+idPrefix)); !ours && (head.ID != nil || ownID(data) == "") {
+		return head, nil
+	}
+	var shape struct {
+		Version string                   `json:"jsonrpc"`
+		Method  string                   `json:"method"`
+		Error   *mcp.JSONRPCErrorDetails `json:"error"`
+	}
+	return head, json.Unmarshal(data, &shape)
+}
+
+// errorAnswer returns an error answer to the request with the id; nil if there is none.
+func errorAnswer(id string, code int, why string) []byte {
 	text, err := json.Marshal(why)
 	if id == "" || err != nil {
-		return []byte("\n")
+		return nil
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"error":{"code":%d,"message":%s}}`, id, code, text)
 }
 
-// These codes are ours, outside of the range of JSON-RPC's.
+// The codes of errorAnswer, outside the range of JSON-RPC's own.
 const (
 	codeTooLarge  = -30413
-	codeAmbiguous = -30422
+	codeMalformed = -30422
 )
 
-// ownID finds an id that we gave to a request. Inside of a JSON string the
-// quotes would be escaped, so that text cannot be mistaken for one.
+// ownID returns the id of one of our requests in b. Quotes inside a JSON string are
+// escaped, so that no text is taken for an id.
 func ownID(b []byte) string {
 	for _, key := range []string{`"id":"` + idPrefix, `"id": "` + idPrefix} {
 		if i := bytes.LastIndex(b, []byte(key)); i >= 0 {

@@ -122,7 +122,7 @@ func TestTimeouts(t *testing.T) {
 		{"steps", `{"n":100,"every":50}`, message.OutcomeError, "still running after 10m", 10 * time.Minute},
 		{"steps", `{"n":1,"every":61}`, message.OutcomeError, "no sign of life for 1m", time.Minute},
 		{"stuck", `{}`, message.OutcomeError, "no sign of life", 80 * time.Second},
-		{"half", `{}`, message.OutcomeError, "no sign of life", time.Minute},
+		{"half", `{}`, message.OutcomeError, "cannot be read", 0},
 		{"late", `{}`, message.OutcomeError, "no sign of life", time.Minute},
 	} {
 		t.Run(row.tool+row.args, func(t *testing.T) {
