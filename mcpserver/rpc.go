@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -53,6 +54,9 @@ func invalid(code int, format string, args ...any) *rpcError {
 // MCP has it, which lets it be a key.
 func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 	var m rpcMessage
+	if !utf8.Valid(data) { // ids and tokens are sent back as they came
+		return nil, invalid(mcp.PARSE_ERROR, "the message is not UTF-8; encode it as UTF-8")
+	}
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
 		return nil, invalid(mcp.INVALID_REQUEST, "batches are not taken; send one message at a time")
 	}

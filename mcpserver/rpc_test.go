@@ -1,0 +1,47 @@
+package mcpserver_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// TestNotUTF8 checks that a message that is not UTF-8 is refused, wherever the bytes are, and
+// that none of them is sent back: "JSON-RPC messages MUST be UTF-8 encoded"
+// (specification 2025-11-25, basic/transports).
+func TestNotUTF8(t *testing.T) {
+	echo := tool.Must(tool.New("echo", "Returns the message.", func(_ context.Context, in struct {
+		Message string `json:"message"`
+	}) (string, error) {
+		return in.Message, nil
+	}))
+	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(echo), Policy: open})
+	w := newWire(t, listen(t, s))
+	w.initialize(`{}`)
+	for _, row := range []struct {
+		msg  string
+		want string
+	}{
+		{`{"jsonrpc":"2.0","id":"é","method":"ping"}`, `"id":"é"`},
+		{`{"jsonrpc":"2.0","id":"` + "\xff" + `","method":"ping"}`, "UTF-8"},
+		{`{"jsonrpc":"2.0","id":"` + "\xed\xa0\x80" + `","method":"ping"}`, "UTF-8"},
+		{`{"jsonrpc":"2.0","id":1,"method":"` + "\xff" + `"}`, "UTF-8"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":"` + "\xff" + `"}}}`, "UTF-8"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":"x"},"_meta":{"progressToken":"` + "\xff" + `"}}}`, "UTF-8"},
+	} {
+		_, lines := w.post(t.Context(), row.msg)
+		var out bytes.Buffer
+		err := s.ServeStdio(t.Context(), strings.NewReader(row.msg+"\n"), &out)
+		for way, got := range map[string]string{"HTTP": strings.Join(lines, "\n"), "stdio": out.String()} {
+			if err != nil || !strings.Contains(got, row.want) || !utf8.ValidString(got) {
+				t.Errorf("%s: %q: %q %v, want %s", way, row.msg, got, err, row.want)
+			}
+		}
+	}
+}
