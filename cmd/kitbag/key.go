@@ -13,17 +13,17 @@ import (
 const keySize = 32 // bytes
 
 // userKey returns the key that the user's session files are sealed with. It is made when
-// it is first needed, in the user's configuration directory.
+// it is first needed, in the user's configuration folder.
 func userKey() ([]byte, error) {
 	base, err := os.UserConfigDir()
 	if err != nil {
 		return nil, fmt.Errorf("the key that seals sessions: %w; set HOME or XDG_CONFIG_HOME", err)
 	}
 	file := filepath.Join(base, "kitbag", "session.key")
-	key, err := readKey(file)
+	key, err := readKey(file, os.Geteuid())
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeKey(file); err == nil {
-			key, err = readKey(file)
+			key, err = readKey(file, os.Geteuid())
 		}
 	}
 	if err != nil {
@@ -32,18 +32,33 @@ func userKey() ([]byte, error) {
 	return key, nil
 }
 
-// readKey reads a key that only its owner can read.
-func readKey(file string) ([]byte, error) {
+// readKey reads a key that, like its folder, belongs to the user and to no one else: whoever
+// knows it can seal a forged session.
+func readKey(file string, user int) ([]byte, error) {
 	info, err := os.Lstat(file)
 	if err != nil {
 		return nil, err
 	}
-	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-		return nil, fmt.Errorf("%s has mode %v: others may have read or written it; remove it for a new one, then trust each session anew", file, mode)
+	const renew = "remove it to have a new key made, then trust each session again with --trust-session"
+	dir := filepath.Dir(file)
+	switch folder, err := os.Stat(dir); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file; %s", file, renew)
+	case runtime.GOOS == "windows": // where modes do not say who may read
+	case !ownedBy(folder, user):
+		return nil, fmt.Errorf("%s belongs to another user; give it to the user that runs kitbag: chown %d %s", dir, user, dir)
+	case folder.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("%s has mode %v: others may replace what is in it; run: chmod 700 %s", dir, folder.Mode(), dir)
+	case !ownedBy(info, user):
+		return nil, fmt.Errorf("%s belongs to another user, who knows the key; %s", file, renew)
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("%s has mode %v: others may know the key; %s", file, info.Mode(), renew)
 	}
 	key, err := os.ReadFile(file)
 	if err == nil && len(key) != keySize {
-		err = fmt.Errorf("%s has %d bytes, not %d; remove it for a new one, then trust each session anew", file, len(key), keySize)
+		err = fmt.Errorf("%s has %d bytes, not %d; %s", file, len(key), keySize, renew)
 	}
 	return key, err
 }
