@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 
 func beServer(role string) int {
 	fmt.Fprintln(os.Stderr, "the server says hello on stderr")
+	if process, file, ok := pinsRole(role); ok {
+		return addPins(file, process)
+	}
 	switch {
 	case role == "demo":
 		if err := demoserver.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
