@@ -89,10 +89,16 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 		r.cyclic[t] = true
 		return nil
 	}
-	if r.checked[t] || r.leaf(t) != nil {
+	if r.checked[t] {
 		return nil
 	}
 	r.checked[t] = true
+	if leaf := r.leaf(t); leaf != nil {
+		if err := r.checkEnum(t, leaf.Enum); err != nil {
+			return fmt.Errorf("%s%w", at(path), err)
+		}
+		return nil
+	}
 	stack = append(stack, t)
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:

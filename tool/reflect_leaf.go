@@ -3,6 +3,7 @@ package tool
 import (
 	"encoding"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strconv"
 
@@ -18,19 +19,21 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 		return s
 	}
 	s := anything()
+	values := docs.enum(t)
 	if e, ok := reflect.New(t).Interface().(interface{ Enum() []any }); ok {
-		s.Type, s.Enum = kindType(t.Kind()), e.Enum()
-		return s
+		values = e.Enum()
 	}
-	if values := docs.enum(t); values != nil {
-		s.Type, s.Enum = kindType(t.Kind()), values
-		return s
+	for _, v := range values {
+		s.Enum = append(s.Enum, asType(v, t))
 	}
 	switch {
 	case r.isCustom(t):
 		return s
 	case r.isText(t):
 		s.Type = "string"
+		return s
+	case len(s.Enum) > 0:
+		s.Type = kindType(t.Kind())
 		return s
 	// encoding/json writes bytes as base64, unless the element writes itself.
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !r.isCustom(t.Elem()) && !r.isText(t.Elem()):
@@ -45,6 +48,30 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	}
 	s.Minimum, s.Maximum = intRange(t)
 	return s
+}
+
+// asType returns v as a t, which may have methods of its own to write it, if it is a constant of
+// the same kind; else v.
+func asType(v any, t reflect.Type) any {
+	if c := reflect.ValueOf(v); c.IsValid() && c.Kind() == t.Kind() {
+		return c.Convert(t).Interface()
+	}
+	return v
+}
+
+// checkEnum returns an error for a value of t's own list that t cannot be read from: the schema would
+// ask for what is refused.
+func (r *reflector) checkEnum(t reflect.Type, values []any) error {
+	for _, v := range values {
+		data, err := json.Marshal(v)
+		if err == nil && !r.out {
+			err = json.Unmarshal(data, reflect.New(t).Interface())
+		}
+		if err != nil {
+			return fmt.Errorf("%v cannot be read from %s, one of the values that it is said to have: %w; let Enum return what its JSON is", t, data, err)
+		}
+	}
+	return nil
 }
 
 // known returns the schema of a type that brings its own, or whose JSON is not

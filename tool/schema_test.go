@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,14 +47,31 @@ type (
 		Extra bool `json:"extra,omitempty"`
 	}
 	level  string
+	color  int
+	shade  int
+	wrong  int
 	custom struct{ raw string }
 	own    struct{}
 )
 
 func (level) Enum() []any                      { return []any{"low", "high"} }
+func (color) Enum() []any                      { return []any{color(0), color(1)} }
+func (c color) MarshalText() ([]byte, error)   { return []byte([]string{"red", "blue"}[c]), nil }
+func (c *color) UnmarshalText(b []byte) error  { return oneOf((*int)(c), string(b), "red", "blue") }
+func (shade) Enum() []any                      { return []any{"light", "dark"} }
+func (s *shade) UnmarshalText(b []byte) error  { return oneOf((*int)(s), string(b), "light", "dark") }
+func (wrong) Enum() []any                      { return []any{0, "dark"} }
+func (w *wrong) UnmarshalText(b []byte) error  { return oneOf((*int)(w), string(b), "light") }
 func (c *custom) UnmarshalJSON(b []byte) error { c.raw = string(b); return nil }
 func (*own) JSONSchema() *jsonschema.Schema    { return &jsonschema.Schema{Type: "string", Pattern: "^o"} }
 func (o *own) UnmarshalText([]byte) error      { return nil }
+
+func oneOf(n *int, text string, names ...string) error {
+	if *n = slices.Index(names, text); *n < 0 {
+		return fmt.Errorf("%q is none of %q", text, names)
+	}
+	return nil
+}
 
 // input makes a tool for its input schema alone.
 func input[In any](t *testing.T) (tool.Tool, error) {
@@ -118,6 +137,10 @@ func TestSchemas(t *testing.T) {
 			C custom `json:"c"`
 			O own    `json:"o"`
 		}], `{"properties":{"l":{"type":"string","enum":["low","high"]},"c":{},"o":{"type":"string","pattern":"^o"}},"additionalProperties":false,"type":"object","required":["l","c","o"]}`},
+		{"constants written as text", input[struct {
+			C color `json:"c"`
+			S shade `json:"s"`
+		}], `{"properties":{"c":{"type":"string","enum":["red","blue"]},"s":{"type":"string","enum":["light","dark"]}},"additionalProperties":false,"type":"object","required":["c","s"]}`},
 		{"recursive root", input[node],
 			`{"properties":{"name":{"type":"string"},"kids":{"items":{"$ref":"#"},"type":"array"}},"additionalProperties":false,"type":"object","required":["name"]}`},
 		{"recursive below, generic with a clean name", input[forest],
@@ -186,6 +209,7 @@ func TestTypesThatCannotBe(t *testing.T) {
 		make func(*testing.T) (tool.Tool, error)
 		want []string // what the error must name
 	}{
+		{"enum", input[struct{ Lines []struct{ Shade wrong } }], []string{"Lines[].Shade", "cannot be read from", "let Enum return"}},
 		{"chan", input[struct{ Lines []struct{ Price chan int } }], []string{"Lines[].Price", "chan int"}},
 		{"func", input[struct{ F func() }], []string{"field F", "func()"}},
 		{"complex", input[struct{ C map[string]complex128 }], []string{"C[]", "complex128"}},
