@@ -7,6 +7,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -128,6 +129,9 @@ type ToolDelta struct {
 	Text    string `json:"text,omitempty"`
 	Data    string `json:"data,omitempty"` // a media type
 	ForUser bool   `json:"for_user,omitempty"`
+
+	// Progress, if not nil, says how far the call is. Text may be empty then.
+	Progress *tool.Progress `json:"progress,omitempty"`
 }
 
 // ToolResult says how a call ended. Every call has exactly one.

@@ -71,7 +71,7 @@ var stays = map[string]bool{"ID": true, "Call": true, "Message": true, "Block": 
 	"Scope": true, "Seal": true, "Extra": true, "Event": true}
 
 // searched are fields that are called like one that stays.
-var searched = map[string]bool{"Message.Message": true, "Elicitation.Message": true, "Data.Name": true}
+var searched = map[string]bool{"Message.Message": true, "Elicitation.Message": true, "Progress.Message": true, "Data.Name": true}
 
 // search returns v without secrets, and whether it had any. Strings of types of their own are words
 // of a short list.

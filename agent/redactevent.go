@@ -74,15 +74,19 @@ func (c *eventRedactor) redact(ev Event) []Event {
 			return nil // what it goes on from was not told to its end
 		}
 		if ev.Text == "" {
-			return []Event{ev}
+			return []Event{without(c.r, ev)}
+		}
+		var out []Event
+		if ev.Progress != nil { // the text may have to wait
+			out = append(out, without(c.r, &ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
 		}
 		key := textKey{toolText, ev.Call}
 		if ev.ForUser {
 			key.kind = toolForUser
 		}
-		return c.delta(key, ev.Text, func(s string) Event {
+		return append(out, c.delta(key, ev.Text, func(s string) Event {
 			return &ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
-		})
+		})...)
 	case *ToolResult:
 		return append(c.flush(ofCall(ev.Call)), without(c.r, ev))
 	case *Background:

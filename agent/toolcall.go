@@ -156,7 +156,9 @@ func (tc *toolCall) onReport(r *run, rep report) error {
 	}
 	tc.note(*rep.chunk)
 	if !tc.away {
-		r.emit(deltaOf(tc.call, *rep.chunk))
+		if ev := deltaOf(tc.call, *rep.chunk); ev != nil {
+			r.emit(ev)
+		}
 	}
 	return nil
 }
@@ -201,10 +203,13 @@ func (tc *toolCall) onEnd(r *run) error {
 	return join(tc.err, r.finish(tc.call, tc.res))
 }
 
-// deltaOf returns the event for a chunk. Bytes of pictures and files are left to the result: a UI
+// deltaOf returns the event for a chunk, nil if it has nothing to show. Bytes of pictures and files are left to the result: a UI
 // can show nothing of them before they are whole.
 func deltaOf(c *openCall, ch tool.Chunk) *ToolDelta {
-	ev := &ToolDelta{Call: c.ID, Name: c.Tool, ForUser: ch.ForUser}
+	if ch.Block == nil && ch.Progress == nil {
+		return nil
+	}
+	ev := &ToolDelta{Call: c.ID, Name: c.Tool, ForUser: ch.ForUser, Progress: ch.Progress}
 	switch b := ch.Block.(type) {
 	case *message.Text:
 		ev.Text = b.Text

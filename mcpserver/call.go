@@ -145,7 +145,7 @@ func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*messag
 			}
 			held = nil
 		}
-		if !chunk.ForUser {
+		if !chunk.ForUser && chunk.Progress == nil {
 			if chunk.Block != nil && chunk.Block.BlockID() != "" {
 				held = &chunk
 			}

@@ -25,15 +25,20 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 	sent := 0
 	done := 0.0 // has to grow
 	return func(chunk *tool.Chunk) error {
-		text, ok := chunk.Block.(*message.Text)
-		if !ok || sent == maxReports {
+		text, _ := chunk.Block.(*message.Text)
+		if text == nil {
+			if text = new(message.Text); chunk.Progress == nil {
+				return nil
+			}
+		}
+		if sent == maxReports {
 			return nil
 		}
 		said := cut(strings.TrimRight(text.Text, "\n"), maxReport)
 		// Not both: the person would read it twice.
 		if token := r.progress(); token != nil {
 			o := object{"progressToken": token, "message": said}
-			if p := chunk.Progress; p != nil { // of a server behind us
+			if p := chunk.Progress; p != nil {
 				if p.Done <= done {
 					return nil
 				}
@@ -50,7 +55,7 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 			sent++
 			return r.out.send(notification(string(mcp.MethodNotificationProgress), o))
 		}
-		if chunk.ForUser && r.logs(mcp.LoggingLevelInfo) {
+		if chunk.ForUser && said != "" && r.logs(mcp.LoggingLevelInfo) {
 			sent++
 			return r.out.send(notification(string(mcp.MethodNotificationMessage), object{
 				"level": mcp.LoggingLevelInfo, "logger": name, "data": said,

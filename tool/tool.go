@@ -81,16 +81,17 @@ type Chunk struct {
 	Structured json.RawMessage            // the result as JSON; the last one counts
 	Meta       map[string]json.RawMessage // merged, later keys win
 
-	// Progress, unless nil, says in numbers what Block says in words, for whoever
-	// passes it on. It is no part of the result.
+	// Progress, unless nil, says how far the call is, in numbers, beside Block or alone.
+	// It is no part of the result.
 	Progress *Progress
 }
 
 // Progress is how far a call is, as MCP tells it: Done grows, Total is 0 if nobody
 // knows.
 type Progress struct {
-	Done, Total float64
-	Message     string
+	Done    float64 `json:"done"`
+	Total   float64 `json:"total,omitempty"`
+	Message string  `json:"message,omitempty"`
 }
 
 // Text returns a chunk of text for the model.
