@@ -32,7 +32,7 @@
 //	…
 //
 // What stands before the first section is prose that says what the test shows.
-// Run the tests with -update to write the files anew; the prose is kept.
+// Run the tests with -agenttest.update to write the files anew; the prose is kept.
 package agenttest
 
 import (

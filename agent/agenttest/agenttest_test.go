@@ -174,7 +174,7 @@ func failing(fn func(t agenttest.T)) (failures string) {
 
 // TestAssertionsFail makes every assertion fail.
 func TestAssertionsFail(t *testing.T) {
-	update(t, "false")
+	update(t, "agenttest.update", "false")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "hello.txtar")
 	if err := os.WriteFile(file, []byte("Prose.\n-- user --\nHi\n-- assistant --\nGood day.\n-- end --\ncompleted\n"), 0o600); err != nil {
@@ -191,7 +191,7 @@ func TestAssertionsFail(t *testing.T) {
 		{"asked", func(c *agenttest.Conversation) { c.Asked("look") }, "approvals asked: [], want [look]"},
 		{"opened", func(c *agenttest.Conversation) { c.Opened("database") }, "groups open: [], want [database]"},
 		{"golden", func(c *agenttest.Conversation) { c.Golden(file) }, "+look call_1 {\"path\":\"x\"}"},
-		{"golden missing", func(c *agenttest.Conversation) { c.Golden(filepath.Join(dir, "none")) }, "-update"},
+		{"golden missing", func(c *agenttest.Conversation) { c.Golden(filepath.Join(dir, "none")) }, "-agenttest.update"},
 		{"no failure", func(c *agenttest.Conversation) { c.Fails() }, "did not fail"},
 		{"refused", func(c *agenttest.Conversation) { c.Run(agent.Confirm{Call: "x"}) }, `no call "x"`},
 		{"script used up", func(c *agenttest.Conversation) { c.Run(agent.Say("more")) }, "the script has 2 turns"},
@@ -295,18 +295,27 @@ func renumbered(events []agent.Event) []agent.Event {
 	return out
 }
 
-// update sets the flag -update for a test.
-func update(t *testing.T, v string) {
+// As packages have that write golden files of their own.
+var _ = flag.Bool("update", false, "write golden files anew")
+
+// update sets a flag for a test.
+func update(t *testing.T, name, v string) {
 	t.Helper()
-	before := flag.Lookup("update").Value.String()
-	t.Cleanup(func() { _ = flag.Set("update", before) })
-	if err := flag.Set("update", v); err != nil {
+	before := flag.Lookup(name).Value.String()
+	t.Cleanup(func() { _ = flag.Set(name, before) })
+	if err := flag.Set(name, v); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // TestUpdate writes a transcript, keeps its prose, and compares with it.
 func TestUpdate(t *testing.T) {
+	for _, name := range []string{"agenttest.update", "update"} {
+		t.Run(name, func(t *testing.T) { testUpdate(t, name) })
+	}
+}
+
+func testUpdate(t *testing.T, name string) {
 	file := filepath.Join(t.TempDir(), "new", "hello.txtar")
 	say := func(words string) string {
 		return failing(func(t agenttest.T) {
@@ -315,7 +324,7 @@ func TestUpdate(t *testing.T) {
 			c.Golden(file)
 		})
 	}
-	update(t, "true")
+	update(t, name, "true")
 	if got := say("Hello."); got != "" {
 		t.Fatal(got)
 	}
@@ -329,7 +338,7 @@ func TestUpdate(t *testing.T) {
 	if got := say("Good day."); got != "" {
 		t.Fatal(got)
 	}
-	update(t, "false")
+	update(t, name, "false")
 	if got := say("Good day."); got != "" {
 		t.Error(got)
 	}

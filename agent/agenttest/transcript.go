@@ -23,13 +23,13 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
-func init() {
-	if flag.Lookup("update") == nil {
-		flag.Bool("update", false, "write golden transcripts anew")
-	}
-}
+// A package may have a flag -update of its own, which counts as well.
+var update = flag.Bool("agenttest.update", false, "write golden transcripts anew")
 
-func updating() bool { return flag.Lookup("update").Value.String() == "true" }
+func updating() bool {
+	own := flag.Lookup("update")
+	return *update || own != nil && own.Value.String() == "true"
+}
 
 // runContext returns the test's context, where it has one.
 func runContext(t T) context.Context {
@@ -229,14 +229,14 @@ func blocksText(bs message.Blocks) string {
 }
 
 // Golden compares the transcript of the conversation so far with the txtar file
-// at path, or writes the file if the test was run with -update.
+// at path, or writes the file if the test was run with -agenttest.update, or with a flag -update of its own.
 func (c *Conversation) Golden(path string) {
 	c.t.Helper()
 	c.script.mu.Lock()
 	defer c.script.mu.Unlock()
 	want, err := os.ReadFile(path)
 	if err != nil && !(updating() && errors.Is(err, fs.ErrNotExist)) {
-		c.t.Fatalf("golden transcript: %v; run the test with -update to write it", err)
+		c.t.Fatalf("golden transcript: %v; run the test with -agenttest.update to write it", err)
 	}
 	got := txtar.Format(&txtar.Archive{Comment: txtar.Parse(want).Comment, Files: c.script.sections})
 	switch {
@@ -246,7 +246,7 @@ func (c *Conversation) Golden(path string) {
 			c.t.Fatalf("golden transcript: %v", err)
 		}
 	default:
-		c.t.Errorf("the conversation went otherwise; if that is right, run the test with -update\n%s",
+		c.t.Errorf("the conversation went otherwise; if that is right, run the test with -agenttest.update\n%s",
 			diff.Diff(path, want, "this run", got))
 	}
 }
