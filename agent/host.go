@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/internal/window"
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -189,20 +190,17 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	return sampleOf(msg, fin.Reason, req.Stop), nil
 }
 
+// illegal is what no tool name holds.
+var illegal = lazy.Regexp(`[^A-Za-z0-9_-]`)
+
 // sampleCall describes a sample for the permission engine, as the call of a tool
 // of the server that is named sampling.
 func sampleCall(req host.SampleRequest) *permission.Call {
-	legal := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
-			return r
-		}
-		return '_'
-	}, req.Server)
 	input, err := json.Marshal(map[string]any{"server": req.Server, "system": req.System, "messages": req.Messages, "max_tokens": req.MaxTokens})
 	if err != nil {
 		input = json.RawMessage(`{}`)
 	}
-	return &permission.Call{Tool: "mcp__" + legal + "__sampling", Input: input}
+	return &permission.Call{Tool: "mcp__" + illegal().ReplaceAllString(req.Server, "_") + "__sampling", Input: input}
 }
 
 // admitSample decides about a sample and counts it. An error says why it is not
