@@ -100,21 +100,18 @@ func (r *run) compact(v *toolkit.View, size int, refused bool) (gained bool, err
 	return true, r.rewrite(msgs, after, ev)
 }
 
-// replaced returns the conversation with what is before index from replaced by a
-// summary, or all of it if the newest messages do not fit beside one.
+// replaced returns the conversation with what is before index from replaced by a summary, or all of it
+// if the newest messages do not fit beside one.
 func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compaction) ([]*message.Message, error) {
 	old := r.st.Messages
-	budget := func() int { return r.gauge().Budget(fixed) } // less when a request for the summary was refused
-	if _, keep := window.WithSummary(old[from:], 0, budget()); !keep || window.Summarised(old, from) {
-		from = len(old)
-	}
-	if window.Summarised(old, from) {
+	if window.Summarised(old, len(old)) {
 		if !refused {
 			return old, nil
 		}
 		// All that can still go is the pictures and files of the user's last words.
-		return window.Cut{From: from, Data: len(old)}.Apply(old, r.keepWhole), nil
+		return window.Cut{From: len(old), Data: len(old)}.Apply(old, r.keepWhole), nil
 	}
+	budget := func() int { return r.gauge().Budget(fixed) } // less when a request for the summary was refused
 	summary, err := r.summarise(v, refused, budget, ev)
 	if ended := r.ctx.Err(); err != nil && ended != nil {
 		return nil, ended
@@ -126,12 +123,17 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compa
 		ev.Failed, summary = err.Error(), ""
 	}
 	ev.Summary = summary
-	msgs := r.withSummary(v, summary, from, budget())
-	newest := len(msgs) - (len(old) - from)
-	cut, keep := window.WithSummary(msgs, newest, budget())
-	if !keep && newest < len(msgs) {
-		msgs = r.withSummary(v, summary, len(old), budget())
-		cut, _ = window.WithSummary(msgs, len(msgs), budget())
+	var msgs []*message.Message
+	var cut window.Cut
+	for _, from := range []int{from, len(old)} {
+		if window.Summarised(old, from) {
+			continue
+		}
+		var keep bool
+		msgs = r.withSummary(v, summary, from, budget())
+		if cut, keep = window.WithSummary(msgs, len(msgs)-len(old[from:]), budget()); keep {
+			break
+		}
 	}
 	return cut.Apply(msgs, r.keepWhole), nil
 }
@@ -179,15 +181,13 @@ func (r *run) newestPicture() *message.Data {
 			continue
 		}
 		for _, d := range slices.Backward(window.DataIn(m.Blocks)) {
-			if isPicture(d) {
+			if strings.HasPrefix(d.MediaType, "image/") {
 				return d
 			}
 		}
 	}
 	return nil
 }
-
-func isPicture(d *message.Data) bool { return strings.HasPrefix(d.MediaType, "image/") }
 
 // withoutDamaged returns blocks with damaged pictures replaced by a note: a server
 // would refuse the conversation for each of them, now and after every resume.

@@ -121,48 +121,41 @@ func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 	return append(WithoutData(out[:c.Data], SavedRoom), out[c.Data:]...)
 }
 
-// WithoutSummary returns the cut that makes msgs fit into budget, if there is one: old
-// results first, which the model can have again and knows of, then old pictures and
-// files, and where the newest round alone is too long, its results. keep is how large
-// the newest messages may be.
-func WithoutSummary(msgs []*message.Message, from, keep, budget int) (Cut, bool) {
-	cut := Cut{From: from, Old: OldResult}
-	if cut.Size(msgs) <= budget {
-		return cut, true
+// WithoutSummary returns the cut that makes msgs fit into budget, if there is one: old results first,
+// which the model can have again and knows of, then old pictures and files, and where the newest round
+// alone is too long, its results. keep is how large the newest messages may be.
+func WithoutSummary(msgs []*message.Message, from, keep, budget int) (cut Cut, fits bool) {
+	cuts := []Cut{{From: from, Old: OldResult}, {From: from, Old: OldResult, Data: from}}
+	if Messages(msgs[from:]) > keep {
+		cuts = append(cuts, cuts[1].narrower(newResult)...)
 	}
-	cut.Data = from
-	if cut.Size(msgs) <= budget {
-		return cut, true
-	}
-	if Messages(msgs[from:]) <= keep {
-		return cut, false
-	}
-	return cut.narrow(msgs, newResult, budget)
+	return firstThatFits(cuts, msgs, budget)
 }
 
-// WithSummary returns what makes msgs, of which those before from have been replaced
-// by a summary, fit into budget. keep is false if the newest messages cannot stay at
-// all.
+// WithSummary returns what makes msgs, of which those before from have been replaced by a summary, fit
+// into budget. keep is false if the newest messages cannot stay at all.
 func WithSummary(msgs []*message.Message, from, budget int) (cut Cut, keep bool) {
-	cut = Cut{From: from}
-	if cut.Size(msgs) <= budget {
-		return cut, true
-	}
-	if cut, keep = cut.narrow(msgs, leastResult, budget); keep {
-		return cut, true
-	}
-	cut.Data = len(msgs)
-	return cut, cut.Size(msgs) <= budget
+	cuts := append([]Cut{{From: from}}, Cut{From: from}.narrower(leastResult)...)
+	cuts = append(cuts, Cut{From: from, New: leastResult, Data: len(msgs)})
+	return firstThatFits(cuts, msgs, budget)
 }
 
-// narrow returns the cut with as much of the newest results as fits into budget, at
-// least so many bytes of each.
-func (c Cut) narrow(msgs []*message.Message, least, budget int) (Cut, bool) {
-	for c.New = 64 << 10; ; c.New = max(c.New/2, least) {
-		if fits := c.Size(msgs) <= budget; fits || c.New == least {
-			return c, fits
+// narrower returns the cut with less and less of the newest results, at least so many bytes of each.
+func (c Cut) narrower(least int) (cuts []Cut) {
+	for c.New = 64 << 10; c.New > least; c.New /= 2 {
+		cuts = append(cuts, c)
+	}
+	c.New = least
+	return append(cuts, c)
+}
+
+func firstThatFits(cuts []Cut, msgs []*message.Message, budget int) (cut Cut, fits bool) {
+	for _, cut = range cuts {
+		if cut.Size(msgs) <= budget {
+			return cut, true
 		}
 	}
+	return cut, false
 }
 
 // The sources of the hints that stand in place of what was taken out.
@@ -263,17 +256,8 @@ func Replace(msgs []*message.Message, from int, hint *message.Message) []*messag
 
 // Largest says what fills a request that cannot be made any shorter.
 func (g *Gauge) Largest(system string, tools []tool.Info, msgs []*message.Message) string {
-	var longest *message.Message
-	most := -1
-	for _, m := range msgs {
-		if n := Message(m); n > most {
-			longest, most = m, n
-		}
-	}
-	text := fmt.Sprintf("nothing more can be taken out of it: the system prompt has about %d tokens, its %d tools %d",
-		g.Tokens(Text(system)), len(tools), g.Tokens(Tools(tools)))
-	if longest != nil {
-		text += fmt.Sprintf(", and the longest message, of the %s, %d", longest.Role, g.Tokens(most))
-	}
-	return text + "; make one of them shorter, or use a model with a larger window"
+	longest := slices.MaxFunc(msgs, func(a, b *message.Message) int { return Message(a) - Message(b) })
+	return fmt.Sprintf("nothing more can be taken out of it: the system prompt has about %d tokens, its %d tools %d, and the longest message, "+
+		"of the %s, %d; make one of them shorter, or use a model with a larger window",
+		g.Tokens(Text(system)), len(tools), g.Tokens(Tools(tools)), longest.Role, g.Tokens(Message(longest)))
 }

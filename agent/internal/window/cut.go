@@ -173,7 +173,7 @@ func Damaged(d *message.Data, why string) string {
 func WithoutData(msgs []*message.Message, note Note) []*message.Message {
 	out := slices.Clone(msgs)
 	for i, m := range out {
-		if blocks := BlocksWithoutData(m.Blocks, "", note); len(blocks) > 0 {
+		if blocks := blocksWithoutData(m.Blocks, "", note); len(blocks) > 0 {
 			out[i] = new(*m)
 			out[i].Blocks = blocks
 		}
@@ -181,9 +181,9 @@ func WithoutData(msgs []*message.Message, note Note) []*message.Message {
 	return out
 }
 
-// BlocksWithoutData returns a copy of blocks without the pictures and files for which
+// blocksWithoutData returns a copy of blocks without the pictures and files for which
 // there is a note; nil if there is none.
-func BlocksWithoutData(blocks message.Blocks, tool string, note Note) (out message.Blocks) {
+func blocksWithoutData(blocks message.Blocks, tool string, note Note) (out message.Blocks) {
 	for i, b := range blocks {
 		var with message.Block
 		switch b := b.(type) {
@@ -195,7 +195,7 @@ func BlocksWithoutData(blocks message.Blocks, tool string, note Note) (out messa
 				}
 			}
 		case *message.ToolResult:
-			if inner := BlocksWithoutData(b.Blocks, b.Name, note); inner != nil {
+			if inner := blocksWithoutData(b.Blocks, b.Name, note); inner != nil {
 				res := new(*b)
 				res.Blocks, with = inner, res
 			}

@@ -42,54 +42,39 @@ func Messages(msgs []*message.Message) int {
 	return n
 }
 
-// Message estimates what a message costs. It leaves thinking out: most servers drop
-// that of earlier turns.
+// Message estimates what a message costs. It leaves thinking out: most servers drop that of earlier
+// turns.
 func Message(m *message.Message) int { return estimate(m, 0, false) }
 
-// estimate is [Message] with results cut to limit bytes of text, 0 for as they are,
-// and, with noData, without pictures and files.
+// estimate is [Message] with results cut to limit bytes of text, 0 for as they are, and, with noData,
+// without pictures and files.
 func estimate(m *message.Message, limit int, noData bool) int {
-	n := overhead
-	for _, b := range m.Blocks {
+	text, data := estimateBlocks(m.Blocks, limit, noData)
+	return overhead + text + data
+}
+
+func estimateBlocks(blocks message.Blocks, limit int, noData bool) (text, data int) {
+	for _, b := range blocks {
 		switch b := b.(type) {
+		case *message.Text:
+			text += Text(b.Text)
+		case *message.Hint:
+			text += Text(b.Text)
+		case *message.Data:
+			if noData {
+				data += noteTokens
+			} else {
+				data += dataTokens
+			}
 		case *message.ToolCall:
-			n += Text(b.Name) + Text(string(b.Input)) + 2*overhead
+			text += Text(b.Name) + Text(string(b.Input)) + 2*overhead
 		case *message.ToolResult:
-			n += estimateResult(b, limit, noData) + 2*overhead
-		default:
-			n += block(b, noData)
+			t, d := estimateBlocks(b.Blocks, 0, noData)
+			if limit > 0 && Cuttable(b, limit) {
+				t = t*limit/len(b.Text()) + noteTokens
+			}
+			text, data = text+t+2*overhead, data+d
 		}
 	}
-	return n
-}
-
-func estimateResult(res *message.ToolResult, limit int, noData bool) int {
-	text, data := 0, 0
-	for _, b := range res.Blocks {
-		if _, ok := b.(*message.Data); ok {
-			data += block(b, noData)
-		} else {
-			text += block(b, noData)
-		}
-	}
-	if limit > 0 && Cuttable(res, limit) {
-		text = text*limit/len(res.Text()) + noteTokens
-	}
-	return text + data
-}
-
-// block estimates a block that is neither a call nor a result.
-func block(b message.Block, noData bool) int {
-	switch b := b.(type) {
-	case *message.Text:
-		return Text(b.Text)
-	case *message.Hint:
-		return Text(b.Text)
-	case *message.Data:
-		if noData {
-			return noteTokens
-		}
-		return dataTokens
-	}
-	return 0
+	return text, data
 }
