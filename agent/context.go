@@ -189,26 +189,24 @@ func (r *run) newestPicture() *message.Data {
 	return nil
 }
 
-// withoutDamaged returns blocks with damaged pictures replaced by a note: a server
-// would refuse the conversation for each of them, now and after every resume.
+// withoutDamaged returns blocks with damaged pictures replaced by a note: a server would refuse the
+// conversation for each of them, now and after every resume.
 func withoutDamaged(blocks message.Blocks) message.Blocks {
-	if !slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok }) {
-		return blocks
-	}
-	blocks = slices.Clone(blocks)
-	for i, b := range blocks {
+	blocks, _ = window.Each(blocks, func(b message.Block) message.Block {
 		d, ok := b.(*message.Data)
 		if !ok || d.URL != "" {
-			continue
+			return b
 		}
-		switch mediaType, err := picture.Check(d.MediaType, d.Bytes); {
-		case err != nil:
-			blocks[i] = &message.Text{Text: window.Damaged(d, err.Error())}
-		case mediaType != d.MediaType:
+		mediaType, err := picture.Check(d.MediaType, d.Bytes)
+		if err != nil {
+			return &message.Text{Text: window.Damaged(d, err.Error())}
+		}
+		if mediaType != d.MediaType {
 			d = new(*d)
-			d.MediaType, blocks[i] = mediaType, d
+			d.MediaType = mediaType
 		}
-	}
+		return d
+	})
 	return blocks
 }
 

@@ -97,26 +97,14 @@ func (c Cut) Size(msgs []*message.Message) int {
 func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 	out := slices.Clone(msgs)
 	for i, m := range out {
-		limit := c.limit(i)
-		if m.Role != message.RoleTool || limit == 0 {
-			continue
+		if limit := c.limit(i); limit > 0 {
+			out[i] = withBlocks(m, func(b message.Block) message.Block {
+				if res, ok := b.(*message.ToolResult); ok {
+					return Shorten(res, limit, keep)
+				}
+				return b
+			})
 		}
-		var cp *message.Message
-		for j, res := range m.ToolResults() {
-			short := Shorten(res, limit, keep)
-			if short == res {
-				continue
-			}
-			if cp == nil {
-				cp = new(*m)
-				cp.Blocks = slices.Clone(m.Blocks)
-				out[i] = cp
-			}
-			cp.Blocks[j] = short
-		}
-	}
-	if c.Data == 0 {
-		return out
 	}
 	return append(WithoutData(out[:c.Data], SavedRoom), out[c.Data:]...)
 }

@@ -168,45 +168,58 @@ func Damaged(d *message.Data, why string) string {
 	return "[" + name(d) + " cannot be shown: " + why + "]"
 }
 
-// WithoutData returns msgs with the pictures and files replaced for which there is a
-// note.
+// WithoutData returns msgs with the pictures and files replaced for which there is a note.
 func WithoutData(msgs []*message.Message, note Note) []*message.Message {
 	out := slices.Clone(msgs)
 	for i, m := range out {
-		if blocks := blocksWithoutData(m.Blocks, "", note); len(blocks) > 0 {
-			out[i] = new(*m)
-			out[i].Blocks = blocks
-		}
+		out[i] = withBlocks(m, withoutData(m.Blocks, "", note))
 	}
 	return out
 }
 
-// blocksWithoutData returns a copy of blocks without the pictures and files for which
-// there is a note; nil if there is none.
-func blocksWithoutData(blocks message.Blocks, tool string, note Note) (out message.Blocks) {
-	for i, b := range blocks {
-		var with message.Block
+// withoutData returns what puts a note in the place of a picture or a file among blocks.
+func withoutData(blocks message.Blocks, tool string, note Note) func(message.Block) message.Block {
+	return func(b message.Block) message.Block {
 		switch b := b.(type) {
 		case *message.Data:
-			if text := note(b, tool); text != "" {
-				with = &message.Text{Text: text}
-				if h, ok := blocks[0].(*message.Hint); ok { // or it would be the user's words
-					with = &message.Hint{Source: h.Source, Text: text}
-				}
+			text := note(b, tool)
+			if h, ok := blocks[0].(*message.Hint); ok && text != "" { // or it would be the user's words
+				return &message.Hint{Source: h.Source, Text: text}
+			}
+			if text != "" {
+				return &message.Text{Text: text}
 			}
 		case *message.ToolResult:
-			if inner := blocksWithoutData(b.Blocks, b.Name, note); inner != nil {
-				res := new(*b)
-				res.Blocks, with = inner, res
+			if inner, changed := Each(b.Blocks, withoutData(b.Blocks, b.Name, note)); changed {
+				b = new(*b)
+				b.Blocks = inner
+				return b
 			}
 		}
-		if with == nil {
-			continue
-		}
-		if out == nil {
-			out = slices.Clone(blocks)
-		}
-		out[i] = with
+		return b
 	}
-	return out
+}
+
+// withBlocks returns m with fn applied to its blocks, m itself if that changes nothing.
+func withBlocks(m *message.Message, fn func(message.Block) message.Block) *message.Message {
+	blocks, changed := Each(m.Blocks, fn)
+	if changed {
+		m = new(*m)
+		m.Blocks = blocks
+	}
+	return m
+}
+
+// Each returns blocks with fn applied to each, blocks itself if that changes nothing.
+func Each(blocks message.Blocks, fn func(message.Block) message.Block) (out message.Blocks, changed bool) {
+	out = blocks
+	for i, b := range blocks {
+		if with := fn(b); with != b {
+			if !changed {
+				out, changed = slices.Clone(blocks), true
+			}
+			out[i] = with
+		}
+	}
+	return out, changed
 }
