@@ -41,18 +41,10 @@ type callIntake struct {
 
 // take takes in a piece of the answer.
 func (in *intake) take(ch model.Chunk) {
-	if f, ok := ch.(*model.Finish); ok {
-		in.finish = f
-		return
-	}
-	in.add(ch)
-	if in.early != nil && !in.run.consumer.gone {
-		in.early.look(in)
-	}
-}
-
-func (in *intake) add(ch model.Chunk) {
 	switch ch := ch.(type) {
+	case *model.Finish:
+		in.finish = ch
+		return
 	case *model.TextDelta:
 		if ch.Text == "" {
 			return
@@ -81,6 +73,9 @@ func (in *intake) add(ch model.Chunk) {
 		d := *ch.Data
 		d.ID = in.newID()
 		in.start(&d)
+	}
+	if in.early != nil && !in.run.consumer.gone {
+		in.early.look(in)
 	}
 }
 
@@ -119,8 +114,7 @@ func (in *intake) addCall(d *model.ToolCallDelta) {
 // would count for the other.
 func joins(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
-// newID makes an id from that of the message alone: a step that is replayed
-// makes none, and the ids that follow must be the same.
+// newID makes an id from that of the message: one that is random is enough for an answer.
 func (in *intake) newID() string {
 	for {
 		in.made++
@@ -185,10 +179,7 @@ func mergeObjects(a, b json.RawMessage) json.RawMessage {
 	if json.Unmarshal(a, &m) != nil || json.Unmarshal(b, &m) != nil {
 		return b
 	}
-	out, err := json.Marshal(m)
-	if err != nil {
-		return b
-	}
+	out, _ := json.Marshal(m) // of members that were JSON
 	return out
 }
 

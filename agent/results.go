@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -32,46 +31,36 @@ type Results interface {
 // reads there.
 type ResultDir string
 
-// open opens the directory. It fails if it is a link.
-func (d ResultDir) open() (*os.Root, error) {
+// open opens the directory, which fails if it is a link, and returns the name of the file of a call in
+// it. The id of the call comes from a model.
+func (d ResultDir) open(call string) (dir *os.Root, name string, err error) {
+	name = url.PathEscape(call) + ".txt"
+	if call == "" || name[0] == '.' || len(name) > 200 {
+		return nil, "", fmt.Errorf("%.60q cannot be the id of a result", call)
+	}
 	path := filepath.Clean(string(d))
 	before, err := os.Lstat(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if !before.IsDir() {
-		return nil, fmt.Errorf("results cannot be kept in %s, which is not a directory; remove it", path)
+		return nil, "", fmt.Errorf("results cannot be kept in %s, which is not a directory; remove it", path)
 	}
-	dir, err := os.OpenRoot(path)
-	if err != nil {
-		return nil, err
+	if dir, err = os.OpenRoot(path); err != nil {
+		return nil, "", err
 	}
 	if after, err := dir.Stat("."); err != nil || !os.SameFile(before, after) {
-		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", path), err, dir.Close())
+		return nil, "", errors.Join(fmt.Errorf("%s was replaced while it was opened", path), err, dir.Close())
 	}
-	return dir, nil
+	return dir, name, nil
 }
 
-// resultFile returns the name of the file of a call, whose id comes from a model.
-func resultFile(call string) (string, error) {
-	name := url.PathEscape(call) + ".txt"
-	if call == "" || name[0] == '.' || len(name) > 200 {
-		return "", fmt.Errorf("%.60q cannot be the id of a result", call)
-	}
-	return name, nil
-}
-
-// Put writes the file. A call that runs again, after a crash, replaces what it
-// left the first time.
+// Put writes the file. A call that runs again, after a crash, replaces what it left the first time.
 func (d ResultDir) Put(_ context.Context, call, text string) error {
-	name, err := resultFile(call)
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err
 	}
-	dir, err := d.open()
+	dir, name, err := d.open(call)
 	if err != nil {
 		return err
 	}
@@ -87,42 +76,30 @@ func (d ResultDir) Put(_ context.Context, call, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Get reads the file. The error for an id that is not there is for the model: it
-// may have made the id up.
+// Get reads the file. The error for an id that is not there is for the model: it may have made the id
+// up.
 func (d ResultDir) Get(_ context.Context, call string) (string, error) {
-	name, err := resultFile(call)
-	if err != nil {
-		return "", err
-	}
-	text, err := d.read(name)
+	text, err := d.read(call)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("there is no kept result %q; the ids stand where results were cut", call)
+		return "", fmt.Errorf("there is no kept result %q; the ids are where results were cut", call)
 	}
 	return text, err
 }
 
-func (d ResultDir) read(name string) (string, error) {
-	dir, err := d.open()
+func (d ResultDir) read(call string) (string, error) {
+	dir, name, err := d.open(call)
 	if err != nil {
 		return "", err
 	}
 	defer dir.Close()
-	before, err := dir.Lstat(name)
+	info, err := dir.Lstat(name)
 	if err != nil {
 		return "", err
 	}
-	if !before.Mode().IsRegular() {
+	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("the kept result %s is not a regular file, so that it was not kept here; remove it", name)
 	}
-	f, err := dir.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	if after, err := f.Stat(); err != nil || !os.SameFile(before, after) {
-		return "", errors.Join(fmt.Errorf("the kept result %s was replaced while it was opened", name), err)
-	}
-	data, err := io.ReadAll(f)
+	data, err := dir.ReadFile(name) // not beyond the directory, should it be replaced by a link now
 	return string(data), err
 }
 
@@ -245,8 +222,7 @@ func pointer(text, path string) (string, error) {
 	}
 	done := ""
 	for _, part := range strings.Split(path, "/")[1:] {
-		// In this order, says section 4: else "~01" would become "/".
-		part = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part) // in one pass: "~01" is "~1"
 		var ok bool
 		switch at := v.(type) {
 		case map[string]any:

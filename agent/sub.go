@@ -81,26 +81,21 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	}
 }
 
-// follow runs a sub-agent, tells the outer run of its events, and returns the
-// last one.
-func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (end *End, err error) {
-	for ev, err := range a.Run(context.WithValue(ctx, nestKey{}, nil), st, inputs...) {
-		if err != nil {
-			return nil, err
+// follow runs a sub-agent, tells the outer run of its events, and returns the last one.
+func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (*End, error) {
+	return drain(func(yield func(Event, error) bool) {
+		for ev, err := range a.Run(context.WithValue(ctx, nestKey{}, nil), st, inputs...) {
+			if err == nil {
+				err = a.over.do(func(outer *run, c *openCall) error {
+					outer.emit(&Sub{Call: c.ID, Event: ev})
+					return nil
+				})
+			}
+			if !yield(ev, err) {
+				return
+			}
 		}
-		end, _ = ev.(*End)
-		err := a.over.do(func(outer *run, c *openCall) error {
-			outer.emit(&Sub{Call: c.ID, Event: ev})
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	if end == nil {
-		return nil, errNoEnd
-	}
-	return end, nil
+	})
 }
 
 // below returns a as it is under another run: it does nothing that the outer run's
