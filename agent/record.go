@@ -270,7 +270,7 @@ type nest struct {
 	// outer run has gone.
 	do func(fn func(outer *run, c *openCall) error) error
 
-	waiting json.RawMessage // its state at the end, if it waits
+	waits bool // for a person, at its end
 }
 
 type nestKey struct{}

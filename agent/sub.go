@@ -65,13 +65,9 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 		return tool.Chunk{}, err
 	case end.Reason == EndCompleted:
 		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // which is not redacted, as the End is
-	case end.Reason == EndWaiting && nested:
-		waiting, err := json.Marshal(&st)
-		if err != nil {
-			return tool.Chunk{}, err
-		}
+	case end.Reason == EndWaiting && nested: // its State was saved with the call
 		// Where it is read: the outer run may have given this call up meanwhile.
-		return tool.Chunk{}, n.do(func(*run, *openCall) error { n.waiting = waiting; return nil })
+		return tool.Chunk{}, n.do(func(*run, *openCall) error { n.waits = true; return nil })
 	case end.Reason == EndWaiting:
 		return tool.Failure("The agent needs a person to allow a call, and there is none: " + describePending(&st)), nil
 	case end.Reason == EndLimit:
@@ -148,14 +144,16 @@ func describePending(st *State) string {
 // nestFor prepares for a sub-agent that works on a call.
 func (r *run) nestFor(tc *toolCall) *nest {
 	p, c := r.currentPolicy(), tc.call
-	n := &nest{state: c.Sub, inputs: r.people.answers[c.ID], outer: r.cfg, do: func(fn func(*run, *openCall) error) error {
-		return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
-	}}
-	n.judge = func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
-		return r.a.judge(r.stateful(ctx), p, pc)
-	}
+	inputs := r.people.answers[c.ID]
 	delete(r.people.answers, c.ID)
-	return n
+	return &nest{state: c.Sub, inputs: inputs, outer: r.cfg,
+		do: func(fn func(*run, *openCall) error) error {
+			return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
+		},
+		judge: func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
+			return r.a.judge(r.stateful(ctx), p, pc)
+		},
+	}
 }
 
 // below returns the open call of the sub-agent that an answer is for, and the answer as that one

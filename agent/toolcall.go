@@ -196,8 +196,8 @@ func (tc *toolCall) onEnd(r *run) error {
 	switch {
 	case tc.away:
 		return nil
-	case tc.nest != nil && tc.nest.waiting != nil:
-		r.st.loop.Paused(tc.call, tc.nest.waiting)
+	case tc.nest != nil && tc.nest.waits:
+		r.st.loop.Paused(tc.call, tc.call.Sub)
 		return r.save()
 	}
 	return join(tc.err, r.finish(tc.call, tc.res))
