@@ -40,18 +40,18 @@ func (r *run) ask(hint string) error {
 		if left, limited := r.timeLeft(); limited && left <= 0 && q.Answers() > 0 {
 			return nil // for the last answer
 		}
-		ans, failure := r.generate()
+		mc, failure := r.generate()
 		switch {
 		case failure != nil && r.failed != nil:
 			return nil
 		case failure != nil && r.ctx.Err() != nil:
-			return r.keepText(ans, "interrupted")
+			return r.keepText(mc.msg, "interrupted")
 		case errors.Is(failure, errTimeUp):
 			r.st.loop.Spent.Stopped = r.limits().TimeUp()
-			return r.keepText(ans, "limit")
+			return r.keepText(mc.msg, "limit")
 		}
 		var done bool
-		if done, err = r.react(q, v, ans, failure); done {
+		if done, err = r.react(q, v, mc, failure); done {
 			return err
 		}
 	}
@@ -62,20 +62,20 @@ func (r *run) ask(hint string) error {
 }
 
 // react does what is to be done about an answer, and reports whether the question is done with.
-func (r *run) react(q *decide.Question, v *toolkit.View, ans *answer, failure error) (done bool, err error) {
+func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
 	reaction := q.React(decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: retryable(failure),
-		Any: len(ans.Message.Blocks) > 0, Shown: ans.Message.Text() != "", Empty: isEmpty(ans.Message)})
+		Any: len(mc.msg.Blocks) > 0, Shown: mc.msg.Text() != "", Empty: isEmpty(mc.msg)})
 	switch reaction {
 	case decide.Accept:
-		return true, r.accept(ans)
+		return true, r.accept(mc)
 	case decide.Relieve:
 		return false, r.relieve(v, failure)
 	case decide.Hint:
 		return false, r.hint(decide.HintEmpty)
 	case decide.Discard, decide.DropFail:
-		r.emit(&Discard{Message: ans.Message.ID, Error: failure.Error()})
+		r.emit(&Discard{Message: mc.msg.ID, Error: failure.Error()})
 	case decide.Continue, decide.KeepFail:
-		if err := r.keepText(ans, "cut off"); err != nil {
+		if err := r.keepText(mc.msg, "cut off"); err != nil {
 			return true, err
 		}
 	}
@@ -85,7 +85,7 @@ func (r *run) react(q *decide.Question, v *toolkit.View, ans *answer, failure er
 	case reaction == decide.Continue:
 		return false, r.hint(decide.HintCutOff)
 	case failure == nil:
-		failure = fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", q.Answers(), ans.Finish)
+		failure = fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", q.Answers(), mc.reason())
 	}
 	return true, failure
 }
@@ -124,10 +124,10 @@ func isEmpty(m *message.Message) bool {
 
 // keepText stores what was shown of an answer that broke off. Its tool calls
 // are dropped: nobody knows whether they were whole.
-func (r *run) keepText(ans *answer, why string) error {
-	m := *ans.Message
+func (r *run) keepText(said *message.Message, why string) error {
+	m := *said
 	m.Blocks = nil
-	for _, b := range ans.Message.Blocks {
+	for _, b := range said.Blocks {
 		if _, ok := b.(*message.ToolCall); !ok {
 			m.Blocks = append(m.Blocks, b)
 		}
@@ -179,54 +179,33 @@ func (r *run) newAnswer() *message.Message {
 	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
 }
 
-// generate makes the next model call. The answer is never nil: with an error it holds what came
-// before it.
-func (r *run) generate() (*answer, error) {
-	m := r.newAnswer()
+// generate makes the next model call, which holds what came before an error.
+func (r *run) generate() (*modelCall, error) {
+	mc := &modelCall{run: r, msg: r.newAnswer()}
 	v, err := r.currentView()
 	if err != nil {
-		return &answer{Message: m}, err
+		return mc, err
 	}
-	start := &ModelStart{Message: m.ID, Step: r.st.loop.Spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
+	start := &ModelStart{Message: mc.msg.ID, Step: r.st.loop.Spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
 	if n, ok := model.As[model.Named](r.a.model); ok {
 		start.Model = n.Name()
 	}
 	r.emit(start)
 	req := r.request(v)
 	estimated := window.Fixed(req.System, req.Tools) + r.gauge().Count(r.st.Messages).Tokens
-	ans, err := r.exchange(req, &intake{run: r, msg: m, early: r.newEarly(m.ID)})
-	if err != nil {
+	mc.early = r.newEarly(mc.msg.ID)
+	if err := r.exchange(req, mc); err != nil {
 		r.dropEarly()
-		return ans, err
+		return mc, err
 	}
-	if ratio, ok := window.Ratio(estimated, ans.Message.Usage.Input); ok {
+	if ratio, ok := window.Ratio(estimated, mc.msg.Usage.Input); ok {
 		r.st.ratio = ratio // what a request really cost corrects later estimates
 	}
-	return ans, nil
-}
-
-// A modelCall is the flight of a call of the model.
-type modelCall struct {
-	flight
-	in  *intake
-	err error // what it ended with, written before the last report
-}
-
-func (mc *modelCall) onReport(r *run, rep report) error {
-	if !r.consumer.gone {
-		mc.in.take(rep.piece)
-	}
-	return nil
-}
-
-func (mc *modelCall) onEnd(*run) error {
-	mc.repeat()
-	return nil
+	return mc, nil
 }
 
 // exchange makes a model call and joins the deltas into a message, telling of each.
-func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
-	mc := &modelCall{in: in}
+func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
 	ctx, mc.cancel = context.WithCancelCause(r.ctx)
@@ -247,20 +226,21 @@ func (r *run) exchange(req *model.Request, in *intake) (*answer, error) {
 		})
 	})
 	r.await(&mc.flight)
+	mc.complete()
 	switch {
-	case mc.cause != nil && mc.in.finish == nil:
-		return in.answer(""), mc.cause
+	case mc.cause != nil && mc.finish == nil:
+		return mc.cause
 	case mc.err != nil:
-		return in.answer(""), mc.err
+		return mc.err
 	case r.consumer.gone:
-		return in.answer(""), context.Canceled
-	case in.finish == nil && r.ctx.Err() != nil:
-		return in.answer(""), r.ctx.Err()
-	case in.finish == nil:
-		return in.answer(""), &model.Error{Kind: model.ErrUpstream, Message: "the answer ended without a finish"}
+		return context.Canceled
+	case mc.finish == nil && r.ctx.Err() != nil:
+		return r.ctx.Err()
+	case mc.finish == nil:
+		return &model.Error{Kind: model.ErrUpstream, Message: "the answer ended without a finish"}
 	}
-	in.msg.Model, in.msg.Usage = in.finish.Model, &in.finish.Usage
-	return in.answer(in.finish.Reason), nil
+	mc.msg.Model, mc.msg.Usage = mc.finish.Model, &mc.finish.Usage
+	return nil
 }
 
 // retrying returns the model with retries, of which the run tells.
@@ -287,8 +267,8 @@ func (r *run) retrying() model.Model {
 // accept adds a whole answer to the conversation and opens its calls. Calls that cannot run have
 // their results before the answer is stored, so that no crash in between can make a bad call look
 // like one that was cut off.
-func (r *run) accept(ans *answer) error {
-	m := ans.Message
+func (r *run) accept(mc *modelCall) error {
+	m := mc.msg
 	r.spend(m)
 	v, err := r.currentView()
 	if err != nil {
@@ -298,26 +278,26 @@ func (r *run) accept(ans *answer) error {
 	var opening []string // groups
 	calls := m.ToolCalls()
 	for i, tc := range calls {
-		opening = append(opening, v.Opens(tc.Name, ans.Raw[i])...)
+		opening = append(opening, v.Opens(tc.Name, mc.calls[i].args)...)
 	}
 	r.st.loop.Open = make([]*openCall, 0, len(calls))
 	for i, tc := range calls {
-		raw := ans.Raw[i]
+		raw := mc.calls[i].args
 		c, repaired := r.openCall(tc, raw, opening...)
 		over := ""
 		if !r.takeCall() {
 			over = cmp.Or(r.sharedLimit(), "a limit")
 		}
 		// A bare value may be the beginning of a longer one.
-		cutOff := ans.Finish == model.FinishLength && i == len(calls)-1 && !isObject(raw)
+		cutOff := mc.reason() == model.FinishLength && i == len(calls)-1 && !isObject(raw)
 		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), Over: over})
 		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 		if c.Status == decide.Done {
 			ended = append(ended, public(decide.Event{Kind: decide.Ended, Call: c}))
 		}
 	}
-	r.matchEarly(ans.Raw)
-	return r.addMessage(m, string(ans.Finish), append(told, ended...)...)
+	r.matchEarly(mc.calls)
+	return r.addMessage(m, string(mc.reason()), append(told, ended...)...)
 }
 
 // openCall makes the open call of what the model sent, and puts valid arguments into tc. A call

@@ -48,10 +48,10 @@ func (r *run) newEarly(answer string) *early {
 }
 
 // look starts what can start, after something of the answer has come.
-func (e *early) look(in *intake) {
-	for !e.over && len(e.calls) < len(in.calls) && e.running() < e.run.cfg.MaxParallel {
-		c := &in.calls[len(e.calls)]
-		if !e.isWhole(c, in.last() != message.Block(c.call)) {
+func (e *early) look(mc *modelCall) {
+	for !e.over && len(e.calls) < len(mc.calls) && e.running() < e.run.cfg.MaxParallel {
+		c := &mc.calls[len(e.calls)]
+		if !e.isWhole(c, mc.last() != message.Block(c.call)) {
 			return
 		}
 		e.looks = 0
@@ -179,14 +179,14 @@ func (r *run) callsLeft() int {
 }
 
 // matchEarly finds the early calls among those of the answer, which are open now.
-func (r *run) matchEarly(raw []json.RawMessage) {
+func (r *run) matchEarly(calls []callIntake) {
 	e := r.early
 	if e == nil {
 		return
 	}
 	for i, tc := range e.calls {
 		c := r.st.loop.Open[i]
-		if c.Status != decide.New || c.ID != tc.call.ID || c.Name != tc.call.Name || string(raw[i]) != tc.raw {
+		if c.Status != decide.New || c.ID != tc.call.ID || c.Name != tc.call.Name || string(calls[i].args) != tc.raw {
 			r.dropEarly()
 			return
 		}

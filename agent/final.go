@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -33,21 +34,16 @@ func (r *run) remind() error {
 	return r.hint(hintFinal)
 }
 
-// keepFinal keeps of the last answer at a limit nothing but the typed answer: no
-// other call may run any more, and one that is stored must have a result.
-func (r *run) keepFinal(ans *answer) error {
-	m := *ans.Message
-	m.Blocks = nil
-	kept := &answer{Message: &m, Finish: ans.Finish}
-	for i, c := range ans.Message.ToolCalls() {
-		if c.Name == finalName && len(m.Blocks) == 0 {
-			m.Blocks, kept.Raw = message.Blocks{c}, ans.Raw[i:i+1]
-		}
+// keepFinal keeps of the last answer at a limit nothing but the typed answer: no other call may run
+// any more, and one that is stored must have a result.
+func (r *run) keepFinal(mc *modelCall) error {
+	i := slices.IndexFunc(mc.calls, func(c callIntake) bool { return c.call.Name == finalName })
+	if i < 0 {
+		return r.keepText(mc.msg, string(mc.reason()))
 	}
-	if len(m.Blocks) == 0 {
-		return r.keepText(ans, string(ans.Finish))
-	}
-	return r.accept(kept)
+	mc.calls = mc.calls[i : i+1]
+	mc.msg.Blocks = message.Blocks{mc.calls[0].call}
+	return r.accept(mc)
 }
 
 // lastAnswer asks for a last answer without tools. What comes of it is kept if it is of use; a
@@ -69,22 +65,22 @@ func (r *run) lastAnswer(limit string) error {
 	}
 	r.dialog.last = true
 	defer func() { r.dialog.last = false }()
-	ans := &answer{Message: new(message.Message)}
+	mc := &modelCall{msg: new(message.Message)}
 	v, err := r.currentView()
 	if err == nil {
 		err = r.fit(v)
 	}
 	for err == nil {
-		if ans, err = r.generate(); !r.isRefused(err) {
+		if mc, err = r.generate(); !r.isRefused(err) {
 			break
 		}
 		err = r.relieve(v, err)
 	}
 	if err == nil && r.final != nil {
-		return r.keepFinal(ans)
+		return r.keepFinal(mc)
 	}
 	if err == nil {
-		r.spend(ans.Message)
+		r.spend(mc.msg)
 	}
-	return r.keepText(ans, string(ans.Finish))
+	return r.keepText(mc.msg, string(mc.reason()))
 }

@@ -137,15 +137,13 @@ func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string,
 	// another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
 	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
-		ans, err := r.exchange(req, &intake{run: r, msg: r.newAnswer(), silent: true})
-		if err != nil {
+		mc := &modelCall{run: r, msg: r.newAnswer(), silent: true}
+		if err := r.exchange(req, mc); err != nil {
 			return "", err
 		}
-		r.spend(ans.Message)
-		if u := ans.Message.Usage; u != nil {
-			ev.Usage.Add(*u)
-		}
-		return ans.Message.Text(), nil
+		r.spend(mc.msg)
+		ev.Usage.Add(*mc.msg.Usage)
+		return mc.msg.Text(), nil
 	})
 	text, err := wrap(r.cfg.Middleware, ask, func(m Middleware) func(SummaryFunc) SummaryFunc { return m.Summary })(r.ctx, req)
 	return strings.TrimSpace(text), err
