@@ -226,7 +226,8 @@ func (r *run) addUserMessage(said *message.Message) error {
 func (r *run) confirm(c *openCall, in Confirm) error {
 	r.addRules(in.Rules)
 	if !in.Allow {
-		return r.record(r.st.loop.Refuse(c, in.Reason))
+		r.st.loop.Refuse(c, in.Reason)
+		return r.store(newToolResult(c))
 	}
 	edited, err := r.edited(c, in)
 	if err == nil {

@@ -293,7 +293,7 @@ func (r *run) accept(mc *modelCall) error {
 		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), Over: over})
 		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 		if c.Status == decide.Done {
-			ended = append(ended, public(decide.Event{Kind: decide.Ended, Call: c}))
+			ended = append(ended, newToolResult(c))
 		}
 	}
 	r.matchEarly(mc.calls)

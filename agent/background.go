@@ -53,8 +53,9 @@ func (r *run) leave(tc *toolCall) error {
 	}
 	tc.away = true
 	tc.unbind()
-	left, ended := r.st.loop.Leave(tc.call)
-	return r.record(left, ended)
+	c := tc.call
+	r.st.loop.Leave(c)
+	return r.store(&Background{Call: c.ID, Name: c.Tool}, newToolResult(c))
 }
 
 // awayCallOf returns the flight of a call that went on in the background in this run, or may yet.
@@ -75,7 +76,8 @@ func (r *run) forgetAway() {
 }
 
 func (r *run) returned(a *awayCall, res *message.ToolResult) {
-	r.consumer.unsent = append(r.consumer.unsent, public(r.st.loop.Returned(a, r.tidy(a.ID, a.Tool, res))))
+	a.Result = r.tidy(a.ID, a.Tool, res)
+	r.consumer.unsent = append(r.consumer.unsent, &Background{Call: a.ID, Name: a.Tool, Result: a.Result})
 }
 
 // collect takes the results of the calls in the background that have ended, or of all, and waits

@@ -52,9 +52,9 @@ func (r *run) judge(c *openCall) error {
 	pc := tool.PermissionCall(t, c.Input)
 	d := r.decision(c, p, pc)
 	switch r.st.loop.Judged(c, d) {
-	case decide.MayRun:
+	case permission.Allow:
 		return nil
-	case decide.Refused:
+	case permission.Deny:
 		return r.finish(c, decide.ResultOf(c, message.OutcomeDenied, fmt.Sprintf("This call of %s was denied: %s.", c.Tool, d.Reason)))
 	}
 	if r.timeIsUp() { // nor about what would not start any more
@@ -260,12 +260,12 @@ func (r *run) idempotencyKey(c *openCall, answer string) string {
 
 // finish stores the result of a call and tells of it, as each call ends.
 func (r *run) finish(c *openCall, res *message.ToolResult) error {
-	ended := r.st.loop.Landed(c, r.tidy(c.ID, c.Name, res))
+	c.End(r.tidy(c.ID, c.Name, res))
 	// An answer that failed to validate is an error result; the model tries again.
 	if r.isFinal(c) && res.Outcome == message.OutcomeSuccess {
 		r.final.value = c.Input
 	}
-	return r.record(ended)
+	return r.store(newToolResult(c))
 }
 
 // tidy makes res fit to be stored, as the result of a call.
@@ -296,9 +296,13 @@ func (r *run) closeOpen(why string) error {
 	if len(r.st.loop.Open) == 0 {
 		return nil
 	}
+	var ended []Event
+	for _, c := range r.st.loop.Interrupt(why) {
+		ended = append(ended, newToolResult(c))
+	}
 	var err error
-	if ended := r.st.loop.Interrupted(why); len(ended) > 0 {
-		err = r.record(ended...)
+	if len(ended) > 0 {
+		err = r.store(ended...)
 	}
 	id, now := r.cfg.NewID("msg"), r.cfg.Now()
 	m, _ := r.st.loop.Close()

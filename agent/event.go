@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -275,16 +274,6 @@ func (*Sub) kind() string           { return "sub" }
 func (*Compaction) kind() string    { return "compaction" }
 func (*End) kind() string           { return "end" }
 
-// public returns what consumers are told of what happened to a call.
-func public(ev decide.Event) Event {
-	c := ev.Call
-	switch ev.Kind {
-	case decide.Began:
-		return &ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why}
-	case decide.Left:
-		return &Background{Call: c.ID, Name: c.Tool}
-	case decide.Returned:
-		return &Background{Call: ev.Away.ID, Name: ev.Away.Tool, Result: ev.Away.Result}
-	}
+func newToolResult(c *openCall) *ToolResult {
 	return &ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
 }

@@ -197,14 +197,6 @@ func (r *run) save() error {
 	return nil
 }
 
-// record stores what has happened to calls, and tells of it.
-func (r *run) record(events ...decide.Event) error {
-	for _, ev := range events {
-		r.consumer.unsent = append(r.consumer.unsent, public(ev))
-	}
-	return r.store()
-}
-
 // addMessage adds m to the conversation, stores it, and tells of it and of what more comes with it.
 func (r *run) addMessage(m *message.Message, finish string, more ...Event) error {
 	r.st.Messages = append(r.st.Messages, m)

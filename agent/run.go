@@ -164,9 +164,9 @@ func (r *run) recoverCalls() error {
 			found.Idempotent = isIdempotent(t, c.Input)
 		}
 		err := error(nil)
-		if ended, unknown := r.st.loop.Recover(c, found); unknown {
+		if c.Recover(found) {
 			c.Result = r.tidy(c.ID, c.Name, c.Result)
-			err = r.record(ended)
+			err = r.store(newToolResult(c))
 		} else {
 			err = r.reopen(c)
 		}

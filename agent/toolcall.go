@@ -197,7 +197,7 @@ func (tc *toolCall) onEnd(r *run) error {
 	case tc.away:
 		return nil
 	case tc.nest != nil && tc.nest.waits:
-		r.st.loop.Paused(tc.call, tc.call.Sub)
+		tc.call.Status = decide.Nested
 		return r.save()
 	}
 	return join(tc.err, r.finish(tc.call, tc.res))
@@ -262,12 +262,12 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 	if !early && !r.isFinal(c) && r.timeIsUp() {
 		return nil, r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, notStarted(c, r.limits().TimeUp())))
 	}
-	began := r.st.loop.Started(c)
+	c.Status = decide.Running
 	if err := r.save(); err != nil {
 		c.Status = decide.Allowed // nothing of it runs
 		return nil, err
 	}
-	r.emit(public(began))
+	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	return t, nil
 }
 

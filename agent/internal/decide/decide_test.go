@@ -175,12 +175,13 @@ func TestRecover(t *testing.T) {
 		Found   Found
 		Want    Status
 		Again   bool
+		Asked   bool // that a person approved it does not count any more
 		Unknown bool
 	}](t, "recover.jsonl") {
-		s := &State{Open: []*Call{&row.Call}}
-		_, unknown := s.Recover(&row.Call, row.Found)
+		approved := row.Call.Approved
+		unknown := row.Call.Recover(row.Found)
 		c := row.Call
-		if unknown != row.Unknown || c.Status != row.Want || c.Again != row.Again || c.Judged != -1 {
+		if unknown != row.Unknown || c.Status != row.Want || c.Again != row.Again || c.Approved != (approved && !row.Asked) || c.Judged != -1 {
 			t.Errorf("%s: %+v, unknown %v", row.Why, c, unknown)
 		}
 		if unknown && (c.Result.Outcome != message.OutcomeInterrupted || c.Result.Text() != OutcomeUnknown) {
@@ -197,21 +198,21 @@ func TestJudged(t *testing.T) {
 		why  string
 		call Call
 		d    permission.Decision
-		want Ruling
+		want permission.Behavior
 	}{
-		{"allowed", Call{}, allow, MayRun},
-		{"denied", Call{Approved: true}, deny, Refused},
-		{"asked", Call{}, ask, MustAsk},
-		{"a person has allowed it", Call{Approved: true}, ask, MayRun},
-		{"a danger of which the person knew nothing", Call{Approved: true}, danger, MustAsk},
-		{"the danger that the person read", Call{Approved: true, Safety: true, Danger: "d"}, danger, MayRun},
-		{"another danger", Call{Approved: true, Safety: true, Danger: "e"}, danger, MustAsk},
+		{"allowed", Call{}, allow, permission.Allow},
+		{"denied", Call{Approved: true}, deny, permission.Deny},
+		{"asked", Call{}, ask, permission.Ask},
+		{"a person has allowed it", Call{Approved: true}, ask, permission.Allow},
+		{"a danger of which the person knew nothing", Call{Approved: true}, danger, permission.Ask},
+		{"the danger that the person read", Call{Approved: true, Safety: true, Danger: "d"}, danger, permission.Allow},
+		{"another danger", Call{Approved: true, Safety: true, Danger: "e"}, danger, permission.Ask},
 	} {
 		s := &State{Open: []*Call{&row.call, {Status: Done}}}
 		if got := s.Judged(&row.call, row.d); got != row.want {
-			t.Errorf("%s: %d, want %d", row.why, got, row.want)
+			t.Errorf("%s: %v, want %v", row.why, got, row.want)
 		}
-		if c := row.call; row.want == MayRun && (c.Status != Allowed || c.Judged != 1) || row.want == MustAsk && c.Approved {
+		if c := row.call; row.want == permission.Allow && (c.Status != Allowed || c.Judged != 1) || row.want == permission.Ask && c.Approved {
 			t.Errorf("%s: %+v", row.why, c)
 		}
 	}

@@ -9,7 +9,7 @@
 //	for {
 //		effect := decide.Next(&state, situation) // what is to be done
 //		…                                        // done by the run
-//		event := state.Landed(call, result)      // what that changes, and what is told of it
+//		call.End(result)                         // what that changes
 //	}
 //
 // # Calls

@@ -27,12 +27,12 @@ func TestCallsOfAnAnswer(t *testing.T) {
 		}
 		all := append([]*Call(nil), s.Open...)
 		started, refused, ended := map[string]bool{}, map[string]bool{}, map[string]int{}
-		tell := func(ev Event) {
-			if ev.Kind == Ended {
-				ended[ev.Call.ID]++
+		end := func(c *Call, end func()) {
+			if end(); c.Status != Done || c.Result == nil {
+				rt.Fatalf("call %s has not ended", c.ID)
 			}
+			ended[c.ID]++
 		}
-		end := func(c *Call, o message.Outcome) { tell(s.Landed(c, ResultOf(c, o, "r"))) }
 		for range 100 {
 			next := Next(s, in)
 			running := s.count(Running)
@@ -44,11 +44,11 @@ func TestCallsOfAnAnswer(t *testing.T) {
 					}
 					d := permission.Decision{Behavior: []permission.Behavior{permission.Allow, permission.Allow, permission.Ask, permission.Deny}[pick("decision", 4)]}
 					switch s.Judged(c, d) {
-					case MustAsk:
+					case permission.Ask:
 						s.Ask(c, "", time.Time{})
-					case Refused:
+					case permission.Deny:
 						refused[c.ID] = true
-						end(c, message.OutcomeDenied)
+						end(c, func() { c.end(message.OutcomeDenied, "r") })
 					}
 				}
 			case Start:
@@ -63,7 +63,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 						}
 					}
 					started[c.ID] = true
-					s.Started(c)
+					c.Status = Running
 					running++
 				}
 			case Receive:
@@ -79,10 +79,9 @@ func TestCallsOfAnAnswer(t *testing.T) {
 						continue
 					}
 					if pick("leaves", 4) == 0 && s.MayLeave(in.Parallel) {
-						_, ev := s.Leave(c)
-						tell(ev)
+						end(c, func() { s.Leave(c) })
 					} else {
-						end(c, message.OutcomeSuccess)
+						end(c, func() { c.end(message.OutcomeSuccess, "r") })
 					}
 					break
 				}
@@ -94,7 +93,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 					if c.Status == Asking {
 						if pick("answer", 3) == 0 {
 							refused[c.ID] = true
-							tell(s.Refuse(c, ""))
+							end(c, func() { s.Refuse(c, "") })
 						} else {
 							s.Allow(c, nil)
 						}

@@ -10,24 +10,6 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// An Event is something about a call that the consumer is told of.
-type Event struct {
-	Kind Kind
-	Call *Call // of Began, Ended and Left
-	Away *Away // of Returned
-}
-
-// A Kind says what happened to a call.
-type Kind int
-
-// The kinds.
-const (
-	Began    Kind = iota + 1
-	Ended         // it has a result
-	Left          // it goes on in the background
-	Returned      // it has ended there
-)
-
 // OutcomeUnknown is the result of a call that had begun when the program was stopped.
 const OutcomeUnknown = "Outcome unknown: the program was stopped while this call ran. " +
 	"It may or may not have had its effect: check before you call it again."
@@ -72,14 +54,15 @@ type Found struct {
 // Recover takes over an open call of an earlier run, maybe of another program, and reports whether
 // its outcome is unknown: then it has that result. Nothing that was found out about the call is
 // relied on: the policy and the tools may be others now, and the State may have been changed.
-func (s *State) Recover(c *Call, f Found) (Event, bool) {
+func (c *Call) Recover(f Found) (unknown bool) {
 	c.Judged = -1
 	if c.Edited && c.Judgement == nil { // what a person's own arguments would run was not judged before the program stopped
 		c.Approved = false
 	}
 	switch {
 	case c.Status == Running && c.Sub == nil && (c.Again || !f.Idempotent):
-		return s.Landed(c, ResultOf(c, message.OutcomeInterrupted, OutcomeUnknown)), true
+		c.end(message.OutcomeInterrupted, OutcomeUnknown)
+		return true
 	case c.Status == Running && c.Sub == nil:
 		c.Status, c.Again = Allowed, true // once: what stops the program each time must not stop it for ever
 	case c.Status == Running, c.Status == Nested && f.Stuck:
@@ -87,7 +70,7 @@ func (s *State) Recover(c *Call, f Found) (Event, bool) {
 	case c.Status == Covered, c.Status == Asking && f.Expired:
 		c.Status = New
 	}
-	return Event{}, false
+	return false
 }
 
 // An Opening is what counts when a call of a new answer is opened.
@@ -103,45 +86,31 @@ func (s *State) AddCall(c *Call, o Opening) {
 	switch {
 	case c.Status == Done:
 	case o.CutOff: // what was meant is not known: "/tmp/a" may be the beginning of "/tmp/a/b"
-		c.fail("Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
+		c.end(message.OutcomeError, "Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
 	case o.Over != "" && !o.Final:
-		c.fail("Not run: " + o.Over + " was reached.")
+		c.end(message.OutcomeError, "Not run: "+o.Over+" was reached.")
 	}
 	s.Open = append(s.Open, c)
 }
 
-func (c *Call) fail(text string) {
-	c.Status, c.Result = Done, ResultOf(c, message.OutcomeError, text)
-}
-
-// A Ruling is what comes of a decision about a call.
-type Ruling int
-
-// The rulings.
-const (
-	MayRun Ruling = iota
-	MustAsk
-	Refused
-)
-
-// Judged takes the decision about c.
-func (s *State) Judged(c *Call, d permission.Decision) Ruling {
+// Judged takes the decision about c, and returns what it comes to: Allow, Ask or Deny.
+func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 	switch {
 	case d.Behavior == permission.Allow, c.mayRun(d):
 		c.Status, c.Judged, c.Judgement = Allowed, s.Ended(), &d.Judgement
 		if !c.Approved {
 			c.Why = d.Reason
 		}
-		return MayRun
+		return permission.Allow
 	case d.Behavior == permission.Ask:
 		c.Approved, c.Judgement = false, &d.Judgement
 		c.Why, c.Safety, c.Suggest, c.Danger = d.Reason, d.Safety, d.Suggest, ""
 		if d.Safety {
 			c.Danger = d.Reason
 		}
-		return MustAsk
+		return permission.Ask
 	}
-	return Refused
+	return permission.Deny
 }
 
 // mayRun reports whether a person's approval answers the question that the decision asks. A call
@@ -190,13 +159,13 @@ func (s *State) Allow(c *Call, edited json.RawMessage) {
 }
 
 // Refuse takes a person's no.
-func (s *State) Refuse(c *Call, reason string) Event {
+func (s *State) Refuse(c *Call, reason string) {
 	s.uncover()
 	text := "A person refused this call of " + c.Tool + "."
 	if reason != "" {
 		text += " Reason: " + reason
 	}
-	return s.Landed(c, ResultOf(c, message.OutcomeDenied, text))
+	c.end(message.OutcomeDenied, text)
 }
 
 // uncover has calls judged again that the answer to a like call may have covered: a rule that came
@@ -223,42 +192,26 @@ func (s *State) Resume(c *Call) {
 	}
 }
 
-// Started says that a call runs.
-func (s *State) Started(c *Call) Event {
-	c.Status = Running
-	return Event{Kind: Began, Call: c}
-}
-
-// Landed takes the result of a call. It is kept with the call until all have one: a crash must not
-// lose the results that are there.
-func (s *State) Landed(c *Call, res *message.ToolResult) Event {
+// End gives c its result. It is kept with the call until all have one: a crash must not lose the
+// results that are there.
+func (c *Call) End(res *message.ToolResult) {
 	if c.Edited {
 		note := fmt.Sprintf("[A person changed the arguments of this call to %s.]", c.Input)
 		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)
 	}
 	c.Result, c.Status, c.Sub = res, Done, nil
-	return Event{Kind: Ended, Call: c}
 }
 
-// Paused keeps the State of a sub-agent that waits for a person.
-func (s *State) Paused(c *Call, sub json.RawMessage) {
-	c.Sub, c.Status = sub, Nested
-}
+func (c *Call) end(outcome message.Outcome, text string) { c.End(ResultOf(c, outcome, text)) }
 
 // MayLeave reports whether a call may go on in the background, where at most that many run at a time.
 func (s *State) MayLeave(most int) bool { return len(s.StillAway()) < most }
 
 // Leave lets a call go on in the background. Its result, which a history must have, says so; that
 // it is a success means no more than that nothing has gone wrong yet.
-func (s *State) Leave(c *Call) (left, ended Event) {
+func (s *State) Leave(c *Call) {
 	s.Away = append(s.Away, &Away{ID: c.ID, Tool: c.Tool})
-	return Event{Kind: Left, Call: c}, s.Landed(c, ResultOf(c, message.OutcomeSuccess, fmt.Sprintf(goesOn, c.ID)))
-}
-
-// Returned takes the result of a call that went on in the background.
-func (s *State) Returned(a *Away, res *message.ToolResult) Event {
-	a.Result = res
-	return Event{Kind: Returned, Away: a}
+	c.end(message.OutcomeSuccess, fmt.Sprintf(goesOn, c.ID))
 }
 
 // ResultLost is the result of a call in the background whose run was cut off. It is not made again
@@ -290,14 +243,15 @@ func (s *State) Close() (m *message.Message, succeeded []string) {
 	return m, succeeded
 }
 
-// Interrupted gives every open call that has not ended a result that says why.
-func (s *State) Interrupted(why string) (events []Event) {
+// Interrupt gives every open call that has not ended a result that says why, and returns those calls.
+func (s *State) Interrupt(why string) (ended []*Call) {
 	for _, c := range s.Open {
 		if c.Status != Done {
-			events = append(events, s.Landed(c, ResultOf(c, message.OutcomeInterrupted, why)))
+			c.end(message.OutcomeInterrupted, why)
+			ended = append(ended, c)
 		}
 	}
-	return events
+	return ended
 }
 
 // Said begins the account of a new input.
