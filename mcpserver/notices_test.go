@@ -168,7 +168,7 @@ func TestSubscriptionLimit(t *testing.T) {
 	for i := range uris {
 		uris[i] = fmt.Sprintf("of://%d", i)
 		got := old.send(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"` + uris[i] + `"}}`)
-		if refused := strings.Contains(got, "1000 resources are watched"); refused != (i == 1000) {
+		if refused := strings.Contains(got, "too many resources are watched"); refused != (i == 1000) {
 			t.Fatalf("subscription %d: %s", i, got)
 		}
 	}

@@ -252,15 +252,18 @@ func contentsOf(uri, kind string, data []byte) object {
 	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
 }
 
-// maxSubscriptions is how many resources a client may be told about, maxWatchedURI how long
-// the URI of one may be, in bytes: it is kept.
+// maxSubscriptions is how many resources a client may be told about, maxWatched how many all
+// clients of a credential may, or a quarter of that if there are several credentials: a
+// server behind this one is watched by all of them. maxWatchedURI is how long the URI of one
+// may be, in bytes: it is kept.
 const (
 	maxSubscriptions = 1000
+	maxWatched       = 10_000
 	maxWatchedURI    = 8 << 10
 )
 
 // errWatched is the error of a subscription that is one too many.
-var errWatched = &RequestError{Code: mcp.INVALID_REQUEST, Message: fmt.Sprintf("%d resources are watched; unsubscribe from some", maxSubscriptions)}
+var errWatched = &RequestError{Code: mcp.INVALID_REQUEST, Message: "too many resources are watched by this client or its credential; unsubscribe from some"}
 
 // subscribe has the client told when the resource is updated; see
 // [Server.ResourceUpdated].
@@ -340,11 +343,12 @@ type watched struct {
 	stop func() // ends what makes that known; nil for nothing
 }
 
-// full reports whether the client watches as many resources as it may, and not this one.
+// full reports whether the client, or its credential, watches as many resources as it may,
+// and not this one.
 func (c *session) full(uri string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.watched[uri] == nil && len(c.watched) >= maxSubscriptions
+	return c.watched[uri] == nil && (len(c.watched) >= maxSubscriptions || c.owner.watched.Load() >= c.owner.share)
 }
 
 // watch notes a subscription, if there is room for it. An update that the client has not
@@ -354,12 +358,17 @@ func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.watched[uri]
-	if w == nil && len(c.watched) >= maxSubscriptions {
-		return nil, false
-	}
 	if w == nil {
+		if len(c.watched) >= maxSubscriptions {
+			return nil, false
+		}
+		if c.owner.watched.Add(1) > c.owner.share {
+			c.owner.watched.Add(-1)
+			return nil, false
+		}
 		if c.watched == nil {
 			c.watched = map[string]*watched{}
+			context.AfterFunc(c.ctx, c.unwatchAll)
 		}
 		w = &watched{}
 		c.watched[uri] = w
@@ -374,9 +383,18 @@ func (c *session) unwatch(uri string) (stop func()) {
 	defer c.mu.Unlock()
 	if w := c.watched[uri]; w != nil {
 		stop = w.stop
+		delete(c.watched, uri)
+		c.owner.watched.Add(-1)
 	}
-	delete(c.watched, uri)
 	return stop
+}
+
+// unwatchAll gives the subscriptions of a session that has ended back to its credential.
+func (c *session) unwatchAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owner.watched.Add(-int64(len(c.watched)))
+	c.watched = nil
 }
 
 // updated notes that the client has to be told, at once if it is not busy.

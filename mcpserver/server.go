@@ -191,10 +191,14 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, limits: cfg.Limits.withDefaults(len(cfg.Credentials)),
-		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{}, owners: map[*Credential]*owner{nil: {}}, talks: map[string]waitingTalk{}, listening: map[*session]bool{},
+		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{}, owners: map[*Credential]*owner{nil: {share: maxWatched}}, talks: map[string]waitingTalk{}, listening: map[*session]bool{},
 	}
 	for i := range cfg.Credentials {
-		s.owners[&cfg.Credentials[i]] = &owner{}
+		o := &owner{share: maxWatched}
+		if len(cfg.Credentials) > 1 {
+			o.share /= 4
+		}
+		s.owners[&cfg.Credentials[i]] = o
 	}
 	if _, err := rand.Read(s.secret[:]); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)

@@ -88,6 +88,8 @@ type session struct {
 type owner struct {
 	sessions int          // over HTTP; Server.mu guards it
 	calls    atomic.Int64 // at work
+	watched  atomic.Int64 // resources, of all its sessions together
+	share    int64        // of them
 }
 
 // newSession returns a session that nobody knows yet; see add and enter. Its name tells

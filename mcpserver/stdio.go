@@ -23,7 +23,7 @@ const lastCalls = time.Second
 // be interrupted: if ctx ends first and in is an [io.Closer], in is closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := s.newSession(nil)
-	c.owner = &owner{} // nobody else's
+	c.owner = &owner{share: maxWatched} // no one else's
 	c.oneStream()
 	silent := make(chan struct{})
 	c.silent = silent

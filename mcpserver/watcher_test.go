@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -245,5 +246,52 @@ func TestCompleter(t *testing.T) {
 		if !strings.Contains(got, row.want) || strings.Count(got, `""`) > 100 {
 			t.Errorf("%s: %s, want %s", row.ref, got, row.want)
 		}
+	}
+}
+
+// TestWatcherShare checks that one credential cannot use up the subscriptions that there are
+// for all, whichever sessions it spreads them over, and gets them back when one ends.
+func TestWatcherShare(t *testing.T) {
+	n := &newsroom{watched: map[string][]func(){}}
+	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(named("get")), Policy: open, Offers: n, Credentials: []mcpserver.Credential{
+		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},
+	}})
+	url := listen(t, s)
+	session := func(token string) *wire {
+		w := newWire(t, url)
+		w.token = token
+		w.initialize(`{}`)
+		return w
+	}
+	subscribe := func(w *wire, from, to int) (done int) {
+		for i := from; i < to; i++ {
+			_, got := w.post(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"resources/subscribe","params":{"uri":"book://%d"}}`, i+1, i))
+			if strings.Contains(strings.Join(got, ""), `"result":{}`) {
+				done++
+			}
+		}
+		return done
+	}
+	first := session(tokenA)
+	got := subscribe(first, 0, 1000) + subscribe(session(tokenA), 0, 1000) + subscribe(session(tokenA), 0, 510)
+	if got != 2500 {
+		t.Errorf("anna has %d subscriptions, want a quarter of 10,000", got)
+	}
+	otto := session(tokenB)
+	if got := subscribe(otto, 0, 10); got != 10 {
+		t.Errorf("otto has %d subscriptions, want 10", got)
+	}
+	req := first.request(t.Context(), "")
+	req.Method = http.MethodDelete
+	if res, err := first.client.Do(req); err != nil || res.StatusCode != http.StatusNoContent {
+		t.Fatal(res, err)
+	}
+	n.stops(t, 1000)
+	again := 0
+	for w, end := session(tokenA), time.Now().Add(5*time.Second); again < 10 && time.Now().Before(end); {
+		again += subscribe(w, again, 10)
+	}
+	if again != 10 {
+		t.Errorf("%d subscriptions after a session of anna's has ended, want 10", again)
 	}
 }
