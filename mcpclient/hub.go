@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -17,9 +18,13 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// maxOpen is how many requests of one server are worked on at a time. Further ones
-// are refused at once, so that a flood costs nothing but itself.
-const maxOpen = 16
+// maxOpen is how many requests of one server are handled at a time, maxOpenEach how many of
+// them for the calls of one host. Further ones are refused at once: a flood costs little, and
+// a host that does not answer leaves room for others.
+const (
+	maxOpen     = 1024
+	maxOpenEach = 16
+)
 
 // A hub answers what servers ask of the client. There is one for each client,
 // so that the budget for samples outlives a connection: a server cannot get
@@ -27,14 +32,38 @@ const maxOpen = 16
 type hub struct {
 	cfg     *Config
 	samples atomic.Int64
-	open    atomic.Int64
 	level   atomic.Pointer[string] // of SetLogLevel; nil before it was called
 
 	mu    sync.Mutex
-	roots []string // Config.Roots, or what has replaced them
+	roots []string    // Config.Roots, or what has replaced them
+	open  map[any]int // requests that are being handled, by the host of the call
+	all   int         // of them together
 }
 
-func newHub(cfg *Config) *hub { return &hub{cfg: cfg, roots: cfg.Roots} }
+func newHub(cfg *Config) *hub { return &hub{cfg: cfg, roots: cfg.Roots, open: map[any]int{}} }
+
+// begin counts a request of the server until end is called; ok is false if there are too many.
+func (h *hub) begin(ctx context.Context) (end func(), ok bool) {
+	var caller any // nil for requests outside of a call
+	if c := host.From(ctx); c != nil && reflect.ValueOf(c).Comparable() {
+		caller = c
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all >= maxOpen || h.open[caller] >= maxOpenEach {
+		return nil, false
+	}
+	h.all++
+	h.open[caller]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.all--
+		if h.open[caller]--; h.open[caller] == 0 {
+			delete(h.open, caller)
+		}
+	}, true
+}
 
 // dirs returns the working directories, and whether there may be any.
 func (h *hub) dirs() ([]string, bool) {
@@ -80,11 +109,11 @@ func (h *hub) answer(ctx context.Context, method string, params json.RawMessage)
 	if method == "ping" {
 		return struct{}{}, nil
 	}
-	if h.open.Add(1) > maxOpen {
-		h.open.Add(-1)
-		return nil, fmt.Errorf("%s: %d requests of the server are open already; wait for an answer", method, maxOpen)
+	end, ok := h.begin(ctx)
+	if !ok {
+		return nil, fmt.Errorf("%s: too many requests of the server are open (%d in one host's calls, or %d in all); wait for an answer", method, maxOpenEach, maxOpen)
 	}
-	defer h.open.Add(-1)
+	defer end()
 	switch dirs, ok := h.dirs(); {
 	case method == "elicitation/create" && h.cfg.Elicit != nil:
 		return h.elicit(ctx, params)

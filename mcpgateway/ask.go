@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
@@ -72,17 +73,50 @@ func (u *upstream) mine(ctx context.Context) error {
 }
 
 func (u *upstream) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
-	if err := u.mine(ctx); err != nil {
+	end, err := u.question(ctx)
+	if err != nil {
 		return host.Answer{}, err
 	}
+	defer end()
 	return mcpclient.AskCaller(ctx, q)
 }
 
 func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
-	if err := u.mine(ctx); err != nil {
+	end, err := u.question(ctx)
+	if err != nil {
 		return host.Sample{}, err
 	}
+	defer end()
 	return mcpclient.SampleCaller(ctx, r)
+}
+
+// maxQuestions is how many questions of a server one credential may leave open: the client
+// has room for some thousand of all.
+const maxQuestions = 128
+
+// question counts a question against the session's credential until end is called. It fails
+// if the question may not be put, or is one too many.
+func (u *upstream) question(ctx context.Context) (end func(), err error) {
+	if err := u.mine(ctx); err != nil {
+		return nil, err
+	}
+	credential := ""
+	if l := mcpserver.LoggerFrom(ctx); l != nil {
+		credential = l.Credential()
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.questions[credential] >= maxQuestions {
+		return nil, fmt.Errorf("%w: this credential has %d open questions of %q; answer some first", host.ErrRefused, maxQuestions, u.name)
+	}
+	u.questions[credential]++
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.questions[credential]--; u.questions[credential] == 0 {
+			delete(u.questions, credential)
+		}
+	}, nil
 }
 
 // A proxied tool is one of an upstream server, with clean words. Everything else is

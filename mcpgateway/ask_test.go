@@ -2,8 +2,10 @@ package mcpgateway_test
 
 import (
 	"context"
+	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
@@ -209,4 +212,60 @@ func TestStrays(t *testing.T) {
 			t.Errorf("the session that gave it up: %s", res.Text())
 		}
 	})
+}
+
+// TestQuestionShare checks that a credential whose people do not answer leaves room for the
+// questions of others, on a server that all share.
+func TestQuestionShare(t *testing.T) {
+	const tokenA, tokenB = "0123456789abcdef-anna", "0123456789abcdef-otto"
+	up := behind(t, "a", ask(nil))
+	up.Protocol = "2026-07-28"
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up.Config}, Style: mcpgateway.Full,
+		Serve: mcpserver.Config{Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA, Policy: open}, {Name: "otto", Token: tokenB, Policy: open}}}})
+	srv := httptest.NewServer(g.Server.Handler())
+	t.Cleanup(srv.Close) // after the clients, which hold streams open
+	connect := func(token string, elicit func(context.Context, host.Elicitation) (host.Answer, error)) *mcpclient.Client {
+		c, err := mcpclient.New(mcpclient.Config{Name: "g", Prefix: "_", URL: srv.URL, Headers: map[string]string{"Authorization": "Bearer " + token},
+			PingInterval: -1, Protocol: "2025-11-25", Elicit: elicit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	var open atomic.Int64
+	silent := func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
+		open.Add(1)
+		<-ctx.Done()
+		return host.Answer{}, ctx.Err()
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var refused atomic.Int64
+	for range 10 {
+		anna := connect(tokenA, silent)
+		for range 16 {
+			wg.Go(func() {
+				if _, _ = tryCall(ctx, anna, "a__ask", `{}`); ctx.Err() == nil {
+					refused.Add(1)
+				}
+			})
+		}
+	}
+	for end := time.Now().Add(20 * time.Second); open.Load()+refused.Load() < 160; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d questions are open, %d refused", open.Load(), refused.Load())
+		}
+	}
+	if open.Load() > 128 {
+		t.Errorf("%d questions of one credential are open", open.Load())
+	}
+	otto := &person{name: "Otto"}
+	c := mcpclient.Config{}
+	otto.sit(&c)
+	if res := call(t, connect(tokenB, c.Elicit), "a__ask", `{}`); res.Text() != "accept Otto" {
+		t.Errorf("Otto's call: %s", res.Text())
+	}
 }

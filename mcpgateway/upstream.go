@@ -47,13 +47,14 @@ type upstream struct {
 
 	audience *audience
 
-	mu     sync.Mutex
-	own    map[string]string // its own groups, by its names for them
-	offers map[mcpserver.OfferKind]offerList
-	failed map[mcpserver.OfferKind]failure // to list prompts or resources; "" is of all kinds
-	labels []mcpclient.Group               // as told last; nil before
-	raw    []tool.Tool                     // what clean was made of
-	clean  []tool.Tool
+	mu        sync.Mutex
+	questions map[string]int    // open ones, by credential
+	own       map[string]string // its own groups, by its names for them
+	offers    map[mcpserver.OfferKind]offerList
+	failed    map[mcpserver.OfferKind]failure // to list prompts or resources; "" is of all kinds
+	labels    []mcpclient.Group               // as told last; nil before
+	raw       []tool.Tool                     // what clean was made of
+	clean     []tool.Tool
 }
 
 func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed, known func()) (*upstream, error) {
@@ -64,7 +65,7 @@ func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed, known f
 	if cfg.MaxSamples == 0 {
 		cfg.MaxSamples = math.MaxInt // the host decides about each
 	}
-	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed, known: known, limit: cfg.MaxResult,
+	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed, known: known, limit: cfg.MaxResult, questions: map[string]int{},
 		audience: &audience{users: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, strays: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
 	if perSession || cfg.Stateless {
