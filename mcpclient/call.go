@@ -39,6 +39,7 @@ type remoteTool struct {
 	forwards   bool   // calls other tools of the server
 	groups     []string
 	definition json.RawMessage // canonical, to be pinned; nil without Config.Pins
+	text       json.RawMessage // of the server, as the tool was listed; nil if not known
 }
 
 func newRemoteTool(c *Client, r *remote, name string) *remoteTool {

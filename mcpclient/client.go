@@ -229,7 +229,7 @@ type Status struct {
 	Protocol      string // the revision agreed on
 	ServerName    string
 	ServerVersion string
-	Instructions  string // from the server, for the model
+	Instructions  string // from the server, for the model; with Config.Pins, empty before its tools were listed
 	Restarts      int
 	Err           error // why it failed or restarts
 
@@ -247,6 +247,12 @@ func (c *Client) Status() Status {
 	s := Status{
 		Name: c.cfg.Name, State: Idle, Protocol: a.version, ServerName: a.hello.ServerInfo.Name,
 		ServerVersion: a.hello.ServerInfo.Version, Instructions: a.hello.Instructions, Restarts: c.restarts,
+	}
+	if c.cfg.Pins != nil { // which may hold them back
+		s.Instructions = ""
+		if known := c.snap.Load(); known != nil {
+			s.Instructions = known.instructions
+		}
 	}
 	if a.hello.offers("prompts") {
 		s.Prompts = 1 + c.prompts.news.Load()

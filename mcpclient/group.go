@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
-	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -71,10 +70,16 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 	return items, err
 }
 
+// decodeGroup reads an entry of groups/list.
+func decodeGroup(raw json.RawMessage) (r remote, ok bool) {
+	err := strictjson.Unmarshal(raw, &r)
+	return r, err == nil && r.Name != "" && len(r.Name) <= maxNameBytes
+}
+
 // buildGroups joins what groups/list says with the labels of the tools. Tools
 // without a label are in the group named after the server. Groups without tools are left
 // out: what is in one of them is in its parents.
-func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage) []Group {
+func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
 	server := client.cfg.Name
 	byKey, above := map[string]*Group{}, map[string][]string{}
 	group := func(key string) *Group {
@@ -89,12 +94,14 @@ func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage) []
 		return g
 	}
 	for _, raw := range raws {
-		var r remote
-		if strictjson.Unmarshal(raw, &r) != nil || r.Name == "" || len(r.Name) > maxNameBytes {
+		r, ok := decodeGroup(raw)
+		if !ok {
 			continue
 		}
 		g := group(r.Name)
-		g.Title, g.Description = visible.Text(r.Title), visible.Text(r.Description)
+		if text != nil {
+			g.Title, g.Description = text.Groups[r.Name].Title, text.Groups[r.Name].Description
+		}
 		above[r.Name] = r.groups()
 	}
 	for _, t := range tools {

@@ -135,7 +135,7 @@ func (c *conn) initialize(ctx context.Context, version string) error {
 // agree ends the handshake: from here on every request is of that revision. The
 // older ones want to be told that it is over.
 func (c *conn) agree(ctx context.Context, version string, h hello) error {
-	h.Instructions = visible.Text(h.Instructions)
+	h.Instructions = clip(visible.Text(h.Instructions), maxToolBytes)
 	h.ServerInfo = serverInfo{visible.Text(h.ServerInfo.Name), visible.Text(h.ServerInfo.Version)}
 	c.version, c.hello = version, h
 	c.speak(version)

@@ -89,14 +89,17 @@ func (r *remote) groups() []string {
 
 // A snapshot is what a server offered at one time. It does not change.
 type snapshot struct {
-	tools     []tool.Tool // by name
-	remotes   []*remoteTool
-	skipped   []Skipped
-	groups    []Group
-	held      []*remoteTool // back, see [Pins]
-	digest    [sha256.Size]byte
-	rawGroups []json.RawMessage
-	until     time.Time // when it is to be listed anew; zero for when told
+	tools    []tool.Tool // by name
+	remotes  []*remoteTool
+	skipped  []Skipped
+	groups   []Group
+	held     []*remoteTool // back, see [Pins]
+	textHeld bool          // the server's text is, too
+
+	instructions string // that may be used
+	digest       [sha256.Size]byte
+	rawGroups    []json.RawMessage
+	until        time.Time // when it is to be listed anew; zero for when told
 }
 
 // A page is an answer to tools/list or one of its like. What need not be there may
@@ -170,7 +173,9 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	if before := client.snap.Load(); err != nil && before != nil {
 		groups = before.rawGroups
 	}
-	s := build(client, raws, groups, c.kind == HTTP && c.modern())
+	text := textOf(c.hello.Instructions, groups)
+	text.partial = err != nil
+	s := build(client, raws, groups, text, c.kind == HTTP && c.modern())
 	s.rawGroups = groups
 	if err != nil {
 		s.skipped = append(s.skipped, Skipped{"*", clip("the server's groups could not be listed: "+visible.Text(err.Error()), maxNameBytes)})
@@ -182,7 +187,7 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	if client.cfg.ListTTL > 0 {
 		ttl = client.cfg.ListTTL
 	}
-	if len(s.held) > 0 && (ttl == 0 || ttl > retryList) {
+	if (len(s.held) > 0 || s.textHeld) && (ttl == 0 || ttl > retryList) {
 		ttl = retryList // a person may accept it meanwhile
 	}
 	if ttl > 0 {
@@ -194,7 +199,7 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 // build makes the snapshot of a raw list. One bad entry costs only itself. With
 // headers, a tool whose x-mcp-header annotations are wrong is bad too, as the
 // specification demands of clients over HTTP.
-func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapshot {
+func build(client *Client, raws, groups []json.RawMessage, text *serverText, headers bool) *snapshot {
 	s := &snapshot{}
 	var remotes []*remote
 	names := map[string]bool{}
@@ -224,16 +229,25 @@ func build(client *Client, raws, groups []json.RawMessage, headers bool) *snapsh
 	for n := range names { // of all tools, so that a filter renames nothing
 		all = append(all, n)
 	}
+	var definition json.RawMessage
+	if client.cfg.Pins != nil {
+		definition = text.definition()
+	}
 	full := toolNames(client.cfg.Prefix, all)
 	for _, r := range remotes {
-		s.remotes = append(s.remotes, newRemoteTool(client, r, full[r.Name]))
+		t := newRemoteTool(client, r, full[r.Name])
+		t.text = definition
+		s.remotes = append(s.remotes, t)
 	}
 	slices.SortFunc(s.remotes, func(a, b *remoteTool) int { return cmp.Compare(a.info.Name, b.info.Name) })
-	client.hold(s)
+	allowed := client.hold(s, text)
 	for _, t := range s.remotes {
 		s.tools = append(s.tools, t)
 	}
-	s.groups = buildGroups(client, s.remotes, groups)
+	if allowed != nil {
+		s.instructions = allowed.Instructions
+	}
+	s.groups = buildGroups(client, s.remotes, groups, allowed)
 	return s
 }
 
@@ -343,6 +357,7 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 		put("members")
 		put(g.members...)
 	}
+	put("instructions", s.instructions)
 	for _, k := range s.skipped {
 		put("skipped", k.Name, k.Reason)
 	}

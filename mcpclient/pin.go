@@ -32,6 +32,10 @@ var ErrChanged = errors.New("the tool is not the one that was allowed")
 // tool is not in [Client.Tools] but in [Client.Skipped], and its calls fail with
 // [ErrChanged]. The order of members, of tools, and white space do not count.
 //
+// With the first of its tools the server itself is pinned, under the name [ServerPin]: its
+// instructions, and the titles and descriptions of its groups, which models read too. While
+// it says something else, [Client.Status] and [Client.Groups] return what was pinned.
+//
 // Pins are a boundary for servers: none can make another tool of one that a person trusts.
 // They are none for what a tool does, of which the server says what it likes, nor for
 // programs that can write where the pins are.
@@ -43,6 +47,9 @@ type Pins interface {
 	// leaves. No other Update, of another program either, comes in between.
 	Update(server string, change func(pins map[string]Pin)) error
 }
+
+// ServerPin is the name under which [Pins] have the server itself. No tool is called so.
+const ServerPin = ""
 
 // A Pin is what is kept of a tool. Both definitions are canonical JSON: the members are
 // sorted, and there is no white space.
@@ -93,7 +100,7 @@ func lines(definition json.RawMessage) []byte {
 	return []byte(text + "\n")
 }
 
-// errChanged names the members of the definitions that differ.
+// errChanged names the members of the definitions that differ; tool is empty for the server's.
 func errChanged(server, tool string, was, is json.RawMessage) error {
 	var a, b map[string]json.RawMessage
 	_, _ = json.Unmarshal(was, &a), json.Unmarshal(is, &b) // what cannot be read differs as a whole
@@ -101,15 +108,93 @@ func errChanged(server, tool string, was, is json.RawMessage) error {
 	maps.Copy(all, a)
 	maps.Copy(all, b)
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(n string) bool { return bytes.Equal(a[n], b[n]) })
+	if tool == ServerPin {
+		return fmt.Errorf("MCP server %q: its text is not the one that was allowed, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, names)
+	}
 	return fmt.Errorf("MCP server %q: tool %q: %w, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, tool, ErrChanged, names)
 }
 
-// hold takes the tools out of a list that are not what was allowed, and pins those that
-// are to be pinned at once. If the pins cannot be read or kept, no tool is used.
-func (c *Client) hold(s *snapshot) {
-	if c.cfg.Pins == nil {
-		return
+// A serverText is what a model reads of a server besides its tools.
+type serverText struct {
+	Instructions string               `json:"instructions,omitempty"`
+	Groups       map[string]groupText `json:"groups,omitempty"` // by the server's own names
+
+	partial bool // the groups could not be listed
+}
+
+type groupText struct {
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+// textOf returns the text of a server, without what people would not see.
+func textOf(instructions string, groups []json.RawMessage) *serverText {
+	text := &serverText{Instructions: instructions, Groups: map[string]groupText{}}
+	for _, raw := range groups {
+		if r, ok := decodeGroup(raw); ok {
+			text.Groups[r.Name] = groupText{visible.Text(r.Title), visible.Text(r.Description)}
+		}
 	}
+	return text
+}
+
+// definition returns the text as it is pinned; nil if not all of it is known.
+func (t *serverText) definition() json.RawMessage {
+	if t == nil || t.partial {
+		return nil
+	}
+	data, err := json.Marshal(t)
+	if err != nil {
+		return nil
+	}
+	return strictjson.Canonical(data)
+}
+
+// pinText updates the server's pin. Without one, the text is pinned with the first tool.
+func pinText(pins map[string]Pin, now json.RawMessage) (changed bool) {
+	p, pinned := pins[ServerPin]
+	switch {
+	case now == nil || !pinned && len(pins) == 0:
+		return false
+	case !pinned:
+		p.Definition = now
+	case bytes.Equal(p.Definition, now):
+		p.Changed = nil
+	default:
+		p.Changed = now
+	}
+	changed = !pinned || !bytes.Equal(p.Changed, pins[ServerPin].Changed)
+	pins[ServerPin] = p
+	return changed
+}
+
+// holdText returns the text that was allowed, in place of the text that the server has now.
+func (c *Client) holdText(s *snapshot, pins map[string]Pin, now *serverText) *serverText {
+	p, pinned := pins[ServerPin]
+	if !pinned {
+		return now
+	}
+	if p.Changed != nil {
+		s.textHeld = true
+		why := errChanged(c.cfg.Name, "", p.Definition, p.Changed)
+		s.skipped = append(s.skipped, Skipped{"*", why.Error()})
+		if last := c.snap.Load(); last == nil || !last.textHeld {
+			slog.Warn("the text of an MCP server is held back", "reason", why)
+		}
+	}
+	text := &serverText{}
+	_ = json.Unmarshal(p.Definition, text) // without what cannot be read
+	return text
+}
+
+// hold takes the tools out of a list that are not what was allowed, and pins those that
+// are to be pinned at once. If the pins cannot be read or kept, no tool is used. It returns
+// the text of the server that may be used.
+func (c *Client) hold(s *snapshot, text *serverText) *serverText {
+	if c.cfg.Pins == nil {
+		return text
+	}
+	definition := text.definition()
 	pins, err := c.cfg.Pins.Load(c.cfg.Name)
 	change := func(pins map[string]Pin) bool {
 		some := false
@@ -128,7 +213,7 @@ func (c *Client) hold(s *snapshot) {
 			some = some || !pinned || !bytes.Equal(p.Changed, pins[t.remote].Changed)
 			pins[t.remote] = p
 		}
-		return some
+		return pinText(pins, definition) || some
 	}
 	if pins == nil {
 		pins = map[string]Pin{}
@@ -150,6 +235,10 @@ func (c *Client) hold(s *snapshot) {
 		}
 		return why != nil
 	})
+	if err != nil {
+		return nil
+	}
+	return c.holdText(s, pins, text)
 }
 
 // allowed is called for a call, which is allowed if it comes here. It pins the tool as the
@@ -168,6 +257,9 @@ func (c *Client) allowed(t *remoteTool) error {
 			}
 			pins[t.remote] = p
 			was = p.Definition
+			if _, pinned := pins[ServerPin]; !pinned {
+				pinText(pins, t.text)
+			}
 		})
 		if err != nil {
 			return fmt.Errorf("MCP server %q: tool %q cannot be pinned, and is not called: %w", c.cfg.Name, t.remote, err)

@@ -115,7 +115,7 @@ func mutants(v any, yield func(any)) {
 func TestPinsNotice(t *testing.T) {
 	for file, list := range realLists(t) {
 		pins := &memoryPins{}
-		if s := build(pinning(t, pins, everything), list, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
+		if s := build(pinning(t, pins, everything), list, nil, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
 			t.Fatalf("%s: %d of %d tools, skipped %v", file, len(s.tools), len(list), s.skipped)
 		}
 		other := make([]json.RawMessage, len(list))
@@ -150,7 +150,7 @@ func TestPinsNotice(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if s := build(pinning(t, pins, everything), other, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
+			if s := build(pinning(t, pins, everything), other, nil, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
 				t.Errorf("%s: written in another way: %d of %d tools, skipped %.300v", file, len(s.tools), len(list), s.skipped)
 			}
 		}
@@ -160,7 +160,7 @@ func TestPinsNotice(t *testing.T) {
 // held holds that the tool is not offered, unless it was never pinned.
 func held(t *testing.T, what string, pins Pins, raw json.RawMessage) {
 	t.Helper()
-	s := build(pinning(t, pins, nil), []json.RawMessage{raw}, nil, false)
+	s := build(pinning(t, pins, nil), []json.RawMessage{raw}, nil, nil, false)
 	for _, tl := range s.remotes {
 		if known, _ := pins.Load("srv"); known[tl.remote].Definition != nil {
 			t.Errorf("%s: %s is offered", what, raw)
@@ -305,7 +305,7 @@ func TestPinnedAsShown(t *testing.T) {
 		if got := offered(t, c); got != "other" {
 			t.Errorf("after the call: %s", got)
 		}
-		if p, _ := pins.Load("srv"); !strings.Contains(string(p["pay"].Definition), `"one"`) || len(p) != 1 {
+		if p, _ := pins.Load("srv"); !strings.Contains(string(p["pay"].Definition), `"one"`) || len(p) != 2 {
 			t.Errorf("pinned: %s", p)
 		}
 	})
@@ -318,7 +318,7 @@ func TestPinnedByARule(t *testing.T) {
 		pins := &memoryPins{}
 		rule := func(name string) bool { return name == "mcp__srv__pay" }
 		c, describe := changing(t, pins, rule)
-		if p, _ := pins.Load("srv"); offered(t, c) != "other pay" || len(p) != 1 {
+		if p, _ := pins.Load("srv"); offered(t, c) != "other pay" || len(p) != 2 {
 			t.Errorf("pinned: %s", p)
 		}
 		again, _ := changing(t, pins, rule)

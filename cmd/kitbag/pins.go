@@ -90,11 +90,19 @@ func judged(p *permission.Policy, configs []mcpclient.Config) {
 type pinned struct {
 	File   string `json:"file"`
 	Server string `json:"server"`
-	Tool   string `json:"tool"`
+	Tool   string `json:"tool"` // or mcpclient.ServerPin
 	mcpclient.Pin
 	Diff string `json:"diff,omitempty"`
 
 	keep mcpclient.PinFile
+}
+
+// title is what people read for the tool.
+func (p pinned) title() string {
+	if p.Tool == mcpclient.ServerPin {
+		return "(instructions and groups)"
+	}
+	return plainLine(p.Tool)
 }
 
 func (p pinned) key() string { return p.Server + "\n" + p.File }
@@ -111,7 +119,9 @@ func mcpPinsCommand() *cobra.Command {
 		Long: `Shows the tools that are pinned: those that a rule or a person allowed, as their
 server defined them then. A tool that its server defines in another way since is
 held back: no model sees it, and its calls fail, until the new definition is
-accepted. What has changed is shown as a diff.`,
+accepted. The server's own instructions and the descriptions of its groups are
+pinned with its first tool, under the name '' (two quotes): when they change, the
+old ones are used until the new ones are accepted. A change is shown as a diff.`,
 		Example: `  kitbag mcp pins
   kitbag mcp pins accept github create_issue
   kitbag mcp pins remove github`,
@@ -183,7 +193,7 @@ func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, 
 				return f.print(cmd.OutOrStdout(), done)
 			}
 			for _, p := range done {
-				fmt.Fprintf(cmd.OutOrStdout(), "%sed %s %s of %s\n", strings.TrimSuffix(name, "e"), plainLine(p.Server), plainLine(p.Tool), plainLine(p.File))
+				fmt.Fprintf(cmd.OutOrStdout(), "%sed %s %s of %s\n", strings.TrimSuffix(name, "e"), plainLine(p.Server), p.title(), plainLine(p.File))
 			}
 			return nil
 		},
@@ -274,10 +284,14 @@ func (f *pinFlags) print(w io.Writer, pins []pinned) error {
 			fmt.Fprintf(w, "%s, of %s:\n", plainLine(p.Server), plainLine(p.File))
 		}
 		if p.Changed == nil {
-			fmt.Fprintf(w, "  %s\n", plainLine(p.Tool))
+			fmt.Fprintf(w, "  %s\n", p.title())
 			continue
 		}
-		fmt.Fprintf(w, "  %s: changed, and held back; accept it with: kitbag mcp pins accept %s %s\n  %s\n", plainLine(p.Tool), plainLine(p.Server), plainLine(p.Tool), indented(p.Diff))
+		arg := plainLine(p.Tool)
+		if p.Tool == mcpclient.ServerPin {
+			arg = "''"
+		}
+		fmt.Fprintf(w, "  %s: changed, and held back; accept it with: kitbag mcp pins accept %s %s\n  %s\n", p.title(), plainLine(p.Server), arg, indented(p.Diff))
 	}
 	return nil
 }

@@ -42,9 +42,19 @@ func TestPins(t *testing.T) {
 	want(exitDone, `-  "description": "Reveals<U+202E> the message as it is.",`, "mcp", "pins")
 	want(exitDone, `+  "description": "Returns the message as it is.",`, "mcp", "pins", "demo", "echo")
 	want(exitDone, "no tool is pinned", "mcp", "pins", "--mcp", "other.json")
+	err = pins.Update("demo", func(all map[string]mcpclient.Pin) {
+		all[mcpclient.ServerPin] = mcpclient.Pin{Definition: json.RawMessage(`{"instructions":"Count down."}`)}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(exitDone, `its text is not the one that was allowed, in ["instructions"]`, "mcp", "list")
+	want(exitDone, `-  "instructions": "Count down."`, "mcp", "pins", "demo", "")
+	want(exitDone, "accept it with: kitbag mcp pins accept demo ''", "mcp", "pins")
+	want(exitDone, "accepted demo (instructions and groups)", "mcp", "pins", "accept", "demo", "")
 	var list struct{ Pins []pinned }
 	got := kitbag(t.Context(), "mcp", "pins", "--json")
-	if err := json.Unmarshal([]byte(got.out), &list); err != nil || len(list.Pins) != 1 || list.Pins[0].Server != "demo" || list.Pins[0].Changed == nil || list.Pins[0].Diff == "" {
+	if err := json.Unmarshal([]byte(got.out), &list); err != nil || len(list.Pins) != 2 || list.Pins[0].Tool != mcpclient.ServerPin || list.Pins[1].Server != "demo" || list.Pins[1].Changed == nil || list.Pins[1].Diff == "" {
 		t.Errorf("%v: %s", err, got.out)
 	}
 	want(exitDone, "accepted demo echo", "mcp", "pins", "accept", "demo", "echo")
