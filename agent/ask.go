@@ -63,31 +63,30 @@ func (r *run) ask(hint string) error {
 
 // react does what is to be done about an answer, and reports whether the question is done with.
 func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
-	reaction := q.React(decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: retryable(failure),
-		Any: len(mc.msg.Blocks) > 0, Shown: mc.msg.Text() != "", Empty: isEmpty(mc.msg)})
-	switch reaction {
-	case decide.Accept:
-		return true, r.accept(mc)
-	case decide.Relieve:
+	shown := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: retryable(failure),
+		Any: len(mc.msg.Blocks) > 0, Shown: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
+	re := q.React(shown)
+	switch {
+	case re.Relieve:
 		return false, r.relieve(v, failure)
-	case decide.Hint:
-		return false, r.hint(decide.HintEmpty)
-	case decide.Discard, decide.DropFail:
+	case failure == nil && !shown.Empty:
+		return true, r.accept(mc)
+	case re.Void:
 		r.emit(&Discard{Message: mc.msg.ID, Error: failure.Error()})
-	case decide.Continue, decide.KeepFail:
-		if err := r.keepText(mc.msg, "cut off"); err != nil {
-			return true, err
-		}
+	case re.Keep:
+		err = r.keepText(mc.msg, "cut off")
 	}
 	switch {
-	case reaction == decide.Discard:
-		return false, nil
-	case reaction == decide.Continue:
-		return false, r.hint(decide.HintCutOff)
-	case failure == nil:
-		failure = fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", q.Answers(), mc.reason())
+	case err != nil:
+		return true, err
+	case !re.Again && failure == nil:
+		return true, fmt.Errorf("the model returned %d empty answers in a row (finish reason %q)", q.Answers(), mc.reason())
+	case !re.Again:
+		return true, failure
+	case re.Hint != "":
+		err = r.hint(re.Hint)
 	}
-	return true, failure
+	return false, err
 }
 
 // kindOf returns what kind of failure of a model err is, "" for another.

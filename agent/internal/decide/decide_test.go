@@ -149,8 +149,10 @@ func TestNext(t *testing.T) {
 
 // TestReact has rows of what is done about answers to one question, the last of which counts.
 func TestReact(t *testing.T) {
-	names := map[string]Reaction{"accept": Accept, "relieve": Relieve, "hint": Hint, "discard": Discard, "continue": Continue,
-		"keep and fail": KeepFail, "drop and fail": DropFail, "give up": GiveUp}
+	names := map[string]Reaction{"accept": {}, "give up": {}, "relieve": {Relieve: true, Again: true},
+		"hint": {Again: true, Hint: HintEmpty}, "give up the hints": {Hint: HintEmpty},
+		"discard": {Void: true, Again: true}, "drop and fail": {Void: true},
+		"continue": {Keep: true, Again: true, Hint: HintCutOff}, "keep and fail": {Keep: true, Hint: HintCutOff}}
 	for _, row := range rows[struct {
 		Why     string
 		Answers []Answer
@@ -162,7 +164,7 @@ func TestReact(t *testing.T) {
 			got = q.React(a)
 		}
 		if want, ok := names[row.Want]; !ok || got != want {
-			t.Errorf("%s: reaction %d, want %s (%d)", row.Why, got, row.Want, want)
+			t.Errorf("%s: reaction %+v, want %s, %+v", row.Why, got, row.Want, want)
 		}
 	}
 }

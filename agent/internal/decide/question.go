@@ -39,44 +39,33 @@ type Answer struct {
 	Empty bool // it neither says anything nor calls a tool
 }
 
-// A Reaction is what is done about an answer.
-type Reaction int
-
-// The reactions.
-const (
-	Accept   Reaction = iota // it is the answer
-	Relieve                  // change the conversation so that it may be sent, and ask again
-	Hint                     // tell the model HintEmpty, and ask again
-	Discard                  // its pieces are void; ask again
-	Continue                 // keep what was shown, tell the model HintCutOff, and ask again
-	KeepFail                 // keep what was shown; the error ends the run
-	DropFail                 // its pieces are void; the error ends the run
-	GiveUp                   // the error ends the run
-)
+// A Reaction is what is done about an answer. The zero Reaction to one that did not fail is to accept
+// it; to another, to end the run with its error.
+type Reaction struct {
+	Relieve bool   // change the conversation so that it may be sent
+	Keep    bool   // what was shown of it
+	Void    bool   // its pieces are
+	Again   bool   // ask again
+	Hint    string // what the model is told before it is asked again, "" for nothing
+}
 
 // React decides what is done about an answer. One that broke off with nothing in it was tried often
 // enough by the retries.
 func (q *Question) React(a Answer) Reaction {
 	if a.Refused { // which is no answer of no use
-		return Relieve
+		return Reaction{Relieve: true, Again: true}
 	}
-	again := q.mends < maxMends
+	again := q.mends < maxMends && (!a.Failed || a.Retryable)
 	q.mends++
 	switch {
-	case !a.Failed && !a.Empty:
-		return Accept
-	case !a.Failed && again:
-		return Hint
-	case !a.Failed, !a.Any:
-		return GiveUp
-	case a.Shown && again && a.Retryable:
-		return Continue
-	case a.Shown:
-		return KeepFail
-	case again && a.Retryable:
-		return Discard
+	case !a.Failed && a.Empty:
+		return Reaction{Again: again, Hint: HintEmpty}
+	case a.Failed && a.Shown:
+		return Reaction{Keep: true, Again: again, Hint: HintCutOff}
+	case a.Failed && a.Any:
+		return Reaction{Void: true, Again: again}
 	}
-	return DropFail
+	return Reaction{}
 }
 
 // Answers is how many answers there were.
