@@ -77,7 +77,7 @@ func (r *run) judge(c *openCall) error {
 // decision asks the permission engine about c, unless that was done early. If it is judged again
 // something has happened.
 func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) permission.Decision {
-	if tc := r.early.of(r, c); tc != nil && tc.decision != nil {
+	if tc := r.early.find(c); tc != nil && tc.decision != nil {
 		d := *tc.decision
 		tc.decision = nil
 		return d
@@ -226,9 +226,6 @@ func take(ctx context.Context, token chan struct{}) bool {
 		return false
 	}
 }
-
-// lastID returns the id of the last message, which is the answer whose calls are open.
-func (r *run) lastID() string { return r.st.Messages[len(r.st.Messages)-1].ID }
 
 // isIdempotent reports whether t allows that a call is made again.
 func isIdempotent(t tool.Tool, input json.RawMessage) (ok bool) {

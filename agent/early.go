@@ -18,15 +18,13 @@ import (
 // Nothing of them is stored or emitted until the answer is there. Then they are the calls of the
 // answer, all or none of them: what a tool noted in the State cannot be taken back for one alone.
 type early struct {
-	run     *run
-	answer  string      // the id of its message
-	calls   []*toolCall // that were judged; the last may not have started
-	over    bool        // no further call of this answer starts early
-	matched bool        // they are the first open calls
-	counts  bool        // for good: nothing of them is taken back
-	checked bool        // that none of them has been refused meanwhile
-	most    int         // how many the limits admit
-	looks   int         // at the arguments of the next call
+	run    *run
+	answer string      // the id of its message
+	calls  []*toolCall // that were judged; the last may not have started
+	over   bool        // no further call of this answer starts early
+	counts bool        // for good: nothing of them is taken back
+	most   int         // how many the limits admit
+	looks  int         // at the arguments of the next call
 
 	rules int    // that people had accepted before the first one
 	tools []byte // the tools' State before the first one, as JSON
@@ -190,19 +188,18 @@ func (r *run) matchEarly(calls []callIntake) {
 			r.dropEarly()
 			return
 		}
+		tc.call = c
 	}
-	e.matched = true
-	e.counts = len(e.calls) > 0 && !e.calls[0].started() // then there is nothing to take back
+	e.counts = len(e.calls) == 0 || !e.calls[0].started() // then there is nothing to take back
 }
 
-// of returns the early call that the open call c is, or nil.
-func (e *early) of(r *run, c *openCall) *toolCall {
-	if e == nil || !e.matched {
-		return nil
-	}
-	for i, tc := range e.calls {
-		if i < len(r.st.loop.Open) && r.st.loop.Open[i] == c && (tc.started() && tc.stage == launched || tc.decision != nil) {
-			return tc
+// find returns the early call that the open call c is, or nil.
+func (e *early) find(c *openCall) *toolCall {
+	if e != nil {
+		for _, tc := range e.calls {
+			if tc.call == c {
+				return tc
+			}
 		}
 	}
 	return nil
@@ -214,17 +211,16 @@ func (e *early) of(r *run, c *openCall) *toolCall {
 // that may start now.
 func (r *run) countEarly() (same bool, err error) {
 	e := r.early
-	if e == nil || e.checked {
+	if e == nil || e.counts {
 		return true, nil
 	}
-	if len(r.st.Rules) != e.rules && len(e.calls) > 0 { // each is judged by them when it starts
+	if len(r.st.Rules) != e.rules { // each is judged by them when it starts
 		r.dropEarly()
 		return false, nil
 	}
-	for i, tc := range e.calls {
-		c := r.st.loop.Open[i]
+	for _, tc := range e.calls {
+		c := tc.call
 		if !tc.started() { // it was only judged
-			tc.decision = nil
 			continue
 		}
 		for c.Status == decide.Allowed && c.Judged != r.st.loop.Ended() {
@@ -237,7 +233,7 @@ func (r *run) countEarly() (same bool, err error) {
 			return false, nil
 		}
 	}
-	e.counts, e.checked = true, true
+	e.counts = true
 	return true, nil
 }
 

@@ -52,14 +52,13 @@ type report struct {
 	from  *flight     // nil for what asks without telling for which call
 	chunk *tool.Chunk // of a tool
 	piece model.Chunk // of the model
-	leave bool        // the call has taken long enough to continue in the background
 
 	do     func() error // is called by the run, which owns the State; an error ends the run
 	answer chan error   // gets what do returned
 }
 
 func (rep *report) isLast() bool {
-	return rep.chunk == nil && rep.piece == nil && !rep.leave && rep.do == nil
+	return rep.chunk == nil && rep.piece == nil && rep.do == nil
 }
 
 // inboxSize is how many reports may wait, so that a model is not held up by each event.

@@ -36,13 +36,16 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
 
 // startToolCall starts the call.
 func (r *run) startToolCall(tc *toolCall) {
-	ctx := r.stateful(r.ctx)
-	release := func() {}
+	step, ctx := r.ctx, r.stateful(r.ctx)
 	if tc.patience >= 0 {
-		ctx, release = tc.outlive(ctx, r.whole)
-		tc.done, tc.clean = make(chan struct{}), r.cfg.Redact.Stream()
+		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, tc.cancel = context.WithCancelCause(ctx)
+	release := func() {}
+	if tc.patience >= 0 {
+		release = tc.outlive(step, r.whole)
+		tc.done, tc.clean = make(chan struct{}), r.cfg.Redact.Stream()
+	}
 	stop := context.CancelFunc(func() {})
 	if tc.timeout > 0 {
 		ctx, stop = context.WithTimeoutCause(ctx, tc.timeout, errTooSlow)
@@ -59,18 +62,13 @@ func (r *run) startToolCall(tc *toolCall) {
 	})
 }
 
-// outlive returns a context that ends with the step until the call is unbound from it, and with the
-// run: that of a Middleware.Step may end with the step, when the call is in the background.
-func (tc *toolCall) outlive(step, whole context.Context) (ctx context.Context, release func()) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(step))
-	tc.unbind = context.AfterFunc(step, func() { cancel(context.Cause(step)) })
-	unbindWhole := context.AfterFunc(whole, func() { cancel(context.Cause(whole)) })
-	unbind := tc.unbind
-	return ctx, func() {
-		unbind()
-		unbindWhole()
-		cancel(nil)
-	}
+// outlive has the call end with the run, and with the step until it is unbound from that: the context
+// of a Middleware.Step may end with the step, when the call is in the background.
+func (tc *toolCall) outlive(step, whole context.Context) (release func()) {
+	unbind := context.AfterFunc(step, func() { tc.cancel(context.Cause(step)) })
+	unbindWhole := context.AfterFunc(whole, func() { tc.cancel(context.Cause(whole)) })
+	tc.unbind = unbind
+	return func() { unbind(); unbindWhole() }
 }
 
 // maxSaid is how much a call may say, in bytes, pictures and files included, before it is stopped
@@ -151,9 +149,6 @@ func bytesOf(ch tool.Chunk) int {
 
 // onReport takes what the call says.
 func (tc *toolCall) onReport(r *run, rep report) error {
-	if rep.leave {
-		return r.leave(tc)
-	}
 	tc.note(*rep.chunk)
 	if !tc.away {
 		if ev := deltaOf(tc.call, *rep.chunk); ev != nil {
@@ -222,21 +217,21 @@ func deltaOf(c *openCall, ch tool.Chunk) *ToolDelta {
 // start has c run, unless it is not to, and returns its flight, which is yet to be committed. One
 // that has started early is joined.
 func (r *run) start(c *openCall) (*flight, error) {
-	tc := r.early.of(r, c)
-	t, err := r.admit(c, tc != nil)
+	tc := r.early.find(c)
+	early := tc != nil && tc.started()
+	t, err := r.admit(c, early)
 	if t == nil || err != nil {
 		return nil, err
 	}
-	if tc == nil {
-		tc = r.newToolCall(c, t, r.lastID())
+	if !early {
+		tc = r.newToolCall(c, t, r.st.Messages[len(r.st.Messages)-1].ID)
 		r.startToolCall(tc)
 	}
-	tc.call = c
 	if tc.patience == 0 { // without a look at whether it has ended
 		err = r.leave(tc)
 	} else if tc.patience > 0 {
 		in := &r.inbox
-		tc.timer = time.AfterFunc(tc.patience, func() { in.put(report{from: &tc.flight, leave: true}) })
+		tc.timer = time.AfterFunc(tc.patience, func() { in.ask(&tc.flight, func() error { return r.leave(tc) }) })
 	}
 	return &tc.flight, err
 }
