@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
@@ -154,26 +153,6 @@ func (e *early) admits() bool {
 	e.tools, err = e.run.st.Tools.MarshalJSON()
 	e.most, e.rules = e.run.callsLeft(), len(e.run.st.Rules)
 	return err == nil && e.most > 0
-}
-
-// callsLeft returns how many calls the model may make for certain. What is left of a limit that
-// agents share is certain for none of them.
-func (r *run) callsLeft() int {
-	left := math.MaxInt
-	if limit := r.cfg.Limits.ToolCalls; limit > 0 {
-		left = limit - r.st.loop.Spent.Calls
-	}
-	if r.a.over != nil && left > 0 {
-		shared := false
-		err := r.a.over.do(func(outer *run, _ *openCall) error {
-			shared = outer.callsLeft() != math.MaxInt
-			return nil
-		})
-		if shared || err != nil {
-			return 0
-		}
-	}
-	return left
 }
 
 // matchEarly finds the early calls among those of the answer, which are open now.

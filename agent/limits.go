@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"math"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
@@ -37,46 +39,45 @@ func (r *run) limitReached() string {
 	return r.st.loop.Reached(in)
 }
 
-// limitAbove names the limit that is used up of the runs that this one works for.
-func (r *run) limitAbove() string {
+// fromAbove returns what the run that this one works for says, none if there is no such run, and gone
+// if it has ended: then this one is about to.
+func fromAbove[T any](r *run, none, gone T, ask func(outer *run) T) T {
 	if r.a.over == nil {
-		return ""
+		return none
 	}
-	return r.a.over.limit()
+	answer := none // also where an agent is a tool without a run around it
+	if r.a.over.do(func(outer *run, _ *openCall) error { answer = ask(outer); return nil }) != nil {
+		return gone
+	}
+	return answer
 }
 
-// limit names the limit that the outer run, or one above it, has reached.
-func (n *nest) limit() (name string) {
-	// An error means that the outer run has ended, and this one is about to.
-	_ = n.do(func(outer *run, _ *openCall) error {
-		name = outer.sharedLimit()
-		return nil
-	})
-	return name
-}
+// limitAbove names the limit that is used up of the runs that this one works for.
+func (r *run) limitAbove() string { return fromAbove(r, "", "", (*run).sharedLimit) }
 
 // sharedLimit names the limit that is used up of this run or of one that it works for.
 func (r *run) sharedLimit() string {
-	if name := r.st.loop.Spent.Shared(r.limits(), r.cfg.Now()); name != "" {
-		return name
-	}
-	return r.limitAbove()
+	return cmp.Or(r.st.loop.Spent.Shared(r.limits(), r.cfg.Now()), r.limitAbove())
 }
 
 // takeCall counts a call of the model and reports whether the limits, of this run and of those that
 // it works for, allow it: at once, since agents that work side by side must not both have the last
 // one.
 func (r *run) takeCall() bool {
-	ok := r.st.loop.Spent.TakeCall(r.limits())
-	if r.a.over == nil {
-		return ok
+	own := r.st.loop.Spent.TakeCall(r.limits())
+	return fromAbove(r, true, false, (*run).takeCall) && own
+}
+
+// callsLeft returns how many calls the model may make for certain. What is left of a limit that
+// agents share is certain for none of them.
+func (r *run) callsLeft() int {
+	if fromAbove(r, math.MaxInt, 0, (*run).callsLeft) != math.MaxInt {
+		return 0
 	}
-	outerOK := true
-	err := r.a.over.do(func(outer *run, _ *openCall) error {
-		outerOK = outer.takeCall()
-		return nil
-	})
-	return ok && outerOK && err == nil
+	if limit := r.cfg.Limits.ToolCalls; limit > 0 {
+		return limit - r.st.loop.Spent.Calls
+	}
+	return math.MaxInt
 }
 
 // charge counts what the sub-agent that works on c has cost since the last time. It is stored
