@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
@@ -24,26 +25,18 @@ var resultEnd = lazy.Regexp(`(?i)<\s*/\s*(result)`)
 // A sub-agent never does: it may have to ask a person, whose answer must find it. Nor does a call
 // that changes what is visible, or steers the agent: what follows depends on it. Any other tool
 // that is not marked Parallel counts on being alone, unless it says itself that it need not be.
-func (r *run) patience(t tool.Tool, c *openCall) (limit time.Duration) {
-	if r.cfg.Background == 0 || c.ChangesGroups || t.Info().Control {
+func (r *run) patience(t tool.Tool, c *openCall) time.Duration {
+	_, nested := tool.As[*subagent](t)
+	if r.cfg.Background == 0 || c.ChangesGroups || t.Info().Control || nested {
 		return -1
 	}
-	if _, nested := tool.As[*subagent](t); nested {
-		return -1
+	if b, ok := tool.As[tool.Backgrounder](t); ok {
+		return max(-1, orElse(-1, func() time.Duration { return b.Background(c.Input) }))
 	}
-	b, ok := tool.As[tool.Backgrounder](t)
-	switch {
-	case !ok && t.Info().Parallel:
+	if t.Info().Parallel {
 		return r.cfg.Background
-	case !ok:
-		return -1
 	}
-	defer func() {
-		if recover() != nil {
-			limit = -1 // what cannot tell stays
-		}
-	}()
-	return max(b.Background(c.Input), -1)
+	return -1
 }
 
 // leave lets a call go on in the background, if there is room and it has not ended.
@@ -96,7 +89,7 @@ func (r *run) collect(all bool) (err error) {
 	return err
 }
 
-// tell tells the model of the calls in the background that have ended.
+// tellEnded tells the model of the calls in the background that have ended.
 func (r *run) tellEnded() error {
 	if len(r.st.loop.Away) == 0 {
 		return nil
@@ -107,22 +100,13 @@ func (r *run) tellEnded() error {
 // settle waits until a call in the background has ended, and tells the model. When the time is up
 // all are told to end.
 func (r *run) settle() error {
-	for r.failed == nil && r.ctx.Err() == nil && !r.anyEnded() {
+	ended := func(a *awayCall) bool { return r.awayCallOf(a.ID).ended }
+	// None is left if a crash, or the wait for a person, left only what is to be told.
+	away := r.st.loop.StillAway()
+	for len(away) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(away, ended) {
 		r.receive(r.ctx.Done())
 	}
 	return r.tellEnded()
-}
-
-// anyEnded reports whether there is a result to tell. None is still away if a crash, or the wait
-// for a person, left only what is to be told.
-func (r *run) anyEnded() bool {
-	away := r.st.loop.StillAway()
-	for _, a := range away {
-		if r.awayCallOf(a.ID).ended {
-			return true
-		}
-	}
-	return len(away) == 0
 }
 
 // collectAll waits until nothing goes on in the background any more, and stores the results. It
@@ -192,40 +176,14 @@ func newBackground() (tool.Tool, error) {
 	return tool.New(backgroundName, backgroundDescription, lookAfter, tool.Options{Parallel: true, Control: true})
 }
 
-func lookAfter(ctx context.Context, in backgroundIn) (text string, err error) {
-	var done <-chan struct{}
-	look := func(tc *toolCall) {
-		switch {
-		case in.Action == "stop":
-			tc.end(context.Canceled)
-			text = "Call " + in.Call + " was told to stop. You will be told when it has."
-		case tc.ended:
-			text = "Call " + in.Call + " has ended. You are told next what it returned."
-		case tc.tail == "":
-			text = "Call " + in.Call + " is still running and has said nothing yet."
-		default:
-			text = "Call " + in.Call + " is still running. The end of what it has said so far:\n" + tc.tail
-		}
-	}
+func lookAfter(ctx context.Context, in backgroundIn) (string, error) {
 	own := callIn(ctx)
 	if own == nil {
 		return "", fmt.Errorf("no call %q goes on in the background", in.Call)
 	}
-	var other *toolCall
-	err = own.run.inbox.ask(&own.flight, func() error {
-		if other = own.run.awayCallOf(in.Call); other != nil {
-			done = other.done
-			look(other)
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return "", err
-	case other == nil:
-		return "", fmt.Errorf("no call %q goes on in the background; if one did, you have been told what it returned", in.Call)
-	case in.Action != "wait":
-		return text, nil
+	text, done, err := own.look(in)
+	if err != nil || in.Action != "wait" {
+		return text, err
 	}
 	timer := time.NewTimer(time.Duration(in.Seconds) * time.Second)
 	defer timer.Stop()
@@ -235,6 +193,33 @@ func lookAfter(ctx context.Context, in backgroundIn) (text string, err error) {
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	err = own.run.inbox.ask(&own.flight, func() error { look(other); return nil })
+	text, _, err = own.look(in)
 	return text, err
+}
+
+// look has the run look at another call, or stop it. done is closed when that has ended.
+func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, err error) {
+	var other *toolCall
+	err = tc.run.inbox.ask(&tc.flight, func() error {
+		if other = tc.run.awayCallOf(in.Call); other == nil {
+			return nil
+		}
+		done = other.done
+		switch {
+		case in.Action == "stop":
+			other.end(context.Canceled)
+			text = "Call " + in.Call + " was told to stop. You will be told when it has."
+		case other.ended:
+			text = "Call " + in.Call + " has ended. You are told next what it returned."
+		case other.tail == "":
+			text = "Call " + in.Call + " is still running and has said nothing yet."
+		default:
+			text = "Call " + in.Call + " is still running. The end of what it has said so far:\n" + other.tail
+		}
+		return nil
+	})
+	if err == nil && other == nil {
+		err = fmt.Errorf("no call %q goes on in the background; if one did, you have been told what it returned", in.Call)
+	}
+	return text, done, err
 }

@@ -113,21 +113,28 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 
 // preview returns what t shows of a call to a person, "" if it has nothing. It is made once, when
 // the question comes up, and saved with it: the person is to decide about what was there then.
-func preview(ctx context.Context, t tool.Tool, input json.RawMessage) (text string) {
+func preview(ctx context.Context, t tool.Tool, input json.RawMessage) string {
 	p, ok := tool.As[tool.Previewer](t)
 	if !ok {
 		return ""
 	}
+	return orElse("", func() string { // the person sees the arguments
+		text, err := p.Preview(ctx, input)
+		if err != nil {
+			return ""
+		}
+		return text
+	})
+}
+
+// orElse returns what ask returns, which asks a tool about a call, or the safe answer if it panics.
+func orElse[T any](safe T, ask func() T) (answer T) {
 	defer func() {
 		if recover() != nil {
-			text = "" // the person sees the arguments
+			answer = safe
 		}
 	}()
-	text, err := p.Preview(ctx, input)
-	if err != nil {
-		return ""
-	}
-	return text
+	return ask()
 }
 
 // approve lets Config.Approve answer the question about c. When that takes longer than the question
@@ -228,17 +235,9 @@ func take(ctx context.Context, token chan struct{}) bool {
 }
 
 // isIdempotent reports whether t allows that a call is made again.
-func isIdempotent(t tool.Tool, input json.RawMessage) (ok bool) {
-	i, has := tool.As[tool.IdempotentChecker](t)
-	if !has {
-		return false
-	}
-	defer func() {
-		if recover() != nil {
-			ok = false // what cannot judge does not vouch
-		}
-	}()
-	return i.CheckIdempotent(input)
+func isIdempotent(t tool.Tool, input json.RawMessage) bool {
+	i, ok := tool.As[tool.IdempotentChecker](t)
+	return ok && orElse(false, func() bool { return i.CheckIdempotent(input) })
 }
 
 // idempotencyKey returns the key of c, a call of the message named answer: the same in every
