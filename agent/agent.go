@@ -1,80 +1,67 @@
 // Package agent runs a model in a loop with tools.
 //
-// An [Agent] is made once, from a model, a toolkit and a policy, and serves any
-// number of conversations. A conversation is a [State]; the zero State is a new
-// one. [Agent.Reply] says something and waits for the answer:
+// An [Agent] is made once, from a model, a toolkit and a policy, and serves any number of
+// conversations. A conversation is a [State]; the zero State is a new one. [Agent.Reply] says
+// something and waits for the answer:
 //
 //	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Instructions: "Be brief."})
 //	var st agent.State
 //	msg, err := a.Reply(ctx, &st, agent.Say("What is 2+3?"))
 //
-// [Agent.Run] does the same as a stream of events, for those who want to show
-// what happens: text as it comes, tool calls, results, and one [*End]. [ReplyAs] and
-// [StreamAs] get an answer of a Go type.
+// [Agent.Run] does the same as a stream of events, for those who want to show what happens: text as
+// it comes, tool calls, results, and one [*End]. [ReplyAs] and [StreamAs] get an answer of a Go type.
 //
 // # The loop
 //
-// A run alternates between two things until the model answers without calling
-// a tool: one model call, then all the tool calls of its answer. Calls of tools
-// marked Parallel run together, others alone, in the order of the answer; calls
-// that change which tools are visible come last. With [Config.Eager] those that
-// only read start before the answer is complete. A call that goes wrong becomes a
-// result that the model reads.
+// A run alternates between two things until the model answers without calling a tool: one model
+// call, then all the tool calls of its answer. Calls of tools marked Parallel run together, others
+// alone, in the order of the answer; calls that change which tools are visible come last. With
+// [Config.Eager] those that only read start before the answer is complete. A call that goes wrong
+// becomes a result that the model reads.
 //
 // # People
 //
-// The permission engine may want a person to decide. The run then emits an
-// [*Approval] for each such call and ends, waiting. It goes on, in this process
-// or in another one that loads the State, when Run is given a [Confirm]. Tools
-// that the host runs itself wait in the same way for a [Result]. [State.Pending]
-// lists what waits.
+// The permission engine may want a person to decide. The run then emits an [*Approval] for each such
+// call and ends, waiting. It continues, in this process or in another one that loads the State, when
+// Run is given a [Confirm]. Tools that the host runs itself wait in the same way for a [Result].
+// [State.Pending] lists what waits.
 //
-// A tool may ask the person something while it runs, as MCP servers do, or want
-// the model to answer: the run is the [host.Host] of its calls. [Config.Elicit]
-// answers such questions, within the run only.
+// A tool may ask the person something while it runs, as MCP servers do, or want the model to answer:
+// the run is the [host.Host] of its calls. [Config.Elicit] answers such questions, within the run only.
 //
 // # Calls in the background
 //
-// With [Config.Background] a call that takes long does not hold up the others. Its
-// result then says that it goes on, by the id of the call; what it returns is told
-// to the model before a later model call, in a message of the program's. A tool
-// named background lets the model look at such a call, wait for it, or stop it.
+// With [Config.Background] a call that takes long does not hold up the others. Its result then says
+// that it continues, by the id of the call; what it returns is told to the model before a later model
+// call, in a message of the program's. A tool named background lets the model look at such a call,
+// wait for it, or stop it.
 //
-// A run does not end before these calls have. When the model answers while some
-// still run, the run waits for the next to end and asks the model again, who then
-// knows; when a person is needed, it asks, waits for all, and ends. So each holds
-// up the end for [Config.ToolTimeout] at most. They are stopped when the run is
-// cancelled or fails, and at [Limits.Time]. Those that a crash cut off are not made
-// again: the model is told that their outcome is unknown.
-//
-// Sub-agents and calls that change which tools are visible never go there.
+// A run does not end before these calls have. When the model answers while some still run, the run
+// waits for the next to end and asks the model again, with its result; when a person is needed, it
+// asks, waits for all, and ends. So each holds up the end for [Config.ToolTimeout] at most. They are
+// stopped when the run is cancelled or fails, and at [Limits.Time]. Those that a crash cut off are
+// not made again: the model is told that their outcome is unknown. Sub-agents and calls that change
+// which tools are visible never run in the background.
 //
 // # What always holds
 //
-// However a run ends, by an answer, a question, a limit, an error, a cancelled
-// context or a consumer that breaks off, the State is whole: every tool call
-// has exactly one result, in call order, before the next model call
-// ([CheckHistory] tests it); what was emitted was stored before; every
-// goroutine has ended. One run at a time may use a State; a second gets
-// [ErrBusy].
+// However a run ends, by an answer, a question, a limit, an error, a cancelled context or a consumer
+// that breaks off, the State is whole: every tool call has exactly one result, in call order, before
+// the next model call ([CheckHistory] tests it); what was emitted was stored before; every goroutine
+// has ended. One run at a time may use a State; a second gets [ErrBusy].
 //
-// # Effects
-//
-// That a call begins is stored before it does, with [Config.Save] on disk. When a
-// program is stopped in the middle of one, the next run does not make it again:
-// nobody knows whether it had its effect, and its result says so to the model. Only
-// a tool that declares its calls idempotent ([tool.IdempotentChecker]) has such a
-// call made once more, with the same idempotency key.
+// That a call begins is stored before it does, with [Config.Save] on disk. When a program is stopped
+// in the middle of one, the next run does not make it again: its result says that no one knows
+// whether it had its effect. Only a tool that declares its calls idempotent
+// ([tool.IdempotentChecker]) has such a call made once more, with the same idempotency key.
 //
 // # Trust
 //
-// The model's words, tool results and loaded States are not trusted: arguments
-// are validated, every call is judged by package permission, and a call that a
-// person approved is judged again when it runs. What a tool does once it may
-// run is not confined here.
-//
-// What is said, read and returned may hold secrets. [Config.Redact] keeps those that
-// can be told from what is stored and emitted, not from the model.
+// The model's words, tool results and loaded States are not trusted: arguments are validated, every
+// call is judged by package permission, and a call that a person approved is judged again when it
+// runs. What a tool does once it may run is not confined here. What is said, read and returned may
+// hold secrets: [Config.Redact] keeps those that it recognizes from what is stored and emitted, not
+// from the model.
 package agent
 
 import (
@@ -117,99 +104,86 @@ type Config struct {
 	// Middleware wraps runs, steps, model calls, tool calls and decisions.
 	Middleware []Middleware
 
-	// Approve, if not nil, answers questions within the run, so that it does
-	// not end waiting. It is asked one question at a time. Calls that are under way
-	// continue meanwhile, and their events come when it has returned. Its
-	// answer is for the call it was asked about; Call may be empty.
+	// Approve, if not nil, answers questions within the run, so that it does not end waiting. It is
+	// asked one question at a time. Calls that are under way continue meanwhile, and their events come
+	// when it has returned. Its answer is for the call it was asked about; Call may be empty.
 	Approve func(context.Context, Approval) (Confirm, error)
 
-	// Elicit, if not nil, answers what tools, and the MCP servers behind them, ask
-	// the person while a call runs: forms and pages; see [host.Elicitation]. A
-	// question without a Server is the agent's own, whether a server may use the
-	// model ([Limits]); to accept it is to allow that. Whoever asks waits on a live
-	// connection, so a run cannot end waiting for the answer and go on elsewhere: if
-	// Elicit is nil, or fails, the question is cancelled. It is called on goroutines
-	// of the calls, never while another question or Approve is open; its context
-	// ends with the call. What it returns is checked against the form, goes to the
-	// server only, and is neither stored nor told.
+	// Elicit, if not nil, answers what tools, and the MCP servers behind them, ask the person while a
+	// call runs: forms and pages; see [host.Elicitation]. A question without a Server is the agent's
+	// own, whether a server may use the model ([Limits]); to accept it is to allow that. The caller
+	// waits on a live connection, so a run cannot end waiting for the answer: if Elicit is nil, or
+	// fails, the question is cancelled. It is called on goroutines of the calls, never while another
+	// question or Approve is open; its context ends with the call. What it returns is checked against
+	// the form, goes to the server only, and is neither stored nor emitted.
 	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
 
-	// AnswerWithin is how long a question stands; 0 means for ever. A later
-	// answer is refused with [ErrExpired], and a run without inputs asks again.
-	// Approve is given a context that ends then; an answer that it still comes to
-	// does not count, and the run ends waiting.
+	// AnswerWithin is how long a question may be answered; 0 means for ever. A later answer is refused
+	// with [ErrExpired], and a run without inputs asks again. Approve is given a context that ends
+	// then; an answer that it still gives does not count, and the run ends waiting.
 	AnswerWithin time.Duration
 
-	// Save, if not nil, stores the State. It is called before anything that
-	// depends on it is emitted or run. An error ends the run: what is open is
-	// closed, and what could not be stored by then is not told of, but for the
-	// [*End]. The State in memory is whole all the same.
+	// Save, if not nil, stores the State. It is called before anything that depends on it is emitted
+	// or run. An error ends the run: what is open is closed, and what could not be stored by then is
+	// not emitted, but for the [*End]. The State in memory is whole all the same.
 	Save func(context.Context, *State) error
 
-	// Key, if not empty, seals the State, so that a client that keeps it cannot
-	// change what a person was asked, what was allowed, or anything else in it:
-	// a run refuses a State whose seal does not fit with [ErrTampered]. The seal
-	// covers the Policy and the schemas of the tools that are asked about too. It
-	// is as good as the Key: take 32 random bytes (16 are the least), the same for all
-	// processes. It does not tell an older State of this conversation, or one of
-	// another conversation, from the current one: who lets clients keep States must
-	// remember which seal came last, or an approved call may be had twice.
+	// Key, if not empty, seals the State, so that a client that keeps it cannot change what a person
+	// was asked, what was allowed, or anything else in it: a run refuses a State whose seal does not
+	// fit with [ErrTampered]. The seal covers the Policy and the schemas of the tools that are asked
+	// about too. It is as good as the Key: take 32 random bytes (16 are the least), the same for all
+	// processes. It does not distinguish an older State of this conversation, or one of another
+	// conversation, from the current one: a host that lets clients keep States must remember which
+	// seal came last, or an approved call may be had twice.
 	//
-	// Without a Key a State that was loaded is believed in what was said and in
-	// what people allowed: who can write it can answer questions, add allow
-	// rules and invent history. Deny rules, the mode, safety checks that no
-	// person was asked about, and the schemas of the arguments hold even then.
+	// Without a Key a State that was loaded is believed in what was said and in what people allowed:
+	// who can write it can answer questions, add allow rules and invent history. Deny rules, the mode,
+	// safety checks that no person was asked about, and the schemas of the arguments hold even then.
 	Key []byte
 
-	// Redact, if not nil, takes secrets out of what leaves the run: every event,
-	// every State that is encoded, be it by Save, and what [Context.Results]
-	// keeps. Tools get their arguments, and the model the conversation, as they
-	// are; so do Approve and the result of Reply, and the State in memory is not
-	// changed. Who loads a State gets placeholders: the model reads them from
-	// then on, and an open call whose arguments hold one is not run. Sub-agents are
-	// under it too; one that has its own is so only where this is nil.
+	// Redact, if not nil, takes secrets out of what leaves the run: every event, every State that is
+	// encoded, be it by Save, and what [Context.Results] keeps. Tools get their arguments, and the
+	// model the conversation, as they are; so do Approve and the result of Reply, and the State in
+	// memory is not changed. The model reads placeholders in a State that was loaded, and an open call
+	// whose arguments hold one is not run. It holds for sub-agents too; one that has its own uses that
+	// only where this is nil.
 	//
-	// Text is told of a little later where it could be the beginning of a
-	// secret, and the arguments of a call when they are whole. The
-	// errors of Run hold what they hold.
+	// Text is emitted a little later where it could be the beginning of a secret, and the arguments of
+	// a call when they are whole. The errors of Run hold what they hold.
 	Redact *redact.Redactor
 
 	Limits      Limits        // what one input may cost; the zero value is 50 steps
 	MaxParallel int           // tool calls at a time; 0 means 8
 	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative none
 
-	// Eager has calls start while the model is still writing the rest of its answer:
-	// the first ones of an answer, as long as each is of a tool marked Parallel, is
-	// read-only and is allowed without a question, at most MaxParallel at a time. What
-	// they say, ask and return is told when the answer is there: nothing but the time
-	// differs. ToolTimeout runs from their start.
+	// Eager has calls start while the model is still writing the rest of its answer: the first ones of
+	// an answer, as long as each is of a tool marked Parallel, is read-only and is allowed without a
+	// question, at most MaxParallel at a time. What they say, ask and return is emitted when the answer
+	// is there: nothing but the time differs. ToolTimeout runs from their start.
 	//
-	// The calls of an answer that breaks off are stopped and forgotten. They may then
-	// have been judged, and have run, for nothing, which is of no harm where a tool
-	// that says it only reads does no more, and costs neither money nor a quota. Hence
-	// it is not the default. No call starts early in a sub-agent that shares a
-	// limit of tool calls, or while others go on in the background.
+	// The calls of an answer that breaks off are stopped and forgotten. They may then have been judged,
+	// and have run, for nothing, which is of no harm where a tool that says it only reads does no more,
+	// and costs neither money nor a quota. Hence it is not the default. No call starts early in a
+	// sub-agent that shares a limit of tool calls, or while others run in the background.
 	Eager bool
 
-	// Background is how long a tool call may keep the model waiting; 0 means until
-	// it ends. One that takes longer goes on in the background, if its tool is
-	// marked Parallel or says so itself ([tool.Backgrounder]), at most MaxParallel
-	// of them at a time. The package doc has more.
+	// Background is how long a tool call may keep the model waiting; 0 means until it ends. One that
+	// takes longer continues in the background, if its tool is marked Parallel or says so itself
+	// ([tool.Backgrounder]), at most MaxParallel of them at a time. The package doc has more.
 	Background time.Duration
 
 	Context Context // how the conversation is kept within the window
 
-	// Retry is how failed model calls are repeated; the zero value does it with
-	// back-off. A model that retries by itself ([model.Retry]) does so in its own way.
-	// Either way each retry is a [*Retry] event, and OnRetry is told.
+	// Retry is how failed model calls are repeated; the zero value does it with back-off. A model that
+	// retries by itself ([model.Retry]) does so in its own way. Either way each retry is a [*Retry]
+	// event, and OnRetry is called.
 	Retry model.RetryConfig
 
 	Seams
 }
 
-// Seams are what a run takes from outside: time, ids and goroutines. The zero
-// value is the plain program. An agent that is used by several runs at a time
-// needs functions that are safe for that.
+// Seams are what a run takes from outside: time, ids and goroutines. The zero value is the plain
+// program. An agent that is used by several runs at a time needs functions that are safe for that.
 type Seams struct {
 	Now   func() time.Time           // nil is time.Now
 	NewID func(prefix string) string // nil is [message.NewID]
@@ -307,34 +281,30 @@ type Limits struct {
 	Price func(modelName string, u message.Usage) float64
 }
 
-// Context says how a conversation is kept within the model's window. The zero
-// value works.
+// Context says how a conversation is kept within the model's window. The zero value works.
 type Context struct {
-	// Window is the model's, in tokens. 0 takes the model's own word
-	// ([model.Windowed]), else 128,000.
+	// Window is the model's, in tokens; 0 means what the model says ([model.Windowed]), else 128,000.
 	Window int
 
-	// Compact is the share of the window at which the conversation is made
-	// shorter; 0 means 0.8, negative never: first long old results are cut, and
-	// if that is not enough the model is asked for a summary of all but the
-	// newest, in fixed fields (goal, decisions, files, facts, open tasks, …) or
-	// else in plain text. If there is none whole turns go, and the model is told
-	// so. Keep is the share that stays word for word beside the current turn; 0
-	// means 0.1. What is open, groups, skills and tasks, is told again. The same is
-	// done when a server refuses a request for its length, until nothing can go.
+	// Compact is the share of the window at which the conversation is made shorter; 0 means 0.8,
+	// negative never: first long old results are cut, and if that is not enough the model is asked for
+	// a summary of all but the newest, in fixed fields (goal, decisions, files, facts, open tasks, …)
+	// or else in plain text. If there is none whole turns go, and the model is told so. Keep is the
+	// share that is kept word for word with the current turn; 0 means 0.1. What is open, groups,
+	// skills and tasks, is told again. The same is done when a server refuses a request for its
+	// length, until nothing can go.
 	Compact, Keep float64
 
-	// MaxResult is how much text of a tool result the model reads, in bytes; 0
-	// means 100,000, or as many as the window has tokens if that is less, negative
-	// all of it. Of a longer one it reads the beginning and the end. Results, if
-	// not nil, keeps the whole; see [ReadResult]. What is pinned ([tool.Chunk]),
-	// as the instructions of skills are, is never cut.
+	// MaxResult is how much text of a tool result the model reads, in bytes; 0 means 100,000, or as
+	// many as the window has tokens if that is less, negative all of it. Of a longer one it reads the
+	// beginning and the end. Results, if not nil, keeps the whole; see [ReadResult]. What is pinned
+	// ([tool.Chunk]), as the instructions of skills are, is never cut.
 	MaxResult int
 	Results   Results
 
-	// MaxData is how many pictures and files stay in the conversation; 0 means
-	// 20, negative all. When there are more the oldest give way to a note, down
-	// to half as many, so that the provider's cache is not lost for each.
+	// MaxData is how many pictures and files are kept in the conversation; 0 means 20, negative all.
+	// When there are more the oldest give way to a note, down to half as many, so that the provider's
+	// cache is not lost for each.
 	MaxData int
 }
 
