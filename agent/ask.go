@@ -207,7 +207,7 @@ func (r *run) generate() (*modelCall, error) {
 func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
-	ctx, mc.cancel = context.WithCancelCause(r.ctx)
+	ctx, mc.cancel = context.WithCancel(r.ctx)
 	m, inbox := r.retrying(), &r.inbox
 	r.launch(&mc.flight, func() {
 		// Called instead of ranged over: the body of a loop would be four allocations.
@@ -227,8 +227,8 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	r.await(&mc.flight)
 	mc.complete()
 	switch {
-	case mc.cause != nil && mc.finish == nil:
-		return mc.cause
+	case mc.why() != nil && mc.finish == nil:
+		return mc.why()
 	case mc.err != nil:
 		return mc.err
 	case r.consumer.gone:

@@ -169,14 +169,13 @@ func (r *run) askApprove(q Approval, c *openCall) (Confirm, error) {
 	if err := r.ctx.Err(); err != nil {
 		return Confirm{}, err
 	}
-	ctx, cancel := r.ctx, context.CancelFunc(func() {})
-	if due, _ := r.due(q.Call); !due.IsZero() {
-		ctx, cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // the last moment counts
-	}
-	defer cancel()
-	pq := new(personQuestion)
+	ctx, pq := r.ctx, new(personQuestion)
 	pq.task, pq.stage = pq, committed
-	ctx, pq.cancel = context.WithCancelCause(ctx)
+	if due, _ := r.due(q.Call); due.IsZero() {
+		ctx, pq.cancel = context.WithCancel(ctx)
+	} else {
+		ctx, pq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // the last moment counts
+	}
 	asking, approve := r.people.asking, r.cfg.Approve
 	var answer Confirm
 	var err error
@@ -189,18 +188,25 @@ func (r *run) askApprove(q Approval, c *openCall) (Confirm, error) {
 		answer, err = approve(ctx, q)
 	})
 	r.awaitAnswer(&pq.flight)
-	if r.failed != nil { // the answer, or that there is none, does not count
+	switch {
+	case r.failed != nil: // the answer, or that there is none, does not count
 		return Confirm{}, r.failed
-	}
-	if err != nil {
+	case err != nil:
 		return Confirm{}, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
 	}
 	answer.Call = q.Call
 	return answer, nil
 }
 
-// awaitAnswer deals with what calls report until a person has answered. Their events wait: a program that shows events and asks at
-// one terminal never does both at a time.
+// A personQuestion is the flight of a question that Config.Approve answers. It is none of run.flights:
+// no limit of time ends it.
+type personQuestion struct{ flight }
+
+func (*personQuestion) onReport(*run, report) error { return nil }
+func (pq *personQuestion) onEnd(*run) error         { pq.repeat(); return nil }
+
+// awaitAnswer deals with what calls report until a person has answered. Their events wait: a program
+// that shows events and asks at one terminal never does both at a time.
 func (r *run) awaitAnswer(f *flight) {
 	r.consumer.paused = true
 	defer func() { r.consumer.paused = false }()
@@ -212,16 +218,6 @@ func (r *run) awaitAnswer(f *flight) {
 	}
 	r.consumer.paused = false
 	r.flush()
-}
-
-// A personQuestion is the flight of a question that Config.Approve answers. It is none of run.flights: no limit of time ends it.
-type personQuestion struct{ flight }
-
-func (*personQuestion) onReport(*run, report) error { return nil }
-
-func (pq *personQuestion) onEnd(*run) error {
-	pq.repeat()
-	return nil
 }
 
 // take waits for a token of the run. It returns false if ctx ended first.

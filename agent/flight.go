@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -24,8 +25,9 @@ type flight struct {
 	held   []report // what came while it was launched
 	ended  bool     // its last report has come
 	away   bool     // it is committed, and not waited for: a call in the background
-	cancel context.CancelCauseFunc
-	cause  error // why it was told to end
+	cancel context.CancelFunc
+
+	cause atomic.Pointer[error] // why it was told to end; nil if it was not
 
 	// Written by its goroutine before the last report:
 	panicked any
@@ -110,7 +112,7 @@ func (r *run) fly(f *flight, work func()) {
 	r.cfg.Go(func() {
 		defer func() {
 			f.panicked = recover()
-			cancel(nil)
+			cancel()
 			in.put(report{from: f})
 		}()
 		work()
@@ -198,12 +200,19 @@ func (r *run) await(f *flight) {
 	}
 }
 
-// end tells a flight to end, unless it was told to.
+// end tells a flight to end, unless it was told to. Any goroutine may do that.
 func (f *flight) end(cause error) {
-	if f.cause == nil {
-		f.cause = cause
-		f.cancel(cause)
+	if f.cause.CompareAndSwap(nil, &cause) {
+		f.cancel()
 	}
+}
+
+// why returns what the flight was told to end for, nil if it was not.
+func (f *flight) why() error {
+	if cause := f.cause.Load(); cause != nil {
+		return *cause
+	}
+	return nil
 }
 
 // endFlights tells everything to end.

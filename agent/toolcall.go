@@ -40,15 +40,15 @@ func (r *run) startToolCall(tc *toolCall) {
 	if tc.patience >= 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, tc.cancel = context.WithCancelCause(ctx)
+	if tc.timeout > 0 {
+		ctx, tc.cancel = context.WithTimeoutCause(ctx, tc.timeout, errTooSlow)
+	} else {
+		ctx, tc.cancel = context.WithCancel(ctx)
+	}
 	release := func() {}
 	if tc.patience >= 0 {
 		release = tc.outlive(step, r.whole)
 		tc.done, tc.clean = make(chan struct{}), r.cfg.Redact.Stream()
-	}
-	stop := context.CancelFunc(func() {})
-	if tc.timeout > 0 {
-		ctx, stop = context.WithTimeoutCause(ctx, tc.timeout, errTooSlow)
 	}
 	ctx = context.WithValue(host.With(ctx, r.host()), callKey{}, tc)
 	if tc.nest != nil {
@@ -57,7 +57,6 @@ func (r *run) startToolCall(tc *toolCall) {
 	tools := r.a.tools
 	r.launch(&tc.flight, func() {
 		defer release()
-		defer stop()
 		tc.execute(ctx, tools)
 	})
 }
@@ -65,8 +64,8 @@ func (r *run) startToolCall(tc *toolCall) {
 // outlive has the call end with the run, and with the step until it is unbound from that: the context
 // of a Middleware.Step may end with the step, when the call is in the background.
 func (tc *toolCall) outlive(step, whole context.Context) (release func()) {
-	unbind := context.AfterFunc(step, func() { tc.cancel(context.Cause(step)) })
-	unbindWhole := context.AfterFunc(whole, func() { tc.cancel(context.Cause(whole)) })
+	unbind := context.AfterFunc(step, func() { tc.end(context.Cause(step)) })
+	unbindWhole := context.AfterFunc(whole, func() { tc.end(context.Cause(whole)) })
 	tc.unbind = unbind
 	return func() { unbind(); unbindWhole() }
 }
@@ -103,12 +102,12 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 		return tc.run.inbox.put(report{from: &tc.flight, chunk: &ch})
 	})
 	outcome := message.Outcome("")
-	switch cause := context.Cause(ctx); {
+	switch cause := tc.why(); {
 	case failure == nil:
 	case errors.Is(failure, tool.ErrAbort):
 		tc.err = failure
 		all.Add(tool.Failure(failure.Error()))
-	case cause == errTooSlow: // the model may try something else
+	case cause == nil && context.Cause(ctx) == errTooSlow: // the model may try something else
 		all.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", tc.timeout)))
 	case errors.Is(cause, errTimeUp):
 		all.Add(tool.Failure("The call was stopped: " + cause.Error() + "."))
