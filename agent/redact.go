@@ -64,14 +64,36 @@ func without[T any](r *redact.Redactor, v T) T {
 	return v
 }
 
-// stays are the fields that are not searched: ids and names, by which calls and results are joined,
-// what a provider wants back unchanged, and the event of a sub-agent, which its run has searched.
-var stays = map[string]bool{"ID": true, "Call": true, "Message": true, "Block": true, "Name": true, "Tool": true,
-	"Model": true, "Server": true, "Source": true, "Digest": true, "Session": true, "Run": true, "Head": true,
-	"Scope": true, "Seal": true, "Extra": true, "Event": true}
-
-// searched are fields that are called like one that stays.
-var searched = map[string]bool{"Message.Message": true, "Elicitation.Message": true, "Progress.Message": true, "Data.Name": true}
+// stays are the fields, by type, that are not searched: ids and names, by which calls and results are
+// joined, what a provider wants back unchanged, and the event of a sub-agent, which its run has
+// searched. All other strings are searched.
+var stays = map[string][]string{
+	"agent.Head":         {"Type", "Run"},
+	"agent.RunStart":     {"Session"},
+	"agent.ModelStart":   {"Message", "Model", "Digest"},
+	"agent.ToolDelta":    {"Call", "Name", "Data"},
+	"agent.Discard":      {"Message"},
+	"agent.ToolCall":     {"Message", "Call", "Name"},
+	"agent.ToolStart":    {"Call", "Name"},
+	"agent.ToolResult":   {"Call", "Name"},
+	"agent.Approval":     {"Call", "Name"},
+	"agent.External":     {"Call", "Name"},
+	"agent.Background":   {"Call", "Name"},
+	"agent.Elicitation":  {"Call", "Server"},
+	"agent.Sampling":     {"Call", "Server", "Model"},
+	"agent.Sub":          {"Call", "Event"},
+	"agent.stateJSON":    {"ID", "Run", "Scope", "Seal"},
+	"decide.Away":        {"ID", "Tool"},
+	"decide.Call":        {"ID", "Name", "Tool"},
+	"message.Message":    {"ID", "Name", "Model"},
+	"message.Text":       {"ID"},
+	"message.Hint":       {"ID", "Source"},
+	"message.Thinking":   {"ID", "Extra"},
+	"message.Data":       {"ID", "MediaType"},
+	"message.ToolCall":   {"ID", "Name", "Extra"},
+	"message.ToolResult": {"ID", "Name"},
+	"permission.Rule":    {"Tool"},
+}
 
 // search returns v without secrets, and whether it had any. Strings of types of their own are words
 // of a short list.
@@ -131,9 +153,9 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 
 func searchFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	t := v.Type()
+	unsearched := stays[t.String()]
 	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() || stays[f.Name] && !searched[t.Name()+"."+f.Name] {
+		if f := t.Field(i); !f.IsExported() || slices.Contains(unsearched, f.Name) {
 			continue
 		}
 		field, changed := search(r, v.Field(i))
@@ -160,7 +182,7 @@ func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found
 		return v, false
 	case []permission.Rule:
 		rules := redactRules(r, list)
-		return reflect.ValueOf(rules), !slices.Equal(rules, list)
+		v, found = reflect.ValueOf(rules), !slices.Equal(rules, list)
 	}
 	clean = reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 	reflect.Copy(clean, v)

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -288,8 +290,117 @@ func TestEveryEventIsClean(t *testing.T) {
 			}
 		}
 	}
-	if n := strings.Count(string(source), ") kind() string "); n != len(seen) {
+	if n := strings.Count(string(source), ") kind() string "); n != len(seen) || n != len(everyEvent) {
 		t.Errorf("there are %d events, the test knows %d", n, len(seen))
+	}
+}
+
+// TestWhatIsNotSearched fills every string that an event or a saved State can hold: only those that
+// the table names stay as they are, and it names no other.
+func TestWhatIsNotSearched(t *testing.T) {
+	r := builtinRules(t)
+	values := []any{&stateJSON{}, &message.Message{}}
+	for _, ev := range everyEvent {
+		values = append(values, ev)
+	}
+	left := map[string]bool{}
+	for _, v := range values {
+		v = reflect.New(reflect.TypeOf(v).Elem()).Interface()
+		fill(reflect.ValueOf(v).Elem())
+		kept(reflect.ValueOf(without(r, v)).Elem(), "", left)
+	}
+	want := map[string]bool{}
+	for of, fields := range stays {
+		for _, f := range fields {
+			want[of+"."+f] = true
+		}
+	}
+	delete(want, "agent.Sub.Event")        // was searched before
+	delete(want, "message.Thinking.Extra") // goes with the text that it signs
+	equal(t, "not searched", slices.Sorted(maps.Keys(left)), slices.Sorted(maps.Keys(want)))
+}
+
+// everyEvent has one event of each kind.
+var everyEvent = []Event{&RunStart{}, &ModelStart{}, &TextDelta{}, &ThinkingDelta{}, &ToolCallDelta{}, &Discard{}, &Retry{}, &Message{},
+	&ToolCall{}, &ToolStart{}, &ToolDelta{}, &ToolResult{}, &Approval{}, &External{}, &Elicitation{}, &Sampling{}, &Background{}, &Sub{},
+	&Compaction{}, &End{}}
+
+// fill puts the secret into every string in v, and something into what can hold one.
+func fill(v reflect.Value) {
+	raw := json.RawMessage(`{"a":"` + secret + `"}`)
+	switch v.Interface().(type) {
+	case json.RawMessage:
+		v.SetBytes(raw)
+		return
+	case message.Blocks:
+		for _, b := range []message.Block{&message.Text{}, &message.Thinking{}, &message.Data{}, &message.Hint{}, &message.ToolCall{}, &message.ToolResult{}} {
+			if res, ok := b.(*message.ToolResult); ok {
+				*res = message.ToolResult{ID: secret, Name: secret, Structured: raw}
+			} else {
+				fill(reflect.ValueOf(b).Elem())
+			}
+			v.Set(reflect.Append(v, reflect.ValueOf(b)))
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		if v.Type() == reflect.TypeFor[string]() {
+			v.SetString(secret)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			fill(v.Index(0))
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		elem := reflect.New(v.Type().Elem()).Elem()
+		fill(elem)
+		v.SetMapIndex(reflect.ValueOf("key"), elem)
+	}
+}
+
+// kept notes the fields in which the secret is still.
+func kept(v reflect.Value, field string, left map[string]bool) {
+	switch v.Kind() {
+	case reflect.String:
+		if leaks(v.String()) {
+			left[field] = true
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			kept(v.Elem(), field, left)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				kept(v.Field(i), v.Type().String()+"."+f.Name, left)
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			if leaks(string(v.Bytes())) {
+				left[field] = true
+			}
+			return
+		}
+		for i := range v.Len() {
+			kept(v.Index(i), field, left)
+		}
+	case reflect.Map:
+		for _, elem := range v.Seq2() {
+			kept(elem, field, left)
+		}
 	}
 }
 
