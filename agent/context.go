@@ -21,9 +21,9 @@ func (r *run) gauge() *window.Gauge {
 	return g
 }
 
-// size estimates the next request.
-func (r *run) size(v *toolkit.View) int {
-	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.gauge().Count(r.st.Messages).Tokens
+// fixed estimates what of the next request is not of the conversation.
+func (r *run) fixed(v *toolkit.View) int {
+	return window.Fixed(r.system(v.Prompt()), v.Tools())
 }
 
 // fit compacts the conversation if the next request would fill too much of the window.
@@ -31,14 +31,11 @@ func (r *run) fit(v *toolkit.View) error {
 	if err := r.fitData(v); err != nil {
 		return err
 	}
-	size, messages := r.size(v), r.gauge().Count(r.st.Messages).Tokens
-	if !r.gauge().Due(size-messages, messages) {
+	fixed := r.fixed(v)
+	if !r.gauge().Due(fixed, r.gauge().Count(r.st.Messages).Tokens) {
 		return nil
 	}
-	gained, err := r.compact(v, size, false)
-	if !gained {
-		r.gauge().Useless(size)
-	}
+	_, err := r.compact(v, fixed, false)
 	return err
 }
 
@@ -67,37 +64,38 @@ func (r *run) relieve(v *toolkit.View, refusal error) error {
 			return window.Damaged(d, "the model's server refused it, or another one in the same request")
 		})
 	}
-	size := r.size(v)
-	r.gauge().Refuse(size)
-	gained, err := r.compact(v, size, true)
+	fixed := r.fixed(v)
+	r.gauge().Refuse(fixed + r.gauge().Count(r.st.Messages).Tokens)
+	gained, err := r.compact(v, fixed, true)
 	if err == nil && !gained {
 		err = fmt.Errorf("%w; %s", refusal, r.gauge().Largest(r.system(v.Prompt()), v.Tools(), r.st.Messages))
 	}
 	return err
 }
 
-// compact makes the conversation shorter: first old tool results, and if that is not
-// enough everything before the current turn, of which a summary stays. size is what
-// the next request would be, and refused says that a server has found it too long as it
-// is. It reports whether anything was gained.
-func (r *run) compact(v *toolkit.View, size int, refused bool) (gained bool, err error) {
+// compact makes the conversation shorter: first old tool results, and if that is not enough everything
+// before the current turn, of which a summary stays. refused says that a server has found it too long
+// as it is. It reports whether anything was gained.
+func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, err error) {
 	g, old := r.gauge(), r.st.Messages
-	ev := &Compaction{Before: g.Tokens(size)}
-	fixed := size - g.Count(old).Tokens
+	size := g.Count(old).Tokens
+	g.Left(fixed + size)
 	keep := g.Share(r.cfg.Context.Keep)
 	from := window.KeepFrom(old, keep)
+	ev := new(Compaction)
 	var msgs []*message.Message
 	if cut, fits := window.WithoutSummary(old, from, keep, g.Budget(fixed)); fits {
 		msgs = cut.Apply(old, r.keepWhole)
 	} else if msgs, err = r.replaced(v, from, fixed, refused, ev); err != nil {
 		return false, err
 	}
-	after := fixed + window.Messages(msgs)
+	after := window.Messages(msgs)
 	if after >= size {
 		return false, nil
 	}
-	ev.Dropped, ev.After = len(old)-len(msgs), g.Tokens(after)
-	return true, r.rewrite(msgs, after, ev)
+	err = r.rewrite(fixed, msgs, ev)
+	g.Left(fixed + after)
+	return true, err
 }
 
 // replaced returns the conversation with what is before index from replaced by a summary, or all of it
@@ -138,10 +136,12 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compa
 	return cut.Apply(msgs, r.keepWhole), nil
 }
 
-// rewrite replaces the conversation. size is what the next request is then, 0 if no more
-// was to be gained than there was.
-func (r *run) rewrite(msgs []*message.Message, size int, ev *Compaction) error {
-	r.gauge().Rewritten(size)
+// rewrite replaces the conversation. fixed is what the next request holds beside it.
+func (r *run) rewrite(fixed int, msgs []*message.Message, ev *Compaction) error {
+	g := r.gauge()
+	ev.Before, ev.After = g.Tokens(fixed+g.Count(r.st.Messages).Tokens), g.Tokens(fixed+window.Messages(msgs))
+	ev.Dropped = len(r.st.Messages) - len(msgs)
+	g.Rewritten()
 	r.st.Messages = msgs
 	r.st.Generation++
 	return r.store(ev)
@@ -166,11 +166,7 @@ func (r *run) fitData(v *toolkit.View) error {
 
 // replaceData replaces pictures and files by notes, in the order of the conversation.
 func (r *run) replaceData(v *toolkit.View, note window.Note) error {
-	size := r.size(v)
-	fixed := size - r.gauge().Count(r.st.Messages).Tokens
-	msgs := window.WithoutData(r.st.Messages, note)
-	after := fixed + window.Messages(msgs)
-	return r.rewrite(msgs, 0, &Compaction{Before: r.gauge().Tokens(size), After: r.gauge().Tokens(after)})
+	return r.rewrite(r.fixed(v), window.WithoutData(r.st.Messages, note), new(Compaction))
 }
 
 // newestPicture returns the last picture that a request of the conversation holds, nil

@@ -94,7 +94,7 @@ func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *Co
 		text, err = r.askSummary(v, r.st.Messages, ev)
 		switch {
 		case kindOf(err) == model.ErrContextTooLong:
-			r.gauge().Refuse(r.size(v))
+			r.gauge().Refuse(r.fixed(v) + r.gauge().Count(r.st.Messages).Tokens)
 		case kindOf(err) != model.ErrBadImage: // which is not among the newest, as they are sent then
 			return text, err
 		}

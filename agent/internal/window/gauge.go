@@ -43,12 +43,12 @@ func (g *Gauge) Count(msgs []*message.Message) Tally {
 	return *t
 }
 
-// Rewritten has the next Count begin anew. size is what a compaction left of a request,
-// system prompt and tools included; 0 if it was rewritten for another reason.
-func (g *Gauge) Rewritten(size int) { g.tally, g.left = Tally{}, size }
+// Rewritten has the next Count begin anew.
+func (g *Gauge) Rewritten() { g.tally, g.left = Tally{}, 0 }
 
-// Useless notes that a request of the given size could not be made shorter.
-func (g *Gauge) Useless(size int) { g.left = size }
+// Left notes what a compaction left of a request, system prompt and tools included, which is all of it
+// if nothing was gained.
+func (g *Gauge) Left(size int) { g.left = size }
 
 // Refuse notes that a server has found a request of the given size too long, which it
 // knows better than any estimate.

@@ -107,9 +107,9 @@ func TestGauge(t *testing.T) {
 		{"the server counts less", func(g *window.Gauge) { g.Ratio = 0.5 }, 15_999, false, 12_000},
 		{"it refused less", func(g *window.Gauge) { g.Refuse(5000) }, 4000, true, 3000},
 		{"it refused more later", func(g *window.Gauge) { g.Refuse(5000); g.Refuse(6000) }, 4000, true, 3000},
-		{"hardly grown since", func(g *window.Gauge) { g.Rewritten(7500) }, 8000, false, 6000},
-		{"grown since", func(g *window.Gauge) { g.Rewritten(7500) }, 8400, true, 6000},
-		{"no use", func(g *window.Gauge) { g.Useless(8100) }, 8200, false, 6000},
+		{"hardly grown since", func(g *window.Gauge) { g.Left(7500) }, 8000, false, 6000},
+		{"grown since", func(g *window.Gauge) { g.Left(7500) }, 8400, true, 6000},
+		{"no use", func(g *window.Gauge) { g.Left(8100) }, 8200, false, 6000},
 	} {
 		g := fresh()
 		row.set(g)
@@ -133,7 +133,7 @@ func TestCount(t *testing.T) {
 		for i := range rapid.IntRange(1, 20).Draw(t, "steps") {
 			if rapid.IntRange(0, 4).Draw(t, "rewrite") == 0 && len(msgs) > 0 {
 				msgs = window.Cut{From: len(msgs), Old: rapid.IntRange(10, 500).Draw(t, "limit")}.Apply(msgs, keepNothing)
-				g.Rewritten(0)
+				g.Rewritten()
 			} else {
 				msgs = append(msgs, round(fmt.Sprint(i), strings.Repeat("word ", rapid.IntRange(0, 300).Draw(t, "size")))...)
 			}
