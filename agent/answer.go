@@ -207,7 +207,12 @@ func (r *run) applyAnswer(in Input) error {
 	if confirm, ok := in.(Confirm); ok {
 		return r.confirm(c, confirm)
 	}
-	return r.deliver(c, in.(Result))
+	given := in.(Result) // which is cut like any other: a host may return a whole web page
+	res := &message.ToolResult{Outcome: message.OutcomeSuccess, Blocks: slices.Clone(given.Blocks), Structured: given.Structured}
+	if given.Failed {
+		res.Outcome = message.OutcomeError
+	}
+	return r.finish(c, res)
 }
 
 // addUserMessage takes a user's words. Nothing waits, or they would have been refused: what is open
@@ -249,15 +254,4 @@ func (r *run) addRules(rules []permission.Rule) {
 		}
 	}
 	r.shown.policy = nil
-}
-
-// deliver takes the result of a call that the host has run. It is clipped like any other: a host
-// may return a whole web page.
-func (r *run) deliver(c *openCall, in Result) error {
-	res := &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: message.OutcomeSuccess,
-		Blocks: slices.Clone(in.Blocks), Structured: in.Structured}
-	if in.Failed {
-		res.Outcome = message.OutcomeError
-	}
-	return r.finish(c, res)
 }

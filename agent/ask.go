@@ -63,7 +63,9 @@ func (r *run) ask(hint string) error {
 
 // react does what is to be done about an answer, and reports whether the question is done with.
 func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
-	shown := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: retryable(failure),
+	// An error that is not a model's is a fault of the program, and asking again would hide it.
+	e, ok := errors.AsType[*model.Error](failure)
+	shown := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: ok && e.Retryable(),
 		Any: len(mc.msg.Blocks) > 0, Shown: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
 	re := q.React(shown)
 	switch {
@@ -97,40 +99,28 @@ func kindOf(err error) model.ErrorKind {
 	return ""
 }
 
-// retryable reports whether the cause of err may go away by itself. An error that is
-// not a model's is a fault of the program, and asking again would hide it.
-func retryable(err error) bool {
-	e, ok := errors.AsType[*model.Error](err)
-	return ok && e.Retryable()
-}
-
-// isEmpty reports whether m neither says anything nor calls a tool. Reasoning does
-// not count: nobody would read an answer.
+// isEmpty reports whether m neither says anything nor calls a tool. Reasoning does not count: no one
+// would read an answer.
 func isEmpty(m *message.Message) bool {
-	for _, b := range m.Blocks {
+	return !slices.ContainsFunc(m.Blocks, func(b message.Block) bool {
 		switch b := b.(type) {
 		case *message.Text:
-			if strings.TrimSpace(b.Text) != "" {
-				return false
-			}
+			return strings.TrimSpace(b.Text) != ""
 		case *message.Thinking:
-		default:
 			return false
 		}
-	}
-	return true
+		return true
+	})
 }
 
-// keepText stores what was shown of an answer that broke off. Its tool calls
-// are dropped: nobody knows whether they were whole.
+// keepText stores what was shown of an answer that broke off. Its tool calls are dropped: it cannot be
+// known whether they were whole.
 func (r *run) keepText(said *message.Message, why string) error {
 	m := *said
-	m.Blocks = nil
-	for _, b := range said.Blocks {
-		if _, ok := b.(*message.ToolCall); !ok {
-			m.Blocks = append(m.Blocks, b)
-		}
-	}
+	m.Blocks = slices.DeleteFunc(slices.Clone(said.Blocks), func(b message.Block) bool {
+		_, calls := b.(*message.ToolCall)
+		return calls
+	})
 	if isEmpty(&m) {
 		return nil
 	}

@@ -184,7 +184,12 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 		msg.Usage.Input, msg.Usage.Output = input, window.Message(msg)
 	}
 	ev.Model, ev.Text, ev.Usage = msg.Model, msg.Text(), *msg.Usage
-	if err := h.do(ctx, func() error { return h.r.spendSample(msg, ev) }); err != nil {
+	err = h.do(ctx, func() error {
+		h.r.spend(msg)
+		h.r.st.loop.Spent.SampleTokens += ev.Usage.Input + ev.Usage.Output
+		return h.r.store(ev)
+	})
+	if err != nil {
 		return host.Sample{}, err
 	}
 	return sampleOf(msg, fin.Reason, req.Stop), nil
@@ -218,17 +223,6 @@ func (r *run) admitSample(call *permission.Call, input, wanted int) (d permissio
 		return d, 0, refused("%s", d.Reason)
 	}
 	return d, maxTokens, nil
-}
-
-// spendSample counts what a sample has cost, and tells of it.
-func (r *run) spendSample(msg *message.Message, ev *Sampling) error {
-	r.spend(msg)
-	r.st.loop.Spent.SampleTokens += ev.Usage.Input + ev.Usage.Output
-	if err := r.save(); err != nil {
-		return err
-	}
-	r.emit(ev)
-	return nil
 }
 
 // consent asks the person whether a server may use the model. It is a question of
