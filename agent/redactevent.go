@@ -15,8 +15,6 @@ import (
 type eventRedactor struct {
 	r    *redact.Redactor
 	held []*heldText // the texts that are coming, in order of their beginning
-
-	away []string // calls in the background: nobody is told of their pieces any more
 }
 
 // heldText is a text that comes in deltas, of which the end is not shown as
@@ -28,28 +26,21 @@ type heldText struct {
 	event func(text string) Event // a delta
 }
 
-// A textKey tells texts apart, by what their deltas are and by the id in them.
+// A textKey names a text by what its deltas are and the id in them. The model says one thing at a time,
+// but for arguments: those of several calls may come side by side. Of tools there is one text for each
+// call and reader.
 type textKey struct {
-	kind textKind
-	id   string // of a block or a call
+	kind    string
+	id      string // of a block or a call
+	forUser bool
 }
 
-type textKind int
+func (k textKey) isArgs() bool { return k.kind == (*ToolCallDelta).kind(nil) }
 
-// The model says one thing at a time, but for arguments: those of several calls may
-// come side by side. Of tools there is one text for each call and reader.
-const (
-	modelText textKind = iota
-	modelThinking
-	modelArgs
-	toolText
-	toolForUser
-)
-
-func ofModel(k textKey) bool { return k.kind <= modelArgs }
+func ofModel(k textKey) bool { return k.kind != (*ToolDelta).kind(nil) }
 
 func ofCall(call string) func(textKey) bool {
-	return func(k textKey) bool { return k.kind > modelArgs && k.id == call }
+	return func(k textKey) bool { return !ofModel(k) && k.id == call }
 }
 
 // redact returns the events to emit in the place of ev: none while a delta could be the
@@ -58,21 +49,18 @@ func ofCall(call string) func(textKey) bool {
 func (c *eventRedactor) redact(ev Event) []Event {
 	switch ev := ev.(type) {
 	case *TextDelta:
-		return c.delta(textKey{modelText, ev.Block}, ev.Text, func(s string) Event {
+		return c.delta(textKey{kind: ev.kind(), id: ev.Block}, ev.Text, func(s string) Event {
 			return &TextDelta{Message: ev.Message, Block: ev.Block, Text: s}
 		})
 	case *ThinkingDelta:
-		return c.delta(textKey{modelThinking, ev.Block}, ev.Text, func(s string) Event {
+		return c.delta(textKey{kind: ev.kind(), id: ev.Block}, ev.Text, func(s string) Event {
 			return &ThinkingDelta{Message: ev.Message, Block: ev.Block, Text: s}
 		})
 	case *ToolCallDelta:
-		return c.delta(textKey{modelArgs, ev.Call}, ev.Args, func(s string) Event {
+		return c.delta(textKey{kind: ev.kind(), id: ev.Call}, ev.Args, func(s string) Event {
 			return &ToolCallDelta{Message: ev.Message, Call: ev.Call, Name: ev.Name, Args: s}
 		})
 	case *ToolDelta:
-		if slices.Contains(c.away, ev.Call) {
-			return nil // what it goes on from was not told to its end
-		}
 		if ev.Text == "" {
 			return []Event{without(c.r, ev)}
 		}
@@ -80,22 +68,13 @@ func (c *eventRedactor) redact(ev Event) []Event {
 		if ev.Progress != nil { // the text may have to wait
 			out = append(out, without(c.r, &ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
 		}
-		key := textKey{toolText, ev.Call}
-		if ev.ForUser {
-			key.kind = toolForUser
-		}
-		return append(out, c.delta(key, ev.Text, func(s string) Event {
+		return append(out, c.delta(textKey{ev.kind(), ev.Call, ev.ForUser}, ev.Text, func(s string) Event {
 			return &ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
 		})...)
 	case *ToolResult:
 		return append(c.flush(ofCall(ev.Call)), without(c.r, ev))
-	case *Background:
-		if ev.Result == nil {
-			c.away = append(c.away, ev.Call)
-			c.flush(ofCall(ev.Call))
-		} else { // it says nothing any more
-			c.away = slices.DeleteFunc(c.away, func(call string) bool { return call == ev.Call })
-		}
+	case *Background: // no more of its pieces come, and what is held back may be half a secret
+		c.flush(ofCall(ev.Call))
 	case *Discard: // the deltas are void, and so is what is held back of them
 		c.flush(ofModel)
 	}
@@ -105,15 +84,14 @@ func (c *eventRedactor) redact(ev Event) []Event {
 // delta takes a piece of a text and returns what can be shown by now.
 func (c *eventRedactor) delta(key textKey, text string, event func(string) Event) []Event {
 	var out []Event
-	args := key.kind == modelArgs
 	if ofModel(key) { // whatever else the model was saying has ended
-		out = c.flush(func(k textKey) bool { return ofModel(k) && k != key && !(args && k.kind == modelArgs) })
+		out = c.flush(func(k textKey) bool { return ofModel(k) && k != key && !(key.isArgs() && k.isArgs()) })
 	}
 	i := slices.IndexFunc(c.held, func(h *heldText) bool { return h.key == key })
 	if i < 0 {
 		i = len(c.held)
 		c.held = append(c.held, c.hold(key))
-		if args { // so that a consumer can show that there is a call
+		if key.isArgs() { // so that a consumer can show that there is a call
 			out = append(out, event(""))
 		}
 	}
@@ -128,7 +106,7 @@ func (c *eventRedactor) delta(key textKey, text string, event func(string) Event
 // hold begins a text. Arguments are held back whole: an escape sequence of JSON
 // can hide any letter until the string that it is in has come.
 func (c *eventRedactor) hold(key textKey) *heldText {
-	if key.kind != modelArgs {
+	if !key.isArgs() {
 		s := c.r.Stream()
 		return &heldText{key: key, write: s.Write, close: s.Close}
 	}

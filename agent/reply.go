@@ -16,11 +16,7 @@ import (
 // an answer, the error is, or wraps, [ErrWaiting], [ErrInterrupted], [ErrLimit] or the
 // failure. Without inputs a conversation that has its answer returns that again.
 func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message.Message, error) {
-	end, err := drain(a.Run(ctx, st, inputs...))
-	if err == nil {
-		err = end.failure(ctx)
-	}
-	if err != nil {
+	if err := complete(ctx, a.Run(ctx, st, inputs...)); err != nil {
 		return nil, err
 	}
 	return decide.FullAnswer(st.Messages), nil
@@ -75,38 +71,36 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 	if err != nil {
 		return none, fmt.Errorf("agent: an answer of type %T: %w", none, err)
 	}
-	end, err := drain(func(yield func(Event, error) bool) {
+	err = complete(ctx, func(yield func(Event, error) bool) {
 		for ev, err := range a.start(ctx, st, f, inputs) {
 			if delta, ok := ev.(*ToolCallDelta); ok && !show(delta) || !yield(ev, err) {
 				return
 			}
 		}
 	})
-	if err == nil {
-		err = end.failure(ctx)
-	}
 	if err != nil {
 		return none, err
 	}
 	return decodeFinal[T](f.value)
 }
 
-// failure returns the error for an end that is no answer, of a run with the context.
-func (e *End) failure(ctx context.Context) error {
-	switch e.Reason {
-	case EndCompleted:
+// complete ranges over a run, and fails if that ends otherwise than with an answer.
+func complete(ctx context.Context, events iter.Seq2[Event, error]) error {
+	end, err := drain(events)
+	switch {
+	case err != nil:
+		return err
+	case end.Reason == EndCompleted:
 		return nil
-	case EndWaiting:
+	case end.Reason == EndWaiting:
 		return fmt.Errorf("%w: calls wait, which State.Pending lists; answer them with Confirm or Result, "+
 			"or have Config.Approve or a rule of Config.Policy answer", ErrWaiting)
-	case EndLimit:
-		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(e.Detail))
-	default:
-		if cause := context.Cause(ctx); cause != nil {
-			return fmt.Errorf("%w: %w", ErrInterrupted, cause)
-		}
-		return ErrInterrupted
+	case end.Reason == EndLimit:
+		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(end.Detail))
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
 	}
+	return ErrInterrupted
 }
 
 // drain returns the end of a run.

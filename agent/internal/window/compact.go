@@ -8,19 +8,14 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// IsHint reports whether m is the program's words to the model, maybe with pictures and
-// files, and not a person's.
+// IsHint reports whether m is the program's words to the model, maybe with pictures and files, and not a
+// person's.
 func IsHint(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
 		return false
 	}
-	for _, b := range m.Blocks[1:] {
-		if _, ok := b.(*message.Text); ok {
-			return false
-		}
-	}
 	_, ok := m.Blocks[0].(*message.Hint)
-	return ok
+	return ok && !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, words := b.(*message.Text); return words })
 }
 
 // TurnStart returns the index of the user's last words. What the agent says to the

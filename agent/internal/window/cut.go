@@ -87,13 +87,13 @@ func runeStart(text string, at int) int {
 
 // cutNote says what is missing in a result, and how to get it.
 func cutNote(res *message.ToolResult, offset, missing int, why string) string {
-	switch {
-	case res.Kept:
+	if res.Kept {
 		return fmt.Sprintf("[… %d bytes left out here; they begin with %s]", missing, ReadOn(Read{Call: res.ID, Offset: offset}))
-	case why != "":
-		return fmt.Sprintf("[… %d bytes left out here, which could not be kept (%s); call %s again, for less at a time, to read them]", missing, why, res.Name)
 	}
-	return fmt.Sprintf("[… %d bytes left out here; call %s again, for less at a time, to read them]", missing, res.Name)
+	if why != "" {
+		why = ", which could not be kept (" + why + ")"
+	}
+	return fmt.Sprintf("[… %d bytes left out here%s; call %s again, for less at a time, to read them]", missing, why, res.Name)
 }
 
 // A Read is the arguments of read_result.
