@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/kitbag-go/kitbag/redact"
 )
@@ -17,12 +16,13 @@ type eventRedactor struct {
 	held []*heldText // the texts that are coming, in order of their beginning
 }
 
-// heldText is a text that comes in deltas, of which the end is not shown as
-// long as it could be the beginning of a secret.
+// heldText is a text that comes in deltas, of which the end is not shown as long as it could be the
+// beginning of a secret. Arguments are held back whole: an escape sequence of JSON can hide any letter
+// until the string that it is in has come.
 type heldText struct {
 	key   textKey
-	write func(string) string
-	close func() string
+	text  *redact.Stream
+	args  json.RawMessage
 	event func(text string) Event // a delta
 }
 
@@ -90,32 +90,19 @@ func (c *eventRedactor) delta(key textKey, text string, event func(string) Event
 	i := slices.IndexFunc(c.held, func(h *heldText) bool { return h.key == key })
 	if i < 0 {
 		i = len(c.held)
-		c.held = append(c.held, c.hold(key))
+		c.held = append(c.held, &heldText{key: key, text: c.r.Stream()})
 		if key.isArgs() { // so that a consumer can show that there is a call
 			out = append(out, event(""))
 		}
 	}
 	h := c.held[i]
 	h.event = event // a call may get its name late
-	if shown := h.write(text); shown != "" {
+	if key.isArgs() {
+		h.args = append(h.args, text...)
+	} else if shown := h.text.Write(text); shown != "" {
 		out = append(out, event(shown))
 	}
 	return out
-}
-
-// hold begins a text. Arguments are held back whole: an escape sequence of JSON
-// can hide any letter until the string that it is in has come.
-func (c *eventRedactor) hold(key textKey) *heldText {
-	if !key.isArgs() {
-		s := c.r.Stream()
-		return &heldText{key: key, write: s.Write, close: s.Close}
-	}
-	var all strings.Builder
-	write := func(s string) string {
-		all.WriteString(s)
-		return ""
-	}
-	return &heldText{key: key, write: write, close: func() string { return string(without(c.r, json.RawMessage(all.String()))) }}
 }
 
 // flush ends the texts that which picks, and returns what was held back.
@@ -126,7 +113,11 @@ func (c *eventRedactor) flush(which func(textKey) bool) []Event {
 		if !which(h.key) {
 			return false
 		}
-		if rest := h.close(); rest != "" {
+		rest := h.text.Close()
+		if h.key.isArgs() {
+			rest = string(without(c.r, h.args))
+		}
+		if rest != "" {
 			out = append(out, h.event(rest))
 		}
 		return true
