@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// ask has the model answer, and adds the answer to the conversation. What must be told to the model
+// ask has the model answer, and adds the answer to the conversation. What the model must know
 // before, such as a warning or what ended in the background, goes to the end of the history: a
 // changed beginning costs the provider's cache of all that follows.
 func (r *run) ask(hint string) error {
@@ -232,7 +232,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	return nil
 }
 
-// retrying returns the model with retries, of which the run tells.
+// retrying returns the model with retries, each of which is an event.
 func (r *run) retrying() model.Model {
 	if r.dialog.model != nil {
 		return r.dialog.model
@@ -263,7 +263,7 @@ func (r *run) accept(mc *modelCall) error {
 	if err != nil {
 		return err
 	}
-	var told, ended []Event
+	var events, ended []Event
 	var opening []string // groups
 	calls := m.ToolCalls()
 	for i, tc := range calls {
@@ -280,13 +280,13 @@ func (r *run) accept(mc *modelCall) error {
 		// A bare value may be the beginning of a longer one.
 		cutOff := mc.reason() == model.FinishLength && i == len(calls)-1 && !isObject(raw)
 		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), Over: over})
-		told = append(told, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
+		events = append(events, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 		if c.Status == decide.Done {
 			ended = append(ended, newToolResult(c))
 		}
 	}
 	r.matchEarly(mc.calls)
-	return r.addMessage(m, string(mc.reason()), append(told, ended...)...)
+	return r.addMessage(m, string(mc.reason()), append(events, ended...)...)
 }
 
 // openCall makes the open call of what the model sent, and puts valid arguments into tc. A call

@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// gauge returns what tells how full the window is.
+// gauge returns what measures how full the window is.
 func (r *run) gauge() *window.Gauge {
 	g := &r.full
 	g.Window, g.Compact, g.Ratio = r.cfg.Context.Window, r.cfg.Context.Compact, r.st.ratio
@@ -99,7 +99,7 @@ func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, er
 }
 
 // replaced returns the conversation with what is before index from replaced by a summary, or all of it
-// if the newest messages do not fit beside one.
+// if the newest messages do not fit together with one.
 func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compaction) ([]*message.Message, error) {
 	old := r.st.Messages
 	if window.Summarised(old, len(old)) {
@@ -136,7 +136,7 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compa
 	return cut.Apply(msgs, r.keepWhole), nil
 }
 
-// rewrite replaces the conversation. fixed is what the next request holds beside it.
+// rewrite replaces the conversation. fixed is what else the next request holds.
 func (r *run) rewrite(fixed int, msgs []*message.Message, ev *Compaction) error {
 	g := r.gauge()
 	ev.Before, ev.After = g.Tokens(fixed+g.Count(r.st.Messages).Tokens), g.Tokens(fixed+window.Messages(msgs))
@@ -206,8 +206,7 @@ func withoutDamaged(blocks message.Blocks) message.Blocks {
 	return blocks
 }
 
-// keepWhole keeps the whole of a result that is about to be cut, if there is a place
-// for it.
+// keepWhole keeps the whole of a result that is about to be cut, if there is a place for it.
 func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
 	res = without(r.cfg.Redact, res) // before it is cut: half a secret is not found any more
 	store := r.cfg.Context.Results

@@ -10,14 +10,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// An Event is something that happened in a run: a [*RunStart], [*ModelStart],
-// [*TextDelta], [*ThinkingDelta], [*ToolCallDelta], [*Discard], [*Retry],
-// [*Message], [*ToolCall], [*ToolStart], [*ToolDelta], [*ToolResult],
-// [*Approval], [*External], [*Background], [*Elicitation], [*Sampling], [*Sub],
-// [*Compaction] or [*End]. The set is closed. Events are immutable and encode to
-// JSON objects whose "type" is the name in lower case with
-// underscores. Ids in events are those of the stored messages, blocks and
-// calls.
+// An Event is something that happened in a run: a [*RunStart], [*ModelStart], [*TextDelta],
+// [*ThinkingDelta], [*ToolCallDelta], [*Discard], [*Retry], [*Message], [*ToolCall], [*ToolStart],
+// [*ToolDelta], [*ToolResult], [*Approval], [*External], [*Background], [*Elicitation],
+// [*Sampling], [*Sub], [*Compaction] or [*End]. The set is closed. Events are immutable and encode
+// to JSON objects whose "type" is the name in lower case with underscores. Ids in events are those
+// of the stored messages, blocks and calls.
 type Event interface {
 	head() *Head
 	kind() string
@@ -143,9 +141,8 @@ type ToolResult struct {
 	Result  *message.ToolResult `json:"result"`
 }
 
-// An Approval asks a person whether a call may run. It is answered by a
-// [Confirm]. Suggest lists rules that may be accepted with the answer, so that
-// the question does not come again.
+// An Approval asks a person whether a call may run. It is answered by a [Confirm]. Suggest lists
+// rules that may be accepted with the answer, so that the question does not come again.
 type Approval struct {
 	Head
 	Call    string            `json:"call"`
@@ -169,13 +166,12 @@ type External struct {
 	Input json.RawMessage `json:"input"`
 }
 
-// Elicitation tells of a question that came up while a call ran, and once more,
-// with an Action, of what became of it. [Config.Elicit] answers; what was filled
-// into a form no event tells. Message is plain text in the words of the server; a
-// question without a Server is the agent's own.
+// Elicitation is a question that came up while a call ran, and comes once more, with an Action,
+// when it is answered. [Config.Elicit] answers; what was filled into a form is in no event. Message
+// is plain text in the words of the server; a question without a Server is the agent's own.
 type Elicitation struct {
 	Head
-	Call     string          `json:"call,omitempty"` // empty if it cannot be told which
+	Call     string          `json:"call,omitempty"` // empty if it could be several
 	Server   string          `json:"server,omitempty"`
 	Message  string          `json:"message"`
 	Schema   json.RawMessage `json:"schema,omitempty"` // of the form
@@ -186,7 +182,7 @@ type Elicitation struct {
 	Error    string          `json:"error,omitempty"` // why it was cancelled, if not by the person
 }
 
-// Sampling tells of an answer of the model to a server, or of why there is none.
+// Sampling is an answer of the model to a server, or says why there is none.
 type Sampling struct {
 	Head
 	Call    string        `json:"call,omitempty"`
@@ -197,10 +193,9 @@ type Sampling struct {
 	Refused string        `json:"refused,omitempty"`
 }
 
-// Background says that a call goes on in the background, or, with a Result, how it
+// Background says that a call continues in the background, or, with a Result, how it
 // ended there; see [Config.Background]. The [*ToolResult] of such a call, which
-// comes with the first, is only for the model's sake: it says that the call goes
-// on.
+// comes with the first, is only for the model: it says that the call continues.
 type Background struct {
 	Head
 	Call   string              `json:"call"`

@@ -8,8 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// CheckHistory reports the first way in which a conversation breaks the rules
-// that model APIs have:
+// CheckHistory reports the first way in which a conversation breaks the rules that model APIs have:
 //
 //   - an assistant message that calls tools is followed by one tool message,
 //     with exactly one result for each call, in call order, of the same name;
@@ -34,7 +33,7 @@ func CheckHistory(msgs []*message.Message) error {
 			continue
 		}
 		if len(open) > 0 {
-			return fmt.Errorf("message %d: role %s where the results of %d calls must stand", i, m.Role, len(open))
+			return fmt.Errorf("message %d: role %s where the results of %d calls must be", i, m.Role, len(open))
 		}
 		if len(m.ToolResults()) > 0 {
 			return fmt.Errorf("message %d: role %s holds tool results", i, m.Role)

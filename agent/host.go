@@ -98,7 +98,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	}
 	ev := Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
-	put := ev // events do not change after they came, and ev is told of once more
+	put := ev // events do not change after they came, and ev comes once more
 	if err := h.tell(ctx, &put); err != nil {
 		return host.Answer{}, err
 	}
@@ -115,7 +115,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	cancelled := host.Answer{Action: host.Cancel}
 	if h.r.cfg.Elicit == nil {
-		return cancelled, errors.New("nobody can be asked: Config.Elicit is nil")
+		return cancelled, errors.New("no one can be asked: Config.Elicit is nil")
 	}
 	if !take(ctx, h.r.people.asking) {
 		return cancelled, context.Cause(ctx)
@@ -143,8 +143,7 @@ func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", host.ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// Sample has the agent's model answer, if the policy, a person and the limits let
-// it; see [Limits].
+// Sample has the agent's model answer, if the policy, a person and the limits let it; see [Limits].
 func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
 	if err := h.await(ctx); err != nil {
 		return host.Sample{}, err
@@ -180,7 +179,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	if err != nil {
 		return host.Sample{}, fmt.Errorf("the model: %w", err)
 	}
-	if msg.Usage.Input+msg.Usage.Output == 0 { // it does not say; somebody has to count
+	if msg.Usage.Input+msg.Usage.Output == 0 { // it does not say
 		msg.Usage.Input, msg.Usage.Output = input, window.Message(msg)
 	}
 	ev.Model, ev.Text, ev.Usage = msg.Model, msg.Text(), *msg.Usage

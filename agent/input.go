@@ -33,14 +33,14 @@ type Confirm struct {
 
 	// Input, if not nil, replaces the arguments of an allowed call. They are
 	// validated and judged again; a call that has become more dangerous is
-	// asked about again. The model is told of the change.
+	// asked about again. The model reads what was changed.
 	Input json.RawMessage
 
 	// Rules are added to the conversation's policy. They must be about the same
 	// tool, and allow or deny.
 	Rules []permission.Rule
 
-	// Reason is told to the model with a refusal.
+	// Reason is what the model reads with a refusal.
 	Reason string
 }
 

@@ -16,7 +16,7 @@ type modelCall struct {
 	flight
 	run    *run
 	msg    *message.Message
-	silent bool   // nobody is told
+	silent bool   // no event is emitted
 	early  *early // its calls that start before it is there; nil for none
 
 	err    error // what it ended with, written before the last report
@@ -118,10 +118,9 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	mc.emit(&ToolCallDelta{Message: mc.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
 
-// joins reports whether one of two ids of an answer's calls is the other with
-// something after a slash. That is how the calls of sub-agents, and steps, are named
-// after a call: two of those could get one name, and a person's answer about the one
-// would count for the other.
+// joins reports whether one of two ids of an answer's calls is the other with something after a
+// slash. That is how the calls of sub-agents, and steps, are named after a call: two of those could
+// get one name, and a person's answer about the one would count for the other.
 func joins(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
 // newID makes an id from that of the message: one that is random is enough for an answer.
@@ -134,7 +133,7 @@ func (mc *modelCall) newID() string {
 	}
 }
 
-// emit tells of ev, unless the answer is for the agent itself, as a summary is.
+// emit emits ev, unless the answer is for the agent itself, as a summary is.
 func (mc *modelCall) emit(ev Event) {
 	if !mc.silent {
 		mc.run.emit(ev)

@@ -132,7 +132,7 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 			return reflect.ValueOf(&message.Text{ID: x.ID, Text: s}), true
 		}
 		return v, false
-	case *message.Data: // nobody looks into pictures
+	case *message.Data: // pictures hold no text
 		if s := string(x.Bytes); strings.HasPrefix(x.MediaType, "text/") && r.Text(s) != s {
 			x = new(*x)
 			x.Bytes, v, found = []byte(r.Text(s)), reflect.ValueOf(x), true

@@ -22,11 +22,10 @@ func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message
 	return decide.FullAnswer(st.Messages), nil
 }
 
-// ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by
-// calling a tool whose argument is a T, checked like every argument, and is
-// reminded, then forced, if it does not. T is best a struct with descriptions;
-// any type that encodes to JSON will do. Other tools stay usable meanwhile; none
-// may be named final_answer. The answer is taken even when no more tool calls are
+// ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by calling a tool whose
+// argument is a T, checked like every argument, and is reminded, then forced, if it does not. T is
+// best a struct with descriptions; any type that encodes to JSON will do. Other tools stay usable
+// meanwhile; none may be named final_answer. The answer is taken even when no more tool calls are
 // allowed.
 //
 // When the run has to wait for a person, call ReplyAs again with the answers
@@ -63,7 +62,7 @@ func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) 
 	}
 }
 
-// replyAs runs to the typed answer. show is told of the pieces of calls as they
+// replyAs runs to the typed answer. show gets the pieces of calls as they
 // come, and returns false to break off.
 func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, show func(*ToolCallDelta) bool) (T, error) {
 	var none T

@@ -25,10 +25,9 @@ type Results interface {
 	Get(ctx context.Context, call string) (string, error)
 }
 
-// ResultDir keeps each result in a file of a directory, which is made when it
-// is needed and readable by its owner only. Neither the directory nor a file in it may be
-// a link: it may be among files of somebody else's, and nobody is asked before the model
-// reads there.
+// ResultDir keeps each result in a file of a directory, which is made when it is needed and
+// readable by its owner only. Neither the directory nor a file in it may be a link: it may be among
+// files of others, and no one is asked before the model reads there.
 type ResultDir string
 
 // open opens the directory, which fails if it is a link, and returns the name of the file of a call in
@@ -134,7 +133,7 @@ type readIn struct {
 // whole: by lines, by a regular expression, or a part of JSON. Put it into the
 // toolkit's basic group, and the same store into [Context].
 //
-// It is a control tool: nobody is asked about it. What it returns a tool that was
+// It is a control tool: no one is asked about it. What it returns a tool that was
 // allowed has returned before.
 func ReadResult(kept Results) (tool.Tool, error) {
 	return tool.New("read_result", "Reads from a tool result that was too long and was cut.",
@@ -161,7 +160,7 @@ func ReadResult(kept Results) (tool.Tool, error) {
 
 // pickLines returns the lines in a range that match an expression. Either may
 // be empty. Only lines that were searched for get numbers, with which the model
-// can ask for what stands around them; in a range it knows them.
+// can ask for what is around them; in a range it knows them.
 func pickLines(text, lines, grep string) (string, error) {
 	if lines == "" && grep == "" {
 		return text, nil

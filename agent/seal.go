@@ -13,12 +13,10 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// ErrTampered is wrapped by the error for a State whose seal does not fit; see
-// [Config.Key].
+// ErrTampered is wrapped by the error for a State whose seal does not fit; see [Config.Key].
 var ErrTampered = errors.New("the session was changed outside of kitbag, or Config.Key, the policy or a tool that is asked about has changed since")
 
-// sealed is what a seal covers: the whole state, and what gives its open
-// questions their meaning.
+// sealed is what a seal covers: the whole state, and what gives its open questions their meaning.
 type sealed struct {
 	State   stateJSON
 	Policy  permission.Policy
@@ -61,7 +59,7 @@ func (r *run) sealOf() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
-// checkSeal refuses a state that somebody without the key has changed.
+// checkSeal refuses a state that was changed without the key.
 func (r *run) checkSeal() error {
 	if len(r.cfg.Key) == 0 {
 		return nil
@@ -75,14 +73,13 @@ func (r *run) checkSeal() error {
 	}
 	// In constant time: how much of a seal was right must not be measurable.
 	if !hmac.Equal([]byte(want), []byte(r.st.seal)) {
-		return fmt.Errorf("%w; begin a new session, or go on from one that was saved with this key and configuration", ErrTampered)
+		return fmt.Errorf("%w; begin a new session, or continue one that was saved with this key and configuration", ErrTampered)
 	}
 	return nil
 }
 
-// isFresh reports whether nothing has happened in st that a seal would cover.
-// One that a program has prepared, by opening groups, is; one that was loaded
-// must hold nothing but an id.
+// isFresh reports whether nothing has happened in st that a seal would cover. One that a program
+// has prepared, by opening groups, is; one that was loaded must hold nothing but an id.
 func (st *State) isFresh() (bool, error) {
 	if !st.loaded {
 		return st.seal == "" && len(st.Messages) == 0 && len(st.Rules) == 0, nil

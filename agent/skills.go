@@ -10,11 +10,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// EnforceSkillTools returns a middleware that narrows what the model may call
-// once it has opened skills with allowed-tools: to the calls that one of their
-// rules covers, and to control tools. It allows nothing by itself; what is
-// within the rules is judged as ever. Skills without allowed-tools narrow
-// nothing. When the opened skills cannot be told, every call is denied.
+// EnforceSkillTools returns a middleware that narrows what the model may call once it has opened
+// skills with allowed-tools: to the calls that one of their rules covers, and to control tools. It
+// allows nothing by itself; what is within the rules is judged as ever. Skills without
+// allowed-tools narrow nothing. When the opened skills are not known, every call is denied.
 func EnforceSkillTools() Middleware {
 	return Middleware{Judge: func(next JudgeFunc) JudgeFunc {
 		return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
@@ -23,7 +22,7 @@ func EnforceSkillTools() Middleware {
 			}
 			opened, err := toolkit.OpenedSkills(ctx)
 			if err != nil {
-				return permission.Decision{Behavior: permission.Deny, Reason: fmt.Sprintf("which skills are in use cannot be told: %v", err)}
+				return permission.Decision{Behavior: permission.Deny, Reason: fmt.Sprintf("which skills are in use is not known: %v", err)}
 			}
 			opened = slices.DeleteFunc(opened, func(o toolkit.OpenedSkill) bool { return len(o.AllowedTools) == 0 })
 			if len(opened) == 0 || covers(p, c, skillRules(opened)) {
@@ -38,7 +37,7 @@ func EnforceSkillTools() Middleware {
 	}}
 }
 
-// decidePolicy is what the policy says. With a question it suggests, besides, the
+// decidePolicy is what the policy says. With a question it also suggests the
 // rules of opened skills that would answer it; accepting them is the person's.
 func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 	d := permission.Decide(p, c)
@@ -47,12 +46,11 @@ func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call)
 	}
 	opened, err := toolkit.OpenedSkills(ctx)
 	if err != nil {
-		return d // the question stands; it only has fewer suggestions
+		return d // the question only has fewer suggestions
 	}
 	for _, r := range skillRules(opened) {
 		known := slices.ContainsFunc(d.Suggest, func(s permission.Rule) bool { return s.Tool == r.Tool && s.Pattern == r.Pattern })
-		// A rule for all calls of a tool that knows patterns is too much to
-		// accept in passing.
+		// A rule for all calls of a tool that knows patterns is too much to accept in passing.
 		if known || r.Tool != c.Tool || r.Pattern == "" && c.Match != nil || !covers(p, c, []permission.Rule{r}) {
 			continue
 		}
@@ -61,8 +59,7 @@ func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call)
 	return d
 }
 
-// skillRules are the rules that skills wish for. What cannot be read allows
-// nothing.
+// skillRules are the rules that skills wish for. What cannot be read allows nothing.
 func skillRules(opened []toolkit.OpenedSkill) []permission.Rule {
 	var rules []permission.Rule
 	for _, o := range opened {
@@ -82,8 +79,7 @@ func skillRules(opened []toolkit.OpenedSkill) []permission.Rule {
 // for it or against it.
 func covers(p *permission.Policy, c *permission.Call, rules []permission.Rule) bool {
 	policy, call := *p, *c
-	// Nothing but the rules must be able to allow it: no mode, no flag, and not
-	// the tool itself.
+	// Nothing but the rules must be able to allow it: no mode, no flag, and not the tool itself.
 	policy.Mode, policy.Rules = permission.DontAsk, rules
 	call.Control, call.ReadOnly, call.Check = false, false, nil
 	return permission.Decide(&policy, &call).Behavior == permission.Allow

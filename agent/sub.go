@@ -14,18 +14,16 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// AsTool returns a tool by which a model gives a task to another agent. The
-// other one starts with an empty conversation and returns its last words; its
-// events are told as [*Sub] while it works.
+// AsTool returns a tool by which a model gives a task to another agent. The other one starts with
+// an empty conversation and returns its last words; its events come as [*Sub] while it works.
 //
-// Its calls are judged by its own policy and by that of the agent that called
-// it, and the stricter one counts. So do both agents' [Limits] apply: its tokens,
-// its tool calls, its time and its cost, by its own Price or else the caller's, are
-// those of the caller too, shared with whatever else works for that one. It runs
-// with the caller's [Seams]. What it asks a person surfaces as a question of the outer
-// run, with the ids of both calls joined by a slash, and is answered there, as
-// long as its own [Config.AnswerWithin] says. Called without an agent around
-// it, it cannot ask and fails instead.
+// Its calls are judged by its own policy and by that of the agent that called it, and the stricter
+// one counts. So do both agents' [Limits] apply: its tokens, its tool calls, its time and its cost,
+// by its own Price or else the caller's, are those of the caller too, shared with whatever else
+// works for that one. It runs with the caller's [Seams]. What it asks a person surfaces as a
+// question of the outer run, with the ids of both calls joined by a slash, and is answered there,
+// as long as its own [Config.AnswerWithin] says. Called without an agent around it, it cannot ask
+// and fails instead.
 func AsTool(a *Agent, name, description string) (tool.Tool, error) {
 	type in struct {
 		Task string `json:"task" jsonschema_description:"what to do, with everything that must be known: the agent sees nothing of this conversation"`
@@ -77,7 +75,7 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	}
 }
 
-// follow runs a sub-agent, tells the outer run of its events, and returns the last one.
+// follow runs a sub-agent, passes its events to the outer run, and returns the last one.
 func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (*End, error) {
 	return drain(func(yield func(Event, error) bool) {
 		for ev, err := range a.Run(context.WithValue(ctx, nestKey{}, nil), st, inputs...) {
@@ -225,7 +223,7 @@ func (r *run) approveBelow() (bool, error) {
 	return true, err
 }
 
-// runBelow returns the run of the sub-agent that works on c, as it stands.
+// runBelow returns the run of the sub-agent that works on c, as it is now.
 func (r *run) runBelow(c *openCall) (*run, error) {
 	t, err := r.tool(c)
 	if err != nil {

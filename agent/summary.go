@@ -128,13 +128,11 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *Compactio
 	return text, err
 }
 
-// askText asks the model something about msgs. Nobody is told of the answer
-// while it comes.
+// askText asks the model something about msgs. No event is emitted while the answer comes.
 func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *Compaction) (string, error) {
 	req := r.request(v)
 	req.Messages = append(slices.Clip(msgs), r.hintMessage(window.SummarySource, question))
-	// The tools stay in the request all the same: without them it would have
-	// another prefix.
+	// The tools stay in the request all the same: without them it would have another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
 	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
 		mc := &modelCall{run: r, msg: r.newAnswer(), silent: true}
@@ -163,7 +161,7 @@ func (r *run) newest(budget int) []*message.Message {
 
 // withSummary returns the conversation with what is before index from replaced by a
 // summary, in a quarter of the room, and by what is pinned of it, in half of it. Without a
-// summary an earlier one stays, and the model is told that there is a gap.
+// summary an earlier one stays, and the model reads that there is a gap.
 func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*message.Message {
 	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+window.Abridge(summary, room/4)
 	if summary == "" {
@@ -179,8 +177,7 @@ func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*me
 	return window.Replace(r.st.Messages, from, hint)
 }
 
-// reminders collects what tools want to be known after a compaction: open
-// tasks, opened skills.
+// reminders collects what tools want to be known after a compaction: open tasks, opened skills.
 func (r *run) reminders(v *toolkit.View) []string {
 	var out []string
 	ctx := r.stateful(r.ctx)

@@ -141,7 +141,7 @@ func firstThatFits(cuts []Cut, msgs []*message.Message, budget int) (cut Cut, fi
 	return cut, false
 }
 
-// The sources of the hints that stand in place of what was taken out.
+// The sources of the hints in place of what was taken out.
 const (
 	SummarySource = "summary"
 	CutSource     = "cut" // there is no summary of it
@@ -158,7 +158,7 @@ func source(m *message.Message) string {
 	return m.Blocks[0].(*message.Hint).Source
 }
 
-// isSummary reports whether m stands in place of messages that were taken out.
+// isSummary reports whether m is in place of messages that were taken out.
 func isSummary(m *message.Message) bool {
 	s := source(m)
 	return s == SummarySource || s == CutSource
@@ -186,9 +186,8 @@ func Summarised(msgs []*message.Message, from int) bool {
 	return true
 }
 
-// Pinned returns, as hints, the pinned results among msgs, each once and whole: as many
-// of the newest as fit into budget, in the order in which they came. They stay beside a
-// summary.
+// Pinned returns, as hints, the pinned results among msgs, each once and whole: as many of the
+// newest as fit into budget, in the order in which they came. They stay with a summary.
 func Pinned(msgs []*message.Message, budget int) message.Blocks {
 	var found message.Blocks
 	seen := map[string]bool{}

@@ -15,9 +15,8 @@ const (
 	// compaction, in bytes.
 	OldResult = 1000
 
-	// newResult is how much of each of the newest results stays if they are too
-	// long together and a summary is to be saved; leastResult is what stays of them
-	// at the very least.
+	// newResult is how much of each of the newest results stays if they are too long together and a
+	// summary is to be saved; leastResult is what stays of them at the very least.
 	newResult   = 2000
 	leastResult = 500
 
@@ -105,8 +104,7 @@ type Read struct {
 	Offset int    `json:"offset,omitempty"`
 }
 
-// ReadOn returns the call that reads a kept result from an offset on, as a model is
-// told of it.
+// ReadOn returns the call that reads a kept result from an offset on, as a model reads it.
 func ReadOn(in Read) string {
 	var b strings.Builder
 	b.WriteString("read_result ")
@@ -116,8 +114,7 @@ func ReadOn(in Read) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Page returns at most limit bytes of text from the offset of in on, and how to read
-// on.
+// Page returns at most limit bytes of text from the offset of in on, and how to read on.
 func Page(text string, limit int, in Read) (string, error) {
 	if in.Offset < 0 || in.Offset > 0 && in.Offset >= len(text) {
 		return "", fmt.Errorf("offset %d: there are %d bytes", in.Offset, len(text))

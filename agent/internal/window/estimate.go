@@ -20,8 +20,7 @@ const (
 // scripts somewhat fewer, so the second and later bytes of a rune count for more.
 func Text(text string) int { return (4*len(text) - utf8.RuneCountInString(text)) / 12 }
 
-// Fixed estimates what stays the same in every request: the system prompt and the
-// tools.
+// Fixed estimates what stays the same in every request: the system prompt and the tools.
 func Fixed(system string, tools []tool.Info) int { return Text(system) + Tools(tools) }
 
 // Tools estimates what a list of tools costs.

@@ -3,14 +3,13 @@
 // what the model reads where something was cut. It is data and functions: asking the
 // model for a summary, and keeping the whole of what is cut, is up to the caller.
 //
-// Everything is counted in our own estimates. A [Gauge] knows how they compare with
-// what a server reports and refuses, and tells budgets in estimates too, so that the
-// two are never mixed.
+// Everything is counted in our own estimates. A [Gauge] knows how they compare with what a server
+// reports and refuses, and gives budgets in estimates too, so that the two are never mixed.
 package window
 
 import "github.com/kitbag-go/kitbag/message"
 
-// A Gauge tells how full the window is.
+// A Gauge measures how full the window is.
 type Gauge struct {
 	Window  int     // in tokens
 	Compact float64 // the share at which the conversation is made shorter; not positive for never
@@ -81,7 +80,7 @@ func (g *Gauge) Due(fixed, messages int) bool {
 	return g.Compact > 0 && size >= g.Share(g.Compact) && 9*size >= 10*left
 }
 
-// Budget is what the messages may hold after a compaction, beside a fixed part of the
+// Budget is what the messages may hold after a compaction, next to a fixed part of the
 // request: well below what makes one due, so that it is not soon due again. Where the
 // fixed part leaves too little, it is half of that.
 func (g *Gauge) Budget(fixed int) int {
@@ -106,7 +105,7 @@ func Ratio(estimated, reported int) (ratio float64, ok bool) {
 }
 
 // Clamp bounds a ratio, so that neither a server that counts nonsense nor a State that
-// somebody wrote turns compaction off or makes it endless; 0 stays, for not known.
+// was tampered with turns compaction off or makes it endless; 0 stays, for not known.
 func Clamp(ratio float64) float64 {
 	if ratio == 0 {
 		return 0
