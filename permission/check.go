@@ -19,13 +19,14 @@ func (p *Policy) Add(rules ...Rule) error {
 		if err != nil {
 			return err
 		}
-		if back.Tool != r.Tool || back.Pattern != r.Pattern {
+		if back.Tool != r.Tool { // where the names agree, the patterns do
 			return fmt.Errorf("rule %q: reads back as tool %q with pattern %q", r.String(), back.Tool, back.Pattern)
 		}
 	}
 	for _, r := range rules {
 		same := func(have Rule) bool {
-			return have.Tool == r.Tool && have.Pattern == r.Pattern && have.Behavior == r.Behavior
+			have.Source = r.Source
+			return have == r
 		}
 		if !slices.ContainsFunc(p.Rules, same) {
 			p.Rules = append(p.Rules, r)
