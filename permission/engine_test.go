@@ -1,6 +1,8 @@
 package permission_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +40,123 @@ func TestUnknownBehaviorDenies(t *testing.T) {
 		}
 		if d := permission.Decide(p, &permission.Call{Tool: "Read"}); d.Behavior != permission.Allow {
 			t.Errorf("%q, another tool: %s (%s)", b, d.Behavior, d.Reason)
+		}
+	}
+}
+
+// The claim to be read-only is enough in the modes that allow what is read-only, and in the
+// others only where the policy trusts it.
+func TestReadOnlyClaim(t *testing.T) {
+	for _, row := range []struct {
+		mode    permission.Mode
+		trust   bool
+		want    permission.Behavior
+		step    string              // that decides
+		writes  permission.Behavior // the answer without the claim
+		because string              // and its reason
+	}{
+		{permission.Default, false, "ask", "mode", "ask", "no rule covers the call"},
+		{permission.Default, true, "allow", "read-only", "ask", "no rule covers the call"},
+		{permission.DontAsk, false, "deny", "mode", "deny", "mode dont-ask: no rule covers the call"},
+		{permission.DontAsk, true, "allow", "read-only", "deny", "mode dont-ask: no rule covers the call"},
+		{permission.AcceptEdits, false, "allow", "read-only", "ask", "no rule covers the call"},
+		{permission.Explore, false, "allow", "read-only", "deny", "mode explore: the call is not read-only"},
+		{permission.Bypass, false, "allow", "read-only", "allow", "mode bypass"},
+	} {
+		p := &permission.Policy{Mode: row.mode, TrustReadOnly: row.trust}
+		e := permission.Explain(p, &permission.Call{Tool: "Look", ReadOnly: true})
+		if last := e.Steps[len(e.Steps)-1]; e.Behavior != row.want || last.Name != row.step || !e.ReadOnly {
+			t.Errorf("%s, trust %v: %s by %q, want %s by %q", row.mode, row.trust, e.Behavior, last.Name, row.want, row.step)
+		}
+		if d := permission.Decide(p, &permission.Call{Tool: "Look"}); d.Behavior != row.writes || d.Reason != row.because || d.ReadOnly {
+			t.Errorf("%s, trust %v, not read-only: %s (%s), want %s (%s)", row.mode, row.trust, d.Behavior, d.Reason, row.writes, row.because)
+		}
+	}
+}
+
+// What explore denies says what the tool found.
+func TestExploreSaysWhy(t *testing.T) {
+	d := permission.Decide(&permission.Policy{Mode: permission.Explore}, &permission.Call{Tool: "Bash",
+		Check: func(*permission.Policy) permission.Verdict { return permission.Verdict{Reason: "rm removes a"} }})
+	if want := "mode explore: the call is not read-only: rm removes a"; d.Behavior != permission.Deny || d.Reason != want {
+		t.Errorf("%s (%s), want deny (%s)", d.Behavior, d.Reason, want)
+	}
+}
+
+// Explain names every step up to the one that decides, in the order of the package's
+// documentation, and no other.
+func TestSteps(t *testing.T) {
+	unsafe := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "writes a hook"}
+	for _, row := range []struct {
+		mode  permission.Mode
+		rules string // of the tool, by behavior
+		own   permission.Verdict
+		reads bool
+		want  []string
+	}{
+		{permission.Bypass, "deny ask allow", unsafe, false, []string{"deny rules: deny, denied by rule T"}},
+		{permission.Bypass, "ask allow", unsafe, false, []string{
+			"deny rules: , none covers the call", "safety: , mode bypass skips: writes a hook", "ask rules: ask, asked by rule T"}},
+		{permission.Default, "ask allow", unsafe, false, []string{"deny rules: , none covers the call", "safety: ask, writes a hook"}},
+		{permission.Default, "allow", permission.Verdict{Behavior: permission.Allow, Reason: "harmless"}, true, []string{
+			"deny rules: , none covers the call", "ask rules: , none covers the call",
+			"read-only: , the tool's word alone does not count in this mode", "tool: allow, harmless"}},
+		{permission.Default, "allow", permission.Verdict{Reason: "writes a"}, false, []string{
+			"deny rules: , none covers the call", "ask rules: , none covers the call", "tool: , writes a", "allow rules: allow, allowed by rule T"}},
+		{permission.DontAsk, "", permission.Verdict{Reason: "writes a"}, false, []string{
+			"deny rules: , none covers the call", "ask rules: , none covers the call", "tool: , writes a",
+			"allow rules: , none covers the call", "mode: ask, writes a", "mode: deny, mode dont-ask: writes a"}},
+	} {
+		p := &permission.Policy{Mode: row.mode}
+		for _, b := range strings.Fields(row.rules) {
+			p.Rules = append(p.Rules, permission.Rule{Tool: "T", Behavior: permission.Behavior(b)})
+		}
+		e := permission.Explain(p, &permission.Call{Tool: "T", ReadOnly: row.reads, Check: func(*permission.Policy) permission.Verdict { return row.own }})
+		var got []string
+		for _, s := range e.Steps {
+			got = append(got, fmt.Sprintf("%s: %s, %s", s.Name, s.Answer, s.Reason))
+		}
+		if !slices.Equal(got, row.want) {
+			t.Errorf("%s, rules %q:\n%s\nwant\n%s", row.mode, row.rules, strings.Join(got, "\n"), strings.Join(row.want, "\n"))
+		}
+	}
+}
+
+// A question comes with the tool's rules that would stop it, or with one for the whole tool;
+// a safety question with none, for no rule stops it, and nor does an answer.
+func TestSuggested(t *testing.T) {
+	ask := func(safety bool) func(*permission.Policy) permission.Verdict {
+		return func(*permission.Policy) permission.Verdict {
+			return permission.Verdict{Behavior: permission.Ask, Safety: safety}
+		}
+	}
+	own := func(*permission.Policy) []permission.Rule { return []permission.Rule{{Tool: "T", Pattern: "p"}} }
+	for _, row := range []struct {
+		name string
+		mode permission.Mode
+		call permission.Call
+		want string
+	}{
+		{"a tool that suggests", "", permission.Call{Check: ask(false), Suggest: own}, "[T(p)]"},
+		{"a tool that does not", "", permission.Call{Check: ask(false)}, "[T]"},
+		{"a safety question", "", permission.Call{Check: ask(true), Suggest: own}, "[]"},
+		{"an allow", permission.Bypass, permission.Call{Check: ask(false), Suggest: own}, "[]"},
+		{"a deny", permission.DontAsk, permission.Call{Check: ask(false), Suggest: own}, "[]"},
+	} {
+		row.call.Tool = "T"
+		if got := fmt.Sprint(permission.Decide(&permission.Policy{Mode: row.mode}, &row.call).Suggest); got != row.want {
+			t.Errorf("%s: %s, want %s", row.name, got, row.want)
+		}
+	}
+}
+
+// A pattern of a tool without patterns cannot be read: it covers every call for deny and
+// ask, none for allow.
+func TestPatternOfToolWithout(t *testing.T) {
+	for b, want := range map[permission.Behavior]permission.Behavior{"deny": "deny", "ask": "ask", "allow": "ask", "typo": "deny"} {
+		p := &permission.Policy{Rules: []permission.Rule{{Tool: "add", Pattern: "1", Behavior: b}}}
+		if d := permission.Decide(p, &permission.Call{Tool: "add"}); d.Behavior != want || (d.Rule == nil) != (b == "allow") {
+			t.Errorf("%s add(1): %s (%s), want %s", b, d.Behavior, d.Reason, want)
 		}
 	}
 }

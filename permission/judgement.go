@@ -145,9 +145,9 @@ func Judge(p *Policy, c *Call) Judgement {
 	return own.Found.sealed(c)
 }
 
-// Stricter returns the stricter of two decisions about the same call. A safety question
-// is stricter than another, since no rule answers it. What either decision leaves out is
-// left out.
+// Stricter returns the stricter of two decisions about the same call, a if they are as
+// strict. A safety question is stricter than another, since no rule answers it. What
+// either decision leaves out is left out.
 func Stricter(c *Call, a, b Decision) Decision {
 	if b.rank() > a.rank() {
 		a, b = b, a

@@ -54,6 +54,7 @@ func TestJudgementCovers(t *testing.T) {
 		"less left":  func(j *permission.Judgement) { j.Except = nil },
 		"other left": func(j *permission.Judgement) { j.Except[0] = "/w/other/**" },
 		"moved":      func(j *permission.Judgement) { j.Files[0].Path, j.Text = "", "ls/w/a" },
+		"joined":     func(j *permission.Judgement) { j.Text, j.Profile = "lsread", "" },
 	} {
 		cp := permission.Decide(&permission.Policy{}, judgedCall()).Judgement
 		if change(&cp); cp.Covers(c.Tool, c.Input) {
@@ -207,6 +208,13 @@ func TestStricter(t *testing.T) {
 			if slices.Sort(d.Judgement.Except); len(slices.Compact(d.Judgement.Except)) != len(d.Judgement.Except) {
 				t.Errorf("of %d and %d: twice: %q", i, k, d.Judgement.Except)
 			}
+		}
+	}
+	for _, b := range []permission.Behavior{"allow", "ask"} {
+		first, second := decide(b, false, "x"), decide(b, false, "y")
+		first.Reason, second.Reason = "first", "second"
+		if d := permission.Stricter(c, first, second); d.Reason != "first" {
+			t.Errorf("of two that %s: the %s", b, d.Reason)
 		}
 	}
 	if !slices.Equal(order[0].Judgement.Except, []string{"a", "b"}) {

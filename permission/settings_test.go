@@ -13,7 +13,7 @@ const settingsFile = `{
   "permissions": {
     "defaultMode": "acceptEdits",
     "allow": ["Bash(git commit:*)", "mcp__github__*"],
-    "ask": ["Bash(git push:*)"],
+    "ask": ["Bash(git push && ls <a>)"],
     "deny": ["Read(./secret/**)"],
     "additionalDirectories": ["/srv/data"],
     "later": {"x": 1}
@@ -28,7 +28,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 	want := Policy{Mode: AcceptEdits, Dirs: []string{"/srv/data"}, Rules: []Rule{
 		{Tool: "Bash", Pattern: "git commit:*", Behavior: Allow, Source: "a.json"},
 		{Tool: "mcp__github__*", Behavior: Allow, Source: "a.json"},
-		{Tool: "Bash", Pattern: "git push:*", Behavior: Ask, Source: "a.json"},
+		{Tool: "Bash", Pattern: "git push && ls <a>", Behavior: Ask, Source: "a.json"},
 		{Tool: "Read", Pattern: "./secret/**", Behavior: Deny, Source: "a.json"},
 	}}
 	if !reflect.DeepEqual(s.Policy, want) {
@@ -41,7 +41,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kept := range []string{`"model": "m"`, `"x": 1`, `"mode": "accept-edits"`} {
+	for _, kept := range []string{`"model": "m"`, `"x": 1`, `"mode": "accept-edits"`, `"Bash(git push && ls <a>)"`} {
 		if !strings.Contains(string(out), kept) {
 			t.Errorf("%s is lost in %s", kept, out)
 		}
@@ -49,6 +49,15 @@ func TestSettingsRoundTrip(t *testing.T) {
 	back, err := ParseSettings("a.json", out)
 	if err != nil || !reflect.DeepEqual(back.Policy, want) {
 		t.Errorf("read back %+v, %v", back.Policy, err)
+	}
+}
+
+// What a file does not set is not written into it; the three lists are, to be filled in.
+func TestSettingsOfNothing(t *testing.T) {
+	out, err := (&Settings{}).JSON()
+	const want = `{"permissions":{"allow":[],"ask":[],"deny":[]}}`
+	if got := strings.Join(strings.Fields(string(out)), ""); got != want || err != nil {
+		t.Errorf("%s, %v; want %s", got, err, want)
 	}
 }
 
@@ -105,14 +114,23 @@ func TestParseMode(t *testing.T) {
 }
 
 func TestPolicyAdd(t *testing.T) {
+	commit := Rule{Tool: "Bash", Pattern: "git commit:*", Behavior: Allow, Source: "a.json"}
+	elsewhere, other, ask, tool := commit, commit, commit, commit
+	elsewhere.Source, other.Pattern, ask.Behavior, tool.Tool = "b.json", "git push:*", Ask, "Sh"
 	p := &Policy{}
-	r := Rule{Tool: "Bash", Pattern: "git commit:*", Behavior: Allow}
-	if err := p.Add(r, r); err != nil || len(p.Rules) != 1 {
-		t.Errorf("%v, %v", p.Rules, err)
+	if err := p.Add(commit, commit, elsewhere, other, ask, tool, other); err != nil {
+		t.Fatal(err)
 	}
-	for _, bad := range []Rule{{}, {Tool: "Bash", Pattern: " ", Behavior: Allow}, {Tool: "a(b", Behavior: Allow}, {Tool: "Bash"}} {
-		if err := p.Add(bad); err == nil {
-			t.Errorf("%+v was added", bad)
+	if want := []Rule{commit, other, ask, tool}; !reflect.DeepEqual(p.Rules, want) {
+		t.Errorf("%+v, want %+v", p.Rules, want)
+	}
+	for _, bad := range []Rule{
+		{}, {Tool: "Bash", Pattern: " ", Behavior: Allow}, {Tool: "a(b", Behavior: Allow}, {Tool: "Bash"},
+		{Tool: "Bash(rm)", Behavior: Allow}, {Tool: "Bash(a", Pattern: "b)", Behavior: Allow}, {Tool: " Bash", Pattern: "x", Behavior: Allow},
+	} {
+		q := &Policy{}
+		if err := q.Add(commit, bad); err == nil || len(q.Rules) != 0 {
+			t.Errorf("%+v was added: %v, %v", bad, q.Rules, err)
 		}
 	}
 }
@@ -141,6 +159,40 @@ func TestPolicyCheck(t *testing.T) {
 	for _, not := range []string{"fine", "later", "srv", "src"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q speaks of %s", text, not)
+		}
+	}
+	for _, m := range []Mode{"", Default, DontAsk} {
+		if err := (&Policy{Mode: m, Dirs: p.Dirs[:2], Rules: p.Rules[:1]}).Check(&Call{Tool: "add"}); err != nil {
+			t.Errorf("mode %q: %v", m, err)
+		}
+	}
+}
+
+// A star stands for any text, the empty one, too; what is between stars comes in order and
+// is not used twice.
+func TestRuleNames(t *testing.T) {
+	for _, row := range []struct {
+		tool, names, not string
+	}{
+		{"Bash", "Bash", "bash Bas Bashx xBash *"},
+		{"*", "Bash *", ""},
+		{"mcp__*", "mcp__ mcp__a__b", "mcp_ xmcp__a"},
+		{"*__get", "__get a__get a__get__get", "get a__get_ __gets"},
+		{"ab*ab", "abab abxab ababab", "ab aba bab xabab"},
+		{"a*b*c", "abc axbxc abbc abcbc", "ac acb abcx xabc bc"},
+		{"a*bc*cd", "abccd axbcxcd abcbccd", "abcd abc"},
+		{"a**b", "ab axb", "a b"},
+	} {
+		r := Rule{Tool: row.tool}
+		for _, name := range strings.Fields(row.names) {
+			if !r.Names(name) {
+				t.Errorf("%s does not name %s", row.tool, name)
+			}
+		}
+		for _, name := range strings.Fields(row.not) {
+			if r.Names(name) {
+				t.Errorf("%s names %s", row.tool, name)
+			}
 		}
 	}
 }
