@@ -130,6 +130,9 @@ func (p Place) globs(pattern string, floats bool) ([]string, error) {
 	case !doublestar.ValidatePattern(pattern):
 		return bad("unbalanced brackets or braces, or a backslash at the end")
 	}
+	if strings.Contains(pattern, `\/`) {
+		pattern = plainSlashes.Replace(pattern)
+	}
 	if strings.HasSuffix(pattern, "/") {
 		pattern += "**"
 	}
@@ -157,18 +160,20 @@ func (p Place) globs(pattern string, floats bool) ([]string, error) {
 		return bad(err.Error())
 	}
 	all := []string{abs}
-	if fixed, rest := split(abs); rest != "" || fixed != "" {
+	if strings.ContainsAny(abs, "[]{}") {
+		all = append(all, literalBrackets(abs))
+	}
+	for _, g := range all {
+		fixed, rest := split(g)
 		if real := p.Real(unescape(fixed)); real != "" && real != unescape(fixed) {
 			all = append(all, strings.TrimSuffix(escape(real), "/")+rest)
 		}
 	}
-	for _, g := range all {
-		if strings.ContainsAny(g, "[]{}") {
-			all = append(all, literalBrackets(g))
-		}
-	}
 	return all, nil
 }
+
+// plainSlashes takes a backslash before a slash away: a slash always ends a segment.
+var plainSlashes = strings.NewReplacer(`\\`, `\\`, `\/`, "/")
 
 // cleanPattern removes empty and "." segments and resolves "..".
 func cleanPattern(pattern string) (string, error) {
@@ -191,12 +196,18 @@ func cleanPattern(pattern string) (string, error) {
 
 // split cuts a clean pattern after the last segment without a wildcard.
 func split(pattern string) (fixed, rest string) {
-	i := strings.IndexAny(pattern, "*?[{")
-	if i < 0 {
-		return pattern, ""
+	end := 0
+	for i := 0; i < len(pattern); i++ {
+		switch pattern[i] {
+		case '\\':
+			i++
+		case '/':
+			end = i
+		case '*', '?', '[', '{':
+			return pattern[:end], pattern[end:]
+		}
 	}
-	i = strings.LastIndexByte(pattern[:i], '/')
-	return pattern[:i], pattern[i:]
+	return pattern, ""
 }
 
 func matchOne(globs []string, name string) bool {
@@ -253,13 +264,15 @@ func escape(name string) string {
 	return b.String()
 }
 
+// unescape returns the name that a clean pattern without wildcards matches. No such
+// pattern ends in a backslash.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+1 < len(s) {
+		if s[i] == '\\' {
 			i++
 		}
 		b.WriteByte(s[i])
@@ -267,12 +280,12 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// literalBrackets returns pattern with brackets and braces escaped.
+// literalBrackets returns a clean pattern with brackets and braces escaped.
 func literalBrackets(pattern string) string {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {
 		switch c := pattern[i]; {
-		case c == '\\' && i+1 < len(pattern):
+		case c == '\\':
 			b.WriteByte(c)
 			i++
 		case strings.IndexByte("[]{}", c) >= 0:

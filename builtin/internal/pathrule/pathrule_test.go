@@ -262,10 +262,10 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-// Patterns and paths in every spelling, in a tree with links: link leads to
+// Patterns and paths in every spelling, in a tree with links: link and [l] lead to
 // ../secret, k to ../secret/key, alias to work, loop to itself.
 func TestRuleRows(t *testing.T) {
-	links := map[string]string{"/r/work/link": "../secret", "/r/work/k": "/r/secret/key", "/r/alias": "work", "/r/work/loop": "loop"}
+	links := map[string]string{"/r/work/link": "../secret", "/r/work/k": "/r/secret/key", "/r/alias": "work", "/r/work/loop": "loop", "/r/work/[l]": "../secret"}
 	at := Place{Cwd: "/r/work", Home: "/root", Dirs: []string{"/r/work"}, Readlink: func(name string) (string, error) {
 		if to, ok := links[name]; ok {
 			return to, nil

@@ -1,0 +1,117 @@
+package pathrule
+
+import (
+	"os"
+	"path"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A search reaches what a rule covers: from the path itself, and from every directory above.
+func TestTreeOfWhatIsCovered(t *testing.T) {
+	at := Place{Cwd: "/a", Home: "/h", Dirs: []string{"/a"}, Readlink: func(name string) (string, error) {
+		if name == "/a/b" {
+			return "/h/b", nil
+		}
+		return "", os.ErrInvalid
+	}}
+	covered := 0
+	rapid.Check(t, func(t *rapid.T) {
+		seg := rapid.SampledFrom([]string{"a", "b", "*", "**", "?", "[ab]", `\a`, `\[`, `a\`, "..", ".", "{a,b}", `\*`, "~", ""})
+		pattern := strings.Join(rapid.SliceOfN(seg, 1, 5).Draw(t, "pattern"), "/")
+		name := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "b", "[", `a\`, "..", "~"}), 1, 5).Draw(t, "name"), "/")
+		ok, err := at.MatchAny(pattern, name)
+		if err != nil || !ok || at.Abs(name) == "" {
+			return
+		}
+		covered++
+		for _, dir := range []string{at.Abs(name), at.Real(name)} {
+			if globs, err := at.Globs(pattern); err != nil || !CoveredBy(globs, dir) {
+				continue // what covers the link need not cover what it leads to
+			}
+			for ; ; dir = path.Dir(dir) {
+				if ok, err := at.MatchTree(pattern, dir); err != nil || !ok {
+					t.Fatalf("%q covers %q, and a search of %s does not reach it: %v", pattern, name, dir, err)
+				}
+				if dir == "/" {
+					break
+				}
+			}
+		}
+	})
+	if covered == 0 {
+		t.Error("no pattern covered a name")
+	}
+}
+
+// What is suggested for a directory covers what is in it, and nothing in another.
+func TestSuggestTakesNamesAsTheyAre(t *testing.T) {
+	at := Place{Cwd: "/w", Dirs: []string{"/w"}, Readlink: noLinks}
+	for _, c := range special {
+		dir := "/srv/a" + string(c) + "b"
+		pattern := at.SuggestTree(dir)
+		if ok, err := at.Match(pattern, dir+"/f"); !ok || err != nil {
+			t.Errorf("%s for %s does not cover it: %v", pattern, dir, err)
+		}
+		for _, other := range []string{"/srv/axb/f", "/srv/ab/f", "/srv/a/b/f", `/srv/a\` + string(c) + "b/f"} {
+			if ok, err := at.Match(pattern, other); ok || err != nil {
+				t.Errorf("%s for %s covers %s: %v", pattern, dir, other, err)
+			}
+		}
+	}
+}
+
+func TestLimitsOfPaths(t *testing.T) {
+	at := Place{Cwd: "/w", Home: "/h", Readlink: noLinks}
+	longest := "/" + strings.Repeat("a", maxPath-1)
+	if at.Abs(longest) != longest || at.Real(longest) != longest {
+		t.Errorf("a path of %d bytes is not known", len(longest))
+	}
+	if at.Abs(longest+"a") != "" || at.Real(longest+"a") != "" {
+		t.Errorf("a path of %d bytes is known", len(longest)+1)
+	}
+	// Links from /l to /ll to /lll and so on, as many as may be: one more is a path that
+	// cannot be known, as where links lead in a circle.
+	last := "/" + strings.Repeat("l", maxLinks+1)
+	at.Readlink = func(name string) (string, error) {
+		if strings.Trim(name, "l") == "/" && name != last {
+			return name + "l", nil
+		}
+		return "", os.ErrInvalid
+	}
+	if got := at.Real("/l"); got != last {
+		t.Errorf("%d links lead to %q", maxLinks, got)
+	}
+	last += "l"
+	if got := at.Real("/l"); got != "" {
+		t.Errorf("%d links lead to %q", maxLinks+1, got)
+	}
+}
+
+// Nothing is looked for below what is not there, until a ".." leaves it.
+func TestRealLooksUpOnce(t *testing.T) {
+	for name, want := range map[string]string{
+		"/w/new/a/b":          "/w /w/new",
+		"/w/new/a/../b":       "/w /w/new",
+		"/w/new/a/../../b":    "/w /w/new /w/b",
+		"/w/new/a/../../../w": "/w /w/new /w",
+		"/new/../../w":        "/new /w",
+	} {
+		var looked []string
+		at := Place{Readlink: func(name string) (string, error) {
+			looked = append(looked, name)
+			if name == "/w" {
+				return "", os.ErrInvalid
+			}
+			return "", os.ErrNotExist
+		}}
+		if got := at.Real(name); got != path.Clean(name) {
+			t.Errorf("Real(%q) = %q", name, got)
+		}
+		if got := strings.Join(looked, " "); got != want {
+			t.Errorf("Real(%q) looks for %s, want %s", name, got, want)
+		}
+	}
+}
