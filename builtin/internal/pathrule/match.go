@@ -73,12 +73,12 @@ func TreeCoveredBy(globs []string, dir string) bool {
 
 // Suggest returns the pattern for everything in the directory of name, or "".
 func (p Place) Suggest(name string) string {
+	name = p.clean(name)
+	if name == "~" || name == ".." || strings.HasSuffix(name, "/..") { // its parent is not what is written before
+		name = p.Abs(name)
+	}
 	if name == "" {
 		return ""
-	}
-	name = path.Clean(name)
-	if name == ".." || strings.HasSuffix(name, "/..") { // its parent is not what is written before
-		name = p.Abs(name)
 	}
 	return p.SuggestTree(path.Dir(name))
 }
@@ -86,7 +86,7 @@ func (p Place) Suggest(name string) string {
 // SuggestTree returns the pattern for dir and everything below it, or "". A
 // relative dir stays relative if that means the same.
 func (p Place) SuggestTree(dir string) string {
-	dir = path.Clean(dir)
+	dir = p.clean(dir)
 	switch {
 	case dir == "/":
 		return "/**"
@@ -100,10 +100,20 @@ func (p Place) SuggestTree(dir string) string {
 		return ""
 	case abs == base:
 		return "**"
-	case base != "/" && Below(abs, base):
+	case base != "/" && Below(abs, base) && abs[len(base)+1] != '~':
 		return escape(abs[len(base)+1:]) + "/**"
 	}
 	return p.SuggestTree(abs)
+}
+
+// clean returns the shortest name for what name is, or "" if it is not known. By their
+// letters alone "./~" would become "~", and "~/../a" would become "a".
+func (p Place) clean(name string) string {
+	short := path.Clean(name)
+	if abs := p.Abs(name); abs != p.Abs(short) {
+		return abs
+	}
+	return short
 }
 
 // base is what relative patterns count from.

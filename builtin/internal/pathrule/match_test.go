@@ -115,3 +115,42 @@ func TestRealLooksUpOnce(t *testing.T) {
 		}
 	}
 }
+
+// What is suggested for a name covers it, and nothing that is not in its directory: a name
+// that only looks like the home directory, or looks so no longer when it is made short, is
+// what the system takes it for.
+func TestSuggestCoversNothingElse(t *testing.T) {
+	at := Place{Cwd: "/work/~", Home: "/home/u", Dirs: []string{"/work"}, Readlink: noLinks}
+	probes := []string{"/f", "/home/f", "/home/u/f", "/home/u/~/f", "/home/u/a/f", "/work/f", "/work/~/f", "/work/~/~/f", "/work/~/a/f", "/work/~/~a/f", "/work/a/f"}
+	check := func(t interface{ Errorf(string, ...any) }, name string) {
+		pattern, dir := at.Suggest(name), path.Dir(at.Abs(name))
+		if ok, err := at.Match(pattern, name); !ok || err != nil {
+			t.Errorf("Suggest(%q) = %q does not cover it: %v", name, pattern, err)
+		}
+		for _, other := range probes {
+			if ok, _ := at.Match(pattern, other); ok && !Below(other, dir) {
+				t.Errorf("Suggest(%q) = %q covers %s", name, pattern, other)
+			}
+		}
+	}
+	for _, name := range []string{"./~/x", "a/../~/x", "~/../x", "~/x", "~", "~/", "~/..", "~/../..", "x", "a/x", "~a/x", "./~a/x", "/work/~/x", "/~/x", "../a/x", "../~/x"} {
+		check(t, name)
+	}
+	if t.Failed() {
+		return
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		seg := rapid.SampledFrom([]string{"~", "~", "..", ".", "a", "", "u", "home", "work"})
+		name := strings.Join(rapid.SliceOfN(seg, 1, 5).Draw(t, "name"), "/")
+		if name != "" {
+			check(t, name)
+		}
+	})
+	for _, unknown := range []Place{{Cwd: "/work"}, {Cwd: "/work", Home: "home"}} {
+		for _, name := range []string{"~", "~/..", "~/../a"} {
+			if got := unknown.Suggest(name); got != "" {
+				t.Errorf("Suggest(%q) = %q where the home directory is not known", name, got)
+			}
+		}
+	}
+}
