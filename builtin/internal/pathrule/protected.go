@@ -48,7 +48,7 @@ func (g Protected) Name(abs string) string {
 			return abs + " belongs to the system"
 		}
 	}
-	if own := ownDir(); own != "" && Below(lower, own) {
+	if inOwnDir(lower) {
 		return abs + " belongs to this program"
 	}
 	for seg := range strings.SplitSeq(lower, "/") {
@@ -57,7 +57,7 @@ func (g Protected) Name(abs string) string {
 		}
 	}
 	for _, tail := range protectedTails {
-		if i := strings.Index(lower+"/", tail); i >= 0 {
+		if strings.Contains(lower+"/", tail) {
 			return abs + " is in a protected directory"
 		}
 	}

@@ -28,11 +28,9 @@ func (p Place) SecretLink(abs string) string {
 	if p.Cwd == "" || !Below(abs, p.Cwd) {
 		return p.Secret(abs)
 	}
-	for at := len(p.Cwd) + 1; at < len(abs); at++ {
-		if n := strings.IndexByte(abs[at:], '/'); n >= 0 {
-			at += n
-		} else {
-			at = len(abs)
+	for at := len(p.Cwd) + 1; at <= len(abs); at++ {
+		if at < len(abs) && abs[at] != '/' {
+			continue
 		}
 		if _, err := p.readlink(abs[:at]); err == nil {
 			return p.Secret(abs)
@@ -104,28 +102,34 @@ func (p Place) SecretBelow(name string, hidden bool) string {
 func SecretName(abs string) string {
 	lower := strings.ToLower(abs)
 	base := lower[strings.LastIndexByte(lower, '/')+1:]
-	if secretBase(base) || secretTail(lower, base) || ownDir() != "" && Below(lower, ownDir()) {
+	if secretBase(base) || secretTail(lower, base) || inOwnDir(lower) {
 		return abs + " holds credentials"
 	}
 	return ""
 }
 
-// ownDir is where this program keeps what it knows of a person: keys, tokens, whom
-// they trust. In lower case, or "" if it is not known.
-var ownDir = sync.OnceValue(func() string {
+// inOwnDir reports whether a path in lower case is where this program keeps what it knows
+// of a person: keys, tokens, whom they trust.
+func inOwnDir(lower string) bool {
+	dir := ownDir()
+	return dir != "" && Below(lower, dir)
+}
+
+var ownDir = sync.OnceValue(findOwnDir)
+
+// findOwnDir returns that directory in lower case, or "" if it is not known.
+func findOwnDir() string {
 	base, err := os.UserConfigDir()
 	if err != nil {
 		return ""
 	}
 	return strings.ToLower(path.Join(filepath.ToSlash(base), "kitbag"))
-})
+}
 
 // secretBase reports whether a file is a secret wherever it is.
 func secretBase(base string) bool {
-	if strings.HasSuffix(base, "~") || strings.LastIndexByte(base, '.') > 0 {
-		for _, copied := range []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".backup"} {
-			base = strings.TrimSuffix(base, copied)
-		}
+	for _, copied := range []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".backup"} {
+		base = strings.TrimSuffix(base, copied)
 	}
 	if secretFileSet()[base] || dotenv(base) {
 		return true
@@ -212,12 +216,15 @@ func SecretGlob(glob string) string {
 	for _, tail := range append(secretTails, "/.ssh/") {
 		want := strings.Split(strings.Trim(tail, "/"), "/")
 		for i := 1; i+len(want) <= len(segs); i++ {
-			if !slices.ContainsFunc(segs[i:i+len(want)], vague) && matchAll(segs[i:i+len(want)], want) && !publicSSH(base) {
+			have := segs[i : i+len(want)]
+			if !matchAll(have, want) {
+				continue
+			}
+			if !slices.ContainsFunc(have, vague) && (tail != "/.ssh/" || !publicSSH(base)) {
 				return why
 			}
 			// Everything in a place that has the secret beside others.
-			n := len(want) - 1
-			if !strings.HasSuffix(tail, "/") && n > 0 && i+n == len(segs)-1 && matchAll(segs[i:i+n], want[:n]) && globMatches(base, want[n]) {
+			if !strings.HasSuffix(tail, "/") && i+len(want) == len(segs) {
 				return why
 			}
 		}

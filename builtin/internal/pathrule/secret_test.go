@@ -125,7 +125,7 @@ func TestSecretGlob(t *testing.T) {
 	}{
 		{"/w/.env*", true, true}, {"/w/id_*", true, true}, {"/w/*.key", true, true}, {"/w/*.go", false, false}, {"/w/*", false, true}, {"/w/*.json", false, true}, {"/w/cred*", true, true},
 		{"/proc/*/environ", true, false}, {"/proc/1/env*", true, false}, {"/proc/1/stat*", false, false}, {"/w/environ", false, false},
-		{"/home/u/.ssh/*", true, true}, {"/home/u/.s*/id_rsa", true, true}, {"/home/u/.s*/x", true, false}, {"/home/u/.s*/x.pub", false, false}, {"/home/*/.aws/x", true, false}, {"/home/u/.a[w]s/x", true, false},
+		{"/home/u/.ssh/*", true, true}, {"/home/u/.s*/id_rsa", true, true}, {"/home/u/.s*/x", true, false}, {"/home/u/.ss*/x.pub", false, false}, {"/home/*/.aws/x", true, false}, {"/home/u/.a[w]s/x", true, false},
 		{"/home/u/.cargo/cred*", true, true}, {"/home/u/.c[a]rgo/cred*", true, true}, {"/home/u/.c[a]rgo/conf*", false, false}, {"/home/u/.*", true, true}, {"/etc/wireguard/y*", true, false}, {"/w/src/m*", false, true},
 		{"/home/u/.do[c]ker/config.json", true, false}, {"/home/u/.do[c]ker/x", false, false},
 	} {

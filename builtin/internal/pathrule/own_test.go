@@ -1,0 +1,87 @@
+package pathrule
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Where this program keeps keys and trust is secret and protected, wherever the system
+// has such things be, and nothing is so where the system does not say.
+func TestOwnDirectory(t *testing.T) {
+	before := ownDir
+	t.Cleanup(func() { ownDir = before })
+	for _, row := range []struct{ config, home, own string }{
+		{"/Conf", "/home/u", "/conf/kitbag"}, {"", "/Home/u", "/home/u/.config/kitbag"}, {"", "", ""},
+	} {
+		t.Setenv("XDG_CONFIG_HOME", row.config)
+		t.Setenv("HOME", row.home)
+		ownDir = sync.OnceValue(findOwnDir)
+		if got := ownDir(); got != row.own {
+			t.Errorf("of %q and %q: %q, want %q", row.config, row.home, got, row.own)
+		}
+		for _, name := range []string{row.own, row.own + "/trust.json", strings.ToUpper(row.own) + "/x"} {
+			if want := row.own != ""; (SecretName(name) != "") != want || (Protected{}.Name(name) != "") != want {
+				t.Errorf("of %q and %q: %s: secret %q, protected %q", row.config, row.home, name, SecretName(name), Protected{}.Name(name))
+			}
+		}
+		for _, name := range []string{"/w/main.go", row.own + "s/x", "/conf/x"} {
+			if SecretName(name) != "" || (Protected{}).Name(name) != "" {
+				t.Errorf("of %q and %q: %s is secret or protected", row.config, row.home, name)
+			}
+		}
+	}
+}
+
+// What lies at the root is secret or protected as it is in a directory.
+func TestNamesAtRoot(t *testing.T) {
+	for _, name := range []string{"/.aws/x", "/.ssh", "/.env", "/id_rsa"} {
+		if SecretName(name) == "" {
+			t.Errorf("%s is not secret", name)
+		}
+	}
+	for _, name := range []string{"/.pip/x", "/.pip", "/.git", "/.bashrc"} {
+		if (Protected{}).Name(name) == "" {
+			t.Errorf("%s is not protected", name)
+		}
+	}
+}
+
+// Links are looked for below the current directory, be it the root, but not on the way to it.
+func TestSecretLinkStartsBelowCwd(t *testing.T) {
+	at := tree("/a->/home/u/.ssh/id_work", "/b->/home/u/.ssh", "/b/x", "/w/c", "/w/d->../a", "/long->/a")
+	for _, row := range []struct {
+		cwd, name string
+		want      bool
+	}{
+		{"/", "/a", true}, {"/", "/b/x", true}, {"/", "/long", true}, {"/", "/w/d", true}, {"/", "/w/c", false}, {"/", "/", false},
+		{"/w", "/w/d", true}, {"/w", "/w/c", false}, {"/w", "/w", false}, {"/w", "/a", true},
+		{"/b", "/b/x", false}, {"/b", "/b", false}, // whoever is in it has got there already
+	} {
+		at.Cwd = row.cwd
+		if got := at.SecretLink(row.name) != ""; got != row.want {
+			t.Errorf("in %s: SecretLink(%q) = %v", row.cwd, row.name, got)
+		}
+	}
+}
+
+// A pattern of the shell that cannot be read is a name, and one that stands for very many
+// names is cut off.
+func TestGlobRows(t *testing.T) {
+	at := tree("/w/[", "/w/x[1]", "/w/x1", "/w/a[b", "/w/ab")
+	for pattern, want := range map[string]string{
+		"/w/[": "/w/[", "/w/a[b": "/w/a[b", "/w/x[1]": "/w/x1", `/w/x\[1]*`: "/w/x[1]", "/w/a[[]b": "/w/a[b",
+	} {
+		if got := strings.Join(at.Glob(pattern), " "); got != want {
+			t.Errorf("Glob(%q) = %q, want %q", pattern, got, want)
+		}
+	}
+	var many []string
+	for i := range maxGlob + 1 {
+		many = append(many, fmt.Sprintf("/w/%06d", i))
+	}
+	if got := tree(many...).Glob("/w/*"); len(got) != maxGlob || got[maxGlob-1] != many[maxGlob-1] {
+		t.Errorf("%d names, the last %s; want the first %d", len(got), got[len(got)-1], maxGlob)
+	}
+}
