@@ -146,6 +146,9 @@ func TestSuggestCoversNothingElse(t *testing.T) {
 			check(t, name)
 		}
 	})
+	if got := (Place{Dirs: []string{"/work"}}).Suggest("a/x"); got != "" {
+		t.Errorf("%q is suggested where the current directory is not known", got)
+	}
 	for _, unknown := range []Place{{Cwd: "/work"}, {Cwd: "/work", Home: "home"}} {
 		for _, name := range []string{"~", "~/..", "~/../a"} {
 			if got := unknown.Suggest(name); got != "" {

@@ -13,7 +13,7 @@ import (
 // credentials, as written or through its links, or "".
 func (p Place) Secret(name string) string {
 	abs, real := p.Abs(name), p.Real(name)
-	if why := SecretName(abs); why != "" || abs == real || real == "" {
+	if why := SecretName(abs); why != "" || abs == real {
 		return why
 	}
 	if why := SecretName(real); why != "" {

@@ -66,6 +66,16 @@ func TestSecretLinkStartsBelowCwd(t *testing.T) {
 	}
 }
 
+// A secret's name is enough, be it a link to something else.
+func TestSecretNameOfLink(t *testing.T) {
+	at := tree("/w/.env->plain", "/w/plain", "/w/.netrc->.netrc")
+	for _, name := range []string{"/w/.env", "/w/.netrc"} {
+		if at.Secret(name) == "" {
+			t.Errorf("%s is not secret", name)
+		}
+	}
+}
+
 // A pattern of the shell that cannot be read is a name, and one that stands for very many
 // names is cut off.
 func TestGlobRows(t *testing.T) {
