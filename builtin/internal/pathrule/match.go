@@ -17,7 +17,7 @@ func (p Place) Match(pattern, name string) (bool, error) {
 		return false, err
 	}
 	abs, real := p.Abs(name), p.Real(name)
-	return abs != "" && real != "" && matchOne(globs, abs) && matchOne(globs, real), nil
+	return real != "" && matchOne(globs, abs) && matchOne(globs, real), nil
 }
 
 // MatchAny reports whether pattern covers name for a deny or ask rule: the
@@ -32,7 +32,7 @@ func (p Place) MatchAny(pattern, name string) (bool, error) {
 		return false, nil
 	}
 	abs, real := p.Abs(name), p.Real(name)
-	return abs == "" || real == "" || matchOne(globs, abs) || matchOne(globs, real), nil
+	return real == "" || matchOne(globs, abs) || matchOne(globs, real), nil
 }
 
 // MatchTree reports whether pattern may cover root or something below it, for
@@ -43,7 +43,7 @@ func (p Place) MatchTree(pattern, root string) (bool, error) {
 		return true, err
 	}
 	abs, real := p.Abs(root), p.Real(root)
-	if abs == "" || real == "" {
+	if real == "" {
 		return true, nil
 	}
 	for _, g := range globs {
