@@ -222,6 +222,9 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 	if dangers := a.Dangers(at, b.guard()); len(dangers) > 0 {
 		return safetyAsk(dangers[0].Reason)
 	}
+	if rule := mayRead(p, a, at); rule != "" {
+		return safetyAsk("it reads by names that are known only while it runs, and may read what the rule " + rule + " covers")
+	}
 	why := a.ReadOnly()
 	if why == "" {
 		return permission.Verdict{Behavior: permission.Allow, Reason: "read-only command"}
@@ -230,6 +233,20 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 		return permission.Verdict{Behavior: permission.Allow, Reason: "changes files in the working directories only"}
 	}
 	return permission.Verdict{Reason: why}
+}
+
+// mayRead returns the deny rule for Read that covers what the command may read by names
+// that are not known before, or "". Such a rule does not deny: it need not be so.
+func mayRead(p *permission.Policy, a *shell.Analysis, at pathrule.Place) string {
+	if p == nil {
+		return ""
+	}
+	for _, r := range p.Rules {
+		if r.Behavior != permission.Allow && r.Behavior != permission.Ask && r.Pattern != "" && r.Names("Read") && a.MayRead(at, r.Pattern) {
+			return r.String()
+		}
+	}
+	return ""
 }
 
 // BorrowsRules implements [tool.RuleBorrower]: files that may not be read or changed may not
@@ -247,7 +264,11 @@ func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.Raw
 	case a == nil:
 		return false, errUnreadable
 	case r.Tool == "Read":
-		return a.Reads(at, r.Pattern)
+		// What need not be so is a question, but in a mode in which nothing is asked but
+		// what rules say.
+		may := r.Behavior == permission.Ask || p.Mode == permission.Bypass
+		reads, err := a.Reads(at, r.Pattern)
+		return reads || may && a.MayRead(at, r.Pattern), err
 	case r.Tool == "Write" || r.Tool == "Edit":
 		return a.Writes(at, r.Pattern)
 	}

@@ -58,6 +58,13 @@ func (p Place) MatchTree(pattern, root string) (bool, error) {
 // that one of them matches, as written or with its links resolved.
 func (p Place) Globs(pattern string) ([]string, error) { return p.globs(pattern, true) }
 
+// Fixed returns the path that a glob begins with, up to the first segment with a wildcard,
+// and whether that is all of it.
+func Fixed(glob string) (dir string, whole bool) {
+	fixed, rest := split(glob)
+	return unescape(fixed), rest == ""
+}
+
 // CoveredBy reports whether one of the globs matches the clean absolute path name.
 func CoveredBy(globs []string, name string) bool { return matchOne(globs, name) }
 

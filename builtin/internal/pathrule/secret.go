@@ -82,19 +82,35 @@ func (p Place) SecretBelow(name string, hidden bool) string {
 	if home || slices.Contains([]string{"/", "/etc", "/home", "/root", "/users", "/proc", "/run", "/var/run"}, strings.ToLower(real)) || path.Dir(strings.ToLower(real)) == "/home" {
 		return "credentials are below " + real
 	}
-	names, err := p.Names(real)
+	return p.SecretAmong(real, hidden, nil)
+}
+
+// SecretAmong returns why showing the files right in the directory dir would reveal
+// credentials, or "": hidden ones only if they count, and only those whose name matches
+// one of the patterns, case ignored, if there are some.
+func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
+	names, err := p.Names(dir)
 	if err != nil {
 		return ""
 	}
 	for _, n := range names {
-		if !hidden && strings.HasPrefix(n, ".") {
+		if !hidden && strings.HasPrefix(n, ".") || !NameMatches(n, patterns) {
 			continue
 		}
-		if why := SecretName(path.Join(real, n)); why != "" {
+		if why := SecretName(path.Join(dir, n)); why != "" {
 			return why
 		}
 	}
 	return ""
+}
+
+// NameMatches reports whether a name matches one of the patterns, of which nil means any.
+// Case does not count, as it does not for find -iname.
+func NameMatches(name string, patterns []string) bool {
+	return patterns == nil || slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(strings.ToLower(p), strings.ToLower(name))
+		return ok || err != nil
+	})
 }
 
 // SecretName is [Place.Secret] for a clean absolute path, by its name alone. Case
@@ -245,7 +261,7 @@ func globMatches(glob, name string) bool {
 	if name[0] == '.' && !strings.HasPrefix(glob, ".") && !strings.HasPrefix(glob, "[.") && !strings.HasPrefix(glob, `\.`) {
 		return false
 	}
-	ok, err := path.Match(glob, name)
+	ok, err := path.Match(strings.ReplaceAll(glob, "[!", "[^"), name)
 	return ok || err != nil && glob == name // to a shell, what is no pattern is a name
 }
 

@@ -17,6 +17,7 @@ type binding struct {
 	numeric bool     // every value is a decimal number
 	atom    bool     // every value is of the class [names] or above, in one word or several
 	local   bool     // no value begins with "/"
+	from    source   // of the values that are not known
 }
 
 // Limits on what is remembered of values. A value may be made of others: without a
@@ -51,6 +52,9 @@ func (b binding) plain() bool {
 // or returns what holds for the values of both.
 func (b binding) or(c binding) binding {
 	both := binding{lead: b.lead && c.lead, numeric: b.numeric && c.numeric, atom: b.atom && c.atom, local: b.local && c.local}
+	if b.from == c.from && (b.vals == nil) == (c.vals == nil) {
+		both.from = b.from
+	}
 	if b.vals == nil || c.vals == nil || len(b.vals)+len(c.vals) > maxValues {
 		return both
 	}
@@ -122,7 +126,11 @@ func (w *walker) maybe(f func()) {
 		if !ok {
 			old = w.preset(name)
 		}
-		w.vars[name] = b.or(old)
+		both := b.or(old)
+		if !ok && name == strings.ToLower(name) { // it was not set before
+			both.from = w.valuesOf(b)
+		}
+		w.vars[name] = both
 	}
 	// What f forgot for want of room stays unknown: set never takes a name away.
 }
@@ -211,8 +219,9 @@ func (w *walker) declared(args []arg) {
 // A census is the variables that a piece of code may set, by the names in it.
 type census struct {
 	names     []set
-	functions []string // those that functions set, defined there
-	moves     bool     // it changes the current directory
+	functions []string       // those that functions set, defined there
+	moves     bool           // it changes the current directory
+	passing   *syntax.Assign // of IFS, for the time of a read
 }
 
 // A set is one place where a variable is set.
@@ -226,7 +235,7 @@ func (w *walker) takeCensus(n syntax.Node) census {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
-			if n.Name != nil {
+			if n.Name != nil && n != c.passing {
 				c.names = append(c.names, set{n.Name.Value, w.staysNumber(n)})
 			}
 		case *syntax.WordIter:
@@ -236,6 +245,9 @@ func (w *walker) takeCensus(n syntax.Node) census {
 				break
 			}
 			head, _ := soleLit(n.Args[0])
+			if len(n.Assigns) == 1 && n.Assigns[0].Name.Value == "IFS" && head == "read" {
+				c.passing = n.Assigns[0]
+			}
 			c.moves = c.moves || head == "cd" || head == "pushd" || head == "popd"
 			if slices.ContainsFunc(n.Args, isSetter) {
 				for _, word := range n.Args {
@@ -287,8 +299,26 @@ func (w *walker) declaration(c *syntax.DeclClause) {
 // readFrom returns what is known of the variables that a setter sets: read gets a
 // part of what the pipe before it brings.
 func (w *walker) readFrom(name string, args []arg) binding {
-	if name != "read" || w.fed() < atoms || slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
+	if name != "read" && name != "mapfile" && name != "readarray" {
 		return binding{}
 	}
-	return binding{lead: true, atom: true}
+	if name == "read" && w.fed() >= atoms && !slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
+		return binding{lead: true, atom: true}
+	}
+	// One variable gets a line as it is, of several each gets a part.
+	for len(args) > 1 && args[0].known {
+		switch {
+		case args[0].text == "-r" || args[0].text == "-t":
+			args = args[1:]
+			continue
+		case (args[0].text == "-d" || args[0].text == "-rd") && args[1].known && args[1].text == "":
+			args = args[2:]
+			continue
+		}
+		break
+	}
+	if len(args) != 1 || w.cut {
+		return binding{}
+	}
+	return binding{from: w.in.input}
 }

@@ -24,8 +24,9 @@ type fact struct {
 	dir   string
 	found string // why a program of the directory may run, or ""
 
-	tree, hidden bool // instead: what secret is below the directory, hidden ones included
-	top          bool // instead: where the work tree of git begins
+	tree, hidden bool     // instead: what secret is below the directory, hidden ones included
+	bases        []string // … whose name matches one of them; nil: any
+	top          bool     // instead: where the work tree of git begins
 }
 
 func (f *fact) look(at *pathrule.Place) string {
@@ -33,6 +34,9 @@ func (f *fact) look(at *pathrule.Place) string {
 	case f.top:
 		return gitTop(at, f.dir)
 	case f.tree:
+		if f.bases != nil {
+			return at.SecretAmong(f.dir, f.hidden, f.bases)
+		}
 		return at.SecretBelow(f.dir, f.hidden)
 	case f.names == nil:
 		return gitBrings(at, f.dir)

@@ -49,7 +49,7 @@ func variable(name string) string {
 // call walks a simple command with its assignments and redirections.
 func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	first := len(w.cmds)
-	w.secret = ""
+	w.secret, w.cut = "", false
 	args := w.words(c.Args)
 	// Values are walked even where the assignment is refused: they may hold
 	// substitutions.
@@ -61,6 +61,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 			w.keepSecret(name)
 		}
 		if len(args) > 0 {
+			w.cut = w.cut || name == "IFS" && value.text != ""
 			// IFS for the time of a read only says where its line is cut.
 			reading := name == "IFS" && args[0].known && args[0].text == "read"
 			if why := prefix(name, value); !reading && (why != "" || as.Append || as.Index != nil) {
@@ -71,10 +72,12 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		if why := variable(name); why != "" {
 			w.deny(why)
 		}
-		b := binding{lead: value.lead, numeric: w.staysNumber(as) || value.class == digits, atom: value.class != anyText}
+		b := binding{from: w.originOf(value), lead: value.lead, numeric: w.staysNumber(as) || value.class == digits, atom: value.class != anyText}
 		switch {
-		case as.Append || as.Array != nil || as.Index != nil:
+		case as.Append || as.Index != nil:
 			b = binding{}
+		case as.Array != nil:
+			b = binding{from: value.from}
 		case value.known:
 			b = bindValues(value.text)
 		}
@@ -97,16 +100,17 @@ func (w *walker) value(as *syntax.Assign) arg {
 		w.inner(as.Index)
 	}
 	if as.Array != nil {
+		var all []arg
 		for _, el := range as.Array.Elems {
 			if el.Index != nil {
 				w.denyDynamic("an array index that is evaluated")
 				w.inner(el.Index)
 			}
 			if el.Value != nil {
-				w.fields(el.Value)
+				all = append(all, w.fields(el.Value)...)
 			}
 		}
-		return anything("")
+		return arg{text: hole, from: w.origin(origin{args: all})}
 	}
 	if as.Value == nil {
 		return literal("")

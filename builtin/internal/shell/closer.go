@@ -33,7 +33,10 @@ var schedulers = []string{"at", "batch"}
 // known, so that "ls | xargs rm" is judged as "rm <anything>".
 var fed = map[string]func(*walker, parsed, []arg) []arg{
 	"xargs": func(w *walker, p parsed, rest []arg) []arg {
-		out := slices.Clone(rest)
+		out, from := slices.Clone(rest), w.in.input
+		if v, ok := p.value("-d"); ok && v.text != `\n` || p.has("-a", "--arg-file", "--delimiter") {
+			from = anywhere
+		}
 		var marks []arg
 		for _, o := range p.given {
 			switch o.name {
@@ -49,6 +52,7 @@ var fed = map[string]func(*walker, parsed, []arg) []arg{
 		// A later one of these takes the words of -I back, in some versions.
 		if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
 			more := anything("…")
+			more.from = from
 			if w.fed() >= atoms && !p.has("-d", "--delimiter", "-E", "-e", "--eof", "-a", "--arg-file") {
 				more.lead = true
 			}
@@ -60,9 +64,11 @@ var fed = map[string]func(*walker, parsed, []arg) []arg{
 				switch {
 				case !mark.known || whole:
 					out[i] = anything(a.raw)
+					out[i].mark(from)
 				case mark.text != "" && strings.Contains(a.text, mark.text):
 					out[i] = arg{text: strings.ReplaceAll(a.text, mark.text, hole), raw: a.raw, field: true,
-						lead: !strings.HasPrefix(a.text, mark.text) && !strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, hole)}
+						lead: !strings.HasPrefix(a.text, mark.text) && !strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, hole), from: a.from}
+					out[i].mark(from)
 				}
 			}
 		}

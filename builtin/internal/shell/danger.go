@@ -31,7 +31,7 @@ func (w *walker) dangers() []Danger {
 		if why := w.reveals(c); why != "" {
 			add(Credentials, c, why)
 		}
-		if c.Reason != "" && !c.doubt {
+		if c.Reason != "" && !c.doubt && !c.mayShow {
 			if c.in.dynamic != "" {
 				add(Dynamic, c, "it is in "+c.in.dynamic)
 			} else if why := substituted(c); why != "" {

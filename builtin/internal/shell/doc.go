@@ -56,9 +56,19 @@
 //
 // package pathrule has the one list of places, names and variables. A command that
 // names one, through links and wildcards too, is a danger; one that may come to one, in
-// a tree or by names that another command finds, is not read-only. Not seen are secrets
-// deeper in a tree than its first level, names that programs put together, what was
-// copied to another name before, and what git, npm and pip keep in their settings.
+// a tree or by names that another command finds, is not read-only.
+//
+// A name may be known only while the line runs: xargs, find -exec, $(…), read and loops
+// bring it. Where find, ls, git ls-files, grep -l, echo and the like print it, it is one
+// below their directories that ends as they say; else it may be any. A command that reads
+// by it may read whatever lies there: [Analysis.MayRead] says whether a rule for files
+// covers some of it, and a secret right in the directory takes the proof away. A look at
+// a tree ends after 2,000 names: of a larger one it counts whether the rule's own
+// directory has such a file, and a rule without one, such as **/*.pem, may cover some.
+//
+// Not seen are secrets deeper in a tree than its first level, names that programs put
+// together, what was copied to another name before, and what git, npm and pip keep in
+// their settings.
 //
 // # Where a command's line is, and how to add one
 //

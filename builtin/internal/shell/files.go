@@ -15,13 +15,9 @@ import (
 // in them.
 var namers = strings.Fields("ls dir vdir exa eza lsd stat find gfind fd fdfind test [ realpath readlink dirname basename tree du df namei lsattr getfacl cd pushd locate")
 
-// maxTree is how many names below a directory are compared with a rule before it
-// counts as one that covers some.
-const maxTree = 5000
-
 // Reads reports whether a deny or ask rule for files covers one that the command is
 // seen to read: an operand, a redirection or what lies in a tree, by name, by wildcards
-// and through links. A name that is put together while the command runs is not seen.
+// and through links. For names that are known only while it runs see [Analysis.MayRead].
 // What cannot be read may be meant, and a pattern that cannot be read is an error.
 func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	if _, err := at.MatchAny(pattern, "/"); err != nil {
@@ -30,14 +26,14 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	if a.err != nil {
 		return true, nil
 	}
-	m := fileRule{at, pattern}
+	m := newFileRule(at, pattern)
 	unknown := false
 	for i := range a.cmds {
 		c := &a.cmds[i]
 		if slices.Contains(namers, c.name) && !c.takesList() {
 			continue
 		}
-		if m.reads(c) {
+		if m.reads(a, c) {
 			return true, nil
 		}
 		unknown = unknown || slices.ContainsFunc(c.reads, func(op operand) bool { return strings.Contains(op.text, hole) }) || c.effects&unseen != 0
@@ -58,6 +54,18 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	return m.names(here), nil
 }
 
+// MayRead reports whether a command of the line reads by names that are known only while
+// it runs, and a deny or ask rule for files covers one that such a name may come to be.
+func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
+	if a.err != nil {
+		return true
+	}
+	m := newFileRule(at, pattern)
+	return slices.ContainsFunc(a.cmds, func(c command) bool {
+		return !(slices.Contains(namers, c.name) && !c.takesList()) && m.mayRead(a, &c)
+	})
+}
+
 // unseen are the effects of commands of which nobody knows what their words are.
 const unseen = unknown | executing
 
@@ -69,7 +77,7 @@ func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 	if a.err != nil {
 		return true, nil
 	}
-	m := fileRule{at, pattern}
+	m := newFileRule(at, pattern)
 	for i := range a.cmds {
 		c := &a.cmds[i]
 		if c.Reason == "" {
@@ -87,30 +95,53 @@ func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 	return false, nil
 }
 
-// A fileRule is the pattern of a deny or ask rule, and the place that it is for.
-type fileRule struct {
-	at      pathrule.Place
-	pattern string
-}
-
-func (m fileRule) covers(abs string) bool {
-	ok, err := m.at.MatchAny(m.pattern, abs)
-	return ok || err != nil
-}
-
-func (m fileRule) reads(c *command) bool {
-	roots, _ := c.trees()
-	copies := slices.Contains([]string{"cp", "rsync", "tar", "bsdtar", "zip", "scp"}, c.name)
+func (m *fileRule) reads(a *Analysis, c *command) bool {
+	roots, _ := c.roots()
 	for i := range c.reads {
-		if m.operand(c, &c.reads[i].arg) || copies && m.below(c, &c.reads[i].arg) {
+		op := &c.reads[i].arg
+		if m.operand(c, op) || c.copiesTrees() && m.below(c, op) {
+			return true
+		}
+		if op.open() && slices.ContainsFunc(a.reach(c, op).words, func(word arg) bool { return m.operand(c, &word) }) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(roots, func(root arg) bool { return m.below(c, &root) })
 }
 
+// mayRead reports whether the rule covers a file whose name the command may be given, or
+// one in a tree that is too large to look at.
+func (m *fileRule) mayRead(a *Analysis, c *command) bool {
+	tree := c.recursive() || c.copiesTrees()
+	for i := range c.reads {
+		op := &c.reads[i].arg
+		if !op.open() {
+			continue
+		}
+		r := a.reach(c, op)
+		for _, s := range r.spots {
+			if tree {
+				s.bases, s.deep = c.included(), true
+			}
+			if _, may := m.look(s); may {
+				return true
+			}
+		}
+		if tree && slices.ContainsFunc(r.words, func(word arg) bool { return m.below(c, &word) }) {
+			return true
+		}
+	}
+	roots, _ := c.roots()
+	return slices.ContainsFunc(roots, func(root arg) bool {
+		return slices.ContainsFunc(c.paths(root), func(dir string) bool {
+			_, may := m.look(spot{dir: dir, deep: true, bases: c.included()})
+			return may
+		})
+	})
+}
+
 // operand reports whether the rule covers a path that an operand stands for.
-func (m fileRule) operand(c *command, a *arg) bool {
+func (m *fileRule) operand(c *command, a *arg) bool {
 	switch {
 	case a.text == "":
 		return false
@@ -122,7 +153,8 @@ func (m fileRule) operand(c *command, a *arg) bool {
 		names, err := m.at.Names(dir)
 		switch {
 		case strings.ContainsAny(dir, "*?["), err == nil && len(names) > 0 && !strings.Contains(a.text, hole):
-			if slices.ContainsFunc(m.at.Glob(glob), m.covers) {
+			tree := c.Reason != "" || c.recursive() || c.copiesTrees()
+			if slices.ContainsFunc(m.at.Glob(glob), func(name string) bool { return m.covers(name) && (tree || !m.directory(name)) }) {
 				return true
 			}
 		case a.text != hole && !strings.HasPrefix(a.text, hole):
@@ -135,36 +167,14 @@ func (m fileRule) operand(c *command, a *arg) bool {
 	return false
 }
 
-// below reports whether the rule covers something in the tree that an operand is.
-func (m fileRule) below(c *command, a *arg) bool {
-	return slices.ContainsFunc(c.paths(*a), m.tree)
-}
-
-func (m fileRule) tree(root string) bool {
-	if ok, err := m.at.MatchTree(m.pattern, root); err != nil || !ok {
-		return err != nil
-	}
-	dirs, seen := []string{root}, 0
-	for len(dirs) > 0 {
-		dir := dirs[0]
-		dirs = dirs[1:]
-		names, err := m.at.Names(dir)
-		if err != nil && dir == root {
-			return true // what is there is not known
-		}
-		for _, name := range names {
-			name = path.Join(dir, name)
-			if seen++; seen > maxTree || m.covers(name) {
-				return true
-			}
-			dirs = append(dirs, name)
-		}
-	}
-	return false
+// directory reports whether a command that reads files cannot read this one.
+func (m *fileRule) directory(abs string) bool {
+	_, err := m.at.Names(abs)
+	return err == nil
 }
 
 // names reports whether a word of the command names a file that the rule covers.
-func (m fileRule) names(c *command) bool {
+func (m *fileRule) names(c *command) bool {
 	for _, a := range c.args {
 		if !a.known && !a.wild {
 			continue

@@ -12,7 +12,7 @@ import (
 func TestFileRules(t *testing.T) {
 	home := t.TempDir()
 	work := filepath.Join(home, "work")
-	write(t, work, map[string]string{"secret/x": "x", "secret/list": "x", "src/main.go": "x", "src/key.pem": "x", "a": "x", "README.md": "x", "secrets.md": "x"})
+	write(t, work, map[string]string{"secret/x": "x", "secret/list": "x", "src/main.go": "x", "src/key.pem": "x", "src/deep/z": "x", "a": "x", "README.md": "x", "secrets.md": "x"})
 	for link, to := range map[string]string{"link": "secret/x", "dirlink": "secret"} {
 		if err := os.Symlink(to, filepath.Join(work, link)); err != nil {
 			t.Fatal(err)
@@ -23,11 +23,15 @@ func TestFileRules(t *testing.T) {
 	for _, row := range rows[struct {
 		Rule, Command string
 		Reads, Writes *bool
+		May           *bool // by a name that is known only when it runs
 	}](t, "filerules.jsonl") {
 		a := sh.Analyze(row.Command, at)
 		got, err := a.Reads(at, row.Rule)
 		if row.Reads != nil && got != *row.Reads || err != nil {
 			t.Errorf("%s: %q reads: %v, %v", row.Rule, row.Command, got, err)
+		}
+		if may := a.MayRead(at, row.Rule); row.May != nil && may != *row.May {
+			t.Errorf("%s: %q may read: %v", row.Rule, row.Command, may)
 		}
 		got, err = a.Writes(at, row.Rule)
 		if row.Writes != nil && got != *row.Writes || err != nil {

@@ -218,6 +218,7 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 		named = []arg{{text: hole}}
 	}
 	var cmd []arg
+	found := w.origin(origin{lo: int32(self), hi: int32(self + 1)})
 	for _, a := range args[1:end] {
 		if strings.Contains(a.text, "{}") {
 			if w.tooMany(starts, named) {
@@ -227,7 +228,7 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 			for _, s := range starts {
 				for _, n := range named {
 					n = below(s, n)
-					cmd = append(cmd, arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: !strings.HasPrefix(a.text, "-"), wild: n.wild})
+					cmd = append(cmd, arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: !strings.HasPrefix(a.text, "-"), wild: n.wild, from: found})
 				}
 			}
 			starts, named = starts[:1], named[:1] // once is enough for the danger analysis
@@ -269,18 +270,18 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 		if glued != "" {
 			run = slices.Insert(run, 0, literal(glued))
 		}
-		found := false
+		found, from := false, w.printedBy(len(w.cmds)-1)
 		for k, b := range run {
 			if b.known && b.text == ";" {
 				run = run[:k]
 				break
 			}
 			if strings.Contains(b.text, "{") {
-				run[k], found = arg{text: hole, raw: b.raw, field: true}, true
+				run[k], found = arg{text: hole, raw: b.raw, field: true, from: from}, true
 			}
 		}
 		if !found {
-			run = append(run, anything("…"))
+			run = append(run, arg{text: hole, raw: "…", from: from})
 		}
 		self, cwds, lost := len(w.cmds)-1, w.cwds, w.lost
 		w.cwds, w.lost = nil, true // --base-directory moves it

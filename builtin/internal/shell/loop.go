@@ -53,7 +53,7 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	w.secret = ""
 	items := w.words(iter.Items)
 	w.listed = append(w.listed, items...)
-	b := loopValues(items)
+	b := w.loopValues(items)
 	w.keepSecret(iter.Name.Value)
 	w.in = in
 	if why := variable(iter.Name.Value); why != "" {
@@ -65,7 +65,7 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	})
 }
 
-func loopValues(items []arg) binding {
+func (w *walker) loopValues(items []arg) binding {
 	b := binding{vals: []string{}, lead: true, numeric: true, atom: true, local: true}
 	for _, a := range items {
 		b.atom = b.atom && a.class != anyText
@@ -84,6 +84,9 @@ func loopValues(items []arg) binding {
 	}
 	if len(b.vals) < 2 { // keep "one of these", not "this", for code that runs again
 		b.numeric = b.numeric && len(b.vals) == 1
+	}
+	if b.vals == nil {
+		b.from = w.origin(origin{args: items})
 	}
 	return b
 }

@@ -14,14 +14,15 @@ var numericParams = []string{"?", "#", "$", "!", "RANDOM", "SECONDS", "LINENO", 
 
 // param adds a parameter expansion to a word.
 func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bool) {
-	unknown := func() {
+	unknown := func(from source) {
 		b.WriteString(hole)
+		a.mark(from)
 		a.field = a.field && quoted
 	}
 	if why := w.unsafeParam(p); why != "" {
 		w.denyDynamic(why)
 		w.inner(p)
-		unknown()
+		unknown(anywhere)
 		return
 	}
 	// Whatever is expanded, commands in the words behind it run.
@@ -39,13 +40,15 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 	switch {
 	case p.Length:
 		b.WriteString(hole)
+		a.mark(noFile)
 		return
 	case name == "@" || name == "*" || p.Index != nil:
 		b.WriteString(hole)
+		a.mark(w.lookup(name).from)
 		a.field = a.field && quoted && name != "@" && !allElements(p)
 		return
 	case p.Exp != nil || p.Slice != nil || p.Repl != nil:
-		unknown()
+		unknown(anywhere)
 		return
 	}
 	v := w.lookup(name)
@@ -61,11 +64,12 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 			a.lead = true
 		}
 		b.WriteString(hole)
+		a.mark(w.valuesOf(v))
 	default:
 		if v.atom && b.Len() == 0 {
 			a.lead = true
 		}
-		unknown()
+		unknown(w.valuesOf(v))
 	}
 }
 

@@ -58,6 +58,10 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 			c := w.add()
 			c.name, c.effects, c.text = r.Op.String(), reading, w.raw(r)
 		}
+		if _, ok := r.Word.Parts[0].(*syntax.ProcSubst); ok && len(r.Word.Parts) == 1 {
+			w.comesFrom(w.inflow) // a pipe, and no file
+			return
+		}
 		w.input(a, first)
 		return
 	}
@@ -98,6 +102,7 @@ func soleLit(word *syntax.Word) (string, bool) {
 // read names from it.
 func (w *walker) typed(first int, text arg) {
 	w.listed = append(w.listed, text)
+	w.comesFrom(w.originOf(text))
 	if last := len(w.cmds) - 1; first <= last && (slices.Contains(shells, w.cmds[last].name) || slices.Contains(schedulers, w.cmds[last].name)) {
 		w.inside(last, func() { w.script([]arg{text}) })
 	}

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -199,7 +200,7 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 		}
 		for _, glob := range c.globs(a) {
 			for _, p := range at.Glob(glob) {
-				if why := at.SecretLink(p); why != "" {
+				if why := cmp.Or(pathrule.SecretName(p), at.SecretLink(p)); why != "" {
 					return why
 				}
 			}
@@ -234,8 +235,13 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 			}
 			why = w.below(c, root, hidden)
 		}
+		for k := 0; k < len(c.reads) && why == ""; k++ {
+			if op := &c.reads[k].arg; op.open() {
+				why = w.among(c, op)
+			}
+		}
 		if why != "" {
-			c.Reason = c.String() + " may show a secret: " + why
+			c.Reason, c.mayShow = c.String()+" may show a secret: "+why, true
 		}
 	}
 }
@@ -243,35 +249,80 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 // below returns which secret is below root, or "".
 func (w *walker) below(c *command, root arg, hidden bool) string {
 	for _, dir := range c.paths(root) {
-		f := fact{dir: dir, tree: true, hidden: hidden}
-		f.found = f.look(w.at)
-		w.facts = append(w.facts, f)
-		if f.found != "" {
-			return f.found
+		if why := w.find(fact{dir: dir, tree: true, hidden: hidden}); why != "" {
+			return why
 		}
 	}
 	return ""
 }
 
-// trees returns the directories that a command reads with all that is below them,
-// and whether hidden files are read, too.
-func (c *command) trees() (roots []arg, hidden bool) {
-	recursive := false
-	switch c.name {
-	case "grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep":
-		recursive = hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--dereference-recursive") || slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "recurse" || strings.HasSuffix(a.text, "=recurse") })
-		hidden = true
-	case "rg", "ag", "ack", "pt", "ucg":
-		recursive = true
-		hidden = c.name == "ack" || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
-	case "diff", "colordiff":
-		recursive, hidden = hasOption(c, 'r', "--recursive"), true
-	case "git":
-		recursive = slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "--no-index" || a.text == "--untracked" })
-		hidden = true
+func (w *walker) find(f fact) string {
+	f.found = f.look(w.at)
+	w.facts = append(w.facts, f)
+	return f.found
+}
+
+// among returns which secret is where the names may be that a word comes to be, or "".
+func (w *walker) among(c *command, op *arg) string {
+	r := w.reach(c, op)
+	tree := c.recursive()
+	for _, word := range r.words {
+		if tree && !word.wild {
+			for _, dir := range c.paths(word) {
+				r.spots = append(r.spots, spot{dir: dir, hidden: true})
+			}
+		}
+		for _, glob := range c.globs(&word) {
+			if why := pathrule.SecretName(glob); why != "" {
+				return why
+			}
+			if dir, base := path.Split(glob); word.wild && !strings.ContainsAny(dir, "*?[") {
+				r.spots = append(r.spots, spot{dir: path.Clean(dir), bases: []string{base}, hidden: base[0] == '.'})
+			}
+		}
 	}
-	if recursive && c.chosen() {
+	for _, s := range r.spots {
+		secret := func(base string) bool {
+			return pathrule.MayBeSecret(base) || s.hidden && pathrule.MayBeSecret("."+base)
+		}
+		if tree {
+			s.plain, s.bases = c.chosen(), nil
+		}
+		if s.plain || s.bases != nil && !slices.ContainsFunc(s.bases, secret) {
+			continue
+		}
+		dirs := []string{s.dir}
+		if s.dir == "" {
+			if dirs = c.cwds; len(dirs) == 0 && w.at.Cwd != "" {
+				dirs = []string{w.at.Cwd}
+			}
+		}
+		for _, dir := range dirs {
+			if why := w.find(fact{dir: dir, tree: true, hidden: s.hidden, bases: s.bases}); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// trees returns the directories below which a command may come to a secret, and whether
+// hidden files are read, too.
+func (c *command) trees() (roots []arg, hidden bool) {
+	if c.recursive() && c.chosen() {
 		return nil, false
+	}
+	return c.roots()
+}
+
+// roots returns the directories that a command reads with all that is below them.
+func (c *command) roots() (roots []arg, hidden bool) {
+	recursive := c.recursive()
+	switch c.name {
+	case "rg", "ag", "ack", "pt", "ucg":
+		hidden = c.name == "ack" || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
+	default:
+		hidden = true
 	}
 	for _, op := range c.reads {
 		if dir, ok := strings.CutSuffix(op.text, "/"+hole); ok && !strings.Contains(dir, hole) && dir != "" {
@@ -284,6 +335,38 @@ func (c *command) trees() (roots []arg, hidden bool) {
 		roots = append(roots, literal("."))
 	}
 	return roots, hidden
+}
+
+// recursive reports whether the command reads what is below the directories that it is given.
+func (c *command) recursive() bool {
+	switch c.name {
+	case "grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep":
+		return hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--dereference-recursive") || slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "recurse" || strings.HasSuffix(a.text, "=recurse") })
+	case "rg", "ag", "ack", "pt", "ucg":
+		return true
+	case "diff", "colordiff":
+		return hasOption(c, 'r', "--recursive")
+	case "git":
+		return slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "--no-index" || a.text == "--untracked" })
+	}
+	return false
+}
+
+// included returns patterns one of which matches the name of every file that is searched,
+// or nil.
+func (c *command) included() []string {
+	var globs []string
+	for _, a := range c.args {
+		if glob, ok := strings.CutPrefix(a.text, "--include="); ok && a.known && strings.HasSuffix(c.name, "grep") {
+			globs = append(globs, glob)
+		}
+	}
+	return globs
+}
+
+// copiesTrees reports whether the command copies what is below the directories that it is given.
+func (c *command) copiesTrees() bool {
+	return slices.Contains([]string{"cp", "rsync", "tar", "bsdtar", "zip", "scp"}, c.name)
 }
 
 // chosen reports whether only files of names are searched that no secret has.

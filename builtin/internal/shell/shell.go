@@ -144,6 +144,8 @@ type small struct {
 	cmds  [1]command
 	args  [4]arg
 	reads [1]operand
+
+	origins [3]origin
 }
 
 var walkers = sync.Pool{New: func() any { return new(walker) }}

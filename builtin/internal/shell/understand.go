@@ -168,7 +168,14 @@ func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
 			reads++
 		}
 	}
+	listed := slices.ContainsFunc(c.args, func(a arg) bool { return strings.HasPrefix(a.prefix(), "--files0") })
+	if listed {
+		reads++
+	}
 	c.reads = w.reads.take(reads)
+	if listed { // the names are in a file
+		c.reads = append(c.reads, operand{arg: anything("…")})
+	}
 	for i := range ops {
 		switch op := &ops[i]; op.kind {
 		case 'r':

@@ -36,6 +36,8 @@ type walk struct {
 	expanded int               // words that came from braces
 	secret   string            // the last secret variable that was expanded
 	spilled  string            // one that was expanded anywhere
+	cut      bool              // what the command reads is split otherwise than at blanks
+	inflow   source            // what the last process substitution prints
 	secrets  map[string]string // variables to which one was assigned
 	in       scope
 	args     slab[arg]     // those of cmds
@@ -50,7 +52,8 @@ type findings struct {
 	background bool
 	facts      []fact // what was looked at in directories
 	listed     []arg  // what loops go through, defaults and here-strings
-	lost       bool   // at the end, the current directory cannot be known any more
+	origins    []origin
+	lost       bool // at the end, the current directory cannot be known any more
 }
 
 // scratch is memory that one walk after the other uses: nothing that is kept
@@ -69,7 +72,7 @@ type scratch struct {
 func (w *walker) start(s *site, src string, room *small) {
 	w.walk = walk{}
 	w.at, w.src, w.cwds, w.lost = &s.at, src, s.cwds, s.cwds == nil
-	w.cmds = room.cmds[:0]
+	w.cmds, w.origins = room.cmds[:0], room.origins[:0]
 	w.args.array = room.args[:]
 	w.reads.array = room.reads[:]
 	w.ops.reset()
@@ -87,6 +90,7 @@ type scope struct {
 	piped   bool         // reads the output of the commands before it
 	wrapped bool         // another command runs it
 	fed     *syntax.Stmt // with a pipe: what brings the standard input
+	input   source       // what the standard input brings
 	names   bool         // of what it shows only names of variables are seen, and values that are no secret
 	opaque  bool         // … and not as if it stood there alone
 }
@@ -111,6 +115,7 @@ type command struct {
 	links   bool     // copies or moves what may be a symbolic link
 	redirs  bool     // writes through a redirection
 	doubt   bool     // a word may be an option, and that is all
+	mayShow bool     // it may show a secret, and that is all
 	looked  bool     // what it may run was looked for in a directory
 }
 
@@ -243,6 +248,11 @@ func (w *walker) foreground(s *syntax.Stmt) {
 	if fed != nil && takesInput(s) {
 		w.in.fed = nil
 		defer func() { w.in.fed = fed }()
+	}
+	if takesInput(s) {
+		input := w.in.input
+		w.in.input = w.origin(origin{}) // the redirection says it, which is walked after the command
+		defer func() { w.in.input = input }()
 	}
 	first := len(w.cmds)
 	if call, ok := s.Cmd.(*syntax.CallExpr); ok {
@@ -401,6 +411,7 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 		w.maybe(func() { w.stmt(c.X) })
 		w.in.names = in.names
 		w.in.piped, w.in.inputs, w.in.fed = true, from, c.X
+		w.in.input = w.printedBy(int(from))
 		w.maybe(func() { w.stmt(c.Y) })
 	}
 	w.in = in

@@ -25,6 +25,7 @@ type arg struct {
 	local bool   // not known, but cannot begin with "/"
 	class class  // of what is expanded, if that is all of it
 	wild  bool   // has active "*", "?" or "["
+	from  source // of what is not known; 0 if all is
 }
 
 func literal(text string) arg { return arg{text: text, raw: text, known: true, field: true} }
@@ -39,6 +40,9 @@ func (a *arg) option() bool {
 	}
 	return !a.lead
 }
+
+// open reports whether the argument stands for names that are not known.
+func (a *arg) open() bool { return a.from >= firstOrigin || strings.Contains(a.text, hole) }
 
 // prefix returns the text before what is not known.
 func (a *arg) prefix() string {
@@ -212,12 +216,14 @@ func (w *walker) word(word *syntax.Word) arg {
 			case i > 0 || !strings.HasPrefix(text, "~"):
 			case len(word.Parts) > 1 && !strings.Contains(text, "/"):
 				text, a.lead = hole, true // whose directory it is, if it is one, what follows says
+				a.mark(anywhere)
 			default:
 				text = w.tilde(&a, &b, text)
 			}
 			if i := strings.IndexAny(text, "=:"); i >= 0 && strings.Contains(text[i:], "~") {
 				a.known = false // bash expands it in what looks like an assignment
 				text = tildes.Replace(text)
+				a.mark(anywhere)
 			}
 			unquoted(&a, &b, text, closed)
 			continue
@@ -268,8 +274,11 @@ func (w *walker) tilde(a *arg, b *strings.Builder, text string) string {
 	switch {
 	case user == "" && len(w.lookup("HOME").vals) == 1:
 		b.WriteString(w.lookup("HOME").vals[0])
+	case user == "+" && len(w.lookup("PWD").vals) == 1:
+		b.WriteString(w.lookup("PWD").vals[0])
 	case user == "" || !strings.ContainsAny(user, `\*?[`):
 		b.WriteString(hole)
+		a.mark(anywhere)
 		a.lead = user != "" || w.lookup("HOME").lead // a directory, or the tilde itself
 	default:
 		return text
@@ -308,12 +317,14 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 		if !ok {
 			w.deny("an escape in $'…' that is not understood")
 			text = hole
+			a.mark(anywhere)
 		}
 		b.WriteString(text)
 	case *syntax.DblQuoted:
 		if p.Dollar {
 			w.deny(`a translated string, $"…"`)
 			b.WriteString(hole)
+			a.mark(anywhere)
 		}
 		for _, q := range p.Parts {
 			w.part(a, b, q, true)
@@ -331,15 +342,20 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 			w.inner(p)
 		}
 		b.WriteString(hole)
+		a.mark(noFile)
 		a.field = a.field && true // digits: never split
 	case *syntax.ProcSubst:
+		first := len(w.cmds)
 		w.nested(p.Stmts, "a process substitution")
+		w.inflow = w.printedBy(first)
 		b.WriteString(hole)
+		a.mark(noFile) // a descriptor
 		a.field, a.lead = a.field && true, b.Len() == len(hole)
 	default: // extended globs and what later versions of the parser add
 		w.deny("an expansion that is not understood")
 		w.inner(part)
 		b.WriteString(hole)
+		a.mark(anywhere)
 		a.field = false
 	}
 }
@@ -350,6 +366,7 @@ func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, qu
 	if p.TempFile || p.ReplyVar {
 		w.deny("a substitution in the current shell")
 	}
+	first := len(w.cmds)
 	w.nested(p.Stmts, "a command substitution")
 	if text, ok := w.quotedText(p); ok && quoted {
 		b.WriteString(text)
@@ -360,6 +377,11 @@ func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, qu
 		a.lead = true
 	}
 	b.WriteString(hole)
+	if a.class >= atoms {
+		a.mark(noFile)
+	} else {
+		a.mark(w.printedBy(first))
+	}
 	a.field = a.field && (quoted || a.class == digits)
 }
 
