@@ -238,6 +238,10 @@ func (w *walker) takeCensus(n syntax.Node) census {
 			if n.Name != nil && n != c.passing {
 				c.names = append(c.names, set{n.Name.Value, w.staysNumber(n)})
 			}
+		case *syntax.ArithmCmd:
+			if name, _ := counter(n.X); name != "" {
+				c.names = append(c.names, set{name, w.lookup(name).numeric})
+			}
 		case *syntax.WordIter:
 			c.names = append(c.names, set{n.Name.Value, false})
 		case *syntax.CallExpr:

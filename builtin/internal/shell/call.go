@@ -37,10 +37,14 @@ func prefix(name string, value arg) string {
 	return ""
 }
 
+// scriptNames are names in upper case that scripts use for their own, and no program that
+// reads looks at.
+var scriptNames = strings.Fields("BASE BRANCH COMMIT COUNT DIR FILE FILES HASH LAST NAME NUM OUT OUTPUT POD RES RESULT SHA SIZE SUM TAG TOTAL VALUE VERSION")
+
 // variable returns why assigning to the shell variable called name may change
 // what later commands do, or "". Names in lower case are the script's own.
 func variable(name string) string {
-	if name == strings.ToLower(name) && !strings.HasSuffix(name, "_proxy") && !strings.HasPrefix(name, "npm_") && name != "_" {
+	if slices.Contains(scriptNames, name) || name == strings.ToLower(name) && !strings.HasSuffix(name, "_proxy") && !strings.HasPrefix(name, "npm_") && name != "_" {
 		return ""
 	}
 	return "setting " + name + " may change what runs after it"

@@ -30,6 +30,10 @@ func (w *walker) while(c *syntax.WhileClause) {
 }
 
 func endless(cond []*syntax.Stmt) bool {
+	if c, ok := cond[len(cond)-1].Cmd.(*syntax.ArithmCmd); ok {
+		_, compares := c.X.(*syntax.BinaryArithm)
+		return !compares
+	}
 	call, ok := cond[len(cond)-1].Cmd.(*syntax.CallExpr)
 	return !ok || len(call.Args) == 0 || slices.Contains([]string{"true", ":", "false", "/bin/true"}, call.Args[0].Lit()) &&
 		len(call.Args) == 1
@@ -149,6 +153,34 @@ func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 		return (post.Op == syntax.AddAssgn || post.Op == syntax.SubAssgn) && arithmWord(post.X) == name && w.arithmetic(post.Y)
 	}
 	return false
+}
+
+// counted reports whether (( x )) only compares numbers, or counts one of the line's own.
+func (w *walker) counted(x syntax.ArithmExpr) bool {
+	name, by := counter(x)
+	switch {
+	case name == "":
+		return w.arithmetic(x)
+	case !plainName().MatchString(name) || variable(name) != "" || !w.lookup(name).numeric || by != nil && !w.arithmetic(by):
+		return false
+	}
+	w.set(name, binding{numeric: true})
+	return w.lookup(name).numeric
+}
+
+// counter returns the variable that an expression counts, or "", and by what; nil is one.
+func counter(x syntax.ArithmExpr) (name string, by syntax.ArithmExpr) {
+	switch x := x.(type) {
+	case *syntax.UnaryArithm:
+		if x.Op == syntax.Inc || x.Op == syntax.Dec {
+			return arithmWord(x.X), nil
+		}
+	case *syntax.BinaryArithm:
+		if x.Op == syntax.AddAssgn || x.Op == syntax.SubAssgn || x.Op == syntax.MulAssgn {
+			return arithmWord(x.X), x.Y
+		}
+	}
+	return "", nil
 }
 
 func arithmWord(x syntax.ArithmExpr) string {

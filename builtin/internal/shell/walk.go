@@ -320,7 +320,13 @@ func (w *walker) compound(cmd syntax.Command) {
 	case *syntax.CoprocClause:
 		w.deny("a coprocess")
 		w.nested([]*syntax.Stmt{c.Stmt}, "a coprocess")
-	default: // LetClause, ArithmCmd, and what later versions of the parser add
+	case *syntax.ArithmCmd:
+		if !w.counted(c.X) {
+			w.denyDynamic("a command that evaluates values")
+			w.declare(c)
+			w.inner(c)
+		}
+	default: // LetClause, and what later versions of the parser add
 		w.denyDynamic("a command that evaluates values")
 		w.declare(c)
 		w.inner(c)

@@ -224,6 +224,31 @@ func takesInput(s *syntax.Stmt) bool {
 	})
 }
 
+// findsBelow reports whether a statement is find that ends each name with a null byte: all
+// begin with one of its starting points.
+func findsBelow(s *syntax.Stmt) bool {
+	if s == nil {
+		return false
+	}
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(s.Redirs) > 0 {
+		return false
+	}
+	args := plainArgs(call)
+	if len(args) == 0 || args[0] != "find" || !slices.Contains(args, "-print0") || slices.Contains(args, "-printf") || slices.Contains(args, "-files0-from") {
+		return false
+	}
+	for _, a := range args[1:] {
+		switch {
+		case strings.HasPrefix(a, "-"), a == "(", a == "!":
+			return true
+		case strings.HasPrefix(a, hole):
+			return false
+		}
+	}
+	return true
+}
+
 // fed returns the class of what standard input brings.
 func (w *walker) fed() class {
 	if w.in.fed == nil {
