@@ -1,0 +1,53 @@
+package sandbox
+
+import "fmt"
+
+// A Status says what this machine can confine with.
+type Status struct {
+	Layers []Layer
+}
+
+// A Layer is one of the means of confinement.
+type Layer struct {
+	Name string
+	OK   bool
+
+	// Detail says which version there is, or why there is none, and what to do about it.
+	Detail string
+
+	// Means says what the layer is for, or what it means that it is not there.
+	Means string
+}
+
+// The names of the layers.
+const (
+	layerSystem     = "system"
+	layerNamespaces = "namespaces"
+	layerProc       = "own /proc"
+	layerSeccomp    = "seccomp"
+	layerLandlock   = "Landlock"
+	layerScratch    = "scratch directories"
+)
+
+// has reports whether the layer is there.
+func (s Status) has(name string) bool {
+	for _, l := range s.Layers {
+		if l.Name == name {
+			return l.OK
+		}
+	}
+	return false
+}
+
+// Confines reports whether the profiles read and work can be had, and why not.
+func (s Status) Confines() error {
+	for _, l := range s.Layers {
+		switch l.Name {
+		case layerSystem, layerNamespaces, layerSeccomp:
+			if !l.OK {
+				return fmt.Errorf("%w: %s: %s", ErrUnavailable, l.Name, l.Detail)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// Check says what this machine can confine with. It starts this program once to try, and
+// remembers what it found.
+func Check() Status { return checked() }
+
+var checked = sync.OnceValue(check)
+
+func check() Status {
+	found, err := probe()
+	s := Status{Layers: []Layer{{Name: layerSystem, OK: true, Detail: runtime.GOOS + "/" + runtime.GOARCH}}}
+	add := func(name string, ok bool, detail, there, missing string) {
+		l := Layer{name, ok, detail, there}
+		if !ok {
+			l.Means = missing
+		}
+		s.Layers = append(s.Layers, l)
+	}
+	detail := "user, mount, process, IPC and network namespaces"
+	if err != nil {
+		detail = fmt.Sprintf("%v; %s", err, namespaceRemedy())
+	}
+	add(layerNamespaces, err == nil, detail,
+		"files are read-only but for those granted; other processes, sockets and networks are not there; nothing survives",
+		"no command can be confined")
+	detail = ""
+	if !found.Proc {
+		detail = "a part of /proc is covered, as in many containers, so that the kernel shows no new one; give the container an uncovered /proc"
+	}
+	add(layerProc, err == nil && found.Proc, detail,
+		"a command sees its own processes in /proc, and no others",
+		"/proc is empty but for a few files: ps, and <(…) in a shell, fail in a command")
+	detail = ""
+	actions, seccompErr := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
+	if seccompErr != nil || !strings.Contains(string(actions), "errno") {
+		detail = "the kernel has no seccomp filters; use one built with CONFIG_SECCOMP_FILTER"
+	}
+	add(layerSeccomp, detail == "", detail,
+		"system calls that reach other processes, the kernel or, in read, sockets and metadata are refused",
+		"no command can be confined")
+	version := landlockVersion()
+	detail = fmt.Sprintf("version %d", version)
+	if version == 0 {
+		detail = "the kernel has none, or it is off; add landlock to the lsm= of its command line"
+	}
+	add(layerLandlock, version > 0, detail, "what is read-only stays so through descriptors and named pipes, too",
+		"a command may write to named pipes of others, and open a descriptor that it was handed in another way")
+	if version > 0 && version < landScope {
+		s.Layers[len(s.Layers)-1].Means += "; before version 6, a command with the network of the machine has no Unix sockets"
+	}
+	detail = ""
+	if !found.Scratch {
+		detail = "the kernel mounts no overlay in a user namespace; use 5.11 or later"
+	}
+	add(layerScratch, err == nil && found.Scratch, detail,
+		"what a compiler writes to its cache is kept apart, and gone when the command ends",
+		"caches are read-only: grant them to be written, or builds may fail or be slow")
+	return s
+}
+
+// namespaceRemedy says what keeps this user from making namespaces, as far as the kernel
+// tells.
+func namespaceRemedy() string {
+	for _, sysctl := range []struct{ name, off string }{
+		{"user.max_user_namespaces", "0"},
+		{"kernel.unprivileged_userns_clone", "0"},
+		{"kernel.apparmor_restrict_unprivileged_userns", "1"},
+	} {
+		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(sysctl.name, ".", "/"))
+		if err == nil && strings.TrimSpace(string(value)) == sysctl.off {
+			return fmt.Sprintf("sysctl %s is %s, which forbids user namespaces; change it", sysctl.name, sysctl.off)
+		}
+	}
+	return "user namespaces may be forbidden, as in a container by its seccomp profile; allow clone and unshare there"
+}
+
+// probe confines nothing, in every way that is used.
+func probe() (report, error) {
+	if lacks.Namespaces {
+		return report{}, errors.New("left out by a test")
+	}
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Dir: "/"}
+	s := Spec{Profile: permission.ProfileWork, Scratch: []string{os.TempDir()}}
+	p, err := s.plan(cmd)
+	if err != nil {
+		return report{}, err
+	}
+	p.Probe = true
+	c, err := start(cmd, p)
+	if err != nil {
+		return report{}, err
+	}
+	runErr := cmd.Run()
+	r, err := c.end()
+	if err == nil && runErr != nil {
+		err = runErr
+	}
+	return r, err
+}
+
+// possible returns an error if s needs what the machine lacks.
+func (s *Spec) possible() error { return Check().Confines() }
+
+// lacks takes layers away, for tests: there is no way to add one.
+var lacks struct{ Namespaces, Proc, Landlock, Scratch bool }
+
+// scoped reports whether Landlock keeps Unix sockets without a file apart.
+func scoped() bool { return !lacks.Landlock && landlockVersion() >= landScope }

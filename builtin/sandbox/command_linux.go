@@ -1,0 +1,243 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"golang.org/x/sys/unix"
+)
+
+// A plan is what the process that confines itself is told.
+type plan struct {
+	Path string
+	Args []string
+	Env  []string
+	Dir  string
+
+	Read    bool    // the profile read, else work
+	Network bool    // the network is the machine's
+	Places  []place // parents before what is in them
+	Limits  Limits
+
+	Probe      bool // there is no program; say what there is
+	NoLandlock bool // leave it out
+	NoProc     bool // no /proc with processes
+
+	noScratch bool // a scratch directory could not be had
+	NoUnix    bool // no Unix sockets but pairs
+
+	Files  int  // descriptors of the program after the first three
+	Leader bool // the process leads a session or a group
+}
+
+// report is what that process says of the program, on a pipe.
+type report struct {
+	Started bool   `json:",omitempty"`
+	Error   string `json:",omitempty"` // why the program did not start
+	Errno   int    `json:",omitempty"` // of the system call that failed, 0 if there was none
+	Signal  int    `json:",omitempty"`
+	Left    bool   `json:",omitempty"`
+
+	// What a probe found.
+	Proc    bool `json:",omitempty"`
+	Scratch bool `json:",omitempty"`
+}
+
+// How the process that is started knows itself: by its name, and by a sealed file in memory
+// that holds the plan. Neither is passed on by accident.
+const (
+	initName = "kitbag-sandbox-init"
+	planName = "kitbag-sandbox-plan"
+	planLink = "/memfd:" + planName + " (deleted)"
+	allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+)
+
+// Command changes cmd, which has not been started, so that its program runs confined: with
+// the same arguments, environment, directory, files and exit code. TMPDIR is a temporary
+// directory of its own, in memory. A signal sent to the process, or to the group it leads, reaches the
+// program; the end of the calling process ends it, and everything it started.
+//
+// The caller must call cleanup after [exec.Cmd.Wait], or when cmd is not started after all.
+// It returns an error if the program did not start, which an exit code cannot say.
+func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error) {
+	switch {
+	case cmd.Err != nil:
+		return nil, cmd.Err
+	case cmd.Process != nil:
+		return nil, errors.New("sandbox: the command was started already; call Command before Start")
+	case s.Profile == permission.ProfileOpen:
+		return func() (Result, error) { return Result{}, nil }, nil
+	case s.Profile != permission.ProfileRead && s.Profile != permission.ProfileWork:
+		return nil, fmt.Errorf("sandbox: unknown profile %q; use read, work or open", s.Profile)
+	}
+	if err := s.possible(); err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	p, err := s.plan(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	c, err := start(cmd, p)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	if !p.Read {
+		c.missing = s.missing()
+	}
+	return c.cleanup, nil
+}
+
+// plan resolves what s and cmd name.
+func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
+	p := &plan{
+		Path: cmd.Path, Args: cmd.Args, Env: cmd.Environ(), Dir: cmd.Dir,
+		Read: s.Profile == permission.ProfileRead, Network: s.Network, Limits: s.Limits.complete(), Files: len(cmd.ExtraFiles),
+	}
+	p.NoLandlock, p.NoProc = lacks.Landlock, lacks.Proc
+	p.NoUnix = p.Read || p.Network && !scoped() // those without a file are the machine's
+	if len(p.Args) == 0 {
+		p.Args = []string{p.Path}
+	}
+	if attr := cmd.SysProcAttr; attr != nil {
+		p.Leader = attr.Setsid || attr.Setpgid
+	}
+	var err error
+	if p.Dir == "" {
+		if p.Dir, err = os.Getwd(); err != nil {
+			return nil, fmt.Errorf("the working directory: %w; set the command's Dir", err)
+		}
+	}
+	if p.Dir, err = filepath.Abs(p.Dir); err != nil {
+		return nil, err
+	}
+	if p.Places, err = s.places(p); err != nil {
+		return nil, err
+	}
+	tmpdir := "/tmp"
+	if p.Read {
+		tmpdir = "/dev/shm" // what is in /tmp can be read
+	}
+	p.Env = append(slices.DeleteFunc(p.Env, func(kv string) bool { return strings.HasPrefix(kv, "TMPDIR=") }), "TMPDIR="+tmpdir)
+	return p, nil
+}
+
+// A confined is a command between Command and cleanup.
+type confined struct {
+	cmd     *exec.Cmd
+	files   []*os.File // what the process inherits; nil after cleanup
+	report  *os.File   // where it says how it went
+	missing []string   // protected paths that were not there
+}
+
+// start changes cmd so that it starts this program, which finds p.
+func start(cmd *exec.Cmd, p *plan) (*confined, error) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	planFile, err := sealed(data)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		planFile.Close()
+		return nil, err
+	}
+	c := &confined{cmd: cmd, files: []*os.File{planFile, w}, report: r}
+	cmd.ExtraFiles = append(slices.Clip(cmd.ExtraFiles), c.files...)
+	cmd.Path = "/proc/self/exe"
+	cmd.Args = []string{initName, strconv.Itoa(3 + p.Files)}
+	cmd.Env = []string{"GOMAXPROCS=1", "GOGC=off"} // it does little; the program's own is in the plan
+	attr := syscall.SysProcAttr{}
+	if cmd.SysProcAttr != nil {
+		attr = *cmd.SysProcAttr
+	}
+	attr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
+	if !p.Read {
+		attr.Cloneflags |= syscall.CLONE_NEWIPC // in the profile read there is none, nor sockets
+	}
+	if p.ownNetwork() {
+		attr.Cloneflags |= syscall.CLONE_NEWNET
+	}
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
+	attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP}
+	cmd.SysProcAttr = &attr
+	return c, nil
+}
+
+// ownNetwork reports whether there is a network namespace for the program.
+func (p *plan) ownNetwork() bool { return !p.Read && !p.Network }
+
+// sealed returns a file in memory that holds data for good.
+func sealed(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(planName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), planName)
+	_, err = f.Write(data)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, allSeals)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (c *confined) cleanup() (Result, error) {
+	if c.files == nil {
+		return Result{}, errors.New("sandbox: cleanup was called twice")
+	}
+	r, err := c.end()
+	if err != nil {
+		return Result{}, fmt.Errorf("sandbox: %w", err)
+	}
+	return Result{Signal: syscall.Signal(r.Signal), Left: r.Left, Made: existing(c.missing)}, nil
+}
+
+// end removes what there is for the command, and returns what was reported of it.
+func (c *confined) end() (report, error) {
+	for _, f := range c.files {
+		f.Close()
+	}
+	c.files = nil
+	defer c.report.Close()
+	if c.cmd.Process == nil {
+		return report{}, nil // it was not started
+	}
+	if c.cmd.ProcessState == nil {
+		c.cmd.Process.Kill() // and with it all others
+	}
+	var r report
+	dec := json.NewDecoder(c.report)
+	for {
+		if err := dec.Decode(&r); err == io.EOF {
+			break
+		} else if err != nil {
+			return report{}, fmt.Errorf("what the process reports: %w", err)
+		}
+	}
+	switch {
+	case r.Error != "" && r.Errno != 0:
+		return report{}, fmt.Errorf("%s: %w", r.Error, syscall.Errno(r.Errno))
+	case r.Error != "":
+		return report{}, errors.New(r.Error)
+	case !r.Started:
+		return report{}, errors.New("it was ended before the program started")
+	}
+	return r, nil
+}

@@ -1,0 +1,68 @@
+package sandbox
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// What programs print when something is refused, as far as it is known to come from the
+// sandbox. Case does not count.
+var (
+	saysReadOnly = []string{"read-only file system", "erofs"}
+	saysNoNet    = []string{"network is unreachable", "temporary failure in name resolution", "could not resolve host", "name or service not known",
+		"eai_again", "enotfound", "enetunreach", "no such host", "dial tcp", "failed to lookup address", "unable to connect to", "err_internet_disconnected"}
+	saysForbidden = []string{"operation not permitted", "eperm", "permissionerror: [errno 1]"}
+	saysNoSocket  = []string{"docker daemon", "/var/run/docker.sock", "/run/", "x display", "ssh-agent", "d-bus", "dbus"}
+	saysFull      = []string{"file too large", "efbig"}
+	saysNoProcess = []string{"resource temporarily unavailable", "cannot fork", "eagain", "failed to create new os thread"}
+	saysMissing   = []string{"no such file or directory", "enoent"}
+	saysNoAccess  = []string{"permission denied", "eacces"}
+)
+
+// Denied returns what the sandbox may have denied to a program that failed, as far as the
+// exit code and the output hint at it, and how to grant it. It returns "" if nothing does.
+// The output is the program's: what it says may be wrong.
+func Denied(spec Spec, exit int, output []byte) string {
+	if exit == 0 || spec.Profile != permission.ProfileRead && spec.Profile != permission.ProfileWork {
+		return ""
+	}
+	text := string(bytes.ToLower(output))
+	says := func(phrases []string) bool {
+		return slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(text, p) })
+	}
+	hidden := slices.IndexFunc(spec.Hide, func(name string) bool { return strings.Contains(string(output), name) })
+	switch {
+	case says(saysReadOnly) && spec.Profile == permission.ProfileRead:
+		return "the command ran in the sandbox's profile read, in which nothing can be written; to write, it must run in the profile work"
+	case says(saysReadOnly):
+		return fmt.Sprintf("the sandbox lets a command write in %s and /tmp only, less the files it protects; to write elsewhere, have the directory added to the working directories, or the command approved to run outside of the sandbox", list(spec.Write))
+	case says(saysNoAccess) && hidden >= 0:
+		return fmt.Sprintf("the sandbox hides %s, which may hold credentials; to read it, have a rule allow it, or the command approved to run outside of the sandbox", spec.Hide[hidden])
+	case says(saysNoNet) && !spec.Network:
+		return "the sandbox has no network but loopback; to use it, have the network granted, or the command approved to run outside of the sandbox"
+	case says(saysNoSocket) && spec.Profile == permission.ProfileWork:
+		return "the sandbox hides the sockets of other programs, such as Docker's; to use them, have the command approved to run outside of the sandbox"
+	case says(saysForbidden) && spec.Profile == permission.ProfileRead:
+		return "the command ran in the sandbox's profile read, in which sockets and changes of modes, owners and times are refused; to use them, it must run in the profile work"
+	case says(saysForbidden):
+		return "the sandbox refuses what needs privileges or reaches other processes, such as mounts, debuggers and changes of owner; to do it, have the command approved to run outside of the sandbox"
+	case says(saysFull), exit == 128+25:
+		return fmt.Sprintf("the sandbox limits a file to %d bytes", spec.Limits.complete().FileSize)
+	case says(saysNoProcess):
+		return fmt.Sprintf("the sandbox limits a command to %d processes and threads", spec.Limits.complete().Processes)
+	case says(saysMissing) && strings.Contains(text, "/tmp/") && spec.Profile == permission.ProfileWork:
+		return "in the sandbox each command has a /tmp of its own, which is empty at first; keep files in a working directory"
+	}
+	return ""
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "no directory"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,291 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// exitFailed is the exit code of a program that was not started.
+const exitFailed = 126
+
+// init confines this process and runs a program in it, if Command started it. It does not
+// return then.
+func init() {
+	if len(os.Args) != 2 || os.Args[0] != initName {
+		return
+	}
+	fd, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		return
+	}
+	link, err := os.Readlink("/proc/self/fd/" + os.Args[1])
+	seals, sealErr := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || link != planLink || sealErr != nil || seals != allSeals {
+		return
+	}
+	// A thread is confined, not the process: the program is started from that one.
+	runtime.LockOSThread()
+	os.Exit(runInit(fd))
+}
+
+// runInit reads the plan and follows it as the first process of its namespaces. It returns
+// the exit code.
+func runInit(fd int) int {
+	status := os.NewFile(uintptr(fd+1), "status")
+	code, r := follow(os.NewFile(uintptr(fd), "plan"), status)
+	if r.Error != "" {
+		fmt.Fprintln(os.Stderr, "sandbox:", r.text())
+	}
+	json.NewEncoder(status).Encode(r)
+	return code
+}
+
+func (r *report) text() string {
+	if r.Errno != 0 {
+		return r.Error + ": " + syscall.Errno(r.Errno).Error()
+	}
+	return r.Error
+}
+
+func failed(err error) (int, report) {
+	r := report{Error: err.Error()}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		r.Errno = int(errno)
+		if n := len(r.Error) - len(": "+errno.Error()); n > 0 && r.Error[n:] == ": "+errno.Error() {
+			r.Error = r.Error[:n]
+		}
+	}
+	return exitFailed, r
+}
+
+func follow(planFile, status *os.File) (int, report) {
+	var p plan
+	err := json.NewDecoder(io.NewSectionReader(planFile, 0, math.MaxInt64)).Decode(&p)
+	planFile.Close()
+	if err != nil {
+		return failed(fmt.Errorf("read the plan: %w", err))
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	if err := p.confine(); err != nil {
+		return failed(err)
+	}
+	if p.Probe {
+		return 0, report{Started: true, Proc: !p.NoProc, Scratch: !p.noScratch}
+	}
+	pid, err := p.run()
+	if err != nil {
+		return failed(fmt.Errorf("start %s: %w", p.Path, err))
+	}
+	json.NewEncoder(status).Encode(report{Started: true})
+	target := pid
+	if p.Leader {
+		target = -pid // a signal to the group that this process led
+	} else {
+		unix.Setpgid(0, 0) // what is sent to the group reaches the program anyway
+	}
+	go forward(signals, target)
+	return wait(pid)
+}
+
+// confine takes away from this process, or this thread, what the program must not have.
+func (p *plan) confine() error {
+	if err := p.mount(); err != nil {
+		return err
+	}
+	if err := os.Chdir(p.Dir); err != nil {
+		return fmt.Errorf("the working directory: %w", err)
+	}
+	if p.ownNetwork() {
+		if err := loopbackUp(); err != nil {
+			return fmt.Errorf("loopback: %w", err)
+		}
+	}
+	if err := ownNull(); err != nil {
+		return err
+	}
+	if err := unix.CloseRange(uint(3+p.Files), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close_range: %w", err)
+	}
+	// The program cannot look into this process, which keeps some privileges.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("dumpable: %w", err)
+	}
+	if err := p.limit(); err != nil {
+		return err
+	}
+	if err := dropPrivileges(); err != nil {
+		return err
+	}
+	if err := p.landlock(); err != nil {
+		return err
+	}
+	return p.seccomp()
+}
+
+// ownNull replaces /dev/null in the first descriptors by the program's own, which is
+// mounted read-only: who owns the device could change the mode of the one that all use.
+func ownNull() error {
+	for fd := range 3 {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
+			continue
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err != nil {
+			return err
+		}
+		null, err := unix.Open("/dev/null", flags&(unix.O_ACCMODE|unix.O_APPEND)|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("/dev/null: %w", err)
+		}
+		err = unix.Dup3(null, fd, 0)
+		unix.Close(null)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limit sets the limits of the program. They hold for this process, too.
+func (p *plan) limit() error {
+	limits := []struct {
+		name  string
+		which int
+		value int64
+	}{
+		{"core", unix.RLIMIT_CORE, -1},
+		{"processes", unix.RLIMIT_NPROC, int64(p.Limits.Processes)},
+		{"memory", unix.RLIMIT_DATA, p.Limits.Memory},
+		{"file size", unix.RLIMIT_FSIZE, p.Limits.FileSize},
+		{"open files", unix.RLIMIT_NOFILE, int64(p.Limits.Files)},
+	}
+	for _, l := range limits {
+		if l.value == 0 {
+			continue
+		}
+		var now syscall.Rlimit
+		if err := syscall.Getrlimit(l.which, &now); err != nil {
+			return fmt.Errorf("limit of %s: %w", l.name, err)
+		}
+		value := min(uint64(max(l.value, 0)), now.Max)
+		// What the package syscall sets it does not put back when a program is started.
+		if err := syscall.Setrlimit(l.which, &syscall.Rlimit{Cur: value, Max: value}); err != nil {
+			return fmt.Errorf("limit of %s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
+// run starts the program.
+func (p *plan) run() (pid int, err error) {
+	files := make([]uintptr, 3+p.Files)
+	for i := range files {
+		files[i] = uintptr(i)
+	}
+	path := p.Path
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(p.Dir, path)
+	}
+	return syscall.ForkExec(path, p.Args, &syscall.ProcAttr{
+		Dir: p.Dir, Env: p.Env, Files: files,
+		Sys: &syscall.SysProcAttr{Setpgid: p.Leader},
+	})
+}
+
+// forwarded are the signals that programs send to each other.
+var forwarded = []os.Signal{
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
+	syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPIPE,
+}
+
+// forward sends on what is sent to this process.
+func forward(signals <-chan os.Signal, pid int) {
+	for s := range signals {
+		unix.Kill(pid, s.(syscall.Signal))
+	}
+}
+
+// wait waits for the program and whatever else ends before, and returns how the program
+// ended.
+func wait(pid int) (int, report) {
+	r := report{Started: true}
+	for {
+		var status syscall.WaitStatus
+		got, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return failed(fmt.Errorf("wait: %w", err))
+		case got != pid:
+		case status.Signaled():
+			r.Signal = int(status.Signal())
+			r.Left = left()
+			return 128 + r.Signal, r
+		default:
+			r.Left = left()
+			return status.ExitStatus(), r
+		}
+	}
+}
+
+// left reports whether any process is left but this one.
+func left() bool {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if err == nil && pid > 0 || err == syscall.EINTR {
+			continue // it has ended, too
+		}
+		return err == nil
+	}
+}
+
+// dropPrivileges takes all capabilities from this thread, and what could give some back.
+func dropPrivileges() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	for c := uintptr(0); c <= 63; c++ {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
+			break // there are no more
+		} else if err != nil {
+			return fmt.Errorf("capabilities: %w", err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	return nil
+}
+
+// loopbackUp makes 127.0.0.1 work in a network namespace of its own.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
+}

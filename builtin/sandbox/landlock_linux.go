@@ -1,0 +1,121 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What Landlock knows, by its version.
+const (
+	landRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	landWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
+	landNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+)
+
+// Versions of Landlock that added what is used here.
+const (
+	landRefer    = 2
+	landTruncate = 3
+	landTCP      = 4
+	landIoctl    = 5
+	landScope    = 6
+)
+
+// landlockVersion returns the version of the kernel's Landlock, 0 if it has none.
+func landlockVersion() int {
+	n, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// landlock restricts this thread, and what it starts, to reading files, and writing those
+// of the plan, once more: mounts do not stop what was opened before, nor writing to a pipe
+// with a name. Without no_new_privs it fails.
+func (p *plan) landlock() error {
+	version := landlockVersion()
+	if version == 0 || p.NoLandlock {
+		return nil // nothing that was granted depends on it
+	}
+	write, ioctl := uint64(landWrite), uint64(0)
+	if version >= landRefer {
+		write |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if version >= landTruncate {
+		write |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if version >= landIoctl {
+		ioctl = unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: landRead | write | ioctl | landNever}
+	if version >= landTCP && p.Read && !p.Network {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+	}
+	if version >= landScope {
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	size := unsafe.Sizeof(attr.Handled_access_fs)
+	if version >= landTCP {
+		size += unsafe.Sizeof(attr.Handled_access_net)
+	}
+	if version >= landScope {
+		size += unsafe.Sizeof(attr.Scoped)
+	}
+	fd, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if errno != 0 {
+		return fmt.Errorf("landlock: %w", errno)
+	}
+	defer unix.Close(int(fd))
+	allow := func(name string, access uint64) error { return landlockAllow(int(fd), name, access) }
+	if err := errors.Join(allow("/", landRead), allow("/dev", landRead|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|ioctl)); err != nil {
+		return err
+	}
+	for _, name := range p.writable() {
+		if err := allow(name, landRead|write); err != nil {
+			return err
+		}
+	}
+	if _, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+		return fmt.Errorf("landlock: %w", errno)
+	}
+	return nil
+}
+
+// writable returns the directories that the program may write in.
+func (p *plan) writable() []string {
+	if p.Read {
+		return []string{"/dev/shm"}
+	}
+	names := []string{"/tmp", "/var/tmp", "/dev/shm"}
+	for _, pl := range p.Places {
+		if pl.As == asWrite || pl.As == asScratch {
+			names = append(names, pl.Name)
+		}
+	}
+	return names
+}
+
+func landlockAllow(ruleset int, name string, access uint64) error {
+	at, err := enter(name)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
+		return nil // no /var/tmp, or a link to another one
+	} else if err != nil {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	defer unix.Close(at)
+	if !isDir(at) {
+		access &= unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(at)}
+	if _, _, errno := syscall.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
+		return fmt.Errorf("landlock: %s: %w", name, errno)
+	}
+	return nil
+}

@@ -1,0 +1,406 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// How the program sees a path. The order is the one in which those of the same path are
+// mounted.
+const (
+	asWrite   = "write"   // it may write there
+	asShow    = "show"    // it may read it, though what it is in is covered
+	asScratch = "scratch" // what it writes there is gone when it ends
+	asPin     = "pin"     // as what it is in, but it cannot be moved away
+	asProtect = "protect" // it cannot write there
+	asHide    = "hide"    // it cannot read it
+)
+
+// A place is a path, absolute and without links, and how the program sees it.
+type place struct {
+	Name string
+	As   string
+}
+
+// covered are directories that the profile work has its own of: sockets of other programs
+// are there.
+var covered = []string{"/tmp", "/var/tmp", "/run", "/var/run"}
+
+// devices are what a program may need of /dev.
+var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
+
+const plain = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// A tree is a copy of mounts that are not attached yet.
+type tree struct {
+	fd  int
+	at  string // where they belong
+	dir bool
+
+	hides bool
+}
+
+// enter opens a path to mount at, or a copy of, without following a link: whoever writes
+// in a directory that is granted could have put one there.
+func enter(name string) (int, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", name, err)
+	}
+	return fd, nil
+}
+
+func isDir(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}
+
+// copyTree copies the mounts at and below name.
+func copyTree(name, at string, attr uint64) (tree, error) {
+	from, err := enter(name)
+	if err != nil {
+		return tree{}, err
+	}
+	defer unix.Close(from)
+	fd, err := unix.OpenTree(from, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return tree{}, fmt.Errorf("copy the mount of %s: %w", name, err)
+	}
+	t := tree{fd: fd, at: at, dir: isDir(from)}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
+	if err != nil {
+		unix.Close(fd)
+		return tree{}, fmt.Errorf("restrict the mount of %s: %w", name, err)
+	}
+	return t, nil
+}
+
+// attach puts the tree where it belongs.
+func (t tree) attach() error {
+	defer unix.Close(t.fd)
+	to, err := enter(t.at)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	if err := unix.MoveMount(t.fd, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount %s: %w", t.at, err)
+	}
+	return nil
+}
+
+// base is where a file system in memory is mounted that has what is new: the program's
+// temporary directory, the directories that cover others, and what is written to scratch
+// directories. The program does not see it there: its processes are shown at that place.
+const base = "/proc"
+
+// newTree copies a directory of the base.
+func newTree(name, at string, attr uint64) (tree, error) {
+	return copyTree(filepath.Join(base, name), at, attr)
+}
+
+// makeBase mounts the base and makes its directories.
+func (p *plan) makeBase() error {
+	if err := mountNew("tmpfs", base, 0, "mode=755"); err != nil {
+		return err
+	}
+	for _, name := range []string{"dev/pts", "dev/shm", "run", "scratch", "proc", "hidden/directory"} {
+		if err := os.MkdirAll(filepath.Join(base, name), 0o755); err != nil {
+			return err
+		}
+	}
+	links := [][2]string{{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}}
+	for _, l := range links {
+		if err := os.Symlink(l[0], filepath.Join(base, "dev", l[1])); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		os.Mkdir(filepath.Join(base, "tmp"), 0o700),
+		os.WriteFile(filepath.Join(base, "hidden/file"), nil, 0),
+		os.Chmod(filepath.Join(base, "hidden/directory"), 0),
+	)
+}
+
+// makePoint makes what the tree can be attached to, if it is in a directory of the base.
+func (p *plan) makePoint(t tree) error {
+	for _, own := range p.own() {
+		if t.hides || !below(t.at, own.at) || t.at == own.at {
+			continue
+		}
+		name := filepath.Join(base, own.name, strings.TrimPrefix(t.at, own.at))
+		if t.dir {
+			return os.MkdirAll(name, 0o755)
+		}
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	}
+	return nil
+}
+
+// An owned directory is one of the base, and where the program sees it.
+type owned struct {
+	name, at string
+	attr     uint64
+}
+
+// own returns the directories of the base that the program sees.
+func (p *plan) own() []owned {
+	const readOnly = plain | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
+	list := []owned{{"dev", "/dev", readOnly}, {"tmp", "/dev/shm", plain}}
+	if p.Read {
+		return list // what is in /tmp and /run can be read: there is no way to connect to a socket
+	}
+	for _, dir := range []owned{{"tmp", "/tmp", plain}, {"tmp", "/var/tmp", plain}, {"run", "/run", readOnly}, {"run", "/var/run", readOnly}} {
+		if info, err := os.Lstat(dir.at); err == nil && info.IsDir() { // not a link to another one
+			list = append(list, dir)
+		}
+	}
+	return list
+}
+
+func mountNew(kind, at string, flags uintptr, options string) error {
+	if err := unix.Mount(kind, at, kind, flags|unix.MS_NOSUID, options); err != nil {
+		return fmt.Errorf("mount %s: %w", at, err)
+	}
+	return nil
+}
+
+// mount makes what the program sees of the file system: what is there, read-only, and over
+// it what it may write. Copies are made first: they stay as they are, whatever becomes of
+// what they were made from.
+func (p *plan) mount() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mounts private: %w", err)
+	}
+	trees, err := p.copies()
+	if err != nil {
+		return err
+	}
+	procs, err := p.procs()
+	if err != nil {
+		return err
+	}
+	err = unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID})
+	if err != nil {
+		return fmt.Errorf("make / read-only: %w", err)
+	}
+	if err := p.makeBase(); err != nil {
+		return err
+	}
+	for _, t := range trees {
+		if err := p.makePoint(t); err != nil {
+			return err
+		}
+	}
+	for _, dir := range p.own() {
+		t, err := newTree(dir.name, dir.at, dir.attr)
+		if err != nil {
+			return err
+		}
+		if err := t.attach(); err != nil {
+			return err
+		}
+	}
+	if !p.Read {
+		if err := mountNew("devpts", "/dev/pts", unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=600"); err != nil {
+			return err
+		}
+	}
+	for i, t := range trees {
+		if t.fd < 0 {
+			var ok bool
+			if t, ok, err = p.later(i); err != nil {
+				return err
+			} else if !ok {
+				continue
+			}
+		}
+		if err := t.attach(); err != nil {
+			return err
+		}
+	}
+	return p.mountProc(procs)
+}
+
+// copies returns the trees that are made of what is there: the devices, and those of the
+// places, in their order. One that is made of the base has no descriptor yet.
+func (p *plan) copies() ([]tree, error) {
+	var trees []tree
+	for _, pl := range p.Places {
+		t, err := tree{fd: -1, at: pl.Name}, error(nil)
+		switch pl.As {
+		case asWrite, asPin:
+			t, err = copyTree(pl.Name, pl.Name, plain)
+		case asShow, asProtect:
+			t, err = copyTree(pl.Name, pl.Name, plain|unix.MOUNT_ATTR_RDONLY)
+		case asHide:
+			t.hides = true
+		}
+		if err != nil {
+			return nil, err
+		}
+		trees = append(trees, t)
+	}
+	for _, name := range devices {
+		t, err := copyTree("/dev/"+name, "/dev/"+name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)
+		if errors.Is(err, unix.ENOENT) {
+			continue // a machine without a terminal
+		} else if err != nil {
+			return nil, err
+		}
+		trees = append(trees, t)
+	}
+	return trees, nil
+}
+
+// later returns the tree of a place that is made of the base, if there is one.
+func (p *plan) later(i int) (t tree, ok bool, err error) {
+	name := p.Places[i].Name
+	if p.Places[i].As == asHide {
+		return unreadable(name)
+	}
+	dir := filepath.Join(base, "scratch", fmt.Sprint(i))
+	t, err = overlay(name, dir)
+	if err != nil {
+		p.noScratch = true // it stays read-only: not every kernel can do it
+	}
+	return t, err == nil, nil
+}
+
+// overlay returns a tree that shows the directory name and keeps what is written to it in
+// dir.
+func overlay(name, dir string) (t tree, err error) {
+	if false {
+		return tree{}, errors.New("left out by a test")
+	}
+	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
+	for _, d := range []string{upper, work} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return tree{}, err
+		}
+	}
+	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return tree{}, err
+	}
+	defer unix.Close(fs)
+	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(name)
+	for _, kv := range [][2]string{{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work}} {
+		if err := unix.FsconfigSetString(fs, kv[0], kv[1]); err != nil {
+			return tree{}, err
+		}
+	}
+	if err := unix.FsconfigSetFlag(fs, "userxattr"); err != nil {
+		return tree{}, err
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return tree{}, err
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, plain)
+	return tree{fd: fd, at: name, dir: true}, err
+}
+
+// unreadable returns what to mount over the path name to hide it, if there is something that
+// the program could read.
+func unreadable(name string) (t tree, ok bool, err error) {
+	at, err := enter(name)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {
+		return tree{}, false, nil // gone, covered, or not for this user
+	} else if err != nil {
+		return tree{}, false, err
+	}
+	what := "hidden/file"
+	if isDir(at) {
+		what = "hidden/directory"
+	}
+	unix.Close(at)
+	t, err = newTree(what, name, plain|unix.MOUNT_ATTR_RDONLY)
+	return t, err == nil, err
+}
+
+// newProc returns a /proc with the processes of the program, and no others.
+func (p *plan) newProc() (tree, error) {
+	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return tree{}, err
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return tree{}, err
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, plain|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return tree{}, err
+	}
+	// Not every kernel has this for each namespace; RLIMIT_NPROC does not count for root.
+	if pids, err := unix.Openat(fd, "sys/kernel/pid_max", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
+		unix.Write(pids, fmt.Append(nil, max(p.Limits.Processes, minPids)))
+		unix.Close(pids)
+	}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	return tree{fd: fd, at: "/proc", dir: true}, err
+}
+
+// procs returns what the program sees as /proc. The kernel shows no new one to who cannot
+// see the whole of the old one; then there are a few of its files, and no process.
+func (p *plan) procs() ([]tree, error) {
+	if !p.NoProc {
+		t, err := p.newProc()
+		if err == nil {
+			return []tree{t}, nil
+		} else if !errors.Is(err, unix.EPERM) {
+			return nil, fmt.Errorf("mount /proc: %w", err)
+		}
+		p.NoProc = true
+	}
+	var trees []tree
+	for _, name := range procFiles {
+		if t, err := copyTree("/proc/"+name, "/proc/"+name, plain|unix.MOUNT_ATTR_RDONLY); err == nil {
+			trees = append(trees, t)
+		}
+	}
+	return trees, nil
+}
+
+// mountProc puts them in their place.
+func (p *plan) mountProc(trees []tree) error {
+	if p.NoProc {
+		for _, t := range trees {
+			if err := os.WriteFile(filepath.Join(base, t.at), nil, 0o600); err != nil {
+				return err
+			}
+		}
+		t, err := newTree("proc", "/proc", plain|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY)
+		if err != nil {
+			return err
+		}
+		trees = slices.Insert(trees, 0, t)
+	}
+	for _, t := range trees {
+		if err := t.attach(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// procFiles are about the machine, and say nothing of its processes.
+var procFiles = []string{"cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems"}
+
+// The kernel keeps the first 300 process ids of a namespace for itself.
+const minPids = 321

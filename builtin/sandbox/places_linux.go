@@ -1,0 +1,186 @@
+package sandbox
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// places returns how the program sees what s and p name, in the order of mounting.
+func (s *Spec) places(p *plan) ([]place, error) {
+	write, err := realDirs(s.Write)
+	if err != nil {
+		return nil, err
+	}
+	granted := write
+	if p.Read {
+		granted = nil
+	}
+	var out []place
+	for _, dir := range granted {
+		out = append(out, place{dir, asWrite})
+	}
+	if !p.Read {
+		for _, dir := range s.Scratch {
+			real, err := filepath.EvalSymlinks(dir)
+			if err == nil && topOf(granted, real) == "" {
+				out = append(out, place{real, asScratch})
+			}
+		}
+		out = append(out, protected(granted, s.Protect)...)
+		out = append(out, p.shown(granted)...)
+		for _, name := range sockets() {
+			out = append(out, place{name, asHide})
+		}
+	}
+	for _, name := range s.Hide {
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			out = append(out, place{real, asHide})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b place) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.Compact(out), nil
+}
+
+// realDirs returns the directories with their links resolved, in order, without those that
+// others contain.
+func realDirs(dirs []string) ([]string, error) {
+	var out []string
+	for _, dir := range dirs {
+		if !filepath.IsAbs(dir) {
+			return nil, fmt.Errorf("directory to write in %q is not an absolute path", dir)
+		}
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return nil, fmt.Errorf("directory to write in: %w; make it, or leave it out", err)
+		}
+		info, err := os.Stat(real)
+		if err != nil {
+			return nil, fmt.Errorf("directory to write in: %w", err)
+		}
+		if !info.IsDir() {
+			return nil, fmt.Errorf("%s is not a directory; name the directory it is in", dir)
+		}
+		if real == "/" || topOf([]string{"/proc", "/sys", "/dev"}, real) != "" {
+			return nil, fmt.Errorf("%s cannot be written in: the program could undo its confinement; name a directory of your own", dir)
+		}
+		out = append(out, real)
+	}
+	slices.Sort(out)
+	var tops []string
+	for _, dir := range out {
+		if topOf(tops, dir) == "" {
+			tops = append(tops, dir)
+		}
+	}
+	return tops, nil
+}
+
+func below(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, dir+"/")
+}
+
+// topOf returns the directory that name is, or is below, "" for none.
+func topOf(dirs []string, name string) string {
+	for _, dir := range dirs {
+		if below(name, dir) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// protected returns the places that keep names as they are. What a name is in is pinned: if
+// it could be moved away, another one could be put in its place.
+func protected(granted, names []string) []place {
+	var out []place
+	for _, name := range names {
+		info, err := os.Lstat(name)
+		if err != nil {
+			continue
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Dir(name))
+		real := filepath.Join(dir, filepath.Base(name))
+		top := topOf(granted, real)
+		if err != nil || top == "" || top == real {
+			continue
+		}
+		as := asProtect
+		if info.Mode()&os.ModeSymlink != 0 {
+			// A link is covered, as nothing else keeps it from being replaced; what it leads to
+			// can still be reached by its own name, and is kept as it is.
+			as = asHide
+			if target, err := filepath.EvalSymlinks(real); err == nil && topOf(granted, target) != "" {
+				out = append(out, place{target, asProtect})
+			}
+		}
+		out = append(out, place{real, as})
+		for dir := filepath.Dir(real); dir != top; dir = filepath.Dir(dir) {
+			out = append(out, place{dir, asPin})
+		}
+	}
+	return out
+}
+
+// shown returns what the program needs of directories that are covered.
+func (p *plan) shown(granted []string) []place {
+	names := []string{p.Dir}
+	if filepath.IsAbs(p.Path) {
+		names = append(names, p.Path)
+	}
+	if p.Network {
+		names = append(names, "/etc/resolv.conf")
+	}
+	names = append(names, "/run/current-system", "/run/booted-system") // where NixOS has its programs
+	var out []place
+	for _, name := range names {
+		real, err := filepath.EvalSymlinks(name)
+		if err == nil && topOf(covered, real) != "" && topOf(granted, real) == "" && !slices.Contains(covered, real) {
+			out = append(out, place{real, asShow})
+		}
+	}
+	return out
+}
+
+// sockets returns the sockets with a name in the file system that are not in a directory
+// that is covered.
+func sockets() []string {
+	f, err := os.Open("/proc/net/unix")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		_, name, ok := strings.Cut(lines.Text(), " /")
+		if !ok || topOf(covered, "/"+name) != "" {
+			continue
+		}
+		if info, err := os.Lstat("/" + name); err == nil && info.Mode()&os.ModeSocket != 0 {
+			out = append(out, "/"+name)
+		}
+	}
+	return out
+}
+
+// missing returns the protected paths that are not there.
+func (s *Spec) missing() []string {
+	return slices.DeleteFunc(slices.Clone(s.Protect), func(name string) bool {
+		_, err := os.Lstat(name)
+		return err == nil
+	})
+}
+
+func existing(names []string) []string {
+	var out []string
+	for _, name := range names {
+		if _, err := os.Lstat(name); err == nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}

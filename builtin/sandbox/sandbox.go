@@ -1,0 +1,115 @@
+// Package sandbox runs a program so that it can reach no more than it was given.
+//
+//	s := sandbox.Spec{Profile: permission.ProfileWork, Write: []string{"/work/project"}}
+//	cmd := exec.Command("go", "test", "./...")
+//	cmd.Dir = "/work/project"
+//	cleanup, err := s.Command(cmd)
+//	if err != nil {
+//		return err // says what the kernel lacks, or which directory is missing
+//	}
+//	out, err := cmd.CombinedOutput()
+//	result, started := cleanup()
+//
+// Command changes cmd so that it starts this program again, which confines itself, and
+// only itself, before it runs what cmd named: an init function of this package notices that
+// and does not return. There is no helper program, no daemon and no need to be root. The
+// calling process is never restricted.
+//
+// # Profiles
+//
+// [permission.ProfileRead] lets a program read. It writes nothing but its private temporary
+// directory, changes no mode, owner, time or attribute of a file, and has no socket but
+// pairs, unless it was given the network.
+//
+// [permission.ProfileWork] lets it write below [Spec.Write], too, and in a temporary
+// directory of its own that stands at /tmp; what was in /tmp is not there. It has a network
+// with nothing but loopback, or that of the machine with [Spec.Network].
+//
+// [permission.ProfileOpen] confines nothing: Command leaves cmd as it is.
+//
+// In read and work a program sees no process but its own and no device but the plain ones,
+// has no capability and gains none, and everything it started ends when it ends.
+//
+// # What is and what is not a boundary
+//
+// Confined are files, processes, sockets, devices and system calls. Not confined are
+// processor time, what is read from files that [Spec.Hide] does not name, and what the
+// caller hands over: an open descriptor, a variable of the environment. A flaw of the
+// kernel is not caught.
+//
+// The layers are Linux's: namespaces for users, mounts, processes and the network,
+// Landlock, seccomp, and limits. [Check] says which of them the kernel has. What a [Spec]
+// needs and the kernel lacks is an error of Command, and never left out. On other systems
+// Command fails with [ErrUnavailable] for every profile but open.
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"syscall"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// A Spec says what a confined program may reach. It may be used for several commands, at
+// the same time, too.
+type Spec struct {
+	// Profile is read, work or open. Anything else is an error.
+	Profile permission.Profile
+
+	// Write are directories that the program may write in, absolute, which must exist. The
+	// profile read ignores them.
+	Write []string
+
+	// Network gives the program the network of the machine: in the profile work all of it, in
+	// read for asking only, as nobody can connect to the program.
+	Network bool
+
+	// Protect are absolute paths in Write that stay as they are. What is not there when
+	// the program starts can be made by it; [Result] says if it was.
+	Protect []string
+
+	// Scratch are directories, such as a compiler's cache, that the profile work sees as they
+	// are, and may write in for itself: what it writes there is gone when it ends. What does
+	// not exist is left out; where the kernel cannot do it they stay read-only.
+	Scratch []string
+
+	// Hide are absolute paths that cannot be read. What is not there when the program
+	// starts is not hidden.
+	Hide []string
+
+	Limits Limits
+}
+
+// Limits bound what a program may use. A zero field is the default.
+type Limits struct {
+	Processes int   // processes and threads at the same time; 4096
+	Memory    int64 // bytes of data of one process; the memory of the machine
+	FileSize  int64 // bytes of one file; 16 GiB
+	Files     int   // open files of one process; as for the caller
+}
+
+// A Result is what only the sandbox knows of a program that has ended.
+type Result struct {
+	// Signal is what ended the program, 0 if it exited. For [os/exec] it exited with
+	// 128 and the number of the signal, as a shell says it.
+	Signal syscall.Signal
+
+	// Left says that processes were left when the program ended, and were killed.
+	Left bool
+
+	// Made are the paths of [Spec.Protect] that were not there before and are now. No kernel
+	// keeps a program from making them in a directory that it may write in.
+	Made []string
+}
+
+// ErrUnavailable is the error of a Spec that needs what the system lacks. The error that
+// wraps it names the part.
+var ErrUnavailable = errors.New("this system cannot confine the program")
+
+// complete fills in the defaults that do not depend on the machine.
+func (l Limits) complete() Limits {
+	l.Processes = cmp.Or(l.Processes, 4096)
+	l.FileSize = cmp.Or(l.FileSize, 16<<30)
+	return l
+}

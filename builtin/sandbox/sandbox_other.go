@@ -1,0 +1,27 @@
+//go:build !linux
+
+package sandbox
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// Command fails with [ErrUnavailable] for every profile but open, which it leaves as it is.
+func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error) {
+	switch s.Profile {
+	case permission.ProfileOpen:
+		return func() (Result, error) { return Result{}, nil }, cmd.Err
+	case permission.ProfileRead, permission.ProfileWork:
+		return nil, fmt.Errorf("sandbox: %w: there is none for %s; use profile open, or a backend that confines", ErrUnavailable, runtime.GOOS)
+	}
+	return nil, fmt.Errorf("sandbox: unknown profile %q; use read, work or open", s.Profile)
+}
+
+// Check says that there is no sandbox for this system.
+func Check() Status {
+	return Status{Layers: []Layer{{Name: layerSystem, Detail: "there is no sandbox for " + runtime.GOOS, Means: "no command can be confined"}}}
+}

@@ -1,0 +1,154 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// System calls that no profile has: they reach other processes, the kernel, or namespaces.
+var deniedAlways = []uint32{
+	// Other processes.
+	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+	unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE, unix.SYS_PERF_EVENT_OPEN,
+	// Ways into the kernel that need no file, or have been its weakest parts.
+	unix.SYS_BPF, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
+	// Mounts and namespaces.
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_SETNS, unix.SYS_UNSHARE,
+	unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
+	// The machine.
+	unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_REBOOT, unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_NFSSERVCTL,
+	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
+	unix.SYS_LOOKUP_DCOOKIE, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_VHANGUP,
+}
+
+// System calls that the profile read does not have, either: a descriptor that was handed
+// over is enough for some of them, whatever the mounts are.
+var deniedReading = []uint32{
+	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
+	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
+	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
+	unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP,
+	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
+}
+
+const (
+	newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+		unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
+
+	// Sockets of other kinds, such as those of a virtual machine's host, know no network
+	// namespace: socketFilter leaves them out.
+
+	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR
+	newestCall = unix.SYS_RSEQ_SLICE_YIELD
+
+	retAllow = unix.SECCOMP_RET_ALLOW
+	retKill  = unix.SECCOMP_RET_KILL_PROCESS
+	retEPERM = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	retNoSys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+)
+
+// Offsets in struct seccomp_data, whose words are little-endian on what is built here.
+const (
+	dataNr   = 0
+	dataArch = 4
+	dataArgs = 16
+)
+
+func load(offset uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+}
+
+// arg loads the low half of an argument, which is all that the kernel reads of an int: a
+// filter that compares the high half, too, is passed by setting a bit there.
+func arg(n uint32) unix.SockFilter { return load(dataArgs + 8*n) }
+
+// when goes on with the next instruction if the condition holds, else after the skip
+// following ones.
+func when(cond uint16, value uint32, skip uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | cond | unix.BPF_K, K: value, Jf: skip}
+}
+
+func ret(value uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: value}
+}
+
+// filter returns the program that decides about system calls. Without network there are no
+// sockets but pairs, without sockets of Unix no others of those. Foreign ones, of 32 bits or
+// x32, whose numbers mean others, end the process or do not exist, as do those that are
+// newer than the list.
+func filter(read, network, noUnix bool) []unix.SockFilter {
+	f := []unix.SockFilter{
+		load(dataArch), {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: auditArch, Jt: 1}, ret(retKill),
+		load(dataNr), when(unix.BPF_JGT, newestCall, 1), ret(retNoSys),
+	}
+	denied := slices.Concat(deniedAlways, deniedAlwaysHere)
+	if read {
+		denied = slices.Concat(denied, deniedReading, deniedReadingHere)
+	}
+	for _, nr := range denied {
+		f = append(f, when(unix.BPF_JEQ, nr, 1), ret(retEPERM))
+	}
+	// What cannot be looked into, as the flags are in memory, is to be done in the old way.
+	f = append(f, when(unix.BPF_JEQ, unix.SYS_CLONE3, 1), ret(retNoSys))
+	f = append(f, call(unix.SYS_CLONE, arg(0), when(unix.BPF_JSET, newNamespaces, 1), ret(retEPERM))...)
+	// Typing at the terminal of who watches, and its selection.
+	ioctls := []unix.SockFilter{arg(1)}
+	for _, cmd := range []uint32{unix.TIOCSTI, unix.TIOCLINUX} {
+		ioctls = append(ioctls, when(unix.BPF_JEQ, cmd, 1), ret(retEPERM))
+	}
+	if read {
+		for _, cmd := range []uint32{unix.FS_IOC_SETFLAGS, fsSetXattr} {
+			ioctls = append(ioctls, when(unix.BPF_JEQ, cmd, 1), ret(retEPERM))
+		}
+	}
+	f = append(f, call(unix.SYS_IOCTL, ioctls...)...)
+	if noUnix {
+		// A pair of datagram sockets can send to any other Unix socket.
+		f = append(f, call(unix.SYS_SOCKETPAIR, arg(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf},
+			when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM))...)
+	}
+	if network {
+		f = append(f, call(unix.SYS_SOCKET, socketFilter(noUnix)...)...)
+	} else {
+		for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_BIND, unix.SYS_CONNECT} {
+			f = append(f, when(unix.BPF_JEQ, nr, 1), ret(retEPERM))
+		}
+	}
+	return append(f, ret(retAllow))
+}
+
+// socketFilter decides which kinds of socket there are.
+func socketFilter(noUnix bool) []unix.SockFilter {
+	f := []unix.SockFilter{arg(0)}
+	if !noUnix {
+		f = append(f, when(unix.BPF_JEQ, unix.AF_UNIX, 1), ret(retAllow))
+	}
+	return append(f,
+		when(unix.BPF_JEQ, unix.AF_INET, 1), ret(retAllow),
+		when(unix.BPF_JEQ, unix.AF_INET6, 1), ret(retAllow),
+		when(unix.BPF_JEQ, unix.AF_NETLINK, 3), // for the addresses of the machine
+		arg(2), when(unix.BPF_JEQ, unix.NETLINK_ROUTE, 1), ret(retAllow),
+		ret(retEPERM))
+}
+
+// call wraps what decides about one system call. Afterwards the number is loaded again.
+func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
+	return slices.Concat([]unix.SockFilter{when(unix.BPF_JEQ, nr, uint8(len(body)+1))}, body, []unix.SockFilter{load(dataNr)})
+}
+
+// seccomp restricts the system calls of this thread and of what it starts.
+func (p *plan) seccomp() error {
+	f := filter(p.Read, p.Network || !p.Read, p.NoUnix)
+	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
+	if _, _, errno := syscall.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); errno != 0 {
+		return fmt.Errorf("seccomp: %w", errno)
+	}
+	return nil
+}
