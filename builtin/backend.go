@@ -62,6 +62,10 @@ type Exit struct {
 	// LeftBehind says that a process which the program left behind still held the
 	// output, and was ended.
 	LeftBehind bool
+
+	// Denied is what a sandbox is known to have kept from the program, or ended with it, and
+	// how to grant it, in sentences for the model; "" for nothing.
+	Denied string
 }
 
 // ErrNotRegular is the error of opening what is neither a regular file nor a

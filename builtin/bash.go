@@ -47,6 +47,9 @@ type bashOut struct {
 
 	// A process that the command left behind held the output, and was stopped.
 	LeftBehind bool `json:"left_behind,omitempty"`
+
+	// What a sandbox kept from the command.
+	Denied string `json:"denied,omitempty"`
 }
 
 // A bash is no [tool.Backgrounder]: a command may change any file, and so what a call
@@ -189,12 +192,15 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	if exit.LeftBehind {
 		b.WriteString("\n[a background process still held the output when the command ended, and was stopped; one that is to stay must have its output redirected, as in `server >server.log 2>&1 &`]")
 	}
+	if exit.Denied != "" {
+		fmt.Fprintf(&b, "\n[%s]", exit.Denied)
+	}
 	if in.Timeout > maxTimeout {
 		fmt.Fprintf(&b, "\n[timeout %d is too much; it was taken for %d]", in.Timeout, maxTimeout)
 	}
 	ch := piece(b.String())
 	ch.Failed = end != ""
-	ch.Structured, _ = json.Marshal(bashOut{exit.Code, exit.Signal, timedOut, omitted, c.binary, exit.LeftBehind}) // ints and strings encode
+	ch.Structured, _ = json.Marshal(bashOut{exit.Code, exit.Signal, timedOut, omitted, c.binary, exit.LeftBehind, exit.Denied}) // ints and strings encode
 	return ch
 }
 

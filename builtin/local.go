@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -29,6 +30,18 @@ type Local struct {
 
 	// Confined refuses files outside Dirs even where a person allowed them.
 	Confined bool
+
+	// Sandbox says how commands are confined where [sandbox.Check] finds that they can be:
+	// one that was judged runs in the profile of its judgement, and may write in Dirs. One
+	// of profile open, or of none, because nobody judged it, is not confined. Where the
+	// system cannot confine, no command is, and Bash has the rights of the process.
+	//
+	// A Profile here counts for every command, so that open turns the sandbox off. Write and
+	// Network grant more. Protect, Hide and Scratch take the place of [SandboxDefaults],
+	// which a nil slice means, an empty one nothing.
+	Sandbox sandbox.Spec
+
+	found finder
 }
 
 // Identify returns what stands at path now, which is absolute and has no symbolic link in it.

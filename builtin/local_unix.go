@@ -9,8 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
 )
 
 const (
@@ -42,16 +45,76 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	// A file, not a writer: with a writer, Wait would wait for everyone who
 	// holds the pipe.
 	cmd.Stdout, cmd.Stderr = w, w
+	out := c.Output
+	spec, confined := l.confines(c)
+	var cleanup func() (sandbox.Result, error)
+	tail := &tail{to: out}
+	if confined {
+		if cleanup, err = spec.Command(cmd); err != nil {
+			w.Close()
+			return Exit{}, err
+		}
+		out = tail
+	}
 	err = cmd.Start()
 	w.Close()
 	if err != nil {
+		if confined {
+			cleanup()
+		}
 		return Exit{}, err
 	}
 	copied := make(chan bool, 1)
-	go func() { copied <- copyOutput(c.Output, r) }()
+	go func() { copied <- copyOutput(out, r) }()
 	exited := make(chan struct{})
 	go func() { defer close(exited); cmd.Wait() }()
-	return supervise(ctx, cmd, mark, r, copied, exited, c.Output)
+	exit, err := supervise(ctx, cmd, mark, r, copied, exited, out)
+	if !confined {
+		return exit, err
+	}
+	result, started := cleanup()
+	if started != nil && err == nil {
+		return Exit{}, started
+	}
+	return confinedExit(spec, exit, result, tail.text), err
+}
+
+// confinedExit adds to exit what the sandbox says of the program.
+func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte) Exit {
+	if r.Signal != 0 {
+		exit.Code, exit.Signal = -1, r.Signal.String()
+	}
+	var said []string
+	if why := sandbox.Denied(spec, exit.Code, output); why != "" {
+		said = append(said, why)
+	}
+	if r.Left {
+		said = append(said, "a process that the command left in the background was ended with it, as nothing in the sandbox outlives its command")
+	}
+	if len(r.Made) > 0 {
+		said = append(said, "the command made "+strings.Join(r.Made, ", ")+", which programs run or trust: check it, or remove it")
+	}
+	exit.Denied = strings.Join(said, "; ")
+	return exit
+}
+
+// A tail passes on what is written to it and keeps the end.
+type tail struct {
+	to   io.Writer
+	text []byte
+}
+
+const tailSize = 16 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p[max(0, len(p)-tailSize):]...)
+	if over := len(t.text) - tailSize; over > tailSize {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	if t.to == nil {
+		return len(p), nil
+	}
+	return t.to.Write(p)
 }
 
 // supervise waits for the program, or ends it, and empties the pipe. That the

@@ -1,0 +1,206 @@
+package builtin
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// confines returns how a command of the profile is confined, and whether it is.
+func (l *Local) confines(c Command) (sandbox.Spec, bool) {
+	s := l.Sandbox
+	if s.Profile == "" {
+		s.Profile = c.Profile
+	}
+	if s.Profile != permission.ProfileRead && s.Profile != permission.ProfileWork || sandbox.Check().Confines() != nil {
+		return sandbox.Spec{}, false
+	}
+	s.Network = s.Network || c.Network
+	s.Write = slices.Clone(s.Write)
+	for _, dir := range l.Dirs {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			s.Write = append(s.Write, dir)
+		}
+	}
+	var kept, secret []string
+	if s.Protect == nil || s.Hide == nil {
+		kept, secret = l.found.under(s.Write)
+	}
+	if s.Protect == nil {
+		s.Protect = kept
+	}
+	if s.Hide == nil {
+		s.Hide = append(secret, secretPlaces()...)
+	}
+	if s.Scratch == nil {
+		s.Scratch = caches()
+	}
+	return s, true
+}
+
+// SandboxDefaults returns what [Local] protects and hides in the working directories, and
+// which directories it lets a command write in for itself, when its Sandbox does not say.
+func SandboxDefaults(dirs []string) (protect, hide, scratch []string) {
+	protect, secret := new(finder).under(dirs)
+	return protect, append(secret, secretPlaces()...), caches()
+}
+
+// secretPlaces are those of everyone whose home this process knows of.
+var secretPlaces = sync.OnceValue(func() []string {
+	homes := []string{"/root"}
+	if home, err := os.UserHomeDir(); err == nil {
+		homes = append(homes, home)
+	}
+	others, _ := filepath.Glob("/home/*")
+	return pathrule.Secrets(append(homes, others...))
+})
+
+// caches are the directories in which compilers and package managers keep what they can
+// make again.
+var caches = sync.OnceValue(func() []string {
+	var out []string
+	if dir, err := os.UserCacheDir(); err == nil {
+		out = append(out, dir)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return out
+	}
+	for _, name := range []string{".npm", ".cargo/registry", ".cargo/git", ".gradle", ".m2/repository", ".ivy2", ".nuget/packages", ".bun/install/cache", ".deno", ".local/share/pnpm", ".yarn", ".pub-cache", ".ccache"} {
+		out = append(out, filepath.Join(home, name))
+	}
+	gopath := os.Getenv("GOPATH")
+	if gopath == "" {
+		gopath = filepath.Join(home, "go")
+	}
+	for _, dir := range filepath.SplitList(gopath) {
+		out = append(out, filepath.Join(dir, "pkg"))
+	}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "npm_config_cache", "CARGO_HOME", "CCACHE_DIR"} {
+		if dir := os.Getenv(name); filepath.IsAbs(dir) {
+			out = append(out, dir)
+		}
+	}
+	return out
+})
+
+// A finder finds, in working directories, what is to be protected and what is secret. It
+// remembers what was in a directory as long as that does not change. The zero finder is
+// ready; it is safe for concurrent use.
+type finder struct {
+	mu   sync.Mutex
+	seen map[string]*listing
+}
+
+// A listing is what is in a directory.
+type listing struct {
+	changed time.Time // when the directory was last changed
+	read    time.Time // when it was read
+	dirs    []string  // names of directories to look into
+	kept    []string  // names of what is protected
+	secret  []string
+}
+
+// settled is how old a change must be for what was read after it to be all there is: clocks
+// of file systems are coarse.
+const settled = 100 * time.Millisecond
+
+// under returns the paths, absolute, below the directories. What is in node_modules is not
+// looked for, nor anything in a directory that is protected or secret as a whole.
+func (f *finder) under(dirs []string) (kept, secret []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen == nil {
+		f.seen = map[string]*listing{}
+	}
+	for _, dir := range dirs {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue
+		}
+		f.walk(real, "", &kept, &secret)
+		for _, name := range pathrule.KeptNames() {
+			// One that is not there is named, too: whether it was made can be said afterwards.
+			if at := filepath.Join(real, name); !slices.Contains(kept, at) && !slices.Contains(secret, at) {
+				kept = append(kept, at)
+			}
+		}
+	}
+	return kept, secret
+}
+
+func (f *finder) walk(root, rel string, kept, secret *[]string) {
+	dir := filepath.Join(root, rel)
+	l := f.list(dir, rel)
+	if l == nil {
+		return
+	}
+	for _, name := range l.kept {
+		*kept = append(*kept, filepath.Join(dir, name))
+	}
+	for _, name := range l.secret {
+		*secret = append(*secret, filepath.Join(dir, name))
+	}
+	for _, name := range l.dirs {
+		f.walk(root, path.Join(rel, name), kept, secret)
+	}
+}
+
+func (f *finder) list(dir, rel string) *listing {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		delete(f.seen, dir)
+		return nil
+	}
+	if l := f.seen[dir]; l != nil && l.changed.Equal(info.ModTime()) && l.read.Sub(l.changed) > settled {
+		return l
+	}
+	l := &listing{changed: info.ModTime(), read: time.Now()}
+	entries, _ := os.ReadDir(dir) // what cannot be read cannot be changed, either
+	for _, e := range entries {
+		l.add(e, rel)
+	}
+	f.seen[dir] = l
+	return l
+}
+
+func (l *listing) add(e fs.DirEntry, rel string) {
+	name := e.Name()
+	at := path.Join(rel, name)
+	inside := pathrule.KeptIn[name]
+	switch {
+	case inGitModules(rel) && e.IsDir() && name != "modules":
+		// The repository of a submodule, or a directory on the way to one.
+		for _, k := range pathrule.KeptIn[".git"] {
+			l.kept = append(l.kept, path.Join(name, k))
+		}
+		l.dirs = append(l.dirs, name)
+	case inside != nil && e.IsDir():
+		for _, k := range inside {
+			l.kept = append(l.kept, path.Join(name, k))
+		}
+		l.dirs = append(l.dirs, path.Join(name, "modules"))
+	case inside != nil: // the file that says where the repository is
+		l.kept = append(l.kept, name)
+	case pathrule.Holds(at):
+		l.secret = append(l.secret, name)
+	case (pathrule.Protected{}).Kept(at):
+		l.kept = append(l.kept, name)
+	case e.IsDir() && name != "node_modules":
+		l.dirs = append(l.dirs, name)
+	}
+}
+
+// inGitModules reports whether rel is where a repository keeps those of its submodules.
+func inGitModules(rel string) bool {
+	return strings.HasPrefix(rel, ".git/modules") || strings.Contains(rel, "/.git/modules")
+}

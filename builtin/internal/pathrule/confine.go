@@ -1,0 +1,84 @@
+package pathrule
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Secrets returns the places that hold credentials, by their well-known names, below the
+// home directories and elsewhere on this machine. What is there is returned, and no more.
+func Secrets(homes []string) []string {
+	var out []string
+	add := func(name string) {
+		if _, err := os.Lstat(name); err == nil {
+			out = append(out, name)
+		}
+	}
+	for _, home := range homes {
+		entries, _ := os.ReadDir(home)
+		for _, e := range entries {
+			if name := path.Join(home, e.Name()); e.Name() == ".ssh" || SecretName(name) != "" {
+				out = append(out, name)
+			}
+		}
+		for _, tail := range secretTails {
+			switch {
+			case strings.Count(tail, "/") == 2 && strings.HasSuffix(tail, "/"): // in home itself, as above
+			case strings.HasSuffix(tail, "/"), strings.Contains(path.Base(tail), "."):
+				add(path.Join(home, tail))
+			default:
+				names, _ := filepath.Glob(path.Join(home, tail) + "*")
+				out = append(out, names...)
+			}
+		}
+		add(path.Join(home, ".config/kitbag"))
+	}
+	for _, place := range secretPlaces {
+		add(path.Clean(place))
+	}
+	for _, name := range []string{"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "krb5.keytab"} {
+		add("/etc/" + name)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Kept reports whether the file or directory rel of a working directory is to stay as it is
+// when a command may write there: it is protected, and not where version control has its
+// data. What is to stay there is in [KeptIn].
+func (g Protected) Kept(rel string) bool {
+	return KeptIn[strings.ToLower(path.Base(rel))] == nil && g.Name("/w/"+rel) != ""
+}
+
+// KeptIn are the paths in a directory of version control that it runs or trusts.
+var KeptIn = map[string][]string{
+	".git": {"commondir", "config", "config.worktree", "hooks", "info/attributes"},
+	".hg":  {"hgrc"},
+	".svn": {"config"},
+	".bzr": {"branch/branch.conf"},
+	".jj":  {"repo/config.toml"},
+}
+
+// KeptNames are the names of files and directories that are protected wherever they are, in
+// order.
+func KeptNames() []string {
+	names := slices.Concat(protectedFiles, protectedDirs, []string{".env"})
+	names = slices.DeleteFunc(names, func(name string) bool { return KeptIn[name] != nil })
+	slices.Sort(names)
+	return names
+}
+
+// Holds reports whether the file rel of a working directory holds credentials. Those of
+// tests, which are public, do not count.
+func Holds(rel string) bool {
+	for seg := range strings.SplitSeq(path.Dir(rel), "/") {
+		switch seg {
+		case "testdata", "test", "tests", "fixtures", "__fixtures__", "__tests__", "spec":
+			return false
+		}
+	}
+	return SecretName("/w/"+rel) != ""
+}
