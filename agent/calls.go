@@ -141,12 +141,10 @@ func orElse[T any](safe T, ask func() T) (answer T) {
 // may be answered, the call waits as if no one had been there to answer: what the person saw may
 // not be true any more.
 func (r *run) approve(c *openCall) error {
-	q := Approval{Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety, Suggest: c.Suggest, Preview: c.Preview,
-		Runs: c.Judgement.Differs(c.Input)}
 	if err := r.save(); err != nil {
 		return err
 	}
-	answer, err := r.askApprove(q, c)
+	answer, err := r.askApprove(*pendingOf(c, r.st.loop.Run)[0].(*Approval), c)
 	if r.expired(c) && r.ctx.Err() == nil {
 		return nil
 	}

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
@@ -51,22 +52,22 @@ func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) 
 func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
 	used := false
 	return func(yield func(Event, error) bool) {
-		if used {
-			yield(nil, errors.New("agent: the sequence that Run returned may be ranged once; call Run again"))
-			return
+		var err error
+		switch {
+		case used:
+			err = errors.New("agent: the sequence that Run returned may be ranged once; call Run again")
+		case st == nil:
+			err = errors.New("agent: the State is nil; &agent.State{} is a new conversation")
+		case !st.busy.CompareAndSwap(false, true):
+			err = ErrBusy
 		}
 		used = true
-		if st == nil {
-			yield(nil, errors.New("agent: the State is nil; &agent.State{} is a new conversation"))
-			return
-		}
-		if !st.busy.CompareAndSwap(false, true) {
-			yield(nil, ErrBusy)
+		if err != nil {
+			yield(nil, err)
 			return
 		}
 		defer st.busy.Store(false)
-
-		// The state of an agent above holds this one, with secrets: it goes on from
+		// The State of an agent above holds this one, with secrets: it continues from
 		// there. What is stored of both has none, if the one above sees to that.
 		if n := a.over; n == nil || n.outer == nil || n.outer.Redact == nil {
 			st.cleaner.use(a.cfg.Redact)
@@ -245,13 +246,20 @@ func (r *run) loop() (EndReason, error) {
 func (r *run) step() (EndReason, error) {
 	for asked := false; ; {
 		var err error
-		switch next := decide.Next(&r.st.loop, r.situation()); next.Step {
-		case decide.AskModel, decide.LastAnswer, decide.Remind:
+		next := decide.Next(&r.st.loop, r.situation())
+		if next.AsksModel() {
 			if asked {
 				return "", nil // the next step
 			}
 			asked = true
-			err = r.speak(next)
+		}
+		switch next.Step {
+		case decide.AskModel:
+			err = r.ask(next.Hint)
+		case decide.LastAnswer:
+			err = r.lastAnswer(next.Limit)
+		case decide.Remind:
+			err = r.remind()
 		case decide.Judge:
 			err = r.judgeAll(next.Calls)
 		case decide.Start:
@@ -281,17 +289,6 @@ func (r *run) step() (EndReason, error) {
 	}
 }
 
-// speak has the model say something.
-func (r *run) speak(next decide.Effect) error {
-	switch next.Step {
-	case decide.LastAnswer:
-		return r.lastAnswer(next.Limit)
-	case decide.Remind:
-		return r.remind()
-	}
-	return r.ask(next.Hint)
-}
-
 // judgeAll decides about every call that has not been judged.
 func (r *run) judgeAll(calls []*openCall) error {
 	for _, c := range calls {
@@ -305,36 +302,25 @@ func (r *run) judgeAll(calls []*openCall) error {
 	return nil
 }
 
-// waitAgain tells of everything that waits. Events of this run have told of some of it already; a
-// consumer that keeps the last one of each call is right.
+// waitAgain emits everything that waits. Some of it was emitted in this run already; a consumer that
+// keeps the last event of each call is right. Calls in the background end before the run does: only
+// then can a person answer, so the time for that begins then.
 func (r *run) waitAgain() error {
 	if err := r.save(); err != nil {
 		return err
 	}
 	for _, c := range r.st.loop.Open {
-		told := false
-		for _, ev := range (&State{loop: decide.State{Run: r.st.loop.Run, Open: []*openCall{c}}}).Pending() {
+		for i, ev := range pendingOf(c, r.st.loop.Run) {
 			r.emit(ev)
-			if h := ev.head(); !told {
-				c.Announced, told = decide.Announced{Seq: h.Seq, Time: h.Time}, true
+			if h := ev.head(); i == 0 {
+				c.Announced = decide.Announced{Seq: h.Seq, Time: h.Time}
 			}
 		}
 	}
-	return r.settleWaiting()
-}
-
-// settleWaiting waits for what goes on in the background before a run ends in which a person was
-// asked. Only then can they answer, so the time for that begins then.
-func (r *run) settleWaiting() error {
 	if len(r.st.loop.StillAway()) == 0 {
 		return nil
 	}
-	var open []*openCall
-	for _, c := range r.st.loop.Open {
-		if c.Status == decide.Asking && !r.expired(c) {
-			open = append(open, c)
-		}
-	}
+	open := slices.DeleteFunc(slices.Clone(r.st.loop.Open), func(c *openCall) bool { return c.Status != decide.Asking || r.expired(c) })
 	err := r.collectAll()
 	for _, c := range open {
 		c.Asked = r.cfg.Now()

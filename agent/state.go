@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,23 +63,26 @@ type (
 func (st *State) Pending() []Event {
 	var out []Event
 	for _, c := range st.loop.Open {
-		head := Head{Seq: c.Announced.Seq, Run: st.loop.Run, Time: c.Announced.Time}
-		switch c.Status {
-		case decide.Asking:
-			head.Type = "approval"
-			if head.Time.IsZero() {
-				head.Time = c.Asked
-			}
-			out = append(out, &Approval{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input,
-				Reason: c.Why, Safety: c.Safety, Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input)})
-		case decide.External:
-			head.Type = "external"
-			out = append(out, &External{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input})
-		case decide.Nested:
-			out = append(out, pendingBelow(c, head)...)
-		}
+		out = append(out, pendingOf(c, st.loop.Run)...)
 	}
 	return out
+}
+
+// pendingOf returns what an open call of a run waits for.
+func pendingOf(c *openCall, run string) []Event {
+	head := Head{Seq: c.Announced.Seq, Run: run, Time: c.Announced.Time}
+	switch c.Status {
+	case decide.Asking:
+		head.Type, head.Time = "approval", cmp.Or(head.Time, c.Asked)
+		return []Event{&Approval{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety,
+			Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input)}}
+	case decide.External:
+		head.Type = "external"
+		return []Event{&External{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input}}
+	case decide.Nested:
+		return pendingBelow(c, head)
+	}
+	return nil
 }
 
 type stateJSON struct {

@@ -34,6 +34,11 @@ type Effect struct {
 	Hint  string  // of AskModel: what the model is told first, "" for nothing
 }
 
+// AsksModel reports whether the model is to say something.
+func (e Effect) AsksModel() bool {
+	return e.Step == AskModel || e.Step == LastAnswer || e.Step == Remind
+}
+
 // Typed says whether a run is to end with an answer of a Go type.
 type Typed int
 
