@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // resolve finds the tool for a call among those that the model was shown. Opening are groups that
@@ -58,7 +59,7 @@ func (r *run) judge(c *openCall) error {
 		return r.finish(c, decide.ResultOf(c, message.OutcomeDenied, fmt.Sprintf("This call of %s was denied: %s.", c.Tool, d.Reason)))
 	}
 	if r.timeIsUp() { // nor about what would not start any more
-		return r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, notStarted(c, r.limits().TimeUp())))
+		return r.notStarted(c)
 	}
 	if err := tool.Prepare(r.stateful(r.ctx), t, c.Input); err != nil { // no one is asked about what cannot be done
 		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
@@ -272,17 +273,13 @@ func (r *run) closeBatch() error {
 	if err != nil {
 		return err
 	}
-	id, now := r.cfg.NewID("msg"), r.cfg.Now() // first: if one panics the results are still with the calls
-	m, succeeded := r.st.loop.Close()
-	m.ID, m.Created = id, now
-	v.Advance(succeeded...)
-	return r.addResults(m)
+	return r.addResults(v)
 }
 
 // closeOpen ends every open call, and adds the batch to the conversation: APIs refuse a history in
-// which a call has no result, and such a conversation could never go on. An error does not stop it,
-// since what it leaves in memory must be whole even if no store takes it.
-func (r *run) closeOpen(why string) error {
+// which a call has no result, and such a conversation could never be continued. An error does not
+// stop it, since what it leaves in memory must be whole even if no store takes it.
+func (r *run) closeOpen(why string) (err error) {
 	if len(r.st.loop.Open) == 0 {
 		return nil
 	}
@@ -290,17 +287,21 @@ func (r *run) closeOpen(why string) error {
 	for _, c := range r.st.loop.Interrupt(why) {
 		ended = append(ended, newToolResult(c))
 	}
-	var err error
 	if len(ended) > 0 {
 		err = r.store(ended...)
 	}
-	id, now := r.cfg.NewID("msg"), r.cfg.Now()
-	m, _ := r.st.loop.Close()
-	m.ID, m.Created = id, now
-	return join(err, r.addResults(m))
+	return join(err, r.addResults(nil))
 }
 
-func (r *run) addResults(m *message.Message) error {
+// addResults adds the results of the open calls to the conversation. v learns which succeeded, unless
+// it is nil.
+func (r *run) addResults(v *toolkit.View) error {
+	id, now := r.cfg.NewID("msg"), r.cfg.Now() // first: if one panics the results are still with the calls
+	m, succeeded := r.st.loop.Close()
+	m.ID, m.Created = id, now
+	if v != nil {
+		v.Advance(succeeded...)
+	}
 	r.shown.view = nil
 	return r.addMessage(m, "")
 }

@@ -223,17 +223,13 @@ func (r *run) dropEarly() {
 	if e == nil {
 		return
 	}
-	var dropped []*toolCall
+	var dropped []*flight
 	for _, tc := range e.calls {
 		if tc.started() && tc.stage == launched {
-			r.drop(&tc.flight)
-			dropped = append(dropped, tc)
+			dropped = append(dropped, &tc.flight)
 		}
 	}
-	for _, tc := range dropped {
-		r.await(&tc.flight)
-		r.forget(&tc.flight)
-	}
+	r.drop(dropped)
 	r.early = nil
 	if !e.counts && e.tools != nil {
 		_ = r.st.Tools.UnmarshalJSON(e.tools) // which is what it wrote

@@ -180,17 +180,21 @@ func (r *run) commit(f *flight) error {
 	return err
 }
 
-// drop gives up a flight, which is told to end. What its call asks is refused.
-func (r *run) drop(f *flight) {
-	if f.stage == landed {
-		return
+// drop gives up flights that are not committed: they are told to end, and waited for. What their calls
+// ask is refused.
+func (r *run) drop(flights []*flight) {
+	for _, f := range flights {
+		f.stage = landed
+		f.end(context.Canceled)
+		for _, rep := range f.held {
+			_ = r.handle(rep) // answers what asks, and nothing else
+		}
+		f.held = nil
 	}
-	f.stage = landed
-	f.end(context.Canceled)
-	for _, rep := range f.held {
-		_ = r.handle(rep) // answers what asks, and nothing else
+	for _, f := range flights {
+		r.await(f)
+		r.forget(f)
 	}
-	f.held = nil
 }
 
 // await waits until f has ended.

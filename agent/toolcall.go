@@ -254,7 +254,7 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 		return nil, nil
 	}
 	if !early && !r.isFinal(c) && r.timeIsUp() {
-		return nil, r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, notStarted(c, r.limits().TimeUp())))
+		return nil, r.notStarted(c)
 	}
 	c.Status = decide.Running
 	if err := r.save(); err != nil {
@@ -265,12 +265,13 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 	return t, nil
 }
 
-// notStarted is the result of a call whose turn came after a limit was reached.
-func notStarted(c *openCall, limit string) string {
+// notStarted ends a call whose turn came after Limits.Time had passed.
+func (r *run) notStarted(c *openCall) error {
+	text := "Not run: "
 	if c.Sub != nil {
-		return "The agent was stopped: " + limit + " was reached."
+		text = "The agent was stopped: "
 	}
-	return "Not run: " + limit + " was reached."
+	return r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeUp()+" was reached."))
 }
 
 // startAll starts calls, unless what started early is not to count: then it has to be asked again
