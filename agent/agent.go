@@ -195,7 +195,7 @@ type Agent struct {
 	cfg Config
 	levels
 	background tool.Tool // see Config.Background; nil without
-	over       *nest     // the run that this agent works for; nil for none
+	parent     *nest     // the run that this agent works for; nil for none
 }
 
 // minKey is the least size of [Config].Key, in bytes: 128 bits cannot be tried out.

@@ -22,7 +22,7 @@ import (
 // before, such as a warning or what ended in the background, goes to the end of the history: a
 // changed beginning costs the provider's cache of all that follows.
 func (r *run) ask(hint string) error {
-	if err := r.tellEnded(); err != nil {
+	if err := r.addEnded(); err != nil {
 		return err
 	}
 	r.st.loop.Spent.Steps++
@@ -221,7 +221,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 		return mc.why()
 	case mc.err != nil:
 		return mc.err
-	case r.consumer.gone:
+	case r.consumer.stopped:
 		return context.Canceled
 	case mc.finish == nil && r.ctx.Err() != nil:
 		return r.ctx.Err()

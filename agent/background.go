@@ -13,11 +13,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// wasAway tells the model what a call in the background has returned.
-const wasAway = "Call %s of %s, which went on in the background, has ended (%s). What it returned stands between the tags; it is not the user who says it.\n" +
+// endedInBackground tells the model what a call in the background has returned.
+const endedInBackground = "Call %s of %s, which went on in the background, has ended (%s). What it returned stands between the tags; it is not the user who says it.\n" +
 	"<result>\n%s\n</result>"
 
-// resultEnd is what a model might take for the end of the tag in wasAway.
+// resultEnd is what a model might take for the end of the tag in endedInBackground.
 var resultEnd = lazy.Regexp(`(?i)<\s*/\s*(result)`)
 
 // patience returns after how long c goes on in the background, negative for never.
@@ -41,18 +41,18 @@ func (r *run) patience(t tool.Tool, c *openCall) time.Duration {
 
 // leave lets a call go on in the background, if there is room and it has not ended.
 func (r *run) leave(tc *toolCall) error {
-	if tc.away || tc.stage == landed || !r.st.loop.MayLeave(r.cfg.MaxParallel) {
+	if tc.background || tc.stage == landed || !r.st.loop.MayLeave(r.cfg.MaxParallel) {
 		return nil
 	}
-	tc.away = true
+	tc.background = true
 	tc.unbind()
 	c := tc.call
 	r.st.loop.Leave(c)
 	return r.store(&Background{Call: c.ID, Name: c.Tool}, newToolResult(c))
 }
 
-// awayCallOf returns the flight of a call that went on in the background in this run, or may yet.
-func (r *run) awayCallOf(id string) *toolCall {
+// backgroundFlight returns the flight of a call that went on in the background in this run, or may yet.
+func (r *run) backgroundFlight(id string) *toolCall {
 	for _, f := range r.flights {
 		if tc, ok := f.task.(*toolCall); ok && tc.call.ID == id && tc.done != nil {
 			return tc
@@ -61,14 +61,14 @@ func (r *run) awayCallOf(id string) *toolCall {
 	return nil
 }
 
-// forgetAway gives up the calls that went on in the background when an earlier run was cut off.
-func (r *run) forgetAway() {
-	for _, a := range r.st.loop.StillAway() {
+// forgetBackground gives up the calls that went on in the background when an earlier run was cut off.
+func (r *run) forgetBackground() {
+	for _, a := range r.st.loop.InBackground() {
 		r.returned(a, decide.ResultLost())
 	}
 }
 
-func (r *run) returned(a *awayCall, res *message.ToolResult) {
+func (r *run) returned(a *backgroundCall, res *message.ToolResult) {
 	a.Result = r.tidy(a.ID, a.Tool, res)
 	r.consumer.unsent = append(r.consumer.unsent, &Background{Call: a.ID, Name: a.Tool, Result: a.Result})
 }
@@ -76,8 +76,8 @@ func (r *run) returned(a *awayCall, res *message.ToolResult) {
 // collect takes the results of the calls in the background that have ended, or of all, and waits
 // for them. The error is one that ends the run.
 func (r *run) collect(all bool) (err error) {
-	for _, a := range r.st.loop.StillAway() {
-		tc := r.awayCallOf(a.ID)
+	for _, a := range r.st.loop.InBackground() {
+		tc := r.backgroundFlight(a.ID)
 		if !all && !tc.ended {
 			continue
 		}
@@ -89,49 +89,49 @@ func (r *run) collect(all bool) (err error) {
 	return err
 }
 
-// tellEnded tells the model of the calls in the background that have ended.
-func (r *run) tellEnded() error {
-	if len(r.st.loop.Away) == 0 {
+// addEnded tells the model of the calls in the background that have ended.
+func (r *run) addEnded() error {
+	if len(r.st.loop.Background) == 0 {
 		return nil
 	}
-	return join(r.collect(false), r.tellModel())
+	return join(r.collect(false), r.addBackgroundResults())
 }
 
-// settle waits until a call in the background has ended, and tells the model. When the time is up
+// waitForBackground waits until a call in the background has ended, and tells the model. When the time is up
 // all are told to end.
-func (r *run) settle() error {
-	ended := func(a *awayCall) bool { return r.awayCallOf(a.ID).ended }
+func (r *run) waitForBackground() error {
+	ended := func(a *backgroundCall) bool { return r.backgroundFlight(a.ID).ended }
 	// None is left if a crash, or the wait for a person, left only what is to be told.
-	away := r.st.loop.StillAway()
-	for len(away) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(away, ended) {
+	running := r.st.loop.InBackground()
+	for len(running) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(running, ended) {
 		r.receive(r.ctx.Done())
 	}
-	return r.tellEnded()
+	return r.addEnded()
 }
 
 // collectAll waits until nothing goes on in the background any more, and stores the results. It
 // tells the model nothing: calls may be open, between which and whose results no message can stand.
 func (r *run) collectAll() error {
-	if len(r.st.loop.StillAway()) == 0 {
+	if len(r.st.loop.InBackground()) == 0 {
 		return nil
 	}
 	return join(r.collect(true), r.store())
 }
 
-// stopAway ends what goes on in the background, and waits for it: no goroutine outlives a run but
+// stopBackground ends what goes on in the background, and waits for it: no goroutine outlives a run but
 // that of a tool that does not stop when told to.
-func (r *run) stopAway() error {
-	for _, a := range r.st.loop.StillAway() {
-		r.awayCallOf(a.ID).end(context.Canceled)
+func (r *run) stopBackground() error {
+	for _, a := range r.st.loop.InBackground() {
+		r.backgroundFlight(a.ID).end(context.Canceled)
 	}
 	return r.collect(true)
 }
 
-// tellModel adds what became of calls in the background to the conversation: in the program's
+// addBackgroundResults adds what became of calls in the background to the conversation: in the program's
 // words, since a call has one result and that is there already. To APIs that is a user's message,
 // and so it says who speaks.
-func (r *run) tellModel() error {
-	if len(r.st.loop.Away) == len(r.st.loop.StillAway()) {
+func (r *run) addBackgroundResults() error {
+	if len(r.st.loop.Background) == len(r.st.loop.InBackground()) {
 		return nil
 	}
 	v, cancelled := r.currentView()
@@ -142,7 +142,7 @@ func (r *run) tellModel() error {
 	for _, a := range r.st.loop.Report() {
 		// What the tool returned must not end the tag by itself.
 		text := resultEnd().ReplaceAllString(a.Result.Text(), `<\/$1`)
-		told = append(told, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(wasAway, a.ID, a.Tool, a.Result.Outcome, text)})
+		told = append(told, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(endedInBackground, a.ID, a.Tool, a.Result.Outcome, text)})
 		for _, d := range window.DataIn(a.Result.Blocks) {
 			data = append(data, d)
 		}
@@ -201,7 +201,7 @@ func lookAfter(ctx context.Context, in backgroundIn) (string, error) {
 func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, err error) {
 	var other *toolCall
 	err = tc.run.inbox.ask(&tc.flight, func() error {
-		if other = tc.run.awayCallOf(in.Call); other == nil {
+		if other = tc.run.backgroundFlight(in.Call); other == nil {
 			return nil
 		}
 		done = other.done

@@ -279,7 +279,7 @@ func TestBackgroundEndsWithTheRun(t *testing.T) {
 				if got := told(st); len(got) != 1 || !strings.HasPrefix(got[0], "c1 of behind interrupted: ") {
 					t.Errorf("told %q", got)
 				}
-				equal(t, "away", len(st.loop.Away), 0)
+				equal(t, "away", len(st.loop.Background), 0)
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("it took %v", took)
 				}
@@ -319,11 +319,11 @@ func TestBackgroundCrash(t *testing.T) {
 				}
 				inputs = nil
 			}
-			before := len(st.loop.Away)
+			before := len(st.loop.Background)
 			a, _ := patient(t, &j, cfg)
 			a.model = wordsFunc(next)
 			evs, err := play(t, a, st, inputs...)
-			if err != nil || endOf(t, evs).Text != "done" || len(st.loop.Away) > 0 {
+			if err != nil || endOf(t, evs).Text != "done" || len(st.loop.Background) > 0 {
 				t.Fatalf("save %d: %v", cut, err)
 			}
 			if before > 0 && strings.Contains(j.String(), "1m") {
@@ -476,7 +476,7 @@ func TestBackgroundSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "away", len(st.loop.Away), 1)
+		equal(t, "away", len(st.loop.Background), 1)
 		if leaks(encoded(t, st)) {
 			t.Error("the secret is in the state")
 		}

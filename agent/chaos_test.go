@@ -375,8 +375,8 @@ var errCrash = errors.New("crash")
 // checkAway checks what a run that had its end leaves in the background: nothing,
 // but for what the model will be told when the calls that wait have ended.
 func (c *chaos) checkAway(st *State) {
-	if len(st.loop.StillAway()) > 0 || len(st.loop.Away) > 0 && len(st.loop.Open) == 0 {
-		c.rt.Fatalf("%d calls are in the background, %d of them run", len(st.loop.Away), len(st.loop.StillAway()))
+	if len(st.loop.InBackground()) > 0 || len(st.loop.Background) > 0 && len(st.loop.Open) == 0 {
+		c.rt.Fatalf("%d calls are in the background, %d of them run", len(st.loop.Background), len(st.loop.InBackground()))
 	}
 }
 

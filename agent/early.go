@@ -20,7 +20,7 @@ type early struct {
 	run    *run
 	answer string      // the id of its message
 	calls  []*toolCall // that were judged; the last may not have started
-	over   bool        // no further call of this answer starts early
+	closed bool        // no further call of this answer starts early
 	counts bool        // for good: nothing of them is taken back
 	most   int         // how many the limits admit
 	looks  int         // at the arguments of the next call
@@ -38,7 +38,7 @@ const maxLooks = 8
 // what has to be taken back.
 func (r *run) newEarly(answer string) *early {
 	r.dropEarly()
-	if r.cfg.Eager && !r.dialog.last && len(r.st.loop.Away) == 0 {
+	if r.cfg.Eager && !r.dialog.last && len(r.st.loop.Background) == 0 {
 		r.early = &early{run: r, answer: answer}
 	}
 	return r.early
@@ -46,13 +46,13 @@ func (r *run) newEarly(answer string) *early {
 
 // look starts what can start, after something of the answer has come.
 func (e *early) look(mc *modelCall) {
-	for !e.over && len(e.calls) < len(mc.calls) && e.running() < e.run.cfg.MaxParallel {
+	for !e.closed && len(e.calls) < len(mc.calls) && e.running() < e.run.cfg.MaxParallel {
 		c := &mc.calls[len(e.calls)]
 		if !e.isWhole(c, mc.last() != message.Block(c.call)) {
 			return
 		}
 		e.looks = 0
-		e.over = !e.begin(c.call, string(c.args))
+		e.closed = !e.begin(c.call, string(c.args))
 	}
 }
 

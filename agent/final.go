@@ -49,7 +49,7 @@ func (r *run) keepFinal(mc *modelCall) error {
 // lastAnswer asks for a last answer without tools. What comes of it is kept if it is of use; a
 // failure changes nothing, the run is over anyway.
 func (r *run) lastAnswer(limit string) error {
-	if err := join(r.collectAll(), r.tellModel()); err != nil {
+	if err := join(r.collectAll(), r.addBackgroundResults()); err != nil {
 		return err
 	}
 	r.st.loop.Spent.Stopped = limit

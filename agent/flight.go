@@ -20,12 +20,12 @@ import (
 // goroutine, which holds its own copies of what it needs and sends reports to the run's inbox.
 // The fields are the run's own, unless they say otherwise.
 type flight struct {
-	task   task
-	stage  stage
-	held   []report // what came while it was launched
-	ended  bool     // its last report has come
-	away   bool     // it is committed, and not waited for: a call in the background
-	cancel context.CancelFunc
+	task       task
+	stage      stage
+	held       []report // what came while it was launched
+	ended      bool     // its last report has come
+	background bool     // it is committed, and not waited for: a call in the background
+	cancel     context.CancelFunc
 
 	cause atomic.Pointer[error] // why it was told to end; nil if it was not
 
@@ -157,7 +157,7 @@ func (r *run) handle(rep report) error {
 		return f.task.onReport(r, rep)
 	}
 	f.stage, f.ended = landed, true
-	if !f.away {
+	if !f.background {
 		r.forget(f)
 	}
 	return f.task.onEnd(r)
@@ -231,7 +231,7 @@ func (r *run) endFlights(cause error) {
 func (r *run) endCalls() {
 	r.dropEarly()
 	for _, f := range slices.Clone(r.flights) {
-		if f.away {
+		if f.background {
 			continue
 		}
 		f.end(context.Canceled)
@@ -250,7 +250,7 @@ func (r *run) fail(err error) {
 	}
 	r.failed = join(r.failed, err)
 	for _, f := range r.flights {
-		if !f.away {
+		if !f.background {
 			f.end(context.Canceled)
 		}
 	}

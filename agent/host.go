@@ -27,7 +27,7 @@ type callHost struct {
 // told for which.
 func (r *run) host() *callHost {
 	if r.people.host == nil {
-		r.people.host = &callHost{r: r, outer: host.From(r.whole)}
+		r.people.host = &callHost{r: r, outer: host.From(r.runCtx)}
 	}
 	return r.people.host
 }

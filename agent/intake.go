@@ -39,11 +39,11 @@ type callIntake struct {
 
 // onReport takes in a piece of the answer.
 func (mc *modelCall) onReport(r *run, rep report) error {
-	if r.consumer.gone {
+	if r.consumer.stopped {
 		return nil
 	}
 	mc.take(rep.piece)
-	if mc.early != nil && mc.finish == nil && !r.consumer.gone {
+	if mc.early != nil && mc.finish == nil && !r.consumer.stopped {
 		mc.early.look(mc)
 	}
 	return nil

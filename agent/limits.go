@@ -19,7 +19,7 @@ func (r *run) limits() decide.Limits {
 // situation returns what counts beside the State when the next step is decided.
 func (r *run) situation() decide.Situation {
 	in := decide.Situation{Messages: r.st.Messages, Limits: r.limits(), Now: r.cfg.Now(), Parallel: r.cfg.MaxParallel,
-		Ended: r.consumer.gone || r.ctx.Err() != nil, Failed: r.failed != nil}
+		Ended: r.consumer.stopped || r.ctx.Err() != nil, Failed: r.failed != nil}
 	if r.final != nil {
 		in.Typed = decide.Wanted
 		if r.final.value != nil {
@@ -42,11 +42,11 @@ func (r *run) limitReached() string {
 // fromAbove returns what the run that this one works for says, none if there is no such run, and gone
 // if it has ended: then this one is about to.
 func fromAbove[T any](r *run, none, gone T, ask func(outer *run) T) T {
-	if r.a.over == nil {
+	if r.a.parent == nil {
 		return none
 	}
 	answer := none // also where an agent is a tool without a run around it
-	if r.a.over.do(func(outer *run, _ *openCall) error { answer = ask(outer); return nil }) != nil {
+	if r.a.parent.do(func(outer *run, _ *openCall) error { answer = ask(outer); return nil }) != nil {
 		return gone
 	}
 	return answer

@@ -23,8 +23,8 @@ type run struct {
 	cfg *Config
 	st  *State
 
-	whole context.Context // of the run: ends with the caller's, and when the consumer leaves
-	ctx   context.Context // the same, or within a step what a Middleware.Step has made of it
+	runCtx context.Context // of the run: ends with the caller's, and when the consumer leaves
+	ctx    context.Context // the same, or within a step what a Middleware.Step has made of it
 
 	consumer consumer
 	inbox    inbox
@@ -41,12 +41,12 @@ type run struct {
 
 // An consumer is where events go.
 type consumer struct {
-	yield  func(Event, error) bool
-	cancel context.CancelCauseFunc
-	gone   bool    // the consumer has left: nothing more is yielded
-	queue  []Event // that were numbered, and not yielded
-	paused bool    // Config.Approve is being called: nothing is yielded until it returns
-	unsent []Event // that wait for a save
+	yield   func(Event, error) bool
+	cancel  context.CancelCauseFunc
+	stopped bool    // the consumer has left: nothing more is yielded
+	queue   []Event // that were numbered, and not yielded
+	paused  bool    // Config.Approve is being called: nothing is yielded until it returns
+	unsent  []Event // that wait for a save
 
 	redactor eventRedactor
 }
@@ -118,7 +118,7 @@ func (r *run) emit(ev Event) {
 }
 
 func (r *run) send(ev Event) {
-	if r.consumer.gone {
+	if r.consumer.stopped {
 		return
 	}
 	r.number(ev)
@@ -132,12 +132,12 @@ func (r *run) send(ev Event) {
 func (r *run) flush() {
 	out := &r.consumer
 	for _, ev := range out.queue {
-		if out.gone {
+		if out.stopped {
 			break
 		}
-		out.gone = true // should the consumer panic, it is not called again
-		out.gone = !out.yield(ev, nil)
-		if out.gone {
+		out.stopped = true // should the consumer panic, it is not called again
+		out.stopped = !out.yield(ev, nil)
+		if out.stopped {
 			out.cancel(errLeft)
 		}
 	}

@@ -149,7 +149,7 @@ func TestPanicLosesNoResult(t *testing.T) {
 				evs, err = play(t, a, st, Say("and?"))
 			}
 			text := encoded(t, st)
-			if err != nil || endOf(t, evs).Reason != EndCompleted || len(st.loop.Away) > 0 ||
+			if err != nil || endOf(t, evs).Reason != EndCompleted || len(st.loop.Background) > 0 ||
 				strings.Contains(text, "goes on in the background, as a.") && !strings.Contains(text, "Call a of sleep") {
 				t.Errorf("id %d: %v\n%s", at, err, text)
 			}

@@ -69,7 +69,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 		defer st.busy.Store(false)
 		// The State of an agent above holds this one, with secrets: it continues from
 		// there. What is stored of both has none, if the one above sees to that.
-		if n := a.over; n == nil || n.outer == nil || n.outer.Redact == nil {
+		if n := a.parent; n == nil || n.outer == nil || n.outer.Redact == nil {
 			st.cleaner.use(a.cfg.Redact)
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -82,7 +82,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 }
 
 func newRun(a *Agent, st *State, ctx context.Context) *run {
-	return &run{a: a, cfg: &a.cfg, st: st, whole: ctx, ctx: ctx,
+	return &run{a: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
 		inbox:  inbox{reports: make(chan report, inboxSize), closed: make(chan struct{})},
 		people: people{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
@@ -139,7 +139,7 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	r.emit(&RunStart{Session: st.ID, Resumed: resumed})
 	// First what was cut off, then the inputs: an answer may be for a call that has
 	// ended by that.
-	r.forgetAway()
+	r.forgetBackground()
 	if err := r.recoverCalls(); err != nil {
 		return "", err
 	}
@@ -269,8 +269,8 @@ func (r *run) step() (EndReason, error) {
 		case decide.Close:
 			r.dropEarly()
 			err = r.closeBatch()
-		case decide.Settle:
-			err = r.settle()
+		case decide.WaitBackground:
+			err = r.waitForBackground()
 		case decide.Wait:
 			var answered bool
 			if answered, err = r.approveBelow(); err == nil && !answered {
@@ -317,7 +317,7 @@ func (r *run) waitAgain() error {
 			}
 		}
 	}
-	if len(r.st.loop.StillAway()) == 0 {
+	if len(r.st.loop.InBackground()) == 0 {
 		return nil
 	}
 	open := slices.DeleteFunc(slices.Clone(r.st.loop.Open), func(c *openCall) bool { return c.Status != decide.Asking || r.expired(c) })
@@ -342,13 +342,13 @@ func (r *run) end(reason EndReason, err error) {
 		err = join(err, r.closeOpen("The run ended with an error before this call ended."))
 	}
 	if reason != EndWaiting { // where settleWaiting has waited, and what is open must stay the last
-		err = join(err, r.stopAway(), r.tellModel())
+		err = join(err, r.stopBackground(), r.addBackgroundResults())
 	}
 	ev := r.endEvent(reason)
 	if len(r.consumer.unsent) > 0 { // of a save that failed before; this one may not
 		err = join(err, r.store())
 	}
-	if !r.consumer.gone {
+	if !r.consumer.stopped {
 		r.number(ev) // before it is stored, so that no number comes twice
 	}
 	r.st.loop.End(reason == EndWaiting)
@@ -357,7 +357,7 @@ func (r *run) end(reason EndReason, err error) {
 		ev.Reason, ev.Detail = EndError, err.Error()
 	}
 	ev = without(r.cfg.Redact, ev)
-	if !r.consumer.gone && r.consumer.yield(ev, nil) && err != nil {
+	if !r.consumer.stopped && r.consumer.yield(ev, nil) && err != nil {
 		r.consumer.yield(nil, err)
 	}
 }

@@ -54,8 +54,8 @@ type State struct {
 
 // The parts of a State that decide knows.
 type (
-	openCall = decide.Call
-	awayCall = decide.Away
+	openCall       = decide.Call
+	backgroundCall = decide.BackgroundCall
 )
 
 // Pending returns what waits for a person or for the host, in call order: each
@@ -86,22 +86,22 @@ func pendingOf(c *openCall, run string) []Event {
 }
 
 type stateJSON struct {
-	Version  int                `json:"version"`
-	ID       string             `json:"id,omitempty"`
-	Messages []*message.Message `json:"messages"`
-	Scope    json.RawMessage    `json:"scope,omitempty"`
-	Rules    []permission.Rule  `json:"rules,omitempty"`
-	Tools    json.RawMessage    `json:"tools,omitempty"`
-	Usage    message.Usage      `json:"usage"`
-	Seq      int64              `json:"seq"`
-	Run      string             `json:"run,omitempty"`
-	Spent    decide.Spent       `json:"spent,omitzero"`
-	Open     []*openCall        `json:"open,omitempty"`
-	Away     []*awayCall        `json:"away,omitempty"`
-	Gen      int                `json:"generation,omitempty"`
-	Ratio    float64            `json:"token_ratio,omitempty"`
-	Seal     string             `json:"seal,omitempty"`
-	Running  bool               `json:"running,omitempty"`
+	Version    int                `json:"version"`
+	ID         string             `json:"id,omitempty"`
+	Messages   []*message.Message `json:"messages"`
+	Scope      json.RawMessage    `json:"scope,omitempty"`
+	Rules      []permission.Rule  `json:"rules,omitempty"`
+	Tools      json.RawMessage    `json:"tools,omitempty"`
+	Usage      message.Usage      `json:"usage"`
+	Seq        int64              `json:"seq"`
+	Run        string             `json:"run,omitempty"`
+	Spent      decide.Spent       `json:"spent,omitzero"`
+	Open       []*openCall        `json:"open,omitempty"`
+	Background []*backgroundCall  `json:"away,omitempty"`
+	Gen        int                `json:"generation,omitempty"`
+	Ratio      float64            `json:"token_ratio,omitempty"`
+	Seal       string             `json:"seal,omitempty"`
+	Running    bool               `json:"running,omitempty"`
 }
 
 // toJSON returns what is encoded, with the messages after the first n.
@@ -114,7 +114,7 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 		}
 	}
 	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
-		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Away, st.Generation, st.ratio, st.seal, st.loop.Running}
+		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Background, st.Generation, st.ratio, st.seal, st.loop.Running}
 	st.redactState(&out)
 	return out, nil
 }
@@ -169,7 +169,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	loop := decide.State{Seq: in.Seq, Run: in.Run, Running: in.Running, Spent: in.Spent, Open: in.Open, Away: in.Away}
+	loop := decide.State{Seq: in.Seq, Run: in.Run, Running: in.Running, Spent: in.Spent, Open: in.Open, Background: in.Background}
 	if err := checkOpen(in.Messages, &loop); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}

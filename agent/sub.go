@@ -80,7 +80,7 @@ func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (*End, er
 	return drain(func(yield func(Event, error) bool) {
 		for ev, err := range a.Run(context.WithValue(ctx, nestKey{}, nil), st, inputs...) {
 			if err == nil {
-				err = a.over.do(func(outer *run, c *openCall) error {
+				err = a.parent.do(func(outer *run, c *openCall) error {
 					outer.emit(&Sub{Call: c.ID, Event: ev})
 					return nil
 				})
@@ -97,7 +97,7 @@ func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (*End, er
 // outer State, so that one file, at one moment, holds both.
 func (a *Agent) below(n *nest) *Agent {
 	sub := *a
-	sub.over = n
+	sub.parent = n
 	if n.judge != nil {
 		own := a.judge
 		sub.judge = func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {

@@ -47,7 +47,7 @@ func (r *run) startToolCall(tc *toolCall) {
 	}
 	release := func() {}
 	if tc.patience >= 0 {
-		release = tc.outlive(step, r.whole)
+		release = tc.outlive(step, r.runCtx)
 		tc.done, tc.clean = make(chan struct{}), r.cfg.Redact.Stream()
 	}
 	ctx = context.WithValue(host.With(ctx, r.host()), callKey{}, tc)
@@ -63,11 +63,11 @@ func (r *run) startToolCall(tc *toolCall) {
 
 // outlive has the call end with the run, and with the step until it is unbound from that: the context
 // of a Middleware.Step may end with the step, when the call is in the background.
-func (tc *toolCall) outlive(step, whole context.Context) (release func()) {
+func (tc *toolCall) outlive(step, run context.Context) (release func()) {
 	unbind := context.AfterFunc(step, func() { tc.end(context.Cause(step)) })
-	unbindWhole := context.AfterFunc(whole, func() { tc.end(context.Cause(whole)) })
+	unbindRun := context.AfterFunc(run, func() { tc.end(context.Cause(run)) })
 	tc.unbind = unbind
-	return func() { unbind(); unbindWhole() }
+	return func() { unbind(); unbindRun() }
 }
 
 // maxSaid is how much a call may say, in bytes, pictures and files included, before it is stopped
@@ -149,7 +149,7 @@ func bytesOf(ch tool.Chunk) int {
 // onReport takes what the call says.
 func (tc *toolCall) onReport(r *run, rep report) error {
 	tc.note(*rep.chunk)
-	if !tc.away {
+	if !tc.background {
 		if ev := deltaOf(tc.call, *rep.chunk); ev != nil {
 			r.emit(ev)
 		}
@@ -188,7 +188,7 @@ func (tc *toolCall) onEnd(r *run) error {
 		tc.timer.Stop()
 	}
 	switch {
-	case tc.away:
+	case tc.background:
 		return nil
 	case tc.nest != nil && tc.nest.waits:
 		tc.call.Status = decide.Nested

@@ -109,7 +109,7 @@ func rows[T any](t *testing.T, file string) (out []T) {
 }
 
 var steps = map[string]Step{"ask": AskModel, "last answer": LastAnswer, "remind": Remind, "judge": Judge, "start": Start, "receive": Receive,
-	"close": Close, "wait": Wait, "settle": Settle, "stop": Stop, "finish": Finish, "interrupt": Interrupt, "fail": Fail}
+	"close": Close, "wait": Wait, "settle": WaitBackground, "stop": Stop, "finish": Finish, "interrupt": Interrupt, "fail": Fail}
 
 // TestNext has rows of what comes next. Calls are written status by status; one in capitals runs
 // alone.
@@ -127,7 +127,7 @@ func TestNext(t *testing.T) {
 			s.Open = append(s.Open, &Call{ID: strconv.Itoa(i), Status: status, Parallel: string(status) == word})
 		}
 		for _, id := range strings.Fields(row.Away) {
-			s.Away = append(s.Away, &Away{ID: id})
+			s.Background = append(s.Background, &BackgroundCall{ID: id})
 		}
 		got := Next(s, Situation{Messages: []*message.Message{{Role: message.RoleUser}, {Role: message.Role(row.Last)}}, Limits: Limits{Steps: 5},
 			Parallel: max(row.Parallel, 8*(1-min(row.Parallel, 1))), Ended: row.Ended, Failed: row.Failed, Typed: row.Typed})

@@ -20,7 +20,7 @@
 // that needs no answer runs before the run waits for one. The results enter the conversation
 // together, in call order, when the last call has ended ([State.Close]).
 //
-// A call that goes on in the background has a result at once, which says so, and is an [Away] until
+// A call that goes on in the background has a result at once, which says so, and is a [BackgroundCall] until
 // the model has been told of its real one.
 //
 // # The model

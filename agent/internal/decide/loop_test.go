@@ -107,7 +107,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 						rt.Fatalf("result %d is of call %s, which ended %d times", i, res.ID, ended[c.ID])
 					}
 				}
-				if len(m.Blocks) != len(all) || len(succeeded)+len(s.Away) > len(started) {
+				if len(m.Blocks) != len(all) || len(succeeded)+len(s.Background) > len(started) {
 					rt.Fatalf("%d results for %d calls, %d succeeded", len(m.Blocks), len(all), len(succeeded))
 				}
 				return

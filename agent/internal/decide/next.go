@@ -11,19 +11,19 @@ type Step int
 
 // The steps.
 const (
-	AskModel   Step = iota
-	LastAnswer      // a limit was reached: ask the model for a last answer
-	Remind          // the model has answered, but not with the typed answer that is wanted
-	Judge           // decide about calls that have not been judged
-	Start           // start calls
-	Receive         // wait for a call that runs
-	Close           // all calls have ended: add their results to the conversation
-	Wait            // a person or the host is needed
-	Settle          // the model has answered, but calls go on in the background
-	Stop            // the last answer was asked for
-	Finish          // the model has answered
-	Interrupt       // the run was cancelled, or the consumer has left
-	Fail            // an error ends the run
+	AskModel       Step = iota
+	LastAnswer          // a limit was reached: ask the model for a last answer
+	Remind              // the model has answered, but not with the typed answer that is wanted
+	Judge               // decide about calls that have not been judged
+	Start               // start calls
+	Receive             // wait for a call that runs
+	Close               // all calls have ended: add their results to the conversation
+	Wait                // a person or the host is needed
+	WaitBackground      // the model has answered, but calls go on in the background
+	Stop                // the last answer was asked for
+	Finish              // the model has answered
+	Interrupt           // the run was cancelled, or the consumer has left
+	Fail                // an error ends the run
 )
 
 // An Effect is a step with what it is about.
@@ -80,8 +80,8 @@ func Next(s *State, in Situation) Effect {
 	switch {
 	case s.Spent.Stopped != "":
 		return Effect{Step: Stop}
-	case last == message.RoleAssistant && len(s.Away) > 0:
-		return Effect{Step: Settle}
+	case last == message.RoleAssistant && len(s.Background) > 0:
+		return Effect{Step: WaitBackground}
 	case last == message.RoleAssistant && in.Typed == Wanted:
 		return Effect{Step: Remind}
 	case last == message.RoleAssistant:

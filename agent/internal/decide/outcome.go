@@ -205,12 +205,12 @@ func (c *Call) End(res *message.ToolResult) {
 func (c *Call) end(outcome message.Outcome, text string) { c.End(ResultOf(c, outcome, text)) }
 
 // MayLeave reports whether a call may go on in the background, where at most that many run at a time.
-func (s *State) MayLeave(most int) bool { return len(s.StillAway()) < most }
+func (s *State) MayLeave(most int) bool { return len(s.InBackground()) < most }
 
 // Leave lets a call go on in the background. Its result, which a history must have, says so; that
 // it is a success means no more than that nothing has gone wrong yet.
 func (s *State) Leave(c *Call) {
-	s.Away = append(s.Away, &Away{ID: c.ID, Tool: c.Tool})
+	s.Background = append(s.Background, &BackgroundCall{ID: c.ID, Tool: c.Tool})
 	c.end(message.OutcomeSuccess, fmt.Sprintf(goesOn, c.ID))
 }
 
@@ -222,10 +222,10 @@ func ResultLost() *message.ToolResult {
 }
 
 // Report removes the calls that have ended in the background, of which the model is about to be told.
-func (s *State) Report() []*Away {
-	ended := slices.DeleteFunc(slices.Clone(s.Away), func(a *Away) bool { return a.Result == nil })
+func (s *State) Report() []*BackgroundCall {
+	ended := slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result == nil })
 	if len(ended) > 0 {
-		s.Away = s.StillAway()
+		s.Background = s.InBackground()
 	}
 	return ended
 }
@@ -234,7 +234,7 @@ func (s *State) Report() []*Away {
 // the tools that succeeded. Those in the background count when they return.
 func (s *State) Close() (m *message.Message, succeeded []string) {
 	for _, c := range s.Open {
-		if c.Result.Outcome == message.OutcomeSuccess && !s.IsAway(c.ID) {
+		if c.Result.Outcome == message.OutcomeSuccess && !s.IsInBackground(c.ID) {
 			succeeded = append(succeeded, c.Tool)
 		}
 	}

@@ -12,12 +12,12 @@ import (
 
 // A State is where a conversation is, beside its messages. It is saved with them.
 type State struct {
-	Seq     int64  // of the last event
-	Run     string // id of the current run, "" between runs
-	Running bool   // a run is on, or was when its process was stopped
-	Spent   Spent  // since the last input
-	Open    []*Call
-	Away    []*Away // in the background, oldest first
+	Seq        int64  // of the last event
+	Run        string // id of the current run, "" between runs
+	Running    bool   // a run is on, or was when its process was stopped
+	Spent      Spent  // since the last input
+	Open       []*Call
+	Background []*BackgroundCall // in the background, oldest first
 }
 
 // A Call is a call of the last assistant message, until the results of all of them are added to the
@@ -61,8 +61,8 @@ type Announced struct {
 	Time time.Time `json:"time,omitzero"`
 }
 
-// An Away is a call that went on in the background, until the model is told of its result.
-type Away struct {
+// A BackgroundCall is a call that went on in the background, until the model is told of its result.
+type BackgroundCall struct {
 	ID     string              `json:"id"`
 	Tool   string              `json:"tool"`
 	Result *message.ToolResult `json:"result,omitempty"` // nil while it runs
@@ -98,7 +98,7 @@ func (s *State) Check() error {
 			return fmt.Errorf("open call %q: status %q, but a result is there: %t", c.ID, c.Status, c.Result != nil)
 		}
 	}
-	if slices.Contains(s.Away, nil) {
+	if slices.Contains(s.Background, nil) {
 		return fmt.Errorf("a call in the background is null")
 	}
 	return nil
@@ -127,17 +127,17 @@ func (s *State) count(status Status) int {
 	return n
 }
 
-// IsAway reports whether a call went on in the background.
-func (s *State) IsAway(id string) bool {
-	return slices.ContainsFunc(s.Away, func(a *Away) bool { return a.ID == id })
+// IsInBackground reports whether a call went on in the background.
+func (s *State) IsInBackground(id string) bool {
+	return slices.ContainsFunc(s.Background, func(a *BackgroundCall) bool { return a.ID == id })
 }
 
-// StillAway returns the calls that run in the background, oldest first.
-func (s *State) StillAway() []*Away {
-	if len(s.Away) == 0 {
+// InBackground returns the calls that run in the background, oldest first.
+func (s *State) InBackground() []*BackgroundCall {
+	if len(s.Background) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(s.Away), func(a *Away) bool { return a.Result != nil })
+	return slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result != nil })
 }
 
 // Results returns the message that answers the calls; one without a result gets an empty one.
