@@ -18,8 +18,8 @@ import (
 // checkInputs refuses inputs that do not fit the state, before any of them has an effect: a host that
 // made a mistake can correct it and try again, instead of guessing which half of its answers counted.
 func (r *run) checkInputs(inputs []Input) error {
-	answered := map[string]bool{}
-	waiting, interrupted := len(r.st.Pending()), false
+	var answered []string
+	interrupted := false
 	for i, in := range inputs {
 		if in == nil {
 			return fmt.Errorf("input %d is nil", i)
@@ -31,22 +31,22 @@ func (r *run) checkInputs(inputs []Input) error {
 			if err := r.checkAnswer(in); err != nil {
 				return err
 			}
-			if answered[call] {
+			if slices.Contains(answered, call) {
 				return fmt.Errorf("call %q is answered twice", call)
 			}
-			answered[call] = true
+			answered = append(answered, call)
 		}
 		switch in := in.(type) {
 		case say:
-			if waiting > 0 {
+			if n := len(r.st.Pending()); n > 0 && !interrupted {
 				return fmt.Errorf("%w: %d calls wait; answer them with Confirm or Result, or end them with Interrupt, before saying more",
-					ErrWaiting, waiting)
+					ErrWaiting, n)
 			}
 			if err := checkSaid(in.msg); err != nil {
 				return err
 			}
 		case Interrupt:
-			waiting, interrupted = 0, true
+			interrupted = true
 		}
 	}
 	if len(inputs) == 0 && len(r.st.Messages) == 0 {
@@ -57,11 +57,12 @@ func (r *run) checkInputs(inputs []Input) error {
 
 // checkAnswer checks an answer to a call of this run, or of a sub-agent as that one will.
 func (r *run) checkAnswer(in Input) error {
-	r, in, err := r.recipient(in)
+	call, want := in.answers()
+	r, id, err := r.locate(call)
 	if err != nil {
 		return err
 	}
-	c, err := r.st.loop.Waiting(in.answers())
+	c, err := r.st.loop.Waiting(id, want)
 	if err != nil {
 		return err
 	}
@@ -131,11 +132,11 @@ func (r *run) expired(c *openCall) bool { return c.Expired(r.cfg.AnswerWithin, r
 // due returns the last moment at which a question, of this run or of a sub-agent, may be answered;
 // zero for never. It fails if no one could take an answer any more.
 func (r *run) due(call string) (time.Time, error) {
-	r, in, err := r.recipient(Confirm{Call: call})
+	r, id, err := r.locate(call)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if c, err := r.st.loop.Waiting(in.answers()); err == nil && r.cfg.AnswerWithin > 0 {
+	if c := r.st.loop.Find(id); c != nil && c.Status == decide.Asking && r.cfg.AnswerWithin > 0 {
 		return c.Asked.Add(r.cfg.AnswerWithin), nil
 	}
 	return time.Time{}, nil
@@ -191,16 +192,23 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 // applyAnswer carries out an answer to a call. A sub-agent gets it when it runs again; a rule is for
 // the outer conversation too, whose policy is asked about each of its calls.
 func (r *run) applyAnswer(in Input) error {
-	if c, inner := r.st.below(in); c != nil {
-		r.people.answers[c.ID] = append(r.people.answers[c.ID], inner)
-		if confirm, ok := inner.(Confirm); ok {
-			r.addRules(confirm.Rules)
+	call, want := in.answers()
+	if c, inner := r.st.below(call); c != nil {
+		switch v := in.(type) {
+		case Confirm:
+			v.Call = inner
+			in = v
+			r.addRules(v.Rules)
+		case Result:
+			v.Call = inner
+			in = v
 		}
+		r.people.answers[c.ID] = append(r.people.answers[c.ID], in)
 		return nil
 	}
 	// Since the check reopen may have ended the call, or its question may have expired: then it is
 	// asked about again.
-	c, err := r.st.loop.Waiting(in.answers())
+	c, err := r.st.loop.Waiting(call, want)
 	if err != nil {
 		return nil
 	}

@@ -69,10 +69,14 @@ func (r *run) judge(c *openCall) error {
 		return nil
 	}
 	r.st.loop.Ask(c, preview(r.ctx, t, c.Input), r.cfg.Now())
-	if r.cfg.Approve != nil {
-		return r.approve(c)
+	if r.cfg.Approve == nil {
+		return nil
 	}
-	return nil
+	if err := r.save(); err != nil {
+		return err
+	}
+	_, err = r.approve(c)
+	return err
 }
 
 // decision asks the permission engine about c, unless that was done early. If it is judged again
@@ -138,24 +142,37 @@ func orElse[T any](safe T, ask func() T) (answer T) {
 	return ask()
 }
 
-// approve lets Config.Approve answer the question about c. When that takes longer than the question
-// may be answered, the call waits as if no one had been there to answer: what the person saw may
-// not be true any more.
-func (r *run) approve(c *openCall) error {
-	if err := r.save(); err != nil {
-		return err
+// approve lets Config.Approve answer what calls, and sub-agents that work on them, ask a person, and
+// reports whether that answered anything. A question that it was too slow for still waits, as if no
+// one had been there to answer: what the person saw may not be true any more.
+func (r *run) approve(calls ...*openCall) (answered bool, err error) {
+	if r.cfg.Approve == nil {
+		return false, nil
 	}
-	answer, err := r.askApprove(*pendingOf(c, r.st.loop.Run)[0].(*Approval), c)
-	if r.expired(c) && r.ctx.Err() == nil {
-		return nil
+	var answers []Input
+	for _, c := range calls {
+		for _, ev := range pendingOf(c, r.st.loop.Run) {
+			q, ok := ev.(*Approval)
+			if !ok || r.late(q.Call) {
+				continue
+			}
+			answer, err := r.askApprove(*q, c)
+			switch {
+			case r.late(q.Call) && r.ctx.Err() == nil:
+			case err != nil:
+				return false, err
+			default:
+				answers = append(answers, answer)
+			}
+		}
 	}
-	if err != nil {
-		return err
+	// While one question was answered, others may have expired.
+	answers = slices.DeleteFunc(answers, func(in Input) bool { return r.late(in.(Confirm).Call) })
+	if err := r.checkInputs(answers); err != nil || len(answers) == 0 {
+		return false, err
 	}
-	if err := r.checkConfirm(c, answer); err != nil {
-		return err
-	}
-	return r.confirm(c, answer)
+	_, err = r.apply(answers)
+	return true, err
 }
 
 // askApprove tells of a question about c, or about a call of the sub-agent that works on c, and

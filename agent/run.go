@@ -273,7 +273,7 @@ func (r *run) step() (EndReason, error) {
 			err = r.waitForBackground()
 		case decide.Wait:
 			var answered bool
-			if answered, err = r.approveBelow(); err == nil && !answered {
+			if answered, err = r.approve(r.st.loop.Open...); err == nil && !answered {
 				return EndWaiting, r.waitAgain()
 			}
 		case decide.Fail:

@@ -154,73 +154,28 @@ func (r *run) nestFor(tc *toolCall) *nest {
 	}
 }
 
-// below returns the open call of the sub-agent that an answer is for, and the answer as that one
-// knows it; nil for an answer to a call of this State.
-func (st *State) below(in Input) (*openCall, Input) {
-	id, _ := in.answers()
+// below returns the open call of the sub-agent that made a call, and the id of the call there; nil for
+// a call of this State.
+func (st *State) below(call string) (*openCall, string) {
 	for _, c := range st.loop.Open {
-		inner, ok := strings.CutPrefix(id, c.ID+"/")
-		if !ok || c.Status != decide.Nested {
-			continue
-		}
-		switch in := in.(type) {
-		case Confirm:
-			in.Call = inner
-			return c, in
-		case Result:
-			in.Call = inner
-			return c, in
+		if inner, ok := strings.CutPrefix(call, c.ID+"/"); ok && c.Status == decide.Nested {
+			return c, inner
 		}
 	}
-	return nil, in
+	return nil, call
 }
 
-// recipient returns the run that an answer is for, this one or that of a sub-agent at any depth, and
-// the answer as that one knows it.
-func (r *run) recipient(in Input) (*run, Input, error) {
-	c, inner := r.st.below(in)
+// locate returns the run that made a call, this one or that of a sub-agent at any depth, and the id of
+// the call there.
+func (r *run) locate(call string) (of *run, id string, err error) {
+	c, inner := r.st.below(call)
 	if c == nil {
-		return r, in, nil
+		return r, call, nil
 	}
-	sub, err := r.runBelow(c)
-	if err != nil {
-		return nil, nil, err
+	if r, err = r.runBelow(c); err != nil {
+		return nil, "", err
 	}
-	return sub.recipient(inner)
-}
-
-// approveBelow lets Config.Approve answer what sub-agents ask, and reports whether that answered
-// anything: questions that have expired, those that Approve was too slow for among them, still wait.
-func (r *run) approveBelow() (bool, error) {
-	if r.cfg.Approve == nil {
-		return false, nil
-	}
-	var answers []Input
-	for _, p := range r.st.Pending() {
-		q, ok := p.(*Approval)
-		if !ok || r.late(q.Call) {
-			continue
-		}
-		c, _ := r.st.below(Confirm{Call: q.Call})
-		if c == nil {
-			c = r.st.loop.Find(q.Call)
-		}
-		answer, err := r.askApprove(*q, c)
-		switch {
-		case r.late(q.Call) && r.ctx.Err() == nil:
-		case err != nil:
-			return false, err
-		default:
-			answers = append(answers, answer)
-		}
-	}
-	// While one question was answered, others may have expired.
-	answers = slices.DeleteFunc(answers, func(in Input) bool { return r.late(in.(Confirm).Call) })
-	if err := r.checkInputs(answers); err != nil || len(answers) == 0 {
-		return false, err
-	}
-	_, err := r.apply(answers)
-	return true, err
+	return r.locate(inner)
 }
 
 // runBelow returns the run of the sub-agent that works on c, as it is now.
