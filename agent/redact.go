@@ -67,32 +67,32 @@ func without[T any](r *redact.Redactor, v T) T {
 // stays are the fields, by type, that are not searched: ids and names, by which calls and results are
 // joined, what a provider wants back unchanged, and the event of a sub-agent, which its run has
 // searched. All other strings are searched.
-var stays = map[string][]string{
-	"agent.Head":         {"Type", "Run"},
-	"agent.RunStart":     {"Session"},
-	"agent.ModelStart":   {"Message", "Model", "Digest"},
-	"agent.ToolDelta":    {"Call", "Name", "Data"},
-	"agent.Discard":      {"Message"},
-	"agent.ToolCall":     {"Message", "Call", "Name"},
-	"agent.ToolStart":    {"Call", "Name"},
-	"agent.ToolResult":   {"Call", "Name"},
-	"agent.Approval":     {"Call", "Name"},
-	"agent.External":     {"Call", "Name"},
-	"agent.Background":   {"Call", "Name"},
-	"agent.Elicitation":  {"Call", "Server"},
-	"agent.Sampling":     {"Call", "Server", "Model"},
-	"agent.Sub":          {"Call", "Event"},
-	"agent.stateJSON":    {"ID", "Run", "Scope", "Seal"},
-	"decide.Away":        {"ID", "Tool"},
-	"decide.Call":        {"ID", "Name", "Tool"},
-	"message.Message":    {"ID", "Name", "Model"},
-	"message.Text":       {"ID"},
-	"message.Hint":       {"ID", "Source"},
-	"message.Thinking":   {"ID", "Extra"},
-	"message.Data":       {"ID", "MediaType"},
-	"message.ToolCall":   {"ID", "Name", "Extra"},
-	"message.ToolResult": {"ID", "Name"},
-	"permission.Rule":    {"Tool"},
+var stays = map[reflect.Type][]string{
+	reflect.TypeFor[Head]():               {"Type", "Run"},
+	reflect.TypeFor[RunStart]():           {"Session"},
+	reflect.TypeFor[ModelStart]():         {"Message", "Model", "Digest"},
+	reflect.TypeFor[ToolDelta]():          {"Call", "Name", "Data"},
+	reflect.TypeFor[Discard]():            {"Message"},
+	reflect.TypeFor[ToolCall]():           {"Message", "Call", "Name"},
+	reflect.TypeFor[ToolStart]():          {"Call", "Name"},
+	reflect.TypeFor[ToolResult]():         {"Call", "Name"},
+	reflect.TypeFor[Approval]():           {"Call", "Name"},
+	reflect.TypeFor[External]():           {"Call", "Name"},
+	reflect.TypeFor[Background]():         {"Call", "Name"},
+	reflect.TypeFor[Elicitation]():        {"Call", "Server"},
+	reflect.TypeFor[Sampling]():           {"Call", "Server", "Model"},
+	reflect.TypeFor[Sub]():                {"Call", "Event"},
+	reflect.TypeFor[stateJSON]():          {"ID", "Run", "Scope", "Seal"},
+	reflect.TypeFor[backgroundCall]():     {"ID", "Tool"},
+	reflect.TypeFor[openCall]():           {"ID", "Name", "Tool"},
+	reflect.TypeFor[message.Message]():    {"ID", "Name", "Model"},
+	reflect.TypeFor[message.Text]():       {"ID"},
+	reflect.TypeFor[message.Hint]():       {"ID", "Source"},
+	reflect.TypeFor[message.Thinking]():   {"ID", "Extra"},
+	reflect.TypeFor[message.Data]():       {"ID", "MediaType"},
+	reflect.TypeFor[message.ToolCall]():   {"ID", "Name", "Extra"},
+	reflect.TypeFor[message.ToolResult](): {"ID", "Name"},
+	reflect.TypeFor[permission.Rule]():    {"Tool"},
 }
 
 // search returns v without secrets, and whether it had any. Strings of types of their own are words
@@ -153,7 +153,7 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 
 func searchFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	t := v.Type()
-	unsearched := stays[t.String()]
+	unsearched := stays[t]
 	for i := range t.NumField() {
 		if f := t.Field(i); !f.IsExported() || slices.Contains(unsearched, f.Name) {
 			continue

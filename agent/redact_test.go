@@ -312,7 +312,7 @@ func TestWhatIsNotSearched(t *testing.T) {
 	want := map[string]bool{}
 	for of, fields := range stays {
 		for _, f := range fields {
-			want[of+"."+f] = true
+			want[of.String()+"."+f] = true
 		}
 	}
 	delete(want, "agent.Sub.Event")        // was searched before
