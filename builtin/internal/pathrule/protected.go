@@ -68,7 +68,7 @@ func (g Protected) Name(abs string) string {
 // stand for when they hide a protected name, such as "~/.b*rc". A wildcard at
 // the start of a name does not stand for a dot.
 func Likely(glob string) []string {
-	segs := strings.Split(strings.ToLower(glob), "/")
+	segs := strings.Split(ShellPattern(strings.ToLower(glob)), "/")
 	var out []string
 	for i, seg := range segs {
 		if !strings.HasPrefix(seg, ".") || !strings.ContainsAny(seg, "*?[") {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // Secret returns why showing what is in name, or below it, would reveal
@@ -41,6 +43,33 @@ func (p Place) SecretLink(abs string) string {
 	return ""
 }
 
+// What begins with a backslash or a bracket, and brackets that [path.Match] reads as a
+// shell does, but for the "!".
+var (
+	brackets      = lazy.Regexp(`\\.|\[([!^]?\]|[^]\\/[]|\\.|\[[:.=][^]/]*[:.=]\]|\[)(\[[:.=][^]/]*[:.=]\]|\\.|[^]\\/])*\]|\[`)
+	plainBrackets = lazy.Regexp(`^\[[!^]?((\\.|[^][\\-])(-(\\.|[^][\\-]))?)+\]$`)
+)
+
+// ShellPattern returns a pattern for [path.Match] that stands for what a pattern of the
+// shell stands for. Brackets that only the shell knows, such as [[:alpha:]] and []a],
+// become "?", which stands for more; one that nothing closes is a letter.
+func ShellPattern(glob string) string {
+	if !strings.Contains(glob, "[") {
+		return glob
+	}
+	return brackets().ReplaceAllStringFunc(glob, func(m string) string {
+		switch {
+		case m == "[" || m == "[!]" || m == "[^]":
+			return `\` + m
+		case m[0] == '\\':
+			return m
+		case plainBrackets().MatchString(m):
+			return strings.Replace(m, "[!", "[^", 1)
+		}
+		return "?"
+	})
+}
+
 // maxGlob is how many names a pattern is expanded to.
 const maxGlob = 1000
 
@@ -48,6 +77,7 @@ const maxGlob = 1000
 // for, in order, and of very many the first.
 func (p Place) Glob(pattern string) []string {
 	list := []string{"/"}
+	pattern = ShellPattern(pattern)
 	for seg := range strings.SplitSeq(strings.Trim(pattern, "/"), "/") {
 		var next []string
 		for _, dir := range list {
@@ -209,7 +239,7 @@ var envTemplates = []string{"example", "sample", "template", "dist", "defaults",
 // does not stand for a dot. A glob that stands for names of all kinds, such as "*",
 // is no hint: whoever can must look what is there.
 func SecretGlob(glob string) string {
-	lower := strings.ToLower(path.Clean(glob))
+	lower := ShellPattern(strings.ToLower(path.Clean(glob)))
 	segs := strings.Split(lower, "/")
 	base := segs[len(segs)-1]
 	why := glob + " may stand for what holds credentials"
@@ -268,7 +298,7 @@ func globMatches(glob, name string) bool {
 // MayBeSecret reports whether a pattern for a name, be it vague, stands for the name
 // of a secret among others.
 func MayBeSecret(base string) bool {
-	lower := strings.ToLower(base)
+	lower := ShellPattern(strings.ToLower(base))
 	return slices.ContainsFunc(secretSamples, func(name string) bool { return globMatches(lower, name) })
 }
 

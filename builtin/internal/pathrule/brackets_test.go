@@ -1,0 +1,53 @@
+package pathrule
+
+import (
+	"path"
+	"testing"
+)
+
+// What brackets stand for in a shell, as bash 5.2 has it in [[ name == pattern ]]: a
+// pattern must match all of the first letters, and may match of the others those only that
+// are not in the second.
+func TestShellPattern(t *testing.T) {
+	for _, row := range []struct{ pattern, yes, no string }{
+		{"[ab]", "ab", "c]!^-["}, {"[a-c]", "abc", "]!^-["}, {"[!a]", "bc]!^-[", "a"}, {"[^a]", "bc]!^-[", "a"}, {"[a!]", "a!", "bc]^-["}, {"[!^a]", "bc]!-[", "^a"},
+		{"[[:alpha:]]", "abc", ""}, {"[![:alpha:]]", "]!^-[", ""}, {"[[:lower:]b]", "abc", ""}, {"[[.a.]]", "a", ""}, {"[[=a=]]", "a", ""}, {"[]]", "]", ""}, {"[!]]", "abc", ""},
+		{"[]a]", "]a", ""}, {"[!]a]", "bc!^-[", ""}, {"[-]", "-", ""}, {"[a-]", "a-", ""}, {"[-a]", "a-", ""}, {"[[]", "[", ""}, {"[a[]", "a[", ""},
+		{`[\]]`, "]", "abc!^-["}, {`[a\]]`, "a]", "bc!^-["}, {`[\a-\c]`, "abc", "]!^-["}, {`[a\-c]`, "a-c", "b]!^["},
+		{"[", "[", "abc]!^-"}, {`\[`, "[", "abc]!^-"}, {"a", "a", "bc]!^-["},
+	} {
+		for yes, letters := range map[bool]string{true: row.yes, false: row.no} {
+			for _, c := range letters {
+				if got, err := path.Match(ShellPattern(row.pattern), string(c)); got != yes || err != nil {
+					t.Errorf("%s, as %s: %c: %v, %v", row.pattern, ShellPattern(row.pattern), c, got, err)
+				}
+			}
+		}
+	}
+	for _, row := range []struct{ pattern, name string }{
+		{"[]", "[]"}, {"[!]", "[!]"}, {"[^]", "[^]"}, {"a[b", "a[b"}, {"[a][", "a["}, {"[[:alpha]", "l"}, {`[\]`, "[]"},
+		{".en[[:lower:]]*", ".env.x"}, {"[[:digit:]][!a]", "1b"}, {`\[[a]`, "[a"}, {`\\[a]`, `\a`},
+	} {
+		if got, err := path.Match(ShellPattern(row.pattern), row.name); !got || err != nil {
+			t.Errorf("%s, as %s: %s: %v, %v", row.pattern, ShellPattern(row.pattern), row.name, got, err)
+		}
+	}
+}
+
+// Brackets of every kind find what is hidden behind them.
+func TestBracketsHideNothing(t *testing.T) {
+	at := tree("/w/.env", "/w/id_rsa", "/w/main.go")
+	for _, glob := range []string{"/w/.en[[:alpha:]]", "/w/.en[]v]", "/w/.en[!a]", "/w/id_rs[[=a=]]", "/w/id[_-]rsa", "/w/i[[:lower:]]_rsa"} {
+		if SecretGlob(glob) == "" || !MayBeSecret(glob[len("/w/"):]) {
+			t.Errorf("SecretGlob(%q) finds nothing", glob)
+		}
+		if len(at.Glob(glob)) != 1 {
+			t.Errorf("Glob(%q) = %q", glob, at.Glob(glob))
+		}
+	}
+	for _, glob := range []string{"/w/.bashr[[:lower:]]", "/w/.gi[]t]/hooks/x", "/w/.zsh[!a]c"} {
+		if len(Likely(glob)) == 0 {
+			t.Errorf("Likely(%q) finds nothing", glob)
+		}
+	}
+}
