@@ -4,6 +4,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // The predicates of find, by how many arguments follow.
@@ -161,7 +163,7 @@ func couldBeHarmful(a arg) string {
 	if a.wild && !strings.Contains(a.text, hole) {
 		safe := true
 		for _, h := range findHarmful {
-			if ok, err := path.Match(a.text, h); ok || err != nil {
+			if ok, err := path.Match(pathrule.ShellPattern(a.text), h); ok || err != nil {
 				safe = false
 			}
 		}

@@ -136,7 +136,7 @@ func readThrough(links []link, readlink func(string) (string, error)) func(strin
 	return func(name string) (string, error) {
 		below := false
 		for k, l := range links {
-			fits, err := path.Match(l.name, name)
+			fits, err := path.Match(pathrule.ShellPattern(l.name), name)
 			fits = fits && err == nil || l.name == name
 			below = below || pathrule.Below(l.name, name)
 			switch {
