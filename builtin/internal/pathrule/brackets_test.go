@@ -45,6 +45,11 @@ func TestBracketsHideNothing(t *testing.T) {
 			t.Errorf("Glob(%q) = %q", glob, at.Glob(glob))
 		}
 	}
+	for _, pattern := range []string{".EN[[:alpha:]]", ".en[!a]", "[]x.]env"} {
+		if at.SecretAmong("/w", true, []string{pattern}) == "" {
+			t.Errorf("SecretAmong of %q finds nothing", pattern)
+		}
+	}
 	for _, glob := range []string{"/w/.bashr[[:lower:]]", "/w/.gi[]t]/hooks/x", "/w/.zsh[!a]c"} {
 		if len(Likely(glob)) == 0 {
 			t.Errorf("Likely(%q) finds nothing", glob)

@@ -138,7 +138,7 @@ func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 // Case does not count, as it does not for find -iname.
 func NameMatches(name string, patterns []string) bool {
 	return patterns == nil || slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(strings.ToLower(p), strings.ToLower(name))
+		ok, err := path.Match(ShellPattern(strings.ToLower(p)), strings.ToLower(name))
 		return ok || err != nil
 	})
 }
@@ -291,8 +291,8 @@ func globMatches(glob, name string) bool {
 	if name[0] == '.' && !strings.HasPrefix(glob, ".") && !strings.HasPrefix(glob, "[.") && !strings.HasPrefix(glob, `\.`) {
 		return false
 	}
-	ok, err := path.Match(strings.ReplaceAll(glob, "[!", "[^"), name)
-	return ok || err != nil && glob == name // to a shell, what is no pattern is a name
+	ok, _ := path.Match(glob, name)
+	return ok
 }
 
 // MayBeSecret reports whether a pattern for a name, be it vague, stands for the name
