@@ -54,6 +54,9 @@ func (p *Policy) Check(calls ...*Call) error {
 			errs = append(errs, err)
 			continue
 		}
+		if r.Tool == networkTool && (r.Pattern != "" || r.Behavior == Ask) {
+			errs = append(errs, fmt.Errorf("rule %q (%s): the network is given as a whole or not at all; write Network below allow or deny", r.String(), r.Behavior))
+		}
 		for _, c := range calls {
 			if r.Pattern == "" || !r.Names(c.Tool) {
 				continue

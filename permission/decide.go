@@ -54,7 +54,7 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 	}
 	d := e.decide()
 	if d.Behavior != Deny {
-		d.Judgement = e.own.Found.sealed(c)
+		d.Judgement = e.own.found(p, d.Behavior == Ask || d.Rule != nil).sealed(c)
 	}
 	if d.Behavior == Ask && mode == DontAsk {
 		return e.answer("mode", Decision{Behavior: Deny, Rule: d.Rule, Reason: "mode dont-ask: " + d.Reason})
@@ -146,7 +146,7 @@ func (e *engine) decide() Decision {
 func (e *engine) settle() Decision {
 	own := &e.own
 	if e.c.ReadOnly {
-		if e.p.TrustReadOnly || e.mode == AcceptEdits || e.mode == Explore || e.mode == Bypass {
+		if e.p.TrustReadOnly || e.mode == AcceptEdits || e.mode == Sandboxed || e.mode == Explore || e.mode == Bypass {
 			return e.answer("read-only", Decision{Behavior: Allow, Reason: "read-only"})
 		}
 		e.note(Step{Name: "read-only", Reason: "the tool's word alone does not count in this mode"})
@@ -166,6 +166,10 @@ func (e *engine) settle() Decision {
 		why = "no rule covers the call"
 	}
 	switch e.mode {
+	case Sandboxed:
+		if p := own.Found.Profile; own.Confined && (p == ProfileRead || p == ProfileWork) {
+			return e.answer("mode", Decision{Behavior: Allow, Reason: "mode sandboxed: the call is confined"})
+		}
 	case Bypass:
 		return e.answer("mode", Decision{Behavior: Allow, Reason: "mode bypass"})
 	case Explore:

@@ -142,12 +142,47 @@ func Judge(p *Policy, c *Call) Judgement {
 	if c.Check != nil {
 		own = c.Check(p)
 	}
-	return own.Found.sealed(c)
+	return own.found(p, true).sealed(c)
+}
+
+// found returns what the tool found, with the network where the call gets it. granted says that a
+// person, or a rule of theirs, allows the very call.
+func (v *Verdict) found(p *Policy, granted bool) Judgement {
+	j := v.Found
+	switch rule := networkRule(p); {
+	case rule == Deny:
+		j.Network = false
+	case j.Profile == ProfileWork:
+		j.Network = rule == Allow || j.Network && granted
+	}
+	return j
+}
+
+// networkTool is what rules about the network of confined calls name in the place of a tool.
+const networkTool = "Network"
+
+// networkRule returns what the rules say of the network: Deny, Allow or NoOpinion. A deny rule wins, and one
+// with a pattern, which cannot be read, denies all.
+func networkRule(p *Policy) Behavior {
+	found := NoOpinion
+	if p == nil {
+		return found
+	}
+	for i := range p.Rules {
+		switch r := &p.Rules[i]; {
+		case r.Tool != networkTool:
+		case r.effect() == Deny:
+			return Deny
+		case r.effect() == Allow && r.Pattern == "":
+			found = Allow
+		}
+	}
+	return found
 }
 
 // Stricter returns the stricter of two decisions about the same call, a if they are as
 // strict. A safety question is stricter than another, since no rule answers it. What
-// either decision leaves out is left out.
+// either decision leaves out is left out, and the call reaches no further than both let it.
 func Stricter(c *Call, a, b Decision) Decision {
 	if b.rank() > a.rank() {
 		a, b = b, a
@@ -160,7 +195,20 @@ func Stricter(c *Call, a, b Decision) Decision {
 			a.Judgement.Except = append(slices.Clip(a.Judgement.Except), e)
 		}
 	}
+	a.Judgement.Profile = narrower(a.Judgement.Profile, b.Judgement.Profile)
+	a.Judgement.Network = a.Judgement.Network && b.Judgement.Network
 	a.Judgement = a.Judgement.sealed(c)
+	return a
+}
+
+// narrower returns the profile that reaches less far. One that says nothing is the tool's own
+// affair, and the same for both.
+func narrower(a, b Profile) Profile {
+	for _, p := range []Profile{ProfileRead, ProfileWork} {
+		if a == p || b == p {
+			return p
+		}
+	}
 	return a
 }
 

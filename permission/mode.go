@@ -2,11 +2,11 @@ package permission
 
 import "fmt"
 
-const modeNames = "the modes are default, accept-edits, explore, bypass, dont-ask"
+const modeNames = "the modes are default, accept-edits, sandboxed, explore, bypass, dont-ask"
 
 func (m Mode) known() bool {
 	switch m {
-	case Default, AcceptEdits, Explore, Bypass, DontAsk:
+	case Default, AcceptEdits, Sandboxed, Explore, Bypass, DontAsk:
 		return true
 	}
 	return false

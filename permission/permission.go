@@ -19,6 +19,13 @@
 // A decision is about what the tool found the call to be, not about its words: that is
 // in its [Judgement], which goes to the tool with the call.
 //
+// # The network
+//
+// A call that is confined has the network of the machine if a rule or a person gave it:
+// an allow rule Network gives it to every call, and an allow rule or a person who allows a call that
+// is known to use the network gives it to that one. No mode does. With a deny rule
+// Network no confined call has it.
+//
 // Policies are kept as the "permissions" member of a settings file, which
 // [ParseSettings] reads. [Policy.Check] finds rules that cannot work before
 // they are needed.
@@ -42,6 +49,7 @@ type Mode string
 const (
 	Default     Mode = "default"      // ask
 	AcceptEdits Mode = "accept-edits" // allow what is read-only and edits below the working directories, ask for the rest
+	Sandboxed   Mode = "sandboxed"    // as accept-edits, and allow what runs confined to the working directories
 	Explore     Mode = "explore"      // allow what is read-only, deny the rest
 	Bypass      Mode = "bypass"       // allow what no deny or ask rule, and no tool, stops
 	DontAsk     Mode = "dont-ask"     // deny what would be asked
@@ -84,7 +92,11 @@ type Verdict struct {
 	Reason   string
 
 	// Found is what the tool found the call to be: [Decide] seals it and hands it on.
+	// Found.Network says that the call is known to use the network.
 	Found Judgement
+
+	// Confined says that the tool holds the call to Found.Profile, whatever it does.
+	Confined bool
 }
 
 // A Call is what Decide needs to know of a tool call. [tool.PermissionCall]

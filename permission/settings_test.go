@@ -102,7 +102,7 @@ func TestSettingsErrors(t *testing.T) {
 func TestParseMode(t *testing.T) {
 	for text, want := range map[string]Mode{
 		"": Default, "default": Default, "acceptEdits": AcceptEdits, "accept_edits": AcceptEdits, "plan": Explore,
-		"explore": Explore, "bypassPermissions": Bypass, "dontAsk": DontAsk, "dont-ask": DontAsk,
+		"explore": Explore, "sandboxed": Sandboxed, "bypassPermissions": Bypass, "dontAsk": DontAsk, "dont-ask": DontAsk,
 	} {
 		if got, err := ParseMode(text); err != nil || got != want {
 			t.Errorf("ParseMode(%q) = %q, %v", text, got, err)
@@ -140,6 +140,7 @@ func TestPolicyCheck(t *testing.T) {
 		{Tool: "add", Behavior: Allow}, {Tool: "add", Pattern: "1", Behavior: Deny},
 		{Tool: "Bash", Pattern: "broken", Behavior: Allow}, {Tool: "Bash", Pattern: "fine", Behavior: Allow},
 		{Tool: "later", Pattern: "x", Behavior: Allow}, {Tool: "ad*", Pattern: "2", Behavior: Ask},
+		{Tool: "Network", Pattern: "a.example", Behavior: Allow}, {Tool: "Network", Behavior: Ask}, {Tool: "Network", Behavior: Deny},
 	}}
 	err := p.Check(&Call{Tool: "add"}, &Call{Tool: "Bash", Match: func(_ *Policy, r Rule) (bool, error) {
 		if r.Pattern == "broken" {
@@ -151,12 +152,13 @@ func TestPolicyCheck(t *testing.T) {
 	if err != nil {
 		text = err.Error()
 	}
-	for _, want := range []string{`"fast"`, `"add(1)" (deny)`, `"Bash(broken)" (allow): cannot be read`, `"ad*(2)" (ask)`, `"sub" is not absolute`} {
+	for _, want := range []string{`"fast"`, `"add(1)" (deny)`, `"Bash(broken)" (allow): cannot be read`, `"ad*(2)" (ask)`, `"sub" is not absolute`,
+		`"Network(a.example)" (allow): the network is given as a whole`, `"Network" (ask): the network`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not say %s", text, want)
 		}
 	}
-	for _, not := range []string{"fine", "later", "srv", "src"} {
+	for _, not := range []string{"fine", "later", "srv", "src", `"Network" (deny)`} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q speaks of %s", text, not)
 		}

@@ -80,7 +80,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 
 // modes are those of package permission, in the words of settings files; a session and
 // the help have the same.
-var modes = []string{"default", "accept-edits", "explore", "bypass", "dont-ask"}
+var modes = []string{"default", "accept-edits", "sandboxed", "explore", "bypass", "dont-ask"}
 
 // runCommand is "kitbag run".
 func runCommand() *cobra.Command {

@@ -1,0 +1,106 @@
+package permission_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// TestSandboxed compares mode sandboxed with accept-edits, for a call of each kind: it differs only where
+// accept-edits asks, without a rule or a danger, about a call that the tool confines.
+func TestSandboxed(t *testing.T) {
+	allowed := 0
+	rapid.Check(t, func(t *rapid.T) {
+		behavior := rapid.SampledFrom([]permission.Behavior{permission.Allow, permission.Ask, permission.Deny})
+		rule := rapid.Custom(func(t *rapid.T) permission.Rule {
+			return permission.Rule{Tool: rapid.SampledFrom([]string{"run", "*", "other"}).Draw(t, "tool"), Behavior: behavior.Draw(t, "behavior")}
+		})
+		v := permission.Verdict{
+			Behavior: rapid.SampledFrom([]permission.Behavior{permission.NoOpinion, permission.Allow, permission.Ask, permission.Deny}).Draw(t, "verdict"),
+			Safety:   rapid.Bool().Draw(t, "safety"),
+			Confined: rapid.Bool().Draw(t, "confined"),
+			Found: permission.Judgement{
+				Profile: rapid.SampledFrom([]permission.Profile{"", permission.ProfileRead, permission.ProfileWork, permission.ProfileOpen, "other"}).Draw(t, "profile")},
+		}
+		rules := rapid.SliceOfN(rule, 0, 2).Draw(t, "rules")
+		c := &permission.Call{Tool: "run", ReadOnly: rapid.Bool().Draw(t, "read-only"), Check: func(*permission.Policy) permission.Verdict { return v }}
+		edits := permission.Decide(&permission.Policy{Mode: permission.AcceptEdits, Rules: rules}, c)
+		got := permission.Decide(&permission.Policy{Mode: permission.Sandboxed, Rules: rules}, c)
+		may := edits.Behavior == permission.Ask && edits.Rule == nil && !edits.Safety && v.Confined &&
+			(v.Found.Profile == permission.ProfileRead || v.Found.Profile == permission.ProfileWork)
+		switch {
+		case may && got.Behavior != permission.Allow, !may && got.Behavior != edits.Behavior:
+			t.Fatalf("sandboxed: %+v; accept-edits: %+v", got, edits)
+		case may:
+			allowed++
+		}
+	})
+	if allowed < 5 {
+		t.Errorf("%d calls allowed for being confined", allowed)
+	}
+}
+
+// TestNetwork holds when a confined call gets the network.
+func TestNetwork(t *testing.T) {
+	network := func(b permission.Behavior) permission.Rule { return permission.Rule{Tool: "Network", Behavior: b} }
+	run := permission.Rule{Tool: "run", Behavior: permission.Allow}
+	for _, row := range []struct {
+		name    string
+		mode    permission.Mode
+		rules   []permission.Rule
+		profile permission.Profile
+		uses    bool
+		want    bool
+	}{
+		{"a person is asked about a call that uses it", permission.Default, nil, permission.ProfileWork, true, true},
+		{"a person is asked about one that does not", permission.Default, nil, permission.ProfileWork, false, false},
+		{"the mode allows the call", permission.Sandboxed, nil, permission.ProfileWork, true, false},
+		{"bypass allows the call", permission.Bypass, nil, permission.ProfileWork, true, false},
+		{"a rule allows the call", permission.Default, []permission.Rule{run}, permission.ProfileWork, true, true},
+		{"a rule allows a call that does not use it", permission.Default, []permission.Rule{run}, permission.ProfileWork, false, false},
+		{"rule Network", permission.Sandboxed, []permission.Rule{network(permission.Allow)}, permission.ProfileWork, false, true},
+		{"rule Network, for one that only reads", permission.Sandboxed, []permission.Rule{network(permission.Allow)}, permission.ProfileRead, false, false},
+		{"one that only reads, from the network", permission.Sandboxed, nil, permission.ProfileRead, true, true},
+		{"denied to one that only reads", permission.Sandboxed, []permission.Rule{network(permission.Deny)}, permission.ProfileRead, true, false},
+		{"denied and asked", permission.Default, []permission.Rule{network(permission.Deny)}, permission.ProfileWork, true, false},
+		{"denied after it was allowed", permission.Sandboxed, []permission.Rule{network(permission.Allow), network(permission.Deny)}, permission.ProfileWork, true, false},
+		{"allowed for one host", permission.Sandboxed, []permission.Rule{{Tool: "Network", Pattern: "a", Behavior: permission.Allow}}, permission.ProfileWork, true, false},
+		{"denied for one host", permission.Default, []permission.Rule{{Tool: "Network", Pattern: "a", Behavior: permission.Deny}}, permission.ProfileWork, true, false},
+		{"unknown behavior", permission.Default, []permission.Rule{network("may")}, permission.ProfileWork, true, false},
+		{"not confined", permission.Sandboxed, nil, permission.ProfileOpen, true, true},
+	} {
+		c := &permission.Call{Tool: "run", Check: func(*permission.Policy) permission.Verdict {
+			return permission.Verdict{Confined: true, Found: permission.Judgement{Profile: row.profile, Network: row.uses}}
+		}}
+		d := permission.Decide(&permission.Policy{Mode: row.mode, Rules: row.rules}, c)
+		if d.Behavior == permission.Deny || d.Judgement.Network != row.want || !d.Judgement.Covers("run", nil) {
+			t.Errorf("%s: %+v, want the network: %v", row.name, d, row.want)
+		}
+	}
+}
+
+// TestNarrower has two policies agree on a call: it reaches no further than both let it.
+func TestNarrower(t *testing.T) {
+	decide := func(profile permission.Profile, network bool) permission.Decision {
+		return permission.Decide(&permission.Policy{}, &permission.Call{Tool: "run", Check: func(*permission.Policy) permission.Verdict {
+			return permission.Verdict{Found: permission.Judgement{Profile: profile, Network: network}}
+		}})
+	}
+	c := &permission.Call{Tool: "run"}
+	for _, row := range []struct {
+		a, b, want permission.Profile
+	}{
+		{permission.ProfileOpen, permission.ProfileWork, permission.ProfileWork}, {permission.ProfileWork, permission.ProfileRead, permission.ProfileRead},
+		{permission.ProfileOpen, permission.ProfileOpen, permission.ProfileOpen}, {"", "", ""},
+	} {
+		for _, d := range []permission.Decision{
+			permission.Stricter(c, decide(row.a, true), decide(row.b, false)), permission.Stricter(c, decide(row.b, false), decide(row.a, true)),
+		} {
+			if d.Judgement.Profile != row.want || d.Judgement.Network || !d.Judgement.Covers("run", nil) {
+				t.Errorf("%q and %q: %+v", row.a, row.b, d.Judgement)
+			}
+		}
+	}
+}
