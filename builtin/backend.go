@@ -12,7 +12,9 @@ import (
 // A Backend is the machine that the tools work on. Paths are absolute. It must
 // be safe for concurrent use.
 //
-// Two optional methods are for judging a call, before it runs. Readlink(path string)
+// Three optional methods are for judging a call, before it runs. Confines(permission.Profile) error
+// returns nil if Run holds a command to the profile read or work, whatever the command does, and
+// else why not; without it no command is confined. Readlink(path string)
 // (string, error) reads a symbolic link and fails for what is none; without it the links
 // of this machine count. Identify(path string) permission.File says what stands at a path
 // without links; without it a file is known by its path alone.

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -22,8 +23,14 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-//go:embed text/bash.md
-var bashText string
+var (
+	//go:embed text/bash.md
+	bashText string
+	//go:embed text/bash_sandbox.md
+	sandboxText string // added where the backend has a sandbox
+	//go:embed text/bash_unconfined.md
+	unconfinedText string // added where it has none
+)
 
 const (
 	defaultTimeout = 120_000 // milliseconds
@@ -35,6 +42,12 @@ type bashIn struct {
 	Command     string `json:"command" jsonschema:"minLength=1" jsonschema_description:"the command, in the bash language"`
 	Description string `json:"description,omitempty" jsonschema_description:"what the command does, in a few words, for the person who watches"`
 	Timeout     int    `json:"timeout,omitempty" jsonschema:"minimum=1,default=120000" jsonschema_description:"milliseconds after which the command is killed; 600000 at most"`
+}
+
+// confinedIn is for a backend with a sandbox.
+type confinedIn struct {
+	bashIn
+	Outside bool `json:"outside_sandbox,omitempty" jsonschema_description:"run outside of the sandbox, once the person agrees; only for a command that failed because of it"`
 }
 
 // bashOut is the structured result of Bash.
@@ -57,8 +70,9 @@ type bashOut struct {
 type bash struct {
 	tool.Tool
 	Config
-	shell shell.Analyzer
-	last  atomic.Pointer[decoded] // of whichever call was judged last; compared before it is used
+	shell    shell.Analyzer
+	confined bool                    // the backend has a sandbox
+	last     atomic.Pointer[decoded] // of whichever call was judged last; compared before it is used
 }
 
 // Bash returns the tool that runs commands. It needs a bash in PATH: commands
@@ -69,8 +83,21 @@ func Bash(c Config) (tool.Tool, error) {
 		return nil, err
 	}
 	b := &bash{Config: c}
-	b.Tool, err = tool.NewStream("Bash", bashText, b.run)
+	backend, ok := c.Backend.(confiner)
+	if !ok || backend.Confines(permission.ProfileWork) != nil {
+		b.Tool, err = tool.NewStream("Bash", bashText+unconfinedText, b.run)
+		return b, err
+	}
+	b.confined = true
+	b.Tool, err = tool.NewStream("Bash", bashText+sandboxText, func(ctx context.Context, in confinedIn) iter.Seq2[tool.Chunk, error] {
+		return b.run(ctx, in.bashIn)
+	})
 	return b, err
+}
+
+// A confiner is a [Backend] with a sandbox.
+type confiner interface {
+	Confines(permission.Profile) error
 }
 
 func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] {
@@ -193,7 +220,11 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 		b.WriteString("\n[a background process still held the output when the command ended, and was stopped; one that is to stay must have its output redirected, as in `server >server.log 2>&1 &`]")
 	}
 	if exit.Denied != "" {
-		fmt.Fprintf(&b, "\n[%s]", exit.Denied)
+		fmt.Fprintf(&b, "\n[%s", exit.Denied)
+		if exit.Code != 0 {
+			b.WriteString(". To ask the person for that, make the call again with \"" + outsideField + "\": true")
+		}
+		b.WriteString("]")
 	}
 	if in.Timeout > maxTimeout {
 		fmt.Fprintf(&b, "\n[timeout %d is too much; it was taken for %d]", in.Timeout, maxTimeout)
@@ -216,13 +247,41 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 	if a == nil {
 		return unreadable
 	}
-	v := b.verdict(p, a, at)
-	v.Found = permission.Judgement{Text: printed(a), Profile: permission.ProfileWork}
+	found := permission.Judgement{Text: printed(a), Profile: permission.ProfileWork, Network: a.Networks()}
 	if a.ReadOnly() == "" {
-		v.Found.Profile = permission.ProfileRead
+		found.Profile = permission.ProfileRead
 	}
+	v := b.verdict(p, a, at)
+	// In bypass nobody would be asked: the call stays where it is.
+	if b.confined && outside(input) && (p == nil || p.Mode != permission.Bypass) {
+		v, found.Profile = leave(v), permission.ProfileOpen
+	}
+	v.Found, v.Confined = found, b.confined
 	return v
 }
+
+// leave returns the verdict on a command that is to run outside of the sandbox. What a danger says of
+// it is not left out.
+func leave(v permission.Verdict) permission.Verdict {
+	why := "the command is to run outside of the sandbox, with all files, the network and the programs of this machine"
+	if v.Safety {
+		why += "; " + v.Reason
+	}
+	return safetyAsk(why)
+}
+
+// outside reports whether the input asks to leave the sandbox.
+func outside(input json.RawMessage) bool {
+	if !bytes.Contains(input, []byte(outsideField)) {
+		return false
+	}
+	var in struct {
+		Outside bool `json:"outside_sandbox"`
+	}
+	return json.Unmarshal(input, &in) == nil && in.Outside
+}
+
+const outsideField = "outside_sandbox"
 
 func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Place) permission.Verdict {
 	if dangers := a.Dangers(at, b.guard()); len(dangers) > 0 {

@@ -1,6 +1,8 @@
 package builtin
 
 import (
+	"cmp"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -15,15 +17,23 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
+// Confines returns nil if commands that were judged to be of the profile are held to it, or to a
+// narrower one, and else why they are not.
+func (l *Local) Confines(p permission.Profile) error {
+	p = cmp.Or(l.Sandbox.Profile, p)
+	if p != permission.ProfileRead && p != permission.ProfileWork {
+		return errors.New("the sandbox is off")
+	}
+	return sandbox.Check().Confines()
+}
+
 // confines returns how a command of the profile is confined, and whether it is.
 func (l *Local) confines(c Command) (sandbox.Spec, bool) {
-	s := l.Sandbox
-	if s.Profile == "" {
-		s.Profile = c.Profile
-	}
-	if s.Profile != permission.ProfileRead && s.Profile != permission.ProfileWork || sandbox.Check().Confines() != nil {
+	if l.Confines(c.Profile) != nil {
 		return sandbox.Spec{}, false
 	}
+	s := l.Sandbox
+	s.Profile = cmp.Or(s.Profile, c.Profile)
 	s.Network = s.Network || c.Network
 	s.Write = slices.Clone(s.Write)
 	for _, dir := range l.Dirs {

@@ -117,6 +117,9 @@ func (e *engine) decide() Decision {
 	if e.c.Control {
 		return e.answer("tool", Decision{Behavior: Allow, Reason: "control tool"})
 	}
+	if own.Confined && own.Found.Profile == ProfileOpen && networkRule(e.p) == Deny {
+		return e.answer("deny rules", Decision{Behavior: Deny, Reason: "denied by rule Network: outside of the sandbox the call would have it"})
+	}
 	// Before ask rules: nobody is asked about what will not be allowed.
 	if e.mode == Explore && !e.c.ReadOnly {
 		why := "mode explore: the call is not read-only"

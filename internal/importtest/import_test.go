@@ -86,7 +86,7 @@ var internalUsers = map[string][]string{
 	"internal/visible":  {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway"},
 	"internal/casetest": {"internal/groupcase"},
-	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/shell",
+	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},
 
 	"internal/strictjson": {"internal/mcpcontent", "mcpclient", "mcpserver", "mcpgateway"},

@@ -206,6 +206,17 @@ func (a *Analysis) Err() error { return a.err }
 // why it could not be proved.
 func (a *Analysis) ReadOnly() string { return a.why }
 
+// Networks reports whether a command in it is known to talk to other machines. A program that is
+// not known may as well.
+func (a *Analysis) Networks() bool {
+	for i := range a.cmds {
+		if a.cmds[i].effects&effect(Network) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Commands returns the simple commands in the order they are written.
 func (a *Analysis) Commands() []Command {
 	out := make([]Command, len(a.cmds))

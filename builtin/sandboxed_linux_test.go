@@ -1,0 +1,134 @@
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// agreed runs t as a host does after a person's yes.
+func agreed(t tool.Tool, d permission.Decision, in string) *message.ToolResult {
+	c := tool.Call{ID: "c", Name: t.Info().Name, Input: json.RawMessage(in), Judgement: &d.Judgement}
+	col := tool.NewCollector(c)
+	for ch, err := range tool.Run(context.Background(), t, c) {
+		if err != nil {
+			panic(err)
+		}
+		col.Add(ch)
+	}
+	return col.Result()
+}
+
+// TestProfiles holds in which profile a command runs, and who is asked, in each mode.
+func TestProfiles(t *testing.T) {
+	dir := files(t, map[string]string{"a.txt": "a\n"})
+	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
+	rule := func(text string, b permission.Behavior) permission.Rule {
+		r, err := permission.ParseRule(text, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	make := rule("Bash(make:*)", permission.Allow)
+	for _, row := range []struct {
+		command string
+		outside bool
+		mode    permission.Mode
+		rules   []permission.Rule
+		want    permission.Behavior
+		safety  bool
+		profile permission.Profile
+		network bool
+	}{
+		{"cat a.txt", false, permission.Default, nil, permission.Allow, false, permission.ProfileRead, false},
+		{"git ls-remote origin", false, permission.Default, nil, permission.Ask, false, permission.ProfileWork, true},
+		{"make", false, permission.Default, nil, permission.Ask, false, permission.ProfileWork, false},
+		{"make", false, permission.Default, []permission.Rule{make}, permission.Allow, false, permission.ProfileWork, false},
+		{"make", false, permission.Sandboxed, nil, permission.Allow, false, permission.ProfileWork, false},
+		{"make", false, permission.Bypass, nil, permission.Allow, false, permission.ProfileWork, false},
+		{"npm install", false, permission.Default, nil, permission.Ask, false, permission.ProfileWork, true},
+		{"npm install", false, permission.Sandboxed, nil, permission.Allow, false, permission.ProfileWork, false},
+		{"npm install", false, permission.Sandboxed, []permission.Rule{rule("Network", permission.Allow)}, permission.Allow, false, permission.ProfileWork, true},
+		{"npm install", false, permission.Sandboxed, []permission.Rule{rule("Bash(npm:*)", permission.Ask)}, permission.Ask, false, permission.ProfileWork, true},
+		{"npm install", false, permission.Sandboxed, []permission.Rule{rule("Bash(npm:*)", permission.Deny)}, permission.Deny, false, "", false},
+		{"rm -rf *", false, permission.Sandboxed, nil, permission.Ask, true, permission.ProfileWork, false},
+		{"git push --force", false, permission.Sandboxed, nil, permission.Ask, true, permission.ProfileWork, true},
+		{"make", true, permission.Default, nil, permission.Ask, true, permission.ProfileOpen, false},
+		{"make", true, permission.Default, []permission.Rule{make}, permission.Ask, true, permission.ProfileOpen, false},
+		{"cat a.txt", true, permission.Sandboxed, nil, permission.Ask, true, permission.ProfileOpen, false},
+		{"make", true, permission.AcceptEdits, nil, permission.Ask, true, permission.ProfileOpen, false},
+		{"make", true, permission.Explore, nil, permission.Deny, false, "", false},
+		{"cat a.txt", true, permission.Explore, nil, permission.Deny, false, "", false},
+		{"make", true, permission.DontAsk, nil, permission.Deny, false, "", false},
+		{"make", true, permission.Bypass, nil, permission.Allow, false, permission.ProfileWork, false},
+		{"make", true, permission.Default, []permission.Rule{rule("Bash(make:*)", permission.Deny)}, permission.Deny, false, "", false},
+		{"make", true, permission.Default, []permission.Rule{rule("Network", permission.Deny)}, permission.Deny, false, "", false},
+	} {
+		in := args("command", row.command)
+		if row.outside {
+			in = args("command", row.command, "outside_sandbox", true)
+		}
+		d := permission.Decide(&permission.Policy{Mode: row.mode, Rules: row.rules}, tool.PermissionCall(bash, json.RawMessage(in)))
+		if d.Behavior != row.want || d.Safety != row.safety || d.Behavior != permission.Deny && (d.Judgement.Profile != row.profile || d.Judgement.Network != row.network) {
+			t.Errorf("%s, outside %v, mode %s, rules %v: %s, %q, profile %q, network %v", row.command, row.outside, row.mode, row.rules, d.Behavior, d.Reason, d.Judgement.Profile, d.Judgement.Network)
+		}
+	}
+}
+
+// TestOutsideSandbox has a command fail in the sandbox, and run outside of it once a person agrees.
+func TestOutsideSandbox(t *testing.T) {
+	dir := files(t, nil)
+	elsewhere, err := os.MkdirTemp("/var/tmp", "kitbag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(elsewhere) })
+	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
+	file := filepath.Join(elsewhere, "made")
+	in := args("command", "touch "+file)
+	p := &permission.Policy{Mode: permission.Sandboxed}
+	res, d := judged(t.Context(), bash, p, in, nil)
+	if res == nil {
+		t.Fatalf("%+v", d)
+	}
+	if text := res.Text(); res.Outcome != message.OutcomeError || !strings.Contains(text, "outside_sandbox") {
+		t.Errorf("%s: %s", res.Outcome, text)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Fatal("the file was made")
+	}
+	in = args("command", "touch "+file, "outside_sandbox", true)
+	res, d = judged(t.Context(), bash, p, in, nil)
+	if res != nil || !strings.Contains(d.Reason, "outside of the sandbox") {
+		t.Fatalf("%+v", d)
+	}
+	if res := agreed(bash, d, in); res.Outcome != message.OutcomeSuccess {
+		t.Errorf("%s: %s", res.Outcome, res.Text())
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSandboxOff holds that without a sandbox nobody is told of one, and mode sandboxed asks.
+func TestSandboxOff(t *testing.T) {
+	dir := files(t, nil)
+	bash := tools(t, Config{Dirs: []string{dir}, Backend: &Local{Dirs: []string{dir}, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}})["Bash"]
+	info := bash.Info()
+	if strings.Contains(info.Description, "sandbox") || strings.Contains(string(info.Input), "sandbox") {
+		t.Errorf("%s\n%s", info.Description, info.Input)
+	}
+	d := permission.Decide(&permission.Policy{Mode: permission.Sandboxed}, tool.PermissionCall(bash, json.RawMessage(args("command", "make"))))
+	if d.Behavior != permission.Ask {
+		t.Errorf("%+v", d)
+	}
+}

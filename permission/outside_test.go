@@ -1,0 +1,24 @@
+package permission_test
+
+import (
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// TestNoNetworkOutside: who denies the network denies leaving the sandbox, where there is one.
+func TestNoNetworkOutside(t *testing.T) {
+	p := &permission.Policy{Rules: []permission.Rule{{Tool: "Network", Behavior: permission.Deny}}}
+	for _, row := range []struct {
+		confined bool
+		profile  permission.Profile
+		want     permission.Behavior
+	}{{true, permission.ProfileOpen, permission.Deny}, {true, permission.ProfileWork, permission.Ask}, {false, permission.ProfileOpen, permission.Ask}} {
+		d := permission.Decide(p, &permission.Call{Tool: "run", Check: func(*permission.Policy) permission.Verdict {
+			return permission.Verdict{Confined: row.confined, Found: permission.Judgement{Profile: row.profile}}
+		}})
+		if d.Behavior != row.want {
+			t.Errorf("%+v: %+v", row, d)
+		}
+	}
+}
