@@ -71,6 +71,9 @@ func (mc *modelCall) take(ch model.Chunk) {
 		mc.emit(&TextDelta{Message: mc.msg.ID, Block: b.ID, Text: ch.Text})
 	case *model.ThinkingDelta:
 		b, ok := mc.last().(*message.Thinking)
+		for i := len(mc.msg.Blocks); !ok && ch.Text == "" && i > 0; i-- { // it may be signed at the very end
+			b, ok = mc.msg.Blocks[i-1].(*message.Thinking)
+		}
 		if !ok {
 			b = &message.Thinking{ID: mc.newID()}
 			mc.start(b)

@@ -65,8 +65,7 @@ func without[T any](r *redact.Redactor, v T) T {
 }
 
 // stays are the fields, by type, that are not searched: ids and names, by which calls and results are
-// joined, what a provider wants back unchanged, and the event of a sub-agent, which its run has
-// searched. All other strings are searched.
+// joined, and the event of a sub-agent, which its run has searched. All other strings are searched.
 var stays = map[reflect.Type][]string{
 	reflect.TypeFor[Head]():               {"Type", "Run"},
 	reflect.TypeFor[RunStart]():           {"Session"},
@@ -88,9 +87,9 @@ var stays = map[reflect.Type][]string{
 	reflect.TypeFor[message.Message]():    {"ID", "Name", "Model"},
 	reflect.TypeFor[message.Text]():       {"ID"},
 	reflect.TypeFor[message.Hint]():       {"ID", "Source"},
-	reflect.TypeFor[message.Thinking]():   {"ID", "Extra"},
+	reflect.TypeFor[message.Thinking]():   {"ID"},
 	reflect.TypeFor[message.Data]():       {"ID", "MediaType"},
-	reflect.TypeFor[message.ToolCall]():   {"ID", "Name", "Extra"},
+	reflect.TypeFor[message.ToolCall]():   {"ID", "Name"},
 	reflect.TypeFor[message.ToolResult](): {"ID", "Name"},
 	reflect.TypeFor[permission.Rule]():    {"Tool"},
 }
@@ -144,7 +143,11 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 	}
 	switch x := elem.Addr().Interface().(type) {
 	case *message.Thinking:
-		x.Extra = nil // a signature would not fit any more
+		x.Extra = nil // which may repeat the text; a signature would not fit any more
+	case *message.ToolCall:
+		if !bytes.Equal(x.Extra, v.Interface().(*message.ToolCall).Extra) {
+			x.Extra = nil // the provider wants it as it was
+		}
 	case *ToolResult:
 		x.Text = x.Result.Text() // in which a secret may be in several pieces
 	}

@@ -315,8 +315,7 @@ func TestWhatIsNotSearched(t *testing.T) {
 			want[of.String()+"."+f] = true
 		}
 	}
-	delete(want, "agent.Sub.Event")        // was searched before
-	delete(want, "message.Thinking.Extra") // goes with the text that it signs
+	delete(want, "agent.Sub.Event") // was searched before
 	equal(t, "not searched", slices.Sorted(maps.Keys(left)), slices.Sorted(maps.Keys(want)))
 }
 
@@ -475,6 +474,35 @@ func TestSecretsOfASubAgentAlone(t *testing.T) {
 		}
 	}
 	equal(t, "ran", j.String(), "")
+}
+
+// TestSignatureAtTheEnd: what a provider wants back with its reasoning, which may repeat that, belongs
+// to it wherever it comes, and goes where a secret was taken out of it.
+func TestSignatureAtTheEnd(t *testing.T) {
+	for _, row := range []struct {
+		said, want string
+	}{
+		{"hm", `[{"type":"thinking","id":"m_1","text":"hm","extra":{"a":1,"b":"hm"}},{"type":"text","id":"m_2","text":"hi"}]`},
+		{"hm " + secret, `[{"type":"thinking","id":"m_1","text":"hm [redacted: openai-key]"},{"type":"text","id":"m_2","text":"hi"}]`},
+		{"", `[{"type":"text","id":"m_1","text":"hi"},{"type":"thinking","id":"m_2","text":"","extra":{"a":1,"b":""}}]`},
+	} {
+		chunks := []model.Chunk{&model.ThinkingDelta{Text: row.said, Extra: []byte(`{"a":1}`)}, &model.TextDelta{Text: "hi"},
+			&model.ThinkingDelta{Extra: []byte(`{"b":"` + row.said + `"}`)}, finish(model.FinishStop)}
+		if row.said == "" {
+			chunks = append([]model.Chunk{chunks[1], &model.ThinkingDelta{Extra: []byte(`{"a":1}`)}}, chunks[2:]...)
+		}
+		a, _ := newAgent(t, Config{Redact: builtinRules(t)}, turn{chunks: chunks})
+		evs, err := play(t, a, new(State), Say("?"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := of[*Message](evs)[1].Message
+		data, err := json.Marshal(m.Blocks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "blocks", strings.ReplaceAll(string(data), m.ID, "m"), row.want)
+	}
 }
 
 // TestRulesWithSecrets stores rules: one that allows is gone with its secret,
