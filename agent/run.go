@@ -220,19 +220,17 @@ func (r *run) loop() (EndReason, error) {
 	for reason == "" {
 		stepped, returned = false, false
 		err := step(r.ctx)
-		if stepped && !returned {
+		switch {
+		case stepped && !returned:
 			r.endCalls()
 			return EndError, join(err, errors.New("a Middleware.Step recovered from a panic of its step: the run cannot go on"))
-		}
-		if err == nil && !stepped {
-			err = errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot go on")
-		}
-		if err != nil {
-			// What goes wrong because the run was cancelled is no fault of its own.
-			if cause := r.ctx.Err(); cause != nil && r.failed == nil && errors.Is(err, cause) {
+		case !stepped && err == nil:
+			return EndError, errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot go on")
+		case err != nil:
+			if r.fail(err); r.failed == nil {
 				return EndInterrupted, nil
 			}
-			return EndError, err
+			return EndError, nil // r.failed says why
 		}
 	}
 	return reason, nil
@@ -261,7 +259,7 @@ func (r *run) step() (EndReason, error) {
 		case decide.Remind:
 			err = r.remind()
 		case decide.Judge:
-			err = r.judgeAll(next.Calls)
+			err = r.judge(next.Calls[0])
 		case decide.Start:
 			err = r.startAll(next.Calls)
 		case decide.Receive:
@@ -287,19 +285,6 @@ func (r *run) step() (EndReason, error) {
 		}
 		r.fail(err)
 	}
-}
-
-// judgeAll decides about every call that has not been judged.
-func (r *run) judgeAll(calls []*openCall) error {
-	for _, c := range calls {
-		if c.Status != decide.New {
-			continue
-		}
-		if err := r.judge(c); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // waitAgain emits everything that waits. Some of it was emitted in this run already; a consumer that

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -14,7 +15,7 @@ const (
 	AskModel       Step = iota
 	LastAnswer          // a limit was reached: ask the model for a last answer
 	Remind              // the model has answered, but not with the typed answer that is wanted
-	Judge               // decide about calls that have not been judged
+	Judge               // decide about a call that has not been judged
 	Start               // start calls
 	Receive             // wait for a call that runs
 	Close               // all calls have ended: add their results to the conversation
@@ -100,8 +101,8 @@ func (s *State) nextCall(running, parallel int) Effect {
 		if s.Ended() == len(s.Open) {
 			return Effect{Step: Close}
 		}
-		if s.count(New) > 0 {
-			return Effect{Step: Judge, Calls: s.Open}
+		if i := slices.IndexFunc(s.Open, func(c *Call) bool { return c.Status == New }); i >= 0 {
+			return Effect{Step: Judge, Calls: s.Open[i : i+1]}
 		}
 	}
 	if ready := Ready(s.Open); len(ready) > 0 && running < parallel {
