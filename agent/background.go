@@ -20,7 +20,7 @@ const endedInBackground = "Call %s of %s, which went on in the background, has e
 // resultEnd is what a model might take for the end of the tag in endedInBackground.
 var resultEnd = lazy.Regexp(`(?i)<\s*/\s*(result)`)
 
-// patience returns after how long c goes on in the background, negative for never.
+// patience returns after how long c continues in the background, negative for never.
 //
 // A sub-agent never does: it may have to ask a person, whose answer must find it. Nor does a call
 // that changes what is visible, or steers the agent: what follows depends on it. Any other tool
@@ -39,7 +39,7 @@ func (r *run) patience(t tool.Tool, c *openCall) time.Duration {
 	return -1
 }
 
-// leave lets a call go on in the background, if there is room and it has not ended.
+// leave lets a call continue in the background, if there is room and it has not ended.
 func (r *run) leave(tc *toolCall) error {
 	if tc.background || tc.stage == landed || !r.st.loop.MayLeave(r.cfg.MaxParallel) {
 		return nil
@@ -101,7 +101,7 @@ func (r *run) addEnded() error {
 // all are told to end.
 func (r *run) waitForBackground() error {
 	ended := func(a *backgroundCall) bool { return r.backgroundFlight(a.ID).ended }
-	// None is left if a crash, or the wait for a person, left only what is to be told.
+	// None runs if a crash, or the wait for a person, left only results that the model was not told.
 	running := r.st.loop.InBackground()
 	for len(running) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(running, ended) {
 		r.receive(r.ctx.Done())
@@ -109,8 +109,8 @@ func (r *run) waitForBackground() error {
 	return r.addEnded()
 }
 
-// collectAll waits until nothing goes on in the background any more, and stores the results. It
-// tells the model nothing: calls may be open, between which and whose results no message can stand.
+// collectAll waits until nothing runs in the background any more, and stores the results. It adds no
+// message for the model: calls may be open, whose results must come next.
 func (r *run) collectAll() error {
 	if len(r.st.loop.InBackground()) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (r *run) collectAll() error {
 	return join(r.collect(true), r.store())
 }
 
-// stopBackground ends what goes on in the background, and waits for it: no goroutine outlives a run but
+// stopBackground ends what runs in the background, and waits for it: no goroutine outlives a run but
 // that of a tool that does not stop when told to.
 func (r *run) stopBackground() error {
 	for _, a := range r.st.loop.InBackground() {
@@ -158,7 +158,7 @@ func (r *run) addBackgroundResults() error {
 	return r.addMessage(m, "")
 }
 
-// backgroundName is the tool by which a model looks after its calls that go on in the background.
+// backgroundName is the tool by which a model looks after its calls in the background.
 // It is listed whether there are any or not: a list that changes costs the provider's cache of
 // everything that was said.
 const backgroundName = "background"

@@ -175,7 +175,7 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	return true, err
 }
 
-// askApprove tells of a question about c, or about a call of the sub-agent that works on c, and
+// askApprove emits a question about c, or about a call of the sub-agent that works on c, and
 // puts it to Config.Approve, unless the run has been cancelled. The context ends when the question
 // has expired.
 func (r *run) askApprove(q Approval, c *openCall) (Confirm, error) {
@@ -266,7 +266,7 @@ func (r *run) idempotencyKey(c *openCall, answer string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// finish stores the result of a call and tells of it, as each call ends.
+// finish stores the result of a call and emits it, as each call ends.
 func (r *run) finish(c *openCall, res *message.ToolResult) error {
 	c.End(r.tidy(c.ID, c.Name, res))
 	// An answer that failed to validate is an error result; the model tries again.

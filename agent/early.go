@@ -34,7 +34,7 @@ type early struct {
 const maxLooks = 8
 
 // newEarly prepares for an answer, and returns nil if none of its calls may start early: none may
-// beside calls in the background, since what those note in the tools' State could not be told from
+// while others run in the background, since what those note in the tools' State could not be told from
 // what has to be taken back.
 func (r *run) newEarly(answer string) *early {
 	r.dropEarly()
@@ -57,7 +57,7 @@ func (e *early) look(mc *modelCall) {
 }
 
 // isWhole reports whether the arguments of c have come to an end: the object that they are is
-// closed. An empty one is only believed when the model has gone on to something else, since some
+// closed. An empty one is only believed when the model has begun something else, since some
 // servers send it before the arguments.
 func (e *early) isWhole(c *callIntake, passed bool) bool {
 	args := bytes.TrimSpace(c.args)
@@ -111,7 +111,7 @@ func (e *early) begin(tc *message.ToolCall, raw string) bool {
 }
 
 // open returns the open call that tc would be, and its tool; nil if it is none that may ever start
-// early. Tools are told by what the model was shown of them first: control tools may have to find
+// early. What the model was shown of a tool is looked at first: control tools may have to find
 // out what a call of theirs comes to.
 func (e *early) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	r := e.run
@@ -127,7 +127,7 @@ func (e *early) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	if err != nil {
 		return nil, nil
 	}
-	if _, nested := tool.As[*subagent](t); nested { // it tells the run what it does
+	if _, nested := tool.As[*subagent](t); nested { // which emits events of its own
 		return nil, nil
 	}
 	return c, t

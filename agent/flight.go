@@ -38,7 +38,7 @@ type flight struct {
 type stage int
 
 const (
-	launched  stage = iota // it runs; nothing of it is told, as its call may not be one of the conversation
+	launched  stage = iota // it runs; nothing of it is emitted, as its call may not be one of the conversation
 	committed              // its call is one
 	landed                 // it has ended, or no one is interested in it any more
 )
@@ -84,7 +84,7 @@ func (in *inbox) put(rep report) bool {
 }
 
 // ask has the run's goroutine call do, and returns what do returns. The run may end in the
-// middle of do: what that tells the consumer may make that one panic, or end its goroutine as
+// middle of do: an event may make the consumer panic, or end its goroutine as
 // t.Fatal does.
 func (in *inbox) ask(from *flight, do func() error) error {
 	rep := report{from: from, do: do, answer: make(chan error, 1)}
@@ -242,8 +242,8 @@ func (r *run) endCalls() {
 	}
 }
 
-// fail takes an error that ends the run. Its calls are told to end; those in the background are
-// stopped last. What goes wrong because the run was cancelled is no fault of its own.
+// fail keeps an error that ends the run. Its calls are told to end; those in the background are
+// stopped last. An error that is there because the run was cancelled does not count.
 func (r *run) fail(err error) {
 	if cause := r.ctx.Err(); err == nil || r.failed == nil && cause != nil && errors.Is(err, cause) {
 		return
@@ -283,7 +283,7 @@ type toolCall struct {
 	raw      string               // the arguments, as the model sent them
 	decision *permission.Decision // nil when it was taken
 
-	// If it may go on in the background:
+	// If it may run in the background:
 	patience time.Duration // how long it keeps the others waiting; negative if it may not
 	timer    *time.Timer   // until then
 	unbind   func() bool   // from the step

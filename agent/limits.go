@@ -16,7 +16,7 @@ func (r *run) limits() decide.Limits {
 		Samples: l.Samples, SampleTokens: l.SampleTokens}
 }
 
-// situation returns what counts beside the State when the next step is decided.
+// situation returns what counts, in addition to the State, when the next step is decided.
 func (r *run) situation() decide.Situation {
 	in := decide.Situation{Messages: r.st.Messages, Limits: r.limits(), Now: r.cfg.Now(), Parallel: r.cfg.MaxParallel,
 		Ended: r.consumer.stopped || r.ctx.Err() != nil, Failed: r.failed != nil}
@@ -119,7 +119,7 @@ func (r *run) timeIsUp() bool {
 	return limited && (left <= 0 || r.inbox.timeUp == nil)
 }
 
-// watchTime has what is at work told to end when the time is up.
+// watchTime has all flights told to end when the time is up.
 func (r *run) watchTime() {
 	if left, limited := r.timeLeft(); limited {
 		r.inbox.timeUp = time.After(left)

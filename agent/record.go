@@ -63,7 +63,7 @@ type dialog struct {
 	ids   map[string]bool // of all calls of the conversation
 	usage message.Usage
 	last  bool        // the next answer is the last: no tool may be called
-	model model.Model // the agent's, with retries of which the run tells; made with the first request
+	model model.Model // the agent's, with retries that the run emits; made with the first request
 }
 
 // people are whom a run asks.
@@ -156,8 +156,8 @@ func (r *run) number(ev Event) {
 	}
 }
 
-// store stores the State and then emits the events that tell of what is new in it. When that fails
-// they wait until a later save succeeds: what is told is stored. The run ends with the error in any
+// store stores the State and then emits the events about what is new in it. When that fails they wait
+// until a later save succeeds: what is emitted is stored. The run ends with the error in any
 // case, so that this can only be one of the saves that close what is open.
 func (r *run) store(events ...Event) error {
 	out := &r.consumer
@@ -197,7 +197,7 @@ func (r *run) save() error {
 	return nil
 }
 
-// addMessage adds m to the conversation, stores it, and tells of it and of what more comes with it.
+// addMessage adds m to the conversation, stores it, and emits it and the events that come with it.
 func (r *run) addMessage(m *message.Message, finish string, more ...Event) error {
 	r.st.Messages = append(r.st.Messages, m)
 	r.consumer.unsent = append(r.consumer.unsent, &Message{Message: m, Finish: finish})

@@ -31,7 +31,7 @@ import (
 )
 
 // Run takes the conversation in st further with what is said, answered or
-// delivered in inputs, and yields what happens. Without inputs it goes on where
+// delivered in inputs, and yields what happens. Without inputs it continues where
 // an earlier run, in this or another process, was cut off.
 //
 // The sequence may be ranged once. It ends with exactly one [*End], followed by
@@ -100,7 +100,7 @@ func (r *run) cleanUp() {
 	close(r.inbox.closed)
 }
 
-// run takes the inputs and goes on until there is an end to report.
+// run applies the inputs and takes steps until there is an end to report.
 func (r *run) run(inputs []Input) {
 	err := r.checkSeal()
 	if err == nil {
@@ -205,8 +205,8 @@ func (r *run) loop() (EndReason, error) {
 	var reason EndReason
 	stepped, returned := false, false
 	r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Context.MaxResult)
-	// The reason goes past the middleware: a step that waits or is done is none that
-	// failed, and nobody is to lose it.
+	// The reason does not pass through the middleware: a step that waits or is done has not failed,
+	// and no middleware can lose it.
 	inner := StepFunc(func(ctx context.Context) (err error) {
 		stepped = true
 		outside := r.ctx
@@ -223,9 +223,9 @@ func (r *run) loop() (EndReason, error) {
 		switch {
 		case stepped && !returned:
 			r.endCalls()
-			return EndError, join(err, errors.New("a Middleware.Step recovered from a panic of its step: the run cannot go on"))
+			return EndError, join(err, errors.New("a Middleware.Step recovered from a panic of its step: the run cannot continue"))
 		case !stepped && err == nil:
-			return EndError, errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot go on")
+			return EndError, errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot continue")
 		case err != nil:
 			if r.fail(err); r.failed == nil {
 				return EndInterrupted, nil
@@ -240,7 +240,7 @@ func (r *run) loop() (EndReason, error) {
 // the run.
 //
 // It asks after everything what comes next, and keeps no plan: what it did is in the State, from
-// which a run in another process goes on in the same way.
+// which a run in another process continues in the same way.
 func (r *run) step() (EndReason, error) {
 	for asked := false; ; {
 		var err error
@@ -326,7 +326,7 @@ func (r *run) end(reason EndReason, err error) {
 	case EndError:
 		err = join(err, r.closeOpen("The run ended with an error before this call ended."))
 	}
-	if reason != EndWaiting { // where settleWaiting has waited, and what is open must stay the last
+	if reason != EndWaiting { // where waitAgain has waited, and what is open must stay the last
 		err = join(err, r.stopBackground(), r.addBackgroundResults())
 	}
 	ev := r.endEvent(reason)

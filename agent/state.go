@@ -59,7 +59,7 @@ type (
 )
 
 // Pending returns what waits for a person or for the host, in call order: each
-// is an [*Approval] or an [*External] like the event that told of it.
+// is an [*Approval] or an [*External] like the event that was emitted.
 func (st *State) Pending() []Event {
 	var out []Event
 	for _, c := range st.loop.Open {
@@ -212,8 +212,8 @@ func checkOpen(msgs []*message.Message, loop *decide.State) error {
 	return CheckHistory(append(slices.Clone(msgs), decide.Results(loop.Open)))
 }
 
-// pendingBelow lists what a sub-agent's call waits for, as questions of the outer run, which told
-// of them one after the other. Two sub-agents may give calls the same id, so the outer call's comes
+// pendingBelow lists what a sub-agent's call waits for, as questions of the outer run, which emitted
+// them one after the other. Two sub-agents may give calls the same id, so the outer call's comes
 // before it.
 func pendingBelow(c *openCall, head Head) []Event {
 	var st State

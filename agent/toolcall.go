@@ -72,7 +72,7 @@ func (tc *toolCall) outlive(step, run context.Context) (release func()) {
 
 // maxSaid is how much a call may say, in bytes, pictures and files included, before it is stopped
 // with its next piece. Its result is kept in memory until it ends: one that says something for ever
-// would take all there is. pieceCost is what a piece costs beside its text.
+// would take all there is. pieceCost is what a piece costs in addition to its text.
 const (
 	maxSaid   = 64 << 20
 	pieceCost = 128
@@ -173,7 +173,7 @@ func (tc *toolCall) note(ch tool.Chunk) {
 	}
 }
 
-// onEnd takes the result, unless the call is in the background: then it is taken when it can be told.
+// onEnd records the result, unless the call is in the background: then that waits until the model can be told.
 func (tc *toolCall) onEnd(r *run) error {
 	if tc.panicked != nil {
 		panic(tc.panicked)

@@ -1,10 +1,10 @@
 // Package decide holds the rules of an agent's loop: what comes next, and what an outcome changes.
 //
 // It is data and functions of data. A run, in package agent, does what they say: it calls models
-// and tools, asks people, saves, and tells its consumer. Nothing here waits, starts anything, or
+// and tools, asks people, saves, and emits events. Nothing here waits, starts anything, or
 // asks what time it is; times come as arguments. So every rule about order, limits, pauses, answers
 // and crashes can be tested with a row, and a run that was saved anywhere continues as if it had
-// not been: it keeps no plan beside the [State].
+// not been: it keeps no plan outside of the [State].
 //
 //	for {
 //		effect := decide.Next(&state, situation) // what is to be done
@@ -20,7 +20,7 @@
 // that needs no answer runs before the run waits for one. The results enter the conversation
 // together, in call order, when the last call has ended ([State.Close]).
 //
-// A call that goes on in the background has a result at once, which says so, and is a [BackgroundCall] until
+// A call that continues in the background has a result at once, which says so, and is a [BackgroundCall] until
 // the model has been told of its real one.
 //
 // # The model

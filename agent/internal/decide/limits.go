@@ -142,7 +142,7 @@ func Repeats(msgs []*message.Message) int {
 			break
 		}
 		n++
-		for end >= 3 && isHint(msgs[end-3]) { // warnings stand between rounds
+		for end >= 3 && isHint(msgs[end-3]) { // warnings come between rounds
 			end--
 		}
 	}

@@ -20,7 +20,7 @@ const (
 	Receive             // wait for a call that runs
 	Close               // all calls have ended: add their results to the conversation
 	Wait                // a person or the host is needed
-	WaitBackground      // the model has answered, but calls go on in the background
+	WaitBackground      // the model has answered, but calls run in the background
 	Stop                // the last answer was asked for
 	Finish              // the model has answered
 	Interrupt           // the run was cancelled, or the consumer has left
@@ -50,7 +50,7 @@ const (
 	Given // the model has given it
 )
 
-// A Situation is what counts beside the State when the next step is decided.
+// A Situation is what counts, in addition to the State, when the next step is decided.
 type Situation struct {
 	Messages []*message.Message
 	Limits   Limits

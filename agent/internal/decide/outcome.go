@@ -14,8 +14,8 @@ import (
 const OutcomeUnknown = "Outcome unknown: the program was stopped while this call ran. " +
 	"It may or may not have had its effect: check before you call it again."
 
-// goesOn is the result of a call that went on in the background.
-const goesOn = "This call goes on in the background, as %s. Go on with what does not depend on it. " +
+// continues is the result of a call that continues in the background.
+const continues = "This call goes on in the background, as %s. Go on with what does not depend on it. " +
 	"You will be told what it returns; until then nothing is known of it."
 
 // crashGap is how many event numbers are skipped after a crash.
@@ -204,14 +204,14 @@ func (c *Call) End(res *message.ToolResult) {
 
 func (c *Call) end(outcome message.Outcome, text string) { c.End(ResultOf(c, outcome, text)) }
 
-// MayLeave reports whether a call may go on in the background, where at most that many run at a time.
+// MayLeave reports whether a call may continue in the background, where at most that many run at a time.
 func (s *State) MayLeave(most int) bool { return len(s.InBackground()) < most }
 
-// Leave lets a call go on in the background. Its result, which a history must have, says so; that
+// Leave lets a call continue in the background. Its result, which a history must have, says so; that
 // it is a success means no more than that nothing has gone wrong yet.
 func (s *State) Leave(c *Call) {
 	s.Background = append(s.Background, &BackgroundCall{ID: c.ID, Tool: c.Tool})
-	c.end(message.OutcomeSuccess, fmt.Sprintf(goesOn, c.ID))
+	c.end(message.OutcomeSuccess, fmt.Sprintf(continues, c.ID))
 }
 
 // ResultLost is the result of a call in the background whose run was cut off. It is not made again
@@ -284,7 +284,7 @@ func (c *Call) Expired(within time.Duration, now time.Time) bool {
 
 // CheckRules checks the rules that come with an answer about a call of a tool. A person who was
 // asked about one tool must not be made to open another, by a UI or by whoever can reach it. Ask
-// rules would undo what the policy's author settled.
+// rules would undo what the policy's author decided.
 func CheckRules(rules []permission.Rule, call, tool string) error {
 	for _, rule := range rules {
 		switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A State is where a conversation is, beside its messages. It is saved with them.
+// A State is where a conversation is. It is saved with its messages.
 type State struct {
 	Seq        int64  // of the last event
 	Run        string // id of the current run, "" between runs
@@ -47,7 +47,7 @@ type Call struct {
 
 	Preview   string    `json:"preview,omitempty"`
 	Asked     time.Time `json:"asked,omitzero"`
-	Announced Announced `json:"told,omitzero"` // the event that told last of what it waits for
+	Announced Announced `json:"told,omitzero"` // the last event about what it waits for
 
 	Result *message.ToolResult `json:"result,omitempty"`
 
@@ -61,7 +61,7 @@ type Announced struct {
 	Time time.Time `json:"time,omitzero"`
 }
 
-// A BackgroundCall is a call that went on in the background, until the model is told of its result.
+// A BackgroundCall is a call that runs or ran in the background, until the model is told its result.
 type BackgroundCall struct {
 	ID     string              `json:"id"`
 	Tool   string              `json:"tool"`
@@ -83,7 +83,7 @@ const (
 	Done     Status = "done"
 )
 
-// Check reports why the open calls cannot be those of a saved conversation, beside its history.
+// Check reports why the open calls cannot be those of a saved conversation.
 func (s *State) Check() error {
 	for i, c := range s.Open {
 		if c == nil {
