@@ -507,3 +507,20 @@ func TestBackgroundConfig(t *testing.T) {
 		t.Error("a null call was loaded")
 	}
 }
+
+// confused is a tool that panics when it is asked whether a call may run in the background.
+type confused struct{ tool.Tool }
+
+func (c confused) Unwrap() tool.Tool                      { return c.Tool }
+func (confused) Background(json.RawMessage) time.Duration { panic("which call?") }
+
+func TestConfusedToolStaysInTheForeground(t *testing.T) {
+	var j journal
+	cfg := Config{Policy: bypass, Background: time.Minute, Toolkit: toolkit.Of(confused{noting(&j, "note", tool.Options{Parallel: true})})}
+	a, _ := newAgent(t, cfg, calls(`c1 note {"path":"a"}`), says("done"))
+	st := new(State)
+	if _, err := play(t, a, st, Say("go")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "results", results(st), []string{"c1 success: noted a"})
+}

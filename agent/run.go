@@ -315,7 +315,7 @@ func (r *run) waitAgain() error {
 
 // end closes what is open unless it waits, stores the State and emits the End.
 func (r *run) end(reason EndReason, err error) {
-	r.flush()
+	r.flush() // where no event has come since a question was open
 	r.dropEarly()
 	if err = join(err, r.failed); err != nil {
 		reason = EndError
