@@ -28,7 +28,7 @@ type answer struct {
 	done    bool          // nothing more follows
 	stopped bool          // the consumer wants no more
 
-	calls   []*call
+	calls   []call
 	details reasoning                  // to be sent back
 	extras  map[string]json.RawMessage // of the message as a whole, to be sent back
 }
@@ -213,9 +213,9 @@ func (a *answer) call(d *callDelta) {
 	i := a.find(d)
 	if i < 0 {
 		i = len(a.calls)
-		a.calls = append(a.calls, &call{index: d.Index, id: d.ID, args: make([]byte, 0, 64)})
+		a.calls = append(a.calls, call{index: d.Index, id: d.ID, args: make([]byte, 0, 64)})
 	}
-	c := a.calls[i]
+	c := &a.calls[i]
 	if c.id == "" {
 		c.id = d.ID
 	}
@@ -241,7 +241,7 @@ func (a *answer) call(d *callDelta) {
 // comes after complete arguments.
 func (a *answer) find(d *callDelta) int {
 	for i := len(a.calls) - 1; i >= 0; i-- {
-		c := a.calls[i]
+		c := &a.calls[i]
 		switch {
 		// Another call: by its id where there are no indexes, by its index where there are.
 		case d.Index == noIndex && d.ID != "" && c.id != d.ID:
@@ -261,7 +261,7 @@ func (a *answer) find(d *callDelta) int {
 
 // start sends the first piece of a call, with all that came until its name.
 func (a *answer) start(i int) {
-	c := a.calls[i]
+	c := &a.calls[i]
 	c.sentID = a.uniqueID(c.id, i)
 	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
 }

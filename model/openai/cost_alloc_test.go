@@ -14,7 +14,7 @@ func TestCostOfEncoding(t *testing.T) {
 	m := testModel(t)
 	tools, _ := benchTools(100)
 	said := chat(100 + steps)
-	budget.Hold(t, budget.Cost{Allocs: 20, Bytes: 3300}, steps, func() {
+	budget.Hold(t, budget.Cost{Allocs: 12, Bytes: 2300}, steps, func() {
 		msgs := make([]*message.Message, len(said)) // of another conversation
 		for i, m := range said {
 			again := *m
@@ -33,7 +33,7 @@ func TestCostOfCall(t *testing.T) {
 	m, _ := cannedModel(t, textStream(3, argsEvent))
 	tools, _ := benchTools(10)
 	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
-	budget.Hold(t, budget.Cost{Allocs: 55, Bytes: 7400}, 1, func() { drain(t, m, req) })
+	budget.Hold(t, budget.Cost{Allocs: 44, Bytes: 4400}, 1, func() { drain(t, m, req) })
 }
 
 // TestCostOfToken is a token of a streamed answer.
@@ -41,7 +41,7 @@ func TestCostOfToken(t *testing.T) {
 	const tokens = 1000
 	want := map[string]budget.Cost{
 		"text": {Allocs: 2.1, Bytes: 30}, "padded text": {Allocs: 2.1, Bytes: 30}, "escapes": {Allocs: 2.1, Bytes: 36},
-		"reasoning": {Allocs: 3.1, Bytes: 70}, "arguments": {Allocs: 3.1, Bytes: 200},
+		"reasoning": {Allocs: 3.1, Bytes: 70}, "arguments": {Allocs: 2.1, Bytes: 140},
 	}
 	for _, row := range countedStreams {
 		t.Run(row.name, func(t *testing.T) {
@@ -58,5 +58,5 @@ func TestCostOfWhole(t *testing.T) {
 		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`))
 	tools, _ := benchTools(10)
 	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
-	budget.Hold(t, budget.Cost{Allocs: 55, Bytes: 7800}, 1, func() { drain(t, m, req) })
+	budget.Hold(t, budget.Cost{Allocs: 46, Bytes: 4800}, 1, func() { drain(t, m, req) })
 }

@@ -64,6 +64,10 @@ const noIndex = -1
 // decode reads the next chunk, in the memory of the last one. It reports whether the data is JSON,
 // and whether it is an object.
 func (c *chunk) decode(data []byte) (valid, object bool) {
+	var calls []callDelta // of the first choice
+	if len(c.Choices) > 0 {
+		calls = c.Choices[0].Delta.ToolCalls[:0]
+	}
 	*c = chunk{ID: c.ID, Model: c.Model, Choices: c.Choices[:0]}
 	r := &jsonReader{data: data}
 	object = r.peek() == '{' || r.peek() == 'n' // some send null to keep the connection open
@@ -75,7 +79,8 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 			r.once(&c.Model)
 		case `"choices"`:
 			for range r.items {
-				c.Choices = append(c.Choices, choice{})
+				c.Choices = append(c.Choices, choice{Delta: delta{ToolCalls: calls}})
+				calls = nil
 				r.choice(&c.Choices[len(c.Choices)-1])
 			}
 		case `"usage"`:

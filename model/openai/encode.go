@@ -53,16 +53,16 @@ type (
 // messages alone, so that what it wrote can be kept; see history.
 type encoder struct {
 	wire     bytes.Buffer
-	json     *json.Encoder // to wire
-	message  wireMessage   // the last
-	endpoint string        // whose extras go back
-	err      error         // the first
+	json     json.Encoder // to wire
+	message  wireMessage  // the last
+	endpoint string       // whose extras go back
+	err      error        // the first
 }
 
 // newEncoder returns an encoder that appends to wire.
 func newEncoder(wire []byte, endpoint string) *encoder {
 	e := &encoder{wire: *bytes.NewBuffer(wire), endpoint: endpoint}
-	e.json = json.NewEncoder(&e.wire)
+	e.json = *json.NewEncoder(&e.wire)
 	e.json.SetEscapeHTML(false) // what <, > and & are in JSON matters to web pages only
 	return e
 }

@@ -91,6 +91,10 @@ func (b body) size() (n int) {
 
 // open returns a reader of the body.
 func (b body) open() io.ReadCloser {
-	parts := net.Buffers(slices.Clone(b))
-	return io.NopCloser(&parts)
+	return &bodyReader{net.Buffers(slices.Clone(b))}
 }
+
+// A bodyReader reads a body; closing it does nothing.
+type bodyReader struct{ net.Buffers }
+
+func (*bodyReader) Close() error { return nil }

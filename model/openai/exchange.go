@@ -85,15 +85,19 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// close ends the exchange. If the answer is complete it reads up to 4 KiB that are left, [DONE] and
-// the end of the chunked encoding, so that the connection can be used again. Where more comes a new
-// connection is cheaper.
+// drain reads, if the answer is complete, up to 4 KiB that are left, [DONE] and the end of the chunked
+// encoding, so that the connection can be used again. Where more comes a new connection is cheaper.
+func (x *exchange) drain(l *lines) {
+	if x.whole && !x.ended {
+		x.timer.Reset(graceTime)
+		l.Reset(x.resp.Body)
+		_, _ = l.Discard(4 << 10)
+	}
+}
+
+// close ends the exchange.
 func (x *exchange) close() {
 	if x.resp != nil {
-		if x.whole && !x.ended {
-			x.timer.Reset(graceTime)
-			_, _ = io.CopyN(io.Discard, x.resp.Body, 4<<10)
-		}
 		_ = x.resp.Body.Close()
 	}
 	x.timer.Stop()

@@ -256,7 +256,7 @@ func TestStepEncodesOnlyWhatIsNew(t *testing.T) {
 	least := func(n int) uint64 { // other goroutines allocate too
 		return min(allocations(n), allocations(n), allocations(n))
 	}
-	if short, long := least(20), least(200); long > short+short/10 {
+	if short, long := least(20), least(200); long > short+short/5 {
 		t.Errorf("20 steps take %d allocations after 20 messages and %d after 200", short, long)
 	}
 }

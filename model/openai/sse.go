@@ -107,6 +107,7 @@ var errStopped = errors.New("the consumer of the answer stopped")
 func (a *answer) read(x *exchange) error {
 	l := newLines(x)
 	defer l.release()
+	defer x.drain(l)
 	first, err := l.first()
 	switch {
 	case err == io.EOF:
