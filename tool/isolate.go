@@ -32,7 +32,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			return
 		}
 		toolCtx, cancel := context.WithCancel(ctx)
-		b := &bridge{out: make(chan piece), next: make(chan struct{}), left: make(chan struct{}), done: make(chan struct{})}
+		b := &bridge{out: make(chan piece), left: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
 		defer func() {
@@ -46,12 +46,8 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		for {
 			select {
 			case p := <-b.out:
-				if !yield(p.chunk, p.err) || p.err != nil {
+				if !p.asks && (!yield(p.chunk, p.err) || p.err != nil) {
 					return
-				}
-				select {
-				case b.next <- struct{}{}:
-				case <-b.done: // the chunk came from another goroutine, which the tool left behind
 				}
 			case <-b.done:
 				return
@@ -67,28 +63,30 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	}
 }
 
-// A piece is what a tool yields at once.
+// A piece is what a tool yields at once. One that has neither chunk nor error only asks whether the
+// consumer wants more: who takes it does.
 type piece struct {
 	chunk Chunk
 	err   error
+	asks  bool
 }
 
 // checked returns a piece that others can do something with: they do so on goroutines of
 // theirs, where nobody recovers from what a nil block or one of another kind leads to.
 func checked(c Chunk, err error) piece {
+	ok := false
 	switch b := c.Block.(type) {
 	case nil:
-		return piece{c, err}
+		ok = true
 	case *message.Text:
-		if b != nil {
-			return piece{c, err}
-		}
+		ok = b != nil
 	case *message.Data:
-		if b != nil {
-			return piece{c, err}
-		}
+		ok = b != nil
 	}
-	return piece{err: errors.Join(err, fmt.Errorf("the tool gave a block that is nil or no text or data (%T)", c.Block))}
+	if !ok {
+		return piece{err: errors.Join(err, fmt.Errorf("the tool gave a block that is nil or no text or data (%T)", c.Block))}
+	}
+	return piece{chunk: c, err: err}
 }
 
 // errNoReturn is for runtime.Goexit, which t.FailNow of package testing calls too: there
@@ -98,7 +96,6 @@ var errNoReturn = errors.New("the tool ended its goroutine instead of returning"
 // A bridge carries chunks from the goroutine of a tool to its consumer.
 type bridge struct {
 	out  chan piece
-	next chan struct{} // the consumer asks for more
 	left chan struct{} // closed by the consumer: it wants none
 	done chan struct{} // closed by the tool's goroutine
 }
@@ -122,17 +119,17 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 // tool to stop. It may be called by a tool at any time, even late and from elsewhere: it
 // never blocks for ever and never panics.
 func (b *bridge) yield(c Chunk, err error) bool {
+	return b.send(checked(c, err)) && b.send(piece{asks: true})
+}
+
+// send hands a piece over; false says that no one takes it.
+func (b *bridge) send(p piece) bool {
 	select {
-	case b.out <- checked(c, err):
+	case b.out <- p:
+		return true
 	case <-b.left:
 		return false
 	case <-b.done:
-		return false
-	}
-	select {
-	case <-b.next:
-		return true
-	case <-b.left:
 		return false
 	}
 }
