@@ -100,11 +100,12 @@ func (r *run) addEnded() error {
 // waitForBackground waits until a call in the background has ended, and tells the model. When the time is up
 // all are told to end.
 func (r *run) waitForBackground() error {
+	defer context.AfterFunc(r.ctx, r.inbox.wake)()
 	ended := func(a *backgroundCall) bool { return r.backgroundFlight(a.ID).ended }
 	// None runs if a crash, or the wait for a person, left only results that the model was not told.
 	running := r.st.loop.InBackground()
 	for len(running) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(running, ended) {
-		r.receive(r.ctx.Done())
+		r.receive()
 	}
 	return r.addEnded()
 }

@@ -227,7 +227,7 @@ func (r *run) awaitAnswer(f *flight) {
 	r.consumer.paused = true
 	defer func() { r.consumer.paused = false }()
 	for !f.ended {
-		r.receive(nil)
+		r.receive()
 		if r.failed != nil {
 			f.end(context.Canceled)
 		}

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
@@ -61,7 +60,7 @@ func (r *run) lastAnswer(limit string) error {
 		return err
 	}
 	if left, limited := r.timeLeft(); limited && left <= 0 {
-		r.inbox.timeUp = time.After(r.limits().LastWords())
+		r.watchTime(r.limits().LastWords())
 	}
 	r.dialog.last = true
 	defer func() { r.dialog.last = false }()

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -69,8 +68,8 @@ const inboxSize = 16
 // An inbox is where reports wait for the run.
 type inbox struct {
 	reports chan report
-	closed  chan struct{}    // closed when no one reads the reports any more
-	timeUp  <-chan time.Time // gets something when [Limits].Time has passed
+	closed  chan struct{} // closed when no one reads the reports any more
+	timer   *flight       // reports when [Limits].Time has passed, and has landed then
 }
 
 // put adds a report. It returns false when no one will read it.
@@ -99,6 +98,9 @@ func (in *inbox) ask(from *flight, do func() error) error {
 	}
 }
 
+// wake has the run's goroutine look at what is to be done next.
+func (in *inbox) wake() { _ = in.ask(&flight{stage: committed}, func() error { return nil }) }
+
 // launch starts a flight: there is no other way in which a call starts. work is called on the
 // flight's goroutine.
 func (r *run) launch(f *flight, work func()) {
@@ -120,17 +122,8 @@ func (r *run) fly(f *flight, work func()) {
 	})
 }
 
-// receive waits for a report and deals with it, or until done is closed.
-func (r *run) receive(done <-chan struct{}) {
-	select {
-	case <-done:
-	case rep := <-r.inbox.reports:
-		r.fail(r.handle(rep))
-	case <-r.inbox.timeUp:
-		r.inbox.timeUp = nil
-		r.endFlights(fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp()))
-	}
-}
+// receive waits for a report and deals with it.
+func (r *run) receive() { r.fail(r.handle(<-r.inbox.reports)) }
 
 // handle deals with a report. Those of a flight that is not committed wait for that; those of
 // one that has landed come from what a call has left behind.
@@ -200,7 +193,7 @@ func (r *run) drop(flights []*flight) {
 // await waits until f has ended.
 func (r *run) await(f *flight) {
 	for !f.ended {
-		r.receive(nil)
+		r.receive()
 	}
 }
 

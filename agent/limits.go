@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"time"
 
@@ -116,12 +117,27 @@ func (r *run) timeLeft() (time.Duration, bool) {
 // may be ahead of a wall clock that a loaded State is compared with.
 func (r *run) timeIsUp() bool {
 	left, limited := r.timeLeft()
-	return limited && (left <= 0 || r.inbox.timeUp == nil)
+	return limited && (left <= 0 || r.inbox.timer.stage == landed)
 }
 
-// watchTime has all flights told to end when the time is up.
-func (r *run) watchTime() {
-	if left, limited := r.timeLeft(); limited {
-		r.inbox.timeUp = time.After(left)
-	}
+// stopTimer has the timer report nothing, also where it is about to.
+func (r *run) stopTimer() {
+	r.inbox.timer.stage = landed
+	r.inbox.timer.cancel()
+}
+
+// watchTime has what is at work told to end after that long, and not when it was to be before.
+func (r *run) watchTime(left time.Duration) {
+	r.stopTimer()
+	f := &flight{stage: committed}
+	r.inbox.timer = f
+	timer := time.AfterFunc(left, func() {
+		// An error: the run has ended, or another time counts.
+		_ = r.inbox.ask(f, func() error {
+			f.stage = landed
+			r.endFlights(fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp()))
+			return nil
+		})
+	})
+	f.cancel = func() { timer.Stop() }
 }

@@ -83,7 +83,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 
 func newRun(a *Agent, st *State, ctx context.Context) *run {
 	return &run{a: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
-		inbox:  inbox{reports: make(chan report, inboxSize), closed: make(chan struct{})},
+		inbox:  inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), timer: &flight{stage: landed, cancel: func() {}}},
 		people: people{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
 
@@ -97,6 +97,7 @@ func (r *run) cleanUp() {
 		}
 	}
 	r.dropEarly()
+	r.stopTimer()
 	close(r.inbox.closed)
 }
 
@@ -150,7 +151,9 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	if len(inputs) == 0 && !resumed {
 		r.findFinal()
 	}
-	r.watchTime()
+	if left, limited := r.timeLeft(); limited {
+		r.watchTime(left)
+	}
 	return "", err
 }
 
@@ -263,7 +266,7 @@ func (r *run) step() (EndReason, error) {
 		case decide.Start:
 			err = r.startAll(next.Calls)
 		case decide.Receive:
-			r.receive(nil)
+			r.receive()
 		case decide.Close:
 			r.dropEarly()
 			err = r.closeBatch()
