@@ -68,7 +68,7 @@ var rows = []row{
 var ownRows = []row{
 	{"a group of 20 tools opened and closed, of 1,000 tools: CPU", "µs", "open", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… allocations", "", "open", func(r *work.Result) float64 { return r.Allocs }},
-	{"a permission decision under 101 rules: CPU", "µs", "judge", func(r *work.Result) float64 { return r.CPU / micro }},
+	{"a permission decision under 101 rules, and the call: CPU", "µs", "judge", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… allocations", "", "judge", func(r *work.Result) float64 { return r.Allocs }},
 	{"a run that compacts 500 messages, with its two model calls: CPU", "µs", "compact", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… allocations", "", "compact", func(r *work.Result) float64 { return r.Allocs }},

@@ -133,8 +133,8 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 	// wait for approval. The first result of a call counts.
 	results := make(map[string]*message.ToolResult, len(calls))
 	for n = 1; n < len(msgs) && len(results) < len(calls) && msgs[n].Role == message.RoleTool; n++ {
-		for _, r := range msgs[n].ToolResults() {
-			if open[r.ID] && results[r.ID] == nil {
+		for _, b := range msgs[n].Blocks {
+			if r, ok := b.(*message.ToolResult); ok && open[r.ID] && results[r.ID] == nil {
 				results[r.ID] = r
 			}
 		}

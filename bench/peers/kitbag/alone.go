@@ -55,8 +55,9 @@ func open(ctx context.Context, s work.Setup) (func() error, error) {
 	}, nil
 }
 
-// judge decides about a call under many rules, of which the last allows it.
-func judge(_ context.Context, s work.Setup) (func() error, error) {
+// judge decides about a call under many rules, of which the last allows it, and makes the call as it
+// was judged: the Judgement goes with it and is checked once more.
+func judge(ctx context.Context, s work.Setup) (func() error, error) {
 	t, err := tool.New("add", work.Description, add)
 	if err != nil {
 		return nil, err
@@ -70,8 +71,18 @@ func judge(_ context.Context, s work.Setup) (func() error, error) {
 	p.Rules = append(p.Rules, permission.Rule{Tool: "add", Behavior: permission.Allow})
 	input := json.RawMessage(`{"a":1,"b":2}`)
 	return func() error {
-		if d := permission.Decide(&p, tool.PermissionCall(t, input)); d.Behavior != permission.Allow {
+		d := permission.Decide(&p, tool.PermissionCall(t, input))
+		if d.Behavior != permission.Allow {
 			return fmt.Errorf("%s: %s", d.Behavior, d.Reason)
+		}
+		call := tool.Call{ID: "call_1", Name: "add", Input: input, Judgement: &d.Judgement}
+		for ch, err := range tool.Run(ctx, t, call) {
+			if err != nil {
+				return err
+			}
+			if ch.Failed || string(ch.Structured) != `{"sum":3}` {
+				return fmt.Errorf("the call returned %s", ch.Structured)
+			}
 		}
 		return nil
 	}, nil
