@@ -117,15 +117,13 @@ func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 // that has become dangerous since, by an edit or by what ran before it, or is so for another reason
 // than the person read, is asked about again; and so is one that would do something else.
 func (c *Call) mayRun(d permission.Decision) bool {
-	return c.Approved && d.Behavior == permission.Ask && (!d.Safety || c.Safety && d.Reason == c.Danger) && c.isAbout(&d.Judgement)
-}
-
-// isAbout reports whether a person's approval was about what was judged now.
-func (c *Call) isAbout(j *permission.Judgement) bool {
-	if c.Judgement == nil { // the person wrote the arguments just now, or a program asked that kept no judgements
-		return c.Edited || j.IsZero()
+	if !c.Approved || d.Behavior != permission.Ask || d.Safety && !(c.Safety && d.Reason == c.Danger) {
+		return false
 	}
-	return c.Judgement.Same(j)
+	if c.Judgement == nil { // the person wrote the arguments just now, or a program asked that kept no judgements
+		return c.Edited || d.Judgement.IsZero()
+	}
+	return c.Judgement.Same(&d.Judgement)
 }
 
 // CoveringRules returns the rules that were suggested with each earlier question that may cover c:
@@ -234,7 +232,8 @@ func (s *State) Report() []*BackgroundCall {
 // the tools that succeeded. Those in the background count when they return.
 func (s *State) Close() (m *message.Message, succeeded []string) {
 	for _, c := range s.Open {
-		if c.Result.Outcome == message.OutcomeSuccess && !s.IsInBackground(c.ID) {
+		inBackground := slices.ContainsFunc(s.Background, func(a *BackgroundCall) bool { return a.ID == c.ID })
+		if c.Result.Outcome == message.OutcomeSuccess && !inBackground {
 			succeeded = append(succeeded, c.Tool)
 		}
 	}

@@ -127,11 +127,6 @@ func (s *State) count(status Status) int {
 	return n
 }
 
-// IsInBackground reports whether a call went on in the background.
-func (s *State) IsInBackground(id string) bool {
-	return slices.ContainsFunc(s.Background, func(a *BackgroundCall) bool { return a.ID == id })
-}
-
 // InBackground returns the calls that run in the background, oldest first.
 func (s *State) InBackground() []*BackgroundCall {
 	if len(s.Background) == 0 {
