@@ -122,8 +122,8 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 }
 
 // joins reports whether one of two ids of an answer's calls is the other with something after a
-// slash. That is how the calls of sub-agents, and steps, are named after a call: two of those could
-// get one name, and a person's answer about the one would count for the other.
+// slash. That is how the calls of sub-agents are named after a call: two of those could get one name,
+// and a person's answer about the one would count for the other.
 func joins(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
 // newID makes an id from that of the message: one that is random is enough for an answer.
