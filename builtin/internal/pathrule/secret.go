@@ -34,7 +34,7 @@ func (p Place) SecretLink(abs string) string {
 		if at < len(abs) && abs[at] != '/' {
 			continue
 		}
-		if _, err := p.readlink(abs[:at]); err == nil {
+		if _, err := p.Target(abs[:at]); err == nil {
 			return p.Secret(abs)
 		} else if os.IsNotExist(err) {
 			return ""
@@ -119,19 +119,20 @@ func (p Place) SecretBelow(name string, hidden bool) string {
 // credentials, or "": hidden ones only if they count, and only those whose name matches
 // one of the patterns, case ignored, if there are some.
 func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
-	names, err := p.Names(dir)
+	names, err := p.names(dir)
 	if err != nil {
 		return ""
 	}
+	found, first := "", ""
 	for _, n := range names {
-		if !hidden && strings.HasPrefix(n, ".") || !NameMatches(n, patterns) {
+		if !hidden && strings.HasPrefix(n, ".") || found != "" && n > first || !NameMatches(n, patterns) {
 			continue
 		}
-		if why := SecretName(path.Join(dir, n)); why != "" {
-			return why
+		if why := SecretName(strings.TrimSuffix(dir, "/") + "/" + n); why != "" {
+			found, first = why, n
 		}
 	}
-	return ""
+	return found
 }
 
 // NameMatches reports whether a name matches one of the patterns, of which nil means any.
@@ -200,24 +201,44 @@ func secretTail(lower, base string) bool {
 	dot := strings.Index(lower, "/.")
 	switch {
 	case dot >= 0:
-		tree := lower[dot:] + "/"
-		for _, tail := range secretTails {
-			if strings.Contains(tree, tail) {
+		tree := lower[dot:]
+		return hasPart(tree, secretTailSet()) || (strings.Contains(tree, "/.ssh/") || strings.HasSuffix(tree, "/.ssh")) && !publicSSH(base)
+	case strings.HasPrefix(lower, "/proc/"):
+		return base == "environ" || base == "mem" || base == "kcore"
+	}
+	return hasPart(lower, secretPlaceSet())
+}
+
+// hasPart reports whether one of parts is a part of the clean path name, compared
+// with a slash at its end.
+func hasPart(name string, parts map[string][]string) bool {
+	for i := 0; i < len(name); {
+		end := strings.IndexByte(name[i+1:], '/') + i + 1
+		if end == i {
+			end = len(name)
+		}
+		for _, part := range parts[name[i:end]] {
+			if strings.HasPrefix(name[i:]+"/", part) {
 				return true
 			}
 		}
-		return strings.Contains(tree, "/.ssh/") && !publicSSH(base)
-	case strings.HasPrefix(lower, "/proc/"):
-		return base == "environ" || base == "mem" || base == "kcore"
-	case len(lower) < len("/dev/mem"): // the shortest of them
-		return false
-	}
-	for _, tail := range secretPlaces {
-		if strings.Contains(lower+"/", tail) {
-			return true
-		}
+		i = end
 	}
 	return false
+}
+
+var secretTailSet, secretPlaceSet = byHead(secretTails), byHead(secretPlaces)
+
+// byHead has parts of a path by what is before their second slash.
+func byHead(parts []string) func() map[string][]string {
+	return sync.OnceValue(func() map[string][]string {
+		set := map[string][]string{}
+		for _, part := range parts {
+			head := part[:1+strings.IndexByte(part[1:], '/')]
+			set[head] = append(set[head], part)
+		}
+		return set
+	})
 }
 
 // publicSSH reports whether a file in .ssh may be shown.
@@ -243,7 +264,7 @@ func SecretGlob(glob string) string {
 	segs := strings.Split(lower, "/")
 	base := segs[len(segs)-1]
 	why := glob + " may stand for what holds credentials"
-	if !vague(base) && slices.ContainsFunc(secretSamples, func(name string) bool { return globMatches(base, name) }) {
+	if MayBeSecret(base) && !vague(base) {
 		return why
 	}
 	if strings.HasPrefix(lower, "/proc/") && globMatches(base, "environ") {
@@ -299,7 +320,8 @@ func globMatches(glob, name string) bool {
 // of a secret among others.
 func MayBeSecret(base string) bool {
 	lower := ShellPattern(strings.ToLower(base))
-	return slices.ContainsFunc(secretSamples, func(name string) bool { return globMatches(lower, name) })
+	tail := lower[strings.LastIndexAny(lower, `*?[]\`)+1:] // with which the names must end
+	return slices.ContainsFunc(secretSamples, func(name string) bool { return strings.HasSuffix(name, tail) && globMatches(lower, name) })
 }
 
 // vague reports whether a pattern stands for ordinary names, too.

@@ -2,6 +2,7 @@ package pathrule
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -115,6 +116,17 @@ func TestGlobAndNames(t *testing.T) {
 		if trusting.Trusts(name) != want || at.Trusts(name) {
 			t.Errorf("Trusts(%q) is not %v, or holds where nothing is trusted", name, want)
 		}
+	}
+}
+
+// To open a pipe would wait for whoever writes to it.
+func TestNamesOfPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := (Place{}).Names(pipe); err == nil {
+		t.Errorf("Names of a pipe = %q", names)
 	}
 }
 

@@ -116,7 +116,7 @@ func (v *view) ask(question string, by int, check func(pathrule.Place) string) s
 	for k := 0; k < len(others) && found == ""; k++ {
 		others[0], others[k] = others[k], others[0]
 		through := v.at
-		through.Readlink = readThrough(others, v.at.Readlink)
+		through.Readlink = readThrough(others, v.at.Target)
 		found = check(through)
 	}
 	if found != "" && check(v.at) != "" {
@@ -130,9 +130,6 @@ func (v *view) ask(question string, by int, check func(pathrule.Place) string) s
 
 // readThrough is readlink with links that are not there yet.
 func readThrough(links []link, readlink func(string) (string, error)) func(string) (string, error) {
-	if readlink == nil {
-		readlink = os.Readlink
-	}
 	return func(name string) (string, error) {
 		below := false
 		for k, l := range links {
@@ -233,15 +230,11 @@ func (c *command) copied() (sources, names []arg) {
 // one is not looked at: by its name alone a landing counts only where the
 // command says so, otherwise only as a link that is there.
 func (c *command) landsOn(at pathrule.Place, guard pathrule.Protected) []Danger {
-	readlink := at.Readlink
-	if readlink == nil {
-		readlink = os.Readlink
-	}
 	for _, op := range c.landings() {
 		dir := path.Dir(op.text)
 		sure := len(c.reads)+len(c.targets) > 2 || strings.HasSuffix(strings.TrimSuffix(op.text, path.Base(op.text)), "//") || path.Base(dir) == "." || path.Base(dir) == ".."
 		for _, name := range c.paths(op.arg) {
-			if _, err := readlink(name); !sure && err != nil {
+			if _, err := at.Target(name); !sure && err != nil {
 				continue
 			}
 			if why := guard.Hit(at, name); why != "" {
