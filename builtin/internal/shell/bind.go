@@ -2,7 +2,6 @@ package shell
 
 import (
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -147,23 +146,26 @@ func (w *walker) share(names []string) {
 	}
 }
 
-// setters are builtins that set the variables whose names they are given.
-var setters = []string{"read", "mapfile", "readarray", "getopts", "let", "unset", "declare", "typeset", "local", "export", "readonly", "wait", "printf"}
+// setter reports whether a builtin sets the variables whose names it is given.
+func setter(name string) bool {
+	switch name {
+	case "read", "mapfile", "readarray", "getopts", "let", "unset", "declare", "typeset", "local", "export", "readonly", "wait", "printf":
+		return true
+	}
+	return false
+}
 
-// others are builtins that may run text or change what names mean, in this shell.
-var others = []string{"eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "bind", "complete", "compgen", "compopt", "fc", "coproc"}
-
-// assignedBy forgets what a simple command may set.
-func (w *walker) assignedBy(args []arg) {
-	head := &args[0]
-	name := path.Base(head.text)
-	switch {
-	case !head.known || slices.Contains(others, name):
-		w.blind = true
-	case name == "set":
+// assignedBy forgets what the simple command called name may set.
+func (w *walker) assignedBy(name string, args []arg) {
+	switch name {
+	case "eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "bind", "complete", "compgen", "compopt", "fc", "coproc":
+		w.blind = true // it may run text or change what names mean, in this shell
+	case "set":
 		w.blind = w.blind || setArgs(w, &command{args: args}, nil) != ""
-	case slices.Contains(setters, name):
-		w.setBy(name, args[1:])
+	default:
+		if setter(name) {
+			w.setBy(name, args[1:])
+		}
 	}
 }
 
@@ -278,7 +280,7 @@ func (w *walker) takeCensus(n syntax.Node) census {
 
 func isSetter(word *syntax.Word) bool {
 	text, ok := soleLit(word)
-	return ok && slices.Contains(setters, text)
+	return ok && setter(text)
 }
 
 // declaration judges what declare and its like set. From then on nothing is known of the

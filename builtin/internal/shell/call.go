@@ -162,7 +162,7 @@ func (w *walker) simple(args []arg, text, secret string) {
 	if p.spec != nil {
 		w.follow(at, p, why)
 	}
-	w.assignedBy(args)
+	w.assignedBy(w.cmds[at].name, args)
 }
 
 // maxOptions is how many options of a command are looked at. An option may change what

@@ -25,7 +25,8 @@ func (w *walker) dangers() []Danger {
 		if why := runsUnknown(c); why != "" {
 			add(Dynamic, c, why)
 		}
-		if slices.Contains(privileged, c.name) {
+		switch c.name {
+		case "sudo", "doas", "su", "pkexec", "runuser", "sudoedit", "gksudo", "kdesudo", "run0":
 			add(Privilege, c, "it runs as another user")
 		}
 		if why := w.reveals(c); why != "" {
@@ -41,9 +42,6 @@ func (w *walker) dangers() []Danger {
 	}
 	return found
 }
-
-// privileged commands run others with the rights of another user.
-var privileged = strings.Fields("sudo doas su pkexec runuser sudoedit gksudo kdesudo run0")
 
 // substituted reports on commands with effects whose operands come from the
 // output of other commands: "rm $(cat list)" shows a person, and tells a rule,
@@ -131,14 +129,11 @@ func (c *command) appendPaths(out []string, a *arg) []string {
 
 // destroys returns why a command destroys what is hard to get back, or "".
 func (w *walker) destroys(c *command) string {
-	switch {
-	case strings.HasPrefix(c.name, "mkfs"), slices.Contains(diskTools, c.name):
+	if c.changesDisks() {
 		if c.Reason == "" || onlyLists(c) {
 			return ""
 		}
 		return "it changes disks"
-	case slices.Contains(powerTools, c.name):
-		return "it stops the machine"
 	}
 	for _, t := range c.targets {
 		p := t.prefix()
@@ -169,6 +164,8 @@ func (w *walker) destroys(c *command) string {
 		if c.Reason != "" {
 			return "it changes what runs by the clock"
 		}
+	case "shutdown", "reboot", "halt", "poweroff":
+		return "it stops the machine"
 	case "systemctl", "loginctl", "init", "telinit":
 		return stops(c)
 	case "userdel", "groupdel", "deluser":
@@ -181,12 +178,18 @@ func (w *walker) destroys(c *command) string {
 	return netcats(c)
 }
 
-// Devices that take what is written and keep nothing are no disks.
-var (
-	diskTools   = strings.Fields("dd fdisk sfdisk cfdisk gdisk sgdisk parted mke2fs mkswap wipefs cryptsetup lvremove vgremove pvremove diskutil hdparm badblocks mkdosfs mkntfs newfs blkdiscard")
-	powerTools  = strings.Fields("shutdown reboot halt poweroff")
-	softDevices = strings.Fields("/dev/null /dev/stdout /dev/stderr /dev/tty /dev/full /dev/zero")
-)
+// changesDisks reports whether the command is there to change disks.
+func (c *command) changesDisks() bool {
+	switch c.name {
+	case "dd", "fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "mke2fs", "mkswap", "wipefs", "cryptsetup", "lvremove",
+		"vgremove", "pvremove", "diskutil", "hdparm", "badblocks", "mkdosfs", "mkntfs", "newfs", "blkdiscard":
+		return true
+	}
+	return strings.HasPrefix(c.name, "mkfs")
+}
+
+// softDevices take what is written and keep nothing.
+var softDevices = strings.Fields("/dev/null /dev/stdout /dev/stderr /dev/tty /dev/full /dev/zero")
 
 // onlyLists reports whether a disk tool is asked to list only.
 func onlyLists(c *command) bool {

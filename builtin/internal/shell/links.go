@@ -89,7 +89,7 @@ func (v *view) judge(c *command, i int) Danger {
 			}
 		}
 	}
-	if c.tells() {
+	if c.metadata() {
 		return Danger{}
 	}
 	for _, op := range c.reads {

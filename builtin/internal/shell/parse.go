@@ -51,7 +51,7 @@ func (w *walker) parse(src string) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	head := strings.TrimLeft(src, " \t\n")
+	head := cutBlanks(src)
 	if tail, ok := strings.CutPrefix(head, string(text)); ok && strings.Trim(tail, " \t\n") == "" {
 		return program{stmts, src, head[:len(text)]}, nil
 	}
@@ -66,15 +66,28 @@ func (w *walker) parse(src string) (program, error) {
 	return program{file.Stmts, out, out}, nil
 }
 
+// cutBlanks takes away the blanks before a text.
+func cutBlanks(text string) string {
+	for text != "" && isBlank(text[0]) {
+		text = text[1:]
+	}
+	return text
+}
+
 // trimBlanks takes away the blanks around a text, not one that is escaped.
 func trimBlanks(text string) string {
-	text = strings.TrimLeft(text, " \t\n")
-	end := strings.TrimRight(text, " \t\n")
+	text = cutBlanks(text)
+	end := text
+	for end != "" && isBlank(end[len(end)-1]) {
+		end = end[:len(end)-1]
+	}
 	if strings.HasSuffix(end, `\`) {
 		return text
 	}
 	return end
 }
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' }
 
 // parseSource parses what somebody wrote, and refuses what is known to mean something
 // else to bash.
@@ -111,15 +124,16 @@ func readable(src string) error {
 	if !utf8.ValidString(src) {
 		return errors.New("it is not UTF-8")
 	}
-	if start := strings.TrimLeft(src, " \t\n"); start != "" && (start[0] == '-' || start[0] == '+') {
+	if start := cutBlanks(src); start != "" && (start[0] == '-' || start[0] == '+') {
 		return errors.New("it begins as an option of bash does")
 	}
-	if text := strings.TrimRight(src, `\`); (len(src)-len(text))%2 == 1 {
+	if strings.HasSuffix(src, `\`) && (len(src)-len(strings.TrimRight(src, `\`)))%2 == 1 {
 		return errors.New("it ends with a backslash")
 	}
 	depth := 0
 	for i, r := range src {
 		switch {
+		case ' ' <= r && r < '{' && r != '(' && r != ')': // most
 		case r == '(' || r == '{':
 			if depth++; depth > maxNesting {
 				return fmt.Errorf("it is nested more than %d deep", maxNesting)

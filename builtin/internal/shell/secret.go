@@ -16,10 +16,6 @@ import (
 // come to a secret, in a tree or by names that another command finds, it is not
 // called read-only, and a rule may allow it.
 
-// metadata are commands that tell about files without showing them: that a key is
-// there, how long it is, or its checksum, is no secret.
-var metadata = strings.Fields("ls stat wc du file find test [ realpath readlink dirname basename tree md5sum sha1sum sha256sum sha512sum cksum namei lsattr getfacl openssl ssh-keygen exa eza lsd df cd pushd")
-
 // silent reports whether the command shows nothing of its words, in what it
 // complains of either: a test only compares texts.
 func (c *command) silent() bool {
@@ -41,10 +37,17 @@ func (c *command) silent() bool {
 	return one || len(args) == 3 && args[1].known && slices.Contains([]string{"=", "==", "!="}, args[1].text)
 }
 
-// tells reports whether the command only tells about the files that it reads.
-// With a list of files, or of sums to check, it shows the lines in its errors.
-func (c *command) tells() bool {
-	return slices.Contains(metadata, c.name) && !c.takesList()
+// metadata reports whether the command shows only facts about the files that it reads:
+// that a key is there, how long it is, or its checksum, is no secret. With a list of
+// files, or of sums to check, it shows the lines in its errors.
+func (c *command) metadata() bool {
+	switch c.name {
+	case "ls", "stat", "wc", "du", "file", "find", "test", "[", "realpath", "readlink", "dirname", "basename", "tree",
+		"md5sum", "sha1sum", "sha256sum", "sha512sum", "cksum", "namei", "lsattr", "getfacl", "openssl", "ssh-keygen",
+		"exa", "eza", "lsd", "df", "cd", "pushd":
+		return !c.takesList()
+	}
+	return false
 }
 
 // takesList reports whether a command that tells about files has a list of them, or of
@@ -87,7 +90,7 @@ func (w *walker) reveals(c *command) string {
 			}
 		}
 	}
-	if len(c.reads) == 0 || c.tells() {
+	if len(c.reads) == 0 || c.metadata() {
 		return ""
 	}
 	var room [1]string
@@ -136,7 +139,7 @@ func (a *Analysis) leads(at *pathrule.Place) []Danger {
 	var out []Danger
 	for i := range a.cmds {
 		c := &a.cmds[i]
-		if len(c.reads) == 0 || c.tells() || c.keepsLinks() {
+		if len(c.reads) == 0 || c.metadata() || c.keepsLinks() {
 			continue
 		}
 		if why := c.leadsTo(at); why != "" {
@@ -152,7 +155,7 @@ func (a *Analysis) leads(at *pathrule.Place) []Danger {
 // givenLink returns which word of the line is a link to a secret, if a command reads
 // by names that are not known: any word may be one.
 func (a *Analysis) givenLink(at *pathrule.Place) string {
-	unknown := slices.ContainsFunc(a.cmds, func(c command) bool { return !c.tells() && c.readsUnknown() })
+	unknown := slices.ContainsFunc(a.cmds, func(c command) bool { return c.readsUnknown() && !c.metadata() })
 	if !unknown {
 		return ""
 	}
@@ -214,12 +217,16 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 func (w *walker) shows(stmts []*syntax.Stmt) {
 	for i := range w.cmds {
 		c := &w.cmds[i]
-		if c.Reason != "" || c.tells() {
+		if c.Reason != "" {
 			continue
 		}
 		why := ""
 		roots, hidden := c.trees()
-		if c.readsUnknown() {
+		unknown := c.readsUnknown()
+		if len(roots) == 0 && !unknown || c.metadata() {
+			continue
+		}
+		if unknown {
 			if name := mentions(stmts); name != "" {
 				why = name
 			}
@@ -517,5 +524,5 @@ func (w *walker) keepSecret(name string) {
 
 // dumps reports whether the command shows all that is in the files it reads.
 func (c *command) dumps() bool {
-	return len(c.reads) > 0 && !c.tells() && !slices.Contains([]string{"grep", "egrep", "fgrep", "rg", "zgrep"}, c.name)
+	return len(c.reads) > 0 && !c.metadata() && !slices.Contains([]string{"grep", "egrep", "fgrep", "rg", "zgrep"}, c.name)
 }
