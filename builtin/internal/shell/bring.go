@@ -145,9 +145,10 @@ func (c *command) places() bool {
 // home directory itself is the person's own.
 func brings(at *pathrule.Place, dir string, names []string) string {
 	for {
+		head := strings.TrimSuffix(dir, "/") + "/"
 		for _, name := range names {
 			file, word, lines := strings.Cut(name, ":")
-			file = strings.TrimSuffix(dir, "/") + "/" + file
+			file = head + file
 			if !at.Exists(file) || lines && !hasLine(at, file, word) {
 				continue
 			}

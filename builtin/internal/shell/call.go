@@ -132,8 +132,10 @@ var standardDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin"}
 
 // add begins a new command.
 func (w *walker) add() *command {
-	w.cmds = append(w.cmds, command{in: w.in, cwds: w.cwds})
-	return &w.cmds[len(w.cmds)-1]
+	w.cmds = append(w.cmds, command{})
+	c := &w.cmds[len(w.cmds)-1]
+	c.in, c.cwds = w.in, w.cwds
+	return c
 }
 
 // simple analyses one simple command, and what it wraps after it.

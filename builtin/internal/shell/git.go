@@ -15,7 +15,7 @@ var signatures = lazy.Regexp("%[-+ \x00]?[G\x00]|%\\(signature")
 // times, and every setting holds (git(1)).
 func gitArgs(w *walker, c *command, p *parsed) string {
 	for _, a := range c.args {
-		if signatures().MatchString(a.text) {
+		if strings.Contains(a.text, "%") && signatures().MatchString(a.text) {
 			return "the format " + a.raw + " checks signatures with a program"
 		}
 	}

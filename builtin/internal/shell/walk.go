@@ -454,7 +454,7 @@ func resolve(dir, name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)
 	}
-	return path.Join(dir, name)
+	return path.Clean(dir + "/" + name)
 }
 
 // cdOf returns where a statement changes to if it is a plain cd to a literal
