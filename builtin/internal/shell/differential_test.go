@@ -232,6 +232,10 @@ func (c *tally) report(t *testing.T, format string, args ...any) {
 	}
 }
 
+func (b *bench) analyze(src string) *Analysis {
+	return analyze(src, pathrule.Place{Cwd: b.dir + "/work", Home: here.Home, Dirs: []string{b.dir}, Readlink: here.Readlink})
+}
+
 // differ runs commands as they are written and as they are printed, and compares what
 // they do with each other and with the verdict.
 func (b *bench) differ(t *testing.T, c *tally, commands []string) {
@@ -240,7 +244,7 @@ func (b *bench) differ(t *testing.T, c *tally, commands []string) {
 	var verdicts []*Analysis
 	for _, src := range commands {
 		c.commands++
-		a := analyze(src, pathrule.Place{Cwd: b.dir + "/work", Home: here.Home, Dirs: []string{b.dir}, Readlink: here.Readlink})
+		a := b.analyze(src)
 		if a.Err() != nil {
 			c.refused++
 			continue
@@ -321,14 +325,19 @@ func TestDifferential(t *testing.T) {
 	for c.commands < total {
 		var batch []string
 		for len(batch) < 200 {
-			if s := g.next(); !dangerous(s) && !strings.ContainsAny(s, "\x00\x1c\x1d\x1e\x1f") {
+			s := g.next()
+			if dangerous(s) || strings.ContainsAny(s, "\x00\x1c\x1d\x1e\x1f") {
+				continue
+			}
+			// Most have no print, and nothing to compare: of those a few are enough.
+			if b.analyze(s).Err() == nil || g.IntN(8) == 0 {
 				batch = append(batch, s)
 			}
 		}
 		b.differ(t, c, batch)
 	}
 	t.Logf("%+v", *c)
-	if c.refused*100 > c.commands*75 || c.unfinished*50 > c.commands || c.readOnly*100 < c.commands {
+	if c.refused*100 > c.commands*30 || c.unfinished*50 > c.commands || c.readOnly*100 < c.commands {
 		t.Errorf("it tries too little: %+v", *c)
 	}
 }
