@@ -96,25 +96,9 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 				}
 			}
 		case a.text == "-delete":
-			if p.effects.has(Delete) {
-				continue
-			}
-			p.effects |= effect(Delete)
-			w.mustName(self, a.text)
-			if len(starts) == 0 {
-				starts = []arg{literal(".")}
-			}
-			if w.tooMany(starts, named) {
-				named = nil
-			}
-			for _, s := range starts {
-				p.ops = append(p.ops, roleArg{arg: s, kind: 'd'})
-				for _, n := range named {
-					p.ops = append(p.ops, roleArg{arg: below(s, n), kind: 'd'})
-				}
-				if !some && s.known && slices.ContainsFunc(w.cmds[self].paths(s), func(p string) bool { return w.criticalPath(p, true) != "" }) {
-					w.alarm(Destructive, "find deletes everything below "+s.text)
-				}
+			if !p.effects.has(Delete) {
+				w.mustName(self, a.text)
+				w.findDelete(p, self, starts, named, !some)
 			}
 		case slices.Contains(findHarmful, a.text):
 			n := findAction(w, p, self, args[i:], starts, named)
@@ -124,6 +108,27 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 		}
 	}
 	return why
+}
+
+// findDelete notes what -delete removes: what is called named below the starting points,
+// or everything.
+func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything bool) {
+	p.effects |= effect(Delete)
+	if len(starts) == 0 {
+		starts = []arg{literal(".")}
+	}
+	if w.tooMany(starts, named) {
+		named = nil
+	}
+	for _, s := range starts {
+		p.ops = append(p.ops, roleArg{arg: s, kind: 'd'})
+		for _, n := range named {
+			p.ops = append(p.ops, roleArg{arg: below(s, n), kind: 'd'})
+		}
+		if everything && s.known && slices.ContainsFunc(w.cmds[self].paths(s), func(p string) bool { return w.criticalPath(p, true) != "" }) {
+			w.alarm(Destructive, "find deletes everything below "+s.text)
+		}
+	}
 }
 
 // findEverything are the words of an expression that choose nothing by what
@@ -219,25 +224,8 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	if len(named) == 0 {
 		named = []arg{{text: hole}}
 	}
-	var cmd []arg
 	found := w.origin(origin{lo: int32(self), hi: int32(self + 1)})
-	for _, a := range args[1:end] {
-		if strings.Contains(a.text, "{}") {
-			if w.tooMany(starts, named) {
-				starts, named = []arg{literal(".")}, []arg{{text: hole}}
-			}
-			// The names found start with where the search started.
-			for _, s := range starts {
-				for _, n := range named {
-					n = below(s, n)
-					cmd = append(cmd, arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: !strings.HasPrefix(a.text, "-"), wild: n.wild, from: found})
-				}
-			}
-			starts, named = starts[:1], named[:1] // once is enough for the danger analysis
-			continue
-		}
-		cmd = append(cmd, a)
-	}
+	cmd, named := w.findCommand(args[1:end], starts, named, found)
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
 		cwds, lost := w.cwds, w.lost
@@ -254,6 +242,29 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 		w.mustName(self, name)
 	}
 	return end
+}
+
+// findCommand returns the command that -exec runs, with the names found in the place of
+// {}, and the names that still count: once is enough for the danger analysis.
+func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, names []arg) {
+	for _, a := range args {
+		if !strings.Contains(a.text, "{}") {
+			cmd = append(cmd, a)
+			continue
+		}
+		if w.tooMany(starts, named) {
+			starts, named = []arg{literal(".")}, []arg{{text: hole}}
+		}
+		// The names found start with where the search started.
+		for _, s := range starts {
+			for _, n := range named {
+				n = below(s, n)
+				cmd = append(cmd, arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: !strings.HasPrefix(a.text, "-"), wild: n.wild, from: found})
+			}
+		}
+		starts, named = starts[:1], named[:1]
+	}
+	return cmd, named
 }
 
 // fdArgs walks the command that fd runs for what it finds.

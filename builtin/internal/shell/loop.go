@@ -18,6 +18,16 @@ func (w *walker) ifClause(c *syntax.IfClause) {
 	}
 }
 
+func (w *walker) caseClause(c *syntax.CaseClause) {
+	w.word(c.Word)
+	for _, item := range c.Items {
+		for _, p := range item.Patterns {
+			w.word(p)
+		}
+		w.under("a case", item.Stmts)
+	}
+}
+
 // while walks a while or until loop. One without an end is denied: the model
 // means something else, or the call never returns.
 func (w *walker) while(c *syntax.WhileClause) {

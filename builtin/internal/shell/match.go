@@ -92,35 +92,46 @@ func (s *spec) follows(n int) bool {
 // optionAt reads the option at args[i] and returns how many more arguments it
 // takes.
 func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
+	if s.single || strings.HasPrefix(args[i].prefix(), "--") {
+		return s.longOption(p, args, i)
+	}
+	return s.shortOptions(p, args, i)
+}
+
+// longOption reads an option that is one name.
+func (s *spec) longOption(p *parsed, args []arg, i int) (int, string) {
+	a := &args[i]
+	name, value, eq := strings.Cut(a.prefix(), "=")
+	end := len(name)
+	o, ok := s.options[name]
+	// Programs in Go take two dashes for one.
+	if !ok && s.single && strings.HasPrefix(name, "--") {
+		name = name[1:]
+		o, ok = s.options[name]
+	}
+	if !ok && s.any && len(name) > 3 {
+		name, o, ok = s.abbreviated(name)
+	}
+	switch {
+	case !ok && s.any:
+		return 0, ""
+	case !ok:
+		return 0, "option " + a.String() + " is not on the list"
+	case !a.known && (!eq || !a.field && !s.dyn):
+		return 0, "option " + a.String() + " is not literal"
+	case eq && o.value == 0 && !(s.single && (value == "true" || value == "false" && !slices.Contains(s.need, name))):
+		return 0, "option " + name + " takes no value"
+	case eq || o.value != '=':
+		p.option(name, o, valueOf(*a, end+1, eq))
+		return 0, ""
+	}
+	return s.nextValue(p, args, i, name, o)
+}
+
+// shortOptions reads options of one letter that may stand in one word.
+func (s *spec) shortOptions(p *parsed, args []arg, i int) (int, string) {
 	a := &args[i]
 	text := a.prefix()
-	if strings.HasPrefix(text, "--") || s.single {
-		name, value, eq := strings.Cut(text, "=")
-		end := len(name)
-		o, ok := s.options[name]
-		// Programs in Go take two dashes for one.
-		if !ok && s.single && strings.HasPrefix(name, "--") {
-			name = name[1:]
-			o, ok = s.options[name]
-		}
-		if !ok && s.any && len(name) > 3 {
-			name, o, ok = s.abbreviated(name)
-		}
-		switch {
-		case !ok && s.any:
-			return 0, ""
-		case !ok:
-			return 0, "option " + a.String() + " is not on the list"
-		case !a.known && (!eq || !a.field && !s.dyn):
-			return 0, "option " + a.String() + " is not literal"
-		case eq && o.value == 0 && !(s.single && (value == "true" || value == "false" && !slices.Contains(s.need, name))):
-			return 0, "option " + name + " takes no value"
-		case eq || o.value != '=':
-			p.option(name, o, valueOf(*a, end+1, eq))
-			return 0, ""
-		}
-		return s.nextValue(p, args, i, name, o)
-	}
 	for j := 1; j < len(text); j++ {
 		name := letters[text[j]]
 		o, ok := s.options[name]

@@ -318,51 +318,48 @@ func (p *printer) caseClause(c *syntax.CaseClause) {
 	p.level++
 	at := c.In.Line()
 	for _, item := range c.Items {
-		if len(p.pending) > 0 || item.Pos().Line() > at {
-			p.newline()
-		} else {
-			p.str(" ")
-		}
-		p.str("(") // older versions of bash end a $( ) at a lone ")"
-		for i, pattern := range item.Patterns {
-			if i > 0 {
-				p.str(" | ")
-			}
-			p.word(pattern)
-		}
-		p.str(")")
-		p.level++
 		end := item.OpPos
 		if !end.IsValid() {
 			end = c.Esac
 		}
-		if len(item.Stmts) > 0 {
-			if item.Stmts[0].Position.Line() > item.Patterns[0].Pos().Line() {
-				p.newline()
-			} else {
-				p.str(" ")
-			}
-			p.stmts(item.Stmts)
-			if len(p.pending) > 0 || end.Line() > item.Stmts[len(item.Stmts)-1].End().Line() {
-				p.newline()
-			} else {
-				p.str(" ")
-			}
-		} else {
-			p.str(" ")
-		}
-		p.level--
-		if item.Op != syntax.Break && item.Op != syntax.Fallthrough && item.Op != syntax.Resume {
-			p.refuse("a case that is not understood")
-		}
-		p.str(item.Op.String())
+		p.lineOrBlank(len(p.pending) > 0 || item.Pos().Line() > at)
+		p.caseItem(item, end)
 		at = end.Line()
 	}
 	p.level--
-	if c.Esac.Line() > at {
+	p.lineOrBlank(c.Esac.Line() > at)
+	p.str("esac")
+}
+
+// caseItem writes the patterns and statements of a case that ends at end.
+func (p *printer) caseItem(item *syntax.CaseItem, end syntax.Pos) {
+	p.str("(") // older versions of bash end a $( ) at a lone ")"
+	for i, pattern := range item.Patterns {
+		if i > 0 {
+			p.str(" | ")
+		}
+		p.word(pattern)
+	}
+	p.str(")")
+	p.level++
+	if n := len(item.Stmts); n > 0 {
+		p.lineOrBlank(item.Stmts[0].Position.Line() > item.Patterns[0].Pos().Line())
+		p.stmts(item.Stmts)
+		p.lineOrBlank(len(p.pending) > 0 || end.Line() > item.Stmts[n-1].End().Line())
+	} else {
+		p.str(" ")
+	}
+	p.level--
+	if item.Op != syntax.Break && item.Op != syntax.Fallthrough && item.Op != syntax.Resume {
+		p.refuse("a case that is not understood")
+	}
+	p.str(item.Op.String())
+}
+
+func (p *printer) lineOrBlank(line bool) {
+	if line {
 		p.newline()
 	} else {
 		p.str(" ")
 	}
-	p.str("esac")
 }

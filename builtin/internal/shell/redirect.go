@@ -21,22 +21,8 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		w.share([]string{strings.Trim(r.N.Value, "{}")})
 	}
 	switch r.Op {
-	case syntax.Hdoc, syntax.DashHdoc:
-		if r.Hdoc == nil {
-			return
-		}
-		text := arg{}
-		if lit, ok := soleLit(r.Hdoc); ok && quotedDelimiter(r.Word) {
-			text = literal(lit)
-		} else {
-			text = w.word(r.Hdoc)
-		}
-		w.typed(first, text)
-		w.shown(first)
-		return
-	case syntax.WordHdoc:
-		w.typed(first, w.word(r.Word))
-		w.shown(first)
+	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+		w.document(r, first)
 		return
 	}
 	// bash refuses a redirection to several words; which one is meant is not
@@ -46,6 +32,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 	if len(fields) > 1 {
 		a = anything(a.raw)
 	}
+	_, simple := s.Cmd.(*syntax.CallExpr)
 	switch r.Op {
 	case syntax.DplIn, syntax.DplOut:
 		// A number is a descriptor; anything else is a file, also after ">&".
@@ -53,7 +40,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 			return
 		}
 	case syntax.RdrIn:
-		if _, simple := s.Cmd.(*syntax.CallExpr); !simple || first >= len(w.cmds) {
+		if !simple || first >= len(w.cmds) {
 			first = len(w.cmds)
 			c := w.add()
 			c.name, c.effects, c.text = r.Op.String(), reading, w.raw(r)
@@ -69,22 +56,40 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		return
 	}
 	w.deny("the redirection to " + a.raw + " writes")
-	target := operand{arg: a}
 	// The redirection of a compound command is nobody's: it counts as a command
 	// of its own, so that deny rules and the danger analysis see its target.
-	if _, simple := s.Cmd.(*syntax.CallExpr); simple && first < len(w.cmds) {
-		c := &w.cmds[first]
-		c.redirs = true
-		c.targets = append(c.targets, target)
-		c.effects |= writing
-		if c.Reason == "" {
-			c.Reason = "it writes to " + a.raw
-		}
-		return
+	if !simple || first >= len(w.cmds) {
+		first = len(w.cmds)
+		c := w.add()
+		c.name, c.text = r.Op.String(), w.raw(r)
 	}
-	c := w.add()
-	c.name, c.effects, c.Reason = r.Op.String(), writing, "it writes to "+a.raw
-	c.text, c.targets, c.redirs = w.raw(r), []operand{target}, true
+	c := &w.cmds[first]
+	c.redirs = true
+	c.targets = append(c.targets, operand{arg: a})
+	c.effects |= writing
+	if c.Reason == "" {
+		c.Reason = "it writes to " + a.raw
+	}
+}
+
+// document judges a here-document or a here-string.
+func (w *walker) document(r *syntax.Redirect, first int) {
+	var text arg
+	switch {
+	case r.Op == syntax.WordHdoc:
+		text = w.word(r.Word)
+	case r.Hdoc == nil:
+		return
+	default:
+		lit, ok := soleLit(r.Hdoc)
+		if ok && quotedDelimiter(r.Word) {
+			text = literal(lit)
+		} else {
+			text = w.word(r.Hdoc)
+		}
+	}
+	w.typed(first, text)
+	w.shown(first)
 }
 
 func soleLit(word *syntax.Word) (string, bool) {

@@ -293,22 +293,20 @@ func (s *spec) token(tok string) error {
 }
 
 func (s *spec) longToken(tok string) error {
-	if list, ok := strings.CutPrefix(tok, "need:"); ok {
+	switch key, list, _ := strings.Cut(tok, ":"); key {
+	case "need":
 		s.need = strings.Split(list, ",")
 		return nil
-	}
-	if list, ok := strings.CutPrefix(tok, "takes:"); ok {
+	case "takes":
 		s.takes = append(s.takes, strings.Split(list, ",")...)
 		return nil
-	}
-	if list, ok := strings.CutPrefix(tok, "into:"); ok {
+	case "into":
 		s.into = strings.Split(list, ",")
 		return nil
-	}
-	if name, ok := strings.CutPrefix(tok, "fn:"); ok {
-		s.fn, s.fnName = closer[name], name
+	case "fn":
+		s.fn, s.fnName = closer[list], list
 		if s.fn == nil {
-			return fmt.Errorf("no function %q", name)
+			return fmt.Errorf("no function %q", list)
 		}
 		return nil
 	}

@@ -1,0 +1,66 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Where the next command may run: in one of the directories that the cd commands before
+// it lead to, or nobody knows.
+
+// moved adds directories to those where the next command may run.
+func (w *walker) moved(dirs []string) {
+	if w.lost {
+		return
+	}
+	for _, d := range dirs {
+		if !slices.Contains(w.cwds, d) {
+			w.cwds = append(slices.Clone(w.cwds), d)
+		}
+	}
+	// Every later path is judged from all of them: after a few, "cd a; cd b; …"
+	// would double the work of each, so the place counts as lost.
+	if len(w.cwds) > 8 {
+		w.cwds, w.lost = nil, true
+	}
+}
+
+func (w *walker) resolveAll(dirs []string, to string) []string {
+	var out []string
+	for _, d := range dirs {
+		if p := resolve(d, to); !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func resolve(dir, name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Clean(dir + "/" + name)
+}
+
+// cdOf returns where a statement changes to if it is a plain cd to a literal
+// directory: in "cd d && rm x" the path is d/x, and not x as well.
+func cdOf(s *syntax.Stmt) (string, bool) {
+	c, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(c.Args) != 2 || len(c.Assigns) > 0 || len(s.Redirs) > 0 || s.Negated || c.Args[0].Lit() != "cd" {
+		return "", false
+	}
+	to := c.Args[1].Lit()
+	return to, to != "" && !strings.ContainsAny(to, `\*?[{~-`)
+}
+
+// cd notes that the current directory may have changed to a.
+func (w *walker) cd(a arg) {
+	if !a.known || a.text == "-" || w.lost {
+		w.cwds, w.lost = nil, true
+		return
+	}
+	w.moved(w.resolveAll(w.cwds, a.text))
+}

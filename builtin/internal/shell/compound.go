@@ -1,0 +1,212 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+func (w *walker) compound(cmd syntax.Command) {
+	switch c := cmd.(type) {
+	case nil:
+	case *syntax.BinaryCmd:
+		w.binary(c)
+	case *syntax.Block:
+		w.stmts(c.Stmts)
+	case *syntax.Subshell:
+		w.nested(c.Stmts, "a subshell")
+	case *syntax.IfClause:
+		w.ifClause(c)
+	case *syntax.WhileClause:
+		w.while(c)
+	case *syntax.ForClause:
+		w.forClause(c)
+	case *syntax.CaseClause:
+		w.caseClause(c)
+	case *syntax.TestClause:
+		if why := w.test(c.X); why != "" {
+			w.denyDynamic(why)
+			w.inner(c)
+		}
+	case *syntax.TimeClause:
+		t := w.add()
+		t.args, t.name, t.text = []arg{literal("time")}, "time", "time"
+		if c.Stmt != nil {
+			w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
+		}
+	case *syntax.FuncDecl:
+		w.function(c)
+	case *syntax.DeclClause:
+		if args := listing(c); args != nil {
+			w.simple(args, w.raw(c), "")
+			return
+		}
+		w.declaration(c)
+	case *syntax.CoprocClause:
+		w.deny("a coprocess")
+		w.nested([]*syntax.Stmt{c.Stmt}, "a coprocess")
+	case *syntax.ArithmCmd:
+		if !w.counted(c.X) {
+			w.denyDynamic("a command that evaluates values")
+			w.declare(c)
+			w.inner(c)
+		}
+	default: // LetClause, and what later versions of the parser add
+		w.denyDynamic("a command that evaluates values")
+		w.declare(c)
+		w.inner(c)
+	}
+}
+
+// function walks the body of a function: it runs later, with the values of then, and what
+// it sets is set then.
+func (w *walker) function(c *syntax.FuncDecl) {
+	w.deny("a function definition changes what names mean")
+	if c.Body == nil {
+		return
+	}
+	if c.Name != nil && calls(c.Body, c.Name.Value) {
+		w.alarm(Destructive, "the function "+c.Name.Value+" calls itself")
+	}
+	seen := w.takeCensus(c)
+	w.share(seen.functions)
+	vars := w.vars
+	w.vars = nil
+	w.nested([]*syntax.Stmt{c.Body}, "a function")
+	w.vars = vars
+}
+
+// listing returns the words of a declaration that declares nothing: declare -p PATH. The
+// tables know which options it may have.
+func listing(c *syntax.DeclClause) []arg {
+	args := []arg{literal(c.Variant.Value)}
+	for _, a := range c.Args {
+		switch {
+		case !a.Naked || a.Index != nil:
+			return nil
+		case a.Name != nil:
+			args = append(args, literal(a.Name.Value))
+		case a.Value.Lit() == "":
+			return nil
+		default:
+			args = append(args, literal(a.Value.Lit()))
+		}
+	}
+	if len(args) < 2 || !args[1].option() || !strings.ContainsAny(args[1].text, "pfF") || slices.ContainsFunc(args[2:], func(a arg) bool { return a.option() }) {
+		return nil
+	}
+	return args
+}
+
+// calls reports whether n calls a command by this name.
+func calls(n syntax.Node, name string) bool {
+	found := false
+	syntax.Walk(n, func(n syntax.Node) bool {
+		if c, ok := n.(*syntax.CallExpr); ok && len(c.Args) > 0 {
+			found = found || c.Args[0].Lit() == name
+		}
+		return !found
+	})
+	return found
+}
+
+// declare forgets the variables that a declaration names.
+func (w *walker) declare(n syntax.Node) {
+	syntax.Walk(n, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Assign:
+			if n.Name != nil {
+				w.set(n.Name.Value, binding{})
+			}
+		case *syntax.Lit:
+			w.set(n.Value, binding{})
+		}
+		return true
+	})
+}
+
+func (w *walker) binary(c *syntax.BinaryCmd) {
+	in := w.in
+	switch c.Op {
+	case syntax.AndStmt, syntax.OrStmt:
+		before := w.cwds
+		w.stmt(c.X)
+		after := w.cwds
+		moved, ok := cdOf(c.X)
+		if ok && !w.lost {
+			// The right side knows whether the cd before it worked.
+			w.cwds = before
+			if c.Op == syntax.AndStmt {
+				w.cwds = w.resolveAll(before, moved)
+			}
+			right := w.cwds
+			w.maybe(func() { w.stmt(c.Y) })
+			if slices.Equal(w.cwds, right) {
+				w.cwds = after
+			} else {
+				w.moved(after)
+			}
+		} else {
+			w.maybe(func() { w.stmt(c.Y) })
+		}
+	default:
+		from := int32(len(w.cmds))
+		if in.piped {
+			from = in.inputs
+		}
+		_, simple := c.X.Cmd.(*syntax.CallExpr)
+		_, listed := c.X.Cmd.(*syntax.DeclClause)
+		w.in.names = (simple || listed) && len(c.X.Redirs) == 0 && onlyNames(c.Y)
+		w.maybe(func() { w.stmt(c.X) })
+		w.in.names = in.names
+		w.in.piped, w.in.inputs, w.in.fed = true, from, c.X
+		w.in.input = w.printedBy(int(from))
+		w.maybe(func() { w.stmt(c.Y) })
+	}
+	w.in = in
+}
+
+// test returns why a [[ … ]] may evaluate more than it compares, or "".
+func (w *walker) test(x syntax.TestExpr) string {
+	switch x := x.(type) {
+	case *syntax.Word:
+		w.word(x)
+	case *syntax.ParenTest:
+		return w.test(x.X)
+	case *syntax.UnaryTest:
+		if x.Op == syntax.TsVarSet || x.Op == syntax.TsRefVar {
+			return "a test of a variable's name evaluates it"
+		}
+		return w.test(x.X)
+	case *syntax.BinaryTest:
+		switch x.Op {
+		case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
+			if !w.numeral(x.X) || !w.numeral(x.Y) {
+				return "a numeric comparison in [[ ]] evaluates its operands"
+			}
+		case syntax.TsReMatch: // bash looks for the end of a parenthesis, in brackets too
+			if raw := w.raw(x.Y); strings.Count(raw, "(") != strings.Count(raw, ")") {
+				return "a regular expression whose parentheses do not match"
+			}
+		}
+		if why := w.test(x.X); why != "" {
+			return why
+		}
+		return w.test(x.Y)
+	}
+	return ""
+}
+
+func (w *walker) numeral(x syntax.TestExpr) bool {
+	word, ok := x.(*syntax.Word)
+	if !ok {
+		return false
+	}
+	if len(word.Parts) == 1 {
+		if q, ok := word.Parts[0].(*syntax.DblQuoted); ok && !q.Dollar {
+			word = &syntax.Word{Parts: q.Parts}
+		}
+	}
+	return w.arithmetic(word)
+}
