@@ -211,6 +211,9 @@ func (w *walker) guess(args []arg) {
 			return
 		}
 	}
+	if i := slices.IndexFunc(args, func(a arg) bool { return !a.known && !strings.HasPrefix(a.text, "-") }); i >= 0 {
+		w.simple(args[i:], joinRaw(args[i:]), "") // by a name that nobody knows
+	}
 }
 
 // transparent wrappers change nothing that a rule for the command inside would

@@ -288,7 +288,7 @@ var seeds = []string{`echo "${@:-$(touch 9)}"`, `echo "${a[0]:-$(touch 9)}"`, "e
 	"a[1]=x b=2 probe", "a=(1 2); a+=([2]=c); echo ${a[@]}", `declare -A m=([k]=v ["a b"]=c); echo ${m[k]} "${m["a b"]}"`, "echo \"a\\\nb\"", "echo 'a\\\nb'", "echo $'a\\\nb'",
 	"cat <<\"E\"\n$(touch 9)\nE", "cat << E\n$x\nE\n", "cat <<E>P1\n$x\nE", "cat 0<<E\n$x\nE", "cat <<E <<F\na\nE\nb\nF", "echo ~+ ~- ~1 ~root ~x/y", "x=~/a:~/b; echo $x a=~ b=:~/c",
 	"IFS=,; x=a,-delete; find sub $x", "set -- -delete; find sub $1", "set -f; echo *", `[ -v "a[$(touch 9)]" ]`, "test -R x", "{fd}>P1 probe", "probe {fd}>P1 $fd", "probe >P1>P2", "probe 2>&1>P1",
-	"time probe | cat", "time", "coproc probe", "coproc x { probe; }", "select x in a; do probe; break; done", "echo ${!x*} ${!x@} ${!x}", "echo ${x@U} ${a[@]:1:2} ${@:1:1}", `echo $"a"$'b'"c"'d'e`,
+	"time probe | cat", "time", "command e${a,,}", "command e$x probe", "command -p $y", "coproc probe", "coproc x { probe; }", "select x in a; do probe; break; done", "echo ${!x*} ${!x@} ${!x}", "echo ${x@U} ${a[@]:1:2} ${@:1:1}", `echo $"a"$'b'"c"'d'e`,
 	"shopt -s extglob\necho !(a)", "echo @(a|b)", "case a in @(a|b)) probe;; esac", "x='*'; echo $x", "x='a b'; find $x", "x=a; x=$x-delete; find $x", "find ${x:--delete}", "find ${x:+-delete} sub", "find sub ${y/v/-delete}",
 	"x=(-delete); find sub $x", "for x in -delete; do find sub $x; done", "for x in a -delete; do find sub \"$x\"; done", "x=y; for i in 1 2; do find sub $x; x=-delete; done", "while read x; do find sub $x; done <<< -delete",
 	"x=y; { x=-delete; }; find sub $x", "x=y; if true; then x=-delete; fi; find sub $x", "x=y; x=-delete true; find sub $x", "x=y; export x=-delete; find sub $x", "x=1; ((x=2)); echo $((x))", "x=1; : $((x=2)) ${z:=3}; echo $((x+z))",

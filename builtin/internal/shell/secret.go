@@ -155,7 +155,7 @@ func (a *Analysis) leads(at *pathrule.Place) []Danger {
 // givenLink returns which word of the line is a link to a secret, if a command reads
 // by names that are not known: any word may be one.
 func (a *Analysis) givenLink(at *pathrule.Place) string {
-	unknown := slices.ContainsFunc(a.cmds, func(c command) bool { return c.readsUnknown() && !c.metadata() })
+	unknown := slices.ContainsFunc(a.cmds, func(c command) bool { return !c.metadata() && c.readsUnknown() })
 	if !unknown {
 		return ""
 	}
@@ -217,16 +217,12 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 func (w *walker) shows(stmts []*syntax.Stmt) {
 	for i := range w.cmds {
 		c := &w.cmds[i]
-		if c.Reason != "" {
+		if c.Reason != "" || c.metadata() {
 			continue
 		}
 		why := ""
 		roots, hidden := c.trees()
-		unknown := c.readsUnknown()
-		if len(roots) == 0 && !unknown || c.metadata() {
-			continue
-		}
-		if unknown {
+		if c.readsUnknown() {
 			if name := mentions(stmts); name != "" {
 				why = name
 			}

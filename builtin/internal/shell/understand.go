@@ -46,8 +46,11 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		// The first line that understands all counts, before any that does not.
 		case bad == "" && !found:
 			guess, why, found = p, "", true
-		case why == "" && !found:
+		case found:
+		case why == "":
 			guess, why = p, bad
+		case s.wraps() && (guess.spec == nil || !guess.spec.wraps()):
+			guess = p // so that what it may run is looked for
 		}
 	}
 	if !found {
