@@ -338,6 +338,9 @@ func (p *printer) caseItem(item *syntax.CaseItem, end syntax.Pos) {
 		if i > 0 {
 			p.str(" | ")
 		}
+		if pattern.Lit() == "}" { // with which bash may end the block around the case
+			p.refuse("a case with the pattern }; quote it")
+		}
 		p.word(pattern)
 	}
 	p.str(")")
