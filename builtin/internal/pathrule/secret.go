@@ -264,7 +264,7 @@ func SecretGlob(glob string) string {
 	segs := strings.Split(lower, "/")
 	base := segs[len(segs)-1]
 	why := glob + " may stand for what holds credentials"
-	if MayBeSecret(base) && !vague(base) {
+	if matchesSample(base) && !vague(base) {
 		return why
 	}
 	if strings.HasPrefix(lower, "/proc/") && globMatches(base, "environ") {
@@ -319,7 +319,10 @@ func globMatches(glob, name string) bool {
 // MayBeSecret reports whether a pattern for a name, be it vague, stands for the name
 // of a secret among others.
 func MayBeSecret(base string) bool {
-	lower := ShellPattern(strings.ToLower(base))
+	return matchesSample(ShellPattern(strings.ToLower(base)))
+}
+
+func matchesSample(lower string) bool {
 	tail := lower[strings.LastIndexAny(lower, `*?[]\`)+1:] // with which the names must end
 	return slices.ContainsFunc(secretSamples, func(name string) bool { return strings.HasSuffix(name, tail) && globMatches(lower, name) })
 }

@@ -44,6 +44,20 @@ func (f *fact) look(at *pathrule.Place) string {
 	return brings(at, f.dir, f.names)
 }
 
+// find looks for a fact, once for a command: the same one may matter to several parts.
+func (w *walker) find(f fact) string {
+	same := func(g fact) bool {
+		return g.dir == f.dir && g.tree == f.tree && g.hidden == f.hidden && g.top == f.top &&
+			(g.names == nil) == (f.names == nil) && slices.Equal(g.names, f.names) && (g.bases == nil) == (f.bases == nil) && slices.Equal(g.bases, f.bases)
+	}
+	if i := slices.IndexFunc(w.facts, same); i >= 0 {
+		return w.facts[i].found
+	}
+	f.found = f.look(w.at)
+	w.facts = append(w.facts, f)
+	return f.found
+}
+
 // lookHolds is how long what was looked at is believed without another look. A
 // decision asks for one verdict several times, and what may change in between may as
 // well change after it.
@@ -84,12 +98,9 @@ func (w *walker) brought(c *command, dirs, names []string) string {
 		case !w.atWork(real):
 			return "it runs what the settings in " + d + " name, which is not below a working directory"
 		}
-		f := fact{names: names, dir: real}
-		f.found = f.look(w.at)
-		w.facts = append(w.facts, f)
 		c.looked = true
-		if f.found != "" {
-			return f.found
+		if why := w.find(fact{names: names, dir: real}); why != "" {
+			return why
 		}
 	}
 	return ""

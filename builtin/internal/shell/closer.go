@@ -156,10 +156,8 @@ func (w *walker) toplevel() (string, bool) {
 	if len(w.cwds) != 1 || w.lost {
 		return "", false
 	}
-	f := fact{dir: w.cwds[0], top: true}
-	f.found = f.look(w.at)
-	w.facts = append(w.facts, f)
-	return f.found, f.found != ""
+	top := w.find(fact{dir: w.cwds[0], top: true})
+	return top, top != ""
 }
 
 // cdArgs follows the change of directory. Without an operand cd goes home; the

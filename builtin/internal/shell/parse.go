@@ -121,19 +121,21 @@ func readable(src string) error {
 	if len(src) > maxSource {
 		return fmt.Errorf("it has %d bytes, %d at most are looked at", len(src), maxSource)
 	}
-	if !utf8.ValidString(src) {
-		return errors.New("it is not UTF-8")
-	}
 	if start := cutBlanks(src); start != "" && (start[0] == '-' || start[0] == '+') {
 		return errors.New("it begins as an option of bash does")
 	}
 	if strings.HasSuffix(src, `\`) && (len(src)-len(strings.TrimRight(src, `\`)))%2 == 1 {
 		return errors.New("it ends with a backslash")
 	}
+	if len(src) < 2*maxKeywords && ordinary(src) {
+		return nil
+	}
+	if !utf8.ValidString(src) {
+		return errors.New("it is not UTF-8")
+	}
 	depth := 0
 	for i, r := range src {
 		switch {
-		case ' ' <= r && r < '{' && r != '(' && r != ')': // most
 		case r == '(' || r == '{':
 			if depth++; depth > maxNesting {
 				return fmt.Errorf("it is nested more than %d deep", maxNesting)
@@ -158,6 +160,17 @@ func readable(src string) error {
 		return fmt.Errorf("it has more than %d compound statements", maxKeywords)
 	}
 	return nil
+}
+
+// ordinary reports whether a text has nothing but bytes that nobody reads differently, as
+// most have.
+func ordinary(src string) bool {
+	for i := range len(src) {
+		if c := src[i]; c < ' ' || c >= '{' || c == '(' {
+			return false
+		}
+	}
+	return true
 }
 
 func invisible(r rune) bool {

@@ -259,12 +259,6 @@ func (w *walker) below(c *command, root arg, hidden bool) string {
 	return ""
 }
 
-func (w *walker) find(f fact) string {
-	f.found = f.look(w.at)
-	w.facts = append(w.facts, f)
-	return f.found
-}
-
 // among returns which secret is where the names may be that a word comes to be, or "".
 func (w *walker) among(c *command, op *arg) string {
 	r := w.reach(c, op)
