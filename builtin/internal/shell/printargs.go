@@ -27,9 +27,21 @@ func (p *printer) call(c *syntax.CallExpr) {
 	}
 }
 
+// extended reports whether a word begins with an extended pattern.
+func extended(word *syntax.Word) bool {
+	if len(word.Parts) == 0 {
+		return false
+	}
+	_, ok := word.Parts[0].(*syntax.ExtGlob)
+	return ok
+}
+
 // head writes the word that names a command: bash is not to take it for a keyword or
 // for an assignment, since the parser did not.
 func (p *printer) head(word *syntax.Word) {
+	if extended(word) { // "!(a)" is also "! (a)"
+		p.refuse("a command that is called by a pattern")
+	}
 	start := len(p.buf)
 	p.word(word)
 	text := p.buf[start:]
