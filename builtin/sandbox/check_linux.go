@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/kitbag-go/kitbag/permission"
+	"golang.org/x/sys/unix"
 )
 
 // Check says what this machine can confine with. It starts this program once to try, and
@@ -51,6 +52,9 @@ func check() Status {
 		"system calls that reach other processes, the kernel or, in read, sockets and metadata are refused",
 		"no command can be confined")
 	version := landlockVersion()
+	if lacks.Landlock {
+		version = 0
+	}
 	detail = fmt.Sprintf("version %d", version)
 	if version == 0 {
 		detail = "the kernel has none, or it is off; add landlock to the lsm= of its command line"
@@ -108,6 +112,15 @@ func probe() (report, error) {
 		err = runErr
 	}
 	return r, err
+}
+
+// machineMemory returns how much there is, 0 if it is not known.
+func machineMemory() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
 }
 
 // possible returns an error if s needs what the machine lacks.

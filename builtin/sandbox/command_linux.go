@@ -32,9 +32,8 @@ type plan struct {
 	Probe      bool // there is no program; say what there is
 	NoLandlock bool // leave it out
 	NoProc     bool // no /proc with processes
-
-	noScratch bool // a scratch directory could not be had
-	NoUnix    bool // no Unix sockets but pairs
+	NoScratch  bool // scratch directories stay read-only
+	NoUnix     bool // no Unix sockets but pairs
 
 	Files  int  // descriptors of the program after the first three
 	Leader bool // the process leads a session or a group
@@ -103,7 +102,7 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 		Path: cmd.Path, Args: cmd.Args, Env: cmd.Environ(), Dir: cmd.Dir,
 		Read: s.Profile == permission.ProfileRead, Network: s.Network, Limits: s.Limits.complete(), Files: len(cmd.ExtraFiles),
 	}
-	p.NoLandlock, p.NoProc = lacks.Landlock, lacks.Proc
+	p.NoLandlock, p.NoProc, p.NoScratch = lacks.Landlock, lacks.Proc, lacks.Scratch
 	p.NoUnix = p.Read || p.Network && !scoped() // those without a file are the machine's
 	if len(p.Args) == 0 {
 		p.Args = []string{p.Path}

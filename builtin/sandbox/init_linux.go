@@ -82,7 +82,7 @@ func follow(planFile, status *os.File) (int, report) {
 		return failed(err)
 	}
 	if p.Probe {
-		return 0, report{Started: true, Proc: !p.NoProc, Scratch: !p.noScratch}
+		return 0, report{Started: true, Proc: !p.NoProc, Scratch: !p.NoScratch}
 	}
 	pid, err := p.run()
 	if err != nil {
@@ -96,6 +96,7 @@ func follow(planFile, status *os.File) (int, report) {
 		unix.Setpgid(0, 0) // what is sent to the group reaches the program anyway
 	}
 	go forward(signals, target)
+	go endWithCaller(status)
 	return wait(pid)
 }
 
@@ -215,6 +216,20 @@ var forwarded = []os.Signal{
 func forward(signals <-chan os.Signal, pid int) {
 	for s := range signals {
 		unix.Kill(pid, s.(syscall.Signal))
+	}
+}
+
+// endWithCaller ends this process, and with it all of its namespace, when the calling process
+// is there no more: that has the other end of the pipe.
+func endWithCaller(status *os.File) {
+	fds := []unix.PollFd{{Fd: int32(status.Fd())}}
+	for {
+		n, err := unix.Poll(fds, -1)
+		if err == nil && n > 0 {
+			os.Exit(exitFailed)
+		} else if err != nil && err != unix.EINTR {
+			return
+		}
 	}
 }
 

@@ -28,6 +28,10 @@ type place struct {
 	As   string
 }
 
+// keeps reports whether the place only takes something away. It may be gone before it is
+// mounted, as if it had never been there.
+func (p place) keeps() bool { return p.As == asPin || p.As == asProtect }
+
 // covered are directories that the profile work has its own of: sockets of other programs
 // are there.
 var covered = []string{"/tmp", "/var/tmp", "/run", "/var/run"}
@@ -44,6 +48,7 @@ type tree struct {
 	dir bool
 
 	hides bool
+	gone  bool // since the plan was made
 }
 
 // enter opens a path to mount at, or a copy of, without following a link: whoever writes
@@ -133,7 +138,7 @@ func (p *plan) makeBase() error {
 // makePoint makes what the tree can be attached to, if it is in a directory of the base.
 func (p *plan) makePoint(t tree) error {
 	for _, own := range p.own() {
-		if t.hides || !below(t.at, own.at) || t.at == own.at {
+		if t.hides || t.gone || !below(t.at, own.at) || t.at == own.at {
 			continue
 		}
 		name := filepath.Join(base, own.name, strings.TrimPrefix(t.at, own.at))
@@ -222,6 +227,9 @@ func (p *plan) mount() error {
 		}
 	}
 	for i, t := range trees {
+		if t.gone {
+			continue
+		}
 		if t.fd < 0 {
 			var ok bool
 			if t, ok, err = p.later(i); err != nil {
@@ -230,7 +238,10 @@ func (p *plan) mount() error {
 				continue
 			}
 		}
-		if err := t.attach(); err != nil {
+		err := t.attach()
+		if i < len(p.Places) && p.Places[i].keeps() && errors.Is(err, unix.ENOENT) {
+			continue
+		} else if err != nil {
 			return err
 		}
 	}
@@ -250,6 +261,9 @@ func (p *plan) copies() ([]tree, error) {
 			t, err = copyTree(pl.Name, pl.Name, plain|unix.MOUNT_ATTR_RDONLY)
 		case asHide:
 			t.hides = true
+		}
+		if pl.keeps() && errors.Is(err, unix.ENOENT) {
+			t, err = tree{fd: -1, at: pl.Name, gone: true}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -274,10 +288,12 @@ func (p *plan) later(i int) (t tree, ok bool, err error) {
 	if p.Places[i].As == asHide {
 		return unreadable(name)
 	}
-	dir := filepath.Join(base, "scratch", fmt.Sprint(i))
-	t, err = overlay(name, dir)
+	if p.NoScratch {
+		return tree{}, false, nil
+	}
+	t, err = overlay(name, filepath.Join(base, "scratch", fmt.Sprint(i)))
 	if err != nil {
-		p.noScratch = true // it stays read-only: not every kernel can do it
+		p.NoScratch = true // it stays read-only: not every kernel can do it
 	}
 	return t, err == nil, nil
 }
@@ -285,9 +301,6 @@ func (p *plan) later(i int) (t tree, ok bool, err error) {
 // overlay returns a tree that shows the directory name and keeps what is written to it in
 // dir.
 func overlay(name, dir string) (t tree, err error) {
-	if false {
-		return tree{}, errors.New("left out by a test")
-	}
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	for _, d := range []string{upper, work} {
 		if err := os.MkdirAll(d, 0o700); err != nil {

@@ -19,7 +19,7 @@
 //
 // [permission.ProfileRead] lets a program read. It writes nothing but its private temporary
 // directory, changes no mode, owner, time or attribute of a file, and has no socket but
-// pairs, unless it was given the network.
+// pairs, and one that tells addresses, unless it was given the network.
 //
 // [permission.ProfileWork] lets it write below [Spec.Write], too, and in a temporary
 // directory of its own that stands at /tmp; what was in /tmp is not there. It has a network
@@ -107,9 +107,10 @@ type Result struct {
 // wraps it names the part.
 var ErrUnavailable = errors.New("this system cannot confine the program")
 
-// complete fills in the defaults that do not depend on the machine.
+// complete fills in the defaults.
 func (l Limits) complete() Limits {
 	l.Processes = cmp.Or(l.Processes, 4096)
 	l.FileSize = cmp.Or(l.FileSize, 16<<30)
+	l.Memory = cmp.Or(l.Memory, machineMemory())
 	return l
 }

@@ -3,9 +3,14 @@
 package sandbox_test
 
 import (
+	_ "embed"
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,54 +18,109 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-func run(t *testing.T, s sandbox.Spec, dir, script string) (string, int) {
+// A row is a command of rows.jsonl and what it prints in each profile, without the spaces at
+// the end. With "!" in front it fails, and prints that among other things.
+type row struct {
+	About, Run, Read, Work string
+	Code                   int // unless 0, the exit code of a command that fails
+}
+
+// A world is a directory that is granted, with what there may be in one, and what is beside.
+type world struct{ work, other, home string }
+
+func newWorld(t *testing.T) world {
 	t.Helper()
-	cmd := exec.Command("bash", "--noprofile", "--norc", "-c", script)
-	cmd.Dir = dir
-	cleanup, err := s.Command(cmd)
+	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, runErr := cmd.CombinedOutput()
-	if _, err := cleanup(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if _, failed := runErr.(*exec.ExitError); runErr != nil && !failed {
-		t.Fatal(runErr)
-	}
-	return string(out), cmd.ProcessState.ExitCode()
-}
-
-// TestProfiles holds what the profiles differ in.
-func TestProfiles(t *testing.T) {
-	dir, other := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("hello\n"), 0o644); err != nil {
+	// Not in /tmp: what is there is not visible in the profile work.
+	w := world{work: filepath.Join(t.TempDir(), "work"), other: t.TempDir()}
+	if w.home, err = os.MkdirTemp(home, ".kitbag-test-"); err != nil {
 		t.Fatal(err)
 	}
-	script := func(s string) string { return strings.NewReplacer("@DIR", dir, "@OTHER", other).Replace(s) }
-	for _, c := range []struct {
-		script     string
-		read, work string // the output; "" is an exit code that is not 0
-	}{
-		{"cat a", "hello\n", "hello\n"},
-		{"pwd", "@DIR\n", "@DIR\n"},
-		{"cat <(echo sub)", "sub\n", "sub\n"},
-		{"echo b 2>/dev/null >b && cat b", "", "b\n"},
-		{"touch @OTHER/c 2>/dev/null", "", ""},
-		{"echo t >$TMPDIR/t && cat $TMPDIR/t", "t\n", "t\n"},
-		{"grep -c . /proc/net/dev; cat /sys/class/net/lo/operstate", "6\nunknown\n", "3\nunknown\n"},
-		{"awk '/^Cap/ {print $2}' /proc/self/status | sort -u", "0000000000000000\n", "0000000000000000\n"},
+	t.Cleanup(func() { os.RemoveAll(w.home) })
+	for name, text := range map[string]string{
+		w.work + "/a": "hello\n", w.work + "/.env": "KEY=secret\n", w.work + "/kitbag.json": "{}\n", w.work + "/.git/hooks/pre-commit": "exit\n",
+		w.work + "/.git/config": "[core]\n", w.work + "/editor/settings": "{}\n",
+		w.other + "/file": "outside\n", w.home + "/file": "outside\n", w.home + "/.ssh/id": "secret\n", w.home + "/cache/old": "cached\n",
 	} {
-		for profile, want := range map[permission.Profile]string{permission.ProfileRead: c.read, permission.ProfileWork: c.work} {
-			out, code := run(t, sandbox.Spec{Profile: profile, Write: []string{dir}}, dir, script(c.script))
-			if want == "" && code == 0 || want != "" && (code != 0 || out != script(want)) {
-				t.Errorf("%s: %s: got %q, exit code %d; want %q", profile, c.script, out, code, script(want))
-			}
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if names, err := os.ReadDir(other); err != nil || len(names) > 0 {
-		t.Errorf("outside: %v, %v", names, err)
+	for name, target := range map[string]string{"out": w.home, "envlink": ".env", ".vscode": "editor"} {
+		if err := os.Symlink(target, filepath.Join(w.work, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	return w
+}
+
+func (w world) spec(p permission.Profile) sandbox.Spec {
+	return sandbox.Spec{
+		Profile: p, Write: []string{w.work},
+		Protect: []string{w.work + "/kitbag.json", w.work + "/.git/config", w.work + "/.git/hooks", w.work + "/.vscode", w.work + "/.npmrc"},
+		Hide:    []string{w.work + "/.env", w.home + "/.ssh", w.home + "/missing"},
+		Scratch: []string{w.home + "/cache", w.home + "/missing"},
+	}
+}
+
+// fill puts the paths of the world, and what else is only known now, in a text.
+func (w world) fill(s string) string {
+	return strings.NewReplacer("@WORK", w.work, "@OTHER", w.other, "@HOME", w.home,
+		"@UID", strconv.Itoa(os.Geteuid()), "@GID", strconv.Itoa(os.Getegid()), "@PID", strconv.Itoa(os.Getpid())).Replace(s)
+}
+
+func bash(w world, script string) *exec.Cmd {
+	cmd := exec.Command("bash", "--noprofile", "--norc", "-c", w.fill(script))
+	cmd.Dir, cmd.Env = w.work, append(os.Environ(), "KEPT=kept")
+	return cmd
+}
+
+// TestRows runs each row in a world of its own, of which nothing outside may change.
+func TestRows(t *testing.T) {
+	for line := range strings.Lines(rows) {
+		var r row
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		for profile, want := range map[permission.Profile]string{permission.ProfileRead: r.Read, permission.ProfileWork: r.Work} {
+			t.Run(r.About+"/"+string(profile), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				before := slices.Concat(everything(t, w.other), everything(t, w.home))
+				out, err := confined(t, w.spec(profile), bash(w, r.Run))
+				want, fails := strings.CutPrefix(w.fill(want), "!")
+				switch code := exitCode(t, err); {
+				case fails && (code == 0 || r.Code != 0 && code != r.Code || !strings.Contains(out, want)):
+					t.Errorf("got %q, exit code %d; want a failure (%d) with %q", out, code, r.Code, want)
+				case !fails && (code != 0 || strings.TrimRight(out, "\n") != want):
+					t.Errorf("got %q, exit code %d; want %q", out, code, want)
+				}
+				if after := slices.Concat(everything(t, w.other), everything(t, w.home)); !slices.Equal(after, before) {
+					t.Errorf("outside has changed:\n%s\nit was:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
+				}
+			})
+		}
+	}
+}
+
+//go:embed testdata/rows.jsonl
+var rows string
+
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return e.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 0
 }
 
 // BenchmarkTrue compares what a command costs, with and without.

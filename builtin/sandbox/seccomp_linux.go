@@ -80,7 +80,7 @@ func ret(value uint32) unix.SockFilter {
 }
 
 // filter returns the program that decides about system calls. Without network there are no
-// sockets but pairs, without sockets of Unix no others of those. Foreign ones, of 32 bits or
+// sockets of the internet, with noUnix none of Unix but pairs. Foreign ones, of 32 bits or
 // x32, whose numbers mean others, end the process or do not exist, as do those that are
 // newer than the list.
 func filter(read, network, noUnix bool) []unix.SockFilter {
@@ -114,28 +114,21 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 		f = append(f, call(unix.SYS_SOCKETPAIR, arg(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf},
 			when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM))...)
 	}
-	if network {
-		f = append(f, call(unix.SYS_SOCKET, socketFilter(noUnix)...)...)
-	} else {
-		for _, nr := range []uint32{unix.SYS_SOCKET, unix.SYS_BIND, unix.SYS_CONNECT} {
-			f = append(f, when(unix.BPF_JEQ, nr, 1), ret(retEPERM))
-		}
-	}
+	f = append(f, call(unix.SYS_SOCKET, socketFilter(network, noUnix)...)...)
 	return append(f, ret(retAllow))
 }
 
-// socketFilter decides which kinds of socket there are.
-func socketFilter(noUnix bool) []unix.SockFilter {
+// socketFilter decides which kinds of socket there are. One for the addresses of the machine
+// always is: it tells them, and changes nothing without privileges.
+func socketFilter(network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{arg(0)}
 	if !noUnix {
 		f = append(f, when(unix.BPF_JEQ, unix.AF_UNIX, 1), ret(retAllow))
 	}
-	return append(f,
-		when(unix.BPF_JEQ, unix.AF_INET, 1), ret(retAllow),
-		when(unix.BPF_JEQ, unix.AF_INET6, 1), ret(retAllow),
-		when(unix.BPF_JEQ, unix.AF_NETLINK, 3), // for the addresses of the machine
-		arg(2), when(unix.BPF_JEQ, unix.NETLINK_ROUTE, 1), ret(retAllow),
-		ret(retEPERM))
+	if network {
+		f = append(f, when(unix.BPF_JEQ, unix.AF_INET, 1), ret(retAllow), when(unix.BPF_JEQ, unix.AF_INET6, 1), ret(retAllow))
+	}
+	return append(f, when(unix.BPF_JEQ, unix.AF_NETLINK, 3), arg(2), when(unix.BPF_JEQ, unix.NETLINK_ROUTE, 1), ret(retAllow), ret(retEPERM))
 }
 
 // call wraps what decides about one system call. Afterwards the number is loaded again.

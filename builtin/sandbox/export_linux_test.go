@@ -1,0 +1,27 @@
+package sandbox
+
+import (
+	"sync"
+	"testing"
+)
+
+// Lacking takes layers away while the test runs.
+func Lacking(t *testing.T, layers ...string) {
+	old, found := lacks, checked
+	t.Cleanup(func() { lacks, checked = old, found })
+	for _, l := range layers {
+		switch l {
+		case "namespaces":
+			lacks.Namespaces = true
+		case "proc":
+			lacks.Proc = true
+		case "landlock":
+			lacks.Landlock = true
+		case "scratch":
+			lacks.Scratch = true
+		default:
+			t.Fatalf("no layer %q", l)
+		}
+	}
+	checked = sync.OnceValue(check)
+}

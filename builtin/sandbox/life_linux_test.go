@@ -1,0 +1,325 @@
+package sandbox_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// beats is a script that writes to a file of the working directory for ever, and leaves
+// every group and session that it can.
+const beats = `setsid bash -c 'trap "" TERM HUP INT; while :; do echo >>beat; sleep 0.01; done' >/dev/null 2>&1 &
+until [ -s beat ]; do sleep 0.01; done
+`
+
+// stopped fails the test if the file still grows.
+func stopped(t *testing.T, w world) {
+	t.Helper()
+	size := func() int64 {
+		info, err := os.Stat(w.work + "/beat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	before := size()
+	time.Sleep(50 * time.Millisecond)
+	if after := size(); after != before {
+		t.Errorf("a process is left: the file grew from %d to %d bytes", before, after)
+	}
+}
+
+func TestNobodyIsLeft(t *testing.T) {
+	w := newWorld(t)
+	s := w.spec(permission.ProfileWork)
+	for _, end := range []string{"exit 0", "kill -9 $$", "exec true"} {
+		cmd := bash(w, beats+end)
+		cleanup, err := s.Command(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Run()
+		r, err := cleanup()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := end == "kill -9 $$"; !r.Left || (r.Signal == syscall.SIGKILL) != want {
+			t.Errorf("%s: %+v", end, r)
+		}
+		stopped(t, w)
+	}
+	cmd := bash(w, "sleep 0 & true | true; wait")
+	cleanup, err := s.Command(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Run(); err != nil {
+		t.Error(err)
+	}
+	if r, err := cleanup(); err != nil || r.Left {
+		t.Errorf("processes that have ended are left: %+v, %v", r, err)
+	}
+}
+
+// TestKilled holds that the first process takes all others with it, whoever ends it.
+func TestKilled(t *testing.T) {
+	w := newWorld(t)
+	s := w.spec(permission.ProfileWork)
+	cmd := bash(w, beats+"echo ready; sleep 60")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleanup, err := s.Command(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out.Read(make([]byte, 10))
+	cmd.Process.Kill()
+	cmd.Wait()
+	if _, err := cleanup(); err != nil {
+		t.Error(err)
+	}
+	stopped(t, w)
+}
+
+// caller starts a command, says so, and waits to be killed.
+func caller(dir string) {
+	s := sandbox.Spec{Profile: permission.ProfileWork, Write: []string{dir}}
+	cmd := exec.Command("bash", "-c", beats+"echo ready; sleep 60")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
+	if _, err := s.Command(cmd); err != nil {
+		panic(err)
+	}
+	cmd.Run()
+}
+
+func TestCallerEnds(t *testing.T) {
+	w := newWorld(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "caller", w.work)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out.Read(make([]byte, 10))
+	cmd.Process.Kill()
+	cmd.Wait()
+	time.Sleep(100 * time.Millisecond) // it hears of it by a pipe
+	stopped(t, w)
+}
+
+// TestSignals holds that a signal for the process, or for the group it leads, reaches the
+// program once.
+func TestSignals(t *testing.T) {
+	w := newWorld(t)
+	const script = `trap 'echo got' TERM; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.02; done; exit 3`
+	for name, c := range map[string]struct {
+		attr *syscall.SysProcAttr
+		kill func(pid int) error
+	}{
+		"process":                {nil, func(pid int) error { return syscall.Kill(pid, syscall.SIGTERM) }},
+		"process of a session":   {&syscall.SysProcAttr{Setsid: true}, func(pid int) error { return syscall.Kill(pid, syscall.SIGTERM) }},
+		"group of a session":     {&syscall.SysProcAttr{Setsid: true}, func(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }},
+		"group of a group it is": {&syscall.SysProcAttr{Setpgid: true}, func(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := w.spec(permission.ProfileWork)
+			cmd := bash(w, script)
+			cmd.SysProcAttr = c.attr
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cleanup, err := s.Command(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			text := make([]byte, 100)
+			n, _ := out.Read(text)
+			if err := c.kill(cmd.Process.Pid); err != nil {
+				t.Error(err)
+			}
+			more, _ := out.Read(text[n:])
+			rest, _ := out.Read(text[n+more:])
+			err = cmd.Wait()
+			if got := string(text[:n+more+rest]); got != "ready\ngot\n" || exitCode(t, err) != 3 {
+				t.Errorf("printed %q, %v; want one signal, and exit code 3", got, err)
+			}
+			if _, err := cleanup(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestMade(t *testing.T) {
+	w := newWorld(t)
+	s := w.spec(permission.ProfileWork)
+	cmd := bash(w, "echo x >.npmrc")
+	cleanup, err := s.Command(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Run(); err != nil {
+		t.Error(err)
+	}
+	r, err := cleanup()
+	if want := []string{w.work + "/.npmrc"}; err != nil || !slices.Equal(r.Made, want) {
+		t.Errorf("got %q, %v; want %q", r.Made, err, want)
+	}
+}
+
+// TestErrors holds that what cannot be confined is not run, and why.
+func TestErrors(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(w.work, "a")
+	for name, c := range map[string]struct {
+		spec sandbox.Spec
+		want string
+	}{
+		"unknown profile":    {sandbox.Spec{Profile: "wrok"}, `unknown profile "wrok"; use read, work or open`},
+		"no profile":         {sandbox.Spec{}, `unknown profile ""; use read, work or open`},
+		"missing directory":  {sandbox.Spec{Profile: "work", Write: []string{w.work + "/none"}}, "no such file or directory; make it, or leave it out"},
+		"relative directory": {sandbox.Spec{Profile: "work", Write: []string{"work"}}, `directory to write in "work" is not an absolute path`},
+		"file":               {sandbox.Spec{Profile: "work", Write: []string{file}}, "is not a directory; name the directory it is in"},
+		"everything":         {sandbox.Spec{Profile: "work", Write: []string{"/"}}, "/ cannot be written in: the program could undo its confinement"},
+		"kernel":             {sandbox.Spec{Profile: "work", Write: []string{"/proc/self"}}, "cannot be written in"},
+	} {
+		cmd := exec.Command("true")
+		if _, err := c.spec.Command(cmd); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v; want %q", name, err, c.want)
+		}
+		if filepath.Base(cmd.Path) != "true" {
+			t.Errorf("%s: the command was changed: %s", name, cmd.Path)
+		}
+	}
+	s := w.spec(permission.ProfileRead)
+	if _, err := s.Command(exec.Command("no-such-program")); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("missing program: %v", err)
+	}
+	for path, want := range map[string]error{w.work + "/none": fs.ErrNotExist, file: fs.ErrPermission} {
+		cmd := &exec.Cmd{Path: path, Dir: w.work}
+		cleanup, err := s.Command(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Run(); exitCode(t, err) != 126 {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := cleanup(); !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := cleanup(); err == nil {
+			t.Error("no error for a second cleanup")
+		}
+	}
+	started := exec.Command("true")
+	if err := started.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Command(started); err == nil {
+		t.Error("no error for a command that was started")
+	}
+}
+
+// TestOpen holds that the profile open changes nothing.
+func TestOpen(t *testing.T) {
+	s := sandbox.Spec{Profile: permission.ProfileOpen}
+	cmd := exec.Command("true", "x")
+	path := cmd.Path
+	cleanup, err := s.Command(cmd)
+	if err != nil || cmd.Path != path || len(cmd.Args) != 2 || cmd.SysProcAttr != nil {
+		t.Errorf("%v, %+v", err, cmd)
+	}
+	if _, err := cleanup(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLacking holds what remains without a layer, and that Check says so.
+func TestLacking(t *testing.T) {
+	status := func(name string) (l sandbox.Layer) {
+		for _, l = range sandbox.Check().Layers {
+			if l.Name == name {
+				return l
+			}
+		}
+		t.Fatalf("no layer %q", name)
+		return l
+	}
+	w := newWorld(t)
+	s := w.spec(permission.ProfileWork)
+	t.Run("namespaces", func(t *testing.T) {
+		sandbox.Lacking(t, "namespaces")
+		if _, err := s.Command(bash(w, "true")); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "namespaces") {
+			t.Errorf("got %v", err)
+		}
+		if l := status("namespaces"); l.OK || l.Means != "no command can be confined" {
+			t.Errorf("%+v", l)
+		}
+	})
+	t.Run("proc", func(t *testing.T) {
+		sandbox.Lacking(t, "proc")
+		out, err := confined(t, s, bash(w, "ls /proc; head -c1 /proc/uptime | wc -c; cat a"))
+		if want := "cpuinfo\nfilesystems\nloadavg\nmeminfo\nstat\nuptime\nversion\n1\nhello\n"; out != want || err != nil {
+			t.Errorf("got %q, %v; want %q", out, err, want)
+		}
+		if l := status("own /proc"); l.OK {
+			t.Errorf("%+v", l)
+		}
+	})
+	t.Run("landlock", func(t *testing.T) {
+		sandbox.Lacking(t, "landlock")
+		out, err := confined(t, s, bash(w, "echo x >@HOME/file; echo y >b && cat b"))
+		if err != nil || !strings.Contains(out, "Read-only file system") || !strings.HasSuffix(out, "y\n") {
+			t.Errorf("%q, %v", out, err)
+		}
+		if l := status("Landlock"); l.OK {
+			t.Errorf("%+v", l)
+		}
+		// What Landlock would keep apart with the machine's network is not to be had then.
+		s := s
+		s.Network = true
+		if got := succeeding(t, s, nil); slices.Contains(got, "own socket") || slices.Contains(got, "connect to a socket") || !slices.Contains(got, "listen") {
+			t.Errorf("succeeded: %q", got)
+		}
+	})
+	t.Run("scratch", func(t *testing.T) {
+		sandbox.Lacking(t, "scratch")
+		out, err := confined(t, s, bash(w, "echo x >@HOME/cache/new"))
+		if err == nil || !strings.Contains(out, "Read-only file system") {
+			t.Errorf("%q, %v", out, err)
+		}
+		if l := status("scratch directories"); l.OK {
+			t.Errorf("%+v", l)
+		}
+	})
+	for _, l := range sandbox.Check().Layers {
+		if !l.OK {
+			t.Errorf("this machine, on which everything is to be tested, lacks %s: %s", l.Name, l.Detail)
+		}
+	}
+}
