@@ -35,9 +35,12 @@
 // [Local] for what holds on which system. A program that runs a tool without a
 // judgement has the path looked up as it is then.
 //
-// Local does not confine commands: what Bash runs has the rights of the process.
-// Confine it with another [Backend]. Its environment has no variable that looks like
-// a credential; files that hold some are still there.
+// Local confines a command that was judged, on Linux, where the kernel permits it: one that
+// was proved read-only writes nothing, any other writes in the working directories only, and
+// files that hold credentials are not there. See [Local.Sandbox] and the package sandbox.
+// Elsewhere, and where a person lets a command out, what Bash runs has the rights of the
+// process; confine it with another [Backend]. Its environment has no variable that looks
+// like a credential.
 //
 // A PDF file is not trusted. Read ends a [PDFReader] after half a minute; limits on memory
 // are the reader's.

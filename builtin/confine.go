@@ -79,6 +79,7 @@ var secretPlaces = sync.OnceValue(func() []string {
 var caches = sync.OnceValue(func() []string {
 	var out []string
 	if dir, err := os.UserCacheDir(); err == nil {
+		os.MkdirAll(dir, 0o700) // a command cannot
 		out = append(out, dir)
 	}
 	home, err := os.UserHomeDir()
@@ -140,11 +141,11 @@ func (f *finder) under(dirs []string) (kept, secret []string) {
 		f.walk(real, "", &kept, &secret)
 		for _, name := range pathrule.KeptNames() {
 			// One that is not there is named, too: whether it was made can be said afterwards.
-			if at := filepath.Join(real, name); !slices.Contains(kept, at) && !slices.Contains(secret, at) {
-				kept = append(kept, at)
-			}
+			kept = append(kept, filepath.Join(real, name))
 		}
 	}
+	slices.Sort(kept)
+	kept = slices.DeleteFunc(slices.Compact(kept), func(name string) bool { return slices.Contains(secret, name) })
 	return kept, secret
 }
 

@@ -171,7 +171,11 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	}
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
 	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
-	attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP}
+	// They count in the new namespaces only, and the program gets none. The last ones are
+	// what an overlay needs for whoever has mounted it.
+	attr.AmbientCaps = []uintptr{
+		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_FSETID,
+	}
 	cmd.SysProcAttr = &attr
 	return c, nil
 }

@@ -71,9 +71,16 @@ func KeptNames() []string {
 	return names
 }
 
+// projectSettings are files that may hold credentials in a home directory; in a project they
+// are settings that its tools need, and are kept with it.
+var projectSettings = []string{".npmrc", ".yarnrc.yml", ".envrc", ".condarc", ".pypirc", ".terraformrc"}
+
 // Holds reports whether the file rel of a working directory holds credentials. Those of
 // tests, which are public, do not count.
 func Holds(rel string) bool {
+	if slices.Contains(projectSettings, strings.ToLower(path.Base(rel))) {
+		return false
+	}
 	for seg := range strings.SplitSeq(path.Dir(rel), "/") {
 		switch seg {
 		case "testdata", "test", "tests", "fixtures", "__fixtures__", "__tests__", "spec":
