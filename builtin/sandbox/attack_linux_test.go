@@ -95,6 +95,9 @@ func denied(name string, nr uintptr, args ...uintptr) attack {
 	}}
 }
 
+// inWork says that an attack is allowed in the profile work.
+func inWork(a attack) attack { a.work = true; return a }
+
 func open(name string, flags int) error {
 	f, err := os.OpenFile(name, flags|unix.O_NONBLOCK, 0o600)
 	if err == nil {
@@ -115,7 +118,7 @@ var attacks = []attack{
 		if err := unix.Kill(-1, unix.SIGUSR2); err != nil {
 			return err
 		}
-		return errors.New("nobody of ours")
+		return errors.New("it reached no other process")
 	}},
 	{"limits of the parent", false, func(t target) error {
 		return unix.Prlimit(t.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: 1}, nil)
@@ -152,6 +155,10 @@ var attacks = []attack{
 	denied("syslog", unix.SYS_SYSLOG, 10, 0, 0),
 	denied("a new system call", 5000),
 	denied("a system call of x32", 0x40000000+39),
+	inWork(denied("shared memory of others", unix.SYS_SHMCTL, ^uintptr(0), unix.IPC_RMID, 0)),
+	inWork(denied("semaphores of others", unix.SYS_SEMCTL, ^uintptr(0), 0, unix.IPC_RMID)),
+	inWork(denied("message queues", unix.SYS_MSGGET, 1, 0)),
+	inWork(denied("message queues with a name", unix.SYS_MQ_OPEN, ptr(&zeros), 0, 0, 0)),
 	// Namespaces and mounts.
 	denied("unshare user", unix.SYS_UNSHARE, unix.CLONE_NEWUSER),
 	denied("clone user", unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.SIGCHLD)),
@@ -316,7 +323,7 @@ func TestAttacks(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		spec sandbox.Spec
-		may  []string // beside what the profile may
+		may  []string // in addition to what the profile allows
 	}{
 		{name: "read", spec: sandbox.Spec{Profile: permission.ProfileRead}},
 		{name: "work", spec: sandbox.Spec{Profile: permission.ProfileWork}},

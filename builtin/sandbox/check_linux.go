@@ -31,7 +31,7 @@ func check() Status {
 	}
 	detail := "user, mount, process, IPC and network namespaces"
 	if err != nil {
-		detail = fmt.Sprintf("%v; %s", err, namespaceRemedy())
+		detail = fmt.Sprintf("%v; %s", err, namespaceRemedy(err))
 	}
 	add(layerNamespaces, err == nil, detail,
 		"files are read-only but for those granted; other processes, sockets and networks are not there; nothing survives",
@@ -74,9 +74,11 @@ func check() Status {
 	return s
 }
 
-// namespaceRemedy says what keeps this user from making namespaces, as far as the kernel
-// tells.
-func namespaceRemedy() string {
+// namespaceRemedy says what keeps this user from making namespaces, as far as it is known.
+func namespaceRemedy(err error) string {
+	if errors.Is(err, unix.ENOSYS) {
+		return "the kernel is too old; use 5.12 or later"
+	}
 	for _, sysctl := range []struct{ name, off string }{
 		{"user.max_user_namespaces", "0"},
 		{"kernel.unprivileged_userns_clone", "0"},

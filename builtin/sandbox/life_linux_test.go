@@ -124,7 +124,7 @@ func TestCallerEnds(t *testing.T) {
 	out.Read(make([]byte, 10))
 	cmd.Process.Kill()
 	cmd.Wait()
-	time.Sleep(100 * time.Millisecond) // it hears of it by a pipe
+	time.Sleep(100 * time.Millisecond) // until the first process has seen it
 	stopped(t, w)
 }
 

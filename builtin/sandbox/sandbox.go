@@ -19,10 +19,10 @@
 //
 // [permission.ProfileRead] lets a program read. It writes nothing but its private temporary
 // directory, changes no mode, owner, time or attribute of a file, and has no socket but
-// pairs, and one that tells addresses, unless it was given the network.
+// pairs, and one to read the machine's addresses, unless it was given the network.
 //
 // [permission.ProfileWork] lets it write below [Spec.Write], too, and in a temporary
-// directory of its own that stands at /tmp; what was in /tmp is not there. It has a network
+// directory of its own that is mounted at /tmp; what was in /tmp is not there. It has a network
 // with nothing but loopback, or that of the machine with [Spec.Network].
 //
 // [permission.ProfileOpen] confines nothing: Command leaves cmd as it is.
@@ -35,12 +35,20 @@
 // Confined are files, processes, sockets, devices and system calls. Not confined are
 // processor time, what is read from files that [Spec.Hide] does not name, and what the
 // caller hands over: an open descriptor, a variable of the environment. A flaw of the
-// kernel is not caught.
+// kernel is not caught. These are known:
+//
+//   - A protected path that is not there can be made ([Result.Made]), and a secret that comes
+//     to be while the program runs, or has another name, can be read.
+//   - In work, the sockets that are there when the program starts cannot be connected to, nor
+//     any in /tmp, /var/tmp and /run; one that another program makes later, in a directory
+//     that both see, can.
+//   - The temporary directory, and what is written to [Spec.Scratch], are in memory; Limits
+//     count for each process, and not for both together.
 //
 // The layers are Linux's: namespaces for users, mounts, processes and the network,
-// Landlock, seccomp, and limits. [Check] says which of them the kernel has. What a [Spec]
-// needs and the kernel lacks is an error of Command, and never left out. On other systems
-// Command fails with [ErrUnavailable] for every profile but open.
+// Landlock, seccomp, and limits. [Check] says which of them the kernel has, and what it means
+// that one is missing. Without namespaces or seccomp, and on other systems, Command fails
+// with [ErrUnavailable] for every profile but open.
 package sandbox
 
 import (
@@ -62,7 +70,7 @@ type Spec struct {
 	Write []string
 
 	// Network gives the program the network of the machine: in the profile work all of it, in
-	// read for asking only, as nobody can connect to the program.
+	// read to connect to others only: the program cannot listen.
 	Network bool
 
 	// Protect are absolute paths in Write that stay as they are. What is not there when

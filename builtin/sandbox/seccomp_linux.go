@@ -34,8 +34,9 @@ var deniedReading = []uint32{
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
 	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
 	unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
-	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP,
-	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
+	// There is no IPC namespace in this profile.
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL,
+	unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 }
 
 const (
@@ -69,7 +70,7 @@ func load(offset uint32) unix.SockFilter {
 // filter that compares the high half, too, is passed by setting a bit there.
 func arg(n uint32) unix.SockFilter { return load(dataArgs + 8*n) }
 
-// when goes on with the next instruction if the condition holds, else after the skip
+// when continues with the next instruction if the condition holds, else after the skip
 // following ones.
 func when(cond uint16, value uint32, skip uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | cond | unix.BPF_K, K: value, Jf: skip}
@@ -119,7 +120,7 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 }
 
 // socketFilter decides which kinds of socket there are. One for the addresses of the machine
-// always is: it tells them, and changes nothing without privileges.
+// is always there: without privileges it can only be used to read them.
 func socketFilter(network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{arg(0)}
 	if !noUnix {
