@@ -327,6 +327,12 @@ func matchesSample(lower string) bool {
 	return slices.ContainsFunc(secretSamples, func(name string) bool { return strings.HasSuffix(name, tail) && globMatches(lower, name) })
 }
 
+// MayFindSecret is MayBeSecret for the patterns of find, in which a wildcard at the start of
+// a name stands for a dot, too.
+func MayFindSecret(base string) bool {
+	return slices.ContainsFunc(secretSamples, func(name string) bool { return NameMatches(name, []string{base}) })
+}
+
 // vague reports whether a pattern stands for ordinary names, too.
 func vague(glob string) bool {
 	if !strings.ContainsAny(glob, "*?[") {

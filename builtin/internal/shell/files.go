@@ -96,7 +96,7 @@ func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 }
 
 func (m *fileRule) reads(a *Analysis, c *command) bool {
-	roots, _ := c.roots()
+	roots := m.roots(c)
 	for i := range c.reads {
 		op := &c.reads[i].arg
 		if m.operand(c, op) || c.copiesTrees() && m.below(c, op) {
@@ -131,13 +131,38 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 			return true
 		}
 	}
-	roots, _ := c.roots()
-	return slices.ContainsFunc(roots, func(root arg) bool {
+	return slices.ContainsFunc(m.roots(c), func(root arg) bool {
 		return slices.ContainsFunc(c.paths(root), func(dir string) bool {
 			_, may := m.look(spot{dir: dir, deep: true, bases: c.included()})
 			return may
 		})
 	})
+}
+
+// roots returns the directories that the command reads with all that is below them. Those of
+// git grep hold what git knows, of which nothing is a secret that was never added.
+func (m *fileRule) roots(c *command) []arg {
+	if c.name != "git" || len(c.args) < 2 || c.args[1].text != "grep" || c.recursive() {
+		roots, _ := c.roots()
+		return roots
+	}
+	var roots []arg
+	words := 0
+	for _, a := range c.args[2:] {
+		switch {
+		case a.known && strings.HasPrefix(a.text, "-"):
+			continue
+		case a.known && slices.ContainsFunc(c.paths(a), m.at.Exists):
+			roots = append(roots, a)
+		case words > 0: // a revision, or a pattern
+			return []arg{literal(".")}
+		}
+		words++
+	}
+	if len(roots) == 0 {
+		roots = append(roots, literal("."))
+	}
+	return roots
 }
 
 // operand reports whether the rule covers a path that an operand stands for.

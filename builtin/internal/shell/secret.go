@@ -56,10 +56,10 @@ func (c *command) takesList() bool {
 	for _, a := range c.args {
 		text := a.prefix()
 		switch {
-		case strings.HasPrefix(text, "--files"), strings.HasPrefix(text, "-files"), strings.HasPrefix(text, "--check"):
+		case strings.HasPrefix(text, "--files"), strings.HasPrefix(text, "-files"), strings.HasPrefix(text, "--check"), strings.HasPrefix(text, "--magic"):
 			return true
 		case len(text) > 1 && text[0] == '-' && text[1] != '-':
-			list := c.name == "file" && strings.Contains(text, "f") || strings.HasSuffix(c.name, "sum") && strings.Contains(text, "c")
+			list := c.name == "file" && strings.ContainsAny(text, "fm") || strings.HasSuffix(c.name, "sum") && strings.Contains(text, "c")
 			if list {
 				return true
 			}
@@ -280,7 +280,7 @@ func (w *walker) among(c *command, op *arg) string {
 	}
 	for _, s := range r.spots {
 		secret := func(base string) bool {
-			return pathrule.MayBeSecret(base) || s.hidden && pathrule.MayBeSecret("."+base)
+			return pathrule.MayBeSecret(base) || s.hidden && pathrule.MayFindSecret(base)
 		}
 		if tree {
 			s.plain, s.bases = c.chosen(), nil
@@ -317,14 +317,16 @@ func (c *command) roots() (roots []arg, hidden bool) {
 	recursive := c.recursive()
 	switch c.name {
 	case "rg", "ag", "ack", "pt", "ucg":
-		hidden = c.name == "ack" || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
+		// A pattern that names hidden files has them searched.
+		hidden = c.name == "ack" || c.name == "rg" && (hasOption(c, 'g', "--glob") || hasOption(c, 0, "--iglob")) || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
 	default:
 		hidden = true
 	}
+	both := c.name == "diff" || c.name == "colordiff" // they may be directories
 	for _, op := range c.reads {
 		if dir, ok := strings.CutSuffix(op.text, "/"+hole); ok && !strings.Contains(dir, hole) && dir != "" {
 			roots, hidden = append(roots, literal(dir)), true // what find found
-		} else if recursive && !strings.Contains(op.text, hole) {
+		} else if (recursive || both) && !strings.Contains(op.text, hole) {
 			roots = append(roots, op.arg)
 		}
 	}
@@ -409,7 +411,7 @@ func (c *command) readsUnknown() bool {
 			return false // reveals has judged it
 		}
 		base = strings.ReplaceAll(base, hole, "*")
-		return pathrule.MayBeSecret(base) || pathrule.MayBeSecret("."+base)
+		return pathrule.MayFindSecret(base)
 	})
 }
 

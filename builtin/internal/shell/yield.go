@@ -235,7 +235,10 @@ func findsBelow(s *syntax.Stmt) bool {
 		return false
 	}
 	args := plainArgs(call)
-	if len(args) == 0 || args[0] != "find" || !slices.Contains(args, "-print0") || slices.Contains(args, "-printf") || slices.Contains(args, "-files0-from") {
+	other := func(a string) bool { // it prints or runs something else, too
+		return slices.Contains(findHarmful, a) || slices.Contains([]string{"-print", "-printf", "-ls", "-files0-from"}, a)
+	}
+	if len(args) == 0 || args[0] != "find" || !slices.Contains(args, "-print0") || slices.ContainsFunc(args, other) {
 		return false
 	}
 	for _, a := range args[1:] {
