@@ -115,16 +115,32 @@ func (c *command) appendPaths(out []string, a *arg) []string {
 	if strings.Contains(a.text, hole) || a.text == "" {
 		return nil
 	}
-	if path.IsAbs(a.text) {
-		return append(out, path.Clean(a.text))
+	text := ownPlace(a.text)
+	if path.IsAbs(text) {
+		return append(out, path.Clean(text))
 	}
 	for _, d := range c.cwds {
-		out = append(out, resolve(d, a.text))
+		out = append(out, resolve(d, text))
 	}
 	if len(out) == 0 { // unknown directory: judge the name alone
-		out = append(out, path.Join("/", a.text))
+		out = append(out, path.Join("/", text))
 	}
 	return out
+}
+
+// ownPlace returns a path by way of /proc/self/cwd as one that counts from the current
+// directory, and one by way of /proc/self/root as one from the root.
+func ownPlace(text string) string {
+	if !strings.HasPrefix(text, "/proc/") && !strings.HasPrefix(text, "/dev/fd/") {
+		return text
+	}
+	if _, tail, ok := strings.Cut(text+"/", "/cwd/"); ok {
+		return "./" + strings.TrimSuffix(tail, "/")
+	}
+	if _, tail, ok := strings.Cut(text+"/", "/root/"); ok {
+		return "/" + strings.TrimSuffix(tail, "/")
+	}
+	return text
 }
 
 // destroys returns why a command destroys what is hard to get back, or "".

@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"errors"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -106,7 +108,11 @@ func (m *fileRule) reads(a *Analysis, c *command) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(roots, func(root arg) bool { return m.below(c, &root) })
+	// What is moved away is read by its new name.
+	away := func(op operand) bool {
+		return c.name == "mv" && op.delete && (m.operand(c, &op.arg) || m.below(c, &op.arg))
+	}
+	return slices.ContainsFunc(c.targets, away) || slices.ContainsFunc(roots, func(root arg) bool { return m.below(c, &root) })
 }
 
 // mayRead reports whether the rule covers a file whose name the command may be given, or
@@ -115,7 +121,7 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 	tree := c.recursive() || c.copiesTrees()
 	for i := range c.reads {
 		op := &c.reads[i].arg
-		if !op.open() {
+		if !op.open() && !c.adrift(op) {
 			continue
 		}
 		r := a.reach(c, op)
@@ -177,6 +183,7 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 		dir := path.Dir(glob)
 		names, err := m.at.Names(dir)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(dir, "*?[") && !strings.Contains(a.text, hole) && c.Reason == "": // then it stands for itself
 		case strings.ContainsAny(dir, "*?["), err == nil && len(names) > 0 && !strings.Contains(a.text, hole):
 			tree := c.Reason != "" || c.recursive() || c.copiesTrees()
 			if slices.ContainsFunc(m.at.Glob(glob), func(name string) bool { return m.covers(name) && (tree || !m.directory(name)) }) {

@@ -112,6 +112,10 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 	open := strings.Count(a.text, hole)
 	switch {
 	case open == 0 && a.from < firstOrigin:
+		if c.adrift(a) {
+			r.spots = append(r.spots, spot{bases: []string{path.Base(a.text)}, hidden: true})
+			return
+		}
 		r.words = append(r.words, *a)
 		return
 	case a.from == noFile:
@@ -172,6 +176,11 @@ func (f *findings) feeds(o origin, k *command) bool {
 	}
 	in := f.origins[k.in.input-firstOrigin]
 	return in.hi > 0 && in.args == nil && in.lo >= o.lo && in.hi <= o.hi
+}
+
+// adrift reports whether a name counts from a directory that is not known.
+func (c *command) adrift(a *arg) bool {
+	return len(c.cwds) == 0 && a.text != "" && !path.IsAbs(a.text) && !strings.Contains(a.text, hole)
 }
 
 // within returns where the names are that a word makes of names in s.

@@ -115,7 +115,7 @@ func (w *walker) reveals(c *command) string {
 
 // globs returns a as absolute patterns, a star for what is not known.
 func (c *command) globs(a *arg) []string {
-	text := a.text
+	text := ownPlace(a.text)
 	if strings.HasPrefix(text, hole+"/") {
 		text = "/x" + text[len(hole):]
 	}
@@ -239,7 +239,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 			why = w.below(c, root, hidden)
 		}
 		for k := 0; k < len(c.reads) && why == ""; k++ {
-			if op := &c.reads[k].arg; op.open() {
+			if op := &c.reads[k].arg; op.open() || c.adrift(op) {
 				why = w.among(c, op)
 			}
 		}
