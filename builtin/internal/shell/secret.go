@@ -90,24 +90,40 @@ func (w *walker) reveals(c *command) string {
 			}
 		}
 	}
-	if len(c.reads) == 0 || c.metadata() {
-		return ""
-	}
-	var room [1]string
-	for i := range c.reads {
-		a := &c.reads[i].arg
-		if a.wild || strings.Contains(a.text, hole) {
-			for _, p := range c.globs(a) {
-				if why := pathrule.SecretGlob(p); why != "" {
+	if c.name == "mv" { // by the new name nobody knows what it is
+		for i := range c.targets {
+			if t := &c.targets[i]; t.delete {
+				if why := c.secretName(&t.arg); why != "" {
 					return why
 				}
 			}
-			continue
 		}
-		for _, p := range c.appendPaths(room[:0], a) {
-			if why := pathrule.SecretName(p); why != "" {
+	}
+	if len(c.reads) == 0 || c.metadata() {
+		return ""
+	}
+	for i := range c.reads {
+		if why := c.secretName(&c.reads[i].arg); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// secretName returns why the name that an operand stands for is that of a secret, or "".
+func (c *command) secretName(a *arg) string {
+	if a.wild || strings.Contains(a.text, hole) {
+		for _, p := range c.globs(a) {
+			if why := pathrule.SecretGlob(p); why != "" {
 				return why
 			}
+		}
+		return ""
+	}
+	var room [1]string
+	for _, p := range c.appendPaths(room[:0], a) {
+		if why := pathrule.SecretName(p); why != "" {
+			return why
 		}
 	}
 	return ""
@@ -317,8 +333,7 @@ func (c *command) roots() (roots []arg, hidden bool) {
 	recursive := c.recursive()
 	switch c.name {
 	case "rg", "ag", "ack", "pt", "ucg":
-		// A pattern that names hidden files has them searched.
-		hidden = c.name == "ack" || c.name == "rg" && (hasOption(c, 'g', "--glob") || hasOption(c, 0, "--iglob")) || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
+		hidden = c.name == "ack" || c.name == "rg" && c.picksHidden() || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
 	default:
 		hidden = true
 	}
@@ -334,6 +349,30 @@ func (c *command) roots() (roots []arg, hidden bool) {
 		roots = append(roots, literal("."))
 	}
 	return roots, hidden
+}
+
+// picksHidden reports whether rg has a pattern that chooses files: hidden ones are searched,
+// too, where it matches them.
+func (c *command) picksHidden() bool {
+	for i, a := range c.args[1:] {
+		before, text := c.args[i].text, a.text
+		_, value, ok := strings.Cut(text, "=")
+		switch short := len(before) > 1 && before[0] == '-' && before[1] != '-' && strings.HasSuffix(before, "g"); {
+		case strings.HasPrefix(text, "--glob") || strings.HasPrefix(text, "--iglob"):
+			if ok && !strings.HasPrefix(value, "!") {
+				return true
+			}
+		case short, before == "--glob", before == "--iglob":
+			if !strings.HasPrefix(text, "!") {
+				return true
+			}
+		case len(text) > 1 && text[0] == '-' && text[1] != '-':
+			if _, value, ok = strings.Cut(text, "g"); ok && value != "" && value[0] != '!' {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // recursive reports whether the command reads what is below the directories that it is given.
