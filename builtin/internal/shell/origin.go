@@ -131,38 +131,41 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 	}
 	for i := range o.args {
 		x := &o.args[i]
-		words := []arg{*x}
+		f.put(r, c, a, *x, depth+1)
 		if x.known && strings.ContainsAny(x.text, " \t\n") { // quoted, it is one word
 			for field := range strings.FieldsSeq(x.text) {
-				words = append(words, literal(field))
+				f.put(r, c, a, literal(field), depth+1)
 			}
 		}
-		for _, word := range words {
-			word.text = strings.Replace(a.text, hole, word.text, 1)
-			word.wild = word.wild || a.wild
-			word.known = word.known && !word.wild
-			f.follow(r, c, &word, depth+1)
-		}
 	}
-	if o.hi == 0 {
-		return
+	if o.hi > 0 {
+		f.printed(r, c, a, o, depth+1)
 	}
+}
+
+// put follows the word a with another in place of its hole.
+func (f *findings) put(r *reach, c *command, a *arg, word arg, depth int) {
+	word.text = strings.Replace(a.text, hole, word.text, 1)
+	word.wild = word.wild || a.wild
+	word.known = word.known && !word.wild
+	f.follow(r, c, &word, depth)
+}
+
+// printed follows the word a with what the commands of an origin print in place of its hole.
+func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	var found reach
 	for i := o.lo; i < o.hi; i++ {
 		k := &f.cmds[i]
 		if slices.Contains(passing, k.name) && !f.feeds(o, k) { // what it passes on comes from elsewhere
-			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth+1)
+			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
-		if !f.prints(&found, c, k, depth+1) {
+		if !f.prints(&found, c, k, depth) {
 			found = reach{spots: []spot{{hidden: true}}}
 			break
 		}
 	}
-	for i := range found.words {
-		word := found.words[i]
-		word.text = strings.Replace(a.text, hole, word.text, 1)
-		word.wild = word.wild || a.wild
-		f.follow(r, c, &word, depth+1)
+	for _, word := range found.words {
+		f.put(r, c, a, word, depth)
 	}
 	for _, s := range found.spots {
 		r.spots = append(r.spots, s.within(c, a)...)
@@ -242,47 +245,55 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 		return f.operands(r, c, k, depth)
 	case "git":
 		return gitNames(r, c, k)
-	case "echo":
-		for i := range k.args[1:] {
-			if a := &k.args[i+1]; !a.option() {
-				f.follow(r, c, a, depth)
-			} else if a.text != "-n" {
-				return false
-			}
-		}
-		return true
-	case "printf":
-		if len(k.args) < 3 || !k.args[1].known || strings.Trim(k.args[1].text, `%s\n0 `) != "" {
-			return false
-		}
-		for i := range k.args[2:] {
-			f.follow(r, c, &k.args[i+2], depth)
-		}
-		return true
+	case "echo", "printf":
+		return f.echoed(r, c, k, depth)
 	case "pwd":
 		for _, dir := range k.cwds {
 			r.words = append(r.words, literal(dir))
 		}
 		return len(k.cwds) > 0
-	case "dirname": // a directory above
-		var named reach
-		for i := range k.reads {
-			f.follow(&named, c, &k.reads[i].arg, depth)
-		}
-		for _, word := range named.words {
-			word.text = path.Dir(word.text)
-			r.words = append(r.words, word)
-		}
-		for _, s := range named.spots {
-			s.bases = nil
-			r.spots = append(r.spots, s)
-		}
+	case "dirname":
+		f.above(r, c, k, depth)
 		return true
 	case "basename":
 		r.add(c, ".", spot{hidden: true})
 		return true
 	}
 	return false
+}
+
+// echoed adds the words that echo and printf print.
+func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
+	words := k.args[1:]
+	if k.name == "printf" {
+		if len(words) < 2 || !words[0].known || strings.Trim(words[0].text, `%s\n0 `) != "" {
+			return false
+		}
+		words = words[1:]
+	}
+	for i := range words {
+		switch a := &words[i]; {
+		case k.name == "printf" || !a.option():
+			f.follow(r, c, a, depth)
+		case a.text != "-n":
+			return false
+		}
+	}
+	return true
+}
+
+// above adds the directories that dirname prints.
+func (f *findings) above(r *reach, c, k *command, depth int) {
+	var named reach
+	f.operands(&named, c, k, depth)
+	for _, word := range named.words {
+		word.text = path.Dir(word.text)
+		r.words = append(r.words, word)
+	}
+	for _, s := range named.spots {
+		s.bases = nil
+		r.spots = append(r.spots, s)
+	}
 }
 
 // add adds a spot in a directory, as the command c sees it.

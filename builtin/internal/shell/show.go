@@ -72,7 +72,7 @@ func yqArgs(_ *walker, _ *command, p *parsed) string {
 }
 
 var (
-	awkEnvironment = lazy.Regexp(`ENVIRON(\["(\w+)"\])?`)
+	awkEnvironment = lazy.Regexp(`ENVIRON(\["(\w+)"\])?|SYMTAB`)
 	awkString      = lazy.Regexp(`"([^"\\]*)"`)
 )
 

@@ -1,0 +1,129 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+)
+
+// The functions of this file say which trees a command reads, and what of them.
+
+// trees returns the directories below which a command may come to a secret, and whether
+// hidden files are read, too.
+func (c *command) trees() (roots []arg, hidden bool) {
+	if c.recursive() && c.chosen() {
+		return nil, false
+	}
+	return c.roots()
+}
+
+// roots returns the directories that a command reads with all that is below them.
+func (c *command) roots() (roots []arg, hidden bool) {
+	recursive := c.recursive()
+	switch c.name {
+	case "rg", "ag", "ack", "pt", "ucg":
+		hidden = c.name == "ack" || c.name == "rg" && c.picksHidden() || hasOption(c, '.', "--hidden") || hasOption(c, 'u', "--unrestricted") || hasOption(c, 'a', "--all-types")
+	default:
+		hidden = true
+	}
+	both := c.name == "diff" || c.name == "colordiff" // they may be directories
+	for _, op := range c.reads {
+		if dir, ok := strings.CutSuffix(op.text, "/"+hole); ok && !strings.Contains(dir, hole) && dir != "" {
+			roots, hidden = append(roots, literal(dir)), true // what find found
+		} else if (recursive || both) && !strings.Contains(op.text, hole) {
+			roots = append(roots, op.arg)
+		}
+	}
+	if recursive && len(roots) == 0 && !c.in.piped {
+		roots = append(roots, literal("."))
+	}
+	return roots, hidden
+}
+
+// picksHidden reports whether rg has a pattern that chooses files: hidden ones are searched,
+// too, where it matches them.
+func (c *command) picksHidden() bool {
+	for i, a := range c.args[1:] {
+		before, text := c.args[i].text, a.text
+		_, value, ok := strings.Cut(text, "=")
+		switch short := len(before) > 1 && before[0] == '-' && before[1] != '-' && strings.HasSuffix(before, "g"); {
+		case strings.HasPrefix(text, "--glob") || strings.HasPrefix(text, "--iglob"):
+			if ok && !strings.HasPrefix(value, "!") {
+				return true
+			}
+		case short, before == "--glob", before == "--iglob":
+			if !strings.HasPrefix(text, "!") {
+				return true
+			}
+		case len(text) > 1 && text[0] == '-' && text[1] != '-':
+			if _, value, ok = strings.Cut(text, "g"); ok && value != "" && value[0] != '!' {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// recursive reports whether the command reads what is below the directories that it is given.
+func (c *command) recursive() bool {
+	switch c.name {
+	case "grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep":
+		return hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--dereference-recursive") || slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "recurse" || strings.HasSuffix(a.text, "=recurse") })
+	case "rg", "ag", "ack", "pt", "ucg":
+		return true
+	case "diff", "colordiff":
+		return hasOption(c, 'r', "--recursive")
+	case "git":
+		return slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "--no-index" || a.text == "--untracked" })
+	}
+	return false
+}
+
+// included returns patterns one of which matches the name of every file that is searched,
+// or nil.
+func (c *command) included() []string {
+	var globs []string
+	for _, a := range c.args {
+		if glob, ok := strings.CutPrefix(a.text, "--include="); ok && a.known && strings.HasSuffix(c.name, "grep") {
+			globs = append(globs, glob)
+		}
+	}
+	return globs
+}
+
+// copiesTrees reports whether the command copies what is below the directories that it is given.
+func (c *command) copiesTrees() bool {
+	return slices.Contains([]string{"cp", "rsync", "tar", "bsdtar", "zip", "scp"}, c.name)
+}
+
+// chosen reports whether only files of names are searched that no secret has.
+func (c *command) chosen() bool {
+	some := false
+	for i, a := range c.args {
+		glob, ok := strings.CutPrefix(a.text, "--include=")
+		before := ""
+		if i > 0 {
+			before = c.args[i-1].text
+		}
+		switch {
+		case ok:
+		case before == "--include" || c.name == "rg" && (before == "-g" || before == "--glob"):
+			glob = a.text
+		case c.name == "rg" && (before == "-t" || before == "--type" || strings.HasPrefix(a.text, "-t") && len(a.text) > 2):
+			some = true
+			continue
+		default:
+			continue
+		}
+		if strings.HasPrefix(glob, "!") {
+			continue
+		}
+		if strings.Contains(a.text, hole) || pathrule.MayBeSecret(path.Base(glob)) {
+			return false
+		}
+		some = true
+	}
+	return some
+}
