@@ -266,20 +266,24 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
 	words := k.args[1:]
 	if k.name == "printf" {
-		if len(words) < 2 || !words[0].known || strings.Trim(words[0].text, `%s\n0 `) != "" {
+		if len(words) < 2 || !words[0].known || !apart(words[0].text) {
 			return false
 		}
 		words = words[1:]
 	}
 	for i := range words {
-		switch a := &words[i]; {
-		case k.name == "printf" || !a.option():
-			f.follow(r, c, a, depth)
-		case a.text != "-n":
+		a := &words[i]
+		if k.name == "echo" && a.option() { // after -n, what comes next is joined to it
 			return false
 		}
+		f.follow(r, c, a, depth)
 	}
 	return true
+}
+
+// apart reports whether each word that printf puts into a format ends there.
+func apart(format string) bool {
+	return strings.NewReplacer(`%s\n`, "", `%s\0`, "", "%s ", "").Replace(format) == "" && format != ""
 }
 
 // above adds the directories that dirname prints.

@@ -243,6 +243,7 @@ func findsBelow(s *syntax.Stmt) bool {
 	}
 	for _, a := range args[1:] {
 		switch {
+		case a == "-H" || a == "-L" || a == "-P":
 		case strings.HasPrefix(a, "-"), a == "(", a == "!":
 			return true
 		case strings.HasPrefix(a, hole):
