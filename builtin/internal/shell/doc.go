@@ -60,7 +60,8 @@
 //
 // A name may be known only while the line runs: xargs, find -exec, $(…), read and loops
 // bring it. Where find, ls, git ls-files, grep -l, echo and the like print it, it is one
-// below their directories that ends as they say; else it may be any. A command that reads
+// below their directories that ends as they say; else it may be any, as it may where the
+// current directory is not known. A command that reads
 // by it may read whatever lies there: [Analysis.MayRead] says whether a rule for files
 // covers some of it, and a secret right in the directory takes the proof away. A look at
 // a tree ends after 2,000 names: of a larger one it counts whether the rule's own
