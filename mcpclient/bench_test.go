@@ -23,7 +23,7 @@ func instant(msg request, reply func(string)) {
 // pipe to the same server.
 func BenchmarkCall(b *testing.B) {
 	b.Run("kitbag", func(b *testing.B) {
-		c, err := New(Config{Name: "srv", Dial: inMemory(instant), PingInterval: -1})
+		c, err := New("srv", Dial(inMemory(instant)), &Options{PingInterval: -1})
 		if err != nil {
 			b.Fatal(err)
 		}

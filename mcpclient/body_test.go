@@ -86,9 +86,9 @@ func TestWrongAnswers(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		script(msg, func(line string) { _, _ = io.WriteString(w, line) })
 	})).URL
-	for way, cfg := range map[string]Config{"json": {URL: jsonURL}, "events": {URL: eventStreams(t, script)},
-		"sse": {URL: sseServer(t, script), Transport: SSE}, "lines": {Dial: inMemory(script)}} {
-		cfg.Name, cfg.PingInterval, cfg.Protocol = "srv", -1, "2025-06-18"
+	for way, cfg := range map[string]Server{"json": {Transport: HTTP{URL: jsonURL}}, "events": {Transport: HTTP{URL: eventStreams(t, script)}},
+		"sse": {Transport: HTTP{URL: sseServer(t, script), SSE: true}}, "lines": {Transport: Dial(inMemory(script))}} {
+		cfg.Name, cfg.Options.PingInterval, cfg.Options.Protocol = "srv", -1, "2025-06-18"
 		c := connect(t, cfg)
 		for name, a := range answers {
 			want := a.many

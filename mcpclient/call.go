@@ -21,11 +21,15 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// An Origin tells where a tool comes from. Every tool of this package is one;
-// find it with [tool.As].
-type Origin interface {
-	// Origin returns the server's name and the tool's name there.
-	Origin() (server, name string)
+// Origin returns the name of the server that a tool is from, and the tool's own name there.
+// ok is false for a tool of another package.
+func Origin(t tool.Tool) (server, name string, ok bool) {
+	o, ok := tool.As[interface{ origin() (server, name string) }](t)
+	if !ok {
+		return "", "", false
+	}
+	server, name = o.origin()
+	return server, name, true
 }
 
 // A remoteTool is a tool of a server as it was listed. It stays usable when the
@@ -38,7 +42,7 @@ type remoteTool struct {
 	idempotent bool   // may run twice
 	forwards   bool   // calls other tools of the server
 	groups     []string
-	definition json.RawMessage // canonical, to be pinned; nil without Config.Pins
+	definition json.RawMessage // canonical, to be pinned; nil without Options.Pins
 	text       json.RawMessage // of the server, as the tool was listed; nil if not known
 }
 
@@ -67,7 +71,7 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 
 func (t *remoteTool) Info() tool.Info { return t.info }
 
-func (t *remoteTool) Origin() (server, name string) { return t.client.cfg.Name, t.remote }
+func (t *remoteTool) origin() (server, name string) { return t.client.cfg.name, t.remote }
 
 // CheckIdempotent believes the hint of a trusted server, as a lost connection does.
 func (t *remoteTool) CheckIdempotent(json.RawMessage) bool { return t.idempotent }
@@ -160,7 +164,7 @@ const maxRounds = 10
 func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage, token string) (*result, error) {
 	params := map[string]any{"name": t.remote, "arguments": args, "_meta": map[string]any{"progressToken": token}}
 	var header http.Header
-	if c.kind == HTTP && c.modern() {
+	if c.kind == wireHTTP && c.modern() {
 		header = paramHeaders(t, args)
 	}
 	res, _, err := c.interact(ctx, "tools/call", t.what(), params, header)
@@ -298,19 +302,19 @@ func (j *job) unsure() string {
 func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	hard := time.AfterFunc(c.cfg.MaxTimeout, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v%s", ErrTimeout, j.what, c.cfg.MaxTimeout, j.unsure())))
+	hard := time.AfterFunc(c.cfg.Timeouts.Call, func() {
+		cancel(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Call, j.unsure())))
 	})
 	defer hard.Stop()
-	idle := time.AfterFunc(c.cfg.Timeout, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: %s gave no sign of life for %v%s", ErrTimeout, j.what, c.cfg.Timeout, j.unsure())))
+	idle := time.AfterFunc(c.cfg.Timeouts.Idle, func() {
+		cancel(c.serverError(nil, fmt.Errorf("%w: %s gave no sign of life for %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Idle, j.unsure())))
 	})
 	defer idle.Stop()
 	const tries = 3
 	for try := 1; ; try++ {
 		// Each try has a watcher of its own, since its steps begin anew.
 		err := c.once(ctx, j, &watcher{steps: steps, complete: make(chan struct{}),
-			alive: func() { idle.Reset(c.cfg.Timeout) }, pause: func() { idle.Stop() }})
+			alive: func() { idle.Reset(c.cfg.Timeouts.Idle) }, pause: func() { idle.Stop() }})
 		if err == nil {
 			return nil
 		}

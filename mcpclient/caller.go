@@ -14,11 +14,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// AskCaller, as [Config.Elicit], has whoever runs the call in progress ask their
+// ElicitCaller, as [Options].Elicitation, has whoever runs the call in progress ask their
 // person: the [host.Host] in the context of the call, such as an agent. A question
 // that comes without a call, or that could belong to calls of several hosts, is
 // refused: until 2025-11-25 a server does not say which call it asks for.
-func AskCaller(ctx context.Context, q host.Elicitation) (host.Answer, error) {
+func ElicitCaller(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	h := host.From(ctx)
 	if h == nil {
 		return host.Answer{Action: host.Cancel}, nil
@@ -26,8 +26,8 @@ func AskCaller(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	return h.Elicit(ctx, q)
 }
 
-// SampleCaller, as [Config.Sample], has the model of whoever runs the call in
-// progress answer, as [AskCaller] does for questions.
+// SampleCaller, as [Options].Sampling, has the model of whoever runs the call in
+// progress answer, as [ElicitCaller] does for questions.
 func SampleCaller(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
 	h := host.From(ctx)
 	if h == nil {
@@ -142,7 +142,7 @@ func (c *conn) ask(ctx context.Context, method string, params json.RawMessage) (
 // person is done.
 func (c *conn) showPages(ctx context.Context, err error) error {
 	ce, ok := errors.AsType[*CallError](err)
-	if !ok || ce.Code != codeURLRequired || c.cfg.Elicit == nil || c.kind == SSE {
+	if !ok || ce.Code != codeURLRequired || c.cfg.Elicitation == nil || c.kind == wireSSE {
 		return err
 	}
 	var data struct {

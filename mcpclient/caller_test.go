@@ -51,7 +51,7 @@ func (r *recorder) questions() string {
 	return strings.Join(r.asked, ",")
 }
 
-var callers = Config{PingInterval: -1, Elicit: AskCaller, Sample: SampleCaller, Timeout: time.Minute}
+var callers = Server{Options: Options{PingInterval: -1, Elicitation: ElicitCaller, Sampling: SampleCaller, Timeouts: Timeouts{Idle: time.Minute}}}
 
 // asker is a server of 2025-11-25 with the tools wait, which takes the seconds in
 // its argument, and ask, which waits as long, asks what it is told to, as often as
@@ -241,7 +241,7 @@ func TestQuestionsOfAServer(t *testing.T) {
 func TestPeopleTakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := callers
-		cfg.MaxTimeout = 10 * time.Minute
+		cfg.Options.Timeouts.Call = 10 * time.Minute
 		c := memoryClient(t, cfg, asker())
 		tl := find(t, c, "ask")
 		args := `{"times":1,"question":` + question("Q") + `}`
@@ -258,7 +258,7 @@ func TestPeopleTakeTime(t *testing.T) {
 			t.Error("a question outlived its call")
 		}
 		if d := time.Since(start); d != 10*time.Minute {
-			t.Errorf("the call lasted %v, want Config.MaxTimeout", d)
+			t.Errorf("the call lasted %v, want Timeouts.Call", d)
 		}
 		c.Close()
 		time.Sleep(2 * time.Hour)
@@ -269,11 +269,11 @@ func TestPeopleTakeTime(t *testing.T) {
 func TestQuestionTakenBack(t *testing.T) {
 	for _, id := range []string{`"q1"`, `7`} {
 		closed := make(chan struct{})
-		cfg := Config{PingInterval: -1, Elicit: func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
+		cfg := Server{Options: Options{PingInterval: -1, Elicitation: func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
 			<-ctx.Done()
 			close(closed)
 			return host.Answer{}, ctx.Err()
-		}}
+		}}}
 		c := memoryClient(t, cfg, func(msg request, reply func(string)) {
 			if !polite(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
 				reply(`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":` + question("Q") + `}`)
@@ -322,8 +322,8 @@ func TestSampleRefused(t *testing.T) {
 // the call's own response.
 func TestCertainCallers(t *testing.T) {
 	legacy := callers
-	legacy.Name, legacy.URL, legacy.Protocol = "srv", httpAsker(t), "2025-11-25"
-	overHTTP, err := New(legacy)
+	legacy.Name, legacy.Transport, legacy.Options.Protocol = "srv", HTTP{URL: httpAsker(t)}, "2025-11-25"
+	overHTTP, err := New(legacy.Name, legacy.Transport, &legacy.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,10 +406,10 @@ func TestPagesFirst(t *testing.T) {
 		{"nobody there", host.Answer{}, errors.New("the terminal is closed"), "the terminal is closed"},
 	} {
 		var shown host.Elicitation
-		cfg := Config{PingInterval: -1, Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+		cfg := Server{Options: Options{PingInterval: -1, Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 			shown = q
 			return row.answer, row.err
-		}}
+		}}}
 		c := memoryClient(t, cfg, func(msg request, reply func(string)) {
 			if !polite(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
 				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"First connect.","data":%s}}`, msg.ID, data))
@@ -429,7 +429,7 @@ func TestPagesFirst(t *testing.T) {
 func TestRootsChange(t *testing.T) {
 	told := make(chan string, 9)
 	inner := inquirer(false)
-	c := memoryClient(t, Config{PingInterval: -1, Roots: []string{"/a"}}, func(msg request, reply func(string)) {
+	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Roots: []string{"/a"}}}, func(msg request, reply func(string)) {
 		if msg.Method == "notifications/roots/list_changed" {
 			told <- msg.Method
 		}
@@ -463,7 +463,7 @@ func TestRootsChange(t *testing.T) {
 func TestChangeBeforeSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version atomic.Int64
-		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			switch msg.Method {
 			case "server/discover":
 				reply(msg.result(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}}}`))
@@ -491,16 +491,16 @@ func TestChangeBeforeSubscription(t *testing.T) {
 func TestSampleBudget(t *testing.T) {
 	for _, row := range []struct{ limit, want int }{{0, 10}, {3, 3}, {-1, 12}} {
 		made := 0
-		c := memoryClient(t, Config{PingInterval: -1, MaxSamples: row.limit, Sample: func(context.Context, host.SampleRequest) (host.Sample, error) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, Sampling: func(context.Context, host.SampleRequest) (host.Sample, error) {
 			made++
 			return host.Sample{Model: "m", Text: "yes"}, nil
-		}}, inquirer(true))
+		}, Limits: Limits{Samples: row.limit}}}, inquirer(true))
 		tl := find(t, c, "ask")
 		for range 12 {
 			mustRun(t, tl, `{"Method":"sampling/createMessage","Params":{"messages":[{"role":"user","content":{"type":"text","text":"ok?"}}]}}`)
 		}
 		if made != row.want {
-			t.Errorf("MaxSamples %d: %d samples, want %d", row.limit, made, row.want)
+			t.Errorf("Limits.Samples %d: %d samples, want %d", row.limit, made, row.want)
 		}
 	}
 }

@@ -104,10 +104,10 @@ func manyTools() string {
 }
 
 func TestChaos(t *testing.T) {
-	cfg := config(t, "chaos")
-	cfg.MaxMessage = 2 << 20
+	cfg := child(t, "chaos")
+	cfg.Options.Limits.Message = 2 << 20
 	patient := connect(t, cfg)
-	cfg.MaxTimeout = 2 * time.Second
+	cfg.Options.Timeouts.Call = 2 * time.Second
 	c := connect(t, cfg)
 	tools, err := c.Tools(t.Context())
 	if err != nil {
@@ -151,7 +151,7 @@ func TestChaos(t *testing.T) {
 }
 
 func TestErrorCodesAreKept(t *testing.T) {
-	cfg := config(t, "chaos")
+	cfg := child(t, "chaos")
 	c := connect(t, cfg)
 	tl := find(t, c, "refuse")
 	var last error
@@ -167,7 +167,7 @@ func TestErrorCodesAreKept(t *testing.T) {
 // TestBurst makes many calls side by side while the server keeps changing its
 // list and dying.
 func TestBurst(t *testing.T) {
-	cfg := config(t, "mortal")
+	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	work, die := find(t, c, "work"), find(t, c, "die")

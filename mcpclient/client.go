@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,7 @@ import (
 
 // A Client is one MCP server as a [tool.Source]. It is safe for concurrent use.
 type Client struct {
-	cfg    Config
+	cfg    config
 	hub    *hub
 	tokens atomic.Int64 // progress tokens given
 	idle   func()       // closes idle connections of the login
@@ -26,7 +25,8 @@ type Client struct {
 	poke chan struct{} // the server says that lists have changed
 	due  atomic.Uint32 // which
 
-	prompts, resources, templates *offer
+	prompts              *listCache[Prompt]
+	resources, templates *listCache[json.RawMessage]
 
 	watches *watches
 
@@ -42,18 +42,18 @@ type Client struct {
 	restarts int
 	lastErr  error
 
-	listeners [2][]*func() // of tools, and of the other lists; replaced, never changed in place
+	listeners [listenerKinds][]*func() // each slice is replaced, never changed in place
 
 	listing chan struct{} // holds a token while somebody lists
 	snap    atomic.Pointer[snapshot]
 
-	pinned sync.Map // what is known of Config.Pins, so that they are not read for each call
+	pinned sync.Map // what is known of Options.Pins, so that they are not read for each call
 }
 
 // agreed is what the last handshake found out. It is remembered over restarts,
 // which are quicker for it, and over the sessions of a stateless client.
 type agreed struct {
-	kind    Transport
+	kind    wire
 	version string
 	hello   hello
 }
@@ -65,78 +65,71 @@ type attempt struct {
 	err  error     // read after done is closed
 }
 
-// New returns a client for a server, which is not started or contacted before
-// it is needed. It fails if the configuration makes no sense.
-func New(cfg Config) (*Client, error) {
-	cfg, err := cfg.check()
+// New returns a client for a server. The server is not started or contacted before it is
+// needed, such as by [Client.Tools]. It fails if the arguments are not valid. The nil Options
+// are the zero ones.
+//
+// The name begins the names of the tools. It is unique in a program, of at most 40 bytes, and
+// neither begins or ends with an underscore nor has two in a row, counting the characters
+// that become one; see Names in the package's documentation.
+func New(name string, t Transport, opts *Options) (*Client, error) {
+	cfg, err := newConfig(name, t, opts)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1),
-		prompts:   newOffer("prompts/list", "prompts"),
-		resources: newOffer("resources/list", "resources"),
-		templates: newOffer("resources/templates/list", "resources"),
+	c := &Client{cfg: *cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1),
+		prompts:   newListCache("prompts/list", "prompts", decodePrompt),
+		resources: newListCache("resources/list", "resources", asWritten),
+		templates: newListCache("resources/templates/list", "resources", asWritten),
 		watches:   newWatches()}
 	c.hub = newHub(&c.cfg)
 	c.idle = func() {}
-	if cfg.OAuth != nil && cfg.URL != "" {
-		server, err := url.Parse(cfg.URL)
-		if err != nil {
-			return nil, err
-		}
-		base, idle := baseTransport(&cfg, server)
-		c.cfg.login, c.idle = newLogin(cfg.OAuth, server, base), idle
+	if cfg.http.OAuth != nil {
+		base, idle := baseTransport(cfg)
+		c.cfg.login, c.idle = newLogin(cfg.http.OAuth, cfg.url, base), idle
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c, nil
 }
 
-// Connect is New, and contacts the server and lists its tools at once. When it
-// fails nothing is left to close.
-func Connect(ctx context.Context, cfg Config) (*Client, error) {
-	c, err := New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := c.Tools(ctx); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
-}
-
 // Name returns the server's name.
-func (c *Client) Name() string { return c.cfg.Name }
+func (c *Client) Name() string { return c.cfg.name }
 
-// OnChange has fn called after each change of the list of tools or groups,
-// until stop is called. The calls come one at a time; fn must not call the
-// client, and should return soon.
-func (c *Client) OnChange(fn func()) (stop func()) { return c.listen(ofTools, fn) }
+// OnChange has fn called after each change of the list of tools or groups, until stop is
+// called. The calls come one at a time; fn must not call the client, and should return soon.
+func (c *Client) OnChange(fn func()) (stop func()) { return c.listen(onTools, fn) }
 
-// OnOffersChange is OnChange for the lists of prompts, resources and templates: fn is
-// called when one that was asked for may have changed.
-func (c *Client) OnOffersChange(fn func()) (stop func()) { return c.listen(ofOffers, fn) }
+// OnPromptsChange is OnChange for the list of prompts: fn is called when the list may have
+// changed since [Client.Prompts].
+func (c *Client) OnPromptsChange(fn func()) (stop func()) { return c.listen(onPrompts, fn) }
 
-// What listeners hear of.
+// OnResourcesChange is OnPromptsChange for the lists of resources and resource templates. For
+// the content of a resource see [Client.WatchResource].
+func (c *Client) OnResourcesChange(fn func()) (stop func()) { return c.listen(onResources, fn) }
+
+// What listeners are called for.
 const (
-	ofTools = iota
-	ofOffers
+	onTools = iota
+	onPrompts
+	onResources
+	listenerKinds
 )
 
-func (c *Client) listen(of int, fn func()) (stop func()) {
+func (c *Client) listen(kind int, fn func()) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := &fn
-	c.listeners[of] = append(slices.Clip(c.listeners[of]), l)
+	c.listeners[kind] = append(slices.Clip(c.listeners[kind]), l)
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.listeners[of] = slices.DeleteFunc(slices.Clone(c.listeners[of]), func(o *func()) bool { return o == l })
+		c.listeners[kind] = slices.DeleteFunc(slices.Clone(c.listeners[kind]), func(o *func()) bool { return o == l })
 	}
 }
 
 // SetRoots replaces the working directories that the server may ask for, and tells
 // a server of the older protocols that they have changed. A server that was not
-// offered any ([Config.Roots] was nil) hears of them when it is next connected.
+// declared any (Options.Roots was nil) gets them when it is next connected.
 func (c *Client) SetRoots(dirs ...string) {
 	if !c.hub.setDirs(dirs) {
 		return
@@ -144,7 +137,7 @@ func (c *Client) SetRoots(dirs ...string) {
 	c.mu.Lock()
 	cn := c.conn
 	c.mu.Unlock()
-	if cn == nil || cn.modern() || cn.kind == SSE {
+	if cn == nil || cn.modern() || cn.kind == wireSSE {
 		return
 	}
 	cn.work(func() {
@@ -154,9 +147,9 @@ func (c *Client) SetRoots(dirs ...string) {
 	})
 }
 
-func (c *Client) tellChanged(of int) {
+func (c *Client) callListeners(kind int) {
 	c.mu.Lock()
-	listeners := c.listeners[of]
+	listeners := c.listeners[kind]
 	c.mu.Unlock()
 	for _, fn := range listeners {
 		(*fn)()
@@ -209,33 +202,34 @@ func (c *Client) Skipped() []Skipped {
 	return nil
 }
 
-// A State says what a client is doing.
-type State string
-
-// The states.
+// What a client is doing; see [Status].
 const (
-	Idle       State = "idle" // not started, or stateless between calls
-	Ready      State = "ready"
-	Restarting State = "restarting"
-	Failed     State = "failed" // will be tried again when it is needed
-	Closed     State = "closed"
+	stateIdle       = "idle"
+	stateReady      = "ready"
+	stateRestarting = "restarting"
+	stateFailed     = "failed"
+	stateClosed     = "closed"
 )
 
 // A Status describes a server and its connection at one time. What the server
 // says of itself is empty before the first connection.
 type Status struct {
-	Name          string
-	State         State
+	Name string
+
+	// State is "idle" (not started, or stateless between calls), "ready", "restarting",
+	// "failed" (it is tried again when it is needed) or "closed".
+	State string
+
 	Protocol      string // the revision agreed on
 	ServerName    string
 	ServerVersion string
-	Instructions  string // from the server, for the model; with Config.Pins, empty before its tools were listed
+	Instructions  string // from the server, for the model; with Options.Pins, empty until the tools were listed
 	Restarts      int
 	Err           error // why it failed or restarts
 
-	// Prompts and Resources are 0 while the server is not known to have any, and grow
-	// whenever that list may have become another one.
-	Prompts, Resources int64
+	// PromptsVersion and ResourcesVersion grow whenever that list, or that of resource
+	// templates, may have changed. They are 0 until the server has declared to have any.
+	PromptsVersion, ResourcesVersion int64
 }
 
 // Status returns how things stand. It neither contacts the server nor starts it.
@@ -245,7 +239,7 @@ func (c *Client) Status() Status {
 	c.bury()
 	a := c.agreed
 	s := Status{
-		Name: c.cfg.Name, State: Idle, Protocol: a.version, ServerName: a.hello.ServerInfo.Name,
+		Name: c.cfg.name, State: stateIdle, Protocol: a.version, ServerName: a.hello.ServerInfo.Name,
 		ServerVersion: a.hello.ServerInfo.Version, Instructions: a.hello.Instructions, Restarts: c.restarts,
 	}
 	if c.cfg.Pins != nil { // which may hold them back
@@ -254,21 +248,21 @@ func (c *Client) Status() Status {
 			s.Instructions = known.instructions
 		}
 	}
-	if a.hello.offers("prompts") {
-		s.Prompts = 1 + c.prompts.news.Load()
+	if a.hello.declares("prompts") {
+		s.PromptsVersion = 1 + c.prompts.changes.Load()
 	}
-	if a.hello.offers("resources") {
-		s.Resources = 1 + c.resources.news.Load() + c.templates.news.Load()
+	if a.hello.declares("resources") {
+		s.ResourcesVersion = 1 + c.resources.changes.Load() + c.templates.changes.Load()
 	}
 	switch {
 	case c.closed:
-		s.State = Closed
+		s.State = stateClosed
 	case c.conn != nil && !c.conn.dead():
-		s.State = Ready
+		s.State = stateReady
 	case c.owed || c.attempt != nil && (c.restarts > 0 || c.failures > 0):
-		s.State, s.Err = Restarting, c.lastErr
+		s.State, s.Err = stateRestarting, c.lastErr
 	case c.lastErr != nil:
-		s.State, s.Err = Failed, c.lastErr
+		s.State, s.Err = stateFailed, c.lastErr
 	}
 	return s
 }
@@ -382,8 +376,8 @@ func (c *Client) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-		bounded, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout,
-			fmt.Errorf("%w: tools/list was not answered in %v", ErrTimeout, c.cfg.Timeout))
+		bounded, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Idle,
+			fmt.Errorf("%w: tools/list was not answered in %v", ErrTimeout, c.cfg.Timeouts.Idle))
 		s, err = cn.list(bounded, c)
 		cancel()
 		release()
@@ -404,7 +398,7 @@ func (c *Client) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 	}
 	c.snap.Store(s)
 	if old != nil {
-		c.tellChanged(ofTools)
+		c.callListeners(onTools)
 	}
 	return s, nil
 }
@@ -417,7 +411,7 @@ func (c *Client) serverError(cn *conn, err error) error {
 	if _, ok := errors.AsType[*ServerError](err); ok {
 		return err
 	}
-	e := &ServerError{Server: c.cfg.Name, Err: err}
+	e := &ServerError{Server: c.cfg.name, Err: err}
 	if cn == nil || cn.proc == nil || !cn.dead() {
 		return e
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 func TestDemoServer(t *testing.T) {
-	cfg := config(t, "demo")
-	cfg.TrustReadOnly = true
+	cfg := child(t, "demo")
+	cfg.Options.TrustReadOnly = true
 	c := connect(t, cfg)
 	tools, err := c.Tools(t.Context())
 	if err != nil {
@@ -38,13 +38,13 @@ func TestDemoServer(t *testing.T) {
 	if !strings.Contains(string(res.Structured), `"city":"Vienna"`) {
 		t.Errorf("weather_lookup: structured %s", res.Structured)
 	}
-	if st := c.Status(); st.State != Ready || st.ServerName != "kitbag-demo" || !strings.Contains(st.Instructions, "countdown") {
+	if st := c.Status(); st.State != stateReady || st.ServerName != "kitbag-demo" || !strings.Contains(st.Instructions, "countdown") {
 		t.Errorf("status: %+v", st)
 	}
 }
 
 func TestProgressIsShownToThePerson(t *testing.T) {
-	c := connect(t, config(t, "demo"))
+	c := connect(t, child(t, "demo"))
 	res := mustRun(t, find(t, c, "countdown"), `{"n":3,"step_ms":5}`)
 	if res.Text() != "counted down from 3" {
 		t.Errorf("result: %q", res.Text())
@@ -55,7 +55,7 @@ func TestProgressIsShownToThePerson(t *testing.T) {
 }
 
 func TestCancelReturnsAtOnce(t *testing.T) {
-	c := connect(t, config(t, "demo"))
+	c := connect(t, child(t, "demo"))
 	ctx, cancel := context.WithCancel(t.Context())
 	tl := find(t, c, "countdown")
 	steps := 0
@@ -82,7 +82,7 @@ func TestCancelReturnsAtOnce(t *testing.T) {
 }
 
 func TestLeavingTheLoopEndsTheCall(t *testing.T) {
-	c := connect(t, config(t, "demo"))
+	c := connect(t, child(t, "demo"))
 	for range find(t, c, "countdown").Call(t.Context(), tool.Call{Input: []byte(`{"n":1000,"step_ms":5}`)}) {
 		break
 	}
@@ -92,11 +92,12 @@ func TestLeavingTheLoopEndsTheCall(t *testing.T) {
 }
 
 func TestLazyAndClosed(t *testing.T) {
-	c, err := New(config(t, "demo"))
+	cfg := child(t, "demo")
+	c, err := New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := c.Status().State; s != Idle {
+	if s := c.Status().State; s != stateIdle {
 		t.Errorf("before use: %s", s)
 	}
 	if _, err := c.Tools(t.Context()); err != nil {
@@ -111,13 +112,13 @@ func TestLazyAndClosed(t *testing.T) {
 	if res, _ := run(t.Context(), echo, `{"message":"x"}`); !strings.Contains(res.Text(), "closed") {
 		t.Errorf("after Close: %q", res.Text())
 	}
-	if s := c.Status().State; s != Closed {
+	if s := c.Status().State; s != stateClosed {
 		t.Errorf("after Close: %s", s)
 	}
 }
 
 func TestNoSuchCommand(t *testing.T) {
-	_, err := Connect(t.Context(), Config{Name: "none", Command: "/does/not/exist"})
+	_, err := tryConnect(t.Context(), Server{Name: "none", Transport: Command{Path: "/does/not/exist"}})
 	se, ok := errors.AsType[*ServerError](err)
 	if !ok || se.Server != "none" || !strings.Contains(err.Error(), "/does/not/exist") {
 		t.Errorf("error: %v", err)

@@ -28,8 +28,8 @@ const idPrefix = "kb-"
 // JSON-RPC over a transport of mcp-go and keeps the raw answers: mcp-go's typed
 // results drop what they do not know and fail on what they did not expect.
 type conn struct {
-	cfg  *Config
-	kind Transport
+	cfg  *config
+	kind wire
 	tr   transport.Interface
 	proc *process // nil unless it was started by us
 	pipe io.Closer
@@ -84,7 +84,7 @@ type serverInfo struct {
 
 // open makes a transport and starts it. Nothing was said yet. The connection
 // does not end with ctx, which bounds the opening only.
-func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(method string, params map[string]any)) (*conn, error) {
+func open(ctx context.Context, cfg *config, kind wire, h *hub, notify func(method string, params map[string]any)) (*conn, error) {
 	c := &conn{
 		cfg: cfg, kind: kind, hub: h, notify: notify, opened: time.Now(),
 		routes: map[string]func(progress){}, open: map[string]func(){}, stopped: make(chan struct{}), standing: make(chan struct{}, 1), idle: func() {},
@@ -111,16 +111,16 @@ func open(ctx context.Context, cfg *Config, kind Transport, h *hub, notify func(
 
 func (c *conn) start(ctx context.Context) (err error) {
 	ended := func() { c.lost(errors.New("its output ended")) }
-	if c.cfg.Dial != nil {
-		pipe, err := c.cfg.Dial(ctx)
+	if c.cfg.dial != nil {
+		pipe, err := c.cfg.dial(ctx)
 		if err != nil {
 			return fmt.Errorf("dial: %w", err)
 		}
 		c.pipe = pipe
-		return c.overLines(newLineReader(pipe, c.cfg.MaxMessage, ended), pipe)
+		return c.overLines(newLineReader(pipe, c.cfg.Limits.Message, ended), pipe)
 	}
-	if c.kind == Stdio {
-		c.proc, err = startProcess(c.cfg, ended)
+	if c.kind == wireLines {
+		c.proc, err = startProcess(&c.cfg.command, c.cfg.Limits.Message, ended)
 		if err != nil {
 			return err
 		}
@@ -273,7 +273,7 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 // send runs SendRequest where it cannot hold up the caller: mcp-go does not
 // look at the context while it writes, and over SSE not at a lost connection.
 func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-	if c.kind != Stdio { // there, the end of the connection ends the request
+	if c.kind != wireLines { // there, the end of the connection ends the request
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(withExchange(ctx, x))
 		defer cancel()
@@ -322,7 +322,7 @@ func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMe
 		if e.Data != nil {
 			data, _ = json.Marshal(e.Data)
 		}
-		return nil, &CallError{Server: c.cfg.Name, Method: method, Code: e.Code, Message: visible.Text(e.Message), Data: data}
+		return nil, &CallError{Server: c.cfg.name, Method: method, Code: e.Code, Message: visible.Text(e.Message), Data: data}
 	}
 	if len(res.Result) == 0 {
 		return nil, fmt.Errorf("%s: the answer has neither a result nor an error", method)
@@ -339,7 +339,7 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 		return &named
 	}
 	if why := x.refused.Load(); why != nil && errors.Is(*why, ErrTooLarge) {
-		return fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, c.cfg.MaxMessage)
+		return fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, c.cfg.Limits.Message)
 	} else if why != nil {
 		return fmt.Errorf("%w: the answer to %s: %w", ErrMalformed, method, *why)
 	}
@@ -356,7 +356,7 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue // without mcp-go's words about it
 	}
-	reached := c.kind == HTTP && x.written.Load()
+	reached := c.kind == wireHTTP && x.written.Load()
 	if !errors.Is(err, ErrLost) {
 		// Over HTTP each request has a stream of its own: that one was cut says
 		// nothing of the others, and the next request will tell.
@@ -373,7 +373,7 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 
 // reached reports whether the server may have got the request.
 func (c *conn) reached(x *exchange, id string) bool {
-	if c.kind != Stdio {
+	if c.kind != wireLines {
 		return x.written.Load()
 	}
 	if c.proc == nil {
@@ -394,7 +394,7 @@ func (c *conn) cancelled(id, method string, why error) {
 	if c.proc != nil && !c.proc.stdin.withdraw(id) {
 		return
 	}
-	if method == "initialize" || method == "server/discover" || c.kind != Stdio && c.modern() || c.dead() {
+	if method == "initialize" || method == "server/discover" || c.kind != wireLines && c.modern() || c.dead() {
 		return
 	}
 	c.workIn(&c.notices, func() {
@@ -440,7 +440,7 @@ func (c *conn) withMeta(version string, params map[string]any) map[string]any {
 
 // headers returns what the stateless revisions want in the HTTP header.
 func (c *conn) headers(version, method string, body json.RawMessage, extra http.Header) http.Header {
-	if c.kind == Stdio || !mcp.IsModernProtocol(version) {
+	if c.kind == wireLines || !mcp.IsModernProtocol(version) {
 		return nil
 	}
 	h := http.Header{}

@@ -24,7 +24,7 @@ func TestContentForGateways(t *testing.T) {
 		{"a server that overrides", `{"content":[` + link + `],"_meta":{"kitbag/content":[7]}}`, `{"kitbag/content":[` + link + `]}`},
 		{"cut", `{"content":[` + long + `,` + link + `],"_meta":{"a":1}}`, `{"a":1}`},
 	} {
-		c := memoryClient(t, Config{PingInterval: -1, MaxResult: 100}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, Limits: Limits{Result: 100}}}, func(msg request, reply func(string)) {
 			if !polite(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
 				reply(msg.result(row.result))
 			}
@@ -48,7 +48,7 @@ func TestUnexpectedMember(t *testing.T) {
 		{"content that is no list", `{"content":{"type":"text","text":"hi"},"_meta":5}`, `hi`},
 		{"a question", `{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"ping"}},"_meta":5}`, `answered`},
 	} {
-		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			switch {
 			case polite(msg, reply, `[{"name":"a"}]`) || msg.Method != "tools/call":
 			case strings.Contains(string(msg.Params), `"requestState":"s"`):

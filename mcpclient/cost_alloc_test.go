@@ -8,7 +8,7 @@ import (
 
 // TestCostOfCall is a call over a pipe, the server's part of it included.
 func TestCostOfCall(t *testing.T) {
-	c, err := New(Config{Name: "srv", Dial: inMemory(instant), PingInterval: -1})
+	c, err := New("srv", Dial(inMemory(instant)), &Options{PingInterval: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

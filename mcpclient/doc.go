@@ -1,102 +1,111 @@
-// Package mcpclient makes the tools of an MCP server tools of a model.
+// Package mcpclient gives a model the tools of MCP servers.
 //
-// A [Client] is one server. It is a [tool.Source], so that a toolkit can hold
-// it:
+// A [Client] talks to one server. It is a [tool.Source], for a group of a toolkit:
 //
-//	files, err := mcpclient.New(mcpclient.Config{
-//		Name: "files", Command: "npx", Args: []string{"-y", "@modelcontextprotocol/server-filesystem", dir},
-//	})
+//	files, err := mcpclient.New("files", mcpclient.Command{
+//		Path: "npx", Args: []string{"-y", "@modelcontextprotocol/server-filesystem", dir},
+//	}, nil)
+//	if err != nil {
+//		return err
+//	}
 //	defer files.Close()
-//	tools, err := files.Tools(ctx) // starts the server
+//	kit, err := toolkit.New(toolkit.Config{Groups: []toolkit.Group{
+//		{Name: "files", Description: "Read and write files.", Sources: []tool.Source{files}},
+//	}})
+//	if err != nil {
+//		return err
+//	}
+//	files.OnChange(kit.Refresh)
 //
-// [Load] reads the "mcpServers" files that people already have. A server is
-// started, or contacted, when it is first needed; [Connect] does so at once.
+// The server starts when its tools are first needed: here, when the model opens the group.
+// There are three transports. A [Command] is started as a process, [HTTP] names a server that
+// runs already, and a [Dial] connects to anything else. The nil [Options] are the defaults.
 //
-// # Staying alive
+// [Load] reads the "mcpServers" files of other hosts. A [Server] is one entry, and holds the
+// arguments of New:
 //
-// The server is looked after for as long as the client is open. When it dies,
-// the calls in flight fail with a [ServerError] that holds the end of its
-// stderr, and it is started again, soon at first and then with growing pauses.
-// Its last list of tools stays. A call is made again only if the server
-// certainly never read it, or if the tool of a trusted server says that it changes
-// nothing or may be repeated: nothing else runs twice. Close kills the server's whole process group.
-//
-// The list of tools is kept until the server says that it has changed; the
-// slice that [Client.Tools] returns changes only when its content does.
-//
-// A list that changes is told to [Client.OnChange]; a toolkit is kept up to date
-// with
-//
-//	files.OnChange(tk.Refresh)
-//
-// # Protocols
-//
-// Servers of the revisions 2024-11-05 to 2026-07-28 are spoken to, over stdio,
-// streamable HTTP, SSE, or whatever Config.Dial returns. The client asks a
-// server once which revision it speaks, and remembers. The library that carries
-// the messages, mark3labs/mcp-go, is not seen outside: results are read from the
-// raw JSON, so that nothing is lost that it does not know.
-//
-// # Groups
-//
-// [Client.Groups] returns a server's groups, from groups/list and from the
-// labels of its tools (io.modelcontextprotocol/groups). Each is a [tool.Source],
-// for a group of a toolkit. A server without groups is one group.
-//
-// # Prompts, resources, logs
-//
-// A model is given tools. For programs that pass on what else a server has, such as a
-// gateway, [Client.Prompts], [Client.Resources] and their like return the JSON that the
-// server sent, [Client.WatchResource] tells when a resource was updated, and Config.Log is
-// told what it logs.
-//
-// # What servers ask
-//
-// A server may want to ask the person something, to use the host's model, or to
-// know the working directories. It is told that it may only where Config.Elicit,
-// Config.Sample or Config.Roots is set. An agent answers for its own calls with
-//
-//	Config{Elicit: mcpclient.AskCaller, Sample: mcpclient.SampleCaller, …}
-//
-// Until 2025-11-25 a server does not say which call a question belongs to, but over
-// HTTP, where the stream tells. Where it could be calls of several hosts, it is
-// refused: nobody sees what somebody else is asked. That a server asks the wrong
-// person on purpose nobody can prevent but by giving each user a client of their
-// own. While a question is open the call's Timeout stands still, its MaxTimeout
-// does not. A server may ask 20 times within one call, and have 16 questions open;
-// Config.MaxSamples bounds the samples in its lifetime.
-//
-// A server of 2025-11-25 may also refuse a call until the person has visited a page
-// (code -32042): the page goes to Config.Elicit, and the model is told to call again.
-//
-// # Logging in
-//
-// With Config.OAuth a client logs in when a server asks for it, and again when a
-// token no longer does or has too small a scope. The host only has to show a page
-// and to catch the redirect. Tokens go to the host of Config.URL and nowhere
-// else, and credentials to the issuer that gave them. A server elsewhere cannot have
-// us connect to this machine: each address is judged when it is dialled. Where requests
-// go through a proxy only names are judged, and the addresses are for the proxy to judge.
+//	servers, err := mcpclient.Load(".mcp.json")
+//	for _, s := range servers {
+//		s.Options.Elicitation = mcpclient.ElicitCaller
+//		client, err := mcpclient.New(s.Name, s.Transport, &s.Options)
+//		…
+//	}
 //
 // # Names
 //
-// A tool is called mcp__SERVER__TOOL, with what model APIs do not take replaced
-// by underscores. Where two names would be equal or longer than 64 characters
-// they end in a hash of the original. [Origin] tells the server's own name. A server's
-// name that would let its tools have the names of another server's is refused.
+// A tool is called mcp__SERVER__TOOL. Characters that model APIs refuse become underscores. A
+// name that is longer than 64 characters, or equal to another one, ends in a hash of the
+// original; [Origin] returns that. A server may not have a name with which its tools could
+// be taken for those of another server.
+//
+// # Groups
+//
+// [Client.Groups] returns the groups of a server, from groups/list and from the labels of its
+// tools (io.modelcontextprotocol/groups). Each [Group] is a [tool.Source]. A server without
+// groups is one group.
+//
+// # Supervision
+//
+// When a server dies, the calls in progress fail with a [ServerError] that has the end of its
+// stderr. The server is started again, at first at once and then after growing pauses;
+// meanwhile its last list of tools is kept. A call is repeated only if the server certainly
+// never read it, or if the tool of a trusted server is read-only or idempotent. [Client.Close]
+// kills the server with all processes it has started.
+//
+// A list of tools is kept until the server announces a change. The slice that [Client.Tools]
+// returns is replaced only when its content changes.
+//
+// # Protocol
+//
+// The client speaks the revisions 2024-11-05 to 2026-07-28, and finds out once which one a
+// server speaks. It reads results from the raw JSON, so that what the library under it
+// (mark3labs/mcp-go) does not know is kept.
+//
+// [Client.Prompts], [Client.Resources] and [Client.Complete] are for programs that show them
+// to a user, or pass them on. [Client.WatchResource] follows a resource.
+//
+// # Elicitation, sampling and roots
+//
+// A server may ask the user a question (elicitation), use the host's model (sampling), or list
+// the working directories (roots). Each is declared to it only if [Options] has it. For the
+// tools of an agent, let the agent answer:
+//
+//	&mcpclient.Options{Elicitation: mcpclient.ElicitCaller, Sampling: mcpclient.SampleCaller}
+//
+// Before revision 2026-07-28 a server does not say which call a request belongs to, except over
+// HTTP, where the stream shows it. If it could belong to calls of several hosts it is refused,
+// so that no user sees another user's question. A server can still choose the wrong call: give
+// each user a client of their own if that matters.
+//
+// While a question is open, Timeouts.Idle does not run; Timeouts.Call does. A server may ask
+// 20 times within a call, and have 16 requests open for one host.
+//
+// A server of revision 2025-11-25 may refuse a call until the user has visited a page (code
+// -32042): the page is a question too, and the model is told to call again.
+//
+// # Logging in
+//
+// With [HTTP].OAuth the client logs in when the server demands it, and again when a token has
+// expired or has too few scopes. The host shows a page and catches the redirect; see [OAuth].
+// Tokens are sent to the host of the URL only, and credentials to the issuer they belong to. A
+// server on another machine cannot make the client connect to this one: each address is checked
+// when it is dialled. Behind a proxy only names are checked; the proxy must check addresses.
 //
 // # Trust
 //
-// A server's words are claims. Descriptions and instructions reach the model without
-// characters that people do not see, and results without those that carry words. What a
-// server changes about a tool that was allowed is held back where Config.Pins is set. A
-// message that two readers could read differently is refused, and so is an answer to
-// another request than the one that was made. Hints count only where Config.TrustReadOnly is set: then a tool with
-// readOnlyHint is read-only to the permission engine and runs beside others, and a call
-// with that hint or idempotentHint of which nobody knows whether it had its effect is
-// made once more: when the connection was lost, and after a crash
-// ([tool.IdempotentChecker]). The annotations of others are passed on as the claims that
-// they are ([tool.Info]). Schemas are passed on whole, and no reference in one is ever fetched. Messages, lists and
-// results are capped. A started server gets only the variables it is meant to
-// have, but it runs with the rights of this program: it is not sandboxed.
+// What a server says is not trusted.
+//
+//   - Characters that people do not see are removed from names, descriptions and instructions,
+//     and from results if they carry text.
+//   - [Options].Pins hold back what the server changes after it was allowed.
+//   - A message that two readers could read differently is an error, and so is an answer to a
+//     request that was not made.
+//   - The hints of a tool count only with Options.TrustReadOnly: then a tool with readOnlyHint
+//     is read-only for the permission engine and may run in parallel, and its calls may be
+//     repeated after a crash, as those with idempotentHint ([tool.IdempotentChecker]). Other
+//     annotations are passed on as claims ([tool.Info]).
+//   - Schemas are passed on unchanged, and no reference in one is ever followed.
+//   - Messages, lists and results have a largest size.
+//   - A started server gets only the environment variables that it is meant to have. It is not
+//     sandboxed: it runs with the rights of this program.
 package mcpclient

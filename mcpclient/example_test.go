@@ -19,10 +19,8 @@ func Example() {
 		panic(err)
 	}
 	ctx := context.Background()
-	c, err := mcpclient.Connect(ctx, mcpclient.Config{
-		Name: "demo", Command: exe, Env: map[string]string{"KITBAG_MCPCLIENT_TEST_ROLE": "demo"},
-		IncludeTools: []string{"add"},
-	})
+	c, err := mcpclient.New("demo", mcpclient.Command{Path: exe, Env: map[string]string{"KITBAG_MCPCLIENT_TEST_ROLE": "demo"}},
+		&mcpclient.Options{IncludeTools: []string{"add"}})
 	if err != nil {
 		panic(err)
 	}
@@ -62,13 +60,18 @@ func ExampleLoad() {
 	if err != nil {
 		panic(err)
 	}
-	configs, err := mcpclient.Load(file)
-	for _, c := range configs {
-		fmt.Printf("%s: %q %q %q\n", c.Name, c.Command, c.Args, c.URL)
+	servers, err := mcpclient.Load(file)
+	for _, s := range servers {
+		switch t := s.Transport.(type) {
+		case mcpclient.Command:
+			fmt.Println(s.Name, t.Path, t.Args)
+		case mcpclient.HTTP:
+			fmt.Println(s.Name, t.URL)
+		}
 	}
 	fmt.Println("broken:", err != nil)
 	// Output:
-	// files: "npx" ["-y" "server-filesystem" "/srv"] ""
-	// remote: "" [] "https://example.com/mcp"
+	// files npx [-y server-filesystem /srv]
+	// remote https://example.com/mcp
 	// broken: true
 }

@@ -80,7 +80,7 @@ func decodeGroup(raw json.RawMessage) (r remote, ok bool) {
 // without a label are in the group named after the server. Groups without tools are left
 // out: what is in one of them is in its parents.
 func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
-	server := client.cfg.Name
+	server := client.cfg.name
 	byKey, above := map[string]*Group{}, map[string][]string{}
 	group := func(key string) *Group {
 		g := byKey[key]

@@ -44,9 +44,9 @@ func (c *conn) handshake(ctx context.Context, version string) error {
 	switch {
 	case version != "" && mcp.IsModernProtocol(version):
 		return c.discover(ctx, version)
-	case version != "" || c.kind == SSE:
+	case version != "" || c.kind == wireSSE:
 		return c.initialize(ctx, version)
-	case c.kind == HTTP:
+	case c.kind == wireHTTP:
 		return c.handshakeHTTP(ctx)
 	}
 	return c.handshakeStdio(ctx)
@@ -55,7 +55,7 @@ func (c *conn) handshake(ctx context.Context, version string) error {
 func (c *conn) handshakeHTTP(ctx context.Context) error {
 	wait := probeWait
 	if c.cfg.login != nil {
-		wait = c.cfg.StartTimeout // a person may have to log in
+		wait = c.cfg.Timeouts.Start // a person may have to log in
 	}
 	probe, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

@@ -125,42 +125,38 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // baseTransport returns what requests go out on, and a function that closes the
 // idle connections it leaves.
-func baseTransport(cfg *Config, server *url.URL) (rt http.RoundTripper, idle func()) {
-	if cfg.HTTPClient != nil && cfg.HTTPClient.Transport != nil {
-		return newOutward(server, cfg.HTTPClient.Transport)
+func baseTransport(cfg *config) (rt http.RoundTripper, idle func()) {
+	if cfg.http.Client != nil && cfg.http.Client.Transport != nil {
+		return newOutward(cfg.url, cfg.http.Client.Transport)
 	}
 	own, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // the program has put one of its own there
-		return newOutward(server, http.DefaultTransport)
+		return newOutward(cfg.url, http.DefaultTransport)
 	}
 	own = own.Clone()
-	rt, direct := newOutward(server, own)
+	rt, direct := newOutward(cfg.url, own)
 	return rt, func() { own.CloseIdleConnections(); direct() }
 }
 
 // httpTransport makes the mcp-go transport for a URL, with the client that it
 // uses, and a function that closes the idle connections it leaves. The kind is
 // HTTP or SSE.
-func httpTransport(cfg *Config, kind Transport) (tr transport.Interface, client *http.Client, idle func(), err error) {
+func httpTransport(cfg *config, kind wire) (tr transport.Interface, client *http.Client, idle func(), err error) {
 	client = &http.Client{}
-	origin, err := url.Parse(cfg.URL)
-	if err != nil {
-		return nil, client, func() {}, err
+	if cfg.http.Client != nil {
+		*client = *cfg.http.Client
 	}
-	if cfg.HTTPClient != nil {
-		*client = *cfg.HTTPClient
-	}
-	next, idle := baseTransport(cfg, origin)
+	next, idle := baseTransport(cfg)
 	if cfg.login != nil {
 		next, idle = cfg.login, func() {} // kept over reconnects
 	}
-	client.Transport = &roundTripper{next: next, origin: origin, headers: cfg.Headers, server: cfg.Name, max: cfg.MaxMessage,
+	client.Transport = &roundTripper{next: next, origin: cfg.url, headers: cfg.http.Headers, server: cfg.name, max: cfg.Limits.Message,
 		logs: cfg.Log != nil}
-	if kind == SSE {
-		tr, err = transport.NewSSE(cfg.URL, transport.WithHTTPClient(client), transport.WithSSELogger(quiet),
-			transport.WithEndpointTimeout(cfg.StartTimeout), transport.WithResponseTimeout(cfg.MaxTimeout))
+	if kind == wireSSE {
+		tr, err = transport.NewSSE(cfg.http.URL, transport.WithHTTPClient(client), transport.WithSSELogger(quiet),
+			transport.WithEndpointTimeout(cfg.Timeouts.Start), transport.WithResponseTimeout(cfg.Timeouts.Call))
 	} else {
-		tr, err = transport.NewStreamableHTTP(cfg.URL, transport.WithHTTPBasicClient(client), transport.WithHTTPLogger(quiet),
+		tr, err = transport.NewStreamableHTTP(cfg.http.URL, transport.WithHTTPBasicClient(client), transport.WithHTTPLogger(quiet),
 			//lint:ignore SA1019 servers of older protocols have no other way to notify
 			transport.WithContinuousListening())
 	}

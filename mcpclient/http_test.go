@@ -84,7 +84,7 @@ func TestHTTPInBothEras(t *testing.T) {
 		t.Run("pin "+row.pin, func(t *testing.T) {
 			srv := serveHTTP(t, server.NewStreamableHTTPServer(goServer(), server.WithStateful(true)))
 			changed := make(chan struct{}, 10)
-			c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: row.pin})
+			c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}, Options: Options{Protocol: row.pin}})
 			defer c.OnChange(func() { changed <- struct{}{} })()
 			st := c.Status()
 			if st.Protocol != row.want || st.ServerName != "go" || st.ServerVersion != "1.2.3" {
@@ -131,7 +131,7 @@ func TestStatelessHTTP(t *testing.T) {
 				r.Body = io.NopCloser(strings.NewReader(string(body)))
 				inner.ServeHTTP(w, r)
 			}))
-			c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: pin, Stateless: true})
+			c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}, Options: Options{Protocol: pin, Stateless: true}})
 			for range 2 {
 				mustRun(t, find(t, c, "echo"), `{"m":"x"}`)
 			}
@@ -149,7 +149,7 @@ func TestStatelessHTTP(t *testing.T) {
 			if pin != "" && (opened != 3 || closed != 3) {
 				t.Errorf("%d sessions opened, %d closed: %v", opened, closed, methods)
 			}
-			if st := c.Status(); st.State != Idle {
+			if st := c.Status(); st.State != stateIdle {
 				t.Errorf("status: %+v", st)
 			}
 		})
@@ -183,7 +183,7 @@ func TestForgottenSession(t *testing.T) {
 				w.WriteHeader(rec.Code)
 				_, _ = w.Write(rec.Body.Bytes())
 			}))
-			c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: "2025-11-25"})
+			c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}, Options: Options{Protocol: "2025-11-25"}})
 			echo := find(t, c, "echo")
 			mustRun(t, echo, `{"m":"x"}`)
 			current.Store(fresh())
@@ -217,7 +217,7 @@ func TestLostRequestsSpeakForThemselves(t *testing.T) {
 			inner.ServeHTTP(w, r)
 		}
 	}))
-	c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: "2025-11-25"})
+	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}, Options: Options{Protocol: "2025-11-25"}})
 	wait, echo := find(t, c, "wait"), find(t, c, "echo")
 	done := make(chan *message.ToolResult, 1)
 	go func() { res, _ := run(t.Context(), wait, `{}`); done <- res }()
@@ -251,7 +251,7 @@ func TestCutStreamIsOneCallsMatter(t *testing.T) {
 	}))
 	for _, pin := range []string{"", "2025-11-25"} {
 		running, release = make(chan struct{}), make(chan struct{})
-		c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: pin})
+		c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}, Options: Options{Protocol: pin}})
 		wait, grow := find(t, c, "wait"), find(t, c, "grow")
 		done := make(chan *message.ToolResult, 1)
 		go func() { res, _ := run(t.Context(), wait, `{}`); done <- res }()
@@ -263,7 +263,7 @@ func TestCutStreamIsOneCallsMatter(t *testing.T) {
 		if res := <-done; res == nil || res.Text() != "waited" {
 			t.Errorf("the other call: %+v", res)
 		}
-		if st := c.Status(); st.Restarts != 0 || st.State != Ready {
+		if st := c.Status(); st.Restarts != 0 || st.State != stateReady {
 			t.Errorf("status: %+v", st)
 		}
 	}
@@ -272,7 +272,7 @@ func TestCutStreamIsOneCallsMatter(t *testing.T) {
 func TestServerDownAndUp(t *testing.T) {
 	handler := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
 	srv := httptest.NewServer(handler)
-	c := connect(t, Config{Name: "srv", URL: srv.URL})
+	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}})
 	echo := find(t, c, "echo")
 	mustRun(t, echo, `{"m":"x"}`)
 	addr := srv.Listener.Addr().String()
@@ -305,9 +305,7 @@ func TestHeadersStayWithTheHost(t *testing.T) {
 		sent.Store(r.Header.Get("Authorization") + r.Header.Get("X-Key"))
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	}))
-	_, err := Connect(t.Context(), Config{
-		Name: "srv", URL: srv.URL, Headers: map[string]string{"Authorization": "Bearer s3cret", "X-Key": "k3y"},
-	})
+	_, err := tryConnect(t.Context(), Server{Name: "srv", Transport: HTTP{URL: srv.URL, Headers: map[string]string{"Authorization": "Bearer s3cret", "X-Key": "k3y"}}})
 	if err == nil || !strings.Contains(err.Error(), "418") {
 		t.Errorf("error: %v", err)
 	}
@@ -335,7 +333,7 @@ func TestHTTPErrorsSayWhatToDo(t *testing.T) {
 			w.WriteHeader(row.status)
 			_, _ = io.WriteString(w, row.body)
 		}))
-		_, err := Connect(t.Context(), Config{Name: "srv", URL: srv.URL})
+		_, err := tryConnect(t.Context(), Server{Name: "srv", Transport: HTTP{URL: srv.URL}})
 		if err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%d: %v, want %q", row.status, err, row.want)
 		}
@@ -370,7 +368,7 @@ func TestHugeHTTPResult(t *testing.T) {
 		}
 		fmt.Fprint(w, `"}]}}`+"\n\n")
 	}))
-	c := connect(t, Config{Name: "srv", URL: srv.URL, MaxMessage: 1 << 20})
+	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}, Options: Options{Limits: Limits{Message: 1 << 20}}})
 	for _, name := range []string{"echo", "grow"} {
 		if res := mustRun(t, find(t, c, name), `{}`); !strings.Contains(res.Text(), "too large") {
 			t.Errorf("%s: %q", name, clip(res.Text(), 200))
@@ -382,15 +380,11 @@ func TestHugeHTTPResult(t *testing.T) {
 }
 
 func TestSSE(t *testing.T) {
-	s := goServer()
-	sse := server.NewSSEServer(s)
-	srv := serveHTTP(t, sse)
-	for _, row := range []struct {
-		url       string
-		transport Transport
-	}{{srv.URL + "/sse", SSE}} {
+	for _, way := range []HTTP{{SSE: true}, {}} {
+		srv := serveHTTP(t, server.NewSSEServer(goServer()))
+		way.URL = srv.URL + "/sse"
 		changed := make(chan struct{}, 10)
-		c := connect(t, Config{Name: "srv", URL: row.url, Transport: row.transport})
+		c := connect(t, Server{Name: "srv", Transport: way})
 		defer c.OnChange(func() { changed <- struct{}{} })()
 		if st := c.Status(); st.Protocol != "2025-11-25" {
 			t.Errorf("protocol %q", st.Protocol)
@@ -421,7 +415,7 @@ func TestParamHeaders(t *testing.T) {
 		}
 		inner.ServeHTTP(w, r)
 	}))
-	c := connect(t, Config{Name: "srv", URL: srv.URL})
+	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}})
 	mustRun(t, find(t, c, "echo"), `{"m":"x"}`)
 	if got.Load() != "echo x" {
 		t.Errorf("headers: %v", got.Load())
@@ -455,7 +449,7 @@ func TestCancelIsToldOverHTTP(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer close(over)
-	c := connect(t, Config{Name: "srv", URL: srv.URL, Protocol: "2025-11-25", PingInterval: -1})
+	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}, Options: Options{Protocol: "2025-11-25", PingInterval: -1}})
 	wait := find(t, c, "wait")
 	ctx, interrupt := context.WithCancel(t.Context())
 	go func() { <-started; interrupt() }()

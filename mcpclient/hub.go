@@ -30,17 +30,17 @@ const (
 // so that the budget for samples outlives a connection: a server cannot get
 // another one by crashing.
 type hub struct {
-	cfg     *Config
+	cfg     *config
 	samples atomic.Int64
 	level   atomic.Pointer[string] // of SetLogLevel; nil before it was called
 
 	mu    sync.Mutex
-	roots []string    // Config.Roots, or what has replaced them
+	roots []string    // Options.Roots, or what has replaced them
 	open  map[any]int // requests that are being handled, by the host of the call
 	all   int         // of them together
 }
 
-func newHub(cfg *Config) *hub { return &hub{cfg: cfg, roots: cfg.Roots, open: map[any]int{}} }
+func newHub(cfg *config) *hub { return &hub{cfg: cfg, roots: cfg.Roots, open: map[any]int{}} }
 
 // begin counts a request of the server until end is called; ok is false if there are too many.
 func (h *hub) begin(ctx context.Context) (end func(), ok bool) {
@@ -86,15 +86,15 @@ func (h *hub) setDirs(dirs []string) bool {
 
 // capabilities returns what may be asked. Over SSE nothing: mcp-go has no way
 // to answer there. The stateless revisions know no notification from clients.
-func (h *hub) capabilities(kind Transport, modern bool) map[string]any {
+func (h *hub) capabilities(kind wire, modern bool) map[string]any {
 	caps := map[string]any{}
-	if kind == SSE {
+	if kind == wireSSE {
 		return caps
 	}
-	if h.cfg.Elicit != nil {
+	if h.cfg.Elicitation != nil {
 		caps["elicitation"] = map[string]any{"form": map[string]any{}, "url": map[string]any{}}
 	}
-	if h.cfg.Sample != nil {
+	if h.cfg.Sampling != nil {
 		caps["sampling"] = map[string]any{}
 	}
 	if _, ok := h.dirs(); ok && modern {
@@ -115,19 +115,19 @@ func (h *hub) answer(ctx context.Context, method string, params json.RawMessage)
 	}
 	defer end()
 	switch dirs, ok := h.dirs(); {
-	case method == "elicitation/create" && h.cfg.Elicit != nil:
+	case method == "elicitation/create" && h.cfg.Elicitation != nil:
 		return h.elicit(ctx, params)
-	case method == "sampling/createMessage" && h.cfg.Sample != nil:
+	case method == "sampling/createMessage" && h.cfg.Sampling != nil:
 		return h.sample(ctx, params)
 	case method == "roots/list" && ok:
 		return listRoots(dirs)
 	}
-	return nil, &CallError{Server: h.cfg.Name, Method: method, Code: codeMethodNotFound, Message: "this client does not offer " + method}
+	return nil, &CallError{Server: h.cfg.name, Method: method, Code: codeMethodNotFound, Message: "this client does not offer " + method}
 }
 
 // refuse is an error that the server is told with a code.
 func (h *hub) refuse(code int, method, format string, args ...any) error {
-	return &CallError{Server: h.cfg.Name, Method: method, Code: code, Message: method + ": " + fmt.Sprintf(format, args...)}
+	return &CallError{Server: h.cfg.name, Method: method, Code: code, Message: method + ": " + fmt.Sprintf(format, args...)}
 }
 
 // elicited is the answer to elicitation/create.
@@ -150,7 +150,7 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 	if err := strictjson.Unmarshal(params, &p); err != nil {
 		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
-	q := host.Elicitation{Server: h.cfg.Name, Message: p.Message, Schema: p.Schema, URL: p.URL, ID: clip(p.ID, maxNameBytes)}
+	q := host.Elicitation{Server: h.cfg.name, Message: p.Message, Schema: p.Schema, URL: p.URL, ID: clip(p.ID, maxNameBytes)}
 	q = q.Clean()
 	if p.Mode == "url" && p.URL == "" || p.Mode == "form" && p.URL != "" || p.Mode != "" && p.Mode != "url" && p.Mode != "form" {
 		return nil, h.refuse(codeInvalidParams, method, "the mode is %.20q, which does not go with what is asked", p.Mode)
@@ -158,7 +158,7 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 	if err := q.Check(); err != nil {
 		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
-	a, err := h.cfg.Elicit(ctx, q)
+	a, err := h.cfg.Elicitation(ctx, q)
 	if ctx.Err() != nil {
 		return &elicited{Action: host.Cancel}, nil
 	}
@@ -170,7 +170,7 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 		return &elicited{Action: a.Action}, nil
 	case host.Accept:
 	default:
-		return nil, fmt.Errorf("%s: Config.Elicit returned the action %q", method, a.Action)
+		return nil, fmt.Errorf("%s: Options.Elicitation returned the action %q", method, a.Action)
 	}
 	if a, err = q.Accept(a.Content); err != nil {
 		return nil, fmt.Errorf("%s: the answer cannot be sent: %w", method, err)
@@ -184,14 +184,14 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 
 func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
 	const method = "sampling/createMessage"
-	if n := h.samples.Add(1); h.cfg.MaxSamples > 0 && n > int64(h.cfg.MaxSamples) {
-		return nil, h.refuse(codeRefused, method, "the server has used its %d samples", h.cfg.MaxSamples)
+	if n := h.samples.Add(1); h.cfg.Limits.Samples > 0 && n > int64(h.cfg.Limits.Samples) {
+		return nil, h.refuse(codeRefused, method, "the server has used its %d samples", h.cfg.Limits.Samples)
 	}
 	req, err := h.sampleRequest(params)
 	if err != nil {
 		return nil, h.refuse(codeInvalidParams, method, "%v", err)
 	}
-	a, err := h.cfg.Sample(ctx, req)
+	a, err := h.cfg.Sampling(ctx, req)
 	if errors.Is(err, host.ErrRefused) {
 		return nil, h.refuse(codeRefused, method, "%v", err)
 	}
@@ -210,10 +210,7 @@ func (h *hub) sample(ctx context.Context, params json.RawMessage) (any, error) {
 // sampleRequest reads the params of sampling/createMessage.
 func (h *hub) sampleRequest(params json.RawMessage) (req host.SampleRequest, err error) {
 	var p struct {
-		Messages []struct {
-			Role    string          `json:"role"`
-			Content json.RawMessage `json:"content"`
-		} `json:"messages"`
+		Messages    []promptMessage   `json:"messages"`
 		System      string            `json:"systemPrompt"`
 		MaxTokens   int               `json:"maxTokens"`
 		Temperature *float64          `json:"temperature"`
@@ -234,16 +231,12 @@ func (h *hub) sampleRequest(params json.RawMessage) (req host.SampleRequest, err
 	if len(p.Messages) == 0 {
 		return req, errors.New("there are no messages")
 	}
-	req = host.SampleRequest{Server: h.cfg.Name, System: p.System, MaxTokens: max(p.MaxTokens, 0), Temperature: p.Temperature, Stop: p.Stop}
+	req = host.SampleRequest{Server: h.cfg.name, System: p.System, MaxTokens: max(p.MaxTokens, 0), Temperature: p.Temperature, Stop: p.Stop}
 	for _, hint := range p.Preferences.Hints {
 		req.Hints = append(req.Hints, hint.Name)
 	}
 	for _, m := range p.Messages {
-		role := message.RoleUser
-		if m.Role == "assistant" {
-			role = message.RoleAssistant
-		}
-		req.Messages = append(req.Messages, &message.Message{Role: role, Blocks: blocks(m.Content)})
+		req.Messages = append(req.Messages, m.message())
 	}
 	return req, nil
 }

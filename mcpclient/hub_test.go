@@ -89,20 +89,16 @@ func TestWhatServersAsk(t *testing.T) {
 	dir := t.TempDir()
 	var asked host.Elicitation
 	var sampled host.SampleRequest
-	cfg := Config{
-		PingInterval: -1, Roots: []string{dir}, MaxSamples: 1,
-		Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
-			asked = q
-			if q.URL != "" {
-				return host.Answer{Action: host.Accept}, nil
-			}
-			return host.Answer{Action: host.Accept, Content: map[string]any{"name": "x"}}, nil
-		},
-		Sample: func(_ context.Context, r host.SampleRequest) (host.Sample, error) {
-			sampled = r
-			return host.Sample{Model: "m", Text: "yes"}, nil
-		},
-	}
+	cfg := Server{Options: Options{PingInterval: -1, Roots: []string{dir}, Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+		asked = q
+		if q.URL != "" {
+			return host.Answer{Action: host.Accept}, nil
+		}
+		return host.Answer{Action: host.Accept, Content: map[string]any{"name": "x"}}, nil
+	}, Sampling: func(_ context.Context, r host.SampleRequest) (host.Sample, error) {
+		sampled = r
+		return host.Sample{Model: "m", Text: "yes"}, nil
+	}, Limits: Limits{Samples: 1}}}
 	for _, modern := range []bool{false, true} {
 		t.Run(fmt.Sprintf("modern %t", modern), func(t *testing.T) {
 			c := memoryClient(t, cfg, inquirer(modern))
@@ -149,19 +145,19 @@ func TestOnlyWhatIsHandledIsOffered(t *testing.T) {
 			roots = `{"roots":{}}`
 		}
 		for _, row := range []struct {
-			cfg  Config
+			cfg  Server
 			want string
 		}{
-			{Config{}, `{}`},
-			{Config{Elicit: elicit}, `{"elicitation":{"form":{},"url":{}}}`},
-			{Config{Roots: []string{}}, roots},
+			{Server{}, `{}`},
+			{Server{Options: Options{Elicitation: elicit}}, `{"elicitation":{"form":{},"url":{}}}`},
+			{Server{Options: Options{Roots: []string{}}}, roots},
 		} {
-			row.cfg.PingInterval = -1
+			row.cfg.Options.PingInterval = -1
 			c := memoryClient(t, row.cfg, inquirer(modern))
 			if res := mustRun(t, find(t, c, "offers"), `{}`); string(res.Structured) != row.want {
 				t.Errorf("modern %t: %s, want %s", modern, res.Structured, row.want)
 			}
-			if row.cfg.Elicit == nil {
+			if row.cfg.Options.Elicitation == nil {
 				res := mustRun(t, find(t, c, "ask"), `{"Method":"elicitation/create","Params":`+form+`}`)
 				if res.Outcome != message.OutcomeError {
 					t.Errorf("what is not offered was answered: %q", res.Text())
@@ -173,7 +169,7 @@ func TestOnlyWhatIsHandledIsOffered(t *testing.T) {
 
 func TestEndlessQuestions(t *testing.T) {
 	asked := new(atomic.Int64)
-	c := memoryClient(t, Config{PingInterval: -1, Roots: []string{"."}}, func(msg request, reply func(string)) {
+	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Roots: []string{"."}}}, func(msg request, reply func(string)) {
 		switch msg.Method {
 		case "server/discover":
 			reply(msg.result(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`))
@@ -222,7 +218,7 @@ func TestOffload(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new")
-			for _, cfg := range []Config{{PingInterval: -1, MaxResult: 600, OffloadDir: dir}, {PingInterval: -1, MaxResult: 600}} {
+			for _, cfg := range []Server{{Options: Options{PingInterval: -1, OffloadDir: dir, Limits: Limits{Result: 600}}}, {Options: Options{PingInterval: -1, Limits: Limits{Result: 600}}}} {
 				c := memoryClient(t, cfg, func(msg request, reply func(string)) {
 					if !polite(msg, reply, `[{"name":"a.b"}]`) && msg.Method == "tools/call" {
 						reply(msg.result(row.result))
@@ -230,7 +226,7 @@ func TestOffload(t *testing.T) {
 				})
 				res := mustRun(t, find(t, c, "a.b"), `{}`)
 				want := row.want
-				if cfg.OffloadDir == "" {
+				if cfg.Options.OffloadDir == "" {
 					want = strings.ReplaceAll(want, "is in FILE", "is not kept")
 				}
 				if got := shown(res); got != want {
@@ -279,28 +275,28 @@ func shown(res *message.ToolResult) string {
 
 func TestConfigErrors(t *testing.T) {
 	for _, row := range []struct {
-		cfg  Config
+		cfg  Server
 		want string
 	}{
-		{Config{Command: "x"}, "Name is empty"},
-		{Config{Name: "a"}, "0 of Command, URL and Dial"},
-		{Config{Name: "a", Command: "x", URL: "http://x"}, "2 of Command"},
-		{Config{Name: "a", Command: "x", Transport: SSE}, "needs a URL"},
-		{Config{Name: "a", URL: "http://x", Transport: Stdio}, "cannot be used with a URL"},
-		{Config{Name: "a", URL: "/x"}, "not an absolute"},
-		{Config{Name: "a", URL: "https://x", OAuth: &OAuth{}}, "needs Authorize"},
-		{Config{Name: "a", URL: "http://x", OAuth: &OAuth{RedirectURL: "x", Authorize: func(context.Context, string) (url.Values, error) { return nil, nil }}}, "must be https"},
-		{Config{Name: "a", Command: "x", Protocol: "2020-01-01"}, "2025-11-25"},
-		{Config{Name: "a", URL: "http://x", Transport: SSE, Protocol: "2026-07-28"}, "does not exist over SSE"},
-		{Config{Name: "a", Command: "x", IncludeTools: []string{"["}}, `"["`},
-		{Config{Name: "a", Command: "x", StartTimeout: -1}, "StartTimeout is -1ns; it must not be negative, and 0 is 30 s"},
-		{Config{Name: "a", Command: "x", Timeout: -time.Second}, "Timeout is -1s; it must not be negative, and 0 is 60 s"},
-		{Config{Name: "a", Command: "x", MaxTimeout: -1}, "MaxTimeout is -1ns; it must not be negative, and 0 is 10 min"},
-		{Config{Name: "a", Command: "x", ListTTL: -1}, "ListTTL is -1ns; it must not be negative, and 0 trusts the server"},
-		{Config{Name: "a", Command: "x", MaxMessage: -1}, "MaxMessage is -1; it must not be negative, and 0 is 64 MiB"},
-		{Config{Name: "a", Command: "x", MaxResult: -1}, "MaxResult is -1; it must not be negative, and 0 is 4 MiB"},
+		{Server{Transport: Command{Path: "x"}}, "the name is empty"},
+		{Server{Name: "a"}, "the transport is nil"},
+		{Server{Name: "a", Transport: Command{}}, "Command.Path is empty"},
+		{Server{Name: "a", Transport: Dial(nil)}, "the Dial is nil"},
+		{Server{Name: "a", Transport: HTTP{}}, "not an absolute"},
+		{Server{Name: "a", Transport: HTTP{URL: "/x"}}, "not an absolute"},
+		{Server{Name: "a", Transport: HTTP{URL: "https://x", OAuth: &OAuth{}}}, "needs Authorize"},
+		{Server{Name: "a", Transport: HTTP{URL: "http://x", OAuth: &OAuth{RedirectURL: "x", Authorize: func(context.Context, string) (url.Values, error) { return nil, nil }}}}, "must be https"},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Protocol: "2020-01-01"}}, "2025-11-25"},
+		{Server{Name: "a", Transport: HTTP{URL: "http://x", SSE: true}, Options: Options{Protocol: "2026-07-28"}}, "does not exist over SSE"},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{IncludeTools: []string{"["}}}, `"["`},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Timeouts: Timeouts{Start: -1}}}, "Options.Timeouts.Start is -1ns; it must not be negative (0: 30 s)"},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Timeouts: Timeouts{Idle: -time.Second}}}, "Options.Timeouts.Idle is -1s; it must not be negative"},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Timeouts: Timeouts{Call: -1}}}, "Options.Timeouts.Call is -1ns; it must not be negative"},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{ListTTL: -1}}, "Options.ListTTL is -1ns; it must not be negative"},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Limits: Limits{Message: -1}}}, "Options.Limits.Message is -1; it must not be negative"},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Limits: Limits{Result: -1}}}, "Options.Limits.Result is -1; it must not be negative"},
 	} {
-		if _, err := New(row.cfg); err == nil || !strings.Contains(err.Error(), row.want) {
+		if _, err := New(row.cfg.Name, row.cfg.Transport, &row.cfg.Options); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%+v: %v, want %q", row.cfg, err, row.want)
 		}
 	}
@@ -308,9 +304,7 @@ func TestConfigErrors(t *testing.T) {
 
 func TestFiltersAndPrefix(t *testing.T) {
 	tools := `[{"name":"read_a"},{"name":"read_b"},{"name":"write_a"}]`
-	c := memoryClient(t, Config{
-		PingInterval: -1, Prefix: "x.", IncludeTools: []string{"read_*", "write_?"}, ExcludeTools: []string{"*_b"},
-	}, func(msg request, reply func(string)) { polite(msg, reply, tools) })
+	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Prefix: "x.", IncludeTools: []string{"read_*", "write_?"}, ExcludeTools: []string{"*_b"}}}, func(msg request, reply func(string)) { polite(msg, reply, tools) })
 	list, err := c.Tools(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +315,7 @@ func TestFiltersAndPrefix(t *testing.T) {
 }
 
 func TestPagesAndGroups(t *testing.T) {
-	c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+	c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 		var p struct{ Cursor string }
 		_ = json.Unmarshal(msg.Params, &p)
 		switch {
@@ -354,7 +348,7 @@ func TestPagesAndGroups(t *testing.T) {
 func TestServerWithoutTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists := 0
-		c := memoryClient(t, Config{PingInterval: -1, ListTTL: time.Minute}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, ListTTL: time.Minute}}, func(msg request, reply func(string)) {
 			if msg.Method != "tools/list" {
 				polite(msg, reply, "")
 				return
@@ -403,7 +397,7 @@ func TestGroupsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
 		hangs.Store(true)
-		c := memoryClient(t, Config{PingInterval: -1, ListTTL: time.Minute}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, ListTTL: time.Minute}}, func(msg request, reply func(string)) {
 			switch {
 			case msg.Method == "initialize":
 				reply(msg.result(`{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"groups":{}},"serverInfo":{"name":"g","version":"1"}}`))
@@ -434,7 +428,7 @@ func TestGroupsThatHang(t *testing.T) {
 func TestCallThatChangesTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
-		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			if polite(msg, reply, fmt.Sprintf(`[{"name":"grow"},{"name":"leaf%d"}]`, n.Load())) || msg.Method != "tools/call" {
 				return
 			}

@@ -112,7 +112,7 @@ func (c *conn) post(answer *transport.JSONRPCResponse) {
 	if err != nil {
 		return
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.URL, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.http.URL, bytes.NewReader(body))
 	if err != nil {
 		return
 	}

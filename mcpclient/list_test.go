@@ -53,7 +53,7 @@ func eachRow[T any](t *testing.T, file string, fn func(t *testing.T, row T)) {
 // unconnected returns a client that no server is behind.
 func unconnected(t testing.TB) *Client {
 	t.Helper()
-	c, err := New(Config{Name: "srv", Command: "none"})
+	c, err := New("srv", Command{Path: "none"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func FuzzDecodeTool(f *testing.F) {
 	f.Add([]byte(`{"name":"a","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true},"_meta":{"io.modelcontextprotocol/groups":["g"]}}`))
 	f.Add([]byte(`{"name":"a","inputSchema":[]}`))
 	f.Add([]byte(`{"name":"a","inputSchema":{"x":{"x":"{\"\\"}}}`))
-	c, err := New(Config{Name: "srv", Command: "none"})
+	c, err := New("srv", Command{Path: "none"}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func FuzzDecodeTool(f *testing.F) {
 // reported as such.
 func TestCutListIsNews(t *testing.T) {
 	var lists atomic.Int64
-	c := memoryClient(t, Config{PingInterval: -1, ListTTL: time.Nanosecond}, func(msg request, reply func(string)) {
+	c := memoryClient(t, Server{Options: Options{PingInterval: -1, ListTTL: time.Nanosecond}}, func(msg request, reply func(string)) {
 		if msg.Method != "tools/list" {
 			polite(msg, reply, "")
 			return

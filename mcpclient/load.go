@@ -16,6 +16,16 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
+// A Server is an entry of a configuration file: the arguments of [New].
+type Server struct {
+	Name      string
+	Transport Transport
+	Options   Options
+
+	// WantsRoots is set if the entry says "roots": true: the host should set Options.Roots.
+	WantsRoots bool
+}
+
 // Load reads the servers of a JSON file as MCP hosts keep them, sorted by name:
 //
 //	{"mcpServers": {
@@ -35,7 +45,7 @@ import (
 // which joins a [*LoadError] for each that it could not. If a secret, such as a token in a
 // header, stands in the file itself and other users can read that, a warning goes to
 // [slog.Default].
-func Load(path string) ([]Config, error) {
+func Load(path string) ([]Server, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("MCP servers: %w", err)
@@ -43,9 +53,9 @@ func Load(path string) ([]Config, error) {
 	return Parse(path, data)
 }
 
-// Parse reads the servers of data as [Load] does, for who has read the file. path is
-// what errors name, and ${workspaceFolder} is its directory.
-func Parse(path string, data []byte) ([]Config, error) {
+// Parse reads servers as [Load] does, from the data of a file. Errors name the path, and
+// ${workspaceFolder} is its directory.
+func Parse(path string, data []byte) ([]Server, error) {
 	entries, key, err := serverEntries(plainJSON(data))
 	if err != nil {
 		return nil, &LoadError{File: path, Key: key, Err: err}
@@ -54,19 +64,19 @@ func Parse(path string, data []byte) ([]Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("MCP servers: %w", err)
 	}
-	var configs []Config
+	var servers []Server
 	var errs []error
 	var secrets []string
 	users := map[string]string{} // of a tool prefix
 	for _, name := range sortedKeys(entries) {
 		where := strings.TrimPrefix(key+"."+name, ".")
 		x := &expander{dir: dir}
-		cfg, use, err := readEntry(name, entries[name], x)
+		server, use, err := readEntry(name, entries[name], x)
 		for _, at := range x.secrets {
 			secrets = append(secrets, where+"."+at)
 		}
 		if err == nil && use {
-			_, err = cfg.check()
+			_, err = newConfig(server.Name, server.Transport, &server.Options)
 		}
 		if other := users[strings.ToLower(legal(name))]; err == nil && use && other != "" {
 			err = fmt.Errorf("its tools would have the same names as those of %q, but for case; rename one", other)
@@ -77,11 +87,11 @@ func Parse(path string, data []byte) ([]Config, error) {
 		}
 		if use {
 			users[strings.ToLower(legal(name))] = name
-			configs = append(configs, cfg)
+			servers = append(servers, server)
 		}
 	}
 	warnReadable(path, secrets)
-	return configs, errors.Join(errs...)
+	return servers, errors.Join(errs...)
 }
 
 // A LoadError says what is wrong where in a file.
@@ -208,52 +218,64 @@ func memberNames(raw json.RawMessage) string {
 	return strings.Join(slices.Sorted(maps.Keys(members)), ", ")
 }
 
-func readEntry(name string, raw json.RawMessage, x *expander) (cfg Config, use bool, err error) {
+func readEntry(name string, raw json.RawMessage, x *expander) (server Server, use bool, err error) {
 	var e entry
 	if raw = bytes.TrimSpace(raw); raw[0] != '{' {
-		return cfg, false, fmt.Errorf("must be an object, it is %.40s", raw)
+		return server, false, fmt.Errorf("must be an object, it is %.40s", raw)
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
-		return cfg, false, err
+		return server, false, err
 	}
 	if e.Disabled || e.Enabled != nil && !*e.Enabled {
-		return cfg, false, nil
+		return server, false, nil
 	}
+	command, err := e.command(x)
+	if err != nil {
+		return server, false, err
+	}
+	web := e.http(x)
+	if (command.Path == "") == (web.URL == "") {
+		return server, false, fmt.Errorf(`give either "command" or "url"; it has %s`, memberNames(raw))
+	}
+	server = Server{Name: name, Transport: command, WantsRoots: e.Roots, Options: Options{
+		IncludeTools:  x.list("includeTools", slices.Concat(e.Include, e.EnabledTools, e.Tools)),
+		ExcludeTools:  x.list("excludeTools", slices.Concat(e.Exclude, e.NotTools, e.NotTools2)),
+		Timeouts:      Timeouts{Start: seconds(e.StartupSeconds), Idle: cmp.Or(seconds(e.ToolSeconds), hostTimeout(e.Timeout))},
+		TrustReadOnly: e.TrustReadOnly,
+	}}
+	t, err := e.transport(web.URL)
+	switch {
+	case err != nil:
+		return server, false, err
+	case t != wireLines && web.URL == "" && t != wireAuto:
+		return server, false, errors.New(`the type needs a "url"; a "command" has the type stdio`)
+	case t == wireLines && web.URL != "":
+		return server, false, errors.New(`the type stdio needs a "command"; a "url" has the type http or sse`)
+	}
+	if web.URL != "" {
+		web.SSE = t == wireSSE
+		server.Transport = web
+	}
+	return server, true, x.err
+}
+
+// http reads what an entry says of a server with a URL.
+func (e *entry) http(x *expander) HTTP {
 	address := cmp.Or(e.URL, e.HTTPURL, e.ServerURL)
 	x.note("url", "url", address)
-	cfg = Config{
-		Name: name, Dir: x.expand("cwd", e.Dir),
-		URL:          x.expand("url", address),
-		Env:          x.values("env", e.Env, e.Environment),
-		Headers:      x.values("headers", e.Headers, e.HTTPHeaders),
-		IncludeTools: x.list("includeTools", slices.Concat(e.Include, e.EnabledTools, e.Tools)),
-		ExcludeTools: x.list("excludeTools", slices.Concat(e.Exclude, e.NotTools, e.NotTools2)),
-		StartTimeout: seconds(e.StartupSeconds), Timeout: seconds(e.ToolSeconds),
-		TrustReadOnly: e.TrustReadOnly, WantsRoots: e.Roots,
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = hostTimeout(e.Timeout)
-	}
-	if err := e.command(x, &cfg); err != nil {
-		return cfg, false, err
-	}
-	if (cfg.Command == "") == (cfg.URL == "") {
-		return cfg, false, fmt.Errorf(`give either "command" or "url"; it has %s`, memberNames(raw))
-	}
+	web := HTTP{URL: x.expand("url", address), Headers: x.values("headers", e.Headers, e.HTTPHeaders)}
 	if e.TokenEnv != "" {
-		if cfg.Headers == nil {
-			cfg.Headers = map[string]string{}
+		if web.Headers == nil {
+			web.Headers = map[string]string{}
 		}
-		cfg.Headers["Authorization"] = "Bearer " + x.expand("bearer_token_env_var", "${"+e.TokenEnv+"}")
+		web.Headers["Authorization"] = "Bearer " + x.expand("bearer_token_env_var", "${"+e.TokenEnv+"}")
 	}
-	if cfg.Transport, err = e.transport(cfg.URL); err != nil {
-		return cfg, false, err
-	}
-	return cfg, true, x.err
+	return web
 }
 
 // command reads "npx", ["npx", "-y", …] or {"path": "npx", "args": […]}.
-func (e *entry) command(x *expander, cfg *Config) error {
+func (e *entry) command(x *expander) (c Command, err error) {
+	c = Command{Dir: x.expand("cwd", e.Dir), Env: x.values("env", e.Env, e.Environment)}
 	var parts words
 	var object struct {
 		Path string           `json:"path"`
@@ -264,43 +286,40 @@ func (e *entry) command(x *expander, cfg *Config) error {
 	case len(raw) == 0, bytes.Equal(raw, []byte("null")):
 	case raw[0] == '{':
 		if err := json.Unmarshal(raw, &object); err != nil {
-			return fmt.Errorf("command: %w", err)
+			return c, fmt.Errorf("command: %w", err)
 		}
 		parts = append(words{loose(object.Path)}, object.Args...)
-		if cfg.Env == nil {
-			cfg.Env = x.values("command.env", object.Env)
+		if c.Env == nil {
+			c.Env = x.values("command.env", object.Env)
 		}
 	default:
 		if err := json.Unmarshal(raw, &parts); err != nil {
-			return fmt.Errorf("command: %w", err)
+			return c, fmt.Errorf("command: %w", err)
 		}
 	}
 	all := x.list("command", parts)
 	if len(all) > 0 {
-		cfg.Command = all[0]
-		cfg.Args = append(all[1:], x.list("args", e.Args)...)
+		c.Path = all[0]
+		c.Args = append(all[1:], x.list("args", e.Args)...)
 	}
-	return nil
+	return c, nil
 }
 
-func (e *entry) transport(url string) (Transport, error) {
+func (e *entry) transport(url string) (wire, error) {
 	switch t := strings.ToLower(cmp.Or(e.Type, e.Transport)); t {
 	case "", "remote":
-		if e.HTTPURL != "" {
-			return HTTP, nil
+		if e.HTTPURL == "" && strings.HasSuffix(strings.TrimRight(url, "/"), "/sse") {
+			return wireSSE, nil
 		}
-		if strings.HasSuffix(strings.TrimRight(url, "/"), "/sse") {
-			return SSE, nil
-		}
-		return Auto, nil
+		return wireAuto, nil
 	case "stdio", "local":
-		return Stdio, nil
+		return wireLines, nil
 	case "sse":
-		return SSE, nil
+		return wireSSE, nil
 	case "http", "streamablehttp", "streamable-http", "streamable_http":
-		return HTTP, nil
+		return wireHTTP, nil
 	default:
-		return Auto, fmt.Errorf("type %q is unknown; use stdio, http or sse", t)
+		return wireAuto, fmt.Errorf("type %q is unknown; use stdio, http or sse", t)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestLoad(t *testing.T) {
 					}
 					configs, err := Load(file)
 					for _, c := range configs {
-						got.WriteString(strings.ReplaceAll(describeConfig(c), dir, "DIR") + "\n")
+						got.WriteString(strings.ReplaceAll(describeServer(c), dir, "DIR") + "\n")
 					}
 					if err != nil {
 						errs.WriteString(strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "") + "\n")
@@ -63,24 +63,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func describeConfig(c Config) string {
+func describeServer(c Server) string {
 	var b strings.Builder
-	transport := c.Transport
-	switch {
-	case c.Command != "":
-		transport = Stdio
-	case transport == Auto:
-		transport = "auto"
-	}
-	fmt.Fprintf(&b, "%s: %s ", c.Name, transport)
-	if c.URL != "" {
-		b.WriteString(c.URL)
-	} else {
-		fmt.Fprintf(&b, "%s %q", c.Command, c.Args)
-	}
-	if c.Dir != "" {
-		b.WriteString(" dir " + c.Dir)
-	}
 	pairs := func(label string, m map[string]string) {
 		for i, k := range sortedKeys(m) {
 			if i == 0 {
@@ -89,25 +73,38 @@ func describeConfig(c Config) string {
 			fmt.Fprintf(&b, " %s=%s", k, m[k])
 		}
 	}
-	pairs("env", c.Env)
-	pairs("header", c.Headers)
-	if c.IncludeTools != nil {
-		fmt.Fprintf(&b, " include %q", c.IncludeTools)
+	switch t := c.Transport.(type) {
+	case Command:
+		fmt.Fprintf(&b, "%s: stdio %s %q", c.Name, t.Path, t.Args)
+		if t.Dir != "" {
+			b.WriteString(" dir " + t.Dir)
+		}
+		pairs("env", t.Env)
+	case HTTP:
+		kind := "http"
+		if t.SSE {
+			kind = "sse"
+		}
+		fmt.Fprintf(&b, "%s: %s %s", c.Name, kind, t.URL)
+		pairs("header", t.Headers)
 	}
-	if c.ExcludeTools != nil {
-		fmt.Fprintf(&b, " exclude %q", c.ExcludeTools)
+	if c.Options.IncludeTools != nil {
+		fmt.Fprintf(&b, " include %q", c.Options.IncludeTools)
 	}
-	if c.TrustReadOnly {
+	if c.Options.ExcludeTools != nil {
+		fmt.Fprintf(&b, " exclude %q", c.Options.ExcludeTools)
+	}
+	if c.Options.TrustReadOnly {
 		b.WriteString(" trusted")
 	}
 	if c.WantsRoots {
 		b.WriteString(" roots")
 	}
-	if c.Timeout != 0 {
-		fmt.Fprintf(&b, " timeout %v", c.Timeout)
+	if c.Options.Timeouts.Idle != 0 {
+		fmt.Fprintf(&b, " timeout %v", c.Options.Timeouts.Idle)
 	}
-	if c.StartTimeout != 0 {
-		fmt.Fprintf(&b, " start %v", c.StartTimeout)
+	if c.Options.Timeouts.Start != 0 {
+		fmt.Fprintf(&b, " start %v", c.Options.Timeouts.Start)
 	}
 	return b.String()
 }
@@ -141,7 +138,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		configs, _ := Load(file)
 		for _, c := range configs {
-			if _, err := New(c); err != nil {
+			if _, err := New(c.Name, c.Transport, &c.Options); err != nil {
 				t.Fatalf("Load accepts what New does not: %v", err)
 			}
 		}

@@ -15,7 +15,7 @@ type LogMessage struct {
 	Data   json.RawMessage // any JSON, as the server wrote it
 }
 
-// SetLogLevel has the server tell Config.Log of messages of that level and above; empty
+// SetLogLevel has the server send Options.Log the messages of that level and above; empty
 // of none, as far as a server can be told that. Until it is called the server decides
 // by itself, from revision 2026-07-28 on against telling anything. It does not wait for
 // the server.
@@ -35,7 +35,7 @@ func (c *Client) SetLogLevel(level string) {
 // tune tells the server the level if it was told another one, or none. The stateless
 // revisions tell it with each request; see withMeta.
 func (c *conn) tune(ctx context.Context) {
-	if c.hub.level.Load() == c.tuned.Load() || c.modern() || !c.hello.offers("logging") {
+	if c.hub.level.Load() == c.tuned.Load() || c.modern() || !c.hello.declares("logging") {
 		return
 	}
 	c.tuning.Lock() // the last that was wanted is the last that is told

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -49,29 +51,26 @@ func beServer(role string) int {
 	return 2
 }
 
-// config describes a child process of the given role.
-func config(t testing.TB, role string) Config {
+// child describes a child process of the given role.
+func child(t testing.TB, role string) Server {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Name: "srv", Command: exe, Env: map[string]string{roleEnv: role, "GORACE": "atexit_sleep_ms=0"}, PingInterval: -1}
+	return Server{Name: "srv", Transport: Command{Path: exe, Env: map[string]string{roleEnv: role, "GORACE": "atexit_sleep_ms=0"}},
+		Options: Options{PingInterval: -1}}
 }
 
 // connect connects and has the test check, at its end, that no process is left.
-func connect(t testing.TB, cfg Config) *Client {
+func connect(t testing.TB, cfg Server) *Client {
 	t.Helper()
 	mark := "KITBAG_MCPCLIENT_MARK=" + t.Name() + time.Now().String()
-	if cfg.Command != "" {
+	if _, ok := cfg.Transport.(Command); ok {
 		key, value, _ := strings.Cut(mark, "=")
-		env := map[string]string{key: value}
-		for k, v := range cfg.Env {
-			env[k] = v
-		}
-		cfg.Env = env
+		cfg = withEnv(cfg, key, value)
 	}
-	c, err := Connect(t.Context(), cfg)
+	c, err := tryConnect(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +79,27 @@ func connect(t testing.TB, cfg Config) *Client {
 		noProcess(t, mark)
 	})
 	return c
+}
+
+// tryConnect makes a client and lists its tools.
+func tryConnect(ctx context.Context, cfg Server) (*Client, error) {
+	c, err := New(cfg.Name, cfg.Transport, &cfg.Options)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Tools(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// withEnv returns a server that is started with one more variable.
+func withEnv(cfg Server, key, value string) Server {
+	cmd := cfg.Transport.(Command)
+	cmd.Env = maps.Clone(cmd.Env)
+	cmd.Env[key] = value
+	cfg.Transport = cmd
+	return cfg
 }
 
 // noProcess fails the test if a process has the mark in its environment.
@@ -127,10 +147,8 @@ func find(t testing.TB, c *Client, name string) tool.Tool {
 		t.Fatal(err)
 	}
 	for _, tl := range tools {
-		if o, ok := tool.As[Origin](tl); ok {
-			if _, remote := o.Origin(); remote == name {
-				return tl
-			}
+		if _, remote, _ := Origin(tl); remote == name {
+			return tl
 		}
 	}
 	t.Fatalf("no tool %q among %d", name, len(tools))

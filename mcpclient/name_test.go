@@ -16,7 +16,7 @@ func TestServerNames(t *testing.T) {
 		"раypal": "ypal", "日本": "server", "evil\u200b": "evil", "evil\x00_": "evil",
 		strings.Repeat("a", 41): strings.Repeat("a", 40), strings.Repeat("a", 39) + ".b": strings.Repeat("a", 39),
 	} {
-		_, err := New(Config{Name: name, Command: "x"})
+		_, err := New(name, Command{Path: "x"}, nil)
 		if (err == nil) != (better == "") || err != nil && !strings.HasSuffix(err.Error(), `call it "`+better+`", for instance`) {
 			t.Errorf("%q: %v, want one that proposes %q", name, err, better)
 		}

@@ -22,7 +22,7 @@ import (
 type OAuth struct {
 	// Authorize sends a person to the page, waits until the authorization server
 	// sends them on to RedirectURL, and returns the query they came with. It is
-	// called by one goroutine at a time and may take as long as Config.StartTimeout.
+	// called by one goroutine at a time and may take as long as Timeouts.Start.
 	Authorize   func(ctx context.Context, page string) (url.Values, error)
 	RedirectURL string
 

@@ -32,17 +32,18 @@ func (g *guard) person(asked *atomic.Int64) func(context.Context, string) (url.V
 	}
 }
 
-func (g *guard) config(asked *atomic.Int64) Config {
-	return Config{Name: "srv", URL: g.URL + "/mcp", PingInterval: -1, OAuth: &OAuth{
+func (g *guard) config(asked *atomic.Int64) Server {
+	return Server{Name: "srv", Transport: HTTP{URL: g.URL + "/mcp", OAuth: &OAuth{
 		RedirectURL: "http://127.0.0.1:7777/callback", Authorize: g.person(asked),
-	}}
+	}},
+		Options: Options{PingInterval: -1}}
 }
 
 func TestLogin(t *testing.T) {
 	g := newGuard(t)
 	var asked atomic.Int64
 	cfg := g.config(&asked)
-	cfg.OAuth.Dir = filepath.Join(t.TempDir(), "tokens")
+	cfg.Transport.(HTTP).OAuth.Dir = filepath.Join(t.TempDir(), "tokens")
 	c := connect(t, cfg)
 	if res := mustRun(t, find(t, c, "echo"), `{"m":"in"}`); res.Text() != "in" {
 		t.Errorf("%q", res.Text())
@@ -50,7 +51,7 @@ func TestLogin(t *testing.T) {
 	if reg := g.Registered(); len(reg) != 1 || reg[0]["application_type"] != "native" || reg[0]["token_endpoint_auth_method"] != "client_secret_post" {
 		t.Errorf("registered: %v", reg)
 	}
-	files, err := filepath.Glob(filepath.Join(cfg.OAuth.Dir, "*"))
+	files, err := filepath.Glob(filepath.Join(cfg.Transport.(HTTP).OAuth.Dir, "*"))
 	if err != nil || len(files) != 2 {
 		t.Fatalf("files: %v %v", files, err)
 	}
@@ -60,7 +61,7 @@ func TestLogin(t *testing.T) {
 		}
 	}
 
-	if u := g.URL + "/mcp"; !cfg.OAuth.LoggedIn(u) || cfg.OAuth.LoggedIn(g.URL+"/other") {
+	if u := g.URL + "/mcp"; !cfg.Transport.(HTTP).OAuth.LoggedIn(u) || cfg.Transport.(HTTP).OAuth.LoggedIn(g.URL+"/other") {
 		t.Error("LoggedIn does not tell what is kept")
 	}
 
@@ -89,10 +90,10 @@ func TestLogin(t *testing.T) {
 	}
 
 	for range 2 {
-		if err := cfg.OAuth.Logout(g.URL + "/mcp"); err != nil {
+		if err := cfg.Transport.(HTTP).OAuth.Logout(g.URL + "/mcp"); err != nil {
 			t.Error(err)
 		}
-		if left, _ := filepath.Glob(filepath.Join(cfg.OAuth.Dir, "*")); len(left) > 0 || cfg.OAuth.LoggedIn(g.URL+"/mcp") {
+		if left, _ := filepath.Glob(filepath.Join(cfg.Transport.(HTTP).OAuth.Dir, "*")); len(left) > 0 || cfg.Transport.(HTTP).OAuth.LoggedIn(g.URL+"/mcp") {
 			t.Errorf("after the logout there is %v", left)
 		}
 	}
@@ -101,7 +102,7 @@ func TestLogin(t *testing.T) {
 // TestLoginIsWanted holds that a client that cannot log in says what is missing.
 func TestLoginIsWanted(t *testing.T) {
 	g := newGuard(t)
-	_, err := Connect(t.Context(), Config{Name: "srv", URL: g.URL + "/mcp", PingInterval: -1})
+	_, err := tryConnect(t.Context(), Server{Name: "srv", Transport: HTTP{URL: g.URL + "/mcp"}, Options: Options{PingInterval: -1}})
 	if !errors.Is(err, ErrLogin) {
 		t.Errorf("error: %v", err)
 	}
@@ -138,8 +139,8 @@ func TestLoginRefuses(t *testing.T) {
 			g := newGuard(t)
 			var asked atomic.Int64
 			cfg := g.config(&asked)
-			row.set(g, cfg.OAuth)
-			_, err := Connect(t.Context(), cfg)
+			row.set(g, cfg.Transport.(HTTP).OAuth)
+			_, err := tryConnect(t.Context(), cfg)
 			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "log in") {
 				t.Errorf("%v, want %q", err, row.want)
 			}

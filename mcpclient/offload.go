@@ -23,21 +23,21 @@ const maxAside = 16
 // shorten keeps MaxResult bytes of a result: of the metadata, of its blocks, in order, and
 // of the structured content. Text is cut, anything else is kept whole or not at all. What
 // is not kept goes to files if there is a place for them; the model is told either way.
-func (c *Config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
+func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
 	last := chunks[len(chunks)-1]
 	total := len(last.Structured) + metaSize(last)
 	for _, ch := range chunks {
 		total += blockSize(ch.Block)
 	}
-	if total <= c.MaxResult {
+	if total <= c.Limits.Result {
 		return chunks, nil
 	}
 	rest := &aside{dir: c.OffloadDir, name: name}
 	delete(last.Meta, mcpcontent.Key) // which has the blocks once more
-	if metaSize(last) > c.MaxResult {
+	if metaSize(last) > c.Limits.Result {
 		last.Meta = nil // no model reads it
 	}
-	kept, left := cutBlocks(chunks, c.MaxResult-metaSize(last), rest)
+	kept, left := cutBlocks(chunks, c.Limits.Result-metaSize(last), rest)
 	if len(last.Structured) > left {
 		rest.put("the structured content", "json", last.Structured)
 		last.Structured = nil
@@ -45,7 +45,7 @@ func (c *Config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 	if rest.err != nil {
 		return nil, fmt.Errorf("the result has %d bytes and could not be offloaded: %w", total, rest.err)
 	}
-	last.Block = &message.Text{Text: fmt.Sprintf("[the result has %d bytes, %d are passed on%s. Ask for less.]", total, c.MaxResult, rest)}
+	last.Block = &message.Text{Text: fmt.Sprintf("[the result has %d bytes, %d are passed on%s. Ask for less.]", total, c.Limits.Result, rest)}
 	return append(kept, last), nil
 }
 

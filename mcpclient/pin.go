@@ -27,7 +27,7 @@ var ErrChanged = errors.New("the tool is not the one that was allowed")
 // for concurrent use.
 //
 // A tool is pinned when it is first called, with the definition that the model was shown,
-// since whoever calls has been allowed to; and when it is first listed, if Config.PinListed
+// since whoever calls has been allowed to; and when it is first listed, if Options.PinListed
 // says so. A definition is all that the server says of a tool. While it is another one, the
 // tool is not in [Client.Tools] but in [Client.Skipped], and its calls fail with
 // [ErrChanged]. The order of members, of tools, and white space do not count.
@@ -176,7 +176,7 @@ func (c *Client) holdText(s *snapshot, pins map[string]Pin, now *serverText) *se
 	}
 	if p.Changed != nil {
 		s.textHeld = true
-		why := errChanged(c.cfg.Name, "", p.Definition, p.Changed)
+		why := errChanged(c.cfg.name, "", p.Definition, p.Changed)
 		s.skipped = append(s.skipped, Skipped{"*", why.Error()})
 		if last := c.snap.Load(); last == nil || !last.textHeld {
 			slog.Warn("the text of an MCP server is held back", "reason", why)
@@ -195,7 +195,7 @@ func (c *Client) hold(s *snapshot, text *serverText) *serverText {
 		return text
 	}
 	definition := text.definition()
-	pins, err := c.cfg.Pins.Load(c.cfg.Name)
+	pins, err := c.cfg.Pins.Load(c.cfg.name)
 	change := func(pins map[string]Pin) bool {
 		some := false
 		for _, t := range s.remotes {
@@ -219,12 +219,12 @@ func (c *Client) hold(s *snapshot, text *serverText) *serverText {
 		pins = map[string]Pin{}
 	}
 	if err == nil && change(maps.Clone(pins)) {
-		err = c.cfg.Pins.Update(c.cfg.Name, func(now map[string]Pin) { change(now); pins = maps.Clone(now) })
+		err = c.cfg.Pins.Update(c.cfg.name, func(now map[string]Pin) { change(now); pins = maps.Clone(now) })
 	}
 	s.remotes = slices.DeleteFunc(s.remotes, func(t *remoteTool) bool {
 		why := err
 		if p, pinned := pins[t.remote]; err == nil && pinned && !bytes.Equal(p.Definition, t.definition) {
-			why = errChanged(c.cfg.Name, t.remote, p.Definition, t.definition)
+			why = errChanged(c.cfg.name, t.remote, p.Definition, t.definition)
 		}
 		if why != nil {
 			s.skipped = append(s.skipped, Skipped{clip(t.remote, maxNameBytes), why.Error()})
@@ -250,7 +250,7 @@ func (c *Client) allowed(t *remoteTool) error {
 	known, _ := c.pinned.Load(t.remote)
 	was, _ := known.(json.RawMessage)
 	if !bytes.Equal(was, t.definition) { // else a person may have accepted it meanwhile
-		err := c.cfg.Pins.Update(c.cfg.Name, func(pins map[string]Pin) {
+		err := c.cfg.Pins.Update(c.cfg.name, func(pins map[string]Pin) {
 			p, pinned := pinOf(pins, t)
 			if !pinned {
 				p = Pin{Definition: t.definition, As: t.info.Name}
@@ -262,7 +262,7 @@ func (c *Client) allowed(t *remoteTool) error {
 			}
 		})
 		if err != nil {
-			return fmt.Errorf("MCP server %q: tool %q cannot be pinned, and is not called: %w", c.cfg.Name, t.remote, err)
+			return fmt.Errorf("MCP server %q: tool %q cannot be pinned, and is not called: %w", c.cfg.name, t.remote, err)
 		}
 		c.pinned.Store(t.remote, was)
 	}
@@ -273,7 +273,7 @@ func (c *Client) allowed(t *remoteTool) error {
 	for _, d := range []json.RawMessage{t.definition, is} {
 		if !bytes.Equal(was, d) {
 			c.changed(listOfTools) // which holds it back
-			return errChanged(c.cfg.Name, t.remote, was, d)
+			return errChanged(c.cfg.name, t.remote, was, d)
 		}
 	}
 	return nil

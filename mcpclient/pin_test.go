@@ -47,7 +47,7 @@ func everything(string) bool { return true }
 // pinning returns a client that nothing is connected to.
 func pinning(t testing.TB, pins Pins, listed func(string) bool) *Client {
 	t.Helper()
-	c, err := New(Config{Name: "srv", Command: "none", Pins: pins, PinListed: listed})
+	c, err := New("srv", Command{Path: "none"}, &Options{Pins: pins, PinListed: listed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func changing(t *testing.T, pins Pins, listed func(string) bool) (c *Client, des
 	var text atomic.Value
 	text.Store("one")
 	var say atomic.Pointer[func(string)]
-	c = memoryClient(t, Config{PingInterval: -1, Protocol: "2025-06-18", Pins: pins, PinListed: listed}, func(msg request, reply func(string)) {
+	c = memoryClient(t, Server{Options: Options{PingInterval: -1, Protocol: "2025-06-18", Pins: pins, PinListed: listed}}, func(msg request, reply func(string)) {
 		say.Store(&reply)
 		switch {
 		case msg.Method == "tools/list":
@@ -238,7 +238,7 @@ func offered(t *testing.T, c *Client) string {
 	}
 	var names []string
 	for _, tl := range tools {
-		_, name := tl.(Origin).Origin()
+		_, name, _ := Origin(tl)
 		names = append(names, name)
 	}
 	return strings.Join(names, " ")

@@ -13,7 +13,7 @@ import (
 // which says so when they change. Like its process, the instructions change with a restart.
 func talking(t *testing.T, pins Pins, instructions, group *atomic.Value) (c *Client, regroup, restart func()) {
 	var say atomic.Pointer[func(string)]
-	c = memoryClient(t, Config{PingInterval: -1, Protocol: "2025-06-18", Pins: pins}, func(msg request, reply func(string)) {
+	c = memoryClient(t, Server{Options: Options{PingInterval: -1, Protocol: "2025-06-18", Pins: pins}}, func(msg request, reply func(string)) {
 		say.Store(&reply)
 		switch msg.Method {
 		case "initialize":

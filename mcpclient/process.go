@@ -38,23 +38,24 @@ type process struct {
 
 // environment returns the variables of a started server. Of two with the same name
 // exec takes the last: what Env says comes last.
-func environment(cfg *Config) []string {
+func environment(c *Command) []string {
 	env := []string{} // nil would be all of the program's own
-	for _, name := range slices.Concat(inherited, cfg.InheritEnv) {
+	for _, name := range slices.Concat(inherited, c.InheritEnv) {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
-	for _, name := range sortedKeys(cfg.Env) {
-		env = append(env, name+"="+cfg.Env[name])
+	for _, name := range sortedKeys(c.Env) {
+		env = append(env, name+"="+c.Env[name])
 	}
 	return env
 }
 
-// startProcess starts the server of cfg. eof is called when its output ends.
-func startProcess(cfg *Config, eof func()) (*process, error) {
-	cmd := exec.Command(cfg.Command, cfg.Args...)
-	cmd.Dir, cmd.Env = cfg.Dir, environment(cfg)
+// startProcess starts a server, which may send messages of at most maxMessage bytes. eof is
+// called when its output ends.
+func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
+	cmd := exec.Command(c.Path, c.Args...)
+	cmd.Dir, cmd.Env = c.Dir, environment(c)
 	ownGroup(cmd)
 	var files []*os.File
 	pipe := func() (r, w *os.File, err error) {
@@ -83,8 +84,8 @@ func startProcess(cfg *Config, eof func()) (*process, error) {
 	p := &process{
 		cmd:     cmd,
 		stdin:   &requestPipe{r: inR, w: inW, ends: map[string]int64{}},
-		stdout:  newLineReader(outR, cfg.MaxMessage, sync.OnceFunc(func() { close(read); eof() })),
-		stderr:  &tail{copy: cfg.Stderr},
+		stdout:  newLineReader(outR, maxMessage, sync.OnceFunc(func() { close(read); eof() })),
+		stderr:  &tail{copy: c.Stderr},
 		exited:  make(chan struct{}),
 		closers: []io.Closer{outR, errR},
 	}

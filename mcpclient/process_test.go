@@ -50,13 +50,13 @@ func TestUnreadInput(t *testing.T) {
 	}
 }
 
-// TestEnvWins holds that a variable of Config.Env counts, whatever the program's own
+// TestEnvWins holds that a variable of Command.Env counts, whatever the program's own
 // value of it is.
 func TestEnvWins(t *testing.T) {
 	for _, own := range []string{"/a", "/z"} {
 		t.Setenv("HOME", own)
 		cmd := exec.Command("env")
-		cmd.Env = environment(&Config{Env: map[string]string{"HOME": "/m"}})
+		cmd.Env = environment(&Command{Env: map[string]string{"HOME": "/m"}})
 		got := ""
 		for _, v := range cmd.Environ() {
 			if home, ok := strings.CutPrefix(v, "HOME="); ok {
@@ -82,17 +82,17 @@ func TestNoKeysInTheEnvironment(t *testing.T) {
 		t.Setenv(name, "hush")
 	}
 	for _, row := range []struct {
-		cfg  Config
+		cmd  Command
 		want []string
 	}{
-		{Config{}, nil},
-		{Config{InheritEnv: []string{"GITHUB_TOKEN", "MISSING"}}, []string{"GITHUB_TOKEN=hush"}},
-		{Config{Env: map[string]string{"ANY": "own"}}, []string{"ANY=own"}},
+		{Command{}, nil},
+		{Command{InheritEnv: []string{"GITHUB_TOKEN", "MISSING"}}, []string{"GITHUB_TOKEN=hush"}},
+		{Command{Env: map[string]string{"ANY": "own"}}, []string{"ANY=own"}},
 	} {
 		cmd := exec.Command("env")
-		cmd.Env = environment(&row.cfg)
+		cmd.Env = environment(&row.cmd)
 		if got := cmd.Environ(); !slices.Equal(got, row.want) {
-			t.Errorf("%+v: %q, want %q", row.cfg, got, row.want)
+			t.Errorf("%+v: %q, want %q", row.cmd, got, row.want)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestNoKeysInTheEnvironment(t *testing.T) {
 // and the reader is behind.
 func TestLastWords(t *testing.T) {
 	ended := make(chan struct{})
-	p, err := startProcess(&Config{Command: "echo", Args: []string{"bye"}, MaxMessage: 100}, func() { close(ended) })
+	p, err := startProcess(&Command{Path: "echo", Args: []string{"bye"}}, 100, func() { close(ended) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,13 +143,13 @@ func TestFlood(t *testing.T) {
 		}
 	}
 	t.Run("a process", func(t *testing.T) {
-		cfg := config(t, "flood")
-		cfg.Timeout = 10 * time.Second
+		cfg := child(t, "flood")
+		cfg.Options.Timeouts.Idle = 10 * time.Second
 		check(t, connect(t, cfg))
 	})
 	t.Run("a connection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := New(Config{Name: "srv", PingInterval: -1, Dial: oneByOne(scripts["flood"])})
+			c, err := New("srv", Dial(oneByOne(scripts["flood"])), &Options{PingInterval: -1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,8 +196,8 @@ func TestFloodOverHTTP(t *testing.T) {
 		return http.DefaultTransport.RoundTrip(req)
 	})
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	c := connect(t, Config{Name: "srv", URL: url, Protocol: "2025-11-25", PingInterval: -1, Timeout: 10 * time.Second,
-		HTTPClient: &http.Client{Transport: stuck}})
+	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: url, Client: &http.Client{Transport: stuck}},
+		Options: Options{Protocol: "2025-11-25", PingInterval: -1, Timeouts: Timeouts{Idle: 10 * time.Second}}})
 	res := mustRun(t, find(t, c, "flood"), `{}`)
 	if n := most.Load(); !strings.Contains(res.Text(), ErrLost.Error()) || n > maxWaiting {
 		t.Errorf("%d answers were under way: %.300s", n, res.Text())
@@ -215,7 +215,7 @@ func TestAskedBeforeHello(t *testing.T) {
 		polite(msg, reply, `[]`)
 	})
 	for range 5 {
-		connect(t, Config{Name: "srv", URL: url, Protocol: "2025-11-25", PingInterval: -1}).Close()
+		connect(t, Server{Name: "srv", Transport: HTTP{URL: url}, Options: Options{Protocol: "2025-11-25", PingInterval: -1}}).Close()
 	}
 }
 
@@ -236,16 +236,16 @@ func oneByOne(s script) func(context.Context) (io.ReadWriteCloser, error) {
 	}
 }
 
-// TestUnreadMessage holds that a server behind Config.Dial which does not read is lost
+// TestUnreadMessage holds that a server behind a Dial which does not read is lost
 // when a message to it has waited too long.
 func TestUnreadMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(Config{Name: "srv", PingInterval: -1, Timeout: time.Hour, MaxTimeout: time.Hour,
-			Dial: oneByOne(func(msg request, reply func(string)) {
-				if !polite(msg, reply, `[{"name":"sleep"}]`) && msg.Method == "tools/call" {
-					time.Sleep(10 * time.Minute)
-				}
-			})})
+		c, err := New("srv", Dial(oneByOne(func(msg request, reply func(string)) {
+			if !polite(msg, reply, `[{"name":"sleep"}]`) && msg.Method == "tools/call" {
+				time.Sleep(10 * time.Minute)
+			}
+		})),
+			&Options{PingInterval: -1, Timeouts: Timeouts{Idle: time.Hour, Call: time.Hour}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func init() {
 // TestAnswersAreNoRequests holds that a server which gives its request the id of ours,
 // and dies before it has read the answer, does not have the call made again.
 func TestAnswersAreNoRequests(t *testing.T) {
-	cfg := config(t, "impostor")
+	cfg := child(t, "impostor")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	res := mustRun(t, find(t, c, "die"), `{}`)
@@ -288,7 +288,7 @@ func TestAnswersAreNoRequests(t *testing.T) {
 // TestGivenUpRequestsAreForgotten holds that requests which were cancelled before they
 // were written leave nothing behind.
 func TestGivenUpRequestsAreForgotten(t *testing.T) {
-	c := connect(t, config(t, "mortal"))
+	c := connect(t, child(t, "mortal"))
 	work := find(t, c, "work")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

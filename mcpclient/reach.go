@@ -92,7 +92,7 @@ func mayReach(server, endpoint *url.URL) error {
 
 func notHere(server *url.URL, what string) error {
 	return fmt.Errorf("%q is on this machine, and the server %q is not; it has no business there. "+
-		"If the server runs here, configure it as localhost, or give Config.HTTPClient a Transport that decides by itself", what, server.Host)
+		"If the server runs here, configure it as localhost, or give HTTP.Client a Transport that checks addresses itself", what, server.Host)
 }
 
 // thisMachine reports whether the host is this machine by its name or address, however

@@ -83,7 +83,7 @@ func TestRebinding(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			base, idle := baseTransport(&Config{HTTPClient: &http.Client{Transport: transport}}, server)
+			base, idle := baseTransport(&config{http: HTTP{Client: &http.Client{Transport: transport}}, url: server})
 			defer idle()
 			res, err := (&http.Client{Transport: base}).Post(row.url, "text/plain", strings.NewReader("secret"))
 			if (err == nil) != row.ok || requests.Load() != row.requests || err != nil && !strings.Contains(err.Error(), "this machine") {
@@ -120,19 +120,19 @@ func TestReached(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	here := serveHTTP(t, h).URL
 	named := strings.Replace(serveHTTP(t, http.RedirectHandler(here, http.StatusTemporaryRedirect)).URL, "127.0.0.1", "localhost", 1)
-	for _, cfg := range []Config{
-		{URL: "http://mcp.example.com/mcp", HTTPClient: &http.Client{Transport: transport}},
-		{URL: "http://moved.example.com/mcp", HTTPClient: &http.Client{Transport: transport}},
-		{URL: here}, {URL: named},
+	for _, cfg := range []Server{
+		{Transport: HTTP{URL: "http://mcp.example.com/mcp", Client: &http.Client{Transport: transport}}},
+		{Transport: HTTP{URL: "http://moved.example.com/mcp", Client: &http.Client{Transport: transport}}},
+		{Transport: HTTP{URL: here}}, {Transport: HTTP{URL: named}},
 	} {
-		cfg.Name, cfg.Protocol, cfg.PingInterval = "srv", "2025-11-25", -1
-		c, err := Connect(t.Context(), cfg)
+		cfg.Name, cfg.Options.Protocol, cfg.Options.PingInterval = "srv", "2025-11-25", -1
+		c, err := tryConnect(t.Context(), cfg)
 		if err != nil {
-			t.Errorf("%s: %v", cfg.URL, err)
+			t.Errorf("%s: %v", cfg.Transport.(HTTP).URL, err)
 			continue
 		}
 		if res := mustRun(t, find(t, c, "echo"), `{"m":"hi"}`); res.Text() != "hi" {
-			t.Errorf("%s: %s", cfg.URL, res.Text())
+			t.Errorf("%s: %s", cfg.Transport.(HTTP).URL, res.Text())
 		}
 		c.Close()
 	}

@@ -45,7 +45,7 @@ func (c *Client) acquire(ctx context.Context) (cn *conn, release func(), err err
 		c.mu.Lock()
 		if c.closed {
 			c.mu.Unlock()
-			return nil, nil, &ServerError{Server: c.cfg.Name, Err: ErrClosed}
+			return nil, nil, &ServerError{Server: c.cfg.name, Err: ErrClosed}
 		}
 		if cn := c.conn; cn != nil && !cn.dead() {
 			cn.users.Add(1)
@@ -262,7 +262,7 @@ func (c *Client) attend(cn *conn) {
 			if lists&listOfTools != 0 {
 				_ = c.renew(cn.life)
 			}
-			c.follow(lists)
+			c.listsChanged(lists)
 			if lists&updates != 0 {
 				c.watches.tell()
 			}
@@ -321,7 +321,7 @@ func (c *Client) single(ctx context.Context) (cn *conn, release func(), err erro
 	}
 	c.mu.Unlock()
 	if closed {
-		return nil, nil, &ServerError{Server: c.cfg.Name, Err: ErrClosed}
+		return nil, nil, &ServerError{Server: c.cfg.name, Err: ErrClosed}
 	}
 	dialing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -347,17 +347,17 @@ func (c *Client) single(ctx context.Context) (cn *conn, release func(), err erro
 // from the start for one that has changed; and over SSE for one that does not
 // take a POST. It remembers what worked.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.StartTimeout,
-		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, c.cfg.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Start,
+		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, c.cfg.Timeouts.Start))
 	defer cancel()
 	c.mu.Lock()
 	known := c.agreed
 	c.mu.Unlock()
-	kind, version := c.cfg.Transport, c.cfg.Protocol
-	if kind == Auto {
-		kind = HTTP
+	kind, version := c.cfg.wire, c.cfg.Protocol
+	if kind == wireAuto {
+		kind = wireHTTP
 	}
-	if known.kind != Auto {
+	if known.kind != wireAuto {
 		kind = known.kind
 		if version == "" {
 			version = known.version
@@ -370,8 +370,8 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 		cn, err = c.hello(ctx, kind, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	case version != c.cfg.Protocol && !errors.Is(err, ErrLost):
 		cn, err = c.hello(ctx, kind, c.cfg.Protocol) // it may be another server by now
-	case c.cfg.Transport == Auto && isStatus(err, 400, 404, 405):
-		if sse, sseErr := c.hello(ctx, SSE, ""); sseErr == nil {
+	case c.cfg.wire == wireAuto && isStatus(err, 400, 404, 405):
+		if sse, sseErr := c.hello(ctx, wireSSE, ""); sseErr == nil {
 			cn, err = sse, nil
 		}
 	}
@@ -385,7 +385,7 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 }
 
 // hello opens a connection and agrees on a protocol revision.
-func (c *Client) hello(ctx context.Context, kind Transport, version string) (*conn, error) {
+func (c *Client) hello(ctx context.Context, kind wire, version string) (*conn, error) {
 	cn, err := open(ctx, &c.cfg, kind, c.hub, c.notified)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -98,10 +98,10 @@ func mortal(msg request, reply func(string)) {
 }
 
 // withDiary has the server keep a diary and returns how to read it.
-func withDiary(t *testing.T, cfg *Config) func() string {
+func withDiary(t *testing.T, cfg *Server) func() string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "diary")
-	cfg.Env[diaryEnv] = file
+	*cfg = withEnv(*cfg, diaryEnv, file)
 	return func() string {
 		b, err := os.ReadFile(file)
 		if err != nil {
@@ -129,7 +129,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 }
 
 func TestDeathDuringACall(t *testing.T) {
-	cfg := config(t, "mortal")
+	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	res := mustRun(t, find(t, c, "die"), `{}`)
@@ -147,14 +147,14 @@ func TestDeathDuringACall(t *testing.T) {
 	if n := strings.Count(diary(), "ran die"); n != 1 {
 		t.Errorf("the call ran %d times", n)
 	}
-	if st := c.Status(); st.Restarts != 1 || st.State != Ready {
+	if st := c.Status(); st.Restarts != 1 || st.State != stateReady {
 		t.Errorf("status: %+v", st)
 	}
 }
 
 func TestOnlyWhatMayRunTwiceDoes(t *testing.T) {
-	cfg := config(t, "mortal")
-	cfg.TrustReadOnly = true
+	cfg := child(t, "mortal")
+	cfg.Options.TrustReadOnly = true
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	if res := mustRun(t, find(t, c, "die_once"), `{}`); res.Text() != "done" {
@@ -173,8 +173,8 @@ func mayRunAgain(t *testing.T, tl tool.Tool) bool {
 }
 
 func TestHintsThatACallMayRunTwice(t *testing.T) {
-	cfg := config(t, "mortal")
-	cfg.TrustReadOnly = true
+	cfg := child(t, "mortal")
+	cfg.Options.TrustReadOnly = true
 	withDiary(t, &cfg)
 	c := connect(t, cfg)
 	for name, want := range map[string]bool{"die": false, "die_once": true, "idem": true} {
@@ -187,7 +187,7 @@ func TestHintsThatACallMayRunTwice(t *testing.T) {
 // TestHintsAreClaims holds that a tool of a server that nobody has trusted runs by its own
 // word neither unasked nor twice, in any mode.
 func TestHintsAreClaims(t *testing.T) {
-	cfg := config(t, "mortal")
+	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	tl := find(t, c, "die_once")
@@ -212,7 +212,7 @@ func TestHintsAreClaims(t *testing.T) {
 // to it. That request never reached it and must run, once; the one before it
 // did, and must not run again.
 func TestUnreadRequestIsSentAgain(t *testing.T) {
-	cfg := config(t, "mortal")
+	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	frozen, waiting := make(chan *message.ToolResult, 1), make(chan *message.ToolResult, 1)
@@ -252,7 +252,7 @@ func until(t *testing.T, ok func() bool) {
 }
 
 func TestKilledWhileIdle(t *testing.T) {
-	cfg := config(t, "mortal")
+	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	for range 3 {
@@ -273,7 +273,7 @@ func TestKilledWhileIdle(t *testing.T) {
 }
 
 func TestOutputClosed(t *testing.T) {
-	cfg := config(t, "mortal")
+	cfg := child(t, "mortal")
 	withDiary(t, &cfg)
 	c := connect(t, cfg)
 	if res := mustRun(t, find(t, c, "close_output"), `{}`); !strings.Contains(res.Text(), "lost") {
@@ -286,7 +286,7 @@ func TestOutputClosed(t *testing.T) {
 
 // TestGrandchildrenDie relies on connect, which looks for processes left over.
 func TestGrandchildrenDie(t *testing.T) {
-	cfg := config(t, "mortal")
+	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	mustRun(t, find(t, c, "leave_child"), `{}`)
@@ -300,7 +300,7 @@ func TestGrandchildrenDie(t *testing.T) {
 
 func TestStillborn(t *testing.T) {
 	start := time.Now()
-	_, err := Connect(t.Context(), config(t, "stillborn"))
+	_, err := tryConnect(t.Context(), child(t, "stillborn"))
 	se, ok := errors.AsType[*ServerError](err)
 	if !ok || !strings.Contains(se.Stderr, "the database is missing") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("error: %v", err)
@@ -314,7 +314,7 @@ func TestEras(t *testing.T) {
 	for _, role := range []string{"offended", "taciturn", "yes-man"} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, config(t, role))
+			c := connect(t, child(t, role))
 			if st := c.Status(); st.Protocol != "2025-11-25" {
 				t.Errorf("protocol: %q", st.Protocol)
 			}

@@ -61,10 +61,10 @@ func inMemory(s script) func(context.Context) (io.ReadWriteCloser, error) {
 // hangUp, as a reply, ends the connection.
 const hangUp = "\x00hang up"
 
-func memoryClient(t *testing.T, cfg Config, s script) *Client {
+func memoryClient(t *testing.T, cfg Server, s script) *Client {
 	t.Helper()
-	cfg.Name, cfg.Dial = "srv", inMemory(s)
-	c, err := New(cfg)
+	cfg.Name, cfg.Transport = "srv", Dial(inMemory(s))
+	c, err := New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestTimeouts(t *testing.T) {
 	} {
 		t.Run(row.tool+row.args, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := memoryClient(t, Config{PingInterval: -1}, slow)
+				c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, slow)
 				tl := find(t, c, row.tool)
 				start := time.Now()
 				res := mustRun(t, tl, row.args)
@@ -151,7 +151,7 @@ func TestTimeouts(t *testing.T) {
 func TestCancelIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan string, 1)
-		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			if !polite(msg, reply, `[{"name":"wait"}]`) && msg.Method == "notifications/cancelled" {
 				told <- string(msg.Params)
 			}
@@ -172,7 +172,7 @@ func TestListChangedIsCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists, version, changes atomic.Int64
 		version.Store(1)
-		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			if msg.Method == "tools/list" {
 				lists.Add(1)
 			}
@@ -213,7 +213,7 @@ func TestListTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists atomic.Int64
 		var broken atomic.Bool
-		c := memoryClient(t, Config{PingInterval: -1, ListTTL: time.Minute}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, ListTTL: time.Minute}}, func(msg request, reply func(string)) {
 			if msg.Method == "tools/list" {
 				if lists.Add(1); broken.Load() {
 					reply(msg.fail(-32603, "not today"))
@@ -253,7 +253,7 @@ func TestListChangedAgainAndAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var lists atomic.Int64
 				tell := make(chan func(string), 1)
-				c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+				c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 					switch msg.Method {
 					case "tools/list":
 						reply(msg.result(fmt.Sprintf(`{"tools":[{"name":"v%d"}]}`, lists.Add(1)))) // always another one
@@ -295,7 +295,7 @@ func TestPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung atomic.Bool
 		var pings atomic.Int64
-		c := memoryClient(t, Config{}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{}, func(msg request, reply func(string)) {
 			if msg.Method == "ping" {
 				pings.Add(1)
 				if hung.Load() {
@@ -316,7 +316,7 @@ func TestPulse(t *testing.T) {
 		time.Sleep(time.Minute)
 		hung.Store(false)
 		time.Sleep(time.Minute)
-		if st := c.Status(); st.Restarts == 0 || st.State != Ready {
+		if st := c.Status(); st.Restarts == 0 || st.State != stateReady {
 			t.Errorf("a hung server was not replaced: %+v", st)
 		}
 		c.Close()
@@ -357,29 +357,30 @@ func TestRestartsAreCounted(t *testing.T) {
 		}
 		reply(msg.result(`{"content":[{"type":"text","text":"done"}]}`))
 	})
-	cfg := Config{Name: "srv", PingInterval: -1, Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+	cfg := Server{Name: "srv", Transport: Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 		if dials.Add(1) > 1 {
 			counted = append(counted, c.Status().Restarts)
 		}
 		most.Store(max(most.Load(), open.Add(1)))
 		p, err := dial(ctx)
 		return slowPipe{p, new(sync.Once), &open}, err
-	}}
+	}),
+		Options: Options{PingInterval: -1}}
 	var err error
-	if c, err = New(cfg); err != nil {
+	if c, err = New(cfg.Name, cfg.Transport, &cfg.Options); err != nil {
 		t.Fatal(err)
 	}
 	die, work := find(t, c, "die"), find(t, c, "work")
 	for n := 1; n <= 3; n++ {
 		mustRun(t, die, `{}`)
-		if st := c.Status(); st.Restarts != n || st.State != Restarting {
+		if st := c.Status(); st.Restarts != n || st.State != stateRestarting {
 			t.Errorf("after loss %d: %+v", n, st)
 		}
 		if res := mustRun(t, work, `{}`); res.Text() != "done" {
 			t.Errorf("the next call: %q", res.Text())
 		}
 		time.Sleep(200 * time.Millisecond) // for whoever notices later
-		if st := c.Status(); st.Restarts != n || st.State != Ready || dials.Load() != int64(n)+1 {
+		if st := c.Status(); st.Restarts != n || st.State != stateReady || dials.Load() != int64(n)+1 {
 			t.Errorf("%d losses, %d dials: %+v", n, dials.Load(), st)
 		}
 	}
@@ -401,10 +402,11 @@ func TestStatusStartsNothing(t *testing.T) {
 			}
 			polite(msg, reply, fmt.Sprintf(`[{"name":"t%d"}]`, lists.Add(1)))
 		})
-		c, err := New(Config{Name: "srv", PingInterval: -1, Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+		c, err := New("srv", Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 			dials.Add(1)
 			return dial(ctx)
-		}})
+		}),
+			&Options{PingInterval: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -418,14 +420,14 @@ func TestStatusStartsNothing(t *testing.T) {
 		say(hangUp)
 		synctest.Wait()
 		for range 3 {
-			if st := c.Status(); st.State != Restarting || st.Restarts != 1 || !errors.Is(st.Err, ErrLost) || dials.Load() != 1 {
+			if st := c.Status(); st.State != stateRestarting || st.Restarts != 1 || !errors.Is(st.Err, ErrLost) || dials.Load() != 1 {
 				t.Errorf("%d dials: %+v", dials.Load(), st)
 			}
 			time.Sleep(time.Minute)
 		}
 		close(busy)
 		time.Sleep(time.Minute)
-		if st := c.Status(); st.State != Ready || st.Restarts != 1 || dials.Load() != 2 {
+		if st := c.Status(); st.State != stateReady || st.Restarts != 1 || dials.Load() != 2 {
 			t.Errorf("in the end %d dials: %+v", dials.Load(), st)
 		}
 		c.Close()
@@ -449,13 +451,13 @@ func TestBackoff(t *testing.T) {
 				}
 			}
 		}
-		cfg := Config{Name: "srv", PingInterval: -1, StartTimeout: time.Minute}
+		cfg := Server{Name: "srv", Options: Options{PingInterval: -1, Timeouts: Timeouts{Start: time.Minute}}}
 		dial := inMemory(script)
-		cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+		cfg.Transport = Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 			starts.Add(1)
 			return dial(ctx)
-		}
-		c, err := New(cfg)
+		})
+		c, err := New(cfg.Name, cfg.Transport, &cfg.Options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -469,7 +471,7 @@ func TestBackoff(t *testing.T) {
 		if n := starts.Load(); n < eagerRestarts || n > 2*eagerRestarts {
 			t.Errorf("a broken server was started %d times in an hour", n)
 		}
-		if st := c.Status(); st.State != Failed || st.Err == nil {
+		if st := c.Status(); st.State != stateFailed || st.Err == nil {
 			t.Errorf("status: %+v", st)
 		}
 		if tools, err := c.Tools(t.Context()); err != nil || len(tools) != 1 {
@@ -498,7 +500,7 @@ func TestBackoff(t *testing.T) {
 func TestProgressOfTheSecondTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
-		c := memoryClient(t, Config{PingInterval: -1, TrustReadOnly: true}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, TrustReadOnly: true}}, func(msg request, reply func(string)) {
 			if polite(msg, reply, `[{"name":"steps","annotations":{"idempotentHint":true}}]`) || msg.Method != "tools/call" {
 				return
 			}
@@ -535,20 +537,21 @@ func TestStatelessFailure(t *testing.T) {
 				polite(msg, reply, `[{"name":"a"}]`)
 			}
 		})
-		c, err := New(Config{Name: "srv", Stateless: true, PingInterval: -1, Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+		c, err := New("srv", Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 			if dials.Add(1) == 1 {
 				return nil, errors.New("not yet")
 			}
 			return dial(ctx)
-		}})
+		}),
+			&Options{Stateless: true, PingInterval: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.Ping(t.Context()); err == nil || c.Status().State != Failed {
+		if err := c.Ping(t.Context()); err == nil || c.Status().State != stateFailed {
 			t.Errorf("first: %v, %+v", err, c.Status())
 		}
-		if err := c.Ping(t.Context()); err != nil || c.Status().State != Idle || c.Status().Err != nil {
+		if err := c.Ping(t.Context()); err != nil || c.Status().State != stateIdle || c.Status().Err != nil {
 			t.Errorf("second: %v, %+v", err, c.Status())
 		}
 		failed := make(chan error)

@@ -15,7 +15,7 @@ import (
 func TestNothingHidden(t *testing.T) {
 	const hidden = `\udb40\udc41\u202e\u200b\udb40\udd00`
 	raw := strings.NewReplacer("HID", hidden)
-	c := memoryClient(t, Config{PingInterval: -1, Protocol: "2025-06-18"}, func(msg request, reply func(string)) {
+	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Protocol: "2025-06-18"}}, func(msg request, reply func(string)) {
 		switch msg.Method {
 		case "initialize":
 			reply(msg.result(raw.Replace(`{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{},"resources":{},"groups":{}},` +

@@ -38,9 +38,9 @@ var ErrNotWatched = errors.New("the server does not tell when a resource is upda
 // error wraps [ErrNotWatched] if the server cannot do it.
 func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop func(), err error) {
 	if c.cfg.Stateless {
-		return nil, fmt.Errorf("%w: MCP server %q has no lasting connection", ErrNotWatched, c.cfg.Name)
+		return nil, fmt.Errorf("%w: MCP server %q has no lasting connection", ErrNotWatched, c.cfg.name)
 	}
-	w, err := c.watches.join(c.cfg.Name, uri, &fn)
+	w, err := c.watches.join(c.cfg.name, uri, &fn)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (h *hello) tellsUpdates() bool {
 // watchNow has the server of this connection tell of a resource, unless it does.
 func (c *conn) watchNow(ctx context.Context, ws *watches, w *watch) error {
 	if !c.hello.tellsUpdates() {
-		return fmt.Errorf("%w: MCP server %q", ErrNotWatched, c.cfg.Name)
+		return fmt.Errorf("%w: MCP server %q", ErrNotWatched, c.cfg.name)
 	}
 	if c.modern() {
 		ws.pokeAll()
@@ -284,7 +284,7 @@ func (c *conn) watchOn(ws *watches) {
 		return
 	}
 	for _, w := range ws.list() {
-		ctx, cancel := context.WithTimeout(c.life, c.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(c.life, c.cfg.Timeouts.Idle)
 		if err := c.watchNow(ctx, ws, w); err != nil {
 			ws.missed(w) // the last that is told of it: who looks sees why
 		}

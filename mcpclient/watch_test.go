@@ -37,8 +37,6 @@ func (h *herald) script(capabilities string) script {
 			}
 			h.told = append(h.told, strings.TrimPrefix(msg.Method, "resources/")+" "+p.URI)
 			reply(msg.result(`{}`))
-		case "completion/complete":
-			reply(msg.result(string(msg.Params)))
 		default:
 			if !polite(msg, reply, `[]`) && msg.ID != nil {
 				reply(msg.fail(codeMethodNotFound, "it only tells"))
@@ -60,7 +58,7 @@ func (h *herald) asked() string {
 func TestWatchResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h herald
-		c := memoryClient(t, Config{PingInterval: -1}, h.script(`{"resources":{"subscribe":true}}`))
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, h.script(`{"resources":{"subscribe":true}}`))
 		heard := map[string]int{}
 		watch := func(name, uri string) func() {
 			stop, err := c.WatchResource(t.Context(), uri, func() { heard[name]++ })
@@ -128,7 +126,7 @@ func TestListenToAll(t *testing.T) {
 			var mu sync.Mutex
 			var listens []string
 			var say func(string)
-			c := memoryClient(t, Config{PingInterval: -1, Protocol: "2026-07-28"}, func(msg request, reply func(string)) {
+			c := memoryClient(t, Server{Options: Options{PingInterval: -1, Protocol: "2026-07-28"}}, func(msg request, reply func(string)) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch say = reply; msg.Method {
@@ -174,7 +172,7 @@ func TestListenRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		standing := map[string]int{}
-		c := memoryClient(t, Config{PingInterval: -1, Protocol: "2026-07-28"}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, Protocol: "2026-07-28"}}, func(msg request, reply func(string)) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch msg.Method {
@@ -230,14 +228,14 @@ func TestCannotWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h herald
 		able := `{"resources":{"subscribe":true}}`
-		for capabilities, cfg := range map[string]Config{`{"resources":{}}`: {PingInterval: -1}, able: {PingInterval: -1, Stateless: true}} {
+		for capabilities, cfg := range map[string]Server{`{"resources":{}}`: {Options: Options{PingInterval: -1}}, able: {Options: Options{PingInterval: -1, Stateless: true}}} {
 			c := memoryClient(t, cfg, h.script(capabilities))
 			if _, err := c.WatchResource(t.Context(), "x://a", func() {}); !errors.Is(err, ErrNotWatched) {
-				t.Errorf("%s, %v: %v", capabilities, cfg.Stateless, err)
+				t.Errorf("%s, %v: %v", capabilities, cfg.Options.Stateless, err)
 			}
 			c.Close()
 		}
-		c := memoryClient(t, Config{PingInterval: -1}, h.script(able))
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, h.script(able))
 		for i := range maxWatched {
 			c.watches.all[fmt.Sprint(i)] = &watch{}
 		}
@@ -245,33 +243,5 @@ func TestCannotWatch(t *testing.T) {
 			t.Errorf("one too many: %v", err)
 		}
 		c.Close()
-	})
-}
-
-// TestComplete: a completion is asked for as the protocol has it, of servers that complete.
-func TestComplete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for capabilities, want := range map[string]string{
-			`{"completions":{}}`: `{"argument":{"name":"who","value":"A"},"context":{"arguments":{"lang":"de"}},"ref":{"name":"greet","type":"ref/prompt"}}`, `{}`: "",
-		} {
-			var h herald
-			c := memoryClient(t, Config{PingInterval: -1}, h.script(capabilities))
-			got, err := c.Complete(t.Context(), map[string]any{"type": "ref/prompt", "name": "greet"}, "who", "A", map[string]string{"lang": "de"})
-			if err != nil || string(got) != want {
-				t.Errorf("%s: %s, %v", capabilities, got, err)
-			}
-			c.Close()
-		}
-		old := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
-			if msg.Method == "initialize" {
-				reply(msg.result(`{"protocolVersion":"2024-11-05","capabilities":{"prompts":{}},"serverInfo":{"name":"old","version":"1"}}`))
-			} else if !polite(msg, reply, `[]`) && msg.ID != nil {
-				reply(msg.fail(codeMethodNotFound, "unknown method"))
-			}
-		})
-		if got, err := old.Complete(t.Context(), map[string]any{"type": "ref/prompt", "name": "greet"}, "who", "A", nil); err != nil || got != nil {
-			t.Errorf("of a server that knows no completion: %s, %v", got, err)
-		}
-		old.Close()
 	})
 }

@@ -17,7 +17,7 @@ const maxApart = 256
 // apart are the clients of a server that has a process for each session. They are
 // known by the context that ends with the session.
 type apart struct {
-	cfg   mcpclient.Config
+	cfg   mcpclient.Server
 	share int // of a credential
 
 	mu      sync.Mutex
@@ -56,10 +56,10 @@ func (a *apart) client(ctx context.Context) (*mcpclient.Client, error) {
 	if len(a.clients) >= maxApart || a.users[who] >= a.share {
 		return nil, fmt.Errorf("MCP server %q: %d sessions have a process of it, %d of them with this credential; try again later", a.cfg.Name, len(a.clients), a.users[who])
 	}
-	if l != nil && cfg.Log == nil { // whose messages these are there can be no doubt
-		cfg.Log = func(m mcpclient.LogMessage) { tell(l, cfg.Name, m) }
+	if l != nil && cfg.Options.Log == nil { // whose messages these are there can be no doubt
+		cfg.Options.Log = func(m mcpclient.LogMessage) { tell(l, cfg.Name, m) }
 	}
-	c, err := mcpclient.New(cfg)
+	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 // TestShareOfProcesses holds that one credential cannot have all processes of a server, and
 // has another one when a session of its has ended.
 func TestShareOfProcesses(t *testing.T) {
-	a := &apart{cfg: mcpclient.Config{Name: "a", Command: "never-started"}, share: 2, clients: map[context.Context]*mcpclient.Client{}, users: map[string]int{}}
+	a := &apart{cfg: mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, share: 2, clients: map[context.Context]*mcpclient.Client{}, users: map[string]int{}}
 	defer a.close()
 	var ends []context.CancelFunc
 	start := func() error {

@@ -78,7 +78,7 @@ func (u *upstream) elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 		return host.Answer{}, err
 	}
 	defer end()
-	return mcpclient.AskCaller(ctx, q)
+	return mcpclient.ElicitCaller(ctx, q)
 }
 
 func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {

@@ -25,15 +25,15 @@ type person struct {
 	asked atomic.Int32
 }
 
-func (p *person) sit(c *mcpclient.Config) {
-	c.Elicit = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+func (p *person) sit(c *mcpclient.Server) {
+	c.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 		p.asked.Add(1)
 		if !strings.HasPrefix(q.Message, "[a] ") {
 			return host.Answer{Action: host.Decline}, nil // it does not say who asks
 		}
 		return host.Answer{Action: host.Accept, Content: map[string]any{"name": p.name}}, nil
 	}
-	c.Sample = func(context.Context, host.SampleRequest) (host.Sample, error) {
+	c.Options.Sampling = func(context.Context, host.SampleRequest) (host.Sample, error) {
 		return host.Sample{Model: "m", Text: "the model of " + p.name}, nil
 	}
 }
@@ -47,9 +47,9 @@ func TestQuestions(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			up := behind(t, "a", ask(nil), think())
-			up.Protocol = row.behind
-			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up.Config}, Style: mcpgateway.Full})
-			era := func(c *mcpclient.Config) { c.Protocol = row.host }
+			up.Options.Protocol = row.behind
+			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.Full})
+			era := func(c *mcpclient.Server) { c.Options.Protocol = row.host }
 			anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
 			a, o, mute := newHost(t, g, era, anna.sit), newHost(t, g, era, otto.sit), newHost(t, g, era)
 			for range 2 {
@@ -81,8 +81,8 @@ func TestQuestions(t *testing.T) {
 // nobody is asked.
 func TestWhoseQuestion(t *testing.T) {
 	up := process(t, "a")
-	up.Protocol = "2025-11-25"
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full})
+	up.Options.Protocol = "2025-11-25"
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.Full})
 	anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
 	a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
 	expect := func(when string, c *mcpclient.Client, want string, annas, ottos int32) {
@@ -129,8 +129,8 @@ func TestWhoseQuestion(t *testing.T) {
 func TestApart(t *testing.T) {
 	for _, per := range []string{"session", "call"} {
 		up := process(t, "a")
-		up.Protocol, up.Stateless = "2025-11-25", per == "call"
-		cfg := mcpgateway.Config{Servers: []mcpclient.Config{up}, Style: mcpgateway.Full}
+		up.Options.Protocol, up.Options.Stateless = "2025-11-25", per == "call"
+		cfg := mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.Full}
 		if per == "session" {
 			cfg.PerSession = []string{"a"}
 		}
@@ -158,7 +158,7 @@ func TestApart(t *testing.T) {
 // TestPerSession: a session has one process of the server, no other session has it,
 // and it ends with the session.
 func TestPerSession(t *testing.T) {
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{process(t, "a")}, Style: mcpgateway.Full, PerSession: []string{"a"}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{process(t, "a")}, Style: mcpgateway.Full, PerSession: []string{"a"}})
 	pid := func(c *mcpclient.Client) int {
 		t.Helper()
 		res := call(t, c, "a__pid", `{}`)
@@ -170,7 +170,7 @@ func TestPerSession(t *testing.T) {
 	}
 	alive := func(pid int) bool { return syscall.Kill(pid, 0) == nil }
 	one, two := newHost(t, g), newHost(t, g)
-	modern := newHost(t, g, func(c *mcpclient.Config) { c.Protocol = "2026-07-28" })
+	modern := newHost(t, g, func(c *mcpclient.Server) { c.Options.Protocol = "2026-07-28" })
 	first, second := pid(one), pid(two)
 	if first == second || pid(one) != first || pid(two) != second {
 		t.Errorf("the processes are %d and %d, and later others", first, second)
@@ -194,7 +194,7 @@ func TestPerSession(t *testing.T) {
 // only for as long as the client keeps it in mind.
 func TestStrays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", ask(nil), hang(nil)).Config}, Style: mcpgateway.Full})
+		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", ask(nil), hang(nil)).Server}, Style: mcpgateway.Full})
 		anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
 		a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
 		call(t, a, "a__ask", `{}`)
@@ -219,14 +219,14 @@ func TestStrays(t *testing.T) {
 func TestQuestionShare(t *testing.T) {
 	const tokenA, tokenB = "0123456789abcdef-anna", "0123456789abcdef-otto"
 	up := behind(t, "a", ask(nil))
-	up.Protocol = "2026-07-28"
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up.Config}, Style: mcpgateway.Full,
+	up.Options.Protocol = "2026-07-28"
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.Full,
 		Serve: mcpserver.Config{Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA, Policy: open}, {Name: "otto", Token: tokenB, Policy: open}}}})
 	srv := httptest.NewServer(g.Server.Handler())
 	t.Cleanup(srv.Close) // after the clients, which hold streams open
 	connect := func(token string, elicit func(context.Context, host.Elicitation) (host.Answer, error)) *mcpclient.Client {
-		c, err := mcpclient.New(mcpclient.Config{Name: "g", Prefix: "_", URL: srv.URL, Headers: map[string]string{"Authorization": "Bearer " + token},
-			PingInterval: -1, Protocol: "2025-11-25", Elicit: elicit})
+		c, err := mcpclient.New("g", mcpclient.HTTP{URL: srv.URL, Headers: map[string]string{"Authorization": "Bearer " + token}},
+			&mcpclient.Options{Prefix: "_", PingInterval: -1, Protocol: "2025-11-25", Elicitation: elicit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,9 +263,9 @@ func TestQuestionShare(t *testing.T) {
 		t.Errorf("%d questions of one credential are open", open.Load())
 	}
 	otto := &person{name: "Otto"}
-	c := mcpclient.Config{}
+	c := mcpclient.Server{}
 	otto.sit(&c)
-	if res := call(t, connect(tokenB, c.Elicit), "a__ask", `{}`); res.Text() != "accept Otto" {
+	if res := call(t, connect(tokenB, c.Options.Elicitation), "a__ask", `{}`); res.Text() != "accept Otto" {
 		t.Errorf("Otto's call: %s", res.Text())
 	}
 }

@@ -38,7 +38,7 @@ type request struct {
 
 // scripted is an upstream server that lists tools as they stand there and answers
 // calls with what answer returns, which need not be JSON.
-func scripted(name, tools string, answer func(r request) string) mcpclient.Config {
+func scripted(name, tools string, answer func(r request) string) mcpclient.Server {
 	serve := func(conn net.Conn) {
 		defer conn.Close()
 		in := bufio.NewScanner(conn)
@@ -63,12 +63,12 @@ func scripted(name, tools string, answer func(r request) string) mcpclient.Confi
 			fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, body)
 		}
 	}
-	return mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25", Timeout: 300 * time.Millisecond,
-		Dial: func(context.Context) (io.ReadWriteCloser, error) {
-			a, b := net.Pipe()
-			go serve(b)
-			return a, nil
-		}}
+	return mcpclient.Server{Name: name, Transport: mcpclient.Dial(func(context.Context) (io.ReadWriteCloser, error) {
+		a, b := net.Pipe()
+		go serve(b)
+		return a, nil
+	}),
+		Options: mcpclient.Options{PingInterval: -1, Protocol: "2025-11-25", Timeouts: mcpclient.Timeouts{Idle: 300 * time.Millisecond}}}
 }
 
 // says answers a call with a text.
@@ -86,8 +86,8 @@ func TestNamesOfControls(t *testing.T) {
 		tools = append(tools, `{"name":"`+name+`","inputSchema":{"type":"object"}}`)
 	}
 	for _, style := range mcpgateway.Styles() {
-		g := newGateway(t, mcpgateway.Config{Style: style, Servers: []mcpclient.Config{
-			scripted("evil", "["+strings.Join(tools, ",")+"]", says("from upstream")), behind(t, "a", echo()).Config}})
+		g := newGateway(t, mcpgateway.Config{Style: style, Servers: []mcpclient.Server{
+			scripted("evil", "["+strings.Join(tools, ",")+"]", says("from upstream")), behind(t, "a", echo()).Server}})
 		c := newHost(t, g)
 		row := map[mcpgateway.Style][2]string{
 			mcpgateway.Reset: {"reset_tools", `{"evil":true,"a":true}`}, mcpgateway.Enable: {"enable_tools", `{"groups":["evil","a"]}`},
@@ -121,7 +121,7 @@ func TestReferences(t *testing.T) {
 	}
 	for _, ref := range []string{"file://" + file, file, web.URL, "//" + strings.TrimPrefix(web.URL, "http:")} {
 		tools := `[{"name":"f","inputSchema":{"type":"object","properties":{"x":{"$ref":"` + ref + `"}}}}]`
-		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{scripted("evil", tools, says("ran"))}, Initial: []string{"evil"}})
+		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{scripted("evil", tools, says("ran"))}, Initial: []string{"evil"}})
 		c := newHost(t, g)
 		// If the schema had been read, the number would not fit.
 		for _, input := range []string{`{"x":5}`, `{"x":"a"}`} {
@@ -147,7 +147,7 @@ func TestWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{scripted("evil", string(raw), says("ran"))}, Initial: []string{"evil"}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{scripted("evil", string(raw), says("ran"))}, Initial: []string{"evil"}})
 	v, err := g.Toolkit.View(t.Context(), new(toolkit.Scope))
 	if err != nil || len(v.Tools()) != 2 {
 		t.Fatalf("%v, %d tools, skipped %v", err, len(v.Tools()), v.Skipped())
@@ -203,7 +203,7 @@ func TestGarbage(t *testing.T) {
 	evil := scripted("evil", "["+strings.Join(tools, ",")+"]", func(r request) string {
 		return strings.ReplaceAll(answers[r.Params.Name], "ID", string(r.ID))
 	})
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{evil, behind(t, "a", echo()).Config}, Initial: []string{"evil", "a"}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{evil, behind(t, "a", echo()).Server}, Initial: []string{"evil", "a"}})
 	c := newHost(t, g)
 	for name := range answers {
 		tools, err := c.Tools(t.Context())

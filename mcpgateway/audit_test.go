@@ -37,7 +37,7 @@ func tools(t *testing.T, file string) string {
 func TestAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	told := make(chan mcpserver.Record, 10)
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo(), named("x")).Config}, Initial: []string{"a"},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo(), named("x")).Server}, Initial: []string{"a"},
 		AuditFile: file, Serve: mcpserver.Config{Audit: func(r mcpserver.Record) { told <- r }}})
 	c := newHost(t, g)
 	call(t, c, "a__echo", `{"message":"a secret"}`)
@@ -106,7 +106,7 @@ func TestAuditTorn(t *testing.T) {
 			}
 		}
 		leave()
-		c := newHost(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo()).Config}, Initial: []string{"a"}, AuditFile: file}))
+		c := newHost(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo()).Server}, Initial: []string{"a"}, AuditFile: file}))
 		call(t, c, "a__echo", `{"message":"a"}`)
 		check("at the start")
 		if err := os.Rename(file, file+".1"); err != nil {
@@ -121,7 +121,7 @@ func TestAuditTorn(t *testing.T) {
 // TestAuditArguments are kept if that is wanted.
 func TestAuditArguments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo()).Config}, Initial: []string{"a"}, AuditFile: file, AuditArguments: true})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo()).Server}, Initial: []string{"a"}, AuditFile: file, AuditArguments: true})
 	call(t, newHost(t, g), "a__echo", `{"message":"wanted"}`)
 	if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), `"input":{"message":"wanted"}`) {
 		t.Errorf("%v, %s", err, data)
@@ -136,7 +136,7 @@ func TestAuditFails(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "log", "audit.jsonl")
 	var ran int
-	cfg := mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", counting(&ran)).Config, library(t, "b").Config}, Initial: []string{"a", "b"}, AuditFile: file}
+	cfg := mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", counting(&ran)).Server, library(t, "b").Server}, Initial: []string{"a", "b"}, AuditFile: file}
 	cfg.Serve.Version = "1"
 	if _, err := mcpgateway.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "audit") {
 		t.Errorf("a directory that is missing: %v", err)
@@ -195,7 +195,7 @@ func TestAuditWrittenAtTheEnd(t *testing.T) {
 		if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo()).Config}, Initial: []string{"a"}, AuditFile: file})
+		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo()).Server}, Initial: []string{"a"}, AuditFile: file})
 		c := newHost(t, g)
 		if err := os.RemoveAll(filepath.Dir(file)); err != nil {
 			t.Fatal(err)

@@ -18,13 +18,14 @@ import (
 // does hits both; the metric is the ratio of their medians. The issue that asked
 // for the gateway allows 1.5.
 func BenchmarkCall(b *testing.B) {
-	for name, server := range map[string]func() mcpclient.Config{
-		"process": func() mcpclient.Config { return process(b, "a") },
-		"pipe":    func() mcpclient.Config { return behind(b, "a", echo()).Config },
+	for name, server := range map[string]func() mcpclient.Server{
+		"process": func() mcpclient.Server { return process(b, "a") },
+		"pipe":    func() mcpclient.Server { return behind(b, "a", echo()).Server },
 	} {
 		b.Run(name, func(b *testing.B) {
-			w := newWire(b, newGateway(b, mcpgateway.Config{Servers: []mcpclient.Config{server()}, Initial: []string{"a"}}))
-			c, err := mcpclient.Connect(b.Context(), server())
+			w := newWire(b, newGateway(b, mcpgateway.Config{Servers: []mcpclient.Server{server()}, Initial: []string{"a"}}))
+			cfg := server()
+			c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 			if err != nil {
 				b.Fatal(err)
 			}

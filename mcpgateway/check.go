@@ -87,8 +87,8 @@ func (k *checker) servers() {
 			k.fail(where, "its tools would have the same names as those of %q, but for case; rename one", other)
 		}
 		users[prefix] = s.Name
-		if s.Prefix != "" {
-			k.fail(where, "Prefix is %q; leave it empty, the gateway names tools SERVER__TOOL", s.Prefix)
+		if s.Options.Prefix != "" {
+			k.fail(where, "Prefix is %q; leave it empty, the gateway names tools SERVER__TOOL", s.Options.Prefix)
 		}
 	}
 }

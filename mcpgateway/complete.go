@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
@@ -24,44 +23,24 @@ func (o offers) Complete(ctx context.Context, kind mcpserver.OfferKind, reach mc
 	if err != nil {
 		return nil, 0, err
 	}
-	ref := map[string]any{"type": "ref/prompt", "name": e.inner}
+	request := mcpclient.CompleteRequest{Prompt: e.inner, Argument: arg.Argument, Value: arg.Value, Arguments: arg.Others}
 	if kind == mcpserver.TemplateOffer {
-		ref = map[string]any{"type": "ref/resource", "uri": e.inner}
+		request.Prompt, request.ResourceTemplate = "", e.inner
 	}
 	c, done, err := u.clientOf(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	raw, err := c.Complete(ctx, ref, arg.Argument, arg.Value, arg.Others)
+	all, total, err := c.Complete(ctx, request)
 	done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
 	if err != nil {
 		return nil, 0, refused(ctx, err)
 	}
-	if raw == nil { // it completes nothing
-		return []string{}, 0, nil
-	}
-	var got struct {
-		Completion *struct {
-			Values  []string `json:"values"`
-			Total   int      `json:"total"`
-			HasMore bool     `json:"hasMore"`
-		} `json:"completion"`
-	}
-	if strictjson.Unmarshal(raw, &got) != nil || got.Completion == nil {
-		return nil, 0, fmt.Errorf("MCP server %q: what it says of a completion cannot be read", u.name)
-	}
-	values, total := []string{}, max(0, got.Completion.Total)
-	for i, v := range got.Completion.Values {
-		if i == maxValues {
-			total = max(total, maxValues+1)
-			break
-		}
+	values := []string{}
+	for _, v := range all[:min(len(all), maxValues)] {
 		if len(v) <= maxValue && clean(v, maxValue) == v {
 			values = append(values, v)
 		}
-	}
-	if got.Completion.HasMore {
-		total = max(total, len(values)+1)
 	}
 	return values, total, nil
 }

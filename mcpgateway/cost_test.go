@@ -79,7 +79,7 @@ func (w *wire) tool(name string, arguments any) (string, bool) {
 const listBody = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 
 // recorded are the lists of eight real servers: 360 tools, 1.2 MB.
-func recorded(t testing.TB) (servers []mcpclient.Config, names []string) {
+func recorded(t testing.TB) (servers []mcpclient.Server, names []string) {
 	t.Helper()
 	files, err := filepath.Glob("../testdata/mcp_tools/*.json")
 	if err != nil || len(files) < 8 {
@@ -100,7 +100,7 @@ func recorded(t testing.TB) (servers []mcpclient.Config, names []string) {
 			t.Fatal(err)
 		}
 		c := scripted(name, string(tools), func(r request) string { return says("ran " + r.Params.Name)(r) })
-		c.Timeout = 0
+		c.Options.Timeouts.Idle = 0
 		servers = append(servers, c)
 		for _, raw := range list.Tools {
 			var tl struct{ Name string }

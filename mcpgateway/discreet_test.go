@@ -19,12 +19,13 @@ func TestStderrIsTheOwners(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	dies := mcpclient.Config{Name: "dies", Command: "sh", Args: []string{"-c", "echo key=hunter2 of another user >&2; exit 3"}, PingInterval: -1}
+	dies := mcpclient.Server{Name: "dies", Transport: mcpclient.Command{Path: "sh", Args: []string{"-c", "echo key=hunter2 of another user >&2; exit 3"}},
+		Options: mcpclient.Options{PingInterval: -1}}
 	lives := process(t, "lives")
-	lives.Env[stderrEnv] = "key=hunter2 of another user"
+	lives.Transport.(mcpclient.Command).Env[stderrEnv] = "key=hunter2 of another user"
 	for _, style := range []mcpgateway.Style{mcpgateway.Reset, mcpgateway.Discover} {
 		log.Reset()
-		g := newGateway(t, mcpgateway.Config{Style: style, Servers: []mcpclient.Config{dies, lives}, Initial: []string{"lives"}})
+		g := newGateway(t, mcpgateway.Config{Style: style, Servers: []mcpclient.Server{dies, lives}, Initial: []string{"lives"}})
 		c := newWire(t, g)
 		told := string(c.ask(listBody))
 		for _, q := range []struct {
@@ -52,7 +53,7 @@ func TestStderrIsTheOwners(t *testing.T) {
 // long to be kept.
 func TestAuditOfLongArguments(t *testing.T) {
 	file := t.TempDir() + "/audit.jsonl"
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", echo(), named("x")).Config}, Initial: []string{"a"},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo(), named("x")).Server}, Initial: []string{"a"},
 		AuditFile: file, AuditArguments: true})
 	c := newHost(t, g)
 	if res := call(t, c, "a__echo", `{"message":"`+strings.Repeat("x", 3<<20)+`"}`); res.Outcome != message.OutcomeSuccess {

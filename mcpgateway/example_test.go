@@ -24,9 +24,9 @@ func Example() {
 	wiki := newServer(toolkit.Of(named("find_page")))
 	defer wiki.Close()
 	g, err := mcpgateway.New(ctx, mcpgateway.Config{
-		Servers: []mcpclient.Config{
-			{Name: "tracker", Dial: dial(tracker)},
-			{Name: "wiki", Dial: dial(wiki)},
+		Servers: []mcpclient.Server{
+			{Name: "tracker", Transport: mcpclient.Dial(dial(tracker))},
+			{Name: "wiki", Transport: mcpclient.Dial(dial(wiki))},
 		},
 		Groups: []mcpgateway.Group{
 			{Name: "finding", Description: "Look for issues and pages.", Tools: []string{"*__find_*"}},
@@ -39,7 +39,7 @@ func Example() {
 	}
 	defer g.Close()
 
-	host, err := mcpclient.New(mcpclient.Config{Name: "gateway", Prefix: "_", Dial: dial(g.Server), Protocol: "2025-11-25"})
+	host, err := mcpclient.New("gateway", mcpclient.Dial(dial(g.Server)), &mcpclient.Options{Prefix: "_", Protocol: "2025-11-25"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -278,8 +278,8 @@ func (r *reader) trust() {
 	some := false
 	for i := range r.cfg.Servers {
 		s := &r.cfg.Servers[i]
-		s.TrustReadOnly = s.TrustReadOnly || r.cfg.Serve.Policy != nil && r.cfg.Serve.Policy.TrustReadOnly
-		some = some || s.TrustReadOnly
+		s.Options.TrustReadOnly = s.Options.TrustReadOnly || r.cfg.Serve.Policy != nil && r.cfg.Serve.Policy.TrustReadOnly
+		some = some || s.Options.TrustReadOnly
 	}
 	for _, c := range r.cfg.Serve.Credentials {
 		if c.Policy != nil && c.Policy.TrustReadOnly && !some {

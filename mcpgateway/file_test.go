@@ -70,7 +70,7 @@ func describe(t *testing.T, cfg mcpgateway.Config) string {
 	t.Helper()
 	var servers []string
 	for _, s := range cfg.Servers {
-		if s.TrustReadOnly {
+		if s.Options.TrustReadOnly {
 			s.Name += " trusted"
 		}
 		servers = append(servers, s.Name)

@@ -21,7 +21,7 @@ type Config struct {
 	// Servers are those behind the gateway. A Prefix is given to each: its name
 	// and two underscores. A zero MaxResult is 16 MiB: it is for the host to
 	// shorten what its model reads.
-	Servers []mcpclient.Config
+	Servers []mcpclient.Server
 
 	Groups []Group  // in the order in which the model reads of them, before those of servers
 	Labels []string // names of servers whose own groups are used
@@ -144,7 +144,8 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 			}
 			g.Toolkit.Refresh()
 		})
-		u.client.OnOffersChange(g.Server.OffersChanged)
+		u.client.OnPromptsChange(g.Server.OffersChanged)
+		u.client.OnResourcesChange(g.Server.OffersChanged)
 	}
 	g.work.Go(g.follow)
 	return nil

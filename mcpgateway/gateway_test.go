@@ -23,7 +23,7 @@ func TestGroups(t *testing.T) {
 	jira := behind(t, "ji.ra", named("issue_find"), named("board"))
 	files := behind(t, "files", named("read"))
 	g := newGateway(t, mcpgateway.Config{
-		Servers: []mcpclient.Config{github.Config, jira.Config, files.Config},
+		Servers: []mcpclient.Server{github.Server, jira.Server, files.Server},
 		Groups: []mcpgateway.Group{
 			{Name: "issues", Description: "Bugs.", Tools: []string{"github__*issue*", "ji_ra__issue_*"}, Instructions: "Search first."},
 			{Name: "reading", Description: "To look.", Tools: []string{"github__get_*", "files__*"}},
@@ -80,7 +80,7 @@ func TestLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	zoo := behindToolkit(t, "zoo", tk)
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{zoo.Config, behind(t, "x", echo()).Config}, Labels: []string{"zoo"},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{zoo.Server, behind(t, "x", echo()).Server}, Labels: []string{"zoo"},
 		Groups: []mcpgateway.Group{{Name: "mine", Description: "Bears.", Tools: []string{"zoo__bear"}}}})
 	groups := func() string {
 		var out []string
@@ -120,7 +120,7 @@ func TestLabelsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behindToolkit(t, "a", tk).Config, behind(t, "a.b", named("get")).Config}, Labels: []string{"a"},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behindToolkit(t, "a", tk).Server, behind(t, "a.b", named("get")).Server}, Labels: []string{"a"},
 		Groups: []mcpgateway.Group{{Name: "a.mine", Description: "Mine.", Tools: []string{"a_b__*et"}}},
 		Serve:  mcpserver.Config{Credentials: []mcpserver.Credential{{Name: "anna", Token: "0123456789abcdef", Ceiling: toolkit.Only("a.mine", "a.b")}}}})
 	var groups []string
@@ -153,7 +153,7 @@ func TestInstructions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behindToolkit(t, "a", tk).Config, behind(t, "b", named("x")).Config},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behindToolkit(t, "a", tk).Server, behind(t, "b", named("x")).Server},
 		Groups: []mcpgateway.Group{{Name: "mine", Description: "M.", Instructions: "Take your time.", Tools: []string{"a__get"}}}})
 	w := newWire(t, g)
 	for _, row := range []struct{ group, want, not string }{
@@ -170,7 +170,7 @@ func TestInstructions(t *testing.T) {
 // TestKilled kills a server in the middle of a call, as the kernel does: its calls
 // fail, the others' do not, and the next one finds it running again.
 func TestKilled(t *testing.T) {
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{process(t, "a"), process(t, "b")}, Initial: []string{"a", "b"}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{process(t, "a"), process(t, "b")}, Initial: []string{"a", "b"}})
 	c, other := newHost(t, g), newHost(t, g)
 	process := func(server string) int {
 		t.Helper()
@@ -218,10 +218,10 @@ func TestKilled(t *testing.T) {
 
 // TestDead: a server that cannot be started is its group's error, in every style.
 func TestDead(t *testing.T) {
-	dead := mcpclient.Config{Name: "dead", Command: "/does/not/exist"}
+	dead := mcpclient.Server{Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}
 	for _, style := range mcpgateway.Styles() {
 		t.Run(string(style), func(t *testing.T) {
-			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{dead, behind(t, "a", echo()).Config}, Style: style})
+			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{dead, behind(t, "a", echo()).Server}, Style: style})
 			c := newHost(t, g)
 			name, input := "a__echo", `{"message":"hi"}`
 			opened := func(res *message.ToolResult) {
@@ -253,7 +253,7 @@ func TestDead(t *testing.T) {
 // TestCancel reaches the upstream server, and ends nobody else's call.
 func TestCancel(t *testing.T) {
 	started, ended := make(chan struct{}, 2), make(chan struct{}, 2)
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{behind(t, "a", hang(started, ended)).Config}, Initial: []string{"a"}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", hang(started, ended)).Server}, Initial: []string{"a"}})
 	one, two := newHost(t, g), newHost(t, g)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -113,7 +113,7 @@ func (g *Gateway) own(u *upstream, described Group, taken map[string]bool) []too
 		gr.Sources = []tool.Source{&source{u, keep, gr.Instructions != ""}}
 		out = append(out, gr)
 	}
-	if st := u.client.Status(); own[u.name] == "" && st.Prompts+st.Resources > 0 {
+	if st := u.client.Status(); own[u.name] == "" && st.PromptsVersion+st.ResourcesVersion > 0 {
 		own[u.name] = rest.Name
 		rest.Description = fmt.Sprintf("Prompts and resources of the MCP server %q.", clean(u.name, maxLine))
 		out = append(out, rest)

@@ -20,7 +20,7 @@ import (
 func TestManySessions(t *testing.T) {
 	const sessions = 1000
 	a, b := behind(t, "a", echo()), behind(t, "b", echo())
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config, b.Config}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}})
 	h := httptest.NewServer(g.Server.Handler())
 	defer h.Close()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}

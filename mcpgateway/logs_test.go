@@ -15,7 +15,7 @@ import (
 
 // logging is an upstream server whose tool "f" logs at two levels and whose tool "g" does
 // so when it is released. Sent is told of every request.
-func logging(name string, release <-chan struct{}, sent func(method, line string)) mcpclient.Config {
+func logging(name string, release <-chan struct{}, sent func(method, line string)) mcpclient.Server {
 	cfg := scripted(name, `[{"name":"f","inputSchema":{"type":"object"}},{"name":"g","inputSchema":{"type":"object"}}]`, func(r request) string {
 		if r.Params.Name == "g" {
 			<-release
@@ -25,8 +25,8 @@ func logging(name string, release <-chan struct{}, sent func(method, line string
 		}
 		return line("debug", `{"n":1}`) + line("error", `"bad\u001b[2J"`) + line("fatal", `"x"`) + says("ok")(r)
 	})
-	cfg.Timeout = time.Minute
-	cfg.Dial = (&tap{dial: cfg.Dial, capabilities: `"logging":{},`, sent: sent}).connect
+	cfg.Options.Timeouts.Idle = time.Minute
+	cfg.Transport = mcpclient.Dial((&tap{dial: cfg.Transport.(mcpclient.Dial), capabilities: `"logging":{},`, sent: sent}).connect)
 	return cfg
 }
 
@@ -72,7 +72,7 @@ func TestLogs(t *testing.T) {
 			levels <- level
 		}
 	})
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a}, Initial: []string{"a"}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a}, Initial: []string{"a"}})
 	all, few, none, idle := newWire(t, g), newWire(t, g), newWire(t, g), newWire(t, g)
 	few.rpc("logging/setLevel", `{"level":"warning"}`)
 	for _, w := range []*wire{few, none} {
@@ -116,7 +116,7 @@ func TestLogsOfSeveralCredentials(t *testing.T) {
 			called <- struct{}{}
 		}
 	})
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a}, Initial: []string{"a"},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a}, Initial: []string{"a"},
 		Serve: mcpserver.Config{Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}}})
 	web := httptest.NewServer(g.Server.Handler())
 	t.Cleanup(web.Close)
@@ -127,9 +127,9 @@ func TestLogsOfSeveralCredentials(t *testing.T) {
 	for _, who := range []string{"anna", "otto"} {
 		b := new(strings.Builder)
 		heard[who] = b
-		hosts[who] = newHost(t, g, func(cfg *mcpclient.Config) {
-			cfg.Dial, cfg.URL, cfg.Headers = nil, web.URL, map[string]string{"Authorization": "Bearer " + token + who}
-			cfg.Log = func(m mcpclient.LogMessage) {
+		hosts[who] = newHost(t, g, func(cfg *mcpclient.Server) {
+			cfg.Transport = mcpclient.HTTP{URL: web.URL, Headers: map[string]string{"Authorization": "Bearer " + token + who}}
+			cfg.Options.Log = func(m mcpclient.LogMessage) {
 				mu.Lock()
 				defer mu.Unlock()
 				fmt.Fprintf(b, "%s ", m.Level)
@@ -181,11 +181,11 @@ func TestLogsOfSubscriptions(t *testing.T) {
 	for own, want := range map[bool]string{false: "", true: "debug error"} {
 		t.Run(fmt.Sprint("a process of their own ", own), func(t *testing.T) {
 			a := logging("a", nil, nil)
-			a.Dial = (&tap{dial: a.Dial, capabilities: `"resources":{"subscribe":true},`, results: map[string]string{
+			a.Transport = mcpclient.Dial((&tap{dial: a.Transport.(mcpclient.Dial), capabilities: `"resources":{"subscribe":true},`, results: map[string]string{
 				"resources/list":      `{"resources":[{"uri":"x://a","name":"a"}]}`,
 				"resources/subscribe": "{}}\n" + `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"alert","data":"otto subscribes"}`,
-			}}).connect
-			cfg := mcpgateway.Config{Servers: []mcpclient.Config{a}, Initial: []string{"a"},
+			}}).connect)
+			cfg := mcpgateway.Config{Servers: []mcpclient.Server{a}, Initial: []string{"a"},
 				Serve: mcpserver.Config{Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}}}
 			if own {
 				cfg.PerSession = []string{"a"}
@@ -197,9 +197,9 @@ func TestLogsOfSubscriptions(t *testing.T) {
 			var mu sync.Mutex
 			heard := map[string][]string{}
 			host := func(who string) *mcpclient.Client {
-				c := newHost(t, g, func(cfg *mcpclient.Config) {
-					cfg.Dial, cfg.URL, cfg.Headers = nil, web.URL, map[string]string{"Authorization": "Bearer " + token + who}
-					cfg.Log = func(m mcpclient.LogMessage) {
+				c := newHost(t, g, func(cfg *mcpclient.Server) {
+					cfg.Transport = mcpclient.HTTP{URL: web.URL, Headers: map[string]string{"Authorization": "Bearer " + token + who}}
+					cfg.Options.Log = func(m mcpclient.LogMessage) {
 						mu.Lock()
 						defer mu.Unlock()
 						heard[who] = append(heard[who], m.Level)

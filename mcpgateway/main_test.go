@@ -133,7 +133,7 @@ func newServer(tk *toolkit.Toolkit) *mcpserver.Server {
 // An upstream is a server behind the gateway, in this process. Starts counts the
 // connections to it.
 type upstream struct {
-	mcpclient.Config
+	mcpclient.Server
 	starts *atomic.Int32
 	server *mcpserver.Server
 }
@@ -147,11 +147,11 @@ func behindToolkit(t testing.TB, name string, tk *toolkit.Toolkit) upstream {
 	t.Helper()
 	s := newServer(tk)
 	t.Cleanup(func() { _ = s.Close() })
-	u := upstream{mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25"}, new(atomic.Int32), s}
-	u.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+	u := upstream{mcpclient.Server{Name: name, Options: mcpclient.Options{PingInterval: -1, Protocol: "2025-11-25"}}, new(atomic.Int32), s}
+	u.Transport = mcpclient.Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 		u.starts.Add(1)
 		return dial(s)(ctx)
-	}
+	})
 	return u
 }
 
@@ -168,13 +168,14 @@ func dial(s *mcpserver.Server) func(context.Context) (io.ReadWriteCloser, error)
 }
 
 // process is an upstream server that is a process.
-func process(t testing.TB, name string) mcpclient.Config {
+func process(t testing.TB, name string) mcpclient.Server {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return mcpclient.Config{Name: name, Command: exe, Env: map[string]string{roleEnv: "upstream", "GORACE": "atexit_sleep_ms=0"}, PingInterval: -1}
+	return mcpclient.Server{Name: name, Transport: mcpclient.Command{Path: exe, Env: map[string]string{roleEnv: "upstream", "GORACE": "atexit_sleep_ms=0"}},
+		Options: mcpclient.Options{PingInterval: -1}}
 }
 
 func newGateway(t testing.TB, cfg mcpgateway.Config) *mcpgateway.Gateway {
@@ -196,13 +197,14 @@ func newGateway(t testing.TB, cfg mcpgateway.Config) *mcpgateway.Gateway {
 }
 
 // newHost returns a client of the gateway, a session of its own.
-func newHost(t testing.TB, g *mcpgateway.Gateway, change ...func(*mcpclient.Config)) *mcpclient.Client {
+func newHost(t testing.TB, g *mcpgateway.Gateway, change ...func(*mcpclient.Server)) *mcpclient.Client {
 	t.Helper()
-	cfg := mcpclient.Config{Name: "g", Prefix: "_", Dial: dial(g.Server), PingInterval: -1, Protocol: "2025-11-25"}
+	cfg := mcpclient.Server{Name: "g", Transport: mcpclient.Dial(dial(g.Server)),
+		Options: mcpclient.Options{Prefix: "_", PingInterval: -1, Protocol: "2025-11-25"}}
 	for _, c := range change {
 		c(&cfg)
 	}
-	c, err := mcpclient.New(cfg)
+	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err != nil {
 		t.Fatal(err)
 	}

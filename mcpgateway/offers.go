@@ -57,9 +57,9 @@ func (o offers) Version(kind mcpserver.OfferKind, groups []string) string {
 func (u *upstream) version(kind mcpserver.OfferKind) int64 {
 	st := u.client.Status()
 	if kind == mcpserver.PromptOffer {
-		return st.Prompts
+		return st.PromptsVersion
 	}
-	return st.Resources
+	return st.ResourcesVersion
 }
 
 // List implements [mcpserver.Offers]. As for tools, the servers of groups that are closed
@@ -115,12 +115,10 @@ type offered struct {
 // offered returns a server's list with clean words. It is made anew only when the server
 // has sent another one.
 func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*offered, error) {
-	ask := map[mcpserver.OfferKind]func(context.Context) ([]json.RawMessage, error){
-		mcpserver.PromptOffer: u.client.Prompts, mcpserver.ResourceOffer: u.client.Resources, mcpserver.TemplateOffer: u.client.ResourceTemplates}
 	if err := u.unlisted(kind); err != nil {
 		return nil, err
 	}
-	raw, err := ask[kind](ctx)
+	raw, err := u.entries(ctx, kind)
 	u.lookAtOffers()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -148,6 +146,30 @@ func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*of
 	return clean, nil
 }
 
+// entries returns a server's list as the server wrote it. The slice stays the same while the
+// list does.
+func (u *upstream) entries(ctx context.Context, kind mcpserver.OfferKind) ([]json.RawMessage, error) {
+	switch kind {
+	case mcpserver.ResourceOffer:
+		return u.client.Resources(ctx)
+	case mcpserver.TemplateOffer:
+		return u.client.ResourceTemplates(ctx)
+	}
+	prompts, err := u.client.Prompts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.rawPrompts == nil || !sameSlice(prompts, u.prompts) {
+		u.prompts, u.rawPrompts = prompts, make([]json.RawMessage, len(prompts))
+		for i, p := range prompts {
+			u.rawPrompts[i] = p.Raw
+		}
+	}
+	return u.rawPrompts, nil
+}
+
 // A failure is when and why a server could not list, and in which condition it was.
 type failure struct {
 	at   time.Time
@@ -157,7 +179,7 @@ type failure struct {
 
 // A condition is another one when it may be worth to ask the server again.
 type condition struct {
-	state    mcpclient.State
+	state    string
 	restarts int
 }
 
@@ -390,7 +412,11 @@ func (u *upstream) get(ctx context.Context, kind mcpserver.OfferKind, name strin
 	}
 	defer func() { done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout)) }()
 	if kind == mcpserver.PromptOffer {
-		return c.GetPrompt(ctx, name, args)
+		p, err := c.GetPrompt(ctx, name, args)
+		if err != nil {
+			return nil, err
+		}
+		return p.Raw, nil
 	}
 	return c.ReadResource(ctx, name)
 }

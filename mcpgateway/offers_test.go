@@ -55,11 +55,11 @@ func library(t testing.TB, name string, change ...func(*mcpserver.Config)) upstr
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	u := upstream{mcpclient.Config{Name: name, PingInterval: -1, Protocol: "2025-11-25"}, new(atomic.Int32), s}
-	u.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+	u := upstream{mcpclient.Server{Name: name, Options: mcpclient.Options{PingInterval: -1, Protocol: "2025-11-25"}}, new(atomic.Int32), s}
+	u.Transport = mcpclient.Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 		u.starts.Add(1)
 		return dial(s)(ctx)
-	}
+	})
 	return u
 }
 
@@ -107,7 +107,7 @@ const (
 // that lead back, and nobody else's server is started.
 func TestOffers(t *testing.T) {
 	a, b := library(t, "a"), library(t, "b")
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config, b.Config, {Name: "dead", Command: "/does/not/exist"}}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server, {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}}})
 	w := newWire(t, g)
 	if got := w.offered(); got != "" || a.starts.Load() != 0 {
 		t.Errorf("before any group is open: %s, %d starts", got, a.starts.Load())
@@ -171,7 +171,7 @@ func TestOffers(t *testing.T) {
 // those of the servers that were needed before; what is read starts its server.
 func TestOffersWithoutStarting(t *testing.T) {
 	a, b := library(t, "a"), library(t, "b")
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config, b.Config}, Style: mcpgateway.Discover})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}, Style: mcpgateway.Discover})
 	w := newWire(t, g)
 	if got := w.offered(); got != "" || a.starts.Load()+b.starts.Load() != 0 {
 		t.Errorf("at first: %s", got)
@@ -182,7 +182,7 @@ func TestOffersWithoutStarting(t *testing.T) {
 	if got := w.offered(); got != offersOfA || b.starts.Load() != 0 {
 		t.Errorf("then: %s", got)
 	}
-	full := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{library(t, "a").Config}, Style: mcpgateway.Full}))
+	full := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server}, Style: mcpgateway.Full}))
 	if got := full.offered(); got != offersOfA {
 		t.Errorf("in full: %s", got)
 	}
@@ -192,19 +192,19 @@ func TestOffersWithoutStarting(t *testing.T) {
 // resources of the servers that this has started, and is told so; the search says which
 // servers it has missed.
 func TestOffersFoundBySearching(t *testing.T) {
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{library(t, "a").Config, {Name: "dead", Command: "/does/not/exist"}}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server, {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}}})
 	var told atomic.Int32
-	c := newHost(t, g, func(cfg *mcpclient.Config) { cfg.Protocol = "2026-07-28" })
-	c.OnOffersChange(func() { told.Add(1) })
-	count := func() (n int) {
-		for _, list := range []func(context.Context) ([]json.RawMessage, error){c.Prompts, c.Resources, c.ResourceTemplates} {
-			all, err := list(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			n += len(all)
+	c := newHost(t, g, func(cfg *mcpclient.Server) { cfg.Options.Protocol = "2026-07-28" })
+	c.OnPromptsChange(func() { told.Add(1) })
+	c.OnResourcesChange(func() { told.Add(1) })
+	count := func() int {
+		prompts, err1 := c.Prompts(t.Context())
+		resources, err2 := c.Resources(t.Context())
+		templates, err3 := c.ResourceTemplates(t.Context())
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Fatal(err)
 		}
-		return n
+		return len(prompts) + len(resources) + len(templates)
 	}
 	for range 2 { // again when the subscription stands, which has everything listed anew
 		if n := count(); n != 0 {
@@ -236,7 +236,7 @@ func TestOffersBelowCeilings(t *testing.T) {
 	const token = "0123456789abcdef-"
 	a, b := library(t, "a"), library(t, "b")
 	deny := &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Deny}}}
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config, b.Config}, Initial: []string{"b"},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}, Initial: []string{"b"},
 		Groups: []mcpgateway.Group{{Name: "some", Description: "S.", Tools: []string{"a__g*", "b__nothing*"}}},
 		Serve: mcpserver.Config{Credentials: []mcpserver.Credential{
 			{Name: "all", Token: token + "all"}, {Name: "some", Token: token + "some", Ceiling: toolkit.Only("some")}, {Name: "none", Token: token + "none", Ceiling: toolkit.Only()},
@@ -254,8 +254,8 @@ func TestOffersBelowCeilings(t *testing.T) {
 			"all":    "a__greet,b__greet 4 only only Greet",
 		} {
 			starts := a.starts.Load()
-			c := newHost(t, g, func(cfg *mcpclient.Config) {
-				cfg.Dial, cfg.URL, cfg.Protocol, cfg.Headers = nil, web.URL, version, map[string]string{"Authorization": "Bearer " + token + who}
+			c := newHost(t, g, func(cfg *mcpclient.Server) {
+				cfg.Transport, cfg.Options.Protocol = mcpclient.HTTP{URL: web.URL, Headers: map[string]string{"Authorization": "Bearer " + token + who}}, version
 			})
 			if version == "2025-11-25" && who != "none" && who != "b" {
 				call(t, c, "reset_tools", map[string]string{"some": `{"some":true}`}[who]+map[string]string{"all": `{"a":true,"b":true,"some":true}`, "denied": `{"a":true,"b":true,"some":true}`}[who])
@@ -270,9 +270,7 @@ func TestOffersBelowCeilings(t *testing.T) {
 			}
 			var names []string
 			for _, p := range prompts {
-				var e struct{ Name string }
-				_ = json.Unmarshal(p, &e)
-				names = append(names, e.Name)
+				names = append(names, p.Name)
 			}
 			resources, err := c.Resources(t.Context())
 			if err != nil {
@@ -286,8 +284,8 @@ func TestOffersBelowCeilings(t *testing.T) {
 				}
 				got = append(got, map[bool]string{true: "only"}[strings.Contains(string(raw), "only")])
 			}
-			raw, _ := c.GetPrompt(t.Context(), "b__greet", map[string]string{"who": "x"})
-			got = append(got, map[bool]string{true: "Greet"}[strings.Contains(string(raw), "Greet")])
+			prompt, err := c.GetPrompt(t.Context(), "b__greet", map[string]string{"who": "x"})
+			got = append(got, map[bool]string{true: "Greet"}[err == nil && strings.Contains(string(prompt.Raw), "Greet")])
 			for i := range got {
 				if got[i] == "" {
 					got[i] = "-"
@@ -307,16 +305,16 @@ func TestOffersBelowCeilings(t *testing.T) {
 // TestOffersAreOnRecord, and what they ask comes to the host.
 func TestOffersAreOnRecord(t *testing.T) {
 	records := make(chan mcpserver.Record, 10)
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{library(t, "a").Config}, Initial: []string{"a"},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server}, Initial: []string{"a"},
 		Serve: mcpserver.Config{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
-	c := newHost(t, g, func(cfg *mcpclient.Config) {
-		cfg.Elicit = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+	c := newHost(t, g, func(cfg *mcpclient.Server) {
+		cfg.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 			return host.Answer{Action: host.Accept, Content: map[string]any{"name": q.Message}}, nil
 		}
 	})
 	got, err := c.GetPrompt(t.Context(), "a__greet", map[string]string{"who": "ask"})
-	if err != nil || !strings.Contains(string(got), "Greet [a] Who?") {
-		t.Errorf("%s, %v", got, err)
+	if err != nil || !strings.Contains(string(got.Raw), "Greet [a] Who?") {
+		t.Errorf("%+v, %v", got, err)
 	}
 	_, _ = c.ReadResource(t.Context(), "mcp://a/book://a")
 	_, _ = c.ReadResource(t.Context(), "mcp://a/book://shelf/0")
@@ -335,7 +333,7 @@ func TestOffersOfEvil(t *testing.T) {
 		"resources/list": `{"resources":[{"uri":"x://a\u0007"},{"uri":"x://ok","name":"n\u200bame","description":"d\u202e","_meta":{"io.modelcontextprotocol/groups":["b"],"k":12345678901234567890}},{"uri":"` + long + `"}]}`,
 		"resources/read": `{"contents":"` + "none" + `"}`,
 	})
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up, library(t, "b").Config}, Initial: []string{"a"}}))
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up, library(t, "b").Server}, Initial: []string{"a"}}))
 	if got := w.rpc("prompts/list", `{}`); got != `{"prompts":[{"_meta":{"io.modelcontextprotocol/groups":["a"]},"name":"a__good"}]}` {
 		t.Errorf("%s", got)
 	}
@@ -351,16 +349,16 @@ func TestOffersOfEvil(t *testing.T) {
 }
 
 // lister is scripted with more than tools: it answers methods with results.
-func lister(name string, results map[string]string) mcpclient.Config {
+func lister(name string, results map[string]string) mcpclient.Server {
 	cfg := scripted(name, `[{"name":"t","inputSchema":{"type":"object"}}]`, says("done"))
-	cfg.Dial = (&tap{dial: cfg.Dial, capabilities: `"prompts":{},"resources":{},`, results: results}).connect
+	cfg.Transport = mcpclient.Dial((&tap{dial: cfg.Transport.(mcpclient.Dial), capabilities: `"prompts":{},"resources":{},`, results: results}).connect)
 	return cfg
 }
 
 // TestOffersRefused: a server that refuses one of its lists still has the others.
 func TestOffersRefused(t *testing.T) {
 	some := lister("some", map[string]string{"prompts/list": "refusal", "resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`, "resources/templates/list": "refusal"})
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{some}, Initial: []string{"some"}}))
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{some}, Initial: []string{"some"}}))
 	for range 2 {
 		if got := w.offered(); got != "mcp://some/x://a" {
 			t.Errorf("offered: %s", got)
@@ -373,8 +371,8 @@ func TestOffersRefused(t *testing.T) {
 func TestOffersOfTheSilent(t *testing.T) {
 	var asked atomic.Int32
 	hung := lister("hung", map[string]string{"prompts/list": "silence", "resources/list": "silence", "resources/templates/list": "silence"})
-	dial := hung.Dial
-	hung.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+	dial := hung.Transport.(mcpclient.Dial)
+	hung.Transport = mcpclient.Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 		conn, err := dial(ctx)
 		conn.(*tap).sent = func(method, _ string) {
 			if strings.HasSuffix(method, "/list") && method != "tools/list" {
@@ -382,8 +380,8 @@ func TestOffersOfTheSilent(t *testing.T) {
 			}
 		}
 		return conn, err
-	}
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{hung, library(t, "a").Config}, Style: mcpgateway.Full}))
+	})
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{hung, library(t, "a").Server}, Style: mcpgateway.Full}))
 	for range 3 {
 		if got := w.offered(); got != offersOfA {
 			t.Errorf("%s", got)
@@ -463,10 +461,10 @@ func TestOffersChange(t *testing.T) {
 		cfg.Toolkit = tk
 		cfg.Resources[0].Groups = []string{"more"}
 	})
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{a.Config}, Groups: nil, Initial: []string{"a"}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server}, Groups: nil, Initial: []string{"a"}})
 	var told atomic.Int32
 	c := newHost(t, g)
-	c.OnOffersChange(func() { told.Add(1) })
+	c.OnResourcesChange(func() { told.Add(1) })
 	count := func(want int) {
 		t.Helper()
 		n := -1

@@ -35,7 +35,7 @@ func (s *slowly) SetLogLevel(level string) {
 // TestTuneInOrder: of two sessions that ask for a level side by side, it does not depend on
 // who is told first what the server logs in the end.
 func TestTuneInOrder(t *testing.T) {
-	up, err := mcpclient.New(mcpclient.Config{Name: "up", Command: "never-started"})
+	up, err := mcpclient.New("up", mcpclient.Command{Path: "never-started"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,12 +49,12 @@ func TestTuneInOrder(t *testing.T) {
 	}
 	defer s.Close()
 	session := func() *mcpclient.Client {
-		c, err := mcpclient.Connect(t.Context(), mcpclient.Config{Name: "s", PingInterval: -1, Protocol: "2025-11-25",
-			Dial: func(context.Context) (io.ReadWriteCloser, error) {
-				mine, theirs := net.Pipe()
-				go func() { _ = s.ServeStdio(context.Background(), theirs, theirs) }()
-				return mine, nil
-			}})
+		c, err := mcpclient.New("s", mcpclient.Dial(func(context.Context) (io.ReadWriteCloser, error) {
+			mine, theirs := net.Pipe()
+			go func() { _ = s.ServeStdio(context.Background(), theirs, theirs) }()
+			return mine, nil
+		}),
+			&mcpclient.Options{PingInterval: -1, Protocol: "2025-11-25"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package mcpgateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,41 +52,45 @@ type upstream struct {
 	questions map[string]int    // open ones, by credential
 	own       map[string]string // its own groups, by its names for them
 	offers    map[mcpserver.OfferKind]offerList
-	failed    map[mcpserver.OfferKind]failure // to list prompts or resources; "" is of all kinds
-	labels    []mcpclient.Group               // as told last; nil before
-	raw       []tool.Tool                     // what clean was made of
-	clean     []tool.Tool
+
+	prompts    []mcpclient.Prompt // what rawPrompts was made of
+	rawPrompts []json.RawMessage
+
+	failed map[mcpserver.OfferKind]failure // to list prompts or resources; "" is of all kinds
+	labels []mcpclient.Group               // as told last; nil before
+	raw    []tool.Tool                     // what clean was made of
+	clean  []tool.Tool
 }
 
-func newUpstream(cfg mcpclient.Config, labeled, perSession bool, listed, known func()) (*upstream, error) {
-	cfg.Prefix = prefixOf(cfg.Name)
-	if cfg.MaxResult == 0 {
-		cfg.MaxResult = maxResult
+func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known func()) (*upstream, error) {
+	cfg.Options.Prefix = prefixOf(cfg.Name)
+	if cfg.Options.Limits.Result == 0 {
+		cfg.Options.Limits.Result = maxResult
 	}
-	if cfg.MaxSamples == 0 {
-		cfg.MaxSamples = math.MaxInt // the host decides about each
+	if cfg.Options.Limits.Samples == 0 {
+		cfg.Options.Limits.Samples = math.MaxInt // the host decides about each
 	}
-	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Prefix, labeled: labeled, listed: listed, known: known, limit: cfg.MaxResult, questions: map[string]int{},
+	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, listed: listed, known: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
 		audience: &audience{users: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, strays: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
-	if perSession || cfg.Stateless {
+	if perSession || cfg.Options.Stateless {
 		// Whose question it is there can be no doubt.
-		ask, sample = mcpclient.AskCaller, mcpclient.SampleCaller
+		ask, sample = mcpclient.ElicitCaller, mcpclient.SampleCaller
 	}
-	if cfg.Elicit == nil {
-		cfg.Elicit = ask
+	if cfg.Options.Elicitation == nil {
+		cfg.Options.Elicitation = ask
 	}
-	if cfg.Sample == nil {
-		cfg.Sample = sample
+	if cfg.Options.Sampling == nil {
+		cfg.Options.Sampling = sample
 	}
 	if perSession {
 		u.apart = &apart{cfg: cfg, share: maxApart, clients: map[context.Context]*mcpclient.Client{}, users: map[string]int{}}
 	}
-	if cfg.Log == nil {
-		cfg.Log = u.audience.hear
+	if cfg.Options.Log == nil {
+		cfg.Options.Log = u.audience.hear
 	}
 	var err error
-	if u.client, err = mcpclient.New(cfg); err != nil {
+	if u.client, err = mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options); err != nil {
 		return nil, err
 	}
 	u.audience.client = u.client
@@ -117,7 +122,7 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 // lookAtOffers tells of the server, once, if it has prompts or resources: clients whose tools
 // are searched see more of those now, and have called nothing that would tell them.
 func (u *upstream) lookAtOffers() {
-	if st := u.client.Status(); st.Prompts+st.Resources > 0 && !u.looked.Swap(true) {
+	if st := u.client.Status(); st.PromptsVersion+st.ResourcesVersion > 0 && !u.looked.Swap(true) {
 		u.known()
 	}
 }

@@ -47,12 +47,12 @@ func (l *lines) take() string {
 }
 
 // recording has the lines noted that a server is sent, and returns what loses the connection.
-func recording(cfg *mcpclient.Config) (sent *lines, lose func()) {
+func recording(cfg *mcpclient.Server) (sent *lines, lose func()) {
 	sent = new(lines)
-	dial := cfg.Dial
+	dial := cfg.Transport.(mcpclient.Dial)
 	var mu sync.Mutex
 	var last io.Closer
-	cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+	cfg.Transport = mcpclient.Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 		conn, err := dial(ctx)
 		mu.Lock()
 		last = conn
@@ -64,7 +64,7 @@ func recording(cfg *mcpclient.Config) (sent *lines, lose func()) {
 				sent.all = append(sent.all, of)
 			}
 		}}, err
-	}
+	})
 	return sent, func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -80,9 +80,9 @@ func TestSubscriptions(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			up := library(t, "a")
-			up.Protocol = version
-			sent, lose := recording(&up.Config)
-			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up.Config, library(t, "b").Config}})
+			up.Options.Protocol = version
+			sent, lose := recording(&up.Server)
+			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server, library(t, "b").Server}})
 			anna, otto, none := newWire(t, g), newWire(t, g), newWire(t, g)
 			subscribe := func(w *wire, uri, want string) {
 				t.Helper()
@@ -159,7 +159,7 @@ func TestSubscriptions(t *testing.T) {
 // to hear of in one request.
 func TestSubscriptionsListened(t *testing.T) {
 	up := library(t, "a")
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up.Config}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}})
 	conn, err := dial(g.Server)(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -193,9 +193,9 @@ func TestSubscriptionsListened(t *testing.T) {
 func TestNotWatched(t *testing.T) {
 	mute := lister("mute", map[string]string{"resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`})
 	refuses := scripted("refuses", `[]`, says(""))
-	refuses.Dial = (&tap{dial: refuses.Dial, capabilities: `"resources":{"subscribe":true},`,
-		results: map[string]string{"resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`, "resources/subscribe": "refusal"}}).connect
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{mute, refuses}, Initial: []string{"mute", "refuses"}}))
+	refuses.Transport = mcpclient.Dial((&tap{dial: refuses.Transport.(mcpclient.Dial), capabilities: `"resources":{"subscribe":true},`,
+		results: map[string]string{"resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`, "resources/subscribe": "refusal"}}).connect)
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{mute, refuses}, Initial: []string{"mute", "refuses"}}))
 	for uri, want := range map[string]string{"mcp://mute/x://a": "does not tell when", "mcp://refuses/x://a": "-32099"} {
 		if got := w.rpc("resources/subscribe", `{"uri":"`+uri+`"}`); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", uri, got)
@@ -221,9 +221,9 @@ func TestCompletions(t *testing.T) {
 	})
 	mute := lister("mute", map[string]string{"prompts/list": `{"prompts":[{"name":"p"}]}`})
 	evil := lister("evil", map[string]string{"prompts/list": `{"prompts":[{"name":"p"}]}`, "completion/complete": `{"completion":{"values":7}}`})
-	evil.Dial = (&tap{dial: evil.Dial, capabilities: `"completions":{},`}).connect
+	evil.Transport = mcpclient.Dial((&tap{dial: evil.Transport.(mcpclient.Dial), capabilities: `"completions":{},`}).connect)
 	records := make(chan mcpserver.Record, 100)
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Config{up.Config, mute, evil},
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server, mute, evil},
 		Serve: mcpserver.Config{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
 	w := newWire(t, g)
 	prompt := func(name, typed string) string {

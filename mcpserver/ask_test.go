@@ -18,7 +18,7 @@ import (
 // over which our client cannot be asked; the interop tests have one that can.
 func TestAsk(t *testing.T) {
 	for _, era := range eras {
-		if era.way == mcpclient.SSE {
+		if era.name == "sse" {
 			continue
 		}
 		t.Run(era.name, func(t *testing.T) {
@@ -26,16 +26,12 @@ func TestAsk(t *testing.T) {
 			var asked atomic.Int32
 			var question atomic.Value
 			answer := make(chan host.Answer, 1)
-			cfg := mcpclient.Config{Protocol: era.pin, Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+			cfg := mcpclient.Server{Options: mcpclient.Options{Protocol: era.pin, Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 				asked.Add(1)
 				question.Store(q.Message)
 				return <-answer, nil
-			}}
-			if era.way == mcpclient.HTTP {
-				cfg.URL = listen(t, s)
-			} else {
-				cfg.Dial = dialStdio(s)
-			}
+			}}}
+			cfg.Transport = era.way(t, s)
 			c := connect(t, cfg)
 			for _, row := range []struct {
 				answer host.Answer

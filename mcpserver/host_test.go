@@ -75,21 +75,21 @@ func TestToolsAsk(t *testing.T) {
 	dir := t.TempDir()
 	for _, row := range []struct {
 		name string
-		cfg  mcpclient.Config
+		cfg  mcpclient.Server
 	}{
-		{"2025 over HTTP", mcpclient.Config{URL: url, Protocol: "2025-11-25"}},
-		{"2025 over stdio", mcpclient.Config{Dial: dialStdio(s), Protocol: "2025-11-25"}},
-		{"2026 over HTTP", mcpclient.Config{URL: url, Protocol: "2026-07-28"}},
-		{"2026 over stdio", mcpclient.Config{Dial: dialStdio(s), Protocol: "2026-07-28"}},
+		{"2025 over HTTP", mcpclient.Server{Transport: mcpclient.HTTP{URL: url}, Options: mcpclient.Options{Protocol: "2025-11-25"}}},
+		{"2025 over stdio", mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2025-11-25"}}},
+		{"2026 over HTTP", mcpclient.Server{Transport: mcpclient.HTTP{URL: url}, Options: mcpclient.Options{Protocol: "2026-07-28"}}},
+		{"2026 over stdio", mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2026-07-28"}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			row.cfg.Elicit = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+			row.cfg.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 				return host.Answer{Action: host.Accept, Content: map[string]any{"name": "Ada"}}, nil
 			}
-			row.cfg.Sample = func(context.Context, host.SampleRequest) (host.Sample, error) {
+			row.cfg.Options.Sampling = func(context.Context, host.SampleRequest) (host.Sample, error) {
 				return host.Sample{Model: "m", Text: "hm"}, nil
 			}
-			row.cfg.Roots = []string{dir}
+			row.cfg.Options.Roots = []string{dir}
 			c := connect(t, row.cfg)
 			for _, call1 := range []struct{ tool, want string }{
 				{"greet", "accept Ada"}, {"think", "hm"}, {"where", "file://" + dir}, {"twice", "accept Ada; accept Ada"},
@@ -103,7 +103,7 @@ func TestToolsAsk(t *testing.T) {
 		})
 	}
 	// A client that offers nothing is not asked.
-	c := connect(t, mcpclient.Config{URL: url, Protocol: "2025-11-25"})
+	c := connect(t, mcpclient.Server{Transport: mcpclient.HTTP{URL: url}, Options: mcpclient.Options{Protocol: "2025-11-25"}})
 	for _, row := range []struct{ tool, want string }{{"greet", "cancel"}, {"think", `capability "sampling"`}, {"where", `capability "roots"`}} {
 		if res := call(t, c, row.tool, `{}`); !strings.Contains(res.Text(), row.want) {
 			t.Errorf("%s: %q, want %q", row.tool, res.Text(), row.want)
@@ -330,7 +330,7 @@ func TestSession(t *testing.T) {
 		return "ok", nil
 	}))
 	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(probe), Policy: open})
-	one, two := connect(t, mcpclient.Config{Dial: dialStdio(s), Protocol: "2025-11-25"}), connect(t, mcpclient.Config{Dial: dialStdio(s), Protocol: "2025-11-25"})
+	one, two := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2025-11-25"}}), connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2025-11-25"}})
 	of := func(c *mcpclient.Client) context.Context {
 		call(t, c, "probe", `{}`)
 		return <-got
@@ -345,7 +345,7 @@ func TestSession(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the context lives on after the session")
 	}
-	modern := connect(t, mcpclient.Config{Dial: dialStdio(s), Protocol: "2026-07-28"})
+	modern := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2026-07-28"}})
 	if a, b := of(modern), of(modern); a == b {
 		t.Error("without sessions, two calls have one context")
 	} else {

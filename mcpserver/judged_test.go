@@ -41,11 +41,11 @@ func TestQuestionShowsWhatRuns(t *testing.T) {
 	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { return in.Text, nil }))
 	w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
 	var question string
-	c := connect(t, mcpclient.Config{Dial: dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk})),
-		Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+	c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk}))),
+		Options: mcpclient.Options{Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 			question = q.Message
 			return host.Answer{Action: host.Accept}, nil
-		}})
+		}}})
 	call(t, c, "say", "{\"text\":\"a\u202eb\"}")
 	const want = "Allow say?\n{\"text\":\"a<U+202E>b\"}\nThis is what will run:\n{\"TEXT\":\"A<U+202E>B\"}\n" +
 		"(2 characters that cannot be seen are written as <U+…>)\n(no rule covers the call)"
@@ -64,11 +64,11 @@ func TestQuestionHidesNoEnd(t *testing.T) {
 		for _, size := range []int{100, 3000, 5000, 1 << 20} {
 			ran = false
 			var question string
-			c := connect(t, mcpclient.Config{Protocol: protocol, Dial: dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk})),
-				Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+			c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk}))),
+				Options: mcpclient.Options{Protocol: protocol, Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 					question = q.Message
 					return host.Answer{Action: host.Accept}, nil
-				}})
+				}}})
 			res := call(t, c, "say", `{"text":"`+strings.Repeat("x", size)+` and the end"}`)
 			if ran && !strings.Contains(question, "AND THE END") {
 				t.Errorf("%s: %d bytes ran, the question ends with %q: %.200s", protocol, size, question[max(0, len(question)-100):], res.Text())
@@ -119,7 +119,7 @@ func TestMiddlewareIsJudged(t *testing.T) {
 		{rules("say", "-say(hi)"), "denied by rule say(hi)"},
 	} {
 		s := serve(t, mcpserver.Config{Toolkit: w.tk, Policy: row.policy, Middleware: []tool.Middleware{shout}})
-		c := connect(t, mcpclient.Config{Dial: dialStdio(s)})
+		c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s))})
 		res := call(t, c, "say", `{"text":"hi"}`)
 		if said := res.Outcome == message.OutcomeSuccess; said != strings.HasPrefix(row.want, "said") || !strings.Contains(res.Text(), row.want) {
 			t.Errorf("%v: %s, want %q", row.policy.Rules, res.Text(), row.want)

@@ -124,10 +124,10 @@ func listenTo(t *testing.T, handler http.Handler, s *mcpserver.Server) string {
 }
 
 // connect is our client.
-func connect(t *testing.T, cfg mcpclient.Config) *mcpclient.Client {
+func connect(t *testing.T, cfg mcpclient.Server) *mcpclient.Client {
 	t.Helper()
-	cfg.Name, cfg.PingInterval, cfg.Prefix = "s", -1, "s__"
-	c, err := mcpclient.New(cfg)
+	cfg.Name, cfg.Options.PingInterval, cfg.Options.Prefix = "s", -1, "s__"
+	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err != nil {
 		t.Fatal(err)
 	}

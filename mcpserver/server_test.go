@@ -17,16 +17,28 @@ import (
 // eras are the ways in which our client reaches the server.
 var eras = []struct {
 	name   string
-	way    mcpclient.Transport
+	way    func(*testing.T, *mcpserver.Server) mcpclient.Transport
 	pin    string
 	static bool // the list never changes
 }{
-	{"stdio, 2025-11-25", mcpclient.Stdio, "2025-11-25", false},
-	{"stdio, 2026-07-28", mcpclient.Stdio, "2026-07-28", true},
-	{"sse", mcpclient.SSE, "", false},
-	{"http, 2025-06-18", mcpclient.HTTP, "2025-06-18", false},
-	{"http, 2025-11-25", mcpclient.HTTP, "2025-11-25", false},
-	{"http, 2026-07-28", mcpclient.HTTP, "2026-07-28", true},
+	{"stdio, 2025-11-25", overStdio, "2025-11-25", false},
+	{"stdio, 2026-07-28", overStdio, "2026-07-28", true},
+	{"sse", overSSE, "", false},
+	{"http, 2025-06-18", overHTTP, "2025-06-18", false},
+	{"http, 2025-11-25", overHTTP, "2025-11-25", false},
+	{"http, 2026-07-28", overHTTP, "2026-07-28", true},
+}
+
+func overStdio(_ *testing.T, s *mcpserver.Server) mcpclient.Transport {
+	return mcpclient.Dial(dialStdio(s))
+}
+
+func overHTTP(t *testing.T, s *mcpserver.Server) mcpclient.Transport {
+	return mcpclient.HTTP{URL: listen(t, s)}
+}
+
+func overSSE(t *testing.T, s *mcpserver.Server) mcpclient.Transport {
+	return mcpclient.HTTP{URL: listen(t, s), SSE: true}
 }
 
 // sameSet compares what our client, which sorts, has with what we expect. Order is
@@ -39,13 +51,7 @@ func TestEras(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era.name, func(t *testing.T) {
 			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
-			cfg := mcpclient.Config{Protocol: era.pin}
-			if era.way != mcpclient.Stdio {
-				cfg.URL, cfg.Transport = listen(t, s), era.way
-			} else {
-				cfg.Dial = dialStdio(s)
-			}
-			c := connect(t, cfg)
+			c := connect(t, mcpclient.Server{Transport: era.way(t, s), Options: mcpclient.Options{Protocol: era.pin}})
 			got := names(t, c)
 			basic := []string{"slow", "stream", "picture", "fails", "weather"}
 			if era.static {
@@ -130,8 +136,8 @@ func TestChangedOnce(t *testing.T) {
 func TestHostChanges(t *testing.T) {
 	w := newWorld(t)
 	s := serve(t, mcpserver.Config{Toolkit: w.tk, Policy: open})
-	c := connect(t, mcpclient.Config{Dial: dialStdio(s), Protocol: "2025-11-25"})
-	m := connect(t, mcpclient.Config{URL: listen(t, s), Protocol: "2026-07-28"})
+	c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2025-11-25"}})
+	m := connect(t, mcpclient.Server{Transport: mcpclient.HTTP{URL: listen(t, s)}, Options: mcpclient.Options{Protocol: "2026-07-28"}})
 	names(t, c)
 	names(t, m)
 	for _, client := range []*mcpclient.Client{c, m} {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/openaitest"
+	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpgateway"
 )
 
@@ -206,7 +207,7 @@ func TestTrustQuestionOfServers(t *testing.T) {
 	}
 	c, _ = answerTrust(t, "y\n")
 	servers, broken, err := loadConfigs(c.servers)
-	if err != nil || len(broken) != 0 || len(servers) != 2 || len(servers[1].Env) != 1 {
+	if err != nil || len(broken) != 0 || len(servers) != 2 || servers[1].Transport.(mcpclient.HTTP).URL != "https://x.example/?hush" {
 		t.Errorf("what is started is not what was shown: %+v, %v, %v", servers, broken, err)
 	}
 }

@@ -79,7 +79,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	if err != nil {
 		return err
 	}
-	server, err := mcpclient.New(mcpclient.Config{Name: "demo", Command: self, Args: []string{"mcp", "serve", "--demo"}})
+	server, err := mcpclient.New("demo", mcpclient.Command{Path: self, Args: []string{"mcp", "serve", "--demo"}}, nil)
 	if err != nil {
 		return err
 	}

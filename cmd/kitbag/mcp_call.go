@@ -71,21 +71,21 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 	if f.timeout > 0 {
 		// Progress that the server reports does not put it off: whoever says a time
 		// means it.
-		cfg.Timeout, cfg.MaxTimeout = f.timeout, f.timeout
+		cfg.Options.Timeouts.Idle, cfg.Options.Timeouts.Call = f.timeout, f.timeout
 	}
 	// Without a person the server is told that nobody can be asked, and may do without.
 	if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
-		cfg.Elicit = newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr()).elicit
+		cfg.Options.Elicitation = newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr()).elicit
 	}
 	ctx := cmd.Context()
-	c, err := mcpclient.Connect(ctx, cfg)
+	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err != nil {
-		return wantsLogin(cfg.Name, err)
+		return err
 	}
 	defer c.Close()
 	t, err := toolOf(ctx, c, name)
 	if err != nil {
-		return err
+		return wantsLogin(cfg.Name, err)
 	}
 	call := tool.Call{ID: "call", Name: t.Info().Name, Input: input}
 	result := tool.NewCollector(call)
@@ -105,10 +105,10 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 }
 
 // server finds the configuration of one server.
-func (f *mcpFlags) server(name string) (mcpclient.Config, error) {
+func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 	configs, broken, err := f.load()
 	if err != nil {
-		return mcpclient.Config{}, err
+		return mcpclient.Server{}, err
 	}
 	var names []string
 	for _, c := range configs {
@@ -119,10 +119,10 @@ func (f *mcpFlags) server(name string) (mcpclient.Config, error) {
 	}
 	for _, e := range broken { // an entry that is there but cannot be used says why
 		if e.Server == name {
-			return mcpclient.Config{}, e
+			return mcpclient.Server{}, e
 		}
 	}
-	return mcpclient.Config{}, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), meant(name, names))
+	return mcpclient.Server{}, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), meant(name, names))
 }
 
 // toolOf finds a tool by the server's name for it or by ours.
@@ -134,8 +134,8 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 	var names []string
 	for _, t := range tools {
 		remote := t.Info().Name
-		if o, ok := tool.As[mcpclient.Origin](t); ok {
-			_, remote = o.Origin()
+		if _, own, ok := mcpclient.Origin(t); ok {
+			remote = own
 		}
 		if name == remote || name == t.Info().Name {
 			return t, nil

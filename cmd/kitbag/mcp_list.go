@@ -20,13 +20,19 @@ import (
 )
 
 // load reads the files, which must name a server.
-func (f *mcpFlags) load() (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
+func (f *mcpFlags) load() (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
 	configs, broken, err = loadConfigs(serverFiles(f.files))
 	if err == nil && len(configs)+len(broken) == 0 {
 		err = fmt.Errorf("there is no MCP server in %s; add one under mcpServers", strings.Join(f.files, ", "))
 	}
 	return configs, broken, err
 }
+
+// The states of a server in a report.
+const (
+	ready  = "ready"
+	failed = "failed"
+)
 
 // serverReport is what is printed about one server. Its JSON is fixed: other programs
 // read it.
@@ -91,7 +97,7 @@ exit code is 0 if one of them is ready.`,
 }
 
 // only keeps what is named, everything if nothing is.
-func only(names []string, configs []mcpclient.Config, broken []*mcpclient.LoadError) ([]mcpclient.Config, []*mcpclient.LoadError, error) {
+func only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadError) ([]mcpclient.Server, []*mcpclient.LoadError, error) {
 	if len(names) == 0 {
 		return configs, broken, nil
 	}
@@ -107,7 +113,7 @@ func only(names []string, configs []mcpclient.Config, broken []*mcpclient.LoadEr
 			return nil, nil, fmt.Errorf("no MCP server %q%s", n, meant(n, exist))
 		}
 	}
-	configs = slices.DeleteFunc(configs, func(c mcpclient.Config) bool { return !slices.Contains(names, c.Name) })
+	configs = slices.DeleteFunc(configs, func(c mcpclient.Server) bool { return !slices.Contains(names, c.Name) })
 	broken = slices.DeleteFunc(broken, func(e *mcpclient.LoadError) bool { return !slices.Contains(names, e.Server) })
 	return configs, broken, nil
 }
@@ -127,7 +133,7 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print
 	}
 	reports := askAll(cmd, configs, ask)
 	for _, e := range broken {
-		r := newReport(e.Server, mcpclient.Failed)
+		r := newReport(e.Server, failed)
 		r.Error = e.Error()
 		reports = append(reports, r)
 	}
@@ -142,19 +148,19 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print
 	}
 	// One server that is out of order is no failure of a list of many; of one that was
 	// asked for by name it is.
-	ready := func(r serverReport) bool { return r.State == string(mcpclient.Ready) }
-	failed := !slices.ContainsFunc(reports, ready)
+	isReady := func(r serverReport) bool { return r.State == ready }
+	bad := !slices.ContainsFunc(reports, isReady)
 	if len(names) > 0 {
-		failed = slices.ContainsFunc(reports, func(r serverReport) bool { return !ready(r) })
+		bad = slices.ContainsFunc(reports, func(r serverReport) bool { return !isReady(r) })
 	}
-	if err == nil && failed {
+	if err == nil && bad {
 		return &exit{code: exitError}
 	}
 	return err
 }
 
 // askAll asks the servers side by side, and tells for whom it waits.
-func askAll(cmd *cobra.Command, configs []mcpclient.Config, ask askFunc) []serverReport {
+func askAll(cmd *cobra.Command, configs []mcpclient.Server, ask askFunc) []serverReport {
 	reports := make([]serverReport, len(configs))
 	there := make([]atomic.Bool, len(configs))
 	told := tellLate(cmd.ErrOrStderr(), func() (missing []string) {
@@ -200,15 +206,15 @@ func tellLate(log io.Writer, missing func() []string) (stop func()) {
 }
 
 // newReport returns a report whose lists are empty, not null.
-func newReport(name string, state mcpclient.State) serverReport {
-	return serverReport{Name: name, State: string(state), Groups: []string{}, Tools: []toolReport{}, Skipped: []mcpclient.Skipped{}}
+func newReport(name, state string) serverReport {
+	return serverReport{Name: name, State: state, Groups: []string{}, Tools: []toolReport{}, Skipped: []mcpclient.Skipped{}}
 }
 
 // reportServer starts one server and asks it. Its failure is in the report: the others
 // are to be seen all the same.
-func reportServer(ctx context.Context, cfg mcpclient.Config, ask askFunc) serverReport {
-	r := newReport(cfg.Name, mcpclient.Ready)
-	c, err := mcpclient.New(cfg)
+func reportServer(ctx context.Context, cfg mcpclient.Server, ask askFunc) serverReport {
+	r := newReport(cfg.Name, ready)
+	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err == nil {
 		defer c.Close()
 		err = ask(ctx, c, &r)
@@ -216,7 +222,7 @@ func reportServer(ctx context.Context, cfg mcpclient.Config, ask askFunc) server
 		r.Era, r.Version = st.Protocol, st.ServerVersion
 	}
 	if err != nil {
-		r.State, r.Error = string(mcpclient.Failed), wantsLogin(cfg.Name, err).Error()
+		r.State, r.Error = failed, wantsLogin(cfg.Name, err).Error()
 		r.Login = errors.Is(err, mcpclient.ErrLogin)
 	}
 	return r

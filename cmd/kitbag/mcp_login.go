@@ -30,22 +30,27 @@ func keptLogins() (*mcpclient.OAuth, error) {
 
 // withLogin has the server use the login that is kept for it. A login that has
 // ended is not made anew in the middle of something else.
-func withLogin(cfg mcpclient.Config) mcpclient.Config {
+func withLogin(cfg mcpclient.Server) mcpclient.Server {
+	web, ok := cfg.Transport.(mcpclient.HTTP)
+	if !ok {
+		return cfg
+	}
 	o, err := keptLogins()
-	for header := range cfg.Headers { // names of headers have no case
+	for header := range web.Headers { // names of headers have no case
 		if strings.EqualFold(header, "Authorization") {
 			return cfg // the file says how
 		}
 	}
-	if err != nil || cfg.URL == "" || !o.LoggedIn(cfg.URL) {
+	if err != nil || !o.LoggedIn(web.URL) {
 		return cfg
 	}
 	// Nobody comes back there: it is only that a client must have one.
 	o.RedirectURL = "http://127.0.0.1/callback"
 	o.Authorize = func(context.Context, string) (url.Values, error) { return nil, errors.New("the login has ended") }
-	cfg.OAuth = o
-	if cfg.StartTimeout == 0 {
-		cfg.StartTimeout = startWithLogin
+	web.OAuth = o
+	cfg.Transport = web
+	if cfg.Options.Timeouts.Start == 0 {
+		cfg.Options.Timeouts.Start = startWithLogin
 	}
 	return cfg
 }
@@ -117,11 +122,12 @@ not told: to end the login there, use its own pages.`,
 			if err != nil {
 				return err
 			}
-			if cfg.URL == "" || !o.LoggedIn(cfg.URL) {
+			web, ok := cfg.Transport.(mcpclient.HTTP)
+			if !ok || !o.LoggedIn(web.URL) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "there is no login to %s\n", plain(cfg.Name))
 				return nil
 			}
-			return o.Logout(cfg.URL)
+			return o.Logout(web.URL)
 		},
 	}
 	f.addFiles(cmd)
@@ -143,7 +149,8 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	if cfg.URL == "" {
+	web, ok := cfg.Transport.(mcpclient.HTTP)
+	if !ok {
 		return fmt.Errorf("the MCP server %q is started by a command; only servers with a url have logins", name)
 	}
 	o, err := keptLogins()
@@ -162,15 +169,19 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 		return back.wait(ctx, page, cmd.ErrOrStderr())
 	}
 	// An old login would be used instead of a new one, perhaps of another person.
-	if err := o.Logout(cfg.URL); err != nil {
+	if err := o.Logout(web.URL); err != nil {
 		return err
 	}
-	cfg.OAuth, cfg.StartTimeout = o, f.timeout
-	c, err := mcpclient.Connect(cmd.Context(), cfg)
+	web.OAuth, cfg.Options.Timeouts.Start = o, f.timeout
+	cfg.Transport = web
+	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	if _, err := c.Tools(cmd.Context()); err != nil {
+		return err
+	}
 	if !asked {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s works without a login\n", plain(name))
 		return nil

@@ -26,8 +26,8 @@ func gatewayClient(t *testing.T, protocol string, args ...string) *mcpclient.Cli
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := mcpclient.New(mcpclient.Config{Name: "g", Prefix: "g__", Command: self, Args: append([]string{"mcp", "serve"}, args...),
-		Env: map[string]string{"GORACE": "atexit_sleep_ms=0"}, Protocol: protocol})
+	c, err := mcpclient.New("g", mcpclient.Command{Path: self, Args: append([]string{"mcp", "serve"}, args...), Env: map[string]string{"GORACE": "atexit_sleep_ms=0"}},
+		&mcpclient.Options{Prefix: "g__", Protocol: protocol})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,8 @@ func TestGatewayHTTP(t *testing.T) {
 	if res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without a token: %d", res.StatusCode)
 	}
-	c, err := mcpclient.New(mcpclient.Config{Name: "g", Prefix: "g__", URL: url, Headers: map[string]string{"Authorization": "Bearer 0123456789abcdef"}})
+	c, err := mcpclient.New("g", mcpclient.HTTP{URL: url, Headers: map[string]string{"Authorization": "Bearer 0123456789abcdef"}},
+		&mcpclient.Options{Prefix: "g__"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,24 +62,24 @@ func pinsOf(file string) (filePins, error) {
 }
 
 // pin has the tools of the servers pinned when they are first allowed.
-func pin(file string, configs []mcpclient.Config) error {
+func pin(file string, configs []mcpclient.Server) error {
 	pins, err := pinsOf(file)
 	for i := range configs {
-		configs[i].Pins = pins
+		configs[i].Options.Pins = pins
 	}
 	return err
 }
 
 // judged has the servers be what the policy says of them: trusted where it trusts them all,
 // and their tools pinned from the start where a rule allows them.
-func judged(p *permission.Policy, configs []mcpclient.Config) {
+func judged(p *permission.Policy, configs []mcpclient.Server) {
 	if p == nil {
 		return
 	}
 	rules := &permission.Policy{Rules: p.Rules}
 	for i := range configs {
-		configs[i].TrustReadOnly = configs[i].TrustReadOnly || p.TrustReadOnly
-		configs[i].PinListed = func(tool string) bool {
+		configs[i].Options.TrustReadOnly = configs[i].Options.TrustReadOnly || p.TrustReadOnly
+		configs[i].Options.PinListed = func(tool string) bool {
 			d := permission.Decide(rules, &permission.Call{Tool: tool, Input: json.RawMessage("{}")})
 			return d.Behavior == permission.Allow
 		}

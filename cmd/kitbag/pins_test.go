@@ -65,21 +65,21 @@ func TestPins(t *testing.T) {
 
 // TestJudged holds which tools are pinned without a call, and which servers are trusted.
 func TestJudged(t *testing.T) {
-	configs := []mcpclient.Config{{Name: "a"}, {Name: "b", TrustReadOnly: true}}
+	configs := []mcpclient.Server{{Name: "a"}, {Name: "b", Options: mcpclient.Options{TrustReadOnly: true}}}
 	judged(nil, configs)
 	judged(&permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{
 		{Tool: "mcp__a__*", Behavior: permission.Allow}, {Tool: "mcp__a__pay", Behavior: permission.Deny}, {Tool: "mcp__b__x", Behavior: permission.Ask},
 	}}, configs)
 	for tool, want := range map[string]bool{"mcp__a__x": true, "mcp__a__pay": false, "mcp__b__x": false, "mcp__b__y": false} {
-		if got := configs[0].PinListed(tool); got != want {
+		if got := configs[0].Options.PinListed(tool); got != want {
 			t.Errorf("%s: %t", tool, got)
 		}
 	}
-	if configs[0].TrustReadOnly || !configs[1].TrustReadOnly {
+	if configs[0].Options.TrustReadOnly || !configs[1].Options.TrustReadOnly {
 		t.Errorf("%+v", configs)
 	}
 	judged(&permission.Policy{TrustReadOnly: true}, configs)
-	if !configs[0].TrustReadOnly {
+	if !configs[0].Options.TrustReadOnly {
 		t.Error("trustReadOnly of the permissions trusts no server")
 	}
 }

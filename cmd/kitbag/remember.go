@@ -41,13 +41,20 @@ const (
 
 // recall returns what is kept of the server. Another command or address is another
 // server.
-func recall(cfg mcpclient.Config) *memory {
+func recall(cfg mcpclient.Server) *memory {
 	m := &memory{}
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return m
 	}
-	key := strings.Join(append([]string{cfg.Name, cfg.URL, cfg.Dir, cfg.Command}, cfg.Args...), "\x00")
+	parts := []string{cfg.Name}
+	switch t := cfg.Transport.(type) {
+	case mcpclient.HTTP:
+		parts = append(parts, t.URL)
+	case mcpclient.Command:
+		parts = append(append(parts, t.Dir, t.Path), t.Args...)
+	}
+	key := strings.Join(parts, "\x00")
 	sum := sha256.Sum256([]byte(key))
 	m.path = filepath.Join(dir, "kitbag", "mcp-groups", hex.EncodeToString(sum[:16])+".json")
 	data, err := os.ReadFile(m.path)

@@ -35,7 +35,7 @@ func serverFiles(paths []string) []serverFile {
 
 // load returns the servers. Like [mcpclient.Load] it returns those that it could read
 // beside the error about the others.
-func (s serverFile) load() ([]mcpclient.Config, error) {
+func (s serverFile) load() ([]mcpclient.Server, error) {
 	if s.data != nil {
 		return mcpclient.Parse(s.path, s.data)
 	}
@@ -49,7 +49,7 @@ func (s serverFile) load() ([]mcpclient.Config, error) {
 // loadConfigs reads the files that name MCP servers, and gives the servers the
 // logins that are kept. What is wrong with one server is told with it and does not
 // cost the others.
-func loadConfigs(files []serverFile) (configs []mcpclient.Config, broken []*mcpclient.LoadError, err error) {
+func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
 	from := map[string]string{} // what tools are called by → the file
 	for _, file := range files {
 		cs, err := file.load()
@@ -123,15 +123,15 @@ func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*
 	judged(h.policy, configs)
 	for _, cfg := range configs {
 		if cfg.WantsRoots {
-			cfg.Roots = dirs
+			cfg.Options.Roots = dirs
 		}
 		if h.elicit {
-			cfg.Elicit = mcpclient.AskCaller
+			cfg.Options.Elicitation = mcpclient.ElicitCaller
 		}
 		if h.sample {
-			cfg.Sample, cfg.MaxSamples = mcpclient.SampleCaller, -1 // the agent has limits
+			cfg.Options.Sampling, cfg.Options.Limits.Samples = mcpclient.SampleCaller, -1 // the agent has limits
 		}
-		c, err := mcpclient.New(cfg)
+		c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}

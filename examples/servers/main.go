@@ -56,7 +56,7 @@ func serve(ctx context.Context) error {
 func ask(ctx context.Context) error {
 	var groups []toolkit.Group
 	for _, name := range []string{"weather", "trains"} {
-		client, err := mcpclient.New(mcpclient.Config{Name: name, Command: os.Args[0], Args: []string{name}})
+		client, err := mcpclient.New(name, mcpclient.Command{Path: os.Args[0], Args: []string{name}}, nil)
 		if err != nil {
 			return err
 		}

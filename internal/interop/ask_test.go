@@ -43,9 +43,9 @@ func user(t *testing.T, c *mcpclient.Client, name string, asked chan<- string, t
 
 // withQuestions connects to server-everything, which lists the tools that ask when
 // it knows that it may.
-func withQuestions(t *testing.T, cfg mcpclient.Config) *mcpclient.Client {
+func withQuestions(t *testing.T, cfg mcpclient.Server) *mcpclient.Client {
 	t.Helper()
-	cfg.Elicit, cfg.Sample = mcpclient.AskCaller, mcpclient.SampleCaller
+	cfg.Options.Elicitation, cfg.Options.Sampling = mcpclient.ElicitCaller, mcpclient.SampleCaller
 	c, _ := connect(t, cfg)
 	find(t, c, "trigger-elicitation-request")
 	return c
@@ -57,9 +57,9 @@ func TestAgentIsAsked(t *testing.T) {
 	port := freePort(t)
 	stop := serve(t, "streamableHttp", port)
 	defer stop()
-	for name, cfg := range map[string]mcpclient.Config{
+	for name, cfg := range map[string]mcpclient.Server{
 		"stdio": stdio(t, "everything", "stdio"),
-		"http":  {Name: "everything", URL: "http://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(port)) + "/mcp"},
+		"http":  {Name: "everything", Transport: mcpclient.HTTP{URL: "http://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(port)) + "/mcp"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := withQuestions(t, cfg)

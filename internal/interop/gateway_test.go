@@ -26,7 +26,7 @@ import (
 
 // recorded is a server of mcp-go that lists the 188 tools of a real server and
 // answers every call with the tool's name.
-func recorded(t *testing.T) mcpclient.Config {
+func recorded(t *testing.T) mcpclient.Server {
 	t.Helper()
 	data, err := os.ReadFile("../../testdata/mcp_tools/ms365.json")
 	if err != nil {
@@ -48,14 +48,15 @@ func recorded(t *testing.T) mcpclient.Config {
 			return mcp.NewToolResultText("ran " + tl.Name), nil
 		})
 	}
-	return mcpclient.Config{Name: "ms365", PingInterval: -1, Dial: func(context.Context) (io.ReadWriteCloser, error) {
+	return mcpclient.Server{Name: "ms365", Transport: mcpclient.Dial(func(context.Context) (io.ReadWriteCloser, error) {
 		here, there := net.Pipe()
 		go func() {
 			_ = server.NewStdioServer(s).Listen(context.Background(), there, there)
 			_ = there.Close()
 		}()
 		return here, nil
-	}}
+	}),
+		Options: mcpclient.Options{PingInterval: -1}}
 }
 
 // A line client speaks JSON-RPC to the gateway by hand, so that what is measured is
@@ -110,7 +111,7 @@ func TestGateway(t *testing.T) {
 	}
 	gateway := func(style mcpgateway.Style) *mcpgateway.Gateway {
 		g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
-			Servers: []mcpclient.Config{stdio(t, "everything", "stdio"), stdio(t, "filesystem", dir), stdio(t, "memory"), recorded(t)},
+			Servers: []mcpclient.Server{stdio(t, "everything", "stdio"), stdio(t, "filesystem", dir), stdio(t, "memory"), recorded(t)},
 			Groups:  []mcpgateway.Group{{Name: "mail", Description: "Mail and its folders.", Tools: []string{"ms365__*mail*"}}},
 			Style:   style,
 			Serve:   mcpserver.Config{Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}},
@@ -172,7 +173,7 @@ func TestGateway(t *testing.T) {
 // from npm through a gateway, in both eras.
 func TestGatewayPassesOffers(t *testing.T) {
 	g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
-		Servers: []mcpclient.Config{stdio(t, "everything", "stdio"), stdio(t, "memory"), {Name: "dead", Command: "/does/not/exist"}},
+		Servers: []mcpclient.Server{stdio(t, "everything", "stdio"), stdio(t, "memory"), {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}},
 		Style:   mcpgateway.Full,
 		Serve:   mcpserver.Config{Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}},
 	})

@@ -43,21 +43,25 @@ func script(t *testing.T, server string) string {
 }
 
 // stdio describes a server that is started.
-func stdio(t *testing.T, server string, args ...string) mcpclient.Config {
+func stdio(t *testing.T, server string, args ...string) mcpclient.Server {
 	t.Helper()
-	return mcpclient.Config{Name: server, Command: "node", Args: append([]string{script(t, server)}, args...)}
+	return mcpclient.Server{Name: server, Transport: mcpclient.Command{Path: "node", Args: append([]string{script(t, server)}, args...)}}
 }
 
 const markEnv = "KITBAG_INTEROP_MARK"
 
 // connect connects, and has the test check at its end that no process is left.
-func connect(t *testing.T, cfg mcpclient.Config) (*mcpclient.Client, string) {
+func connect(t *testing.T, cfg mcpclient.Server) (*mcpclient.Client, string) {
 	t.Helper()
 	mark := fmt.Sprintf("%s-%d", t.Name(), time.Now().UnixNano())
-	if cfg.Command != "" {
-		cfg.Env = map[string]string{markEnv: mark}
+	if cmd, ok := cfg.Transport.(mcpclient.Command); ok {
+		cmd.Env = map[string]string{markEnv: mark}
+		cfg.Transport = cmd
 	}
-	c, err := mcpclient.Connect(t.Context(), cfg)
+	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
+	if err == nil {
+		_, err = c.Tools(t.Context())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +209,7 @@ func TestFilesystem(t *testing.T) {
 
 func TestMemoryWithFilters(t *testing.T) {
 	cfg := stdio(t, "memory")
-	cfg.IncludeTools, cfg.ExcludeTools, cfg.TrustReadOnly = []string{"*graph*", "create_*"}, []string{"create_relations"}, true
+	cfg.Options.IncludeTools, cfg.Options.ExcludeTools, cfg.Options.TrustReadOnly = []string{"*graph*", "create_*"}, []string{"create_relations"}, true
 	c, _ := connect(t, cfg)
 	tools, err := c.Tools(t.Context())
 	if err != nil {
@@ -225,7 +229,7 @@ func TestMemoryWithFilters(t *testing.T) {
 
 func TestStateless(t *testing.T) {
 	cfg := stdio(t, "everything", "stdio")
-	cfg.Stateless = true
+	cfg.Options.Stateless = true
 	c, mark := connect(t, cfg)
 	for range 2 {
 		if res := mustCall(t, c, "echo", `{"message":"x"}`); res.Text() != "Echo: x" {
@@ -289,11 +293,11 @@ func TestKilled(t *testing.T) {
 func TestWhatTheServerAsks(t *testing.T) {
 	cfg := stdio(t, "everything", "stdio")
 	dir := t.TempDir()
-	cfg.Roots = []string{dir}
-	cfg.Elicit = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+	cfg.Options.Roots = []string{dir}
+	cfg.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 		return host.Answer{Action: host.Accept, Content: map[string]any{"name": "Elisa", "check": true}}, nil
 	}
-	cfg.Sample = func(_ context.Context, r host.SampleRequest) (host.Sample, error) {
+	cfg.Options.Sampling = func(_ context.Context, r host.SampleRequest) (host.Sample, error) {
 		return host.Sample{Model: "test", Text: fmt.Sprintf("%d messages, %d tokens", len(r.Messages), r.MaxTokens)}, nil
 	}
 	c, _ := connect(t, cfg)
@@ -355,7 +359,7 @@ func freePort(t *testing.T) int {
 func TestEverythingOverHTTP(t *testing.T) {
 	port := freePort(t)
 	stop := serve(t, "streamableHttp", port)
-	c, _ := connect(t, mcpclient.Config{Name: "everything", URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", port)})
+	c, _ := connect(t, mcpclient.Server{Name: "everything", Transport: mcpclient.HTTP{URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", port)}})
 	everything(t, c)
 	stop()
 	stop = serve(t, "streamableHttp", port) // it has forgotten our session
@@ -368,7 +372,7 @@ func TestEverythingOverHTTP(t *testing.T) {
 func TestEverythingOverSSE(t *testing.T) {
 	port := freePort(t)
 	stop := serve(t, "sse", port)
-	c, _ := connect(t, mcpclient.Config{Name: "everything", URL: fmt.Sprintf("http://127.0.0.1:%d/sse", port), Transport: mcpclient.SSE})
+	c, _ := connect(t, mcpclient.Server{Name: "everything", Transport: mcpclient.HTTP{URL: fmt.Sprintf("http://127.0.0.1:%d/sse", port), SSE: true}})
 	everything(t, c)
 	stop()
 	stop = serve(t, "sse", port)

@@ -76,16 +76,16 @@ func run(ctx context.Context, server, name string) error {
 			return fmt.Errorf("MCP_CONFORMANCE_CONTEXT: %w", err)
 		}
 	}
-	c, err := mcpclient.Connect(ctx, mcpclient.Config{
-		Name: "conformance", OAuth: sc.login(name), URL: server, Transport: mcpclient.HTTP, Protocol: os.Getenv("MCP_CONFORMANCE_PROTOCOL_VERSION"),
-		Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
+	c, err := mcpclient.New("conformance", mcpclient.HTTP{URL: server, OAuth: sc.login(name)}, &mcpclient.Options{
+		Protocol: os.Getenv("MCP_CONFORMANCE_PROTOCOL_VERSION"),
+		Elicitation: func(context.Context, host.Elicitation) (host.Answer, error) {
 			content := map[string]any{}
 			if strings.HasPrefix(name, "sep-2322") {
 				content["confirmed"] = true
 			}
 			return host.Answer{Action: host.Accept, Content: content}, nil
 		},
-		Sample: func(context.Context, host.SampleRequest) (host.Sample, error) {
+		Sampling: func(context.Context, host.SampleRequest) (host.Sample, error) {
 			return host.Sample{Model: "none", Text: "hi"}, nil
 		},
 		PingInterval: -1,
@@ -105,8 +105,7 @@ func run(ctx context.Context, server, name string) error {
 func play(ctx context.Context, name string, sc scenario, tools []tool.Tool) error {
 	byName := map[string]tool.Tool{}
 	for _, t := range tools {
-		if o, ok := tool.As[mcpclient.Origin](t); ok {
-			_, remote := o.Origin()
+		if _, remote, ok := mcpclient.Origin(t); ok {
 			byName[remote] = t
 		}
 	}

@@ -80,14 +80,15 @@ func (s *shelf) fetch(msg request, name string, reply func(string)) {
 	reply(msg.result(`{"asked":` + string(params) + `}`))
 }
 
-// TestOffers: lists are kept until the server says that they have changed, and while it
+// TestLists: lists are kept until the server says that they have changed, and while it
 // cannot list.
-func TestOffers(t *testing.T) {
+func TestLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shelf
 		var told atomic.Int64
-		c := memoryClient(t, Config{PingInterval: -1}, s.script(`{"resources":{}}`))
-		c.OnOffersChange(func() { told.Add(1) })
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, s.script(`{"resources":{}}`))
+		c.OnResourcesChange(func() { told.Add(1) })
+		c.OnPromptsChange(func() { t.Error("the list of prompts was never asked for") })
 		for _, row := range []struct {
 			does                 func()
 			want                 string
@@ -111,16 +112,17 @@ func TestOffers(t *testing.T) {
 			for _, raw := range list {
 				got = append(got, string(raw))
 			}
-			if err != nil || strings.Join(got, " ") != row.want || s.lists.Load() != row.lists || told.Load() != row.told || c.Status().Resources != row.version {
-				t.Errorf("%s, %v after %d requests, told %d times, version %d; want %+v", got, err, s.lists.Load(), told.Load(), c.Status().Resources, row)
+			if err != nil || strings.Join(got, " ") != row.want || s.lists.Load() != row.lists || told.Load() != row.told || c.Status().ResourcesVersion != row.version {
+				t.Errorf("%s, %v after %d requests, told %d times, version %d; want %+v", got, err, s.lists.Load(), told.Load(), c.Status().ResourcesVersion, row)
 			}
 		}
-		for _, list := range []func(context.Context) ([]json.RawMessage, error){c.Prompts, c.ResourceTemplates} {
-			if got, err := list(t.Context()); err != nil || len(got) > 0 {
-				t.Errorf("what the server has not: %s, %v", got, err)
-			}
+		if got, err := c.Prompts(t.Context()); err != nil || len(got) > 0 {
+			t.Errorf("prompts of a server without any: %v, %v", got, err)
 		}
-		if n := s.lists.Load(); n != 9 || c.Status().Prompts != 0 {
+		if got, err := c.ResourceTemplates(t.Context()); err != nil || len(got) > 0 {
+			t.Errorf("templates of a server without any: %s, %v", got, err)
+		}
+		if n := s.lists.Load(); n != 9 || c.Status().PromptsVersion != 0 {
 			t.Errorf("it was asked for prompts: %d, %+v", n, c.Status())
 		}
 		c.Close()
@@ -143,10 +145,14 @@ func TestFetch(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := shelf{said: make(chan string)}
-				c := memoryClient(t, Config{PingInterval: -1, Elicit: AskCaller}, s.script(`{"resources":{},"prompts":{}}`))
+				c := memoryClient(t, Server{Options: Options{PingInterval: -1, Elicitation: ElicitCaller}}, s.script(`{"resources":{},"prompts":{}}`))
 				ctx := host.With(t.Context(), agreeable{})
 				read, err := c.ReadResource(ctx, row.name)
-				got, err2 := c.GetPrompt(ctx, row.name, map[string]string{"a": "b"})
+				prompt, err2 := c.GetPrompt(ctx, row.name, map[string]string{"a": "b"})
+				got := json.RawMessage{}
+				if prompt != nil {
+					got = prompt.Raw
+				}
 				if all := strings.TrimSpace(string(read) + " " + string(got)); all != row.want {
 					t.Errorf("%s\nwant %s", all, row.want)
 				}
@@ -180,7 +186,7 @@ func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shelf{said: make(chan string, 10)}
 		var logged []LogMessage
-		c := memoryClient(t, Config{PingInterval: -1, Log: func(m LogMessage) { logged = append(logged, m) }}, s.script(`{"logging":{},"resources":{},"tools":{}}`))
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, Log: func(m LogMessage) { logged = append(logged, m) }}}, s.script(`{"logging":{},"resources":{},"tools":{}}`))
 		levels := func() (all []string) {
 			if _, err := c.ReadResource(t.Context(), "x"); err != nil {
 				t.Fatal(err)
@@ -221,7 +227,7 @@ func TestLog(t *testing.T) {
 func TestLogLevelGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64
-		c := memoryClient(t, Config{PingInterval: -1}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			switch msg.Method {
 			case "initialize":
 				reply(msg.result(`{"protocolVersion":"2025-11-25","capabilities":{"logging":{},"resources":{}},"serverInfo":{"name":"l","version":"1"}}`))
@@ -273,10 +279,10 @@ func TestLogNumbers(t *testing.T) {
 				reply(msg.result(`{"content":[{"type":"text","text":"/message\" 9007199254740993"}]}`))
 			}
 		}
-		for _, cfg := range []Config{{Dial: inMemory(serve)}, {URL: eventStreams(t, serve)}} {
+		for _, cfg := range []Server{{Transport: Dial(inMemory(serve))}, {Transport: HTTP{URL: eventStreams(t, serve)}}} {
 			var logged []LogMessage
-			cfg.Name, cfg.PingInterval, cfg.Log = "srv", -1, func(m LogMessage) { logged = append(logged, m) }
-			c, err := New(cfg)
+			cfg.Name, cfg.Options.PingInterval, cfg.Options.Log = "srv", -1, func(m LogMessage) { logged = append(logged, m) }
+			c, err := New(cfg.Name, cfg.Transport, &cfg.Options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -293,7 +299,7 @@ func TestLogNumbers(t *testing.T) {
 func TestLogLevelOfEachRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := make(chan string, 100)
-		c := memoryClient(t, Config{PingInterval: -1, Protocol: "2026-07-28"}, func(msg request, reply func(string)) {
+		c := memoryClient(t, Server{Options: Options{PingInterval: -1, Protocol: "2026-07-28"}}, func(msg request, reply func(string)) {
 			var p struct {
 				Meta map[string]any `json:"_meta"`
 			}

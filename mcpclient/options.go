@@ -1,0 +1,181 @@
+package mcpclient
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// Options say how a server is used. The zero value suits most.
+type Options struct {
+	// IncludeTools, if not empty, are the only tools used; ExcludeTools are never used.
+	// Both hold globs (path.Match) over the server's own tool names.
+	IncludeTools, ExcludeTools []string
+
+	// Prefix begins the tool names; empty is "mcp__NAME__".
+	Prefix string
+
+	// TrustReadOnly believes a tool that says it is read-only or idempotent; see Trust in
+	// the package's documentation.
+	TrustReadOnly bool
+
+	// Pins, unless nil, hold back what the server changes about a tool that was allowed
+	// before. PinListed, unless nil, reports whether a rule allows a tool, by the name that
+	// the model sees: such a tool is pinned when it is first listed.
+	Pins      Pins
+	PinListed func(tool string) bool
+
+	// Elicitation, Sampling and Roots are what the server may ask of the client; each is
+	// declared only if it is set. [ElicitCaller] and [SampleCaller] pass a request on to
+	// whoever runs the call. The functions are called by several goroutines, with a context
+	// that ends with the call. An [host.Elicitation] comes checked and with clean text, and
+	// an answer that does not fit it is not sent. Roots are directories, in place of those
+	// that the server was configured with; see [Client.SetRoots].
+	Elicitation func(context.Context, host.Elicitation) (host.Answer, error)
+	Sampling    func(context.Context, host.SampleRequest) (host.Sample, error)
+	Roots       []string
+
+	// Log, unless nil, gets what the server logs; see [Client.SetLogLevel]. It is called on
+	// the goroutine that reads: it must not block, nor call the client.
+	Log func(LogMessage)
+
+	// Protocol is the protocol revision, such as "2025-11-25". Empty negotiates it.
+	Protocol string
+
+	// Stateless opens a session for each call and each list, and closes it after. The zero
+	// value keeps one session, and keeps it alive.
+	Stateless bool
+
+	// PingInterval is how often an idle server is pinged; 0 is 30 s, negative never.
+	PingInterval time.Duration
+
+	// ListTTL is how long a list of tools is used before it is requested again; 0 relies on
+	// the server to announce changes.
+	ListTTL time.Duration
+
+	Timeouts Timeouts
+	Limits   Limits
+
+	// OffloadDir is the directory for what a result holds beyond Limits.Result: the model
+	// gets the names of the files. If it is empty the rest is dropped, with a notice.
+	OffloadDir string
+}
+
+// Timeouts are how long a server may take. Zero fields are the defaults.
+type Timeouts struct {
+	Start time.Duration // to start and to introduce itself, and to log in; 30 s, with OAuth 5 min
+	Idle  time.Duration // of a call without progress; 60 s
+	Call  time.Duration // of a call, progress or not; 10 min
+}
+
+// Limits are how much a server may send and ask. Zero fields are the defaults.
+type Limits struct {
+	Message int // bytes of a message; 64 MiB
+
+	// Result is how much of a result is kept, in bytes: of text, of images and other data
+	// once decoded, of structured content and of metadata together; 4 MiB.
+	Result int
+
+	// Samples is how often the server may request sampling in the lifetime of the client;
+	// 10. Negative is any number of times, for a Sampling that has limits of its own, as the
+	// agent behind [SampleCaller] has.
+	Samples int
+}
+
+// A config is the checked arguments of New, with the defaults filled in.
+type config struct {
+	Options
+	name string
+	wire wire
+
+	command Command
+	http    HTTP
+	url     *url.URL // of http
+	dial    Dial
+	login   *login // of http.OAuth
+}
+
+func newConfig(name string, t Transport, opts *Options) (*config, error) {
+	c := &config{name: name}
+	if opts != nil {
+		c.Options = *opts
+	}
+	if strings.TrimSpace(name) == "" {
+		return nil, errors.New("MCP server: the name is empty; give the server a name")
+	}
+	if err := c.check(t); err != nil {
+		return nil, fmt.Errorf("MCP server %q: %w", name, err)
+	}
+	c.setDefaults()
+	return c, nil
+}
+
+// check returns what is wrong with the configuration.
+func (c *config) check(t Transport) error {
+	if err := checkName(c.name); err != nil {
+		return err
+	}
+	if c.Protocol != "" && !slices.Contains(mcp.ValidProtocolVersions, c.Protocol) {
+		return fmt.Errorf("Options.Protocol %q is unknown; use one of %s", c.Protocol, strings.Join(mcp.ValidProtocolVersions, ", "))
+	}
+	if t == nil {
+		return errors.New("the transport is nil; give a Command, HTTP or a Dial")
+	}
+	if err := t.configure(c); err != nil {
+		return err
+	}
+	for _, glob := range slices.Concat(c.IncludeTools, c.ExcludeTools) {
+		if _, err := path.Match(glob, ""); err != nil {
+			return fmt.Errorf("tool glob %q: %w", glob, err)
+		}
+	}
+	// A negative time-out would fail every call without saying that it was never sent.
+	return errors.Join(
+		notNegative("Timeouts.Start", c.Timeouts.Start, "30 s"),
+		notNegative("Timeouts.Idle", c.Timeouts.Idle, "60 s"),
+		notNegative("Timeouts.Call", c.Timeouts.Call, "10 min"),
+		notNegative("ListTTL", c.ListTTL, "relies on the server"),
+		notNegative("Limits.Message", c.Limits.Message, "64 MiB"),
+		notNegative("Limits.Result", c.Limits.Result, "4 MiB"),
+	)
+}
+
+// notNegative checks the field of that name; zero says what 0 means there.
+func notNegative[T int | time.Duration](field string, value T, zero string) error {
+	if value < 0 {
+		return fmt.Errorf("Options.%s is %v; it must not be negative (0: %s)", field, value, zero)
+	}
+	return nil
+}
+
+func (c *config) setDefaults() {
+	start := 30 * time.Second
+	if c.http.OAuth != nil {
+		start = 5 * time.Minute
+	}
+	c.Timeouts.Start = cmp.Or(c.Timeouts.Start, start)
+	c.Timeouts.Idle = cmp.Or(c.Timeouts.Idle, time.Minute)
+	c.Timeouts.Call = cmp.Or(c.Timeouts.Call, 10*time.Minute)
+	c.PingInterval = cmp.Or(c.PingInterval, 30*time.Second)
+	c.Limits.Message = cmp.Or(c.Limits.Message, 64<<20)
+	c.Limits.Result = cmp.Or(c.Limits.Result, 4<<20)
+	c.Limits.Samples = cmp.Or(c.Limits.Samples, 10)
+	c.Prefix = cmp.Or(c.Prefix, "mcp__"+legal(c.name)+"__")
+}
+
+// wants reports whether the configuration includes a tool of that name.
+func (c *config) wants(name string) bool {
+	in := func(globs []string) bool {
+		return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
+	}
+	return (len(c.IncludeTools) == 0 || in(c.IncludeTools)) && !in(c.ExcludeTools)
+}

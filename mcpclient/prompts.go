@@ -1,0 +1,163 @@
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A Prompt is a template of messages that a server has for its users.
+type Prompt struct {
+	Name        string
+	Title       string // may be empty
+	Description string // may be empty
+	Arguments   []PromptArgument
+	Raw         json.RawMessage // the whole entry
+}
+
+// A PromptArgument is an argument of a Prompt. Values are texts.
+type PromptArgument struct {
+	Name        string `json:"name"`
+	Title       string `json:"title"`
+	Description string `json:"description"`
+	Required    bool   `json:"required"`
+}
+
+// A PromptResult is what [Client.GetPrompt] returns.
+type PromptResult struct {
+	Description string // may be empty
+	Messages    []*message.Message
+	Raw         json.RawMessage // the whole result
+}
+
+// Prompts returns the server's prompts, in its order. As with [Client.Tools] the server is
+// asked the first time and after a change, the last list stays while it restarts, and the
+// slice is shared. A server that declares no prompts is not asked.
+func (c *Client) Prompts(ctx context.Context) ([]Prompt, error) { return c.prompts.items(ctx, c) }
+
+// decodePrompt reads an entry of prompts/list; ok is false for one without a name.
+func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
+	var e struct {
+		Name        string          `json:"name"`
+		Title       string          `json:"title"`
+		Description string          `json:"description"`
+		Arguments   json.RawMessage `json:"arguments"`
+	}
+	if strictjson.Unmarshal(raw, &e) != nil || e.Name == "" {
+		return p, false
+	}
+	p = Prompt{Name: e.Name, Title: e.Title, Description: e.Description, Raw: raw}
+	_ = strictjson.Unmarshal(e.Arguments, &p.Arguments) // what cannot be read is in Raw
+	return p, true
+}
+
+// GetPrompt returns a prompt with its arguments filled in. What the server requests meanwhile
+// is answered as in a call of a tool, and the time-outs are the same.
+func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]string) (*PromptResult, error) {
+	params := map[string]any{"name": name}
+	if len(args) > 0 {
+		params["arguments"] = args
+	}
+	raw, err := c.fetch(ctx, "prompts/get", "prompt "+strconv.Quote(clip(name, maxNameBytes)), params)
+	if err != nil {
+		return nil, err
+	}
+	var r struct {
+		Description string          `json:"description"`
+		Messages    []promptMessage `json:"messages"`
+	}
+	if err := strictjson.Unmarshal(raw, &r); err != nil {
+		return nil, c.serverError(nil, fmt.Errorf("%w: the result of prompts/get: %w", ErrMalformed, err))
+	}
+	out := &PromptResult{Description: r.Description, Raw: raw}
+	for _, m := range r.Messages {
+		out.Messages = append(out.Messages, m.message())
+	}
+	return out, nil
+}
+
+// A promptMessage is a message as prompts and sampling requests have it.
+type promptMessage struct {
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+}
+
+func (m promptMessage) message() *message.Message {
+	role := message.RoleUser
+	if m.Role == "assistant" {
+		role = message.RoleAssistant
+	}
+	return &message.Message{Role: role, Blocks: blocks(m.Content)}
+}
+
+// A CompleteRequest says which argument [Client.Complete] completes. Set one of Prompt and
+// ResourceTemplate.
+type CompleteRequest struct {
+	Prompt           string            // the name of the prompt that has the argument
+	ResourceTemplate string            // the URI template that has the variable
+	Argument         string            // the name of the argument or the variable
+	Value            string            // what the user has typed so far
+	Arguments        map[string]string // those that are known already
+}
+
+// Complete returns values that an argument may have, and how many there are in all. Both are
+// zero if the server does not complete it. Values with characters that people do not see are
+// left out. The time-outs are those of a call.
+func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []string, total int, err error) {
+	ref := map[string]any{"type": "ref/prompt", "name": r.Prompt}
+	if r.ResourceTemplate != "" {
+		ref = map[string]any{"type": "ref/resource", "uri": r.ResourceTemplate}
+	}
+	params := map[string]any{"ref": ref, "argument": map[string]any{"name": r.Argument, "value": r.Value}}
+	if len(r.Arguments) > 0 {
+		params["context"] = map[string]any{"arguments": r.Arguments}
+	}
+	var raw json.RawMessage
+	what := "completion of " + strconv.Quote(clip(r.Argument, maxNameBytes))
+	err = c.run(ctx, &job{what: what, again: true, do: func(ctx context.Context, cn *conn, _ string) (err error) {
+		if !cn.hello.declares("completions") && cn.version >= completionsDeclared {
+			return nil
+		}
+		raw, err = cn.request(ctx, "completion/complete", params, nil)
+		if hasCode(err, codeMethodNotFound) {
+			return nil // a server of an older revision declares nothing
+		}
+		return err
+	}}, make(chan progress, 1))
+	if err != nil || raw == nil {
+		return nil, 0, err
+	}
+	return c.completion(raw)
+}
+
+// completionsDeclared is the first revision in which servers that complete declare it.
+const completionsDeclared = "2025-03-26"
+
+// completion reads the result of completion/complete.
+func (c *Client) completion(raw json.RawMessage) (values []string, total int, err error) {
+	var r struct {
+		Completion *struct {
+			Values  []string `json:"values"`
+			Total   int      `json:"total"`
+			HasMore bool     `json:"hasMore"`
+		} `json:"completion"`
+	}
+	if err := strictjson.Unmarshal(raw, &r); err != nil || r.Completion == nil {
+		return nil, 0, c.serverError(nil, fmt.Errorf("%w: the result of completion/complete has no completion", ErrMalformed))
+	}
+	for _, v := range r.Completion.Values {
+		if visible.Text(v) == v { // a user must see what is sent back
+			values = append(values, v)
+		}
+	}
+	total = max(r.Completion.Total, len(r.Completion.Values))
+	if r.Completion.HasMore {
+		total = max(total, len(r.Completion.Values)+1)
+	}
+	return values, total, nil
+}

@@ -1,0 +1,170 @@
+package mcpclient
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
+)
+
+// Resources returns the entries of resources/list, as the server wrote them; see
+// [Client.Prompts].
+func (c *Client) Resources(ctx context.Context) ([]json.RawMessage, error) {
+	return c.resources.items(ctx, c)
+}
+
+// ResourceTemplates returns the entries of resources/templates/list, as the server wrote
+// them; see [Client.Prompts].
+func (c *Client) ResourceTemplates(ctx context.Context) ([]json.RawMessage, error) {
+	return c.templates.items(ctx, c)
+}
+
+// ReadResource returns the result of resources/read, as the server wrote it; see
+// [Client.GetPrompt].
+func (c *Client) ReadResource(ctx context.Context, uri string) (json.RawMessage, error) {
+	return c.fetch(ctx, "resources/read", "resource "+strconv.Quote(clip(uri, maxNameBytes)), map[string]any{"uri": uri})
+}
+
+// fetch makes a request that changes nothing, so that it may be made twice.
+func (c *Client) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
+	err = c.run(ctx, &job{what: what, again: true, do: func(ctx context.Context, cn *conn, token string) error {
+		params["_meta"] = map[string]any{"progressToken": token}
+		var asked error
+		_, raw, asked = cn.interact(ctx, method, what, params, nil)
+		raw = visible.JSON(raw, visible.Contents)
+		return asked
+	}}, make(chan progress, 1)) // whose progress only shows that it lives
+	return raw, err
+}
+
+// A listCache keeps a list of the server's prompts, resources or resource templates.
+type listCache[T any] struct {
+	method, capability string
+	decode             func(json.RawMessage) (T, bool) // an entry that it cannot read is left out
+
+	turn    chan struct{} // holds a token while the server is asked
+	asked   atomic.Bool
+	changes atomic.Int64 // how often the list may have changed since it was asked for
+
+	mu    sync.Mutex
+	known bool
+	at    int64 // what changes was when it was listed
+	list  []T
+	until time.Time // when to list again; zero is when it changes
+}
+
+func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
+	return &listCache[T]{method: method, capability: capability, decode: decode, turn: make(chan struct{}, 1)}
+}
+
+func asWritten(raw json.RawMessage) (json.RawMessage, bool) { return raw, true }
+
+// changed notes that the list may have changed, and reports whether it was ever asked for.
+func (l *listCache[T]) changed() bool {
+	if !l.asked.Load() {
+		return false
+	}
+	l.changes.Add(1)
+	return true
+}
+
+// cached returns the last list, and whether it may still be used.
+func (l *listCache[T]) cached() (list []T, fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.list, l.known && l.at == l.changes.Load() && (l.until.IsZero() || time.Now().Before(l.until))
+}
+
+func (l *listCache[T]) items(ctx context.Context, c *Client) ([]T, error) {
+	if list, fresh := l.cached(); fresh {
+		return list, nil
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if list, fresh := l.cached(); fresh {
+		return list, nil
+	}
+	list, err := l.ask(ctx, c)
+	if err == nil {
+		return list, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known && ctx.Err() == nil { // a server that is down withdraws nothing
+		l.at, l.until = l.changes.Load(), time.Now().Add(retryList)
+		return l.list, nil
+	}
+	return nil, err
+}
+
+// ask requests the list from the server.
+func (l *listCache[T]) ask(ctx context.Context, c *Client) ([]T, error) {
+	cn, release, err := c.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	bounded, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Idle,
+		fmt.Errorf("%w: %s was not answered in %v", ErrTimeout, l.method, c.cfg.Timeouts.Idle))
+	defer cancel()
+	l.asked.Store(true)
+	at := l.changes.Load() // later changes may not be in the answer
+	var ttl time.Duration
+	list := []T{}
+	if cn.hello.declares(l.capability) {
+		var raws []json.RawMessage
+		raws, ttl, _, err = cn.pages(bounded, l.method)
+		if err != nil && !hasCode(err, codeMethodNotFound) { // some have resources, but no templates
+			return nil, c.serverError(cn, err)
+		}
+		for _, raw := range raws[:min(len(raws), maxTools)] {
+			if item, ok := l.decode(raw); ok {
+				list = append(list, item)
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known, l.at, l.list, l.until = true, at, list, time.Time{}
+	if ttl = cmp.Or(c.cfg.ListTTL, ttl); ttl > 0 {
+		l.until = time.Now().Add(ttl)
+	}
+	return l.list, nil
+}
+
+// declares reports whether the server has the capability.
+func (h *hello) declares(capability string) bool { return h.Capabilities[capability] != nil }
+
+// Lists of a server that may change, as a set.
+const (
+	listOfTools uint32 = 1 << iota // and of groups
+	listOfPrompts
+	listOfResources // and of templates
+	updates         // no list: of resources that are watched
+	allLists        = listOfTools | listOfPrompts | listOfResources
+)
+
+// listsChanged has the lists asked for again when they are next used, and calls the
+// listeners.
+func (c *Client) listsChanged(lists uint32) {
+	if lists&listOfPrompts != 0 && c.prompts.changed() {
+		c.callListeners(onPrompts)
+	}
+	if lists&listOfResources == 0 {
+		return
+	}
+	resources, templates := c.resources.changed(), c.templates.changed()
+	if resources || templates {
+		c.callListeners(onResources)
+	}
+}

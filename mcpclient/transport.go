@@ -1,0 +1,112 @@
+package mcpclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// A Transport is how a server is reached: a [Command], [HTTP] or a [Dial].
+type Transport interface {
+	configure(c *config) error
+}
+
+// A Command is a server that the client starts as a process of its own, and talks to over
+// standard input and output. Path is required.
+type Command struct {
+	Path string   // of the program, or its name in PATH
+	Args []string // without the program's name
+	Dir  string   // where it runs; empty is the working directory of this program
+
+	// Env are its variables, besides the few that a program needs to find its files (PATH,
+	// HOME, LANG, …) and those of this program that InheritEnv names. It gets no other, so
+	// that no key reaches a server by accident.
+	Env        map[string]string
+	InheritEnv []string
+
+	// Stderr, unless nil, gets what the server writes there. It must not block, or the
+	// server waits.
+	Stderr io.Writer
+}
+
+// HTTP is a server that runs already and is reached by a URL, over streamable HTTP, or over
+// HTTP with SSE if it knows nothing newer. URL is required.
+type HTTP struct {
+	URL string
+	SSE bool // use the HTTP+SSE transport of 2024-11-05 and no other
+
+	// Headers are sent to the host of URL, and not to one that it redirects to.
+	Headers map[string]string
+
+	// OAuth says how to log in if the server demands it; nil never logs in.
+	OAuth *OAuth
+
+	// Client makes the requests; nil is one with plain defaults. It must not be changed
+	// afterwards. If the host of URL is not this machine, no other host that the server
+	// names may be this machine: a Client whose Transport is not an *http.Transport has to
+	// check that itself.
+	Client *http.Client
+}
+
+// A Dial connects to a server over anything that carries a message a line, such as a socket,
+// or a pipe to a server in the same program. It is called for each connection. Close of what
+// it returns must end a Read and a Write in progress.
+type Dial func(context.Context) (io.ReadWriteCloser, error)
+
+// A wire is how messages travel.
+type wire int
+
+const (
+	wireAuto  wire = iota // streamable HTTP, and SSE if the server knows nothing newer
+	wireLines             // of a process or a Dial
+	wireHTTP
+	wireSSE
+)
+
+func (t Command) configure(c *config) error {
+	if t.Path == "" {
+		return errors.New("Command.Path is empty; name the program to start")
+	}
+	c.command, c.wire = t, wireLines
+	return nil
+}
+
+func (t Dial) configure(c *config) error {
+	if t == nil {
+		return errors.New("the Dial is nil; give a function that connects")
+	}
+	c.dial, c.wire = t, wireLines
+	return nil
+}
+
+func (t HTTP) configure(c *config) error {
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return err
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("HTTP.URL %q is not an absolute http or https URL", t.URL)
+	}
+	if t.SSE {
+		c.wire = wireSSE
+		if mcp.IsModernProtocol(c.Protocol) {
+			return fmt.Errorf("protocol %s does not exist over SSE", c.Protocol)
+		}
+	}
+	c.http, c.url = t, u
+	if t.OAuth == nil {
+		return nil
+	}
+	if t.OAuth.Authorize == nil || t.OAuth.RedirectURL == "" {
+		return errors.New("HTTP.OAuth needs Authorize and RedirectURL")
+	}
+	if err := secure(t.URL); err != nil {
+		return fmt.Errorf("with HTTP.OAuth: %w, or others could read the tokens", err)
+	}
+	return nil
+}
