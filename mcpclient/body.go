@@ -9,16 +9,16 @@ import (
 	"io"
 )
 
-// A filter decides about the messages of one HTTP answer. What it passes on is what
-// mcp-go reads, so that the two cannot read a message differently.
+// A filter checks the messages of one HTTP response. mcp-go reads only what the filter
+// passes on, so that the two cannot read a message differently.
 type filter struct {
 	max  int
-	logs bool      // somebody reads what the server logs
-	x    *exchange // that is answered; nil on the stream of what the server says on its own
+	logs bool      // Options.Log is set
+	x    *exchange // whose response it is; nil for a stream that belongs to no request
 }
 
-// message returns a message as it is passed on, nil if it is not. An answer to another
-// request than the one that was made is left out; an error ends the exchange.
+// message returns the message to pass on, or nil to drop it. It drops an answer to another
+// request than the one that was made; an error ends the exchange.
 func (f *filter) message(data []byte) ([]byte, error) {
 	head, err := checkMessage(data)
 	if err != nil && f.x == nil {
@@ -34,12 +34,12 @@ func (f *filter) message(data []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if f.logs {
-		data = exactLog(data)
+		data = withRawLogData(data)
 	}
 	return data, nil
 }
 
-// fail notes why an answer cannot be used; the first reason stays.
+// fail records why an answer cannot be used; the first reason is kept.
 func (f *filter) fail(why error) error {
 	if f.x == nil {
 		return nil
@@ -48,7 +48,7 @@ func (f *filter) fail(why error) error {
 	return why
 }
 
-// all reads the body of an answer that is one message.
+// all reads the body of a response that is one message.
 func (f *filter) all(body io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, int64(f.max)+1))
 	if err != nil {
@@ -62,18 +62,18 @@ func (f *filter) all(body io.Reader) ([]byte, error) {
 	}
 	data, err = f.message(data)
 	if data == nil && err == nil {
-		err = errors.New("no answer")
+		err = errors.New("the response has no answer")
 	}
 	return data, err
 }
 
-// An eventBody is a stream of events whose messages have gone through a filter.
+// An eventBody is a stream of events whose messages are passed through a filter.
 type eventBody struct {
 	io.ReadCloser
 	lines *bufio.Reader
 	f     filter
-	rest  []byte // what is left to pass on
-	err   error  // after that
+	rest  []byte // not yet read by the caller
+	err   error  // returned after rest
 }
 
 func newEventBody(body io.ReadCloser, f filter) *eventBody {
@@ -92,8 +92,8 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// event reads up to the empty line that ends an event, or to the end of the stream, in
-// the way in which mcp-go does.
+// event reads up to the empty line that ends an event, or to the end of the stream. It splits
+// lines as mcp-go does.
 func (b *eventBody) event() ([]byte, error) {
 	var out, data []byte
 	size, some := 0, false
@@ -105,7 +105,7 @@ func (b *eventBody) event() ([]byte, error) {
 		line = bytes.TrimRight(line, "\r\n")
 		value, isData := bytes.CutPrefix(line, []byte("data:"))
 		switch {
-		case err != nil: // half a line counts for nothing
+		case err != nil: // an incomplete line is dropped
 		case isData:
 			if len(data) > 0 {
 				data = append(data, '\n')
@@ -132,7 +132,7 @@ func (b *eventBody) event() ([]byte, error) {
 	}
 }
 
-// line reads a line of an event that has size bytes so far.
+// line reads a line of an event of which size bytes were read already.
 func (b *eventBody) line(size *int) ([]byte, error) {
 	var line []byte
 	for {

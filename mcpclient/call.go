@@ -32,18 +32,17 @@ func Origin(t tool.Tool) (server, name string, ok bool) {
 	return server, name, true
 }
 
-// A remoteTool is a tool of a server as it was listed. It stays usable when the
-// server restarts, and when a later list has it no more: then the server says
-// what it thinks of the call.
+// A remoteTool is a tool of a server as it was listed. It stays usable when the server
+// restarts, and when a later list does not have it: the server then answers the call.
 type remoteTool struct {
 	client     *Client
 	info       tool.Info
-	remote     string // its name there
-	idempotent bool   // may run twice
+	remote     string // its name on the server
+	idempotent bool   // a call may be repeated
 	forwards   bool   // calls other tools of the server
 	groups     []string
 	definition json.RawMessage // canonical, to be pinned; nil without Options.Pins
-	text       json.RawMessage // of the server, as the tool was listed; nil if not known
+	text       json.RawMessage // of the server when the tool was listed; nil if unknown
 }
 
 func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
@@ -57,7 +56,7 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 		client: c, remote: r.Name, groups: r.groups(),
 		idempotent: readOnly || trust(r.Annotations.Idempotent),
 		info: tool.Info{
-			Name: name, Title: visible.Text(title), Description: visible.Text(describe(r)),
+			Name: name, Title: visible.Text(title), Description: visible.Text(bestDescription(r)),
 			Input: visible.JSON(r.Input, visible.Words), Output: visible.JSON(r.Output, visible.Words),
 			ReadOnly: readOnly, Parallel: readOnly, Annotations: visible.JSON(r.Annotations.raw, visible.Words),
 		},
@@ -73,11 +72,11 @@ func (t *remoteTool) Info() tool.Info { return t.info }
 
 func (t *remoteTool) origin() (server, name string) { return t.client.cfg.name, t.remote }
 
-// CheckIdempotent believes the hint of a trusted server, as a lost connection does.
+// CheckIdempotent implements [tool.IdempotentChecker]: it believes the hints of a trusted
+// server, as a repeated call after a lost connection does.
 func (t *remoteTool) CheckIdempotent(json.RawMessage) bool { return t.idempotent }
 
-// Call sends the call and yields the server's progress, for the person who
-// watches, and then the result.
+// Call sends the call. It yields the server's progress for the user, and then the result.
 func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -92,7 +91,7 @@ func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Ch
 			res, err := t.client.call(ctx, t, call.Input, steps)
 			done <- outcome{res, err}
 		}()
-		// leave ends the call, and comes back only when nothing of it runs on.
+		// leave cancels the call and waits until its goroutine has ended.
 		leave := func() { cancel(); <-done }
 		shown := 0
 		show := func(p progress) bool {
@@ -119,9 +118,8 @@ func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Ch
 	}
 }
 
-// maxProgress is how many steps of a call are shown; all of them extend its
-// time. progressQueue is how many may wait for a slow watcher; the oldest are
-// dropped.
+// maxProgress is how many progress notifications of a call are shown; all of them extend its
+// time. progressQueue is how many wait for a slow reader; the oldest are dropped.
 const (
 	maxProgress   = 1000
 	progressQueue = 16
@@ -157,29 +155,28 @@ func (p progress) chunk() tool.Chunk {
 		Progress: &tool.Progress{Done: p.done, Total: p.total, Message: clip(p.message, 500)}}
 }
 
-// maxRounds is how often a server may ask for more input within one call.
+// maxRounds is how often a server may require more input within one call.
 const maxRounds = 10
 
-// callTool runs one call on the connection.
+// callTool makes one call on the connection.
 func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage, token string) (*result, error) {
 	params := map[string]any{"name": t.remote, "arguments": args, "_meta": map[string]any{"progressToken": token}}
 	var header http.Header
 	if c.kind == wireHTTP && c.modern() {
 		header = paramHeaders(t, args)
 	}
-	res, _, err := c.interact(ctx, "tools/call", t.what(), params, header)
+	res, _, err := c.requestWithInput(ctx, "tools/call", t.what(), params, header)
 	return res, err
 }
 
-// interact makes a request in which the server may want something, and returns the
-// result, which is read as that of a call, and as it came. In the stateless revisions a
-// server that needs something in between returns and asks for it (input_required); the
-// request is then made again with the answers and the server's opaque state.
-func (c *conn) interact(ctx context.Context, method, what string, params map[string]any, header http.Header) (*result, json.RawMessage, error) {
+// requestWithInput makes a request for which the server may require input, and returns the
+// result, decoded and raw. In the stateless revisions the server returns input_required
+// instead of asking; the request is then repeated with the answers and the server's state.
+func (c *conn) requestWithInput(ctx context.Context, method, what string, params map[string]any, header http.Header) (*result, json.RawMessage, error) {
 	for range maxRounds {
 		raw, err := c.request(ctx, method, params, header)
 		if err != nil {
-			return nil, nil, c.showPages(ctx, err)
+			return nil, nil, c.askToVisit(ctx, err)
 		}
 		res, err := decodeResult(method, raw)
 		if err != nil {
@@ -189,9 +186,9 @@ func (c *conn) interact(ctx context.Context, method, what string, params map[str
 			return res, raw, nil
 		}
 		answers := map[string]any{}
-		for _, id := range sortedKeys(res.Inputs) { // a person is asked in the same order each time
-			if answers[id], err = c.input(ctx, res.Inputs[id]); err != nil {
-				return nil, nil, fmt.Errorf("%s asked for input: %w", what, err)
+		for _, id := range sortedKeys(res.Inputs) { // so that the user is asked in the same order each time
+			if answers[id], err = c.answerInput(ctx, res.Inputs[id]); err != nil {
+				return nil, nil, fmt.Errorf("%s requires input: %w", what, err)
 			}
 		}
 		params = maps.Clone(params)
@@ -201,10 +198,10 @@ func (c *conn) interact(ctx context.Context, method, what string, params map[str
 			params["requestState"] = res.State
 		}
 	}
-	return nil, nil, fmt.Errorf("%s asked for input %d times; giving up", what, maxRounds)
+	return nil, nil, fmt.Errorf("%s required input %d times, the limit for one call", what, maxRounds)
 }
 
-func (c *conn) input(ctx context.Context, raw json.RawMessage) (any, error) {
+func (c *conn) answerInput(ctx context.Context, raw json.RawMessage) (any, error) {
 	var req struct {
 		Method string          `json:"method"`
 		Params json.RawMessage `json:"params"`
@@ -212,11 +209,11 @@ func (c *conn) input(ctx context.Context, raw json.RawMessage) (any, error) {
 	if err := strictjson.Unmarshal(raw, &req); err != nil {
 		return nil, err
 	}
-	return c.ask(ctx, req.Method, req.Params)
+	return c.answerRequest(ctx, req.Method, req.Params)
 }
 
-// paramHeaders returns the arguments that the schema wants repeated in the
-// HTTP header.
+// paramHeaders returns the arguments that the schema wants repeated in HTTP headers
+// (x-mcp-header).
 func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
 	body, err := json.Marshal(map[string]json.RawMessage{"arguments": args})
 	if err != nil {
@@ -229,8 +226,8 @@ func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
 	return h
 }
 
-// decodeResult reads the answer to tools/call, or one of its like. It need not have
-// content, and a member of an unexpected type does not hide the others.
+// decodeResult decodes the result of tools/call, prompts/get or resources/read. Content is
+// optional, and a member of an unexpected type does not hide the others.
 func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	var res result
 	if bytes.Equal(raw, []byte("null")) {
@@ -241,14 +238,14 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	} else if errors.Is(err, strictjson.ErrAmbiguous) {
 		return nil, fmt.Errorf("%w: the result of %s: %w", ErrMalformed, method, err)
 	}
-	// One member has a shape that nobody expects: take what can be taken.
+	// A member has an unexpected type: use the others.
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return nil, fmt.Errorf("the result of %s is not an object: %.80s", method, raw)
 	}
 	res = result{Structured: fields["structuredContent"]}
 	if raw := fields["isError"]; raw != nil && json.Unmarshal(raw, &res.IsError) != nil {
-		res.IsError = true // it says something of an error, and nobody can tell what
+		res.IsError = true // fail safe: an unreadable isError is an error
 	}
 	_ = json.Unmarshal(fields["_meta"], &res.Meta)
 	_ = json.Unmarshal(fields["resultType"], &res.ResultType)
@@ -260,18 +257,18 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	return &res, nil
 }
 
-// what names the tool in errors.
+// what describes the tool in errors.
 func (t *remoteTool) what() string { return "tool " + t.remote }
 
 // call runs a call of a tool to its end.
 func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (res *result, err error) {
-	if err := c.allowed(t); err != nil {
+	if err := c.checkPin(t); err != nil {
 		return nil, err
 	}
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage("{}")
 	}
-	err = c.run(ctx, &job{what: t.what(), again: t.idempotent, effect: true, do: func(ctx context.Context, cn *conn, token string) (err error) {
+	err = c.run(ctx, &job{what: t.what(), repeatable: t.idempotent, effect: true, do: func(ctx context.Context, cn *conn, token string) (err error) {
 		res, err = cn.callTool(ctx, t, args, token)
 		return err
 	}}, steps)
@@ -281,49 +278,49 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 	return res, err
 }
 
-// A job is something that a caller waits for and a server may take long for.
+// A job is a request with the time-outs and the repetition of [Client.run].
 type job struct {
-	what   string // for errors
-	again  bool   // it may be done twice
-	effect bool   // it may change something
-	do     func(ctx context.Context, cn *conn, token string) error
+	what       string // for errors
+	repeatable bool   // it may be sent twice
+	effect     bool   // it may change something
+	do         func(ctx context.Context, cn *conn, token string) error
 }
 
-// unsure says of a job that nobody knows the outcome of what the caller has to know.
-func (j *job) unsure() string {
+// outcomeHint is added to an error of a job whose outcome is unknown.
+func (j *job) outcomeHint() string {
 	if !j.effect {
 		return ""
 	}
 	return "; the call may have had an effect: check before calling again"
 }
 
-// run does a job: with the time-outs, and once more on another connection where the
-// first certainly did nothing, or may be repeated.
+// run does a job within the time-outs. It repeats the job on another connection if the first
+// certainly did nothing, or if the job is repeatable.
 func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	hard := time.AfterFunc(c.cfg.Timeouts.Call, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Call, j.unsure())))
+		cancel(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Call, j.outcomeHint())))
 	})
 	defer hard.Stop()
 	idle := time.AfterFunc(c.cfg.Timeouts.Idle, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: %s gave no sign of life for %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Idle, j.unsure())))
+		cancel(c.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Idle, j.outcomeHint())))
 	})
 	defer idle.Stop()
 	const tries = 3
 	for try := 1; ; try++ {
-		// Each try has a watcher of its own, since its steps begin anew.
-		err := c.once(ctx, j, &watcher{steps: steps, complete: make(chan struct{}),
-			alive: func() { idle.Reset(c.cfg.Timeouts.Idle) }, pause: func() { idle.Stop() }})
+		// Each try has a tracker of its own, since progress starts at zero again.
+		err := c.once(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
+			resetClock: func() { idle.Reset(c.cfg.Timeouts.Idle) }, stopClock: func() { idle.Stop() }})
 		if err == nil {
 			return nil
 		}
-		again := neverReached(err) || j.again && errors.Is(err, ErrLost)
+		again := neverReached(err) || j.repeatable && errors.Is(err, ErrLost)
 		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
 			if se, ok := errors.AsType[*ServerError](err); ok && mayHaveRun(err) {
-				told := *se
-				told.Err = fmt.Errorf("%w%s", se.Err, j.unsure())
-				err = &told
+				hinted := *se
+				hinted.Err = fmt.Errorf("%w%s", se.Err, j.outcomeHint())
+				err = &hinted
 			}
 			return err
 		}
@@ -336,46 +333,46 @@ func mayHaveRun(err error) bool {
 	return lost || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrMalformed)
 }
 
-// A watcher takes the progress of one try of a call from the goroutines that read.
-type watcher struct {
-	steps    chan progress
-	alive    func() // called for each step that shows life
-	pause    func() // stops the clock until the next one
-	complete chan struct{}
+// A progressTracker receives the progress of one try of a call, on the reading goroutines.
+type progressTracker struct {
+	steps      chan progress
+	resetClock func() // called for each step
+	stopClock  func() // until the next resetClock
+	complete   chan struct{}
 
-	mu   sync.Mutex
-	seen bool
-	last progress
-	held int // questions that wait for an answer
+	mu            sync.Mutex
+	seen          bool
+	last          progress
+	openQuestions int // while there are any the clock is stopped
 }
 
-// hold stops the clock of the call while the server waits for us, until release.
-func (w *watcher) hold() (release func()) {
+// pauseClock stops the clock of the call while the server waits for the client, until release.
+func (w *progressTracker) pauseClock() (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held++
-	w.pause()
+	w.openQuestions++
+	w.stopClock()
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.held--; w.held == 0 {
-			w.alive()
+		if w.openQuestions--; w.openQuestions == 0 {
+			w.resetClock()
 		}
 	}
 }
 
-func (w *watcher) take(p progress) {
+func (w *progressTracker) report(p progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.seen && p.done <= w.last.done {
-		return // the specification wants it to increase
+		return // the specification requires it to increase
 	}
 	if p.total > 0 && p.done >= p.total && !w.isComplete() {
 		close(w.complete)
 	}
 	w.seen, w.last = true, p
-	if w.held == 0 {
-		w.alive()
+	if w.openQuestions == 0 {
+		w.resetClock()
 	}
 	for {
 		select {
@@ -384,13 +381,13 @@ func (w *watcher) take(p progress) {
 		default:
 		}
 		select {
-		case <-w.steps: // the oldest makes room
+		case <-w.steps: // drop the oldest
 		default:
 		}
 	}
 }
 
-func (w *watcher) isComplete() bool {
+func (w *progressTracker) isComplete() bool {
 	select {
 	case <-w.complete:
 		return true
@@ -399,19 +396,19 @@ func (w *watcher) isComplete() bool {
 	}
 }
 
-// lateProgress is how long after a result its last steps may come. Many servers
-// send them from another thread.
-const lateProgress = 50 * time.Millisecond
+// lateStepWait is how long after a result its last progress may arrive: many servers send
+// progress from another thread.
+const lateStepWait = 50 * time.Millisecond
 
-// settle waits for the last step, if some came and the last has not.
-func (w *watcher) settle(ctx context.Context) {
+// awaitLateSteps waits for the last step if the server reports a total and has not reached it.
+func (w *progressTracker) awaitLateSteps(ctx context.Context) {
 	w.mu.Lock()
 	waiting := w.seen && w.last.total > 0
 	w.mu.Unlock()
 	if !waiting {
 		return
 	}
-	t := time.NewTimer(lateProgress)
+	t := time.NewTimer(lateStepWait)
 	defer t.Stop()
 	select {
 	case <-w.complete:
@@ -420,18 +417,18 @@ func (w *watcher) settle(ctx context.Context) {
 	}
 }
 
-func (c *Client) once(ctx context.Context, j *job, w *watcher) error {
+func (c *Client) once(ctx context.Context, j *job, w *progressTracker) error {
 	cn, release, err := c.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	cn.tune(ctx)
+	cn.sendLogLevel(ctx)
 	token := "p" + strconv.FormatInt(c.tokens.Add(1), 10)
-	stop := cn.route(token, w.take)
+	stop := cn.route(token, w.report)
 	defer stop()
-	f := &inflight{ctx: ctx, host: host.From(ctx), watch: w}
-	leave := cn.enter(f)
+	f := &inflight{ctx: ctx, host: host.From(ctx), progress: w}
+	leave := cn.addCall(f)
 	err = j.do(context.WithValue(ctx, inflightKey{}, f), cn, token)
 	_, refused := errors.AsType[*CallError](err)
 	leave(err == nil || refused)
@@ -439,13 +436,13 @@ func (c *Client) once(ctx context.Context, j *job, w *watcher) error {
 		if ctx.Err() == nil {
 			err = c.serverError(cn, err)
 		} else if se, ok := errors.AsType[*ServerError](err); ok && cn.proc != nil {
-			slow := *se // it was our time-out, of which stderr may tell the cause
+			slow := *se // stderr may explain the time-out
 			slow.Stderr = cn.proc.stderr.String()
 			err = &slow
 		}
 		return err
 	}
-	c.served()
-	w.settle(ctx)
+	c.callSucceeded()
+	w.awaitLateSteps(ctx)
 	return nil
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// ElicitCaller, as [Options].Elicitation, has whoever runs the call in progress ask their
-// person: the [host.Host] in the context of the call, such as an agent. A question
-// that comes without a call, or that could belong to calls of several hosts, is
-// refused: until 2025-11-25 a server does not say which call it asks for.
+// ElicitCaller, as Options.Elicitation, passes a question on to whoever runs the call: the
+// [host.Host] in its context, such as an agent. A question that belongs to no call, or could
+// belong to calls of several hosts, is refused; see the package's documentation.
 func ElicitCaller(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	h := host.From(ctx)
 	if h == nil {
@@ -26,43 +25,43 @@ func ElicitCaller(ctx context.Context, q host.Elicitation) (host.Answer, error) 
 	return h.Elicit(ctx, q)
 }
 
-// SampleCaller, as [Options].Sampling, has the model of whoever runs the call in
-// progress answer, as [ElicitCaller] does for questions.
+// SampleCaller, as Options.Sampling, passes a sampling request on to the model of whoever runs
+// the call, as [ElicitCaller] does for questions.
 func SampleCaller(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
 	h := host.From(ctx)
 	if h == nil {
-		return host.Sample{}, fmt.Errorf("%w: the call is run by nobody that has a model", host.ErrRefused)
+		return host.Sample{}, fmt.Errorf("%w: no host with a model runs the call", host.ErrRefused)
 	}
 	return h.Sample(ctx, r)
 }
 
-// maxAsked is how often a server may ask within one call.
-const maxAsked = 20
+// maxRequestsPerCall is how often a server may ask within one call.
+const maxRequestsPerCall = 20
 
-// lingers is how long a call that was given up counts as being in flight: the
-// server may not have heard of that, and ask on.
-const lingers = time.Minute
+// abandonedFor is how long an abandoned call counts as being in flight: the server may not
+// know yet, and still ask for it.
+const abandonedFor = time.Minute
 
-// An inflight is a call in flight, so that what the server asks meanwhile finds
-// whoever runs it.
+// An inflight is a call in flight. It leads a request of the server to the host that runs the
+// call.
 type inflight struct {
-	ctx   context.Context // of the call: the questions about it live as long, and see the same values
-	host  host.Host       // who runs it; nil for nobody
-	watch *watcher
-	asked atomic.Int64
+	ctx      context.Context // of the call, and the parent of its questions' contexts
+	host     host.Host       // that runs it; nil for none
+	progress *progressTracker
+	requests atomic.Int64
 }
 
 type inflightKey struct{}
 
-// A leftover is who ran a call that was given up, until it can be forgotten.
-type leftover struct {
+// An abandonedCall is a call whose caller no longer waits.
+type abandonedCall struct {
 	host  host.Host
 	until time.Time
 }
 
-// enter adds a call to those in flight. leave takes it out; the call may be
-// answered or given up.
-func (c *conn) enter(f *inflight) (leave func(answered bool)) {
+// addCall adds a call to those in flight. leave removes it; answered is false for a call that
+// was abandoned.
+func (c *conn) addCall(f *inflight) (leave func(answered bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, f)
@@ -71,76 +70,75 @@ func (c *conn) enter(f *inflight) (leave func(answered bool)) {
 		defer c.mu.Unlock()
 		c.calls = slices.DeleteFunc(c.calls, func(o *inflight) bool { return o == f })
 		if !answered {
-			c.left = append(c.expireLeft(), leftover{f.host, time.Now().Add(lingers)})
+			c.abandoned = append(c.expireAbandoned(), abandonedCall{f.host, time.Now().Add(abandonedFor)})
 		}
 	}
 }
 
-// expireLeft returns what is left of calls that were given up. c.mu is held.
-func (c *conn) expireLeft() []leftover {
+// expireAbandoned forgets old abandoned calls and returns the others. c.mu is held.
+func (c *conn) expireAbandoned() []abandonedCall {
 	now := time.Now()
-	c.left = slices.DeleteFunc(c.left, func(l leftover) bool { return now.After(l.until) })
-	return c.left
+	c.abandoned = slices.DeleteFunc(c.abandoned, func(l abandonedCall) bool { return now.After(l.until) })
+	return c.abandoned
 }
 
-// callers returns the calls that a request of the server may belong to, all of one
-// host. In the stateless revisions, and on the stream of an HTTP response, it is
-// certain which one; else all that are in flight are meant.
+// callers returns the calls that a request of the server may belong to, all of one host. In
+// the stateless revisions, and on the stream of an HTTP response, that is one call; otherwise
+// it is every call in flight.
 func (c *conn) callers(ctx context.Context) ([]*inflight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f, ok := ctx.Value(inflightKey{}).(*inflight); ok {
 		if !slices.Contains(c.calls, f) {
-			return nil, errors.New("the call that it belongs to has ended")
+			return nil, errors.New("the call of this request has ended")
 		}
 		return []*inflight{f}, nil
 	}
 	if len(c.calls) == 0 {
-		return nil, errors.New("no call is in progress that it could belong to")
+		return nil, errors.New("no call is in progress")
 	}
 	first := c.calls[0].host
-	one := !slices.ContainsFunc(c.calls, func(f *inflight) bool { return !same(first, f.host) }) &&
-		!slices.ContainsFunc(c.expireLeft(), func(l leftover) bool { return !same(first, l.host) })
+	one := !slices.ContainsFunc(c.calls, func(f *inflight) bool { return !equalHosts(first, f.host) }) &&
+		!slices.ContainsFunc(c.expireAbandoned(), func(l abandonedCall) bool { return !equalHosts(first, l.host) })
 	if !one {
-		return nil, errors.New("calls of several hosts are in progress, and it does not say which of them it belongs to; " +
+		return nil, errors.New("calls of several hosts are in progress, and the request does not name its call; " +
 			"give each user a client of their own, or use a server that speaks 2026-07-28")
 	}
 	return slices.Clone(c.calls), nil
 }
 
-// same reports whether two hosts are certainly the same.
-func same(a, b host.Host) bool {
+// equalHosts reports whether two hosts are certainly the same.
+func equalHosts(a, b host.Host) bool {
 	comparable := func(h host.Host) bool { return h == nil || reflect.ValueOf(h).Comparable() }
 	return comparable(a) && comparable(b) && a == b
 }
 
-// ask answers a request of the server. Questions are put in the context of the
-// call that they belong to, whose time stands still meanwhile.
-func (c *conn) ask(ctx context.Context, method string, params json.RawMessage) (any, error) {
+// answerRequest answers a request of the server. A question gets the context of its call,
+// whose clock is stopped meanwhile.
+func (c *conn) answerRequest(ctx context.Context, method string, params json.RawMessage) (any, error) {
 	if method != "elicitation/create" && method != "sampling/createMessage" {
-		return c.hub.answer(ctx, method, params)
+		return c.hub.handle(ctx, method, params)
 	}
 	calls, err := c.callers(ctx)
 	if err != nil {
-		return c.hub.answer(host.With(ctx, nobody{err}), method, params)
+		return c.hub.handle(host.With(ctx, noHost{err}), method, params)
 	}
 	for _, f := range calls {
-		if f.asked.Add(1) > maxAsked {
-			return nil, fmt.Errorf("%s: the server has asked %d times within one call; giving up", method, maxAsked)
+		if f.requests.Add(1) > maxRequestsPerCall {
+			return nil, fmt.Errorf("%s: more than %d requests within one call", method, maxRequestsPerCall)
 		}
-		release := f.watch.hold()
+		release := f.progress.pauseClock()
 		defer release()
 	}
-	ctx, cancel := during(ctx, calls)
+	ctx, cancel := callContext(ctx, calls)
 	defer cancel()
-	return c.hub.answer(ctx, method, params)
+	return c.hub.handle(ctx, method, params)
 }
 
-// showPages has the person shown the pages that a server wants visited before it
-// does the call (URLElicitationRequiredError). It returns err, which says to the
-// model what came of that; the call is not made again, since nobody knows when the
-// person is done.
-func (c *conn) showPages(ctx context.Context, err error) error {
+// askToVisit asks the user to visit the pages that a server demands before a call
+// (URLElicitationRequiredError), and adds the outcome to err, for the model. The call is not
+// repeated: the client cannot know when the user is done.
+func (c *conn) askToVisit(ctx context.Context, err error) error {
 	ce, ok := errors.AsType[*CallError](err)
 	if !ok || ce.Code != codeURLRequired || c.cfg.Elicitation == nil || c.kind == wireSSE {
 		return err
@@ -148,28 +146,28 @@ func (c *conn) showPages(ctx context.Context, err error) error {
 	var data struct {
 		Pages []json.RawMessage `json:"elicitations"`
 	}
-	_ = strictjson.Unmarshal(ce.Data, &data) // without any the error stays as it is
-	told := *ce
+	_ = strictjson.Unmarshal(ce.Data, &data) // without pages the error is returned unchanged
+	asked := *ce
 	for _, page := range data.Pages {
-		answer, err := c.ask(ctx, "elicitation/create", page)
+		answer, err := c.answerRequest(ctx, "elicitation/create", page)
 		if err != nil {
-			told.Message += fmt.Sprintf(" [The person could not be asked: %v.]", err)
-			return &told
+			asked.Message += fmt.Sprintf(" [The user could not be asked: %v.]", err)
+			return &asked
 		}
 		if e, ok := answer.(*elicited); !ok || e.Action != host.Accept {
-			told.Message += " [The person was shown the page and did not agree to visit it.]"
-			return &told
+			asked.Message += " [The user was shown the page and did not agree to visit it.]"
+			return &asked
 		}
 	}
 	if len(data.Pages) > 0 {
-		told.Message += " [The person was shown the page and agreed to visit it. Call again when they say that they are done.]"
+		asked.Message += " [The user was shown the page and agreed to visit it. Call again when they say that they are done.]"
 	}
-	return &told
+	return &asked
 }
 
-// during returns a context that ends with ctx or when the last of the calls does.
-// With a single call it has that one's values, else only its host.
-func during(ctx context.Context, calls []*inflight) (context.Context, context.CancelFunc) {
+// callContext returns a context that ends with ctx, or with the last of the calls. It has the
+// values of a single call, but only the host of several.
+func callContext(ctx context.Context, calls []*inflight) (context.Context, context.CancelFunc) {
 	base := host.With(context.WithoutCancel(ctx), calls[0].host)
 	if len(calls) == 1 {
 		base = context.WithoutCancel(calls[0].ctx)
@@ -193,13 +191,13 @@ func during(ctx context.Context, calls []*inflight) (context.Context, context.Ca
 	}
 }
 
-// nobody is the host of a question that no call can be found for.
-type nobody struct{ why error }
+// noHost refuses a question that belongs to no call.
+type noHost struct{ why error }
 
-func (n nobody) Elicit(context.Context, host.Elicitation) (host.Answer, error) {
+func (n noHost) Elicit(context.Context, host.Elicitation) (host.Answer, error) {
 	return host.Answer{}, n.why
 }
 
-func (n nobody) Sample(context.Context, host.SampleRequest) (host.Sample, error) {
+func (n noHost) Sample(context.Context, host.SampleRequest) (host.Sample, error) {
 	return host.Sample{}, n.why
 }

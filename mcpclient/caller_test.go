@@ -202,7 +202,7 @@ func TestQuestionsOfAServer(t *testing.T) {
 		{"an answer that does not fit", ask(1, question("Q")), "x", "the answer cannot be sent", 1},
 		{"a huge text", ask(1, question(strings.Repeat("long ", 1<<17))), "anna", `"name":"anna"`, 1},
 		{"a huge form", ask(1, `{"message":"Q","requestedSchema":{"type":"object","properties":{},"title":"`+strings.Repeat("x", 1<<17)+`"}}`), "anna", "65536 are allowed", 0},
-		{"a flood", ask(1000, question("Q")), "anna", "giving up", maxOpen},
+		{"a flood", ask(1000, question("Q")), "anna", "more than 20 requests", maxOpenRequests},
 		{"a script for a page", ask(1, `{"mode":"url","message":"Q","url":"javascript:alert(1)"}`), "", "not a web page", 0},
 		{"a page that hides its host", ask(1, `{"mode":"url","message":"Q","url":"https://bank.example@evil.example/"}`), "", `its host is`, 0},
 		{"a form that says it is a page", ask(1, `{"mode":"url","message":"Q","requestedSchema":{"type":"object"}}`), "", "the mode is", 0},

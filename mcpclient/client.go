@@ -13,52 +13,52 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Client is one MCP server as a [tool.Source]. It is safe for concurrent use.
+// A Client talks to one MCP server, and is a [tool.Source]. It is safe for concurrent use.
 type Client struct {
 	cfg    config
 	hub    *hub
-	tokens atomic.Int64 // progress tokens given
+	tokens atomic.Int64 // number of progress tokens given out
 	idle   func()       // closes idle connections of the login
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	poke chan struct{} // the server says that lists have changed
-	due  atomic.Uint32 // which
+	life         context.Context // ends with Close
+	end          context.CancelFunc
+	wake         chan struct{} // holds one element when changedLists is not empty
+	changedLists atomic.Uint32 // that the server has announced
 
 	prompts              *listCache[Prompt]
 	resources, templates *listCache[json.RawMessage]
 
-	watches *watches
+	watches *watchList
 
-	mu       sync.Mutex
-	workers  sync.WaitGroup
-	closed   bool
-	conn     *conn    // nil while there is none
-	buried   *conn    // the one before, which may still be ending
-	attempt  *attempt // nil while none is being made
-	owed     bool     // an attempt, which watch makes unless somebody needs the server before
-	agreed   agreed   // what the last handshake found out
-	failures int      // connections lost or not made since the last call that worked
-	restarts int
-	lastErr  error
+	mu         sync.Mutex
+	workers    sync.WaitGroup
+	closed     bool
+	conn       *conn      // nil while there is none
+	previous   *conn      // whose process may still be ending
+	attempt    *attempt   // nil while the client does not connect
+	reconnect  bool       // supervise connects again unless a call does so first
+	negotiated negotiated // by the last handshake
+	failures   int        // connections lost or not made since the last successful call
+	restarts   int
+	lastErr    error
 
 	listeners [listenerKinds][]*func() // each slice is replaced, never changed in place
 
-	listing chan struct{} // holds a token while somebody lists
+	listing chan struct{} // a semaphore for tools/list
 	snap    atomic.Pointer[snapshot]
 
-	pinned sync.Map // what is known of Options.Pins, so that they are not read for each call
+	knownPins sync.Map // definitions by tool, so that Options.Pins are not read for each call
 }
 
-// agreed is what the last handshake found out. It is remembered over restarts,
-// which are quicker for it, and over the sessions of a stateless client.
-type agreed struct {
+// negotiated is the outcome of a handshake. It is kept for the next connection, which is
+// faster for it.
+type negotiated struct {
 	kind    wire
 	version string
-	hello   hello
+	server  initResult
 }
 
-// An attempt is a connection being made.
+// An attempt is a connection in the making.
 type attempt struct {
 	done chan struct{}
 	at   time.Time // when it starts
@@ -77,10 +77,10 @@ func New(name string, t Transport, opts *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: *cfg, poke: make(chan struct{}, 1), listing: make(chan struct{}, 1),
+	c := &Client{cfg: *cfg, wake: make(chan struct{}, 1), listing: make(chan struct{}, 1),
 		prompts:   newListCache("prompts/list", "prompts", decodePrompt),
-		resources: newListCache("resources/list", "resources", asWritten),
-		templates: newListCache("resources/templates/list", "resources", asWritten),
+		resources: newListCache("resources/list", "resources", keepRaw),
+		templates: newListCache("resources/templates/list", "resources", keepRaw),
 		watches:   newWatches()}
 	c.hub = newHub(&c.cfg)
 	c.idle = func() {}
@@ -127,11 +127,11 @@ func (c *Client) listen(kind int, fn func()) (stop func()) {
 	}
 }
 
-// SetRoots replaces the working directories that the server may ask for, and tells
-// a server of the older protocols that they have changed. A server that was not
-// declared any (Options.Roots was nil) gets them when it is next connected.
+// SetRoots replaces the directories of Options.Roots, and notifies the server of a revision
+// before 2026-07-28. A server to which roots were not declared, as Options.Roots was nil, gets
+// them with the next connection.
 func (c *Client) SetRoots(dirs ...string) {
-	if !c.hub.setDirs(dirs) {
+	if !c.hub.setRootDirs(dirs) {
 		return
 	}
 	c.mu.Lock()
@@ -140,10 +140,10 @@ func (c *Client) SetRoots(dirs ...string) {
 	if cn == nil || cn.modern() || cn.kind == wireSSE {
 		return
 	}
-	cn.work(func() {
+	cn.goWork(func() {
 		ctx, cancel := context.WithTimeout(cn.life, 5*time.Second)
 		defer cancel()
-		_ = cn.tell(ctx, "notifications/roots/list_changed", nil) // one that is gone asks anew
+		_ = cn.notifyServer(ctx, "notifications/roots/list_changed", nil) // a server that is lost lists them again
 	})
 }
 
@@ -156,9 +156,9 @@ func (c *Client) callListeners(kind int) {
 	}
 }
 
-// Close ends the connection, and the server if it was started. It returns when
-// nothing of it is left, which may take four seconds if the server has to be
-// killed. It may be called twice.
+// Close ends the connection, and stops the server if the client started it. It returns when
+// its processes have ended; a server that does not react is killed after four seconds. Close
+// may be called twice.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -173,9 +173,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Tools returns the server's tools, by name. The server is asked the first
-// time and after a change; in between, and while it is restarting, the last
-// list is returned. The slice is shared: do not change it.
+// Tools returns the server's tools, by name. The server is asked the first time and after a
+// change; in between, and while it restarts, the last list is returned. The slice is shared
+// and must not be changed.
 func (c *Client) Tools(ctx context.Context) ([]tool.Tool, error) {
 	s, err := c.current(ctx)
 	if err != nil {
@@ -184,8 +184,8 @@ func (c *Client) Tools(ctx context.Context) ([]tool.Tool, error) {
 	return s.tools, nil
 }
 
-// Groups returns the server's groups, by name: those it names itself, and one
-// named after the server for the tools that are in none.
+// Groups returns the server's groups, by name, and one named after the server for the tools
+// that are in no group.
 func (c *Client) Groups(ctx context.Context) ([]Group, error) {
 	s, err := c.current(ctx)
 	if err != nil {
@@ -194,7 +194,7 @@ func (c *Client) Groups(ctx context.Context) ([]Group, error) {
 	return slices.Clone(s.groups), nil
 }
 
-// Skipped returns what the last list held that is not used, and why.
+// Skipped returns the entries of the last list that are not used, and why.
 func (c *Client) Skipped() []Skipped {
 	if s := c.snap.Load(); s != nil {
 		return slices.Clone(s.skipped)
@@ -211,8 +211,8 @@ const (
 	stateClosed     = "closed"
 )
 
-// A Status describes a server and its connection at one time. What the server
-// says of itself is empty before the first connection.
+// A Status describes a server and its connection. What the server says of itself is empty
+// before the first connection.
 type Status struct {
 	Name string
 
@@ -220,7 +220,7 @@ type Status struct {
 	// "failed" (it is tried again when it is needed) or "closed".
 	State string
 
-	Protocol      string // the revision agreed on
+	Protocol      string // the negotiated revision
 	ServerName    string
 	ServerVersion string
 	Instructions  string // from the server, for the model; with Options.Pins, empty until the tools were listed
@@ -232,26 +232,26 @@ type Status struct {
 	PromptsVersion, ResourcesVersion int64
 }
 
-// Status returns how things stand. It neither contacts the server nor starts it.
+// Status returns the current status. It does not contact the server.
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bury()
-	a := c.agreed
+	c.dropDead()
+	a := c.negotiated
 	s := Status{
-		Name: c.cfg.name, State: stateIdle, Protocol: a.version, ServerName: a.hello.ServerInfo.Name,
-		ServerVersion: a.hello.ServerInfo.Version, Instructions: a.hello.Instructions, Restarts: c.restarts,
+		Name: c.cfg.name, State: stateIdle, Protocol: a.version, ServerName: a.server.ServerInfo.Name,
+		ServerVersion: a.server.ServerInfo.Version, Instructions: a.server.Instructions, Restarts: c.restarts,
 	}
-	if c.cfg.Pins != nil { // which may hold them back
+	if c.cfg.Pins != nil { // which may withhold them
 		s.Instructions = ""
 		if known := c.snap.Load(); known != nil {
 			s.Instructions = known.instructions
 		}
 	}
-	if a.hello.declares("prompts") {
+	if a.server.declares("prompts") {
 		s.PromptsVersion = 1 + c.prompts.changes.Load()
 	}
-	if a.hello.declares("resources") {
+	if a.server.declares("resources") {
 		s.ResourcesVersion = 1 + c.resources.changes.Load() + c.templates.changes.Load()
 	}
 	switch {
@@ -259,7 +259,7 @@ func (c *Client) Status() Status {
 		s.State = stateClosed
 	case c.conn != nil && !c.conn.dead():
 		s.State = stateReady
-	case c.owed || c.attempt != nil && (c.restarts > 0 || c.failures > 0):
+	case c.reconnect || c.attempt != nil && (c.restarts > 0 || c.failures > 0):
 		s.State, s.Err = stateRestarting, c.lastErr
 	case c.lastErr != nil:
 		s.State, s.Err = stateFailed, c.lastErr
@@ -267,7 +267,7 @@ func (c *Client) Status() Status {
 	return s
 }
 
-// Ping asks the server whether it lives, connecting if need be.
+// Ping checks that the server answers. It connects if necessary.
 func (c *Client) Ping(ctx context.Context) error {
 	cn, release, err := c.acquire(ctx)
 	if err != nil {
@@ -280,7 +280,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	return nil
 }
 
-// ping asks what costs the server least. The stateless revisions have no ping.
+// ping sends the cheapest request there is. The stateless revisions have no ping.
 func (c *conn) ping(ctx context.Context) error {
 	method := "ping"
 	if c.modern() {
@@ -288,14 +288,13 @@ func (c *conn) ping(ctx context.Context) error {
 	}
 	_, err := c.request(ctx, method, nil, nil)
 	if _, ok := errors.AsType[*CallError](err); ok {
-		return nil // it refuses, so it lives
+		return nil // a refusal is an answer
 	}
 	return err
 }
 
-// current returns the snapshot, made anew where it must be: the first time, and
-// when its time is over. Changes that the server announces are followed by
-// attend and found here.
+// current returns the snapshot, and lists again the first time and when the snapshot has
+// expired. Announced changes are handled by maintain.
 func (c *Client) current(ctx context.Context) (*snapshot, error) {
 	s := c.snap.Load()
 	if s != nil && (s.until.IsZero() || time.Now().Before(s.until)) {
@@ -303,20 +302,19 @@ func (c *Client) current(ctx context.Context) (*snapshot, error) {
 	}
 	fresh, err := c.refresh(ctx, s)
 	if err != nil && s != nil && ctx.Err() == nil {
-		// A server that is down withdraws nothing; ask again in a while.
+		// A server that is down withdraws nothing; list again later.
 		kept := *s
-		kept.until = time.Now().Add(retryList)
+		kept.until = time.Now().Add(retryListAfter)
 		c.snap.CompareAndSwap(s, &kept)
 		return s, nil
 	}
 	return fresh, err
 }
 
-// retryList is how long a list that could not be renewed is good for.
-const retryList = 10 * time.Second
+// retryListAfter is how long a list is used that could not be refreshed.
+const retryListAfter = 10 * time.Second
 
-// refresh lists anew, unless another goroutine has done so since old was read.
-// A connection that is lost meanwhile costs one more try; listing is harmless.
+// refresh lists again, unless another goroutine has done so since old was read.
 func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
 	select {
 	case c.listing <- struct{}{}:
@@ -330,10 +328,10 @@ func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) 
 	return c.relist(ctx, old)
 }
 
-// renew lists anew after the server said that its list has changed, or may have. A
-// listing that is under way may have been too early, so it is waited for. Without
-// a list there is none to renew, and on failure the last one stays.
-func (c *Client) renew(ctx context.Context) (err error) {
+// relistAfterChange lists again after an announced change. It waits for a listing in progress,
+// which may be older than the change. Without a list there is nothing to refresh, and on
+// failure the last list is kept.
+func (c *Client) relistAfterChange(ctx context.Context) (err error) {
 	select {
 	case c.listing <- struct{}{}:
 		defer func() { <-c.listing }()
@@ -346,29 +344,30 @@ func (c *Client) renew(ctx context.Context) (err error) {
 	return err
 }
 
-// catchUpWait is how long the result of a call waits for the list that the call has changed.
+// catchUpWait is how long the result of a call waits for a list that the call has changed.
 const catchUpWait = 2 * time.Second
 
-// catchUp lists anew, before a call has its result, if the server has said meanwhile that
-// its list has changed: whoever looks next sees what the call has made of it.
+// catchUp lists again before a call returns, if the server has announced a change meanwhile:
+// the next request of the model shows what the call changed.
 func (c *Client) catchUp(ctx context.Context) {
-	due := c.due.And(^listOfTools)&listOfTools != 0
+	due := c.changedLists.And(^listOfTools)&listOfTools != 0
 	if !due && len(c.listing) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
-	if due && c.renew(ctx) != nil {
-		c.changed(listOfTools)
+	if due && c.relistAfterChange(ctx) != nil {
+		c.listChanged(listOfTools)
 	}
-	select { // or it is being listed already
+	select { // or wait for a listing in progress
 	case c.listing <- struct{}{}:
 		<-c.listing
 	case <-ctx.Done():
 	}
 }
 
-// relist asks for the list and takes it into use. c.listing is held.
+// relist lists and stores the snapshot. c.listing is held. A connection that is lost meanwhile
+// costs one more try.
 func (c *Client) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 	var s *snapshot
 	for try := 0; ; try++ {
@@ -389,8 +388,7 @@ func (c *Client) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 		}
 	}
 	if old != nil && old.digest == s.digest {
-		// The same content stays the same list, so that what the model was
-		// told does not change.
+		// Equal content keeps the same slice, so that nothing changes for the model.
 		kept := *old
 		kept.until = s.until
 		c.snap.Store(&kept)
@@ -403,7 +401,7 @@ func (c *Client) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 	return s, nil
 }
 
-// serverError gives an error of the connection the facts a reader needs.
+// serverError adds the server's name, its stderr and its exit status to an error.
 func (c *Client) serverError(cn *conn, err error) error {
 	if _, ok := errors.AsType[*CallError](err); ok {
 		return err
@@ -416,7 +414,7 @@ func (c *Client) serverError(cn *conn, err error) error {
 		return e
 	}
 	e.Stderr = cn.stderr()
-	if errors.Is(context.Cause(cn.life), ErrLost) { // and was not ended by us
+	if errors.Is(context.Cause(cn.life), ErrLost) { // and not because of Close
 		select {
 		case <-cn.proc.exited:
 			e.Err = fmt.Errorf("%w (%s)", err, cn.proc.status)
@@ -426,9 +424,9 @@ func (c *Client) serverError(cn *conn, err error) error {
 	return e
 }
 
-// news returns which lists the server says that it announces changes of, as the filter
-// of subscriptions/listen.
-func (h *hello) news() map[string]any {
+// changeFilter returns the lists whose changes the server announces, as the filter of
+// subscriptions/listen.
+func (h *initResult) changeFilter() map[string]any {
 	filter := map[string]any{}
 	for _, capability := range []string{"tools", "groups", "prompts", "resources"} {
 		var c struct {

@@ -19,56 +19,54 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// idPrefix starts the ids of our requests. They are strings: a server's own
-// requests have numbers, and mcp-go's SSE transport would take a ping whose id
-// equals one of ours for an answer.
+// idPrefix begins the ids of our requests. They are strings because servers number their own
+// requests, and mcp-go's SSE transport takes a ping for an answer if the ids are equal.
 const idPrefix = "kb-"
 
-// A conn is one connection to a server, from its start to its end. It speaks
-// JSON-RPC over a transport of mcp-go and keeps the raw answers: mcp-go's typed
-// results drop what they do not know and fail on what they did not expect.
+// A conn is one connection to a server. It sends JSON-RPC over a transport of mcp-go and keeps
+// the raw answers: mcp-go's typed results drop unknown members and fail on unexpected ones.
 type conn struct {
 	cfg  *config
 	kind wire
 	tr   transport.Interface
-	proc *process // nil unless it was started by us
+	proc *process // nil unless the client started it
 	pipe io.Closer
 	out  *outbox      // to a server that reads lines
 	http *http.Client // over HTTP
-	hub  *hub         // what the server may ask of us
+	hub  *hub         // answers the server's requests
 
-	opened  time.Time
-	version string // negotiated; set by the handshake
-	hello   hello
-	spoken  atomic.Pointer[string] // version for those who may be at work before it is set; nil or empty for none
+	opened      time.Time
+	version     string // negotiated; set by the handshake
+	server      initResult
+	httpVersion atomic.Pointer[string] // version, for goroutines that run during the handshake; nil or empty for none
 
-	lastID atomic.Int64
-	notify func(method string, params map[string]any) // called for every notification but progress, on the reader
+	lastID   atomic.Int64
+	onNotify func(method string, params map[string]any) // on the reading goroutine; not for progress
 
-	standing chan struct{} // holds one element when a subscription to resources stands
+	subscribed chan struct{} // holds one element when the server has acknowledged a subscription to resources
 
-	tuning sync.Mutex
-	tuned  atomic.Pointer[string] // the log level that the server was told
+	levelMu   sync.Mutex
+	sentLevel atomic.Pointer[string] // the log level that was sent last
 
-	mu      sync.Mutex
-	routes  map[string]func(progress) // by progress token
-	calls   []*inflight               // oldest first
-	left    []leftover                // of calls that were given up
-	open    map[string]func()         // what cancels the server's requests, by their ids
-	closing bool
-	workers sync.WaitGroup
-	notices sync.WaitGroup // of requests that were given up
+	mu             sync.Mutex
+	routes         map[string]func(progress) // by progress token
+	calls          []*inflight               // oldest first
+	abandoned      []abandonedCall
+	serverRequests map[string]func() // what cancels them, by id
+	closing        bool
+	workers        sync.WaitGroup
+	cancelNotices  sync.WaitGroup // notifications/cancelled being sent
 
-	users     atomic.Int64    // calls in flight
-	answering atomic.Int64    // answers under way over HTTP
-	life      context.Context // ends when the connection is lost or closed
-	end       context.CancelCauseFunc
-	stopped   chan struct{} // closed when the server's process is gone, if there was one
-	idle      func()        // closes idle HTTP connections
+	callsInFlight   atomic.Int64
+	answersInFlight atomic.Int64    // over HTTP
+	life            context.Context // ends when the connection is lost or closed
+	end             context.CancelCauseFunc
+	stopped         chan struct{} // closed when the server's process has ended, if there is one
+	closeIdle       func()        // closes idle HTTP connections
 }
 
-// A hello is what the server said of itself when the connection was made.
-type hello struct {
+// An initResult is the server's answer to initialize or server/discover.
+type initResult struct {
 	ProtocolVersion   string                     `json:"protocolVersion"`
 	SupportedVersions []string                   `json:"supportedVersions"`
 	Capabilities      map[string]json.RawMessage `json:"capabilities"`
@@ -82,23 +80,22 @@ type serverInfo struct {
 	Version string `json:"version"`
 }
 
-// open makes a transport and starts it. Nothing was said yet. The connection
-// does not end with ctx, which bounds the opening only.
+// open starts a transport. Ending ctx ends the opening, but not the connection.
 func open(ctx context.Context, cfg *config, kind wire, h *hub, notify func(method string, params map[string]any)) (*conn, error) {
 	c := &conn{
-		cfg: cfg, kind: kind, hub: h, notify: notify, opened: time.Now(),
-		routes: map[string]func(progress){}, open: map[string]func(){}, stopped: make(chan struct{}), standing: make(chan struct{}, 1), idle: func() {},
+		cfg: cfg, kind: kind, hub: h, onNotify: notify, opened: time.Now(),
+		routes: map[string]func(progress){}, serverRequests: map[string]func(){}, stopped: make(chan struct{}), subscribed: make(chan struct{}, 1), closeIdle: func() {},
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if err := c.start(ctx); err != nil {
 		c.end(err)
-		c.idle()
+		c.closeIdle()
 		return nil, err
 	}
 	context.AfterFunc(c.life, func() {
 		if c.proc != nil {
-			// One that does not talk to us, or has closed its output, may
-			// still run, to no avail; only one that works gets time to end.
+			// Only a server that works gets time to end: one that is silent, or has
+			// closed its output, is killed.
 			c.proc.stop(errors.Is(context.Cause(c.life), ErrClosed))
 		}
 		if c.pipe != nil {
@@ -110,7 +107,7 @@ func open(ctx context.Context, cfg *config, kind wire, h *hub, notify func(metho
 }
 
 func (c *conn) start(ctx context.Context) (err error) {
-	ended := func() { c.lost(errors.New("its output ended")) }
+	ended := func() { c.fail(errors.New("its output ended")) }
 	if c.cfg.dial != nil {
 		pipe, err := c.cfg.dial(ctx)
 		if err != nil {
@@ -126,14 +123,14 @@ func (c *conn) start(ctx context.Context) (err error) {
 		}
 		return c.overLines(c.proc.stdout, c.proc.stdin)
 	}
-	if c.tr, c.http, c.idle, err = httpTransport(c.cfg, c.kind); err != nil {
+	if c.tr, c.http, c.closeIdle, err = httpTransport(c.cfg, c.kind); err != nil {
 		return err
 	}
 	if sse, ok := c.tr.(*transport.SSE); ok {
-		sse.SetConnectionLostHandler(func(err error) { c.lost(fmt.Errorf("the event stream ended: %w", err)) })
+		sse.SetConnectionLostHandler(func(err error) { c.fail(fmt.Errorf("the event stream ended: %w", err)) })
 	}
-	// Start ties the connection to its context, so it gets the long one, and is
-	// given up from outside when ctx ends.
+	// Start binds the connection to its context: use the long one, and end that if ctx ends
+	// first.
 	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
 	defer stop()
 	c.handle()
@@ -144,57 +141,56 @@ func (c *conn) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// overLines starts a transport whose messages are lines. Its context does not end: mcp-go
-// would answer what the server asks after that by itself, to no avail, and log that.
+// overLines starts a transport whose messages are lines. Its context never ends: after that
+// mcp-go would answer the server's requests itself, and log.
 func (c *conn) overLines(in io.Reader, out io.WriteCloser) error {
-	c.out = &outbox{WriteCloser: out, lost: c.lost}
+	c.out = &outbox{WriteCloser: out, fail: c.fail}
 	c.tr = transport.NewIO(in, c.out, nil)
 	c.handle()
 	return c.tr.Start(context.Background())
 }
 
-// handle takes what the server sends on its own. It comes before the start, since nothing
-// may be missed, nor answered by mcp-go.
+// handle sets the handlers for what the server sends on its own. It must run before the
+// transport starts, so that nothing is missed or answered by mcp-go.
 func (c *conn) handle() {
-	c.tr.SetNotificationHandler(c.notified)
+	c.tr.SetNotificationHandler(c.onNotification)
 	if two, ok := c.tr.(transport.BidirectionalInterface); ok {
-		two.SetRequestHandler(c.asked)
+		two.SetRequestHandler(c.onRequest)
 	}
 }
 
-// modern reports whether the revision is of the stateless kind, in which each
-// request says who asks.
+// modern reports whether the revision is a stateless one, in which each request describes the
+// client.
 func (c *conn) modern() bool { return mcp.IsModernProtocol(c.version) }
 
-// lost marks the connection dead. Requests in flight fail. Only the words of
-// why are kept: that the request which noticed never reached the server says
-// nothing of the others.
-func (c *conn) lost(why error) { c.end(fmt.Errorf("%w: %v", ErrLost, why)) }
+// fail ends the connection, and with it the requests in flight. It keeps the text of why and
+// not the error: that one request never reached the server says nothing about the others.
+func (c *conn) fail(why error) { c.end(fmt.Errorf("%w: %v", ErrLost, why)) }
 
 func (c *conn) dead() bool { return c.life.Err() != nil }
 
-// close ends the connection and returns when nothing of it is left.
+// close ends the connection and waits until all of it has ended.
 func (c *conn) close() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
-	c.lastNotices()
+	c.awaitCancelNotices()
 	c.end(ErrClosed)
 	<-c.stopped
 	_ = c.tr.Close()
-	c.notices.Wait()
+	c.cancelNotices.Wait()
 	c.workers.Wait()
-	c.idle()
+	c.closeIdle()
 	if c.proc != nil {
 		c.proc.stdin.drain()
 	}
 }
 
-// lastNotices waits a moment for what the server is being told of requests that were given
-// up: it may outlive the connection, and would go on with them.
-func (c *conn) lastNotices() {
+// awaitCancelNotices waits a moment for notifications/cancelled to be sent: the server may
+// outlive the connection, and would continue those calls.
+func (c *conn) awaitCancelNotices() {
 	sent := make(chan struct{})
-	go func() { c.notices.Wait(); close(sent) }()
+	go func() { c.cancelNotices.Wait(); close(sent) }()
 	select {
 	case <-sent:
 	case <-c.life.Done():
@@ -203,10 +199,10 @@ func (c *conn) lastNotices() {
 	}
 }
 
-// work runs fn in a goroutine that close waits for. It reports whether it did.
-func (c *conn) work(fn func()) bool { return c.workIn(&c.workers, fn) }
+// goWork runs fn in a goroutine that close waits for, unless the connection is closing.
+func (c *conn) goWork(fn func()) bool { return c.goWorkIn(&c.workers, fn) }
 
-func (c *conn) workIn(wg *sync.WaitGroup, fn func()) bool {
+func (c *conn) goWorkIn(wg *sync.WaitGroup, fn func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closing {
@@ -215,8 +211,8 @@ func (c *conn) workIn(wg *sync.WaitGroup, fn func()) bool {
 	return !c.closing
 }
 
-// stderr returns the end of what the server wrote there. After a death it waits
-// a moment for the last words.
+// stderr returns the end of the server's stderr. After its death it waits a moment for the
+// rest.
 func (c *conn) stderr() string {
 	if c.proc == nil {
 		return ""
@@ -234,16 +230,16 @@ func (c *conn) awaitExit() {
 	}
 }
 
-// request sends a request and returns the raw result. The error is a
-// *CallError if the server refused, wraps ErrLost if the connection died, and
-// has an *unreached in its chain if the server certainly never got the request.
+// request sends a request and returns the raw result. The error is a *CallError if the server
+// refused, wraps ErrLost if the connection died, and has an *unreachedError in its chain if
+// the server certainly never got the request.
 func (c *conn) request(ctx context.Context, method string, params map[string]any, header http.Header) (json.RawMessage, error) {
 	return c.requestAs(ctx, c.version, method, params, header)
 }
 
 func (c *conn) requestAs(ctx context.Context, version, method string, params map[string]any, header http.Header) (json.RawMessage, error) {
 	if c.dead() {
-		return nil, &unreached{context.Cause(c.life)}
+		return nil, &unreachedError{context.Cause(c.life)}
 	}
 	body, err := json.Marshal(c.withMeta(version, params))
 	if err != nil {
@@ -255,8 +251,8 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 		Params: json.RawMessage(body), Header: c.headers(version, method, body, header),
 	}
 	if c.proc != nil {
-		c.proc.stdin.expect(id)
-		defer c.proc.stdin.withdraw(id)
+		c.proc.stdin.addWaiting(id)
+		defer c.proc.stdin.removeWaiting(id)
 	}
 	x := &exchange{id: id}
 	res, err := c.send(ctx, x, req)
@@ -264,16 +260,16 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 		return c.answer(method, res)
 	}
 	if ctx.Err() != nil && !errors.Is(err, ErrLost) {
-		c.cancelled(id, method, context.Cause(ctx))
+		c.sendCancelled(id, method, context.Cause(ctx))
 		return nil, context.Cause(ctx)
 	}
 	return nil, c.classify(err, x, id, method)
 }
 
-// send runs SendRequest where it cannot hold up the caller: mcp-go does not
-// look at the context while it writes, and over SSE not at a lost connection.
+// send runs SendRequest in a goroutine: mcp-go does not look at the context while it writes,
+// nor, over SSE, at a lost connection.
 func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-	if c.kind != wireLines { // there, the end of the connection ends the request
+	if c.kind != wireLines { // over lines the end of the connection ends the request
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(withExchange(ctx, x))
 		defer cancel()
@@ -283,11 +279,11 @@ func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCReque
 		err error
 	}
 	done := make(chan outcome, 1)
-	if !c.work(func() {
+	if !c.goWork(func() {
 		res, err := c.tr.SendRequest(ctx, req)
 		done <- outcome{res, err}
 	}) {
-		return nil, &unreached{ErrClosed}
+		return nil, &unreachedError{ErrClosed}
 	}
 	select {
 	case o := <-done:
@@ -296,7 +292,7 @@ func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCReque
 		return nil, ctx.Err()
 	case <-c.life.Done():
 	}
-	// An answer that came with the end still counts.
+	// Prefer an answer that came with the end.
 	select {
 	case o := <-done:
 		if o.err == nil {
@@ -309,7 +305,7 @@ func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCReque
 
 func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMessage, error) {
 	if res == nil {
-		return nil, fmt.Errorf("%s: empty answer", method)
+		return nil, fmt.Errorf("%s: the answer is empty", method)
 	}
 	if e := res.Error; e != nil {
 		if e.Code == codeTooLarge {
@@ -330,8 +326,7 @@ func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMe
 	return res.Result, nil
 }
 
-// classify tells what a failed transport means for the connection and for the
-// request.
+// classify finds out what a failed transport means for the connection and the request.
 func (c *conn) classify(err error, x *exchange, id, method string) error {
 	if ce, ok := errors.AsType[*CallError](err); ok {
 		named := *ce
@@ -343,30 +338,30 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	} else if why != nil {
 		return fmt.Errorf("%w: the answer to %s: %w", ErrMalformed, method, *why)
 	}
-	if status, ok := errors.AsType[*httpStatus](err); ok {
+	if status, ok := errors.AsType[*httpStatusError](err); ok {
 		return status
 	}
 	if errors.Is(err, ErrLogin) {
-		return &unreached{err}
+		return &unreachedError{err}
 	}
 	if neverReached(err) {
-		c.lost(err)
-		return &unreached{fmt.Errorf("%w: %w", ErrLost, err)}
+		c.fail(err)
+		return &unreachedError{fmt.Errorf("%w: %w", ErrLost, err)}
 	}
 	if ue, ok := errors.AsType[*url.Error](err); ok {
-		err = ue // without mcp-go's words about it
+		err = ue // without mcp-go's prefix
 	}
 	reached := c.kind == wireHTTP && x.written.Load()
 	if !errors.Is(err, ErrLost) {
-		// Over HTTP each request has a stream of its own: that one was cut says
-		// nothing of the others, and the next request will tell.
+		// Over HTTP each request has a stream of its own: that one broke says nothing
+		// about the others.
 		if !reached {
-			c.lost(err)
+			c.fail(err)
 		}
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if !reached && !c.reached(x, id) {
-		return &unreached{err}
+		return &unreachedError{err}
 	}
 	return err
 }
@@ -388,31 +383,31 @@ func (c *conn) reached(x *exchange, id string) bool {
 	}
 }
 
-// cancelled tells the server that nobody waits any more. In the stateless
-// revisions over HTTP, the end of the stream has said so.
-func (c *conn) cancelled(id, method string, why error) {
-	if c.proc != nil && !c.proc.stdin.withdraw(id) {
+// sendCancelled notifies the server that the caller no longer waits. In the stateless revisions
+// over HTTP the end of the stream says so.
+func (c *conn) sendCancelled(id, method string, why error) {
+	if c.proc != nil && !c.proc.stdin.removeWaiting(id) {
 		return
 	}
 	if method == "initialize" || method == "server/discover" || c.kind != wireLines && c.modern() || c.dead() {
 		return
 	}
-	c.workIn(&c.notices, func() {
+	c.goWorkIn(&c.cancelNotices, func() {
 		ctx, cancel := context.WithTimeout(c.life, 5*time.Second)
 		defer cancel()
-		_ = c.tell(ctx, "notifications/cancelled", map[string]any{"requestId": id, "reason": why.Error()})
+		_ = c.notifyServer(ctx, "notifications/cancelled", map[string]any{"requestId": id, "reason": why.Error()})
 	})
 }
 
-// tell sends a notification.
-func (c *conn) tell(ctx context.Context, method string, params map[string]any) error {
+// notifyServer sends a notification.
+func (c *conn) notifyServer(ctx context.Context, method string, params map[string]any) error {
 	n := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION}
 	n.Method = method
 	n.Params.AdditionalFields = params
 	return c.tr.SendNotification(ctx, n)
 }
 
-// withMeta adds to the params what the stateless revisions want in each.
+// withMeta adds to the params what the stateless revisions require in each.
 func (c *conn) withMeta(version string, params map[string]any) map[string]any {
 	if !mcp.IsModernProtocol(version) {
 		if params == nil {
@@ -438,7 +433,7 @@ func (c *conn) withMeta(version string, params map[string]any) map[string]any {
 	return out
 }
 
-// headers returns what the stateless revisions want in the HTTP header.
+// headers returns the HTTP headers that the stateless revisions require.
 func (c *conn) headers(version, method string, body json.RawMessage, extra http.Header) http.Header {
 	if c.kind == wireLines || !mcp.IsModernProtocol(version) {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A result is the answer to tools/call, as it came.
+// A result is the answer to tools/call, undecoded where possible.
 type result struct {
 	Content    []json.RawMessage          `json:"content"`
 	Structured json.RawMessage            `json:"structuredContent"`
@@ -23,8 +23,8 @@ type result struct {
 	State      string                     `json:"requestState"`
 }
 
-// chunks turns a result into what the model reads. A result that says nothing
-// but has structured content says that.
+// chunks turns a result into what the model reads. Without content that is the structured
+// content.
 func (r *result) chunks() []tool.Chunk {
 	var out []tool.Chunk
 	for _, raw := range r.Content {
@@ -48,7 +48,7 @@ func (r *result) chunks() []tool.Chunk {
 	return out
 }
 
-// visibleBlock reads a piece of content, in which nothing is hidden from people.
+// visibleBlock decodes a piece of content, without characters that people do not see.
 func visibleBlock(raw json.RawMessage) message.Block {
 	b := mcpcontent.Block(raw)
 	switch b := b.(type) {
@@ -60,8 +60,8 @@ func visibleBlock(raw json.RawMessage) message.Block {
 	return b
 }
 
-// metadata returns the server's metadata, and beside it the content that the
-// blocks say less than; no server may put anything else in its place.
+// metadata returns the server's metadata, and under [mcpcontent.Key] the content of which the
+// blocks do not have everything; a server cannot set that key.
 func (r *result) metadata() map[string]json.RawMessage {
 	_, claimed := r.Meta[mcpcontent.Key]
 	kept := mcpcontent.Keep(r.Content)

@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// Why a server could not do what was asked; read with errors.Is.
+// Why a request failed, for errors.Is.
 var (
 	ErrClosed     = errors.New("the client is closed")
 	ErrRestarting = errors.New("the server is restarting")
 	ErrLost       = errors.New("the connection to the server was lost")
-	ErrTimeout    = errors.New("time-out")
+	ErrTimeout    = errors.New("timeout")
 	ErrTooLarge   = errors.New("the server's message is too large")
 	ErrMalformed  = errors.New("the server's message cannot be read")
-	ErrLogin      = errors.New("log in") // the server wants that, and it was not tried or has failed; see [OAuth]
+	ErrLogin      = errors.New("log in") // the server demands it, and the client cannot or has failed to; see [OAuth]
 )
 
-// A ServerError says that a server could not be reached, started or kept. A
-// call that ends with one may have run if it wraps [ErrLost], [ErrTimeout], [ErrTooLarge]
-// or [ErrMalformed], and has not run otherwise.
+// A ServerError says that a server could not be reached or started, or failed. A call that
+// fails with one may have run if it wraps [ErrLost], [ErrTimeout], [ErrTooLarge] or
+// [ErrMalformed], and has not run otherwise.
 type ServerError struct {
 	Server string
 	Err    error
-	Stderr string // the last lines the server wrote there, if it was started by us
+	Stderr string // the last lines of a server that the client started
 }
 
 func (e *ServerError) Error() string {
@@ -38,8 +38,7 @@ func (e *ServerError) Error() string {
 
 func (e *ServerError) Unwrap() error { return e.Err }
 
-// A CallError is an error that the server answered with. Code is the JSON-RPC
-// error code.
+// A CallError is an error with which the server answered. Code is the JSON-RPC error code.
 type CallError struct {
 	Server  string
 	Method  string
@@ -56,12 +55,12 @@ func (e *CallError) Error() string {
 	return fmt.Sprintf("MCP server %q refused %s: %s (code %d)", e.Server, e.Method, msg, e.Code)
 }
 
-// The codes of JSON-RPC and MCP that the client itself looks at.
+// The JSON-RPC and MCP error codes that the client uses.
 const (
 	codeMethodNotFound     = -32601
 	codeInvalidParams      = -32602
-	codeURLRequired        = -32042 // a page must be visited first
-	codeRefused            = -1     // the user is against it
+	codeURLRequired        = -32042 // the user must visit a page first
+	codeRefused            = -1     // the user refused
 	codeUnsupportedVersion = -32022
 )
 
@@ -70,34 +69,33 @@ func hasCode(err error, code int) bool {
 	return ok && ce.Code == code
 }
 
-// An unreached error says that the request certainly never came to the server,
-// so that it may be sent again.
-type unreached struct{ err error }
+// An unreachedError says that the request certainly never reached the server, so that it may
+// be sent again.
+type unreachedError struct{ err error }
 
-func (e *unreached) Error() string { return e.err.Error() }
-func (e *unreached) Unwrap() error { return e.err }
+func (e *unreachedError) Error() string { return e.err.Error() }
+func (e *unreachedError) Unwrap() error { return e.err }
 
 func neverReached(err error) bool {
-	_, ok := errors.AsType[*unreached](err)
+	_, ok := errors.AsType[*unreachedError](err)
 	return ok
 }
 
-// An httpStatus is an answer that is no JSON-RPC.
-type httpStatus struct {
+// An httpStatusError is an HTTP error whose body is not JSON-RPC.
+type httpStatusError struct {
 	code int
 	body string
 }
 
-// Unwrap makes the answer to a request without a login, or with one that does not
-// do, an ErrLogin.
-func (e *httpStatus) Unwrap() error {
+// Unwrap makes a demand for credentials an ErrLogin.
+func (e *httpStatusError) Unwrap() error {
 	if e.code == http.StatusUnauthorized {
 		return ErrLogin
 	}
 	return nil
 }
 
-func (e *httpStatus) Error() string {
+func (e *httpStatusError) Error() string {
 	hint := ""
 	switch e.code {
 	case 401, 403:

@@ -7,12 +7,12 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A server may have a tool by which its others are called, as kitbag's own has for clients
-// whose list must not change: call_tool {"name": …, "arguments": …}. A rule that denies one
-// of the others, or has a person asked, holds for it there too. An allow rule for another
-// does not: any server could say that a tool of it is such a one.
+// A server may have a tool that calls its other tools, as kitbag's own server has for clients
+// whose list must not change: call_tool {"name": …, "arguments": …}. Deny and ask rules for the
+// other tool apply to such a call. Allow rules do not: any server could claim that one of its
+// tools forwards calls.
 
-// forwards reports whether the input of a tool is that of a call.
+// forwards reports whether a tool's input is that of a call.
 func forwards(schema json.RawMessage) bool {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -20,8 +20,7 @@ func forwards(schema json.RawMessage) bool {
 	return json.Unmarshal(schema, &s) == nil && s.Properties["name"] != nil && s.Properties["arguments"] != nil
 }
 
-// CheckPermission judges a call by which another tool of the server is called as one of
-// that tool.
+// CheckPermission applies the deny and ask rules for the tool that a call is forwarded to.
 func (t *remoteTool) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
 	var call struct {
 		Name      string          `json:"name"`
@@ -34,7 +33,7 @@ func (t *remoteTool) CheckPermission(p *permission.Policy, input json.RawMessage
 		call.Arguments = json.RawMessage("{}")
 	}
 	rules := *p
-	rules.Mode = permission.Default // in which a deny rule denies, and an ask rule asks, and nothing else counts
+	rules.Mode = permission.Default // the mode in which only rules decide
 	d := permission.Decide(&rules, &permission.Call{Tool: t.client.cfg.Prefix + legal(call.Name), Input: call.Arguments})
 	if d.Rule == nil || d.Behavior == permission.Allow {
 		return permission.Verdict{}

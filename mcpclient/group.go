@@ -12,16 +12,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Group is a set of a server's tools that is opened and closed as one. It is
-// a [tool.Source] of its members as they are at the time.
+// A Group is a group of a server's tools. It is a [tool.Source] of its current members.
 type Group struct {
-	Name        string   // "server/group", or the server's name for what is in no group
+	Name        string   // "server/group", or the server's name for the tools in no group
 	Title       string   // may be empty
 	Description string   // may be empty
-	Parents     []string // names of groups that this one is in
+	Parents     []string // names of the groups that contain this one
 
 	client  *Client
-	key     string   // the server's own name of the group; "" for the rest
+	key     string   // the server's own name of the group; "" for the tools in no group
 	members []string // names of the tools, sorted
 }
 
@@ -48,20 +47,20 @@ func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
 	return out, nil
 }
 
-// groupsWait is how long a server may take to tell its groups.
-const groupsWait = 5 * time.Second
+// groupsTimeout is how long groups/list may take.
+const groupsTimeout = 5 * time.Second
 
-// listGroups asks for the groups where the server says it has any. Its tools are there
-// without them, so that it is not waited for as long as for those.
+// listGroups requests the groups if the server declares them. Its time-out is short, because
+// the tools can be used without groups.
 func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
-	_, declared := c.hello.Capabilities["groups"]
+	_, declared := c.server.Capabilities["groups"]
 	var extensions map[string]json.RawMessage
-	_ = json.Unmarshal(c.hello.Capabilities["extensions"], &extensions)
+	_ = json.Unmarshal(c.server.Capabilities["extensions"], &extensions)
 	_, extension := extensions[groupsKey]
 	if !declared && !extension {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, groupsWait, fmt.Errorf("%w: not answered in %v", ErrTimeout, groupsWait))
+	ctx, cancel := context.WithTimeoutCause(ctx, groupsTimeout, fmt.Errorf("%w: not answered in %v", ErrTimeout, groupsTimeout))
 	defer cancel()
 	items, _, _, err := c.pages(ctx, "groups/list")
 	if hasCode(err, codeMethodNotFound) {
@@ -76,9 +75,9 @@ func decodeGroup(raw json.RawMessage) (r remote, ok bool) {
 	return r, err == nil && r.Name != "" && len(r.Name) <= maxNameBytes
 }
 
-// buildGroups joins what groups/list says with the labels of the tools. Tools
-// without a label are in the group named after the server. Groups without tools are left
-// out: what is in one of them is in its parents.
+// buildGroups joins groups/list with the labels of the tools. Tools without a label are in the
+// group named after the server. Groups without tools are left out: their children get their
+// parents.
 func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
 	server := client.cfg.name
 	byKey, above := map[string]*Group{}, map[string][]string{}

@@ -15,7 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// clientInfo is what we say of ourselves.
+// clientInfo is what the client says of itself.
 var clientInfo = map[string]any{"name": "kitbag", "version": moduleVersion()}
 
 func moduleVersion() string {
@@ -29,17 +29,16 @@ func moduleVersion() string {
 	return "0.0.0"
 }
 
-// probeWait is how long a server may be silent about the newer way of saying
-// hello before it is asked the older way. Some servers ignore what they do not
-// know.
-const probeWait = 2 * time.Second
+// probeTimeout is how long a server may take to answer server/discover before it is sent
+// initialize too. Some older servers ignore unknown methods.
+const probeTimeout = 2 * time.Second
 
-// errProbed says that the server died of being asked the newer way. Such
-// servers exist; started anew and asked the older way they work.
-var errProbed = errors.New("the server ended when it was asked for its protocol")
+// errProbed says that the server exited because of server/discover. There are such servers;
+// started again they accept initialize.
+var errProbed = errors.New("the server exited when it got server/discover")
 
-// handshake agrees on a protocol revision. With a version, only that is asked
-// for; it is pinned or was agreed on before.
+// handshake negotiates the protocol revision. With a version, which is configured or was
+// negotiated before, only that is requested.
 func (c *conn) handshake(ctx context.Context, version string) error {
 	switch {
 	case version != "" && mcp.IsModernProtocol(version):
@@ -53,9 +52,9 @@ func (c *conn) handshake(ctx context.Context, version string) error {
 }
 
 func (c *conn) handshakeHTTP(ctx context.Context) error {
-	wait := probeWait
+	wait := probeTimeout
 	if c.cfg.login != nil {
-		wait = c.cfg.Timeouts.Start // a person may have to log in
+		wait = c.cfg.Timeouts.Start // the user may have to log in
 	}
 	probe, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -66,19 +65,19 @@ func (c *conn) handshakeHTTP(ctx context.Context) error {
 	return c.initialize(ctx, "")
 }
 
-// handshakeStdio asks both ways if the first gets no answer: a server that
-// takes long to start answers the question it understands when it is up.
+// handshakeStdio sends both requests if there is no answer to the first: a server that starts
+// slowly answers the one that it knows.
 func (c *conn) handshakeStdio(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type answer struct {
 		version string
-		hello   hello
+		hello   initResult
 		err     error
 	}
 	probe, old := make(chan answer, 1), make(chan answer, 1)
 	go func() {
-		v, h, err := c.askDiscover(ctx, mcp.LATEST_PROTOCOL_VERSION)
+		v, h, err := c.requestDiscover(ctx, mcp.LATEST_PROTOCOL_VERSION)
 		probe <- answer{v, h, err}
 	}()
 	var got answer
@@ -90,9 +89,9 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 		if got.err != nil {
 			return c.initialize(ctx, "")
 		}
-	case <-time.After(probeWait):
+	case <-time.After(probeTimeout):
 		go func() {
-			v, h, err := c.askInitialize(ctx, "")
+			v, h, err := c.requestInitialize(ctx, "")
 			old <- answer{v, h, err}
 		}()
 		select {
@@ -112,56 +111,56 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 			return got.err
 		}
 	}
-	return c.agree(ctx, got.version, got.hello)
+	return c.finishHandshake(ctx, got.version, got.hello)
 }
 
 func (c *conn) discover(ctx context.Context, version string) error {
-	v, h, err := c.askDiscover(ctx, version)
+	v, h, err := c.requestDiscover(ctx, version)
 	if err != nil {
-		c.speak("")
+		c.setVersion("")
 		return err
 	}
-	return c.agree(ctx, v, h)
+	return c.finishHandshake(ctx, v, h)
 }
 
 func (c *conn) initialize(ctx context.Context, version string) error {
-	v, h, err := c.askInitialize(ctx, version)
+	v, h, err := c.requestInitialize(ctx, version)
 	if err != nil {
 		return err
 	}
-	return c.agree(ctx, v, h)
+	return c.finishHandshake(ctx, v, h)
 }
 
-// agree ends the handshake: from here on every request is of that revision. The
-// older ones want to be told that it is over.
-func (c *conn) agree(ctx context.Context, version string, h hello) error {
+// finishHandshake sets the negotiated revision for all further requests, and sends the
+// notification that the older revisions require.
+func (c *conn) finishHandshake(ctx context.Context, version string, h initResult) error {
 	h.Instructions = clip(visible.Text(h.Instructions), maxToolBytes)
 	h.ServerInfo = serverInfo{visible.Text(h.ServerInfo.Name), visible.Text(h.ServerInfo.Version)}
-	c.version, c.hello = version, h
-	c.speak(version)
+	c.version, c.server = version, h
+	c.setVersion(version)
 	if c.modern() {
 		return nil
 	}
-	if err := c.tell(ctx, "notifications/initialized", nil); err != nil {
+	if err := c.notifyServer(ctx, "notifications/initialized", nil); err != nil {
 		return fmt.Errorf("notifications/initialized: %w", err)
 	}
 	return nil
 }
 
-// speak tells HTTP transports, and post, which revision to name in the header.
-func (c *conn) speak(version string) {
-	c.spoken.Store(&version)
+// setVersion sets the revision that HTTP transports, and post, send in a header.
+func (c *conn) setVersion(version string) {
+	c.httpVersion.Store(&version)
 	if h, ok := c.tr.(transport.HTTPConnection); ok {
 		h.SetProtocolVersion(version)
 	}
 }
 
-// askDiscover asks the way of 2026-07-28 and later. An answer that names no
-// version is none: some servers answer everything with an empty object.
-func (c *conn) askDiscover(ctx context.Context, version string) (string, hello, error) {
-	var h hello
+// requestDiscover negotiates by server/discover, as of 2026-07-28. An answer without versions
+// is not one: some servers answer every method with an empty object.
+func (c *conn) requestDiscover(ctx context.Context, version string) (string, initResult, error) {
+	var h initResult
 	for range 2 {
-		c.speak(version)
+		c.setVersion(version)
 		raw, err := c.requestAs(ctx, version, "server/discover", nil, nil)
 		var supported []string
 		switch {
@@ -183,14 +182,14 @@ func (c *conn) askDiscover(ctx context.Context, version string) (string, hello, 
 		}
 		next := mcp.NegotiateMutuallySupportedVersion(supported)
 		if next == "" || !mcp.IsModernProtocol(next) || next == version && err == nil {
-			return "", h, fmt.Errorf("server/discover: the server supports %q, none of which is of this kind", supported)
+			return "", h, fmt.Errorf("server/discover: the server supports %q, of which this client speaks none by server/discover", supported)
 		}
 		version = next
 	}
-	return "", h, errors.New("server/discover: the server refuses the versions that it names")
+	return "", h, errors.New("server/discover: the server refuses the versions that it lists")
 }
 
-// versionsOf reads the versions that an unsupported-version error names.
+// versionsOf returns the versions that an unsupported-version error lists.
 func versionsOf(err error) []string {
 	var data struct {
 		Supported []string `json:"supported"`
@@ -201,9 +200,9 @@ func versionsOf(err error) []string {
 	return data.Supported
 }
 
-// askInitialize asks the way of the revisions until 2025-11-25.
-func (c *conn) askInitialize(ctx context.Context, version string) (string, hello, error) {
-	var h hello
+// requestInitialize negotiates by initialize, as until 2025-11-25.
+func (c *conn) requestInitialize(ctx context.Context, version string) (string, initResult, error) {
+	var h initResult
 	if version == "" {
 		version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
 	}
@@ -217,7 +216,7 @@ func (c *conn) askInitialize(ctx context.Context, version string) (string, hello
 		return "", h, fmt.Errorf("initialize: %w", err)
 	}
 	if !mcp.IsValidProtocolVersion(h.ProtocolVersion) || mcp.IsModernProtocol(h.ProtocolVersion) {
-		return "", h, fmt.Errorf("initialize: the server wants protocol %q, which we do not speak this way", h.ProtocolVersion)
+		return "", h, fmt.Errorf("initialize: the server wants protocol %q, which is not negotiable by initialize", h.ProtocolVersion)
 	}
 	return h.ProtocolVersion, h, nil
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/mark3labs/mcp-go/client/transport"
 )
 
-// errSessionGone is a server's word that it does not know our session.
+// errSessionGone says that the server does not know the session.
 var errSessionGone = errors.New("the server has forgotten the session")
 
-// An exchange is what the round tripper tells about one request. It travels in
-// the request's context, past mcp-go, which would flatten it into an error text.
+// An exchange records facts about one request for conn.classify. It travels in the request's
+// context, past mcp-go, which would turn them into an error text.
 type exchange struct {
 	id      string
-	written atomic.Bool           // the whole request went out
-	refused atomic.Pointer[error] // why an answer was not taken
+	written atomic.Bool           // the whole request was sent
+	refused atomic.Pointer[error] // why the answer cannot be used
 }
 
 type exchangeKey struct{}
@@ -44,15 +44,15 @@ func withExchange(ctx context.Context, x *exchange) context.Context {
 	})
 }
 
-// A roundTripper adds the headers, caps what it reads, and turns the answers
-// that mcp-go would flatten into text into typed errors.
+// A roundTripper adds the headers, limits what is read, and turns failed requests into typed
+// errors.
 type roundTripper struct {
 	next    http.RoundTripper
 	origin  *url.URL
 	headers map[string]string
 	server  string
 	max     int
-	logs    bool // somebody reads what the server logs
+	logs    bool // Options.Log is set
 }
 
 func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -73,7 +73,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	f.x, _ = req.Context().Value(exchangeKey{}).(*exchange)
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch {
-	case kind == "text/event-stream" || req.Method == http.MethodGet: // which opens nothing but streams
+	case kind == "text/event-stream" || req.Method == http.MethodGet: // a GET opens a stream
 		res.Body = newEventBody(res.Body, f)
 	case kind == "application/json" && f.x != nil:
 		defer res.Body.Close()
@@ -88,17 +88,16 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// failure reads an answer that is an HTTP error. Servers say in two ways that
-// they have forgotten a session: with 404, as the specification has it, and with
-// 400 and a text. In both cases the request was not run. Everything else is a
-// JSON-RPC error if it looks like one, else the status.
+// failure turns an HTTP error into a Go error. A server that has forgotten the session says so
+// with 404, as specified, or with 400 and a text; the request was not run. Any other body is a
+// JSON-RPC error if it looks like one.
 func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	res.Body.Close()
 	if req.Header.Get(transport.HeaderKeySessionID) != "" &&
 		(res.StatusCode == http.StatusNotFound ||
 			res.StatusCode == http.StatusBadRequest && bytes.Contains(bytes.ToLower(body), []byte("session"))) {
-		return &unreached{errSessionGone}
+		return &unreachedError{errSessionGone}
 	}
 	var msg struct {
 		Error *struct {
@@ -110,7 +109,7 @@ func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	if _, err := strictjson.Message(body); err == nil && json.Unmarshal(body, &msg) == nil && msg.Error != nil && msg.Error.Code != 0 {
 		return &CallError{Server: rt.server, Code: msg.Error.Code, Message: visible.Text(msg.Error.Message), Data: msg.Error.Data}
 	}
-	return &httpStatus{code: res.StatusCode, body: clip(strings.TrimSpace(strings.ToValidUTF8(string(body), "")), 300)}
+	return &httpStatusError{code: res.StatusCode, body: clip(strings.TrimSpace(strings.ToValidUTF8(string(body), "")), 300)}
 }
 
 // clip cuts s to at most n bytes of whole characters.
@@ -121,26 +120,25 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-var quiet = slog.New(slog.DiscardHandler)
+var discardLogger = slog.New(slog.DiscardHandler)
 
-// baseTransport returns what requests go out on, and a function that closes the
-// idle connections it leaves.
+// baseTransport returns the round tripper for all requests, and a function that closes its
+// idle connections.
 func baseTransport(cfg *config) (rt http.RoundTripper, idle func()) {
 	if cfg.http.Client != nil && cfg.http.Client.Transport != nil {
-		return newOutward(cfg.url, cfg.http.Client.Transport)
+		return newOutboundGuard(cfg.url, cfg.http.Client.Transport)
 	}
 	own, ok := http.DefaultTransport.(*http.Transport)
-	if !ok { // the program has put one of its own there
-		return newOutward(cfg.url, http.DefaultTransport)
+	if !ok { // the program has replaced it
+		return newOutboundGuard(cfg.url, http.DefaultTransport)
 	}
 	own = own.Clone()
-	rt, direct := newOutward(cfg.url, own)
+	rt, direct := newOutboundGuard(cfg.url, own)
 	return rt, func() { own.CloseIdleConnections(); direct() }
 }
 
-// httpTransport makes the mcp-go transport for a URL, with the client that it
-// uses, and a function that closes the idle connections it leaves. The kind is
-// HTTP or SSE.
+// httpTransport makes the mcp-go transport for wireHTTP or wireSSE. It also returns the client
+// that this uses, and a function that closes idle connections.
 func httpTransport(cfg *config, kind wire) (tr transport.Interface, client *http.Client, idle func(), err error) {
 	client = &http.Client{}
 	if cfg.http.Client != nil {
@@ -153,10 +151,10 @@ func httpTransport(cfg *config, kind wire) (tr transport.Interface, client *http
 	client.Transport = &roundTripper{next: next, origin: cfg.url, headers: cfg.http.Headers, server: cfg.name, max: cfg.Limits.Message,
 		logs: cfg.Log != nil}
 	if kind == wireSSE {
-		tr, err = transport.NewSSE(cfg.http.URL, transport.WithHTTPClient(client), transport.WithSSELogger(quiet),
+		tr, err = transport.NewSSE(cfg.http.URL, transport.WithHTTPClient(client), transport.WithSSELogger(discardLogger),
 			transport.WithEndpointTimeout(cfg.Timeouts.Start), transport.WithResponseTimeout(cfg.Timeouts.Call))
 	} else {
-		tr, err = transport.NewStreamableHTTP(cfg.http.URL, transport.WithHTTPBasicClient(client), transport.WithHTTPLogger(quiet),
+		tr, err = transport.NewStreamableHTTP(cfg.http.URL, transport.WithHTTPBasicClient(client), transport.WithHTTPLogger(discardLogger),
 			//lint:ignore SA1019 servers of older protocols have no other way to notify
 			transport.WithContinuousListening())
 	}

@@ -22,35 +22,34 @@ import (
 // them for the calls of one host. Further ones are refused at once: a flood costs little, and
 // a host that does not answer leaves room for others.
 const (
-	maxOpen     = 1024
-	maxOpenEach = 16
+	maxOpenRequests = 1024
+	maxOpenPerHost  = 16
 )
 
-// A hub answers what servers ask of the client. There is one for each client,
-// so that the budget for samples outlives a connection: a server cannot get
-// another one by crashing.
+// A hub answers the server's requests. A client has one for all its connections, so that a
+// server cannot reset the limit for sampling by crashing.
 type hub struct {
 	cfg     *config
 	samples atomic.Int64
-	level   atomic.Pointer[string] // of SetLogLevel; nil before it was called
+	level   atomic.Pointer[string] // of SetLogLevel; nil until it is called
 
 	mu    sync.Mutex
-	roots []string    // Options.Roots, or what has replaced them
-	open  map[any]int // requests that are being handled, by the host of the call
-	all   int         // of them together
+	roots []string    // Options.Roots, or those of SetRoots
+	open  map[any]int // requests in progress, by the host of the call
+	all   int         // their sum
 }
 
 func newHub(cfg *config) *hub { return &hub{cfg: cfg, roots: cfg.Roots, open: map[any]int{}} }
 
 // begin counts a request of the server until end is called; ok is false if there are too many.
 func (h *hub) begin(ctx context.Context) (end func(), ok bool) {
-	var caller any // nil for requests outside of a call
+	var caller any // nil for requests that belong to no call
 	if c := host.From(ctx); c != nil && reflect.ValueOf(c).Comparable() {
 		caller = c
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.all >= maxOpen || h.open[caller] >= maxOpenEach {
+	if h.all >= maxOpenRequests || h.open[caller] >= maxOpenPerHost {
 		return nil, false
 	}
 	h.all++
@@ -65,27 +64,27 @@ func (h *hub) begin(ctx context.Context) (end func(), ok bool) {
 	}, true
 }
 
-// dirs returns the working directories, and whether there may be any.
-func (h *hub) dirs() ([]string, bool) {
+// rootDirs returns the working directories; ok is false if roots are not declared.
+func (h *hub) rootDirs() ([]string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.roots, h.roots != nil
 }
 
-// setDirs reports whether the directories are others now.
-func (h *hub) setDirs(dirs []string) bool {
+// setRootDirs reports whether the directories have changed.
+func (h *hub) setRootDirs(dirs []string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if dirs == nil {
-		dirs = []string{} // none, but a server that may ask for them still may
+		dirs = []string{} // not nil, so that roots stay declared
 	}
 	changed := h.roots == nil || !slices.Equal(h.roots, dirs)
 	h.roots = slices.Clone(dirs)
 	return changed
 }
 
-// capabilities returns what may be asked. Over SSE nothing: mcp-go has no way
-// to answer there. The stateless revisions know no notification from clients.
+// capabilities returns what is declared to the server. Over SSE that is nothing, because mcp-go
+// cannot answer there. The stateless revisions have no notifications from clients.
 func (h *hub) capabilities(kind wire, modern bool) map[string]any {
 	caps := map[string]any{}
 	if kind == wireSSE {
@@ -97,7 +96,7 @@ func (h *hub) capabilities(kind wire, modern bool) map[string]any {
 	if h.cfg.Sampling != nil {
 		caps["sampling"] = map[string]any{}
 	}
-	if _, ok := h.dirs(); ok && modern {
+	if _, ok := h.rootDirs(); ok && modern {
 		caps["roots"] = map[string]any{}
 	} else if ok {
 		caps["roots"] = map[string]any{"listChanged": true}
@@ -105,16 +104,16 @@ func (h *hub) capabilities(kind wire, modern bool) map[string]any {
 	return caps
 }
 
-func (h *hub) answer(ctx context.Context, method string, params json.RawMessage) (any, error) {
+func (h *hub) handle(ctx context.Context, method string, params json.RawMessage) (any, error) {
 	if method == "ping" {
 		return struct{}{}, nil
 	}
 	end, ok := h.begin(ctx)
 	if !ok {
-		return nil, fmt.Errorf("%s: too many requests of the server are open (%d in one host's calls, or %d in all); wait for an answer", method, maxOpenEach, maxOpen)
+		return nil, fmt.Errorf("%s: too many requests of the server are open (%d in one host's calls, or %d in all); wait for an answer", method, maxOpenPerHost, maxOpenRequests)
 	}
 	defer end()
-	switch dirs, ok := h.dirs(); {
+	switch dirs, ok := h.rootDirs(); {
 	case method == "elicitation/create" && h.cfg.Elicitation != nil:
 		return h.elicit(ctx, params)
 	case method == "sampling/createMessage" && h.cfg.Sampling != nil:
@@ -125,7 +124,7 @@ func (h *hub) answer(ctx context.Context, method string, params json.RawMessage)
 	return nil, &CallError{Server: h.cfg.name, Method: method, Code: codeMethodNotFound, Message: "this client does not offer " + method}
 }
 
-// refuse is an error that the server is told with a code.
+// refuse returns an error for the server with a code.
 func (h *hub) refuse(code int, method, format string, args ...any) error {
 	return &CallError{Server: h.cfg.name, Method: method, Code: code, Message: method + ": " + fmt.Sprintf(format, args...)}
 }
@@ -136,8 +135,8 @@ type elicited struct {
 	Content any         `json:"content,omitempty"`
 }
 
-// elicit puts a question. What may not be shown is refused, and so is an answer
-// that does not fit: the server has a right to what it has asked for only.
+// elicit asks the user a question. One that may not be shown is refused; an answer that does
+// not fit the question is not sent, because the server may learn only what it has asked for.
 func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, error) {
 	const method = "elicitation/create"
 	var p struct {
@@ -229,7 +228,7 @@ func (h *hub) sampleRequest(params json.RawMessage) (req host.SampleRequest, err
 		return req, errors.New("this client does not offer sampling with tools")
 	}
 	if len(p.Messages) == 0 {
-		return req, errors.New("there are no messages")
+		return req, errors.New("messages is empty")
 	}
 	req = host.SampleRequest{Server: h.cfg.name, System: p.System, MaxTokens: max(p.MaxTokens, 0), Temperature: p.Temperature, Stop: p.Stop}
 	for _, hint := range p.Preferences.Hints {
@@ -259,7 +258,7 @@ func listRoots(dirs []string) (any, error) {
 	for _, dir := range dirs {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
-			return nil, errors.New("roots/list: a working directory cannot be named")
+			return nil, errors.New("roots/list: a working directory has no absolute path")
 		}
 		roots = append(roots, map[string]any{"uri": fileURI(filepath.ToSlash(abs)), "name": filepath.Base(abs)})
 	}

@@ -181,7 +181,7 @@ func TestEndlessQuestions(t *testing.T) {
 		}
 	})
 	res := mustRun(t, find(t, c, "ask"), `{}`)
-	if !strings.Contains(res.Text(), "giving up") || asked.Load() != maxRounds {
+	if !strings.Contains(res.Text(), "the limit for one call") || asked.Load() != maxRounds {
 		t.Errorf("%d rounds: %q", asked.Load(), res.Text())
 	}
 }
@@ -210,8 +210,8 @@ func TestOffload(t *testing.T) {
 		{"metadata", `{"content":[{"type":"text","text":"short"}],"structuredContent":{"a":1},"_meta":{"m":"` + strings.Repeat("x", 600) + `"}}`,
 			"short|[N bytes, 600 are passed on. Ask for less.]", nil, false, true},
 		{"many images", `{"content":[` + strings.Repeat(picture(900)+",", 20) + picture(3) + `]}`,
-			"<image/png 3>|[N bytes, 600 are passed on" + strings.Repeat("; image/png (900 bytes) is in FILE", maxAside) + "; 4 more parts are not kept. Ask for less.]",
-			slices.Repeat([]string{"png 900"}, maxAside), false, false},
+			"<image/png 3>|[N bytes, 600 are passed on" + strings.Repeat("; image/png (900 bytes) is in FILE", maxOverflow) + "; 4 more parts are not kept. Ask for less.]",
+			slices.Repeat([]string{"png 900"}, maxOverflow), false, false},
 		{"nothing, again and again", `{"content":[` + strings.Repeat(`{"type":"text","text":""},`, 40) + picture(3) + `]}`,
 			strings.Repeat("|", 17) + "|[N bytes, 600 are passed on; image/png (3 bytes) is in FILE; the whole text (40 bytes) is in FILE. Ask for less.]",
 			[]string{"png 3", "txt 40"}, false, false},

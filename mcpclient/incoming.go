@@ -14,36 +14,36 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A progress is one notifications/progress.
+// A progress is the content of notifications/progress.
 type progress struct {
 	done, total float64
 	message     string
 }
 
-// notified routes a notification. It runs on the goroutine that reads, so it
-// must not block.
-func (c *conn) notified(n mcp.JSONRPCNotification) {
+// onNotification handles a notification. It runs on the goroutine that reads and must not
+// block.
+func (c *conn) onNotification(n mcp.JSONRPCNotification) {
 	f := n.Params.AdditionalFields
 	switch n.Method {
 	case "notifications/progress":
 	case "notifications/message":
-		c.logged(f)
+		c.onLogMessage(f)
 		return
 	case "notifications/cancelled":
-		c.withdrawn(f["requestId"])
+		c.onCancelled(f["requestId"])
 		return
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
 		if agreed, _ := f["notifications"].(map[string]any); agreed["resourceSubscriptions"] != nil {
 			select {
-			case c.standing <- struct{}{}:
+			case c.subscribed <- struct{}{}:
 			default:
 			}
 			return
 		}
-		c.notify(n.Method, f)
+		c.onNotify(n.Method, f)
 		return
 	default:
-		c.notify(n.Method, f)
+		c.onNotify(n.Method, f)
 		return
 	}
 	token, _ := f["progressToken"].(string)
@@ -73,38 +73,37 @@ func (c *conn) route(token string, fn func(progress)) (stop func()) {
 	}
 }
 
-// asked answers a request of the server. mcp-go could do so, but it gives up on a person
-// after 30 s without a word to the server, and has no limit for answers that the server
-// does not take.
-func (c *conn) asked(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+// onRequest answers a request of the server. It replaces mcp-go's own handling, which gives up
+// on a user after 30 s without an answer, and does not limit unread answers.
+func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	if c.out != nil {
 		c.write(c.reply(c.life, req))
 		return nil, nil
 	}
-	if c.answering.Add(1) > maxWaiting {
-		c.answering.Add(-1)
-		c.lost(fmt.Errorf("the server does not take what it asks for: %d answers wait", maxWaiting))
+	if c.answersInFlight.Add(1) > maxWaiting {
+		c.answersInFlight.Add(-1)
+		c.fail(fmt.Errorf("the server does not read the answers to its requests: %d are waiting", maxWaiting))
 		return nil, nil
 	}
-	c.work(func() {
+	c.goWork(func() {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		defer context.AfterFunc(c.life, cancel)()
 		c.post(c.reply(ctx, req))
-		c.answering.Add(-1)
+		c.answersInFlight.Add(-1)
 	})
 	return nil, nil
 }
 
-// write sends the answer to a request of a server that reads lines. mcp-go would have it
-// wait for its turn where [outbox] does not count it, and log what becomes of it.
+// write sends the answer to a request of a server that reads lines, past mcp-go, which would
+// queue it where [outbox] does not count it.
 func (c *conn) write(answer *transport.JSONRPCResponse) {
 	if line, err := json.Marshal(answer); err == nil {
 		_, _ = c.out.Write(append(line, '\n')) // an error ends the connection
 	}
 }
 
-// post sends the answer to a request of the server in a request of its own.
+// post sends the answer to a request of the server as an HTTP request.
 func (c *conn) post(answer *transport.JSONRPCResponse) {
 	ctx, cancel := context.WithTimeout(c.life, time.Minute)
 	defer cancel()
@@ -118,7 +117,7 @@ func (c *conn) post(answer *transport.JSONRPCResponse) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	if version := c.spoken.Load(); version != nil && *version != "" {
+	if version := c.httpVersion.Load(); version != nil && *version != "" {
 		req.Header.Set(transport.HeaderKeyProtocolVersion, *version)
 	}
 	if id := c.tr.GetSessionId(); id != "" {
@@ -126,19 +125,19 @@ func (c *conn) post(answer *transport.JSONRPCResponse) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return // the call that the question is for ends by its own time-out
+		return // the call of the question has a time-out of its own
 	}
 	res.Body.Close()
 }
 
-// withdrawn ends a request that the server takes back.
-func (c *conn) withdrawn(id any) {
+// onCancelled ends a request that the server cancels.
+func (c *conn) onCancelled(id any) {
 	key, err := json.Marshal(id)
 	if err != nil {
 		return
 	}
 	c.mu.Lock()
-	cancel := c.open[string(key)]
+	cancel := c.serverRequests[string(key)]
 	c.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -151,19 +150,19 @@ func (c *conn) reply(ctx context.Context, req transport.JSONRPCRequest) *transpo
 	defer cancel()
 	if key, err := json.Marshal(req.ID); err == nil {
 		c.mu.Lock()
-		c.open[string(key)] = cancel
+		c.serverRequests[string(key)] = cancel
 		c.mu.Unlock()
 		defer func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			delete(c.open, string(key))
+			delete(c.serverRequests, string(key))
 		}()
 	}
 	params, err := json.Marshal(req.Params)
 	if err != nil {
 		params = nil
 	}
-	answer, err := c.ask(ctx, req.Method, params)
+	answer, err := c.answerRequest(ctx, req.Method, params)
 	var result json.RawMessage
 	if err == nil {
 		result, err = json.Marshal(answer)

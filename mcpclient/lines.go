@@ -12,15 +12,15 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A lineReader passes on the lines of a server's output, each of which is a
-// message. An answer that is too long, or that [checkMessage] refuses, is replaced by an
-// error answer to the same request, so that its caller fails at once and memory stays
-// bounded. The only error is io.EOF: whatever went wrong, the server is gone.
+// A lineReader reads the lines of a server's output, each of which is a message. An answer that
+// is too long, or that [checkMessage] refuses, is replaced by an error answer to the same
+// request, so that its caller fails at once and memory stays bounded. The only error is io.EOF:
+// whatever went wrong, the server is gone.
 type lineReader struct {
 	src  *bufio.Reader
 	max  int
 	eof  func()
-	line []byte // what is left to pass on
+	line []byte // not yet read by the caller
 }
 
 func newLineReader(r io.Reader, limit int, eof func()) *lineReader {
@@ -37,7 +37,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 		if _, err := checkMessage(line); err != nil {
 			line = append(errorAnswer(ownID(line), codeMalformed, err.Error()), '\n')
 		}
-		l.line = exactLog(line)
+		l.line = withRawLogData(line)
 	}
 	n := copy(p, l.line)
 	l.line = l.line[n:]
@@ -55,25 +55,25 @@ func (l *lineReader) next() ([]byte, error) {
 		line = append(line, part...)
 	}
 	if len(line) > l.max {
-		return l.skip(line, err)
+		return l.skipLong(line, err)
 	}
 	return line, err
 }
 
-// ends is how much of either end of a long line is searched for its id.
-const ends = 4 << 10
+// idSearchBytes is how much of either end of a long line is searched for its id.
+const idSearchBytes = 4 << 10
 
-// skip reads the rest of a line that is too long and returns the answer in its place.
-func (l *lineReader) skip(head []byte, err error) ([]byte, error) {
+// skipLong reads the rest of a line that is too long and returns the answer in its place.
+func (l *lineReader) skipLong(head []byte, err error) ([]byte, error) {
 	size := len(head)
-	last := bytes.Clone(head[max(0, len(head)-ends):])
-	head = bytes.Clone(head[:min(ends, len(head))])
+	last := bytes.Clone(head[max(0, len(head)-idSearchBytes):])
+	head = bytes.Clone(head[:min(idSearchBytes, len(head))])
 	for errors.Is(err, bufio.ErrBufferFull) {
 		var part []byte
 		part, err = l.src.ReadSlice('\n')
 		size += len(part)
 		last = append(last, part...)
-		last = append(last[:0], last[max(0, len(last)-ends):]...)
+		last = append(last[:0], last[max(0, len(last)-idSearchBytes):]...)
 	}
 	if err != nil {
 		return nil, err

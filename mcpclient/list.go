@@ -22,7 +22,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// What a list may be at most. A list beyond is cut, with a reason in Skipped.
+// The limits of a list. What exceeds them is left out, with a reason in Skipped.
 const (
 	maxPages      = 1000
 	maxTools      = 10_000
@@ -30,22 +30,21 @@ const (
 	maxToolBytes  = 1 << 20
 	maxSchemaDeep = 64
 	maxNameBytes  = 256
-	maxLabels     = 32 // groups that one tool is in
+	maxLabels     = 32 // groups of one tool
 )
 
 // A Skipped is a tool of the server that is not used, and why.
 type Skipped struct {
-	Name   string `json:"name"` // as the server calls it
+	Name   string `json:"name"` // the server's own
 	Reason string `json:"reason"`
 }
 
-// groupsKey is where tools and groups say which groups they are in, and the
-// name of the extension.
+// groupsKey is the name of the groups extension, and the _meta key with which tools and groups
+// name their groups.
 const groupsKey = "io.modelcontextprotocol/groups"
 
-// A remote is one entry of tools/list or groups/list, decoded as far as we need
-// it. Schemas stay as they came: what a server says in words that we do not know
-// reaches the model all the same.
+// A remote is an entry of tools/list or groups/list, decoded as far as needed. Schemas stay
+// raw, so that the model gets the parts that are not decoded too.
 type remote struct {
 	Name        string                     `json:"name"`
 	Title       string                     `json:"title"`
@@ -58,14 +57,13 @@ type remote struct {
 	raw json.RawMessage // the whole entry
 }
 
-// annotations are what the client looks at of a tool's annotations, and the whole
-// object as it came.
+// annotations are the tool annotations that the client uses, and the whole object.
 type annotations struct {
 	Title      string `json:"title"`
 	ReadOnly   *bool  `json:"readOnlyHint"`
 	Idempotent *bool  `json:"idempotentHint"`
 
-	raw json.RawMessage // nil if there is nothing in it
+	raw json.RawMessage // nil if empty
 }
 
 func (a *annotations) UnmarshalJSON(data []byte) error {
@@ -87,23 +85,23 @@ func (r *remote) groups() []string {
 	return names[:min(len(names), maxLabels)]
 }
 
-// A snapshot is what a server offered at one time. It does not change.
+// A snapshot is a server's list at one time. It does not change.
 type snapshot struct {
-	tools    []tool.Tool // by name
-	remotes  []*remoteTool
-	skipped  []Skipped
-	groups   []Group
-	held     []*remoteTool // back, see [Pins]
-	textHeld bool          // the server's text is, too
+	tools        []tool.Tool // sorted by name
+	remotes      []*remoteTool
+	skipped      []Skipped
+	groups       []Group
+	withheld     []*remoteTool // see [Pins]
+	textWithheld bool          // the server's text has changed, and the pinned one is used
 
-	instructions string // that may be used
+	instructions string // those that may be used
 	digest       [sha256.Size]byte
 	rawGroups    []json.RawMessage
-	until        time.Time // when it is to be listed anew; zero for when told
+	until        time.Time // when it expires; zero is with the next announced change
 }
 
-// A page is an answer to tools/list or one of its like. What need not be there may
-// be of any type.
+// A page is a result of tools/list or another list method. Optional members may be of any
+// type.
 type page struct {
 	Tools     []json.RawMessage `json:"tools"`
 	Groups    []json.RawMessage `json:"groups"`
@@ -114,7 +112,8 @@ type page struct {
 	TTL       json.RawMessage   `json:"ttlMs"`
 }
 
-// pages calls a paginated list method and returns what it lists.
+// pages calls a list method for all pages and returns the entries. cut says why it stopped
+// early.
 func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
 	seen := map[string]bool{}
 	size := 0
@@ -160,10 +159,10 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 	}
 }
 
-// list asks the server what it offers.
+// list requests the tools and groups.
 func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	raws, ttl, cut, err := c.pages(ctx, "tools/list")
-	if err != nil && !hasCode(err, codeMethodNotFound) { // some have prompts or resources only
+	if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have prompts or resources only
 		return nil, err
 	}
 	groups, err := c.listGroups(ctx)
@@ -173,7 +172,7 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	if before := client.snap.Load(); err != nil && before != nil {
 		groups = before.rawGroups
 	}
-	text := textOf(c.hello.Instructions, groups)
+	text := textOf(c.server.Instructions, groups)
 	text.partial = err != nil
 	s := build(client, raws, groups, text, c.kind == wireHTTP && c.modern())
 	s.rawGroups = groups
@@ -187,8 +186,8 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	if client.cfg.ListTTL > 0 {
 		ttl = client.cfg.ListTTL
 	}
-	if (len(s.held) > 0 || s.textHeld) && (ttl == 0 || ttl > retryList) {
-		ttl = retryList // a person may accept it meanwhile
+	if (len(s.withheld) > 0 || s.textWithheld) && (ttl == 0 || ttl > retryListAfter) {
+		ttl = retryListAfter // a person may accept the change meanwhile
 	}
 	if ttl > 0 {
 		s.until = time.Now().Add(ttl)
@@ -196,9 +195,9 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	return s, nil
 }
 
-// build makes the snapshot of a raw list. One bad entry costs only itself. With
-// headers, a tool whose x-mcp-header annotations are wrong is bad too, as the
-// specification demands of clients over HTTP.
+// build makes the snapshot of a list. A bad entry costs only itself. With headers, a tool whose
+// x-mcp-header annotations are wrong is bad too, as the specification demands of clients over
+// HTTP.
 func build(client *Client, raws, groups []json.RawMessage, text *serverText, headers bool) *snapshot {
 	s := &snapshot{}
 	var remotes []*remote
@@ -226,7 +225,7 @@ func build(client *Client, raws, groups []json.RawMessage, text *serverText, hea
 		}
 	}
 	all := make([]string, 0, len(names))
-	for n := range names { // of all tools, so that a filter renames nothing
+	for n := range names { // including excluded tools, so that a filter renames nothing
 		all = append(all, n)
 	}
 	var definition json.RawMessage
@@ -240,7 +239,7 @@ func build(client *Client, raws, groups []json.RawMessage, text *serverText, hea
 		s.remotes = append(s.remotes, t)
 	}
 	slices.SortFunc(s.remotes, func(a, b *remoteTool) int { return cmp.Compare(a.info.Name, b.info.Name) })
-	allowed := client.hold(s, text)
+	allowed := client.applyPins(s, text)
 	for _, t := range s.remotes {
 		s.tools = append(s.tools, t)
 	}
@@ -270,8 +269,8 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 	if r.Input, err = inputSchema(r.Input); err != nil {
 		return r, err
 	}
-	if hides(r.Input) || hides(r.Output) {
-		return r, errors.New("a name or a value in a schema has characters that nobody sees, but a model reads")
+	if hidesText(r.Input) || hidesText(r.Output) {
+		return r, errors.New("a name or a value in a schema has invisible characters, which a model reads and people do not see")
 	}
 	if out := bytes.TrimSpace(r.Output); len(out) == 0 || out[0] != '{' {
 		r.Output = nil
@@ -286,15 +285,15 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 	return r, nil
 }
 
-// hides reports whether a schema hides words where none may be taken out: in names and
-// values, which have to stay what the server takes.
-func hides(schema json.RawMessage) bool {
-	plain := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf }) // as nearly all are
+// hidesText reports whether names or values in a schema hide text. It cannot be removed there,
+// because the server compares them.
+func hidesText(schema json.RawMessage) bool {
+	plain := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf }) // as almost all schemas are
 	return !plain && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
 }
 
-// inputSchema returns the schema as it came. A tool without one takes no
-// particular arguments, and so does one with the schema true.
+// inputSchema returns the schema unchanged. A missing one, or the schema true, takes any
+// arguments.
 func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	raw = bytes.TrimSpace(raw)
 	switch {
@@ -306,7 +305,7 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	return raw, checkDepth("inputSchema", raw)
 }
 
-// checkDepth refuses a schema that nests too deep for what walks it.
+// checkDepth refuses a schema that is nested too deep for recursion.
 func checkDepth(name string, raw []byte) error {
 	if d := depth(raw); d > maxSchemaDeep {
 		return fmt.Errorf("%s is %d levels deep; %d are allowed", name, d, maxSchemaDeep)
@@ -314,7 +313,7 @@ func checkDepth(name string, raw []byte) error {
 	return nil
 }
 
-// depth returns how deep valid JSON nests.
+// depth returns how deep valid JSON is nested.
 func depth(raw []byte) int {
 	deepest, level := 0, 0
 	text := false
@@ -340,7 +339,7 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 	h := sha256.New()
 	var size [8]byte
 	put := func(parts ...string) {
-		for _, p := range parts { // each with its length, so that they cannot run together
+		for _, p := range parts { // with its length, so that no two lists have the same bytes
 			binary.LittleEndian.PutUint64(size[:], uint64(len(p)))
 			h.Write(size[:])
 			_, _ = io.WriteString(h, p)
@@ -365,8 +364,8 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 	return d
 }
 
-// describe returns the best description there is.
-func describe(r *remote) string {
+// bestDescription returns the first description that is not empty.
+func bestDescription(r *remote) string {
 	for _, s := range []string{r.Description, r.Title, r.Annotations.Title} {
 		if strings.TrimSpace(s) != "" {
 			return s

@@ -33,18 +33,16 @@ type Server struct {
 //		"remote": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
 //	}}
 //
-// It knows the words of the common hosts: "servers", "context_servers" or "mcp"
-// instead of "mcpServers", or none at all; "httpUrl", "serverUrl", "cwd",
-// "environment", a command that is a list, time-outs, tool lists, "disabled" and
-// "enabled", comments and trailing commas. "trustReadOnly" and "roots" are ours, see
-// [Config]. Members it does not know are ignored.
-// ${VAR} and ${env:VAR} are replaced from the environment and must be set;
-// ${VAR:-default} need not be.
+// It reads the variants of common hosts: "servers", "context_servers" or "mcp" instead of
+// "mcpServers", or none of them; "httpUrl", "serverUrl", "cwd", "environment", a command that
+// is a list, time-outs, tool lists, "disabled" and "enabled", comments and trailing commas.
+// "trustReadOnly" and "roots" are kitbag's own; see [Options] and [Server]. Unknown members are
+// ignored. ${VAR} and ${env:VAR} are replaced from the environment and must be set;
+// ${VAR:-default} may be unset.
 //
-// Load returns the servers that it could read even if it also returns an error,
-// which joins a [*LoadError] for each that it could not. If a secret, such as a token in a
-// header, stands in the file itself and other users can read that, a warning goes to
-// [slog.Default].
+// Load returns the servers that it could read even if it also returns an error, which joins a
+// [*LoadError] for each of the others. If the file holds a secret, such as a token in a header,
+// and other users can read it, a warning goes to [slog.Default].
 func Load(path string) ([]Server, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -67,7 +65,7 @@ func Parse(path string, data []byte) ([]Server, error) {
 	var servers []Server
 	var errs []error
 	var secrets []string
-	users := map[string]string{} // of a tool prefix
+	users := map[string]string{} // by tool prefix
 	for _, name := range sortedKeys(entries) {
 		where := strings.TrimPrefix(key+"."+name, ".")
 		x := &expander{dir: dir}
@@ -90,11 +88,11 @@ func Parse(path string, data []byte) ([]Server, error) {
 			servers = append(servers, server)
 		}
 	}
-	warnReadable(path, secrets)
+	warnIfReadable(path, secrets)
 	return servers, errors.Join(errs...)
 }
 
-// A LoadError says what is wrong where in a file.
+// A LoadError says what is wrong in a file, and where.
 type LoadError struct {
 	File   string
 	Key    string // such as "mcpServers.github"; empty for the whole file
@@ -145,61 +143,61 @@ func serverEntries(data []byte) (entries map[string]json.RawMessage, key string,
 	return root, "", nil
 }
 
-// A loose value is a string that some people write as a number or a boolean. Programs
-// that write such files put null where nothing is set.
-type loose string
+// A looseString is a string that may be written as a number or a boolean. Programs that write
+// such files put null where nothing is set.
+type looseString string
 
-func (l *loose) UnmarshalJSON(data []byte) error {
+func (l *looseString) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		return json.Unmarshal(data, (*string)(l))
 	}
 	if len(data) > 0 && (data[0] == '{' || data[0] == '[') {
 		return fmt.Errorf("must be a string, it is %.40s", data)
 	}
-	if *l = loose(data); *l == "null" {
+	if *l = looseString(data); *l == "null" {
 		*l = ""
 	}
 	return nil
 }
 
-// words is a list of strings; a single one will do.
-type words []loose
+// A stringList is a list of strings, or a single one.
+type stringList []looseString
 
-func (w *words) UnmarshalJSON(data []byte) error {
+func (w *stringList) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil
 	}
 	if len(data) > 0 && data[0] == '[' {
-		return json.Unmarshal(data, (*[]loose)(w))
+		return json.Unmarshal(data, (*[]looseString)(w))
 	}
-	*w = make(words, 1)
+	*w = make(stringList, 1)
 	return json.Unmarshal(data, &(*w)[0])
 }
 
-// An entry is a server in the words of all hosts.
+// An entry is a server, with the member names of all hosts.
 type entry struct {
-	Command     json.RawMessage  `json:"command"`
-	Args        words            `json:"args"`
-	Env         map[string]loose `json:"env"`
-	Environment map[string]loose `json:"environment"`
-	Dir         string           `json:"cwd"`
-	Type        string           `json:"type"`
-	Transport   string           `json:"transport"`
-	URL         string           `json:"url"`
-	HTTPURL     string           `json:"httpUrl"`
-	ServerURL   string           `json:"serverUrl"`
-	Headers     map[string]loose `json:"headers"`
-	HTTPHeaders map[string]loose `json:"http_headers"`
-	TokenEnv    string           `json:"bearer_token_env_var"`
-	Disabled    bool             `json:"disabled"`
-	Enabled     *bool            `json:"enabled"`
+	Command     json.RawMessage        `json:"command"`
+	Args        stringList             `json:"args"`
+	Env         map[string]looseString `json:"env"`
+	Environment map[string]looseString `json:"environment"`
+	Dir         string                 `json:"cwd"`
+	Type        string                 `json:"type"`
+	Transport   string                 `json:"transport"`
+	URL         string                 `json:"url"`
+	HTTPURL     string                 `json:"httpUrl"`
+	ServerURL   string                 `json:"serverUrl"`
+	Headers     map[string]looseString `json:"headers"`
+	HTTPHeaders map[string]looseString `json:"http_headers"`
+	TokenEnv    string                 `json:"bearer_token_env_var"`
+	Disabled    bool                   `json:"disabled"`
+	Enabled     *bool                  `json:"enabled"`
 
-	Include      words `json:"includeTools"`
-	Exclude      words `json:"excludeTools"`
-	EnabledTools words `json:"enabled_tools"`
-	NotTools     words `json:"disabledTools"`
-	NotTools2    words `json:"disabled_tools"`
-	Tools        words `json:"tools"`
+	Include      stringList `json:"includeTools"`
+	Exclude      stringList `json:"excludeTools"`
+	EnabledTools stringList `json:"enabled_tools"`
+	NotTools     stringList `json:"disabledTools"`
+	NotTools2    stringList `json:"disabled_tools"`
+	Tools        stringList `json:"tools"`
 
 	TrustReadOnly bool `json:"trustReadOnly"`
 	Roots         bool `json:"roots"`
@@ -209,7 +207,7 @@ type entry struct {
 	ToolSeconds    float64 `json:"tool_timeout_sec"`
 }
 
-// memberNames lists what an entry has, without values, which may be secrets.
+// memberNames lists the members of an entry, without their values, which may be secrets.
 func memberNames(raw json.RawMessage) string {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil || len(members) == 0 {
@@ -276,11 +274,11 @@ func (e *entry) http(x *expander) HTTP {
 // command reads "npx", ["npx", "-y", …] or {"path": "npx", "args": […]}.
 func (e *entry) command(x *expander) (c Command, err error) {
 	c = Command{Dir: x.expand("cwd", e.Dir), Env: x.values("env", e.Env, e.Environment)}
-	var parts words
+	var parts stringList
 	var object struct {
-		Path string           `json:"path"`
-		Args words            `json:"args"`
-		Env  map[string]loose `json:"env"`
+		Path string                 `json:"path"`
+		Args stringList             `json:"args"`
+		Env  map[string]looseString `json:"env"`
 	}
 	switch raw := bytes.TrimSpace(e.Command); {
 	case len(raw) == 0, bytes.Equal(raw, []byte("null")):
@@ -288,7 +286,7 @@ func (e *entry) command(x *expander) (c Command, err error) {
 		if err := json.Unmarshal(raw, &object); err != nil {
 			return c, fmt.Errorf("command: %w", err)
 		}
-		parts = append(words{loose(object.Path)}, object.Args...)
+		parts = append(stringList{looseString(object.Path)}, object.Args...)
 		if c.Env == nil {
 			c.Env = x.values("command.env", object.Env)
 		}
@@ -325,8 +323,7 @@ func (e *entry) transport(url string) (wire, error) {
 
 func seconds(f float64) time.Duration { return time.Duration(f * float64(time.Second)) }
 
-// hostTimeout reads a time-out that some hosts give in seconds and others in
-// milliseconds.
+// hostTimeout reads a time-out, which hosts write in seconds or milliseconds.
 func hostTimeout(f float64) time.Duration {
 	if f >= 1000 {
 		return time.Duration(f * float64(time.Millisecond))
@@ -338,12 +335,12 @@ func hostTimeout(f float64) time.Duration {
 type expander struct {
 	dir     string
 	err     error
-	secrets []string // where one stands as it is
+	secrets []string // the places of literal secrets
 }
 
-// note keeps where a value stands that looks like a secret.
+// note records the place of a value that looks like a secret.
 func (x *expander) note(where, name, value string) {
-	if holdsSecret(name, value) {
+	if looksSecret(name, value) {
 		x.secrets = append(x.secrets, where)
 	}
 }
@@ -380,12 +377,12 @@ func (x *expander) lookup(expr string) (string, error) {
 	case ok:
 		return v, nil
 	case strings.HasPrefix(name, "input:"):
-		return "", fmt.Errorf("${%s} asks a person, which is not possible here; write ${NAME} and set NAME in the environment", expr)
+		return "", fmt.Errorf("${%s} prompts the user, which is not supported; write ${NAME} and set NAME in the environment", expr)
 	}
 	return "", fmt.Errorf("the environment variable %s is not set; set it or write ${%s:-default}", name, name)
 }
 
-func (x *expander) values(where string, maps ...map[string]loose) map[string]string {
+func (x *expander) values(where string, maps ...map[string]looseString) map[string]string {
 	var out map[string]string
 	for _, m := range maps {
 		for _, k := range sortedKeys(m) {
@@ -399,9 +396,9 @@ func (x *expander) values(where string, maps ...map[string]loose) map[string]str
 	return out
 }
 
-func (x *expander) list(where string, ws words) []string {
+func (x *expander) list(where string, ws stringList) []string {
 	var out []string
-	flag := "" // without a value of its own, which then comes after it
+	flag := "" // whose value is the next argument
 	for i, w := range ws {
 		at := fmt.Sprintf("%s[%d]", where, i)
 		out = append(out, x.expand(at, string(w)))
@@ -423,12 +420,11 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// plainJSON returns data without comments, trailing commas and a byte order
-// mark, all of which editors let people write. Nothing moves: what is taken out
-// becomes spaces, so that errors point to the right place.
+// plainJSON returns data without comments, trailing commas and a byte order mark, which editors
+// accept. They become spaces, so that the offsets in errors stay right.
 func plainJSON(data []byte) []byte {
 	out := bytes.Clone(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))
-	comma := -1 // of a comma after which nothing but space has come
+	comma := -1 // offset of a comma that only space has followed
 	for i := 0; i < len(out); i++ {
 		switch c := out[i]; {
 		case c == '"':

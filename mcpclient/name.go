@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// maxName is how long a tool name may be for the model APIs in use.
+// maxName is how long a tool name may be for model APIs.
 const maxName = 64
 
-// legal replaces what no model API takes in a tool name by underscores.
+// legal replaces the characters that model APIs refuse in a tool name by underscores.
 func legal(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -23,13 +23,13 @@ func legal(s string) string {
 	}, s)
 }
 
-// maxServer is how long a server's name may be, so that the names of its tools always
-// hold it whole: what is longer than maxName is cut.
+// maxServer is how long a server's name may be, so that the names of its tools hold it whole:
+// they are cut at maxName.
 const maxServer = 40
 
-// checkName refuses the name of a server whose tools could have the names of another's,
-// so that a rule such as mcp__a__* covers the tools of one server only: of a and a__b, for
-// instance, or of a and a_ with a tool named _b.
+// checkName refuses a server's name with which its tools could have the names of another
+// server's, so that a rule such as mcp__a__* covers the tools of one server only. Such are a
+// and a__b, for instance, or a and a_ with a tool named _b.
 func checkName(name string) error {
 	as := legal(name)
 	if as != "" && len(as) <= maxServer && !strings.Contains("_"+as+"_", "__") {
@@ -41,10 +41,9 @@ func checkName(name string) error {
 		"and must not hold two in a row, or a rule for one server could cover the tools of another; call it %q, for instance", clip(as, maxServer), maxServer, better)
 }
 
-// toolNames gives each of the server's names, which must be distinct, the name
-// that the model sees. The result depends on the set of names only, not on
-// their order: a name that is legal as it is keeps it; one that would then
-// collide, or is too long, ends in a hash of the original.
+// toolNames returns the name that the model sees for each of the server's names, which must be
+// distinct. The result does not depend on their order: a name that is legal is kept; one that
+// then collides, or is too long, ends in a hash of the original.
 func toolNames(prefix string, names []string) map[string]string {
 	prefix = legal(prefix)
 	wanted := map[string][]string{}
@@ -66,8 +65,8 @@ func toolNames(prefix string, names []string) map[string]string {
 	return out
 }
 
-// lengthenEqual puts right the case that a hashed name equals another one, by
-// hashing all that are equal with more digits.
+// lengthenEqual handles a hashed name that equals another name: all that are equal get more
+// digits.
 func lengthenEqual(prefix string, names []string, out map[string]string) {
 	for digits := 12; digits <= 32; digits += 4 {
 		users := map[string][]string{}
@@ -93,7 +92,7 @@ func lengthenEqual(prefix string, names []string, out map[string]string) {
 	}
 }
 
-// hashed cuts full so that it ends in hex digits of the hash of name.
+// hashed cuts full so that it can end in hex digits of the hash of name.
 func hashed(full, name string, digits int) string {
 	sum := sha256.Sum256([]byte(name))
 	suffix := "_" + hex.EncodeToString(sum[:])[:digits]

@@ -16,56 +16,56 @@ import (
 	"time"
 )
 
-// An OAuth says how the client logs in where a server wants it, by the MCP
-// authorization specification: OAuth 2.1 with PKCE, the server found through
-// its protected-resource metadata. Authorize and RedirectURL are required.
+// OAuth says how the client logs in to a server, by the MCP authorization specification: OAuth
+// 2.1 with PKCE, with the authorization server found by the protected resource metadata.
+// Authorize and RedirectURL are required.
 type OAuth struct {
-	// Authorize sends a person to the page, waits until the authorization server
-	// sends them on to RedirectURL, and returns the query they came with. It is
-	// called by one goroutine at a time and may take as long as Timeouts.Start.
+	// Authorize sends the user to the page, waits until the authorization server redirects
+	// to RedirectURL, and returns the query of the redirect. It is called by one goroutine
+	// at a time and may take as long as Timeouts.Start.
 	Authorize   func(ctx context.Context, page string) (url.Values, error)
 	RedirectURL string
 
-	// ClientID and ClientSecret are those of a client that was registered by
-	// hand, at the authorization server Issuer; no other gets them. An empty
-	// Issuer is the first one that the server names. ClientMetadataURL is where a client ID metadata document is; it is
-	// the client id for servers that take such. Without either the client
+	// ClientID and ClientSecret belong to a client that was registered by hand at the
+	// authorization server Issuer, and are sent to no other. An empty Issuer is the first
+	// one that the server names. ClientMetadataURL is the URL of a client ID metadata
+	// document, for authorization servers that support those. Without either the client
 	// registers itself.
 	ClientID, ClientSecret, Issuer string
 	ClientMetadataURL              string
 
-	// Dir is where tokens are kept, in files that only the user may read. Empty
-	// keeps them in memory.
+	// Dir is where tokens are stored, in files that only the user may read. Empty keeps
+	// them in memory.
 	Dir string
 }
 
-// How often one request may make the client log in: with a refreshed token,
-// then with one that the person gives; and for further scopes.
+// How often one request may log in: with a refreshed token, then with one that the user grants;
+// and for further scopes.
 const (
 	maxDenials = 2
 	maxStepUps = 2
 )
 
-// A login adds tokens to the requests to one server, and gets them.
+// A login gets tokens and adds them to the requests to one server.
 type login struct {
 	cfg    OAuth
 	server *url.URL
 	http   *http.Client // without tokens
 	next   http.RoundTripper
 
-	turn  chan struct{} // holds a token while somebody logs in
+	busy  chan struct{} // a semaphore for renew
 	mu    sync.Mutex
 	grant *grant // nil before the first login
 }
 
 func newLogin(cfg *OAuth, server *url.URL, next http.RoundTripper) *login {
-	l := &login{cfg: *cfg, server: server, next: next, turn: make(chan struct{}, 1)}
+	l := &login{cfg: *cfg, server: server, next: next, busy: make(chan struct{}, 1)}
 	l.http = &http.Client{Transport: next, Timeout: 30 * time.Second, CheckRedirect: sameHost}
 	l.grant = l.load()
 	return l
 }
 
-// sameHost keeps secrets from following a redirect elsewhere.
+// sameHost stops redirects to another host, which would get the secrets.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if len(via) > 5 || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 		return http.ErrUseLastResponse
@@ -73,9 +73,8 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// RoundTrip sends the request with the token there is, and logs in when the
-// server says that it will not do. Tokens are for the server only: a request
-// that a redirect has led elsewhere goes without.
+// RoundTrip sends the request with the current token, and logs in when the server demands it.
+// Requests to other hosts, after a redirect, get no token.
 func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host != l.server.Host || req.URL.Scheme != l.server.Scheme {
 		return l.next.RoundTrip(req)
@@ -110,8 +109,7 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// withToken returns the request to send; it is copied, since the caller's must
-// not be changed.
+// withToken returns a copy of the request with the token.
 func withToken(req *http.Request, g *grant, again bool) (*http.Request, error) {
 	out := req.Clone(req.Context())
 	if again && req.GetBody != nil {
@@ -127,19 +125,19 @@ func withToken(req *http.Request, g *grant, again bool) (*http.Request, error) {
 	return out, nil
 }
 
-// current returns the grant there is, or nil.
+// current returns the current grant, or nil.
 func (l *login) current() *grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.grant
 }
 
-// renew gets another grant than old, which the server did not take: one that
-// somebody else has got meanwhile, a refreshed one, or one that the person gives.
+// renew gets a grant in place of old, which the server refused: one that another goroutine has
+// got meanwhile, a refreshed one, or one that the user grants.
 func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, error) {
 	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
+	case l.busy <- struct{}{}:
+		defer func() { <-l.busy }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -150,15 +148,15 @@ func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, er
 	if err != nil {
 		return nil, err
 	}
-	if err := l.mayTell(site, old); err != nil {
+	if err := l.checkIssuer(site, old); err != nil {
 		return nil, err
 	}
 	if old != nil && old.Issuer != site.Issuer {
-		old = nil // credentials belong to the issuer they come from
+		old = nil // credentials belong to their issuer
 	}
 	var g *grant
 	if old != nil && old.Refresh != "" && ch.refresh {
-		g, _ = l.refresh(ctx, site, old) // on failure the person is asked
+		g, _ = l.refresh(ctx, site, old) // on failure the user is asked
 	}
 	if g == nil {
 		if g, err = l.authorize(ctx, site, old, ch); err != nil {
@@ -174,9 +172,9 @@ func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, er
 	return g, nil
 }
 
-// mayTell refuses to show the credentials of one issuer to another, which a
-// server may name that is not what it was.
-func (l *login) mayTell(site *site, old *grant) error {
+// checkIssuer refuses to send the credentials of one issuer to another, which a server could
+// name later.
+func (l *login) checkIssuer(site *authServer, old *grant) error {
 	first := l.cfg.Issuer
 	if first == "" && old != nil {
 		first = old.Issuer
@@ -184,11 +182,11 @@ func (l *login) mayTell(site *site, old *grant) error {
 	if l.cfg.ClientID == "" || first == "" || first == site.Issuer {
 		return nil
 	}
-	return fmt.Errorf("the server now sends us to %q; OAuth.ClientID belongs to %q", site.Issuer, first)
+	return fmt.Errorf("the server names the authorization server %q, but OAuth.ClientID belongs to %q", site.Issuer, first)
 }
 
-// authorize has the person grant access.
-func (l *login) authorize(ctx context.Context, site *site, old *grant, ch challenge) (*grant, error) {
+// authorize has the user grant access.
+func (l *login) authorize(ctx context.Context, site *authServer, old *grant, ch challenge) (*grant, error) {
 	client, err := l.identify(ctx, site, old)
 	if err != nil {
 		return nil, err
@@ -234,7 +232,7 @@ func (l *login) authorize(ctx context.Context, site *site, old *grant, ch challe
 	return l.token(ctx, site, client, form, strings.Join(scopes, " "))
 }
 
-func (l *login) refresh(ctx context.Context, site *site, old *grant) (*grant, error) {
+func (l *login) refresh(ctx context.Context, site *authServer, old *grant) (*grant, error) {
 	g, err := l.token(ctx, site, old.Client, url.Values{
 		"grant_type": {"refresh_token"}, "refresh_token": {old.Refresh}, "resource": {site.Resource},
 	}, old.Scope)
@@ -244,27 +242,26 @@ func (l *login) refresh(ctx context.Context, site *site, old *grant) (*grant, er
 	return g, err
 }
 
-// checkReturn checks what the authorization server has sent the person back
-// with. The issuer is compared letter for letter (RFC 9207).
-func (s *site) checkReturn(back url.Values, state string) error {
+// checkReturn checks the query of the redirect. The issuer is compared exactly (RFC 9207).
+func (s *authServer) checkReturn(back url.Values, state string) error {
 	iss := back.Get("iss")
 	switch {
 	case back.Get("state") != state:
-		return errors.New("the answer of the authorization server has another state than the question; start again")
+		return errors.New("the redirect has another state than the request; log in again")
 	case iss != "" && iss != s.Issuer:
-		return fmt.Errorf("the answer comes from %q and not from %q, which was asked", iss, s.Issuer)
+		return fmt.Errorf("the redirect comes from the issuer %q, not from %q", iss, s.Issuer)
 	case iss == "" && s.IssSupported:
-		return fmt.Errorf("the answer does not say that it comes from %q, although that server promises to", s.Issuer)
+		return fmt.Errorf("the redirect has no issuer (iss), although %q declares that it sends one", s.Issuer)
 	case back.Get("error") != "":
 		return fmt.Errorf("the authorization server refused: %s %s", back.Get("error"), clip(back.Get("error_description"), 300))
 	case back.Get("code") == "":
-		return errors.New("the answer of the authorization server has no code")
+		return errors.New("the redirect has no code")
 	}
 	return nil
 }
 
-// identify returns what we are to the authorization server.
-func (l *login) identify(ctx context.Context, site *site, old *grant) (credentials, error) {
+// identify returns the client's credentials at the authorization server.
+func (l *login) identify(ctx context.Context, site *authServer, old *grant) (credentials, error) {
 	switch {
 	case l.cfg.ClientID != "":
 		return credentials{ID: l.cfg.ClientID, Secret: l.cfg.ClientSecret, Method: site.method(l.cfg.ClientSecret != "")}, nil
@@ -273,7 +270,7 @@ func (l *login) identify(ctx context.Context, site *site, old *grant) (credentia
 	case old != nil:
 		return old.Client, nil
 	case site.RegistrationEndpoint == "":
-		return credentials{}, fmt.Errorf("%q registers no clients; register one there and set OAuth.ClientID", site.Issuer)
+		return credentials{}, fmt.Errorf("%q does not support registration; register a client by hand and set OAuth.ClientID", site.Issuer)
 	}
 	method := site.method(true)
 	var answer struct {
@@ -298,7 +295,7 @@ func (l *login) identify(ctx context.Context, site *site, old *grant) (credentia
 	return credentials{ID: answer.ID, Secret: answer.Secret, Method: method}, nil
 }
 
-// applicationType is "native" for what runs on the person's machine.
+// applicationType is "native" for a program on the user's machine.
 func applicationType(redirect string) string {
 	if u, err := url.Parse(redirect); err == nil && u.Scheme == "https" && !loopback(u.Hostname()) {
 		return "web"

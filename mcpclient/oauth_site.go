@@ -13,17 +13,15 @@ import (
 	"strings"
 )
 
-// A challenge is what a WWW-Authenticate header of a refusal says, and what
-// may be done about it.
+// A challenge is the WWW-Authenticate header of a refusal, and what to do about it.
 type challenge struct {
 	err, scope, metadata string
 
-	refresh bool // a refresh token may do
-	more    bool // further scopes are needed
+	refresh bool // try the refresh token
+	more    bool // add scopes
 }
 
-// challengeOf reads the Bearer challenge of an answer. The first value of each
-// parameter counts.
+// challengeOf reads the Bearer challenge of a response. The first value of a parameter counts.
 func challengeOf(res *http.Response) (c challenge) {
 	for _, header := range res.Header.Values("WWW-Authenticate") {
 		for name, value := range authParams(header) {
@@ -61,7 +59,7 @@ func authParams(s string) func(yield func(name, value string) bool) {
 	}
 }
 
-// unquote reads a quoted string whose opening quote has been read.
+// unquote reads a quoted string after its opening quote.
 func unquote(s string) (value, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -79,8 +77,8 @@ func unquote(s string) (value, rest string) {
 	return b.String(), ""
 }
 
-// A site is a protected resource and the authorization server that guards it.
-type site struct {
+// An authServer is a protected resource and its authorization server.
+type authServer struct {
 	Resource string   // what tokens are for (RFC 8707)
 	scopes   []string // of the resource
 
@@ -95,8 +93,8 @@ type site struct {
 	MetadataDocuments     bool     `json:"client_id_metadata_document_supported"`
 }
 
-// discover finds out who guards the server (RFC 9728) and how (RFC 8414).
-func (l *login) discover(ctx context.Context, ch challenge) (*site, error) {
+// discover finds the authorization server of the server (RFC 9728) and its metadata (RFC 8414).
+func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error) {
 	var prm struct {
 		Resource string   `json:"resource"`
 		Servers  []string `json:"authorization_servers"`
@@ -107,17 +105,17 @@ func (l *login) discover(ctx context.Context, ch challenge) (*site, error) {
 		return nil, err
 	}
 	origin := (&url.URL{Scheme: l.server.Scheme, Host: l.server.Host}).String()
-	if !found || len(prm.Servers) == 0 { // as it was until 2025-03-26
+	if !found || len(prm.Servers) == 0 { // the server itself, as until 2025-03-26
 		prm.Servers = []string{origin}
 	}
 	if prm.Resource == "" {
 		prm.Resource = l.server.String()
 	}
 	if !covers(prm.Resource, l.server) {
-		return nil, fmt.Errorf("the metadata is for the resource %q, which %q is not part of", prm.Resource, l.server)
+		return nil, fmt.Errorf("the metadata describes the resource %q, which does not include %q", prm.Resource, l.server)
 	}
 	issuer := prm.Servers[0]
-	s := &site{}
+	s := &authServer{}
 	urls, err := issuerMetadata(issuer)
 	if err != nil {
 		return nil, err
@@ -132,14 +130,14 @@ func (l *login) discover(ctx context.Context, ch challenge) (*site, error) {
 		return nil, fmt.Errorf("the authorization server %q has no metadata", issuer)
 	}
 	if s.Issuer != issuer {
-		return nil, fmt.Errorf("the metadata of the authorization server %q says that it is %q", issuer, s.Issuer)
+		return nil, fmt.Errorf("the metadata of the authorization server %q has the issuer %q", issuer, s.Issuer)
 	}
 	s.Resource, s.scopes = prm.Resource, prm.Scopes
 	return s, errors.Join(s.check(), l.mayReach(s.TokenEndpoint), l.mayReach(s.RegistrationEndpoint))
 }
 
-// mayReach judges an endpoint by its name before anything is sent; [outward] judges where
-// the name has led to.
+// mayReach checks an endpoint by its name before anything is sent; [outboundGuard] checks the
+// address.
 func (l *login) mayReach(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -148,9 +146,9 @@ func (l *login) mayReach(endpoint string) error {
 	return mayReach(l.server, u)
 }
 
-func (s *site) check() error {
+func (s *authServer) check() error {
 	if !slices.Contains(s.Challenges, "S256") {
-		return fmt.Errorf("the authorization server %q does not say that it knows PKCE with S256, without which no login is safe", s.Issuer)
+		return fmt.Errorf("the authorization server %q does not declare PKCE with S256, which a safe login needs", s.Issuer)
 	}
 	for _, endpoint := range []string{s.AuthorizationEndpoint, s.TokenEndpoint, s.RegistrationEndpoint} {
 		if endpoint == "" && endpoint == s.RegistrationEndpoint {
@@ -163,7 +161,7 @@ func (s *site) check() error {
 	return nil
 }
 
-// secure refuses what would send secrets in the clear to another machine.
+// secure refuses an endpoint to which secrets would be sent unencrypted.
 func secure(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -175,7 +173,7 @@ func secure(endpoint string) error {
 	return fmt.Errorf("%q must be https", endpoint)
 }
 
-// resourceMetadata returns where the metadata of the server may be.
+// resourceMetadata returns the possible URLs of the server's metadata.
 func (l *login) resourceMetadata(ch challenge) []string {
 	const known = "/.well-known/oauth-protected-resource"
 	if u, err := url.Parse(ch.metadata); err == nil && u.Host == l.server.Host && u.Scheme == l.server.Scheme {
@@ -190,7 +188,7 @@ func (l *login) resourceMetadata(ch challenge) []string {
 	return []string{under.String(), root.String()}
 }
 
-// issuerMetadata returns where the metadata of an authorization server may be.
+// issuerMetadata returns the possible URLs of an authorization server's metadata.
 func issuerMetadata(issuer string) ([]string, error) {
 	if err := secure(issuer); err != nil {
 		return nil, err
@@ -220,10 +218,9 @@ func covers(resource string, server *url.URL) bool {
 	return strings.HasPrefix(dir(server.Path), dir(r.Path))
 }
 
-// choose returns the scopes to ask for: those the refusal names, else those of
-// the resource; and offline_access, without which there may be no refresh, if
-// the authorization server knows it.
-func (s *site) choose(ch challenge) []string {
+// choose returns the scopes to request: those of the refusal, else those of the resource; and
+// offline_access if the authorization server knows it, as it may be needed for a refresh token.
+func (s *authServer) choose(ch challenge) []string {
 	scopes := strings.Fields(ch.scope)
 	if len(scopes) == 0 {
 		scopes = s.scopes
@@ -234,8 +231,8 @@ func (s *site) choose(ch challenge) []string {
 	return scopes
 }
 
-// method returns how we show who we are at the token endpoint.
-func (s *site) method(secret bool) string {
+// method returns how the client authenticates at the token endpoint.
+func (s *authServer) method(secret bool) string {
 	known := s.AuthMethods
 	if len(known) == 0 {
 		known = []string{"client_secret_basic"} // RFC 8414
@@ -291,7 +288,7 @@ func (l *login) postJSON(ctx context.Context, endpoint string, in, out any) erro
 	return l.answer(req, out)
 }
 
-// answer sends a request and decodes the answer, or the OAuth error it is.
+// answer sends a request and decodes the response or its OAuth error.
 func (l *login) answer(req *http.Request, out any) error {
 	req.Header.Set("Accept", "application/json")
 	status, body, err := l.do(req)
@@ -309,14 +306,14 @@ func (l *login) answer(req *http.Request, out any) error {
 	return json.Unmarshal(body, out)
 }
 
-// credentials are what a client is known by at one issuer.
+// credentials identify a client at one issuer.
 type credentials struct {
 	ID     string `json:"client_id"`
 	Secret string `json:"client_secret,omitempty"`
 	Method string `json:"token_endpoint_auth_method"`
 }
 
-// A grant is a token with all that is needed to get the next one.
+// A grant is a token and what is needed to get the next one.
 type grant struct {
 	Issuer   string      `json:"issuer"`
 	Resource string      `json:"resource"`
@@ -326,8 +323,8 @@ type grant struct {
 	Scope    string      `json:"scope,omitempty"`
 }
 
-// token asks the token endpoint.
-func (l *login) token(ctx context.Context, s *site, c credentials, form url.Values, scope string) (*grant, error) {
+// token makes a request to the token endpoint.
+func (l *login) token(ctx context.Context, s *authServer, c credentials, form url.Values, scope string) (*grant, error) {
 	if c.Method != "client_secret_basic" {
 		form.Set("client_id", c.ID)
 	}

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Grants are files named after a hash of server and issuer. Beside them, a file
-// named after the server alone says which issuer was used last.
+// Grants are files named after a hash of server and issuer. A file named after the server alone
+// holds the issuer that was used last.
 
 // path returns the name of the file for the parts.
 func (l *login) path(parts ...string) string {
@@ -22,7 +22,7 @@ func (l *login) path(parts ...string) string {
 	return filepath.Join(l.cfg.Dir, hex.EncodeToString(sum[:16])+".json")
 }
 
-// store returns the place for what is kept of a server.
+// store returns a login that can load and remove what is stored for a server.
 func (o *OAuth) store(server string) (*login, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -31,15 +31,14 @@ func (o *OAuth) store(server string) (*login, error) {
 	return &login{cfg: *o, server: u}, nil
 }
 
-// LoggedIn reports whether Dir holds tokens for the server at the URL. That they
-// still do is for the server to say.
+// LoggedIn reports whether Dir holds tokens for the server at the URL. They may have expired.
 func (o *OAuth) LoggedIn(server string) bool {
 	l, err := o.store(server)
 	return err == nil && l.load() != nil
 }
 
-// Logout removes the tokens for the server at the URL from Dir, and the credentials
-// that we registered with. The authorization server is not told.
+// Logout removes the tokens and the registration for the server at the URL from Dir. It does
+// not notify the authorization server.
 func (o *OAuth) Logout(server string) error {
 	l, err := o.store(server)
 	if err != nil || o.Dir == "" {
@@ -49,7 +48,7 @@ func (o *OAuth) Logout(server string) error {
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	// The name of the issuer goes last, so that nothing is left behind unnamed.
+	// Remove the file with the issuer last: without it the other could not be found.
 	if err := ignoreMissing(os.Remove(l.path(l.server.String(), string(issuer)))); err != nil {
 		return err
 	}
@@ -80,7 +79,7 @@ func (l *login) load() *grant {
 	return g
 }
 
-// save keeps the grant.
+// save stores the grant.
 func (l *login) save(g *grant) error {
 	if l.cfg.Dir == "" {
 		return nil
@@ -94,7 +93,7 @@ func (l *login) save(g *grant) error {
 	}
 	server := l.server.String()
 	if old, err := os.ReadFile(l.path(server)); err == nil && string(old) != g.Issuer {
-		_ = os.Remove(l.path(server, string(old))) // nobody would find it again
+		_ = os.Remove(l.path(server, string(old))) // it could not be found again
 	}
 	if err := writePrivate(l.path(server, g.Issuer), data); err != nil {
 		return fmt.Errorf("keep the token: %w", err)
@@ -105,7 +104,7 @@ func (l *login) save(g *grant) error {
 	return nil
 }
 
-// writePrivate replaces a file in one step by one that only the user may read.
+// writePrivate replaces a file atomically by one that only the user may read.
 func writePrivate(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".private-*") // has mode 0600
 	if err != nil {

@@ -67,6 +67,7 @@ func TestLogin(t *testing.T) {
 
 	// Another client of the same server has what was kept, and when the token no
 	// longer does, one of many calls side by side gets the next.
+	c.Close() // or it could refresh the token too, for a stream that it opens late
 	again := connect(t, cfg)
 	echo := find(t, again, "echo")
 	g.Revoke()
@@ -115,18 +116,18 @@ func TestLoginRefuses(t *testing.T) {
 		set  func(g *guard, o *OAuth)
 		want string
 	}{
-		{"another resource", func(g *guard, _ *OAuth) { g.Resource = with("resource", elsewhere+"/mcp") }, "not part of"},
-		{"a resource below", func(g *guard, _ *OAuth) { g.Resource = with("resource", g.URL+"/mcp/deeper") }, "not part of"},
+		{"another resource", func(g *guard, _ *OAuth) { g.Resource = with("resource", elsewhere+"/mcp") }, "does not include"},
+		{"a resource below", func(g *guard, _ *OAuth) { g.Resource = with("resource", g.URL+"/mcp/deeper") }, "does not include"},
 		{"an authorization server in the clear", func(g *guard, _ *OAuth) {
 			g.Resource = with("authorization_servers", []string{"http://login.example"})
 		}, "must be https"},
-		{"metadata of another issuer", func(g *guard, _ *OAuth) { g.Metadata = with("issuer", elsewhere) }, "says that it is"},
-		{"an issuer that is nearly the same", func(g *guard, _ *OAuth) { g.Metadata = with("issuer", g.URL+"/") }, "says that it is"},
+		{"metadata of another issuer", func(g *guard, _ *OAuth) { g.Metadata = with("issuer", elsewhere) }, "has the issuer"},
+		{"an issuer that is nearly the same", func(g *guard, _ *OAuth) { g.Metadata = with("issuer", g.URL+"/") }, "has the issuer"},
 		{"no PKCE", func(g *guard, _ *OAuth) { g.Metadata = with("code_challenge_methods_supported", []string{"plain"}) }, "PKCE"},
 		{"tokens in the clear", func(g *guard, _ *OAuth) { g.Metadata = with("token_endpoint", "http://login.example/token") }, "must be https"},
 		{"another state", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("state", "x") } }, "another state"},
 		{"an answer of another issuer", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("iss", elsewhere) } }, "comes from"},
-		{"an answer without its issuer", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Del("iss") } }, "does not say"},
+		{"an answer without its issuer", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Del("iss") } }, "has no issuer"},
 		{"a refusal", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("error", "access_denied") } }, "access_denied"},
 		{"no code", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Del("code") } }, "has no code"},
 		{"no registration", func(g *guard, _ *OAuth) { g.Metadata = with("registration_endpoint", "") }, "set OAuth.ClientID"},

@@ -12,17 +12,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// blockCost is what a block counts besides its content, so that a result of very many
-// empty ones is too large as well.
+// blockCost is the size of an empty block, so that very many of them are too large as well.
 const blockCost = 32
 
-// maxAside is how many pieces of a result are put aside and named. Of further ones the
-// model learns how many there were.
-const maxAside = 16
+// maxOverflow is how many parts of a result are named in the notice; the others are counted.
+const maxOverflow = 16
 
-// shorten keeps MaxResult bytes of a result: of the metadata, of its blocks, in order, and
-// of the structured content. Text is cut, anything else is kept whole or not at all. What
-// is not kept goes to files if there is a place for them; the model is told either way.
+// shorten cuts a result to Limits.Result bytes: metadata, blocks in order, and structured
+// content. Text is cut, anything else is kept whole or dropped. The rest goes to files in
+// OffloadDir if that is set, and a notice for the model says where.
 func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
 	last := chunks[len(chunks)-1]
 	total := len(last.Structured) + metaSize(last)
@@ -32,14 +30,14 @@ func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 	if total <= c.Limits.Result {
 		return chunks, nil
 	}
-	rest := &aside{dir: c.OffloadDir, name: name}
-	delete(last.Meta, mcpcontent.Key) // which has the blocks once more
+	rest := &overflow{dir: c.OffloadDir, name: name}
+	delete(last.Meta, mcpcontent.Key) // it repeats the blocks
 	if metaSize(last) > c.Limits.Result {
-		last.Meta = nil // no model reads it
+		last.Meta = nil // models do not read it
 	}
 	kept, left := cutBlocks(chunks, c.Limits.Result-metaSize(last), rest)
 	if len(last.Structured) > left {
-		rest.put("the structured content", "json", last.Structured)
+		rest.add("the structured content", "json", last.Structured)
 		last.Structured = nil
 	}
 	if rest.err != nil {
@@ -49,9 +47,9 @@ func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 	return append(kept, last), nil
 }
 
-// cutBlocks returns the blocks that fit, and how many bytes are left then.
-func cutBlocks(chunks []tool.Chunk, limit int, rest *aside) (kept []tool.Chunk, left int) {
-	var text bytes.Buffer // all of it
+// cutBlocks returns the blocks that fit and the bytes that are left.
+func cutBlocks(chunks []tool.Chunk, limit int, rest *overflow) (kept []tool.Chunk, left int) {
+	var text bytes.Buffer // the whole text
 	left, cut := limit, false
 	for _, ch := range chunks {
 		fits := blockSize(ch.Block) <= left
@@ -67,7 +65,7 @@ func cutBlocks(chunks []tool.Chunk, limit int, rest *aside) (kept []tool.Chunk, 
 			left = max(0, left-blockSize(b))
 		case *message.Data:
 			if !fits {
-				rest.put(clip(b.MediaType, 100), extension(b.MediaType), b.Bytes)
+				rest.add(clip(b.MediaType, 100), extension(b.MediaType), b.Bytes)
 				continue
 			}
 			kept = append(kept, tool.Chunk{Block: b})
@@ -75,7 +73,7 @@ func cutBlocks(chunks []tool.Chunk, limit int, rest *aside) (kept []tool.Chunk, 
 		}
 	}
 	if cut {
-		rest.put("the whole text", "txt", text.Bytes())
+		rest.add("the whole text", "txt", text.Bytes())
 	}
 	return kept, left
 }
@@ -90,7 +88,7 @@ func blockSize(b message.Block) int {
 	return blockCost
 }
 
-// metaSize is the size of what the server says besides the content.
+// metaSize is the size of the server's own metadata.
 func metaSize(ch tool.Chunk) (n int) {
 	for key, value := range ch.Meta {
 		if key != mcpcontent.Key {
@@ -100,17 +98,17 @@ func metaSize(ch tool.Chunk) (n int) {
 	return n
 }
 
-// An aside is where the parts of a result go that are too large, and tells where they are.
-type aside struct {
+// An overflow collects the parts of a result that are too large, and the notice about them.
+type overflow struct {
 	dir, name string
 	parts     int
-	said      strings.Builder
+	notice    strings.Builder
 	err       error
 }
 
-// put takes a part; the first error stays.
-func (a *aside) put(what, extension string, data []byte) {
-	if a.parts++; a.parts > maxAside || a.err != nil {
+// add adds a part; the first error is kept.
+func (a *overflow) add(what, extension string, data []byte) {
+	if a.parts++; a.parts > maxOverflow || a.err != nil {
 		return
 	}
 	where := "not kept"
@@ -118,18 +116,18 @@ func (a *aside) put(what, extension string, data []byte) {
 		where, a.err = a.write(extension, data)
 		where = "in " + where
 	}
-	fmt.Fprintf(&a.said, "; %s (%d bytes) is %s", what, len(data), where)
+	fmt.Fprintf(&a.notice, "; %s (%d bytes) is %s", what, len(data), where)
 }
 
-// String returns what became of the parts.
-func (a *aside) String() string {
-	if a.parts > maxAside {
-		return fmt.Sprintf("%s; %d more parts are not kept", a.said.String(), a.parts-maxAside)
+// String returns the notice.
+func (a *overflow) String() string {
+	if a.parts > maxOverflow {
+		return fmt.Sprintf("%s; %d more parts are not kept", a.notice.String(), a.parts-maxOverflow)
 	}
-	return a.said.String()
+	return a.notice.String()
 }
 
-func (a *aside) write(extension string, data []byte) (path string, err error) {
+func (a *overflow) write(extension string, data []byte) (path string, err error) {
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		return "", err
 	}
@@ -146,7 +144,7 @@ func (a *aside) write(extension string, data []byte) (path string, err error) {
 	return f.Name(), err
 }
 
-// extension returns the end of the name of a file with data of the type.
+// extension returns the file name extension for a media type.
 func extension(mediaType string) string {
 	_, subtype, _ := strings.Cut(mediaType, "/")
 	if subtype == "" || len(subtype) > 8 || strings.ToLower(legal(subtype)) != subtype {

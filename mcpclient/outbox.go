@@ -8,42 +8,40 @@ import (
 	"time"
 )
 
-// writeTimeout is how long a server may leave a message unread. After that it is as
-// good as dead.
+// writeTimeout is how long a server may leave a message unread before the connection is lost.
 const writeTimeout = time.Minute
 
-// maxWaiting is how many messages may wait to be written. A server that floods us
-// with requests and does not read the answers would else collect goroutines for as
-// long as the time-out lasts.
+// maxWaiting is how many messages may wait to be written, so that a server that sends requests
+// and does not read the answers cannot pile up goroutines.
 const maxWaiting = 1000
 
-// An outbox writes the messages to a server that reads lines, one at a time. When one
-// cannot be written the connection is lost: a cut message spoils the stream.
+// An outbox writes the messages to a server that reads lines, one at a time. A message that
+// cannot be written whole breaks the stream, and so ends the connection.
 type outbox struct {
 	io.WriteCloser
-	lost func(error) // ends the connection, and with it a Write under way
+	fail func(error) // ends the connection, and with it a Write in progress
 
-	turn    sync.Mutex
-	waiting atomic.Int64 // messages that are being written or want to be
+	mu      sync.Mutex
+	waiting atomic.Int64 // messages being written or waiting
 }
 
 // Write writes one message.
 func (o *outbox) Write(msg []byte) (int, error) {
 	defer o.waiting.Add(-1)
 	if o.waiting.Add(1) > maxWaiting {
-		err := fmt.Errorf("the server does not read its input: %d messages wait to be written", maxWaiting)
-		o.lost(err)
-		return 0, &unreached{err}
+		err := fmt.Errorf("the server does not read its input: %d messages are waiting", maxWaiting)
+		o.fail(err)
+		return 0, &unreachedError{err}
 	}
-	o.turn.Lock()
-	defer o.turn.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	late := time.AfterFunc(writeTimeout, func() {
-		o.lost(fmt.Errorf("the server does not read its input: a message has waited for %v", writeTimeout))
+		o.fail(fmt.Errorf("the server does not read its input: a message was not read for %v", writeTimeout))
 	})
 	defer late.Stop()
 	n, err := o.WriteCloser.Write(msg)
 	if err != nil {
-		o.lost(err)
+		o.fail(err)
 	}
 	return n, err
 }

@@ -19,48 +19,46 @@ import (
 )
 
 // ErrChanged says that a tool is not the one that was allowed: the server has changed its
-// definition since, or says something else than it told the model. It is held back until
+// definition since, or now gives another one than the model was shown. It is held back until
 // a person accepts the new definition; see [Pins].
 var ErrChanged = errors.New("the tool is not the one that was allowed")
 
-// Pins keeps the definitions of the tools that were allowed, as they were then. It is safe
-// for concurrent use.
+// Pins keeps the definitions of tools as they were allowed. It is safe for concurrent use.
 //
-// A tool is pinned when it is first called, with the definition that the model was shown,
-// since whoever calls has been allowed to; and when it is first listed, if Options.PinListed
-// says so. A definition is all that the server says of a tool. While it is another one, the
-// tool is not in [Client.Tools] but in [Client.Skipped], and its calls fail with
-// [ErrChanged]. The order of members, of tools, and white space do not count.
+// A tool is pinned with the definition that the model was shown when it is first called, because
+// then a rule or a person has allowed the call; or when it is first listed, if
+// Options.PinListed says so. The definition is the tool's whole entry; the order of members and
+// white space do not matter. A tool whose definition has changed is in [Client.Skipped] instead
+// of [Client.Tools], and its calls fail with [ErrChanged].
 //
 // With the first of its tools the server itself is pinned, under the name [ServerPin]: its
-// instructions, and the titles and descriptions of its groups, which models read too. While
-// it says something else, [Client.Status] and [Client.Groups] return what was pinned.
+// instructions, and the titles and descriptions of its groups. While they differ,
+// [Client.Status] and [Client.Groups] return the pinned ones.
 //
-// Pins are a boundary for servers: none can make another tool of one that a person trusts.
-// They are none for what a tool does, of which the server says what it likes, nor for
-// programs that can write where the pins are.
+// Pins are a boundary against servers: a server cannot replace a tool that a person trusts. They
+// do not cover what a tool does, nor protect against programs that can write the pins.
 type Pins interface {
-	// Load returns the pins of a server, by its own names of the tools, as they are then.
+	// Load returns the pins of a server, by the server's own tool names.
 	Load(server string) (map[string]Pin, error)
 
-	// Update has change put in, replace and delete pins of a server, and keeps what it
-	// leaves. No other Update, of another program either, comes in between.
+	// Update calls change with the pins of a server, and stores what it leaves in the map. No
+	// other Update, of this or another program, may run meanwhile.
 	Update(server string, change func(pins map[string]Pin)) error
 }
 
-// ServerPin is the name under which [Pins] have the server itself. No tool is called so.
+// ServerPin is the name of the server's own pin. No tool has it.
 const ServerPin = ""
 
-// A Pin is what is kept of a tool. Both definitions are canonical JSON: the members are
-// sorted, and there is no white space.
+// A Pin is what is kept of a tool. Both definitions are canonical JSON: sorted members, no white
+// space.
 type Pin struct {
 	Definition json.RawMessage `json:"definition"`        // that was allowed
-	Changed    json.RawMessage `json:"changed,omitempty"` // that the server gave last, if it is another one
-	As         string          `json:"as,omitempty"`      // what rules and the model called it
+	Changed    json.RawMessage `json:"changed,omitempty"` // that the server gave last, if it differs
+	As         string          `json:"as,omitempty"`      // the name for rules and the model
 }
 
-// pinOf returns the pin of a tool. One that has got the name by which rules know another tool
-// is held to what that was: whoever allowed the name has not seen this one.
+// pinOf returns the pin of a tool. A tool with the name of another pinned tool is held to the
+// pin of that one: whoever allowed the name has not seen this tool.
 func pinOf(pins map[string]Pin, t *remoteTool) (p Pin, pinned bool) {
 	if p, pinned = pins[t.remote]; pinned {
 		return p, true
@@ -73,7 +71,7 @@ func pinOf(pins map[string]Pin, t *remoteTool) (p Pin, pinned bool) {
 	return Pin{}, false
 }
 
-// Accept returns the pin for the definition that the server gave last.
+// Accept returns the pin with the definition that the server gave last.
 func (p Pin) Accept() Pin {
 	if p.Changed != nil {
 		p.Definition, p.Changed = p.Changed, nil
@@ -81,8 +79,8 @@ func (p Pin) Accept() Pin {
 	return p
 }
 
-// Diff returns what the server has changed as a unified diff, with control and invisible
-// characters escaped; empty is nothing.
+// Diff returns the change as a unified diff, with control and invisible characters escaped. It
+// is empty without a change.
 func (p Pin) Diff() string {
 	if p.Changed == nil {
 		return ""
@@ -90,7 +88,7 @@ func (p Pin) Diff() string {
 	return string(diff.Diff("allowed", lines(p.Definition), "now", lines(p.Changed)))
 }
 
-// lines writes a definition so that people can compare it with another one.
+// lines formats a definition for the diff.
 func lines(definition json.RawMessage) []byte {
 	var out bytes.Buffer
 	if json.Indent(&out, definition, "", "  ") != nil {
@@ -103,7 +101,7 @@ func lines(definition json.RawMessage) []byte {
 // errChanged names the members of the definitions that differ; tool is empty for the server's.
 func errChanged(server, tool string, was, is json.RawMessage) error {
 	var a, b map[string]json.RawMessage
-	_, _ = json.Unmarshal(was, &a), json.Unmarshal(is, &b) // what cannot be read differs as a whole
+	_, _ = json.Unmarshal(was, &a), json.Unmarshal(is, &b) // unreadable definitions have no members
 	all := map[string]json.RawMessage{}
 	maps.Copy(all, a)
 	maps.Copy(all, b)
@@ -114,7 +112,7 @@ func errChanged(server, tool string, was, is json.RawMessage) error {
 	return fmt.Errorf("MCP server %q: tool %q: %w, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, tool, ErrChanged, names)
 }
 
-// A serverText is what a model reads of a server besides its tools.
+// A serverText is what a model reads of a server, except its tools.
 type serverText struct {
 	Instructions string               `json:"instructions,omitempty"`
 	Groups       map[string]groupText `json:"groups,omitempty"` // by the server's own names
@@ -127,7 +125,7 @@ type groupText struct {
 	Description string `json:"description,omitempty"`
 }
 
-// textOf returns the text of a server, without what people would not see.
+// textOf returns the text of a server, without invisible characters.
 func textOf(instructions string, groups []json.RawMessage) *serverText {
 	text := &serverText{Instructions: instructions, Groups: map[string]groupText{}}
 	for _, raw := range groups {
@@ -168,17 +166,17 @@ func pinText(pins map[string]Pin, now json.RawMessage) (changed bool) {
 	return changed
 }
 
-// holdText returns the text that was allowed, in place of the text that the server has now.
-func (c *Client) holdText(s *snapshot, pins map[string]Pin, now *serverText) *serverText {
+// applyTextPin returns the text that was allowed, in place of the server's current text.
+func (c *Client) applyTextPin(s *snapshot, pins map[string]Pin, now *serverText) *serverText {
 	p, pinned := pins[ServerPin]
 	if !pinned {
 		return now
 	}
 	if p.Changed != nil {
-		s.textHeld = true
+		s.textWithheld = true
 		why := errChanged(c.cfg.name, "", p.Definition, p.Changed)
 		s.skipped = append(s.skipped, Skipped{"*", why.Error()})
-		if last := c.snap.Load(); last == nil || !last.textHeld {
+		if last := c.snap.Load(); last == nil || !last.textWithheld {
 			slog.Warn("the text of an MCP server is held back", "reason", why)
 		}
 	}
@@ -187,10 +185,10 @@ func (c *Client) holdText(s *snapshot, pins map[string]Pin, now *serverText) *se
 	return text
 }
 
-// hold takes the tools out of a list that are not what was allowed, and pins those that
-// are to be pinned at once. If the pins cannot be read or kept, no tool is used. It returns
-// the text of the server that may be used.
-func (c *Client) hold(s *snapshot, text *serverText) *serverText {
+// applyPins removes changed tools from a list, and pins those of Options.PinListed. If the pins
+// cannot be read or stored, no tool is used. It returns the text of the server that may be
+// used.
+func (c *Client) applyPins(s *snapshot, text *serverText) *serverText {
 	if c.cfg.Pins == nil {
 		return text
 	}
@@ -228,8 +226,8 @@ func (c *Client) hold(s *snapshot, text *serverText) *serverText {
 		}
 		if why != nil {
 			s.skipped = append(s.skipped, Skipped{clip(t.remote, maxNameBytes), why.Error()})
-			s.held = append(s.held, t)
-			if last := c.snap.Load(); last == nil || !slices.ContainsFunc(last.held, func(o *remoteTool) bool { return o.remote == t.remote }) {
+			s.withheld = append(s.withheld, t)
+			if last := c.snap.Load(); last == nil || !slices.ContainsFunc(last.withheld, func(o *remoteTool) bool { return o.remote == t.remote }) {
 				slog.Warn("an MCP tool is held back", "reason", why)
 			}
 		}
@@ -238,18 +236,18 @@ func (c *Client) hold(s *snapshot, text *serverText) *serverText {
 	if err != nil {
 		return nil
 	}
-	return c.holdText(s, pins, text)
+	return c.applyTextPin(s, pins, text)
 }
 
-// allowed is called for a call, which is allowed if it comes here. It pins the tool as the
-// model was shown it, or fails if that, or what the server says now, is not what is pinned.
-func (c *Client) allowed(t *remoteTool) error {
+// checkPin is called before a call, which was allowed. It pins the tool as the model was shown
+// it, and fails if that, or the server's current definition, is not the pinned one.
+func (c *Client) checkPin(t *remoteTool) error {
 	if c.cfg.Pins == nil {
 		return nil
 	}
-	known, _ := c.pinned.Load(t.remote)
+	known, _ := c.knownPins.Load(t.remote)
 	was, _ := known.(json.RawMessage)
-	if !bytes.Equal(was, t.definition) { // else a person may have accepted it meanwhile
+	if !bytes.Equal(was, t.definition) { // a person may have accepted it meanwhile
 		err := c.cfg.Pins.Update(c.cfg.name, func(pins map[string]Pin) {
 			p, pinned := pinOf(pins, t)
 			if !pinned {
@@ -264,7 +262,7 @@ func (c *Client) allowed(t *remoteTool) error {
 		if err != nil {
 			return fmt.Errorf("MCP server %q: tool %q cannot be pinned, and is not called: %w", c.cfg.name, t.remote, err)
 		}
-		c.pinned.Store(t.remote, was)
+		c.knownPins.Store(t.remote, was)
 	}
 	is := t.definition
 	if now := c.snap.Load().find(t); now != nil {
@@ -272,7 +270,7 @@ func (c *Client) allowed(t *remoteTool) error {
 	}
 	for _, d := range []json.RawMessage{t.definition, is} {
 		if !bytes.Equal(was, d) {
-			c.changed(listOfTools) // which holds it back
+			c.listChanged(listOfTools) // relist, and hold it back
 			return errChanged(c.cfg.name, t.remote, was, d)
 		}
 	}
@@ -284,7 +282,7 @@ func (s *snapshot) find(t *remoteTool) *remoteTool {
 	if s == nil {
 		return nil
 	}
-	for _, list := range [][]*remoteTool{s.remotes, s.held} {
+	for _, list := range [][]*remoteTool{s.remotes, s.withheld} {
 		if i := slices.IndexFunc(list, func(o *remoteTool) bool { return o.remote == t.remote }); i >= 0 {
 			return list[i]
 		}
@@ -292,9 +290,8 @@ func (s *snapshot) find(t *remoteTool) *remoteTool {
 	return nil
 }
 
-// A PinFile is [Pins] in the file of that name, which several programs may use. It is
-// replaced as a whole, so that no half of it is ever read, under the lock of another file
-// beside it, whose name ends in ".lock".
+// A PinFile is [Pins] in a file, which several programs may use. It is replaced atomically, under
+// a lock on the file of that name with ".lock" appended.
 type PinFile string
 
 // Load implements [Pins].
@@ -316,10 +313,10 @@ func (f PinFile) All() (servers map[string]map[string]Pin, err error) {
 		err = json.Unmarshal(data, &servers)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the pins in %s cannot be read: %w; put the file right, or remove it and every tool is pinned anew", f, err)
+		return nil, fmt.Errorf("the pins in %s cannot be read: %w; correct the file, or remove it to pin every tool again", f, err)
 	}
 	for _, pins := range servers {
-		for tool, p := range pins { // which is indented in the file
+		for tool, p := range pins { // the file is indented
 			pins[tool] = Pin{strictjson.Canonical(p.Definition), strictjson.Canonical(p.Changed), p.As}
 		}
 	}

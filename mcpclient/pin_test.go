@@ -273,7 +273,7 @@ func TestPinnedWhenAllowed(t *testing.T) {
 			t.Errorf("diff: %s", d)
 		}
 		_ = pins.Update("srv", func(pins map[string]Pin) { pins["pay"] = pins["pay"].Accept() })
-		time.Sleep(2 * retryList)
+		time.Sleep(2 * retryListAfter)
 		if got := offered(t, c); got != "other pay" {
 			t.Errorf("after it was accepted: %s", got)
 		}
@@ -387,7 +387,7 @@ func TestPinFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := f.Load("server0")
-		if err == nil || !strings.Contains(err.Error(), "put the file right") || f.Update("a", func(map[string]Pin) {}) == nil {
+		if err == nil || !strings.Contains(err.Error(), "correct the file") || f.Update("a", func(map[string]Pin) {}) == nil {
 			t.Errorf("%s: %v", broken, err)
 		}
 	}

@@ -14,16 +14,15 @@ import (
 	"time"
 )
 
-// inherited are the variables that a started server gets anyway: what programs
-// need to find their files and speak the right language, and no secrets.
+// inherited are the variables that every started server gets: what programs need to find
+// their files and the user's language. None holds a secret.
 var inherited = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
 	"XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
 	"SystemRoot", "SystemDrive", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "ProgramFiles", "PATHEXT", "COMSPEC", "TEMP", "TMP",
 }
 
-// A process is a started server. It leads a process group of its own, which
-// dies with it.
+// A process is a started server. It leads a process group of its own, which is killed with it.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *requestPipe
@@ -36,10 +35,10 @@ type process struct {
 	copied  sync.WaitGroup
 }
 
-// environment returns the variables of a started server. Of two with the same name
-// exec takes the last: what Env says comes last.
+// environment returns the variables of a started server. Env comes last: of two variables with
+// the same name exec takes the last.
 func environment(c *Command) []string {
-	env := []string{} // nil would be all of the program's own
+	env := []string{} // nil would be all of this program's
 	for _, name := range slices.Concat(inherited, c.InheritEnv) {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
@@ -56,7 +55,7 @@ func environment(c *Command) []string {
 func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Dir, cmd.Env = c.Dir, environment(c)
-	ownGroup(cmd)
+	newProcessGroup(cmd)
 	var files []*os.File
 	pipe := func() (r, w *os.File, err error) {
 		if r, w, err = os.Pipe(); err == nil {
@@ -83,9 +82,9 @@ func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 	read := make(chan struct{})
 	p := &process{
 		cmd:     cmd,
-		stdin:   &requestPipe{r: inR, w: inW, ends: map[string]int64{}},
+		stdin:   &requestPipe{r: inR, w: inW, offsets: map[string]int64{}},
 		stdout:  newLineReader(outR, maxMessage, sync.OnceFunc(func() { close(read); eof() })),
-		stderr:  &tail{copy: c.Stderr},
+		stderr:  &tail{also: c.Stderr},
 		exited:  make(chan struct{}),
 		closers: []io.Closer{outR, errR},
 	}
@@ -94,7 +93,7 @@ func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 	return p, nil
 }
 
-// wait waits for the end of the server. read is closed when its output has been read.
+// wait waits until the server has exited. read is closed when its output has been read.
 func (p *process) wait(read <-chan struct{}) {
 	err := p.cmd.Wait()
 	p.status = "it exited"
@@ -103,8 +102,8 @@ func (p *process) wait(read <-chan struct{}) {
 	}
 	killGroup(p.cmd)
 	p.stdin.Close()
-	// What the server wrote last is still in the pipes; give the readers a
-	// moment before a grandchild that left the group can hold them up.
+	// What the server wrote last is still in the pipes: give the readers a moment, but do
+	// not wait for a grandchild that left the group and keeps the pipes open.
 	done := make(chan struct{})
 	go func() { p.copied.Wait(); close(done) }()
 	moment, late := context.WithTimeout(context.Background(), time.Second)
@@ -122,8 +121,8 @@ func (p *process) wait(read <-chan struct{}) {
 	close(p.exited)
 }
 
-// stop ends the server, and returns when nothing of it is left. Politely, its
-// input is closed, then it is asked, then killed; else it is killed at once.
+// stop ends the server, and returns when its processes have ended. Politely, its input is
+// closed, then it is terminated, then killed; otherwise it is killed at once.
 func (p *process) stop(politely bool) {
 	p.stdin.Close()
 	if politely {
@@ -141,9 +140,8 @@ func (p *process) stop(politely bool) {
 	<-p.exited
 }
 
-// A requestPipe is a server's standard input. The reading end stays open on our
-// side too, so that after a crash we can tell which requests the server never
-// read.
+// A requestPipe is a server's standard input. It keeps the reading end open too, so that after
+// a crash it is known which requests the server never read.
 type requestPipe struct {
 	r, w *os.File
 
@@ -152,13 +150,13 @@ type requestPipe struct {
 	mu      sync.Mutex
 	written int64
 	current string           // id of the request being written
-	ends    map[string]int64 // request that somebody waits for → offset behind it, 0 before it is written
+	offsets map[string]int64 // by request that a caller waits for: the offset after it, 0 before it is written
 	closed  bool
 	drained bool
 	unread  int64 // bytes that were never read; known once drained
 }
 
-// Write writes one message. One that nobody waits for any more is left out.
+// Write writes one message, unless it is a request that no caller waits for any more.
 func (p *requestPipe) Write(msg []byte) (int, error) {
 	p.writing.Lock()
 	defer p.writing.Unlock()
@@ -176,10 +174,10 @@ func (p *requestPipe) Write(msg []byte) (int, error) {
 	p.current = ""
 	p.written += int64(n)
 	if err != nil {
-		return n, &unreached{err}
+		return n, &unreachedError{err}
 	}
-	if _, waits := p.ends[id]; waits {
-		p.ends[id] = p.written
+	if _, waits := p.offsets[id]; waits {
+		p.offsets[id] = p.written
 	}
 	return n, nil
 }
@@ -188,17 +186,17 @@ func (p *requestPipe) begin(id string) (wanted bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return false, &unreached{os.ErrClosed}
+		return false, &unreachedError{os.ErrClosed}
 	}
-	if _, waits := p.ends[id]; id != "" && !waits {
+	if _, waits := p.offsets[id]; id != "" && !waits {
 		return false, nil
 	}
 	p.current = id
 	return true, nil
 }
 
-// requestID returns the id of a request as mcp-go encodes it, or nothing. An answer has
-// an id too, which the server has chosen: it may look like one of ours.
+// requestID returns the id of a request as mcp-go encodes it, or nothing. An answer has an id
+// of the server's choice, which may look like one of ours.
 func requestID(msg []byte) string {
 	rest, ok := bytes.CutPrefix(msg, []byte(`{"jsonrpc":"2.0","id":"`))
 	if !ok {
@@ -211,7 +209,7 @@ func requestID(msg []byte) string {
 	return string(id)
 }
 
-// Close closes our end. A Write under way fails.
+// Close closes the writing end. A Write in progress fails.
 func (p *requestPipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,20 +220,19 @@ func (p *requestPipe) Close() error {
 	return nil
 }
 
-// expect is called before a request is written that somebody waits for, until withdraw.
-func (p *requestPipe) expect(id string) {
+// addWaiting records a request that a caller waits for, until removeWaiting.
+func (p *requestPipe) addWaiting(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ends[id] = 0
+	p.offsets[id] = 0
 }
 
-// withdraw keeps a request that nobody waits for any more from being written, and
-// reports whether it was too late for that.
-func (p *requestPipe) withdraw(id string) bool {
+// removeWaiting keeps a request from being written, and reports whether it was too late.
+func (p *requestPipe) removeWaiting(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sent := p.ends[id] > 0 || p.current == id
-	delete(p.ends, id)
+	sent := p.offsets[id] > 0 || p.current == id
+	delete(p.offsets, id)
 	return sent
 }
 
@@ -244,14 +241,14 @@ func (p *requestPipe) reached(id string) bool {
 	p.drain()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end := p.ends[id]
+	end := p.offsets[id]
 	return end > 0 && end <= p.written-p.unread
 }
 
-// drain counts what the server has not read, and frees the pipe.
+// drain counts what the server has not read, and closes the pipe.
 func (p *requestPipe) drain() {
 	p.Close()
-	p.writing.Lock() // what is being written counts too
+	p.writing.Lock() // wait for a Write in progress
 	defer p.writing.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,7 +265,7 @@ func (p *requestPipe) drain() {
 type tail struct {
 	mu   sync.Mutex
 	buf  []byte
-	copy io.Writer
+	also io.Writer
 }
 
 const tailBytes, tailLines = 2000, 10
@@ -280,8 +277,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	if len(t.buf) > 2*tailBytes {
 		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailBytes:]...)
 	}
-	if t.copy != nil {
-		_, _ = t.copy.Write(p) // what becomes of the copy is not the server's business
+	if t.also != nil {
+		_, _ = t.also.Write(p) // an error of the copy does not concern the server
 	}
 	return len(p), nil
 }

@@ -26,9 +26,9 @@ func TestUnreadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &requestPipe{r: r, w: w, ends: map[string]int64{}}
+	p := &requestPipe{r: r, w: w, offsets: map[string]int64{}}
 	defer p.drain()
-	out := &outbox{WriteCloser: p, lost: func(error) { p.Close() }}
+	out := &outbox{WriteCloser: p, fail: func(error) { p.Close() }}
 	errs := make([]error, maxWaiting+1)
 	message := make([]byte, 1<<20) // more than a pipe holds
 	var all sync.WaitGroup
@@ -41,12 +41,12 @@ func TestUnreadInput(t *testing.T) {
 		if err == nil {
 			t.Fatal("a message was written that nobody reads")
 		}
-		if strings.Contains(err.Error(), "messages wait") {
+		if strings.Contains(err.Error(), "messages are waiting") {
 			told++
 		}
 	}
 	if told != 1 {
-		t.Errorf("%d of %d errors say that too many messages wait, want one", told, len(errs))
+		t.Errorf("%d of %d errors say that too many messages are waiting, want one", told, len(errs))
 	}
 }
 
@@ -300,7 +300,7 @@ func TestGivenUpRequestsAreForgotten(t *testing.T) {
 	p := c.conn.proc.stdin
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.ends); n > 0 {
+	if n := len(p.offsets); n > 0 {
 		t.Errorf("%d requests are kept", n)
 	}
 }

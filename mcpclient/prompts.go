@@ -52,7 +52,7 @@ func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
 		return p, false
 	}
 	p = Prompt{Name: e.Name, Title: e.Title, Description: e.Description, Raw: raw}
-	_ = strictjson.Unmarshal(e.Arguments, &p.Arguments) // what cannot be read is in Raw
+	_ = strictjson.Unmarshal(e.Arguments, &p.Arguments) // unreadable arguments are only in Raw
 	return p, true
 }
 
@@ -81,7 +81,7 @@ func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]str
 	return out, nil
 }
 
-// A promptMessage is a message as prompts and sampling requests have it.
+// A promptMessage is a message of a prompt or a sampling request.
 type promptMessage struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
@@ -119,8 +119,8 @@ func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []stri
 	}
 	var raw json.RawMessage
 	what := "completion of " + strconv.Quote(clip(r.Argument, maxNameBytes))
-	err = c.run(ctx, &job{what: what, again: true, do: func(ctx context.Context, cn *conn, _ string) (err error) {
-		if !cn.hello.declares("completions") && cn.version >= completionsDeclared {
+	err = c.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, _ string) (err error) {
+		if !cn.server.declares("completions") && cn.version >= completionsDeclared {
 			return nil
 		}
 		raw, err = cn.request(ctx, "completion/complete", params, nil)
@@ -135,7 +135,7 @@ func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []stri
 	return c.completion(raw)
 }
 
-// completionsDeclared is the first revision in which servers that complete declare it.
+// completionsDeclared is the first revision in which servers declare completions.
 const completionsDeclared = "2025-03-26"
 
 // completion reads the result of completion/complete.
@@ -151,7 +151,7 @@ func (c *Client) completion(raw json.RawMessage) (values []string, total int, er
 		return nil, 0, c.serverError(nil, fmt.Errorf("%w: the result of completion/complete has no completion", ErrMalformed))
 	}
 	for _, v := range r.Completion.Values {
-		if visible.Text(v) == v { // a user must see what is sent back
+		if visible.Text(v) == v { // a user must see the whole value
 			values = append(values, v)
 		}
 	}

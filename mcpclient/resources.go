@@ -31,15 +31,15 @@ func (c *Client) ReadResource(ctx context.Context, uri string) (json.RawMessage,
 	return c.fetch(ctx, "resources/read", "resource "+strconv.Quote(clip(uri, maxNameBytes)), map[string]any{"uri": uri})
 }
 
-// fetch makes a request that changes nothing, so that it may be made twice.
+// fetch makes a request that changes nothing, so that it may be repeated.
 func (c *Client) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
-	err = c.run(ctx, &job{what: what, again: true, do: func(ctx context.Context, cn *conn, token string) error {
+	err = c.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
 		params["_meta"] = map[string]any{"progressToken": token}
 		var asked error
-		_, raw, asked = cn.interact(ctx, method, what, params, nil)
+		_, raw, asked = cn.requestWithInput(ctx, method, what, params, nil)
 		raw = visible.JSON(raw, visible.Contents)
 		return asked
-	}}, make(chan progress, 1)) // whose progress only shows that it lives
+	}}, make(chan progress, 1)) // progress only extends the time-out
 	return raw, err
 }
 
@@ -48,22 +48,22 @@ type listCache[T any] struct {
 	method, capability string
 	decode             func(json.RawMessage) (T, bool) // an entry that it cannot read is left out
 
-	turn    chan struct{} // holds a token while the server is asked
+	busy    chan struct{} // a semaphore for ask
 	asked   atomic.Bool
 	changes atomic.Int64 // how often the list may have changed since it was asked for
 
 	mu    sync.Mutex
 	known bool
-	at    int64 // what changes was when it was listed
+	at    int64 // the value of changes when it was listed
 	list  []T
 	until time.Time // when to list again; zero is when it changes
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
-	return &listCache[T]{method: method, capability: capability, decode: decode, turn: make(chan struct{}, 1)}
+	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(chan struct{}, 1)}
 }
 
-func asWritten(raw json.RawMessage) (json.RawMessage, bool) { return raw, true }
+func keepRaw(raw json.RawMessage) (json.RawMessage, bool) { return raw, true }
 
 // changed notes that the list may have changed, and reports whether it was ever asked for.
 func (l *listCache[T]) changed() bool {
@@ -86,8 +86,8 @@ func (l *listCache[T]) items(ctx context.Context, c *Client) ([]T, error) {
 		return list, nil
 	}
 	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
+	case l.busy <- struct{}{}:
+		defer func() { <-l.busy }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -101,7 +101,7 @@ func (l *listCache[T]) items(ctx context.Context, c *Client) ([]T, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known && ctx.Err() == nil { // a server that is down withdraws nothing
-		l.at, l.until = l.changes.Load(), time.Now().Add(retryList)
+		l.at, l.until = l.changes.Load(), time.Now().Add(retryListAfter)
 		return l.list, nil
 	}
 	return nil, err
@@ -121,7 +121,7 @@ func (l *listCache[T]) ask(ctx context.Context, c *Client) ([]T, error) {
 	at := l.changes.Load() // later changes may not be in the answer
 	var ttl time.Duration
 	list := []T{}
-	if cn.hello.declares(l.capability) {
+	if cn.server.declares(l.capability) {
 		var raws []json.RawMessage
 		raws, ttl, _, err = cn.pages(bounded, l.method)
 		if err != nil && !hasCode(err, codeMethodNotFound) { // some have resources, but no templates
@@ -143,19 +143,19 @@ func (l *listCache[T]) ask(ctx context.Context, c *Client) ([]T, error) {
 }
 
 // declares reports whether the server has the capability.
-func (h *hello) declares(capability string) bool { return h.Capabilities[capability] != nil }
+func (h *initResult) declares(capability string) bool { return h.Capabilities[capability] != nil }
 
 // Lists of a server that may change, as a set.
 const (
 	listOfTools uint32 = 1 << iota // and of groups
 	listOfPrompts
 	listOfResources // and of templates
-	updates         // no list: of resources that are watched
+	updates         // not a list: watched resources
 	allLists        = listOfTools | listOfPrompts | listOfResources
 )
 
-// listsChanged has the lists asked for again when they are next used, and calls the
-// listeners.
+// listsChanged marks the lists as changed, so that the next use requests them again, and calls
+// the listeners.
 func (c *Client) listsChanged(lists uint32) {
 	if lists&listOfPrompts != 0 && c.prompts.changed() {
 		c.callListeners(onPrompts)

@@ -102,7 +102,7 @@ func TestLists(t *testing.T) {
 				s.broken.Store(true)
 				s.say(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`)
 			}, `{"name":"v1","odd":[1]} 7`, 5, 2, 3},
-			{func() { s.broken.Store(false); time.Sleep(retryList) }, `{"name":"v1","odd":[1]} 7`, 7, 2, 3},
+			{func() { s.broken.Store(false); time.Sleep(retryListAfter) }, `{"name":"v1","odd":[1]} 7`, 7, 2, 3},
 			{func() { s.say(hangUp); time.Sleep(time.Minute) }, `{"name":"v1","odd":[1]} 7`, 9, 3, 4},
 		} {
 			row.does()
@@ -140,7 +140,7 @@ func TestFetch(t *testing.T) {
 		{"ask", `{"answer":{"action":"accept","content":{}}} {"answer":{"action":"accept","content":{}}}`, "", 0},
 		{"mortal", `{"asked":{"uri":"mortal"}} {"asked":{"arguments":{"a":"b"},"name":"mortal"}}`, "", 0},
 		{"missing", "", "there is none", -32002},
-		{"slow", "", `"slow" gave no sign of life for 1m`, 0},
+		{"slow", "", `"slow" reported no progress for 1m`, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -268,8 +268,8 @@ func TestLogNumbers(t *testing.T) {
 		`{"params": {"data": 9007199254740993, "level": "info"}, "method": "notifications\/message", "jsonrpc": "2.0"}`:           "9007199254740993",
 		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":null}}`:                                "null",
 		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`:                                            "null",
-		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","` + exactKey + `":"{","data":1}}`:            "1",
-		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","` + exactKey + `":"{"}}`:                     "null",
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","` + rawDataKey + `":"{","data":1}}`:          "1",
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","` + rawDataKey + `":"{"}}`:                   "null",
 		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("x", 9000) + `"}}`: `"` + strings.Repeat("x", 9000) + `"`,
 	}
 	for line, want := range lines {

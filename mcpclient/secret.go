@@ -10,22 +10,21 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// Secrets belong into the environment, and ${NAME} into the file. Where one stands in a
-// file all the same, that file should be for its owner's eyes.
+// Secrets belong in the environment, and ${NAME} in the file. A file that holds one anyway
+// should be readable by its owner only.
 
 var (
-	// secretName is what people call variables, headers and flags that hold one.
+	// secretName matches usual names of variables, headers and flags that hold a secret.
 	secretName = lazy.Regexp(`(?i)(token|secret|passw|authorization|cookie|credential|api[-_]?key|access[-_]?key|private[-_]?key|[-_]key$|[-_]pat$)`)
 
-	// secretLooks are beginnings that well-known services give to theirs.
+	// secretLooks matches the prefixes of well-known tokens.
 	secretLooks = lazy.Regexp(`^(sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|AKIA[0-9A-Z]{12}|npm_|hf_|eyJ[\w-]+\.)`)
 
-	// authScheme stands before the secret in a header.
+	// authScheme matches the scheme before the secret in a header.
 	authScheme = lazy.Regexp(`(?i)^(bearer|basic|token)\b`)
 )
 
-// isLiteral reports whether the value is there to be read, and not only the name of a
-// variable that holds it.
+// isLiteral reports whether the value is in the file, and not only the name of a variable.
 func isLiteral(value string) bool {
 	value = variable().ReplaceAllStringFunc(value, func(m string) string {
 		_, def, _ := strings.Cut(m[2:len(m)-1], ":-")
@@ -34,8 +33,8 @@ func isLiteral(value string) bool {
 	return strings.TrimSpace(authScheme().ReplaceAllString(strings.TrimSpace(value), "")) != ""
 }
 
-// holdsSecret reports whether a value of that name looks like a secret.
-func holdsSecret(name, value string) bool {
+// looksSecret reports whether a value of that name looks like a secret.
+func looksSecret(name, value string) bool {
 	switch name {
 	case "url":
 		u, err := url.Parse(value)
@@ -53,14 +52,13 @@ func holdsSecret(name, value string) bool {
 		return false
 	case "": // an argument
 		flag, v, ok := strings.Cut(value, "=")
-		return secretLooks().MatchString(value) || ok && strings.HasPrefix(flag, "-") && holdsSecret(flag, v)
+		return secretLooks().MatchString(value) || ok && strings.HasPrefix(flag, "-") && looksSecret(flag, v)
 	}
 	return secretLooks().MatchString(value) || secretName().MatchString(name) && isLiteral(value)
 }
 
-// warnReadable warns of a file that holds secrets, under the keys, and that others than
-// its owner may read.
-func warnReadable(path string, keys []string) {
+// warnIfReadable warns about a file with secrets, at the keys, that other users can read.
+func warnIfReadable(path string, keys []string) {
 	info, err := os.Stat(path)
 	if len(keys) == 0 || err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o044 == 0 {
 		return

@@ -10,36 +10,34 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Restarts: the first is at once but for a moment's jitter, so that a call
-// after a crash waits little; then the wait doubles. After eagerRestarts in a
-// row the server is left alone until somebody needs it.
+// The first restart is almost immediate, so that a call after a crash waits little; then the
+// wait doubles. After maxEagerRestarts in a row the server is restarted when it is needed.
 const (
-	firstWait     = 100 * time.Millisecond
-	longestWait   = 30 * time.Second
+	minBackoff    = 100 * time.Millisecond
+	maxBackoff    = 30 * time.Second
 	eagerRestarts = 5
 
-	// steady is how long a connection must have lived for its end to count as
-	// the first in a row.
-	steady = time.Minute
+	// stableAfter is how long a connection must have lived for its end not to count as one
+	// in a row.
+	stableAfter = time.Minute
 
-	// patience is how long a call waits for a restart that is under way before
-	// it says so.
-	patience = 5 * time.Second
+	// restartPatience is how long a call waits for a restart before it fails with
+	// ErrRestarting.
+	restartPatience = 5 * time.Second
 )
 
 func backoff(failures int) time.Duration {
 	if failures == 0 {
 		return 0
 	}
-	wait := min(firstWait<<min(failures-1, 20), longestWait)
+	wait := min(minBackoff<<min(failures-1, 20), maxBackoff)
 	return wait/2 + rand.N(wait/2)
 }
 
-// acquire returns a live connection. release must be called when it is no
-// longer used.
+// acquire returns a live connection, and a function that releases it.
 func (c *Client) acquire(ctx context.Context) (cn *conn, release func(), err error) {
 	if c.cfg.Stateless {
-		return c.single(ctx)
+		return c.oneUseConn(ctx)
 	}
 	for {
 		c.mu.Lock()
@@ -48,12 +46,12 @@ func (c *Client) acquire(ctx context.Context) (cn *conn, release func(), err err
 			return nil, nil, &ServerError{Server: c.cfg.name, Err: ErrClosed}
 		}
 		if cn := c.conn; cn != nil && !cn.dead() {
-			cn.users.Add(1)
+			cn.callsInFlight.Add(1)
 			c.mu.Unlock()
-			return cn, func() { cn.users.Add(-1) }, nil
+			return cn, func() { cn.callsInFlight.Add(-1) }, nil
 		}
-		c.bury()
-		a, restarting := c.connecting(), c.failures > 0
+		c.dropDead()
+		a, restarting := c.startAttempt(), c.failures > 0
 		last := c.lastErr
 		c.mu.Unlock()
 		if err := a.wait(ctx, restarting); err != nil {
@@ -65,14 +63,14 @@ func (c *Client) acquire(ctx context.Context) (cn *conn, release func(), err err
 	}
 }
 
-// wait waits for the attempt, but not for long for one that is put off.
+// wait waits for the attempt, but for a restart only as long as restartPatience.
 func (a *attempt) wait(ctx context.Context, restarting bool) error {
 	var late <-chan time.Time
 	if restarting {
-		t := time.NewTimer(patience)
+		t := time.NewTimer(restartPatience)
 		defer t.Stop()
 		late = t.C
-		if in := time.Until(a.at); in > patience {
+		if in := time.Until(a.at); in > restartPatience {
 			return fmt.Errorf("%w, the next attempt is in %v", ErrRestarting, in.Round(time.Second))
 		}
 	}
@@ -86,22 +84,21 @@ func (a *attempt) wait(ctx context.Context, restarting bool) error {
 	}
 }
 
-// connecting returns the attempt under way, or starts one, so that there is only
-// ever one. It runs for the client and not for the caller, whose context may end
-// while others still wait. c.mu is held.
-func (c *Client) connecting() *attempt {
+// startAttempt returns the attempt in progress, or starts one: there is at most one. It belongs
+// to the client, because the caller's context may end while others wait. c.mu is held.
+func (c *Client) startAttempt() *attempt {
 	if c.attempt != nil {
 		return c.attempt
 	}
 	wait := backoff(c.failures)
 	a := &attempt{done: make(chan struct{}), at: time.Now().Add(wait)}
-	c.attempt, c.owed = a, false
-	before := c.buried
+	c.attempt, c.reconnect = a, false
+	before := c.previous
 	c.workers.Go(func() {
 		defer close(a.done)
 		t := time.NewTimer(wait)
 		defer t.Stop()
-		if before != nil { // it may hold what the next one needs, such as a lock file
+		if before != nil { // the old process may hold what the next one needs, such as a lock file
 			<-before.stopped
 		}
 		select {
@@ -110,15 +107,15 @@ func (c *Client) connecting() *attempt {
 		}
 		var cn *conn
 		cn, a.err = c.dial(c.life)
-		c.connected(cn, a.err)
+		c.attemptDone(cn, a.err)
 	})
 	return a
 }
 
-// connected ends an attempt: the connection is taken into service, or the next
-// attempt is planned if the server has worked before. One that never has is
-// left to the caller, who knows whether it is worth another try. c.mu is free.
-func (c *Client) connected(cn *conn, err error) {
+// attemptDone ends an attempt: it stores the connection, or starts the next attempt if the
+// server has worked before. Otherwise the caller decides whether to try again. c.mu is not
+// held.
+func (c *Client) attemptDone(cn *conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.attempt = nil
@@ -130,114 +127,112 @@ func (c *Client) connected(cn *conn, err error) {
 		c.failures++
 		c.lastErr = err
 		if c.snap.Load() != nil && c.failures < eagerRestarts && !c.closed {
-			c.connecting()
+			c.startAttempt()
 		}
 		return
 	}
 	if c.snap.Load() != nil || c.restarts > 0 {
-		c.changed(allLists) // the server that came back may offer something else
+		c.listChanged(allLists) // a restarted server may have other lists
 	}
 	c.conn = cn
 	c.lastErr = nil
-	c.workers.Go(func() { c.watch(cn) })
+	c.workers.Go(func() { c.supervise(cn) })
 }
 
-// watch stays with a connection until nothing is left of it.
-func (c *Client) watch(cn *conn) {
-	c.attend(cn)
+// supervise maintains a connection until it has ended.
+func (c *Client) supervise(cn *conn) {
+	c.maintain(cn)
 	c.mu.Lock()
-	c.bury()
-	if c.owed && !c.closed {
-		c.connecting()
+	c.dropDead()
+	if c.reconnect && !c.closed {
+		c.startAttempt()
 	}
 	c.mu.Unlock()
 	cn.close()
 }
 
-// bury takes a connection that is lost out of service, counts it, and notes whether the
-// next one is to be made. Whoever notices first does so. c.mu is held.
-func (c *Client) bury() {
+// dropDead removes a lost connection, counts the loss, and decides whether to reconnect. It may
+// be called by any goroutine, and does so once. c.mu is held.
+func (c *Client) dropDead() {
 	cn := c.conn
 	if cn == nil || !cn.dead() || c.closed {
 		return
 	}
-	c.conn, c.buried = nil, cn
-	if time.Since(cn.opened) > steady {
+	c.conn, c.previous = nil, cn
+	if time.Since(cn.opened) > stableAfter {
 		c.failures = 0
 	}
 	c.failures++
 	c.restarts++
 	c.lastErr = context.Cause(cn.life)
-	c.owed = c.failures < eagerRestarts
+	c.reconnect = c.failures < eagerRestarts
 }
 
-// served is called when a call has worked: the server is in order again.
-func (c *Client) served() {
+// callSucceeded resets the count of failures.
+func (c *Client) callSucceeded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failures = 0
 }
 
-// changed has the lists asked for anew soon.
-func (c *Client) changed(lists uint32) {
-	c.due.Or(lists)
+// listChanged has maintain list again soon.
+func (c *Client) listChanged(lists uint32) {
+	c.changedLists.Or(lists)
 	select {
-	case c.poke <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (c *Client) notified(method string, params map[string]any) {
+func (c *Client) onNotification(method string, params map[string]any) {
 	switch method {
 	case mcp.MethodNotificationResourceUpdated:
 		if uri, _ := params["uri"].(string); c.watches.updated(uri) {
-			c.changed(updates)
+			c.listChanged(updates)
 		}
 	case "notifications/tools/list_changed", "notifications/groups/list_changed":
-		c.changed(listOfTools)
+		c.listChanged(listOfTools)
 	case mcp.MethodNotificationPromptsListChanged:
-		c.changed(listOfPrompts)
+		c.listChanged(listOfPrompts)
 	case mcp.MethodNotificationResourcesListChanged:
-		c.changed(listOfResources)
+		c.listChanged(listOfResources)
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		c.changed(allLists) // what has changed between the listing and this moment, nobody tells
+		c.listChanged(allLists) // changes between the listing and the subscription are not announced
 	}
 }
 
-// debounce is how long list_changed is collected before the list is asked for. While
-// a server goes on and on it becomes twice as long each time, up to slowest, so that one
-// that says it for every clock tick does not keep everybody busy.
+// debounce is how long announced changes are collected before the list is requested. It
+// doubles, up to maxDebounce, while the server keeps announcing changes.
 const (
-	debounce = 200 * time.Millisecond
-	slowest  = 10 * time.Second
+	debounce    = 200 * time.Millisecond
+	maxDebounce = 10 * time.Second
 )
 
-// A pace says how long changes are collected.
-type pace struct {
+// A debouncer computes how long changes are collected.
+type debouncer struct {
 	wait   time.Duration
 	listed time.Time // the last time
 }
 
-// next returns how long to collect the change that is announced now. A server that was
-// quiet for twice the last wait is listed soon again.
-func (p *pace) next() time.Duration {
+// delay returns how long to collect after a change. It starts at debounce again if the server
+// was quiet for twice the last delay.
+func (p *debouncer) delay() time.Duration {
 	if p.wait > 0 && time.Since(p.listed) < 2*p.wait {
-		p.wait = min(2*p.wait, slowest)
+		p.wait = min(2*p.wait, maxDebounce)
 	} else {
 		p.wait = debounce
 	}
 	return p.wait
 }
 
-// attend looks after a live connection: it lists anew what the server says has
-// changed, and asks an idle server whether it lives. It returns when the
-// connection is dead.
-func (c *Client) attend(cn *conn) {
-	if filter := cn.hello.news(); cn.modern() && len(filter) > 0 {
-		cn.work(func() { cn.listen(filter) })
+// maintain lists again after announced changes, and pings an idle server. It returns when the
+// connection is lost.
+func (c *Client) maintain(cn *conn) {
+	if filter := cn.server.changeFilter(); cn.modern() && len(filter) > 0 {
+		cn.goWork(func() { cn.listenLists(filter) })
 	}
-	if cn.hello.tellsUpdates() {
-		cn.work(func() { cn.watchOn(c.watches) })
+	if cn.server.declaresSubscribe() {
+		cn.goWork(func() { cn.resubscribe(c.watches) })
 	}
 	var tick <-chan time.Time
 	if c.cfg.PingInterval > 0 {
@@ -245,48 +240,48 @@ func (c *Client) attend(cn *conn) {
 		defer t.Stop()
 		tick = t.C
 	}
-	var p pace
-	poke, due := c.poke, (<-chan time.Time)(nil)
+	var p debouncer
+	poke, due := c.wake, (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-cn.life.Done():
 			return
-		case <-poke: // what comes from now on is answered by the same listing
-			poke, due = nil, time.After(p.next())
+		case <-poke: // later changes are covered by the same listing
+			poke, due = nil, time.After(p.delay())
 		case <-due:
 			select {
-			case <-c.poke:
+			case <-c.wake:
 			default:
 			}
-			lists := c.due.Swap(0)
+			lists := c.changedLists.Swap(0)
 			if lists&listOfTools != 0 {
-				_ = c.renew(cn.life)
+				_ = c.relistAfterChange(cn.life)
 			}
 			c.listsChanged(lists)
 			if lists&updates != 0 {
-				c.watches.tell()
+				c.watches.callListeners()
 			}
-			poke, due, p.listed = c.poke, nil, time.Now()
+			poke, due, p.listed = c.wake, nil, time.Now()
 		case <-tick:
-			cn.checkPulse(c.cfg.PingInterval)
+			cn.pingIdle(c.cfg.PingInterval)
 		}
 	}
 }
 
-// checkPulse ends a connection to a server that has nothing to do and does not
-// answer. One that is busy may have no time for pings.
-func (c *conn) checkPulse(limit time.Duration) {
-	if c.users.Load() > 0 {
+// pingIdle ends the connection to an idle server that does not answer. A busy one may not
+// answer pings.
+func (c *conn) pingIdle(limit time.Duration) {
+	if c.callsInFlight.Load() > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.life, min(limit, 10*time.Second))
 	defer cancel()
-	if err := c.ping(ctx); err != nil && ctx.Err() != nil && c.users.Load() == 0 {
-		c.lost(errors.New("it does not answer a ping"))
+	if err := c.ping(ctx); err != nil && ctx.Err() != nil && c.callsInFlight.Load() == 0 {
+		c.fail(errors.New("it does not answer a ping"))
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -295,25 +290,25 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listen keeps a subscription to changes open, as the stateless revisions have
-// it. Each time that it stands, the list is asked for once more.
-func (c *conn) listen(filter map[string]any) {
-	for wait := time.Second; !c.dead(); wait = min(2*wait, longestWait) {
+// listenLists keeps a subscription to list changes open, as the stateless revisions have it.
+// The lists are requested again each time that it is acknowledged.
+func (c *conn) listenLists(filter map[string]any) {
+	for wait := time.Second; !c.dead(); wait = min(2*wait, maxBackoff) {
 		began := time.Now()
 		_, err := c.request(c.life, "subscriptions/listen", map[string]any{"notifications": filter}, nil)
 		if _, refused := errors.AsType[*CallError](err); refused {
 			return
 		}
-		if time.Since(began) > steady {
+		if time.Since(began) > stableAfter {
 			wait = time.Second
 		}
-		pause(c.life, wait)
+		sleep(c.life, wait)
 	}
 }
 
-// single returns a connection for one use: a session that release ends. It is
-// made for the caller, so it ends with its context.
-func (c *Client) single(ctx context.Context) (cn *conn, release func(), err error) {
+// oneUseConn returns a connection for one use: release ends it, and so does the caller's
+// context.
+func (c *Client) oneUseConn(ctx context.Context) (cn *conn, release func(), err error) {
 	c.mu.Lock()
 	closed := c.closed
 	if !closed {
@@ -342,16 +337,15 @@ func (c *Client) single(ctx context.Context) (cn *conn, release func(), err erro
 	}, nil
 }
 
-// dial makes a connection and says hello, in the ways that the server may want:
-// as it was agreed on before; the older way for a server that died of the newer;
-// from the start for one that has changed; and over SSE for one that does not
-// take a POST. It remembers what worked.
+// dial connects and negotiates: first as the last time; by initialize for a server that exited
+// on server/discover; from the start for a server that has changed; and over SSE for one that
+// refuses POST.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Start,
 		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, c.cfg.Timeouts.Start))
 	defer cancel()
 	c.mu.Lock()
-	known := c.agreed
+	known := c.negotiated
 	c.mu.Unlock()
 	kind, version := c.cfg.wire, c.cfg.Protocol
 	if kind == wireAuto {
@@ -363,15 +357,15 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 			version = known.version
 		}
 	}
-	cn, err := c.hello(ctx, kind, version)
+	cn, err := c.openConn(ctx, kind, version)
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errProbed):
-		cn, err = c.hello(ctx, kind, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
+		cn, err = c.openConn(ctx, kind, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	case version != c.cfg.Protocol && !errors.Is(err, ErrLost):
-		cn, err = c.hello(ctx, kind, c.cfg.Protocol) // it may be another server by now
+		cn, err = c.openConn(ctx, kind, c.cfg.Protocol) // the server may have been replaced
 	case c.cfg.wire == wireAuto && isStatus(err, 400, 404, 405):
-		if sse, sseErr := c.hello(ctx, wireSSE, ""); sseErr == nil {
+		if sse, sseErr := c.openConn(ctx, wireSSE, ""); sseErr == nil {
 			cn, err = sse, nil
 		}
 	}
@@ -380,13 +374,13 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.agreed = agreed{cn.kind, cn.version, cn.hello}
+	c.negotiated = negotiated{cn.kind, cn.version, cn.server}
 	return cn, nil
 }
 
-// hello opens a connection and agrees on a protocol revision.
-func (c *Client) hello(ctx context.Context, kind wire, version string) (*conn, error) {
-	cn, err := open(ctx, &c.cfg, kind, c.hub, c.notified)
+// openConn opens a connection and negotiates a protocol revision.
+func (c *Client) openConn(ctx context.Context, kind wire, version string) (*conn, error) {
+	cn, err := open(ctx, &c.cfg, kind, c.hub, c.onNotification)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -405,7 +399,7 @@ func (c *Client) hello(ctx context.Context, kind wire, version string) (*conn, e
 }
 
 func isStatus(err error, codes ...int) bool {
-	s, ok := errors.AsType[*httpStatus](err)
+	s, ok := errors.AsType[*httpStatusError](err)
 	for _, code := range codes {
 		if ok && s.code == code {
 			return true

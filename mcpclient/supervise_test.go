@@ -223,7 +223,7 @@ func TestUnreadRequestIsSentAgain(t *testing.T) {
 	until(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.conn.users.Load() == 2
+		return c.conn.callsInFlight.Load() == 2
 	})
 	time.Sleep(50 * time.Millisecond) // let it be written, as far as it goes
 	if err := syscall.Kill(lastPID(t, diary()), syscall.SIGKILL); err != nil {

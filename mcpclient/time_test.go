@@ -120,10 +120,10 @@ func TestTimeouts(t *testing.T) {
 		{"steps", `{"n":3,"every":1}`, message.OutcomeSuccess, "done", 3 * time.Second},
 		{"steps", `{"n":4,"every":50}`, message.OutcomeSuccess, "done", 200 * time.Second},
 		{"steps", `{"n":100,"every":50}`, message.OutcomeError, "still running after 10m", 10 * time.Minute},
-		{"steps", `{"n":1,"every":61}`, message.OutcomeError, "no sign of life for 1m", time.Minute},
-		{"stuck", `{}`, message.OutcomeError, "no sign of life", 80 * time.Second},
+		{"steps", `{"n":1,"every":61}`, message.OutcomeError, "no progress for 1m", time.Minute},
+		{"stuck", `{}`, message.OutcomeError, "no progress", 80 * time.Second},
 		{"half", `{}`, message.OutcomeError, "cannot be read", 0},
-		{"late", `{}`, message.OutcomeError, "no sign of life", time.Minute},
+		{"late", `{}`, message.OutcomeError, "no progress", time.Minute},
 	} {
 		t.Run(row.tool+row.args, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -485,7 +485,7 @@ func TestBackoff(t *testing.T) {
 			if !strings.Contains(res.Text(), "restarting") {
 				t.Errorf("a call in the pause: %q", res.Text())
 			}
-			time.Sleep(longestWait)
+			time.Sleep(maxBackoff)
 			if res := mustRun(t, tl, `{}`); res.Outcome != message.OutcomeSuccess {
 				t.Errorf("a call of a server that is well again: %q", res.Text())
 			}

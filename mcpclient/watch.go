@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// maxWatched is how many resources of a server are watched at a time.
+	// maxWatched is how many resources of a server may be watched.
 	maxWatched = 10_000
 
-	// listenAtOnce is how many of them one subscriptions/listen names: servers may take
-	// no more than a thousand.
-	listenAtOnce = 500
+	// maxListenURIs is how many resources one subscriptions/listen names: servers may limit
+	// that to a thousand.
+	maxListenURIs = 500
 
-	// maxUpdated is how long the URI of an update may be, in bytes.
-	maxUpdated = 8 << 10
+	// maxUpdatedURI is the largest URI of an update, in bytes.
+	maxUpdatedURI = 8 << 10
 )
 
-// ErrNotWatched says that a server does not tell of updates of resources, or is not told
-// apart from others long enough to do so.
-var ErrNotWatched = errors.New("the server does not tell when a resource is updated")
+// ErrNotWatched says that a server does not announce updates of resources, or that the client is
+// stateless.
+var ErrNotWatched = errors.New("the server does not announce updates of resources")
 
-// WatchResource has fn called when the server says that the resource, or a part of it, was
-// updated, until stop is called; calls are collected for a moment, and for longer while the
-// server goes on. A connection that is lost is asked anew when there is another one, and fn
-// called then, since nobody knows what has happened in between; so it is, in the stateless
-// revisions, when the subscription stands, which WatchResource does not wait for. fn must not
-// call the client, should return soon, and may be called by two goroutines at a time. The
-// error wraps [ErrNotWatched] if the server cannot do it.
+// WatchResource calls fn after updates of the resource, or of a part of it, until stop is called.
+// Updates are collected for a moment, and for longer while the server keeps sending them. After
+// a lost connection it subscribes again and calls fn, because updates may have been missed; in
+// the stateless revisions it also calls fn when the subscription is acknowledged, for which
+// WatchResource does not wait. fn must not call the client, should return soon, and may be
+// called by two goroutines at a time. The error wraps [ErrNotWatched] if the server does not
+// support subscriptions.
 func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop func(), err error) {
 	if c.cfg.Stateless {
 		return nil, fmt.Errorf("%w: MCP server %q has no lasting connection", ErrNotWatched, c.cfg.name)
@@ -44,8 +44,8 @@ func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop
 	if err != nil {
 		return nil, err
 	}
-	err = c.run(ctx, &job{what: "subscription to " + strconv.Quote(clip(uri, maxNameBytes)), again: true,
-		do: func(ctx context.Context, cn *conn, _ string) error { return cn.watchNow(ctx, c.watches, w) }}, make(chan progress, 1))
+	err = c.run(ctx, &job{what: "subscription to " + strconv.Quote(clip(uri, maxNameBytes)), repeatable: true,
+		do: func(ctx context.Context, cn *conn, _ string) error { return cn.subscribe(ctx, c.watches, w) }}, make(chan progress, 1))
 	stop = sync.OnceFunc(func() { c.unwatch(w, &fn) })
 	if err != nil {
 		stop()
@@ -54,7 +54,7 @@ func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop
 	return stop, nil
 }
 
-// unwatch takes a listener away, and tells the server if it was the last.
+// unwatch removes a listener, and unsubscribes if it was the last.
 func (c *Client) unwatch(w *watch, fn *func()) {
 	if c.watches.leave(w, fn) {
 		return
@@ -62,66 +62,68 @@ func (c *Client) unwatch(w *watch, fn *func()) {
 	c.mu.Lock()
 	cn := c.conn
 	c.mu.Unlock()
-	if cn == nil || !cn.work(func() { cn.unwatchNow(c.watches, w) }) {
-		c.watches.drop(w)
+	if cn == nil || !cn.goWork(func() { cn.unsubscribe(c.watches, w) }) {
+		c.watches.dropUnused(w)
 	}
 }
 
-// watches are the resources of a server that somebody watches.
-type watches struct {
-	poke chan struct{} // holds one element when they are others, for those who listen to all at once
+// A watchList is the watched resources of a server.
+type watchList struct {
+	wake chan struct{} // holds one element when the list has changed, for listenResources
 
 	mu  sync.Mutex
 	all map[string]*watch
 }
 
-// A watch is one of them.
+// A watch is a watched resource.
 type watch struct {
 	uri  string
-	turn chan struct{} // holds a token while the server is told
+	busy chan struct{} // a semaphore for subscribe and unsubscribe
 
-	// These belong to watches.mu.
-	told *conn // that knows of it
-	fns  []*func()
-	due  bool
+	// Guarded by watchList.mu.
+	subscribedOn *conn // the connection that has the subscription
+	fns          []*func()
+	due          bool
 }
 
-func newWatches() *watches { return &watches{poke: make(chan struct{}, 1), all: map[string]*watch{}} }
+func newWatches() *watchList {
+	return &watchList{wake: make(chan struct{}, 1), all: map[string]*watch{}}
+}
 
-func (ws *watches) join(server, uri string, fn *func()) (*watch, error) {
+func (ws *watchList) join(server, uri string, fn *func()) (*watch, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := ws.all[uri]
 	if w == nil {
 		if len(ws.all) >= maxWatched {
-			return nil, fmt.Errorf("MCP server %q: %d of its resources are watched; try again when some no longer are", server, maxWatched)
+			return nil, fmt.Errorf("MCP server %q: %d of its resources are watched, the most that may be; stop watching some", server, maxWatched)
 		}
-		w = &watch{uri: uri, turn: make(chan struct{}, 1)}
+		w = &watch{uri: uri, busy: make(chan struct{}, 1)}
 		ws.all[uri] = w
 	}
 	w.fns = append(w.fns, fn)
 	return w, nil
 }
 
-// leave reports whether others still listen.
-func (ws *watches) leave(w *watch, fn *func()) bool {
+// leave reports whether the watch has other listeners.
+func (ws *watchList) leave(w *watch, fn *func()) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.fns = slices.DeleteFunc(w.fns, func(o *func()) bool { return o == fn })
 	return len(w.fns) > 0
 }
 
-// forget notes that the server was told that nobody listens. Whoever has come meanwhile
-// waits for the turn, and tells it otherwise.
-func (ws *watches) forget(w *watch) {
+// unsubscribed records that the server has no subscription. A listener that has joined
+// meanwhile waits for busy, and subscribes again.
+func (ws *watchList) unsubscribed(w *watch) {
 	ws.mu.Lock()
-	w.told = nil
+	w.subscribedOn = nil
 	ws.mu.Unlock()
-	ws.drop(w)
+	ws.dropUnused(w)
 }
 
-// drop forgets a watch that nobody listens to, and reports whether it did.
-func (ws *watches) drop(w *watch) bool {
+// dropUnused removes a watch without listeners, and reports whether it did.
+func (ws *watchList) dropUnused(w *watch) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if len(w.fns) > 0 || ws.all[w.uri] != w {
@@ -131,25 +133,25 @@ func (ws *watches) drop(w *watch) bool {
 	return true
 }
 
-// stands reports whether the server of a connection knows of a watch, and whether anybody
-// listens.
-func (ws *watches) stands(w *watch, c *conn) (told, watched bool) {
+// state reports whether the connection has the subscription, and whether the watch has
+// listeners.
+func (ws *watchList) state(w *watch, c *conn) (subscribed, watched bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return w.told == c, len(w.fns) > 0
+	return w.subscribedOn == c, len(w.fns) > 0
 }
 
-// knows notes that the server of a connection does. What has happened since the one before
-// it was lost nobody knows: that counts as an update.
-func (ws *watches) knows(w *watch, c *conn) {
+// setSubscribed records that the connection has the subscription. After another connection
+// that counts as an update: one may have been missed.
+func (ws *watchList) setSubscribed(w *watch, c *conn) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.due = w.due || w.told != nil && w.told != c
-	w.told = c
+	w.due = w.due || w.subscribedOn != nil && w.subscribedOn != c
+	w.subscribedOn = c
 }
 
-// list returns those that somebody listens to, by URI.
-func (ws *watches) list() (out []*watch) {
+// list returns the watches with listeners, by URI.
+func (ws *watchList) list() (out []*watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, uri := range slices.Sorted(maps.Keys(ws.all)) {
@@ -160,10 +162,10 @@ func (ws *watches) list() (out []*watch) {
 	return out
 }
 
-// updated notes that a resource was updated, for all that it is a part of, too, and
-// reports whether anybody listens. It runs on the goroutine that reads.
-func (ws *watches) updated(uri string) (any bool) {
-	if len(uri) > maxUpdated {
+// updated marks the watches of a resource, and of those that contain it, as updated, and
+// reports whether there are any. It runs on the goroutine that reads.
+func (ws *watchList) updated(uri string) (any bool) {
+	if len(uri) > maxUpdatedURI {
 		return false
 	}
 	ws.mu.Lock()
@@ -182,8 +184,8 @@ func (ws *watches) updated(uri string) (any bool) {
 	return any
 }
 
-// missed has an update of all of them due: nobody knows what has happened to them.
-func (ws *watches) missed(all ...*watch) {
+// markUpdated marks watches of which an update may have been missed.
+func (ws *watchList) markUpdated(all ...*watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range all {
@@ -191,17 +193,17 @@ func (ws *watches) missed(all ...*watch) {
 	}
 }
 
-// tell calls those who listen to what is due.
-func (ws *watches) tell() {
+// callListeners calls the listeners of updated resources.
+func (ws *watchList) callListeners() {
 	for _, w := range ws.list() {
-		for _, fn := range ws.take(w) {
+		for _, fn := range ws.takeDue(w) {
 			(*fn)()
 		}
 	}
 }
 
-// take returns who is to be told of a watch, who counts as told then.
-func (ws *watches) take(w *watch) []*func() {
+// takeDue returns the listeners of an updated watch, and clears the mark.
+func (ws *watchList) takeDue(w *watch) []*func() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if !w.due {
@@ -211,92 +213,92 @@ func (ws *watches) take(w *watch) []*func() {
 	return slices.Clone(w.fns)
 }
 
-// pokeAll has who listens to all of them begin anew.
-func (ws *watches) pokeAll() {
-	signal(ws.poke)
+// wakeListener has listenResources read the list again.
+func (ws *watchList) wakeListener() {
+	signal(ws.wake)
 }
 
-// tellsUpdates reports whether the server says that resources can be subscribed to.
-func (h *hello) tellsUpdates() bool {
+// declaresSubscribe reports whether the server declares subscriptions to resources.
+func (h *initResult) declaresSubscribe() bool {
 	var c struct {
 		Subscribe bool `json:"subscribe"`
 	}
 	return json.Unmarshal(h.Capabilities["resources"], &c) == nil && c.Subscribe
 }
 
-// watchNow has the server of this connection tell of a resource, unless it does.
-func (c *conn) watchNow(ctx context.Context, ws *watches, w *watch) error {
-	if !c.hello.tellsUpdates() {
+// subscribe subscribes on this connection, unless it has the subscription.
+func (c *conn) subscribe(ctx context.Context, ws *watchList, w *watch) error {
+	if !c.server.declaresSubscribe() {
 		return fmt.Errorf("%w: MCP server %q", ErrNotWatched, c.cfg.name)
 	}
 	if c.modern() {
-		ws.pokeAll()
+		ws.wakeListener()
 		return nil
 	}
 	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+	case w.busy <- struct{}{}:
+		defer func() { <-w.busy }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if told, watched := ws.stands(w, c); told || !watched {
+	if subscribed, watched := ws.state(w, c); subscribed || !watched {
 		return nil
 	}
 	if _, err := c.request(ctx, "resources/subscribe", map[string]any{"uri": w.uri}, nil); err != nil {
 		return err
 	}
-	ws.knows(w, c)
+	ws.setSubscribed(w, c)
 	return nil
 }
 
-// unwatchNow tells the server that nobody listens any more, if that is so.
-func (c *conn) unwatchNow(ws *watches, w *watch) {
+// unsubscribe ends the subscription if the watch has no listener.
+func (c *conn) unsubscribe(ws *watchList, w *watch) {
 	if c.modern() {
-		if ws.drop(w) {
-			ws.pokeAll()
+		if ws.dropUnused(w) {
+			ws.wakeListener()
 		}
 		return
 	}
 	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+	case w.busy <- struct{}{}:
+		defer func() { <-w.busy }()
 	case <-c.life.Done():
-		ws.drop(w)
+		ws.dropUnused(w)
 		return
 	}
-	told, watched := ws.stands(w, c)
+	subscribed, watched := ws.state(w, c)
 	if watched {
-		return // by somebody who has come meanwhile
+		return // by a listener that has joined meanwhile
 	}
-	if told {
+	if subscribed {
 		ctx, cancel := context.WithTimeout(c.life, 5*time.Second)
 		defer cancel()
-		// One that does not listen tells of what nobody wants to know.
+		// If it fails the server sends updates that are ignored.
 		_, _ = c.request(ctx, "resources/unsubscribe", map[string]any{"uri": w.uri}, nil)
 	}
-	ws.forget(w)
+	ws.unsubscribed(w)
 }
 
-// watchOn has a server that was connected to anew tell what the one before told.
-func (c *conn) watchOn(ws *watches) {
+// resubscribe subscribes on a new connection to all that is watched.
+func (c *conn) resubscribe(ws *watchList) {
 	if c.modern() {
-		c.listenToAll(ws)
+		c.listenResources(ws)
 		return
 	}
 	for _, w := range ws.list() {
 		ctx, cancel := context.WithTimeout(c.life, c.cfg.Timeouts.Idle)
-		if err := c.watchNow(ctx, ws, w); err != nil {
-			ws.missed(w) // the last that is told of it: who looks sees why
+		if err := c.subscribe(ctx, ws, w); err != nil {
+			ws.markUpdated(w) // reading the resource shows why
 		}
 		cancel()
 	}
-	ws.tell()
+	ws.callListeners()
 }
 
-// listenToAll keeps subscriptions to all that are watched open, as the stateless revisions
-// have it. When they are others it asks anew, and hears by the old request until the new
-// one stands.
-func (c *conn) listenToAll(ws *watches) {
+// listenResources keeps subscriptions to all watched resources open, as the stateless revisions
+// have it. When the list changes it subscribes again, and keeps the old request until the new
+// one is acknowledged.
+func (c *conn) listenResources(ws *watchList) {
 	over := func() {}
 	defer func() { over() }()
 	for wait := time.Second; !c.dead(); {
@@ -304,26 +306,26 @@ func (c *conn) listenToAll(ws *watches) {
 		uris := make([]string, len(all))
 		for i, w := range all {
 			uris[i] = w.uri
-			if told, _ := ws.stands(w, c); !told {
-				ws.missed(w) // what has happened since somebody wanted to watch it
+			if subscribed, _ := ws.state(w, c); !subscribed {
+				ws.markUpdated(w) // there may have been updates since WatchResource
 			}
-			ws.knows(w, c)
+			ws.setSubscribed(w, c)
 		}
 		ctx, cancel := context.WithCancel(c.life)
 		ended := make(chan struct{}, 1)
-		for part := range slices.Chunk(uris, listenAtOnce) {
-			c.listenTo(ctx, part, ended)
+		for part := range slices.Chunk(uris, maxListenURIs) {
+			c.listenPart(ctx, part, ended)
 		}
 		over()
 		over = cancel
-		ws.tell()
+		ws.callListeners()
 		select {
-		case <-ws.poke:
-			pause(c.life, debounce) // more may come
+		case <-ws.wake:
+			sleep(c.life, debounce) // more may come
 		case <-ended:
-			pause(c.life, wait)
-			wait = min(2*wait, longestWait)
-			ws.missed(all...)
+			sleep(c.life, wait)
+			wait = min(2*wait, maxBackoff)
+			ws.markUpdated(all...)
 			continue
 		case <-c.life.Done():
 		}
@@ -331,13 +333,13 @@ func (c *conn) listenToAll(ws *watches) {
 	}
 }
 
-// listenTo asks the server to tell of the resources until ctx ends, and returns when it does
-// or will not. If it refuses it is asked for each half, so that one resource that it does not
-// have costs nobody else what they watch. Ended gets an element when it tells no more.
-func (c *conn) listenTo(ctx context.Context, uris []string, ended chan<- struct{}) {
+// listenPart subscribes to the resources until ctx ends, and returns when the server has
+// acknowledged or refused. If it refuses, each half is tried, so that a resource that it does
+// not have does not affect the others. ended gets an element when the subscription ends.
+func (c *conn) listenPart(ctx context.Context, uris []string, ended chan<- struct{}) {
 	early, late := make(chan error), make(chan struct{})
 	defer close(late)
-	c.work(func() {
+	c.goWork(func() {
 		_, err := c.request(ctx, "subscriptions/listen", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}}, nil)
 		select {
 		case early <- err:
@@ -346,22 +348,22 @@ func (c *conn) listenTo(ctx context.Context, uris []string, ended chan<- struct{
 		}
 	})
 	select {
-	case <-c.standing:
+	case <-c.subscribed:
 	case err := <-early:
 		switch _, refused := errors.AsType[*CallError](err); {
 		case !refused:
 			signal(ended)
 		case len(uris) > 1 && !hasCode(err, codeMethodNotFound):
 			half := len(uris) / 2
-			c.listenTo(ctx, uris[:half], ended)
-			c.listenTo(ctx, uris[half:], ended)
+			c.listenPart(ctx, uris[:half], ended)
+			c.listenPart(ctx, uris[half:], ended)
 		}
-	case <-time.After(patience): // it may not say so
+	case <-time.After(restartPatience): // some servers do not acknowledge
 	case <-c.life.Done():
 	}
 }
 
-// signal puts an element into a channel that has room for one, unless there is one.
+// signal puts an element into a channel of size one, unless it is full.
 func signal(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:

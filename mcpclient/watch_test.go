@@ -217,7 +217,7 @@ func TestUpdatedCosts(t *testing.T) {
 	if _, err := ws.join("srv", "x://a", new(func())); err != nil {
 		t.Fatal(err)
 	}
-	deep := strings.Repeat("/", maxUpdated)
+	deep := strings.Repeat("/", maxUpdatedURI)
 	if n := testing.AllocsPerRun(10, func() { ws.updated(deep) }); n > 10 {
 		t.Errorf("%v allocations", n)
 	}

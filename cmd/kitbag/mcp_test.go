@@ -107,7 +107,7 @@ func TestMCPCall(t *testing.T) {
 		{[]string{"--json", "demo", "weather_lookup", `{"city":" "}`}, exitDone, `"is_error":true`, ""},
 		{[]string{"demo", "echo", `{"message":"hi \u001b[31m"}`}, exitDone, "hi [31m\n", ""},
 		{[]string{"--progress", "demo", "countdown", `{"n":2,"step_ms":1}`}, exitDone, "counted down from 2\n", "2/2 0 left\n"},
-		{[]string{"--timeout", "300ms", "demo", "countdown", `{"n":99}`}, exitError, "", `MCP server "demo": time-out`},
+		{[]string{"--timeout", "300ms", "demo", "countdown", `{"n":99}`}, exitError, "", `MCP server "demo": timeout`},
 		{[]string{"demo", "nothing"}, exitError, "", "there are add, countdown, echo"},
 		{[]string{"nobody", "echo"}, exitError, "", `no MCP server "nobody"`},
 		{[]string{"dead", "echo"}, exitError, "", "the disk is full"},
