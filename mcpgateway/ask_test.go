@@ -221,7 +221,7 @@ func TestQuestionShare(t *testing.T) {
 	up := behind(t, "a", ask(nil))
 	up.Options.Protocol = "2026-07-28"
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.Full,
-		Serve: mcpserver.Config{Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA, Policy: open}, {Name: "otto", Token: tokenB, Policy: open}}}})
+		Serve: mcpgateway.ServeOptions{Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA, Policy: open}, {Name: "otto", Token: tokenB, Policy: open}}}})
 	srv := httptest.NewServer(g.Server.Handler())
 	t.Cleanup(srv.Close) // after the clients, which hold streams open
 	connect := func(token string, elicit func(context.Context, host.Elicitation) (host.Answer, error)) *mcpclient.Client {

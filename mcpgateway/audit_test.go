@@ -38,7 +38,7 @@ func TestAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	told := make(chan mcpserver.Record, 10)
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo(), named("x")).Server}, Initial: []string{"a"},
-		AuditFile: file, Serve: mcpserver.Config{Audit: func(r mcpserver.Record) { told <- r }}})
+		AuditFile: file, Serve: mcpgateway.ServeOptions{Audit: func(r mcpserver.Record) { told <- r }}})
 	c := newHost(t, g)
 	call(t, c, "a__echo", `{"message":"a secret"}`)
 	if r := <-told; !strings.Contains(string(r.Input), "a secret") {

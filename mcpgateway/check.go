@@ -31,9 +31,6 @@ func (c *checker) fail(where, format string, args ...any) {
 // key it is.
 func (c *Config) check() error {
 	k := &checker{cfg: c}
-	if c.Serve.Toolkit != nil || c.Serve.Offers != nil {
-		k.errs = append(k.errs, errors.New("Config.Serve.Toolkit or Config.Serve.Offers is set; the gateway makes its own"))
-	}
 	if c.Style != "" {
 		if _, err := ParseStyle(string(c.Style)); err != nil {
 			k.errs = append(k.errs, err)

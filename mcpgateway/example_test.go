@@ -8,7 +8,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpgateway"
-	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -31,7 +30,7 @@ func Example() {
 		Groups: []mcpgateway.Group{
 			{Name: "finding", Description: "Look for issues and pages.", Tools: []string{"*__find_*"}},
 		},
-		Serve: mcpserver.Config{Version: "1.0.0", Policy: &permission.Policy{Mode: permission.DontAsk,
+		Serve: mcpgateway.ServeOptions{Version: "1.0.0", Policy: &permission.Policy{Mode: permission.DontAsk,
 			Rules: []permission.Rule{{Tool: "*__find_*", Behavior: permission.Allow}}}},
 	})
 	if err != nil {

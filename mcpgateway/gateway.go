@@ -11,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -44,9 +45,41 @@ type Config struct {
 	AuditFile      string
 	AuditArguments bool
 
-	// Serve is how the toolkit is served. Its Toolkit and Offers must be nil. An empty Name
-	// is "kitbag"; Version is required.
-	Serve mcpserver.Config
+	Serve ServeOptions
+}
+
+// ServeOptions say how the gateway serves its tools; see [mcpserver.Config] for each field.
+// Version is required.
+type ServeOptions struct {
+	Name            string // empty is "kitbag"
+	Version         string
+	Title           string
+	Instructions    string
+	MaxInstructions int
+
+	Policy      *permission.Policy
+	Credentials []mcpserver.Credential
+	Middleware  []tool.Middleware // around every call, inside of the audit file
+	Audit       func(mcpserver.Record)
+
+	// Prompts and Resources are the gateway's own, besides those of the servers.
+	Prompts   []mcpserver.Prompt
+	Resources []mcpserver.Resource
+
+	PageSize, WholeList int
+	Hosts, Origins      []string
+	Limits              mcpserver.Limits
+}
+
+// config returns the configuration of the server, without toolkit and offers.
+func (s *ServeOptions) config() mcpserver.Config {
+	return mcpserver.Config{
+		Name: cmp.Or(s.Name, "kitbag"), Version: s.Version, Title: s.Title,
+		Instructions: s.Instructions, MaxInstructions: s.MaxInstructions,
+		Policy: s.Policy, Credentials: s.Credentials, Middleware: s.Middleware, Audit: s.Audit,
+		Prompts: s.Prompts, Resources: s.Resources, PageSize: s.PageSize, WholeList: s.WholeList,
+		Hosts: s.Hosts, Origins: s.Origins, Limits: s.Limits,
+	}
 }
 
 // A Group is a set of tools of any servers.
@@ -118,8 +151,8 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.Toolkit, err = toolkit.New(g.config(g.cfg.Style)); err != nil {
 		return err
 	}
-	serve := g.cfg.Serve
-	serve.Toolkit, serve.Name, serve.Offers = g.Toolkit, cmp.Or(serve.Name, "kitbag"), offers{g}
+	serve := g.cfg.Serve.config()
+	serve.Toolkit, serve.Offers = g.Toolkit, offers{g}
 	if g.cfg.AuditFile != "" {
 		if g.audit, err = openAudit(g.cfg.AuditFile, g.cfg.AuditArguments); err != nil {
 			return err

@@ -122,7 +122,7 @@ func TestLabelsTaken(t *testing.T) {
 	}
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behindToolkit(t, "a", tk).Server, behind(t, "a.b", named("get")).Server}, Labels: []string{"a"},
 		Groups: []mcpgateway.Group{{Name: "a.mine", Description: "Mine.", Tools: []string{"a_b__*et"}}},
-		Serve:  mcpserver.Config{Credentials: []mcpserver.Credential{{Name: "anna", Token: "0123456789abcdef", Ceiling: toolkit.Only("a.mine", "a.b")}}}})
+		Serve:  mcpgateway.ServeOptions{Credentials: []mcpserver.Credential{{Name: "anna", Token: "0123456789abcdef", Ceiling: toolkit.Only("a.mine", "a.b")}}}})
 	var groups []string
 	for _, gr := range g.Toolkit.Groups(nil) {
 		groups = append(groups, strings.Join(append([]string{gr.Name}, gr.Parents...), "<"))

@@ -117,7 +117,7 @@ func TestLogsOfSeveralCredentials(t *testing.T) {
 		}
 	})
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a}, Initial: []string{"a"},
-		Serve: mcpserver.Config{Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}}})
+		Serve: mcpgateway.ServeOptions{Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}}})
 	web := httptest.NewServer(g.Server.Handler())
 	t.Cleanup(web.Close)
 	t.Cleanup(func() { _ = g.Close() })
@@ -186,7 +186,7 @@ func TestLogsOfSubscriptions(t *testing.T) {
 				"resources/subscribe": "{}}\n" + `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"alert","data":"otto subscribes"}`,
 			}}).connect)
 			cfg := mcpgateway.Config{Servers: []mcpclient.Server{a}, Initial: []string{"a"},
-				Serve: mcpserver.Config{Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}}}
+				Serve: mcpgateway.ServeOptions{Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}}}
 			if own {
 				cfg.PerSession = []string{"a"}
 			}

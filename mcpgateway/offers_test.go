@@ -238,7 +238,7 @@ func TestOffersBelowCeilings(t *testing.T) {
 	deny := &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Deny}}}
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}, Initial: []string{"b"},
 		Groups: []mcpgateway.Group{{Name: "some", Description: "S.", Tools: []string{"a__g*", "b__nothing*"}}},
-		Serve: mcpserver.Config{Credentials: []mcpserver.Credential{
+		Serve: mcpgateway.ServeOptions{Credentials: []mcpserver.Credential{
 			{Name: "all", Token: token + "all"}, {Name: "some", Token: token + "some", Ceiling: toolkit.Only("some")}, {Name: "none", Token: token + "none", Ceiling: toolkit.Only()},
 			{Name: "b", Token: token + "b", Ceiling: toolkit.Only("b")}, {Name: "denied", Token: token + "denied", Policy: deny},
 		}}})
@@ -306,7 +306,7 @@ func TestOffersBelowCeilings(t *testing.T) {
 func TestOffersAreOnRecord(t *testing.T) {
 	records := make(chan mcpserver.Record, 10)
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server}, Initial: []string{"a"},
-		Serve: mcpserver.Config{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
+		Serve: mcpgateway.ServeOptions{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
 	c := newHost(t, g, func(cfg *mcpclient.Server) {
 		cfg.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 			return host.Answer{Action: host.Accept, Content: map[string]any{"name": q.Message}}, nil

@@ -135,7 +135,7 @@ func TestCredentials(t *testing.T) {
 	g := newGateway(t, mcpgateway.Config{
 		Servers: []mcpclient.Server{behind(t, "a", named("get"), named("put")).Server, behind(t, "b", named("get")).Server},
 		Groups:  []mcpgateway.Group{{Name: "reading", Description: "To look.", Tools: []string{"*__get"}}},
-		Serve: mcpserver.Config{
+		Serve: mcpgateway.ServeOptions{
 			Policy: &permission.Policy{Mode: permission.DontAsk, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Allow}}},
 			Credentials: []mcpserver.Credential{
 				{Name: "anna", Token: annas},

@@ -224,7 +224,7 @@ func TestCompletions(t *testing.T) {
 	evil.Transport = mcpclient.Dial((&tap{dial: evil.Transport.(mcpclient.Dial), capabilities: `"completions":{},`}).connect)
 	records := make(chan mcpserver.Record, 100)
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server, mute, evil},
-		Serve: mcpserver.Config{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
+		Serve: mcpgateway.ServeOptions{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
 	w := newWire(t, g)
 	prompt := func(name, typed string) string {
 		return `{"ref":{"type":"ref/prompt","name":"` + name + `"},"argument":{"name":"who","value":"` + typed + `"},"context":{"arguments":{"lang":"-de-"}}}`
