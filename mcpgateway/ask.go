@@ -14,66 +14,63 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// certain is the first revision of the protocol in which a question says which call
-// it belongs to.
-const certain = "2026-07-28"
+// attributedSince is the first protocol revision in which a question names its call.
+const attributedSince = "2026-07-28"
 
-// strays are the sessions that gave up a call which the server may still be at. A
-// server that is not told, or does not listen, may ask about it at any time, when
-// somebody else's call is the only one in flight. The client allows for that for a
-// minute; here it counts for as long as the server's process lives, since the person
-// who would be asked is not the one it is about.
-type strays struct {
-	mu       sync.Mutex
-	restarts int // of the server, when the hosts were noted
-	hosts    []host.Host
-	lost     bool // there were more than are kept
+// abandonedCalls are the sessions that abandoned a call which the server may still run. It may
+// ask a question about that call at any time, when only another session's call is in flight.
+// The client allows for that for a minute; here it counts until the server's process ends,
+// because the question would reach the wrong person.
+type abandonedCalls struct {
+	mu         sync.Mutex
+	restarts   int // of the server, when hosts was last reset
+	hosts      []host.Host
+	overflowed bool // more than maxAbandoned: every question is refused
 }
 
-// maxStrays is how many sessions are kept apart. Beyond that every question is
-// refused.
-const maxStrays = 64
+// maxAbandoned is how many sessions are recorded. Beyond that every question is refused.
+const maxAbandoned = 64
 
-// since forgets what was noted of an earlier process: it asks no more.
-func (s *strays) since(restarts int) {
+// resetAfter forgets the sessions if the server has restarted.
+func (s *abandonedCalls) resetAfter(restarts int) {
 	if s.restarts != restarts {
-		s.restarts, s.hosts, s.lost = restarts, nil, false
+		s.restarts, s.hosts, s.overflowed = restarts, nil, false
 	}
 }
 
-func (s *strays) add(restarts int, h host.Host) {
+func (s *abandonedCalls) add(restarts int, h host.Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.since(restarts)
+	s.resetAfter(restarts)
 	switch {
-	case slices.Contains(s.hosts, h): // hosts are comparable, as their contract has it
-	case len(s.hosts) == maxStrays:
-		s.lost = true
+	case slices.Contains(s.hosts, h): // hosts of mcpserver are comparable
+	case len(s.hosts) == maxAbandoned:
+		s.overflowed = true
 	default:
 		s.hosts = append(s.hosts, h)
 	}
 }
 
-// others reports whether a session other than that of h gave up a call.
-func (s *strays) others(restarts int, h host.Host) bool {
+// byOthers reports whether another session than that of h abandoned a call.
+func (s *abandonedCalls) byOthers(restarts int, h host.Host) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.since(restarts)
-	return s.lost || slices.ContainsFunc(s.hosts, func(o host.Host) bool { return o != h })
+	s.resetAfter(restarts)
+	return s.overflowed || slices.ContainsFunc(s.hosts, func(o host.Host) bool { return o != h })
 }
 
-// mine returns why a question may not be put to the session in whose call it came
-// up as far as can be told; nil if it may.
-func (u *upstream) mine(ctx context.Context) error {
+// checkSession returns an error if a question may belong to another session than the one in
+// whose call it seems to have come up.
+func (u *upstream) checkSession(ctx context.Context) error {
 	st := u.client.Status()
-	if st.Protocol >= certain || !u.strays.others(st.Restarts, host.From(ctx)) {
+	if st.Protocol >= attributedSince || !u.abandoned.byOthers(st.Restarts, host.From(ctx)) {
 		return nil
 	}
-	return fmt.Errorf("%w: another session gave up a call of %q, and the question does not say which call it is about", host.ErrRefused, u.name)
+	return fmt.Errorf("%w: another session abandoned a call of %q, and the question does not name its call", host.ErrRefused, u.name)
 }
 
 func (u *upstream) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
-	end, err := u.question(ctx)
+	end, err := u.beginQuestion(ctx)
 	if err != nil {
 		return host.Answer{}, err
 	}
@@ -82,7 +79,7 @@ func (u *upstream) elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 }
 
 func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
-	end, err := u.question(ctx)
+	end, err := u.beginQuestion(ctx)
 	if err != nil {
 		return host.Sample{}, err
 	}
@@ -90,14 +87,14 @@ func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sampl
 	return mcpclient.SampleCaller(ctx, r)
 }
 
-// maxQuestions is how many questions of a server one credential may leave open: the client
-// has room for some thousand of all.
+// maxQuestions is how many questions of a server one credential may leave open. The client has
+// room for about a thousand.
 const maxQuestions = 128
 
-// question counts a question against the session's credential until end is called. It fails
-// if the question may not be put, or is one too many.
-func (u *upstream) question(ctx context.Context) (end func(), err error) {
-	if err := u.mine(ctx); err != nil {
+// beginQuestion counts a question for the session's credential until end is called. It fails if
+// the question may not be asked, or if there are too many.
+func (u *upstream) beginQuestion(ctx context.Context) (end func(), err error) {
+	if err := u.checkSession(ctx); err != nil {
 		return nil, err
 	}
 	credential := ""
@@ -119,8 +116,7 @@ func (u *upstream) question(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
-// A proxied tool is one of an upstream server, with clean words. Everything else is
-// the tool's own.
+// A proxied tool is a tool of an upstream server, with clean texts.
 type proxied struct {
 	tool.Tool
 	info tool.Info
@@ -130,38 +126,38 @@ type proxied struct {
 func (p *proxied) Info() tool.Info   { return p.info }
 func (p *proxied) Unwrap() tool.Tool { return p.Tool }
 
-// use notes that the context's session uses the process that all share, until done is
-// called, which is told whether what it is used for was given up.
-func (u *upstream) use(ctx context.Context) (done func(gaveUp bool)) {
-	heard := u.audience.use(ctx)
+// begin records that the context's session uses the shared process, until done is called.
+// gaveUp says that the session did not wait for the end.
+func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
+	heard := u.audience.begin(ctx)
 	return func(gaveUp bool) {
 		heard(gaveUp)
 		if gaveUp {
-			u.strays.add(u.client.Status().Restarts, host.From(ctx))
+			u.abandoned.add(u.client.Status().Restarts, host.From(ctx))
 		}
 	}
 }
 
-// Call passes the call on, and notes if it was given up.
+// Call passes the call on, and records if it was abandoned.
 func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		t := p.Tool
-		gaveUp := true // unless it comes to an end, whoever may stop it on the way
-		if p.up.apart != nil {
+		gaveUp := true // unless the call ends
+		if p.up.sessions != nil {
 			var err error
-			if t, err = p.up.apart.tool(ctx, t); err != nil {
-				yield(tool.Chunk{}, discreet(ctx, err))
+			if t, err = p.up.sessions.tool(ctx, t); err != nil {
+				yield(tool.Chunk{}, withoutStderr(ctx, err))
 				return
 			}
 		} else {
-			done := p.up.use(ctx)
+			done := p.up.begin(ctx)
 			defer func() { done(gaveUp) }()
 		}
 		var last error
 		for chunk, err := range t.Call(ctx, call) {
 			last = err
 			if err != nil {
-				err = discreet(ctx, err)
+				err = withoutStderr(ctx, err)
 			}
 			if !yield(chunk, err) {
 				return

@@ -108,7 +108,7 @@ func TestWhoseQuestion(t *testing.T) {
 	giveUp()
 	<-hanging
 	// The client or the gateway refuses, whichever the end of the call reaches first.
-	expect("after another session gave up its call", a, "does not say which", 1, 0)
+	expect("after another session gave up its call", a, "does not name its call", 1, 0)
 	expect("for the session that gave it up itself", o, "accept Otto", 1, 1)
 
 	pid, err := strconv.Atoi(call(t, a, "a__pid", `{}`).Text())
@@ -205,7 +205,7 @@ func TestStrays(t *testing.T) {
 		giveUp()
 		<-hanging
 		time.Sleep(time.Hour)
-		if res := call(t, a, "a__ask", `{}`); !strings.Contains(res.Text(), "gave up a call") || anna.asked.Load() != 1 {
+		if res := call(t, a, "a__ask", `{}`); !strings.Contains(res.Text(), "abandoned a call") || anna.asked.Load() != 1 {
 			t.Errorf("an hour later: %s, Anna was asked %d times", res.Text(), anna.asked.Load())
 		}
 		if res := call(t, o, "a__ask", `{}`); res.Text() != "accept Otto" {

@@ -16,37 +16,35 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// An auditFile appends records to a file. Each is one write to a file opened for
-// appending, so that lines of several programs do not mix, and cutting the file
-// leaves no hole. Before each the file is opened anew if another one, or none, is
-// at its path: it has been moved away.
+// An auditFile appends records to a file. Each is one write to a file opened for appending, so
+// that lines of several programs do not mix, and truncating the file leaves no hole. If the file
+// was moved away it is created again before the next record.
 type auditFile struct {
 	path      string
 	arguments bool
 
-	mu      sync.Mutex
-	file    *os.File // the last one that could be opened
-	closed  bool
-	torn    bool   // the last write left half a line
-	pending []byte // whole lines that are not in the file
+	mu          sync.Mutex
+	file        *os.File // that was opened last
+	closed      bool
+	partialLine bool   // the last write was incomplete
+	pending     []byte // complete lines that are not in the file yet
 }
 
-// maxPending is how much is kept while the file cannot be written, in bytes. Half of
-// it is for records with arguments; the other is for those of calls at work, a few
-// hundred bytes each. What comes then are calls that are refused.
+// maxPending is how many bytes are kept while the file cannot be written. Half of it is for
+// records with arguments, the rest for records without: those of calls in progress, and then
+// of refused calls.
 const maxPending = 1 << 20
 
 func openAudit(path string, arguments bool) (*auditFile, error) {
 	a := &auditFile{path: path, arguments: arguments}
-	if err := a.follow(); err != nil {
+	if err := a.reopen(); err != nil {
 		return nil, fmt.Errorf("the audit log: %w", err)
 	}
 	return a, nil
 }
 
-// follow opens the file that is at the path now. The caller holds a.mu, or is
-// alone.
-func (a *auditFile) follow() error {
+// reopen opens the file that is at the path now. a.mu is held, unless nothing else uses a yet.
+func (a *auditFile) reopen() error {
 	if a.closed {
 		return os.ErrClosed
 	}
@@ -55,8 +53,7 @@ func (a *auditFile) follow() error {
 		if err != nil {
 			return err
 		}
-		// A look at the path for every record is cheap beside the call it is of,
-		// and needs no signal from whoever rotates the file.
+		// A stat for every record is cheap beside a call, and needs no signal from log rotation.
 		there, err := os.Stat(a.path)
 		if err == nil && os.SameFile(mine, there) {
 			return nil
@@ -65,24 +62,24 @@ func (a *auditFile) follow() error {
 			return err
 		}
 	}
-	// Only for the owner: it tells who does what.
+	// Only for the owner: records say who does what.
 	f, err := os.OpenFile(a.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	if a.file != nil {
-		_ = a.file.Close() // nothing is buffered
+		_ = a.file.Close() // writes are not buffered
 	}
-	a.file, a.torn = f, endsTorn(f)
-	if a.torn {
-		slog.Warn("the audit log ended in half a line, as a program leaves it that is killed while it writes; it is ended, and the next record has a line of its own", "file", a.path)
+	a.file, a.partialLine = f, endsInPartialLine(f)
+	if a.partialLine {
+		slog.Warn("the audit log ended in an incomplete line, perhaps of a killed program; the next record begins a new line", "file", a.path)
 	}
 	return nil
 }
 
-// endsTorn reports whether a file ends in half a line. What cannot be read, though it can
-// be written, may: an empty line costs its reader less than two records in one.
-func endsTorn(f *os.File) bool {
+// endsInPartialLine reports whether a file does not end in a line break. A file that cannot be
+// read is assumed to: an empty line is better than two records in one.
+func endsInPartialLine(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
@@ -97,7 +94,7 @@ func endsTorn(f *os.File) bool {
 	return err != nil || last[0] != '\n'
 }
 
-// append writes a record.
+// append adds a record.
 func (a *auditFile) append(r mcpserver.Record) {
 	if !a.arguments {
 		r.Input = nil
@@ -105,10 +102,9 @@ func (a *auditFile) append(r mcpserver.Record) {
 	line, err := json.Marshal(r)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	failing := len(a.pending) > 0 // which the log was told already
-	// Nobody gets off the record by arguments that are too long for it: a record
-	// that is the only one is written whatever its length, which Limits.Request
-	// bounds, and among others it loses them.
+	failing := len(a.pending) > 0 // which was logged already
+	// Long arguments must not keep a call off the record: a record is written whatever its
+	// length, which Limits.Request bounds, and loses its arguments if others are pending.
 	if err != nil || failing && len(a.pending)+len(line) >= maxPending/2 {
 		r.Input = nil
 		line, _ = json.Marshal(r)
@@ -121,30 +117,30 @@ func (a *auditFile) append(r mcpserver.Record) {
 	}
 }
 
-// flush writes what is pending. The caller holds a.mu.
+// flush writes what is pending. a.mu is held.
 func (a *auditFile) flush() error {
-	if err := a.follow(); err != nil {
+	if err := a.reopen(); err != nil {
 		return err
 	}
 	data := a.pending
-	if a.torn { // end the half line, so that it spoils no other
+	if a.partialLine { // end the incomplete line
 		data = append([]byte{'\n'}, data...)
 	}
 	n, err := a.file.Write(data)
 	if err == nil {
-		a.pending, a.torn = a.pending[:0], false
+		a.pending, a.partialLine = a.pending[:0], false
 		return nil
 	}
-	if n > 0 { // a full disk takes a part; lines that are cut are written again
+	if n > 0 { // on a full disk a part may be written; incomplete lines are written again
 		whole := bytes.LastIndexByte(data[:n], '\n') + 1
-		a.pending, a.torn = data[whole:], n > whole
+		a.pending, a.partialLine = data[whole:], n > whole
 	}
 	return err
 }
 
-// required is around every call: while a record cannot be written no call runs. That
-// is known only after the first one that could not, whose record is kept in memory.
-func (a *auditFile) required(next tool.Handler) tool.Handler {
+// middleware refuses calls while a record cannot be written. That is known only after the first
+// such record, which is kept in memory.
+func (a *auditFile) middleware(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 		if !a.writable() {
 			return func(yield func(tool.Chunk, error) bool) { yield(tool.Failure(unwritable), nil) }
@@ -162,7 +158,7 @@ func (a *auditFile) writable() bool {
 	return len(a.pending) == 0 || a.flush() == nil
 }
 
-// close writes what is still pending, for the last time.
+// close writes what is pending and closes the file.
 func (a *auditFile) close() (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,12 +11,10 @@ import (
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
-// validName is what a group may be called: model APIs take its name for the name
-// of a field.
+// validName matches names of groups: model APIs use them as names of fields.
 var validName = lazy.Regexp(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// A checker collects mistakes. Each says where it is, in the words of the file that
-// Load reads.
+// A checker collects mistakes, each with its key in the file that Load reads.
 type checker struct {
 	cfg  *Config
 	errs []error
@@ -26,9 +24,8 @@ func (c *checker) fail(where, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
-// check returns all that is wrong with the configuration. What toolkit.New or
-// mcpserver.New would find as well is looked for here where they could not say which
-// key it is.
+// check returns all mistakes in the configuration. It repeats checks of toolkit.New and
+// mcpserver.New, because only here the key is known.
 func (c *Config) check() error {
 	k := &checker{cfg: c}
 	if c.Style != "" {
@@ -48,7 +45,7 @@ func (c *Config) check() error {
 	for _, cred := range c.Serve.Credentials {
 		names, _ := cred.Ceiling.Names()
 		for i, name := range names {
-			if name != "*" { // which grants everything
+			if name != "*" { // "*" grants everything
 				k.knowGroup(fmt.Sprintf("credentials.%s.groups[%d]", cred.Name, i), name)
 			}
 		}
@@ -68,16 +65,16 @@ func (k *checker) knowServers(key string, names []string) {
 	known := k.cfg.serverNames()
 	for i, name := range names {
 		if !slices.Contains(known, name) {
-			k.fail(fmt.Sprintf("%s[%d]", key, i), "there is no server %q%s", name, meant(name, known))
+			k.fail(fmt.Sprintf("%s[%d]", key, i), "there is no server %q%s", name, didYouMean(name, known))
 		}
 	}
 }
 
 func (k *checker) servers() {
 	if len(k.cfg.Servers) == 0 {
-		k.errs = append(k.errs, errors.New("no server is named; add one under mcpServers"))
+		k.errs = append(k.errs, errors.New("there are no servers; add one under mcpServers"))
 	}
-	users := map[string]string{} // of prefixes: names that differ may have the same one
+	users := map[string]string{} // by prefix: different names may have the same one
 	for _, s := range k.cfg.Servers {
 		where, prefix := "mcpServers."+s.Name, strings.ToLower(prefixOf(s.Name))
 		if other, taken := users[prefix]; taken {
@@ -94,9 +91,9 @@ func (k *checker) group(g Group, twice bool) {
 	where := "groups." + g.Name
 	switch {
 	case !validName().MatchString(g.Name):
-		k.fail(where, `%q cannot name a group; use 1 to 64 letters, digits, "_", "-" and "."`, g.Name)
+		k.fail(where, `%q is not a valid group name; use 1 to 64 letters, digits, "_", "-" and "."`, g.Name)
 	case twice:
-		k.fail(where, "there are two groups of this name; join them")
+		k.fail(where, "duplicate group; merge the two")
 	case strings.TrimSpace(g.Description) == "":
 		k.fail(where, "description is missing; the model chooses by it")
 	}
@@ -105,7 +102,7 @@ func (k *checker) group(g Group, twice bool) {
 		servers = append(servers, groupName(s.Name))
 	}
 	if len(g.Tools) == 0 && !slices.Contains(servers, g.Name) {
-		k.fail(where, `tools is missing, and no server is called %q%s; name tools such as "%s*"`, g.Name, meant(g.Name, servers), k.example())
+		k.fail(where, `tools is missing, and no server is called %q%s; name tools such as "%s*"`, g.Name, didYouMean(g.Name, servers), k.example())
 	}
 	for i, glob := range g.Tools {
 		k.glob(fmt.Sprintf("%s.tools[%d]", where, i), glob)
@@ -124,7 +121,7 @@ func (k *checker) example() string {
 
 func (k *checker) glob(where, glob string) {
 	if _, err := path.Match(glob, ""); err != nil {
-		k.fail(where, `%q cannot be read as a glob: %w; "*" is any text, "?" a character, "[ab]" one of some`, glob, err)
+		k.fail(where, `%q is not a valid glob: %w; "*" is any text, "?" a character, "[ab]" one of some`, glob, err)
 		return
 	}
 	var prefixes []string
@@ -133,12 +130,11 @@ func (k *checker) glob(where, glob string) {
 			return
 		}
 	}
-	// A group that nothing can be in is a slip of the pen, and only here it shows.
+	// A group that cannot have a tool is a mistake that shows nowhere else.
 	k.fail(where, "%q can match no tool; their names begin with %s", glob, strings.Join(prefixes, ", "))
 }
 
-// knowGroup reports a group that does not exist. Those that a server labels its
-// tools with are not known yet.
+// knowGroup reports a group that does not exist. Groups of labels are not known yet.
 func (k *checker) knowGroup(where, name string) {
 	names := []string{}
 	for _, g := range k.cfg.Groups {
@@ -151,12 +147,12 @@ func (k *checker) knowGroup(where, name string) {
 		}
 	}
 	if !slices.Contains(names, name) {
-		k.fail(where, "there is no group %q%s; the groups are %s", name, meant(name, names), strings.Join(names, ", "))
+		k.fail(where, "there is no group %q%s; the groups are %s", name, didYouMean(name, names), strings.Join(names, ", "))
 	}
 }
 
-// meant asks whether one of the names was meant, if one is like it.
-func meant(name string, names []string) string {
+// didYouMean suggests a similar name, if there is one.
+func didYouMean(name string, names []string) string {
 	if like := near.Names(name, names, 1); len(like) > 0 {
 		return fmt.Sprintf(" (did you mean %q?)", like[0])
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// How long the words of an upstream server may be, in bytes. The longest
-// description of a tool in eleven real servers has 1,729.
+// How long the texts of an upstream server may be, in bytes. The longest description of a tool
+// in eleven real servers has 1,729.
 const (
 	maxDescription  = 8 << 10
 	maxInstructions = 8 << 10
 	maxWords        = 4 << 10 // of a description within a schema
-	maxLine         = 300     // of a title, or of what is said of a group
+	maxLine         = 300     // of a title, or of a group's description
 	maxGroupName    = 64
 )
 
-// clean returns text that shows all that it says, see [visible.Text]: what is hidden
-// could hold instructions. What is longer than limit bytes is cut off.
+// clean returns a text without invisible characters, which could hide instructions (see
+// [visible.Text]), cut to limit bytes.
 func clean(s string, limit int) string {
 	s = visible.Text(strings.ToValidUTF8(s, ""))
 	if len(s) <= limit {
@@ -34,7 +34,7 @@ func clean(s string, limit int) string {
 	return s[:n] + more
 }
 
-// cleanInfo returns a description of a tool with clean words.
+// cleanInfo returns the description of a tool with clean texts.
 func cleanInfo(info tool.Info) tool.Info {
 	info.Title = strings.ReplaceAll(clean(info.Title, maxLine), "\n", " ")
 	info.Description = clean(info.Description, maxDescription)
@@ -43,8 +43,8 @@ func cleanInfo(info tool.Info) tool.Info {
 	return info
 }
 
-// cleanSchema returns a JSON Schema, or other JSON, with clean titles and
-// descriptions: names and values have to stay what the server takes.
+// cleanSchema returns a JSON Schema, or other JSON, with clean titles and descriptions. Names and
+// values stay the same, because the server compares them.
 func cleanSchema(schema json.RawMessage) json.RawMessage {
 	return visible.JSON(schema, func(key, text string) string {
 		if visible.IsWords(key) {

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// maxValues is how many values of a completion are passed on, by the specification,
-	// maxValue how long one may be, in bytes.
+	// maxValues is how many values of a completion are passed on, by the specification.
+	// maxValue is how long one may be, in bytes.
 	maxValues = 100
 	maxValue  = 4 << 10
 )
 
-// Complete implements [mcpserver.Completer]. Values that hide something, or are too long, are
-// left out: what a person picks must be what is sent back.
+// Complete implements [mcpserver.Completer]. Values that are too long, or not clean, are left
+// out, because a user must see what is sent back.
 func (o offers) Complete(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, arg mcpserver.Typed) ([]string, int, error) {
-	u, e, _, err := o.seen(ctx, kind, reach, name)
+	u, e, _, err := o.resolve(ctx, kind, reach, name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -34,7 +34,7 @@ func (o offers) Complete(ctx context.Context, kind mcpserver.OfferKind, reach mc
 	all, total, err := c.Complete(ctx, request)
 	done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
 	if err != nil {
-		return nil, 0, refused(ctx, err)
+		return nil, 0, clientError(ctx, err)
 	}
 	values := []string{}
 	for _, v := range all[:min(len(all), maxValues)] {
@@ -45,10 +45,10 @@ func (o offers) Complete(ctx context.Context, kind mcpserver.OfferKind, reach mc
 	return values, total, nil
 }
 
-// Watch implements [mcpserver.Watcher]. What sessions have a process of their own for is
-// watched there.
+// Watch implements [mcpserver.Watcher]. If sessions have processes of their own, it watches the
+// session's.
 func (o offers) Watch(ctx context.Context, reach mcpserver.Reach, uri string, updated func()) (groups []string, stop func(), err error) {
-	u, e, groups, err := o.seen(ctx, mcpserver.ResourceOffer, reach, uri)
+	u, e, groups, err := o.resolve(ctx, mcpserver.ResourceOffer, reach, uri)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,10 +59,10 @@ func (o offers) Watch(ctx context.Context, reach mcpserver.Reach, uri string, up
 	stop, err = c.WatchResource(ctx, e.inner, updated)
 	done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
 	if errors.Is(err, mcpclient.ErrNotWatched) {
-		return nil, nil, &mcpserver.RequestError{Code: codeNoMethod, Message: fmt.Sprintf("the MCP server %q does not tell when a resource is updated; read it again", u.name)}
+		return nil, nil, &mcpserver.RequestError{Code: codeNoMethod, Message: fmt.Sprintf("the MCP server %q does not announce updates of resources; read it again", u.name)}
 	}
 	if err != nil {
-		return nil, nil, refused(ctx, err)
+		return nil, nil, clientError(ctx, err)
 	}
 	return groups, stop, nil
 }

@@ -39,24 +39,22 @@ import (
 //	  "instructions": "…", "hosts": ["mcp.example.com"], "origins": []
 //	}
 //
-// The servers are read by [mcpclient.Load]. A credential is what clients over HTTP
-// must show: the content of a variable (tokenEnv) or of a file (tokenFile), of 16
-// bytes or more; no token stands in the configuration itself, and if other users can
-// read its file, a warning goes to [slog.Default]. Its groups are what
-// its sessions see, all if they are left out and none if they are empty; its
-// permissions take the place of those above. Relative file names count from the
+// [mcpclient.Load] reads the servers. A credential is what clients over HTTP must show: the
+// content of a variable (tokenEnv) or of a file (tokenFile), of 16 bytes or more. The configuration
+// holds no token itself; if other users can read the token's file, a warning goes to
+// [slog.Default]. The groups of a credential are what its sessions see: all if they are left out,
+// none if the list is empty. Its permissions replace those above. File names are relative to the
 // directory of the configuration.
 //
-// trustReadOnly believes the servers that say of a tool that it only reads: all of them
-// in permissions, one in its entry of mcpServers. That of a credential counts for the
-// servers that are trusted in this way.
+// trustReadOnly believes servers that declare a tool read-only: all servers in permissions, one in
+// its entry of mcpServers. In the permissions of a credential it applies to the servers that are
+// trusted in this way.
 //
-// Members that "kitbag run" takes from the same file (model, baseURL, system,
-// maxSteps, window, skills) are let be.
+// The members that only "kitbag run" reads (model, baseURL, system, maxSteps, window, skills) are
+// ignored.
 //
-// Every mistake is an error that names the file and the key, members that mean
-// nothing included; all are reported at once. New checks the rest, with the same
-// keys. Serve.Version is left to the caller.
+// Every mistake, including an unknown key, is an error that names the file and the key; all are
+// reported at once. Serve.Version is left to the caller.
 func Load(file string) (Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -64,24 +62,24 @@ func Load(file string) (Config, error) {
 	}
 	r := &reader{file: file, dir: filepath.Dir(file)}
 	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins",
-		"model", "baseURL", "system", "maxSteps", "window", "skills") // the last are for kitbag run, which reads the same file
+		"model", "baseURL", "system", "maxSteps", "window", "skills") // for kitbag run, which reads the same file
 	if !ok {
 		return Config{}, errors.Join(r.errs...)
 	}
 	r.servers(top)
 	r.groups(top.get("groups"))
-	r.into("labels", top.get("labels"), &r.cfg.Labels, "a list of names of servers")
-	r.into("perSession", top.get("perSession"), &r.cfg.PerSession, "a list of names of servers")
-	r.into("initial", top.get("initial"), &r.cfg.Initial, "a list of names of groups")
-	r.into("style", top.get("style"), &r.cfg.Style, "the name of a style")
-	r.into("instructions", top.get("instructions"), &r.cfg.Serve.Instructions, "a text")
-	r.into("hosts", top.get("hosts"), &r.cfg.Serve.Hosts, "a list of host names")
-	r.into("origins", top.get("origins"), &r.cfg.Serve.Origins, "a list of origins")
+	r.decode("labels", top.get("labels"), &r.cfg.Labels, "a list of names of servers")
+	r.decode("perSession", top.get("perSession"), &r.cfg.PerSession, "a list of names of servers")
+	r.decode("initial", top.get("initial"), &r.cfg.Initial, "a list of names of groups")
+	r.decode("style", top.get("style"), &r.cfg.Style, "the name of a style")
+	r.decode("instructions", top.get("instructions"), &r.cfg.Serve.Instructions, "a text")
+	r.decode("hosts", top.get("hosts"), &r.cfg.Serve.Hosts, "a list of host names")
+	r.decode("origins", top.get("origins"), &r.cfg.Serve.Origins, "a list of origins")
 	r.cfg.Serve.Policy = r.policy("permissions", top.get("permissions"))
 	r.credentials(top.get("credentials"))
-	r.trust()
+	r.applyTrust()
 	r.audit(top.get("audit"))
-	if len(r.errs) == 0 && top.get("mcpServers") != nil { // else servers come from elsewhere
+	if len(r.errs) == 0 && top.get("mcpServers") != nil { // else the caller adds the servers
 		if err := r.cfg.check(); err != nil {
 			r.errs = append(r.errs, inFile(file, err))
 		}
@@ -89,7 +87,7 @@ func Load(file string) (Config, error) {
 	return r.cfg, errors.Join(r.errs...)
 }
 
-// inFile says of each of the joined errors in which file it is.
+// inFile adds the file to each of the joined errors.
 func inFile(file string, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -117,8 +115,8 @@ func (r *reader) fail(key, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
-// A member of an object, in the order of the file, which is that in which models
-// read of groups.
+// A member is a member of an object, in the order of the file: models read groups in that
+// order.
 type member struct {
 	key   string
 	value json.RawMessage
@@ -135,8 +133,8 @@ func (ms members) get(key string) json.RawMessage {
 	return nil
 }
 
-// object reads an object that has the known members only; all are, if none is
-// named. It reports whether it could.
+// object reads an object with the known members only, or any members if known is empty. It
+// reports whether it could.
 func (r *reader) object(key string, data json.RawMessage, known ...string) (members, bool) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	bad := func(err error) (members, bool) {
@@ -148,7 +146,7 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 		return bad(err)
 	}
 	if first != json.Delim('{') {
-		return bad(errors.New(seen(key, data)))
+		return bad(errors.New(describeValue(key, data)))
 	}
 	var out members
 	for dec.More() {
@@ -162,9 +160,9 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 		}
 		switch {
 		case out.get(m.key) != nil:
-			r.fail(join(key, m.key), "is there twice; join the two")
+			r.fail(join(key, m.key), "duplicate key; merge the two")
 		case len(known) > 0 && !slices.Contains(known, m.key):
-			r.fail(join(key, m.key), "means nothing%s; the members are %s", meant(m.key, known), strings.Join(known, ", "))
+			r.fail(join(key, m.key), "unknown key%s; the keys are %s", didYouMean(m.key, known), strings.Join(known, ", "))
 		default:
 			out = append(out, m)
 		}
@@ -172,8 +170,8 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 	if _, err := dec.Token(); err != nil {
 		return bad(err)
 	}
-	if _, err := dec.Token(); err != io.EOF { // More says no to a bracket, too
-		return bad(errors.New("something follows it"))
+	if _, err := dec.Token(); err != io.EOF { // More also ends at a bracket
+		return bad(errors.New("there is more data after it"))
 	}
 	return out, true
 }
@@ -185,16 +183,15 @@ func join(key, name string) string {
 	return key + "." + name
 }
 
-// into reads a value that may be missing.
-func (r *reader) into(key string, data json.RawMessage, to any, want string) {
+// decode reads a value that may be missing.
+func (r *reader) decode(key string, data json.RawMessage, to any, want string) {
 	if data != nil && json.Unmarshal(data, to) != nil {
-		r.fail(key, "must be %s; %s", want, seen(key, data))
+		r.fail(key, "must be %s; %s", want, describeValue(key, data))
 	}
 }
 
-// seen shows a value that is not what it should be, unless it may be a token that
-// somebody has put there.
-func seen(key string, data json.RawMessage) string {
+// describeValue shows a wrong value in an error, unless it may be a token.
+func describeValue(key string, data json.RawMessage) string {
 	if strings.HasPrefix(key, "credentials") {
 		return "it is something else"
 	}
@@ -205,7 +202,7 @@ func (r *reader) servers(top members) {
 	if top.get("mcpServers") == nil {
 		return
 	}
-	r.object("mcpServers", top.get("mcpServers")) // which finds a name that is there twice
+	r.object("mcpServers", top.get("mcpServers")) // finds duplicate names
 	configs, err := mcpclient.Load(r.file)
 	r.cfg.Servers = configs
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -224,16 +221,15 @@ func (r *reader) groups(data json.RawMessage) {
 		key := join("groups", m.key)
 		g := Group{Name: m.key}
 		ms, _ := r.object(key, m.value, "description", "tools", "instructions", "parents")
-		r.into(join(key, "description"), ms.get("description"), &g.Description, "a text")
-		r.into(join(key, "tools"), ms.get("tools"), &g.Tools, "a list of globs")
-		r.into(join(key, "instructions"), ms.get("instructions"), &g.Instructions, "a text")
-		r.into(join(key, "parents"), ms.get("parents"), &g.Parents, "a list of names of groups")
+		r.decode(join(key, "description"), ms.get("description"), &g.Description, "a text")
+		r.decode(join(key, "tools"), ms.get("tools"), &g.Tools, "a list of globs")
+		r.decode(join(key, "instructions"), ms.get("instructions"), &g.Instructions, "a text")
+		r.decode(join(key, "parents"), ms.get("parents"), &g.Parents, "a list of names of groups")
 		r.cfg.Groups = append(r.cfg.Groups, g)
 	}
 }
 
-// policy reads permissions, in the form that settings files have them. It returns
-// nil if there are none.
+// policy reads permissions, in the form of settings files. It returns nil without any.
 func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 	if data == nil {
 		return nil
@@ -246,7 +242,7 @@ func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 	rest := map[string]json.RawMessage{}
 	for _, m := range ms {
 		if m.key == "trustReadOnly" {
-			r.into(join(key, m.key), m.value, &trust, "true or false")
+			r.decode(join(key, m.key), m.value, &trust, "true or false")
 			continue
 		}
 		rest[m.key] = m.value
@@ -266,15 +262,15 @@ func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 		return nil
 	}
 	for _, unknown := range s.Unknown() {
-		r.fail(strings.TrimSuffix(key, "permissions")+unknown, "means nothing; the members are mode, allow, ask, deny, trustReadOnly, additionalDirectories")
+		r.fail(strings.TrimSuffix(key, "permissions")+unknown, "unknown key; the keys are mode, allow, ask, deny, trustReadOnly, additionalDirectories")
 	}
 	s.Policy.TrustReadOnly = trust
 	return &s.Policy
 }
 
-// trust has the servers trusted that trustReadOnly of all clients is about. That of one
-// credential must not make calls read-only for the others.
-func (r *reader) trust() {
+// applyTrust trusts the servers that trustReadOnly names. That of one credential must not make
+// calls read-only for the others.
+func (r *reader) applyTrust() {
 	some := false
 	for i := range r.cfg.Servers {
 		s := &r.cfg.Servers[i]
@@ -302,22 +298,22 @@ func (r *reader) credentials(data json.RawMessage) {
 		c := mcpserver.Credential{Name: m.key, Token: r.token(key, ms), Policy: r.policy(join(key, "permissions"), ms.get("permissions"))}
 		if groups := ms.get("groups"); groups != nil {
 			names := []string{}
-			r.into(join(key, "groups"), groups, &names, "a list of names of groups")
-			c.Ceiling = toolkit.Only(names...) // none, should the list be null
+			r.decode(join(key, "groups"), groups, &names, "a list of names of groups")
+			c.Ceiling = toolkit.Only(names...) // null is none
 		}
 		r.cfg.Serve.Credentials = append(r.cfg.Serve.Credentials, c)
 	}
 	if len(credentials) == 0 {
-		// Without any, everybody would be let in.
-		r.fail("credentials", "names nobody; add one, or remove it")
+		// Without any, every client would be let in.
+		r.fail("credentials", "has no credentials; add one, or remove the key")
 	}
 }
 
 // token finds a credential's token. It is never part of an error.
 func (r *reader) token(key string, ms members) string {
 	var env, file string
-	r.into(join(key, "tokenEnv"), ms.get("tokenEnv"), &env, "the name of a variable")
-	r.into(join(key, "tokenFile"), ms.get("tokenFile"), &file, "the name of a file")
+	r.decode(join(key, "tokenEnv"), ms.get("tokenEnv"), &env, "the name of a variable")
+	r.decode(join(key, "tokenFile"), ms.get("tokenFile"), &file, "the name of a file")
 	token := ""
 	switch {
 	case (env == "") == (file == ""):
@@ -357,17 +353,17 @@ func (r *reader) audit(data json.RawMessage) {
 	}
 	var file string
 	before := len(r.errs)
-	r.into("audit.file", ms.get("file"), &file, "the name of a file")
-	r.into("audit.arguments", ms.get("arguments"), &r.cfg.AuditArguments, "true or false")
+	r.decode("audit.file", ms.get("file"), &file, "the name of a file")
+	r.decode("audit.arguments", ms.get("arguments"), &r.cfg.AuditArguments, "true or false")
 	if file == "" && len(r.errs) == before {
-		r.fail("audit.file", "is missing; name the file to which records are appended")
+		r.fail("audit.file", "is missing; give the file for the records")
 	}
 	if file != "" {
 		r.cfg.AuditFile = r.path(file)
 	}
 }
 
-// path returns a file name that counts from the configuration's directory.
+// path returns a file name relative to the directory of the configuration.
 func (r *reader) path(name string) string {
 	if filepath.IsAbs(name) {
 		return name

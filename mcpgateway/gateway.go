@@ -16,32 +16,30 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A Config says which servers are joined, in which groups, and how they are
-// served. Servers is required.
+// A Config says which servers are joined, in which groups, and how they are served. Servers and
+// Serve.Version are required.
 type Config struct {
-	// Servers are those behind the gateway. A Prefix is given to each: its name
-	// and two underscores. A zero MaxResult is 16 MiB: it is for the host to
-	// shorten what its model reads.
+	// Servers are those behind the gateway. Their Options.Prefix is set to the name and two
+	// underscores. A zero Limits.Result is 16 MiB, because the host shortens what its model
+	// reads.
 	Servers []mcpclient.Server
 
-	Groups []Group  // in the order in which the model reads of them, before those of servers
+	Groups []Group  // in the order for the model, before the servers' groups
 	Labels []string // names of servers whose own groups are used
 
-	// PerSession are names of servers of which each session has a process, or a
-	// connection, of its own: one that keeps what it is told, such as a browser.
-	// It is started for the session's first call and ends with the session; of
-	// clients of protocol 2026-07-28, which have no sessions, with the call. A
-	// further process is shared, to list the tools.
+	// PerSession are names of servers of which each session has a process, or a connection,
+	// of its own: servers with state, such as a browser. It starts with the session's first
+	// call and ends with the session or, for clients of protocol 2026-07-28, which have no
+	// sessions, with the call. Another process is shared, to list the tools.
 	PerSession []string
 
 	Initial []string // groups that are open from the start; their servers are started with the first session
 
 	Style Style
 
-	// AuditFile, unless empty, is the file to which a line of JSON is appended for
-	// every call; see [mcpserver.Record]. Its arguments are left out, unless
-	// AuditArguments is set. The file may be moved away or cut while the gateway
-	// runs. While it cannot be written, no call is run.
+	// AuditFile, unless empty, is the file to which a line of JSON is appended for every
+	// call; see [mcpserver.Record]. AuditArguments adds the arguments. The file may be moved
+	// or truncated while the gateway runs. While it cannot be written, calls are refused.
 	AuditFile      string
 	AuditArguments bool
 
@@ -87,43 +85,41 @@ type Group struct {
 	Name        string // letters, digits, "_", "-" and "."; unique
 	Description string // what it is for; the model chooses by it
 
-	// Tools are globs over the names of tools, SERVER__TOOL, in which "*" is any
-	// text. Without globs the group must be named like a server, whose group it
-	// describes.
+	// Tools are globs over tool names, SERVER__TOOL, in which "*" is any text. Without
+	// globs the group must have the name of a server, whose group it describes.
 	Tools []string
 
-	Instructions string   // told to the model when it opens the group, instead of the servers' own
-	Parents      []string // groups that must be open too
+	Instructions string   // for the model when it opens the group, instead of the servers' own
+	Parents      []string // groups that must be open as well
 }
 
-// A Gateway is a server in front of many.
+// A Gateway is an MCP server in front of others.
 type Gateway struct {
 	Server  *mcpserver.Server
-	Toolkit *toolkit.Toolkit // which the server serves; Update and Refresh are left to the gateway
+	Toolkit *toolkit.Toolkit // of the server; only the gateway may call Update and Refresh
 
 	cfg       Config
 	upstreams []*upstream
 	audit     *auditFile
 
-	ctx     context.Context // ends with Close
-	end     context.CancelFunc
-	regroup chan struct{} // holds one element when labels have to be looked at
-	known   chan struct{} // holds one element when more servers are known to have prompts or resources
-	work    sync.WaitGroup
+	ctx        context.Context // ends with Close
+	end        context.CancelFunc
+	regroup    chan struct{} // holds one element when labels may have changed
+	moreOffers chan struct{} // holds one element when a server is first known to have prompts or resources
+	work       sync.WaitGroup
 }
 
-// maxResult is how much of a result is passed on, in bytes.
+// maxResult is the default of Limits.Result.
 const maxResult = 16 << 20
 
-// labelsTimeout is how long New waits for a server to tell its groups. One that
-// takes longer is one group, until it has told them.
+// labelsTimeout is how long New waits for a server's groups. A server that takes longer is one
+// group until then.
 const labelsTimeout = 10 * time.Second
 
-// New makes a gateway. No server is started yet but those of Config.Labels, which
-// are asked for their groups for as long as ctx lives, at most ten seconds. Close
-// the gateway when it is no longer needed.
+// New makes a gateway. It starts no server except those of Config.Labels, which list their
+// groups while ctx lives, for ten seconds at most. Close must be called.
 func New(ctx context.Context, cfg Config) (*Gateway, error) {
-	g := &Gateway{cfg: cfg, regroup: make(chan struct{}, 1), known: make(chan struct{}, 1)}
+	g := &Gateway{cfg: cfg, regroup: make(chan struct{}, 1), moreOffers: make(chan struct{}, 1)}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("mcpgateway: %w", err), g.Close())
@@ -136,18 +132,18 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	for _, c := range g.cfg.Servers {
-		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.lookAgain, g.knowMore)
+		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.signalRegroup, g.signalOffers)
 		if err != nil {
 			return err
 		}
-		if u.apart != nil && len(g.cfg.Serve.Credentials) > 1 {
-			u.apart.share = maxApart / 4
+		if u.sessions != nil && len(g.cfg.Serve.Credentials) > 1 {
+			u.sessions.share = maxSessionClients / 4
 		}
 		g.upstreams = append(g.upstreams, u)
 	}
 	bounded, cancel := context.WithTimeout(ctx, labelsTimeout)
 	defer cancel()
-	g.askLabels(bounded)
+	g.refreshLabels(bounded)
 	if g.Toolkit, err = toolkit.New(g.config(g.cfg.Style)); err != nil {
 		return err
 	}
@@ -157,8 +153,8 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		if g.audit, err = openAudit(g.cfg.AuditFile, g.cfg.AuditArguments); err != nil {
 			return err
 		}
-		// The outermost: what is not on record has not happened at all.
-		serve.Middleware = append([]tool.Middleware{g.audit.required}, serve.Middleware...)
+		// Outermost, so that no call runs without a record.
+		serve.Middleware = append([]tool.Middleware{g.audit.middleware}, serve.Middleware...)
 		tell := serve.Audit
 		serve.Audit = func(r mcpserver.Record) {
 			g.audit.append(r)
@@ -173,14 +169,14 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	for _, u := range g.upstreams {
 		u.client.OnChange(func() {
 			if u.labeled {
-				g.lookAgain()
+				g.signalRegroup()
 			}
 			g.Toolkit.Refresh()
 		})
 		u.client.OnPromptsChange(g.Server.OffersChanged)
 		u.client.OnResourcesChange(g.Server.OffersChanged)
 	}
-	g.work.Go(g.follow)
+	g.work.Go(g.watchServers)
 	return nil
 }
 
@@ -193,13 +189,13 @@ func (g *Gateway) Close() error {
 	}
 	var wg sync.WaitGroup
 	closed := make([]error, len(g.upstreams))
-	for i, u := range g.upstreams { // side by side: one that has to be killed takes seconds
+	for i, u := range g.upstreams { // in parallel: killing one takes seconds
 		wg.Go(func() { closed[i] = u.client.Close() })
 	}
 	wg.Wait()
 	for _, u := range g.upstreams {
-		if u.apart != nil {
-			u.apart.close()
+		if u.sessions != nil {
+			u.sessions.close()
 		}
 	}
 	g.work.Wait()
@@ -209,7 +205,7 @@ func (g *Gateway) Close() error {
 	return errors.Join(append(errs, closed...)...)
 }
 
-// Status returns how the servers are, in the order of the configuration.
+// Status returns the status of each server, in the order of the configuration.
 func (g *Gateway) Status() []mcpclient.Status {
 	out := make([]mcpclient.Status, len(g.upstreams))
 	for i, u := range g.upstreams {
@@ -218,15 +214,14 @@ func (g *Gateway) Status() []mcpclient.Status {
 	return out
 }
 
-// A StyleCost is what a style's first list of tools costs, in every request of the
-// host's model.
+// A StyleCost is the cost of a style's first list of tools, in every request of the model.
 type StyleCost struct {
 	Style Style
 	toolkit.Cost
 }
 
-// Costs starts all servers and returns what the first list costs in each style,
-// what each group costs when it is open, and what could not be listed.
+// Costs starts all servers. It returns the cost of the first list in each style and of each open
+// group, and what could not be listed.
 func (g *Gateway) Costs(ctx context.Context) (styles []StyleCost, groups []toolkit.Cost, skipped []toolkit.Skipped, err error) {
 	for _, st := range Styles() {
 		tk, err := toolkit.New(g.config(st))
@@ -238,7 +233,7 @@ func (g *Gateway) Costs(ctx context.Context) (styles []StyleCost, groups []toolk
 			return nil, nil, nil, err
 		}
 		styles = append(styles, StyleCost{st, v.Cost().Total})
-		if st == Full { // which is the one that lists every server
+		if st == Full { // which lists every server
 			groups, skipped = v.Cost().Groups, v.Skipped()
 		}
 	}

@@ -11,38 +11,38 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// logLevels are those of MCP, the least severe first.
+// logLevels are the levels of MCP, the least severe first.
 var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// maxLog is how long what a server logs at a time may be, in bytes.
+// maxLog is the largest log message, in bytes.
 const maxLog = 16 << 10
 
-// An audience are the sessions that use a server, and hear what it logs if they want to.
-// One process serves them all, and does not say whose call a message is about: of several
-// credentials it must be certain which one, or nobody is told.
+// An audience is the sessions that use a server, and get its log messages if they want to. One
+// process serves all sessions and does not say whose call a message is about: with several
+// credentials a message is passed on only if that is certain.
 type audience struct {
-	client leveled
-	tuning sync.Mutex // is held from the look at what is wanted until the server was told
+	client  logSource
+	levelMu sync.Mutex // held while the level is computed and set
 
-	mu    sync.Mutex
-	users map[*mcpserver.Logger]bool
-	busy  map[string]int // calls in flight, by credential
-	level string         // that the server was told last
+	mu       sync.Mutex
+	sessions map[*mcpserver.Logger]bool
+	busy     map[string]int // calls in flight, by credential
+	level    string         // that was set last
 
-	strays   map[string]bool // credentials with a call that was given up: the server may still be at it
-	restarts int             // of the server, when strays were noted
+	abandoned map[string]bool // credentials with an abandoned call, which the server may still run
+	restarts  int             // of the server, when abandoned was last reset
 }
 
-// A leveled is the client of a server that logs.
-type leveled interface {
+// A logSource is the client of a server that logs.
+type logSource interface {
 	Name() string
 	Status() mcpclient.Status
 	SetLogLevel(level string)
 }
 
-// use notes that the context's session uses the server, until it ends, and has a call in
-// flight, until done is called, which is told whether it was given up.
-func (a *audience) use(ctx context.Context) (done func(gaveUp bool)) {
+// begin records that the context's session uses the server, until the session ends, and has a
+// call in flight, until done is called. gaveUp says that the call was abandoned.
+func (a *audience) begin(ctx context.Context) (done func(gaveUp bool)) {
 	l := mcpserver.LoggerFrom(ctx)
 	if l == nil {
 		return func(bool) {}
@@ -51,27 +51,27 @@ func (a *audience) use(ctx context.Context) (done func(gaveUp bool)) {
 	a.mu.Lock()
 	if a.restarts != restarts {
 		a.restarts = restarts
-		clear(a.strays)
+		clear(a.abandoned)
 	}
-	known := a.users[l]
-	a.users[l] = true
+	known := a.sessions[l]
+	a.sessions[l] = true
 	a.busy[who]++
 	a.mu.Unlock()
 	if !known {
-		l.OnLevel(a.tune)
+		l.OnLevel(a.updateLevel)
 		context.AfterFunc(mcpserver.Session(ctx), func() {
 			a.mu.Lock()
-			delete(a.users, l)
+			delete(a.sessions, l)
 			a.mu.Unlock()
-			a.tune()
+			a.updateLevel()
 		})
-		a.tune()
+		a.updateLevel()
 	}
 	return func(gaveUp bool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if gaveUp {
-			a.strays[who] = true
+			a.abandoned[who] = true
 		}
 		if a.busy[who]--; a.busy[who] == 0 {
 			delete(a.busy, who)
@@ -79,13 +79,13 @@ func (a *audience) use(ctx context.Context) (done func(gaveUp bool)) {
 	}
 }
 
-// tune has the server log what any of its users wants.
-func (a *audience) tune() {
-	a.tuning.Lock()
-	defer a.tuning.Unlock()
+// updateLevel sets the server's level to the lowest that a session wants.
+func (a *audience) updateLevel() {
+	a.levelMu.Lock()
+	defer a.levelMu.Unlock()
 	a.mu.Lock()
 	lowest := len(logLevels)
-	for l := range a.users {
+	for l := range a.sessions {
 		if at := slices.Index(logLevels, l.Level()); at >= 0 {
 			lowest = min(lowest, at)
 		}
@@ -102,26 +102,26 @@ func (a *audience) tune() {
 	}
 }
 
-// hear takes a message of the server.
-func (a *audience) hear(m mcpclient.LogMessage) {
+// onLogMessage passes on a message of the server to the sessions it may belong to.
+func (a *audience) onLogMessage(m mcpclient.LogMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	everybody, about := map[string]bool{}, maps.Clone(a.strays)
-	for l := range a.users {
+	everybody, about := map[string]bool{}, maps.Clone(a.abandoned)
+	for l := range a.sessions {
 		everybody[l.Credential()] = true
 	}
 	for who := range a.busy {
 		about[who] = true
 	}
-	for l := range a.users {
-		if len(everybody) == 1 && len(a.strays) == 0 || len(about) == 1 && about[l.Credential()] {
-			tell(l, a.client.Name(), m)
+	for l := range a.sessions {
+		if len(everybody) == 1 && len(a.abandoned) == 0 || len(about) == 1 && about[l.Credential()] {
+			sendLog(l, a.client.Name(), m)
 		}
 	}
 }
 
-// tell passes on a message in words that show all that they say.
-func tell(l *mcpserver.Logger, server string, m mcpclient.LogMessage) {
+// sendLog sends a message to a session, with clean texts.
+func sendLog(l *mcpserver.Logger, server string, m mcpclient.LogMessage) {
 	name := server
 	if m.Logger != "" {
 		name += "/" + m.Logger
@@ -129,7 +129,7 @@ func tell(l *mcpserver.Logger, server string, m mcpclient.LogMessage) {
 	l.Log(m.Level, clean(name, maxLine), cleanLog(m.Data))
 }
 
-// cleanLog returns what a server logs, a text clean, and what is too long cut.
+// cleanLog returns the data of a log message, with clean text and cut to maxLog bytes.
 func cleanLog(data json.RawMessage) json.RawMessage {
 	var text string
 	switch {
@@ -139,5 +139,5 @@ func cleanLog(data json.RawMessage) json.RawMessage {
 	default:
 		return data
 	}
-	return quoted(clean(text, maxLog))
+	return jsonString(clean(text, maxLog))
 }

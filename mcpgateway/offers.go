@@ -16,27 +16,27 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// Prompts and resources of upstream servers are in groups as tools are, by their names,
-// and a client sees those that are in its groups. A prompt is called SERVER__PROMPT, the
-// URI of a resource is mcp://SERVER/URI: both lead back.
+// Prompts and resources of upstream servers are in groups by their names, as tools are, and a
+// client sees those of its groups. A prompt is called SERVER__PROMPT, the URI of a resource is
+// mcp://SERVER/URI.
 
 const (
-	// maxEntry is how long an entry of a list may be, in bytes, maxURI a URI.
+	// maxEntry is the largest entry of a list, and maxURI the largest URI, in bytes.
 	maxEntry = 64 << 10
 	maxURI   = 8 << 10
 
-	// offersTimeout is how long servers have to list, all side by side.
+	// offersTimeout is how long all servers together may take to list.
 	offersTimeout = 30 * time.Second
 
-	// listAgain is how long a server that could not list is left alone, as toolkits do.
-	listAgain = 30 * time.Second
+	// retryListAfter is how long a server that could not list is not asked again, as in
+	// toolkits.
+	retryListAfter = 30 * time.Second
 
 	// uriScheme begins the URIs of the gateway.
 	uriScheme = "mcp://"
 )
 
-// uriPrefix is what the URIs of a server's resources begin with. No server's is the
-// beginning of another's.
+// uriPrefix begins the URIs of a server's resources. No server's is a prefix of another's.
 func (u *upstream) uriPrefix() string { return uriScheme + strings.TrimSuffix(u.prefix, "__") + "/" }
 
 // offers are the prompts and resources of all upstream servers.
@@ -46,14 +46,14 @@ type offers struct{ *Gateway }
 func (o offers) Version(kind mcpserver.OfferKind, groups []string) string {
 	var b strings.Builder
 	for _, u := range o.upstreams {
-		if v := u.version(kind); v > 0 && overlap(o.groupsOfServer(u), groups) {
+		if v := u.version(kind); v > 0 && intersect(o.groupsOfServer(u), groups) {
 			fmt.Fprintf(&b, "%s:%d;", u.prefix, v)
 		}
 	}
 	return b.String()
 }
 
-// version is 0 while the server is not known to have any of the kind.
+// version is 0 until the server is known to have any of the kind.
 func (u *upstream) version(kind mcpserver.OfferKind) int64 {
 	st := u.client.Status()
 	if kind == mcpserver.PromptOffer {
@@ -62,8 +62,8 @@ func (u *upstream) version(kind mcpserver.OfferKind) int64 {
 	return st.ResourcesVersion
 }
 
-// List implements [mcpserver.Offers]. As for tools, the servers of groups that are closed
-// are not started for it, and with a list that is only searched none is.
+// List implements [mcpserver.Offers]. As with tools, it starts no server of a closed group, and
+// none at all for a list that is only searched.
 func (o offers) List(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach) []mcpserver.Offer {
 	ctx, cancel := context.WithTimeout(ctx, offersTimeout)
 	defer cancel()
@@ -71,7 +71,7 @@ func (o offers) List(ctx context.Context, kind mcpserver.OfferKind, reach mcpser
 	var wg sync.WaitGroup
 	for i, u := range o.upstreams {
 		groups := o.groupsOfServer(u)
-		if overlap(groups, reach.Listed) || u.version(kind) > 0 && overlap(groups, reach.Groups) {
+		if intersect(groups, reach.Listed) || u.version(kind) > 0 && intersect(groups, reach.Groups) {
 			wg.Go(func() { lists[i] = o.visible(ctx, u, kind, reach) })
 		}
 	}
@@ -79,60 +79,59 @@ func (o offers) List(ctx context.Context, kind mcpserver.OfferKind, reach mcpser
 	return slices.Concat(lists...)
 }
 
-// visible returns what a client sees of a server. One that fails has nothing, and no
-// part in the others.
+// visible returns what a client sees of a server; nothing of one that fails.
 func (o offers) visible(ctx context.Context, u *upstream, kind mcpserver.OfferKind, reach mcpserver.Reach) (out []mcpserver.Offer) {
-	list, err := u.offered(ctx, kind)
+	list, err := u.list(ctx, kind)
 	if err != nil {
 		return nil
 	}
 	for _, e := range list {
 		groups := o.groupsOf(u, e.name, e.labels)
-		if overlap(groups, reach.Groups) && !reach.Denied(u.ruleName(kind, e)) {
+		if intersect(groups, reach.Groups) && !reach.Denied(u.ruleName(kind, e)) {
 			out = append(out, mcpserver.Offer{Name: e.outer, Groups: groups, Entry: e.entry})
 		}
 	}
 	return out
 }
 
-// ruleName is what a rule denies a prompt or the resources of a server by: the name of
-// the prompt, or one that only a rule for all of the server's tools covers.
-func (u *upstream) ruleName(kind mcpserver.OfferKind, e *offered) string {
+// ruleName is the tool name that deny rules are matched with: the prompt's name or, for
+// resources, one that only a rule for all tools of the server matches.
+func (u *upstream) ruleName(kind mcpserver.OfferKind, e *listEntry) string {
 	if kind == mcpserver.PromptOffer {
 		return u.prefix + toolName(e.name)
 	}
 	return u.prefix + "resources/read"
 }
 
-// An offered thing is an entry of a server's list.
-type offered struct {
-	name         string // that puts it into groups
-	inner, outer string // its name or URI there and here
+// A listEntry is an entry of a server's list.
+type listEntry struct {
+	name         string // decides its groups
+	inner, outer string // its name or URI on the server and on the gateway
 	labels       []string
 	entry        map[string]json.RawMessage
 }
 
-// offered returns a server's list with clean words. It is made anew only when the server
-// has sent another one.
-func (u *upstream) offered(ctx context.Context, kind mcpserver.OfferKind) ([]*offered, error) {
-	if err := u.unlisted(kind); err != nil {
+// list returns a server's list with clean texts. It is made again only when the server's list
+// has changed.
+func (u *upstream) list(ctx context.Context, kind mcpserver.OfferKind) ([]*listEntry, error) {
+	if err := u.recentFailure(kind); err != nil {
 		return nil, err
 	}
 	raw, err := u.entries(ctx, kind)
-	u.lookAtOffers()
+	u.announceOffers()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err != nil {
-		if !errors.Is(context.Cause(ctx), context.Canceled) { // else the host has left
-			slog.WarnContext(ctx, "an MCP server cannot list", "server", u.name, "what", kind, "err", discreet(ctx, err))
-			u.fail(kind, err)
+		if !errors.Is(context.Cause(ctx), context.Canceled) { // else the client has left
+			slog.WarnContext(ctx, "an MCP server cannot list", "server", u.name, "what", kind, "err", withoutStderr(ctx, err))
+			u.recordFailure(kind, err)
 		}
 		return nil, err
 	}
 	if last, ok := u.offers[kind]; ok && sameSlice(raw, last.raw) {
 		return last.clean, nil
 	}
-	clean, seen := []*offered{}, map[string]bool{}
+	clean, seen := []*listEntry{}, map[string]bool{}
 	for _, r := range raw {
 		if e := u.entry(kind, r); e != nil && !seen[e.inner] {
 			seen[e.inner] = true
@@ -170,59 +169,59 @@ func (u *upstream) entries(ctx context.Context, kind mcpserver.OfferKind) ([]jso
 	return u.rawPrompts, nil
 }
 
-// A failure is when and why a server could not list, and in which condition it was.
+// A failure is when and why a server could not list, and its state then.
 type failure struct {
-	at   time.Time
-	when condition
-	err  error
+	at    time.Time
+	state serverState
+	err   error
 }
 
-// A condition is another one when it may be worth to ask the server again.
-type condition struct {
+// A serverState that differs is a reason to ask the server again.
+type serverState struct {
 	state    string
 	restarts int
 }
 
-func (u *upstream) condition() condition {
+func (u *upstream) serverState() serverState {
 	st := u.client.Status()
-	return condition{st.State, st.Restarts}
+	return serverState{st.State, st.Restarts}
 }
 
-// fail notes that the server could not list: that kind, if it said so, else anything. The
-// caller holds u.mu.
-func (u *upstream) fail(kind mcpserver.OfferKind, err error) {
-	if readable(err) != nil {
+// recordFailure records that the server could not list: of this kind if it answered so, else of
+// any kind. u.mu is held.
+func (u *upstream) recordFailure(kind mcpserver.OfferKind, err error) {
+	if exceptRefusal(err) != nil {
 		kind = ""
 	}
 	if u.failed == nil {
 		u.failed = map[mcpserver.OfferKind]failure{}
 	}
-	u.failed[kind] = failure{time.Now(), u.condition(), err}
+	u.failed[kind] = failure{time.Now(), u.serverState(), err}
 }
 
-// unlisted returns why the server could not list, if that was lately and nothing has
-// changed: every list would have to wait for it once more.
-func (u *upstream) unlisted(kind mcpserver.OfferKind) error {
-	now := u.condition()
+// recentFailure returns why the server could not list, if that was recent and its state is the
+// same, so that not every list waits for it.
+func (u *upstream) recentFailure(kind mcpserver.OfferKind) error {
+	now := u.serverState()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, f := range []failure{u.failed[""], u.failed[kind]} {
-		if f.when == now && time.Since(f.at) <= listAgain {
+		if f.state == now && time.Since(f.at) <= retryListAfter {
 			return f.err
 		}
 	}
 	return nil
 }
 
-// An offerList is a list, and what it was made of.
+// An offerList is a list, and the server's list that it was made of.
 type offerList struct {
 	raw   []json.RawMessage
-	clean []*offered
+	clean []*listEntry
 }
 
-// entry reads an entry of a list. It returns nil for one that is too long or hides
-// something in its name: what leads back must not change.
-func (u *upstream) entry(kind mcpserver.OfferKind, raw json.RawMessage) *offered {
+// entry reads an entry of a list. It returns nil for one that is too long, or whose name is not
+// clean and so could not lead back to the server's.
+func (u *upstream) entry(kind mcpserver.OfferKind, raw json.RawMessage) *listEntry {
 	var e map[string]json.RawMessage
 	if len(raw) > maxEntry || json.Unmarshal(cleanSchema(raw), &e) != nil {
 		return nil
@@ -235,13 +234,13 @@ func (u *upstream) entry(kind mcpserver.OfferKind, raw json.RawMessage) *offered
 	case mcpserver.TemplateOffer:
 		key, prefix = "uriTemplate", u.uriPrefix()
 	}
-	o := &offered{name: text("name"), inner: text(key), entry: e}
+	o := &listEntry{name: text("name"), inner: text(key), entry: e}
 	if o.inner == "" || clean(o.inner, maxURI) != o.inner {
 		return nil
 	}
 	o.outer = prefix + o.inner
-	e["name"] = quoted(clean(o.name, maxLine))
-	e[key] = quoted(o.outer)
+	e["name"] = jsonString(clean(o.name, maxLine))
+	e[key] = jsonString(o.outer)
 	var about struct {
 		Labels []string `json:"io.modelcontextprotocol/groups"`
 	}
@@ -250,10 +249,10 @@ func (u *upstream) entry(kind mcpserver.OfferKind, raw json.RawMessage) *offered
 	return o
 }
 
-// quoted returns the JSON of a text.
-func quoted(s string) json.RawMessage {
+// jsonString returns the JSON of a text.
+func jsonString(s string) json.RawMessage {
 	data, err := json.Marshal(s)
-	if err != nil { // which no text causes
+	if err != nil { // impossible for a string
 		return json.RawMessage(`""`)
 	}
 	return data
@@ -261,16 +260,16 @@ func quoted(s string) json.RawMessage {
 
 // Get implements [mcpserver.Offers].
 func (o offers) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, args map[string]string) (json.RawMessage, error) {
-	u, e, _, err := o.seen(ctx, kind, reach, name)
+	u, e, _, err := o.resolve(ctx, kind, reach, name)
 	if err != nil {
 		return nil, err
 	}
 	raw, err := u.get(ctx, kind, e.inner, args)
 	if err != nil {
-		return nil, refused(ctx, err)
+		return nil, clientError(ctx, err)
 	}
 	if len(raw) > u.limit {
-		return nil, fmt.Errorf("MCP server %q: the result has %d bytes; %d are passed on", u.name, len(raw), u.limit)
+		return nil, fmt.Errorf("MCP server %q: the result has %d bytes, the limit is %d", u.name, len(raw), u.limit)
 	}
 	if kind == mcpserver.ResourceOffer {
 		raw = outerURIs(raw, u.uriPrefix())
@@ -278,35 +277,35 @@ func (o offers) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserv
 	return raw, nil
 }
 
-// seen returns what a name leads to, if the client may have it, and the groups that it is in.
-func (o offers) seen(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string) (*upstream, *offered, []string, error) {
+// resolve returns the server and the entry of a name, if the client may have it, and its groups.
+func (o offers) resolve(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string) (*upstream, *listEntry, []string, error) {
 	if o.audit != nil && !o.audit.writable() {
 		return nil, nil, nil, &mcpserver.RequestError{Code: codeInternal, Message: unwritable}
 	}
-	u, e, err := o.find(ctx, kind, reach, name)
+	u, e, err := o.lookUp(ctx, kind, reach, name)
 	if err != nil {
-		return nil, nil, nil, discreet(ctx, err)
+		return nil, nil, nil, withoutStderr(ctx, err)
 	}
 	groups := o.groupsOf(u, e.name, e.labels)
-	if !overlap(groups, reach.Groups) || reach.Denied(u.ruleName(kind, e)) {
+	if !intersect(groups, reach.Groups) || reach.Denied(u.ruleName(kind, e)) {
 		return nil, nil, nil, mcpserver.ErrNoOffer
 	}
 	return u, e, groups, nil
 }
 
-// refused returns the error of a server as it is told.
-func refused(ctx context.Context, err error) error {
+// clientError returns the error of a server as the client gets it.
+func clientError(ctx context.Context, err error) error {
 	ce, ok := errors.AsType[*mcpclient.CallError](err)
 	if !ok {
-		return discreet(ctx, err)
+		return withoutStderr(ctx, err)
 	}
-	if ce.Code == codeNoResource || ce.Code == codeNoMethod { // the latter of a server that has none at all
+	if ce.Code == codeNoResource || ce.Code == codeNoMethod { // the latter from a server without any
 		return mcpserver.ErrNoOffer
 	}
 	return &mcpserver.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxWords), Data: ce.Data}
 }
 
-// The codes of JSON-RPC and MCP that are looked at, or answered with.
+// The JSON-RPC and MCP error codes that the gateway uses.
 const (
 	codeInternal      = -32603
 	codeNoMethod      = -32601
@@ -314,21 +313,21 @@ const (
 	codeNoResource    = -32002
 )
 
-// find returns the server that a name leads to. A server of which the client sees
-// nothing is not contacted.
-func (o offers) find(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string) (*upstream, *offered, error) {
-	sees := func(u *upstream) bool { return overlap(o.groupsOfServer(u), reach.Groups) }
+// lookUp returns the server of a name. It does not contact servers of which the client sees
+// nothing.
+func (o offers) lookUp(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string) (*upstream, *listEntry, error) {
+	sees := func(u *upstream) bool { return intersect(o.groupsOfServer(u), reach.Groups) }
 	if kind == mcpserver.ResourceOffer {
 		for _, u := range o.upstreams {
 			if inner, ok := strings.CutPrefix(name, u.uriPrefix()); ok && sees(u) {
 				e, err := u.resource(ctx, inner)
 				if e == nil {
-					e = &offered{inner: inner} // not all need be listed
+					e = &listEntry{inner: inner} // a server need not list all
 				}
 				return u, e, err
 			}
 		}
-		return o.findInner(ctx, reach, name)
+		return o.lookUpInner(ctx, reach, name)
 	}
 	for _, u := range o.upstreams {
 		prefix := u.prefix
@@ -338,26 +337,26 @@ func (o offers) find(ctx context.Context, kind mcpserver.OfferKind, reach mcpser
 		if !strings.HasPrefix(name, prefix) || !sees(u) {
 			continue
 		}
-		list, err := u.offered(ctx, kind)
+		list, err := u.list(ctx, kind)
 		if err != nil {
 			return nil, nil, err
 		}
-		if i := slices.IndexFunc(list, func(e *offered) bool { return e.outer == name }); i >= 0 {
+		if i := slices.IndexFunc(list, func(e *listEntry) bool { return e.outer == name }); i >= 0 {
 			return u, list[i], nil
 		}
 	}
 	return nil, nil, mcpserver.ErrNoOffer
 }
 
-// findInner is find for a URI as its server has it, which is how results of tools name
-// resources. It leads back if only one of the servers at work has such a resource.
-func (o offers) findInner(ctx context.Context, reach mcpserver.Reach, uri string) (server *upstream, found *offered, err error) {
+// lookUpInner is lookUp for a server's own URI, as the results of tools have it. It succeeds if
+// only one of the started servers has such a resource.
+func (o offers) lookUpInner(ctx context.Context, reach mcpserver.Reach, uri string) (server *upstream, found *listEntry, err error) {
 	for _, u := range o.upstreams {
-		if u.version(mcpserver.ResourceOffer) == 0 || !overlap(o.groupsOfServer(u), reach.Groups) {
+		if u.version(mcpserver.ResourceOffer) == 0 || !intersect(o.groupsOfServer(u), reach.Groups) {
 			continue
 		}
 		e, err := u.resource(ctx, uri)
-		if err != nil || e == nil || !overlap(o.groupsOf(u, e.name, e.labels), reach.Groups) {
+		if err != nil || e == nil || !intersect(o.groupsOf(u, e.name, e.labels), reach.Groups) {
 			continue
 		}
 		if found != nil {
@@ -372,39 +371,38 @@ func (o offers) findInner(ctx context.Context, reach mcpserver.Reach, uri string
 	return server, found, nil
 }
 
-// resource returns what the server lists under the URI, or for it the template that it
-// seems to be of: what stands before a template's first variable has to be its beginning.
-// It returns nil if there is none.
-func (u *upstream) resource(ctx context.Context, uri string) (*offered, error) {
-	list, err := u.offered(ctx, mcpserver.ResourceOffer)
+// resource returns the server's entry for the URI, or for the template that seems to match: the
+// text before its first variable must begin the URI. It returns nil if there is none.
+func (u *upstream) resource(ctx context.Context, uri string) (*listEntry, error) {
+	list, err := u.list(ctx, mcpserver.ResourceOffer)
 	if err != nil {
-		return nil, readable(err)
+		return nil, exceptRefusal(err)
 	}
-	if i := slices.IndexFunc(list, func(e *offered) bool { return e.inner == uri }); i >= 0 {
+	if i := slices.IndexFunc(list, func(e *listEntry) bool { return e.inner == uri }); i >= 0 {
 		return list[i], nil
 	}
-	templates, err := u.offered(ctx, mcpserver.TemplateOffer)
-	var best *offered
+	templates, err := u.list(ctx, mcpserver.TemplateOffer)
+	var best *listEntry
 	longest := 0
 	for _, e := range templates {
 		head, _, _ := strings.Cut(e.inner, "{")
 		if len(head) > longest && strings.HasPrefix(uri, head) {
-			best, longest = &offered{name: e.name, labels: e.labels, inner: uri}, len(head)
+			best, longest = &listEntry{name: e.name, labels: e.labels, inner: uri}, len(head)
 		}
 	}
-	return best, readable(err)
+	return best, exceptRefusal(err)
 }
 
-// readable returns an error that keeps a server from being read: one that answers, if
-// only that it cannot list, may still be.
-func readable(err error) error {
+// exceptRefusal returns nil for an error with which the server has answered: it may be read from
+// although it cannot list.
+func exceptRefusal(err error) error {
 	if _, refused := errors.AsType[*mcpclient.CallError](err); refused {
 		return nil
 	}
 	return err
 }
 
-// get asks the server for a prompt or a resource.
+// get requests a prompt or a resource from the server.
 func (u *upstream) get(ctx context.Context, kind mcpserver.OfferKind, name string, args map[string]string) (raw json.RawMessage, err error) {
 	c, done, err := u.clientOf(ctx)
 	if err != nil {
@@ -421,27 +419,27 @@ func (u *upstream) get(ctx context.Context, kind mcpserver.OfferKind, name strin
 	return c.ReadResource(ctx, name)
 }
 
-// clientOf returns the client of the server, that of the session if it has one of its own,
-// which is in use until done is called; see use.
+// clientOf returns the server's client, or that of the session if it has one of its own. done
+// ends its use; see begin.
 func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func(gaveUp bool), err error) {
-	if u.apart != nil {
-		c, err = u.apart.client(ctx)
+	if u.sessions != nil {
+		c, err = u.sessions.client(ctx)
 		return c, func(bool) {}, err
 	}
-	return u.client, u.use(ctx), nil
+	return u.client, u.begin(ctx), nil
 }
 
-// outerURIs returns a result of resources/read with the URIs that lead back.
+// outerURIs returns a result of resources/read with the gateway's URIs.
 func outerURIs(raw json.RawMessage, prefix string) json.RawMessage {
 	var result map[string]json.RawMessage
 	var contents []map[string]json.RawMessage
 	if json.Unmarshal(raw, &result) != nil || json.Unmarshal(result["contents"], &contents) != nil {
-		return raw // the server checks what it passes on
+		return raw // mcpserver checks results
 	}
 	for _, c := range contents {
 		var uri string
 		if json.Unmarshal(c["uri"], &uri) == nil {
-			c["uri"] = quoted(prefix + uri)
+			c["uri"] = jsonString(prefix + uri)
 		}
 	}
 	var b bytes.Buffer
@@ -458,18 +456,17 @@ func outerURIs(raw json.RawMessage, prefix string) json.RawMessage {
 	return out
 }
 
-// overlap reports whether the two have a name in common.
-func overlap(a, b []string) bool {
+// intersect reports whether two lists have a name in common.
+func intersect(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
-// toolName is how a name would stand in that of a tool, for globs and rules: in those a
-// slash ends what "*" covers.
-func toolName(s string) string { return notInNames().ReplaceAllString(s, "_") }
+// toolName replaces what a tool name cannot have, for globs and rules, in which "*" does not
+// match a slash.
+func toolName(s string) string { return illegalInNames().ReplaceAllString(s, "_") }
 
-// groupsOf returns the groups of a prompt or resource: those of the configuration whose
-// globs cover a tool of that name, else those of the server's own that it is labelled
-// with, else the one for what is in none.
+// groupsOf returns the groups of a prompt or resource: those of the configuration whose globs
+// match its name, else those of its labels, else the one for what has no label.
 func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []string) {
 	for _, gr := range g.cfg.Groups {
 		if matches(gr.Tools, u.prefix+toolName(name)) {
@@ -479,7 +476,7 @@ func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []
 	if len(groups) > 0 {
 		return groups
 	}
-	own := u.ownGroups()
+	own := u.ownGroupNames()
 	for _, l := range labels {
 		if group, ok := own[u.name+"/"+l]; ok {
 			groups = append(groups, group)
@@ -491,23 +488,23 @@ func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []
 	return groups
 }
 
-// groupsOfServer returns the groups that anything of a server may be in.
+// groupsOfServer returns all groups that a server's prompts and resources can be in.
 func (g *Gateway) groupsOfServer(u *upstream) (groups []string) {
 	for _, gr := range g.cfg.Groups {
 		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mayMatch(glob, u.prefix) }) {
 			groups = append(groups, gr.Name)
 		}
 	}
-	for _, group := range u.ownGroups() {
+	for _, group := range u.ownGroupNames() {
 		groups = append(groups, group)
 	}
 	return groups
 }
 
-// ownGroups returns the server's own groups by the names that it has for them; see
+// ownGroupNames returns the names of the server's own groups, by its names for them; see
 // [mcpclient.Group].
-func (u *upstream) ownGroups() map[string]string {
+func (u *upstream) ownGroupNames() map[string]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.own
+	return u.groupNames
 }

@@ -7,18 +7,17 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A Style is the way in which a host's model opens groups. Clients of protocol
-// 2026-07-28, whose list must not change, have Discover whatever the style, unless
-// it is Full.
+// A Style is how the host's model opens groups. Clients of protocol 2026-07-28, whose list must
+// not change, always have Discover, unless the style is Full.
 type Style string
 
 // The styles. The zero Style is Reset.
 const (
-	Reset    Style = "reset"     // reset_tools takes all groups that are wanted
-	Enable   Style = "enable"    // enable_tools and disable_tools take steps
+	Reset    Style = "reset"     // reset_tools opens the given groups and closes the others
+	Enable   Style = "enable"    // enable_tools and disable_tools open and close groups
 	PerGroup Style = "per-group" // a tool to open, and one to close, for each group
 	Discover Style = "discover"  // the list never changes: search_tools, describe_tools, call_tool
-	Full     Style = "full"      // everything is listed
+	Full     Style = "full"      // all tools are listed
 )
 
 // Styles returns all styles.

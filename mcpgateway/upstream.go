@@ -18,46 +18,46 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// notInNames is what model APIs do not take in the name of a tool or a field.
-var notInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
+// illegalInNames matches what model APIs refuse in the name of a tool or a field.
+var illegalInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
 
-// groupName makes a name for a group of what a person or a server wrote.
+// groupName makes a group name of a name that a person or a server chose.
 func groupName(s string) string {
-	return notInNames().ReplaceAllString(s[:min(len(s), maxGroupName)], "_")
+	return illegalInNames().ReplaceAllString(s[:min(len(s), maxGroupName)], "_")
 }
 
-// prefixOf is what the names of a server's tools begin with.
+// prefixOf begins the names of a server's tools.
 func prefixOf(server string) string { return strings.ReplaceAll(groupName(server), ".", "_") + "__" }
 
 // An upstream is a server behind the gateway.
 type upstream struct {
-	client  *mcpclient.Client
-	name    string // as configured
-	group   string // of what is in no other group
-	prefix  string
-	labeled bool   // its own groups are used
-	apart   *apart // sessions have a process of their own; nil if they share one
-	listed  func() // called when a server that labels its tools was listed, but not asked for its groups yet
+	client   *mcpclient.Client
+	name     string // as configured
+	group    string // for what is in no other group
+	prefix   string
+	labeled  bool            // its own groups are used
+	sessions *sessionClients // sessions have a process of their own; nil if they share one
+	onListed func()          // called when a server that labels its tools was listed before its groups
 
-	known  func() // called when the server is first known to have prompts or resources
-	looked atomic.Bool
+	onOffers  func() // called when the server is first known to have prompts or resources
+	announced atomic.Bool
 
-	limit int // bytes of a result
+	limit int // of a result, in bytes
 
-	strays strays
+	abandoned abandonedCalls
 
 	audience *audience
 
-	mu        sync.Mutex
-	questions map[string]int    // open ones, by credential
-	own       map[string]string // its own groups, by its names for them
-	offers    map[mcpserver.OfferKind]offerList
+	mu         sync.Mutex
+	questions  map[string]int    // open ones, by credential
+	groupNames map[string]string // its own groups, by its names for them
+	offers     map[mcpserver.OfferKind]offerList
 
 	prompts    []mcpclient.Prompt // what rawPrompts was made of
 	rawPrompts []json.RawMessage
 
 	failed map[mcpserver.OfferKind]failure // to list prompts or resources; "" is of all kinds
-	labels []mcpclient.Group               // as told last; nil before
+	labels []mcpclient.Group               // of the last groups/list; nil before
 	raw    []tool.Tool                     // what clean was made of
 	clean  []tool.Tool
 }
@@ -68,13 +68,13 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known f
 		cfg.Options.Limits.Result = maxResult
 	}
 	if cfg.Options.Limits.Samples == 0 {
-		cfg.Options.Limits.Samples = math.MaxInt // the host decides about each
+		cfg.Options.Limits.Samples = math.MaxInt // the host has limits of its own
 	}
-	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, listed: listed, known: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
-		audience: &audience{users: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, strays: map[string]bool{}}}
+	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, onListed: listed, onOffers: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
+		audience: &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
 	if perSession || cfg.Options.Stateless {
-		// Whose question it is there can be no doubt.
+		// Every question belongs to the only session.
 		ask, sample = mcpclient.ElicitCaller, mcpclient.SampleCaller
 	}
 	if cfg.Options.Elicitation == nil {
@@ -84,10 +84,10 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known f
 		cfg.Options.Sampling = sample
 	}
 	if perSession {
-		u.apart = &apart{cfg: cfg, share: maxApart, clients: map[context.Context]*mcpclient.Client{}, users: map[string]int{}}
+		u.sessions = &sessionClients{cfg: cfg, share: maxSessionClients, clients: map[context.Context]*mcpclient.Client{}, byCredential: map[string]int{}}
 	}
 	if cfg.Options.Log == nil {
-		cfg.Options.Log = u.audience.hear
+		cfg.Options.Log = u.audience.onLogMessage
 	}
 	var err error
 	if u.client, err = mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options); err != nil {
@@ -97,14 +97,14 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known f
 	return u, nil
 }
 
-// tools returns the server's tools with clean words. They stay the same values
-// while the server's list stays the same.
+// tools returns the server's tools with clean texts. The slice stays the same while the server's
+// list does.
 func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	raw, err := u.client.Tools(ctx)
 	if err != nil {
-		return nil, discreet(ctx, err)
+		return nil, withoutStderr(ctx, err)
 	}
-	u.lookAtOffers()
+	u.announceOffers()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.clean == nil || !sameSlice(raw, u.raw) {
@@ -114,23 +114,22 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 		}
 	}
 	if u.labeled && u.labels == nil {
-		u.listed()
+		u.onListed()
 	}
 	return u.clean, nil
 }
 
-// lookAtOffers tells of the server, once, if it has prompts or resources: clients whose tools
-// are searched see more of those now, and have called nothing that would tell them.
-func (u *upstream) lookAtOffers() {
-	if st := u.client.Status(); st.PromptsVersion+st.ResourcesVersion > 0 && !u.looked.Swap(true) {
-		u.known()
+// announceOffers calls onOffers once when the server is known to have prompts or resources:
+// clients that search for tools see more then, and no call of theirs announces it.
+func (u *upstream) announceOffers() {
+	if st := u.client.Status(); st.PromptsVersion+st.ResourcesVersion > 0 && !u.announced.Swap(true) {
+		u.onOffers()
 	}
 }
 
-// discreet takes out of an error what the server's process wrote to stderr, and puts
-// that into the gateway's own log: one process serves all sessions, and its last
-// lines may be about somebody else, or hold a key of the owner's.
-func discreet(ctx context.Context, err error) error {
+// withoutStderr moves the stderr of the server's process from an error to the gateway's log: one
+// process serves all sessions, so that it may be about another session, or hold a key.
+func withoutStderr(ctx context.Context, err error) error {
 	se, ok := errors.AsType[*mcpclient.ServerError](err)
 	if !ok || se.Stderr == "" {
 		return err
@@ -139,34 +138,34 @@ func discreet(ctx context.Context, err error) error {
 	return &mcpclient.ServerError{Server: se.Server, Err: se.Err}
 }
 
-// sameSlice reports whether two lists are one and the same: the client replaces
-// its list when it changes.
+// sameSlice reports whether two lists are the same slice: the client replaces its list when it
+// changes.
 func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// A source is what a group has of a server.
+// A source is the part of a server that a group has.
 type source struct {
 	*upstream
-	keep  func(name string) bool
-	quiet bool // the group has instructions of the owner, which count instead of the server's
+	keep             func(name string) bool
+	hideInstructions bool // the configuration has instructions, which replace the server's
 }
 
-// Name is the server's, for what is said of it in errors.
+// Name is the server's name, for errors.
 func (s *source) Name() string { return s.name }
 
-// Instructions are what the server says of itself, for who uses its tools; of one that
-// has failed, that its tools are missing.
+// Instructions are the server's instructions, or a notice that a failed server's tools are
+// missing.
 func (s *source) Instructions() string {
 	st := s.client.Status()
 	if err := st.Err; err != nil {
 		if se, ok := errors.AsType[*mcpclient.ServerError](err); ok {
-			err = se.Err // without what it wrote to stderr
+			err = se.Err // without its stderr
 		}
 		return fmt.Sprintf("The MCP server %q cannot be used now, so that tools of it may be missing: %s", clean(s.name, maxLine), clean(err.Error(), maxLine))
 	}
 	text := clean(strings.TrimSpace(st.Instructions), maxInstructions)
-	if text == "" || s.quiet {
+	if text == "" || s.hideInstructions {
 		return ""
 	}
 	return fmt.Sprintf("The MCP server %q says of its tools:\n%s", clean(s.name, maxLine), text)
@@ -180,22 +179,22 @@ func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(t tool.Tool) bool { return !s.keep(t.Info().Name) }), nil
 }
 
-// ask asks the server for its groups.
-func (u *upstream) ask(ctx context.Context) error {
+// refreshLabels requests the server's groups.
+func (u *upstream) refreshLabels(ctx context.Context) error {
 	groups, err := u.client.Groups(ctx)
 	if err != nil {
-		return fmt.Errorf("ask %q for its groups: %w", u.name, err)
+		return fmt.Errorf("list the groups of %q: %w", u.name, err)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.labels = groups; groups == nil {
-		u.labels = []mcpclient.Group{} // it has none, and was asked
+		u.labels = []mcpclient.Group{} // not nil: it was asked and has none
 	}
 	return nil
 }
 
-// told returns the groups that the server has told of.
-func (u *upstream) told() []mcpclient.Group {
+// currentLabels returns the groups of the last groups/list.
+func (u *upstream) currentLabels() []mcpclient.Group {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.labels

@@ -196,7 +196,7 @@ func TestNotWatched(t *testing.T) {
 	refuses.Transport = mcpclient.Dial((&tap{dial: refuses.Transport.(mcpclient.Dial), capabilities: `"resources":{"subscribe":true},`,
 		results: map[string]string{"resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`, "resources/subscribe": "refusal"}}).connect)
 	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{mute, refuses}, Initial: []string{"mute", "refuses"}}))
-	for uri, want := range map[string]string{"mcp://mute/x://a": "does not tell when", "mcp://refuses/x://a": "-32099"} {
+	for uri, want := range map[string]string{"mcp://mute/x://a": "does not announce", "mcp://refuses/x://a": "-32099"} {
 		if got := w.rpc("resources/subscribe", `{"uri":"`+uri+`"}`); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", uri, got)
 		}

@@ -170,7 +170,7 @@ func TestGatewayConfig(t *testing.T) {
 	}
 
 	write(`,"gruops":{}`)
-	if got := kitbag(t.Context(), "mcp", "serve", "--config", file); got.code != exitError || !strings.Contains(got.stderr, `kitbag.json: gruops: means nothing (did you mean "groups"?)`) {
+	if got := kitbag(t.Context(), "mcp", "serve", "--config", file); got.code != exitError || !strings.Contains(got.stderr, `kitbag.json: gruops: unknown key (did you mean "groups"?)`) {
 		t.Errorf("a mistake: %d %s", got.code, got.stderr)
 	}
 	if err := os.WriteFile(file, []byte(`{"style":"enable"}`), 0o600); err != nil {

@@ -11,7 +11,7 @@ import (
 // TestShareOfProcesses holds that one credential cannot have all processes of a server, and
 // has another one when a session of its has ended.
 func TestShareOfProcesses(t *testing.T) {
-	a := &apart{cfg: mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, share: 2, clients: map[context.Context]*mcpclient.Client{}, users: map[string]int{}}
+	a := &sessionClients{cfg: mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, share: 2, clients: map[context.Context]*mcpclient.Client{}, byCredential: map[string]int{}}
 	defer a.close()
 	var ends []context.CancelFunc
 	start := func() error {
@@ -25,15 +25,15 @@ func TestShareOfProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := start(); err == nil || !strings.Contains(err.Error(), "2 of them with this credential") {
+	if err := start(); err == nil || !strings.Contains(err.Error(), "of which 2 with this credential") {
 		t.Errorf("the third: %v", err)
 	}
 	for _, end := range ends {
 		end()
 	}
 	a.closing.Wait()
-	if err := start(); err != nil || len(a.users) != 1 {
-		t.Errorf("after the others have ended: %v %v", err, a.users)
+	if err := start(); err != nil || len(a.byCredential) != 1 {
+		t.Errorf("after the others have ended: %v %v", err, a.byCredential)
 	}
 	ends[len(ends)-1]()
 }
