@@ -295,7 +295,7 @@ func (j *job) outcomeHint() string {
 }
 
 // run does a job within the time-outs. It repeats the job on another connection if the first
-// certainly did nothing, or if the job is repeatable.
+// certainly did nothing, and once if it may have run and is repeatable.
 func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -307,15 +307,19 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 		cancel(c.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Idle, j.outcomeHint())))
 	})
 	defer idle.Stop()
-	const tries = 3
-	for try := 1; ; try++ {
+	const tries = 3 // of which only one more after a loss
+	for try, losses := 1, 0; ; try++ {
 		// Each try has a tracker of its own, since progress starts at zero again.
 		err := c.once(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
 			resetClock: func() { idle.Reset(c.cfg.Timeouts.Idle) }, stopClock: func() { idle.Stop() }})
 		if err == nil {
 			return nil
 		}
-		again := neverReached(err) || j.repeatable && errors.Is(err, ErrLost)
+		again := neverReached(err)
+		if !again && errors.Is(err, ErrLost) {
+			losses++
+			again = j.repeatable && losses == 1
+		}
 		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
 			if se, ok := errors.AsType[*ServerError](err); ok && mayHaveRun(err) {
 				hinted := *se

@@ -48,8 +48,8 @@
 //
 // When a server dies, the calls in progress fail with a [ServerError] that has the end of its
 // stderr. The server is started again, at first at once and then after growing pauses;
-// meanwhile its last list of tools is kept. A call is repeated only if the server certainly
-// never read it, or if the tool of a trusted server is read-only or idempotent. [Client.Close]
+// meanwhile its last list of tools is kept. A call is repeated if the server certainly never
+// read it, and once if the tool of a trusted server is read-only or idempotent. [Client.Close]
 // kills the server with all processes it has started.
 //
 // A list of tools is kept until the server announces a change. The slice that [Client.Tools]

@@ -37,7 +37,7 @@ type Options struct {
 	// Elicitation, Sampling and Roots are what the server may ask of the client; each is
 	// declared only if it is set. [ElicitCaller] and [SampleCaller] pass a request on to
 	// whoever runs the call. The functions are called by several goroutines, with a context
-	// that ends with the call. An [host.Elicitation] comes checked and with clean text, and
+	// that ends with the call. A [host.Elicitation] comes checked and with clean text, and
 	// an answer that does not fit it is not sent. Roots are directories, in place of those
 	// that the server was configured with; see [Client.SetRoots].
 	Elicitation func(context.Context, host.Elicitation) (host.Answer, error)
@@ -140,19 +140,19 @@ func (c *config) check(t Transport) error {
 	}
 	// A negative time-out would fail every call without saying that it was never sent.
 	return errors.Join(
-		notNegative("Timeouts.Start", c.Timeouts.Start, "30 s"),
-		notNegative("Timeouts.Idle", c.Timeouts.Idle, "60 s"),
-		notNegative("Timeouts.Call", c.Timeouts.Call, "10 min"),
-		notNegative("ListTTL", c.ListTTL, "relies on the server"),
-		notNegative("Limits.Message", c.Limits.Message, "64 MiB"),
-		notNegative("Limits.Result", c.Limits.Result, "4 MiB"),
+		notNegative("Options.Timeouts.Start", c.Timeouts.Start, "30 s"),
+		notNegative("Options.Timeouts.Idle", c.Timeouts.Idle, "60 s"),
+		notNegative("Options.Timeouts.Call", c.Timeouts.Call, "10 min"),
+		notNegative("Options.ListTTL", c.ListTTL, "relies on the server"),
+		notNegative("Options.Limits.Message", c.Limits.Message, "64 MiB"),
+		notNegative("Options.Limits.Result", c.Limits.Result, "4 MiB"),
 	)
 }
 
 // notNegative checks the field of that name; zero says what 0 means there.
 func notNegative[T int | time.Duration](field string, value T, zero string) error {
 	if value < 0 {
-		return fmt.Errorf("Options.%s is %v; it must not be negative (0: %s)", field, value, zero)
+		return fmt.Errorf("%s is %v; it must not be negative (0: %s)", field, value, zero)
 	}
 	return nil
 }

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -318,6 +320,33 @@ func TestEras(t *testing.T) {
 			if st := c.Status(); st.Protocol != "2025-11-25" {
 				t.Errorf("protocol: %q", st.Protocol)
 			}
+		})
+	}
+}
+
+// TestRepeatedOnce checks that a call of a trusted read-only or idempotent tool whose server
+// dies of it runs twice and not more often, and that one of another tool runs once.
+func TestRepeatedOnce(t *testing.T) {
+	for _, row := range []struct {
+		annotations string
+		trust       bool
+		runs        int64
+	}{
+		{`{"readOnlyHint":true}`, true, 2}, {`{"idempotentHint":true}`, true, 2}, {`{"readOnlyHint":true}`, false, 1}, {`{}`, true, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var runs atomic.Int64
+			c := memoryClient(t, Server{Options: Options{PingInterval: -1, TrustReadOnly: row.trust}}, func(msg request, reply func(string)) {
+				if !polite(msg, reply, `[{"name":"die","annotations":`+row.annotations+`}]`) && msg.Method == "tools/call" {
+					runs.Add(1)
+					reply(hangUp)
+				}
+			})
+			res := mustRun(t, find(t, c, "die"), `{}`)
+			if runs.Load() != row.runs || res.Outcome != message.OutcomeError {
+				t.Errorf("%s, trusted %t: ran %d times, want %d: %s", row.annotations, row.trust, runs.Load(), row.runs, res.Text())
+			}
+			c.Close()
 		})
 	}
 }
