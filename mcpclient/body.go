@@ -20,6 +20,7 @@ type filter struct {
 // message returns the message to pass on, or nil to drop it. It drops an answer to another
 // request than the one that was made; an error ends the exchange.
 func (f *filter) message(data []byte) ([]byte, error) {
+	data = validUTF8(data)
 	head, err := checkMessage(data)
 	if err != nil && f.x == nil {
 		return errorAnswer(ownID(data), codeMalformed, err.Error()), nil

@@ -3,6 +3,7 @@ package mcpclient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -107,6 +109,49 @@ func TestWrongAnswers(t *testing.T) {
 			}
 			if !strings.Contains(res.Text(), want) || (want == "right") != (res.Outcome == message.OutcomeSuccess) {
 				t.Errorf("%s, %s: %s %s, want %q", way, name, res.Outcome, res.Text(), want)
+			}
+		}
+	}
+}
+
+// TestNotUTF8 checks that bytes that are not UTF-8 reach neither the model nor a program that
+// passes results on: a request with them would not be JSON.
+func TestNotUTF8(t *testing.T) {
+	script := func(msg request, reply func(string)) {
+		if msg.Method == "tools/call" && msg.name() == "fails" {
+			reply(strings.Replace(msg.fail(7, "bad"), `"why":"test"`, "\"why\":\"\xff\"", 1))
+			return
+		}
+		if msg.Method == "tools/call" {
+			reply(msg.result("{\"content\":[{\"type\":\"text\",\"text\":\"t\xff\"}],\"structuredContent\":{\"s\":\"\xff\"},\"_meta\":{\"m\":\"\xff\"}}"))
+			return
+		}
+		polite(msg, reply, "[{\"name\":\"t\",\"description\":\"d\xff\",\"inputSchema\":{\"properties\":{\"p\xff\":{\"enum\":[\"\xed\xa0\x80\"]}}}},{\"name\":\"fails\"}]")
+	}
+	jsonURL := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var msg request
+		if json.NewDecoder(r.Body).Decode(&msg) != nil || msg.ID == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if msg.name() == "fails" {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		script(msg, func(line string) { _, _ = io.WriteString(w, line) })
+	})).URL
+	for way, transport := range map[string]Transport{"json": HTTP{URL: jsonURL}, "events": HTTP{URL: eventStreams(t, script)},
+		"sse": HTTP{URL: sseServer(t, script), SSE: true}, "lines": Dial(inMemory(script))} {
+		c := connect(t, Server{Name: "srv", Transport: transport, Options: Options{PingInterval: -1, Protocol: "2025-06-18"}})
+		tl := find(t, c, "t")
+		res := mustRun(t, tl, `{}`)
+		ce, ok := errors.AsType[*CallError](callError(t, find(t, c, "fails")))
+		if !ok {
+			t.Fatalf("%s: not a CallError", way)
+		}
+		for _, data := range [][]byte{tl.Info().Input, []byte(tl.Info().Description), []byte(res.Text()), res.Structured, res.Meta["m"], ce.Data} {
+			if len(data) == 0 || !utf8.Valid(data) {
+				t.Errorf("%s: %q", way, data)
 			}
 		}
 	}

@@ -94,6 +94,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	res.Body.Close()
+	body = validUTF8(body)
 	if req.Header.Get(transport.HeaderKeySessionID) != "" &&
 		(res.StatusCode == http.StatusNotFound ||
 			res.StatusCode == http.StatusBadRequest && bytes.Contains(bytes.ToLower(body), []byte("session"))) {

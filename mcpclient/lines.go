@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/mark3labs/mcp-go/mcp"
@@ -34,6 +35,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 			l.eof()
 			return 0, io.EOF
 		}
+		line = validUTF8(line)
 		if _, err := checkMessage(line); err != nil {
 			line = append(errorAnswer(ownID(line), codeMalformed, err.Error()), '\n')
 		}
@@ -84,6 +86,15 @@ func (l *lineReader) skipLong(head []byte, err error) ([]byte, error) {
 	}
 	why := fmt.Sprintf("%v: %d bytes, the limit is %d", ErrTooLarge, size, l.max)
 	return append(errorAnswer(id, codeTooLarge, why), '\n'), nil
+}
+
+// validUTF8 replaces the bytes that are not UTF-8, as encoding/json does when it decodes a
+// string: raw JSON is passed on, and would not be JSON with them.
+func validUTF8(data []byte) []byte {
+	if utf8.Valid(data) {
+		return data
+	}
+	return bytes.ToValidUTF8(data, []byte("\uFFFD"))
 }
 
 // checkMessage returns why a message cannot be used: two readers could read it differently,
