@@ -60,7 +60,7 @@ func skillWorkspace(t *testing.T) (dir string, kit *toolkit.Toolkit) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kit, err = toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools, Skills: []skill.Loader{skill.Folder(filepath.Join(dir, "skills"))}}})
+	kit, err = toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools, Skills: []skill.Loader{skill.In(filepath.Join(dir, "skills"))}}})
 	if err != nil {
 		t.Fatal(err)
 	}

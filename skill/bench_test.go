@@ -51,7 +51,7 @@ func paired(b *testing.B, ours, base func()) {
 func BenchmarkColdScan(b *testing.B) {
 	dir, files := thousand(b)
 	paired(b, func() {
-		if skills, _, err := Folder(dir).Load(context.Background()); err != nil || len(skills) != len(files) {
+		if skills, _, err := In(dir).Load(context.Background()); err != nil || len(skills) != len(files) {
 			b.Fatal(len(skills), err)
 		}
 	}, func() {
@@ -72,7 +72,7 @@ func BenchmarkColdScan(b *testing.B) {
 // each of its files.
 func BenchmarkWarmScan(b *testing.B) {
 	dir, files := thousand(b)
-	l := Folder(dir)
+	l := In(dir)
 	load := func() {
 		if skills, _, err := l.Load(context.Background()); err != nil || len(skills) != len(files) {
 			b.Fatal(len(skills), err)

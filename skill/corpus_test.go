@@ -55,7 +55,7 @@ func corpus(t *testing.T, name string, atLeast int) (dir string, reports map[str
 		t.Fatal(err)
 	}
 	dir = unpack(t, archive)
-	list, err := Validate(t.Context(), Tree(dir))
+	list, err := Validate(t.Context(), Under(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestValidCorpus(t *testing.T) {
 			t.Errorf("%s: valid %v, loads %v: %v", folder, r.Valid, r.Loads, r.Diagnostics)
 		}
 	}
-	skills, _, err := Folder(dir).Load(t.Context())
+	skills, _, err := In(dir).Load(t.Context())
 	if err != nil || len(skills) != len(reports) {
 		t.Fatalf("loaded %d skills of %d: %v", len(skills), len(reports), err)
 	}
@@ -175,7 +175,7 @@ func compareRead(t *testing.T, s *Skill, want []byte) {
 
 func TestBrokenCorpus(t *testing.T) {
 	dir, reports, archive := corpus(t, "testdata/broken.txtar", 60)
-	skills, diagnostics, err := Tree(dir).Load(t.Context())
+	skills, diagnostics, err := Under(dir).Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

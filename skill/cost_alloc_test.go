@@ -10,7 +10,7 @@ import (
 // TestCostOfScan is a look for changes in a folder of 1,000 skills, for each.
 func TestCostOfScan(t *testing.T) {
 	dir, files := thousand(t)
-	l := Folder(dir)
+	l := In(dir)
 	budget.Hold(t, budget.Cost{Allocs: 2, Bytes: 280}, len(files), func() {
 		if skills, _, err := l.Load(context.Background()); err != nil || len(skills) != len(files) {
 			t.Fatal(len(skills), err)

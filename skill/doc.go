@@ -9,7 +9,7 @@
 //
 // A model sees little of a skill until it needs more:
 //
-//	loader := skill.Merge(skill.Folder("~/.agents/skills"), skill.FS(bundled))
+//	loader := skill.Merge(skill.In("~/.agents/skills"), skill.FS(bundled))
 //	skills, diagnostics, err := loader.Load(ctx)
 //	prompt += skill.Fragment(skills, 0)                               // names and descriptions
 //	page, err := skill.View(skills, skill.Query{Skill: "pdf"})        // the body
@@ -20,9 +20,9 @@
 //
 // # Loading
 //
-// A [Loader] finds skills: [Dir] one, [Folder] those of a folder, [Tree] those
-// of a tree, [FS] those of an fs.FS, [Memory] those that are given; [Merge]
-// joins several. Load is lenient: it takes every skill a model could use and
+// A [Loader] finds skills: [One] the skill in a folder, [In] those directly in a
+// folder, [Under] those at any depth below it, [FS] those of an fs.FS, [Memory] those
+// it is given; [Merge] joins several. Load is lenient: it takes every skill a model could use and
 // tells in [Diagnostic] values what is wrong. [Validate] is strict: the same
 // reading, with any error counting, and the body checked too.
 //
@@ -34,7 +34,7 @@
 //
 // Errors that leave nothing to load:
 //
-//	skill-file            the folder has no SKILL.md (only [Dir] requires one)
+//	skill-file            the folder has no SKILL.md (only [One] requires one)
 //	unreadable            the file or folder cannot be read
 //	symlink               a link leads out of what is loaded, or nowhere
 //	too-large             over 1 MiB, or over 64 KiB of front matter

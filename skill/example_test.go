@@ -10,7 +10,7 @@ import (
 
 func Example() {
 	ctx := context.Background()
-	skills, diagnostics, err := skill.Folder("testdata/example").Load(ctx)
+	skills, diagnostics, err := skill.In("testdata/example").Load(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func ExampleParse() {
 }
 
 func ExampleValidate() {
-	reports, err := skill.Validate(context.Background(), skill.Tree("testdata/example"))
+	reports, err := skill.Validate(context.Background(), skill.Under("testdata/example"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestPipes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	skills, diagnostics := load(t, Folder(dir))
+	skills, diagnostics := load(t, In(dir))
 	if got := lines(diagnostics); !slices.Equal(got, []string{"0 fatal unreadable"}) {
 		t.Errorf("got %v", diagnostics)
 	}

@@ -24,18 +24,18 @@ type Loader interface {
 	Load(ctx context.Context) ([]*Skill, []Diagnostic, error)
 }
 
-// Dir loads one skill from its folder. A leading ~ is the home folder.
-func Dir(folder string) Loader { return onDisk(folder, 0) }
+// One loads the one skill whose folder is given. A leading ~ is the home folder.
+func One(folder string) Loader { return onDisk(folder, 0) }
 
-// Folder loads a skill from each folder in a folder, as agents keep them.
-func Folder(folder string) Loader { return onDisk(folder, 1) }
+// In loads the skills directly in a folder, each in a folder of its own, as agents keep them.
+func In(folder string) Loader { return onDisk(folder, 1) }
 
-// Tree loads the skills anywhere below a folder. It does not look for skills
+// Under loads the skills at any depth below a folder. It does not look for skills
 // inside of a skill, in version control or in node_modules.
-func Tree(folder string) Loader { return onDisk(folder, anyDepth) }
+func Under(folder string) Loader { return onDisk(folder, anyDepth) }
 
 // FS loads the skills anywhere in fsys, such as an embed.FS. What fsys follows
-// is its affair: use [Tree] rather than os.DirFS to be safe from links.
+// is its affair: use [Under] rather than os.DirFS to be safe from links.
 func FS(fsys fs.FS) Loader {
 	return loader{&scanner{place: place{fsys: &fsys}, depth: anyDepth}}
 }

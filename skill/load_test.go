@@ -136,17 +136,17 @@ func TestLoaders(t *testing.T) {
 		loader Loader
 		want   []string
 	}{
-		{"one", Dir(filepath.Join(dir, "set/one")), []string{"one"}},
-		{"relative", Dir("set/one"), []string{"one"}},
-		{"home", Folder("~/set"), []string{"one", "two"}},
-		{"folder", Folder("set"), []string{"one", "two"}},
-		{"tree", Tree("set"), []string{"six", "three", "one", "two"}},
+		{"one", One(filepath.Join(dir, "set/one")), []string{"one"}},
+		{"relative", One("set/one"), []string{"one"}},
+		{"home", In("~/set"), []string{"one", "two"}},
+		{"folder", In("set"), []string{"one", "two"}},
+		{"tree", Under("set"), []string{"six", "three", "one", "two"}},
 		{"fs", FS(os.DirFS("set")), []string{"six", "three", "one", "two"}},
 		{"fs of one", FS(os.DirFS("set/one")), []string{"one"}},
 		{"memory", memory, []string{"seven"}},
-		{"merged", Merge(memory, Dir("set/two"), Folder("set")), []string{"seven", "two", "one"}},
+		{"merged", Merge(memory, One("set/two"), In("set")), []string{"seven", "two", "one"}},
 		{"nothing", Merge(), []string{}},
-		{"a folder of none", Folder("set/deep/er/three"), []string{"three"}},
+		{"a folder of none", In("set/deep/er/three"), []string{"three"}},
 	} {
 		t.Run(row.about, func(t *testing.T) {
 			skills, _ := load(t, row.loader)
@@ -160,12 +160,12 @@ func TestLoaders(t *testing.T) {
 			}
 		})
 	}
-	for _, l := range []Loader{Dir("absent"), Folder("absent"), Tree("absent"), Dir("")} {
+	for _, l := range []Loader{One("absent"), In("absent"), Under("absent"), One("")} {
 		if _, _, err := l.Load(t.Context()); err == nil {
 			t.Error("a folder that is not there loads")
 		}
 	}
-	if _, d := load(t, Dir("set")); !slices.Equal(lines(d), []string{"0 fatal skill-file"}) {
+	if _, d := load(t, One("set")); !slices.Equal(lines(d), []string{"0 fatal skill-file"}) {
 		t.Errorf("a folder without SKILL.md: %v", d)
 	}
 }
@@ -173,7 +173,7 @@ func TestLoaders(t *testing.T) {
 func TestMerge(t *testing.T) {
 	a := Memory(&Skill{Name: "x", Description: "Use when first."}, &Skill{Name: "bad"})
 	b := Memory(&Skill{Name: "y", Description: "Use when other."}, &Skill{Name: "x", Description: "Use when second."})
-	skills, diagnostics := load(t, Merge(a, Folder("absent"), b))
+	skills, diagnostics := load(t, Merge(a, In("absent"), b))
 	if got := names(skills); !slices.Equal(got, []string{"x", "y"}) || skills[0].Description != "Use when first." {
 		t.Errorf("got %q", got)
 	}
@@ -183,7 +183,7 @@ func TestMerge(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, l := range []Loader{Merge(a, b), Merge(Folder(t.TempDir())), Folder(t.TempDir())} {
+	for _, l := range []Loader{Merge(a, b), Merge(In(t.TempDir())), In(t.TempDir())} {
 		if _, _, err := l.Load(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("after cancel: %v", err)
 		}
@@ -216,7 +216,7 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	links := Folder(dir)
+	links := In(dir)
 	skills, diagnostics := load(t, links)
 	if got := names(skills); !slices.Equal(got, []string{"good", "real"}) {
 		t.Errorf("got %q", got)
@@ -275,7 +275,7 @@ func TestReadFileLimit(t *testing.T) {
 	write(t, dir, "s/SKILL.md", source("s", "x"))
 	write(t, dir, "s/assets/big", strings.Repeat("x", maxResource+1))
 	write(t, dir, "s/assets/most", strings.Repeat("x", maxResource))
-	skills, _ := load(t, Folder(dir))
+	skills, _ := load(t, In(dir))
 	if _, err := skills[0].ReadFile("assets/big"); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Errorf("over the limit: %v", err)
 	}
@@ -366,7 +366,7 @@ func TestDiskChanges(t *testing.T) {
 	write(t, dir, "a/SKILL.md", source("a", "1"))
 	write(t, dir, "empty/data", "x")
 	age("a/SKILL.md", "a", "empty", ".")
-	l := Folder(dir)
+	l := In(dir)
 	expect := func(about string, want ...string) {
 		t.Helper()
 		skills, _ := load(t, l)
@@ -401,7 +401,7 @@ func TestLoadIsSafeForConcurrentUse(t *testing.T) {
 		name := fmt.Sprintf("s%02d", i)
 		write(t, dir, name+"/SKILL.md", source(name, "# Title\n\n## Section\n"))
 	}
-	l := Folder(dir)
+	l := In(dir)
 	parallel(8, func(int) {
 		skills, _, err := l.Load(context.Background())
 		if err != nil || len(skills) != 20 {

@@ -23,7 +23,7 @@ func TestView(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := unpack(t, archive)
-	skills, _ := load(t, Folder(dir))
+	skills, _ := load(t, In(dir))
 	queries := 0
 	for i, f := range archive.Files {
 		fields, ok := strings.CutPrefix(f.Name, "query ")
@@ -77,7 +77,7 @@ func TestViewBinary(t *testing.T) {
 	write(t, dir, "s/SKILL.md", source("s", "x"))
 	write(t, dir, "s/assets/logo.png", png)
 	write(t, dir, "s/assets/blob", "\x00\x01")
-	skills, _ := load(t, Folder(dir))
+	skills, _ := load(t, In(dir))
 	for name, want := range map[string]string{"assets/logo.png": "image/png", "assets/blob": "application/octet-stream"} {
 		page, err := View(skills, Query{Skill: "s", File: name})
 		if err != nil || page.MediaType != want || page.Text != "" {
@@ -249,7 +249,7 @@ func TestReminder(t *testing.T) {
 }
 
 func TestExampleFolderIsWhole(t *testing.T) {
-	reports, err := Validate(t.Context(), Tree(filepath.Join("testdata", "example")))
+	reports, err := Validate(t.Context(), Under(filepath.Join("testdata", "example")))
 	if err != nil || len(reports) == 0 {
 		t.Fatalf("%v, %v", reports, err)
 	}

@@ -136,7 +136,7 @@ func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 	}
 	tk, err := toolkit.New(toolkit.Config{
 		Basic: toolkit.Group{Tools: tools, Sources: []tool.Source{server},
-			Skills: []skill.Loader{skill.Folder(filepath.Join(dir, "skills"))}},
+			Skills: []skill.Loader{skill.In(filepath.Join(dir, "skills"))}},
 		Groups: []toolkit.Group{{Name: "sales", Description: "Figures of what the shops sold.",
 			Instructions: "All amounts are in euros.", Tools: sales}},
 		Control: toolkit.ResetTools(),

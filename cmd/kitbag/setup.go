@@ -194,13 +194,13 @@ func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 		if err != nil {
 			return nil, usage("--skills %s: %w", d, err)
 		}
-		loaders = append(loaders, skill.Folder(abs))
+		loaders = append(loaders, skill.In(abs))
 	}
 	if len(f.skills) > 0 || f.more == nil {
 		return loaders, nil
 	}
 	for _, d := range slices.Concat(f.more.found, f.more.skills) {
-		loaders = append(loaders, skill.Folder(d))
+		loaders = append(loaders, skill.In(d))
 	}
 	return loaders, nil
 }

@@ -75,7 +75,7 @@ func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Dia
 	}
 	var loaders []skill.Loader
 	for _, d := range folders {
-		loaders = append(loaders, skill.Tree(d))
+		loaders = append(loaders, skill.Under(d))
 	}
 	return skill.Merge(loaders...).Load(ctx)
 }
@@ -260,9 +260,9 @@ func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) 
 	}
 	all := []skill.Report{}
 	for _, d := range folders {
-		reports, err := skill.Validate(ctx, skill.Tree(d))
+		reports, err := skill.Validate(ctx, skill.Under(d))
 		if err == nil && len(reports) == 0 {
-			reports, err = skill.Validate(ctx, skill.Dir(d)) // says that there is none
+			reports, err = skill.Validate(ctx, skill.One(d)) // says that there is none
 		}
 		if err != nil {
 			return nil, err

@@ -198,7 +198,7 @@ func TestSkillsNew(t *testing.T) {
 	if got := kitbag(t.Context(), "skills", "new", "my-skill", ".agents/skills"); got.code != exitDone || strings.TrimSpace(got.out) != filepath.Join(".agents", "skills", "my-skill", "SKILL.md") {
 		t.Fatalf("%+v", got)
 	}
-	reports, err := skill.Validate(t.Context(), skill.Tree("."))
+	reports, err := skill.Validate(t.Context(), skill.Under("."))
 	if err != nil || len(reports) != 1 || len(reports[0].Diagnostics) > 0 {
 		t.Errorf("%+v, %v", reports, err)
 	}

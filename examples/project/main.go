@@ -20,7 +20,7 @@ import (
 )
 
 //go:embed skills
-var skills embed.FS // skill.Folder reads a folder on disk
+var skills embed.FS // skill.In loads them from disk
 
 func main() {
 	log.SetFlags(0)
