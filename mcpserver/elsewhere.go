@@ -132,10 +132,10 @@ func (r *request) elsewhere(ctx context.Context, kind OfferKind) (all []entry) {
 			about[k] = v
 		}
 		// In whose place are ours: those of the other server mean nothing here.
-		delete(about, tool.LabelsKey)
+		delete(about, groupsKey)
 		labels := slices.DeleteFunc(slices.Clone(r.granted(o.Groups)), func(g string) bool { return g == "" })
 		if len(labels) > 0 {
-			about[tool.LabelsKey] = labels
+			about[groupsKey] = labels
 		}
 		if delete(e, "_meta"); len(about) > 0 {
 			e["_meta"] = about

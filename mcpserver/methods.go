@@ -17,6 +17,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
+// groupsKey is the member of a tool's or prompt's _meta that names its groups, and the
+// name of the extension, as MCP's proposal for grouping has it.
+const groupsKey = "io.modelcontextprotocol/groups"
+
 // A request is one request at work.
 type request struct {
 	*session
@@ -224,7 +228,7 @@ func (r *request) introduce(ctx context.Context) object {
 	if len(r.tk.Groups(r.scope)) > 0 {
 		caps["groups"] = object{"listChanged": true}
 		if r.modern { // where further capabilities are extensions
-			caps["extensions"] = object{tool.LabelsKey: object{}}
+			caps["extensions"] = object{groupsKey: object{}}
 		}
 	}
 	o := object{"capabilities": caps}
@@ -296,7 +300,7 @@ func describe(info tool.Info, labels []string) object {
 		o["annotations"] = object{"readOnlyHint": true}
 	}
 	if len(labels) > 0 {
-		o["_meta"] = object{tool.LabelsKey: labels}
+		o["_meta"] = object{groupsKey: labels}
 	}
 	return o
 }
@@ -342,7 +346,7 @@ func (r *request) listGroups() (any, *rpcError) {
 			about[k] = v
 		}
 		if len(parents) > 0 {
-			about[tool.LabelsKey] = parents
+			about[groupsKey] = parents
 		}
 		if len(about) > 0 {
 			o["_meta"] = about

@@ -10,7 +10,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/message"
-	"github.com/kitbag-go/kitbag/tool"
 )
 
 // A Prompt is something that a person chooses in the host, often as a command, to
@@ -91,7 +90,7 @@ func titled(o object, title string) object {
 // labelled adds the groups in the form of the proposal for primitive grouping.
 func labelled(o object, groups []string) object {
 	if len(groups) > 0 {
-		o["_meta"] = object{tool.LabelsKey: groups}
+		o["_meta"] = object{groupsKey: groups}
 	}
 	return o
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/groupcase"
-	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 	"github.com/kitbag-go/kitbag/toolkit/config"
 )
@@ -110,7 +109,7 @@ func mcpWorld(t testing.TB, sc groupcase.Scenario) *world {
 		order = append(order, t.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(sc.Config.RawMeta)) {
-		labels[name] = tool.MetaLabels(sc.Config.RawMeta[name])
+		labels[name] = metaLabels(sc.Config.RawMeta[name])
 		order = append(order, name)
 	}
 	for i, name := range order {
@@ -175,4 +174,23 @@ func (w *world) mcpRegister(s groupcase.Step) outcome {
 	default:
 		return outcome{err: fmt.Errorf("the adapter does not know how to register %q", what)}
 	}
+}
+
+// metaLabels returns the groups that the _meta of a scenario's tool names, as a client of
+// an MCP server reads them: what is not a text in a list is left out.
+func metaLabels(meta json.RawMessage) []string {
+	var m struct {
+		Groups json.RawMessage `json:"io.modelcontextprotocol/groups"`
+	}
+	var list []any
+	if json.Unmarshal(meta, &m) != nil || json.Unmarshal(m.Groups, &list) != nil {
+		return nil
+	}
+	var out []string
+	for _, v := range list {
+		if s, ok := v.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
 }
