@@ -32,36 +32,51 @@ func (l *Local) confines(c Command) (sandbox.Spec, bool) {
 	if l.Confines(c.Profile) != nil {
 		return sandbox.Spec{}, false
 	}
-	s := l.Sandbox
-	s.Profile = cmp.Or(s.Profile, c.Profile)
+	s := l.Spec(cmp.Or(l.Sandbox.Profile, c.Profile))
 	s.Network = s.Network || c.Network
+	return s, true
+}
+
+// Spec returns how a command of the profile is confined, read or work, as things are now: what
+// is protected and hidden in Dirs is what is there.
+func (l *Local) Spec(p permission.Profile) sandbox.Spec {
+	s := l.Sandbox
+	s.Profile = p
 	s.Write = slices.Clone(s.Write)
 	for _, dir := range l.Dirs {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			s.Write = append(s.Write, dir)
 		}
 	}
-	var kept, secret []string
-	if s.Protect == nil || s.Hide == nil {
-		kept, secret = l.found.under(s.Write)
+	kept, secret := l.found.under(s.Write)
+	s.Protect = slices.Concat(kept, s.Protect)
+	hide := slices.Concat(secret, secretPlaces(), s.Hide)
+	s.Hide = nil
+	for _, name := range hide {
+		if l.reveals(name) {
+			s.Protect = append(s.Protect, name) // to be read, not to be written
+		} else {
+			s.Hide = append(s.Hide, name)
+		}
 	}
-	if s.Protect == nil {
-		s.Protect = kept
-	}
-	if s.Hide == nil {
-		s.Hide = append(secret, secretPlaces()...)
-	}
-	if s.Scratch == nil {
-		s.Scratch = caches()
-	}
-	return s, true
+	s.Scratch = slices.Concat(caches(), s.Scratch)
+	return s
 }
 
-// SandboxDefaults returns what [Local] protects and hides in the working directories, and
-// which directories it lets a command write in for itself, when its Sandbox does not say.
-func SandboxDefaults(dirs []string) (protect, hide, scratch []string) {
-	protect, secret := new(finder).under(dirs)
-	return protect, append(secret, secretPlaces()...), caches()
+// reveals reports whether the path, or the directory that it is in, is one of Reveal.
+func (l *Local) reveals(name string) bool {
+	return slices.ContainsFunc(l.Reveal, func(shown string) bool {
+		if real, err := filepath.EvalSymlinks(shown); err == nil && within(real, name) {
+			return true
+		}
+		return within(shown, name)
+	})
+}
+
+// within reports whether the path is dir, or below it.
+func within(dir, name string) bool {
+	rel, err := filepath.Rel(dir, name)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // secretPlaces are those of everyone whose home this process knows of.

@@ -37,9 +37,14 @@ type Local struct {
 	// system cannot confine, no command is, and Bash has the rights of the process.
 	//
 	// A Profile here counts for every command, so that open turns the sandbox off. Write and
-	// Network grant more. Protect, Hide and Scratch take the place of [SandboxDefaults],
-	// which a nil slice means, an empty one nothing.
+	// Network grant more. Protect, Hide and Scratch are in addition to what is well known:
+	// what other programs run or trust, what holds credentials, and caches; see
+	// [Local.Spec].
 	Sandbox sandbox.Spec
+
+	// Reveal are paths, absolute, that a confined command may read although they are in
+	// Sandbox.Hide, or are well known to hold credentials, they and what is below them.
+	Reveal []string
 
 	found finder
 }
