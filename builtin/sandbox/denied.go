@@ -19,7 +19,7 @@ var (
 	saysNoSocket  = []string{"docker daemon", "/var/run/docker.sock", "/run/", "x display", "ssh-agent", "d-bus", "dbus"}
 	saysFull      = []string{"file too large", "efbig"}
 	saysNoProcess = []string{"resource temporarily unavailable", "cannot fork", "eagain", "failed to create new os thread"}
-	saysMissing   = []string{"no such file or directory", "enoent"}
+	saysMissing   = []string{"no such file or directory", "enoent", "directory nonexistent"}
 	saysNoAccess  = []string{"permission denied", "eacces"}
 )
 
