@@ -50,7 +50,7 @@ import (
 // its entry of mcpServers. In the permissions of a credential it applies to the servers that are
 // trusted in this way.
 //
-// The members that only "kitbag run" reads (model, baseURL, system, maxSteps, window, skills) are
+// The members that only "kitbag run" reads (model, baseURL, system, maxSteps, window, sandbox, skills) are
 // ignored.
 //
 // Every mistake, including an unknown key, is an error that names the file and the key; all are
@@ -62,7 +62,7 @@ func Load(file string) (Config, error) {
 	}
 	r := &reader{file: file, dir: filepath.Dir(file)}
 	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins",
-		"model", "baseURL", "system", "maxSteps", "window", "skills") // for kitbag run, which reads the same file
+		"model", "baseURL", "system", "maxSteps", "window", "sandbox", "skills") // for kitbag run, which reads the same file
 	if !ok {
 		return Config{}, errors.Join(r.errs...)
 	}
