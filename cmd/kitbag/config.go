@@ -38,6 +38,7 @@ type config struct {
 	steps   int    // 0 for none
 	window  int    // 0 for none
 	policy  permission.Policy
+	sandbox sandboxSettings
 	servers []serverFile
 	skills  []string // absolute, as found is
 	found   []string // folders of skills that are there without being named
@@ -77,8 +78,8 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 			if json.Unmarshal(members[key], m.to) != nil {
 				return nil, fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, m.want, members[key])
 			}
-		case key != "permissions" && !slices.Contains(gatewayKeys, key):
-			return nil, fmt.Errorf("%s: %s means nothing; the members are %s, permissions, and those of kitbag mcp serve: %s",
+		case key != "permissions" && key != "sandbox" && !slices.Contains(gatewayKeys, key):
+			return nil, fmt.Errorf("%s: %s means nothing; the members are %s, permissions, sandbox, and those of kitbag mcp serve: %s",
 				file, key, strings.Join(slices.Sorted(maps.Keys(own)), ", "), strings.Join(gatewayKeys, ", "))
 		}
 	}
@@ -96,7 +97,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 			return nil, fmt.Errorf("%s: skills: %q is no folder; write its path, from %s or whole", file, folder, filepath.Dir(file))
 		}
 	}
-	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]))
+	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]), c.readSandbox(members["sandbox"]))
 }
 
 // absolute makes a path count from the file that it stands in.
@@ -212,7 +213,7 @@ func configurations(settle func(*config) error) (*config, error) {
 	if err := settle(project); err != nil {
 		return nil, err
 	}
-	if err := project.checkSkills(); err != nil {
+	if err := project.checkFolders(); err != nil {
 		return nil, err
 	}
 	// The directory of the person may be unknown; then there is no file in it.
@@ -222,14 +223,19 @@ func configurations(settle func(*config) error) (*config, error) {
 			return nil, err
 		}
 	}
-	return project.over(person), person.checkSkills()
+	return project.over(person), person.checkFolders()
 }
 
-// checkSkills fails if a folder that the configuration names is none.
-func (c *config) checkSkills() error {
+// checkFolders fails if a folder that the configuration names does not exist.
+func (c *config) checkFolders() error {
 	for _, folder := range c.skills {
 		if _, err := existingDir(folder); err != nil {
 			return fmt.Errorf("%s: skills: %s: %w; make the folder, or take it out of the list", c.file, folder, err)
+		}
+	}
+	for _, dir := range c.sandbox.Write {
+		if _, err := existingDir(dir); err != nil {
+			return fmt.Errorf("%s: sandbox.write: %s: %w; make the directory, or take it out of the list", c.file, dir, err)
 		}
 	}
 	return nil
@@ -250,6 +256,7 @@ func (c *config) over(other *config) *config {
 			Dirs:          slices.Concat(c.policy.Dirs, other.policy.Dirs),
 			TrustReadOnly: c.policy.TrustReadOnly || other.policy.TrustReadOnly,
 		},
+		sandbox: c.sandbox.over(other.sandbox),
 		servers: slices.Concat(c.servers, other.servers),
 		skills:  slices.Concat(c.skills, other.skills),
 		found:   c.found,

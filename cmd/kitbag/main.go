@@ -104,7 +104,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // it may quote a server
 	}
-	if code == exitUsage {
+	if code == exitUsage && err != nil { // and not a command's own code
 		fmt.Fprintf(stderr, "Run '%s --help' for what there is.\n", cmd.CommandPath())
 	}
 	return code
@@ -127,7 +127,7 @@ person, 4 a limit was reached, 130 interrupted.`,
   kitbag chat                        talk with one`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-	}, demoCommand(), runCommand(), chatCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), skillsCommand(), versionCommand())
+	}, demoCommand(), runCommand(), chatCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), sandboxCommand(), skillsCommand(), versionCommand())
 	root.SetOut(out)
 	root.SetFlagErrorFunc(flagError)
 	strictDefaults(root)

@@ -24,7 +24,7 @@ import (
 // TestMain lets the test binary stand in for kitbag: where the demo starts it as
 // its own MCP server, and where a test needs a process.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"mcp", "run", "chat", "demo", "permission"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"mcp", "run", "chat", "demo", "permission", "sandbox"}, os.Args[1]) {
 		main()
 	}
 	goleak.VerifyTestMain(m)

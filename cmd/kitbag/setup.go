@@ -72,6 +72,9 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 		return nil, err
 	}
 	showSkipped(r.log, v)
+	if err := f.sandbox().confines(); err != nil && policy.Mode == permission.Sandboxed {
+		fmt.Fprintf(r.log, "! mode sandboxed asks as accept-edits does, as no command is confined: %s\n", plainLine(err.Error()))
+	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
 		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Window: f.window, Results: results}}
 	if r.prompt != nil {
@@ -113,7 +116,11 @@ const maxOutput = 1 << 20
 // skills always there, and the groups of each MCP server. A server that cannot be
 // used is told of on log.
 func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
-	tools, err := builtin.New(builtin.Config{Dirs: dirs, Trusted: f.trustedDirs, Secrets: []string{os.Getenv("OPENAI_API_KEY")},
+	machine, err := f.sandbox().local(dirs)
+	if err != nil {
+		return nil, nil, err
+	}
+	tools, err := builtin.New(builtin.Config{Dirs: dirs, Backend: machine, Trusted: f.trustedDirs, Secrets: []string{os.Getenv("OPENAI_API_KEY")},
 		MaxOutput: maxOutput, PDF: pdf.Reader{}})
 	if err != nil {
 		return nil, nil, err
@@ -135,6 +142,14 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 		c.OnChange(tk.Refresh) // a server that changes its tools is listed anew at the next step
 	}
 	return tk, s.close, nil
+}
+
+// sandbox is what the configurations say of it.
+func (f *toolFlags) sandbox() sandboxSettings {
+	if f.more == nil {
+		return sandboxSettings{}
+	}
+	return f.more.sandbox
 }
 
 // openModel takes the key from the environment only: a flag would be seen by every

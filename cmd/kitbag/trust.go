@@ -17,9 +17,9 @@ import (
 )
 
 // restricted returns what a configuration may do that nobody trusts: make calls that
-// would run be asked about or denied.
+// would run be asked about or denied, and reach less.
 func (c *config) restricted() *config {
-	r := &config{file: c.file}
+	r := &config{file: c.file, sandbox: c.sandbox.restricted()}
 	for _, rule := range c.policy.Rules {
 		if rule.Behavior != permission.Allow {
 			r.policy.Rules = append(r.policy.Rules, rule)
@@ -58,6 +58,15 @@ func (c *config) wants() []string {
 	}
 	if c.policy.TrustReadOnly {
 		add("permissions.trustReadOnly", "true")
+	}
+	if c.sandbox.Use == useOff {
+		add("sandbox.use", useOff)
+	}
+	for _, path := range c.sandbox.Write {
+		add("sandbox.write", path)
+	}
+	for _, path := range c.sandbox.Reveal {
+		add("sandbox.reveal", path)
 	}
 	for _, s := range c.servers {
 		// Variables are shown by name: that a secret goes to a server is for the

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// sandboxWorkspace is a workspace with something to protect and to hide, and a file beside
+// it that no command may change.
+func sandboxWorkspace(t *testing.T) (dir, outside string) {
+	t.Helper()
+	dir = workspace(t)
+	for _, name := range []string{"a.txt", ".env", ".git/config", "sub/b.txt", "notes/n.txt"} {
+		writeConfig(t, name, "content of "+name+"\n")
+	}
+	outside = filepath.Join(t.TempDir(), "outside")
+	writeConfig(t, outside, "outside\n")
+	return dir, outside
+}
+
+// TestSandbox runs real commands, and holds what each profile lets them do and what is said
+// of what it does not.
+func TestSandbox(t *testing.T) {
+	for _, row := range []struct {
+		config string // of the person
+		flags  string
+		script string
+		code   int
+		out    string // all of standard output
+		says   string // in standard error; "" is nothing on it
+	}{
+		{"", "", "cat a.txt", 0, "content of a.txt\n", ""},
+		{"", "", "exit 7", 7, "", ""},
+		{"", "", "kill -9 $$", 137, "", ""},
+		{"", "", "echo x >a.txt; cat a.txt", 0, "x\n", ""},
+		{"", "", "echo x >@OUTSIDE", 2, "", "a /tmp of its own"},
+		{"", "", "echo x >.git/config", 2, "", "less the files it protects"},
+		{"", "", "cat .env", 1, "", ".env"},
+		{"", "", "wc -l </proc/net/dev", 0, "3\n", ""},
+		{"", "", "sleep 100 & true", 0, "", "! a process that the command left in the background"},
+		{"", "", "mkdir -p .vscode && echo x >.vscode/settings.json", 0, "", "! the command made"},
+		{"", "--profile read", "cat a.txt", 0, "content of a.txt\n", ""},
+		{"", "--profile read", "echo x >a.txt", 2, "", "--profile work"},
+		{"", "--write sub", "echo x >sub/b.txt && cat sub/b.txt", 0, "x\n", ""},
+		{"", "--write sub", "echo x >a.txt", 2, "", "--write DIR"},
+		{"", "--write sub --write notes", "echo x >notes/n.txt", 0, "", ""},
+		{"", "--profile open", "echo x >@OUTSIDE; cat @OUTSIDE .env", 0, "x\ncontent of .env\n", ""},
+		{"", "--profile open", "kill -15 $$", 143, "", ""},
+		{`{"sandbox":{"protect":["@DIR/sub"]}}`, "", "echo x >sub/b.txt", 2, "", "less the files it protects"},
+		{`{"sandbox":{"hide":["@DIR/notes"]}}`, "", "cat notes/n.txt", 1, "", "notes/n.txt"},
+		{`{"sandbox":{"reveal":["@DIR/.env"]}}`, "", "cat .env", 0, "content of .env\n", ""},
+		{`{"sandbox":{"reveal":["@DIR/.env"]}}`, "", "echo x >.env", 2, "", "less the files it protects"},
+		{`{"sandbox":{"write":["@PARENT"]}}`, "", "echo x >@OUTSIDE; cat @OUTSIDE", 0, "x\n", ""},
+		{`{"sandbox":{"use":"off"}}`, "", "echo x >@OUTSIDE", 2, "", "a /tmp of its own"}, // it is for agents
+	} {
+		dir, outside := sandboxWorkspace(t)
+		at := strings.NewReplacer("@DIR", dir, "@PARENT", filepath.Dir(outside), "@OUTSIDE", outside).Replace
+		if row.config != "" {
+			writeConfig(t, personFile(t), at(row.config))
+		}
+		args := append([]string{"sandbox"}, strings.Fields(row.flags)...)
+		got := kitbag(t.Context(), append(args, "--", "sh", "-c", at(row.script))...)
+		if got.code != row.code || got.out != row.out || row.says == "" && got.stderr != "" || !strings.Contains(got.stderr, row.says) {
+			t.Errorf("%s %s: %s: %+v", row.config, row.flags, row.script, got)
+		}
+	}
+}
+
+// TestSandboxUsage holds what is said of a command line that cannot be meant.
+func TestSandboxUsage(t *testing.T) {
+	workspace(t)
+	for _, row := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"", exitDone, ""},
+		{"ls", exitUsage, "put -- before the command: kitbag sandbox -- ls"},
+		{"ls -- x", exitUsage, `"ls" is in front of --`},
+		{"--network", exitUsage, "no command"},
+		{"--profile writ -- true", exitUsage, `--profile "writ": the profiles are read, work, open`},
+		{"--write missing -- true", exitUsage, "--write missing: "},
+		{"--write kitbag.json -- true", exitUsage, "--write kitbag.json: not a directory"},
+		{"--write / -- true", exitUsage, "--write /: it cannot be written in as a whole"},
+		{"--profile read --write . -- true", exitUsage, "--profile read writes nowhere"},
+		{"--profile open --network -- true", exitUsage, "--profile open confines nothing"},
+		{"-- no-such-program-here", exitError, "no-such-program-here"},
+		{"status x", exitUsage, `takes no argument "x"`},
+	} {
+		writeConfig(t, configFile, "{}")
+		got := kitbag(t.Context(), append([]string{"sandbox"}, strings.Fields(row.args)...)...)
+		if got.code != row.code || !strings.Contains(got.stderr, row.says) {
+			t.Errorf("%s: %+v", row.args, got)
+		}
+	}
+}
+
+// TestSandboxSignal: to end kitbag ends the command, in its own way.
+func TestSandboxSignal(t *testing.T) {
+	workspace(t)
+	cmd := exec.Command(os.Args[0], "sandbox", "--", "sh", "-c", `trap "echo bye; exit 3" TERM; echo ready; while :; do sleep 0.01; done`)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(time.Minute, func() { cmd.Process.Kill() }).Stop()
+	buf := make([]byte, 6)
+	if _, err := out.Read(buf); err != nil || string(buf) != "ready\n" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	var rest bytes.Buffer
+	rest.ReadFrom(out)
+	cmd.Wait()
+	if rest.String() != "bye\n" || cmd.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("%q, %v", rest.String(), cmd.ProcessState)
+	}
+}
+
+// status returns what "kitbag sandbox status --json" says.
+func status(t *testing.T, args ...string) *sandboxReport {
+	t.Helper()
+	got := kitbag(t.Context(), append([]string{"sandbox", "status", "--json"}, args...)...)
+	r := &sandboxReport{}
+	if err := json.Unmarshal([]byte(got.out), r); err != nil || got.code != exitDone {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	return r
+}
+
+func TestSandboxStatus(t *testing.T) {
+	dir, outside := sandboxWorkspace(t)
+	has := func(list []coveredPath, path string, exists bool) bool {
+		return slices.Contains(list, coveredPath{path, exists})
+	}
+	r := status(t)
+	if !r.Confines || r.Use != "auto" || len(r.Layers) < 5 || !has(r.Writable, dir, true) || !has(r.Protected, filepath.Join(dir, ".git/config"), true) ||
+		!has(r.Protected, filepath.Join(dir, ".vscode"), false) || !has(r.Hidden, filepath.Join(dir, ".env"), true) || has(r.Protected, filepath.Join(dir, "sub"), true) || len(r.Caches) == 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, l := range r.Layers {
+		if !l.OK {
+			t.Errorf("%+v", l) // the machine that tests this has all of them
+		}
+	}
+	text := `{"sandbox":{"protect":["sub"],"hide":["notes"],"reveal":[".env"],"write":["` + filepath.Dir(outside) + `"],"use":"off"}}`
+	writeConfig(t, configFile, text)
+	r = status(t) // nobody has agreed to it: it may only restrict
+	if r.Use != "auto" || !has(r.Protected, filepath.Join(dir, "sub"), true) || !has(r.Hidden, filepath.Join(dir, "notes"), true) || !has(r.Hidden, filepath.Join(dir, ".env"), true) || len(r.Writable) != 1 {
+		t.Errorf("not trusted: %+v", r)
+	}
+	r = status(t, "--trust")
+	if r.Use != "off" || has(r.Hidden, filepath.Join(dir, ".env"), true) || len(r.Writable) != 2 {
+		t.Errorf("trusted: %+v", r)
+	}
+	got := kitbag(t.Context(), "sandbox", "status")
+	for _, want := range []string{"yes  namespaces", "Commands are confined.", "Writable", "  " + filepath.Join(dir, "sub") + "\n", "that are not there now"} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("%q is not in:\n%s", want, got.out)
+		}
+	}
+	if !strings.Contains(got.stderr, "nobody has agreed") {
+		t.Errorf("%s", got.stderr)
+	}
+}
+
+// withoutNamespaces runs kitbag where the kernel makes no namespaces: in a sandbox, which
+// refuses that.
+func withoutNamespaces(t *testing.T, args ...string) output {
+	t.Helper()
+	s := sandbox.Spec{Profile: permission.ProfileRead, Network: true}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	cleanup, err := s.Command(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Run()
+	if _, err := cleanup(); err != nil {
+		t.Fatal(err)
+	}
+	return output{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
+}
+
+// TestSandboxMissing holds what is said, and done, where the kernel lacks a part.
+func TestSandboxMissing(t *testing.T) {
+	dir, _ := sandboxWorkspace(t)
+	got := withoutNamespaces(t, "sandbox", "status")
+	if got.code != exitDone || !strings.Contains(got.out, "no   namespaces") || !strings.Contains(got.out, "No command is confined") {
+		t.Errorf("%+v", got)
+	}
+	if got = withoutNamespaces(t, "sandbox", "--", "true"); got.code != exitError || !strings.Contains(got.stderr, "namespaces") {
+		t.Errorf("%+v", got)
+	}
+	if got = withoutNamespaces(t, "sandbox", "--profile", "open", "--", "sh", "-c", "exit 5"); got.code != 5 {
+		t.Errorf("%+v", got)
+	}
+	const making = `{"command":"make"}`
+	serve(t, openaitest.Calls(call("Bash", making)))
+	got = withoutNamespaces(t, "run", "--mode", "sandboxed", "go")
+	if got.code != exitWaiting || !strings.Contains(got.stderr, "! mode sandboxed asks as accept-edits does") || !strings.Contains(got.stderr, "namespaces") {
+		t.Errorf("%+v", got)
+	}
+	writeConfig(t, personFile(t), `{"sandbox":{"use":"required"}}`)
+	s := serve(t)
+	if got = withoutNamespaces(t, "run", "go"); got.code != exitError || !strings.Contains(got.stderr, `"use": "auto"`) || len(s.Requests()) != 0 {
+		t.Errorf("%+v", got)
+	}
+	writeConfig(t, filepath.Join(dir, "Makefile"), "all:\n\t@echo made >made\n")
+	serve(t, openaitest.Calls(call("Bash", making)), openaitest.Text("done"))
+	if got = kitbag(t.Context(), "run", "--mode", "sandboxed", "go"); got.code != exitDone || strings.Contains(got.stderr, "!") {
+		t.Errorf("where there is all of it: %+v", got)
+	}
+	if _, err := os.Stat("made"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSandboxSettings has an agent run commands under settings of the directory, trusted
+// and not, and of the person.
+func TestSandboxSettings(t *testing.T) {
+	for _, row := range []struct {
+		project, person string
+		trust           bool
+		command         string
+		runs            bool
+	}{
+		{"", "", false, "cat sub/b.txt", true},
+		{"", "", false, "echo x >a.txt", true},
+		{"", "", false, "echo x >@OUTSIDE", false},
+		{"", `{"sandbox":{"use":"off"}}`, false, "echo x >@OUTSIDE", true},
+		{"", `{"sandbox":{"write":["@PARENT"]}}`, false, "echo x >@OUTSIDE", true},
+		{`{"sandbox":{"write":["@PARENT"]}}`, "", true, "echo x >@OUTSIDE", true},
+		{`{"sandbox":{"use":"off"}}`, `{"sandbox":{"use":"required"}}`, true, "echo x >@OUTSIDE", false},
+		{`{"sandbox":{"use":"required"}}`, `{"sandbox":{"use":"off"}}`, false, "echo x >@OUTSIDE", false},
+		{`{"sandbox":{"use":"auto"}}`, `{"sandbox":{"use":"off"}}`, false, "echo x >@OUTSIDE", false},
+		{`{"sandbox":{"hide":["notes"]}}`, "", false, "cat notes/n.txt", false},
+		{`{"sandbox":{"hide":["notes"]}}`, `{"sandbox":{"reveal":["@DIR/notes"]}}`, false, "cat notes/n.txt", true},
+		{`{"sandbox":{"protect":["sub"]}}`, "", false, "echo x >sub/b.txt", false},
+		{"", `{"sandbox":{"hide":["~/notes"]}}`, false, "cat ~/notes", false},
+		{"", "", false, "cat ~/notes", true},
+	} {
+		dir, outside := sandboxWorkspace(t)
+		at := strings.NewReplacer("@DIR", dir, "@PARENT", filepath.Dir(outside), "@OUTSIDE", outside).Replace
+		writeConfig(t, filepath.Join(os.Getenv("HOME"), "notes"), "notes\n")
+		args := []string{"run", "--mode", "bypass", "go"}
+		if row.project != "" {
+			writeConfig(t, configFile, at(row.project))
+		}
+		if row.person != "" {
+			writeConfig(t, personFile(t), at(row.person))
+		}
+		if row.trust {
+			args = append(args, "--trust")
+		}
+		input, err := json.Marshal(map[string]string{"command": at(row.command)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		serve(t, openaitest.Calls(call("Bash", string(input))), openaitest.Text("done"))
+		got := kitbag(t.Context(), args...)
+		if got.code != exitDone || strings.Contains(got.stderr, "✓ Bash") != row.runs || strings.Contains(got.stderr, "✗ Bash") == row.runs {
+			t.Errorf("%s, %s: %s: %+v", row.project, row.person, row.command, got)
+		}
+	}
+}

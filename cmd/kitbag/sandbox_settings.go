@@ -1,0 +1,167 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// sandboxSettings are what "sandbox" says in a configuration. All paths are absolute.
+type sandboxSettings struct {
+	Use     string   // auto, required or off; "" is auto
+	Write   []string // directories that commands may write in, too
+	Protect []string // paths in those that stay as they are, too
+	Hide    []string // paths that cannot be read, too
+	Reveal  []string // paths that can be read although they are secret
+}
+
+const (
+	useAuto     = "auto"     // where the system can confine
+	useRequired = "required" // or fail
+	useOff      = "off"
+)
+
+// readSandbox reads the settings of a configuration.
+func (c *config) readSandbox(data json.RawMessage) error {
+	if data == nil {
+		return nil
+	}
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("%s: sandbox"+format, append([]any{c.file}, args...)...)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		return fail(" must be an object; it is %.40s", data)
+	}
+	s := &c.sandbox
+	own := map[string]any{"use": &s.Use, "write": &s.Write, "protect": &s.Protect, "hide": &s.Hide, "reveal": &s.Reveal}
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		switch to := own[key]; {
+		case key == "network":
+			return fail(`.network means nothing; write "Network" under permissions.allow or permissions.deny`)
+		case to == nil:
+			return fail(".%s means nothing; the members are %s", key, strings.Join(slices.Sorted(maps.Keys(own)), ", "))
+		case json.Unmarshal(members[key], to) != nil && key == "use":
+			return fail(".use must be a text; it is %.40s", members[key])
+		case json.Unmarshal(members[key], to) != nil:
+			return fail(".%s must be a list of paths; it is %.40s", key, members[key])
+		}
+	}
+	if s.Use != "" && s.Use != useAuto && s.Use != useRequired && s.Use != useOff {
+		return fail(".use: %q is unknown; write auto, required or off", s.Use)
+	}
+	for _, list := range []struct {
+		name  string
+		paths []string
+	}{{"write", s.Write}, {"protect", s.Protect}, {"hide", s.Hide}, {"reveal", s.Reveal}} {
+		for i, path := range list.paths {
+			if path == "" || strings.ContainsAny(path, "*?[") {
+				return fail(".%s: %q is not a path; name a file or a directory, without wildcards", list.name, path)
+			}
+			if rest, ok := strings.CutPrefix(path, "~/"); ok {
+				home, err := os.UserHomeDir()
+				if err != nil {
+					return fail(".%s: %q: %w", list.name, path, err)
+				}
+				path = filepath.Join(home, rest)
+			}
+			list.paths[i] = filepath.Clean(c.absolute(path))
+		}
+	}
+	return nil
+}
+
+// over returns what s and t say together. That a sandbox is required by one of them is
+// not undone by the other.
+func (s sandboxSettings) over(t sandboxSettings) sandboxSettings {
+	use := cmp.Or(s.Use, t.Use)
+	if t.Use == useRequired {
+		use = useRequired
+	}
+	return sandboxSettings{
+		Use:     use,
+		Write:   slices.Concat(s.Write, t.Write),
+		Protect: slices.Concat(s.Protect, t.Protect),
+		Hide:    slices.Concat(s.Hide, t.Hide),
+		Reveal:  slices.Concat(s.Reveal, t.Reveal),
+	}
+}
+
+// restricted returns what of s confines commands more.
+func (s sandboxSettings) restricted() sandboxSettings {
+	r := sandboxSettings{Protect: s.Protect, Hide: s.Hide}
+	if s.Use != useOff {
+		r.Use = s.Use
+	}
+	return r
+}
+
+// sandboxConfig returns the settings that hold in the current directory, for commands that
+// ask nobody whether it is trusted.
+func sandboxConfig(trust bool, log io.Writer) (sandboxSettings, error) {
+	c, err := configurations(func(c *config) error {
+		c.restrict(trust, false, log)
+		return nil
+	})
+	if err != nil {
+		return sandboxSettings{}, err
+	}
+	return c.sandbox, nil
+}
+
+// confines returns nil if commands of an agent are confined, and else why not.
+func (s sandboxSettings) confines() error {
+	if s.Use == useOff {
+		return errors.New(`"use" is "off" under sandbox`)
+	}
+	return sandbox.Check().Confines()
+}
+
+// local returns the machine on which an agent works in dirs.
+func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
+	l := &builtin.Local{Dirs: dirs, Sandbox: sandbox.Spec{Write: s.Write, Protect: s.Protect, Hide: s.Hide}, Reveal: s.Reveal}
+	switch s.Use {
+	case useOff:
+		l.Sandbox.Profile = permission.ProfileOpen
+	case useRequired:
+		if err := s.confines(); err != nil {
+			return nil, fmt.Errorf(`%w; or write "use": "auto" under sandbox in %s`, err, configFile)
+		}
+	}
+	if len(s.Reveal) == 0 {
+		return l, nil
+	}
+	hidden := l.Spec(permission.ProfileWork).Hide
+	for _, path := range s.Reveal {
+		for _, place := range hidden {
+			if rel, err := filepath.Rel(place, path); err == nil && filepath.IsLocal(rel) {
+				return nil, fmt.Errorf(configFile+": sandbox.reveal: %s is in %s, which is hidden as a whole; reveal that, or take this out of the list", path, place)
+			}
+		}
+	}
+	return l, nil
+}
+
+// spec returns how a command of the profile is confined that works in dirs.
+func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbox.Spec, error) {
+	s.Use = useAuto
+	l, err := s.local(dirs)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	return l.Spec(profile), nil
+}
+
+// use is Use, or its default.
+func (s sandboxSettings) use() string { return cmp.Or(s.Use, useAuto) }

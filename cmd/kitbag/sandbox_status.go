@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// sandboxStatusCommand is "kitbag sandbox status".
+func sandboxStatusCommand() *cobra.Command {
+	var asJSON, trust bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say what this system can confine with, and which paths are covered here",
+		Long: `Say what this system can confine commands with: of each layer whether it is there,
+why not, and what that means. Then what a command of the profile work may write in the
+current directory, what it may not although it is in there, what it cannot read, and
+which caches it writes for itself only.`,
+		Example: "  kitbag sandbox status\n  kitbag sandbox status --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := sandboxConfig(trust, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			cwd, err := currentDir()
+			if err != nil {
+				return err
+			}
+			spec, err := settings.spec(permission.ProfileWork, []string{cwd})
+			if err != nil {
+				return err
+			}
+			return newSandboxReport(sandbox.Check(), settings, spec).print(cmd.OutOrStdout(), asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&trust, "trust", false, "follow the directory's kitbag.json in all that it says of the sandbox, this time")
+	return cmd
+}
+
+// A sandboxReport is what "kitbag sandbox status --json" prints.
+type sandboxReport struct {
+	Confines bool   `json:"confines"`         // the profiles read and work can be had
+	Reason   string `json:"reason,omitempty"` // why not
+	Use      string `json:"use"`              // of the settings
+
+	Layers    []layerReport `json:"layers"`
+	Writable  []coveredPath `json:"writable"`
+	Protected []coveredPath `json:"protected"`
+	Hidden    []coveredPath `json:"hidden"`
+	Caches    []coveredPath `json:"caches"`
+}
+
+type layerReport struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+	Means  string `json:"means,omitempty"`
+}
+
+type coveredPath struct {
+	Path   string `json:"path"`
+	Exists bool   `json:"exists"`
+}
+
+func newSandboxReport(s sandbox.Status, settings sandboxSettings, spec sandbox.Spec) *sandboxReport {
+	r := &sandboxReport{Confines: true, Use: settings.use()}
+	if err := s.Confines(); err != nil {
+		r.Confines, r.Reason = false, err.Error()
+	}
+	for _, l := range s.Layers {
+		r.Layers = append(r.Layers, layerReport(l))
+	}
+	covered := func(paths []string) []coveredPath {
+		out := []coveredPath{}
+		for _, p := range paths {
+			_, err := os.Lstat(p)
+			out = append(out, coveredPath{p, err == nil})
+		}
+		return out
+	}
+	r.Writable, r.Protected, r.Hidden, r.Caches = covered(spec.Write), covered(spec.Protect), covered(spec.Hide), covered(spec.Scratch)
+	return r
+}
+
+// print prints the report, for people or as JSON.
+func (r *sandboxReport) print(to io.Writer, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(to)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
+	}
+	for _, l := range r.Layers {
+		there := "yes"
+		if !l.OK {
+			there = "no"
+		}
+		if l.Detail != "" {
+			l.Name += ": " + l.Detail
+		}
+		fmt.Fprintf(to, "%-3s  %s\n", there, plainLine(l.Name))
+		if l.Means != "" {
+			fmt.Fprintf(to, "     %s\n", plainLine(l.Means))
+		}
+	}
+	switch {
+	case !r.Confines:
+		fmt.Fprintf(to, "\nNo command is confined: %s. Mode sandboxed asks as accept-edits does.\n", plainLine(r.Reason))
+	case r.Use == useOff:
+		fmt.Fprint(to, "\nCommands could be confined, but \"use\": \"off\" is set under sandbox.\n")
+	default:
+		fmt.Fprint(to, "\nCommands are confined.\n")
+	}
+	r.list(to, "Writable, with a /tmp of its own:", r.Writable)
+	r.list(to, "In there, and read-only all the same:", r.Protected)
+	r.list(to, "Not readable:", r.Hidden)
+	r.list(to, "Caches that a command writes for itself only:", r.Caches)
+	return nil
+}
+
+// list prints the paths that are there, and counts the others.
+func (r *sandboxReport) list(to io.Writer, title string, paths []coveredPath) {
+	fmt.Fprintf(to, "\n%s\n", title)
+	missing := 0
+	for _, p := range paths {
+		if p.Exists {
+			fmt.Fprintf(to, "  %s\n", plainLine(p.Path))
+		} else {
+			missing++
+		}
+	}
+	if missing > 0 {
+		fmt.Fprintf(to, "  and %d that are not there now; --json has them all\n", missing)
+	}
+}
