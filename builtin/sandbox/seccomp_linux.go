@@ -93,9 +93,7 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	if read {
 		denied = slices.Concat(denied, deniedReading, deniedReadingHere)
 	}
-	for _, nr := range denied {
-		f = append(f, when(unix.BPF_JEQ, nr, 1), ret(retEPERM))
-	}
+	f = append(f, deny(denied)...)
 	// What cannot be looked into, as the flags are in memory, is to be done in the old way.
 	f = append(f, when(unix.BPF_JEQ, unix.SYS_CLONE3, 1), ret(retNoSys))
 	f = append(f, call(unix.SYS_CLONE, arg(0), when(unix.BPF_JSET, newNamespaces, 1), ret(retEPERM))...)
@@ -117,6 +115,22 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	}
 	f = append(f, call(unix.SYS_SOCKET, socketFilter(network, noUnix)...)...)
 	return append(f, ret(retAllow))
+}
+
+// deny refuses system calls. The kernel tries each there is when the filter is loaded, so
+// that they are looked at in groups.
+func deny(calls []uint32) []unix.SockFilter {
+	calls = slices.Sorted(slices.Values(calls))
+	var f []unix.SockFilter
+	for group := range slices.Chunk(calls, 8) {
+		size := uint8(2 * len(group))
+		f = append(f, when(unix.BPF_JGE, group[0], size+1),
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, K: group[len(group)-1], Jt: size})
+		for _, nr := range group {
+			f = append(f, when(unix.BPF_JEQ, nr, 1), ret(retEPERM))
+		}
+	}
+	return f
 }
 
 // socketFilter decides which kinds of socket there are. One for the addresses of the machine
