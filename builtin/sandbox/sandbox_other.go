@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || !(amd64 || arm64)
 
 package sandbox
 
@@ -16,14 +16,14 @@ func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error
 	case permission.ProfileOpen:
 		return func() (Result, error) { return Result{}, nil }, cmd.Err
 	case permission.ProfileRead, permission.ProfileWork:
-		return nil, fmt.Errorf("sandbox: %w: there is none for %s; use profile open, or a backend that confines", ErrUnavailable, runtime.GOOS)
+		return nil, fmt.Errorf("sandbox: %w: there is none for %s/%s; use profile open, or a backend that confines", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
 	}
 	return nil, fmt.Errorf("sandbox: unknown profile %q; use read, work or open", s.Profile)
 }
 
 // Check says that there is no sandbox for this system.
 func Check() Status {
-	return Status{Layers: []Layer{{Name: layerSystem, Detail: "there is no sandbox for " + runtime.GOOS, Means: "no command can be confined"}}}
+	return Status{Layers: []Layer{{Name: layerSystem, Detail: "there is no sandbox for " + runtime.GOOS + "/" + runtime.GOARCH, Means: "no command can be confined"}}}
 }
 
 func machineMemory() int64 { return 0 }
