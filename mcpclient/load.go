@@ -36,8 +36,8 @@ type Server struct {
 // It reads the variants of common hosts: "servers", "context_servers" or "mcp" instead of
 // "mcpServers", or none of them; "httpUrl", "serverUrl", "cwd", "environment", a command that
 // is a list, time-outs, tool lists, "disabled" and "enabled", comments and trailing commas.
-// "trustReadOnly" and "roots" are kitbag's own; see [Options] and [Server]. Unknown members are
-// ignored. ${VAR} and ${env:VAR} are replaced from the environment and must be set;
+// "trustReadOnly", "roots", "sandbox", "write" and "network" are kitbag's own; see [Options],
+// [Server] and [Sandbox]. Unknown members are ignored. ${VAR} and ${env:VAR} are replaced from the environment and must be set;
 // ${VAR:-default} may be unset.
 //
 // Load returns the servers that it could read even if it also returns an error, which joins a
@@ -202,6 +202,10 @@ type entry struct {
 	TrustReadOnly bool `json:"trustReadOnly"`
 	Roots         bool `json:"roots"`
 
+	Sandbox looseString     `json:"sandbox"`
+	Write   stringList      `json:"write"`
+	Network json.RawMessage `json:"network"`
+
 	Timeout        float64 `json:"timeout"`
 	StartupSeconds float64 `json:"startup_timeout_sec"`
 	ToolSeconds    float64 `json:"tool_timeout_sec"`
@@ -231,6 +235,9 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 	if err != nil {
 		return server, false, err
 	}
+	if command.Sandbox, err = e.sandbox(x); err != nil {
+		return server, false, err
+	}
 	web := e.http(x)
 	if (command.Path == "") == (web.URL == "") {
 		return server, false, fmt.Errorf(`give either "command" or "url"; it has %s`, memberNames(raw))
@@ -249,6 +256,9 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 		return server, false, errors.New(`the type needs a "url"; a "command" has the type stdio`)
 	case t == wireLines && web.URL != "":
 		return server, false, errors.New(`the type stdio needs a "command"; a "url" has the type http or sse`)
+	}
+	if web.URL != "" && command.Sandbox.Profile != "" {
+		return server, false, errors.New(`"sandbox" confines a server with a "command"; one with a "url" runs already`)
 	}
 	if web.URL != "" {
 		web.SSE = t == wireSSE

@@ -80,6 +80,9 @@ func describeServer(c Server) string {
 			b.WriteString(" dir " + t.Dir)
 		}
 		pairs("env", t.Env)
+		if t.Sandbox.Profile != "" {
+			fmt.Fprintf(&b, " sandbox %s %q %t", t.Sandbox.Profile, t.Sandbox.Write, t.Sandbox.Network)
+		}
 	case HTTP:
 		kind := "http"
 		if t.SSE {

@@ -33,6 +33,7 @@ type process struct {
 
 	closers []io.Closer
 	copied  sync.WaitGroup
+	cleanup func() error // of what confines it
 }
 
 // environment returns the variables of a started server. Env comes last: of two variables with
@@ -63,13 +64,14 @@ func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 		}
 		return r, w, err
 	}
+	var cleanup func() error
 	inR, inW, err1 := pipe()
 	outR, outW, err2 := pipe()
 	errR, errW, err3 := pipe()
 	err := errors.Join(err1, err2, err3)
 	if err == nil {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
-		err = cmd.Start()
+		cleanup, err = startConfined(cmd, c)
 	}
 	if err != nil {
 		for _, f := range files {
@@ -87,10 +89,28 @@ func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 		stderr:  &tail{also: c.Stderr},
 		exited:  make(chan struct{}),
 		closers: []io.Closer{outR, errR},
+		cleanup: cleanup,
 	}
 	p.copied.Go(func() { _, _ = io.Copy(p.stderr, errR) })
 	go p.wait(read)
 	return p, nil
+}
+
+// startConfined starts cmd, confined if c says so.
+func startConfined(cmd *exec.Cmd, c *Command) (cleanup func() error, err error) {
+	cleanup = func() error { return nil }
+	if c.Sandbox.Profile != "" {
+		if c.Confine == nil {
+			return nil, fmt.Errorf("the server is to run in the sandbox %q, and this program has none; set Command.Confine, or leave the sandbox out", c.Sandbox.Profile)
+		}
+		if cleanup, err = c.Confine(cmd, c.Sandbox); err != nil {
+			return nil, err
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, cleanup())
+	}
+	return cleanup, nil
 }
 
 // wait waits until the server has exited. read is closed when its output has been read.
@@ -101,6 +121,9 @@ func (p *process) wait(read <-chan struct{}) {
 		p.status = "it ended: " + err.Error()
 	}
 	killGroup(p.cmd)
+	if err := p.cleanup(); err != nil {
+		p.status += ": " + err.Error()
+	}
 	p.stdin.Close()
 	// What the server wrote last is still in the pipes: give the readers a moment, but do
 	// not wait for a grandchild that left the group and keeps the pipes open.

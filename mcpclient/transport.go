@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os/exec"
 
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -32,6 +33,12 @@ type Command struct {
 	// Stderr, unless nil, gets what the server writes there. It must not block, or the
 	// server waits.
 	Stderr io.Writer
+
+	// Sandbox says how far the server may reach. If its Profile is not "", Confine changes the
+	// command before it is started, so that this holds, and is required: without it the server
+	// is not started. cleanup is called when the server has ended, or could not be started.
+	Sandbox Sandbox
+	Confine func(cmd *exec.Cmd, s Sandbox) (cleanup func() error, err error)
 }
 
 // HTTP is a server that runs already and is reached by a URL, over streamable HTTP, or over
@@ -73,7 +80,7 @@ func (t Command) configure(c *config) error {
 		return errors.New("Command.Path is empty; name the program to start")
 	}
 	c.command, c.wire = t, wireLines
-	return nil
+	return t.Sandbox.check()
 }
 
 func (t Dial) configure(c *config) error {

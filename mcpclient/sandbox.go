@@ -1,0 +1,53 @@
+package mcpclient
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+)
+
+// A Sandbox says how far a server that is started may reach. The client confines nothing
+// itself: [Command.Confine] does.
+type Sandbox struct {
+	// Profile is "read" (it writes nothing but temporary files) or "work" (and in Write). With
+	// "" the server is not confined, and the other fields must be zero.
+	Profile string
+
+	Write   []string // directories, absolute
+	Network bool     // it has the network of this machine
+}
+
+func (s Sandbox) check() error {
+	if s.Profile == "" && (len(s.Write) > 0 || s.Network) {
+		return errors.New(`write and network confine nothing by themselves; add "sandbox": "work"`)
+	}
+	if !slices.Contains([]string{"", "read", "work"}, s.Profile) {
+		return fmt.Errorf("sandbox %q is unknown; use read or work, or leave it out", s.Profile)
+	}
+	if s.Profile == "read" && len(s.Write) > 0 {
+		return errors.New(`a server in the sandbox "read" writes nowhere; leave out write, or use "work"`)
+	}
+	for _, dir := range s.Write {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("write: %q is not an absolute path", dir)
+		}
+	}
+	return nil
+}
+
+// sandbox reads "sandbox", "write" and "network". A directory that is not absolute is one of the
+// file's directory.
+func (e *entry) sandbox(x *expander) (Sandbox, error) {
+	s := Sandbox{Profile: string(e.Sandbox), Write: x.list("write", e.Write)}
+	for i, dir := range s.Write {
+		if !filepath.IsAbs(dir) {
+			s.Write[i] = filepath.Join(x.dir, dir)
+		}
+	}
+	if len(e.Network) > 0 && json.Unmarshal(e.Network, &s.Network) != nil {
+		return s, fmt.Errorf("network must be true or false, it is %.40s", e.Network)
+	}
+	return s, s.check()
+}
