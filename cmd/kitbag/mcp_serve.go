@@ -177,6 +177,9 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		}
 	}
 	judged(cfg.Serve.Policy, cfg.Servers)
+	for i, server := range cfg.Servers {
+		cfg.Servers[i] = confined(server, sandboxSettings{}, nil)
+	}
 	cfg.Serve.PageSize, cfg.Serve.Title = f.pageSize, "kitbag gateway"
 	cfg.Serve.Version, _ = build()
 	return cfg, nil

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -278,6 +280,88 @@ func TestSandboxSettings(t *testing.T) {
 		got := kitbag(t.Context(), args...)
 		if got.code != exitDone || strings.Contains(got.stderr, "✓ Bash") != row.runs || strings.Contains(got.stderr, "✗ Bash") == row.runs {
 			t.Errorf("%s, %s: %s: %+v", row.project, row.person, row.command, got)
+		}
+	}
+}
+
+// TestConfinedServers starts real servers, which try what their entry does not let them do
+// before they serve.
+func TestConfinedServers(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const attempts = `exec 2>/dev/null; (echo x >a.txt); (echo x >sub/b.txt); (echo x >.git/config); (echo x >@OUTSIDE); (cat .env >sub/env); (wc -l </proc/net/dev >sub/net); exec "$0" mcp serve --demo`
+	for _, row := range []struct {
+		entry  map[string]any
+		wrote  string // those of a.txt, sub/b.txt, .git/config and outside that it has changed
+		secret bool   // it has read .env
+		net    string // lines of /proc/net/dev; "" where it could not write them down
+	}{
+		{map[string]any{}, "a.txt sub/b.txt .git/config @OUTSIDE", true, "?"},
+		{map[string]any{"sandbox": "read"}, "", false, ""},
+		{map[string]any{"sandbox": "work", "write": []string{"bin"}}, "", false, ""},
+		{map[string]any{"sandbox": "work", "write": []string{"bin", "sub"}}, "sub/b.txt", false, "3"},
+		{map[string]any{"sandbox": "work", "write": "."}, "a.txt sub/b.txt", false, "3"},
+		{map[string]any{"sandbox": "work", "write": ".", "network": true}, "a.txt sub/b.txt", false, "?"},
+	} {
+		for _, way := range []string{"call", "run", "serve"} {
+			dir, outside := sandboxWorkspace(t)
+			at := strings.NewReplacer("@OUTSIDE", outside).Replace
+			if err := errors.Join(os.Mkdir("bin", 0o700), os.Link(exe, "bin/kitbag")); err != nil {
+				t.Fatal(err)
+			}
+			entry := maps.Clone(row.entry)
+			entry["command"], entry["args"] = "sh", []string{"-c", at(attempts), filepath.Join(dir, "bin/kitbag")}
+			writeServers(t, defaultServers, map[string]any{"demo": entry})
+			switch way {
+			case "call":
+				if got := kitbag(t.Context(), "mcp", "call", "--mcp", defaultServers, "demo", "echo", `{"message":"hello"}`); got.out != "hello\n" {
+					t.Errorf("%v: %+v", row.entry, got)
+				}
+			case "run":
+				serve(t, openaitest.Calls(call("reset_tools", `{"demo":true}`)), openaitest.Calls(call("mcp__demo__echo", `{"message":"hello"}`)), openaitest.Text("done"))
+				if got := kitbag(t.Context(), "run", "--mcp", defaultServers, "--mode", "bypass", "go"); got.code != exitDone || !strings.Contains(got.stderr, "✓ mcp__demo__echo") {
+					t.Errorf("%v: %+v", row.entry, got)
+				}
+			case "serve":
+				c := gatewayClient(t, "", "--mcp", defaultServers, "--mode", "bypass", "--style", "full")
+				find(t, c, "demo__echo")
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			var wrote []string
+			for _, name := range []string{"a.txt", "sub/b.txt", ".git/config", outside} {
+				if data, err := os.ReadFile(name); err != nil || string(data) == "x\n" {
+					wrote = append(wrote, name)
+				}
+			}
+			if got := strings.Join(wrote, " "); got != at(row.wrote) {
+				t.Errorf("%s: %v: it wrote %s, want %s", way, row.entry, got, at(row.wrote))
+			}
+			if data, _ := os.ReadFile("sub/env"); (len(data) > 0) != row.secret {
+				t.Errorf("%s: %v: it read %q", way, row.entry, data)
+			}
+			net, _ := os.ReadFile("sub/net")
+			if got := strings.TrimSpace(string(net)); got != row.net && (row.net != "?" || got == "" || got == "3") {
+				t.Errorf("%s: %v: %s lines of networks, want %s", way, row.entry, got, row.net)
+			}
+		}
+	}
+}
+
+// TestServerWithoutSandbox holds that a server which is to be confined does not run where
+// that cannot be.
+func TestServerWithoutSandbox(t *testing.T) {
+	workspace(t)
+	entry := self(t, "--demo")
+	for _, profile := range []string{"read", "work"} {
+		entry["sandbox"] = profile
+		writeServers(t, defaultServers, map[string]any{"demo": entry})
+		got := withoutNamespaces(t, "mcp", "call", "--mcp", defaultServers, "demo", "echo", `{"message":"hello"}`)
+		if got.code != exitError || got.out != "" || !strings.Contains(got.stderr, "cannot be confined") || !strings.Contains(got.stderr, "namespaces") {
+			t.Errorf("%s: %+v", profile, got)
 		}
 	}
 }

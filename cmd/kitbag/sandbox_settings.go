@@ -156,6 +156,8 @@ func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
 // spec returns how a command of the profile is confined that works in dirs.
 func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbox.Spec, error) {
 	s.Use = useAuto
+	// The root cannot be written in, and to search it for what is protected takes long.
+	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return dir == "/" })
 	l, err := s.local(dirs)
 	if err != nil {
 		return sandbox.Spec{}, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -71,7 +72,7 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 				continue
 			}
 			from[name] = file.path
-			configs = append(configs, withLogin(cfg))
+			configs = append(configs, confined(withLogin(cfg), sandboxSettings{}, nil))
 		}
 	}
 	return configs, broken, nil
@@ -102,6 +103,39 @@ type hosting struct {
 	sample bool // there is a model
 
 	policy *permission.Policy // nil if nothing is called
+
+	sandbox sandboxSettings
+}
+
+// confined has a server that is to run in a sandbox do so, with what is protected and
+// secret in dirs, or else in the current directory, out of its reach.
+func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcpclient.Server {
+	command, ok := cfg.Transport.(mcpclient.Command)
+	if !ok || command.Sandbox.Profile == "" {
+		return cfg
+	}
+	command.Confine = func(cmd *exec.Cmd, s mcpclient.Sandbox) (func() error, error) {
+		seen := slices.Concat(dirs, s.Write)
+		if dirs == nil {
+			cwd, err := currentDir()
+			if err != nil {
+				return nil, err
+			}
+			seen = append(seen, cwd)
+		}
+		spec, err := settings.spec(permission.Profile(s.Profile), seen)
+		if err != nil {
+			return nil, err
+		}
+		spec.Write, spec.Network = s.Write, s.Network
+		cleanup, err := spec.Command(cmd)
+		if err != nil {
+			return nil, fmt.Errorf("it cannot be confined as its entry says: %w", err)
+		}
+		return func() error { _, err := cleanup(); return err }, nil
+	}
+	cfg.Transport = command
+	return cfg
 }
 
 // mcpServers are those of an agent. None is started before a group of it is
@@ -122,6 +156,7 @@ func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*
 	s := &mcpServers{}
 	judged(h.policy, configs)
 	for _, cfg := range configs {
+		cfg = confined(cfg, h.sandbox, dirs)
 		if cfg.WantsRoots {
 			cfg.Options.Roots = dirs
 		}

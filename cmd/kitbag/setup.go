@@ -129,6 +129,7 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 	if cfg.Basic.Skills, err = f.skillLoaders(); err != nil {
 		return nil, nil, err
 	}
+	h.sandbox = f.sandbox()
 	s, err := openServers(f.serverFiles(), dirs, h, log)
 	if err != nil {
 		return nil, nil, err
