@@ -80,14 +80,22 @@ func Assistant(blocks ...Block) *Message {
 	return &Message{Role: RoleAssistant, Blocks: blocks}
 }
 
-// Text returns the text blocks of m, joined by newlines.
-func (m *Message) Text() string { return m.Blocks.Text() }
+// Text returns the text blocks of m, joined by newlines; "" if m is nil.
+func (m *Message) Text() string { return m.blocks().Text() }
 
-// ToolCalls returns the tool calls of m, in order.
-func (m *Message) ToolCalls() []*ToolCall { return all[*ToolCall](m.Blocks) }
+// ToolCalls returns the tool calls of m, in order; none if m is nil.
+func (m *Message) ToolCalls() []*ToolCall { return all[*ToolCall](m.blocks()) }
 
-// ToolResults returns the tool results of m, in order.
-func (m *Message) ToolResults() []*ToolResult { return all[*ToolResult](m.Blocks) }
+// ToolResults returns the tool results of m, in order; none if m is nil.
+func (m *Message) ToolResults() []*ToolResult { return all[*ToolResult](m.blocks()) }
+
+// blocks returns m.Blocks. Callers often have no message beside an error, and look all the same.
+func (m *Message) blocks() Blocks {
+	if m == nil {
+		return nil
+	}
+	return m.Blocks
+}
 
 func all[B Block](blocks Blocks) []B {
 	var out []B

@@ -82,3 +82,11 @@ func FuzzBlocks(f *testing.F) {
 		}
 	})
 }
+
+// TestNilMessage: what comes with an error is nil, and has nothing in it.
+func TestNilMessage(t *testing.T) {
+	var m *Message
+	if m.Text() != "" || m.ToolCalls() != nil || m.ToolResults() != nil {
+		t.Errorf("%q %v %v", m.Text(), m.ToolCalls(), m.ToolResults())
+	}
+}
