@@ -266,7 +266,10 @@ func TestDecoding(t *testing.T) {
 // is told which field it was.
 func TestDecodingRefuses(t *testing.T) {
 	for bad, want := range map[string]string{
-		`{"n":1,"waits":["soon"]}`:                 "waits[0]",
+		`{"n":1,"waits":["soon"]}`:                 `waits[0]: got a string "soon", want a duration with its units, such as "1m30s" or "500ms"`,
+		`{"n":1,"waits":[3600]}`:                   `waits[0]: got the number 3600, want a duration with its units, such as "1m30s" or "500ms"`,
+		`{"n":1,"waits":[-1.5e3]}`:                 "waits[0]: got the number -1.5e3, want a duration",
+		`{"n":1,"ptr":{"wait":""}}`:                `ptr.wait: got a string "", want a duration`,
 		`{"n":1,"waits":["9999999999h"]}`:          "duration",
 		`{"n":9223372036854775808}`:                "int64",
 		`{"n":1,"quote":"x"}`:                      "quote",

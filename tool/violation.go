@@ -115,6 +115,10 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 	case *kind.Const:
 		x.add(loc, "got %s, want %s", x.at(loc), choices([]any{k.Want}))
 	case *kind.Pattern:
+		if k.Want == durationPattern {
+			x.add(loc, "got %s, want a duration with its units, such as \"1m30s\" or \"500ms\"", x.duration(loc))
+			return
+		}
 		x.add(loc, "got %s, want text that matches the pattern %s", x.at(loc), k.Want)
 	case *kind.Format:
 		x.add(loc, "got %s, want the format %s%s", x.at(loc), k.Want, formatSample(k.Want))
@@ -273,6 +277,17 @@ func (x *explainer) schemaAt(loc []string) *value {
 		}
 	}
 	return s
+}
+
+// duration shows what was found at loc in place of a duration. A number is mostly one that the
+// model sent as a number, and that was taken as text because the schema wants that.
+func (x *explainer) duration(loc []string) string {
+	if v := x.args.at(loc); v != nil && v.kind == stringValue {
+		if n, err := parseValue([]byte(v.text())); err == nil && n.kind == numberValue {
+			return "the number " + clip(v.text(), maxFound)
+		}
+	}
+	return x.at(loc)
 }
 
 // at shows what was found at loc.
