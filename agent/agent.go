@@ -98,7 +98,9 @@ type Config struct {
 	// Instructions are the system prompt. What the toolkit has to say is added.
 	Instructions string
 
-	// Policy decides what may run. The zero Policy asks about everything.
+	// Policy decides what may run. The zero Policy asks about everything. New refuses a rule whose tool
+	// does not exist and is spelled nearly as one that does, and a rule with a pattern that its tool
+	// does not take. A name that is like no other may be of a tool that a source will list.
 	Policy permission.Policy
 
 	// Middleware wraps runs, steps, model calls, tool calls and decisions.
@@ -218,7 +220,14 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Limits.Cost > 0 && cfg.Limits.Price == nil:
 		return nil, errors.New("agent.New: Limits.Cost needs Limits.Price, which says what tokens cost")
 	}
-	if err := cfg.Policy.Check(); err != nil {
+	var background tool.Tool
+	if cfg.Background > 0 {
+		var err error
+		if background, err = newBackground(); err != nil {
+			return nil, err
+		}
+	}
+	if err := cfg.checkPolicy(background); err != nil {
 		return nil, fmt.Errorf("agent.New: Config.Policy: %w", err)
 	}
 	if err := cfg.Context.setDefaults(cfg.Model); err != nil {
@@ -238,14 +247,8 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Go == nil {
 		cfg.Go = func(fn func()) { go fn() }
 	}
-	a := &Agent{cfg: cfg}
+	a := &Agent{cfg: cfg, background: background}
 	a.levels = compose(&a.cfg)
-	if cfg.Background > 0 {
-		var err error
-		if a.background, err = newBackground(); err != nil {
-			return nil, err
-		}
-	}
 	return a, nil
 }
 

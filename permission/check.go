@@ -63,8 +63,10 @@ func (p *Policy) Check(calls ...*Call) error {
 			}
 			if c.Match == nil {
 				errs = append(errs, fmt.Errorf("rule %q (%s): %s knows no patterns; write %s without one", r.String(), r.Behavior, c.Tool, r.Tool))
+				break // of the others that the rule names the same is likely
 			} else if _, err := c.Match(p, r); err != nil {
 				errs = append(errs, fmt.Errorf("rule %q (%s): %w", r.String(), r.Behavior, err))
+				break
 			}
 		}
 	}

@@ -268,6 +268,23 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	return c
 }
 
+// AnyCall describes a call of t that stands for all, for [permission.Policy.Check]: its arguments
+// are an example that fits the schema. Where none is known, patterns are not read.
+func AnyCall(t Tool) *permission.Call {
+	info := t.Info()
+	v := validators.get(info.Input)
+	input, err := json.RawMessage(nil), v.usable()
+	if err == nil {
+		args, why := v.arguments(info.Name, json.RawMessage(v.example())) // none stands for {}, which may fit
+		input, err = args.JSON, why
+	}
+	c := PermissionCall(t, input)
+	if err != nil && c.Match != nil {
+		c.Match = func(*permission.Policy, permission.Rule) (bool, error) { return false, nil }
+	}
+	return c
+}
+
 // resolved is As for the judgement of one call: at the [Resolver] in the chain it continues with
 // the tool that this returned, so that what is wrapped around it still comes first.
 func resolved[C any](t, fixed Tool) (C, bool) {

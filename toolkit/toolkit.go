@@ -120,6 +120,21 @@ type Toolkit struct {
 	listeners listeners
 }
 
+// Registered returns the tools that there are, open or not: the program's own, which include the
+// control tools, and those that sources listed last. No source is contacted.
+func (tk *Toolkit) Registered() (own, listed []tool.Tool) {
+	c := tk.now.Load()
+	for _, e := range c.entries {
+		if e.from != nil {
+			listed = append(listed, e.tool)
+			continue
+		}
+		own = append(own, e.tool)
+	}
+	everything := c.resolve(state{ceiling: Only("*")})
+	return append(own, tk.controlTools(c, nil, everything)...), listed
+}
+
 // New checks the configuration and returns the toolkit. An error names the
 // group and the tool that are to blame.
 func New(cfg Config) (*Toolkit, error) {

@@ -84,7 +84,7 @@ var allowed = map[string][]string{
 var internalUsers = map[string][]string{
 	"internal/genai":    {"agent/agentlog", "agent/agentotel"},
 	"internal/visible":  {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag"},
-	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway"},
+	"internal/near":     {"tool", "toolkit", "skill", "agent", "mcpgateway"},
 	"internal/casetest": {"internal/groupcase"},
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},

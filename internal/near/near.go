@@ -44,6 +44,14 @@ func Names(word string, known []string, n int) []string {
 	return names
 }
 
+// Typos is Names for a word that is compared with names of other things, too: only names are
+// returned that differ by a slip, which is one letter in six, and one in a short name.
+func Typos(word string, known []string, n int) []string {
+	folded := fold(word)
+	slip := min((len(folded)+1)/3, max(1, len(folded)/6))
+	return Names(word, slices.DeleteFunc(slices.Clone(known), func(name string) bool { return distance(folded, fold(name)) > slip }), n)
+}
+
 var blanks = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")
 
 func fold(name string) string {

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// patterned is a tool that takes patterns, and borrows those of Read.
+type patterned struct{ tool.Tool }
+
+func (p patterned) Unwrap() tool.Tool      { return p.Tool }
+func (p patterned) BorrowsRules() []string { return []string{"Read"} }
+func (p patterned) MatchRule(_ *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
+	var in struct{ Path string }
+	if json.Unmarshal(input, &in) != nil || in.Path == "" {
+		return false, errors.New("called with arguments that do not fit the schema")
+	}
+	if r.Pattern == "[" {
+		return false, errors.New("the bracket is not closed")
+	}
+	return r.Pattern == in.Path, nil
+}
+
+// lister is a source, of one tool.
+type lister struct{ name string }
+
+func (l lister) Tools(context.Context) ([]tool.Tool, error) {
+	return []tool.Tool{plainTool(l.name)}, nil
+}
+
+func plainTool(name string) tool.Tool {
+	return tool.Must(tool.New(name, "Does "+name+".", func(context.Context, struct {
+		Path string `json:"path"`
+	}) (string, error) {
+		return "", nil
+	}))
+}
+
+// TestPolicyOfTools: rules that cannot work with the tools there are an error of New.
+func TestPolicyOfTools(t *testing.T) {
+	below, err := New(Config{Model: &words{}, Toolkit: toolkit.Of(plainTool("deploy"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	delegate, err := AsTool(below, "delegate", "Works.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlisted, err := toolkit.New(toolkit.Config{
+		Basic:  toolkit.Group{Tools: []tool.Tool{plainTool("add"), plainTool("send_mail"), patterned{plainTool("Look")}, delegate}},
+		Groups: []toolkit.Group{{Name: "db", Description: "Data.", Tools: []tool.Tool{plainTool("query")}, Sources: []tool.Source{lister{"mcp__trips__book"}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		rule string
+		want string // in the error; empty for none
+	}{
+		{"add", ""}, {"query", ""}, {"reset_tools", ""}, {"background", ""}, {"deploy", ""}, {"Network", ""}, {"Look(a)", ""},
+		{"Read", ""}, {"Read(.env)", ""}, {"*", ""}, {"mcp__*", ""}, {"sen*", ""}, {"nothing*", ""},
+		{"mcp__trips__book", ""}, {"mcp__trips__look", ""}, {"WebFetch", ""}, {"mail", ""}, {"WebFetch(domain:example.org)", ""},
+		{"ad", `rule "ad" (deny): there is no tool "ad"; did you mean add?`},
+		{"Add", `there is no tool "Add"; did you mean add?`},
+		{"send-mail", "did you mean send_mail?"},
+		{"querry", "did you mean query?"},
+		{"reset_tool", "did you mean reset_tools?"},
+		{"backgroud", "did you mean background?"},
+		{"deplo", "did you mean deploy?"},
+		{"Reed(.env)", "did you mean Read?"},
+		{"add(1)", "add knows no patterns; write add without one"},
+		{"deploy(prod)", "deploy knows no patterns"},
+		{"Look([)", "the bracket is not closed"},
+		{"reset_tools(db)", "reset_tools knows no patterns"},
+	} {
+		rule, err := permission.ParseRule(row.rule, permission.Deny)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{Model: &words{}, Toolkit: unlisted, Background: 1, Policy: permission.Policy{Rules: []permission.Rule{rule}}}
+		text := ""
+		if _, err := New(cfg); err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, row.want) || row.want == "" && text != "" {
+			t.Errorf("%s: %q, want %q", row.rule, text, row.want)
+		}
+	}
+}
+
+// TestPolicyOfListedTools: what a source has listed is known, but resembles nothing: it may
+// list something else the next time.
+func TestPolicyOfListedTools(t *testing.T) {
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{plainTool("seek")}, Sources: []tool.Source{lister{"seek2"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(rule permission.Rule) error {
+		_, err := New(Config{Model: &words{}, Toolkit: tk, Policy: permission.Policy{Rules: []permission.Rule{rule}}})
+		return err
+	}
+	if err := try(permission.Rule{Tool: "seek2", Behavior: permission.Deny}); err == nil {
+		t.Error("the rule resembles a tool of the program, and no source has listed its name")
+	}
+	if _, err := tk.View(t.Context(), new(toolkit.Scope)); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(permission.Rule{Tool: "seek2", Behavior: permission.Deny}); err != nil {
+		t.Errorf("the tool is listed: %v", err)
+	}
+	if err := try(permission.Rule{Tool: "seek2", Pattern: "x", Behavior: permission.Deny}); err == nil {
+		t.Error("the listed tool takes no patterns")
+	}
+}
