@@ -120,25 +120,31 @@ func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage, te
 		}
 		slices.Sort(g.members)
 		g.members = slices.Compact(g.members)
-		seen := map[string]bool{g.key: true}
-		var climb func(key string)
-		climb = func(key string) {
-			for _, p := range above[key] {
-				switch up := byKey[p]; {
-				case seen[p]:
-				case up != nil && len(up.members) > 0:
-					g.Parents = append(g.Parents, up.Name)
-				default:
-					seen[p] = true
-					climb(p)
-				}
-				seen[p] = true
-			}
-		}
-		climb(g.key)
-		slices.Sort(g.Parents)
+		g.Parents = parentsOf(g.key, byKey, above)
 		out = append(out, *g)
 	}
 	slices.SortFunc(out, func(a, b Group) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// parentsOf returns the names of the nearest groups with tools that contain the group.
+func parentsOf(key string, byKey map[string]*Group, above map[string][]string) (names []string) {
+	seen := map[string]bool{key: true}
+	var climb func(key string)
+	climb = func(key string) {
+		for _, p := range above[key] {
+			if seen[p] {
+				continue
+			}
+			seen[p] = true
+			if up := byKey[p]; up != nil && len(up.members) > 0 {
+				names = append(names, up.Name)
+				continue
+			}
+			climb(p)
+		}
+	}
+	climb(key)
+	slices.Sort(names)
+	return names
 }

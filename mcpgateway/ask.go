@@ -129,9 +129,9 @@ func (p *proxied) Unwrap() tool.Tool { return p.Tool }
 // begin records that the context's session uses the shared process, until done is called.
 // gaveUp says that the session did not wait for the end.
 func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
-	heard := u.audience.begin(ctx)
+	ended := u.audience.begin(ctx)
 	return func(gaveUp bool) {
-		heard(gaveUp)
+		ended(gaveUp)
 		if gaveUp {
 			u.abandoned.add(u.client.Status().Restarts, host.From(ctx))
 		}
