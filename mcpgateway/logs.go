@@ -59,12 +59,13 @@ func (a *audience) begin(ctx context.Context) (done func(gaveUp bool)) {
 	a.mu.Unlock()
 	if !known {
 		l.OnLevel(a.updateLevel)
-		context.AfterFunc(mcpserver.Session(ctx), func() {
+		go func() {
+			<-mcpserver.SessionDone(ctx)
 			a.mu.Lock()
 			delete(a.sessions, l)
 			a.mu.Unlock()
 			a.updateLevel()
-		})
+		}()
 		a.updateLevel()
 	}
 	return func(gaveUp bool) {

@@ -15,13 +15,13 @@ import (
 const maxSessionClients = 256
 
 // sessionClients are the clients of a server that has a process for each session, by the
-// context that ends with the session.
+// channel of [mcpserver.SessionDone].
 type sessionClients struct {
 	cfg   mcpclient.Server
 	share int // of one credential
 
 	mu           sync.Mutex
-	clients      map[context.Context]*mcpclient.Client
+	clients      map[<-chan struct{}]*mcpclient.Client
 	byCredential map[string]int // number of clients
 	closed       bool
 	closing      sync.WaitGroup
@@ -38,13 +38,13 @@ func (a *sessionClients) close() {
 // client returns the session's client, which is made for its first call and closed when the
 // session ends.
 func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) {
-	session := mcpserver.Session(ctx)
+	session := mcpserver.SessionDone(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c := a.clients[session]; c != nil {
 		return c, nil
 	}
-	if a.closed || session.Err() != nil { // it would be closed at once
+	if a.closed || ended(session) { // it would be closed at once
 		return nil, fmt.Errorf("MCP server %q: the session has ended", a.cfg.Name)
 	}
 	cfg, l := a.cfg, mcpserver.LoggerFrom(ctx)
@@ -71,8 +71,9 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 	a.clients[session] = c
 	a.byCredential[who]++
 	a.closing.Add(1)
-	context.AfterFunc(session, func() {
+	go func() {
 		defer a.closing.Done()
+		<-session
 		a.mu.Lock()
 		delete(a.clients, session)
 		if a.byCredential[who]--; a.byCredential[who] == 0 {
@@ -80,8 +81,18 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 		}
 		a.mu.Unlock()
 		_ = c.Close() // the session has ended
-	})
+	}()
 	return c, nil
+}
+
+// ended reports whether the channel of a session is closed.
+func ended(session <-chan struct{}) bool {
+	select {
+	case <-session:
+		return true
+	default:
+		return false
+	}
 }
 
 // tool returns the session's version of a tool that the shared process has listed. Processes of

@@ -11,7 +11,7 @@ import (
 // TestShareOfProcesses holds that one credential cannot have all processes of a server, and
 // has another one when a session of its has ended.
 func TestShareOfProcesses(t *testing.T) {
-	a := &sessionClients{cfg: mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, share: 2, clients: map[context.Context]*mcpclient.Client{}, byCredential: map[string]int{}}
+	a := &sessionClients{cfg: mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, share: 2, clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
 	defer a.close()
 	var ends []context.CancelFunc
 	start := func() error {

@@ -84,7 +84,7 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known f
 		cfg.Options.Sampling = sample
 	}
 	if perSession {
-		u.sessions = &sessionClients{cfg: cfg, share: maxSessionClients, clients: map[context.Context]*mcpclient.Client{}, byCredential: map[string]int{}}
+		u.sessions = &sessionClients{cfg: cfg, share: maxSessionClients, clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
 	}
 	if cfg.Options.Log == nil {
 		cfg.Options.Log = u.audience.onLogMessage

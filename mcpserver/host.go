@@ -261,14 +261,14 @@ func (r *request) hosted(ctx context.Context) context.Context {
 	return host.With(context.WithValue(ctx, outletKey{}, r.out), r.session.host)
 }
 
-// Session returns a context that ends with the session in which a call came, for
-// what a tool keeps for a session. Calls of one session have the same. Where there
-// are no sessions, as from protocol 2026-07-28 on, it is that of the call.
-func Session(ctx context.Context) context.Context {
+// SessionDone returns a channel that is closed when the session of a call ends, for a tool that
+// keeps something for a session. It is the same for all calls of a session, so that it can be the
+// key of a map. Without sessions, as from protocol 2026-07-28 on, it is closed when the call ends.
+func SessionDone(ctx context.Context) <-chan struct{} {
 	if s, ok := ctx.Value(sessionKey{}).(context.Context); ok {
-		return s
+		return s.Done()
 	}
-	return ctx
+	return ctx.Done()
 }
 
 // askStream asks a client that has a session. A question that comes without the

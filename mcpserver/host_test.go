@@ -322,36 +322,41 @@ func TestForgottenTalks(t *testing.T) {
 	}
 }
 
-// TestSession: calls of one session have the same context, which ends with it.
-func TestSession(t *testing.T) {
-	got := make(chan context.Context, 1)
+// TestSessionDone: calls of one session have the same channel, which is closed at its end.
+func TestSessionDone(t *testing.T) {
+	got := make(chan (<-chan struct{}), 1)
 	probe := tool.Must(tool.New("probe", "Probes.", func(ctx context.Context, _ none) (string, error) {
-		got <- mcpserver.Session(ctx)
+		got <- mcpserver.SessionDone(ctx)
 		return "ok", nil
 	}))
 	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(probe), Policy: open})
 	one, two := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2025-11-25"}}), connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2025-11-25"}})
-	of := func(c *mcpclient.Client) context.Context {
+	of := func(c *mcpclient.Client) <-chan struct{} {
 		call(t, c, "probe", `{}`)
 		return <-got
 	}
 	first, other := of(one), of(two)
-	if of(one) != first || first == other || first.Err() != nil {
-		t.Error("a session's calls have several contexts, or two sessions one")
+	if of(one) != first || first == other {
+		t.Error("a session's calls have several channels, or two sessions one")
+	}
+	select {
+	case <-first:
+		t.Error("the session has not ended")
+	default:
 	}
 	_ = one.Close()
 	select {
-	case <-first.Done():
+	case <-first:
 	case <-time.After(10 * time.Second):
-		t.Error("the context lives on after the session")
+		t.Error("the session has ended")
 	}
 	modern := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2026-07-28"}})
 	if a, b := of(modern), of(modern); a == b {
-		t.Error("without sessions, two calls have one context")
+		t.Error("without sessions, two calls have one channel")
 	} else {
-		<-a.Done()
+		<-a
 	}
-	if plain := t.Context(); mcpserver.Session(plain) != plain {
-		t.Error("a context of no call is not its own")
+	if plain := t.Context(); mcpserver.SessionDone(plain) != plain.Done() {
+		t.Error("a context of no call has another channel")
 	}
 }

@@ -50,7 +50,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 		var kept atomic.Int64
 		keep := tool.Must(tool.New("keep", "Keeps something for the session.", func(ctx context.Context, _ none) (string, error) {
 			kept.Add(1)
-			context.AfterFunc(mcpserver.Session(ctx), func() { kept.Add(-1) })
+			go func() { <-mcpserver.SessionDone(ctx); kept.Add(-1) }()
 			return "kept", nil
 		}))
 		s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(keep), Policy: open, Limits: mcpserver.Limits{Idle: time.Hour}})
