@@ -64,9 +64,9 @@ type ServeOptions struct {
 	Prompts   []mcpserver.Prompt
 	Resources []mcpserver.Resource
 
-	PageSize, WholeList int
-	Hosts, Origins      []string
-	Limits              mcpserver.Limits
+	PageSize, MaxListBytes int
+	Hosts, Origins         []string
+	Limits                 mcpserver.Limits
 }
 
 // config returns the configuration of the server, without toolkit and offers.
@@ -75,7 +75,7 @@ func (s *ServeOptions) config() mcpserver.Config {
 		Name: cmp.Or(s.Name, "kitbag"), Version: s.Version, Title: s.Title,
 		Instructions: s.Instructions, MaxInstructions: s.MaxInstructions,
 		Policy: s.Policy, Credentials: s.Credentials, Middleware: s.Middleware, Audit: s.Audit,
-		Prompts: s.Prompts, Resources: s.Resources, PageSize: s.PageSize, WholeList: s.WholeList,
+		Prompts: s.Prompts, Resources: s.Resources, PageSize: s.PageSize, MaxListBytes: s.MaxListBytes,
 		Hosts: s.Hosts, Origins: s.Origins, Limits: s.Limits,
 	}
 }

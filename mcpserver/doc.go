@@ -36,7 +36,7 @@
 // not vary by connection. Clients of that revision are served a second toolkit,
 // made of the same configuration with [toolkit.Discover] as its control: a short
 // list that never changes, by which every tool can be found and called; or, with
-// [Config.WholeList], all tools, where their list is short. Both eras are served at
+// [Config.MaxListBytes], all tools, where their list is short. Both eras are served at
 // the same time; the request says which it is of.
 //
 // # Lost connections

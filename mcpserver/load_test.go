@@ -81,7 +81,7 @@ func TestManySessions(t *testing.T) {
 
 // TestMCPGo is the client of mcp-go, which is not ours.
 func TestMCPGo(t *testing.T) {
-	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open}))
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, MaxListBytes: -1}))
 	c, err := client.NewStreamableHttpClient(url)
 	if err != nil {
 		t.Fatal(err)

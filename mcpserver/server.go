@@ -45,12 +45,12 @@ type Config struct {
 	// Middleware is around every call; the first is the outermost.
 	Middleware []tool.Middleware
 
-	// WholeList is for clients from protocol 2026-07-28 on, whose list must not
-	// change: if the definitions of all tools that such a client may see have at
-	// most so many bytes, it is served all of them, labelled with their groups, else
-	// those of [toolkit.Discover]. 0 is always the latter. With it all sources are
-	// contacted to answer such a client.
-	WholeList int
+	// MaxListBytes is for clients from protocol 2026-07-28 on, whose list must not change. If
+	// the definitions of all tools that such a client may see have at most so many bytes, it
+	// is served all of them, labelled with their groups; else those of [toolkit.Discover].
+	// To know, all sources are contacted. 0 is 16 KiB for a toolkit without sources, and
+	// otherwise, like a negative number, never the whole list.
+	MaxListBytes int
 
 	// PageSize is how many tools or groups a list holds at most; 0 is all.
 	PageSize int
@@ -131,8 +131,8 @@ func (c *Config) check() error {
 		return errors.New("Config.Toolkit is nil; give it the toolkit to serve")
 	case strings.TrimSpace(c.Name) == "" || strings.TrimSpace(c.Version) == "":
 		return errors.New("Config.Name or Config.Version is empty; clients want to know both")
-	case c.PageSize < 0 || c.WholeList < 0:
-		return fmt.Errorf("Config.PageSize is %d and Config.WholeList %d; use 0 for lists without pages, and for no whole list", c.PageSize, c.WholeList)
+	case c.PageSize < 0:
+		return fmt.Errorf("Config.PageSize is %d; it must not be negative (0: no pages)", c.PageSize)
 	}
 	for i, cred := range c.Credentials {
 		switch {
@@ -204,7 +204,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("mcpserver: %w", err)
 	}
 	var err error
-	if s.static, err = newStatic(cfg.Toolkit, cfg.WholeList); err != nil {
+	if s.static, err = newStatic(cfg.Toolkit, cfg.MaxListBytes); err != nil {
 		return nil, fmt.Errorf("mcpserver: the list for clients without sessions: %w", err)
 	}
 	if err = s.addOffers(); err != nil {

@@ -50,7 +50,7 @@ func sameSet(got, want []string) bool {
 func TestEras(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era.name, func(t *testing.T) {
-			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
+			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, MaxListBytes: -1})
 			c := connect(t, mcpclient.Server{Transport: era.way(t, s), Options: mcpclient.Options{Protocol: era.pin}})
 			got := names(t, c)
 			basic := []string{"slow", "stream", "picture", "fails", "weather"}

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,7 +13,7 @@ import (
 // they call: what is in the groups of the toolkit is listed whole if that is short,
 // and else found by searching.
 type static struct {
-	budget int // bytes of a list that is served whole; 0 for none
+	budget int // Config.MaxListBytes
 	now    atomic.Pointer[lists]
 
 	renewing sync.Mutex // whoever looks at the catalogue last stores last
@@ -21,7 +22,8 @@ type static struct {
 // lists are made of the same configuration.
 type lists struct {
 	short *toolkit.Toolkit // by searching
-	whole *toolkit.Toolkit // nil if no list is short enough
+	whole *toolkit.Toolkit // nil if it is never served
+	limit int              // of it, in bytes
 }
 
 func newStatic(tk *toolkit.Toolkit, budget int) (*static, error) {
@@ -53,7 +55,10 @@ func (s *static) derive(tk *toolkit.Toolkit) (made *lists, err error) {
 	}
 	cfg.Hidden, cfg.Initial = nil, nil
 	made = &lists{}
-	if s.budget > 0 {
+	if made.limit = s.budget; made.limit == 0 && !hasSources(&cfg) {
+		made.limit = defaultListBytes
+	}
+	if made.limit > 0 {
 		// Every group counts as open, and labels say which tool is in which.
 		all := cfg
 		all.Control, all.LabelsOnly = toolkit.NoControl(), true
@@ -66,6 +71,14 @@ func (s *static) derive(tk *toolkit.Toolkit) (made *lists, err error) {
 	return made, err
 }
 
+// defaultListBytes is the largest list that is served whole by default.
+const defaultListBytes = 16 << 10
+
+// hasSources reports whether a toolkit has to contact anything to list its tools.
+func hasSources(cfg *toolkit.Config) bool {
+	return slices.ContainsFunc(append(slices.Clone(cfg.Groups), cfg.Basic), func(g toolkit.Group) bool { return len(g.Sources) > 0 })
+}
+
 // pick returns what a client is served. It depends on the catalogue and on what the
 // client may see, and on nothing that any client has done.
 func (s *static) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolkit {
@@ -73,7 +86,7 @@ func (s *static) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolki
 	if l.whole == nil {
 		return l.short
 	}
-	if v, err := l.whole.View(ctx, scope); err != nil || v.Cost().Total.Bytes > s.budget {
+	if v, err := l.whole.View(ctx, scope); err != nil || v.Cost().Total.Bytes > l.limit {
 		return l.short
 	}
 	return l.whole

@@ -1,6 +1,7 @@
 package mcpserver_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"sync/atomic"
@@ -39,9 +40,9 @@ func (m *modern) listing() (names []string, labels map[string]string) {
 	return names, labels
 }
 
-// TestWholeList: a list that is short enough is served whole to clients of the new
+// TestMaxListBytes: a list that is short enough is served whole to clients of the new
 // era, by what they may see; no list depends on what anybody has called.
-func TestWholeList(t *testing.T) {
+func TestMaxListBytes(t *testing.T) {
 	const basic = "slow stream picture fails weather"
 	const found = "search_tools describe_tools call_tool"
 	for _, row := range []struct {
@@ -49,14 +50,15 @@ func TestWholeList(t *testing.T) {
 		budget     int
 		anna, otto string // may see everything, and the group zoo
 	}{
-		{"without a budget", 0, found + " " + basic, found},
+		{"by default", 0, basic + " lion ape owl", "lion ape"},
+		{"never", -1, found + " " + basic, found},
 		{"too small for either", 10, found + " " + basic, found},
 		{"enough for otto", 400, found + " " + basic, "lion ape"},
 		{"enough for both", 10_000, basic + " lion ape owl", "lion ape"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			world := newWorld(t, func(c *toolkit.Config) { c.Initial, c.Exclusive = []string{"zoo"}, nil })
-			url := listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, WholeList: row.budget, Credentials: []mcpserver.Credential{
+			url := listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, MaxListBytes: row.budget, Credentials: []mcpserver.Credential{
 				{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB, Ceiling: toolkit.Only("zoo")},
 			}}))
 			anna, otto := newModern(t, url, tokenA, `{}`), newModern(t, url, tokenB, `{}`)
@@ -85,6 +87,30 @@ func TestWholeList(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// countingSource counts how often it is asked for its tools.
+type countingSource struct{ asked atomic.Int64 }
+
+func (s *countingSource) Tools(context.Context) ([]tool.Tool, error) {
+	s.asked.Add(1)
+	return []tool.Tool{named("late")}, nil
+}
+
+// TestListOfSources checks that by default no source is contacted to find out how long a list is.
+func TestListOfSources(t *testing.T) {
+	for limit, want := range map[int]string{0: "search_tools describe_tools call_tool", 1000: "late"} {
+		src := &countingSource{}
+		tk, err := toolkit.New(toolkit.Config{Groups: []toolkit.Group{{Name: "g", Description: "G.", Sources: []tool.Source{src}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newModern(t, listen(t, serve(t, mcpserver.Config{Toolkit: tk, Policy: open, MaxListBytes: limit})), "", `{}`)
+		got, _ := m.listing()
+		if strings.Join(got, " ") != want || (src.asked.Load() > 0) != (limit > 0) {
+			t.Errorf("MaxListBytes %d: %q, source asked %d times; want %q", limit, got, src.asked.Load(), want)
+		}
 	}
 }
 
