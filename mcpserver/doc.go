@@ -30,14 +30,13 @@
 // that it can; [Roots] are asked for in the same way. From revision 2026-07-28 on,
 // the call waits in between for the client to repeat its request with the answers.
 //
-// # Two eras of the protocol
+// # Revisions with and without sessions
 //
-// From revision 2026-07-28 on there are no sessions, and the list of tools must
-// not vary by connection. Clients of that revision are served a second toolkit,
-// made of the same configuration with [toolkit.Discover] as its control: a short
-// list that never changes, by which every tool can be found and called; or, with
-// [Config.MaxListBytes], all tools, where their list is short. Both eras are served at
-// the same time; the request says which it is of.
+// From revision 2026-07-28 on there are no sessions, and the list of tools must not depend on
+// the connection. Clients of that revision are served a second toolkit of the same configuration:
+// all tools, if the list is short ([Config.MaxListBytes]), or else a list that never changes, with
+// [toolkit.Discover] as its control, by which every tool can be found and called. A server serves
+// clients of all revisions at the same time.
 //
 // # Lost connections
 //
