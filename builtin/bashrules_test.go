@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
 )
 
 // Deny and ask rules for Read, Write and Edit hold for what a command is seen to do, links
@@ -78,6 +79,34 @@ func TestBashInUntrustedDirectory(t *testing.T) {
 		}
 		if _, err := os.Lstat(filepath.Join(dir, "PWNED")); err == nil {
 			t.Errorf("trusted %q: the directory's program ran", row.trusted)
+		}
+	}
+}
+
+// TestBashRulesAreChecked: Policy.Check reads the patterns of Bash, whatever the call.
+func TestBashRulesAreChecked(t *testing.T) {
+	bash := tools(t, Config{Dirs: []string{t.TempDir()}})["Bash"]
+	for _, row := range []struct {
+		rule     string
+		behavior permission.Behavior
+		want     string
+	}{
+		{"Bash(npm run build && npm test)", permission.Allow, "write a rule for each: Bash(npm run build) and Bash(npm test)"},
+		{"Bash(npm run build && npm test)", permission.Deny, ""},
+		{"Bash(rm:*)", permission.Deny, ""},
+		{"Bash(npm test)", permission.Allow, ""},
+		{"Bash(:*)", permission.Ask, "would cover everything"},
+	} {
+		rule, err := permission.ParseRule(row.rule, row.behavior)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		if err := (&permission.Policy{Rules: []permission.Rule{rule}}).Check(tool.AnyCall(bash)); err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, row.want) || row.want == "" && text != "" {
+			t.Errorf("%s (%s): %q", row.rule, row.behavior, text)
 		}
 	}
 }

@@ -100,12 +100,20 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 		input = raw
 	}
 	calls := newCalls()
-	e := permission.Explain(p, calls.call(name, input, p.Dirs[0]))
+	call := calls.call(name, input, p.Dirs[0])
+	e := permission.Explain(p, call)
 	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plainLine(e.Reason))
 	if !calls.builtIn(name, p.Dirs[0]) {
 		fmt.Fprintf(out, "  %s is not built in: it is judged by its name only\n", plainLine(name))
 	}
 	printExplanation(out, e)
+	if calls.builtIn(name, p.Dirs[0]) { // of others it is not known what patterns they take
+		if err := p.Check(call); err != nil {
+			for line := range strings.Lines(err.Error()) {
+				fmt.Fprintf(out, "  cannot work: %s\n", plainLine(strings.TrimSuffix(line, "\n")))
+			}
+		}
+	}
 	return nil
 }
 

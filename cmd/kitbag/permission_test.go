@@ -25,6 +25,20 @@ func TestPermissionExplain(t *testing.T) {
 	}
 }
 
+// A rule that can never match is reported with those to write.
+func TestPermissionExplainReportsRules(t *testing.T) {
+	workspace(t)
+	got := kitbag(t.Context(), "permission", "explain", "--allow", "Bash(npm run build && npm test)", "--deny", "Bash(a && b)", "npm run build && npm test")
+	const want = "cannot work: rule \"Bash(npm run build && npm test)\" (allow): command pattern \"npm run build && npm test\" joins several commands, " +
+		"but a rule covers one simple command; write a rule for each: Bash(npm run build) and Bash(npm test)\n"
+	if got.code != exitDone || !strings.HasPrefix(got.out, "ASK") || !strings.HasSuffix(got.out, want) || strings.Count(got.out, "cannot work") != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got := kitbag(t.Context(), "permission", "explain", "--allow", "Bash(npm test)", "npm test"); strings.Contains(got.out, "cannot work") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestPermissionExplainSettings(t *testing.T) {
 	workspace(t)
 	if err := os.WriteFile("s.json", []byte(`{"permissions":{"deny":["Bash(git:*)"],"odd":1}}`), 0o600); err != nil {

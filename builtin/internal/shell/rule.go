@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"mvdan.cc/sh/v3/syntax"
+
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
@@ -44,6 +46,39 @@ func parsePattern(s string) (pattern, error) {
 	} else {
 		return pattern{text: parts[0]}, nil
 	}
+}
+
+// joined returns a pattern for each of the commands that a pattern joins; nil if it is of one.
+func joined(s string) []string {
+	if !strings.ContainsAny(s, "&|;\n") { // nearly all
+		return nil
+	}
+	head, prefix := strings.CutSuffix(strings.TrimSpace(s), ":*")
+	file, err := parseText(head, parsers)
+	if err != nil { // the words of one command need not be bash
+		return nil
+	}
+	var parts []string
+	var add func(stmts ...*syntax.Stmt)
+	add = func(stmts ...*syntax.Stmt) {
+		for _, stmt := range stmts {
+			if b, ok := stmt.Cmd.(*syntax.BinaryCmd); ok {
+				add(b.X, b.Y)
+				continue
+			}
+			text := strings.TrimRight(head[stmt.Pos().Offset():stmt.End().Offset()], ";& ")
+			parts = append(parts, "Bash("+text+")")
+		}
+	}
+	add(file.Stmts...)
+	if len(parts) < 2 {
+		return nil
+	}
+	if prefix {
+		last := &parts[len(parts)-1]
+		*last = strings.TrimSuffix(*last, ")") + ":*)"
+	}
+	return parts
 }
 
 // starParts cuts s at its stars and takes the escapes away.
@@ -168,6 +203,10 @@ func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	p, err := parsePattern(first)
 	if err != nil {
 		return false, err
+	}
+	if parts := joined(first); parts != nil {
+		return false, fmt.Errorf("command pattern %q joins several commands, but a rule covers one simple command; write a rule for each: %s",
+			first, strings.Join(parts, " and "))
 	}
 	list := []pattern{p}
 	for _, o := range others {

@@ -349,3 +349,25 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinedPattern: an allow rule that joins commands covers none, and says which rules would.
+func TestJoinedPattern(t *testing.T) {
+	var sh Analyzer
+	for _, row := range []struct{ rule, write string }{
+		{"npm run build && npm test", "write a rule for each: Bash(npm run build) and Bash(npm test)"},
+		{"npm run build && npm test:*", "Bash(npm run build) and Bash(npm test:*)"},
+		{"go vet * || go test ./...; make", "Bash(go vet *) and Bash(go test ./...) and Bash(make)"},
+		{"make | tee log", "Bash(make) and Bash(tee log)"},
+		{"a &\nb &", "Bash(a) and Bash(b)"},
+		{"go vet ./... > out && make", "Bash(go vet ./... > out) and Bash(make)"},
+		{"npm test", ""}, {`git commit -m "a && b"`, ""}, {"make &", ""}, {"grep 'a|b':*", ""}, {"echo '; ls", ""}, {"curl a?b=1&", ""},
+	} {
+		covered, err := sh.Analyze(row.rule, here).CoveredBy(row.rule)
+		if row.write == "" && err != nil || row.write != "" && (covered || err == nil || !strings.HasSuffix(err.Error(), row.write)) {
+			t.Errorf("%q: %v, %v", row.rule, covered, err)
+		}
+		if _, err := sh.Analyze("ls", here).Mentions(row.rule); err != nil {
+			t.Errorf("deny %q: %v", row.rule, err)
+		}
+	}
+}
