@@ -1,0 +1,54 @@
+package mcpclient
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+func init() {
+	shown := 0 // of a process
+	scripts["growing"] = func(msg request, reply func(string)) {
+		list := []string{`{"name":"unlock"}`}
+		for n := range shown {
+			list = append(list, fmt.Sprintf(`{"name":"book_%d"}`, n+1))
+		}
+		if polite(msg, reply, "["+strings.Join(list, ",")+"]") || msg.Method != "tools/call" {
+			return
+		}
+		shown++
+		reply(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		reply(msg.result(fmt.Sprintf(`{"content":[{"type":"text","text":"%d"}]}`, shown)))
+	}
+}
+
+// TestNextRequestShowsTheNewList has a call change its server's list, again and again: each request
+// that the model gets after one shows what it has made of the list.
+func TestNextRequestShowsTheNewList(t *testing.T) {
+	c := connect(t, child(t, "growing"))
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{c}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.OnChange(tk.Refresh)()
+	turns, want := []scripted.Turn{scripted.Call("mcp__srv__unlock", nil)}, []string{"mcp__srv__unlock"}
+	for n := range 5 {
+		want = slices.Insert(want, n, fmt.Sprintf("mcp__srv__book_%d", n+1)) // by name
+		turns = append(turns, scripted.Call("mcp__srv__unlock", nil).Expect(scripted.HasTools(slices.Clone(want)...)))
+	}
+	turns = append(turns, scripted.Say("Booked."))
+	a, err := agent.New(agent.Config{Model: scripted.Test(t, turns...), Toolkit: tk, Policy: permission.Policy{Mode: permission.Bypass}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), new(agent.State), agent.Say("Book.")); err != nil {
+		t.Fatal(err)
+	}
+}
