@@ -20,7 +20,7 @@ func TestRuleHoldsWhereAToolIsForwarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "trips", Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}})
+	srv, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "trips", Version: "1", MaxListBytes: -1, Policy: &permission.Policy{Mode: permission.Bypass}})
 	if err != nil {
 		t.Fatal(err)
 	}
