@@ -11,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/builtin/pdf"
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -54,12 +55,15 @@ writes one decision a line, in order. Nothing but the line itself counts then:
 			if err != nil {
 				return err
 			}
+			calls := newCalls()
 			if f.settings == "" {
-				if err := addConfigurations(p, trust, cmd.ErrOrStderr()); err != nil {
+				c, err := addConfigurations(p, trust, cmd.ErrOrStderr())
+				if err != nil {
 					return err
 				}
+				calls.sandbox = c.sandbox
 			}
-			return explainOne(cmd.OutOrStdout(), p, args)
+			return explainOne(cmd.OutOrStdout(), p, calls, args)
 		},
 	}
 	f.register(cmd)
@@ -68,24 +72,24 @@ writes one decision a line, in order. Nothing but the line itself counts then:
 	return cmd
 }
 
-// addConfigurations adds to the policy of the flags what configurations say.
-func addConfigurations(p *permission.Policy, trust bool, log io.Writer) error {
+// addConfigurations adds to the policy of the flags what configurations say, and returns them.
+func addConfigurations(p *permission.Policy, trust bool, log io.Writer) (*config, error) {
 	c, err := configurations(func(project *config) error {
 		project.restrict(trust, false, log)
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.Mode = cmp.Or(p.Mode, c.policy.Mode)
 	p.Rules = append(p.Rules, c.policy.Rules...)
 	p.Dirs = append(p.Dirs, c.policy.Dirs...)
 	p.TrustReadOnly = p.TrustReadOnly || c.policy.TrustReadOnly
-	return nil
+	return c, nil
 }
 
 // explainOne explains one call to a person: the decision first, then the way to it.
-func explainOne(out io.Writer, p *permission.Policy, args []string) error {
+func explainOne(out io.Writer, p *permission.Policy, calls *calls, args []string) error {
 	name, input := "Bash", json.RawMessage(nil)
 	if len(args) == 2 {
 		name, input = args[0], json.RawMessage(args[1])
@@ -99,10 +103,12 @@ func explainOne(out io.Writer, p *permission.Policy, args []string) error {
 		}
 		input = raw
 	}
-	calls := newCalls()
 	call := calls.call(name, input, p.Dirs[0])
 	e := permission.Explain(p, call)
 	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plainLine(e.Reason))
+	if r := reach(e.Judgement); r != "" && calls.sandbox.confines() == nil {
+		fmt.Fprintf(out, "  %s\n", r)
+	}
 	if !calls.builtIn(name, p.Dirs[0]) {
 		fmt.Fprintf(out, "  %s is not built in: it is judged by its name only\n", plainLine(name))
 	}
@@ -149,7 +155,8 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 // calls describes calls of the built-in tools, by working directory, for the
 // permission engine. Other tools are known by name only.
 type calls struct {
-	tools map[string]map[string]tool.Tool
+	tools   map[string]map[string]tool.Tool
+	sandbox sandboxSettings
 }
 
 // newCalls returns calls that has made no tools yet.
@@ -164,7 +171,11 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 		if cwd != "" {
 			dirs = []string{cwd}
 		}
-		tools, err := builtin.New(builtin.Config{Dirs: dirs, PDF: pdf.Reader{}})
+		cfg := builtin.Config{Dirs: dirs, PDF: pdf.Reader{}}
+		if c.sandbox.Use == useOff { // nothing runs here: whether it would be confined is all that counts
+			cfg.Backend = &builtin.Local{Dirs: dirs, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}
+		}
+		tools, err := builtin.New(cfg)
 		if err != nil {
 			unsure := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: err.Error()}
 			return &permission.Call{Tool: name, Input: input, Check: func(*permission.Policy) permission.Verdict { return unsure }}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin/sandbox"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/permission"
@@ -362,6 +363,50 @@ func TestServerWithoutSandbox(t *testing.T) {
 		got := withoutNamespaces(t, "mcp", "call", "--mcp", defaultServers, "demo", "echo", `{"message":"hello"}`)
 		if got.code != exitError || got.out != "" || !strings.Contains(got.stderr, "cannot be confined") || !strings.Contains(got.stderr, "namespaces") {
 			t.Errorf("%s: %+v", profile, got)
+		}
+	}
+}
+
+// TestReachIsShown holds that a person is told how far a command reaches, before it runs.
+func TestReachIsShown(t *testing.T) {
+	workspace(t)
+	for _, row := range []struct {
+		flags, command string
+		want           string // "" is nothing about a sandbox
+		off            bool
+	}{
+		{"", "ls", "ALLOW", false},
+		{"", "ls", "in the sandbox, without the network, writing nothing", false},
+		{"--mode sandboxed", "make", "ALLOW: mode sandboxed", false},
+		{"--mode sandboxed", "make", "in the sandbox, without the network, writing in the working directories", false},
+		{"", "npm install", "in the sandbox, with the network", false},
+		{"--mode sandboxed --deny Network", "npm install", "in the sandbox, without the network", false},
+		{"--mode sandboxed", "make", "ASK", true},
+		{"--mode sandboxed", "make", "", true},
+		{"--deny Bash", "make", "", false},
+	} {
+		writeConfig(t, personFile(t), "{}")
+		if row.off {
+			writeConfig(t, personFile(t), `{"sandbox":{"use":"off"}}`)
+		}
+		args := append([]string{"permission", "explain"}, strings.Fields(row.flags)...)
+		got := kitbag(t.Context(), append(args, row.command)...)
+		if got.code != exitDone || !strings.Contains(got.out, row.want) || row.want == "" && strings.Contains(got.out, "in the sandbox") {
+			t.Errorf("%s %s: %+v does not say %q", row.flags, row.command, got, row.want)
+		}
+	}
+	q := &agent.Approval{Name: "Bash", Input: json.RawMessage(`{"command":"npm install"}`), Reason: "no rule covers the call"}
+	for _, row := range []struct {
+		confined *permission.Policy
+		want     string
+	}{
+		{nil, ""},
+		{&permission.Policy{Dirs: []string{"/work"}}, "with the network"},
+		{&permission.Policy{Dirs: []string{"/work"}, Rules: []permission.Rule{{Tool: "Network", Behavior: permission.Deny}}}, "without the network"},
+	} {
+		got := (&painter{confined: row.confined}).question(q)
+		if !strings.Contains(got, row.want) || row.want == "" && strings.Contains(got, "sandbox") {
+			t.Errorf("%s\ndoes not say %q", got, row.want)
 		}
 	}
 }

@@ -56,6 +56,8 @@ func showText(out, log io.Writer, p *painter) show {
 type painter struct {
 	colour bool
 	asks   bool // there is a person: a question is shown when it is put, not as an event
+
+	confined *permission.Policy // of an agent whose commands run in a sandbox; nil if they do not
 }
 
 // newPainter returns one for a log, which decides about colour.
@@ -216,7 +218,7 @@ func (p *painter) question(q *agent.Approval) string {
 	if hidden > 0 {
 		lines = append(lines, p.paint(red, fmt.Sprintf("! %d of these characters cannot be seen and are written as <U+…>: look twice", hidden)))
 	}
-	lines = append(lines, rows(strings.Join(effects(q), "\n"))...)
+	lines = append(lines, rows(strings.Join(p.effects(q), "\n"))...)
 	if len(lines) > longQuestion {
 		lines = append(lines, rows(head)...)
 	}
@@ -231,17 +233,42 @@ func (p *painter) highlight(s string) string {
 	return "\x1b[7m" + s + "\x1b[27m"
 }
 
-// effects returns what each part of a call of a built-in tool does, a line each.
-func effects(q *agent.Approval) (lines []string) {
+// effects returns what each part of a call of a built-in tool does, a line each, and how far
+// a command reaches that is allowed.
+func (p *painter) effects(q *agent.Approval) (lines []string) {
 	cwd, err := currentDir()
 	if err != nil {
 		return nil
 	}
-	e := permission.Explain(&permission.Policy{Dirs: []string{cwd}}, newCalls().call(q.Name, q.Input, cwd))
+	policy := &permission.Policy{Dirs: []string{cwd}}
+	if p.confined != nil {
+		policy.Dirs, policy.Rules = p.confined.Dirs, p.confined.Rules
+	}
+	e := permission.Explain(policy, newCalls().call(q.Name, q.Input, cwd))
 	for _, part := range e.Parts {
 		lines = append(lines, partLine(part))
 	}
+	if r := reach(e.Judgement); r != "" && p.confined != nil {
+		lines = append(lines, r)
+	}
 	return lines
+}
+
+// reach says how far a confined command reaches; "" for a call that is not one.
+func reach(j permission.Judgement) string {
+	network := "without the network"
+	if j.Network {
+		network = "with the network"
+	}
+	switch j.Profile {
+	case permission.ProfileRead:
+		return "in the sandbox, " + network + ", writing nothing"
+	case permission.ProfileWork:
+		return "in the sandbox, " + network + ", writing in the working directories"
+	case permission.ProfileOpen:
+		return "outside of the sandbox"
+	}
+	return ""
 }
 
 // partLine says what a part of a call does.
