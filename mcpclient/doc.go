@@ -97,6 +97,8 @@
 //
 //   - Characters that people do not see are removed from names, descriptions and instructions,
 //     and from results if they carry text.
+//   - A server that is started has the rights of the program, unless [Command].Confine confines
+//     it. One that is to be confined, by its [Sandbox], is not started without.
 //   - [Options].Pins hold back what the server changes after it was allowed.
 //   - A message that two readers could read differently is an error, and so is an answer to a
 //     request that was not made.

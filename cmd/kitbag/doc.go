@@ -6,6 +6,7 @@
 //	kitbag chat                             a conversation, at a terminal
 //	kitbag tools                            what an agent here would have, and its cost
 //	kitbag permission explain 'rm -r x'     what would happen to a call, and why
+//	kitbag sandbox -- go test ./...         a command, confined as an agent's are
 //	kitbag mcp serve --mcp .mcp.json        many MCP servers as one, in groups
 //	kitbag skills validate                  check the skills of a project
 //
@@ -23,7 +24,7 @@
 // The exit codes are the same for all commands: 0 done, 1 an error, 2 wrong usage, 3
 // a run waits for a person, 4 a run reached a limit, 130 it was interrupted. That a
 // tool call failed is the model's affair and no error; that the output could not be
-// written is one, whatever the command.
+// written is one, whatever the command. "kitbag sandbox" ends with the code of what it ran.
 //
 // The first interrupt (Ctrl-C, SIGTERM) ends the work in order: a session is saved,
 // servers and processes are ended. The second ends the program at once.
@@ -43,7 +44,7 @@
 // # What is trusted
 //
 // The directory is not: it may be a clone of anybody's. Until a person has agreed,
-// its kitbag.json may only restrict (ask and deny rules), its MCP servers are not
+// its kitbag.json may only restrict (ask and deny rules, paths that the sandbox covers), its MCP servers are not
 // started, and its skills, which are instructions to the model, are not shown to it.
 // What was agreed to is kept in the user's configuration directory by a hash of the
 // content and the place; the question shows every line that would begin to count.
@@ -58,6 +59,16 @@
 //
 // The person at the terminal is trusted, and only there: a "y" out of a pipe is no
 // answer, and neither is what was typed before the question was there.
+//
+// # What is confined
+//
+// Commands of an agent run in the sandbox of package builtin/sandbox, where the system has
+// one: "kitbag sandbox status" says what of it is there, and which paths are covered. The
+// member "sandbox" of kitbag.json adds to the lists of paths, or takes from them, requires
+// the sandbox, or turns it off; that of a directory which nobody has agreed to can only
+// add to what is covered. "kitbag sandbox -- COMMAND" confines a command of a person, and
+// ends with its exit code. An MCP server is confined if its entry says "sandbox": "read" or
+// "work", and is then not started where that cannot be had.
 //
 // # How it is built
 //

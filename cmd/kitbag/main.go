@@ -121,7 +121,7 @@ they are made of. Nothing that could do harm runs without a rule or a person
 allowing it.
 
 Exit codes of all commands: 0 done, 1 error, 2 wrong usage, 3 waiting for a
-person, 4 a limit was reached, 130 interrupted.`,
+person, 4 a limit was reached, 130 interrupted; kitbag sandbox: the command's own.`,
 		Example: `  kitbag demo                        watch an agent work, without a key
   kitbag run "fix the failing test"  run one here
   kitbag chat                        talk with one`,

@@ -67,7 +67,9 @@ permissions, credentials with what each may see and do, and an audit log:
    "credentials": {"ci": {"tokenEnv": "CI_TOKEN", "groups": ["issues"]}},
    "audit": {"file": "audit.jsonl"}}
 
-"go doc ./mcpgateway Load" describes all of it.
+"go doc ./mcpgateway Load" describes all of it. A server whose entry says
+"sandbox": "read" or "work", with "write": ["DIRECTORY"] and "network": true, runs
+confined: see kitbag sandbox --help.
 
 What no rule allows is asked about: the host asks its person, where it can. A host
 that asks about every call anyway needs no second question: --mode bypass.

@@ -106,11 +106,17 @@ and skills of all of them count, flags first:
    "window": 128000,
    "permissions": {"mode": "default", "allow": [], "ask": [], "deny": []},
    "mcpServers": {"files": {"command": "npx", "args": ["-y", "some-server"]}},
+   "sandbox": {"use": "auto", "write": [], "protect": [], "hide": [], "reveal": []},
    "skills": ["docs/skills"]}
 
-Of the one in the directory only ask and deny rules count until you have said at the
-terminal that you trust it as it is, or add --trust; so it is with the skills in
-.agents/skills and .claude/skills, which are instructions of whoever wrote them.
+On Linux commands run confined, where the kernel permits it. In the mode sandboxed those
+that are merely not proved harmless run so without a question. "kitbag sandbox --help"
+explains the settings, "kitbag sandbox status" what holds here.
+
+Of the one in the directory only what restricts (ask and deny rules, what a sandbox
+covers) counts until you have said at the terminal that you trust it as it is, or add
+--trust; so it is with the skills in .agents/skills and .claude/skills, which are
+instructions of whoever wrote them.
 
 A task of - is read from standard input. The model's text goes to standard output,
 what tools do to standard error. What no rule allows is asked about on the terminal;
