@@ -41,7 +41,7 @@ func Denied(spec Spec, exit int, output []byte) string {
 	case says(saysReadOnly):
 		return fmt.Sprintf("the sandbox lets a command write in %s and /tmp only, less the files it protects; to write elsewhere, have the directory added to the working directories, or the command approved to run outside of the sandbox", list(spec.Write))
 	case says(saysNoAccess) && hidden >= 0:
-		return fmt.Sprintf("the sandbox hides %s, which may hold credentials; to read it, have a rule allow it, or the command approved to run outside of the sandbox", spec.Hide[hidden])
+		return fmt.Sprintf("the sandbox hides %s, which may hold credentials; to read it, have the settings reveal it, or the command approved to run outside of the sandbox", spec.Hide[hidden])
 	case says(saysNoNet) && !spec.Network && spec.Profile == permission.ProfileRead:
 		return "the command ran in the sandbox's profile read, which has no network; to use it, have the network granted, or the command approved to run outside of the sandbox"
 	case says(saysNoNet) && !spec.Network:

@@ -39,7 +39,8 @@
 // repository.
 //
 // "kitbag permission explain --json" reads none of these: each line says all that
-// counts, so that a program gets the same answer everywhere.
+// counts, so that a program gets the same answer everywhere, in the mode sandboxed
+// wherever commands can be confined.
 //
 // # What is trusted
 //

@@ -168,7 +168,7 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 		code = 128 + int(status.Signal()) // as shells say it
 	}
 	if why := sandbox.Denied(spec, code, said.text); why != "" {
-		fmt.Fprintf(log, "! %s (flags that grant more: --write DIR, --network, --profile work or open)\n", plainLine(why))
+		fmt.Fprintf(log, "! %s (to grant more: --write DIR, --network, --profile work or open, reveal in kitbag.json)\n", plainLine(why))
 	}
 	if result.Left {
 		fmt.Fprintln(log, "! a process that the command left in the background was ended with it")
