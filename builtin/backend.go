@@ -54,6 +54,10 @@ type Command struct {
 	// are "" and false if nobody judged it, or what judged it has no opinion.
 	Profile permission.Profile
 	Network bool
+
+	// Except are patterns of absolute paths that it must not read, and Keep of those that it
+	// must not change, if it is confined: a deny rule covers them. See [permission.Judgement].
+	Except, Keep []string
 }
 
 // An Exit says how a program ended.

@@ -162,6 +162,7 @@ func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	text := ""
 	if j := tool.JudgementFrom(ctx); j != nil {
 		text, c.Profile, c.Network = j.Text, j.Profile, j.Network
+		c.Except, c.Keep = j.Except, j.Keep
 	}
 	text = cmp.Or(text, printed(b.shell.Analyze(in.Command, b.place(nil))), in.Command)
 	c.Args = []string{"bash", "--noprofile", "--norc", "-c", text}
@@ -250,6 +251,11 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 	found := permission.Judgement{Text: printed(a), Profile: permission.ProfileWork, Network: a.Networks()}
 	if a.ReadOnly() == "" {
 		found.Profile = permission.ProfileRead
+	}
+	if b.confined && p != nil {
+		denies := func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Behavior != permission.Ask }
+		found.Except = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })
+		found.Keep = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && (r.Names("Write") || r.Names("Edit")) })
 	}
 	v := b.verdict(p, a, at)
 	// In bypass nobody would be asked: the call stays where it is.

@@ -34,6 +34,8 @@ func (l *Local) confines(c Command) (sandbox.Spec, bool) {
 	}
 	s := l.Spec(cmp.Or(l.Sandbox.Profile, c.Profile))
 	s.Network = s.Network || c.Network
+	s.Hide = append(s.Hide, covered(c.Except, s.Write)...)
+	s.Protect = append(s.Protect, covered(c.Keep, s.Write)...)
 	return s, true
 }
 

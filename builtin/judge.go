@@ -160,8 +160,17 @@ func (j *judge) find(p *permission.Policy, at pathrule.Place, path string, input
 	if j.access != searchesTree || p == nil {
 		return found
 	}
-	for _, r := range p.Rules {
-		if r.Behavior == permission.Allow || r.Pattern == "" || !r.Names("Read") {
+	found.Except = globsOf(p, at, func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Names("Read") })
+	return found
+}
+
+// globsOf returns the patterns of absolute paths that the rules of p stand for which speak of
+// some files, and of which holds.
+func globsOf(p *permission.Policy, at pathrule.Place, holds func(*permission.Rule) bool) []string {
+	var all []string
+	for i := range p.Rules {
+		r := &p.Rules[i]
+		if r.Pattern == "" || !holds(r) {
 			continue
 		}
 		globs, err := at.Globs(r.Pattern)
@@ -169,12 +178,12 @@ func (j *judge) find(p *permission.Policy, at pathrule.Place, path string, input
 			continue
 		}
 		for _, g := range globs {
-			if !slices.Contains(found.Except, g) {
-				found.Except = append(found.Except, g)
+			if !slices.Contains(all, g) {
+				all = append(all, g)
 			}
 		}
 	}
-	return found
+	return all
 }
 
 // identify returns what stands at a path without links.

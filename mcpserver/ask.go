@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -147,7 +148,7 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 	for _, f := range d.Judgement.Files {
 		about = append(about, f.Path)
 	}
-	digest := sha256.Sum256(encode(append(about, d.Judgement.Except...)))
+	digest := sha256.Sum256(encode(slices.Concat(about, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
 	if p.State != "" {
 		var got reply
 		if err := r.srv.redeem(p.State, digest[:]); err != nil {

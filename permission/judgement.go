@@ -24,9 +24,13 @@ type Judgement struct {
 	Files []File `json:"files,omitempty"`
 
 	// Except are patterns of absolute paths, links resolved, that a search leaves out
-	// because a deny or ask rule covers them. "*", "?", "[…]", "{…}" and "**" are as in
-	// file rules.
+	// because a deny or ask rule covers them, and that a confined call cannot read because a
+	// deny rule does. "*", "?", "[…]", "{…}" and "**" are as in file rules.
 	Except []string `json:"except,omitempty"`
+
+	// Keep are such patterns of what a confined call cannot change because a deny rule
+	// covers it.
+	Keep []string `json:"keep,omitempty"`
 
 	seal [sha256.Size]byte
 }
@@ -68,7 +72,7 @@ func (j *Judgement) Covers(tool string, input []byte) bool {
 // was replaced meanwhile, as every edit does, is no reason to ask again.
 func (j *Judgement) Same(other *Judgement) bool {
 	return j.Text == other.Text && j.Profile == other.Profile && j.Network == other.Network &&
-		slices.Equal(j.Except, other.Except) &&
+		slices.Equal(j.Except, other.Except) && slices.Equal(j.Keep, other.Keep) &&
 		slices.EqualFunc(j.Files, other.Files, func(a, b File) bool { return a.Path == b.Path })
 }
 
@@ -91,7 +95,7 @@ func (j *Judgement) Differs(input json.RawMessage) string {
 
 // IsZero reports whether j says nothing that the call itself does not.
 func (j *Judgement) IsZero() bool {
-	return j.Text == "" && j.Profile == "" && !j.Network && len(j.Files) == 0 && len(j.Except) == 0
+	return j.Text == "" && j.Profile == "" && !j.Network && len(j.Files) == 0 && len(j.Except) == 0 && len(j.Keep) == 0
 }
 
 // sealed returns j for one call.
@@ -128,9 +132,11 @@ func (j *Judgement) digest(tool string, input []byte) [sha256.Size]byte {
 		b = binary.AppendUvarint(b, f.Inode)
 		flag(f.New)
 	}
-	b = binary.AppendUvarint(b, uint64(len(j.Except)))
-	for _, e := range j.Except {
-		text(e)
+	for _, list := range [][]string{j.Except, j.Keep} {
+		b = binary.AppendUvarint(b, uint64(len(list)))
+		for _, e := range list {
+			text(e)
+		}
 	}
 	return sha256.Sum256(b)
 }
@@ -190,14 +196,21 @@ func Stricter(c *Call, a, b Decision) Decision {
 	if a.Behavior == Deny {
 		return a
 	}
-	for _, e := range b.Judgement.Except {
-		if !slices.Contains(a.Judgement.Except, e) {
-			a.Judgement.Except = append(slices.Clip(a.Judgement.Except), e)
-		}
-	}
+	a.Judgement.Except = union(a.Judgement.Except, b.Judgement.Except)
+	a.Judgement.Keep = union(a.Judgement.Keep, b.Judgement.Keep)
 	a.Judgement.Profile = narrower(a.Judgement.Profile, b.Judgement.Profile)
 	a.Judgement.Network = a.Judgement.Network && b.Judgement.Network
 	a.Judgement = a.Judgement.sealed(c)
+	return a
+}
+
+// union returns a and what of b it does not have. It changes neither.
+func union(a, b []string) []string {
+	for _, e := range b {
+		if !slices.Contains(a, e) {
+			a = append(slices.Clip(a), e)
+		}
+	}
 	return a
 }
 

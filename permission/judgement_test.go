@@ -17,7 +17,7 @@ import (
 func found() permission.Judgement {
 	return permission.Judgement{Text: "ls", Profile: permission.ProfileRead, Network: true,
 		Files:  []permission.File{{Path: "/w/a", Device: 1, Inode: 2}, {Path: "/w/b", Device: 1, Inode: 3, New: true}},
-		Except: []string{"/w/secret/**"}}
+		Except: []string{"/w/secret/**"}, Keep: []string{"/w/lock"}}
 }
 
 func judgedCall() *permission.Call {
@@ -53,6 +53,8 @@ func TestJudgementCovers(t *testing.T) {
 		"less files": func(j *permission.Judgement) { j.Files = j.Files[:1] },
 		"less left":  func(j *permission.Judgement) { j.Except = nil },
 		"other left": func(j *permission.Judgement) { j.Except[0] = "/w/other/**" },
+		"less kept":  func(j *permission.Judgement) { j.Keep = nil },
+		"swapped":    func(j *permission.Judgement) { j.Except, j.Keep = j.Keep, j.Except },
 		"moved":      func(j *permission.Judgement) { j.Files[0].Path, j.Text = "", "ls/w/a" },
 		"joined":     func(j *permission.Judgement) { j.Text, j.Profile = "lsread", "" },
 	} {
@@ -75,7 +77,7 @@ func TestJudgementJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `{"behavior":"allow","reason":"","judgement":{"text":"ls","profile":"read","network":true,` +
-		`"files":[{"path":"/w/a","device":1,"inode":2},{"path":"/w/b","device":1,"inode":3,"new":true}],"except":["/w/secret/**"]}}`
+		`"files":[{"path":"/w/a","device":1,"inode":2},{"path":"/w/b","device":1,"inode":3,"new":true}],"except":["/w/secret/**"],"keep":["/w/lock"]}}`
 	if string(raw) != want {
 		t.Errorf("%s\nwant %s", raw, want)
 	}
@@ -144,6 +146,7 @@ func TestSame(t *testing.T) {
 		"path":     {func(j *permission.Judgement) { j.Files[1].Path = "/x" }, false},
 		"a file":   {func(j *permission.Judgement) { j.Files = j.Files[:1] }, false},
 		"left out": {func(j *permission.Judgement) { j.Except = nil }, false},
+		"kept":     {func(j *permission.Judgement) { j.Keep = nil }, false},
 		"replaced": {func(j *permission.Judgement) { j.Files[0].Inode = 9 }, true},
 	} {
 		a, b := found(), found()
@@ -154,7 +157,7 @@ func TestSame(t *testing.T) {
 }
 
 func TestIsZero(t *testing.T) {
-	for _, j := range []permission.Judgement{{Text: "x"}, {Profile: "read"}, {Network: true}, {Files: make([]permission.File, 1)}, {Except: []string{""}}} {
+	for _, j := range []permission.Judgement{{Text: "x"}, {Profile: "read"}, {Network: true}, {Files: make([]permission.File, 1)}, {Except: []string{""}}, {Keep: []string{""}}} {
 		if j.IsZero() {
 			t.Errorf("%+v is zero", j)
 		}

@@ -1,0 +1,56 @@
+package builtin
+
+import (
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+)
+
+// covered returns the paths that the globs cover: what they name without a wildcard, and
+// what there is below the directories dirs, or below the one that a glob begins with. A glob
+// that begins above dirs, such as "/**/*.pem", is looked for in them only: who has the whole
+// machine listed waits too long.
+func covered(globs, dirs []string) []string {
+	var out, wild, tops []string
+	for _, g := range globs {
+		name, whole := pathrule.Fixed(g)
+		if name != "" && (whole || pathrule.TreeCoveredBy([]string{g}, name)) {
+			out = append(out, name)
+			continue
+		}
+		wild = append(wild, g)
+		if name != "" && !slices.ContainsFunc(dirs, func(dir string) bool { return within(dir, name) || within(name, dir) }) {
+			tops = append(tops, name)
+		}
+	}
+	if len(wild) == 0 {
+		return out
+	}
+	for _, top := range slices.Concat(dirs, tops) {
+		if real, err := filepath.EvalSymlinks(top); err == nil {
+			out = append(out, coveredBelow(real, wild)...)
+		}
+	}
+	return out
+}
+
+// coveredBelow returns what the globs cover below the directory top, whose links are resolved.
+// A directory that cannot be listed may have something, and counts as a whole.
+func coveredBelow(top string, globs []string) (out []string) {
+	filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			out = append(out, name)
+			return fs.SkipDir
+		case d.IsDir() && pathrule.TreeCoveredBy(globs, name):
+			out = append(out, name)
+			return fs.SkipDir
+		case !d.IsDir() && pathrule.CoveredBy(globs, name):
+			out = append(out, name)
+		}
+		return nil
+	})
+	return out
+}
