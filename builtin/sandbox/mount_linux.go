@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How the program sees a path. The order is the one in which those of the same path are
-// mounted.
+// How the program sees a path.
 const (
 	asWrite   = "write"   // it may write there
 	asShow    = "show"    // it may read it, though what it is in is covered
@@ -23,6 +22,10 @@ const (
 	asProtect = "protect" // it cannot write there
 	asHide    = "hide"    // it cannot read it
 )
+
+// ways are in the order in which those of the same path are mounted: what takes something
+// away comes last.
+var ways = []string{asWrite, asShow, asScratch, asPin, asProtect, asHide}
 
 // A place is a path, absolute and without links, and how the program sees it.
 type place struct {
@@ -202,7 +205,7 @@ func (p *plan) mount() error {
 	if err != nil {
 		return err
 	}
-	err = unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID})
+	err = unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: plain | unix.MOUNT_ATTR_RDONLY})
 	if err != nil {
 		return fmt.Errorf("make / read-only: %w", err)
 	}

@@ -3,9 +3,9 @@
 package sandbox
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,9 +42,12 @@ func (s *Spec) places(p *plan) ([]place, error) {
 	for _, name := range s.Hide {
 		if real, err := filepath.EvalSymlinks(name); err == nil {
 			out = append(out, place{real, asHide})
+			out = append(out, pins(granted, real)...)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b place) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(slices.Index(ways, a.As), slices.Index(ways, b.As)))
+	})
 	return slices.Compact(out), nil
 }
 
@@ -96,8 +99,7 @@ func topOf(dirs []string, name string) string {
 	return ""
 }
 
-// protected returns the places that keep names as they are. What a name is in is pinned: if
-// it could be moved away, another one could be put in its place.
+// protected returns the places that keep names as they are.
 func protected(granted, names []string) []place {
 	var out []place
 	for _, name := range names {
@@ -121,9 +123,21 @@ func protected(granted, names []string) []place {
 			}
 		}
 		out = append(out, place{real, as})
-		for dir := filepath.Dir(real); dir != top; dir = filepath.Dir(dir) {
-			out = append(out, place{dir, asPin})
-		}
+		out = append(out, pins(granted, real)...)
+	}
+	return out
+}
+
+// pins returns the places that keep what the path name is in from being moved away: another
+// directory could be put there, and the path be called by another name in the next command.
+func pins(granted []string, name string) []place {
+	top := topOf(granted, name)
+	if top == "" || top == name {
+		return nil
+	}
+	var out []place
+	for dir := filepath.Dir(name); dir != top; dir = filepath.Dir(dir) {
+		out = append(out, place{dir, asPin})
 	}
 	return out
 }
@@ -149,24 +163,38 @@ func (p *plan) shown(granted []string) []place {
 }
 
 // sockets returns the sockets with a name in the file system that are not in a directory
-// that is covered.
+// that is covered: those that were bound here, and those that are mounted, such as that of
+// the machine's Docker in a container.
 func sockets() []string {
-	f, err := os.Open("/proc/net/unix")
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
 	var out []string
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		_, name, ok := strings.Cut(lines.Text(), " /")
-		if !ok || topOf(covered, "/"+name) != "" {
-			continue
+	add := func(name string) {
+		if topOf(covered, name) != "" {
+			return
 		}
-		if info, err := os.Lstat("/" + name); err == nil && info.Mode()&os.ModeSocket != 0 {
-			out = append(out, "/"+name)
+		if info, err := os.Lstat(name); err == nil && info.Mode()&os.ModeSocket != 0 {
+			out = append(out, name)
+		}
+	}
+	for line := range lines("/proc/net/unix") {
+		if _, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " /"); ok {
+			add("/" + name)
+		}
+	}
+	for line := range lines("/proc/self/mountinfo") {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			add(mountEscapes.Replace(fields[4]))
 		}
 	}
 	return out
+}
+
+// mountEscapes are what mountinfo writes for the characters that separate its fields.
+var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// lines returns the lines of a file of the kernel, none if it is not there.
+func lines(name string) iter.Seq[string] {
+	data, _ := os.ReadFile(name)
+	return strings.Lines(string(data))
 }
 
 // missing returns the protected paths that are not there.

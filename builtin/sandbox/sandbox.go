@@ -38,10 +38,13 @@
 // kernel is not caught. These are known:
 //
 //   - A protected path that is not there can be made ([Result.Made]), and a secret that comes
-//     to be while the program runs, or has another name, can be read.
-//   - In work, the sockets that are there when the program starts cannot be connected to, nor
-//     any in /tmp, /var/tmp and /run; one that another program makes later, in a directory
-//     that both see, can.
+//     to be while the program runs, or has another name, can be read. Where another program
+//     puts a new file in the place of a protected or secret one, as editors and git config
+//     do, the new one is neither until the next program starts.
+//   - In work, no socket in /tmp, /var/tmp and /run can be connected to, none that is mounted
+//     by itself, and none that the kernel lists by a name where it is when the program
+//     starts. One can that was renamed, was bound by a relative name or in another network
+//     namespace, or is made later, in a directory that both see.
 //   - The temporary directory, and what is written to [Spec.Scratch], are in memory; Limits
 //     count for each process, and not for both together.
 //

@@ -42,7 +42,7 @@ func newWorld(t testing.TB) world {
 	}
 	t.Cleanup(func() { os.RemoveAll(w.home) })
 	for name, text := range map[string]string{
-		w.work + "/a": "hello\n", w.work + "/.env": "KEY=secret\n", w.work + "/kitbag.json": "{}\n", w.work + "/.git/hooks/pre-commit": "exit\n",
+		w.work + "/a": "hello\n", w.work + "/.env": "KEY=secret\n", w.work + "/sub/deep/.env": "KEY=secret\n", w.work + "/vault/in/key": "secret\n", w.work + "/vault/b": "secret\n", w.work + "/kitbag.json": "{}\n", w.work + "/.git/hooks/pre-commit": "exit\n",
 		w.work + "/.git/config": "[core]\n", w.work + "/editor/settings": "{}\n",
 		w.other + "/file": "outside\n", w.home + "/file": "outside\n", w.home + "/.ssh/id": "secret\n", w.home + "/cache/old": "cached\n",
 	} {
@@ -64,8 +64,8 @@ func newWorld(t testing.TB) world {
 func (w world) spec(p permission.Profile) sandbox.Spec {
 	return sandbox.Spec{
 		Profile: p, Write: []string{w.work},
-		Protect: []string{w.work + "/kitbag.json", w.work + "/.git/config", w.work + "/.git/hooks", w.work + "/.vscode", w.work + "/.npmrc"},
-		Hide:    []string{w.work + "/.env", w.home + "/.ssh", w.home + "/missing"},
+		Protect: []string{w.work + "/kitbag.json", w.work + "/.git/config", w.work + "/.git/hooks", w.work + "/.vscode", w.work + "/.npmrc", w.work + "/editor", w.work + "/editor/settings"},
+		Hide:    []string{w.work + "/.env", w.work + "/sub/deep/.env", w.work + "/vault", w.work + "/vault/in/key", w.home + "/.ssh", w.home + "/missing"},
 		Scratch: []string{w.home + "/cache", w.home + "/missing"},
 	}
 }
