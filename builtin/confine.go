@@ -131,11 +131,12 @@ type finder struct {
 
 // A listing is what is in a directory.
 type listing struct {
-	changed time.Time // when the directory was last changed
+	changed time.Time // when the directory was last changed, as no program can set it
 	read    time.Time // when it was read
 	dirs    []string  // names of directories to look into
 	kept    []string  // names of what is protected
 	secret  []string
+	closed  bool // it cannot be listed: nobody knows what is in it, and its owner can open it again
 }
 
 // settled is how old a change must be for what was read after it to be all there is: clocks
@@ -172,6 +173,10 @@ func (f *finder) walk(root, rel string, kept, secret *[]string) {
 	if l == nil {
 		return
 	}
+	if l.closed {
+		*secret = append(*secret, dir)
+		return
+	}
 	for _, name := range l.kept {
 		*kept = append(*kept, filepath.Join(dir, name))
 	}
@@ -189,11 +194,13 @@ func (f *finder) list(dir, rel string) *listing {
 		delete(f.seen, dir)
 		return nil
 	}
-	if l := f.seen[dir]; l != nil && l.changed.Equal(info.ModTime()) && l.read.Sub(l.changed) > settled {
+	changed := lastChange(info)
+	if l := f.seen[dir]; l != nil && l.changed.Equal(changed) && l.read.Sub(l.changed) > settled {
 		return l
 	}
-	l := &listing{changed: info.ModTime(), read: time.Now()}
-	entries, _ := os.ReadDir(dir) // what cannot be read cannot be changed, either
+	l := &listing{changed: changed, read: time.Now()}
+	entries, err := os.ReadDir(dir)
+	l.closed = err != nil && !errors.Is(err, fs.ErrNotExist)
 	for _, e := range entries {
 		l.add(e, rel)
 	}
@@ -207,7 +214,7 @@ func (l *listing) add(e fs.DirEntry, rel string) {
 	inside := pathrule.KeptIn[name]
 	switch {
 	case inGitModules(rel) && e.IsDir() && name != "modules":
-		// The repository of a submodule, or a directory on the way to one.
+		// The repository of a submodule, a working tree, or a directory on the way to one.
 		for _, k := range pathrule.KeptIn[".git"] {
 			l.kept = append(l.kept, path.Join(name, k))
 		}
@@ -216,7 +223,7 @@ func (l *listing) add(e fs.DirEntry, rel string) {
 		for _, k := range inside {
 			l.kept = append(l.kept, path.Join(name, k))
 		}
-		l.dirs = append(l.dirs, path.Join(name, "modules"))
+		l.dirs = append(l.dirs, path.Join(name, "modules"), path.Join(name, "worktrees"))
 	case inside != nil: // the file that says where the repository is
 		l.kept = append(l.kept, name)
 	case pathrule.Holds(at):
@@ -228,7 +235,27 @@ func (l *listing) add(e fs.DirEntry, rel string) {
 	}
 }
 
-// inGitModules reports whether rel is where a repository keeps those of its submodules.
+// inGitModules reports whether rel is where a repository keeps those of its submodules, and
+// what it knows of its other working trees.
 func inGitModules(rel string) bool {
-	return strings.HasPrefix(rel, ".git/modules") || strings.Contains(rel, "/.git/modules")
+	rel = "/" + rel
+	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
+}
+
+// setAside takes out of use what a command made that git would run or follow, in a repository
+// that was there before: git itself makes none of it there. It returns what became of made.
+func setAside(made []string) []string {
+	out := slices.Clone(made)
+	for i, name := range out {
+		dir := filepath.Dir(name)
+		inGit := filepath.Base(dir) == ".git" || inGitModules(dir)
+		real, err := filepath.EvalSymlinks(dir)
+		if !inGit || err != nil || real != dir {
+			continue
+		}
+		if aside := name + ".untrusted"; os.Rename(name, aside) == nil {
+			out[i] = name + " (now " + aside + ")"
+		}
+	}
+	return out
 }

@@ -282,7 +282,7 @@ func TestLocalConfinedEnds(t *testing.T) {
 func TestFinder(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
-		".git/config", ".git/hooks/x", ".git/HEAD", ".git/modules/a/b/config", "sub/.git", "sub/.envrc", "sub/.env.local", "sub/.env.example", "deep/er/id_rsa", "deep/er/server.key",
+		".git/config", ".git/worktrees/w/commondir", ".git/hooks/x", ".git/HEAD", ".git/modules/a/b/config", "sub/.git", "sub/.envrc", "sub/.env.local", "sub/.env.example", "deep/er/id_rsa", "deep/er/server.key",
 		"testdata/server.key", "node_modules/x/.npmrc", ".vscode/settings.json", "bin/tool", "etc/passwd",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
@@ -300,16 +300,24 @@ func TestFinder(t *testing.T) {
 		slices.Sort(secret)
 		return strings.ReplaceAll(strings.Join(kept, " ")+" | "+strings.Join(secret, " "), dir+"/", "")
 	}
-	want := ".git/config .git/hooks .git/modules/a/b/config .vscode sub/.envrc sub/.git | deep/er/id_rsa deep/er/server.key sub/.env.local"
+	want := ".git/config .git/hooks .git/modules/a/b/config .git/worktrees/w/commondir .vscode sub/.envrc sub/.git | deep/er/id_rsa deep/er/server.key sub/.env.local"
 	for range 2 {
 		if got := there(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	// What is new is found, in a directory that was read before.
+	// What is new is found, in a directory that was read before, whatever its time of
+	// modification is set to.
 	time.Sleep(2 * settled)
 	there()
+	before, err := os.Stat(filepath.Join(dir, "deep"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "deep/.env"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(dir, "deep"), time.Time{}, before.ModTime()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := there(), strings.Replace(want, "| deep", "| deep/.env deep", 1); got != want {

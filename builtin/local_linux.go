@@ -16,6 +16,15 @@ import (
 // searchOnly opens a directory for going through it, which needs no right to list it.
 const searchOnly = unix.O_PATH
 
+// lastChange returns when a file was last changed, by the clock of the system: the time of
+// modification can be set by whoever owns it.
+func lastChange(info os.FileInfo) time.Time {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return time.Unix(st.Ctim.Unix())
+	}
+	return info.ModTime()
+}
+
 // newMark returns an environment variable by which the processes of one call
 // are known, even those that left their process group.
 func newMark() string { return "KITBAG_CALL=" + rand.Text() }

@@ -92,7 +92,7 @@ func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte)
 		said = append(said, "a process that the command left in the background was ended with it, as nothing in the sandbox outlives its command")
 	}
 	if len(r.Made) > 0 {
-		said = append(said, "the command made "+strings.Join(r.Made, ", ")+", which programs run or trust: check it, or remove it")
+		said = append(said, "the command made "+strings.Join(setAside(r.Made), ", ")+", which programs run or trust: check it, or remove it")
 	}
 	exit.Denied = strings.Join(said, "; ")
 	return exit

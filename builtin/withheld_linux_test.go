@@ -1,0 +1,91 @@
+package builtin
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// TestSecretsStaySecret runs commands one after the other, as an agent does: the first makes
+// ready what the second one uses.
+func TestSecretsStaySecret(t *testing.T) {
+	for _, row := range [][]string{
+		{"mkdir node_modules; mv sub node_modules/", "cat node_modules/sub/dir/.env"},
+		{"mv sub .git/sub", "cat .git/sub/dir/.env"},
+		{"touch -r . old; mv sub sub2; touch -r old .", "cat sub2/dir/.env"},
+		{"touch -r sub old; mv sub/dir sub/dir2; touch -r old sub", "cat sub/dir2/.env"},
+		{"chmod 300 . sub sub/dir; mkdir x", "chmod 700 . sub sub/dir; cat .env sub/dir/.env"},
+		{"rm -f .env; ln -f sub/dir/.env y; cp sub/dir/.env z", "cat .env y z"},
+	} {
+		dir := t.TempDir()
+		for _, name := range []string{".env", "sub/dir/.env", ".git/config"} {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("GUARDED\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := &Local{Dirs: []string{dir}}
+		for range 2 { // what was found is remembered the second time
+			for _, command := range row {
+				if out, _ := l.runConfined(t, permission.ProfileWork, dir, command); strings.Contains(out, "GUARDED") && strings.Contains(command, ".env") {
+					t.Errorf("%q reads a secret: %s", row, out)
+				}
+			}
+		}
+		os.Chmod(dir, 0o755)
+	}
+}
+
+// TestClosedDirectory is for a directory that cannot be listed, which for root there is not.
+func TestClosedDirectory(t *testing.T) {
+	l := new(listing)
+	l.closed = true
+	dir := t.TempDir()
+	f := &finder{seen: map[string]*listing{}}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.changed, l.read = lastChange(info), lastChange(info).Add(2*settled)
+	f.seen[dir] = l
+	if _, secret := f.under([]string{dir}); len(secret) != 1 || secret[0] != dir {
+		t.Errorf("%q, want the directory as a whole", secret)
+	}
+}
+
+// TestGitStaysTrusted has commands prepare a repository, and its other working tree, so that
+// the next git of the person runs their program.
+func TestGitStaysTrusted(t *testing.T) {
+	for _, command := range []string{
+		"echo $PWD/evil > .git/worktrees/other/commondir",
+		"echo $PWD/evil > .git/commondir",
+		"mv .git/worktrees .git/w; mkdir -p .git/worktrees/other; cp .git/w/other/* .git/worktrees/other; echo $PWD/evil > .git/worktrees/other/commondir",
+		"rm -rf .git/hooks; mkdir -p .git/hooks; cp evil/hooks/* .git/hooks",
+		"rm -f .git/config; cp evil/config .git/config",
+	} {
+		top := t.TempDir()
+		dir, other, proof := filepath.Join(top, "repo"), filepath.Join(top, "other"), filepath.Join(top, "proof")
+		shell := func(script string) {
+			t.Helper()
+			cmd := exec.Command("bash", "-ec", script)
+			cmd.Dir = top
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v %s", script, err, out)
+			}
+		}
+		shell("git init -q repo; cd repo; rm -rf .git/hooks; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m a; git worktree add -q ../other; cp -r .git evil; rm -rf evil/worktrees; mkdir evil/hooks; " +
+			"printf '[core]\\n\\tfsmonitor = touch " + proof + "; false\\n' >> evil/config; printf '#!/bin/sh\\ntouch " + proof + "\\n' > evil/hooks/post-checkout; chmod +x evil/hooks/*")
+		l := &Local{Dirs: []string{dir}}
+		out, _ := l.runConfined(t, permission.ProfileWork, dir, command)
+		shell("git -C " + dir + " status; git -C " + other + " status; git -C " + dir + " checkout -q -b new")
+		if _, err := os.Lstat(proof); err == nil {
+			t.Errorf("%s: git ran its program; the command said %s", command, out)
+		}
+	}
+}
