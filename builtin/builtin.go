@@ -13,7 +13,8 @@
 // and the links on disk, and opens no file to do so. Read, Glob and Grep are
 // allowed below a working directory of the policy; a path outside is a
 // question. A deny or ask rule for Read holds for Glob and Grep too: they leave
-// out what it covers, as they do what holds credentials, and say so. Reading what holds credentials, and writing what changes how other
+// out what it covers, as they do what holds credentials, and say so. What a deny rule
+// for Read, Write or Edit covers is out of reach of confined commands as well. Reading what holds credentials, and writing what changes how other
 // programs behave (.git, .ssh, .bashrc, …), is a safety ask, which no rule can
 // silence. Write and Edit are allowed below a working directory in the modes
 // accept-edits and dont-ask. Bash is judged by parsing the command. A policy
