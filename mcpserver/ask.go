@@ -20,7 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A reply is what the person did about a question.
+// A reply is the answer to a question about a call.
 type reply struct {
 	Action  string `json:"action"` // "accept", "decline" or "cancel"
 	Content struct {
@@ -28,8 +28,7 @@ type reply struct {
 	} `json:"content"`
 }
 
-// askAbout has somebody asked about a call, if the client can; see permit for what
-// it returns.
+// askAbout asks the client's user about a call, if the client can; see permit for the results.
 func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
 	name := t.Info().Name
 	if r.modern {
@@ -58,8 +57,8 @@ func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessa
 	return nil
 }
 
-// unasked is the result where nobody can be asked: it says what would allow the
-// call. A question about safety no rule can answer.
+// unasked is the result if no one can be asked. It says which rule would allow the call; no rule
+// can for a question about safety.
 func unasked(name string, d permission.Decision) object {
 	text := fmt.Sprintf("This call of %s must be allowed by a person (%s), and this client cannot ask one.", name, d.Reason)
 	if rules := texts(d.Suggest); len(rules) > 0 {
@@ -79,13 +78,13 @@ func texts(rules []permission.Rule) []string {
 	return out
 }
 
-// maxShown is how much a question about a call may show, in bytes. What a client cuts off runs
-// as well, and ours cut after 8 KiB.
+// maxShown is the largest question about a call, in bytes: clients may cut longer ones, and what is
+// cut would run too.
 const maxShown = 7 << 10
 
-// form is the question. What the call would do is shown as the tool shows it, or by
-// the arguments, and the text that will run besides, if they do not say it. No character of
-// it hides. It is an error if that is too long.
+// form is the question. It shows what the call would do, in the words of the tool or as the
+// arguments, and the text that will run if they do not have it. No character is hidden. It is an
+// error if it is too long.
 func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, remember bool) (object, error) {
 	shown := string(input)
 	if p, ok := tool.As[tool.Previewer](t); ok {
@@ -104,7 +103,7 @@ func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.
 	}
 	reason, _ := visible.Escape(d.Reason, nil)
 	if n := len(shown) + len(reason); n > maxShown {
-		return nil, fmt.Errorf("the question would have %d bytes, of which a person is shown %d at most; make calls that do less, or have the server's owner allow them by a rule", n, maxShown)
+		return nil, fmt.Errorf("the question would have %d bytes, and the limit is %d; make a smaller call, or have the server's owner allow it by a rule", n, maxShown)
 	}
 	properties := object{}
 	if rules := texts(d.Suggest); remember && len(rules) > 0 {
@@ -120,30 +119,28 @@ func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.
 	}, nil
 }
 
-// askID names the question among the inputs that a client of the new era is asked
-// for.
+// askID is the name of the question in the inputs that a client without sessions is asked for.
 const askID = "allow"
 
-// A ticket is what such a client must bring back with the answer, signed: it is
-// good for this call, by this credential, once, and for a while.
+// A ticket is the signed state that such a client sends back with the answer. It is valid for this
+// call, by this credential, once, and for a limited time.
 type ticket struct {
 	Call    []byte `json:"call"` // digest of the credential, the tool and the arguments
 	Nonce   string `json:"nonce"`
-	Talk    bool   `json:"talk,omitempty"` // the call waits under the nonce; else it begins anew
+	Talk    bool   `json:"talk,omitempty"` // the call waits under the nonce; else it is run from the start
 	Expires int64  `json:"expires"`        // Unix seconds
 }
 
-// askModern is askAbout for the new era. Nothing is kept between the question and the
-// answer: the call has not begun, and the ticket says what it was about.
+// askModern is askAbout for clients without sessions. Nothing is kept between the question and the
+// answer: the call has not begun, and the ticket identifies it.
 func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
 	name := t.Info().Name
 	who := ""
 	if r.cred != nil {
 		who = r.cred.Name
 	}
-	// To the byte, unlike in a talk: these arguments are the ones that will run, and a key
-	// that is there twice must not be read in one way here and in another one there.
-	// What was judged is part of it, but for what every edit of a file changes.
+	// The exact bytes, unlike in a talk: these arguments will run, and a duplicate key must not be
+	// read in two ways. What was judged is part of it, except what every edit of a file changes.
 	about := []string{who, name, string(input), d.Judgement.Text, string(d.Judgement.Profile)}
 	for _, f := range d.Judgement.Files {
 		about = append(about, f.Path)
@@ -181,15 +178,15 @@ func (s *Server) issue(t ticket) string {
 	return base64.RawURLEncoding.EncodeToString(append(s.sign(body), body...))
 }
 
-// sign returns the code by which verify knows what is ours. The key dies with the server,
-// and with it every ticket.
+// sign returns the authentication code of a ticket. The key ends with the server, and with it every
+// ticket.
 func (s *Server) sign(body []byte) []byte {
 	h := hmac.New(sha256.New, s.secret[:])
 	h.Write(body)
 	return h.Sum(nil)
 }
 
-// verify reads a ticket of ours.
+// verify decodes a ticket of this server.
 func (s *Server) verify(state string) (t ticket, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(state)
 	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], s.sign(raw[sha256.Size:])) {
@@ -198,7 +195,7 @@ func (s *Server) verify(state string) (t ticket, err error) {
 	return t, json.Unmarshal(raw[sha256.Size:], &t)
 }
 
-// redeem checks a ticket and uses it up.
+// redeem checks a ticket and invalidates it.
 func (s *Server) redeem(state string, call []byte) error {
 	t, err := s.verify(state)
 	if err != nil {
@@ -215,7 +212,7 @@ func (s *Server) redeem(state string, call []byte) error {
 	return nil
 }
 
-// nonces are those that were used and have not expired.
+// nonces are the used nonces that have not expired.
 type nonces struct {
 	mu   sync.Mutex
 	used map[string]int64

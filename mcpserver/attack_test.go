@@ -224,7 +224,7 @@ func TestLimits(t *testing.T) {
 		}()
 		<-world.started
 	}
-	if _, got := first.post(t.Context(), listBody); len(got) != 1 || !strings.Contains(got[0], "requests are at work") {
+	if _, got := first.post(t.Context(), listBody); len(got) != 1 || !strings.Contains(got[0], "requests in flight") {
 		t.Errorf("a third call: %q", got)
 	}
 	// The busy session stays, of the others the idle ones make room.
@@ -306,7 +306,7 @@ func TestShare(t *testing.T) {
 			} else {
 				_, got = modern(w, i)
 			}
-			if strings.Contains(strings.Join(got, ""), "as many requests") {
+			if strings.Contains(strings.Join(got, ""), "too many requests") {
 				refused.Add(1)
 			} else {
 				ran.Add(1)

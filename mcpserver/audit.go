@@ -9,51 +9,51 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A Record is what [Config.Audit] is told of a call when it has ended: who called
-// what, what was decided and why, and what came of it.
+// A Record is what [Config.Audit] gets after a call: who called what, the decision and its reason,
+// and the outcome.
 type Record struct {
 	Time       time.Time `json:"time"`                 // when the call came
 	Credential string    `json:"credential,omitempty"` // its name
-	Session    string    `json:"session,omitempty"`    // tells sessions apart; not the id, which would let a reader in
-	Tool       string    `json:"tool"`                 // the tool that was decided about, or else the name that was called; or the method, such as "resources/read", of what is done with [Config.Offers]
+	Session    string    `json:"session,omitempty"`    // a name of the session; not its id, with which a reader could use it
+	Tool       string    `json:"tool"`                 // the tool that was judged, or else the name that was called; or the method of [Config.Offers], such as "resources/read"
 
-	Decision permission.Behavior `json:"decision,omitempty"` // before a person was asked; empty if it did not come to one
+	Decision permission.Behavior `json:"decision,omitempty"` // before a person was asked; empty if there was none
 	Rule     string              `json:"rule,omitempty"`     // that decided
 	Reason   string              `json:"reason,omitempty"`   // of the decision
 
 	Outcome  Outcome `json:"outcome"`
-	Duration float64 `json:"duration_ms"` // with the time that a person took to answer
+	Duration float64 `json:"duration_ms"` // including the time for a person's answer
 
-	// Input is what the tool was called with. It may hold what should not be
-	// kept: whoever writes records down decides about it.
+	// Input is the arguments. They may hold what should not be stored: that is for the function
+	// to decide.
 	Input json.RawMessage `json:"input,omitempty"`
 }
 
-// An Outcome is what came of a call.
+// An Outcome is how a call ended.
 type Outcome string
 
-// The outcomes. The tool, or what middleware did in its place, has run in the first
-// two only, and may have in the third.
+// The outcomes. With the first two the tool has run, or middleware in its place; with the third it
+// may have run.
 const (
 	Succeeded Outcome = "success"
 	Failed    Outcome = "error"
 	Cancelled Outcome = "cancelled"
 	Invalid   Outcome = "invalid" // there is no such tool, or the arguments do not fit
-	Refused   Outcome = "refused" // denied, or a person said no, or nobody could be asked
-	Asked     Outcome = "asked"   // the client has to ask somebody, and calls again with the answer
+	Refused   Outcome = "refused" // denied, or a person refused, or no one could be asked
+	Asked     Outcome = "asked"   // the client has to ask its user, and repeats the call with the answer
 )
 
-// maxLogged is how much of a name that a client made up is kept, in bytes.
+// maxLogged is how much of an unknown tool name is kept, in bytes.
 const maxLogged = 128
 
-// audited runs the call and hands over the record of it.
+// audited runs the call and passes its record on.
 func (r *request) audited(ctx context.Context, p *callParams) (any, *rpcError) {
 	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: Invalid}
-	defer r.closeRecord(ctx) // also if code of the toolkit's owner panics
+	defer r.closeRecord(ctx) // also if a tool panics
 	return r.runTool(ctx, p)
 }
 
-// closeRecord hands the record over when what it is of has ended.
+// closeRecord completes the record and passes it on.
 func (r *request) closeRecord(ctx context.Context) {
 	if r.cred != nil {
 		r.rec.Credential = r.cred.Name
@@ -70,7 +70,7 @@ func (r *request) closeRecord(ctx context.Context) {
 	}
 }
 
-// decided notes a decision. Until more is known the call is refused.
+// decided records a decision. The outcome is Refused until the call has run.
 func (r *Record) decided(c *permission.Call, d permission.Decision) {
 	r.Tool, r.Input = c.Tool, c.Input
 	r.Decision, r.Reason, r.Outcome = d.Behavior, d.Reason, Refused
@@ -79,7 +79,7 @@ func (r *Record) decided(c *permission.Call, d permission.Decision) {
 	}
 }
 
-// ran notes how a call that was allowed has ended; res is nil if it was aborted.
+// ran records how an allowed call has ended; res is nil if it was aborted.
 func (r *Record) ran(res *message.ToolResult) {
 	r.Outcome = Failed
 	if res != nil && res.Outcome == message.OutcomeSuccess {

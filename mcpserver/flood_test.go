@@ -82,7 +82,7 @@ func TestFullButListening(t *testing.T) {
 	}
 	for id := range 3 * calls {
 		say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"more %d","method":"tools/list"}`, id))
-		if got := hear(); !strings.Contains(got, "as many requests are at work") {
+		if got := hear(); !strings.Contains(got, "too many requests") {
 			t.Errorf("%s", got)
 		}
 	}

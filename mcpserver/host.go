@@ -38,9 +38,8 @@ func abilitiesOf(capabilities json.RawMessage) (a abilities) {
 	return a
 }
 
-// A clientHost is the [host.Host] of calls: the client is asked. Before the new era
-// there is one for a session, since whoever uses that session is one person; in the
-// new era there is one for a call.
+// A clientHost is the [host.Host] of calls: it asks the client. A session has one, because one
+// person uses it; without sessions each call has its own.
 type clientHost struct {
 	can func() abilities
 
@@ -52,8 +51,8 @@ type clientHost struct {
 	lacked object // capabilities that a question needed and the client has not
 }
 
-// errNobody is why a question cannot be put: the client cannot take it now.
-var errNobody = errors.New("the client cannot be asked on the way it called")
+// errNobody says why a client cannot be asked now.
+var errNobody = errors.New("the client cannot receive requests on this connection")
 
 // Elicit asks the person. A client that cannot is no error but, as for every host, a
 // question that nobody answered.
@@ -124,8 +123,8 @@ func exact(raw json.RawMessage, content map[string]any) map[string]any {
 // defaultTokens is how many tokens a sample may have that does not say.
 const defaultTokens = 1024
 
-// Sample asks the client's model, which may cost its owner money: a client that has not
-// declared it is never asked.
+// Sample asks the client's model, which may cost money: a client that has not declared sampling is
+// not asked.
 func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
 	if !h.can().sampling {
 		return host.Sample{}, h.lacks("sampling")
@@ -238,9 +237,9 @@ func (h *clientHost) lacks(capability string) error {
 	return fmt.Errorf("%w: the client has not declared the capability %q", host.ErrRefused, capability)
 }
 
-// Roots returns the URIs of the directories that the client works in, for a tool
-// that is called over MCP. The error wraps [host.ErrRefused] if the client does not
-// tell, or if there is none: the call came in another way.
+// Roots returns the URIs of the client's working directories, for a tool that is called over MCP.
+// The error wraps [host.ErrRefused] if the client does not declare roots, or if the call did not
+// come over MCP.
 func Roots(ctx context.Context) ([]string, error) {
 	h, ok := host.From(ctx).(*clientHost)
 	if !ok {
@@ -254,8 +253,7 @@ type (
 	sessionKey struct{}
 )
 
-// hosted returns the context of a call of the session: what comes up during it is
-// asked on its own stream.
+// hosted returns the context of a call of the session: its questions are asked on its own stream.
 func (r *request) hosted(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, sessionKey{}, r.session.ctx)
 	return host.With(context.WithValue(ctx, outletKey{}, r.out), r.session.host)
@@ -271,9 +269,9 @@ func SessionDone(ctx context.Context) <-chan struct{} {
 	return ctx.Done()
 }
 
-// askStream asks a client that has a session. A question that comes without the
-// context of its call, as from a server behind us that has one connection for all
-// calls, goes on the stream of the call that began last.
+// askStream asks a client that has a session. A question without the context of a call, as of a
+// server behind this one that has one connection for all calls, is sent on the stream of the
+// latest call.
 func (c *session) askStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
 	out, _ := ctx.Value(outletKey{}).(outlet)
 	if out == nil {
@@ -285,7 +283,7 @@ func (c *session) askStream(ctx context.Context, _, method string, params any) (
 	return c.ask(ctx, out, method, params)
 }
 
-// latest returns the outlet of the request at work that began last, or nil.
+// latest returns the outlet of the latest request in flight, or nil.
 func (c *session) latest() outlet {
 	c.mu.Lock()
 	defer c.mu.Unlock()

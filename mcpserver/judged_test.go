@@ -73,7 +73,7 @@ func TestQuestionHidesNoEnd(t *testing.T) {
 			if ran && !strings.Contains(question, "AND THE END") {
 				t.Errorf("%s: %d bytes ran, the question ends with %q: %.200s", protocol, size, question[max(0, len(question)-100):], res.Text())
 			}
-			if small := size < 5000; ran != small || !small && !strings.Contains(res.Text(), "make calls that do less") {
+			if small := size < 5000; ran != small || !small && !strings.Contains(res.Text(), "make a smaller call") {
 				t.Errorf("%s: %d bytes: ran %v: %.200s", protocol, size, ran, res.Text())
 			}
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxLogs is how many log messages a client gets in a second: further ones are lost, and
-// it is told how many.
+// maxLogs is how many log messages a client gets in a second. Further ones are dropped and
+// counted.
 const maxLogs = 100
 
-// A Logger takes log messages for a client: those of a session, or from protocol
-// 2026-07-28 on those of a request. It is safe for concurrent use and never waits for the
-// client; what comes when that has gone is lost.
+// A Logger sends log messages to a client: those of a session, or from protocol 2026-07-28 on those
+// of a request. It is safe for concurrent use and does not wait for the client; what is not sent
+// when the client is gone is lost.
 type Logger struct {
 	credential string
 	level      func() mcp.LoggingLevel
-	wake       func() // has somebody flush
+	wake       func() // requests a flush
 
 	mu      sync.Mutex
 	hooks   []func()
@@ -33,9 +33,9 @@ type Logger struct {
 
 type loggerKey struct{}
 
-// LoggerFrom returns the logger of whoever made the call that the context is of, for a
-// server behind this one; nil if the call did not come over MCP. For all calls of a
-// session it is the same.
+// LoggerFrom returns the logger of the client that made the call of the context, for a server
+// behind this one; nil if the call did not come over MCP. It is the same for all calls of a
+// session.
 func LoggerFrom(ctx context.Context) *Logger {
 	l, _ := ctx.Value(loggerKey{}).(*Logger)
 	return l
@@ -44,10 +44,10 @@ func LoggerFrom(ctx context.Context) *Logger {
 // Credential returns the name of the client's credential, empty without one.
 func (l *Logger) Credential() string { return l.credential }
 
-// Level returns from which level on the client wants messages; empty if it wants none.
+// Level returns the least severe level that the client wants; empty if it wants no messages.
 func (l *Logger) Level() string { return string(l.level()) }
 
-// OnLevel has fn called when the client asks for another level.
+// OnLevel has fn called when the client sets another level.
 func (l *Logger) OnLevel(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,8 +63,7 @@ func (l *Logger) leveled() {
 	}
 }
 
-// Log sends a message if the client wants those of its level. A level that MCP does not
-// know is wanted by nobody.
+// Log sends a message if the client wants its level. A message with an unknown level is dropped.
 func (l *Logger) Log(level, logger string, data json.RawMessage) {
 	if !reaches(mcp.LoggingLevel(level), l.level()) {
 		return
@@ -74,7 +73,7 @@ func (l *Logger) Log(level, logger string, data json.RawMessage) {
 	if time.Since(l.since) >= time.Second {
 		l.since, l.sent = time.Now(), 0
 	}
-	if l.sent >= maxLogs || len(l.pending) >= 2*maxLogs { // the latter of a client that does not listen
+	if l.sent >= maxLogs || len(l.pending) >= 2*maxLogs { // the latter if the client does not read
 		l.lost++
 		return
 	}
@@ -86,7 +85,7 @@ func (l *Logger) Log(level, logger string, data json.RawMessage) {
 	l.wake()
 }
 
-// put has a message wait. The caller holds l.mu.
+// put queues a message. l.mu is held.
 func (l *Logger) put(level, logger string, data any) {
 	params := object{"level": level, "data": data}
 	if logger != "" {
@@ -96,7 +95,7 @@ func (l *Logger) put(level, logger string, data any) {
 	l.pending = append(l.pending, notification(string(mcp.MethodNotificationMessage), params))
 }
 
-// flush sends what waits.
+// flush sends the queued messages.
 func (l *Logger) flush(out outlet) (err error) {
 	if !out.streams() {
 		return nil
@@ -113,33 +112,33 @@ func (l *Logger) flush(out outlet) (err error) {
 	return err
 }
 
-// levels are those of log messages, the least severe first (RFC 5424).
+// levels are the levels of log messages, the least severe first (RFC 5424).
 var levels = []mcp.LoggingLevel{mcp.LoggingLevelDebug, mcp.LoggingLevelInfo, mcp.LoggingLevelNotice, mcp.LoggingLevelWarning,
 	mcp.LoggingLevelError, mcp.LoggingLevelCritical, mcp.LoggingLevelAlert, mcp.LoggingLevelEmergency}
 
-// reaches reports whether a client that asked for messages from a level on, or for none,
-// wants one of this level.
+// reaches reports whether a message of a level is sent to a client that wants those from another
+// level on, or none.
 func reaches(level, from mcp.LoggingLevel) bool {
 	at := slices.Index(levels, from)
 	return at >= 0 && slices.Index(levels, level) >= at
 }
 
-// logLevel is what the client of the session asked for.
+// logLevel is the level that the session's client has set.
 func (c *session) logLevel() mcp.LoggingLevel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.level
 }
 
-// wakeUp has pump look.
+// wakeUp wakes pump.
 func (c *session) wakeUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wakeLocked()
 }
 
-// logs reports whether the client wants messages of the level: it has to ask for
-// them, before the new era once for a session, then with each request.
+// logs reports whether the client wants messages of the level. It sets that for a session or, from
+// 2026-07-28 on, in each request.
 func (r *request) logs(level mcp.LoggingLevel) bool {
 	from := r.meta.Level
 	if !r.modern {
@@ -148,8 +147,7 @@ func (r *request) logs(level mcp.LoggingLevel) bool {
 	return reaches(level, from)
 }
 
-// setLevel has log messages sent in this session, from the level on. Without it there
-// are none: they cost a host's attention.
+// setLevel sets the level of log messages of this session. Without it there are none.
 func (r *request) setLevel() (any, *rpcError) {
 	var p struct {
 		Level mcp.LoggingLevel `json:"level"`
@@ -168,14 +166,13 @@ func (r *request) setLevel() (any, *rpcError) {
 	return object{}, nil
 }
 
-// logging runs what a request asks for with a logger, and sends what was logged before
-// the result.
+// logging runs a request with a logger, and sends the log messages before the result.
 func (r *request) logging(ctx context.Context, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
 	l := r.session.log
 	if r.modern {
 		l = &Logger{credential: l.credential, level: func() mcp.LoggingLevel { return r.meta.Level }, wake: func() {}}
 	}
 	result, err := run(r, context.WithValue(ctx, loggerKey{}, l))
-	_ = l.flush(r.out) // that it fails shows when the result is written
+	_ = l.flush(r.out) // an error shows when the result is written
 	return result, err
 }

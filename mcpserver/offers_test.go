@@ -331,13 +331,13 @@ func TestOfferConfig(t *testing.T) {
 	}{
 		{[]mcpserver.Prompt{{Get: get}}, nil, "has no name"},
 		{[]mcpserver.Prompt{{Name: "a"}}, nil, `"a" has no Get`},
-		{[]mcpserver.Prompt{{Name: "a", Get: get}, {Name: "a", Get: get}}, nil, `two prompts are called "a"`},
+		{[]mcpserver.Prompt{{Name: "a", Get: get}, {Name: "a", Get: get}}, nil, `duplicate prompt "a"`},
 		{[]mcpserver.Prompt{{Name: "a", Get: get, Arguments: []mcpserver.Argument{{Name: "x"}, {Name: "x"}}}}, nil, `argument 1 has the name "x"`},
 		{nil, []mcpserver.Resource{{URI: "rows", Read: read}}, "must have a scheme"},
 		{nil, []mcpserver.Resource{{URI: "skill://a/SKILL.md", Read: read}}, `other than "skill"`},
 		{nil, []mcpserver.Resource{{URI: "db://a"}}, "has no Read"},
 		{nil, []mcpserver.Resource{{URI: "db://{", Read: read}}, `resource "db://{"`},
-		{nil, []mcpserver.Resource{{URI: "db://a", Read: read}, {URI: "db://a", Read: read}}, `two resources have the URI "db://a"`},
+		{nil, []mcpserver.Resource{{URI: "db://a", Read: read}, {URI: "db://a", Read: read}}, `duplicate resource "db://a"`},
 	} {
 		_, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(named("x")), Name: "n", Version: "1", Prompts: row.prompts, Resources: row.resources})
 		if err == nil || !strings.Contains(err.Error(), row.want) {

@@ -12,37 +12,35 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Prompt is something that a person chooses in the host, often as a command, to
-// begin with: one message or several, with blanks to fill in.
+// A Prompt is a template of messages that a user chooses in the host, often as a command.
 type Prompt struct {
-	Name        string // unique; a skill of the same name is no prompt then
+	Name        string // unique; it hides a skill of the same name
 	Title       string // for people; empty for the name
 	Description string
 	Arguments   []Argument
 
-	// Groups limit who sees the prompt: one of them must be open and granted, as
-	// for a tool. Empty is the toolkit's basic group.
+	// Groups limit who sees the prompt: one of them must be open and granted, as for a tool.
+	// Empty is the toolkit's basic group.
 	Groups []string
 
-	// Get returns the messages, of which Text and Data blocks are sent. Required
-	// arguments are there. The client can be asked as in a tool. An error fails
-	// the request and is told to the client.
+	// Get returns the messages, of which Text and Data blocks are sent. Required arguments are
+	// present. It can ask the client, as a tool can. An error fails the request, and is sent to
+	// the client.
 	Get func(ctx context.Context, args map[string]string) ([]*message.Message, error)
 }
 
-// An Argument is a blank of a [Prompt], or a variable of a [Resource] template.
+// An Argument is an argument of a [Prompt], or a variable of a [Resource] template.
 type Argument struct {
 	Name               string
 	Title, Description string // for people; empty for none
-	Required           bool   // a variable always is
+	Required           bool   // always true for a variable
 
-	// Complete, unless nil, returns values that what was typed so far could
-	// become, the likeliest first; more than 100 are cut off. Others are the
-	// arguments that are known already.
+	// Complete, unless nil, returns values for what the user has typed, the likeliest first; 100
+	// at most are sent. others are the arguments that are known already.
 	Complete func(ctx context.Context, typed string, others map[string]string) ([]string, error)
 }
 
-// check reports what would fail only when somebody gets the prompt.
+// check reports what would fail only when the prompt is used.
 func (p *Prompt) check() error {
 	switch {
 	case p.Name == "":
@@ -60,7 +58,7 @@ func (p *Prompt) check() error {
 func checkArguments(args []Argument) error {
 	for i, a := range args {
 		if a.Name == "" || slices.ContainsFunc(args[:i], func(o Argument) bool { return o.Name == a.Name }) {
-			return fmt.Errorf("argument %d has the name %q; every argument needs one of its own", i, a.Name)
+			return fmt.Errorf("argument %d has the name %q; give each argument a name of its own", i, a.Name)
 		}
 	}
 	return nil
@@ -103,13 +101,12 @@ func shows(reachable, groups []string) bool {
 	return slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(reachable, g) })
 }
 
-// offersPrompts reports whether there is any prompt, for whoever may see it.
+// offersPrompts reports whether there are prompts, for any client.
 func (s *Server) offersPrompts() bool {
 	return len(s.cfg.Prompts) > 0 || s.cfg.Offers != nil || s.hasSkills()
 }
 
-// prompts returns those that the client sees: the configured ones, then the skills.
-// The same list is shown and looked up in.
+// prompts returns the prompts that the client sees: the configured ones, then the skills.
 func (r *request) prompts(ctx context.Context) []Prompt {
 	reachable := r.tk.Reachable(r.scope)
 	var all []Prompt
@@ -127,7 +124,7 @@ func (r *request) prompts(ctx context.Context) []Prompt {
 	return all
 }
 
-// listPrompts answers with a page of them.
+// listPrompts returns a page of the prompts.
 func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
 	var all []entry
 	for _, p := range r.prompts(ctx) {
@@ -136,7 +133,8 @@ func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
 	return listed(r, "prompts", append(all, r.elsewhere(ctx, PromptOffer)...))
 }
 
-// getPrompt fills a prompt in. A prompt that the client does not see does not exist.
+// getPrompt returns a prompt with its arguments filled in. A prompt that the client does not see
+// does not exist.
 func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 	var p struct {
 		Name      string            `json:"name"`
@@ -169,8 +167,7 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 // maxCompletions is how many values a completion may have, by the specification.
 const maxCompletions = 100
 
-// complete suggests values for an argument of a prompt or of a template that the
-// client sees.
+// complete returns values for an argument of a prompt or a template that the client sees.
 func (r *request) complete(ctx context.Context) (any, *rpcError) {
 	var p struct {
 		Ref struct {
@@ -226,7 +223,7 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 	return completion(values, len(values)), nil
 }
 
-// completion words what was found. Total is 0 if nobody knows it.
+// completion returns the result of completion/complete. total is 0 if it is unknown.
 func completion(values []string, total int) object {
 	told := values[:min(len(values), maxCompletions)]
 	o := object{"values": told, "hasMore": max(total, len(values)) > len(told)}

@@ -9,15 +9,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// maxReports is how often a call may report progress or log, maxReport how long the
-// text of a report may be, in bytes.
+// maxReports is how often a call may report progress or log, maxReport the largest text of a
+// report, in bytes.
 const (
 	maxReports = 1000
 	maxReport  = 4 << 10
 )
 
-// reporter returns the function that tells the client of progress, if it wants to
-// know: as progress, or else, what is for the person, as a log message.
+// reporter returns the function that sends progress to the client if it wants that: as progress,
+// or else, if it is for the user, as a log message.
 func (r *request) reporter(name string) func(*tool.Chunk) error {
 	if !r.out.streams() {
 		return func(*tool.Chunk) error { return nil }
@@ -35,7 +35,7 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 			return nil
 		}
 		said := cut(strings.TrimRight(text.Text, "\n"), maxReport)
-		// Not both: the person would read it twice.
+		// Not both, or the user would read it twice.
 		if token := r.progress(); token != nil {
 			o := object{"progressToken": token, "message": said}
 			if p := chunk.Progress; p != nil {

@@ -20,40 +20,38 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// A Resource is something that a client can read.
+// A Resource is content that a client can read.
 type Resource struct {
-	// URI names it: absolute, unique, and not of the scheme "skill", which the
-	// toolkit's skills have. With {variables} it is a template by RFC 6570, and
-	// stands for every URI that fits.
+	// URI is absolute, unique, and does not have the scheme "skill" of the toolkit's skills. With
+	// {variables} it is a template by RFC 6570, for every URI that matches.
 	URI string
 
 	Name        string // for people; empty for the URI
 	Title       string // for people; empty for none
 	Description string
 
-	// MediaType of the content; empty for text/plain, or what the bytes look
-	// like if they are no text.
+	// MediaType is that of the content; empty is text/plain, or for other bytes what they look
+	// like.
 	MediaType string
 
-	Arguments []Argument // variables of a template that are described
+	Arguments []Argument // describes variables of a template
 
-	// Groups limit who sees it; see [Prompt.Groups].
+	// Groups limit who sees the resource; see [Prompt.Groups].
 	Groups []string
 
-	// Read returns the content. Vars are the values of a template's variables,
-	// as the client chose them: check them. An error that wraps [fs.ErrNotExist]
-	// says that there is nothing under this URI.
+	// Read returns the content. vars are the values of a template's variables, chosen by the
+	// client: check them. An error that wraps [fs.ErrNotExist] says that there is no such
+	// resource.
 	Read func(ctx context.Context, uri string, vars map[string]string) ([]byte, error)
 }
 
-// A resource is a Resource, its template read.
+// A resource is a Resource with its parsed template.
 type resource struct {
 	Resource
 	template *mcp.URITemplate // nil for a plain URI
 }
 
-// newResource checks a resource when the server is made, so that a template that cannot be
-// read is not found out by a client.
+// newResource checks a resource, so that a bad template is an error of New.
 func newResource(o Resource) (*resource, error) {
 	r := &resource{Resource: o}
 	scheme, _, absolute := strings.Cut(o.URI, ":")
@@ -75,8 +73,7 @@ func newResource(o Resource) (*resource, error) {
 	return r, nil
 }
 
-// match reports whether the resource is what the URI names, and the values of its
-// variables.
+// match reports whether the URI is that of the resource, and the values of its variables.
 func (r *resource) match(uri string) (map[string]string, bool) {
 	if r.template == nil {
 		return nil, uri == r.URI
@@ -110,27 +107,26 @@ func (r *request) configured() []*resource {
 	reachable := r.tk.Reachable(r.scope)
 	all := slices.DeleteFunc(slices.Clone(r.srv.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
 	for i, o := range all {
-		mine := *o // what this client may know of it
+		mine := *o // as this client sees it
 		mine.Groups = r.granted(o.Groups)
 		all[i] = &mine
 	}
 	return all
 }
 
-// offersResources reports whether there is anything to read, for whoever may.
+// offersResources reports whether there are resources, for any client.
 func (s *Server) offersResources() bool { return s.ownResources() || s.cfg.Offers != nil }
 
-// ownResources reports whether there is any that does not come from elsewhere.
+// ownResources reports whether there are resources besides Config.Offers.
 func (s *Server) ownResources() bool { return len(s.resources) > 0 || s.hasSkills() }
 
-// tellsUpdates reports whether there is any that a client can subscribe to.
+// tellsUpdates reports whether clients can subscribe to a resource.
 func (s *Server) tellsUpdates() bool {
 	_, elsewhere := s.cfg.Offers.(Watcher)
 	return elsewhere || s.ownResources()
 }
 
-// resourceMethod is dispatch for resources. From the new era on, subscriptions are made
-// by listening; see listen.
+// resourceMethod is dispatch for resources. Clients without sessions subscribe by listen.
 func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	switch r.msg.Method {
 	case "resources/list":
@@ -147,8 +143,8 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	return nil, r.unknown()
 }
 
-// listResources answers with a page of what has a URI of its own: templates are listed
-// apart, since nobody knows all that fits them.
+// listResources returns a page of the resources with a URI of their own. Templates have a list of
+// their own.
 func (r *request) listResources(ctx context.Context) (any, *rpcError) {
 	var all []entry
 	for _, o := range r.configured() {
@@ -164,7 +160,7 @@ func (r *request) listResources(ctx context.Context) (any, *rpcError) {
 	return listed(r, "resources", append(all, r.elsewhere(ctx, ResourceOffer)...))
 }
 
-// listTemplates answers with a page of the templates.
+// listTemplates returns a page of the templates.
 func (r *request) listTemplates(ctx context.Context) (any, *rpcError) {
 	var all []entry
 	for _, o := range r.configured() {
@@ -175,8 +171,8 @@ func (r *request) listTemplates(ctx context.Context) (any, *rpcError) {
 	return listed(r, "resourceTemplates", append(all, r.elsewhere(ctx, TemplateOffer)...))
 }
 
-// readResource answers with the content. An empty list of contents, which would also be
-// legal JSON, must not stand for a resource that does not exist.
+// readResource returns the content of a resource. An empty list of contents must not stand for a
+// resource that does not exist.
 func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	uri, bad := r.uri()
 	if bad != nil {
@@ -192,8 +188,8 @@ func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	return object{"contents": []object{contentsOf(uri, kind, data)}}, nil
 }
 
-// read returns the content of what the client sees under the URI. Plain URIs come
-// before templates, those before skills.
+// read returns the content for a URI that the client sees: of plain URIs first, then of templates,
+// then of skills.
 func (r *request) read(ctx context.Context, uri string) ([]byte, string, error) {
 	all := r.configured()
 	slices.SortStableFunc(all, func(a, b *resource) int { return cmp.Compare(len(a.variables()), len(b.variables())) })
@@ -228,8 +224,8 @@ func (r *request) uri() (string, *rpcError) {
 	return p.URI, nil
 }
 
-// notFound is the same whether there is no such resource or the client may not see
-// it. The code changed with the new era (SEP-2164).
+// notFound is the same error whether there is no such resource or the client may not see it. Its
+// code depends on the revision (SEP-2164).
 func (r *request) notFound(uri string) *rpcError {
 	code := mcp.RESOURCE_NOT_FOUND
 	if r.modern {
@@ -240,11 +236,10 @@ func (r *request) notFound(uri string) *rpcError {
 	return e
 }
 
-// textual are media types of text that do not begin with "text/".
+// textual matches the media types of text that do not begin with "text/".
 var textual = lazy.Regexp(`^(text/.*|application/(json|xml|yaml|toml|javascript|sql|x-sh)|.*\+(json|xml|yaml))(;.*)?$`)
 
-// contentsOf writes the content of a resource: as text if it is, for which all are
-// grateful, else in base64.
+// contentsOf returns the content of a resource, as text if it is text, else in base64.
 func contentsOf(uri, kind string, data []byte) object {
 	if (kind == "" || textual().MatchString(kind)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
 		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
@@ -252,21 +247,19 @@ func contentsOf(uri, kind string, data []byte) object {
 	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
 }
 
-// maxSubscriptions is how many resources a client may be told about, maxWatched how many all
-// clients of a credential may, or a quarter of that if there are several credentials: a
-// server behind this one is watched by all of them. maxWatchedURI is how long the URI of one
-// may be, in bytes: it is kept.
+// maxSubscriptions is how many resources a client may subscribe to. maxWatched is how many all
+// clients of a credential may, or a quarter of it if there are several credentials, because a
+// server behind this one is watched by all. maxWatchedURI is the largest URI, in bytes.
 const (
 	maxSubscriptions = 1000
 	maxWatched       = 10_000
 	maxWatchedURI    = 8 << 10
 )
 
-// errWatched is the error of a subscription that is one too many.
+// errWatched refuses a subscription that is one too many.
 var errWatched = &RequestError{Code: mcp.INVALID_REQUEST, Message: "too many resources are watched by this client or its credential; unsubscribe from some"}
 
-// subscribe has the client told when the resource is updated; see
-// [Server.ResourceUpdated].
+// subscribe subscribes the client to a resource; see [Server.ResourceUpdated].
 func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
 	uri, bad := r.uri()
 	if bad != nil {
@@ -301,8 +294,8 @@ func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcErro
 	return nil
 }
 
-// exists reports whether the client sees such a resource. Under a template anything
-// that fits does: only reading it would tell.
+// exists reports whether the client sees such a resource. Any URI that matches a template counts:
+// only reading it would show more.
 func (r *request) exists(ctx context.Context, uri string) bool {
 	for _, o := range r.configured() {
 		if _, ok := o.match(uri); ok {
@@ -313,10 +306,10 @@ func (r *request) exists(ctx context.Context, uri string) bool {
 	return err == nil
 }
 
-// ResourceUpdated tells the clients that have subscribed to the resource, and still have
-// one of its groups open, that its content has changed.
+// ResourceUpdated notifies the clients that have subscribed to the resource, and still have one of
+// its groups open.
 func (s *Server) ResourceUpdated(uri string) {
-	var groups [][]string // of what it may be read from
+	var groups [][]string // of the resources and templates that match
 	for _, o := range s.resources {
 		if _, ok := o.match(uri); ok {
 			groups = append(groups, o.Groups)
@@ -324,7 +317,7 @@ func (s *Server) ResourceUpdated(uri string) {
 	}
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.scopes))
-	listening := slices.Collect(maps.Keys(s.listening)) // to whom groups do not close
+	listening := slices.Collect(maps.Keys(s.listening)) // groups of clients without sessions do not close
 	s.mu.Unlock()
 	if len(groups) > 0 {
 		all = slices.DeleteFunc(all, func(c *session) bool {
@@ -337,10 +330,10 @@ func (s *Server) ResourceUpdated(uri string) {
 	}
 }
 
-// A watched resource is one that a client is told about.
+// A watched resource is one that a client has subscribed to.
 type watched struct {
-	due  bool   // the client must be told of an update
-	stop func() // ends what makes that known; nil for nothing
+	due  bool   // an update is to be sent
+	stop func() // ends the watch of [Watcher]; nil for none
 }
 
 // full reports whether the client, or its credential, watches as many resources as it may,
@@ -351,9 +344,8 @@ func (c *session) full(uri string) bool {
 	return c.watched[uri] == nil && (len(c.watched) >= maxSubscriptions || c.owner.watched.Load() >= c.owner.share)
 }
 
-// watch notes a subscription, if there is room for it. An update that the client has not
-// been told of stays due if it subscribes again, and what made that known is returned, to be
-// ended.
+// watch adds a subscription if there is room. A subscription that exists is kept, with an update
+// that was not sent yet; before stops its earlier watch.
 func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -377,7 +369,7 @@ func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
 	return before, true
 }
 
-// unwatch ends a subscription, and returns what made updates known, if anything did.
+// unwatch removes a subscription, and returns what stops its watch, if anything does.
 func (c *session) unwatch(uri string) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

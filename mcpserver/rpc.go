@@ -25,8 +25,7 @@ type rpcMessage struct {
 	meta meta // of Params; what cannot be read of it counts as absent
 }
 
-// A rpcError is what a request fails with when it is the request that is wrong. A
-// tool that fails has a result.
+// An rpcError is the error of a request that is wrong. A tool that fails has a result instead.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -44,14 +43,14 @@ func (m *rpcMessage) failure() error {
 	return m.Error
 }
 
-// invalid returns an error of the request; the text tells what was wrong and what to do.
+// invalid returns the error of a request; the text says what is wrong and what to do.
 func invalid(code int, format string, args ...any) *rpcError {
 	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// parseMessage reads one message, which must say the same to every reader: what stands in
-// between may have let it pass. The id of a request is a string or a number, as
-// MCP has it, which lets it be a key.
+// parseMessage reads one message. It refuses a message that another reader, such as a proxy, could
+// read differently. The id of a request is a string or a number, as MCP has it, and so can be a
+// key.
 func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 	var m rpcMessage
 	if !utf8.Valid(data) { // ids and tokens are sent back as they came
@@ -87,14 +86,13 @@ func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 // maxID is how long an id may be, in bytes.
 const maxID = 256
 
-// validID keeps out null, which would make a request look like a notification, and what
-// is too long to be kept.
+// validID refuses null, with which a request looks like a notification, and long ids.
 func validID(id json.RawMessage) bool {
 	return len(id) <= maxID && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
-// encode writes v without the escapes that only HTML needs: they would cost
-// tokens. What cannot be encoded is a mistake of ours, and becomes an error.
+// encode writes v without the escapes that only HTML needs, which cost tokens. A value that cannot
+// be encoded is a bug, and becomes an error.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -145,16 +143,16 @@ func decode(m *rpcMessage, into any) *rpcError {
 	return nil
 }
 
-// A meta is what requests of the new era say about themselves.
+// A meta is what requests without sessions say about themselves.
 type meta struct {
 	Version      string          `json:"io.modelcontextprotocol/protocolVersion"`
 	Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
 	Progress     json.RawMessage `json:"progressToken"`
 
-	Level mcp.LoggingLevel `json:"io.modelcontextprotocol/logLevel"` // in the new era
+	Level mcp.LoggingLevel `json:"io.modelcontextprotocol/logLevel"` // from 2026-07-28 on
 }
 
-// check reports what a request of the new era lacks.
+// check reports what a request without a session lacks.
 func (m *meta) check() *rpcError {
 	if !slices.Contains(mcp.ValidProtocolVersions, m.Version) {
 		e := invalid(mcp.UNSUPPORTED_PROTOCOL_VERSION, "protocol version %q is not supported", m.Version)

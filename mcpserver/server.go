@@ -15,34 +15,31 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A Config says what is served and to whom. Toolkit, Name and Version are
-// required.
+// A Config says what is served and to whom. Toolkit, Name and Version are required.
 type Config struct {
 	Toolkit       *toolkit.Toolkit
 	Name, Version string
 	Title         string // for people; empty for none
 
-	// Instructions are told to the host's model before those of the toolkit's
-	// basic group. What is longer than MaxInstructions bytes, 0 being 16 KiB, is
-	// cut off.
+	// Instructions are for the host's model, before those of the toolkit's basic group.
+	// MaxInstructions is the limit in bytes; 0 is 16 KiB. The rest is cut off.
 	Instructions    string
 	MaxInstructions int
 
-	// Policy decides about calls; nil is the zero policy, which has the host
-	// asked about every call that is not of a control tool. It must not be
-	// changed afterwards.
+	// Policy decides about calls. nil is the zero policy, which asks the host about every call
+	// except those of control tools. It must not be changed afterwards.
 	Policy *permission.Policy
 
-	// Prompts and Resources are offered besides the skills of the toolkit.
+	// Prompts and Resources are served besides the skills of the toolkit.
 	Prompts   []Prompt
 	Resources []Resource
 
-	// Offers, unless nil, are prompts and resources that come from elsewhere, besides
-	// all others. If they are a [Watcher] clients can subscribe to them, if they are a
-	// [Completer] arguments are completed.
+	// Offers, unless nil, are further prompts and resources, such as those of a server behind
+	// this one. If they are a [Watcher], clients can subscribe to the resources; if they are a
+	// [Completer], arguments are completed.
 	Offers Offers
 
-	// Middleware is around every call; the first is the outermost.
+	// Middleware wraps every call; the first is the outermost.
 	Middleware []tool.Middleware
 
 	// MaxListBytes is for clients from protocol 2026-07-28 on, whose list must not change. If
@@ -52,48 +49,46 @@ type Config struct {
 	// otherwise, like a negative number, never the whole list.
 	MaxListBytes int
 
-	// PageSize is how many tools or groups a list holds at most; 0 is all.
+	// PageSize is the largest number of tools or groups in a page of a list; 0 is all.
 	PageSize int
 
 	// Credentials, unless empty, are what HTTP clients must show.
 	Credentials []Credential
 
-	// Hosts are the names, without port, under which the HTTP server may be
-	// called besides localhost and loopback addresses; Origins are the origins,
-	// such as "https://app.example.com", from which browsers may, besides those
-	// on such hosts.
+	// Hosts are names, without port, for the HTTP server besides localhost and loopback
+	// addresses. Origins, such as "https://app.example.com", may send requests from a browser,
+	// besides origins on those hosts.
 	Hosts, Origins []string
 
 	Limits Limits
 
-	// Audit, unless nil, is told of every call when it has ended. It is called
-	// from many goroutines and holds up the answer.
+	// Audit, unless nil, is called after every call, by many goroutines. The answer waits for
+	// it.
 	Audit func(Record)
 }
 
 // A Credential lets a client in.
 type Credential struct {
-	Name  string // who it is, for the audit; unique
+	Name  string // for the audit; unique
 	Token string // "Authorization: Bearer TOKEN"; 16 bytes or more
 
-	// Ceiling is what its sessions see; the zero Ceiling is everything.
+	// Ceiling is what its sessions may see; the zero Ceiling is everything.
 	Ceiling toolkit.Ceiling
 
-	// Policy, unless nil, takes the place of Config.Policy.
+	// Policy, unless nil, replaces Config.Policy.
 	Policy *permission.Policy
 }
 
-// Limits are what one client, or all of them, may use up. Zero fields are the
-// defaults.
+// Limits are what one client, or all clients together, may use. Zero fields are the defaults.
 type Limits struct {
 	Request  int           // bytes of a message; 4 MiB
-	Sessions int           // sessions at the same time, over HTTP; 4096
-	Share    int           // of them for one credential; a quarter, or all if there are not two credentials
-	Calls    int           // requests at work in a session; 64. All clients of a credential have 16 times that together, and so have all without one
-	Idle     time.Duration // after which a session without a stream or a request is ended, a quarter of it or a minute later at most; 30 min
-	Write    time.Duration // for which a client may not read, over HTTP; 30 s
-	Resume   time.Duration // for which a call of a session goes on without a connection, and an answer is kept; 1 min
-	Ask      time.Duration // for which an answer to a question is awaited; 10 min
+	Sessions int           // open sessions, over HTTP; 4096
+	Share    int           // sessions of one credential; a quarter of Sessions, or all if there is only one credential
+	Calls    int           // requests in flight in a session; 64. All clients of a credential together have 16 times that, and so have all without one
+	Idle     time.Duration // after which a session without streams and requests is ended; 30 min
+	Write    time.Duration // how long a client may leave a message unread, over HTTP; 30 s
+	Resume   time.Duration // how long a call continues without a connection, and an answer is kept; 1 min
+	Ask      time.Duration // how long a client may take to answer a question; 10 min
 }
 
 func (l Limits) withDefaults(credentials int) Limits {
@@ -121,8 +116,7 @@ func (l Limits) withDefaults(credentials int) Limits {
 	return l
 }
 
-// MinToken is how long the token of a [Credential] must be, in bytes: what is
-// shorter can be tried.
+// MinToken is the smallest length of the token of a [Credential], in bytes.
 const MinToken = 16
 
 func (c *Config) check() error {
@@ -130,7 +124,7 @@ func (c *Config) check() error {
 	case c.Toolkit == nil:
 		return errors.New("Config.Toolkit is nil; give it the toolkit to serve")
 	case strings.TrimSpace(c.Name) == "" || strings.TrimSpace(c.Version) == "":
-		return errors.New("Config.Name or Config.Version is empty; clients want to know both")
+		return errors.New("Config.Name or Config.Version is empty; both are required")
 	case c.PageSize < 0:
 		return fmt.Errorf("Config.PageSize is %d; it must not be negative (0: no pages)", c.PageSize)
 	}
@@ -147,17 +141,16 @@ func (c *Config) check() error {
 	return nil
 }
 
-// A Server serves one toolkit to any number of clients. It is safe for
-// concurrent use.
+// A Server serves one toolkit to any number of clients. It is safe for concurrent use.
 type Server struct {
 	cfg    Config
 	limits Limits
 	static *static
 
 	resources []*resource
-	completes bool // some argument has completion
+	completes bool // some argument can be completed
 
-	secret [32]byte // signs what clients of the new era must send back
+	secret [32]byte // signs the state that clients without sessions send back
 	spent  nonces
 	stop   []func()
 
@@ -169,15 +162,15 @@ type Server struct {
 	closed    bool
 	sessions  map[string]*session         // over HTTP, by id
 	scopes    map[*toolkit.Scope]*session // of all kinds
-	loose     map[string]*session         // the new era's, by credential
-	owners    map[*Credential]*owner      // nil is of those without one
-	listening map[*session]bool           // to updates of resources, in the new era
+	loose     map[string]*session         // of clients without sessions, by credential
+	owners    map[*Credential]*owner      // nil is the owner of clients without credentials
+	listening map[*session]bool           // to updates of resources, of clients without sessions
 	talks     map[string]waitingTalk      // by the nonce of their ticket
-	due       toolkit.Change              // what the recheck that is to come is about
+	due       toolkit.Change              // changes that the next recheck looks at
 	sweep     *time.Timer                 // ends idle sessions; nil while there are none over HTTP
 }
 
-// New returns a server. Close it when it is no longer needed.
+// New returns a server. Close must be called.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
@@ -226,7 +219,7 @@ func (s *Server) addOffers() error {
 			return err
 		}
 		if slices.ContainsFunc(s.cfg.Prompts[:i], func(o Prompt) bool { return o.Name == p.Name }) {
-			return fmt.Errorf("two prompts are called %q", p.Name)
+			return fmt.Errorf("duplicate prompt %q; give each a name of its own", p.Name)
 		}
 		s.completes = s.completes || slices.ContainsFunc(p.Arguments, completes)
 	}
@@ -236,7 +229,7 @@ func (s *Server) addOffers() error {
 			return err
 		}
 		if slices.ContainsFunc(s.resources, func(o *resource) bool { return o.URI == r.URI }) {
-			return fmt.Errorf("two resources have the URI %q", r.URI)
+			return fmt.Errorf("duplicate resource %q; give each a URI of its own", r.URI)
 		}
 		s.resources = append(s.resources, r)
 		s.completes = s.completes || slices.ContainsFunc(r.Arguments, completes)
@@ -244,8 +237,8 @@ func (s *Server) addOffers() error {
 	return nil
 }
 
-// Close ends all sessions and their calls, and waits for the server's own
-// goroutines. The toolkit is left alone.
+// Close ends all sessions and their calls, and waits for the server's goroutines. It does not
+// close the toolkit.
 func (s *Server) Close() error {
 	for _, stop := range s.stop {
 		stop()
@@ -271,10 +264,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// OffersChanged tells the server that what Config.Offers lists may have changed. Clients
-// are told if it has for them.
+// OffersChanged tells the server that the lists of Config.Offers may have changed. It notifies the
+// clients whose list is another one.
 func (s *Server) OffersChanged() {
-	s.changed(toolkit.Change{Tools: true}) // which has everything compared
+	s.changed(toolkit.Change{Tools: true}) // compares all lists
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.listening {
@@ -282,7 +275,7 @@ func (s *Server) OffersChanged() {
 	}
 }
 
-// changed hears of changes of the toolkit, in the goroutine that made them.
+// changed is called for changes of the toolkit, on the goroutine that made them.
 func (s *Server) changed(ev toolkit.Change) {
 	if ev.Scope != nil {
 		s.mu.Lock()
@@ -296,8 +289,8 @@ func (s *Server) changed(ev toolkit.Change) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Many changes may come at once, as when an owner registers a hundred tools: those
-	// that nobody has looked at yet are looked at together.
+	// Many changes may come at once, as when a hundred tools are registered: one recheck handles
+	// those that are pending.
 	coming := s.due.Tools || s.due.Groups || s.due.Skills
 	s.due.Tools = s.due.Tools || ev.Tools
 	s.due.Groups = s.due.Groups || ev.Groups
@@ -307,8 +300,7 @@ func (s *Server) changed(ev toolkit.Change) {
 	}
 }
 
-// recheck looks, after the catalogue has changed, which sessions see other lists
-// than they were told of.
+// recheck finds the sessions whose lists have changed.
 func (s *Server) recheck() {
 	s.mu.Lock()
 	due := s.due
@@ -318,7 +310,7 @@ func (s *Server) recheck() {
 		all = append(all, c)
 	}
 	s.mu.Unlock()
-	due.Tools = false // whose list of tools has changed is seen below
+	due.Tools = false // lists of tools are compared below
 	s.static.renew(s.cfg.Toolkit)
 	for _, c := range all {
 		c.mark(c.marksOf(due)|c.recount(s.cfg.Toolkit)|c.compare(s.ctx), true)

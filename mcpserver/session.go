@@ -17,17 +17,17 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// An outlet is where the messages go that belong to a request, or to none.
+// An outlet is where the messages of a request, or of none, are sent.
 type outlet interface {
-	// send writes a message. It blocks while the client does not read, and
-	// fails when that takes too long.
+	// send writes a message. It blocks while the client does not read, and fails if that takes
+	// too long.
 	send(message []byte) error
-	// streams reports whether anything but one answer can be sent.
+	// streams reports whether more than one answer can be sent.
 	streams() bool
 }
 
-// A session is one client: a connection on stdio, a session over HTTP. Of the new
-// era, it is all requests of a credential, which share limits and nothing else.
+// A session is one client: a connection on stdio, or a session over HTTP. For clients without
+// sessions it is all requests of a credential, which share nothing but limits.
 type session struct {
 	srv  *Server
 	id   string
@@ -36,8 +36,8 @@ type session struct {
 
 	owner *owner
 
-	// shared is set for all clients of the new era that show one credential:
-	// their ids mean nothing to each other.
+	// shared is set for all clients without sessions of one credential: their ids may be
+	// equal.
 	shared bool
 
 	scope *toolkit.Scope
@@ -49,51 +49,51 @@ type session struct {
 	old   *oldStream  // of a client of the transport HTTP+SSE; else nil
 	host  *clientHost // of clients that have a session
 	log   *Logger     // of clients that have a session
-	talks int         // calls that wait for a client of the new era; Server.mu guards it
+	talks int         // calls that wait for a client without sessions; guarded by Server.mu
 
-	// slots are held by requests until their answers are written, where all go out on one
-	// stream; nil where each has its own. There are more of them than calls may be at
-	// work, so that who waits for one waits for the client to read and for nothing else.
+	// slots are held by requests until their answers are written, if all share one stream; nil
+	// if each has a stream of its own. There are more slots than calls, so that a request that
+	// waits for a slot waits only for the client to read.
 	slots chan struct{}
 
-	silent <-chan struct{} // closed when the client will say nothing more; nil if that cannot be told
+	silent <-chan struct{} // closed when the client can send nothing more; nil if that is unknown
 
 	room chan struct{} // holds one element when a request has ended
 
 	mu      sync.Mutex
 	can     abilities                   // of the client
-	calls   map[string]call             // requests at work, by id
-	waiting map[string]chan *rpcMessage // questions to the client, by id
+	calls   map[string]call             // requests in flight, by id
+	waiting map[string]chan *rpcMessage // open questions to the client, by id
 	asked   int                         // questions so far
-	rules   []permission.Rule           // what the person no longer wants to be asked
-	known   string                      // digest of the list that the client knows; empty before it asked
-	pending marks                       // what it has to be told
-	offers  offers                      // what of the configuration it sees, when it was told last
-	counts  int                         // how often offers was made anew
+	rules   []permission.Rule           // what the user has allowed for good
+	known   string                      // digest of the list that the client has; empty before it requested one
+	pending marks                       // notifications to send
+	offers  offers                      // what it sees of the configuration, when it was notified last
+	counts  int                         // how often offers was computed
 	watched map[string]*watched         // resources subscribed to
-	level   mcp.LoggingLevel            // from which on log messages are sent; empty for none
+	level   mcp.LoggingLevel            // the least severe log messages that are sent; empty is none
 	used    time.Time
 	served  uint64
-	version string // of the protocol, as agreed on
+	version string // of the protocol, as negotiated
 
-	standing int       // connections for what belongs to no request; one, or two while one replaces another
+	standing int       // streams for messages that belong to no request: one, or two while one replaces another
 	streams  []*stream // that can be resumed, the oldest first
 	kept     int       // bytes of their events
 
-	wake chan struct{} // holds one element when pending is to be told without a request
+	wake chan struct{} // holds one element when pending is to be sent without a request
 }
 
-// An owner is all sessions of a credential, or those without one, which share limits: who
-// may do little must not be able to use up what there is for all.
+// An owner is all sessions of a credential, or all without one. They share limits, so that a
+// credential cannot use up what there is for all.
 type owner struct {
-	sessions int          // over HTTP; Server.mu guards it
-	calls    atomic.Int64 // at work
+	sessions int          // over HTTP; guarded by Server.mu
+	calls    atomic.Int64 // in flight
 	watched  atomic.Int64 // resources, of all its sessions together
-	share    int64        // of them
+	share    int64        // the most that may be watched
 }
 
-// newSession returns a session that nobody knows yet; see add and enter. Its name tells
-// sessions apart in records, where the id would let a reader in.
+// newSession returns a session that is not registered yet; see add and enter. Its name is for
+// records: with the id a reader could use the session.
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
 		srv: s, name: rand.Text()[:12], cred: cred, owner: s.owners[cred], scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
@@ -110,24 +110,24 @@ func (s *Server) newSession(cred *Credential) *session {
 	return c
 }
 
-// oneStream has the session's requests take slots.
+// oneStream makes requests of the session take slots.
 func (c *session) oneStream() { c.slots = make(chan struct{}, 2*c.srv.limits.Calls) }
 
-// add makes the session known to changes of the toolkit.
+// add registers the session for changes of the toolkit.
 func (s *Server) add(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scopes[c.scope] = c
 }
 
-// remove ends the session and forgets it.
+// remove ends the session and removes it.
 func (s *Server) remove(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(c)
 }
 
-// forget is remove for who holds s.mu.
+// forget is remove while s.mu is held.
 func (s *Server) forget(c *session) {
 	c.end()
 	delete(s.scopes, c.scope)
@@ -137,26 +137,24 @@ func (s *Server) forget(c *session) {
 	}
 }
 
-// sharedCalls is how many times the limit of a session's calls all clients of a credential
-// have together.
+// sharedCalls is how many times Limits.Calls all clients of a credential have together.
 const sharedCalls = 16
 
-// A call is a request at work.
+// A call is a request in flight.
 type call struct {
 	cancel context.CancelFunc
 	out    outlet
-	began  uint64 // which request of the session it is
+	began  uint64 // number of the request in the session
 }
 
-// roomAfter is how long a request waits for one of those at work to end, if there are as
-// many as there may be, before it is refused: most are quick, and a burst of them is served.
+// roomAfter is how long a request waits for room before it is refused, so that a burst of quick
+// requests is served.
 const roomAfter = 100 * time.Millisecond
 
-// errFull is the error of a request that is one too many.
-var errFull = invalid(mcp.INVALID_REQUEST, "as many requests are at work as there may be; wait for one of them")
+// errFull refuses a request that is one too many.
+var errFull = invalid(mcp.INVALID_REQUEST, "too many requests in flight; wait for one of them")
 
-// begin registers a request, so that it can be cancelled.
-// It returns the key under which finish knows it.
+// begin registers a request, so that it can be cancelled. It returns the key for finish.
 func (c *session) begin(ctx context.Context, id string, out outlet) (context.Context, string, *rpcError) {
 	in, key, err := c.tryBegin(ctx, id, out)
 	if err != errFull {
@@ -170,7 +168,7 @@ func (c *session) begin(ctx context.Context, id string, out outlet) (context.Con
 			if in, key, err = c.tryBegin(ctx, id, out); err != errFull {
 				return in, key, err
 			}
-		case <-late.C: // another one may have been told of the room that there is
+		case <-late.C: // another request may have taken the signal
 			return c.tryBegin(ctx, id, out)
 		case <-ctx.Done():
 			return nil, "", err
@@ -181,11 +179,11 @@ func (c *session) begin(ctx context.Context, id string, out outlet) (context.Con
 // tryBegin is begin without waiting.
 func (c *session) tryBegin(ctx context.Context, id string, out outlet) (context.Context, string, *rpcError) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.ctx, cancel) // the end of the session ends its requests
+	stop := context.AfterFunc(c.ctx, cancel)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = time.Now()
-	if c.served++; c.shared { // two clients may use one id, and cannot cancel by it
+	if c.served++; c.shared { // clients may use equal ids, and cannot cancel by them
 		id = fmt.Sprint("request ", c.served)
 	}
 	limit := c.srv.limits.Calls
@@ -224,14 +222,14 @@ func (c *session) finish(id string) {
 	}
 }
 
-// touch notes that the session is in use; see Limits.Idle.
+// touch records that the session is in use; see Limits.Idle.
 func (c *session) touch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = time.Now()
 }
 
-// cancelCall ends a request of this session; other sessions' it cannot name.
+// cancelCall ends a request of this session.
 func (c *session) cancelCall(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,15 +245,15 @@ func (c *session) introduced() bool {
 	return c.version != ""
 }
 
-// abilities returns what the client said that it can be asked for when it initialized.
+// abilities returns what the client declared when it initialized.
 func (c *session) abilities() abilities {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.can
 }
 
-// mark notes what the client has to be told. While a call is at work that is told
-// on the call's stream, before its result; now does not wait for that.
+// mark records what to notify the client of. While a call is in flight that is sent on the call's
+// stream before its result, unless now is set.
 func (c *session) mark(m marks, now bool) {
 	if m == 0 {
 		return
@@ -268,8 +266,7 @@ func (c *session) mark(m marks, now bool) {
 	}
 }
 
-// wakeLocked has pump look. One waiting element is enough, since it tells all that is
-// pending.
+// wakeLocked wakes pump, which sends all that is pending.
 func (c *session) wakeLocked() {
 	select {
 	case c.wake <- struct{}{}:
@@ -277,22 +274,22 @@ func (c *session) wakeLocked() {
 	}
 }
 
-// compare returns toolsChanged if the session sees other tools than its client knows
-// of, which then counts as told.
+// compare returns toolsChanged if the client's list is out of date, and records the new one as
+// known.
 func (c *session) compare(ctx context.Context) marks {
 	c.mu.Lock()
 	known := c.known
 	c.mu.Unlock()
-	if known == "" { // it has never asked, so that nothing it knows is out of date
+	if known == "" { // it has never requested a list
 		return 0
 	}
 	v, err := c.srv.cfg.Toolkit.View(ctx, c.scope)
 	if err != nil {
-		return 0 // the context has ended, and with it the session or the call
+		return 0 // the session or the call has ended
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Unless the client has asked meanwhile, or another call has noticed.
+	// Unless the client has requested it meanwhile, or another call has noticed.
 	if c.known != known || v.Digest() == known {
 		return 0
 	}
@@ -300,14 +297,14 @@ func (c *session) compare(ctx context.Context) marks {
 	return toolsChanged
 }
 
-// learn notes which list the client has got.
+// learn records which list the client has.
 func (c *session) learn(digest string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = digest
 }
 
-// take returns what is pending, which counts as told then.
+// take returns what is pending and clears it.
 func (c *session) take() marks {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,8 +313,8 @@ func (c *session) take() marks {
 	return m
 }
 
-// pump tells what no request tells, until ctx ends or the client does not read.
-// Beat, unless nil, is run every interval.
+// pump sends notifications that belong to no request, until ctx ends or the client does not read.
+// beat, unless nil, is run every interval.
 func (c *session) pump(ctx context.Context, out outlet, interval time.Duration, beat func() error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -345,7 +342,7 @@ func (c *session) pump(ctx context.Context, out outlet, interval time.Duration, 
 func (c *session) ask(ctx context.Context, out outlet, method string, params any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.srv.limits.Ask, fmt.Errorf("no answer within %v", c.srv.limits.Ask))
 	defer cancel()
-	reply := make(chan *rpcMessage, 1) // so that answered never waits
+	reply := make(chan *rpcMessage, 1) // so that answered never blocks
 	c.mu.Lock()
 	c.asked++
 	id := fmt.Sprintf(`"ask-%d"`, c.asked)
@@ -368,7 +365,7 @@ func (c *session) ask(ctx context.Context, out outlet, method string, params any
 		return m.Result, m.failure()
 	case <-c.silent:
 		select {
-		case m := <-reply: // the last thing that it said
+		case m := <-reply: // an answer that came with the end
 			return m.Result, m.failure()
 		default:
 			return nil, errNobody
@@ -378,7 +375,7 @@ func (c *session) ask(ctx context.Context, out outlet, method string, params any
 	}
 }
 
-// answered takes an answer of the client. One that nobody waits for is dropped.
+// answered handles an answer of the client. An unexpected one is dropped.
 func (c *session) answered(m *rpcMessage) {
 	c.mu.Lock()
 	reply := c.waiting[string(m.ID)]
@@ -389,7 +386,7 @@ func (c *session) answered(m *rpcMessage) {
 	}
 }
 
-// policy returns what decides about the session's calls.
+// policy returns the policy for the session's calls.
 func (c *session) policy() *permission.Policy {
 	p := c.srv.cfg.Policy
 	if c.cred != nil && c.cred.Policy != nil {

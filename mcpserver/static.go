@@ -9,14 +9,13 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A static is what clients are served to whom the list must not change, whatever
-// they call: what is in the groups of the toolkit is listed whole if that is short,
-// and else found by searching.
+// A static is what clients are served whose list must not change: the whole list if that is short,
+// and otherwise control tools to search it.
 type static struct {
 	budget int // Config.MaxListBytes
 	now    atomic.Pointer[lists]
 
-	renewing sync.Mutex // whoever looks at the catalogue last stores last
+	renewing sync.Mutex // so that the latest catalogue is stored last
 }
 
 // lists are made of the same configuration.
@@ -36,8 +35,8 @@ func newStatic(tk *toolkit.Toolkit, budget int) (*static, error) {
 	return s, nil
 }
 
-// renew follows a change of the catalogue. One that cannot be followed, because a
-// tool now has the name of a control tool, leaves the old one.
+// renew follows a change of the toolkit's configuration. If that is not valid for these lists,
+// because a tool has the name of a control tool, the old lists stay.
 func (s *static) renew(tk *toolkit.Toolkit) {
 	s.renewing.Lock()
 	defer s.renewing.Unlock()
@@ -46,12 +45,11 @@ func (s *static) renew(tk *toolkit.Toolkit) {
 	}
 }
 
-// derive makes the lists. Groups that are open from the start stay out of the short
-// one, too.
+// derive makes the lists. Groups that are open from the start are not in the short one.
 func (s *static) derive(tk *toolkit.Toolkit) (made *lists, err error) {
 	cfg := tk.Config()
 	if cfg.LabelsOnly {
-		return &lists{short: tk}, nil // labels: the list is the same for everybody as it is
+		return &lists{short: tk}, nil // the list is the same for all clients
 	}
 	cfg.Hidden, cfg.Initial = nil, nil
 	made = &lists{}
@@ -79,8 +77,8 @@ func hasSources(cfg *toolkit.Config) bool {
 	return slices.ContainsFunc(append(slices.Clone(cfg.Groups), cfg.Basic), func(g toolkit.Group) bool { return len(g.Sources) > 0 })
 }
 
-// pick returns what a client is served. It depends on the catalogue and on what the
-// client may see, and on nothing that any client has done.
+// pick returns the list for a client. It depends on the configuration and on what the client may
+// see, but not on calls.
 func (s *static) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolkit {
 	l := s.now.Load()
 	if l.whole == nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// lastCalls is how long calls may go on after their client has closed its side: it
-// may have left, or it may have said all that it had to say, as a pipe does.
+// lastCalls is how long calls may run after the client has closed its output: it may have gone, or
+// may be a pipe that has sent everything.
 const lastCalls = time.Second
 
-// ServeStdio serves one client, a message a line, until in ends, which is no
-// error, or ctx does. Calls at work have a second to end then, and subscriptions and
-// questions to the client end at once. Reading from in cannot
-// be interrupted: if ctx ends first and in is an [io.Closer], in is closed.
+// ServeStdio serves one client, a message a line, until in ends, which is not an error, or ctx
+// does. Calls in flight then have a second to end; subscriptions and questions to the client end at
+// once. A Read of in cannot be interrupted: if ctx ends first and in is an [io.Closer], it is
+// closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := s.newSession(nil)
 	c.owner = &owner{share: maxWatched} // no one else's
@@ -43,7 +43,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		select {
 		case l := <-lines:
 			if l.err != nil {
-				close(silent) // what waits for the client waits in vain
+				close(silent) // end what waits for the client
 				defer time.AfterFunc(lastCalls, cancel).Stop()
 				work.Wait()
 				if l.err == io.EOF {
@@ -64,15 +64,14 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}
 }
 
-// closeInput ends a read that cannot be interrupted otherwise.
+// closeInput ends a Read.
 func closeInput(in io.Reader) {
 	if c, ok := in.(io.Closer); ok {
-		_ = c.Close() // nobody reads it any more
+		_ = c.Close() // it is not used any more
 	}
 }
 
-// takeLine deals with one message. What changes nothing but the session's own
-// books is done in order; requests run side by side.
+// takeLine handles one message. Requests run in parallel; other messages are handled in order.
 func (s *Server) takeLine(ctx context.Context, c *session, l line, w *lineWriter, work *sync.WaitGroup) {
 	if l.tooLong {
 		w.reply(answer(nil, nil, invalid(mcp.INVALID_REQUEST, "the message is longer than %d bytes", s.limits.Request)))
@@ -91,7 +90,7 @@ func (s *Server) takeLine(ctx context.Context, c *session, l line, w *lineWriter
 		return
 	}
 	select {
-	case c.slots <- struct{}{}: // none is free while the host does not read; then nothing is read of it either
+	case c.slots <- struct{}{}: // none is free while the client does not read; then its input is not read either
 	case <-w.failed():
 		return
 	case <-ctx.Done():
@@ -171,20 +170,20 @@ func (w *lineWriter) send(message []byte) error {
 	return w.err
 }
 
-// reply writes an answer; nil is none. That it cannot be written ends ServeStdio.
+// reply writes an answer; nil is none. If it cannot be written ServeStdio ends.
 func (w *lineWriter) reply(message []byte) {
 	if message != nil {
 		_ = w.send(message)
 	}
 }
 
-// handle deals with a message and writes the answer.
+// handle handles a message and writes the answer.
 func (w *lineWriter) handle(ctx context.Context, c *session, m *rpcMessage) {
 	reply, _ := c.handle(ctx, m, w)
 	w.reply(reply)
 }
 
-// failed is closed when nothing can be written any more.
+// failed is closed after a failed write.
 func (w *lineWriter) failed() chan struct{} {
 	w.once.Do(func() { w.fail = make(chan struct{}) })
 	return w.fail
