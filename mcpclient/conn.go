@@ -269,9 +269,11 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 // send runs SendRequest in a goroutine: mcp-go does not look at the context while it writes,
 // nor, over SSE, at a lost connection.
 func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	sending := ctx
 	if c.kind != wireLines { // over lines the end of the connection ends the request
+		// Without the deadline: over SSE mcp-go reports a lost answer a moment before it.
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(withExchange(ctx, x))
+		sending, cancel = context.WithCancel(withExchange(context.WithoutCancel(ctx), x))
 		defer cancel()
 	}
 	type outcome struct {
@@ -280,7 +282,7 @@ func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCReque
 	}
 	done := make(chan outcome, 1)
 	if !c.goWork(func() {
-		res, err := c.tr.SendRequest(ctx, req)
+		res, err := c.tr.SendRequest(sending, req)
 		done <- outcome{res, err}
 	}) {
 		return nil, &unreachedError{ErrClosed}

@@ -468,3 +468,19 @@ func TestCancelIsToldOverHTTP(t *testing.T) {
 		t.Error("the server was not told")
 	}
 }
+
+// TestSSEDeadline checks that a caller's deadline ends its call, and not the connection: mcp-go
+// reports an error a moment before the deadline.
+func TestSSEDeadline(t *testing.T) {
+	srv := serveHTTP(t, server.NewSSEServer(goServer()))
+	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL + "/sse", SSE: true}, Options: Options{PingInterval: -1}})
+	wait := find(t, c, "wait")
+	for range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		res, err := run(ctx, wait, `{}`)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || c.Status().Restarts != 0 {
+			t.Fatalf("%+v %v, %d restarts", res, err, c.Status().Restarts)
+		}
+	}
+}
