@@ -61,7 +61,7 @@ func served(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "interop", Version: "1", Policy: &permission.Policy{Rules: []permission.Rule{
+	s, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "interop", Version: "1", MaxListBytes: -1, Policy: &permission.Policy{Rules: []permission.Rule{
 		{Tool: "demo__countdown", Behavior: permission.Allow},
 	}}})
 	if err != nil {
