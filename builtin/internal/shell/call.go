@@ -132,7 +132,11 @@ var standardDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin"}
 
 // add begins a new command.
 func (w *walker) add() *command {
-	w.cmds = append(w.cmds, command{})
+	if n := len(w.cmds); n < cap(w.cmds) {
+		w.cmds = w.cmds[:n+1] // none was there before: it is zero
+	} else {
+		w.cmds = append(w.cmds, command{})
+	}
 	c := &w.cmds[len(w.cmds)-1]
 	c.in, c.cwds = w.in, w.cwds
 	return c

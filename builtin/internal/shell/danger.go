@@ -63,7 +63,7 @@ func substituted(c *command) string {
 // runsUnknown reports on what runs as a script a text that is not known.
 func runsUnknown(c *command) string {
 	file := c.name == "source" || c.name == "."
-	text := c.name == "eval" || slices.Contains(shells, c.name) && hasOption(c, 'c', "--command")
+	text := c.name == "eval" || strings.HasSuffix(c.name, "sh") && slices.Contains(shells, c.name) && hasOption(c, 'c', "--command")
 	if !file && !text {
 		return ""
 	}
@@ -474,7 +474,9 @@ func stops(c *command) string {
 // netcats returns why a command hands a shell to another machine, or "": a
 // program tied to a socket, the usual reverse shell.
 func netcats(c *command) string {
-	if !slices.Contains([]string{"nc", "ncat", "netcat", "socat"}, c.name) {
+	switch c.name {
+	case "nc", "ncat", "netcat", "socat":
+	default:
 		return ""
 	}
 	for _, a := range c.args[1:] {

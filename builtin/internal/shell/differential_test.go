@@ -156,8 +156,6 @@ func fitting(a *Analysis, call string) bool {
 	for i := range a.cmds {
 		c := &a.cmds[i]
 		switch {
-		case c.name == "" && len(c.args) > 0:
-			return true
 		case stdin && c.name == "cat":
 			return true
 		case len(words) > 0 && len(c.args) > 0 && fits(c.args, words):

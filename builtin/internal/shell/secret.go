@@ -53,8 +53,11 @@ func (c *command) metadata() bool {
 // takesList reports whether a command that tells about files has a list of them, or of
 // sums, in a file.
 func (c *command) takesList() bool {
-	for _, a := range c.args {
-		text := a.prefix()
+	for i := range c.args {
+		if !strings.HasPrefix(c.args[i].text, "-") {
+			continue
+		}
+		text := c.args[i].prefix()
 		switch {
 		case strings.HasPrefix(text, "--files"), strings.HasPrefix(text, "-files"), strings.HasPrefix(text, "--check"), strings.HasPrefix(text, "--magic"):
 			return true
@@ -171,7 +174,10 @@ func (a *Analysis) leads(at *pathrule.Place) []Danger {
 // givenLink returns which word of the line is a link to a secret, if a command reads
 // by names that are not known: any word may be one.
 func (a *Analysis) givenLink(at *pathrule.Place) string {
-	unknown := slices.ContainsFunc(a.cmds, func(c command) bool { return !c.metadata() && c.readsUnknown() })
+	unknown := false
+	for i := range a.cmds {
+		unknown = unknown || a.cmds[i].readsUnknown() && !a.cmds[i].metadata()
+	}
 	if !unknown {
 		return ""
 	}
