@@ -54,7 +54,8 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 	}
 	d := e.decide()
 	if d.Behavior != Deny {
-		d.Judgement = e.own.found(p, d.Behavior == Ask || d.Rule != nil).sealed(c)
+		d.Judgement = e.own.found(p, d.Behavior == Ask || d.Rule != nil)
+		d.Judgement.seal = d.Judgement.digest(c.Tool, c.Input)
 	}
 	if d.Behavior == Ask && mode == DontAsk {
 		return e.answer("mode", Decision{Behavior: Deny, Rule: d.Rule, Reason: "mode dont-ask: " + d.Reason})

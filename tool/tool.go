@@ -235,8 +235,13 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 		c.ReadOnly = careful(false, func() bool { return ro.CheckReadOnly(input) })
 	}
 	if pc, ok := resolved[PermissionChecker](t, fixed); ok {
-		c.Check = func(p *permission.Policy) permission.Verdict {
-			return careful(cannotJudge, func() permission.Verdict { return pc.CheckPermission(p, input) })
+		c.Check = func(p *permission.Policy) (v permission.Verdict) { // a Verdict is large: it is copied once
+			defer func() {
+				if recover() != nil {
+					v = cannotJudge
+				}
+			}()
+			return pc.CheckPermission(p, input)
 		}
 	}
 	if rm, ok := resolved[RuleMatcher](t, fixed); ok {
