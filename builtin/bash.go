@@ -248,21 +248,22 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 	if a == nil {
 		return unreadable
 	}
-	found := permission.Judgement{Text: printed(a), Profile: permission.ProfileWork, Network: a.Networks()}
-	if a.ReadOnly() == "" {
-		found.Profile = permission.ProfileRead
-	}
-	if b.confined && p != nil {
-		denies := func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Behavior != permission.Ask }
-		found.Except = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })
-		found.Keep = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && (r.Names("Write") || r.Names("Edit")) })
-	}
 	v := b.verdict(p, a, at)
+	profile := permission.ProfileWork
+	if a.ReadOnly() == "" {
+		profile = permission.ProfileRead
+	}
 	// In bypass nobody would be asked: the call stays where it is.
 	if b.confined && outside(input) && (p == nil || p.Mode != permission.Bypass) {
-		v, found.Profile = leave(v), permission.ProfileOpen
+		v, profile = leave(v), permission.ProfileOpen
 	}
-	v.Found, v.Confined = found, b.confined
+	v.Found.Text, v.Found.Profile, v.Found.Network = printed(a), profile, a.Networks()
+	if b.confined && p != nil {
+		denies := func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Behavior != permission.Ask }
+		v.Found.Except = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })
+		v.Found.Keep = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && (r.Names("Write") || r.Names("Edit")) })
+	}
+	v.Confined = b.confined
 	return v
 }
 

@@ -86,19 +86,20 @@ func (c *inputCursor) member() (string, bool) {
 	if !c.take(":") || !c.take(`"`) {
 		return "", false
 	}
-	for i := 0; i < len(c.rest); i++ {
-		switch b := c.rest[i]; {
-		case b == '"':
-			text := c.rest[:i]
-			c.rest = c.rest[i+1:]
-			return text, utf8.ValidString(text)
-		case b == '\\':
-			return c.escaped()
-		case b < ' ':
+	text, rest, ok := strings.Cut(c.rest, `"`)
+	switch {
+	case !ok:
+		return "", false
+	case strings.IndexByte(text, '\\') >= 0:
+		return c.escaped()
+	}
+	c.rest = rest
+	for i := range len(text) {
+		if text[i] < ' ' {
 			return "", false
 		}
 	}
-	return "", false
+	return text, utf8.ValidString(text)
 }
 
 // escapes has what a letter after a backslash stands for.
