@@ -176,7 +176,8 @@ func (a *Analysis) leads(at *pathrule.Place) []Danger {
 func (a *Analysis) givenLink(at *pathrule.Place) string {
 	unknown := false
 	for i := range a.cmds {
-		unknown = unknown || a.cmds[i].readsUnknown() && !a.cmds[i].metadata()
+		c := &a.cmds[i]
+		unknown = unknown || len(c.reads) > 0 && !c.metadata() && c.readsUnknown()
 	}
 	if !unknown {
 		return ""
