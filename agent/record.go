@@ -112,8 +112,9 @@ func (r *run) emit(ev Event) {
 		r.send(ev)
 		return
 	}
-	for _, ev := range r.consumer.redactor.redact(ev) {
-		r.send(ev)
+	for _, clean := range r.consumer.redactor.redact(ev) {
+		r.send(clean)
+		*ev.head() = *clean.head() // for who asks for the number of what was emitted
 	}
 }
 

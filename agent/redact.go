@@ -113,15 +113,24 @@ func search(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found boo
 	case reflect.Slice:
 		return searchList(r, v)
 	case reflect.Map:
-		clean = reflect.MakeMap(v.Type())
-		for m := v.MapRange(); m.Next(); {
-			elem, changed := search(r, m.Value())
-			clean.SetMapIndex(m.Key(), elem)
-			found = found || changed
-		}
-		return clean, found
+		return searchMap(r, v)
 	}
 	return v, false
+}
+
+// searchMap searches the keys too. They are in order, so that of two that become one it is always the
+// same that is kept.
+func searchMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
+	clean = reflect.MakeMap(v.Type())
+	keys := v.MapKeys()
+	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+	for _, key := range keys {
+		name, renamed := search(r, key)
+		elem, changed := search(r, v.MapIndex(key))
+		clean.SetMapIndex(name, elem)
+		found = found || renamed || changed
+	}
+	return clean, found
 }
 
 func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
@@ -136,6 +145,11 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 			x = new(*x)
 			x.Bytes, v, found = []byte(r.Text(s)), reflect.ValueOf(x), true
 		}
+	case *openCall:
+		if clean := withoutBelow(r, x.Sub); !bytes.Equal(clean, x.Sub) {
+			x = new(*x)
+			x.Sub, v, found = clean, reflect.ValueOf(x), true
+		}
 	}
 	elem, changed := search(r, v.Elem())
 	if !changed {
@@ -149,7 +163,7 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 			x.Extra = nil // the provider wants it as it was
 		}
 	case *ToolResult:
-		x.Text = x.Result.Text() // in which a secret may be in several pieces
+		x.Text = r.Text(x.Result.Text()) // in which a secret may be in several pieces
 	}
 	return elem.Addr(), true
 }
@@ -189,16 +203,31 @@ func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found
 	}
 	clean = reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 	reflect.Copy(clean, v)
+	if blocks, ok := clean.Interface().(message.Blocks); ok { // first: without its beginning the rest of a secret is not found
+		found = redactAcross(r, blocks)
+	}
 	for i := range v.Len() {
-		if elem, changed := search(r, v.Index(i)); changed {
+		if elem, changed := search(r, clean.Index(i)); changed {
 			clean.Index(i).Set(elem)
 			found = true
 		}
 	}
-	if blocks, ok := clean.Interface().(message.Blocks); ok {
-		found = redactAcross(r, blocks) || found
-	}
 	return clean, found
+}
+
+// withoutBelow returns the State of a sub-agent without secrets. In its JSON those would not be found
+// that are in files, or in several pieces.
+func withoutBelow(r *redact.Redactor, state json.RawMessage) json.RawMessage {
+	var sub State
+	if state == nil || json.Unmarshal(state, &sub) != nil {
+		return state
+	}
+	sub.cleaner.use(r)
+	clean, err := json.Marshal(&sub)
+	if err != nil {
+		return nil
+	}
+	return clean
 }
 
 // redactAcross takes out secrets of which parts are in texts that follow each other, as a tool may

@@ -73,6 +73,8 @@ func (c *eventRedactor) redact(ev Event) []Event {
 		})...)
 	case *ToolResult:
 		return append(c.flush(ofCall(ev.Call)), without(c.r, ev))
+	case *Elicitation, *Sampling: // of a call, while the model may be within a secret
+		return []Event{without(c.r, ev)}
 	case *Background: // no more of its pieces come, and what is held back may be half a secret
 		c.flush(ofCall(ev.Call))
 	case *Discard: // the deltas are void, and so is what is held back of them
