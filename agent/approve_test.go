@@ -119,6 +119,33 @@ func TestSubAgentsContinueWhileAPersonThinks(t *testing.T) {
 	})
 }
 
+// TestEventsComeWhenAPersonHasThought has a person edit a call that cannot start yet: what came of the others
+// meanwhile is emitted at once, and not with whatever comes next.
+func TestEventsComeWhenAPersonHasThought(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		var answered time.Time
+		approve := func(context.Context, Approval) (Confirm, error) {
+			time.Sleep(10*time.Second + time.Millisecond)
+			answered = time.Now()
+			return Confirm{Allow: true, Input: json.RawMessage(`{"path":"c"}`)}, nil
+		}
+		waited := 0
+		runWatched(t, watching(t, &j, Config{Approve: approve}), new(State), func(ev Event) {
+			if answered.IsZero() || !ev.head().Time.Before(answered) {
+				return
+			}
+			waited++
+			if late := time.Since(answered); late > 0 {
+				t.Errorf("event %s came %v after the answer", ev.kind(), late)
+			}
+		})
+		if waited == 0 {
+			t.Error("no event waited for the answer")
+		}
+	})
+}
+
 // TestFailureEndsTheQuestion has a save fail while a person thinks: they are not asked any longer, and the run ends with that.
 func TestFailureEndsTheQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -222,7 +222,7 @@ func (*personQuestion) onReport(*run, report) error { return nil }
 func (pq *personQuestion) onEnd(*run) error         { pq.repeat(); return nil }
 
 // awaitAnswer deals with what calls report until a person has answered. Their events wait: a program
-// that shows events and asks at one terminal never does both at a time. The next event brings them.
+// that shows events and asks at one terminal never does both at a time.
 func (r *run) awaitAnswer(f *flight) {
 	r.consumer.paused = true
 	defer func() { r.consumer.paused = false }()
@@ -232,6 +232,8 @@ func (r *run) awaitAnswer(f *flight) {
 			f.end(context.Canceled)
 		}
 	}
+	r.consumer.paused = false
+	r.flush()
 }
 
 // take waits for a token of the run. It returns false if ctx ended first.

@@ -318,7 +318,7 @@ func (r *run) waitAgain() error {
 
 // end closes what is open unless it waits, stores the State and emits the End.
 func (r *run) end(reason EndReason, err error) {
-	r.flush() // where no event has come since a question was open
+	r.flush() // where Config.Approve panicked
 	r.dropEarly()
 	if err = join(err, r.failed); err != nil {
 		reason = EndError
