@@ -80,7 +80,7 @@ func TestSecretsOfASubAgentThatWaits(t *testing.T) {
 		for range depth - 1 {
 			inner, _ = newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(asTool(t, inner))}, calls(`m1 helper {"task":"go"}`), says("helped"))
 		}
-		cfg := Config{Redact: builtinRules(t), Policy: bypass, Toolkit: toolkit.Of(asTool(t, inner)), Save: func(_ context.Context, st *State) error {
+		cfg := Config{Redact: builtinRules(t), Key: []byte("sixteen bytes ok"), Policy: bypass, Toolkit: toolkit.Of(asTool(t, inner)), Save: func(_ context.Context, st *State) error {
 			for c := range callsBelow(t, reload(t, st)) {
 				for _, block := range c {
 					if d, ok := block.(*message.Data); ok && leaks(string(d.Bytes)) {
@@ -102,7 +102,7 @@ func TestSecretsOfASubAgentThatWaits(t *testing.T) {
 			if _, err := play(t, a, st, in...); err != nil {
 				t.Fatal(err)
 			}
-			in = nil
+			in, st = nil, reload(t, st) // which its seal must fit
 			for _, p := range st.Pending() {
 				in = append(in, Confirm{Call: p.(*Approval).Call, Allow: true})
 			}
