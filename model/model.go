@@ -47,6 +47,11 @@ type Model interface {
 // Named is implemented by models that have a name, such as "gpt-5".
 type Named interface{ Name() string }
 
+// Served is implemented by models behind a server: the name or address of its host, and the port.
+type Served interface {
+	Server() (host string, port int)
+}
+
 // Windowed is implemented by models that know the size of their context
 // window, in tokens; 0 if they were not told. Without it the agent assumes its
 // own default.

@@ -71,7 +71,7 @@ type Config struct {
 // New returns the middleware.
 func New(cfg Config) agent.Middleware {
 	l := &log{cfg}
-	mw := genai.Begin(l.begin).Watch(cfg.Agent)
+	mw := genai.Begin(l.begin).Watch(cfg.Agent, false)
 	watch := mw.Run
 	mw.Run = func(next agent.RunFunc) agent.RunFunc { return watch(l.events(next)) }
 	mw.Step = l.step

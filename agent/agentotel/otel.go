@@ -8,7 +8,8 @@
 // "chat MODEL" and each tool call a span "execute_tool NAME". Tokens and
 // durations are histograms. What is said, arguments and results are recorded
 // only if [Config.Content] is set: they may hold secrets. [Config.Redact] takes
-// those out that can be told.
+// those out that it recognizes. A chat span then has all messages of its request,
+// in the JSON of the conventions; of pictures and files it has the type and the size.
 //
 // The conventions are still in development. The names are those of semantic
 // conventions 1.41, the last release of OpenTelemetry's Go module that had
@@ -20,6 +21,8 @@ package agentotel
 import (
 	"context"
 	"errors"
+	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -33,14 +36,29 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-const scope = "github.com/kitbag-go/kitbag/agent/agentotel"
+const (
+	scope     = "github.com/kitbag-go/kitbag/agent/agentotel"
+	schemaURL = "https://opentelemetry.io/schemas/1.41.0"
+)
+
+// moduleVersion returns the version of this module that the program was built with.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == scope {
+				return m.Version
+			}
+		}
+	}
+	return "(devel)"
+}
 
 // A Config says what is recorded and where. The zero Config uses the global
 // providers.
 type Config struct {
 	Agent    string // the agent's name; empty for none
 	Provider string // who serves the model, such as "openai"; empty for "openai"
-	Content  bool   // record arguments and results of tools
+	Content  bool   // record instructions, messages, and arguments and results of tools
 
 	// Redact, if not nil, takes secrets out of contents and errors. The agent's
 	// own does not reach them: tools get their arguments as they are.
@@ -69,15 +87,16 @@ func New(cfg Config) (agent.Middleware, error) {
 	if cfg.Meter == nil {
 		cfg.Meter = otel.GetMeterProvider()
 	}
-	meter := cfg.Meter.Meter(scope)
+	version := moduleVersion()
+	meter := cfg.Meter.Meter(scope, metric.WithInstrumentationVersion(version), metric.WithSchemaURL(schemaURL))
 	tokens, err1 := meter.Int64Histogram(genai.MetricTokens, metric.WithUnit("{token}"), metric.WithDescription("Tokens of model calls."))
 	duration, err2 := meter.Float64Histogram(genai.MetricDuration, metric.WithUnit("s"), metric.WithDescription("Duration of operations."))
 	first, err3 := meter.Float64Histogram(genai.MetricFirstChunk, metric.WithUnit("s"), metric.WithDescription("Time until a model began to answer."))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return agent.Middleware{}, err
 	}
-	r := &recorder{cfg: cfg, tracer: cfg.Tracer.Tracer(scope), tokens: tokens, duration: duration, first: first}
-	return genai.Begin(r.begin).Watch(cfg.Agent), nil
+	r := &recorder{cfg: cfg, tracer: cfg.Tracer.Tracer(scope, trace.WithInstrumentationVersion(version), trace.WithSchemaURL(schemaURL)), tokens: tokens, duration: duration, first: first}
+	return genai.Begin(r.begin).Watch(cfg.Agent, cfg.Content), nil
 }
 
 // begin begins the span of an operation. The function it returns ends it.
@@ -90,13 +109,13 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 	if op.Name == genai.OpChat {
 		kind = trace.SpanKindClient
 	}
-	labels := []attribute.KeyValue{attribute.String(genai.Operation, op.Name), attribute.String(genai.Provider, r.cfg.Provider)}
+	labels := r.labels(op)
 	start := time.Now()
-	ctx, span := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(append(r.known(op), labels...)...))
+	ctx, span := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(slices.Concat(r.known(op), labels)...))
 	return ctx, func() {
 		span.SetAttributes(r.learned(op)...)
 		if op.Name == genai.OpChat {
-			r.measure(ctx, op)
+			r.measure(ctx, op, labels)
 		}
 		if op.Err != nil {
 			what := genai.ErrorClass(op.Err)
@@ -112,16 +131,40 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 	}
 }
 
+// labels returns what spans and metrics of an operation have alike.
+func (r *recorder) labels(op *genai.Op) []attribute.KeyValue {
+	labels := []attribute.KeyValue{attribute.String(genai.Operation, op.Name), attribute.String(genai.Provider, r.cfg.Provider)}
+	if op.Name == genai.OpChat {
+		labels = append(labels, text(genai.Model, op.Target)...)
+	}
+	if op.Host != "" {
+		labels = append(labels, attribute.String(genai.Address, op.Host), attribute.Int(genai.Port, op.Port))
+	}
+	return labels
+}
+
+// text returns an attribute, or none if it is empty.
+func text(key, value string) []attribute.KeyValue {
+	if value == "" {
+		return nil
+	}
+	return []attribute.KeyValue{attribute.String(key, value)}
+}
+
 // known returns what is known of an operation when it begins: samplers see it.
 func (r *recorder) known(op *genai.Op) []attribute.KeyValue {
+	attrs := text(genai.Conversation, op.Session)
 	switch op.Name {
 	case genai.OpAgent:
-		return []attribute.KeyValue{attribute.String(genai.Agent, op.Target)}
+		return append(attrs, text(genai.Agent, op.Target)...)
 	case genai.OpChat:
-		return []attribute.KeyValue{attribute.String(genai.Model, op.Target)}
+		if r.cfg.Content {
+			attrs = append(attrs, r.asked(op.Request)...)
+		}
+		return attrs
 	}
-	attrs := []attribute.KeyValue{attribute.String(genai.Tool, op.Target),
-		attribute.String(genai.Call, op.Call.ID), attribute.String(genai.ToolType, "function")}
+	attrs = append(attrs, attribute.String(genai.Tool, op.Target),
+		attribute.String(genai.Call, op.Call.ID), attribute.String(genai.ToolType, "function"))
 	if r.cfg.Content {
 		attrs = append(attrs, attribute.String(genai.Arguments, string(r.cfg.Redact.JSON(op.Call.Input))))
 	}
@@ -130,17 +173,19 @@ func (r *recorder) known(op *genai.Op) []attribute.KeyValue {
 
 // learned returns what is known of an operation when it has ended.
 func (r *recorder) learned(op *genai.Op) (attrs []attribute.KeyValue) {
-	if op.Session != "" {
-		attrs = append(attrs, attribute.String(genai.Conversation, op.Session))
-	}
+	attrs = text(genai.Conversation, op.Session) // which a new one has only now
 	if e := op.End; e != nil {
 		attrs = append(attrs, attribute.StringSlice(genai.Finish, []string{string(e.Reason)}),
 			attribute.Int(genai.Input, e.Usage.Input), attribute.Int(genai.Output, e.Usage.Output))
 	}
 	if f := op.Finish; f != nil {
-		attrs = append(attrs, attribute.String(genai.ResponseModel, f.Model), attribute.String(genai.ResponseID, f.ID),
+		attrs = slices.Concat(attrs, text(genai.ResponseModel, f.Model), text(genai.ResponseID, f.ID))
+		attrs = append(attrs,
 			attribute.StringSlice(genai.Finish, []string{string(f.Reason)}),
 			attribute.Int(genai.Input, f.Usage.Input), attribute.Int(genai.Output, f.Usage.Output), attribute.Int(genai.Cached, f.Usage.Cached))
+	}
+	if r.cfg.Content && op.Answer != nil && len(op.Answer.Blocks) > 0 {
+		attrs = append(attrs, r.answered(op))
 	}
 	if r.cfg.Content && op.Result != nil {
 		attrs = append(attrs, attribute.String(genai.Result, r.cfg.Redact.Text(op.Result.Text())))
@@ -149,19 +194,18 @@ func (r *recorder) learned(op *genai.Op) (attrs []attribute.KeyValue) {
 }
 
 // measure records the metrics that only model calls have.
-func (r *recorder) measure(ctx context.Context, op *genai.Op) {
-	name := attribute.String(genai.Model, op.Target)
+func (r *recorder) measure(ctx context.Context, op *genai.Op, labels []attribute.KeyValue) {
 	if op.First > 0 {
-		r.first.Record(ctx, op.First.Seconds(), metric.WithAttributes(name))
+		r.first.Record(ctx, op.First.Seconds(), metric.WithAttributes(labels...))
 	}
 	if op.Finish == nil {
 		return
 	}
+	labels = slices.Concat(labels, text(genai.ResponseModel, op.Finish.Model))
 	for _, n := range []struct {
 		kind   string
 		tokens int
 	}{{"input", op.Finish.Usage.Input}, {"output", op.Finish.Usage.Output}} {
-		r.tokens.Record(ctx, int64(n.tokens), metric.WithAttributes(name, attribute.String(genai.TokenType, n.kind),
-			attribute.String(genai.Operation, op.Name), attribute.String(genai.Provider, r.cfg.Provider)))
+		r.tokens.Record(ctx, int64(n.tokens), metric.WithAttributes(append(slices.Clip(labels), attribute.String(genai.TokenType, n.kind))...))
 	}
 }

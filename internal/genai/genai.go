@@ -39,6 +39,11 @@ const (
 	Arguments     = "gen_ai.tool.call.arguments"
 	Result        = "gen_ai.tool.call.result"
 	ErrorType     = "error.type"
+	Address       = "server.address"
+	Port          = "server.port"
+	Instructions  = "gen_ai.system_instructions"
+	Inputs        = "gen_ai.input.messages"
+	Outputs       = "gen_ai.output.messages"
 
 	MetricTokens     = "gen_ai.client.token.usage"
 	MetricDuration   = "gen_ai.client.operation.duration"
@@ -52,11 +57,15 @@ type Op struct {
 	Target string // the agent, model or tool; may be empty
 	Err    error  // why it failed
 
-	Session string     // of a run
-	End     *agent.End // nil if the consumer broke off
+	Session string     // of the run, or of that which it happens in; empty until that has begun
+	End     *agent.End // of a run, nil if the consumer broke off
 
-	Finish *model.Finish // of a model call, nil if there was none
-	First  time.Duration // until its first chunk; 0 if none came
+	Request *model.Request   // of a model call
+	Finish  *model.Finish    // nil if there was none
+	Answer  *message.Message // what has come, if it is collected; see [Begin.Watch]
+	First   time.Duration    // until its first chunk; 0 if none came
+	Host    string           // of the model's server; empty if it is not known
+	Port    int
 
 	Call   tool.Call           // of a tool call
 	Result *message.ToolResult // nil if it was cut off
@@ -72,12 +81,13 @@ var (
 // ended.
 type Begin func(context.Context, *Op) (context.Context, func())
 
-// Watch returns the middleware that calls begin for each operation.
-func (begin Begin) Watch(agentName string) agent.Middleware {
+// Watch returns the middleware that calls begin for each operation. Answers are collected only
+// where somebody wants them: each is held twice then.
+func (begin Begin) Watch(agentName string, answers bool) agent.Middleware {
 	return agent.Middleware{
 		Run: func(next agent.RunFunc) agent.RunFunc { return begin.run(agentName, next) },
 		Model: func(next model.Model) model.Model {
-			return &watched{next, begin}
+			return &watched{next, begin, answers}
 		},
 		Tool: begin.tool,
 	}
@@ -128,7 +138,7 @@ func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 
 // notRun is what is watched of a call that ended before it was run.
 func (begin Begin) notRun(ctx context.Context, c *agent.ToolCall, res *agent.ToolResult) {
-	op := &Op{Name: OpTool, Target: res.Name, Call: tool.Call{ID: c.Call, Name: res.Name, Input: c.Input}}
+	op := &Op{Name: OpTool, Target: res.Name, Session: session(ctx), Call: tool.Call{ID: c.Call, Name: res.Name, Input: c.Input}}
 	_, end := begin(ctx, op)
 	op.Err, op.Result = errNotRun, res.Result
 	end()
@@ -138,40 +148,65 @@ func (begin Begin) notRun(ctx context.Context, c *agent.ToolCall, res *agent.Too
 // what middleware makes of a model.
 type watched struct {
 	model.Model
-	begin Begin
+	begin   Begin
+	answers bool
 }
 
 func (m *watched) Unwrap() model.Model { return m.Model }
 
 func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		op := &Op{Name: OpChat}
+		op := &Op{Name: OpChat, Request: req, Session: session(ctx)}
 		if n, ok := model.As[model.Named](m.Model); ok {
 			op.Target = n.Name()
+		}
+		if s, ok := model.As[model.Served](m.Model); ok {
+			op.Host, op.Port = s.Server()
 		}
 		start := time.Now()
 		ctx, end := m.begin(ctx, op)
 		defer func() { end() }()
-		for ch, err := range m.Model.Generate(ctx, req) {
-			if op.First == 0 && err == nil {
-				op.First = max(1, time.Since(start)) // a clock may be coarse
-			}
-			if f, ok := ch.(*model.Finish); ok {
-				op.Finish = f
-			}
-			op.Err = err
-			if !yield(ch, err) {
-				return
+		chunks := func(yield func(model.Chunk, error) bool) {
+			for ch, err := range m.Model.Generate(ctx, req) {
+				if op.First == 0 && err == nil {
+					op.First = max(1, time.Since(start)) // a clock may be coarse
+				}
+				if f, ok := ch.(*model.Finish); ok {
+					op.Finish = f
+				}
+				op.Err = err
+				if !yield(ch, err) {
+					return
+				}
 			}
 		}
+		if !m.answers {
+			chunks(yield)
+			return
+		}
+		op.Answer, _, _ = model.Collect(func(collect func(model.Chunk, error) bool) {
+			more := true // for the collector, which stops at the finish
+			chunks(func(ch model.Chunk, err error) bool {
+				more = more && collect(ch, err)
+				return yield(ch, err)
+			})
+		})
 	}
+}
+
+// session returns the conversation that something happens in.
+func session(ctx context.Context) string {
+	if run := RunOf(ctx); run != nil {
+		return run.Session
+	}
+	return ""
 }
 
 // tool watches a call. A failure that the tool reports as a result counts as one.
 func (begin Begin) tool(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
-			op := &Op{Name: OpTool, Target: call.Name, Call: call}
+			op := &Op{Name: OpTool, Target: call.Name, Call: call, Session: session(ctx)}
 			ctx, end := begin(ctx, op)
 			defer func() { end() }()
 			col := tool.NewCollector(call)

@@ -60,6 +60,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -189,6 +190,19 @@ func isLocal(host string) bool {
 
 // Name returns the name of the model, as the server knows it.
 func (m *Model) Name() string { return m.cfg.Model }
+
+// Server returns the host of Config.BaseURL, and its port.
+func (m *Model) Server() (host string, port int) {
+	u, err := url.Parse(m.cfg.BaseURL)
+	if err != nil { // which New has refused
+		return "", 0
+	}
+	port = map[string]int{"http": 80, "https": 443}[u.Scheme]
+	if n, err := strconv.Atoi(u.Port()); err == nil {
+		port = n
+	}
+	return u.Hostname(), port
+}
 
 // ContextWindow returns what Config says.
 func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }

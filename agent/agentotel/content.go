@@ -1,0 +1,110 @@
+package agentotel
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/kitbag-go/kitbag/internal/genai"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+)
+
+// Messages are recorded in the JSON of gen-ai-input-messages.json and gen-ai-output-messages.json
+// of the conventions. Secrets are taken out of each text before it is written.
+
+type chatMessage struct {
+	Role   string `json:"role"`
+	Parts  []part `json:"parts"`
+	Finish string `json:"finish_reason,omitempty"`
+}
+
+type part struct {
+	Type      string          `json:"type"`
+	Content   *string         `json:"content,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Response  *string         `json:"response,omitempty"`
+	MediaType string          `json:"mime_type,omitempty"`
+	Modality  string          `json:"modality,omitempty"`
+	URI       string          `json:"uri,omitempty"`
+	Bytes     int             `json:"bytes,omitempty"` // how many they are
+}
+
+// asked returns the instructions and messages of a request.
+func (r *recorder) asked(req *model.Request) []attribute.KeyValue {
+	var attrs []attribute.KeyValue
+	if req.System != "" {
+		attrs = append(attrs, encoded(genai.Instructions, []part{r.text("text", req.System)}))
+	}
+	all := make([]chatMessage, len(req.Messages))
+	for i, m := range req.Messages {
+		all[i] = chatMessage{Role: string(m.Role), Parts: r.parts(m)}
+	}
+	return append(attrs, encoded(genai.Inputs, all))
+}
+
+// answered returns what the model said.
+func (r *recorder) answered(op *genai.Op) attribute.KeyValue {
+	why := "error"
+	if op.Finish != nil {
+		why = strings.Replace(string(op.Finish.Reason), string(model.FinishToolCalls), "tool_call", 1)
+	}
+	return encoded(genai.Outputs, []chatMessage{{Role: "assistant", Parts: r.parts(op.Answer), Finish: why}})
+}
+
+func encoded(key string, v any) attribute.KeyValue {
+	data, err := json.Marshal(v)
+	if err != nil { // arguments that are not JSON are text by now
+		data = []byte("null")
+	}
+	return attribute.String(key, string(data))
+}
+
+func (r *recorder) text(kind, text string) part {
+	text = r.cfg.Redact.Text(text)
+	return part{Type: kind, Content: &text}
+}
+
+func (r *recorder) parts(m *message.Message) []part {
+	parts := []part{}
+	for _, b := range m.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			parts = append(parts, r.text("text", b.Text))
+		case *message.Hint: // which the model reads as text
+			parts = append(parts, r.text("text", b.Text))
+		case *message.Thinking:
+			parts = append(parts, r.text("reasoning", b.Text))
+		case *message.ToolCall:
+			parts = append(parts, part{Type: "tool_call", ID: b.ID, Name: b.Name, Arguments: r.arguments(b.Input)})
+		case *message.ToolResult:
+			text := r.cfg.Redact.Text(b.Text())
+			parts = append(parts, part{Type: "tool_call_response", ID: b.ID, Response: &text})
+		case *message.Data:
+			kind, _, _ := strings.Cut(b.MediaType, "/")
+			p := part{Type: "data", MediaType: b.MediaType, Modality: kind, Bytes: len(b.Bytes)}
+			if b.URL != "" {
+				p.Type, p.URI = "uri", r.cfg.Redact.Text(b.URL)
+			}
+			parts = append(parts, p)
+		case *message.Unknown:
+			parts = append(parts, part{Type: b.Type})
+		}
+	}
+	return parts
+}
+
+// arguments returns what a model sent, which need not be JSON.
+func (r *recorder) arguments(raw json.RawMessage) json.RawMessage {
+	if json.Valid(raw) {
+		return r.cfg.Redact.JSON(raw)
+	}
+	data, err := json.Marshal(r.cfg.Redact.Text(string(raw)))
+	if err != nil { // a string encodes
+		return nil
+	}
+	return data
+}
