@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"toolkit":         {"tool", "skill", "message", "permission"},
 	"toolkit/config":  {"toolkit", "tool"},
 	"agent":           {"toolkit", "model", "tool", "tool/host", "skill", "message", "permission", "redact", "agent/internal/decide", "agent/internal/window", "agent/internal/picture"},
-	"agent/agentotel": {"agent", "redact"},
+	"agent/agentotel": {"agent", "message", "model", "redact"},
 	"agent/agentlog":  {"agent", "message", "permission", "redact"},
 	"mcpclient":       {"tool", "tool/host", "message", "permission"},
 	"mcpserver":       {"toolkit", "skill", "tool", "tool/host", "message", "permission"},
