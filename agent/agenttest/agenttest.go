@@ -173,16 +173,21 @@ func (c *Conversation) Called(tools ...string) {
 }
 
 // Asked fails the test unless a person was asked about calls of these tools, in
-// this order. A question that was told again when a run went on counts once.
+// this order. A question that was told again when a run went on counts once. A failure
+// says why each question was asked.
 func (c *Conversation) Asked(tools ...string) {
 	c.t.Helper()
-	var got []string
+	var got, why []string
 	seen := map[string]bool{}
 	for _, ev := range c.Events {
 		if ev, ok := ev.(*agent.Approval); ok && !seen[ev.Call] {
 			seen[ev.Call] = true
 			got = append(got, ev.Name)
+			why = append(why, fmt.Sprintf("%s %s was asked about: %s", ev.Name, ev.Input, ev.Reason))
 		}
+	}
+	if !slices.Equal(got, tools) && len(why) > 0 {
+		c.t.Errorf("%s", strings.Join(why, "\n"))
 	}
 	c.same("approvals asked", got, tools)
 }

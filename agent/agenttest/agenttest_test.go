@@ -193,7 +193,7 @@ func TestAssertionsFail(t *testing.T) {
 		{"golden", func(c *agenttest.Conversation) { c.Golden(file) }, "+look call_1 {\"path\":\"x\"}"},
 		{"golden missing", func(c *agenttest.Conversation) { c.Golden(filepath.Join(dir, "none")) }, "-agenttest.update"},
 		{"no failure", func(c *agenttest.Conversation) { c.Fails() }, "did not fail"},
-		{"refused", func(c *agenttest.Conversation) { c.Run(agent.Confirm{Call: "x"}) }, `no call "x"`},
+		{"refused", func(c *agenttest.Conversation) { c.Run(agent.Confirm{Call: "x"}) }, `no such call is open: "x"`},
 		{"script used up", func(c *agenttest.Conversation) { c.Run(agent.Say("more")) }, "the script has 2 turns"},
 		{"broken history", func(c *agenttest.Conversation) {
 			c.State.Messages = c.State.Messages[:2]
@@ -215,6 +215,15 @@ func TestAssertionsFail(t *testing.T) {
 		c.Called("look")
 	}); !strings.Contains(got, `lok did not run: there is no tool "lok"; did you mean look?`) {
 		t.Errorf("a call that did not run: %q", got)
+	}
+	if got := failing(func(t agenttest.T) {
+		strict := cfg
+		strict.Policy = permission.Policy{Rules: []permission.Rule{{Tool: "look", Behavior: permission.Ask}}}
+		c := agenttest.New(t, strict, scripted.Call("look", map[string]string{"path": "a"}))
+		c.Run(agent.Say("Hi"))
+		c.Asked()
+	}); !strings.Contains(got, `look {"path":"a"} was asked about: asked by rule look`) {
+		t.Errorf("a question that was not expected: %q", got)
 	}
 	if got := failing(func(t agenttest.T) { agenttest.New(t, agent.Config{Model: scripted.New()}) }); !strings.Contains(got, "Model is set") {
 		t.Errorf("a model was taken: %q", got)
