@@ -70,6 +70,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -82,7 +83,9 @@ import (
 // The errors that callers branch on. Others wrap a [*model.Error], or what a
 // tool returned with [tool.ErrAbort].
 var (
-	ErrWaiting     = errors.New("a person is needed")           // see [State.Pending]
+	ErrWaiting     = errors.New("waiting")                      // for a person or the host; see [State.Pending]
+	ErrNoCall      = decide.ErrNoCall                           // an answer names a call that is not open
+	ErrNotWaiting  = decide.ErrNotWaiting                       // an answer names a call that does not wait for it
 	ErrInterrupted = errors.New("interrupted")                  // the context ended, whose cause it then wraps, or an [Interrupt]
 	ErrLimit       = errors.New("a limit was reached")          // see [Limits]
 	ErrBusy        = errors.New("the state is in use by a run") // one run at a time

@@ -38,9 +38,8 @@ func (r *run) checkInputs(inputs []Input) error {
 		}
 		switch in := in.(type) {
 		case say:
-			if n := len(r.st.Pending()); n > 0 && !interrupted {
-				return fmt.Errorf("%w: %d calls wait; answer them with Confirm or Result, or end them with Interrupt, before saying more",
-					ErrWaiting, n)
+			if len(r.st.loop.Open) > 0 && !interrupted && len(r.st.Pending()) > 0 {
+				return r.st.waiting("answer with Confirm or Result, or end the calls with Interrupt, before saying more")
 			}
 			if err := checkSaid(in.msg); err != nil {
 				return err

@@ -16,7 +16,7 @@ import (
 // an answer, the error is, or wraps, [ErrWaiting], [ErrInterrupted], [ErrLimit] or the
 // failure. Without inputs a conversation that has its answer returns that again.
 func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message.Message, error) {
-	if err := complete(ctx, a.Run(ctx, st, inputs...)); err != nil {
+	if err := complete(ctx, st, a.Run(ctx, st, inputs...)); err != nil {
 		return nil, err
 	}
 	return decide.FullAnswer(st.Messages), nil
@@ -70,7 +70,7 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 	if err != nil {
 		return none, fmt.Errorf("agent: an answer of type %T: %w", none, err)
 	}
-	err = complete(ctx, func(yield func(Event, error) bool) {
+	err = complete(ctx, st, func(yield func(Event, error) bool) {
 		for ev, err := range a.start(ctx, st, f, inputs) {
 			if delta, ok := ev.(*ToolCallDelta); ok && !show(delta) || !yield(ev, err) {
 				return
@@ -84,7 +84,7 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 }
 
 // complete ranges over a run, and fails if that ends otherwise than with an answer.
-func complete(ctx context.Context, events iter.Seq2[Event, error]) error {
+func complete(ctx context.Context, st *State, events iter.Seq2[Event, error]) error {
 	end, err := drain(events)
 	switch {
 	case err != nil:
@@ -92,14 +92,33 @@ func complete(ctx context.Context, events iter.Seq2[Event, error]) error {
 	case end.Reason == EndCompleted:
 		return nil
 	case end.Reason == EndWaiting:
-		return fmt.Errorf("%w: calls wait, which State.Pending lists; answer them with Confirm or Result, "+
-			"or have Config.Approve or a rule of Config.Policy answer", ErrWaiting)
+		return st.waiting("answer with Confirm or Result, or have Config.Approve or a rule of Config.Policy answer")
 	case end.Reason == EndLimit:
 		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(end.Detail))
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
 	}
 	return ErrInterrupted
+}
+
+// maxNamed is how many calls an error names.
+const maxNamed = 3
+
+// waiting returns the error that says what waits, and what to do.
+func (st *State) waiting(remedy string) error {
+	var calls []string
+	for _, ev := range st.Pending() {
+		switch ev := ev.(type) {
+		case *Approval:
+			calls = append(calls, fmt.Sprintf("for approval of %s (%s): %s", ev.Name, ev.Call, ev.Reason))
+		case *External:
+			calls = append(calls, fmt.Sprintf("for the result of %s (%s)", ev.Name, ev.Call))
+		}
+	}
+	if n := len(calls) - maxNamed; n > 0 {
+		calls = append(calls[:maxNamed], fmt.Sprintf("and for %d more", n))
+	}
+	return fmt.Errorf("%w %s; %s", ErrWaiting, strings.Join(calls, ", "), remedy)
 }
 
 // drain returns the end of a run.

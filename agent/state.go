@@ -85,6 +85,16 @@ func pendingOf(c *openCall, run string) []Event {
 	return nil
 }
 
+// Done reports whether the conversation has its answer: nothing waits or is cut off, and the last word is
+// the model's. A run without inputs returns that answer again, and [Agent.Reply] asks for none.
+func (st *State) Done() bool {
+	if len(st.loop.Open) > 0 || len(st.loop.Background) > 0 || st.loop.Running || len(st.Messages) == 0 {
+		return false
+	}
+	last := st.Messages[len(st.Messages)-1]
+	return last.Role == message.RoleAssistant && len(last.ToolCalls()) == 0
+}
+
 type stateJSON struct {
 	Version    int                `json:"version"`
 	ID         string             `json:"id,omitempty"`

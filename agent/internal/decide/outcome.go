@@ -2,6 +2,7 @@ package decide
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -256,6 +257,12 @@ func (s *State) Interrupt(why string) (ended []*Call) {
 // Said begins the account of a new input.
 func (s *State) Said(now time.Time) { s.Spent = Spent{Since: now} }
 
+// Why an answer is refused.
+var (
+	ErrNoCall     = errors.New("no such call is open")
+	ErrNotWaiting = errors.New("the call does not wait for such an answer")
+)
+
 // Waiting returns the call that an answer is for. The error lists what does wait: hosts that show
 // several conversations mix up ids.
 func (s *State) Waiting(id string, want Status) (*Call, error) {
@@ -268,9 +275,9 @@ func (s *State) Waiting(id string, want Status) (*Call, error) {
 				ids = append(ids, c.ID)
 			}
 		}
-		return nil, fmt.Errorf("no call %q is open; these wait for such an answer: %q", id, ids)
+		return nil, fmt.Errorf("%w: %q; these wait for such an answer: %q", ErrNoCall, id, ids)
 	case c.Status != want:
-		return nil, fmt.Errorf("call %q does not wait for such an answer: its status is %q, not %q", id, c.Status, want)
+		return nil, fmt.Errorf("%w: the status of call %q is %q, not %q", ErrNotWaiting, id, c.Status, want)
 	}
 	return c, nil
 }
