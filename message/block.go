@@ -17,7 +17,7 @@ type Text struct {
 	Text string `json:"text"`
 }
 
-// Thinking is a model's reasoning. Extra is what the provider wants back with
+// Thinking is a model's reasoning. Extra is what the provider must get back with
 // it unchanged (a signature, an encrypted payload), a JSON object or nil.
 type Thinking struct {
 	ID    string          `json:"id,omitempty"`
@@ -45,8 +45,8 @@ type Hint struct {
 }
 
 // ToolCall is a model's request to run a tool. ID is unique in a conversation
-// and Input is a valid JSON object: what a model sends otherwise is put right
-// before it is stored. Extra is what the provider wants back with the call.
+// and Input is a valid JSON object: anything else that a model sends is repaired
+// before it is stored. Extra is what the provider must get back with the call.
 type ToolCall struct {
 	ID    string          `json:"id"`
 	Name  string          `json:"name"`
@@ -66,13 +66,13 @@ const (
 )
 
 // ToolResult answers the ToolCall of the same id. Blocks, which are [*Text] and
-// [*Data] only, are what the model reads; ForUser is what a person is shown
-// beside them (a diff, a picture), which the model never sees. Structured is
-// the result as JSON where the tool has an output schema.
+// [*Data] only, are what the model reads; ForUser is also shown to the user
+// (a diff, a picture) and never to the model. Structured is the result as JSON
+// where the tool has an output schema.
 //
-// Pinned marks what must stay as it is while the conversation goes on, such as
-// instructions. Kept marks a result whose text is only a part of what the tool
-// returned: the whole is kept outside of the conversation, under the same id.
+// Pinned marks a result that compaction must not shorten, such as instructions.
+// Kept marks a result whose text is only a part of what the tool returned: the
+// whole is kept outside of the conversation, under the same id.
 type ToolResult struct {
 	ID         string                     `json:"id"`
 	Name       string                     `json:"name"`

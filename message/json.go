@@ -3,6 +3,7 @@ package message
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -28,7 +29,7 @@ func (bs Blocks) MarshalJSON() ([]byte, error) {
 func encodeBlock(buf *bytes.Buffer, b Block) error {
 	switch b := b.(type) {
 	case nil:
-		return fmt.Errorf("nil block")
+		return errors.New("the block is nil")
 	case *Unknown:
 		return json.Compact(buf, b.Raw)
 	}
@@ -72,7 +73,7 @@ func DecodeBlock(raw json.RawMessage) (Block, error) {
 		return nil, err
 	}
 	if tag.Type == nil {
-		return nil, fmt.Errorf(`a block needs a "type": %.60s`, raw)
+		return nil, fmt.Errorf(`a block has no "type": %.60s`, raw)
 	}
 	b := newBlock(*tag.Type)
 	if b == nil {

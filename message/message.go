@@ -1,4 +1,4 @@
-// Package message is what is said between a person, a model and its tools.
+// Package message has the messages that a user, a model and its tools exchange.
 //
 // A conversation is a list of messages. Each has a role and holds blocks, in
 // the order in which they were produced:
@@ -11,9 +11,8 @@
 // returned, tool calls included; the results of those calls follow in one
 // message of role [Tool].
 //
-// A message is immutable once it is part of a conversation: whoever wants
-// another text makes another message. This lets a model client keep the bytes
-// it has encoded once.
+// A message is immutable once it is part of a conversation: to change one, replace
+// it by a new one. This lets a model client cache the bytes it has encoded.
 //
 // Messages and blocks are plain JSON. A block is an object with a "type" tag;
 // a block whose type this version does not know becomes an [*Unknown] that
@@ -27,7 +26,7 @@ import (
 	"time"
 )
 
-// Role says who speaks in a message.
+// Role says who wrote a message.
 type Role string
 
 // The roles.
@@ -42,7 +41,7 @@ const (
 type Message struct {
 	ID      string    `json:"id"`
 	Role    Role      `json:"role"`
-	Name    string    `json:"name,omitempty"` // who speaks, where several share a role
+	Name    string    `json:"name,omitempty"` // of the author, where several share a role
 	Blocks  Blocks    `json:"blocks"`
 	Created time.Time `json:"created,omitzero"`
 
@@ -63,7 +62,7 @@ func System(text string) *Message {
 	return textMessage(RoleSystem, text)
 }
 
-// textMessage makes a message and what is in it with one allocation.
+// textMessage allocates a message, its block and its list of blocks together.
 func textMessage(role Role, text string) *Message {
 	m := &struct {
 		Message
@@ -147,7 +146,7 @@ func (u *Usage) Add(v Usage) {
 }
 
 // NewID returns a random id with the given prefix, such as "msg_…". It is the
-// default id source of the agent; a durable engine supplies its own.
+// agent's default source of ids; a durable engine supplies its own.
 func NewID(prefix string) string {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // 5 bits each, 100 in all
 	var random [20]byte
