@@ -2,8 +2,8 @@ package redact
 
 import "encoding/json"
 
-// stringEnd returns where the JSON string that begins at i ends: at the first quote
-// that no backslash stands before, or with data if there is none.
+// stringEnd returns the end of the JSON string that begins at i: behind its first
+// unescaped quote, or the end of data if it has none.
 func stringEnd(data []byte, i int) int {
 	for i++; i < len(data); i++ {
 		switch data[i] {
@@ -16,13 +16,13 @@ func stringEnd(data []byte, i int) int {
 	return len(data)
 }
 
-// jsonString returns a JSON string as it was and as it is without secrets. They
-// are looked for in what it stands for: an escape sequence can hide any letter.
+// jsonString returns a JSON string as it was and as it is without secrets. It
+// searches the decoded text, since an escape sequence can hide any letter.
 func (r *Redactor) jsonString(raw []byte) (was, now string) {
 	was = string(raw)
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
-		return was, `""` // not JSON: nobody knows what it stands for
+		return was, `""` // not valid JSON, so its text cannot be searched
 	}
 	clean := r.Text(text)
 	if clean == text {

@@ -4,23 +4,23 @@
 //		redact.Literal("database", os.Getenv("DB_PASSWORD")))...)
 //	fmt.Println(r.Text(line)) // … postgres://[redacted: url-password]db:5432 …
 //
-// A [Redactor] is made of rules: [Rules] are those for the credentials that
-// people meet most, each with the document that says what they look like, and a
-// program adds its own. An agent takes one in its Config and applies it to what
-// it stores and emits; programs may use it for their own logs.
+// A [Redactor] is made of rules: [Rules] returns those for common credentials, each
+// with the document that specifies their form, and a program adds its own. An agent
+// has one in its Config and applies it to what it stores and emits; programs may use
+// it for their own logs.
 //
 // # Streams
 //
-// A secret may come in pieces. A [Stream] passes on what can no longer become
-// part of one and holds back the rest: of "my key is sk-" nothing but "sk-". It
-// knows that exactly, for any rule, because it runs the rules' automata over the
-// text; what it writes in the end does not depend on the pieces.
+// A secret may arrive in pieces. A [Stream] passes on what can no longer be part
+// of one and holds back the rest: of "my key is sk-" only "sk-". This is exact for
+// any rule, because the stream runs the rules' automata over the text; the output
+// does not depend on how the text was cut.
 //
 // # What is and what is not a boundary
 //
-// This is a net, not a wall. It finds what looks like a secret, and what it was
-// told is one. A secret that is encoded, split up, spelled out or drawn passes.
-// Who must not learn a secret must not be able to run a tool that reads it.
+// Redaction catches accidents; it is not a boundary. It finds what has the form of a
+// secret, and the literals it was given. A secret that is encoded, split up, spelled
+// out or drawn passes. To keep a secret from a model, deny it the tools that read it.
 package redact
 
 import (
@@ -37,13 +37,13 @@ import (
 
 // A Rule says what a kind of secret looks like.
 type Rule struct {
-	Name    string // of the kind: small letters, digits and '-'; it stands in the placeholder
-	Pattern string // RE2 syntax; the whole match is the secret, as long as it can be
-	Source  string // where the form is written down
+	Name    string // of the kind: lower-case letters, digits and '-'; the placeholder shows it
+	Pattern string // RE2 syntax; the longest match is the secret
+	Source  string // the document that specifies the form
 }
 
-// Literal returns the rule for one secret that is known. One of fewer than six
-// characters is refused by [New]: it would be found everywhere.
+// Literal returns the rule for one known secret. [New] refuses one of fewer than
+// six characters: it would match ordinary text.
 func Literal(name, secret string) Rule {
 	return Rule{Name: name, Pattern: regexp.QuoteMeta(secret)}
 }
@@ -57,10 +57,10 @@ type Redactor struct {
 	rules   []Rule
 	insts   []inst
 	starts  []uint32
-	byFirst [256][]int // which rules a byte may begin a match of
+	byFirst [256][]int // by first byte: the rules that may match there
 }
 
-// inst is an instruction of a rule's automaton, with targets in all of them.
+// inst is an instruction of a rule's automaton; its targets index Redactor.insts.
 type inst struct {
 	syntax.Inst
 	rule int
@@ -70,7 +70,7 @@ var namePattern = lazy.Regexp(`^[a-z0-9-]{1,40}$`)
 
 // New returns a redactor with the given rules. It fails for a pattern that is
 // not RE2 or matches fewer than six characters, and for rules that match a
-// placeholder: they would never come to an end.
+// placeholder: each replacement would be replaced again.
 func New(rules ...Rule) (*Redactor, error) {
 	r := &Redactor{rules: slices.Clone(rules)}
 	for i, rule := range rules {
@@ -80,7 +80,7 @@ func New(rules ...Rule) (*Redactor, error) {
 	}
 	for _, rule := range rules {
 		if text := placeholder(rule.Name); r.once(text) != text {
-			return nil, fmt.Errorf("a redaction rule matches %q, which stands for a secret already; make it more exact", text)
+			return nil, fmt.Errorf("a redaction rule matches the placeholder %q; make its pattern more specific", text)
 		}
 	}
 	return r, nil
@@ -88,14 +88,14 @@ func New(rules ...Rule) (*Redactor, error) {
 
 func (r *Redactor) add(i int, rule Rule) error {
 	if !namePattern().MatchString(rule.Name) {
-		return errors.New("the name must be of 1 to 40 small letters, digits and '-'")
+		return errors.New("the name must have 1 to 40 lower-case letters, digits and '-'")
 	}
 	re, err := syntax.Parse(rule.Pattern, syntax.Perl)
 	if err != nil {
 		return err
 	}
 	if n := minLength(re); n < minSecret {
-		return fmt.Errorf("the pattern matches %d characters; %d are the least that can be told from ordinary text", n, minSecret)
+		return fmt.Errorf("the pattern can match %d characters; make it match at least %d, or it finds ordinary text", n, minSecret)
 	}
 	prog, err := syntax.Compile(re.Simplify())
 	if err != nil {
@@ -173,13 +173,13 @@ func placeholder(name string) string { return "[redacted: " + name + "]" }
 
 var placeholders = lazy.Regexp(`\[redacted: [a-z0-9-]{1,40}\]`)
 
-// Has reports whether text holds a placeholder: a secret stood there once.
+// Has reports whether text holds a placeholder.
 func Has(text string) bool { return placeholders().MatchString(text) }
 
-// Text returns s with secrets replaced. Doing it again changes nothing.
+// Text returns s with secrets replaced. It is idempotent.
 func (r *Redactor) Text(s string) string {
-	// A placeholder may have made a word end where it did not. The built-in
-	// rules do not look at what follows; of others some rounds are enough.
+	// A placeholder may create a word boundary at which another rule matches. The
+	// built-in rules do not depend on what follows; for others ten rounds suffice.
 	for range 10 {
 		out := r.once(s)
 		if out == s {
@@ -198,8 +198,8 @@ func (r *Redactor) once(s string) string {
 	return st.Write(s) + st.Close()
 }
 
-// JSON returns data, which is JSON, with secrets in its strings replaced, names
-// of members included. All else stays as it is.
+// JSON returns data, which is JSON, with secrets in its strings replaced, also in
+// names of members. All other bytes stay as they are.
 func (r *Redactor) JSON(data []byte) []byte {
 	if r == nil {
 		return data

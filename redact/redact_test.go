@@ -213,12 +213,12 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		{Rule{Name: "x", Pattern: `(`}, "missing closing"},
-		{Rule{Name: "X Y", Pattern: `abcdefgh`}, "small letters"},
+		{Rule{Name: "X Y", Pattern: `abcdefgh`}, "lower-case letters"},
 		{Rule{Name: "x", Pattern: `a*`}, "0 characters"},
 		{Rule{Name: "x", Pattern: `abcdefgh|abc`}, "3 characters"},
 		{Rule{Name: "x", Pattern: `a{5}`}, "5 characters"},
 		{Rule{Name: "x", Pattern: `(?:ab){2}`}, "4 characters"},
-		{Rule{Name: "x", Pattern: `redacted`}, "more exact"},
+		{Rule{Name: "x", Pattern: `redacted`}, "more specific"},
 		{Literal("x", "12345"), "5 characters"},
 		{Literal("x", ""), "0 characters"},
 	} {

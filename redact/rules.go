@@ -6,14 +6,12 @@ import (
 	"sync"
 )
 
-// Rules returns the built-in rules. They are for credentials with a form of
-// their own, which is written down somewhere, and for the places where others
-// usually stand: a header, a URL, an environment variable.
+// Rules returns the built-in rules. They find credentials of a documented form, and
+// others where they usually appear: in a header, a URL, an environment variable.
 //
-// What comes after the required length belongs to the secret as long as it
-// could. What stands before it does not matter, unless the form would be found
-// within words. At the end of a text a part of a secret is enough: it may have
-// been cut off there.
+// A match extends as far as the secret's characters do. A rule requires a word
+// boundary before the secret only if its form also occurs within words. At the end
+// of a text a part of a secret is enough, since the text may have been cut off.
 func Rules() []Rule { return slices.Clone(builtin()) }
 
 // token returns the pattern for a prefix that is followed by at least n

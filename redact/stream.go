@@ -8,26 +8,26 @@ import (
 	"unicode/utf8"
 )
 
-// A Stream takes secrets out of a text that comes in pieces. It is for one
+// A Stream replaces secrets in a text that arrives in pieces. It is for one
 // goroutine.
 //
-// It runs all rules side by side, each from every place at which it could begin
-// (a Pike machine). A thread that is alive may still become a match, so nothing
-// is passed on from where the oldest one began.
+// It runs all rules in parallel from every position at which they could match
+// (a Pike machine). A live thread may still become a match, so nothing behind the
+// start of the oldest one is passed on.
 type Stream struct {
 	r    *Redactor
 	held []byte // not passed on yet
 	base int    // how much of the text came before held
 	pos  int    // how much of the text the machine has read
-	prev rune   // what it read last, -1 at the beginning
+	prev rune   // the last character read, -1 at the beginning
 
-	alive []thread // in the order of their beginnings, each instruction once
+	alive []thread // sorted by start, each instruction once
 	found []span   // the secrets in held, in order, none overlapping
 	seen  []bool   // by instruction, while threads are followed
 	next  []thread
 }
 
-// A thread is a match that may be on its way.
+// A thread is a possible match: the text since start matches up to pc.
 type thread struct {
 	pc    uint32
 	start int
@@ -77,7 +77,7 @@ func (s *Stream) Close() string {
 	return s.release(s.pos)
 }
 
-// read has the machine read the next character of held.
+// read feeds the next character of held to the machine.
 func (s *Stream) read() {
 	rest := s.held[s.pos-s.base:]
 	c, n := utf8.DecodeRune(rest)
@@ -85,11 +85,11 @@ func (s *Stream) read() {
 	s.pos, s.prev = s.pos+n, c
 }
 
-// step reads a character: first everything that happens between the last one
-// and this one, then this one. first is its first byte.
+// step feeds c, whose first byte is first: it follows the empty transitions before
+// c, then matches c.
 func (s *Stream) step(c rune, first byte) {
 	starts := s.r.byFirst[first]
-	// Without a thread nothing can happen, but that one begins.
+	// Without a thread only the start of one matters.
 	if len(s.alive) == 0 && len(starts) == 0 {
 		return
 	}
@@ -101,8 +101,8 @@ func (s *Stream) step(c rune, first byte) {
 		s.follow(s.r.starts[rule], s.pos, c)
 	}
 	clear(s.seen)
-	// Threads stand in the order of their beginnings. Of two that are at one
-	// instruction the later can do nothing that the earlier does not.
+	// Threads are sorted by start. Of two at one instruction the later can match
+	// nothing that the earlier does not.
 	s.alive = s.alive[:0]
 	for _, t := range s.next {
 		in := &s.r.insts[t.pc]
@@ -114,8 +114,8 @@ func (s *Stream) step(c rune, first byte) {
 	clear(s.seen)
 }
 
-// follow finds the instructions that pc leads to without reading anything, and
-// the matches that end here. c is what comes next, -1 at the end.
+// follow finds the instructions that pc leads to without reading a character, and
+// the matches that end here. c is the next character, -1 at the end.
 func (s *Stream) follow(pc uint32, start int, c rune) {
 	if s.seen[pc] {
 		return
@@ -140,9 +140,8 @@ func (s *Stream) follow(pc uint32, start int, c rune) {
 	}
 }
 
-// match adds a match, which ends no earlier than those before it. Those that it
-// overlaps become one with it: between two secrets that share a part there is
-// nothing to show.
+// match adds a match, which ends no earlier than those before it. It is merged with
+// those it overlaps, as no text between them may be shown.
 func (s *Stream) match(m span) {
 	for n := len(s.found); n > 0 && s.found[n-1].end > m.start; n-- {
 		last := s.found[n-1]
@@ -154,11 +153,11 @@ func (s *Stream) match(m span) {
 	s.found = append(s.found, m)
 }
 
-// release passes on the text before limit, or before the secret it is in. No match
-// that comes later can begin there: that is what the limit is. So a secret is told
-// of once, with its name, whatever the pieces.
+// release passes on the text before limit, or before the secret that contains limit.
+// No later match can begin before limit, so each secret gets one placeholder however
+// the text was cut.
 func (s *Stream) release(limit int) string {
-	// How many are whole before the limit. Many may be waiting behind one thread.
+	// How many end before the limit: a binary search, as one thread may hold back many.
 	n := sort.Search(len(s.found), func(i int) bool { return s.found[i].end > limit })
 	if n < len(s.found) {
 		limit = min(limit, s.found[n].start)
