@@ -18,8 +18,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// What a question may be at most; a longer message is cut by [Elicitation.Clean],
-// everything else makes the question one that is not asked.
+// Limits of a question: [Elicitation.Clean] cuts a longer message, [Elicitation.Check]
+// refuses what exceeds the others.
 const (
 	maxMessage = 8 << 10  // bytes
 	maxURL     = 2 << 10  // bytes
@@ -27,9 +27,9 @@ const (
 	maxFields  = 64
 )
 
-// Clean returns q with its message as plain text of at most 8 KiB: without
-// control characters but line breaks and tabs, and without invisible ones, which
-// could hide what the text says or repaint a terminal.
+// Clean returns q with its message as plain text of at most 8 KiB: without invisible
+// characters and without control characters other than line breaks and tabs, which
+// could hide text or control a terminal.
 func (q Elicitation) Clean() Elicitation {
 	q.Message = plain(q.Message)
 	if len(q.Message) > maxMessage {
@@ -49,7 +49,7 @@ func (q Elicitation) Check() error {
 		return checkPage(q.URL)
 	}
 	if len(q.Schema) > maxSchema {
-		return fmt.Errorf("the form's schema has %d bytes; %d are allowed", len(q.Schema), maxSchema)
+		return fmt.Errorf("the form's schema has %d bytes; at most %d are allowed", len(q.Schema), maxSchema)
 	}
 	var s struct {
 		Type       string                     `json:"type"`
@@ -59,10 +59,10 @@ func (q Elicitation) Check() error {
 		return fmt.Errorf("the form's schema cannot be read: %w", err)
 	}
 	if s.Type != "object" {
-		return fmt.Errorf("the form's schema must be of an object, its type is %q", s.Type)
+		return fmt.Errorf("the form's schema has the type %q; it must be an object", s.Type)
 	}
 	if len(s.Properties) > maxFields {
-		return fmt.Errorf("the form has %d fields; %d are allowed", len(s.Properties), maxFields)
+		return fmt.Errorf("the form has %d fields; at most %d are allowed", len(s.Properties), maxFields)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		if err := checkField(s.Properties[name]); err != nil {
@@ -74,24 +74,24 @@ func (q Elicitation) Check() error {
 
 func checkPage(page string) error {
 	if len(page) > maxURL {
-		return fmt.Errorf("the URL of the page has %d bytes; %d are allowed", len(page), maxURL)
+		return fmt.Errorf("the URL of the page has %d bytes; at most %d are allowed", len(page), maxURL)
 	}
 	u, err := url.Parse(page)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the URL of the page cannot be read: %w", err)
 	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
-		return fmt.Errorf("%.80q is not a web page; only absolute http and https URLs are shown", page)
+		return fmt.Errorf("the page's URL %.80q is not an absolute http or https URL", page)
 	case u.User != nil:
-		return fmt.Errorf("the URL of the page has a user name in it, which hides that its host is %q", u.Host)
+		return fmt.Errorf("the URL of the page contains a user name; its host is %q", u.Host)
 	case plain(page) != page || strings.ContainsAny(page, " \n\t"):
-		return fmt.Errorf("the URL of the page has invisible characters or spaces in it; its host is %q", u.Host)
+		return fmt.Errorf("the URL of the page contains invisible characters or spaces; its host is %q", u.Host)
 	}
 	return nil
 }
 
-// checkField holds a field to what a form may have (MCP 2025-11-25,
-// PrimitiveSchemaDefinition): nothing nested but a list of choices.
+// checkField checks that a field is a primitive or a list of choices, as MCP 2025-11-25
+// requires (PrimitiveSchemaDefinition).
 func checkField(raw json.RawMessage) error {
 	var f struct {
 		Type  string `json:"type"`
@@ -111,13 +111,13 @@ func checkField(raw json.RawMessage) error {
 		if f.Items != nil && (f.Items.Type == "string" && len(f.Items.Enum) > 0 || len(f.Items.AnyOf) > 0) {
 			return nil
 		}
-		return errors.New("a list must be of choices, given by items.enum or items.anyOf")
+		return errors.New("an array must list its choices in items.enum or items.anyOf")
 	}
 	return fmt.Errorf("its type is %q; forms have string, number, integer, boolean, and arrays of choices", f.Type)
 }
 
-// Site returns the host of the page as the URL has it, with the port, for a
-// person to look at. It is empty for a form.
+// Site returns the host and port of the page's URL, for display. It is empty for a
+// form.
 func (q Elicitation) Site() string {
 	u, err := url.Parse(q.URL)
 	if err != nil {
@@ -126,12 +126,12 @@ func (q Elicitation) Site() string {
 	return u.Host
 }
 
-// secret finds names of what a form must not ask for: the specification leaves
-// that to pages, where the client does not see it.
+// secret matches names of secrets. The specification allows a page to ask for them,
+// where the client does not see them, but not a form.
 var secret = lazy.Regexp(`(?i)pass[\s_-]?(word|wd|phrase|code)|secret|private[\s_-]?key|api[\s_-]?key|(access|auth|bearer|refresh)[\s_-]?token|credential|(credit|debit)[\s_-]?card|card[\s_-]?number|\bcv[vc]2?\b|\bpin\b`)
 
-// Warnings returns what a person should be told of q before they answer, in plain
-// words; none is no promise.
+// Warnings returns sentences to show to the user before they answer q. That there
+// are none does not mean that q is harmless.
 func (q Elicitation) Warnings() []string {
 	var out []string
 	if site := strings.ToLower(q.Site()); site != "" {
@@ -159,8 +159,8 @@ type field struct {
 	Default number `json:"default"`
 }
 
-// A number is a value of any type. A number that a float64 does not hold stays what
-// was written.
+// A number is a value of any type. A number that a float64 does not represent exactly
+// is kept as a json.Number.
 type number struct{ value any }
 
 func (n *number) UnmarshalJSON(data []byte) error {
@@ -188,9 +188,9 @@ func (q Elicitation) fields() iter.Seq2[string, field] {
 	}
 }
 
-// Accept returns the answer that accepts q with what a person has filled in.
-// Fields they left out get the default of the schema, if it has one. It fails if
-// the result does not fit the schema, or has what the form did not ask for.
+// Accept returns the answer that accepts q with the content that the user filled in.
+// Fields they left out get the schema's default, if it has one. It fails if the result
+// does not fit the schema, or has a field that the form does not have.
 func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 	if q.URL != "" {
 		if len(content) > 0 {
@@ -214,7 +214,7 @@ func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 	}
 	raw, err := json.Marshal(filled)
 	if err != nil {
-		return Answer{}, fmt.Errorf("the filled form: %w", err)
+		return Answer{}, fmt.Errorf("encode the filled form: %w", err)
 	}
 	args, err := tool.Arguments(form{q.Schema}, raw)
 	if err != nil {
@@ -226,8 +226,8 @@ func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 	return Answer{Action: Accept, Content: filled}, nil
 }
 
-// A form is a schema as something that [tool.Arguments] checks against: with its
-// limits for schemas that nobody trusts.
+// A form makes a tool of a schema, so that [tool.Arguments] validates against it with
+// its limits for untrusted schemas.
 type form struct{ schema json.RawMessage }
 
 func (f form) Info() tool.Info { return tool.Info{Name: "the form", Input: f.schema} }

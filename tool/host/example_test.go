@@ -27,7 +27,7 @@ func Example() {
 	order := tool.Must(tool.New("order", "Orders a shirt.", func(ctx context.Context, _ struct{}) (string, error) {
 		h := host.From(ctx)
 		if h == nil {
-			return "", fmt.Errorf("the size is not known, and there is nobody to ask")
+			return "", fmt.Errorf("the size is not known, and there is no host to ask")
 		}
 		answer, err := h.Elicit(ctx, host.Elicitation{Server: "shop", Message: "Which size?", Schema: schema})
 		if err != nil {

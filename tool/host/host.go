@@ -8,23 +8,23 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Host is whoever runs a call and answers what comes up during it. It must be
-// safe for concurrent use, and comparable, as pointers are: equal hosts act for
-// the same person in the same conversation. Where it cannot be told which of
-// several calls a question belongs to, it is asked only if all of them have the
-// same host, so that nobody sees the questions of somebody else.
+// A Host answers the requests that a tool makes during a call. It must be safe for
+// concurrent use, and comparable, as pointers are: equal hosts act for the same user
+// in the same conversation. If a request could belong to several calls, it is
+// forwarded only if all of them have the same host, so that no user sees another
+// user's questions.
 type Host interface {
-	// Elicit puts a question to the person for whom the call runs, and returns
-	// what they did about it. It waits for them as long as ctx lives. Where
-	// nobody can be asked the answer is [Cancel], without an error.
+	// Elicit puts a question to the user for whom the call runs, and returns their
+	// answer. It waits until ctx ends. Where no user can be asked the answer is
+	// [Cancel], without an error.
 	Elicit(ctx context.Context, q Elicitation) (Answer, error)
 
-	// Sample has the host's model answer. The error wraps [ErrRefused] if a
-	// person, a rule or a budget is against it.
+	// Sample returns an answer of the host's model. The error wraps [ErrRefused] if
+	// the user, a rule or a budget forbids it.
 	Sample(ctx context.Context, r SampleRequest) (Sample, error)
 }
 
-// ErrRefused says that the host does not want to do what it was asked for.
+// ErrRefused means that the host declined the request.
 var ErrRefused = errors.New("refused by the host")
 
 type hostKey struct{}
@@ -34,53 +34,52 @@ func With(ctx context.Context, h Host) context.Context {
 	return context.WithValue(ctx, hostKey{}, h)
 }
 
-// From returns the host that runs the call, the innermost if there are several,
-// or nil.
+// From returns the host in ctx, the innermost if there are several, or nil.
 func From(ctx context.Context) Host {
 	h, _ := ctx.Value(hostKey{}).(Host)
 	return h
 }
 
-// An Elicitation is a server's question to the person: a form to fill in, or a
-// page to visit.
+// An Elicitation is a server's question to the user: a form to fill in, or a page
+// to visit.
 type Elicitation struct {
-	Server  string          // who asks
-	Message string          // plain text of the server's
+	Server  string          // the server that asks
+	Message string          // plain text, written by the server
 	Schema  json.RawMessage // JSON Schema of the form, an object of flat fields; nil for a page
 	URL     string          // the page; empty for a form
-	ID      string          // of a page: what the server calls it; may be empty
+	ID      string          // of a page, given by the server; may be empty
 }
 
-// An Action is what a person did about a question.
+// An Action is how the user reacted to a question.
 type Action string
 
 // The actions.
 const (
 	Accept  Action = "accept"
 	Decline Action = "decline"
-	Cancel  Action = "cancel" // neither: the question was closed, or nobody was there
+	Cancel  Action = "cancel" // neither: the question was closed, or there was no user to ask
 )
 
 // An Answer answers an [Elicitation]. Content is the filled form, with Accept
-// only; a number in it is a float64, or a [json.Number] if that would not be exact,
-// from 2^53 on. To accept a page is to agree to visit it, not to have done so.
+// only; a number in it is a float64, or a [json.Number] from 2^53 on, where a float64
+// is not exact. Accepting a page means agreeing to visit it, not having done so.
 type Answer struct {
 	Action  Action
 	Content map[string]any
 }
 
-// A SampleRequest is a server's wish to use the host's model.
+// A SampleRequest is a server's request for an answer of the host's model.
 type SampleRequest struct {
 	Server      string
 	Messages    []*message.Message
-	System      string   // the system prompt that the server would like
-	MaxTokens   int      // of the answer; 0 is up to the host
-	Temperature *float64 // nil is up to the host
+	System      string   // the system prompt that the server suggests
+	MaxTokens   int      // of the answer; 0 leaves it to the host
+	Temperature *float64 // nil leaves it to the host
 	Stop        []string
-	Hints       []string // model names that the server would like, best first
+	Hints       []string // model names that the server prefers, best first
 }
 
-// A Sample is what the model said. StopReason is "endTurn", "maxTokens" or
+// A Sample is the model's answer. StopReason is "endTurn", "maxTokens" or
 // "stopSequence"; empty is "endTurn".
 type Sample struct {
 	Model      string
