@@ -81,7 +81,7 @@ func checkPage(page string) error {
 	case err != nil:
 		return fmt.Errorf("the URL of the page cannot be read: %w", err)
 	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
-		return fmt.Errorf("the page's URL %.80q is not an absolute http or https URL", page)
+		return fmt.Errorf("%.80q is not a web page; the URL must be an absolute http or https URL", page)
 	case u.User != nil:
 		return fmt.Errorf("the URL of the page contains a user name; its host is %q", u.Host)
 	case plain(page) != page || strings.ContainsAny(page, " \n\t"):
