@@ -9,14 +9,14 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Collect joins the stream of an answer into an assistant message. Deltas of
-// one kind in a row become one block; the pieces of a tool call are put
-// together by their index, in order of appearance. A call's Input is what the
-// model sent, "{}" if that was nothing: it need not be valid JSON, which
-// package tool puts right. The message has no id.
+// Collect joins the stream of an answer into an assistant message. Consecutive
+// deltas of one kind become one block; the pieces of a tool call are joined by
+// their index, in order of appearance. A call's Input is what the model sent, "{}"
+// if that was nothing; it need not be valid JSON, see [tool.Arguments]. The message
+// has no id.
 //
-// If the stream ends with an error, Collect returns it together with what had
-// come until then, which is never nil, and a nil Finish.
+// If the stream ends with an error, Collect returns it together with the message so
+// far, which is never nil, and a nil Finish.
 func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) {
 	var c collector
 	for chunk, err := range chunks {
@@ -32,11 +32,11 @@ func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) 
 		}
 		c.add(chunk)
 	}
-	return c.message(), nil, &Error{Kind: ErrConnection, Message: "the answer ended without a finish"}
+	return c.message(), nil, &Error{Kind: ErrConnection, Message: "the stream ended without a Finish"}
 }
 
-// A collector keeps a builder for each block, so that joining takes time
-// linear in the answer: one delta is often a single token.
+// A collector has a strings.Builder for each block, so that joining is linear in the
+// size of the answer: one delta is often a single token.
 type collector struct {
 	parts    []*part
 	calls    map[int]int // index of a call → its part
@@ -79,8 +79,8 @@ func (c *collector) open(b message.Block) *part {
 	return c.last()
 }
 
-// think continues the thinking that is open. A delta without text concerns the
-// last thinking there was, however long ago: providers sign at the very end.
+// think extends the open thinking block. A delta without text belongs to the last
+// thinking block, even if others followed: providers send signatures at the end.
 func (c *collector) think(d *ThinkingDelta) {
 	if c.thinking == 0 || (d.Text != "" && c.thinking != len(c.parts)) {
 		c.open(&message.Thinking{})
@@ -116,8 +116,8 @@ func (c *collector) call(d *ToolCallDelta) {
 	b.Extra = mergeObjects(b.Extra, d.Extra)
 }
 
-// message puts the text of the builders into their blocks. It may be called for a
-// stream that broke off: what came is what there is.
+// message copies the text of the builders into their blocks. It may be called for a
+// stream that broke off.
 func (c *collector) message() *message.Message {
 	m := &message.Message{Role: message.RoleAssistant}
 	for _, p := range c.parts {
@@ -137,8 +137,8 @@ func (c *collector) message() *message.Message {
 	return m
 }
 
-// mergeObjects adds the members of b to a; those of b win. What is not an
-// object is replaced whole.
+// mergeObjects adds the members of b to a; those of b win. If either is not an
+// object the result is b.
 func mergeObjects(a, b json.RawMessage) json.RawMessage {
 	if len(a) == 0 || len(b) == 0 {
 		return append(a, b...)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ErrorKind classifies what went wrong with a model call.
+// ErrorKind classifies the failure of a model call.
 type ErrorKind string
 
 // The kinds.
@@ -13,10 +13,10 @@ const (
 	ErrAuthentication ErrorKind = "authentication"   // no key, or a wrong one
 	ErrPermission     ErrorKind = "permission"       // the key may not do this
 	ErrRateLimit      ErrorKind = "rate_limit"       // too many requests, or no quota left
-	ErrInvalidRequest ErrorKind = "invalid_request"  // the server refuses the request as it is
+	ErrInvalidRequest ErrorKind = "invalid_request"  // the server rejects the request
 	ErrContextTooLong ErrorKind = "context_too_long" // the conversation does not fit the window
-	ErrBadImage       ErrorKind = "bad_image"        // the server refuses an image of the request
-	ErrUpstream       ErrorKind = "upstream"         // the server failed, or answered nonsense
+	ErrBadImage       ErrorKind = "bad_image"        // the server rejects an image of the request
+	ErrUpstream       ErrorKind = "upstream"         // the server failed, or its answer was invalid
 	ErrConnection     ErrorKind = "connection"       // the server was not reached, or the stream broke off
 	ErrUnknown        ErrorKind = "unknown"
 )
@@ -25,8 +25,8 @@ const (
 type Error struct {
 	Kind       ErrorKind
 	Status     int           // HTTP status, 0 if there was none
-	RetryAfter time.Duration // as the server asked, 0 if it did not
-	Message    string        // what the server said, or what happened
+	RetryAfter time.Duration // the server's Retry-After, 0 if it sent none
+	Message    string        // the server's message, or a description
 	Err        error         // the cause, may be nil
 }
 

@@ -8,15 +8,13 @@ import (
 	"slices"
 )
 
-// Fallback returns a model that asks the given models one after the other
-// until one answers. The next one is asked if nothing of an answer was passed
-// on yet and the failure is not the request's own fault: an invalid request, a
-// conversation that is too long, an image that is refused and a context that has
-// ended go up at once.
-// [Finish.Model] tells who answered, and the last failure comes first in an
-// error. Fallback panics if it is given no model.
+// Fallback returns a model that calls the given models in order until one answers.
+// It calls the next one if nothing of an answer was passed on yet and the request is
+// not to blame: an invalid request, a conversation that is too long, a rejected image
+// and an ended context are returned at once. [Finish.Model] names the model that
+// answered. An error lists the last failure first. Fallback panics without a model.
 //
-// Combine it with [Retry] on the inside: Fallback(Retry(a, cfg), Retry(b, cfg)).
+// Retry each model, not the fallback: Fallback(Retry(a, cfg), Retry(b, cfg)).
 func Fallback(models ...Model) Model {
 	if len(models) == 0 {
 		panic("model.Fallback: it needs at least one model")
@@ -26,7 +24,7 @@ func Fallback(models ...Model) Model {
 
 type fallback []Model
 
-// Unwrap returns the first model, whose name the whole goes by.
+// Unwrap returns the first model, whose name the fallback has.
 func (f fallback) Unwrap() Model { return f[0] }
 
 func (f fallback) retries() bool {
@@ -37,7 +35,7 @@ func (f fallback) retries() bool {
 }
 
 // ContextWindow returns the smallest of the models' known windows, so that
-// whoever answers has room for the conversation; 0 if none is known.
+// the conversation fits any of them; 0 if none is known.
 func (f fallback) ContextWindow() int {
 	least := 0
 	for _, m := range f {
@@ -55,9 +53,9 @@ func (f fallback) ContextWindow() int {
 func (f fallback) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		var failed error
-		p := &passage{yield: yield}
+		p := &delivery{yield: yield}
 		for _, m := range f {
-			err := p.take(m.Generate(ctx, req))
+			err := p.drain(m.Generate(ctx, req))
 			if err == nil {
 				return
 			}
@@ -74,9 +72,8 @@ func (f fallback) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 	}
 }
 
-// othersMayAnswer reports whether another model may do better. One with a larger
-// window might, with what is too long for this one; but the agent knows what to do
-// about that, and keeps to the smallest window.
+// othersMayAnswer reports whether another model may succeed. A conversation that is too
+// long is left to the agent, which compacts it, even if another model's window is larger.
 func othersMayAnswer(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false

@@ -9,23 +9,23 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Hedge returns a model that asks first, and asks second too if first has shown
-// nothing after the given time. Whichever shows something first answers; the
-// other's request is cancelled. It is for a server that now and then takes far
-// longer than it usually does: with a time that 95 % of its answers need less
-// than, it costs some 5 % more requests. first and second may be the same.
+// Hedge returns a model that calls first, and also second if first has yielded
+// nothing after the given time. The one that yields first answers; the other's
+// request is cancelled. It is for a server that is occasionally much slower than
+// usual: with the 95th percentile of its time to the first chunk, it costs some 5 %
+// more requests. first and second may be the same.
 //
 // A failure of first before that time is passed on, as without Hedge: put [Retry]
 // around it or inside. Later, an error comes only when both have failed.
 //
-// Both requests have ended when the sequence has. The usage in [*Finish] is that
-// of both, as far as servers tell: of a request that is cancelled most do not,
-// and some charge for it.
+// Both requests have ended when the sequence has. The usage in [*Finish] is the sum of
+// both, as far as servers report it: most report none for a cancelled request, and
+// some charge for it.
 func Hedge(first, second Model, after time.Duration) Model {
 	return &hedge{fallback{first, second}, after}
 }
 
-// A hedge goes by the name and the window that a fallback to the second has.
+// A hedge has the name and the window of a fallback from first to second.
 type hedge struct {
 	fallback
 	after time.Duration
@@ -33,7 +33,7 @@ type hedge struct {
 
 func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		first := begin(ctx, h.fallback[0], req)
+		first := start(ctx, h.fallback[0], req)
 		defer first.end()
 		timer := time.NewTimer(h.after)
 		defer timer.Stop()
@@ -49,13 +49,13 @@ func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, err
 				waiting = false
 			}
 		}
-		second := begin(ctx, h.fallback[1], req)
+		second := start(ctx, h.fallback[1], req)
 		defer second.end()
 		race(first, second, yield)
 	}
 }
 
-// race passes on the answer of the attempt that shows something first.
+// race passes on the answer of the attempt that yields first.
 func race(first, second *attempt, yield func(Chunk, error) bool) {
 	var failed error
 	one, other := first.pieces, second.pieces
@@ -72,7 +72,7 @@ func race(first, second *attempt, yield func(Chunk, error) bool) {
 			continue
 		}
 		if ok && p.err == nil {
-			loser.cancel() // and joined at the end, so that nothing waits for it
+			loser.cancel() // end waits for it, after the answer
 			from.pass(p, ok, loser, yield)
 			return
 		}
@@ -89,8 +89,8 @@ func race(first, second *attempt, yield func(Chunk, error) bool) {
 	}
 }
 
-// An attempt is a request on a goroutine of its own. Its pieces are read until
-// they end, by whomever.
+// An attempt is a request on its own goroutine. Its pieces are always read to their
+// end, or the goroutine would block.
 type attempt struct {
 	pieces chan piece
 	cancel context.CancelFunc
@@ -114,12 +114,12 @@ func (p piece) notify() bool {
 // failure returns why there was no chunk.
 func (p piece) failure(ok bool) error {
 	if !ok {
-		return &Error{Kind: ErrUpstream, Message: "the answer ended before it began"}
+		return &Error{Kind: ErrUpstream, Message: "the stream ended without a chunk"}
 	}
 	return p.err
 }
 
-func begin(ctx context.Context, m Model, req *Request) *attempt {
+func start(ctx context.Context, m Model, req *Request) *attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{make(chan piece), cancel}
 	if outer, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
@@ -136,8 +136,8 @@ func begin(ctx context.Context, m Model, req *Request) *attempt {
 	return a
 }
 
-// end cancels the request, waits until it has ended, and returns what it has
-// cost, if it says so.
+// end cancels the request, waits until it has ended, and returns its usage if it
+// reports one.
 func (a *attempt) end() (u message.Usage) {
 	a.cancel()
 	for p := range a.pieces {
@@ -148,7 +148,7 @@ func (a *attempt) end() (u message.Usage) {
 	return u
 }
 
-// pass yields p and what follows it, and what the loser of a race has cost.
+// pass yields p and what follows it, and adds the usage of the race's loser.
 func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(Chunk, error) bool) {
 	for ; ok; p, ok = <-a.pieces {
 		if p.notify() {

@@ -96,7 +96,7 @@ func TestFirstChunk(t *testing.T) {
 		took     time.Duration
 		err      string
 	}{
-		{after: 0, requests: 3, told: 2, took: 33 * time.Second, err: "model call: connection: the model showed nothing of an answer within 10s (tried 3 times)"},
+		{after: 0, requests: 3, told: 2, took: 33 * time.Second, err: "model call: connection: no part of the answer arrived within 10s (tried 3 times)"},
 		{after: limit - 1, requests: 1, took: limit - 1},
 		{after: limit + 1, requests: 3, told: 2, took: 33 * time.Second, err: "within 10s"},
 	} {

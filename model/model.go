@@ -1,4 +1,4 @@
-// Package model is what kitbag needs of a language model.
+// Package model is the interface to a language model.
 //
 // A [Model] answers a [Request] with a stream of chunks: deltas of text,
 // thinking and tool calls, then one [*Finish]. [Collect] joins a stream into a
@@ -13,17 +13,17 @@
 //
 // # Failures
 //
-// A model reports a failed call as an [*Error], whose kind says what may help,
-// and does nothing about it itself. Decorators do:
+// A model reports a failed call as an [*Error] and does not retry it; the error's kind
+// says whether that may help. Decorators retry:
 //
 //	m = model.Fallback(
 //		model.Retry(first, model.RetryConfig{}),
 //		model.Retry(second, model.RetryConfig{}),
 //	)
 //
-// They start again only as long as nothing of the answer was passed on. [Hedge]
-// asks a second time where the first takes too long. Ask a
-// decorated model for its name and its window with [As].
+// They start again only while nothing of the answer was passed on. [Hedge] sends a
+// second request when the first takes too long. Use [As] to find the name and the
+// window of a decorated model.
 package model
 
 import (
@@ -39,8 +39,8 @@ import (
 type Model interface {
 	// Generate answers a request. The sequence may be ranged once; the request
 	// is sent when it is. It yields deltas and then exactly one [*Finish], or
-	// ends with an error, which is an [*Error] wherever the cause is known.
-	// Breaking off, or ending the context, ends the request.
+	// ends with an error, which is an [*Error] if the cause is known. Breaking out of
+	// the loop, or ending the context, cancels the request.
 	Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error]
 }
 
@@ -53,12 +53,11 @@ type Served interface {
 }
 
 // Windowed is implemented by models that know the size of their context
-// window, in tokens; 0 if they were not told. Without it the agent assumes its
+// window, in tokens; 0 if it is not configured. Without it the agent assumes its
 // own default.
 type Windowed interface{ ContextWindow() int }
 
-// A Request is one question to a model. A model must not change it, nor what
-// it points to.
+// A Request is one call of a model. A model must not change it, nor what it points to.
 type Request struct {
 	System   string             // the system prompt; empty for none
 	Messages []*message.Message // immutable; a later request of the same conversation repeats the pointers
@@ -69,14 +68,14 @@ type Request struct {
 	Digest string
 
 	Choice      ToolChoice // the zero value leaves it to the model
-	MaxTokens   int        // of the answer; 0 is the model's own limit
-	Temperature *float64   // nil is the model's own default
+	MaxTokens   int        // of the answer; 0 means the model's own limit
+	Temperature *float64   // nil means the model's own default
 
 	// Output asks for an answer that is JSON of this schema; nil for free text.
 	Output *OutputSchema
 
-	// Extra holds further members of the request's JSON object, for what this
-	// type does not know. They win over what it does; null removes a member.
+	// Extra holds further members of the request's JSON object, for parameters that
+	// this type lacks. They override its fields; null removes a member.
 	Extra map[string]json.RawMessage
 }
 
@@ -98,7 +97,7 @@ type ChoiceMode string
 
 // The choices.
 const (
-	ChoiceAuto     ChoiceMode = ""         // as the model likes
+	ChoiceAuto     ChoiceMode = ""         // the model decides
 	ChoiceNone     ChoiceMode = "none"     // no tool
 	ChoiceRequired ChoiceMode = "required" // some tool
 	ChoiceNamed    ChoiceMode = "named"    // the tool called Name
@@ -113,15 +112,16 @@ type TextDelta struct{ Text string }
 
 // ThinkingDelta is more reasoning. Extra, where not nil, is a JSON object that
 // must be sent back with it; later members replace earlier ones. A delta of
-// Extra alone belongs to the last thinking of the answer, whatever came since.
+// Extra alone belongs to the last thinking of the answer, even if text or calls
+// followed it.
 type ThinkingDelta struct {
 	Text  string
 	Extra json.RawMessage
 }
 
 // ToolCallDelta is a piece of a tool call. Pieces of parallel calls may
-// interleave: Index tells them apart, counted from 0 in order of appearance.
-// ID and Name come whole, once each, in the first piece that has them; Args is
+// interleave: Index identifies the call, counted from 0 in order of appearance.
+// ID and Name come complete, once each, in the first piece that has them; Args is
 // the next part of the arguments' JSON text.
 type ToolCallDelta struct {
 	Index int
@@ -131,14 +131,14 @@ type ToolCallDelta struct {
 	Extra json.RawMessage // must be sent back with the call
 }
 
-// DataBlock is a picture or other file that the model made, whole.
+// DataBlock is a complete picture or other file that the model made.
 type DataBlock struct{ Data *message.Data }
 
 // Finish ends an answer.
 type Finish struct {
 	Reason FinishReason
 	Usage  message.Usage
-	Model  string // the name by which the server knows the model that answered
+	Model  string // the server's name of the model that answered
 	ID     string // the server's id of the answer
 }
 
@@ -151,7 +151,7 @@ func (*Finish) chunk()        {}
 // FinishReason says why an answer ended.
 type FinishReason string
 
-// The reasons. A server's own word for something else is kept as it is.
+// The reasons. A server's other reasons are kept as they are.
 const (
 	FinishStop      FinishReason = "stop"
 	FinishToolCalls FinishReason = "tool_calls"

@@ -9,22 +9,20 @@ import (
 	"time"
 )
 
-// RetryConfig says how [Retry] repeats failed calls. Its zero value is a good
-// start.
+// RetryConfig configures [Retry]. The zero value has the defaults below.
 type RetryConfig struct {
-	Retries int           // after the first try; 0 means 3, less means none
+	Retries int           // after the first try; 0 means 3, negative means none
 	Base    time.Duration // the wait before the first retry, doubled for each further one; 0 means 1 s
-	MaxWait time.Duration // no wait is longer; 0 means 60 s
+	MaxWait time.Duration // the longest wait; 0 means 60 s
 
 	// Sleep waits, or returns the context's error. Random returns a number in
-	// [0, 1). Both have plain defaults; a durable engine and a test supply
+	// [0, 1). Nil means a timer and math/rand; a durable engine and a test supply
 	// their own, so that a run can be replayed.
 	Sleep  func(context.Context, time.Duration) error
 	Random func() float64
 
-	// FirstChunk is how long a try may take to show something of the answer, where the
-	// model itself waits longer for a server that accepts a request and is silent; 0
-	// means no limit.
+	// FirstChunk limits the time until the first chunk of a try, for a server that
+	// accepts a request and then sends nothing; 0 means no limit.
 	FirstChunk time.Duration
 
 	// OnRetry, if not nil, is called for each failed try that is followed by another,
@@ -33,16 +31,15 @@ type RetryConfig struct {
 	OnRetry func(try int, wait time.Duration, err error)
 }
 
-// Retry returns m with failed calls repeated. If m does that already, being made of
-// Retry at any depth below [Fallback], [Hedge] and decorators that [As] sees through,
-// its own configuration holds, and of cfg only OnRetry does: it is called for those
-// retries too. So an agent, which retries, can be given such a model.
+// Retry returns m with failed calls repeated. If m retries already, because Retry is
+// among what it is made of ([Fallback], [Hedge] and decorators that [As] sees through),
+// m keeps its configuration and of cfg only OnRetry is used, for those retries. So an
+// agent, which retries, can be given such a model.
 //
-// A call is repeated if its error is [Error.Retryable] and nothing of the answer was
-// passed on yet, be it that the stream had started. The wait grows exponentially, is
-// spread by up to half of it so that many clients do not come back together, and is
-// never shorter than the server's Retry-After. If the server asks for more than MaxWait
-// the error is returned at once: it says for how long.
+// A call is repeated if its error is [Error.Retryable] and no chunk was passed on yet.
+// The wait grows exponentially, is shortened at random by up to half so that many
+// clients do not retry at once, and is never shorter than the server's Retry-After. If
+// that is longer than MaxWait the error is returned at once, with the RetryAfter.
 func Retry(m Model, cfg RetryConfig) Model {
 	if cfg.Retries == 0 {
 		cfg.Retries = 3
@@ -70,10 +67,10 @@ func Retry(m Model, cfg RetryConfig) Model {
 
 // retrying is implemented by the models of this package that call other models.
 type retrying interface {
-	retries() bool // reports whether a call of it is retried at any depth
+	retries() bool // reports whether it retries, or a model that it calls does
 }
 
-// A watched model retries by itself. Its onRetry is called for each retry below.
+// A watched model retries already. Its onRetry is called for each of those retries.
 type watched struct {
 	Model
 	onRetry onRetry
@@ -81,7 +78,7 @@ type watched struct {
 
 type onRetry func(try int, wait time.Duration, err error)
 
-// onRetryKey is the context key of the onRetry that retriers call beside their own.
+// onRetryKey is the context key of an onRetry that retriers call in addition to their own.
 type onRetryKey struct{}
 
 func (w *watched) Unwrap() Model { return w.Model }
@@ -108,7 +105,7 @@ func (r *retrier) retries() bool { return true }
 
 func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		p := &passage{yield: yield}
+		p := &delivery{yield: yield}
 		for try := 0; ; try++ {
 			err := r.try(ctx, req, p)
 			if err == nil {
@@ -140,55 +137,56 @@ func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 	}
 }
 
-// try makes one try, and returns the error that it kept back.
-func (r *retrier) try(ctx context.Context, req *Request, p *passage) error {
+// try makes one try, and returns the error of one that may be repeated.
+func (r *retrier) try(ctx context.Context, req *Request, p *delivery) error {
 	if r.cfg.FirstChunk <= 0 {
-		return p.take(r.model.Generate(ctx, req))
+		return p.drain(r.model.Generate(ctx, req))
 	}
 	trying, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.silence = time.AfterFunc(r.cfg.FirstChunk, cancel)
-	err := p.take(r.model.Generate(trying, req))
+	err := p.drain(r.model.Generate(trying, req))
 	if silent := !p.started && !p.silence.Stop(); silent && ctx.Err() == nil {
-		return &Error{Kind: ErrConnection, Message: fmt.Sprintf("the model showed nothing of an answer within %v", r.cfg.FirstChunk), Err: err}
+		return &Error{Kind: ErrConnection, Message: fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk), Err: err}
 	}
 	return err
 }
 
-// wait says whether to try again after the failure number try, and when.
+// wait returns how long to wait after the given try, counted from 0, and whether to
+// try again at all.
 func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !e.Retryable() || try >= r.cfg.Retries || e.RetryAfter > r.cfg.MaxWait {
 		return 0, false
 	}
 	d := r.cfg.Base
-	for range try { // no shift: it would overflow after some thirty tries
+	for range try { // a shift would overflow after some thirty tries
 		d = min(2*d, r.cfg.MaxWait)
 	}
 	d -= time.Duration(r.cfg.Random() * float64(d) / 2)
 	return min(max(d, e.RetryAfter), r.cfg.MaxWait), true
 }
 
-// A passage yields what comes. An error that comes before anything else is kept
-// back: until then another try is possible.
-type passage struct {
+// A delivery yields the chunks of one or several tries. It keeps an error that comes
+// before the first chunk: until then another try is possible.
+type delivery struct {
 	yield   func(Chunk, error) bool
-	started bool
-	ended   bool
-	early   error
+	started bool        // a chunk was yielded
+	ended   bool        // no more chunks of this try are wanted
+	early   error       // came before the first chunk
 	silence *time.Timer // ends the try unless stopped in time; nil for none
 }
 
-// take passes chunks on. It returns the error that it kept back.
-func (p *passage) take(chunks iter.Seq2[Chunk, error]) error {
+// drain passes chunks on. It returns an error that came before the first one.
+func (p *delivery) drain(chunks iter.Seq2[Chunk, error]) error {
 	p.ended, p.early = false, nil
 	chunks(p.pass) // the body of a loop would be two allocations more
 	return p.early
 }
 
-func (p *passage) pass(chunk Chunk, err error) bool {
+func (p *delivery) pass(chunk Chunk, err error) bool {
 	switch {
-	case p.ended: // and the model was told
+	case p.ended:
 		return false
 	case err != nil && !p.started:
 		p.early = err

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// This file says how a request differs from one that was recorded, for the person whose
-// test fails: which member, what it was, what it is now.
+// This file describes how a request differs from a recorded one, in the error of a failed
+// test: which member, the recorded value, the new value.
 
-// differences says how r differs from a recorded request, a line for each.
+// differences returns how r differs from a recorded request, one line for each difference.
 func (r *request) differences(recorded *request) differences {
 	var d differences
 	if r.Method != recorded.Method || r.Path != recorded.Path {
@@ -27,15 +27,15 @@ func (r *request) differences(recorded *request) differences {
 	return d
 }
 
-// differences are lines for a person, and how much text they are about: by that the nearest
-// of several requests is found.
+// differences are lines of a description, and how many bytes differ, to find the nearest of
+// several requests.
 type differences struct {
 	lines []string
 	size  int
 }
 
-// add notes a difference at a place. Of long texts it shows what is around the first byte in
-// which they differ.
+// add records a difference at a place. Long texts are shortened to what surrounds the first
+// byte that differs.
 func (d *differences) add(where, recorded, now string) {
 	same := 0
 	for same < min(len(recorded), len(now)) && recorded[same] == now[same] {
@@ -70,7 +70,7 @@ func (d *differences) compare(where string, a, b any) {
 	}
 }
 
-// absent stands for a member or element that is not there.
+// absent is the value of a missing member or element.
 type absent struct{}
 
 // members compares two objects, in the order of the names.
@@ -92,8 +92,7 @@ func (d *differences) members(where string, a, b map[string]any) {
 	}
 }
 
-// elements compares two lists index by index: one that is missing in the middle makes all
-// after it differ.
+// elements compares two lists index by index: a missing element makes all after it differ.
 func (d *differences) elements(where string, a, b []any) {
 	for i := range max(len(a), len(b)) {
 		x, y := any(absent{}), any(absent{})

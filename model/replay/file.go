@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// fileVersion is raised when the meaning of a file changes. There is no reading of older
-// ones: recording again is easier, and tells the truth.
+// fileVersion is raised when the format changes. Older files are not converted: recording
+// again is easier, and shows what servers send today.
 const fileVersion = 1
 
 // recording is a file: exchanges in the order in which the requests were made.
@@ -23,31 +23,31 @@ type recording struct {
 	Exchanges []*exchange `json:"exchanges"`
 }
 
-// An exchange is a request and what came of it: a response, or an error in its place.
+// An exchange is a request and its response, or the error of the transport.
 type exchange struct {
 	Request  request   `json:"request"`
 	Response *response `json:"response,omitempty"`
 	Error    string    `json:"error,omitempty"` // there was no response
 }
 
-// A request is what is kept, and compared, of one: no host, query or header.
+// A request is the recorded part of a request, which is compared: no host, query or header.
 type request struct {
 	Method string  `json:"method"`
 	Path   string  `json:"path"`
 	Body   content `json:"body,omitzero"`
 }
 
-// A response is what is kept of one. Of Broken and Closed at most one is set; neither means
-// that the body was read to its end.
+// A response is the recorded part of a response. At most one of Broken and Closed is set;
+// neither means that the body was read to its end.
 type response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header,omitempty"`
 	Body   content     `json:"body,omitzero"`
 	Broken string      `json:"broken,omitempty"` // the error after the body
-	Closed bool        `json:"closed,omitempty"` // the client did not read on
+	Closed bool        `json:"closed,omitempty"` // the client closed the body before its end
 }
 
-// content is a body, in the first of three forms that it has.
+// content is a body, in the first of three forms that represents it.
 type content struct {
 	JSON   json.RawMessage `json:"json,omitempty"` // in canonical form
 	Lines  []string        `json:"lines,omitempty"`
@@ -119,8 +119,8 @@ func encode(v any, indent string) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// load reads a file and checks what Play relies on. Bodies are made canonical again, as
-// people edit files.
+// load reads and checks a file. It makes bodies canonical again, since the file may have
+// been edited.
 func load(path string) (*recording, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -148,9 +148,8 @@ func load(path string) (*recording, error) {
 	return &rec, nil
 }
 
-// save replaces the file at path, so that it holds the old recording or the
-// new one. What the new one is written to first stands in the same folder: a file can only
-// be renamed within a file system.
+// save replaces the file at path atomically. The temporary file is in the same folder, as
+// a rename works within one file system only.
 func (rec *recording) save(path string) (err error) {
 	data, err := encode(rec, "  ")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // A Player answers requests from a recording. It is safe for concurrent use;
-// requests that are the same are answered in the order of the recording.
+// equal requests are answered in the order of the recording.
 type Player struct {
 	path string
 	cfg  Config
@@ -34,8 +34,8 @@ func Play(path string, cfg Config) (*Player, error) {
 	return &Player{path: path, cfg: cfg, rec: rec, played: make([]bool, len(rec.Exchanges))}, nil
 }
 
-// Unplayed names the requests that were recorded and have not been made, in
-// the order of the recording.
+// Unplayed returns descriptions of the recorded requests that were not made, in the
+// order of the recording.
 func (p *Player) Unplayed() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,9 +48,9 @@ func (p *Player) Unplayed() []string {
 	return left
 }
 
-// RoundTrip answers req. Nothing is sent. It fails with the error that was recorded, with
-// that of the request's context, and, with a [*model.Error], on a request that was not
-// recorded or was made more often than it was.
+// RoundTrip answers req from the recording; nothing is sent. It returns the recorded error
+// or that of the request's context, and a [*model.Error] for a request that was not
+// recorded or was made more often than recorded.
 func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err == nil {
@@ -87,14 +87,14 @@ func (p *Player) take(r *request) (*exchange, error) {
 	var why string
 	switch {
 	case times > 0:
-		why = fmt.Sprintf("it was recorded %d times and has been made as often", times)
+		why = fmt.Sprintf("it was recorded %d times, and all of them are played", times)
 	case len(p.rec.Exchanges) == 0:
 		why = "the recording is empty"
 	default:
 		why = "it was not recorded; " + p.nearest(r)
 	}
 	return nil, &model.Error{Kind: model.ErrInvalidRequest,
-		Message: fmt.Sprintf("replay %s: %s %s: %s. Record again if the program is right.", p.path, r.Method, r.Path, why)}
+		Message: fmt.Sprintf("replay %s: %s %s: %s. If the new request is intended, record again.", p.path, r.Method, r.Path, why)}
 }
 
 // same reports whether a recorded request is this one.
@@ -102,8 +102,8 @@ func (r *request) same(other *request) bool {
 	return r.Method == other.Method && r.Path == other.Path && bytes.Equal(r.Body.bytes(), other.Body.bytes())
 }
 
-// nearest says how a request differs from the recorded one that it is most
-// like, of those that have not been played if there are any.
+// nearest describes how a request differs from the most similar recorded one, of those
+// that have not been played if there are any.
 func (p *Player) nearest(r *request) string {
 	all := !slices.Contains(p.played, false)
 	best, least := -1, differences{}
@@ -123,8 +123,8 @@ func (p *Player) nearest(r *request) string {
 	return fmt.Sprintf("the nearest, %s, differs:\n\t%s", describe(best, &p.rec.Exchanges[best].Request), strings.Join(lines, "\n\t"))
 }
 
-// http makes the response to req. A body that broke off, or that nobody read to its end, ends
-// with an error, never as if it were whole; its length is then not known.
+// http makes the response to req. A body that was not recorded to its end ends with an
+// error, so that it cannot pass for a complete one; its length is then unknown.
 func (r *response) http(req *http.Request) *http.Response {
 	data := r.Body.bytes()
 	resp := &http.Response{
@@ -152,7 +152,7 @@ func (r *response) after() error {
 	case r.Broken != "":
 		return errors.New(r.Broken)
 	case r.Closed:
-		return errors.New("replay: the recording of this response ends here, because the client did not read on")
+		return errors.New("replay: the recorded client closed the response here; record again to get the rest")
 	}
 	return nil
 }

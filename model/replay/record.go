@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// A Recorder sends requests on and keeps what is said, in memory until it is closed. It is
+// A Recorder forwards requests and keeps the exchanges in memory until it is closed. It is
 // safe for concurrent use.
 type Recorder struct {
 	path string
@@ -19,8 +19,8 @@ type Recorder struct {
 	taken []*take
 }
 
-// A take is an exchange that is being recorded. The body is read, and may be closed, on
-// another goroutine than the request was made on.
+// A take is an exchange that is being recorded. The body may be read and closed on another
+// goroutine than the one that made the request.
 type take struct {
 	exchange
 	cfg     *Config
@@ -28,7 +28,7 @@ type take struct {
 
 	mu   sync.Mutex
 	body bytes.Buffer // of the response, as far as it was read
-	over bool         // what follows is not recorded
+	over bool         // nothing more is recorded
 }
 
 // Record returns a recorder. [Recorder.Close] writes the file at path.
@@ -40,8 +40,8 @@ func Record(path string, cfg Config) *Recorder {
 }
 
 // RoundTrip sends req and returns the response. The body is recorded as the
-// client reads it. It fails where the transport does, and on a response that is compressed
-// although nobody asked for it.
+// client reads it. It fails where the transport does, and on a response that is compressed,
+// which the request did not allow.
 func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err != nil {
@@ -50,11 +50,11 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	t := &take{cfg: &r.cfg, secrets: secretsOf(req)}
 	t.Request = *r.cfg.request(req, body)
 	r.mu.Lock()
-	r.taken = append(r.taken, t) // now, so that the order is that of the requests
+	r.taken = append(r.taken, t) // before the response, to keep the order of the requests
 	r.mu.Unlock()
 
 	out := req.Clone(req.Context())
-	out.Header.Del("Accept-Encoding") // or a secret could not be found in the response
+	out.Header.Del("Accept-Encoding") // secrets cannot be found in a compressed response
 	if req.Body != nil {
 		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
@@ -64,7 +64,7 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		err := fmt.Errorf("replay: the response is encoded with %s, so that secrets cannot be found in it", enc)
+		err := fmt.Errorf("replay: the response is encoded with %s, in which secrets cannot be found; turn compression off at the server or proxy", enc)
 		t.fail(err)
 		return nil, errors.Join(err, resp.Body.Close())
 	}
@@ -82,10 +82,9 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, errors.Join(err, req.Body.Close())
 }
 
-// Close writes the file. Bodies that are still being read are kept as far as
-// they were, and count as closed; a request that still waits has no response. What comes
-// later is not recorded. It fails if the file cannot be written; the one that was there is
-// then still there.
+// Close writes the file. A body that is still being read is kept up to here and counts as
+// closed; a pending request is recorded without a response. Nothing later is recorded. If
+// the file cannot be written, Close fails and an existing file stays as it was.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,30 +99,30 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// fail notes that there was no response. The innermost error is kept: those
-// around it name addresses.
+// fail records that there was no response. Only the innermost error is kept, since the
+// outer ones contain addresses.
 func (t *take) fail(err error) {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over { // the recording was closed, and is being written perhaps
+	if t.over { // the recorder was closed
 		return
 	}
 	t.Error = string(t.secrets.clean([]byte(err.Error())))
 	t.over = true
 }
 
-// keptHeaders are the headers of a response that are recorded: those that a client acts on.
-// All others are not worth the secrets that may be among them.
+// keptHeaders are the response headers that are recorded: those that a client acts on.
+// Others may contain secrets.
 var keptHeaders = []string{"Content-Type", "Date", "Retry-After", "Retry-After-Ms"}
 
-// begin notes the head of the response.
+// begin records the head of the response.
 func (t *take) begin(resp *http.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over { // the recording was closed
+	if t.over {
 		return
 	}
 	t.Response = &response{Status: resp.StatusCode, Header: http.Header{}}
@@ -134,8 +133,8 @@ func (t *take) begin(resp *http.Response) {
 	}
 }
 
-// end notes how a body ended: all of it was read, it broke off with err, or the
-// client closed it. Only the first end counts.
+// end records how a body ended: it was read to its end, reading failed with err, or the
+// client closed it. Only the first call counts.
 func (t *take) end(err error, closed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +142,7 @@ func (t *take) end(err error, closed bool) {
 		return
 	}
 	t.over = true
-	if t.Response == nil { // the recording was closed before the response came
+	if t.Response == nil { // the recorder was closed before the response came
 		t.Error = "no response"
 		return
 	}
@@ -154,7 +153,7 @@ func (t *take) end(err error, closed bool) {
 	}
 }
 
-// A tap keeps what is read from a body.
+// A tap records what is read from a body.
 type tap struct {
 	io.ReadCloser
 	take *take

@@ -1,5 +1,5 @@
 // Package replay records the HTTP traffic of a model client to a file and plays
-// it back, so that a test uses what a real model said without asking it again.
+// it back, so that a test uses a real model's answers without calling it again.
 //
 //	var record = flag.Bool("record", false, "ask the real model")
 //
@@ -14,9 +14,9 @@
 //
 // # The file
 //
-// The file is for people to read: requests as JSON with sorted members,
-// responses as the lines that came, byte for byte, so that a streamed answer
-// is parsed again as it was then. A stream that broke off breaks off again.
+// The file is readable: requests are JSON with sorted members, responses are the
+// received lines, byte for byte, so that a streamed answer is parsed again as it was
+// then. A stream that broke off breaks off again.
 //
 // A request is answered by the first recorded exchange that has its method, its
 // path and its body, and has not been played. Bodies that are JSON are compared
@@ -27,11 +27,10 @@
 //
 // # Secrets
 //
-// No header of a request is kept, nor its host and query, and of a response
-// only the headers that tell of its type and of when to try again. Where a key
-// from the request's headers or URL stands in a path or a body, it is replaced
-// by REDACTED. What else is secret in what was said, [Config.Rewrite] must take
-// out: look at a file before you publish it.
+// The headers, host and query of a request are not recorded, and of a response only
+// the headers for its type, date and retries. A key from the request's headers or URL
+// is replaced by REDACTED wherever it appears in a path or a body. Other secrets must
+// be removed by [Config.Rewrite]: review a file before you publish it.
 package replay
 
 import (
@@ -39,19 +38,19 @@ import (
 	"net/http"
 )
 
-// A Config says how to record and play. The zero value works.
+// A Config configures a Recorder or a Player. The zero value is ready to use.
 type Config struct {
 	// Next sends requests while recording; nil is [http.DefaultTransport].
 	Next http.RoundTripper
 
-	// Rewrite, if not nil, returns the body to keep, and to compare, in place
-	// of each body of a request or a response. It takes out what is secret and
-	// what is different each time. The client itself sees the response as it
-	// came. It is called on several goroutines if requests are made on several.
+	// Rewrite, if not nil, returns the body to record and compare in place of each
+	// body of a request or a response. It removes secrets and values that differ each
+	// time. The client itself gets the original response. Rewrite must be safe for
+	// concurrent use if requests are made concurrently.
 	Rewrite func(body []byte) []byte
 }
 
-// rewrite returns what is kept of a body.
+// rewrite returns the body to record.
 func (c *Config) rewrite(body []byte) []byte {
 	if c.Rewrite == nil {
 		return body
@@ -59,7 +58,7 @@ func (c *Config) rewrite(body []byte) []byte {
 	return c.Rewrite(body)
 }
 
-// request returns what is kept, and compared, of a request.
+// request returns the part of a request that is recorded and compared.
 func (c *Config) request(req *http.Request, body []byte) *request {
 	s := secretsOf(req)
 	return &request{Method: req.Method, Path: string(s.clean([]byte(req.URL.Path))),
@@ -75,8 +74,8 @@ type T interface {
 }
 
 // Test returns a client that plays the file at path or, if record is set,
-// records it. A test that does not make every request that was recorded fails, and one
-// whose file cannot be read or written. The file is written at the end of the test.
+// records it, writing the file at the end of the test. The test fails if it does not make
+// every recorded request, or if the file cannot be read or written.
 func Test(t T, path string, record bool) *http.Client {
 	t.Helper()
 	if record {
@@ -94,7 +93,7 @@ func Test(t T, path string, record bool) *http.Client {
 	}
 	t.Cleanup(func() {
 		if left := p.Unplayed(); len(left) > 0 {
-			t.Errorf("replay %s: %d requests were recorded and not made: %q", path, len(left), left)
+			t.Errorf("replay %s: the test did not make %d of the recorded requests: %q", path, len(left), left)
 		}
 	})
 	return &http.Client{Transport: p}

@@ -152,7 +152,7 @@ func TestMismatch(t *testing.T) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	if got := rec.end(); !strings.Contains(got, "1 requests were recorded and not made") {
+	if got := rec.end(); !strings.Contains(got, "did not make 1 of the recorded requests") {
 		t.Errorf("%q", got)
 	}
 }
@@ -332,7 +332,7 @@ func TestBrokenResponses(t *testing.T) {
 		{"/cut", "half", "unexpected EOF"},
 		{"/gzip", "", "encoded with br"},
 		{"/", "", "connection refused"},
-		{"/long", string(first), "did not read on"},
+		{"/long", string(first), "client closed the response"},
 	} {
 		got, err := send(t, p, "GET", "http://x"+row.path, "")
 		if !strings.HasSuffix(got, row.want) || err == nil || !strings.Contains(err.Error(), row.err) {

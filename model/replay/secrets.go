@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// redacted stands where a secret was.
+// redacted replaces secrets.
 const redacted = "REDACTED"
 
-// secrets are what must not get into a file.
+// secrets are texts that must not be written to a file.
 type secrets []string
 
-// clean takes the secrets out of text.
+// clean replaces the secrets in text.
 func (s secrets) clean(text []byte) []byte {
 	for _, secret := range s {
 		text = bytes.ReplaceAll(text, []byte(secret), []byte(redacted))
@@ -33,7 +33,7 @@ func secretsOf(req *http.Request) secrets {
 		}
 		for _, v := range values {
 			for _, word := range strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(" ;,", r) }) {
-				if len(word) >= 8 { // a shorter one may stand in a body by chance
+				if len(word) >= 8 { // a shorter one may occur in a body by chance
 					found = append(found, word)
 				}
 			}
@@ -53,7 +53,7 @@ func secretsOf(req *http.Request) secrets {
 }
 
 // isSecretName reports whether the name of a header or of a query parameter says that it
-// holds a key. It is generous: a value too many that is replaced does no harm.
+// holds a key. It errs on the side of replacing: that does no harm.
 func isSecretName(name string) bool {
 	name = strings.ToLower(name)
 	for _, word := range []string{"auth", "key", "token", "secret", "cookie", "sig", "password"} {

@@ -17,21 +17,21 @@ const pieceSize = 12
 
 var errStopped = errors.New("the reader stopped")
 
-// This file plays a turn: its pieces as the chunks of a stream, its cost, and the checks
-// that a turn may have.
+// This file plays a turn as a stream of chunks with an estimated usage, and has the
+// ready-made checks for Turn.Expect.
 
 // An answer is one turn being played.
 type answer struct {
 	ctx      context.Context
 	req      *model.Request
 	yield    func(model.Chunk, error) bool
-	calls    int // made so far, which is the index of the next
-	nextCall int // the number in its id
-	output   int // bytes said
-	thought  int // bytes of it that were thinking
+	calls    int // played so far, which is the index of the next
+	nextCall int // the number in the next call's id
+	output   int // bytes of all deltas
+	thought  int // bytes of the thinking deltas
 }
 
-// play yields a turn and its finish. The error is not yielded yet.
+// play yields a turn and its finish. It returns an error without yielding it.
 func (a *answer) play(turn Turn) error {
 	for _, p := range turn.parts {
 		if err := a.part(p); err != nil {
@@ -47,7 +47,7 @@ func (a *answer) play(turn Turn) error {
 	}})
 }
 
-// part plays a piece. A failure of the script is returned like any other error.
+// part plays one part; an error part returns its error.
 func (a *answer) part(p part) error {
 	switch {
 	case p.text != nil:
@@ -103,8 +103,8 @@ func (a *answer) send(c model.Chunk) error {
 	return nil
 }
 
-// nextCallNumber returns a number above that of every "call_N" in the
-// conversation, so that ids are unique in it though nothing is remembered.
+// nextCallNumber returns a number above that of every "call_N" in the conversation,
+// which makes ids unique in it without state.
 func nextCallNumber(req *model.Request) int {
 	next := 1
 	for _, m := range req.Messages {
@@ -162,9 +162,9 @@ func LastContains(text string) func(*model.Request) error {
 		if len(req.Messages) == 0 {
 			return errors.New("it has no messages")
 		}
-		said := wholeText(req.Messages[len(req.Messages)-1].Blocks)
-		if !strings.Contains(said, text) {
-			return fmt.Errorf("the last message does not contain %q; it is %q", text, said)
+		last := wholeText(req.Messages[len(req.Messages)-1].Blocks)
+		if !strings.Contains(last, text) {
+			return fmt.Errorf("the last message does not contain %q; it is %q", text, last)
 		}
 		return nil
 	}
@@ -185,7 +185,7 @@ func HasTools(names ...string) func(*model.Request) error {
 	}
 }
 
-// wholeText joins all that is said in a message, tool results included.
+// wholeText joins all text of a message, tool results included.
 func wholeText(bs message.Blocks) string {
 	var parts []string
 	for _, b := range bs {

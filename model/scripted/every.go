@@ -13,8 +13,8 @@ import (
 
 // CallEvery answers with one call of each tool that the model is shown, in
 // order, except for those named. The arguments are made from the tool's schema
-// and are valid against it; a schema for which none are found (an unusual
-// pattern, a contradiction) fails the request and is named.
+// and are valid against it. If none are found for a schema (an unusual pattern, a
+// contradiction), the request fails with an error that names the tool.
 func CallEvery(except ...string) Turn {
 	return Func(func(req *model.Request) (Turn, error) {
 		var turn Turn
@@ -37,7 +37,7 @@ func CallEvery(except ...string) Turn {
 
 // sampleArguments makes arguments for a tool and validates them, formats included. It fails
 // on a schema that cannot be compiled, and on one that the sample does not fit. A tool
-// without a schema takes none.
+// without a schema gets an empty object.
 func sampleArguments(t tool.Info) (json.RawMessage, error) {
 	if len(t.Input) == 0 {
 		return json.RawMessage("{}"), nil
@@ -58,7 +58,7 @@ func sampleArguments(t tool.Info) (json.RawMessage, error) {
 	}
 	v := sample(schema, 0)
 	if err := schema.Validate(v); err != nil {
-		return nil, fmt.Errorf("nothing was found that fits the schema; tried %v: %w", v, err)
+		return nil, fmt.Errorf("found no value that fits the schema; tried %v: %w", v, err)
 	}
 	return json.Marshal(v)
 }

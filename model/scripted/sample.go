@@ -10,13 +10,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxDepth is where samples of recursive schemas stop. What then is missing fails the
-// validation, unless it is optional.
+// maxDepth limits samples of recursive schemas. A required value below it is missing, and
+// the sample fails validation.
 const maxDepth = 12
 
-// sample makes a small value of a schema: the first that is allowed where
-// there is a choice, and of an object the required properties alone. It does
-// not weigh keywords against each other; the caller validates what it made.
+// sample makes a small value of a schema: the first alternative where there is a
+// choice, and only the required properties of an object. It does not combine keywords
+// that restrict each other; the caller validates the value.
 func sample(s *jsonschema.Schema, depth int) any {
 	if s == nil || depth > maxDepth {
 		return nil
@@ -37,8 +37,8 @@ func sample(s *jsonschema.Schema, depth int) any {
 	if s.Ref != nil {
 		return sample(s.Ref, depth+1)
 	}
-	// A branch is added to what the schema says itself. The first that is valid then is
-	// taken: of oneOf it must also fit no other branch.
+	// The first branch that makes a valid value together with the schema's own keywords;
+	// for oneOf, validation includes that no other branch matches.
 	for _, choices := range [][]*jsonschema.Schema{s.OneOf, s.AnyOf} {
 		for _, c := range choices {
 			v := merged(sampleOwn(s, depth), sample(c, depth+1))
@@ -54,8 +54,8 @@ func sample(s *jsonschema.Schema, depth int) any {
 	return v
 }
 
-// sampleOwn looks at a schema's own type and not at those it combines. A field that is
-// required but not described is null.
+// sampleOwn looks at a schema's own keywords and not at those it combines. A property
+// that is required but has no schema is null.
 func sampleOwn(s *jsonschema.Schema, depth int) any {
 	switch kind(s) {
 	case "object":
@@ -80,8 +80,8 @@ func sampleOwn(s *jsonschema.Schema, depth int) any {
 	return nil
 }
 
-// kind returns the first type that a schema allows, or the one that its
-// keywords are about; empty if there is no telling.
+// kind returns the first type that a schema allows, or the one that its keywords
+// apply to; empty if neither decides.
 func kind(s *jsonschema.Schema) string {
 	if s.Types != nil {
 		types := s.Types.ToStrings()
@@ -103,7 +103,7 @@ func kind(s *jsonschema.Schema) string {
 	return ""
 }
 
-// sampleArray makes a list of the least length that is allowed.
+// sampleArray makes a list of the minimum length.
 func sampleArray(s *jsonschema.Schema, depth int) any {
 	list := []any{}
 	for _, item := range s.PrefixItems {
@@ -132,8 +132,8 @@ var samplesByFormat = map[string]string{
 	"json-pointer": "/a", "regex": "a",
 }
 
-// sampleString makes a text. Patterns are not understood but guessed at, which serves for
-// the kinds that tools have: identifiers, versions, paths, colours.
+// sampleString makes a text. For a pattern it tries a list of common values, such as
+// identifiers, versions, paths and colours.
 func sampleString(s *jsonschema.Schema) any {
 	if s.Format != nil {
 		if text, ok := samplesByFormat[s.Format.Name]; ok {
@@ -158,8 +158,8 @@ func sampleString(s *jsonschema.Schema) any {
 	return text
 }
 
-// sampleNumber makes a number near 1 that the bounds allow. Exact fractions keep 0.3 a
-// multiple of 0.1.
+// sampleNumber makes a number near 1 that the bounds allow. It uses exact fractions,
+// since 0.3 is not a multiple of 0.1 in floating point.
 func sampleNumber(s *jsonschema.Schema) any {
 	n := new(big.Rat).SetInt64(1)
 	one := big.NewRat(1, 1)
@@ -191,8 +191,8 @@ func sampleNumber(s *jsonschema.Schema) any {
 	return json.Number(n.FloatString(6))
 }
 
-// merged adds the members of object b to a; what is not an object is replaced,
-// unless by nothing.
+// merged adds the members of object b to a. If one is not an object the result is b, or
+// a if b is nil.
 func merged(a, b any) any {
 	ao, aok := a.(map[string]any)
 	bo, bok := b.(map[string]any)

@@ -1,4 +1,4 @@
-// Package scripted is a model whose words are written in Go: for the tests of
+// Package scripted is a model whose answers are written in Go: for tests of
 // programs that use kitbag, and for running them offline.
 //
 //	m := scripted.New(
@@ -6,11 +6,10 @@
 //		scripted.Say("It is 5.").Expect(scripted.LastContains("5")),
 //	)
 //
-// Each request takes the next [Turn]. The answer streams in small deltas, like
-// a real model's, so that what reads it is exercised. Call ids ("call_1",
-// "call_2", …) go on from those in the request's messages: the same script on
-// the same conversation gives the same answer, in another process too. Usage is
-// an estimate of four bytes a token.
+// Each request plays the next [Turn]. The answer streams in small deltas, like a
+// real model's, to exercise the reader. Call ids ("call_1", "call_2", …) continue
+// those in the request's messages: the same script on the same conversation gives
+// the same answer, also in another process. Usage is an estimate of four bytes a token.
 //
 // In a test use [Test], which fails the test when turns are left over or
 // missing. [CallEvery] calls every tool the model is shown, with arguments made
@@ -28,14 +27,14 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// A Model plays turns. It is safe for concurrent use; requests take turns in
-// the order in which they come.
+// A Model plays turns. It is safe for concurrent use; turns are assigned in the order
+// in which requests arrive.
 type Model struct {
 	mu       sync.Mutex
 	turns    []Turn
 	next     int
 	requests []*model.Request
-	report   func(error) // told of a failed expectation and of a missing turn
+	report   func(error) // called for a failed expectation or a missing turn; may be nil
 }
 
 // New returns a model that plays the given turns. A request after the last one
@@ -89,8 +88,8 @@ func (m *Model) Remaining() int {
 	return max(0, len(m.turns)-m.next)
 }
 
-// Generate plays the next turn, for each time that the sequence is ranged. The error is that
-// of the context, what [Fail] or a function said, or a [*model.Error] for a request that the
+// Generate plays the next turn each time that the sequence is ranged. The error is that
+// of the context, of [Fail] or of a function, or a [*model.Error] for a request that the
 // script does not expect.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
@@ -98,7 +97,7 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 			yield(nil, err)
 			return
 		}
-		turn, err := m.take(req)
+		turn, err := m.nextTurn(req)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -110,9 +109,9 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	}
 }
 
-// take records a request and returns the turn for it, without functions. The list of
-// messages is copied, since the caller goes on appending to it.
-func (m *Model) take(req *model.Request) (Turn, error) {
+// nextTurn records a request and returns its turn, with functions resolved. The list of
+// messages is copied, since the caller appends to it.
+func (m *Model) nextTurn(req *model.Request) (Turn, error) {
 	m.mu.Lock()
 	snapshot := *req
 	snapshot.Messages = slices.Clone(req.Messages)
@@ -130,8 +129,8 @@ func (m *Model) take(req *model.Request) (Turn, error) {
 	return m.resolve(m.turns[i], req, n)
 }
 
-// resolve checks what a turn expects of the request with number n, and puts
-// what its functions return in their place.
+// resolve checks what a turn expects of request n, and replaces its functions by the
+// turns that they return.
 func (m *Model) resolve(t Turn, req *model.Request, n int) (Turn, error) {
 	for _, check := range t.checks {
 		if err := check(req); err != nil {
@@ -156,8 +155,8 @@ func (m *Model) resolve(t Turn, req *model.Request, n int) (Turn, error) {
 	return out, nil
 }
 
-// failed tells the test, if there is one, and returns the error for the caller. It is not
-// worth a retry: the script will not change.
+// failed reports err to the test, if there is one, and returns it as an error that is
+// not retried.
 func (m *Model) failed(err error) error {
 	if m.report != nil {
 		m.report(err)

@@ -38,8 +38,8 @@ func Say(text string) Turn { return Turn{parts: []part{{text: &text}}} }
 func Think(text string) Turn { return Turn{parts: []part{{thinking: &text}}} }
 
 // Call answers with a call of a tool. The arguments are encoded as JSON, nil as
-// {}; a json.RawMessage is sent as it is, even where it is no valid JSON, to
-// play a model that makes mistakes. What cannot be encoded panics.
+// {}; a json.RawMessage is sent as it is, even if it is not valid JSON, to play a
+// model that makes mistakes. Call panics on arguments that cannot be encoded.
 func Call(tool string, args any) Turn {
 	var raw json.RawMessage
 	switch args := args.(type) {
@@ -57,13 +57,13 @@ func Call(tool string, args any) Turn {
 }
 
 // Fail ends the request with an error; after other parts, in the middle of the
-// answer. Use a [*model.Error] for what a server would say.
+// answer. Use a [*model.Error] for a server's error.
 func Fail(err error) Turn { return Turn{parts: []part{{err: err}}} }
 
 // Func computes the turn from the request. An error fails the request.
 func Func(fn func(*model.Request) (Turn, error)) Turn { return Turn{parts: []part{{fn: fn}}} }
 
-// Repeat plays turn for every request that is left. It must come last.
+// Repeat plays turn for every further request. It must come last.
 func Repeat(turn Turn) Turn {
 	turn.repeat = true
 	return turn
