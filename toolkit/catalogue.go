@@ -14,13 +14,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A catalogue is an immutable snapshot of what is registered. Whoever looks at a
-// scope takes the current one once and works with it to the end, so that a
-// replacement in between cannot mix two. What is filled in later (steady,
-// words, prompt) is derived from the rest and the same for everybody.
+// A catalogue is an immutable snapshot of what is registered. An operation loads the
+// current one once and uses it to the end, so that it never mixes two. The fields that
+// are filled in later (steady, words, prompt) are caches.
 //
-// There may be one for each of thousands of conversations, so that maps are made only
-// where they are needed and what many tools have alike is kept once.
+// There may be one for each of thousands of conversations, so maps are made only where
+// they are needed and equal places are shared.
 type catalogue struct {
 	gen      uint64
 	cfg      Config
@@ -31,14 +30,14 @@ type catalogue struct {
 	entries  []*entry            // in order of registration
 	tools    map[string][]*entry // by name; nil while they are few, see named
 	labels   map[string][]*entry // by label, in order of registration; nil unless groups are labels
-	always   []*entry            // those that need no group, and maybe others, in order of registration
+	always   []*entry            // those that list considers without an open group, in order of registration
 	whens    []*entry            // those with a predicate
 	skipped  []Skipped           // tools that were left out
 	control  Control
 	reserved map[string]bool      // names of the control tools of all groups
 	built    map[*source]*listing // what each source had listed; nil if nothing yet
-	steady   sync.Map             // ceiling → infos of control tools that depend on nothing else
-	kept     atomic.Int32         // how many steady has, about
+	steady   sync.Map             // ceiling → infos of steady control tools
+	kept     atomic.Int32         // the approximate length of steady
 	due      time.Time            // when some source must be listed again; zero for never
 	prompt   *prompt
 	shadows  bool // two tools share a name
@@ -58,8 +57,8 @@ type group struct {
 	sources   []*source
 }
 
-// An entry is a registered tool. Its definition is not kept here but asked for where
-// it is needed: a tool gives the same one every time.
+// An entry is a registered tool. It does not store the definition: the tool's Info
+// returns the same one every time.
 type entry struct {
 	tool tool.Tool
 	name string
@@ -69,8 +68,8 @@ type entry struct {
 	when int32 // position in catalogue.whens, or -1
 }
 
-// A place is where tools are registered and what decides who sees them. Tools that
-// are registered alike share one, so that it is never changed.
+// A place is where a tool is registered and what decides its visibility. It is
+// immutable, as tools that are registered alike share one.
 type place struct {
 	home      int // the group it was registered in first
 	groups    []int
@@ -88,7 +87,7 @@ type Skipped struct {
 	Reason string
 }
 
-// build checks the configuration and resolves it. Tools of sources are those
+// build checks the configuration and resolves it, with the tools that the sources
 // listed last.
 func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	c := &catalogue{cfg: cfg.clone()}
@@ -148,7 +147,7 @@ func (c *catalogue) addGroups() error {
 		return fmt.Errorf("the basic group is called %q; it must have no name", n)
 	}
 	if b := c.cfg.Basic; len(b.Parents) > 0 || b.OnActivate != nil || b.OnDeactivate != nil {
-		return errors.New("the basic group has parents or hooks; it is always open")
+		return errors.New("the basic group has parents or hooks; remove them, it is always open")
 	}
 	c.basic = &group{Group: &c.cfg.Basic, index: -1}
 	if len(c.cfg.Groups) > 0 {
@@ -173,7 +172,7 @@ func (c *catalogue) link() error {
 			i, ok := c.index[name]
 			switch {
 			case !ok && gates:
-				return fmt.Errorf("group %q: its parent %q does not exist", g.Name, name)
+				return fmt.Errorf("group %q: parent %q does not exist", g.Name, name)
 			case !ok || slices.Contains(c.groups[i].children, g.index):
 				continue
 			}
@@ -194,7 +193,7 @@ func (c *catalogue) link() error {
 	}
 	for _, g := range c.groups {
 		if slices.Contains(c.ancestors(g.index), g.index) {
-			return fmt.Errorf("group %q: is its own ancestor", g.Name)
+			return fmt.Errorf("group %q is its own ancestor; remove a parent from the cycle", g.Name)
 		}
 	}
 	return nil
@@ -226,19 +225,19 @@ func (c *catalogue) addExclusions() error {
 		for _, name := range names {
 			i, ok := c.index[name]
 			if !ok {
-				return fmt.Errorf("exclusion set %d %q: group %q does not exist", n+1, names, name)
+				return fmt.Errorf("Exclusive[%d] %q: group %q does not exist", n, names, name)
 			}
 			if !slices.Contains(members, i) {
 				members = append(members, i)
 			}
 		}
 		if len(members) < 2 {
-			return fmt.Errorf("exclusion set %d %q: needs two groups or more", n+1, names)
+			return fmt.Errorf("Exclusive[%d] %q: an exclusion set needs at least two groups", n, names)
 		}
 		for _, i := range members {
 			for _, a := range c.ancestors(i) {
 				if slices.Contains(members, a) {
-					return fmt.Errorf("exclusion set %d %q: %q needs %q and cannot exclude it", n+1, names, c.groups[i].Name, c.groups[a].Name)
+					return fmt.Errorf("Exclusive[%d] %q: group %q needs group %q and cannot exclude it", n, names, c.groups[i].Name, c.groups[a].Name)
 				}
 			}
 			others := slices.DeleteFunc(slices.Clone(members), func(j int) bool { return j == i })
@@ -248,12 +247,11 @@ func (c *catalogue) addExclusions() error {
 	return nil
 }
 
-// few is how many tools are found by looking at one after the other, which takes no
-// longer than a map does.
+// few is up to how many tools a linear search is as fast as a map.
 const few = 32
 
-// named returns the tools of a name, in order of registration: one at most, but
-// under rules by which later tools shadow earlier ones.
+// named returns the tools of a name, in order of registration. There can be several
+// only with laterShadows.
 func (c *catalogue) named(name string) []*entry {
 	if c.tools != nil {
 		return c.tools[name]

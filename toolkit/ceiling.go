@@ -6,20 +6,19 @@ import (
 	"slices"
 )
 
-// A Ceiling is what the caller grants: names of groups. It has three states
-// that are kept apart everywhere: unset (the zero Ceiling), nothing, and a
-// list. As JSON they are null, [] and ["a", "b"].
+// A Ceiling is the names of the groups that the caller grants. It has three distinct
+// states: unset (the zero Ceiling), empty, and a list. As JSON they are null, [] and
+// ["a", "b"].
 //
-// A model can only choose below the ceiling. What is above it does not exist
-// for the model: neither listed, nor named in an error.
+// A model can only choose among granted groups. Others do not exist for it: they are
+// neither listed nor named in an error.
 type Ceiling struct {
 	set   bool
 	names []string
 }
 
 // Only returns the ceiling that grants the named groups, and nothing else. The
-// name "*" grants everything. Only() grants nothing. Names that no group has
-// are harmless.
+// name "*" grants everything. Only() grants nothing. Unknown names are ignored.
 func Only(names ...string) Ceiling { return Ceiling{set: true, names: slices.Clone(names)} }
 
 // IsZero reports whether the ceiling is unset.
@@ -47,7 +46,7 @@ func (c Ceiling) MarshalJSON() ([]byte, error) { return []byte(c.String()), nil 
 func (c *Ceiling) UnmarshalJSON(data []byte) error {
 	var names []string
 	if err := json.Unmarshal(data, &names); err != nil {
-		return fmt.Errorf("ceiling: want null or a list of group names: %w", err)
+		return fmt.Errorf("a ceiling must be null or a list of group names: %w", err)
 	}
 	*c = Ceiling{set: names != nil, names: names}
 	return nil

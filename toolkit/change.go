@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A Change is something that happened to a toolkit or to one scope of it.
+// A Change is a change of a toolkit's catalogue or of one scope.
 type Change struct {
 	// Scope is the scope whose view has changed; nil if the catalogue has, and
 	// with it possibly every view.
@@ -13,10 +13,10 @@ type Change struct {
 
 	Opened, Closed []string // of a scope
 
-	// Tools, Groups and Skills say which list has changed: that of the tools, for
-	// a scope those that it shows, that of the groups, and what [Toolkit.Skills]
-	// returns. A skill that is edited where it is kept is not noticed. None of them is
-	// set when a group without tools and skills is opened or closed.
+	// Tools, Groups and Skills say which list has changed: the tools (of a scope, those
+	// it shows), the groups, or what [Toolkit.Skills] returns. Edits of a skill's files
+	// are not noticed. None is set when a group without tools and skills is opened or
+	// closed.
 	Tools, Groups, Skills bool
 }
 
@@ -26,8 +26,8 @@ type listeners struct {
 }
 
 // OnChange calls fn after every change, once per transition or change of the
-// catalogue, in the goroutine that made it, when it is in effect and no lock
-// is held. Call stop to end it. Phases and ceilings that the host sets are not
+// catalogue, on the goroutine that made it, after it took effect and without a lock
+// held. Call stop to unregister fn. Phases and ceilings that the host sets are not
 // reported.
 func (tk *Toolkit) OnChange(fn func(Change)) (stop func()) {
 	l := &tk.listeners
@@ -49,8 +49,8 @@ func (l *listeners) all() []*func(Change) {
 	return slices.Clip(l.fns)
 }
 
-// notify reports a change unless nothing has changed. A group that was opened is one even if it
-// has no tools and no skills: the host may have tied something of its own to it.
+// notify reports a change unless nothing has changed. Opening a group without tools and
+// skills is a change: the host may use the group for something else.
 func (tk *Toolkit) notify(ev Change) {
 	if !ev.Tools && !ev.Groups && !ev.Skills && len(ev.Opened)+len(ev.Closed) == 0 {
 		return
@@ -60,8 +60,8 @@ func (tk *Toolkit) notify(ev Change) {
 	}
 }
 
-// watch looks at what the scope shows and returns a function that makes the
-// change that transitions have made of it.
+// watch records what the scope shows and returns a function that makes the Change of
+// the transitions since.
 func (tk *Toolkit) watch(c *catalogue, s *Scope) func([]step) Change {
 	if len(tk.listeners.all()) == 0 {
 		return func([]step) Change { return Change{} }

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Control lets a model open and close groups. [ResetTools], [EnableDisable],
-// [PerGroup], [Discover] and [NoControl] return those there are.
+// A Control provides the tools with which a model opens and closes groups. The package
+// has [ResetTools], [EnableDisable], [PerGroup], [Discover] and [NoControl].
 type Control interface {
 	// Tools returns the control tools for a scope, which is nil when only their
 	// names matter. Groups are those that the scope's ceiling grants: never
@@ -20,29 +20,27 @@ type Control interface {
 	// read-only run after the other calls of an answer; see [View.ChangesGroups].
 	Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 
-	// Hint says what to call to open the groups named in want, in order, together
-	// with those named in active: an imperative phrase, such as `call open with
-	// {"group":"db"}`. It is empty if the model cannot.
+	// Hint tells the model how to open the groups named in want, in order, while
+	// those named in active stay open: an imperative phrase, such as `call open with
+	// {"group":"db"}`. It is empty if the model cannot open groups.
 	Hint(active, want []string) string
 }
 
-// steadyControl is implemented by controls whose Info values depend on nothing
-// but which groups there are.
+// steadyControl is implemented by controls whose Info values depend only on the groups
+// that the ceiling grants, not on which are open.
 type steadyControl interface{ steady() bool }
 
-// NoControl returns the control that offers nothing: the host opens groups.
+// NoControl returns the control without tools: only the host opens groups.
 func NoControl() Control { return noControl{} }
 
-// noControl is the control of hosts that decide themselves.
 type noControl struct{}
 
 func (noControl) Tools(*Toolkit, *Scope, []GroupInfo) []tool.Tool { return nil }
 func (noControl) Hint(_, _ []string) string                       { return "" }
 func (noControl) steady() bool                                    { return true }
 
-// controlTools returns the tools that come first in the list, bound to the scope.
-// There are none while the ceiling leaves no group to open, and one that the
-// host replaced or hid is left out.
+// controlTools returns the control tools, bound to the scope. There are none if the
+// ceiling grants no group; one that the host replaced or hid is left out.
 func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool {
 	var out []tool.Tool
 	if c.hasSkills(r.ceiling) {
@@ -60,9 +58,8 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 // maxCeilings is how many ceilings controlInfos remembers before it forgets them.
 const maxCeilings = 256
 
-// controlInfos is what controlTools returns, without the binding. Where nothing
-// but the groups decides it is made once for a ceiling: a schema of fifty groups
-// costs more than the rest of a view.
+// controlInfos returns the definitions of controlTools. Those of a steady control are
+// cached by ceiling: a schema of fifty groups costs more than the rest of a view.
 func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
 	steady, ok := c.control.(steadyControl)
 	keep := ok && steady.steady()
@@ -76,7 +73,7 @@ func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info
 		out = append(out, t.Info())
 	}
 	if keep {
-		if c.kept.Add(1) > maxCeilings { // a caller may come with another one each time
+		if c.kept.Add(1) > maxCeilings { // a caller may use a new ceiling each time
 			c.steady.Clear()
 			c.kept.Store(0)
 		}
@@ -85,15 +82,15 @@ func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info
 	return out
 }
 
-// A controlTool is one of ours.
+// A controlTool is a control tool of this package.
 type controlTool struct {
 	info  tool.Info
 	opens func(input json.RawMessage) []string // the groups that a call asks to open; nil for none
 	run   func(ctx context.Context, input json.RawMessage) (answer, error)
 }
 
-// An answer is what a control tool says: text for the model, and the same as
-// data.
+// An answer is the result of a control tool: text for the model, and the same as
+// structured data.
 type answer struct {
 	text string
 	data any
@@ -124,10 +121,9 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 	}
 }
 
-// schema returns the JSON Schema of an object with these properties, in this
-// order: a map would not keep it, and the bytes must be the same every time.
-// Further members are not forbidden, so that an unknown name reaches the tool,
-// whose error lists what exists.
+// schema returns the JSON Schema of an object with these properties, in this order, so
+// that its bytes are the same every time. Further members are allowed: an unknown name
+// reaches the tool, whose error lists the known ones.
 func schema(required []string, properties ...property) json.RawMessage {
 	b := []byte(`{"type":"object","properties":{`)
 	for i, p := range properties {
@@ -149,7 +145,7 @@ type property struct {
 	schema []byte
 }
 
-// prop returns a property: kind is the schema without its description.
+// prop returns a property; kind is the inside of its schema without the description.
 func prop(name, kind, description string) property {
 	b := append([]byte("{"), kind...)
 	b = append(b, `,"description":`...)

@@ -14,12 +14,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Discover returns the control that opens nothing: search_tools finds tools,
-// describe_tools shows their schemas, and call_tool calls them, so that the
-// list never changes and costs the provider's cache nothing. Only tools of the
-// basic group are listed beside them. A call through call_tool passes the
-// gates, except that no group must be open, and is validated, permitted and
-// run under the real tool's name.
+// Discover returns the control that opens no groups: search_tools finds tools,
+// describe_tools shows their schemas, and call_tool calls them. The list of tools
+// never changes, so the provider's cache stays valid; apart from these three it has
+// only the tools of the basic group. A call through call_tool passes the gates,
+// except that its group need not be open, and is validated, permitted and run under
+// the real tool's name.
 //
 // Sources of groups are contacted at the first search, or at the first call of a
 // tool that is not known yet.
@@ -42,7 +42,7 @@ var describeText string
 //go:embed text/call_tool.txt
 var callText string
 
-// discover has no state: what was found is in the conversation.
+// discover has no state: the results of searches are in the conversation.
 type discover struct{}
 
 func (discover) steady() bool { return true }
@@ -59,7 +59,7 @@ func (discover) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 			prop("name", `"type":"string"`, "The tool's name."),
 			prop("arguments", `"type":"object"`, "The tool's arguments, as its schema wants them."))}}}
 	caller.run = func(context.Context, json.RawMessage) (answer, error) {
-		return answer{}, fmt.Errorf("%s must be resolved by its View, and was run itself", callTool)
+		return answer{}, fmt.Errorf("%s was run directly; call View.Resolve and run the tool it returns", callTool)
 	}
 	return []tool.Tool{
 		&controlTool{
@@ -92,8 +92,8 @@ func (c *catalogue) allOpen(r *resolved) *resolved {
 	return &all
 }
 
-// reach returns the state in which calls are looked up: with Discover that in
-// which every group is open.
+// reach returns the state in which calls are looked up: with Discover every group
+// counts as open.
 func (c *catalogue) reach(r *resolved) *resolved {
 	if _, ok := c.control.(discover); ok {
 		return c.allOpen(r)
@@ -101,8 +101,8 @@ func (c *catalogue) reach(r *resolved) *resolved {
 	return r
 }
 
-// whole returns the catalogue with the lists of all sources that the scope is
-// granted, and the state as if every group were open.
+// whole returns the catalogue with the lists of all sources of granted groups, and the
+// state as if every group were open.
 func (tk *Toolkit) whole(ctx context.Context, s *Scope) (*catalogue, *resolved, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
@@ -171,7 +171,8 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	return answer{text: foundText(found, missed), data: map[string]any{"tools": found}}, nil
 }
 
-// foundText words a result: a line for a tool, and one for what could not be searched.
+// foundText formats a result: a line for each tool, and one for the sources that could
+// not be searched.
 func foundText(found []foundTool, missed []string) string {
 	var b strings.Builder
 	if len(found) == 0 {
@@ -193,7 +194,7 @@ func foundText(found []foundTool, missed []string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// grantedNames returns the groups of the tool that exist for the scope.
+// grantedNames returns the names of the tool's groups that the ceiling grants.
 func (c *catalogue) grantedNames(e *entry, r *resolved) []string {
 	var out []string
 	for _, g := range e.groups {
@@ -204,10 +205,9 @@ func (c *catalogue) grantedNames(e *entry, r *resolved) []string {
 	return out
 }
 
-// describeTools runs describe_tools. A name that is unknown does not spoil the
-// rest. The instructions of the groups are told here, where those of other
-// controls are told when a group opens: it is the last thing read before the
-// call.
+// describeTools runs describe_tools. An unknown name does not fail the others. The
+// answer includes the instructions of the tools' groups, which with other controls come
+// when a group is opened.
 func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Names []string }
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -260,8 +260,8 @@ func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 	return b.hidden(name, nil)
 }
 
-// failedSources returns the sources that the scope is granted and that failed to list
-// their tools, with the reason, in order.
+// failedSources returns the sources of granted groups that failed to list their tools,
+// with the reason, in order.
 func (c *catalogue) failedSources(r *resolved) []string {
 	out := c.failed(c.basic.sources)
 	for i, g := range c.groups {
@@ -272,7 +272,7 @@ func (c *catalogue) failedSources(r *resolved) []string {
 	return out
 }
 
-// failed returns those of the sources that failed to list their tools, with the
+// failed describes those of the sources that failed to list their tools, with the
 // reason.
 func (c *catalogue) failed(sources []*source) []string {
 	var out []string
@@ -288,13 +288,12 @@ func (c *catalogue) failed(sources []*source) []string {
 	return out
 }
 
-// A caller is call_tool. It does not run: the view forwards its calls.
+// A caller is the tool call_tool. It is never run: View.Resolve forwards its calls.
 type caller struct{ controlTool }
 
-// forward finds the real tool: first among what the view knows, which is nearly
-// always enough. A tool that nobody has searched for yet may be in a source that
-// was never listed; then all that the scope is granted are, and the catalogue
-// that has them is looked in, behind the same gates.
+// forward finds the real tool, first in the view's catalogue. A tool that it does not
+// know may be in a source that was never listed, so all granted sources are listed then
+// and the tool is looked up again, behind the same gates.
 func (*caller) forward(ctx context.Context, v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
 	name, args, err := callArguments(input)
 	if err != nil {

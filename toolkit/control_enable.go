@@ -13,11 +13,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// EnableDisable returns the control of wags: enable_tools and disable_tools,
-// which take names of groups, one after another, each as far as it goes. Their
-// descriptions unfold the groups step by step: those without a parent, and
-// below every open group its children. They change with every transition, and
-// with them the start of the list.
+// EnableDisable returns the control of wags: enable_tools and disable_tools, which
+// take names of groups. Each name is a transition of its own: one that is refused does
+// not stop the others. The descriptions list the groups without a parent, and below
+// every open group its children. They change with every transition, and with them the
+// start of the list of tools.
 func EnableDisable() Control { return enableDisable{} }
 
 const (
@@ -45,7 +45,7 @@ func (enableDisable) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Too
 		&controlTool{
 			info: tool.Info{Name: enableTool, Description: enableText + tk.outline(groups), Input: args, Control: true},
 			opens: func(input json.RawMessage) []string {
-				names, _ := groupList(input) // what is wrong with it its own result says
+				names, _ := groupList(input) // the call itself reports the error
 				return names
 			},
 			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
@@ -61,8 +61,8 @@ func (enableDisable) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Too
 	}
 }
 
-// enableResult and disableResult are wags' answers, member for member, with one
-// more where there is something to tell. Lists are never null.
+// enableResult and disableResult have the members of wags' answers, and Instructions in
+// addition. Lists are never null.
 type enableResult struct {
 	Enabled         []string `json:"enabled"`
 	EnabledGroups   []string `json:"enabled_groups"`
@@ -79,8 +79,8 @@ type disableResult struct {
 	Errors         []string `json:"errors"`
 }
 
-// enableEach runs enable_tools. A name that is refused, or is open already, is an
-// entry in errors and stops no other.
+// enableEach runs enable_tools. A name that is refused or already open becomes an entry
+// in errors and does not stop the others.
 func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	names, err := groupList(input)
 	if err != nil {
@@ -117,8 +117,8 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	return answer{data: res}, nil
 }
 
-// disableEach runs disable_tools. Of a name that an earlier one has closed with it
-// the answer says that it is not enabled.
+// disableEach runs disable_tools. A child that was closed with its parent earlier in the
+// call is reported as not enabled.
 func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	names, err := groupList(input)
 	if err != nil {
@@ -143,7 +143,7 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 	return answer{data: res}, nil
 }
 
-// groupList reads {"groups": […]}; absent is empty.
+// groupList reads {"groups": […]}; without the member the list is empty.
 func groupList(input json.RawMessage) ([]string, error) {
 	members, err := object(input)
 	if err != nil {
@@ -161,7 +161,7 @@ func groupList(input json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// singly returns a list for each name.
+// singly returns a list of one for each name.
 func singly(names []string) (out [][]string) {
 	for _, n := range names {
 		out = append(out, []string{n})
@@ -169,7 +169,8 @@ func singly(names []string) (out [][]string) {
 	return out
 }
 
-// refusal words an error so that it tells no name that enable_tools does not.
+// refusal returns the text of an error that names only groups which the description of
+// enable_tools shows.
 func refusal(e *GroupError, groups []GroupInfo) string {
 	if e.Reason != UnknownGroup {
 		return e.Error()
@@ -240,8 +241,8 @@ func shownGroups(groups []GroupInfo) []string {
 }
 
 // unfold visits the groups without a parent, sorted by name, and after each
-// that is open its children. A group is named once, below the first of its
-// parents that is open; before that its name is nowhere.
+// that is open its children. It visits a group once, below its first open parent, and
+// not at all while its parents are closed.
 func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	sorted := slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) })
 	seen := map[string]bool{}
@@ -263,7 +264,7 @@ func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 }
 
 // outline is the part of the description of enable_tools that changes: the groups
-// that can be chosen now, and how much room a quota leaves.
+// that can be chosen now, and the quota on tools.
 func (tk *Toolkit) outline(groups []GroupInfo) string {
 	var b strings.Builder
 	b.WriteString("\nGroups:\n")

@@ -18,8 +18,8 @@ const (
 	deactivateSuffix = ".deactivate"
 )
 
-// perGroup is steady: the list of activators never changes, also those of children
-// whose parents are closed, so that names of groups are never hidden.
+// perGroup is steady: it lists the tools of all granted groups, also of children whose
+// parents are closed.
 type perGroup struct{}
 
 func (perGroup) steady() bool { return true }

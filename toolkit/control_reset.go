@@ -20,13 +20,13 @@ var resetText string
 //go:embed text/*.tmpl
 var texts embed.FS
 
-// templates word the answers of control tools and what is told again.
+// templates are the texts of control tools' answers and of reminders.
 var templates = sync.OnceValue(func() *template.Template { return template.Must(template.ParseFS(texts, "text/*.tmpl")) })
 
 // ResetTools returns the control of AgentScope: one tool, reset_tools, which
-// takes the full desired state, one boolean per group. Absent means closed. An
-// unknown name or a value that is no boolean changes nothing. Without options it is
-// that of the zero ResetOptions.
+// has the full desired state as its arguments, one boolean per group. Absent means
+// closed. An unknown name or a value that is not a boolean is an error and changes
+// nothing.
 func ResetTools(options ...ResetOptions) Control {
 	var r resetTools
 	for _, o := range options {
@@ -35,21 +35,20 @@ func ResetTools(options ...ResetOptions) Control {
 	return r
 }
 
-// ResetOptions are what [ResetTools] does differently. Those of several add up.
+// ResetOptions configure [ResetTools]. A field that is set in any of several holds.
 type ResetOptions struct {
-	// ShowActive says in the field descriptions of reset_tools what is open. The list
-	// then changes with every transition, from its start on, which costs the
-	// provider's cache of the whole conversation.
+	// ShowActive marks open groups in the field descriptions of reset_tools. The start
+	// of the list then changes with every transition, which invalidates the provider's
+	// cache of the whole conversation.
 	ShowActive bool
 
-	// NewOnly has the answer tell the instructions of groups that were opened only,
-	// instead of those of all that are open.
+	// NewOnly limits the instructions in an answer to the groups that were opened by
+	// the call, instead of all that are open.
 	NewOnly bool
 }
 
 const resetTool = "reset_tools"
 
-// resetTools is steady unless it is to show what is open.
 type resetTools struct{ ResetOptions }
 
 func (r resetTools) steady() bool { return !r.ShowActive }
@@ -79,7 +78,7 @@ func (r resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 	return []tool.Tool{&controlTool{
 		info: tool.Info{Name: resetTool, Description: resetText, Input: schema(nil, props...), Control: true},
 		opens: func(input json.RawMessage) []string {
-			names, _ := wanted(tk, s, input) // what is wrong with it its own result says
+			names, _ := wanted(tk, s, input) // the call itself reports the error
 			return names
 		},
 		run: func(ctx context.Context, input json.RawMessage) (answer, error) {
@@ -96,8 +95,8 @@ func (r resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 	}}
 }
 
-// wanted reads the arguments of reset_tools in the order in which they were
-// written: first all names are checked, then all values.
+// wanted returns the names of the groups that the arguments of reset_tools set to true,
+// in the order in which they were written. It checks all names before the values.
 func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	var exist []string
 	for _, g := range tk.Groups(s) {
@@ -123,7 +122,7 @@ func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 		case "false":
 			names = slices.DeleteFunc(names, func(n string) bool { return n == m.name })
 		default:
-			return nil, fmt.Errorf("group %q: true or false is wanted, not %s; nothing was changed", m.name, m.value)
+			return nil, fmt.Errorf("group %q: the value must be true or false, not %s; nothing was changed", m.name, m.value)
 		}
 	}
 	return names, nil
@@ -159,7 +158,7 @@ func object(input json.RawMessage) ([]member, error) {
 	return out, nil
 }
 
-// openGroup is what a model is told of a group that is open.
+// openGroup describes an open group to the model.
 type openGroup struct {
 	Name         string      `json:"name"`
 	Opened       bool        `json:"opened,omitempty"` // by this call
@@ -171,8 +170,7 @@ type openGroup struct {
 	empty bool // its sources failed, and nothing else is in it
 }
 
-// A toolLine is a tool in an answer: enough to know it by, the schema comes with
-// the next step.
+// A toolLine is a tool in an answer; its schema comes with the next step.
 type toolLine struct {
 	Name string `json:"name"`
 	Line string `json:"description,omitempty"`
@@ -184,19 +182,19 @@ type skillLine struct {
 	Description string `json:"description"`
 }
 
-// A wording says how a control tool words what a transition did.
+// A wording says what the answer of a control tool includes.
 type wording struct {
 	newOnly bool // instructions and skills of groups that were opened only
 	leftOut bool // what was closed had been left out of the call
 	again   bool // the tools of all groups that are open, not only of those that were opened
 }
 
-// report is the answer of a control tool. It comes last in the conversation,
-// where it costs the provider's cache nothing; that is why instructions and
-// skills are told here and not in the system prompt. It says what was opened, with a
-// line for each tool, what could not be, what was closed, and what to know about all
-// that is open. A group whose sources failed and that has nothing else does not count
-// as open, though it is in the scope: its tools appear once a source can be listed.
+// report returns the answer of a control tool: what was opened, with a line for each
+// tool, what failed, what was closed, and the instructions and skills of open groups.
+// These are here and not in the system prompt because the end of a conversation can
+// change without invalidating the provider's cache. A group whose sources failed and
+// that has nothing else is reported as unavailable, though it is open in the scope: its
+// tools appear once a source can be listed.
 func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how wording) (answer, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
@@ -235,7 +233,7 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how wordin
 	return answer{text: render("opened.tmpl", data), data: data}, nil
 }
 
-// render words data, which a template cannot fail on: it is plain values.
+// render executes a template. It panics on an error, which plain values cannot cause.
 func render(name string, data any) string {
 	var b strings.Builder
 	if err := templates().ExecuteTemplate(&b, name, data); err != nil {
@@ -244,8 +242,8 @@ func render(name string, data any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// openGroups returns what a model is told of what is open and granted, in order
-// of registration, and which of their skills could not be loaded.
+// openGroups describes the groups that are open and granted, in order of registration,
+// and returns which of their skills could not be loaded.
 func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGroup, skipped []Skipped, err error) {
 	for i, g := range c.groups {
 		if !r.open[i] || !c.grantsGroup(i, r.ceiling) {

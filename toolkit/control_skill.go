@@ -30,7 +30,7 @@ type skillViewer struct {
 // newSkillViewer returns the viewer for a scope.
 func newSkillViewer(tk *Toolkit, s *Scope) tool.Tool { return &skillViewer{tk, s} }
 
-// skillInfo is the same for every scope. It may run beside other calls: it reads.
+// skillInfo is the same for every scope.
 var skillInfo = tool.Info{Name: skillTool, Description: skillText, Control: true, ReadOnly: true, Parallel: true,
 	Input: schema([]string{"skill"},
 		prop("skill", `"type":"string"`, "The name of the skill, or a few words of the task to find one."),
@@ -61,15 +61,15 @@ func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 	}
 }
 
-// Remind tells which skills were opened, with their outlines.
+// Remind lists the skills that were opened, with their outlines; see [tool.Reminder].
 func (v *skillViewer) Remind(ctx context.Context) string {
 	var opened []*skill.Skill
 	all, err := OpenedSkills(ctx)
 	if err != nil {
-		return "" // what cannot be read cannot be told
+		return ""
 	}
 	for _, o := range all {
-		// One that is gone, or whose group was closed, is not told again.
+		// A skill that is gone, or whose group was closed, is left out.
 		if page, err := v.tk.page(ctx, v.scope, skill.Query{Skill: o.Name}); err == nil {
 			opened = append(opened, page.Skill)
 		}
@@ -85,9 +85,9 @@ type OpenedSkill struct {
 
 var openedSkills = tool.NewStateKey[[]OpenedSkill]("skills")
 
-// OpenedSkills returns the skills that the model has read, in the order in which
-// it first did. They are kept in the [tool.State] that ctx carries; without one
-// there are none. It fails when a saved state cannot be read.
+// OpenedSkills returns the skills that the model has read, in the order in which it
+// first read them. They are stored in the [tool.State] of ctx; without one there are
+// none. It fails if a saved state cannot be read.
 func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
 	if tool.StateFrom(ctx) == nil {
 		return nil, nil
@@ -99,7 +99,7 @@ func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
 	return all, err
 }
 
-// recordSkill keeps in the session that s was read.
+// recordSkill records in the session's state that s was read.
 func recordSkill(ctx context.Context, s *skill.Skill) error {
 	if tool.StateFrom(ctx) == nil {
 		return nil
@@ -116,9 +116,9 @@ func recordSkill(ctx context.Context, s *skill.Skill) error {
 	})
 }
 
-// page shows a skill of a group that is open. It loads the skills anew, unlike the
-// prompt: an edited text is worth reading, and the answer comes at the end of the
-// conversation. A skill of a group that is closed gets the way to open it.
+// page returns a page of a skill of an open group. It loads the skills again, unlike the
+// prompt, so that the model reads the latest text. For a skill of a closed group the
+// error says how to open the group.
 func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
 	c, r := tk.reached(s)
 	var open []*skill.Skill
@@ -149,8 +149,8 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closed(closed, nil, r, true))
 }
 
-// reached returns what skills are looked up in: with [Discover] and without
-// activation every group is open.
+// reached returns the catalogue and the state in which skills are looked up: with
+// [Discover] and with LabelsOnly every group counts as open.
 func (tk *Toolkit) reached(s *Scope) (*catalogue, *resolved) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
@@ -166,7 +166,7 @@ func (c *catalogue) skilled() []*group {
 	return slices.DeleteFunc(c.all(), func(g *group) bool { return len(g.Skills) == 0 })
 }
 
-// withSkills yields those of them that the ceiling grants.
+// withSkills yields the groups with skills that the ceiling grants.
 func (c *catalogue) withSkills(r *resolved) iter.Seq[*group] {
 	return func(yield func(*group) bool) {
 		for _, g := range c.skilled() {
@@ -181,11 +181,10 @@ func (c *catalogue) withSkills(r *resolved) iter.Seq[*group] {
 	}
 }
 
-// Skills returns the skills that the scope can read now, which are those
-// of the tool Skill: of the basic group and of every open one, in this order, and
-// for each the name of its group, empty for the basic one. Of two skills with one
-// name the first counts. Groups whose skills cannot be loaded are left out and told
-// of in the error, which comes together with the others' skills.
+// Skills returns the skills that the scope can read now with the tool Skill: those of
+// the basic group and of every open one, in this order, and for each the name of its
+// group, empty for the basic one. Of two skills with one name the first counts. If the
+// skills of some groups cannot be loaded, Skills returns the others and an error.
 func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill, groups []string, err error) {
 	c, r := tk.reached(s)
 	for g := range c.withSkills(r) {
@@ -202,10 +201,10 @@ func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill,
 	return skills, groups, err
 }
 
-// Reachable returns the names of the groups whose members the scope can use as it
-// stands, in order of registration: those that are open and that its ceiling
-// grants; with [Discover], and where groups are labels, all that it grants. The
-// basic group, if it is granted, comes first, as "".
+// Reachable returns the names of the groups whose members the scope can use now, in
+// order of registration: those that are open and granted by its ceiling; with
+// [Discover] and [Config.LabelsOnly] all that are granted. The basic group, if it is
+// granted, comes first, as "".
 func (tk *Toolkit) Reachable(s *Scope) []string {
 	c, r := tk.reached(s)
 	var names []string

@@ -2,7 +2,7 @@ package toolkit
 
 import "github.com/kitbag-go/kitbag/tool"
 
-// A Cost is what definitions of tools cost in every request.
+// A Cost is the size of definitions of tools, which every request includes.
 type Cost struct {
 	Name   string
 	Tools  int
@@ -17,8 +17,7 @@ type Costs struct {
 	Groups []Cost // each group that the ceiling grants, open or not, as far as its tools are known
 }
 
-// bytesPerToken is the usual rule of thumb. Schemas come out a little low, prose a
-// little high; providers count differently anyway.
+// bytesPerToken is a rule of thumb: a little low for schemas, a little high for prose.
 const bytesPerToken = 4
 
 // add counts one more definition.
@@ -37,7 +36,7 @@ func costOf(name string, infos []tool.Info) Cost {
 	return c
 }
 
-// Cost says what the list costs, and what its groups cost when they are open.
+// Cost returns the size of the list, and of each group if it were open.
 func (v *View) Cost() Costs {
 	b := v.body
 	out := Costs{Total: costOf("", b.infos)}

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// A resolved state is what the gates look at: one moment of one scope, in
-// terms of one catalogue.
+// A resolved state is a snapshot of a scope in terms of one catalogue; the gates are
+// functions of it.
 type resolved struct {
 	state
 	open  []bool // by group: opened, and all its parents too
@@ -13,9 +13,9 @@ type resolved struct {
 	whens []bool // by predicate
 }
 
-// resolve says which groups are open in a state. Stored names that do not exist are
-// passed over, and so are groups whose parents are not stored: a scope may have
-// been saved with another catalogue.
+// resolve returns which groups are open in a state. It ignores unknown names, and groups
+// whose parents are not stored, since the scope may have been saved with another
+// catalogue.
 func (c *catalogue) resolve(st state) *resolved {
 	r := &resolved{state: st, open: make([]bool, len(c.groups))}
 	var stored []int
@@ -53,9 +53,9 @@ func (c *catalogue) gated(g int, stored []bool) bool {
 	return true
 }
 
-// evalPredicates asks the predicates, once for a view: listing and calling then agree even
-// if what they look at changes in between. It returns those that panicked, which
-// count as false.
+// evalPredicates evaluates the predicates once for a view, so that listing and calling
+// agree even if their inputs change in between. It returns the entries whose predicates
+// panicked, which count as false.
 func (c *catalogue) evalPredicates(r *resolved) (panicked []*entry) {
 	if len(c.whens) == 0 {
 		return nil
@@ -78,8 +78,8 @@ func (c *catalogue) evalPredicates(r *resolved) (panicked []*entry) {
 	return panicked
 }
 
-// The gates. A tool is visible if and only if all four are open; listing and
-// calling ask the same function.
+// visible reports whether all four gates are open for a tool. Listing and calling both
+// use it.
 func (c *catalogue) visible(e *entry, r *resolved) bool {
 	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.when < 0 || r.whens[e.when])
 }
@@ -100,8 +100,8 @@ func (c *catalogue) member(e *entry, r *resolved) bool {
 	return false
 }
 
-// granted is the gate of the ceiling. It is asked apart from membership: a tool in
-// two groups is visible if one is open and the other granted.
+// granted is the gate of the ceiling. It is independent of member: a tool in two groups
+// is visible if one is open and the other granted.
 func (c *catalogue) granted(e *entry, r *resolved) bool { return c.rules.grants(r.ceiling, e.labels) }
 
 // inPhase is the gate of phases. A tool that names none is visible in all; one with
@@ -110,10 +110,9 @@ func (c *catalogue) inPhase(e *entry, r *resolved) bool {
 	return e.set.Phases == nil || slices.Contains(e.set.Phases, "*") || slices.Contains(e.set.Phases, r.phase)
 }
 
-// list returns the visible tools in the order in which a model gets them. It
-// looks only at tools of groups that are open and granted, so that its cost grows
-// with what is shown and not with what is registered. A tool in several open
-// groups is listed with the one that was opened first.
+// list returns the visible tools in the order in which a model gets them. Its cost grows
+// with the tools of open groups, not with all that are registered. A tool in several
+// open groups is listed with the one that was opened first.
 func (c *catalogue) list(r *resolved) []*entry {
 	var out []*entry
 	add := func(e *entry) {
@@ -171,8 +170,8 @@ func (c *catalogue) labelled(ceiling Ceiling) []*entry {
 	return slices.Compact(out)
 }
 
-// shadow puts the later of two tools of one name in the place of the earlier; entries
-// are in order of registration, which presets with shadowing list in.
+// shadow replaces the earlier of two tools of one name by the later. The entries are in
+// order of registration, as in all presets with laterShadows.
 func shadow(entries []*entry) []*entry {
 	at := map[string]int{}
 	out := entries[:0]
@@ -205,7 +204,7 @@ func (c *catalogue) grantsBasic(ceiling Ceiling) bool {
 	return c.rules.grants(ceiling, []string{c.rules.basicLabel()})
 }
 
-// grantsGroup reports whether the group exists for the scope.
+// grantsGroup reports whether the ceiling grants the group.
 func (c *catalogue) grantsGroup(g int, ceiling Ceiling) bool {
 	return c.rules.grants(ceiling, []string{c.groups[g].Name})
 }
@@ -215,8 +214,7 @@ func (c *catalogue) grantedOf(names []string, ceiling Ceiling) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !c.rules.grants(ceiling, []string{n}) })
 }
 
-// infos describes the groups that exist for the scope, in order of
-// registration.
+// infos describes the groups that the ceiling grants, in order of registration.
 func (c *catalogue) infos(r *resolved) []GroupInfo {
 	var out []GroupInfo
 	for i, g := range c.groups {

@@ -11,14 +11,14 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A HiddenError says why there is no tool for a call. Its text is for the
-// model. With [Tmcp] and [TrustGraph] it is the same for a hidden tool and for one
-// that does not exist; the fields are for the host.
+// A HiddenError means that a call names a tool that is hidden or does not exist. Its
+// text is for the model; with [Tmcp] and [TrustGraph] it does not distinguish the two.
+// The fields are for the host.
 type HiddenError struct {
 	Tool    string
-	Known   bool     // there is such a tool, and the ceiling grants it
-	Groups  []string // granted groups that have it, sorted; empty if groups are not what hides it
-	Phase   string   // if the phase hides it: the present phase
+	Known   bool     // the tool exists, and the ceiling grants it
+	Groups  []string // granted groups that have it, sorted; empty if one of them is open
+	Phase   string   // the current phase, if it hides the tool
 	Nearest []string // visible tools of similar names, if it is not known
 	Active  []string // the open groups that the ceiling grants, in order of activation
 
@@ -27,15 +27,14 @@ type HiddenError struct {
 
 func (e *HiddenError) Error() string { return e.text }
 
-// Resolve finds the tool for a call: the tool and the arguments with which it
-// is to be called. Both are the call's own, except for a control tool that
-// calls others on the model's behalf. The error is a [*HiddenError], or says
-// what is wrong with the arguments of such a call; its text is for the model.
-// With [Discover] it may list sources that were never searched, for as long
-// as ctx lasts.
+// Resolve returns the tool for a call, and its arguments. Both are those of the call,
+// except for call_tool of [Discover], which names another tool. The error is a
+// [*HiddenError], or says what is wrong with the arguments of call_tool; its text is for
+// the model. With [Discover] it may list sources that were never searched, until ctx
+// ends.
 //
 // Opening are the groups that other calls of the same answer open; see [View.Opens].
-// The error then says that a tool of theirs can be called after the step.
+// The error then tells the model to call a tool of these groups in its next answer.
 func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, opening ...string) (tool.Tool, json.RawMessage, error) {
 	if t := v.controlTool(name); t != nil {
 		if f, ok := t.(forwarder); ok {
@@ -51,7 +50,7 @@ func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, 
 }
 
 // Opens returns the groups that a call of the named tool asks to open, with arguments
-// as the model sent them; nil if it is no control tool or the call must fail.
+// as the model sent them; nil if it is not a control tool or its arguments are invalid.
 func (v *View) Opens(name string, input json.RawMessage) []string {
 	if t, ok := v.controlTool(name).(*controlTool); ok && t.opens != nil {
 		return t.opens(input)
@@ -85,9 +84,8 @@ func (v *View) ChangesGroups(name string) bool {
 	return !forwards && !t.Info().ReadOnly
 }
 
-// hidden makes the error for a name that nothing visible has, in an answer that opens
-// the groups in opening. What is above the ceiling is treated as if it did not exist,
-// whatever the rules.
+// hidden makes the error for a name that no visible tool has, in an answer that opens
+// the groups in opening. A tool that the ceiling does not grant is treated as unknown.
 func (b *body) hidden(name string, opening []string) *HiddenError {
 	e := &HiddenError{Tool: name, Active: b.c.activeNames(b.r)}
 	for _, en := range b.c.named(name) {
@@ -121,7 +119,7 @@ func (c *catalogue) activeNames(r *resolved) []string {
 	return c.names(slices.DeleteFunc(slices.Clone(r.order), func(g int) bool { return !c.grantsGroup(g, r.ceiling) }))
 }
 
-// explain says which gates are closed for a tool.
+// explain records in e which gates are closed for a tool.
 func (b *body) explain(e *HiddenError, en *entry) {
 	c := b.c
 	if !c.inPhase(en, b.r) {
@@ -135,7 +133,7 @@ func (b *body) explain(e *HiddenError, en *entry) {
 	e.Groups = slices.Compact(e.Groups)
 }
 
-// advise says what to do about a tool that is hidden.
+// advise returns the text for a known tool that is hidden: what to do about it.
 func (b *body) advise(e *HiddenError, opening []string) string {
 	if len(e.Groups) == 0 {
 		if e.Phase != "" {
@@ -149,10 +147,9 @@ func (b *body) advise(e *HiddenError, opening []string) string {
 	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closed(e.Groups, opening, b.r, true))
 }
 
-// closed names groups of which one must be open: the first of those that the answer
-// opens, or else all. If any of them will do it says how to open the first, after its
-// parents and together with what is open now, which a control that takes the full state
-// would close.
+// closed names groups of which one must be open: one that the answer opens, or else all.
+// If anyWillDo it adds how to open the first, after its parents. The hint includes the
+// groups that are open now, as a control that takes the full state would close them.
 func (c *catalogue) closed(groups, opening []string, r *resolved, anyWillDo bool) string {
 	for _, name := range groups {
 		if slices.Contains(opening, name) {
@@ -181,8 +178,8 @@ func (c *catalogue) closed(groups, opening []string, r *resolved, anyWillDo bool
 }
 
 // unlisted returns the closed groups that may have a tool of the name, because they
-// have sources that were never listed. If the names of some of them or of their
-// sources begin the tool's, it is likely that one of these has it, and they are all.
+// have sources that were never listed. If the tool's name begins with the name of some
+// of them, or of their sources, it returns only these, and likely is true.
 func (c *catalogue) unlisted(name string, r *resolved) (groups []string, likely bool) {
 	if _, ok := c.control.(discover); ok || c.rules.opaque {
 		return nil, false
@@ -208,7 +205,8 @@ func (c *catalogue) unlisted(name string, r *resolved) (groups []string, likely 
 }
 
 // nearest returns up to three visible tools whose names resemble the one given,
-// the most alike first. Whoever meant to read is not led to a tool that writes.
+// the most similar first. For a name that suggests reading, such as get_x, it leaves out
+// tools that may write.
 func (b *body) nearest(name string) []string {
 	verb := readingPrefix(name)
 	var names []string
@@ -224,8 +222,8 @@ func (b *body) nearest(name string) []string {
 var readingVerbs = []string{"read", "get", "list", "show", "view", "find", "search", "query", "fetch", "look", "lookup",
 	"describe", "inspect", "check", "count", "grep", "glob", "cat", "stat"}
 
-// readingPrefix returns the words of a tool's name up to the first that says that it
-// only reads; nil if none does.
+// readingPrefix returns the words of a tool's name up to the first reading verb; nil if
+// it has none.
 func readingPrefix(name string) []string {
 	ws := words(name)
 	at := slices.IndexFunc(ws, func(w string) bool { return slices.Contains(readingVerbs, w) })

@@ -2,11 +2,10 @@ package toolkit
 
 import "slices"
 
-// Import makes groups that somebody else described, such as the labels of an
-// MCP server, fit to be opened one by one: parents that do not exist are left
-// out, and so are those that would make a group its own ancestor, which MCP
-// allows. The first group of a name counts; what has no name is left out. A
-// group without a description gets its title or name for one.
+// Import prepares groups of a third party, such as those of an MCP server, for a
+// [Config]. It removes parents that do not exist and those that would make a group
+// its own ancestor, which MCP allows. It keeps the first group of each name and none
+// without a name. A group without a description gets its title or name as one.
 func Import(groups []Group) []Group {
 	index := map[string]int{}
 	var out []Group
@@ -24,7 +23,7 @@ func Import(groups []Group) []Group {
 		out = append(out, g)
 	}
 	parents := make([][]string, len(out))
-	// Many ways may lead to one group: each is looked at once.
+	// Each group is visited once, though many paths may lead to it.
 	var reaches func(from, to string, seen map[string]bool) bool
 	reaches = func(from, to string, seen map[string]bool) bool {
 		if from == to || seen[from] {

@@ -33,7 +33,7 @@ func TestManyTools(t *testing.T) {
 				if got := listed(v); len(got) != 2*n {
 					t.Fatalf("%d tools are listed, want %d: %q", len(got), 2*n, got)
 				}
-				if got := v.Skipped(); len(got) != 1 || got[0].Tool != names[0] || !strings.Contains(got[0].Reason, "another tool of that name") {
+				if got := v.Skipped(); len(got) != 1 || got[0].Tool != names[0] || !strings.Contains(got[0].Reason, "has this name") {
 					t.Fatalf("skipped %+v", got)
 				}
 				for _, name := range slices.Concat(names, more) {

@@ -6,9 +6,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// ErrCursor is returned for a cursor that does not fit the list: made up, or
-// of a list that has changed since.
-var ErrCursor = errors.New("the cursor does not fit the list; start from the beginning")
+// ErrCursor is returned for a cursor that is invalid, or whose list has changed since.
+var ErrCursor = errors.New("the cursor is invalid or its list has changed; start from the beginning")
 
 // PageGroups returns a page of Groups; see [View.Page].
 func (tk *Toolkit) PageGroups(s *Scope, cursor string, size int) ([]GroupInfo, string, error) {

@@ -19,9 +19,8 @@ type prompt struct {
 	skipped []Skipped
 }
 
-// fillPrompt fills in what a view says next to its list. Skills that cannot be read are
-// skipped, as tools are: a model can go on without them. Only the end of the
-// context is an error.
+// fillPrompt sets the prompt, the reminder and the skipped of b. Skills that cannot be
+// read are skipped, as tools are. It fails only if the context has ended.
 func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 	p := c.prompt
 	p.mu.Lock()

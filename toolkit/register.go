@@ -8,22 +8,22 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A registrar fills a catalogue with tools. It holds what is of no use afterwards.
+// A registrar fills a catalogue with tools, and holds what is needed only for that.
 type registrar struct {
 	*catalogue
 	settings map[string]*Setting
-	spare    []entry // for entries to come, made together
-	last     *place  // that was given to an entry
+	spare    []entry // allocated together, for newEntry
+	last     *place  // given to the last entry
 }
 
-// readSettings finds the settings by tool. Groups that do not exist are mistakes
-// unless groups are labels, which need not be described.
+// readSettings indexes the settings by tool. A group in them must exist, unless groups are
+// only labels.
 func (r *registrar) readSettings() error {
 	r.settings = make(map[string]*Setting, len(r.cfg.Settings))
 	for i := range r.cfg.Settings {
 		s := &r.cfg.Settings[i]
 		if r.settings[s.Tool] != nil && !r.cfg.Preset.Replaces() {
-			return fmt.Errorf("tool %q: has two settings", s.Tool)
+			return fmt.Errorf("tool %q has two settings; merge them", s.Tool)
 		}
 		for _, name := range s.Groups {
 			if _, ok := r.index[name]; !ok && !r.cfg.LabelsOnly {
@@ -71,8 +71,7 @@ func (r *registrar) addTools(tk *Toolkit) error {
 		}
 	}
 	r.spare, r.entries = make([]entry, n), make([]*entry, 0, n)
-	// First what the host registered, then what sources list, so that no source
-	// can be in the way of a tool of the host.
+	// The host's tools first, so that a source cannot take the name of one.
 	for _, g := range r.all() {
 		for _, t := range g.Tools {
 			if err := r.add(g, t, nil); err != nil {
@@ -95,15 +94,15 @@ func (r *registrar) addTools(tk *Toolkit) error {
 	}
 	for _, s := range r.cfg.Settings {
 		if len(r.named(s.Tool)) == 0 && !hasSources {
-			return fmt.Errorf("tool %q: has a setting but does not exist", s.Tool)
+			return fmt.Errorf("tool %q has a setting but is not registered", s.Tool)
 		}
 	}
 	r.finish()
 	return nil
 }
 
-// addListed adds what a source listed. One bad tool withdraws nothing else, and
-// none can make the catalogue fail to build: that happens in the middle of runs.
+// addListed adds what a source listed. A bad tool is skipped and never an error, as
+// catalogues are rebuilt in the middle of runs.
 func (r *registrar) addListed(g *group, src *source) {
 	if r.built == nil {
 		r.built = map[*source]*listing{}
@@ -126,8 +125,8 @@ func (r *registrar) addListed(g *group, src *source) {
 	}
 }
 
-// add registers a tool that is in the listing from, nil being what the host
-// registers. One that a source lists takes no other's place, whatever the rules.
+// add registers a tool from a listing, or from the host if from is nil. A tool that a
+// source lists never replaces another, whatever the rules.
 func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	if t == nil {
 		return fmt.Errorf("%s: a tool is nil", r.groupTitle(g.index))
@@ -138,7 +137,7 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	}
 	if r.reserved[info.Name] {
 		if from != nil || !r.rules.replaceControls {
-			return r.blame(g, info.Name, errors.New("the name is that of a control tool"))
+			return r.blame(g, info.Name, errors.New("a control tool has this name; rename the tool"))
 		}
 	} else if err := r.rules.checkPath(info.Name, g.Name, r.exists); err != nil {
 		return r.blame(g, info.Name, err)
@@ -170,7 +169,7 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 		case whenTaken == laterShadows:
 			r.shadows = true
 		default:
-			return r.blame(g, info.Name, fmt.Errorf("another tool of that name is in %s", r.groupTitle(old.home)))
+			return r.blame(g, info.Name, fmt.Errorf("another tool in %s has this name", r.groupTitle(old.home)))
 		}
 	}
 	e := r.newEntry()
@@ -183,7 +182,7 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 // noSetting is that of a tool without one.
 var noSetting Setting
 
-// newEntry returns an entry of those that were made for all tools together.
+// newEntry returns one of the entries that were allocated together.
 func (r *registrar) newEntry() *entry {
 	if len(r.spare) == 0 {
 		return new(entry)
@@ -193,7 +192,7 @@ func (r *registrar) newEntry() *entry {
 	return e
 }
 
-// blame says which tool, and where it was registered.
+// blame wraps err with the tool and where it was registered.
 func (r *registrar) blame(g *group, name string, err error) error {
 	return fmt.Errorf("tool %q in %s: %w", name, r.groupTitle(g.index), err)
 }
@@ -218,11 +217,10 @@ func (r *registrar) enlist(e *entry) {
 	}
 }
 
-// put makes e, which has been at the place p, a member of g, or of the groups that
-// its setting or its labels name. A setting counts before where the tool was
-// registered, and that before its labels: the host knows better than whoever made
-// the tool. Labels of groups that do not exist are kept, for ceilings and for who
-// lists them, and are members of nothing.
+// put makes e, which has the place p, a member of g, or of the groups that its setting
+// or its labels name. A setting wins over the group in which the tool was registered,
+// and that over the tool's labels, as the host is trusted more than the tool. Labels
+// without a group are kept for ceilings and [Toolkit.Labels].
 func (r *registrar) put(e *entry, p place, g *group) {
 	var own []string
 	explicit := p.set.Groups != nil
@@ -251,7 +249,7 @@ func (r *registrar) put(e *entry, p place, g *group) {
 	r.setPlace(e, p)
 }
 
-// setPlace gives e the place, the one that was given last if they are equal.
+// setPlace sets the place of e, sharing the one that was set last if they are equal.
 func (r *registrar) setPlace(e *entry, p place) {
 	if r.last == nil || !p.equal(r.last) {
 		own := p // p itself stays on the stack
@@ -265,8 +263,8 @@ func (p *place) equal(q *place) bool {
 		slices.Equal(p.groups, q.groups) && slices.Equal(p.labels, q.labels)
 }
 
-// finish puts the tools in order, those of a group before what its sources
-// list, and fills what is looked up by group and label.
+// finish sorts the tools, those of a group before those of its sources, and fills the
+// indexes by group and label.
 func (r *registrar) finish() {
 	byHome := func(a, b *entry) int { return a.home - b.home }
 	if !slices.IsSortedFunc(r.entries, byHome) {

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// rules are the decisions that presets make differently. The zero value of each is
-// kitbag's own; what is listed, called and opened is the same code for all.
+// rules are the decisions in which presets differ. Their zero values are kitbag's own.
 type rules struct {
 	control    Control // unless the configuration has one; nil is ResetTools
 	labelsOnly bool    // see Config.LabelsOnly
@@ -25,8 +24,8 @@ type rules struct {
 	defaultLabel string
 
 	// toolLabels makes ungrouped tools members of the groups that they name themselves;
-	// see [tool.Labeled]. Labels without a group are ignored. Whoever provides a tool
-	// can then put it into any group.
+	// see [tool.Labeled]. Labels without a group are ignored. Any provider of a tool can
+	// then put it into any group.
 	toolLabels bool
 
 	pathNames       bool // a group's name starts with its parent's and a dot, a tool's with its group's
@@ -47,16 +46,16 @@ const (
 	byName
 )
 
-// A sameName says what a tool of a name that is taken does.
+// A sameName says what happens when a tool has the name of an earlier one.
 type sameName uint8
 
 const (
 	refused       sameName = iota
-	laterShadows           // it takes the place of the earlier one while both are visible
-	laterReplaces          // it takes the place of the earlier one for good
+	laterShadows           // the later one hides the earlier while both are visible
+	laterReplaces          // the later one replaces the earlier
 )
 
-// A parentRule says what a group's parents are to it.
+// A parentRule says what it means that a group has parents.
 type parentRule uint8
 
 const (
@@ -65,7 +64,7 @@ const (
 	parentContains                   // Toolkit.Select includes it with them; they may be unknown
 )
 
-// An ungroupedRule says what becomes of tools that are in no named group.
+// An ungroupedRule says whether tools in no named group are visible.
 type ungroupedRule uint8
 
 const (
@@ -111,7 +110,7 @@ func (r *rules) checkGroup(g *Group) error {
 // checkParent checks the name of a group under that of a parent.
 func (r *rules) checkParent(g *Group, parent string) error {
 	if r.pathNames && !strings.HasPrefix(g.Name, parent+".") {
-		return fmt.Errorf("group %q: its name must start with that of its parent, %q", g.Name, parent+".")
+		return fmt.Errorf("group %q: the name must start with that of its parent, %q", g.Name, parent+".")
 	}
 	return nil
 }
@@ -128,9 +127,9 @@ func (r *rules) checkPath(name, group string, exists func(group string) bool) er
 	case dot < 0 && group == "":
 		return nil
 	case dot < 0:
-		return fmt.Errorf("its name must start with %q", group+".")
+		return fmt.Errorf("the name must start with %q", group+".")
 	case group != "" && name[:dot] != group:
-		return fmt.Errorf("its name must start with %q, and have no further dot", group+".")
+		return fmt.Errorf("the name must start with %q and have no further dot", group+".")
 	case !exists(name[:dot]):
 		return fmt.Errorf("its group %q does not exist", name[:dot])
 	}

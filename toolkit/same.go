@@ -6,15 +6,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// sameTool reports whether two registrations are of one tool, which then is in both
-// groups. Values that cannot be compared are different tools.
+// sameTool reports whether two registrations are of the same tool, which then is in both
+// groups. Values that are not comparable are different tools.
 func sameTool(a, b tool.Tool) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// sameOrigin reports whether two tools, which sources listed, are one tool of one
-// server. A server is listed once for each of its groups, and in between it may
-// have described its tools anew.
+// sameOrigin reports whether two tools, which sources listed, are the same tool of the
+// same server. A server is listed once for each of its groups, and may change its
+// definitions in between.
 func sameOrigin(a, b tool.Tool) bool {
 	type origin interface{ Origin() (server, name string) } // as the tools of package mcpclient have it
 	x, ok := tool.As[origin](a)

@@ -16,18 +16,18 @@ import (
 // open, no phase and no ceiling. It is saved as JSON, is safe for concurrent
 // use, and must not be copied.
 //
-// Names that the toolkit does not know, of a group that is gone for instance,
-// have no effect and are dropped by the next transition.
+// Names that the toolkit does not know, such as of a removed group, have no effect and
+// are dropped by the next transition.
 type Scope struct {
 	mu      sync.Mutex
-	decided bool     // active counts; before that the toolkit's initial groups do
+	decided bool     // active is in effect, not the toolkit's initial groups
 	active  []string // in order of activation
 	phase   string
 	ceiling Ceiling
 	version uint64 // counts the changes of the fields above
-	last    *View  // the view taken last, if it is still good
+	last    *View  // the last view, if nothing in the scope has changed since
 
-	turn chan struct{} // holds one element while a transition is on its way
+	turn chan struct{} // holds one element while a transition runs
 }
 
 // undefined is the phase of a scope that has none.
@@ -65,13 +65,13 @@ func (s *Scope) Ceiling() Ceiling {
 	return s.ceiling
 }
 
-// SetCeiling replaces the ceiling. Groups above it stay open, without effect
-// as long as they are.
+// SetCeiling replaces the ceiling. Open groups that it does not grant stay open, but have
+// no effect.
 func (s *Scope) SetCeiling(c Ceiling) {
 	s.change(func() { s.ceiling = c })
 }
 
-// Sub returns the scope for a sub-agent: the same ceiling, and nothing else.
+// Sub returns the scope for a sub-agent: a new one with the same ceiling.
 func (s *Scope) Sub() *Scope { return &Scope{ceiling: s.Ceiling()} }
 
 // change makes a change under the lock and drops the kept view.
@@ -151,18 +151,18 @@ func (st *resolved) key() string {
 	return string(b)
 }
 
-// errReentrant is returned when a hook asks for a transition of the scope whose
-// transition it is part of. Waiting for that to end would never end.
-var errReentrant = errors.New("a hook cannot change the scope whose change it is part of")
+// errReentrant is returned when a hook starts a transition of the scope whose transition
+// runs it, which would deadlock.
+var errReentrant = errors.New("a hook cannot change the scope whose transition runs it")
 
-// hookCtx marks the context that a hook gets. Marks add up: a hook that changes
-// another scope, whose hook changes the first one, is found out, too. A hook
-// that throws its context away is not, and waits for ever.
+// hookCtx is the context key that marks a scope whose transition runs a hook. A hook that
+// changes another scope, whose hook changes the first one, is detected too. A hook that
+// does not pass its context on deadlocks.
 type hookCtx struct{ scope *Scope }
 
-// begin waits for the other transitions of the scope. The turn is a channel and
-// no mutex, so that waiting can be given up, and so that s.mu is free for
-// listing and saving while a hook takes its time.
+// begin waits for the other transitions of the scope. The turn is a channel and not a
+// mutex, so that waiting ends with ctx; it is not s.mu, so that listing and saving do not
+// wait for hooks.
 func (s *Scope) begin(ctx context.Context) error {
 	if ctx.Value(hookCtx{s}) != nil {
 		return errReentrant
@@ -186,7 +186,7 @@ func (s *Scope) begin(ctx context.Context) error {
 	}
 }
 
-// end lets the next transition in.
+// end lets the next transition begin.
 func (s *Scope) end() { <-s.turn }
 
 // commit replaces the open groups. The slice is not changed afterwards, which

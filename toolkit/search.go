@@ -38,8 +38,7 @@ const (
 	bm25B = 0.75
 )
 
-// newSearchIndex indexes all tools, hidden or not: who may find what is asked with
-// each search.
+// newSearchIndex indexes all tools, hidden or not: each search filters by visibility.
 func newSearchIndex(c *catalogue) *searchIndex {
 	x := &searchIndex{entries: c.entries, postings: map[string][]posting{}, length: make([]float64, len(c.entries))}
 	groupWords := make([][]string, len(c.groups))
@@ -108,9 +107,8 @@ func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*e
 	return out
 }
 
-// words is used for queries and texts alike: what it does wrong it does to both.
-// It splits a text into lower case words: at what is neither letter nor
-// digit, and where camelCase has its hump. A plural loses its s.
+// words splits a query or a text into lower-case words: at characters that are neither
+// letter nor digit, and before the capitals of camelCase. A plural loses its s.
 func words(s string) []string {
 	var out []string
 	start := -1

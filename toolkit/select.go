@@ -2,15 +2,14 @@ package toolkit
 
 import "slices"
 
-// Select expands what a person or a host picks to a ceiling: the named groups
-// and, down to depth-1 steps, the groups they contain, which are those that
-// name them as a parent. Contained are the names of these and of the groups one
-// step further, which a client may offer to open next, sorted. A depth of 0 has
-// no limit. Groups that contain each other are harmless; names that no group
-// has are returned and grant nothing.
+// Select returns the ceiling of the named groups and, for depth-1 levels, of the groups
+// that they contain, which are those that name them as a parent. A depth of 0 means
+// all levels. Contained are the names of the contained groups and of those one level
+// further, which a client may offer next, sorted. Unknown are the names that no group
+// has. Cycles are allowed.
 //
-// This is how a client filters by MCP's labels. It is a choice, not a boundary:
-// the ceiling becomes one when the host sets it on a scope.
+// This is how a client filters by MCP's groups. The ceiling has no effect until the host
+// sets it on a scope.
 func (tk *Toolkit) Select(groups []string, depth int) (ceiling Ceiling, contained, unknown []string) {
 	c := tk.now.Load()
 	var level, granted []int

@@ -16,25 +16,24 @@ import (
 
 const (
 	listTimeout = 30 * time.Second // for a source to list its tools
-	retryAfter  = 30 * time.Second // before a source that failed is asked again
+	retryAfter  = 30 * time.Second // before a source that failed is listed again
 )
 
-// A source is a registered tool.Source and what it listed last. It outlives
-// catalogues: one that is built anew, for whatever reason, has the lists again
-// without asking anybody.
+// A source is a registered tool.Source and its last list. It outlives catalogues, so that
+// a new one need not fetch the lists again.
 type source struct {
 	src     tool.Source
 	name    string
 	turn    chan struct{} // holds one element while the list is fetched
 	listing atomic.Pointer[listing]
-	stale   atomic.Bool // the source said that its list has changed
+	stale   atomic.Bool // the list must be fetched again, whatever its age
 }
 
 // A listing is what a source listed, and when. It is replaced, never changed.
 type listing struct {
 	tools []tool.Tool
 	about string // the source's instructions
-	err   error  // why tools is not what the source would list now
+	err   error  // of the last fetch; tools are then those of an earlier one
 	at    time.Time
 }
 
@@ -60,19 +59,18 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	return src, nil
 }
 
-// Tools makes the record itself a source: it stands for the registered one in
-// the configuration, which has the list then even where two values cannot be
-// compared.
+// Tools implements tool.Source: in the configuration the record replaces the registered
+// source, so that it keeps its list even if the source is not comparable.
 func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.Tools(ctx) }
 
-// Refresh tells the toolkit of a change that it cannot see: in what a source
-// lists, or in what a predicate depends on. Sources are listed again when a view
-// needs them, also those that are being listed, and listeners are called once.
+// Refresh reports a change that the toolkit cannot see: of a source's list, or of what a
+// predicate depends on. Sources are listed again when a view needs them, also those
+// whose listing is in progress, and listeners are called once.
 func (tk *Toolkit) Refresh() {
 	tk.mu.Lock()
 	for _, g := range tk.now.Load().all() {
 		for _, s := range g.sources {
-			s.stale.Store(true) // also a list that is on its way may be the old one
+			s.stale.Store(true) // a fetch in progress may return the old list
 		}
 	}
 	tk.mu.Unlock()
@@ -80,8 +78,8 @@ func (tk *Toolkit) Refresh() {
 	tk.notify(Change{Tools: true})
 }
 
-// upToDate returns the catalogue that has the present lists of the sources. It
-// builds one if need be; of several that wait for the same lists one does.
+// upToDate returns the catalogue with the current lists of the sources. Of several
+// callers that wait for the same lists only one builds it.
 func (tk *Toolkit) upToDate(sources []*source) (*catalogue, error) {
 	if c := tk.now.Load(); c.has(sources) {
 		return c, nil
@@ -165,8 +163,7 @@ func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	return nil
 }
 
-// list asks the source, for a limited time. What it does wrong, a panic
-// included, is its own error.
+// list lists the source's tools, with a time limit. A panic is returned as an error.
 func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -182,11 +179,10 @@ func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	return tools, err
 }
 
-// about asks the source for its instructions, which it may have, once it was
-// listed.
+// about returns the instructions of a source that was listed, if it has any.
 func (s *source) about() (text string) {
 	defer func() {
-		if recover() != nil { // its tools can be used without
+		if recover() != nil { // the tools work without instructions
 			text = ""
 		}
 	}()
@@ -196,8 +192,7 @@ func (s *source) about() (text string) {
 	return ""
 }
 
-// instructions returns what the model is told of the group: its own instructions
-// and those of its sources, each once.
+// instructions returns the group's instructions and those of its sources, each once.
 func (c *catalogue) instructions(g *group) string {
 	parts := []string{strings.TrimSpace(g.Instructions)}
 	for _, s := range g.sources {
@@ -209,8 +204,8 @@ func (c *catalogue) instructions(g *group) string {
 }
 
 // load fetches the lists of the sources that are due, at the same time, and
-// returns the catalogue that has them. Nothing is locked meanwhile: a server that
-// hangs delays whoever needs it and nobody else.
+// returns the catalogue that has them. It holds no lock meanwhile: a server that hangs
+// delays only the callers that need it.
 func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*catalogue, error) {
 	var due []*source
 	for _, s := range sources {

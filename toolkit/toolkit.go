@@ -31,22 +31,22 @@ type Group struct {
 	Tools []tool.Tool
 
 	// Sources list further members. The source of a group that is not open is
-	// not contacted. One with a method Instructions() string, which is asked when
-	// it was listed, adds to the group's instructions.
+	// not contacted. If it has a method Instructions() string, its result, after
+	// listing, is added to the group's instructions.
 	Sources []tool.Source
 
 	// Skills are shown while the group is open.
 	Skills []skill.Loader
 
-	// Meta is for whoever lists the groups; the model does not see it.
+	// Meta is for programs that list the groups; the model does not see it.
 	Meta map[string]json.RawMessage
 
-	// OnActivate and OnDeactivate run before the group is opened or closed, and
-	// prevent it by an error. The context is that of whoever asked for it.
+	// OnActivate and OnDeactivate run before the group is opened or closed; an error
+	// prevents it. The context is that of the transition.
 	OnActivate, OnDeactivate func(context.Context) error
 }
 
-// A Setting limits or places a tool that is registered elsewhere, by its name.
+// A Setting limits a registered tool, or puts it into other groups, by its name.
 type Setting struct {
 	Tool string
 
@@ -62,9 +62,9 @@ type Setting struct {
 	// Next is the phase that a successful call moves to; empty for none.
 	Next string
 
-	// When, unless nil, must be true for the tool to be visible. It is asked at
-	// every view, must be fast, safe for concurrent use and without side
-	// effects. A panic counts as false.
+	// When, unless nil, must return true for the tool to be visible. It is called for
+	// every view and must be fast, safe for concurrent use and without side effects.
+	// A panic counts as false.
 	When func(active func(group string) bool) bool
 
 	// Always keeps the tool visible while its groups are closed.
@@ -74,13 +74,13 @@ type Setting struct {
 // A Config is what a Toolkit is made of.
 type Config struct {
 	Basic     Group      // always open; its name must be empty; its instructions are in [View.Prompt]
-	Groups    []Group    // in the order in which the model reads of them
+	Groups    []Group    // in the order in which the model sees them
 	Settings  []Setting  // at most one for a tool
 	Exclusive [][]string // sets of groups of which one may be open at a time
 	Initial   []string   // groups open in a new scope, parents first; their OnActivate must be nil
 
-	// Quotas on what the open groups hold together; 0 for no limit. Tools of
-	// the basic group do not count. Bytes are those of the definitions sent.
+	// Quotas on all open groups together; 0 for no limit. Tools of the basic group
+	// do not count. Bytes are those of the definitions sent.
 	MaxTools, MaxGroups, MaxBytes int
 
 	// Control is how the model opens groups; nil is the preset's, and that of
@@ -103,8 +103,8 @@ type Config struct {
 	// 0 for never. See also [Toolkit.Refresh].
 	Refresh time.Duration
 
-	// Compensate runs, after a hook failed, the opposite hooks of the groups
-	// whose hooks had run before in the same transition, in reverse.
+	// Compensate undoes a transition in which a hook failed: it runs the opposite hooks
+	// of the groups whose hooks have run, in reverse order.
 	Compensate bool
 }
 
@@ -135,13 +135,13 @@ func (tk *Toolkit) Registered() (own, listed []tool.Tool) {
 	return append(own, tk.controlTools(c, nil, everything)...), listed
 }
 
-// New checks the configuration and returns the toolkit. An error names the
-// group and the tool that are to blame.
+// New checks the configuration and returns the toolkit. An error names the group or the
+// tool that is wrong.
 func New(cfg Config) (*Toolkit, error) {
 	tk := &Toolkit{sources: map[tool.Source]*source{}}
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
-	if len(cfg.Groups) > 0 { // for controls that ask while they are checked
+	if len(cfg.Groups) > 0 { // for a Control whose Tools method uses tk while replace checks it
 		tk.install(&catalogue{basic: &group{Group: new(Group), index: -1}})
 	}
 	if err := tk.replace(cfg); err != nil {
@@ -190,14 +190,14 @@ func (tk *Toolkit) install(c *catalogue) {
 }
 
 // Enable opens groups, in order, as one transition: all of them, or none and
-// an error. Groups that an exclusion set forbids beside them are closed. What
-// is open already stays so, without an error.
+// an error. Groups that an exclusion set does not allow with them are closed. A group
+// that is already open is not an error.
 func (tk *Toolkit) Enable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
 	return tk.transit(ctx, s, enable, groups)
 }
 
-// Disable closes groups and all that need them, as one transition. What is
-// closed already stays so, without an error.
+// Disable closes groups and all that need them, as one transition. A group that is
+// already closed is not an error.
 func (tk *Toolkit) Disable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
 	return tk.transit(ctx, s, disable, groups)
 }
@@ -231,8 +231,8 @@ func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
 	return c.infos(c.resolve(st))
 }
 
-// Labels returns the names of the groups that a tool is in, also of groups
-// that do not exist, in order; nil if it is in none or there is no such tool.
+// Labels returns the names of the groups that a tool is in, including labels without a
+// group, in order; nil if it has none or does not exist.
 func (tk *Toolkit) Labels(name string) []string {
 	for _, e := range tk.now.Load().named(name) {
 		if !e.ungrouped {

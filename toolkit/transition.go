@@ -24,7 +24,7 @@ const (
 	UnknownGroup Reason = "unknown"  // no such group, or above the ceiling
 	ParentClosed Reason = "parent"   // a group it needs is not open
 	OverQuota    Reason = "quota"    // too many tools, groups or bytes
-	Excluded     Reason = "excluded" // it and another were asked for, and exclude each other
+	Excluded     Reason = "excluded" // it and another requested group exclude each other
 	HookFailed   Reason = "hook"     // its hook returned an error
 )
 
@@ -34,9 +34,9 @@ type GroupError struct {
 	Group  string
 	Reason Reason
 	Others []string // with UnknownGroup what exists, with ParentClosed what to open first, in order, with Excluded the other
-	Count  int      // with OverQuota: what there would be,
-	Limit  int      // what is allowed,
-	Unit   string   // and of what: "tools", "groups" or "bytes"
+	Count  int      // with OverQuota: how many there would be
+	Limit  int      // with OverQuota: how many are allowed
+	Unit   string   // with OverQuota: "tools", "groups" or "bytes"
 	Err    error    // with HookFailed: the hook's error
 }
 
@@ -46,7 +46,7 @@ func (e *GroupError) Error() string {
 	switch e.Reason {
 	case UnknownGroup:
 		if len(e.Others) == 0 {
-			return fmt.Sprintf("there is no group %q, nor any other", e.Group)
+			return fmt.Sprintf("there is no group %q; there are no groups", e.Group)
 		}
 		return fmt.Sprintf("there is no group %q; the groups are %s", e.Group, strings.Join(e.Others, ", "))
 	case ParentClosed:
@@ -68,7 +68,7 @@ func (e *GroupError) excess() string {
 	return fmt.Sprintf("that would make %d %s, and %d are allowed; close something else first", e.Count, e.Unit, e.Limit)
 }
 
-// An op is one of the three requests there are. All front-ends come down to them.
+// An op is the kind of a transition.
 type op uint8
 
 const (
@@ -77,10 +77,10 @@ const (
 	set
 )
 
-// A plan is a transition worked out before anything has happened.
+// A plan is a transition that is checked but not yet carried out.
 type plan struct {
-	active   []int // what will be stored, in order of activation
-	down, up []int // in the order in which hooks run
+	active   []int // the groups that will be open, in order of activation
+	down, up []int // the groups to close and to open, in the order in which hooks run
 }
 
 // transit carries out one transition for all names, or none.
@@ -95,8 +95,8 @@ func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) 
 	return steps[0].Outcome, nil
 }
 
-// A step is one of several transitions: it changed something, was refused, or
-// found that all is so already.
+// A step is one of several transitions: it changed something, was refused, or found
+// nothing to change.
 type step struct {
 	Outcome
 	groups  []string
@@ -104,8 +104,8 @@ type step struct {
 }
 
 // transitEach carries out one transition for each batch of names, each seeing the ones
-// before it: plan, hooks, commit. It reports them as one when the turn is over and no
-// lock is held, so that a listener may ask for transitions itself.
+// before it: plan, hooks, commit. It notifies listeners once, after the turn has ended and
+// without a lock held, so that a listener may start transitions.
 func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, batches ...[]string) (steps []step, err error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -217,10 +217,9 @@ func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
 	return e
 }
 
-// planEnable adds the opening of g to the plan: the gate of its parents first, then
-// exclusion, in which the newcomer wins, then the quotas on what that leaves. A
-// group that is open already still closes those it excludes: sets may have been
-// added since.
+// planEnable adds the opening of g to the plan: it checks the parents, closes the groups
+// that g excludes, and checks the quotas on the rest. A group that is already open also
+// closes those it excludes, since an exclusion set may have been added later.
 func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) error {
 	if err := c.checkParents(g, p.active, ceiling); err != nil {
 		return err
@@ -248,7 +247,8 @@ func (c *catalogue) allStored(p plan, groups []int) error {
 	return nil
 }
 
-// checkParents is the gate of parents. It names none that is above the ceiling.
+// checkParents fails if a parent of g is not open. It names only parents that the ceiling
+// grants.
 func (c *catalogue) checkParents(g int, active []int, ceiling Ceiling) error {
 	missing := c.missing(g, active)
 	if len(missing) == 0 {
@@ -270,9 +270,8 @@ func (p *plan) open(g int) {
 	p.up = append(p.up, g)
 }
 
-// close takes g out of the plan's groups, and first all that need it. They stay
-// closed when g is opened again: who closes a group takes back what was opened
-// under it.
+// close removes g from the plan's groups, after all that need it. They stay closed when g
+// is opened again.
 func (c *catalogue) close(p *plan, g int) {
 	if !slices.Contains(p.active, g) {
 		return
@@ -286,8 +285,8 @@ func (c *catalogue) close(p *plan, g int) {
 	p.down = append(p.down, g)
 }
 
-// planSet plans the full desired state. What is above the ceiling does not exist
-// for whoever asks: it stays as it is unless something asked for excludes it.
+// planSet plans the full desired state. A group that the ceiling does not grant stays as
+// it is, unless a requested group excludes it.
 func (c *catalogue) planSet(p *plan, asked []int, ceiling Ceiling) error {
 	before := p.active
 	wanted := slices.Clone(asked)
@@ -326,7 +325,7 @@ func (c *catalogue) excludes(g, other int) bool {
 	return slices.ContainsFunc(c.groups[g].exclusive, func(set []int) bool { return slices.Contains(set, other) })
 }
 
-// closeOthers closes what cannot be open beside g.
+// closeOthers closes the groups that g excludes.
 func (c *catalogue) closeOthers(p *plan, g int) {
 	for _, others := range c.groups[g].exclusive {
 		for _, o := range others {
@@ -348,9 +347,8 @@ func (c *catalogue) parentsFirst(groups []int) []int {
 	return out
 }
 
-// measure is what quotas limit. A tool in two open groups counts once. Tools that
-// a phase or a predicate hides at the moment count: they may appear without
-// anybody asking.
+// measure is what quotas limit. A tool in two open groups counts once. Tools that a phase
+// or a predicate hides count, since they may appear without a transition.
 type measure struct{ tools, groups, bytes int }
 
 func (c *catalogue) measure(active []int) measure {
@@ -369,8 +367,8 @@ func (c *catalogue) measure(active []int) measure {
 	return m
 }
 
-// overQuota returns the error for the first quota that now exceeds. One that was
-// exceeded before may stay so, as long as it does not grow.
+// overQuota returns the error for the first quota that now exceeds. A quota that was
+// exceeded before may stay exceeded, but not by more.
 func (c *catalogue) overQuota(now, before measure) *GroupError {
 	for _, q := range []struct {
 		limit, now, before int
@@ -397,11 +395,10 @@ func (c *catalogue) checkQuota(g int, active, before []int) error {
 	return e
 }
 
-// runHooks runs the plan's hooks: those of groups that go down, children before
-// parents, while they still are open, then those of groups that come up, parents
-// before children. The first error ends it. The state is untouched then, the
-// world is not: with Compensate the opposite hooks are run, as far as that goes,
-// also when the context that ended was the reason.
+// runHooks runs the plan's hooks: OnDeactivate, children before parents, then OnActivate,
+// parents before children. It stops at the first error, and the scope does not change
+// then. With Compensate it runs the opposite hooks of those that have run, even if the
+// context has ended.
 func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	var undo []func(context.Context) error
 	run := func(g int, hook, inverse func(context.Context) error) *GroupError {
@@ -443,8 +440,8 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	return failed
 }
 
-// call runs a hook. A panic of a hook is an error like others: it comes from the
-// host's code, in the middle of a model's call, and must not end the process.
+// call runs a hook and returns a panic as an error: a bug in a hook must not end the
+// process in the middle of a model's call.
 func call(ctx context.Context, hook func(context.Context) error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

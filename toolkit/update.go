@@ -10,10 +10,10 @@ import (
 )
 
 // Update changes the catalogue while it is in use: change edits a copy of the
-// configuration, which is then checked and takes the place of the old one at
-// once. On an error nothing has changed. Views that were taken before stay as
-// they are. Listeners are called once. Change must not call the toolkit; the
-// sources that it finds stand for those that were registered.
+// configuration, which is then checked and replaces the old one atomically. On an
+// error nothing changes. Existing views stay as they are. Listeners are called once.
+// Change must not call the toolkit; the sources in the copy are wrappers of the
+// registered ones.
 func (tk *Toolkit) Update(change func(*Config) error) error {
 	ev, err := tk.update(change)
 	tk.notify(ev)
@@ -37,8 +37,8 @@ func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 	return tk.now.Load().since(old), nil
 }
 
-// Config returns a copy of the configuration as it is now. What it points to is
-// shared: change nothing but the slices, and those by [Toolkit.Update].
+// Config returns a copy of the current configuration. What its slices point to is shared
+// and must not be changed; use [Toolkit.Update].
 func (tk *Toolkit) Config() Config { return tk.now.Load().cfg.clone() }
 
 // since says which lists differ from those of old.
@@ -121,7 +121,7 @@ func (tk *Toolkit) Add(group string, tools ...tool.Tool) error {
 		}
 		i := slices.IndexFunc(cfg.Groups, func(g Group) bool { return g.Name == group })
 		if i < 0 {
-			return fmt.Errorf("toolkit: add tools to group %q: there is no such group", group)
+			return fmt.Errorf("toolkit: add tools to group %q: the group does not exist", group)
 		}
 		cfg.Groups[i].Tools = append(cfg.Groups[i].Tools, tools...)
 		return nil
@@ -136,16 +136,15 @@ func (tk *Toolkit) AddGroup(g Group) error {
 	})
 }
 
-// Remove takes the named tools and their settings out, from all groups, and
-// hides control tools. Names that nothing has are ignored; a tool that a source
-// lists cannot be removed.
+// Remove removes the named tools and their settings from all groups, and hides control
+// tools. Unknown names are ignored; a tool that a source lists cannot be removed.
 func (tk *Toolkit) Remove(names ...string) error {
 	gone := func(t tool.Tool) bool { return slices.Contains(names, t.Info().Name) }
 	return tk.Update(func(cfg *Config) error {
 		c := tk.now.Load()
 		for _, n := range names {
 			if c.lists(n) {
-				return fmt.Errorf("toolkit: remove tool %q: a source lists it; remove the source, or leave the tool out there", n)
+				return fmt.Errorf("toolkit: remove tool %q: a source lists it; remove the source, or have it omit the tool", n)
 			}
 			if c.reserved[n] && len(c.named(n)) == 0 {
 				cfg.Hidden = append(cfg.Hidden, n)
@@ -160,16 +159,16 @@ func (tk *Toolkit) Remove(names ...string) error {
 	})
 }
 
-// RemoveGroup takes a group out, with the tools that were registered in no
-// other and their settings, and out of exclusion sets, settings and initial
-// groups. A group that others have as a parent cannot be removed. Scopes that
-// have it open drop it.
+// RemoveGroup removes a group, the tools that were registered in no other group, and
+// their settings. It also removes the group from exclusion sets, settings and initial
+// groups. A group that is a parent of others cannot be removed. Scopes that have it open
+// drop it.
 func (tk *Toolkit) RemoveGroup(name string) error {
 	return tk.Update(func(cfg *Config) error {
 		isIt := func(n string) bool { return n == name }
 		i := slices.IndexFunc(cfg.Groups, func(g Group) bool { return g.Name == name })
 		if i < 0 || name == "" {
-			return fmt.Errorf("toolkit: remove group %q: there is no such group", name)
+			return fmt.Errorf("toolkit: remove group %q: the group does not exist", name)
 		}
 		gone := cfg.Groups[i].Tools
 		cfg.Groups = slices.Delete(cfg.Groups, i, i+1)

@@ -26,8 +26,8 @@ type View struct {
 	control func() []tool.Tool
 }
 
-// A body is what views of equal states share: of a thousand sessions that have the
-// same groups open there is one. A view adds the binding to its scope.
+// A body is the part of a view that sessions in equal states share. A view adds the
+// binding to its scope.
 type body struct {
 	c     *catalogue
 	r     *resolved
@@ -66,9 +66,9 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 	return v, nil
 }
 
-// loaded returns the catalogue that has the lists the scope needs, the scope under
-// it, and the scope's version. When the configuration was changed while they were
-// fetched, others may be needed, and it begins anew.
+// loaded returns the catalogue with the lists that the scope needs, the scope's state
+// resolved in it, and the scope's version. If the configuration changes while lists are
+// fetched it starts again, since other lists may be needed.
 func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *resolved, uint64, error) {
 	c := tk.now.Load()
 	for {
@@ -87,7 +87,7 @@ func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *resolved,
 	}
 }
 
-// cached returns the scope's last view if it is still good.
+// cached returns the scope's last view if nothing has changed since, or nil.
 func (tk *Toolkit) cached(s *Scope) *View {
 	s.mu.Lock()
 	v := s.last
@@ -106,25 +106,25 @@ func (tk *Toolkit) cached(s *Scope) *View {
 // The slice is shared: do not change it.
 func (v *View) Tools() []tool.Info { return v.body.infos }
 
-// Digest identifies the list that Tools returns: equal digests, equal lists.
-// It is the same in another process.
+// Digest identifies the list that Tools returns: equal digests mean equal lists, also
+// across processes.
 func (v *View) Digest() string { return v.body.digest() }
 
 // Prompt returns what the system prompt says about the toolkit. It does not
 // change while groups open and close.
 func (v *View) Prompt() string { return v.body.prompt }
 
-// Reminder returns what the model was told when the open groups were opened
-// (their instructions and skills), to be told again after compaction. It is
-// empty when nothing is open.
+// Reminder returns the instructions and skills of the open groups, which the model read
+// when they were opened, to repeat them after compaction. It is empty if no group is
+// open.
 func (v *View) Reminder() string { return v.body.reminder() }
 
-// Skipped returns what could not be listed, and why.
+// Skipped returns the tools, sources and skills that could not be loaded, and why.
 func (v *View) Skipped() []Skipped { return slices.Clone(v.body.skipped) }
 
-// Advance tells the scope that calls of the named tools have succeeded, in
-// order: a tool may move the session to another phase; see [Setting.Next].
-// Call it once per batch. Names that the view does not show have no effect.
+// Advance moves the scope to the phase that follows successful calls of the named tools,
+// in order; see [Setting.Next]. Call it once per batch. Names of tools that the view
+// does not show have no effect.
 func (v *View) Advance(names ...string) {
 	b := v.body
 	next := ""
@@ -132,7 +132,7 @@ func (v *View) Advance(names ...string) {
 		if to := b.c.phaseAfter(name, b.r); to != "" {
 			next = to
 		} else if _, ok := b.c.control.(discover); ok {
-			// It may have been listed only when it was called.
+			// The tool's source may have been listed only by the call.
 			now := v.tk.now.Load()
 			next = cmp.Or(now.phaseAfter(name, now.resolve(b.r.state)), next)
 		}
@@ -157,9 +157,9 @@ func (c *catalogue) phaseAfter(name string, r *resolved) string {
 	return ""
 }
 
-// newDigest returns the function that digests the list, when first asked. It
-// hashes the hashes of definitions, which are made once for a tool: opening a
-// group must not cost reading a megabyte of schemas again.
+// newDigest returns a function that computes the digest of the list once. It hashes the
+// cached hashes of definitions, so that opening a group does not read a megabyte of
+// schemas again.
 func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
 	return sync.OnceValue(func() string {
 		h := sha256.New()
@@ -197,7 +197,7 @@ func (e *entry) sum() *[sha256.Size]byte {
 	return &sum
 }
 
-// makeBody asks the predicates and returns the body of the state.
+// makeBody evaluates the predicates and returns the body of the state.
 func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *resolved) (*body, error) {
 	panicked := c.evalPredicates(r)
 	key := bodyKey{c.gen, r.key()}
@@ -230,8 +230,7 @@ func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func(
 	return infos, newDigest(head, entries, c.rules.order == byName)
 }
 
-// bodyCache keeps the bodies of states that were seen, and forgets them all when there
-// are too many.
+// bodyCache caches bodies by state, and drops them all when there are too many.
 type bodyCache struct {
 	mu   sync.Mutex
 	kept map[bodyKey]*body
