@@ -9,8 +9,8 @@ import (
 
 // Args are the arguments of a call, ready to be judged and run.
 type Args struct {
-	// JSON is an object that is valid against the tool's schema. Where nothing was
-	// repaired it is the model's own text, in the same memory: nobody may change it.
+	// JSON is an object that is valid against the tool's schema. If nothing was repaired
+	// it shares the memory of the model's text and must not be changed.
 	JSON json.RawMessage
 
 	// Repaired says what was put right in what the model sent, a phrase each;
@@ -18,8 +18,8 @@ type Args struct {
 	Repaired []string
 }
 
-// An ArgumentError says why arguments cannot be used. Its text is for the
-// model: what was wrong, where, and what is allowed.
+// An ArgumentError means that arguments are invalid. Its text is for the model: what is
+// wrong, where, and what is allowed.
 type ArgumentError struct {
 	Text string
 
@@ -34,20 +34,19 @@ func (e *ArgumentError) Error() string { return e.Text }
 // that is safe, and checked against the schema. The error is an
 // [*ArgumentError]. Empty input is the empty object. It is safe for concurrent use.
 //
-// The schema may come from anywhere. It is compiled once, however often its
-// tool is listed again; nothing is loaded for it, and what Go cannot check of
-// it is not checked.
+// The schema may be untrusted. It is compiled once, however often its tool is listed
+// again; nothing is loaded for it, and keywords that Go cannot check are ignored.
 func Arguments(t Tool, raw json.RawMessage) (Args, error) {
 	info := t.Info()
 	return validators.get(info.Input).arguments(info.Name, raw)
 }
 
-// arguments stops at the first that succeeds: the prover is sure of the bytes, they parse
-// and fit, they do once they were repaired, or they do once values were taken as what they
-// were meant to be. The validator has the last word; the prover says yes only where it would.
+// arguments stops at the first step that succeeds: the prover accepts the bytes, the
+// validator accepts the parsed or repaired value, or it accepts the coerced value. The
+// prover accepts only what the validator would.
 func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err error) {
 	defer func() {
-		if p := recover(); p != nil { // in the validator, on a schema of its own kind
+		if p := recover(); p != nil { // in the validator, on an unusual schema
 			args, err = Args{}, refuse("The arguments of %s cannot be checked: %v", name, p)
 		}
 	}()
@@ -58,7 +57,7 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 		raw = json.RawMessage("{}")
 	}
 	var notes []string
-	if !utf8.Valid(raw) { // RFC 8259 wants it, and model APIs refuse anything else
+	if !utf8.Valid(raw) { // required by RFC 8259 and by model APIs
 		raw, notes = bytes.ToValidUTF8(raw, []byte("\uFFFD")), []string{"invalid UTF-8"}
 	}
 	if v.prover != nil && v.prover.proves(raw) { // most calls

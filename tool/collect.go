@@ -15,15 +15,14 @@ type Collector struct {
 	open map[blockKey]*openBlock
 }
 
-// A blockKey tells blocks apart: what only a person sees never joins what the
-// model reads.
+// A blockKey identifies a block: one for the user is never joined with one for the model.
 type blockKey struct {
 	id      string
 	forUser bool
 }
 
-// An openBlock is one that later chunks may extend. Text grows beside it, so
-// that many small pieces do not cost their square.
+// An openBlock is one that later chunks may extend. Its text is in a builder, as appending
+// many small pieces to a string is quadratic.
 type openBlock struct {
 	text *message.Text
 	grow strings.Builder
@@ -35,8 +34,8 @@ func NewCollector(call Call) *Collector {
 	return &Collector{res: message.ToolResult{ID: call.ID, Name: call.Name, Outcome: message.OutcomeSuccess}}
 }
 
-// Add takes one more chunk. The chunk's block is copied and not changed, as it is still
-// the tool's; Structured and the values of Meta are kept as they are.
+// Add adds a chunk. It copies the chunk's block, which belongs to the tool, but not
+// Structured and the values of Meta.
 func (c *Collector) Add(ch Chunk) {
 	if ch.Failed {
 		c.res.Outcome = message.OutcomeError
@@ -85,8 +84,8 @@ func (o *openBlock) extend(b message.Block) bool {
 	return false
 }
 
-// start returns a copy of b, which is the tool's own. If it has an id, later
-// chunks extend the copy, in place of what was open there.
+// start returns a copy of b, which belongs to the tool. If it has an id, later chunks
+// extend the copy.
 func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	var text *message.Text
 	var data *message.Data
@@ -106,7 +105,7 @@ func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	if text != nil {
 		o.grow.WriteString(text.Text)
 	}
-	c.settle(key) // a block of another kind was open under this id
+	c.finish(key) // a block of another kind was open under this id
 	if c.open == nil {
 		c.open = map[blockKey]*openBlock{}
 	}
@@ -114,9 +113,8 @@ func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	return b
 }
 
-// settle puts the text of an open block into it. Until then the text is only in the
-// builder.
-func (c *Collector) settle(key blockKey) {
+// finish copies the text of an open block from its builder into the block.
+func (c *Collector) finish(key blockKey) {
 	if o := c.open[key]; o != nil && o.text != nil {
 		o.text.Text = o.grow.String()
 	}
@@ -125,7 +123,7 @@ func (c *Collector) settle(key blockKey) {
 // Result returns what was collected. The collector must not be used after.
 func (c *Collector) Result() *message.ToolResult {
 	for key := range c.open {
-		c.settle(key)
+		c.finish(key)
 	}
 	return &c.res
 }

@@ -1,4 +1,4 @@
-// Package tool is what a model can do.
+// Package tool makes and runs the tools that a model can call.
 //
 // Most tools are Go functions. [New] makes one of a function with a typed
 // argument:
@@ -17,8 +17,8 @@
 // else that a model may call, an MCP tool for instance, implements [Tool]
 // itself.
 //
-// A tool's life has three steps, and everybody who runs tools takes them in
-// this order: [Arguments] makes valid JSON of what the model sent,
+// A call has three steps, which every program that runs tools takes in this
+// order: [Arguments] makes valid JSON of what the model sent,
 // [PermissionCall] describes the call for the permission engine, and [Run]
 // runs it, through middleware. The same bytes go through all three. What Run
 // yields, a [Collector] joins into one result.
@@ -55,23 +55,23 @@
 // further.
 //
 // A function returns a text, a value, or a [*Result] with pictures, files and
-// what only the person who watches should see.
+// blocks that only the user should see.
 //
 // # Arguments
 //
 // Models write JSON that is almost right: with Python's literals, a trailing
-// comma, a number in quotes. Arguments puts that right and says so. Two things
-// it does not do: it does not change JSON that fits the schema, and it does not
-// run what was cut off, since a command without its end is another command.
+// comma, a number in quotes. Arguments repairs that and reports it. It never changes
+// JSON that fits the schema, and it refuses arguments that were cut off, since a
+// command without its end is another command.
 //
 // # Capabilities
 //
-// What a tool knows beyond running is said by small optional interfaces
+// A tool can implement further small interfaces
 // ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester],
 // [CallExplainer], [IdempotentChecker], [Backgrounder], [Previewer], [Reminder],
 // [Labeled]). Find them with [As], never by a type assertion, and give every
-// wrapper an Unwrap method, so that no wrapper can hide a safety check. What is
-// absent means the careful answer.
+// wrapper an Unwrap method, so that no wrapper can hide a safety check. The safe
+// answer is assumed for an absent one.
 //
 // # What it costs
 //
@@ -86,14 +86,14 @@
 // returns would take the caller with it. The tests named TestCost… hold these figures.
 //
 // A program that imports the package allocates 1.7 MB, and takes some milliseconds,
-// before main runs: the validator compiles the meta-schemas of all drafts then, which
-// it gives nobody a way to put off. Everything of our own is made when it is used.
+// before main runs: the validator's package compiles the meta-schemas of all drafts in
+// its initialisation. This package initialises everything else at its first use.
 //
 // # What is and what is not a boundary
 //
 // That a function sees only arguments that fit its schema is a promise. That it
 // ends when its context does is not: [Run] ends the call, but Go cannot stop a
-// function. A tool's Info is a claim of whoever wrote it. Schemas may come from
-// servers that nobody trusts: nothing is loaded for them, and those built to
-// make validation explode are refused.
+// function. A tool's Info is an unverified claim of its author. Schemas may come from
+// untrusted servers: nothing is loaded for them, and those that would make validation
+// explode are refused.
 package tool

@@ -10,16 +10,15 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// grace is how long a tool may take to end once it was told to: long enough to kill a
-// process and say so, short for a person who waits.
+// grace is how long a tool may take to end after it was cancelled: long enough to kill a
+// process and report it, short for a user who waits.
 const grace = 200 * time.Millisecond
 
-// isolated calls a tool on a goroutine of its own, so that neither a panic nor
-// a function that ignores its context can hold the caller. It is the innermost
-// handler.
+// isolated calls a tool on its own goroutine, so that neither a panic nor a function that
+// ignores its context affects the caller. It is the innermost handler.
 //
-// The two sides take turns: the tool goes on only when the consumer asks for
-// the next chunk, as if it were ranged over directly.
+// Only one of tool and consumer runs at a time: the tool continues when the consumer asks
+// for the next chunk, as if it were ranged over directly.
 func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		call, err := call.judged(ctx, t)
@@ -55,7 +54,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 				ended, late = nil, time.After(grace)
 			case <-late:
 				abandoned = true
-				// The model, and whoever reads the log, must know that it may still have effects.
+				// The model and the log must say that the call may still have effects.
 				yield(Chunk{}, fmt.Errorf("%w; the tool did not stop when told to and may still be running", context.Cause(ctx)))
 				return
 			}
@@ -63,16 +62,16 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	}
 }
 
-// A piece is what a tool yields at once. One that has neither chunk nor error only asks whether the
-// consumer wants more: who takes it does.
+// A piece is a chunk or an error that a tool yields. With asks set it carries neither: that
+// the consumer receives it means that it wants more.
 type piece struct {
 	chunk Chunk
 	err   error
 	asks  bool
 }
 
-// checked returns a piece that others can do something with: they do so on goroutines of
-// theirs, where nobody recovers from what a nil block or one of another kind leads to.
+// checked returns the piece of a chunk, or an error if its block is nil or of a wrong type,
+// which could make a consumer panic on a goroutine that does not recover.
 func checked(c Chunk, err error) piece {
 	ok := false
 	switch b := c.Block.(type) {
@@ -84,23 +83,23 @@ func checked(c Chunk, err error) piece {
 		ok = b != nil
 	}
 	if !ok {
-		return piece{err: errors.Join(err, fmt.Errorf("the tool gave a block that is nil or no text or data (%T)", c.Block))}
+		return piece{err: errors.Join(err, fmt.Errorf("the tool yielded a block of type %T; it must be a *message.Text or *message.Data and not nil", c.Block))}
 	}
 	return piece{chunk: c, err: err}
 }
 
-// errNoReturn is for runtime.Goexit, which t.FailNow of package testing calls too: there
-// is no panic to recover then, and the deferred functions are all that still runs.
+// errNoReturn is for runtime.Goexit, which t.FailNow of package testing also calls: only
+// deferred functions run then, without a panic to recover.
 var errNoReturn = errors.New("the tool ended its goroutine instead of returning")
 
 // A bridge carries chunks from the goroutine of a tool to its consumer.
 type bridge struct {
 	out  chan piece
-	left chan struct{} // closed by the consumer: it wants none
+	left chan struct{} // closed by the consumer, which wants no more
 	done chan struct{} // closed by the tool's goroutine
 }
 
-// run is the tool's goroutine. What it says of a panic goes the way of the chunks.
+// run is the tool's goroutine. It yields a panic as an error.
 func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 	defer close(b.done)
 	returned := false
@@ -115,14 +114,14 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 	returned = true
 }
 
-// yield hands a chunk over and waits until the consumer asks for more; false tells the
-// tool to stop. It may be called by a tool at any time, even late and from elsewhere: it
+// yield sends a chunk and waits until the consumer asks for more; false tells the tool to
+// stop. A tool may call it at any time, even after its end and from another goroutine: it
 // never blocks for ever and never panics.
 func (b *bridge) yield(c Chunk, err error) bool {
 	return b.send(checked(c, err)) && b.send(piece{asks: true})
 }
 
-// send hands a piece over; false says that no one takes it.
+// send sends a piece and reports whether the consumer received it.
 func (b *bridge) send(p piece) bool {
 	select {
 	case b.out <- p:
@@ -134,8 +133,8 @@ func (b *bridge) send(p piece) bool {
 	}
 }
 
-// wait gives a tool that was told to end a while to do so: one that obeys has ended when the
-// call has, and holds no file or lock any more.
+// wait waits up to grace for the end of a cancelled tool, so that one that stops in time
+// holds no file or lock after the call.
 func (b *bridge) wait() {
 	select {
 	case <-b.done:

@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// JudgementFrom returns what was decided about the call that ctx belongs to, nil if nobody
-// decided. A function that runs a text or opens files takes them from there.
+// JudgementFrom returns the judgement of the call that ctx belongs to, or nil. A function
+// that runs a command or opens files uses those of the judgement, not its arguments.
 func JudgementFrom(ctx context.Context) *permission.Judgement {
 	c, _ := ctx.Value(callKey{}).(*callFacts)
 	if c == nil {
@@ -18,7 +18,7 @@ func JudgementFrom(ctx context.Context) *permission.Judgement {
 	return c.judgement
 }
 
-// callFacts is what the context of a function says of its call.
+// callFacts is what the context of a function has about its call.
 type callFacts struct {
 	key       string
 	judgement *permission.Judgement
@@ -34,15 +34,14 @@ func withCall(ctx context.Context, call *Call) context.Context {
 	return context.WithValue(ctx, callKey{}, &callFacts{call.Key, call.Judgement})
 }
 
-// judged returns call as it may run: with a Judgement that is about these very arguments,
-// or without one if nobody decides here. Run asks right before the tool, so that nothing
-// comes between.
+// judged returns the call with a Judgement of its very arguments, or without one if there
+// is neither Judgement nor Judge. Run calls it right before the tool, after all middleware.
 func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
 	switch {
 	case c.Judgement == nil && c.Judge == nil, c.Judgement.Covers(c.Name, c.Input):
 		return c, nil
 	case c.Judge == nil:
-		return c, fmt.Errorf("not run: this call of %s is not the one that was allowed: its name or arguments were changed since; make the call with the arguments that are meant", c.Name)
+		return c, fmt.Errorf("not run: the name or arguments of this call of %s were changed after it was allowed; make the call again with the intended arguments", c.Name)
 	}
 	j, err := c.Judge(ctx, t, c)
 	if err != nil {
@@ -55,8 +54,8 @@ func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
 	return c, nil
 }
 
-// keeping returns a handler for the end of a chain: next with the Judgement of the call, which
-// middleware that makes a new Call may have left out.
+// keeping returns next with the Judgement and Judge of the call restored, for the end of a
+// chain: middleware that makes a new Call may have left them out.
 func keeping(judgement *permission.Judgement, judge JudgeFunc, next Handler) Handler {
 	if judgement == nil && judge == nil {
 		return next

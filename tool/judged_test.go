@@ -52,15 +52,15 @@ func TestWhatWasJudgedRuns(t *testing.T) {
 	}{
 		"unchanged":            {nil, nil, `a: judged {"text":"a"}`},
 		"unchanged, same call": {func(*tool.Call) {}, nil, `a: judged {"text":"a"}`},
-		"edited":               {func(c *tool.Call) { c.Input = other }, nil, "the one that was allowed"},
-		"edited in place":      {func(c *tool.Call) { copy(c.Input, other) }, nil, "the one that was allowed"},
-		"renamed":              {func(c *tool.Call) { c.Name = "other" }, nil, "the one that was allowed"},
+		"edited":               {func(c *tool.Call) { c.Input = other }, nil, "changed after it was allowed"},
+		"edited in place":      {func(c *tool.Call) { copy(c.Input, other) }, nil, "changed after it was allowed"},
+		"renamed":              {func(c *tool.Call) { c.Name = "other" }, nil, "changed after it was allowed"},
 		"judgement dropped":    {func(c *tool.Call) { c.Judgement = nil }, nil, `a: judged {"text":"a"}`},
-		"dropped and edited":   {func(c *tool.Call) { *c = tool.Call{Name: "echo", Input: other} }, nil, "the one that was allowed"},
+		"dropped and edited":   {func(c *tool.Call) { *c = tool.Call{Name: "echo", Input: other} }, nil, "changed after it was allowed"},
 		"forged": {func(c *tool.Call) {
 			c.Input, c.Judgement = other, &permission.Judgement{Text: "rm"}
-		}, nil, "the one that was allowed"},
-		"widened":             {func(c *tool.Call) { j := *c.Judgement; j.Text = "rm"; c.Judgement = &j }, nil, "the one that was allowed"},
+		}, nil, "changed after it was allowed"},
+		"widened":             {func(c *tool.Call) { j := *c.Judgement; j.Text = "rm"; c.Judgement = &j }, nil, "changed after it was allowed"},
 		"judged anew":         {func(c *tool.Call) { c.Input = other }, rejudge, `b: judged {"text":"b"}`},
 		"dropped, anew":       {func(c *tool.Call) { *c = tool.Call{Name: "echo", Input: other} }, rejudge, `b: judged {"text":"b"}`},
 		"refused anew":        {func(c *tool.Call) { c.Input = other }, refuse, "denied by rule echo(b)"},

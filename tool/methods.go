@@ -67,7 +67,7 @@ func Methods(v any, options ...map[string]Options) ([]Tool, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(byMethod)) {
 		if !slices.Contains(slices.Collect(maps.Values(made)), name) {
-			return nil, fmt.Errorf("tool.Methods(%v): Options for %s, which is no method that makes a tool", rv.Type(), name)
+			return nil, fmt.Errorf("tool.Methods(%v): Options for %q, which is not a method that makes a tool", rv.Type(), name)
 		}
 	}
 	return tools, nil

@@ -72,8 +72,8 @@ func TestMethodsRefused(t *testing.T) {
 		{database{}, nil, "pointer"},
 		{&wrongShape{}, nil, "Drop"},
 		{sameName{}, nil, "both called get_url"},
-		{&database{}, []map[string]tool.Options{{"Close": {}}}, "Options for Close"},
-		{&database{}, []map[string]tool.Options{{"Open": {}, "Close": {}, "Find": {}}}, "Options for Close"},
+		{&database{}, []map[string]tool.Options{{"Close": {}}}, `Options for "Close"`},
+		{&database{}, []map[string]tool.Options{{"Open": {}, "Close": {}, "Find": {}}}, `Options for "Close"`},
 		{&database{}, []map[string]tool.Options{{}, {}}, "2 maps"},
 	} {
 		if _, err := tool.Methods(row.v, row.options...); err == nil || !strings.Contains(err.Error(), row.want) {

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	Title    string // for people; empty for none
 	ReadOnly bool   // changes nothing, whatever its arguments
-	Parallel bool   // may run beside other calls of the same answer
+	Parallel bool   // may run in parallel with other calls of the same answer
 	Control  bool   // only steers the agent itself; see [permission.Call]
 
 	Idempotent bool // may be made again after a crash; see [IdempotentChecker] and [IdempotencyKey]
@@ -48,7 +48,7 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 }
 
 // NewStream is like New for a function that returns its result in pieces. The sequence is
-// ranged once, on a goroutine of its own, and should end soon after yield returned false or
+// ranged once, on its own goroutine, and should end soon after yield returned false or
 // the context ended. It yields an error last, if at all.
 func NewStream[In any](name, description string, fn func(context.Context, In) iter.Seq2[Chunk, error], opts ...Options) (Tool, error) {
 	if fn == nil {
@@ -62,15 +62,14 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 	return f, nil
 }
 
-// External makes a tool without a function: whoever runs the agent is handed
-// the call and supplies the result. In is as for New, and so is when it fails. To call the
-// tool is an error.
+// External makes a tool without a function: the host gets the call from the agent and
+// supplies the result. In and the errors are as for New. Calling the tool is an error.
 func External[In any](name, description string, opts ...Options) (Tool, error) {
 	f, err := newFunction(name, description, reflect.TypeFor[In](), opts)
 	if err != nil {
 		return nil, err
 	}
-	f.body, f.external = elsewhere{}, true
+	f.body, f.external = externalBody{}, true
 	return f, nil
 }
 
@@ -93,17 +92,17 @@ type function struct {
 	again   bool // the calls are idempotent
 	streams bool // body yields chunks before it returns
 	body    body
-	output  *outputType // nil if results are no JSON objects
+	output  *outputType // nil if results are not JSON objects
 
-	// The descriptions of a package may be registered after its tools are made,
-	// when those are package variables, so the input is settled when it is first
-	// used. Made is what it was before.
+	// The descriptions of a package may be registered after its tools are made, if
+	// these are package variables, so the input is fixed when it is first used. Made is
+	// the input as of New.
 	made    *inputType
 	settled atomic.Pointer[inputType]
 }
 
-// A body is what a function tool runs. It decodes the arguments, which have been
-// validated, and yields the result; what the function panics with it lets pass.
+// A body is the function of a tool. It decodes the validated arguments and yields the
+// result; it does not recover from panics.
 type body interface {
 	call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool)
 }
@@ -133,10 +132,10 @@ func (fn stream[In]) call(ctx context.Context, f *function, input json.RawMessag
 	fn(ctx, in)(yield)
 }
 
-// elsewhere is the body of a tool of [External].
-type elsewhere struct{}
+// externalBody is the body of a tool of [External].
+type externalBody struct{}
 
-func (elsewhere) call(_ context.Context, f *function, _ json.RawMessage, yield func(Chunk, error) bool) {
+func (externalBody) call(_ context.Context, f *function, _ json.RawMessage, yield func(Chunk, error) bool) {
 	yield(Chunk{}, fmt.Errorf("%s is run by the host, which supplied no result", f.name))
 }
 
@@ -180,8 +179,8 @@ func (f *function) Info() Info {
 	return i
 }
 
-// input settles what the input is. Of several goroutines the first decides, as Info must be
-// the same every time, whatever is registered later.
+// input fixes the input type at the first use, as Info must be the same every time,
+// whatever is registered later.
 func (f *function) input() *inputType {
 	if in := f.settled.Load(); in != nil {
 		return in
@@ -194,13 +193,13 @@ func (f *function) input() *inputType {
 	return f.settled.Load()
 }
 
-// CheckIdempotent says what Options did; see [IdempotentChecker].
+// CheckIdempotent returns [Options.Idempotent]; see [IdempotentChecker].
 func (f *function) CheckIdempotent(json.RawMessage) bool { return f.again }
 
 // IdempotencyKey returns the key that a function passes to a service, so that a
 // call that is made again after a crash has its effect once. It is the same each
 // time a call is made, differs between any two calls, and is empty if the tool is
-// not [Options.Idempotent] or nobody can tell, as outside of an agent.
+// not [Options.Idempotent] or runs outside of an agent.
 func IdempotencyKey(ctx context.Context) string {
 	c, _ := ctx.Value(callKey{}).(*callFacts)
 	if c == nil {
@@ -209,7 +208,7 @@ func IdempotencyKey(ctx context.Context) string {
 	return c.key
 }
 
-// Call is for [Tool]. What runs tools calls run instead, which needs no sequence.
+// Call implements [Tool].
 func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) { f.run(ctx, call, yield) }
 }
@@ -219,7 +218,7 @@ func (f *function) run(ctx context.Context, call Call, yield func(Chunk, error) 
 	f.body.call(withCall(ctx, &call), f, call.Input, yield)
 }
 
-// decode fills p, and words what encoding/json says for a model.
+// decode fills p, and rewrites errors of encoding/json for a model.
 func (f *function) decode(input json.RawMessage, p any) error {
 	err := f.input().decode(input, p)
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -231,12 +230,11 @@ func (f *function) decode(input json.RawMessage, p any) error {
 	return nil
 }
 
-// maxName is the limit of OpenAI and others, in bytes. MCP allows 128 characters, but a tool
-// that no model can be shown is of no use.
+// maxName is the limit of OpenAI and others, in bytes; MCP allows 128 characters.
 const maxName = 64
 
-// checkAPIName refuses names that a model API would refuse. Tools from elsewhere may have
-// a dot in their names, which package model/openai replaces; one's own can be renamed.
+// checkAPIName refuses names that a model API would refuse. In names of MCP tools package
+// model/openai replaces dots; a Go tool can be renamed.
 func checkAPIName(name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -251,7 +249,7 @@ func checkAPIName(name string) error {
 func checkName(name string) error {
 	switch {
 	case name == "":
-		return errors.New("a tool needs a name")
+		return errors.New("the tool's name is empty")
 	case len(name) > maxName:
 		return fmt.Errorf("tool %q: the name has %d characters; at most %d are allowed", name, len(name), maxName)
 	}
@@ -263,9 +261,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// Check returns an error if a tool so described cannot be offered to a model:
-// its name is not legal, or its schema cannot be used. Use it on tools that
-// come from elsewhere; those of [New] pass.
+// Check returns an error if the tool cannot be offered to a model, because its name or its
+// schema is invalid. Use it on tools from servers; those of [New] pass.
 func (i Info) Check() error {
 	if err := checkName(i.Name); err != nil {
 		return err

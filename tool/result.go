@@ -11,10 +11,10 @@ import (
 )
 
 // A Result is what a function may return when its result is more than a text
-// or a value: several blocks, pictures, something for the person who watches.
+// or a value: several blocks, pictures, something for the user only.
 type Result struct {
 	Blocks  []message.Block // for the model: [*message.Text] and [*message.Data]
-	ForUser []message.Block // for the person who watches
+	ForUser []message.Block // for the user only
 
 	// Structured is the result as a value that encodes to JSON; nil for none.
 	// The model reads it if there are no Blocks.
@@ -26,7 +26,7 @@ type Result struct {
 }
 
 // emit yields the result of a function, by the type of what it returned. A nil result, of
-// type any or error, is told too: a model that reads nothing calls again.
+// type any or error, becomes the text "done": a model that reads nothing calls again.
 func emit(out any, err error, yield func(Chunk, error) bool) {
 	if err != nil {
 		yield(Chunk{}, err)
@@ -58,8 +58,8 @@ func emit(out any, err error, yield func(Chunk, error) bool) {
 	}
 }
 
-// emit yields the facts about the result first, so that whoever stops early knows that it
-// failed, then the blocks.
+// emit yields the facts about the result first, so that a consumer that stops early knows
+// whether it failed, then the blocks.
 func (r *Result) emit(yield func(Chunk, error) bool) {
 	head := Chunk{Failed: r.Failed, Pinned: r.Pinned, Meta: r.Meta}
 	if r.Structured != nil {
@@ -93,7 +93,7 @@ func encode(v any) (json.RawMessage, error) {
 		return nil, fmt.Errorf("encode the result: %w", err)
 	}
 	data := bytes.Clone(bytes.TrimSuffix(e.buf.Bytes(), []byte("\n")))
-	if len(data) > 64<<10 { // one large result shall not be held for ever
+	if len(data) > 64<<10 { // do not keep the memory of a large result
 		e.buf = bytes.Buffer{}
 	}
 	return data, nil

@@ -17,13 +17,12 @@ type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error
 
 // A Middleware wraps a Handler. It sees every call of every tool it is
 // installed for, streaming or not, after validation and permission. A call whose
-// arguments it changes is judged anew before it runs ([Call.Judge]). It ranges over what the next
-// handler returns on the goroutine on which its own is ranged over.
+// arguments it changes is judged again before it runs ([Call.Judge]). It must range over
+// the next handler's sequence on the goroutine that ranges over its own.
 type Middleware func(next Handler) Handler
 
-// With returns t with middleware of its own: a time-out, a limit that it shares
-// with others. It keeps t's capabilities. That middleware is inside of what [Run] is
-// given.
+// With returns t with its own middleware: a time-out, or a limit shared with other tools.
+// It keeps t's capabilities. The middleware that [Run] is given is outside of it.
 func With(t Tool, middleware ...Middleware) Tool {
 	return &wrapped{Tool: t, middleware: middleware}
 }
@@ -54,69 +53,67 @@ func chain(h Handler, middleware []Middleware) Handler {
 // model reads. It yields an error only if that wraps [ErrAbort] or the context
 // ended, in which case the error wraps the context's cause.
 //
-// The tool runs on a goroutine of its own. It has 200 ms to end by itself once
-// the context has, or once the consumer has stopped; what it still yields after
-// the context ended is passed on. A tool that takes longer is abandoned: its
-// goroutine goes on for as long as the function does, and what it yields is
-// dropped.
+// The tool runs on its own goroutine. It has 200 ms to end after the context has, or
+// after the consumer has stopped; what it yields in this time after the context ended is
+// passed on. A tool that takes longer is abandoned: its goroutine continues until the
+// function returns, and what it yields is dropped.
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		p := passage{ctx: ctx, call: call, yield: yield}
+		d := delivery{ctx: ctx, call: call, yield: yield}
 		handle := Handler(isolated)
 		if len(middleware) > 0 {
-			defer p.recover()
+			defer d.recover()
 			handle = chain(keeping(call.Judgement, call.Judge, isolated), middleware)
 		}
-		// Called instead of ranged over: the body of a loop would be three allocations.
-		handle(ctx, t, call)(p.take)
+		// Called instead of ranged over, as the body of a loop would be three allocations.
+		handle(ctx, t, call)(d.pass)
 	}
 }
 
-// A passage hands on to the consumer what comes through middleware.
-type passage struct {
+// A delivery passes chunks from the middleware to the consumer.
+type delivery struct {
 	ctx    context.Context
 	call   Call
 	yield  func(Chunk, error) bool
 	over   bool // the consumer wants no more
-	inBody bool // of the consumer's loop
+	inBody bool // the consumer's loop body is running
 }
 
-func (p *passage) take(c Chunk, err error) bool {
-	if p.over { // as the body of a loop does: what does not stop is stopped
-		panic("middleware went on after it was told to stop")
+func (d *delivery) pass(c Chunk, err error) bool {
+	if d.over { // like the body of a range loop
+		panic("middleware continued after yield returned false")
 	}
-	said := checked(c, err) // middleware may have made it
-	if c, err = said.chunk, said.err; err != nil {
-		p.over = true
-		c, err = Failure(err.Error()), fatal(p.ctx, p.call, err)
+	p := checked(c, err) // middleware may have made the chunk
+	if c, err = p.chunk, p.err; err != nil {
+		d.over = true
+		c, err = Failure(err.Error()), fatal(d.ctx, d.call, err)
 		if err != nil {
 			c = Chunk{}
 		}
 	}
-	p.inBody = true
-	more := p.yield(c, err)
-	p.inBody = false
-	p.over = p.over || !more
-	return !p.over
+	d.inBody = true
+	more := d.yield(c, err)
+	d.inBody = false
+	d.over = d.over || !more
+	return !d.over
 }
 
-// recover turns a panic of middleware into a failure. One in the consumer's loop body is
-// not the tool's: it passes.
-func (p *passage) recover() {
-	if p.inBody {
+// recover turns a panic of middleware into a failure. It does not recover a panic of the
+// consumer's loop body.
+func (d *delivery) recover() {
+	if d.inBody {
 		return
 	}
 	if r := recover(); r != nil {
-		failure := Failure(panicked(p.ctx, p.call, r).Error())
-		if !p.over {
-			p.yield(failure, nil)
+		failure := Failure(panicked(d.ctx, d.call, r).Error())
+		if !d.over {
+			d.yield(failure, nil)
 		}
 	}
 }
 
-// fatal returns the error that ends the run, or nil if the model is to read
-// err. Once the context has ended nobody reads any more: whatever the tool made of it, the
-// error tells the cause.
+// fatal returns the error that ends the run, or nil if err is for the model. Once the
+// context has ended every error ends the run, and wraps the context's cause.
 func fatal(ctx context.Context, call Call, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, ErrAbort):
@@ -130,8 +127,7 @@ func fatal(ctx context.Context, call Call, err error) error {
 	}
 }
 
-// panicked logs a panic with its stack, and returns what the model may read of
-// it.
+// panicked logs a panic with its stack, and returns the error for the model.
 func panicked(ctx context.Context, call Call, v any) error {
 	slog.ErrorContext(ctx, "tool panicked", "tool", call.Name, "call", call.ID, "panic", v, "stack", string(debug.Stack()))
 	return fmt.Errorf("tool %s failed unexpectedly (panic: %s)", call.Name, clip(fmt.Sprint(v), 300))

@@ -318,7 +318,7 @@ func TestBlocksThatNoResultMayHold(t *testing.T) {
 			})),
 		} {
 			res, err := call(t.Context(), one, `{}`)
-			if err != nil || res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "nil or no text or data") {
+			if err != nil || res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "must be a *message.Text or *message.Data") {
 				t.Errorf("%s: %v, %v", name, res, err)
 			}
 		}

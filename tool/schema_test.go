@@ -254,7 +254,7 @@ func TestTypesThatCannotBe(t *testing.T) {
 func TestNames(t *testing.T) {
 	fn := func(context.Context, struct{}) (string, error) { return "", nil }
 	for name, want := range map[string]string{
-		"":                      "needs a name",
+		"":                      "name is empty",
 		strings.Repeat("x", 65): "at most 64",
 		"a b":                   "' '",
 		"a.b":                   `"."`,

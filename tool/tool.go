@@ -12,7 +12,7 @@ import (
 )
 
 // A Tool is something a model may call. It must be safe for concurrent use: calls of one
-// answer may run side by side, and one tool may serve many conversations.
+// answer may run in parallel, and one tool may serve many conversations.
 type Tool interface {
 	// Info describes the tool: the same value every time.
 	Info() Info
@@ -20,8 +20,8 @@ type Tool interface {
 	// Call runs the tool and returns the pieces of its result, in order. The
 	// sequence may be ranged once; the tool starts when it is. An error ends
 	// it and becomes an error result. It should end soon after the context has, or
-	// after yield returned false. Use [Run] rather than calling it: Run takes care of
-	// panics, and of tools that do not end.
+	// after yield returned false. Use [Run] rather than calling it: Run recovers from
+	// panics and abandons tools that do not end.
 	Call(ctx context.Context, call Call) iter.Seq2[Chunk, error]
 }
 
@@ -34,12 +34,12 @@ type Info struct {
 	Output      json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of the structured result, if there is one
 
 	ReadOnly bool `json:"read_only,omitempty"` // claims to change nothing, whatever the arguments
-	Parallel bool `json:"parallel,omitempty"`  // may run beside other calls of the same answer
-	External bool `json:"external,omitempty"`  // is run by the host, which is handed the call
+	Parallel bool `json:"parallel,omitempty"`  // may run in parallel with other calls of the same answer
+	External bool `json:"external,omitempty"`  // is run by the host, which gets the call
 	Control  bool `json:"control,omitempty"`   // only steers the agent; see [permission.Call]
 
-	// Annotations is an object of MCP's annotations, as a server gave them, for
-	// whoever serves the tool on. They are claims; nothing here looks at them.
+	// Annotations is the object of MCP's annotations that a server sent, to pass on when
+	// the tool is served again. They are unverified and not used here.
 	Annotations json.RawMessage `json:"annotations,omitempty"`
 }
 
@@ -49,18 +49,18 @@ type Call struct {
 	Name  string
 	Input json.RawMessage
 
-	// Judgement is what the permission engine decided about, that of the
-	// [permission.Decision]. Right before the tool [Run] compares it with Name and
-	// Input. With both Judgement and Judge nil nobody decides: the call runs as it is.
+	// Judgement is that of the [permission.Decision] which allowed the call. Right before
+	// the tool runs, [Run] checks that it is about Name and Input. If both Judgement and
+	// Judge are nil the call runs without a check.
 	Judgement *permission.Judgement
 
-	// Judge decides anew about a call that middleware has changed, and returns an error
+	// Judge decides again about a call that middleware has changed, and returns an error
 	// unless it may run. Without it such a call fails. Run may call it from another
 	// goroutine.
 	Judge JudgeFunc
 
-	// Key is the idempotency key of the call, if an [IdempotentChecker] allows
-	// to make it again. A function finds it with [IdempotencyKey].
+	// Key is the idempotency key of the call, if its [IdempotentChecker] says that it may
+	// be repeated. A function gets it with [IdempotencyKey].
 	Key string
 }
 
@@ -72,7 +72,7 @@ type JudgeFunc func(context.Context, Tool, Call) (*permission.Judgement, error)
 //
 // Block is a [*message.Text] or a [*message.Data], or nil. Pieces with the same
 // non-empty block id belong together: text is appended, data joined. ForUser
-// sends the block to the person who watches, not to the model.
+// sends the block to the user, not to the model.
 type Chunk struct {
 	Block      message.Block
 	ForUser    bool
@@ -81,13 +81,12 @@ type Chunk struct {
 	Structured json.RawMessage            // the result as JSON; the last one counts
 	Meta       map[string]json.RawMessage // merged, later keys win
 
-	// Progress, unless nil, says how far the call is, in numbers, beside Block or alone.
-	// It is no part of the result.
+	// Progress, unless nil, reports the progress of the call, with or without a Block. It
+	// is not part of the result.
 	Progress *Progress
 }
 
-// Progress is how far a call is, as MCP tells it: Done grows, Total is 0 if nobody
-// knows.
+// Progress is the progress of a call, as in MCP: Done increases, Total is 0 if unknown.
 type Progress struct {
 	Done    float64 `json:"done"`
 	Total   float64 `json:"total,omitempty"`
@@ -103,22 +102,23 @@ type Source interface {
 	Tools(ctx context.Context) ([]Tool, error)
 }
 
-// ErrAbort, wrapped by a tool's error, ends the whole run instead of becoming
-// a result that the model reads: for what no other call can put right, such as an
-// expired licence.
+// ErrAbort, wrapped by a tool's error, ends the whole run instead of becoming a result
+// that the model reads: for failures that no other call can fix, such as an expired
+// licence.
 var ErrAbort = errors.New("abort the run")
 
 // The capabilities. All of them are called with arguments that fit the schema, and, like
-// a tool, from several goroutines. They must not panic on other arguments either, as a
-// check that does judges nothing; package tooltest tries.
+// a tool, from several goroutines. They must not panic on other arguments either; package
+// tooltest tries.
 
-// A ReadOnlyChecker tells from its arguments whether a call changes anything.
+// A ReadOnlyChecker reports by the arguments whether a call changes nothing.
 // Without it Info.ReadOnly counts.
 type ReadOnlyChecker interface {
 	CheckReadOnly(input json.RawMessage) bool
 }
 
-// A PermissionChecker judges a call itself. Without it the tool has no opinion.
+// A PermissionChecker returns the tool's own verdict on a call. Without it only rules and
+// the mode decide.
 type PermissionChecker interface {
 	CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict
 }
@@ -129,9 +129,9 @@ type RuleMatcher interface {
 	MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error)
 }
 
-// A Resolver looks up what the judgement of a call depends on, such as where links lead,
-// once for all of it: the capabilities of the tool that it returns are asked about this
-// call in place of its own. Without it each answer may be about another moment.
+// A Resolver takes a snapshot of what the judgement of a call depends on, such as the
+// targets of links: the capabilities of the tool that it returns are used for this call
+// in place of its own. Without it the capabilities may see different states.
 type Resolver interface {
 	Resolve() Tool
 }
@@ -148,61 +148,60 @@ type RuleSuggester interface {
 	SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule
 }
 
-// An IdempotentChecker tells whether a call may be made again when nobody knows
-// whether it had its effect: the program was stopped meanwhile. The second time
-// must then add nothing to the first, because of what the tool does or because it
-// hands [Call.Key] to a service that sees to it. Without it a call is never made
-// again.
+// An IdempotentChecker reports whether a call may be repeated if it is unknown whether
+// it took effect, because the program was stopped meanwhile. The second call must then
+// have no further effect, by its nature or because a service deduplicates by
+// [Call.Key]. Without it a call is never repeated.
 type IdempotentChecker interface {
 	CheckIdempotent(input json.RawMessage) bool
 }
 
-// A Backgrounder says after how long a call may go on in the background, while
-// the model goes on too, where whoever runs it can do that: 0 for at once,
-// negative for never. Without it that is up to whoever runs it.
+// A Backgrounder says after how long a call may move to the background while the model
+// continues, if the agent supports that: 0 for at once, negative for never. Without it
+// the agent decides.
 type Backgrounder interface {
 	Background(input json.RawMessage) time.Duration
 }
 
-// A Previewer shows a person, who is asked to allow a call, what it would do:
-// a text such as a unified diff. It changes nothing. Without it, or if it
-// fails, they see the arguments.
+// A Previewer describes what a call would do to the user who is asked to allow it: a
+// text such as a unified diff. It must change nothing. Without it, or if it fails, the
+// user sees the arguments.
 type Previewer interface {
 	Preview(ctx context.Context, input json.RawMessage) (string, error)
 }
 
-// A Preparer says, before a person is asked about a call, whether it must fail anyway:
-// nobody should agree to what cannot be done. It changes nothing, and its error is what
-// the call would fail with; it must tell the model no more than the model knows already,
-// as nobody has allowed the call. Without it calls are taken to succeed.
+// A Preparer reports, before the user is asked to allow a call, whether the call would
+// fail anyway. It must change nothing, and its error is that of the call. The model reads
+// the error although the call was not allowed, so it must not reveal anything new.
+// Without it the user is always asked.
 type Preparer interface {
 	Prepare(ctx context.Context, input json.RawMessage) error
 }
 
-// Prepare asks t's [Preparer]. One that panics has nothing against the call.
+// Prepare calls t's [Preparer], if it has one. A panic counts as no error.
 func Prepare(ctx context.Context, t Tool, input json.RawMessage) error {
 	p, ok := As[Preparer](t)
 	if !ok {
 		return nil
 	}
-	return careful(nil, func() error { return p.Prepare(ctx, input) })
+	return recoverTo(nil, func() error { return p.Prepare(ctx, input) })
 }
 
-// A Reminder has something that the model should be told again when the part of
-// the conversation in which it learned of it is summarised: the open tasks, for
-// instance. The context carries the [State]. An empty text is nothing to tell.
+// A Reminder returns a text that the model should read again after compaction removed
+// it from the conversation, such as the open tasks. The context carries the [State]. An
+// empty text adds nothing.
 type Reminder interface {
 	Remind(ctx context.Context) string
 }
 
-// A CallExplainer tells apart the pieces of a call that it judges one by one;
-// see [permission.Call.Parts]. Without it a call is one piece.
+// A CallExplainer splits a call into the parts that it judges one by one; see
+// [permission.Call.Parts]. Without it a call is one part.
 type CallExplainer interface {
 	ExplainCall(p *permission.Policy, input json.RawMessage) []permission.Part
 }
 
 // As returns the first tool that implements C in the chain that starts at t
-// and goes on through Unwrap() Tool methods, like errors.As.
+// and continues through Unwrap() Tool methods, like errors.As.
 func As[C any](t Tool) (C, bool) {
 	for t != nil {
 		if c, ok := t.(C); ok {
@@ -219,20 +218,20 @@ func As[C any](t Tool) (C, bool) {
 }
 
 // PermissionCall describes a call of t for [permission.Decide]. The input must
-// be what [Arguments] returned. A capability that panics gives the careful
-// answer: not read-only, a safety ask, a rule that cannot be read.
+// be what [Arguments] returned. A capability that panics counts as the safe answer: not
+// read-only, a safety ask, a rule that cannot be matched.
 func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	info := t.Info()
 	c := &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly}
 	var fixed Tool
 	if r, ok := As[Resolver](t); ok {
-		if fixed = careful(nil, r.Resolve); fixed == nil {
+		if fixed = recoverTo(nil, r.Resolve); fixed == nil {
 			c.Check = func(*permission.Policy) permission.Verdict { return cannotJudge }
 			return c
 		}
 	}
 	if ro, ok := resolved[ReadOnlyChecker](t, fixed); ok {
-		c.ReadOnly = careful(false, func() bool { return ro.CheckReadOnly(input) })
+		c.ReadOnly = recoverTo(false, func() bool { return ro.CheckReadOnly(input) })
 	}
 	if pc, ok := resolved[PermissionChecker](t, fixed); ok {
 		c.Check = func(p *permission.Policy) (v permission.Verdict) { // a Verdict is large: it is copied once
@@ -246,7 +245,7 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 	}
 	if rm, ok := resolved[RuleMatcher](t, fixed); ok {
 		c.Match = func(p *permission.Policy, r permission.Rule) (matched bool, err error) {
-			err = careful(errCannotMatch, func() error {
+			err = recoverTo(errCannotMatch, func() error {
 				var err error
 				matched, err = rm.MatchRule(p, r, input)
 				return err
@@ -255,19 +254,19 @@ func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
 		}
 	}
 	if rb, ok := resolved[RuleBorrower](t, fixed); ok {
-		known := careful(false, func() bool { c.Borrows = rb.BorrowsRules(); return true })
-		if !known { // which rules hold: none may be passed over
+		known := recoverTo(false, func() bool { c.Borrows = rb.BorrowsRules(); return true })
+		if !known { // which rules apply, so that a deny rule may be missed
 			c.Check = func(*permission.Policy) permission.Verdict { return cannotJudge }
 		}
 	}
 	if rs, ok := resolved[RuleSuggester](t, fixed); ok {
 		c.Suggest = func(p *permission.Policy) []permission.Rule {
-			return careful(nil, func() []permission.Rule { return rs.SuggestRules(p, input) })
+			return recoverTo(nil, func() []permission.Rule { return rs.SuggestRules(p, input) })
 		}
 	}
 	if ex, ok := resolved[CallExplainer](t, fixed); ok {
 		c.Parts = func(p *permission.Policy) []permission.Part {
-			return careful(nil, func() []permission.Part { return ex.ExplainCall(p, input) })
+			return recoverTo(nil, func() []permission.Part { return ex.ExplainCall(p, input) })
 		}
 	}
 	return c
@@ -290,8 +289,8 @@ func AnyCall(t Tool) *permission.Call {
 	return c
 }
 
-// resolved is As for the judgement of one call: at the [Resolver] in the chain it continues with
-// the tool that this returned, so that what is wrapped around it still comes first.
+// resolved is As for the judgement of one call: it replaces the [Resolver] in the chain by
+// fixed, the tool that it returned, and keeps the wrappers around it.
 func resolved[C any](t, fixed Tool) (C, bool) {
 	for fixed != nil {
 		if _, ok := t.(Resolver); ok {
@@ -306,17 +305,18 @@ func resolved[C any](t, fixed Tool) (C, bool) {
 	return As[C](t)
 }
 
-// What is answered for a capability that panics. No allow rule silences a safety ask.
+// cannotJudge is the verdict of a capability that panics. Allow rules do not override a
+// safety ask.
 var cannotJudge = permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "the tool cannot judge this call"}
 
 var errCannotMatch = errors.New("the tool cannot match the rule")
 
-// careful returns what fn does, or the careful answer if it panics: a bug in a check must
-// not let a call through, nor end the program.
-func careful[T any](answer T, fn func() T) (result T) {
+// recoverTo returns fn(), or safe if it panics: a bug in a check must neither let a call
+// through nor end the program.
+func recoverTo[T any](safe T, fn func() T) (result T) {
 	defer func() {
 		if recover() != nil {
-			result = answer
+			result = safe
 		}
 	}()
 	return fn()
