@@ -30,6 +30,12 @@ func (c place) quoting() bool { return c == doubled || c == document }
 // word writes a word and returns its first byte, 0 if there is no print of it.
 func (p *printer) word(word *syntax.Word) byte {
 	start := len(p.buf)
+	if len(word.Parts) > 1 {
+		lit, ok := word.Parts[0].(*syntax.Lit)
+		if ok && strings.HasPrefix(lit.Value, "~") && strings.Contains(lit.Value, ":") && !strings.Contains(lit.Value, "/") {
+			p.refuse("a tilde with a colon and no slash behind it, in which bash expands nothing; quote it")
+		}
+	}
 	p.parts(word.Parts, bare)
 	if start == len(p.buf) {
 		p.refuse("a word of nothing")
