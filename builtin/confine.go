@@ -81,15 +81,16 @@ func within(dir, name string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// secretPlaces are those of everyone whose home this process knows of.
-var secretPlaces = sync.OnceValue(func() []string {
+// secretPlaces returns those of everyone whose home this process knows of, as they are now: a
+// login during the run may have made one.
+func secretPlaces() []string {
 	homes := []string{"/root"}
 	if home, err := os.UserHomeDir(); err == nil {
 		homes = append(homes, home)
 	}
 	others, _ := filepath.Glob("/home/*")
 	return pathrule.Secrets(append(homes, others...))
-})
+}
 
 // caches are the directories in which compilers and package managers keep what they can
 // make again.
