@@ -213,3 +213,47 @@ func (u *upstream) setGroupNames(own map[string]string) {
 	defer u.mu.Unlock()
 	u.groupNames = own
 }
+
+// groupsOf returns the groups of a prompt or resource: those of the configuration whose globs
+// match its name, else those of its labels, else the one for what has no label.
+func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []string) {
+	for _, gr := range g.cfg.Groups {
+		if matches(gr.Tools, u.prefix+toolName(name)) {
+			groups = append(groups, gr.Name)
+		}
+	}
+	if len(groups) > 0 {
+		return groups
+	}
+	own := u.ownGroupNames()
+	for _, l := range labels {
+		if group, ok := own[u.name+"/"+l]; ok {
+			groups = append(groups, group)
+		}
+	}
+	if rest, ok := own[u.name]; ok && len(groups) == 0 {
+		groups = append(groups, rest)
+	}
+	return groups
+}
+
+// groupsOfServer returns all groups that a server's prompts and resources can be in.
+func (g *Gateway) groupsOfServer(u *upstream) (groups []string) {
+	for _, gr := range g.cfg.Groups {
+		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mayMatch(glob, u.prefix) }) {
+			groups = append(groups, gr.Name)
+		}
+	}
+	for _, group := range u.ownGroupNames() {
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+// ownGroupNames returns the names of the server's own groups, by its names for them; see
+// [mcpclient.Group].
+func (u *upstream) ownGroupNames() map[string]string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.groupNames
+}
