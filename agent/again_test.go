@@ -38,7 +38,7 @@ func TestCallsThatHadBegun(t *testing.T) {
 		{"it was made again already", yes, bypass, `"status":"running","again":true`, "", "c1 interrupted: Outcome unknown"},
 		{"the tool cannot tell", func(json.RawMessage) bool { panic("cannot") }, bypass, `"status":"running"`, "", "c1 interrupted: Outcome unknown"},
 		{"not with these arguments", func(in json.RawMessage) bool { return !strings.Contains(string(in), "a") }, bypass, `"status":"running"`, "", "c1 interrupted: Outcome unknown"},
-		{"it is denied by now", yes, permission.Policy{Mode: permission.Explore}, `"status":"running"`, "", "c1 denied"},
+		{"it is denied by now", yes, permission.Policy{Mode: permission.ModeExplore}, `"status":"running"`, "", "c1 denied"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var j journal

@@ -427,7 +427,7 @@ func TestBackgroundAsks(t *testing.T) {
 		}, tool.Options{Parallel: true}))
 		cfg := Config{Policy: bypass, Background: time.Minute, Toolkit: toolkit.Of(asks)}
 		cfg.Elicit = func(context.Context, host.Elicitation) (host.Answer, error) {
-			return host.Answer{Action: host.Accept, Content: map[string]any{}}, nil
+			return host.Answer{Action: host.ActionAccept, Content: map[string]any{}}, nil
 		}
 		a, _ := newAgent(t, cfg, calls(`c1 asks {}`), says("it runs"), says("done"))
 		st := new(State)

@@ -184,7 +184,7 @@ func TestLongResultsAreClipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Policy: permission.Policy{Mode: permission.Bypass}, Toolkit: toolkit.Of(wordy, read), Context: Context{MaxResult: 900, Results: kept}}
+	cfg := Config{Policy: permission.Policy{Mode: permission.ModeBypass}, Toolkit: toolkit.Of(wordy, read), Context: Context{MaxResult: 900, Results: kept}}
 	a, w := newAgent(t, cfg, calls(`c1 wordy {}`), says("done"))
 	var st State
 	if _, err := play(t, a, &st, Say("go")); err != nil {

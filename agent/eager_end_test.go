@@ -217,7 +217,7 @@ func TestEagerHoldsBack(t *testing.T) {
 					a, w := newAgent(t, Config{Policy: bypass, Eager: true, Background: background, ToolTimeout: time.Minute,
 						Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
 							asked = time.Since(began)
-							return host.Answer{Action: host.Accept}, nil
+							return host.Answer{Action: host.ActionAccept}, nil
 						},
 						Toolkit: toolkit.Of(asking("ask", yesOrNo, reads),
 							simple("fails", func(context.Context) error { return errors.New("no luck") }),
@@ -467,7 +467,7 @@ func TestEagerAsksWhenItCounts(t *testing.T) {
 			}
 			a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(helper), Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
 				c.note("asked")
-				return host.Answer{Action: host.Decline}, nil
+				return host.Answer{Action: host.ActionDecline}, nil
 			}}, whole(`c1 helper {"task":"x"}`), says("done"))
 			if _, err := play(t, a, new(State), Say("go")); err != nil {
 				t.Fatal(err)

@@ -121,7 +121,7 @@ func noting(j *journal, name string, o tool.Options) tool.Tool {
 	}, o))
 }
 
-var bypass = permission.Policy{Mode: permission.Bypass}
+var bypass = permission.Policy{Mode: permission.ModeBypass}
 
 func newAgent(t *testing.T, cfg Config, turns ...turn) (*Agent, *words) {
 	t.Helper()

@@ -88,13 +88,13 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	}
 	q = q.Clean()
 	if h.await(ctx) != nil {
-		return host.Answer{Action: host.Cancel}, nil
+		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	if h.r.cfg.Elicit == nil && h.outer != nil {
 		return h.outer.Elicit(ctx, q)
 	}
 	if ctx.Err() != nil {
-		return host.Answer{Action: host.Cancel}, nil
+		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	ev := Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
@@ -113,7 +113,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 // answer has the person answer. An error is for the person's side only: whoever
 // asked gets a cancelled question.
 func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer, error) {
-	cancelled := host.Answer{Action: host.Cancel}
+	cancelled := host.Answer{Action: host.ActionCancel}
 	if h.r.cfg.Elicit == nil {
 		return cancelled, errors.New("no one can be asked: Config.Elicit is nil")
 	}
@@ -127,13 +127,13 @@ func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer,
 		return cancelled, err
 	case ctx.Err() != nil:
 		return cancelled, context.Cause(ctx)
-	case answer.Action == host.Accept:
+	case answer.Action == host.ActionAccept:
 		if answer, err = q.Accept(answer.Content); err != nil {
 			return cancelled, err
 		}
 		return answer, nil
-	case answer.Action == host.Decline:
-		return host.Answer{Action: host.Decline}, nil
+	case answer.Action == host.ActionDecline:
+		return host.Answer{Action: host.ActionDecline}, nil
 	}
 	return cancelled, nil
 }
@@ -248,7 +248,7 @@ func (h *callHost) consent(ctx context.Context, req host.SampleRequest, d permis
 	if err != nil {
 		return err
 	}
-	if answer.Action != host.Accept {
+	if answer.Action != host.ActionAccept {
 		return refused("no person allowed it (%s)", answer.Action)
 	}
 	return nil

@@ -32,7 +32,7 @@ func asking(name string, q host.Elicitation, o tool.Options) tool.Tool {
 func TestElicit(t *testing.T) {
 	fill := func(v any) func(context.Context, host.Elicitation) (host.Answer, error) {
 		return func(context.Context, host.Elicitation) (host.Answer, error) {
-			return host.Answer{Action: host.Accept, Content: map[string]any{"size": v}}, nil
+			return host.Answer{Action: host.ActionAccept, Content: map[string]any{"size": v}}, nil
 		}
 	}
 	page := host.Elicitation{Server: "shop", Message: "Log in.", URL: "http://shop.example/login"}
@@ -44,19 +44,19 @@ func TestElicit(t *testing.T) {
 		action host.Action
 		error  string // that the person's side is told
 	}{
-		{"a form", size, fill("M"), "accept 1 fields, error <nil>", host.Accept, ""},
+		{"a form", size, fill("M"), "accept 1 fields, error <nil>", host.ActionAccept, ""},
 		{"a page", page, func(context.Context, host.Elicitation) (host.Answer, error) {
-			return host.Answer{Action: host.Accept}, nil
-		}, "accept 0 fields, error <nil>", host.Accept, ""},
+			return host.Answer{Action: host.ActionAccept}, nil
+		}, "accept 0 fields, error <nil>", host.ActionAccept, ""},
 		{"declined, with a secret", size, func(context.Context, host.Elicitation) (host.Answer, error) {
-			return host.Answer{Action: host.Decline, Content: map[string]any{"size": "M"}}, nil
-		}, "decline 0 fields, error <nil>", host.Decline, ""},
-		{"nobody is there", size, nil, "cancel 0 fields, error <nil>", host.Cancel, "Config.Elicit is nil"},
-		{"an answer that does not fit", size, fill("XXL"), "cancel 0 fields, error <nil>", host.Cancel, `one of "S", "M"`},
-		{"an answer of no kind", size, func(context.Context, host.Elicitation) (host.Answer, error) { return host.Answer{Action: "maybe"}, nil }, "cancel 0 fields, error <nil>", host.Cancel, ""},
+			return host.Answer{Action: host.ActionDecline, Content: map[string]any{"size": "M"}}, nil
+		}, "decline 0 fields, error <nil>", host.ActionDecline, ""},
+		{"nobody is there", size, nil, "cancel 0 fields, error <nil>", host.ActionCancel, "Config.Elicit is nil"},
+		{"an answer that does not fit", size, fill("XXL"), "cancel 0 fields, error <nil>", host.ActionCancel, `one of "S", "M"`},
+		{"an answer of no kind", size, func(context.Context, host.Elicitation) (host.Answer, error) { return host.Answer{Action: "maybe"}, nil }, "cancel 0 fields, error <nil>", host.ActionCancel, ""},
 		{"the terminal fails", size, func(context.Context, host.Elicitation) (host.Answer, error) {
 			return host.Answer{}, errors.New("private trouble")
-		}, "cancel 0 fields, error <nil>", host.Cancel, "private trouble"},
+		}, "cancel 0 fields, error <nil>", host.ActionCancel, "private trouble"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			a, _ := newAgent(t, Config{Policy: bypass, Elicit: row.elicit, Toolkit: toolkit.Of(asking("ask", row.q, tool.Options{}))},
@@ -104,7 +104,7 @@ func TestOneQuestionAtATime(t *testing.T) {
 			Policy: permission.Policy{Rules: []permission.Rule{{Tool: "ask", Behavior: permission.Allow}}},
 			Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
 				person()
-				return host.Answer{Action: host.Decline}, nil
+				return host.Answer{Action: host.ActionDecline}, nil
 			},
 			Approve: func(context.Context, Approval) (Confirm, error) {
 				person()
@@ -139,7 +139,7 @@ func TestQuestionEndsWithItsCall(t *testing.T) {
 		}))
 		elicit := func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
 			<-ctx.Done() // the person has gone for lunch
-			return host.Answer{Action: host.Accept, Content: map[string]any{"size": "M"}}, nil
+			return host.Answer{Action: host.ActionAccept, Content: map[string]any{"size": "M"}}, nil
 		}
 		a, _ := newAgent(t, Config{Policy: bypass, Elicit: elicit, ToolTimeout: time.Minute, Toolkit: toolkit.Of(asking("ask", size, tool.Options{}), leak)},
 			calls(`c1 ask {}`, `c2 leak {}`), says("done"))
@@ -152,7 +152,7 @@ func TestQuestionEndsWithItsCall(t *testing.T) {
 			t.Errorf("results: %q", got)
 		}
 		for _, ev := range of[*Elicitation](evs) {
-			if ev.Action == host.Accept {
+			if ev.Action == host.ActionAccept {
 				t.Errorf("an answer that came after the call had ended counts: %+v", ev)
 			}
 		}
@@ -173,14 +173,14 @@ func TestSubAgentElicits(t *testing.T) {
 	var asked atomic.Int64
 	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(helper), Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
 		asked.Add(1)
-		return host.Answer{Action: host.Accept, Content: map[string]any{"size": "S"}}, nil
+		return host.Answer{Action: host.ActionAccept, Content: map[string]any{"size": "S"}}, nil
 	}}, calls(`h1 helper {"task":"x"}`), says("done"))
 	var st State
 	evs, err := play(t, a, &st, Say("go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told := of[*Elicitation](evs); len(told) != 2 || told[0].Call != "h1/s1" || told[1].Action != host.Accept || asked.Load() != 1 {
+	if told := of[*Elicitation](evs); len(told) != 2 || told[0].Call != "h1/s1" || told[1].Action != host.ActionAccept || asked.Load() != 1 {
 		t.Errorf("asked %d times: %+v", asked.Load(), told)
 	}
 }
@@ -225,11 +225,11 @@ func TestSample(t *testing.T) {
 		tokens int // of the whole run; the loop's own two model calls cost 24
 	}{
 		{"allowed by a rule", Config{Policy: allowed}, 1, done, "yes  stopSequence <nil>", 36},
-		{"asked and allowed", Config{Policy: ask, Elicit: answer(host.Accept)}, 1, done, "yes  stopSequence <nil>", 36},
-		{"asked and declined", Config{Policy: ask, Elicit: answer(host.Decline)}, 1, nil, "no person allowed it (decline)", 24},
+		{"asked and allowed", Config{Policy: ask, Elicit: answer(host.ActionAccept)}, 1, done, "yes  stopSequence <nil>", 36},
+		{"asked and declined", Config{Policy: ask, Elicit: answer(host.ActionDecline)}, 1, nil, "no person allowed it (decline)", 24},
 		{"nobody to ask", Config{Policy: ask}, 1, nil, "no person allowed it (cancel)", 24},
-		{"denied, whatever a person says", Config{Policy: rule(permission.Deny, "mcp__my_shop__*"), Elicit: answer(host.Accept)}, 1, nil, "denied by rule", 24},
-		{"dont-ask", Config{Policy: permission.Policy{Mode: permission.DontAsk, Rules: ask.Rules}, Elicit: answer(host.Accept)}, 1, nil, "refused by the host", 24},
+		{"denied, whatever a person says", Config{Policy: rule(permission.Deny, "mcp__my_shop__*"), Elicit: answer(host.ActionAccept)}, 1, nil, "denied by rule", 24},
+		{"dont-ask", Config{Policy: permission.Policy{Mode: permission.ModeDontAsk, Rules: ask.Rules}, Elicit: answer(host.ActionAccept)}, 1, nil, "refused by the host", 24},
 		{"too often", Config{Policy: allowed, Limits: Limits{Samples: 2}}, 3, []turn{says("one"), says("two")}, "one endTurn <nil>; two endTurn <nil>;   refused by the host: the limit of 2 samples", 48},
 		{"not at all", Config{Policy: allowed, Limits: Limits{Samples: -1}}, 1, nil, "the limit of -1 samples", 24},
 		{"too many tokens", Config{Policy: allowed, Limits: Limits{SampleTokens: 20}}, 2, []turn{says("one")}, "one endTurn <nil>;   refused by the host: it needs about 9 tokens", 36},

@@ -32,7 +32,7 @@ func loadedState(t *testing.T, open ...string) *State {
 // TestLoadedCallsAreNotBelieved goes on from states in which open calls claim
 // more than they may.
 func TestLoadedCallsAreNotBelieved(t *testing.T) {
-	deny := permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}
+	deny := permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}
 	const a = `"input":{"path":"a"},`
 	for _, row := range []struct {
 		name   string

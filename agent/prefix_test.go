@@ -46,7 +46,7 @@ func TestPrefixStability(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := agent.New(agent.Config{Model: m, Toolkit: prefixKit(t), Instructions: "Be exact.",
-		Policy: permission.Policy{Mode: permission.Bypass}, Limits: agent.Limits{Steps: steps + 5}})
+		Policy: permission.Policy{Mode: permission.ModeBypass}, Limits: agent.Limits{Steps: steps + 5}})
 	if err != nil {
 		t.Fatal(err)
 	}

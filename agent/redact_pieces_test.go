@@ -187,7 +187,7 @@ func TestQuestionWhileTheModelSpeaks(t *testing.T) {
 	}, tool.Options{}))}
 	a, _ := newAgent(t, Config{Background: time.Hour, Redact: builtinRules(t), Policy: bypass, Toolkit: toolkit.Of(behind), Limits: Limits{Samples: -1},
 		Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
-			return host.Answer{Action: host.Decline}, nil
+			return host.Answer{Action: host.ActionDecline}, nil
 		}})
 	said := 0
 	a.model = modelFunc(func(context.Context, *model.Request) iter.Seq2[model.Chunk, error] {

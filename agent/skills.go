@@ -80,7 +80,7 @@ func skillRules(opened []toolkit.OpenedSkill) []permission.Rule {
 func covers(p *permission.Policy, c *permission.Call, rules []permission.Rule) bool {
 	policy, call := *p, *c
 	// Nothing but the rules must be able to allow it: no mode, no flag, and not the tool itself.
-	policy.Mode, policy.Rules = permission.DontAsk, rules
+	policy.Mode, policy.Rules = permission.ModeDontAsk, rules
 	call.Control, call.ReadOnly, call.Check = false, false, nil
 	return permission.Decide(&policy, &call).Behavior == permission.Allow
 }

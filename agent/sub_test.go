@@ -65,8 +65,8 @@ func TestSubAgentAsks(t *testing.T) {
 		"its own policy asks":     {bypass, {}},
 		"the caller's does":       {ask, bypass},
 		"both ask":                {ask, {}},
-		"the caller's denies":     {{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}, bypass},
-		"the caller's mode does":  {{Mode: permission.Explore, Rules: ask.Rules}, bypass},
+		"the caller's denies":     {{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}, bypass},
+		"the caller's mode does":  {{Mode: permission.ModeExplore, Rules: ask.Rules}, bypass},
 		"the answer is no":        {ask, {}},
 		"answered in the process": {ask, {}},
 	} {

@@ -22,7 +22,7 @@ import (
 var yesOrNo = host.Elicitation{Message: "Really?", Schema: json.RawMessage(`{"type":"object","properties":{}}`)}
 
 func accept(context.Context, host.Elicitation) (host.Answer, error) {
-	return host.Answer{Action: host.Accept}, nil
+	return host.Answer{Action: host.ActionAccept}, nil
 }
 
 // odd are tools that do what a tool may do while it is waited for.
@@ -128,7 +128,7 @@ var mediators = map[string]tool.Middleware{
 	"asks itself": func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 			return func(yield func(tool.Chunk, error) bool) {
-				if a, err := host.From(ctx).Elicit(ctx, yesOrNo); err != nil || a.Action != host.Accept {
+				if a, err := host.From(ctx).Elicit(ctx, yesOrNo); err != nil || a.Action != host.ActionAccept {
 					yield(tool.Failure("not accepted"), nil)
 					return
 				}

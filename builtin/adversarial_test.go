@@ -120,7 +120,7 @@ func (a attack) judge(t *testing.T, tl tool.Tool, project string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &permission.Policy{Dirs: []string{project}, Mode: permission.Default}
+	p := &permission.Policy{Dirs: []string{project}, Mode: permission.ModeDefault}
 	if a.Mode != "" {
 		p.Mode = permission.Mode(strings.ReplaceAll(a.Mode, "_", "-"))
 	}
@@ -139,7 +139,7 @@ func (a attack) judge(t *testing.T, tl tool.Tool, project string) {
 		t.Errorf("%+v, want %s (safety %v)", d, want, safety)
 	}
 	if want == permission.Ask {
-		p.Mode = permission.DontAsk
+		p.Mode = permission.ModeDontAsk
 		if d := permission.Decide(p, tool.PermissionCall(tl, input)); d.Behavior != permission.Deny {
 			t.Errorf("dont-ask: %+v, want deny", d)
 		}

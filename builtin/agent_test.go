@@ -58,7 +58,7 @@ type in map[string]string
 // Calls of one answer that change the same file, one after the other, all run, each on the
 // file that it finds, and nobody is asked twice about one of them.
 func TestEditsOfOneFile(t *testing.T) {
-	for mode, questions := range map[permission.Mode]int{permission.Default: 4, permission.AcceptEdits: 0} {
+	for mode, questions := range map[permission.Mode]int{permission.ModeDefault: 4, permission.ModeAcceptEdits: 0} {
 		dir, asked := agentIn(t, mode, nil, scripted.Call("Read", in{"file_path": "f"}),
 			scripted.Call("Edit", in{"file_path": "f", "old_string": "one", "new_string": "1"}).And(
 				scripted.Call("Edit", in{"file_path": "f", "old_string": "two", "new_string": "2"}),
@@ -80,7 +80,7 @@ func TestEditsOfOneFile(t *testing.T) {
 // A link that is put in the way while a person thinks has them asked again, about where it leads.
 func TestLinkWhileAsked(t *testing.T) {
 	outside := t.TempDir()
-	dir, asked := agentIn(t, permission.Default, func(dir string) {
+	dir, asked := agentIn(t, permission.ModeDefault, func(dir string) {
 		if err := os.Symlink(outside, filepath.Join(dir, "new")); err != nil {
 			t.Error(err)
 		}
@@ -92,7 +92,7 @@ func TestLinkWhileAsked(t *testing.T) {
 
 // A person sees what Bash runs where the model wrote it in other words.
 func TestApprovalShowsWhatRuns(t *testing.T) {
-	dir, asked := agentIn(t, permission.Default, nil, runs("touch   x;# c\ntouch y"), runs("touch z"))
+	dir, asked := agentIn(t, permission.ModeDefault, nil, runs("touch   x;# c\ntouch y"), runs("touch z"))
 	if len(asked) != 2 || asked[0].Runs != "touch x\ntouch y" || asked[1].Runs != "" {
 		t.Errorf("%+v", asked)
 	}

@@ -138,7 +138,7 @@ func TestBashRunsJudgement(t *testing.T) {
 		"# a comment": {":", "work"},
 		"if":          {"", "work"}, // which cannot be read
 	} {
-		d := permission.Decide(&permission.Policy{Mode: permission.Bypass}, tool.PermissionCall(bash, json.RawMessage(args("command", command))))
+		d := permission.Decide(&permission.Policy{Mode: permission.ModeBypass}, tool.PermissionCall(bash, json.RawMessage(args("command", command))))
 		if d.Judgement.Text != want.text || d.Judgement.Profile != want.profile || len(d.Judgement.Files) > 0 {
 			t.Errorf("%s: %+v", command, d.Judgement)
 		}

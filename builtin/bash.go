@@ -254,7 +254,7 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 		profile = permission.ProfileRead
 	}
 	// In bypass nobody would be asked: the call stays where it is.
-	if b.confined && outside(input) && (p == nil || p.Mode != permission.Bypass) {
+	if b.confined && outside(input) && (p == nil || p.Mode != permission.ModeBypass) {
 		v, profile = leave(v), permission.ProfileOpen
 	}
 	v.Found.Text, v.Found.Profile, v.Found.Network = printed(a), profile, a.Networks()
@@ -338,7 +338,7 @@ func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.Raw
 	case r.Tool == "Read":
 		// What need not be so is a question, but in a mode in which nothing is asked but
 		// what rules say.
-		may := r.Behavior == permission.Ask || p.Mode == permission.Bypass
+		may := r.Behavior == permission.Ask || p.Mode == permission.ModeBypass
 		reads, err := a.Reads(at, r.Pattern)
 		return reads || may && a.MayRead(at, r.Pattern), err
 	case r.Tool == "Write" || r.Tool == "Edit":

@@ -49,11 +49,11 @@ func TestBashObeysRulesForFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, mode := range []permission.Mode{permission.Default, permission.AcceptEdits, permission.Bypass} {
+		for _, mode := range []permission.Mode{permission.ModeDefault, permission.ModeAcceptEdits, permission.ModeBypass} {
 			p := &permission.Policy{Mode: mode, Dirs: []string{w}, Rules: []permission.Rule{rule, {Tool: "Bash", Pattern: "*", Behavior: permission.Allow}}}
 			res, d := judged(t.Context(), bash, p, args("command", row.command), nil)
 			want := row.want
-			if mode == permission.Bypass && want == "ask" && b == "deny" { // nobody can be asked
+			if mode == permission.ModeBypass && want == "ask" && b == "deny" { // nobody can be asked
 				want = "deny"
 			}
 			if got := string(d.Behavior); got != want || (res != nil) != (got == "allow") {

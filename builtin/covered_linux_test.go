@@ -20,7 +20,7 @@ func TestDenyRulesConfined(t *testing.T) {
 		t.Fatal(err)
 	}
 	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
-	policy := &permission.Policy{Mode: permission.Sandboxed, Dirs: []string{dir}}
+	policy := &permission.Policy{Mode: permission.ModeSandboxed, Dirs: []string{dir}}
 	for _, text := range []string{"Read(data/**)", "Read(*.pem)", "Read([id]/x)", "Edit(lock)", "Write(gen/**)"} {
 		r, err := permission.ParseRule(text, permission.Deny)
 		if err != nil {

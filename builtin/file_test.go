@@ -328,7 +328,7 @@ func TestWriteBehindWhatIsMissing(t *testing.T) {
 	if err := os.Symlink(".git/hooks", filepath.Join(dir, "hooks")); err != nil {
 		t.Fatal(err)
 	}
-	p := &permission.Policy{Mode: permission.AcceptEdits, Dirs: []string{dir}}
+	p := &permission.Policy{Mode: permission.ModeAcceptEdits, Dirs: []string{dir}}
 	in := json.RawMessage(args("file_path", dir+"/new/../hooks/pre-commit", "content", "#!/bin/sh\n"))
 	if d := permission.Decide(p, tool.PermissionCall(tools["Write"], in)); !d.Safety || d.Behavior != permission.Ask {
 		t.Errorf("%+v, want a safety ask", d)

@@ -24,7 +24,7 @@ var errUnreadable = errors.New("the arguments cannot be read")
 // directories be changed without a question. In dont-ask, too: there nobody could
 // be asked, and an agent that may not edit its own project is of no use.
 func editsAllowed(p *permission.Policy) bool {
-	return p != nil && (p.Mode == permission.AcceptEdits || p.Mode == permission.Sandboxed || p.Mode == permission.DontAsk)
+	return p != nil && (p.Mode == permission.ModeAcceptEdits || p.Mode == permission.ModeSandboxed || p.Mode == permission.ModeDontAsk)
 }
 
 func allowRules(tool string, patterns ...string) []permission.Rule {

@@ -135,7 +135,7 @@ func TestMovedFiles(t *testing.T) {
 			dir := files(t, map[string]string{"w/sub/a": "A\n", "w/b": "B\n", "out/secret": "SECRET\n", "out/a": "OUT\n"})
 			must(os.Symlink("sub", filepath.Join(dir, "w/in")))
 			must(os.Symlink("sub/target", filepath.Join(dir, "w/loose")))
-			p := &permission.Policy{Mode: permission.AcceptEdits, Dirs: []string{filepath.Join(dir, "w")}}
+			p := &permission.Policy{Mode: permission.ModeAcceptEdits, Dirs: []string{filepath.Join(dir, "w")}}
 			res, d := judged(t.Context(), tools(t, Config{Dirs: []string{dir}})[row.tool], p, row.in, func() { do(dir, row.change) })
 			if res == nil {
 				t.Fatalf("%+v", d)
@@ -182,7 +182,7 @@ func TestRaceWithLinks(t *testing.T) {
 		deny = append(deny, permission.Rule{Tool: name, Pattern: filepath.Join(dir, "out") + "/**", Behavior: permission.Deny})
 	}
 	all := tools(t, Config{Dirs: []string{w}})
-	for _, mode := range []permission.Mode{permission.AcceptEdits, permission.Bypass} {
+	for _, mode := range []permission.Mode{permission.ModeAcceptEdits, permission.ModeBypass} {
 		for _, row := range []struct{ tool, in string }{
 			{"Read", `{"file_path":"sub/a"}`},
 			{"Grep", `{"pattern":"E","path":"sub","output_mode":"content"}`},

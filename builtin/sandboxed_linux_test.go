@@ -50,29 +50,29 @@ func TestProfiles(t *testing.T) {
 		profile permission.Profile
 		network bool
 	}{
-		{"cat a.txt", false, permission.Default, nil, permission.Allow, false, permission.ProfileRead, false},
-		{"git ls-remote origin", false, permission.Default, nil, permission.Ask, false, permission.ProfileWork, true},
-		{"make", false, permission.Default, nil, permission.Ask, false, permission.ProfileWork, false},
-		{"make", false, permission.Default, []permission.Rule{make}, permission.Allow, false, permission.ProfileWork, false},
-		{"make", false, permission.Sandboxed, nil, permission.Allow, false, permission.ProfileWork, false},
-		{"make", false, permission.Bypass, nil, permission.Allow, false, permission.ProfileWork, false},
-		{"npm install", false, permission.Default, nil, permission.Ask, false, permission.ProfileWork, true},
-		{"npm install", false, permission.Sandboxed, nil, permission.Allow, false, permission.ProfileWork, false},
-		{"npm install", false, permission.Sandboxed, []permission.Rule{rule("Network", permission.Allow)}, permission.Allow, false, permission.ProfileWork, true},
-		{"npm install", false, permission.Sandboxed, []permission.Rule{rule("Bash(npm:*)", permission.Ask)}, permission.Ask, false, permission.ProfileWork, true},
-		{"npm install", false, permission.Sandboxed, []permission.Rule{rule("Bash(npm:*)", permission.Deny)}, permission.Deny, false, "", false},
-		{"rm -rf *", false, permission.Sandboxed, nil, permission.Ask, true, permission.ProfileWork, false},
-		{"git push --force", false, permission.Sandboxed, nil, permission.Ask, true, permission.ProfileWork, true},
-		{"make", true, permission.Default, nil, permission.Ask, true, permission.ProfileOpen, false},
-		{"make", true, permission.Default, []permission.Rule{make}, permission.Ask, true, permission.ProfileOpen, false},
-		{"cat a.txt", true, permission.Sandboxed, nil, permission.Ask, true, permission.ProfileOpen, false},
-		{"make", true, permission.AcceptEdits, nil, permission.Ask, true, permission.ProfileOpen, false},
-		{"make", true, permission.Explore, nil, permission.Deny, false, "", false},
-		{"cat a.txt", true, permission.Explore, nil, permission.Deny, false, "", false},
-		{"make", true, permission.DontAsk, nil, permission.Deny, false, "", false},
-		{"make", true, permission.Bypass, nil, permission.Allow, false, permission.ProfileWork, false},
-		{"make", true, permission.Default, []permission.Rule{rule("Bash(make:*)", permission.Deny)}, permission.Deny, false, "", false},
-		{"make", true, permission.Default, []permission.Rule{rule("Network", permission.Deny)}, permission.Deny, false, "", false},
+		{"cat a.txt", false, permission.ModeDefault, nil, permission.Allow, false, permission.ProfileRead, false},
+		{"git ls-remote origin", false, permission.ModeDefault, nil, permission.Ask, false, permission.ProfileWork, true},
+		{"make", false, permission.ModeDefault, nil, permission.Ask, false, permission.ProfileWork, false},
+		{"make", false, permission.ModeDefault, []permission.Rule{make}, permission.Allow, false, permission.ProfileWork, false},
+		{"make", false, permission.ModeSandboxed, nil, permission.Allow, false, permission.ProfileWork, false},
+		{"make", false, permission.ModeBypass, nil, permission.Allow, false, permission.ProfileWork, false},
+		{"npm install", false, permission.ModeDefault, nil, permission.Ask, false, permission.ProfileWork, true},
+		{"npm install", false, permission.ModeSandboxed, nil, permission.Allow, false, permission.ProfileWork, false},
+		{"npm install", false, permission.ModeSandboxed, []permission.Rule{rule("Network", permission.Allow)}, permission.Allow, false, permission.ProfileWork, true},
+		{"npm install", false, permission.ModeSandboxed, []permission.Rule{rule("Bash(npm:*)", permission.Ask)}, permission.Ask, false, permission.ProfileWork, true},
+		{"npm install", false, permission.ModeSandboxed, []permission.Rule{rule("Bash(npm:*)", permission.Deny)}, permission.Deny, false, "", false},
+		{"rm -rf *", false, permission.ModeSandboxed, nil, permission.Ask, true, permission.ProfileWork, false},
+		{"git push --force", false, permission.ModeSandboxed, nil, permission.Ask, true, permission.ProfileWork, true},
+		{"make", true, permission.ModeDefault, nil, permission.Ask, true, permission.ProfileOpen, false},
+		{"make", true, permission.ModeDefault, []permission.Rule{make}, permission.Ask, true, permission.ProfileOpen, false},
+		{"cat a.txt", true, permission.ModeSandboxed, nil, permission.Ask, true, permission.ProfileOpen, false},
+		{"make", true, permission.ModeAcceptEdits, nil, permission.Ask, true, permission.ProfileOpen, false},
+		{"make", true, permission.ModeExplore, nil, permission.Deny, false, "", false},
+		{"cat a.txt", true, permission.ModeExplore, nil, permission.Deny, false, "", false},
+		{"make", true, permission.ModeDontAsk, nil, permission.Deny, false, "", false},
+		{"make", true, permission.ModeBypass, nil, permission.Allow, false, permission.ProfileWork, false},
+		{"make", true, permission.ModeDefault, []permission.Rule{rule("Bash(make:*)", permission.Deny)}, permission.Deny, false, "", false},
+		{"make", true, permission.ModeDefault, []permission.Rule{rule("Network", permission.Deny)}, permission.Deny, false, "", false},
 	} {
 		in := args("command", row.command)
 		if row.outside {
@@ -96,7 +96,7 @@ func TestOutsideSandbox(t *testing.T) {
 	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
 	file := filepath.Join(elsewhere, "made")
 	in := args("command", "touch "+file)
-	p := &permission.Policy{Mode: permission.Sandboxed}
+	p := &permission.Policy{Mode: permission.ModeSandboxed}
 	res, d := judged(t.Context(), bash, p, in, nil)
 	if res == nil {
 		t.Fatalf("%+v", d)
@@ -128,7 +128,7 @@ func TestSandboxOff(t *testing.T) {
 	if strings.Contains(info.Description, "sandbox") || strings.Contains(string(info.Input), "sandbox") {
 		t.Errorf("%s\n%s", info.Description, info.Input)
 	}
-	d := permission.Decide(&permission.Policy{Mode: permission.Sandboxed}, tool.PermissionCall(bash, json.RawMessage(args("command", "make"))))
+	d := permission.Decide(&permission.Policy{Mode: permission.ModeSandboxed}, tool.PermissionCall(bash, json.RawMessage(args("command", "make"))))
 	if d.Behavior != permission.Ask {
 		t.Errorf("%+v", d)
 	}
@@ -158,12 +158,12 @@ func TestSandboxedAsksLittle(t *testing.T) {
 		return asked, all
 	}
 	for _, name := range []string{"everyday.txt", "ordinary.txt"} {
-		if list, all := asked(name, permission.Sandboxed); len(list) > all/500 {
+		if list, all := asked(name, permission.ModeSandboxed); len(list) > all/500 {
 			t.Errorf("%s: %d of %d ask:\n%s", name, len(list), all, strings.Join(list, "\n"))
 		}
 	}
-	byDefault, _ := asked("alarming.txt", permission.Default)
-	list, _ := asked("alarming.txt", permission.Sandboxed)
+	byDefault, _ := asked("alarming.txt", permission.ModeDefault)
+	list, _ := asked("alarming.txt", permission.ModeSandboxed)
 	for _, command := range byDefault {
 		// Some are dangerous in /tmp/project, which the list is about; one counts on the place of a link.
 		if elsewhere := strings.Contains(command, "project") || strings.HasPrefix(command, "ln -s .. up"); !elsewhere && !slices.Contains(list, command) {

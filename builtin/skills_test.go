@@ -229,7 +229,7 @@ func TestEnforceSkillTools(t *testing.T) {
 			if row.opened != "" {
 				turns = append([]scripted.Turn{scripted.Call("Skill", skill.Query{Skill: row.opened})}, turns...)
 			}
-			a := skillAgent(t, dir, agent.Config{Toolkit: kit, Policy: permission.Policy{Mode: permission.Bypass}, Middleware: []agent.Middleware{agent.EnforceSkillTools()}}, turns...)
+			a := skillAgent(t, dir, agent.Config{Toolkit: kit, Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{agent.EnforceSkillTools()}}, turns...)
 			st := new(agent.State)
 			if _, err := a.Reply(t.Context(), st, agent.Say("Go.")); err != nil {
 				t.Fatal(err)
@@ -263,12 +263,12 @@ func TestSkillRulesAreNotGranted(t *testing.T) {
 		want  permission.Behavior
 		rules string
 	}{
-		{[]string{"Bash(make release)"}, permission.Default, permission.Ask, "[Bash(make release)]"},
-		{[]string{"Bash(make release)", "Bash(make release)", "Read", "Bash(make test)"}, permission.Default, permission.Ask, "[Bash(make release)]"},
-		{[]string{"Bash"}, permission.Default, permission.Ask, "[]"},
-		{[]string{"*"}, permission.Default, permission.Ask, "[]"},
-		{[]string{"B*(make release)", "Bash(", "Bash()", ""}, permission.Default, permission.Ask, "[]"},
-		{[]string{"Bash(make release)"}, permission.DontAsk, permission.Deny, "[]"},
+		{[]string{"Bash(make release)"}, permission.ModeDefault, permission.Ask, "[Bash(make release)]"},
+		{[]string{"Bash(make release)", "Bash(make release)", "Read", "Bash(make test)"}, permission.ModeDefault, permission.Ask, "[Bash(make release)]"},
+		{[]string{"Bash"}, permission.ModeDefault, permission.Ask, "[]"},
+		{[]string{"*"}, permission.ModeDefault, permission.Ask, "[]"},
+		{[]string{"B*(make release)", "Bash(", "Bash()", ""}, permission.ModeDefault, permission.Ask, "[]"},
+		{[]string{"Bash(make release)"}, permission.ModeDontAsk, permission.Deny, "[]"},
 	} {
 		st := opened(row.tools...)
 		turns := []scripted.Turn{runs("make release")}
@@ -295,7 +295,7 @@ func TestSkillRulesAreNotGranted(t *testing.T) {
 // TestEnforceSkillToolsFailsClosed gives it a saved state that is not one.
 func TestEnforceSkillToolsFailsClosed(t *testing.T) {
 	dir, kit := skillWorkspace(t)
-	a := skillAgent(t, dir, agent.Config{Toolkit: kit, Policy: permission.Policy{Mode: permission.Bypass}, Middleware: []agent.Middleware{agent.EnforceSkillTools()}}, runs("ls"), scripted.Say("done"))
+	a := skillAgent(t, dir, agent.Config{Toolkit: kit, Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{agent.EnforceSkillTools()}}, runs("ls"), scripted.Say("done"))
 	st := new(agent.State)
 	if err := json.Unmarshal([]byte(`{"skills":"count-orders"}`), &st.Tools); err != nil {
 		t.Fatal(err)

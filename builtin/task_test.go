@@ -157,7 +157,7 @@ func TestTaskPermission(t *testing.T) {
 		if name[:4] != "Task" {
 			continue
 		}
-		for _, mode := range []permission.Mode{permission.Default, permission.AcceptEdits, permission.Explore, permission.Bypass, permission.DontAsk} {
+		for _, mode := range []permission.Mode{permission.ModeDefault, permission.ModeAcceptEdits, permission.ModeExplore, permission.ModeBypass, permission.ModeDontAsk} {
 			d := permission.Decide(&permission.Policy{Mode: mode}, tool.PermissionCall(tl, []byte("{}")))
 			if d.Behavior != permission.Allow {
 				t.Errorf("%s in %s: %+v", name, mode, d)

@@ -44,7 +44,7 @@ func TestNextRequestShowsTheNewList(t *testing.T) {
 		turns = append(turns, scripted.Call("mcp__srv__unlock", nil).Expect(scripted.HasTools(slices.Clone(want)...)))
 	}
 	turns = append(turns, scripted.Say("Booked."))
-	a, err := agent.New(agent.Config{Model: scripted.Test(t, turns...), Toolkit: tk, Policy: permission.Policy{Mode: permission.Bypass}})
+	a, err := agent.New(agent.Config{Model: scripted.Test(t, turns...), Toolkit: tk, Policy: permission.Policy{Mode: permission.ModeBypass}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 func ElicitCaller(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	h := host.From(ctx)
 	if h == nil {
-		return host.Answer{Action: host.Cancel}, nil
+		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	return h.Elicit(ctx, q)
 }
@@ -154,7 +154,7 @@ func (c *conn) askToVisit(ctx context.Context, err error) error {
 			asked.Message += fmt.Sprintf(" [The user could not be asked: %v.]", err)
 			return &asked
 		}
-		if e, ok := answer.(*elicited); !ok || e.Action != host.Accept {
+		if e, ok := answer.(*elicited); !ok || e.Action != host.ActionAccept {
 			asked.Message += " [The user was shown the page and did not agree to visit it.]"
 			return &asked
 		}

@@ -35,7 +35,7 @@ func (r *recorder) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	r.mu.Unlock()
 	select {
 	case <-time.After(r.wait):
-		return host.Answer{Action: host.Accept, Content: map[string]any{"name": r.name}}, nil
+		return host.Answer{Action: host.ActionAccept, Content: map[string]any{"name": r.name}}, nil
 	case <-ctx.Done():
 		return host.Answer{}, context.Cause(ctx)
 	}
@@ -401,8 +401,8 @@ func TestPagesFirst(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"agreed", host.Answer{Action: host.Accept}, nil, "agreed to visit it"},
-		{"declined", host.Answer{Action: host.Decline}, nil, "did not agree"},
+		{"agreed", host.Answer{Action: host.ActionAccept}, nil, "agreed to visit it"},
+		{"declined", host.Answer{Action: host.ActionDecline}, nil, "did not agree"},
 		{"nobody there", host.Answer{}, errors.New("the terminal is closed"), "the terminal is closed"},
 	} {
 		var shown host.Elicitation

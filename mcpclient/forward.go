@@ -33,7 +33,7 @@ func (t *remoteTool) CheckPermission(p *permission.Policy, input json.RawMessage
 		call.Arguments = json.RawMessage("{}")
 	}
 	rules := *p
-	rules.Mode = permission.Default // the mode in which only rules decide
+	rules.Mode = permission.ModeDefault // the mode in which only rules decide
 	d := permission.Decide(&rules, &permission.Call{Tool: t.client.cfg.Prefix + legal(call.Name), Input: call.Arguments})
 	if d.Rule == nil || d.Behavior == permission.Allow {
 		return permission.Verdict{}

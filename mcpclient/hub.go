@@ -159,22 +159,22 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 	}
 	a, err := h.cfg.Elicitation(ctx, q)
 	if ctx.Err() != nil {
-		return &elicited{Action: host.Cancel}, nil
+		return &elicited{Action: host.ActionCancel}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
 	switch a.Action {
-	case host.Decline, host.Cancel:
+	case host.ActionDecline, host.ActionCancel:
 		return &elicited{Action: a.Action}, nil
-	case host.Accept:
+	case host.ActionAccept:
 	default:
 		return nil, fmt.Errorf("%s: Options.Elicitation returned the action %q", method, a.Action)
 	}
 	if a, err = q.Accept(a.Content); err != nil {
 		return nil, fmt.Errorf("%s: the answer cannot be sent: %w", method, err)
 	}
-	out := &elicited{Action: host.Accept}
+	out := &elicited{Action: host.ActionAccept}
 	if q.URL == "" {
 		out.Content = a.Content
 	}

@@ -92,9 +92,9 @@ func TestWhatServersAsk(t *testing.T) {
 	cfg := Server{Options: Options{PingInterval: -1, Roots: []string{dir}, Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 		asked = q
 		if q.URL != "" {
-			return host.Answer{Action: host.Accept}, nil
+			return host.Answer{Action: host.ActionAccept}, nil
 		}
-		return host.Answer{Action: host.Accept, Content: map[string]any{"name": "x"}}, nil
+		return host.Answer{Action: host.ActionAccept, Content: map[string]any{"name": "x"}}, nil
 	}, Sampling: func(_ context.Context, r host.SampleRequest) (host.Sample, error) {
 		sampled = r
 		return host.Sample{Model: "m", Text: "yes"}, nil

@@ -173,7 +173,7 @@ func TestFetch(t *testing.T) {
 type agreeable struct{}
 
 func (agreeable) Elicit(context.Context, host.Elicitation) (host.Answer, error) {
-	return host.Answer{Action: host.Accept, Content: map[string]any{}}, nil
+	return host.Answer{Action: host.ActionAccept, Content: map[string]any{}}, nil
 }
 
 func (agreeable) Sample(context.Context, host.SampleRequest) (host.Sample, error) {

@@ -193,7 +193,7 @@ func TestHintsAreClaims(t *testing.T) {
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	tl := find(t, c, "die_once")
-	for _, mode := range []permission.Mode{permission.Default, permission.AcceptEdits, permission.Explore, permission.DontAsk} {
+	for _, mode := range []permission.Mode{permission.ModeDefault, permission.ModeAcceptEdits, permission.ModeExplore, permission.ModeDontAsk} {
 		d := permission.Decide(&permission.Policy{Mode: mode}, tool.PermissionCall(tl, json.RawMessage(`{}`)))
 		if d.Behavior == permission.Allow {
 			t.Errorf("mode %s allows it: %s", mode, d.Reason)

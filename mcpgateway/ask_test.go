@@ -29,9 +29,9 @@ func (p *person) sit(c *mcpclient.Server) {
 	c.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 		p.asked.Add(1)
 		if !strings.HasPrefix(q.Message, "[a] ") {
-			return host.Answer{Action: host.Decline}, nil // it does not say who asks
+			return host.Answer{Action: host.ActionDecline}, nil // it does not say who asks
 		}
-		return host.Answer{Action: host.Accept, Content: map[string]any{"name": p.name}}, nil
+		return host.Answer{Action: host.ActionAccept, Content: map[string]any{"name": p.name}}, nil
 	}
 	c.Options.Sampling = func(context.Context, host.SampleRequest) (host.Sample, error) {
 		return host.Sample{Model: "m", Text: "the model of " + p.name}, nil

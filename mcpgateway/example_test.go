@@ -30,7 +30,7 @@ func Example() {
 		Groups: []mcpgateway.Group{
 			{Name: "finding", Description: "Look for issues and pages.", Tools: []string{"*__find_*"}},
 		},
-		Serve: mcpgateway.ServeOptions{Version: "1.0.0", Policy: &permission.Policy{Mode: permission.DontAsk,
+		Serve: mcpgateway.ServeOptions{Version: "1.0.0", Policy: &permission.Policy{Mode: permission.ModeDontAsk,
 			Rules: []permission.Rule{{Tool: "*__find_*", Behavior: permission.Allow}}}},
 	})
 	if err != nil {

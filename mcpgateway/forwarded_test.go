@@ -20,7 +20,7 @@ func TestRuleHoldsWhereAToolIsForwarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "trips", Version: "1", MaxListBytes: -1, Policy: &permission.Policy{Mode: permission.Bypass}})
+	srv, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "trips", Version: "1", MaxListBytes: -1, Policy: &permission.Policy{Mode: permission.ModeBypass}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestRuleHoldsWhereAToolIsForwarded(t *testing.T) {
 			continue
 		}
 		for rule, want := range map[string]permission.Behavior{"mcp__trips__book": permission.Deny, "mcp__trips__*k": permission.Deny, "mcp__trips__look": permission.Allow} {
-			p := &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: rule, Behavior: permission.Deny}}}
+			p := &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: rule, Behavior: permission.Deny}}}
 			if d := permission.Decide(p, tool.PermissionCall(tl, input)); d.Behavior != want {
 				t.Errorf("deny %s: %s %s", rule, d.Behavior, d.Reason)
 			}

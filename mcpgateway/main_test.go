@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 }
 
 // open allows everything.
-var open = &permission.Policy{Mode: permission.Bypass}
+var open = &permission.Policy{Mode: permission.ModeBypass}
 
 type none struct{}
 

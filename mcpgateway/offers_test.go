@@ -235,7 +235,7 @@ func TestOffersFoundBySearching(t *testing.T) {
 func TestOffersBelowCeilings(t *testing.T) {
 	const token = "0123456789abcdef-"
 	a, b := library(t, "a"), library(t, "b")
-	deny := &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Deny}}}
+	deny := &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Deny}}}
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}, Initial: []string{"b"},
 		Groups: []mcpgateway.Group{{Name: "some", Description: "S.", Tools: []string{"a__g*", "b__nothing*"}}},
 		Serve: mcpgateway.ServeOptions{Credentials: []mcpserver.Credential{
@@ -309,7 +309,7 @@ func TestOffersAreOnRecord(t *testing.T) {
 		Serve: mcpgateway.ServeOptions{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
 	c := newHost(t, g, func(cfg *mcpclient.Server) {
 		cfg.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
-			return host.Answer{Action: host.Accept, Content: map[string]any{"name": q.Message}}, nil
+			return host.Answer{Action: host.ActionAccept, Content: map[string]any{"name": q.Message}}, nil
 		}
 	})
 	got, err := c.GetPrompt(t.Context(), "a__greet", map[string]string{"who": "ask"})

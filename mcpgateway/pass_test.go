@@ -136,11 +136,11 @@ func TestCredentials(t *testing.T) {
 		Servers: []mcpclient.Server{behind(t, "a", named("get"), named("put")).Server, behind(t, "b", named("get")).Server},
 		Groups:  []mcpgateway.Group{{Name: "reading", Description: "To look.", Tools: []string{"*__get"}}},
 		Serve: mcpgateway.ServeOptions{
-			Policy: &permission.Policy{Mode: permission.DontAsk, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Allow}}},
+			Policy: &permission.Policy{Mode: permission.ModeDontAsk, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Allow}}},
 			Credentials: []mcpserver.Credential{
 				{Name: "anna", Token: annas},
 				{Name: "otto", Token: ottos, Ceiling: toolkit.Only("reading"),
-					Policy: &permission.Policy{Mode: permission.DontAsk, Rules: []permission.Rule{{Tool: "*__get", Behavior: permission.Allow}}}},
+					Policy: &permission.Policy{Mode: permission.ModeDontAsk, Rules: []permission.Rule{{Tool: "*__get", Behavior: permission.Allow}}}},
 			},
 			Audit: func(r mcpserver.Record) { records <- r },
 		},

@@ -38,9 +38,9 @@ func TestAsk(t *testing.T) {
 				want   message.Outcome
 				asked  int32
 			}{
-				{host.Answer{Action: host.Decline}, message.OutcomeError, 1},
-				{host.Answer{Action: host.Cancel}, message.OutcomeError, 2},
-				{host.Answer{Action: host.Accept}, message.OutcomeSuccess, 3},
+				{host.Answer{Action: host.ActionDecline}, message.OutcomeError, 1},
+				{host.Answer{Action: host.ActionCancel}, message.OutcomeError, 2},
+				{host.Answer{Action: host.ActionAccept}, message.OutcomeSuccess, 3},
 			} {
 				answer <- row.answer
 				res := call(t, c, "weather", `{}`)
@@ -54,7 +54,7 @@ func TestAsk(t *testing.T) {
 			if era.static {
 				return // nothing is remembered where there is no session
 			}
-			answer <- host.Answer{Action: host.Accept, Content: map[string]any{"remember": true}}
+			answer <- host.Answer{Action: host.ActionAccept, Content: map[string]any{"remember": true}}
 			for range 3 {
 				call(t, c, "weather", `{}`)
 			}

@@ -72,11 +72,11 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 		params["mode"], params["requestedSchema"] = "form", q.Schema
 	}
 	if !can.form {
-		return host.Answer{Action: host.Cancel}, nil
+		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	raw, err := h.ask(ctx, q.ID, string(mcp.MethodElicitationCreate), params)
 	if errors.Is(err, errNobody) || errors.Is(err, errEnded) {
-		return host.Answer{Action: host.Cancel}, nil
+		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	if err != nil {
 		return host.Answer{}, err
@@ -90,13 +90,13 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	}
 	got.Content = exact(raw, got.Content)
 	switch got.Action {
-	case host.Accept:
+	case host.ActionAccept:
 		// What a client sends is held against the form like any input.
 		return q.Accept(got.Content)
-	case host.Decline:
-		return host.Answer{Action: host.Decline}, nil
+	case host.ActionDecline:
+		return host.Answer{Action: host.ActionDecline}, nil
 	}
-	return host.Answer{Action: host.Cancel}, nil
+	return host.Answer{Action: host.ActionCancel}, nil
 }
 
 // exact puts numbers that a float64 does not hold back as they were written, as

@@ -84,7 +84,7 @@ func TestToolsAsk(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.cfg.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
-				return host.Answer{Action: host.Accept, Content: map[string]any{"name": "Ada"}}, nil
+				return host.Answer{Action: host.ActionAccept, Content: map[string]any{"name": "Ada"}}, nil
 			}
 			row.cfg.Options.Sampling = func(context.Context, host.SampleRequest) (host.Sample, error) {
 				return host.Sample{Model: "m", Text: "hm"}, nil
@@ -283,7 +283,7 @@ func TestLateQuestions(t *testing.T) {
 			t.Errorf("%s: %s", era, res)
 		}
 		ended <- struct{}{}
-		if a := <-got; a.Action != host.Cancel {
+		if a := <-got; a.Action != host.ActionCancel {
 			t.Errorf("%s: %+v", era, a)
 		}
 	}

@@ -44,7 +44,7 @@ func TestQuestionShowsWhatRuns(t *testing.T) {
 	c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk}))),
 		Options: mcpclient.Options{Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 			question = q.Message
-			return host.Answer{Action: host.Accept}, nil
+			return host.Answer{Action: host.ActionAccept}, nil
 		}}})
 	call(t, c, "say", "{\"text\":\"a\u202eb\"}")
 	const want = "Allow say?\n{\"text\":\"a<U+202E>b\"}\nThis is what will run:\n{\"TEXT\":\"A<U+202E>B\"}\n" +
@@ -67,7 +67,7 @@ func TestQuestionHidesNoEnd(t *testing.T) {
 			c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk}))),
 				Options: mcpclient.Options{Protocol: protocol, Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 					question = q.Message
-					return host.Answer{Action: host.Accept}, nil
+					return host.Answer{Action: host.ActionAccept}, nil
 				}}})
 			res := call(t, c, "say", `{"text":"`+strings.Repeat("x", size)+` and the end"}`)
 			if ran && !strings.Contains(question, "AND THE END") {

@@ -96,7 +96,7 @@ func newWorld(t *testing.T, change ...func(*toolkit.Config)) *world {
 }
 
 // open allows everything.
-var open = &permission.Policy{Mode: permission.Bypass}
+var open = &permission.Policy{Mode: permission.ModeBypass}
 
 func serve(t *testing.T, cfg mcpserver.Config) *mcpserver.Server {
 	t.Helper()

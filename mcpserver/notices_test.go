@@ -35,7 +35,7 @@ func gated() mcpserver.Config {
 }
 
 // unread does not let skills be read.
-var unread = &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "Skill", Behavior: permission.Deny}}}
+var unread = &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "Skill", Behavior: permission.Deny}}}
 
 // toldOf returns which list a message says has changed; empty for any other message.
 func toldOf(message string) string {

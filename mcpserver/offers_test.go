@@ -194,7 +194,7 @@ func TestWhoSees(t *testing.T) {
 	cfg := library()
 	cfg.Credentials = []mcpserver.Credential{
 		{Name: "anna", Token: tokenA, Ceiling: toolkit.Only("docs")},
-		{Name: "otto", Token: tokenB, Policy: &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "Skill", Behavior: permission.Deny}}}},
+		{Name: "otto", Token: tokenB, Policy: &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "Skill", Behavior: permission.Deny}}}},
 	}
 	url := listen(t, serve(t, cfg))
 	for _, row := range []struct{ token, uri, prompt, old, modern string }{

@@ -23,7 +23,7 @@ func TestProgressWithoutText(t *testing.T) {
 	}, tool.Options{}))
 	var out strings.Builder
 	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(steps), Name: "n", Version: "1",
-		Policy: &permission.Policy{Mode: permission.Bypass}})
+		Policy: &permission.Policy{Mode: permission.ModeBypass}})
 	if err != nil {
 		t.Fatal(err)
 	}

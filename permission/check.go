@@ -95,7 +95,7 @@ type Record struct {
 func NewRecord(p *Policy, c *Call, d Decision) Record {
 	mode := p.Mode
 	if mode == "" {
-		mode = Default
+		mode = ModeDefault
 	}
 	return Record{Tool: c.Tool, Input: c.Input, Mode: mode, Decision: d}
 }

@@ -30,7 +30,7 @@ type Explanation struct {
 // of the package's documentation. The last one decided.
 type Step struct {
 	Name   string   `json:"step"`           // "deny rules", "tool", "explore", …
-	Answer Behavior `json:"answer"`         // NoOpinion: went on to the next step
+	Answer Behavior `json:"answer"`         // BehaviorNone: went on to the next step
 	Reason string   `json:"reason"`         // what was found
 	Rule   *Rule    `json:"rule,omitempty"` // the rule that matched
 }
@@ -46,7 +46,7 @@ type Part struct {
 func run(p *Policy, c *Call, trace *[]Step) Decision {
 	mode := p.Mode
 	if mode == "" {
-		mode = Default
+		mode = ModeDefault
 	}
 	e := engine{p: p, c: c, mode: mode, trace: trace}
 	if !mode.known() {
@@ -57,7 +57,7 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 		d.Judgement = e.own.found(p, d.Behavior == Ask || d.Rule != nil)
 		d.Judgement.seal = d.Judgement.digest(c.Tool, c.Input)
 	}
-	if d.Behavior == Ask && mode == DontAsk {
+	if d.Behavior == Ask && mode == ModeDontAsk {
 		return e.answer("mode", Decision{Behavior: Deny, Rule: d.Rule, Reason: "mode dont-ask: " + d.Reason})
 	}
 	// A safety ask and an ask rule win over every allow rule, so none is suggested.
@@ -122,7 +122,7 @@ func (e *engine) decide() Decision {
 		return e.answer("deny rules", Decision{Behavior: Deny, Reason: "denied by rule Network: outside of the sandbox the call would have it"})
 	}
 	// Before ask rules: nobody is asked about what will not be allowed.
-	if e.mode == Explore && !e.c.ReadOnly {
+	if e.mode == ModeExplore && !e.c.ReadOnly {
 		why := "mode explore: the call is not read-only"
 		if own.Reason != "" {
 			why += ": " + own.Reason
@@ -131,9 +131,9 @@ func (e *engine) decide() Decision {
 	}
 	if own.Behavior == Ask && own.Safety {
 		switch e.mode {
-		case Explore:
+		case ModeExplore:
 			return e.answer("safety", Decision{Behavior: Deny, Reason: "mode explore: " + own.Reason})
-		case Bypass:
+		case ModeBypass:
 			e.note(Step{Name: "safety", Reason: "mode bypass skips: " + own.Reason})
 		default:
 			return e.answer("safety", Decision{Behavior: Ask, Safety: true, Reason: own.Reason})
@@ -150,7 +150,7 @@ func (e *engine) decide() Decision {
 func (e *engine) settle() Decision {
 	own := &e.own
 	if e.c.ReadOnly {
-		if e.p.TrustReadOnly || e.mode == AcceptEdits || e.mode == Sandboxed || e.mode == Explore || e.mode == Bypass {
+		if e.p.TrustReadOnly || e.mode == ModeAcceptEdits || e.mode == ModeSandboxed || e.mode == ModeExplore || e.mode == ModeBypass {
 			return e.answer("read-only", Decision{Behavior: Allow, Reason: "read-only"})
 		}
 		e.note(Step{Name: "read-only", Reason: "the tool's word alone does not count in this mode"})
@@ -170,13 +170,13 @@ func (e *engine) settle() Decision {
 		why = "no rule covers the call"
 	}
 	switch e.mode {
-	case Sandboxed:
+	case ModeSandboxed:
 		if p := own.Found.Profile; own.Confined && (p == ProfileRead || p == ProfileWork) {
 			return e.answer("mode", Decision{Behavior: Allow, Reason: "mode sandboxed: the call is confined"})
 		}
-	case Bypass:
+	case ModeBypass:
 		return e.answer("mode", Decision{Behavior: Allow, Reason: "mode bypass"})
-	case Explore:
+	case ModeExplore:
 		return e.answer("mode", Decision{Behavior: Deny, Reason: "mode explore: " + why})
 	}
 	return e.answer("mode", Decision{Behavior: Ask, Reason: why})

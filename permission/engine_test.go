@@ -34,7 +34,7 @@ func TestEngineCases(t *testing.T) {
 // A rule whose behavior is misspelled denies: it may have been meant to.
 func TestUnknownBehaviorDenies(t *testing.T) {
 	for _, b := range []permission.Behavior{"Deny", "block", ""} {
-		p := &permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "Bash", Behavior: b}}}
+		p := &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "Bash", Behavior: b}}}
 		if d := permission.Decide(p, &permission.Call{Tool: "Bash"}); d.Behavior != permission.Deny {
 			t.Errorf("%q: %s (%s)", b, d.Behavior, d.Reason)
 		}
@@ -55,13 +55,13 @@ func TestReadOnlyClaim(t *testing.T) {
 		writes  permission.Behavior // the answer without the claim
 		because string              // and its reason
 	}{
-		{permission.Default, false, "ask", "mode", "ask", "no rule covers the call"},
-		{permission.Default, true, "allow", "read-only", "ask", "no rule covers the call"},
-		{permission.DontAsk, false, "deny", "mode", "deny", "mode dont-ask: no rule covers the call"},
-		{permission.DontAsk, true, "allow", "read-only", "deny", "mode dont-ask: no rule covers the call"},
-		{permission.AcceptEdits, false, "allow", "read-only", "ask", "no rule covers the call"},
-		{permission.Explore, false, "allow", "read-only", "deny", "mode explore: the call is not read-only"},
-		{permission.Bypass, false, "allow", "read-only", "allow", "mode bypass"},
+		{permission.ModeDefault, false, "ask", "mode", "ask", "no rule covers the call"},
+		{permission.ModeDefault, true, "allow", "read-only", "ask", "no rule covers the call"},
+		{permission.ModeDontAsk, false, "deny", "mode", "deny", "mode dont-ask: no rule covers the call"},
+		{permission.ModeDontAsk, true, "allow", "read-only", "deny", "mode dont-ask: no rule covers the call"},
+		{permission.ModeAcceptEdits, false, "allow", "read-only", "ask", "no rule covers the call"},
+		{permission.ModeExplore, false, "allow", "read-only", "deny", "mode explore: the call is not read-only"},
+		{permission.ModeBypass, false, "allow", "read-only", "allow", "mode bypass"},
 	} {
 		p := &permission.Policy{Mode: row.mode, TrustReadOnly: row.trust}
 		e := permission.Explain(p, &permission.Call{Tool: "Look", ReadOnly: true})
@@ -76,7 +76,7 @@ func TestReadOnlyClaim(t *testing.T) {
 
 // What explore denies says what the tool found.
 func TestExploreSaysWhy(t *testing.T) {
-	d := permission.Decide(&permission.Policy{Mode: permission.Explore}, &permission.Call{Tool: "Bash",
+	d := permission.Decide(&permission.Policy{Mode: permission.ModeExplore}, &permission.Call{Tool: "Bash",
 		Check: func(*permission.Policy) permission.Verdict { return permission.Verdict{Reason: "rm removes a"} }})
 	if want := "mode explore: the call is not read-only: rm removes a"; d.Behavior != permission.Deny || d.Reason != want {
 		t.Errorf("%s (%s), want deny (%s)", d.Behavior, d.Reason, want)
@@ -94,16 +94,16 @@ func TestSteps(t *testing.T) {
 		reads bool
 		want  []string
 	}{
-		{permission.Bypass, "deny ask allow", unsafe, false, []string{"deny rules: deny, denied by rule T"}},
-		{permission.Bypass, "ask allow", unsafe, false, []string{
+		{permission.ModeBypass, "deny ask allow", unsafe, false, []string{"deny rules: deny, denied by rule T"}},
+		{permission.ModeBypass, "ask allow", unsafe, false, []string{
 			"deny rules: , none covers the call", "safety: , mode bypass skips: writes a hook", "ask rules: ask, asked by rule T"}},
-		{permission.Default, "ask allow", unsafe, false, []string{"deny rules: , none covers the call", "safety: ask, writes a hook"}},
-		{permission.Default, "allow", permission.Verdict{Behavior: permission.Allow, Reason: "harmless"}, true, []string{
+		{permission.ModeDefault, "ask allow", unsafe, false, []string{"deny rules: , none covers the call", "safety: ask, writes a hook"}},
+		{permission.ModeDefault, "allow", permission.Verdict{Behavior: permission.Allow, Reason: "harmless"}, true, []string{
 			"deny rules: , none covers the call", "ask rules: , none covers the call",
 			"read-only: , the tool's word alone does not count in this mode", "tool: allow, harmless"}},
-		{permission.Default, "allow", permission.Verdict{Reason: "writes a"}, false, []string{
+		{permission.ModeDefault, "allow", permission.Verdict{Reason: "writes a"}, false, []string{
 			"deny rules: , none covers the call", "ask rules: , none covers the call", "tool: , writes a", "allow rules: allow, allowed by rule T"}},
-		{permission.DontAsk, "", permission.Verdict{Reason: "writes a"}, false, []string{
+		{permission.ModeDontAsk, "", permission.Verdict{Reason: "writes a"}, false, []string{
 			"deny rules: , none covers the call", "ask rules: , none covers the call", "tool: , writes a",
 			"allow rules: , none covers the call", "mode: ask, writes a", "mode: deny, mode dont-ask: writes a"}},
 	} {
@@ -140,8 +140,8 @@ func TestSuggested(t *testing.T) {
 		{"a tool that suggests", "", permission.Call{Check: ask(false), Suggest: own}, "[T(p)]"},
 		{"a tool that does not", "", permission.Call{Check: ask(false)}, "[T]"},
 		{"a safety question", "", permission.Call{Check: ask(true), Suggest: own}, "[]"},
-		{"an allow", permission.Bypass, permission.Call{Check: ask(false), Suggest: own}, "[]"},
-		{"a deny", permission.DontAsk, permission.Call{Check: ask(false), Suggest: own}, "[]"},
+		{"an allow", permission.ModeBypass, permission.Call{Check: ask(false), Suggest: own}, "[]"},
+		{"a deny", permission.ModeDontAsk, permission.Call{Check: ask(false), Suggest: own}, "[]"},
 	} {
 		row.call.Tool = "T"
 		if got := fmt.Sprint(permission.Decide(&permission.Policy{Mode: row.mode}, &row.call).Suggest); got != row.want {

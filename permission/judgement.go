@@ -167,10 +167,10 @@ func (v *Verdict) found(p *Policy, granted bool) Judgement {
 // networkTool is what rules about the network of confined calls name in the place of a tool.
 const networkTool = "Network"
 
-// networkRule returns what the rules say of the network: Deny, Allow or NoOpinion. A deny rule wins, and one
+// networkRule returns what the rules say of the network: Deny, Allow or BehaviorNone. A deny rule wins, and one
 // with a pattern, which cannot be read, denies all.
 func networkRule(p *Policy) Behavior {
-	found := NoOpinion
+	found := BehaviorNone
 	if p == nil {
 		return found
 	}

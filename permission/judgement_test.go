@@ -101,8 +101,8 @@ func TestJudgementJSON(t *testing.T) {
 func TestEveryDecisionIsJudged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &permission.Policy{
-			Mode: rapid.SampledFrom([]permission.Mode{"", permission.AcceptEdits, permission.Explore, permission.Bypass,
-				permission.DontAsk, "nonsense"}).Draw(t, "mode"),
+			Mode: rapid.SampledFrom([]permission.Mode{"", permission.ModeAcceptEdits, permission.ModeExplore, permission.ModeBypass,
+				permission.ModeDontAsk, "nonsense"}).Draw(t, "mode"),
 			TrustReadOnly: rapid.Bool().Draw(t, "trust"),
 		}
 		for _, b := range rapid.SliceOfN(rapid.SampledFrom([]permission.Behavior{"allow", "ask", "deny"}), 0, 2).Draw(t, "rules") {

@@ -6,7 +6,7 @@ const modeNames = "the modes are default, accept-edits, sandboxed, explore, bypa
 
 func (m Mode) known() bool {
 	switch m {
-	case Default, AcceptEdits, Sandboxed, Explore, Bypass, DontAsk:
+	case ModeDefault, ModeAcceptEdits, ModeSandboxed, ModeExplore, ModeBypass, ModeDontAsk:
 		return true
 	}
 	return false
@@ -14,17 +14,17 @@ func (m Mode) known() bool {
 
 // spellings maps the names that other programs' settings use.
 var spellings = map[string]Mode{
-	"acceptEdits": AcceptEdits, "accept_edits": AcceptEdits,
-	"plan": Explore, "bypassPermissions": Bypass,
-	"dontAsk": DontAsk, "dont_ask": DontAsk,
+	"acceptEdits": ModeAcceptEdits, "accept_edits": ModeAcceptEdits,
+	"plan": ModeExplore, "bypassPermissions": ModeBypass,
+	"dontAsk": ModeDontAsk, "dont_ask": ModeDontAsk,
 }
 
 // ParseMode reads a mode, also in the spellings of other programs, such as
-// acceptEdits, bypassPermissions and plan. The empty text is Default.
+// acceptEdits, bypassPermissions and plan. The empty text is ModeDefault.
 func ParseMode(text string) (Mode, error) {
 	switch m := Mode(text); {
 	case text == "":
-		return Default, nil
+		return ModeDefault, nil
 	case m.known():
 		return m, nil
 	}

@@ -45,26 +45,26 @@ import (
 // Mode says what happens to a call that no rule speaks of.
 type Mode string
 
-// The modes. The zero Mode is Default.
+// The modes. The zero Mode is ModeDefault.
 const (
-	Default     Mode = "default"      // ask
-	AcceptEdits Mode = "accept-edits" // allow what is read-only and edits below the working directories, ask for the rest
-	Sandboxed   Mode = "sandboxed"    // as accept-edits, and allow what runs confined to the working directories
-	Explore     Mode = "explore"      // allow what is read-only, deny the rest
-	Bypass      Mode = "bypass"       // allow what no deny or ask rule, and no tool, stops
-	DontAsk     Mode = "dont-ask"     // deny what would be asked
+	ModeDefault     Mode = "default"      // ask
+	ModeAcceptEdits Mode = "accept-edits" // allow what is read-only and edits below the working directories, ask for the rest
+	ModeSandboxed   Mode = "sandboxed"    // as accept-edits, and allow what runs confined to the working directories
+	ModeExplore     Mode = "explore"      // allow what is read-only, deny the rest
+	ModeBypass      Mode = "bypass"       // allow what no deny or ask rule, and no tool, stops
+	ModeDontAsk     Mode = "dont-ask"     // deny what would be asked
 )
 
 // Behavior is what a rule or a decision says.
 type Behavior string
 
-// The behaviors. NoOpinion is the zero value: a tool's verdict may be it, a
+// The behaviors. BehaviorNone is the zero value: a tool's verdict may be it, a
 // decision never is.
 const (
-	NoOpinion Behavior = ""
-	Allow     Behavior = "allow"
-	Ask       Behavior = "ask"
-	Deny      Behavior = "deny"
+	BehaviorNone Behavior = ""
+	Allow        Behavior = "allow"
+	Ask          Behavior = "ask"
+	Deny         Behavior = "deny"
 )
 
 // A Policy is what decides. The zero Policy asks about everything that is not

@@ -18,7 +18,7 @@ func TestSandboxed(t *testing.T) {
 			return permission.Rule{Tool: rapid.SampledFrom([]string{"run", "*", "other"}).Draw(t, "tool"), Behavior: behavior.Draw(t, "behavior")}
 		})
 		v := permission.Verdict{
-			Behavior: rapid.SampledFrom([]permission.Behavior{permission.NoOpinion, permission.Allow, permission.Ask, permission.Deny}).Draw(t, "verdict"),
+			Behavior: rapid.SampledFrom([]permission.Behavior{permission.BehaviorNone, permission.Allow, permission.Ask, permission.Deny}).Draw(t, "verdict"),
 			Safety:   rapid.Bool().Draw(t, "safety"),
 			Confined: rapid.Bool().Draw(t, "confined"),
 			Found: permission.Judgement{
@@ -26,8 +26,8 @@ func TestSandboxed(t *testing.T) {
 		}
 		rules := rapid.SliceOfN(rule, 0, 2).Draw(t, "rules")
 		c := &permission.Call{Tool: "run", ReadOnly: rapid.Bool().Draw(t, "read-only"), Check: func(*permission.Policy) permission.Verdict { return v }}
-		edits := permission.Decide(&permission.Policy{Mode: permission.AcceptEdits, Rules: rules}, c)
-		got := permission.Decide(&permission.Policy{Mode: permission.Sandboxed, Rules: rules}, c)
+		edits := permission.Decide(&permission.Policy{Mode: permission.ModeAcceptEdits, Rules: rules}, c)
+		got := permission.Decide(&permission.Policy{Mode: permission.ModeSandboxed, Rules: rules}, c)
 		may := edits.Behavior == permission.Ask && edits.Rule == nil && !edits.Safety && v.Confined &&
 			(v.Found.Profile == permission.ProfileRead || v.Found.Profile == permission.ProfileWork)
 		switch {
@@ -54,22 +54,22 @@ func TestNetwork(t *testing.T) {
 		uses    bool
 		want    bool
 	}{
-		{"a person is asked about a call that uses it", permission.Default, nil, permission.ProfileWork, true, true},
-		{"a person is asked about one that does not", permission.Default, nil, permission.ProfileWork, false, false},
-		{"the mode allows the call", permission.Sandboxed, nil, permission.ProfileWork, true, false},
-		{"bypass allows the call", permission.Bypass, nil, permission.ProfileWork, true, false},
-		{"a rule allows the call", permission.Default, []permission.Rule{run}, permission.ProfileWork, true, true},
-		{"a rule allows a call that does not use it", permission.Default, []permission.Rule{run}, permission.ProfileWork, false, false},
-		{"rule Network", permission.Sandboxed, []permission.Rule{network(permission.Allow)}, permission.ProfileWork, false, true},
-		{"rule Network, for one that only reads", permission.Sandboxed, []permission.Rule{network(permission.Allow)}, permission.ProfileRead, false, false},
-		{"one that only reads, from the network", permission.Sandboxed, nil, permission.ProfileRead, true, true},
-		{"denied to one that only reads", permission.Sandboxed, []permission.Rule{network(permission.Deny)}, permission.ProfileRead, true, false},
-		{"denied and asked", permission.Default, []permission.Rule{network(permission.Deny)}, permission.ProfileWork, true, false},
-		{"denied after it was allowed", permission.Sandboxed, []permission.Rule{network(permission.Allow), network(permission.Deny)}, permission.ProfileWork, true, false},
-		{"allowed for one host", permission.Sandboxed, []permission.Rule{{Tool: "Network", Pattern: "a", Behavior: permission.Allow}}, permission.ProfileWork, true, false},
-		{"denied for one host", permission.Default, []permission.Rule{{Tool: "Network", Pattern: "a", Behavior: permission.Deny}}, permission.ProfileWork, true, false},
-		{"unknown behavior", permission.Default, []permission.Rule{network("may")}, permission.ProfileWork, true, false},
-		{"not confined", permission.Sandboxed, nil, permission.ProfileOpen, true, true},
+		{"a person is asked about a call that uses it", permission.ModeDefault, nil, permission.ProfileWork, true, true},
+		{"a person is asked about one that does not", permission.ModeDefault, nil, permission.ProfileWork, false, false},
+		{"the mode allows the call", permission.ModeSandboxed, nil, permission.ProfileWork, true, false},
+		{"bypass allows the call", permission.ModeBypass, nil, permission.ProfileWork, true, false},
+		{"a rule allows the call", permission.ModeDefault, []permission.Rule{run}, permission.ProfileWork, true, true},
+		{"a rule allows a call that does not use it", permission.ModeDefault, []permission.Rule{run}, permission.ProfileWork, false, false},
+		{"rule Network", permission.ModeSandboxed, []permission.Rule{network(permission.Allow)}, permission.ProfileWork, false, true},
+		{"rule Network, for one that only reads", permission.ModeSandboxed, []permission.Rule{network(permission.Allow)}, permission.ProfileRead, false, false},
+		{"one that only reads, from the network", permission.ModeSandboxed, nil, permission.ProfileRead, true, true},
+		{"denied to one that only reads", permission.ModeSandboxed, []permission.Rule{network(permission.Deny)}, permission.ProfileRead, true, false},
+		{"denied and asked", permission.ModeDefault, []permission.Rule{network(permission.Deny)}, permission.ProfileWork, true, false},
+		{"denied after it was allowed", permission.ModeSandboxed, []permission.Rule{network(permission.Allow), network(permission.Deny)}, permission.ProfileWork, true, false},
+		{"allowed for one host", permission.ModeSandboxed, []permission.Rule{{Tool: "Network", Pattern: "a", Behavior: permission.Allow}}, permission.ProfileWork, true, false},
+		{"denied for one host", permission.ModeDefault, []permission.Rule{{Tool: "Network", Pattern: "a", Behavior: permission.Deny}}, permission.ProfileWork, true, false},
+		{"unknown behavior", permission.ModeDefault, []permission.Rule{network("may")}, permission.ProfileWork, true, false},
+		{"not confined", permission.ModeSandboxed, nil, permission.ProfileOpen, true, true},
 	} {
 		c := &permission.Call{Tool: "run", Check: func(*permission.Policy) permission.Verdict {
 			return permission.Verdict{Confined: true, Found: permission.Judgement{Profile: row.profile, Network: row.uses}}

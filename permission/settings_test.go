@@ -25,7 +25,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Policy{Mode: AcceptEdits, Dirs: []string{"/srv/data"}, Rules: []Rule{
+	want := Policy{Mode: ModeAcceptEdits, Dirs: []string{"/srv/data"}, Rules: []Rule{
 		{Tool: "Bash", Pattern: "git commit:*", Behavior: Allow, Source: "a.json"},
 		{Tool: "mcp__github__*", Behavior: Allow, Source: "a.json"},
 		{Tool: "Bash", Pattern: "git push && ls <a>", Behavior: Ask, Source: "a.json"},
@@ -91,7 +91,7 @@ func TestSettingsErrors(t *testing.T) {
 			}
 		}
 	}
-	if s, err := ParseSettings("f.json", []byte(`{"permissions":{"mode":"explore","defaultMode":"plan"}}`)); err != nil || s.Policy.Mode != Explore {
+	if s, err := ParseSettings("f.json", []byte(`{"permissions":{"mode":"explore","defaultMode":"plan"}}`)); err != nil || s.Policy.Mode != ModeExplore {
 		t.Errorf("one mode in two spellings: %v", err)
 	}
 	if s, err := ParseSettings("f.json", nil); err != nil || s.Policy.Mode != "" {
@@ -101,8 +101,8 @@ func TestSettingsErrors(t *testing.T) {
 
 func TestParseMode(t *testing.T) {
 	for text, want := range map[string]Mode{
-		"": Default, "default": Default, "acceptEdits": AcceptEdits, "accept_edits": AcceptEdits, "plan": Explore,
-		"explore": Explore, "sandboxed": Sandboxed, "bypassPermissions": Bypass, "dontAsk": DontAsk, "dont-ask": DontAsk,
+		"": ModeDefault, "default": ModeDefault, "acceptEdits": ModeAcceptEdits, "accept_edits": ModeAcceptEdits, "plan": ModeExplore,
+		"explore": ModeExplore, "sandboxed": ModeSandboxed, "bypassPermissions": ModeBypass, "dontAsk": ModeDontAsk, "dont-ask": ModeDontAsk,
 	} {
 		if got, err := ParseMode(text); err != nil || got != want {
 			t.Errorf("ParseMode(%q) = %q, %v", text, got, err)
@@ -163,7 +163,7 @@ func TestPolicyCheck(t *testing.T) {
 			t.Errorf("%q speaks of %s", text, not)
 		}
 	}
-	for _, m := range []Mode{"", Default, DontAsk} {
+	for _, m := range []Mode{"", ModeDefault, ModeDontAsk} {
 		if err := (&Policy{Mode: m, Dirs: p.Dirs[:2], Rules: p.Rules[:1]}).Check(&Call{Tool: "add"}); err != nil {
 			t.Errorf("mode %q: %v", m, err)
 		}
@@ -203,7 +203,7 @@ func TestRuleNames(t *testing.T) {
 func TestExplain(t *testing.T) {
 	verdicts := []Verdict{{}, {Behavior: Allow, Reason: "r"}, {Behavior: Deny, Reason: "r"}, {Behavior: Ask, Reason: "r"}, {Behavior: Ask, Safety: true, Reason: "r"}}
 	n := 0
-	for _, mode := range []Mode{"", AcceptEdits, Explore, Bypass, DontAsk, "fast"} {
+	for _, mode := range []Mode{"", ModeAcceptEdits, ModeExplore, ModeBypass, ModeDontAsk, "fast"} {
 		for _, v := range verdicts {
 			for bits := range 32 {
 				p := &Policy{Mode: mode, TrustReadOnly: bits&1 != 0}
@@ -219,7 +219,7 @@ func TestExplain(t *testing.T) {
 				if !reflect.DeepEqual(d, e.Decision) || last.Answer != d.Behavior || last.Reason != d.Reason || len(e.Parts) != 1 {
 					t.Fatalf("%q %+v %d: %+v, %+v", mode, v, bits, d, e)
 				}
-				if d.Behavior == NoOpinion || d.Reason == "" || d.Safety && d.Suggest != nil {
+				if d.Behavior == BehaviorNone || d.Reason == "" || d.Safety && d.Suggest != nil {
 					t.Fatalf("%q %+v %d: %+v", mode, v, bits, d)
 				}
 				n++

@@ -23,11 +23,11 @@ func TestSuggestedRulesAllow(t *testing.T) {
 			}
 		})
 		p := &permission.Policy{
-			Mode:  rapid.SampledFrom([]permission.Mode{permission.Default, permission.AcceptEdits}).Draw(t, "mode"),
+			Mode:  rapid.SampledFrom([]permission.Mode{permission.ModeDefault, permission.ModeAcceptEdits}).Draw(t, "mode"),
 			Rules: rapid.SliceOfN(rule, 0, 3).Draw(t, "rules"),
 		}
 		verdict := permission.Verdict{
-			Behavior: rapid.SampledFrom([]permission.Behavior{permission.NoOpinion, permission.Ask}).Draw(t, "verdict"),
+			Behavior: rapid.SampledFrom([]permission.Behavior{permission.BehaviorNone, permission.Ask}).Draw(t, "verdict"),
 			Safety:   rapid.Bool().Draw(t, "safety"),
 		}
 		c := &permission.Call{Tool: "run", Input: json.RawMessage(`{}`), Check: func(*permission.Policy) permission.Verdict { return verdict }}

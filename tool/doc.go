@@ -68,10 +68,10 @@
 //
 // A tool can implement further small interfaces
 // ([ReadOnlyChecker], [PermissionChecker], [RuleMatcher], [RuleSuggester],
-// [CallExplainer], [IdempotentChecker], [Backgrounder], [Previewer], [Reminder],
-// [Labeled]). Find them with [As], never by a type assertion, and give every
-// wrapper an Unwrap method, so that no wrapper can hide a safety check. The safe
-// answer is assumed for an absent one.
+// [CallExplainer], [IdempotentChecker], [Backgrounder], [Previewer], [Reminder]).
+// Find them with [As], never by a type assertion, and give every wrapper an Unwrap
+// method, so that no wrapper can hide a safety check. The safe answer is assumed for an
+// absent one.
 //
 // # What it costs
 //

@@ -41,9 +41,9 @@ func TestJudgementsThatPanic(t *testing.T) {
 		want   permission.Behavior
 	}{
 		{permission.Policy{TrustReadOnly: true}, permission.Ask},
-		{permission.Policy{Mode: permission.Explore}, permission.Deny},
+		{permission.Policy{Mode: permission.ModeExplore}, permission.Deny},
 		{permission.Policy{Rules: rule(permission.Allow)}, permission.Ask},
-		{permission.Policy{Mode: permission.Bypass, Rules: rule(permission.Deny)}, permission.Deny},
+		{permission.Policy{Mode: permission.ModeBypass, Rules: rule(permission.Deny)}, permission.Deny},
 	} {
 		if d := permission.Decide(&row.policy, call); d.Behavior != row.want || d.ReadOnly {
 			t.Errorf("%+v: %+v, want %s", row.policy, d, row.want)

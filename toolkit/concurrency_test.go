@@ -197,7 +197,7 @@ func TestHooks(t *testing.T) {
 	if !errors.Is(err, fail) || !slices.Equal(ran, []string{"-b", "+a", "+fails", "-a", "+b"}) {
 		t.Errorf("compensated: %q, %v", ran, err)
 	}
-	if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Group != "fails" || ge.Reason != toolkit.HookFailed {
+	if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Group != "fails" || ge.Reason != toolkit.ReasonHookFailed {
 		t.Errorf("the error is %#v", err)
 	}
 	if got, _ := s.Active(); !slices.Equal(got, []string{"b"}) {

@@ -172,7 +172,7 @@ func singly(names []string) (out [][]string) {
 // refusal returns the text of an error that names only groups which the description of
 // enable_tools shows.
 func refusal(e *GroupError, groups []GroupInfo) string {
-	if e.Reason != UnknownGroup {
+	if e.Reason != ReasonUnknownGroup {
 		return e.Error()
 	}
 	shown := *e

@@ -113,7 +113,7 @@ func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, &GroupError{Group: strings.Join(unknown, ", "), Reason: UnknownGroup, Others: exist}
+		return nil, &GroupError{Group: strings.Join(unknown, ", "), Reason: ReasonUnknownGroup, Others: exist}
 	}
 	for _, m := range members {
 		switch string(m.value) {

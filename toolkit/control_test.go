@@ -195,7 +195,7 @@ func TestCeilingHidesNames(t *testing.T) {
 		}
 		for _, do := range []transition{tk.Enable, tk.Disable, tk.Set} {
 			_, err := do(context.Background(), s, "secret")
-			if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Reason != toolkit.UnknownGroup {
+			if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Reason != toolkit.ReasonUnknownGroup {
 				t.Errorf("a transition above the ceiling: %v", err)
 			}
 		}
@@ -424,7 +424,7 @@ func TestPermission(t *testing.T) {
 			if err != nil || i.Name == "call_tool" {
 				continue
 			}
-			for _, mode := range []permission.Mode{permission.Default, permission.AcceptEdits, permission.Explore, permission.Bypass, permission.DontAsk} {
+			for _, mode := range []permission.Mode{permission.ModeDefault, permission.ModeAcceptEdits, permission.ModeExplore, permission.ModeBypass, permission.ModeDontAsk} {
 				call := tool.PermissionCall(tl, json.RawMessage(`{}`))
 				if d := permission.Decide(&permission.Policy{Mode: mode}, call); d.Behavior != permission.Allow {
 					t.Errorf("%s in mode %s: %+v", i.Name, mode, d)

@@ -230,7 +230,7 @@ func (r *registrar) put(e *entry, p place, g *group) {
 	case g.index >= 0:
 		own = []string{g.Name}
 	case r.rules.toolLabels:
-		if l, ok := tool.As[tool.Labeled](e.tool); ok {
+		if l, ok := tool.As[Labeled](e.tool); ok {
 			own = l.Labels()
 		}
 	}

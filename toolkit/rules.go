@@ -24,7 +24,7 @@ type rules struct {
 	defaultLabel string
 
 	// toolLabels makes ungrouped tools members of the groups that they name themselves;
-	// see [tool.Labeled]. Labels without a group are ignored. Any provider of a tool can
+	// see [Labeled]. Labels without a group are ignored. Any provider of a tool can
 	// then put it into any group.
 	toolLabels bool
 

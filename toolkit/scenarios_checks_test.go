@@ -167,11 +167,11 @@ func kinds(err error) []string {
 	}
 	if ge, ok := errors.AsType[*toolkit.GroupError](err); ok {
 		switch ge.Reason {
-		case toolkit.UnknownGroup:
+		case toolkit.ReasonUnknownGroup:
 			return []string{"unknown_group"}
-		case toolkit.ParentClosed:
+		case toolkit.ReasonParentClosed:
 			return []string{"parent_inactive"}
-		case toolkit.HookFailed:
+		case toolkit.ReasonHookFailed:
 			return []string{"hook_failed"}
 		}
 		return []string{"invalid_argument"}

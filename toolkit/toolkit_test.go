@@ -290,7 +290,7 @@ func TestExclusion(t *testing.T) {
 	}
 	for _, do := range []transition{tk.Enable, tk.Set} {
 		_, err := do(ctx, s, "a", "b")
-		if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Reason != toolkit.Excluded {
+		if ge, ok := errors.AsType[*toolkit.GroupError](err); !ok || ge.Reason != toolkit.ReasonExcluded {
 			t.Errorf("both at once: %v", err)
 		}
 	}

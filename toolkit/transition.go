@@ -21,11 +21,11 @@ type Reason string
 
 // The reasons.
 const (
-	UnknownGroup Reason = "unknown"  // no such group, or above the ceiling
-	ParentClosed Reason = "parent"   // a group it needs is not open
-	OverQuota    Reason = "quota"    // too many tools, groups or bytes
-	Excluded     Reason = "excluded" // it and another requested group exclude each other
-	HookFailed   Reason = "hook"     // its hook returned an error
+	ReasonUnknownGroup Reason = "unknown"  // no such group, or above the ceiling
+	ReasonParentClosed Reason = "parent"   // a group it needs is not open
+	ReasonOverQuota    Reason = "quota"    // too many tools, groups or bytes
+	ReasonExcluded     Reason = "excluded" // it and another requested group exclude each other
+	ReasonHookFailed   Reason = "hook"     // its hook returned an error
 )
 
 // A GroupError says why a group cannot be opened or closed. Its text is for
@@ -33,30 +33,30 @@ const (
 type GroupError struct {
 	Group  string
 	Reason Reason
-	Others []string // with UnknownGroup what exists, with ParentClosed what to open first, in order, with Excluded the other
-	Count  int      // with OverQuota: how many there would be
-	Limit  int      // with OverQuota: how many are allowed
-	Unit   string   // with OverQuota: "tools", "groups" or "bytes"
-	Err    error    // with HookFailed: the hook's error
+	Others []string // with ReasonUnknownGroup what exists, with ReasonParentClosed what to open first, in order, with ReasonExcluded the other
+	Count  int      // with ReasonOverQuota: how many there would be
+	Limit  int      // with ReasonOverQuota: how many are allowed
+	Unit   string   // with ReasonOverQuota: "tools", "groups" or "bytes"
+	Err    error    // with ReasonHookFailed: the hook's error
 }
 
 func (e *GroupError) Unwrap() error { return e.Err }
 
 func (e *GroupError) Error() string {
 	switch e.Reason {
-	case UnknownGroup:
+	case ReasonUnknownGroup:
 		if len(e.Others) == 0 {
 			return fmt.Sprintf("there is no group %q; there are no groups", e.Group)
 		}
 		return fmt.Sprintf("there is no group %q; the groups are %s", e.Group, strings.Join(e.Others, ", "))
-	case ParentClosed:
+	case ReasonParentClosed:
 		if len(e.Others) == 0 {
 			return fmt.Sprintf("group %q cannot be opened here", e.Group)
 		}
 		return fmt.Sprintf("group %q needs %s to be open first", e.Group, strings.Join(e.Others, ", then "))
-	case OverQuota:
+	case ReasonOverQuota:
 		return fmt.Sprintf("group %q: %s", e.Group, e.excess())
-	case Excluded:
+	case ReasonExcluded:
 		return fmt.Sprintf("group %q and group %q cannot be open together", e.Group, strings.Join(e.Others, ", "))
 	default:
 		return fmt.Sprintf("group %q: %v", e.Group, e.Err)
@@ -208,7 +208,7 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 // unknown is the error for a name that does not exist for the scope. It lists what
 // does, and nothing above the ceiling.
 func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
-	e := &GroupError{Group: name, Reason: UnknownGroup}
+	e := &GroupError{Group: name, Reason: ReasonUnknownGroup}
 	for i, g := range c.groups {
 		if c.grantsGroup(i, ceiling) {
 			e.Others = append(e.Others, g.Name)
@@ -241,7 +241,7 @@ func (c *catalogue) allStored(p plan, groups []int) error {
 	for _, g := range groups {
 		if !slices.Contains(p.active, g) {
 			last := groups[len(groups)-1]
-			return &GroupError{Group: c.groups[g].Name, Reason: Excluded, Others: c.names([]int{last})}
+			return &GroupError{Group: c.groups[g].Name, Reason: ReasonExcluded, Others: c.names([]int{last})}
 		}
 	}
 	return nil
@@ -255,7 +255,7 @@ func (c *catalogue) checkParents(g int, active []int, ceiling Ceiling) error {
 		return nil
 	}
 	granted := slices.DeleteFunc(missing, func(i int) bool { return !c.grantsGroup(i, ceiling) })
-	return &GroupError{Group: c.groups[g].Name, Reason: ParentClosed, Others: c.names(granted)}
+	return &GroupError{Group: c.groups[g].Name, Reason: ReasonParentClosed, Others: c.names(granted)}
 }
 
 // missing returns what must be opened before g, in order.
@@ -300,7 +300,7 @@ func (c *catalogue) planSet(p *plan, asked []int, ceiling Ceiling) error {
 			return err
 		}
 		if i := slices.IndexFunc(asked, func(o int) bool { return c.excludes(g, o) }); i >= 0 {
-			return &GroupError{Group: c.groups[g].Name, Reason: Excluded, Others: c.names(asked[i : i+1])}
+			return &GroupError{Group: c.groups[g].Name, Reason: ReasonExcluded, Others: c.names(asked[i : i+1])}
 		}
 	}
 	for _, g := range before {
@@ -379,7 +379,7 @@ func (c *catalogue) overQuota(now, before measure) *GroupError {
 		{c.cfg.MaxBytes, now.bytes, before.bytes, "bytes"},
 	} {
 		if q.limit > 0 && q.now > q.limit && (q.now > q.before || c.rules.looseQuota) {
-			return &GroupError{Reason: OverQuota, Count: q.now, Limit: q.limit, Unit: q.unit}
+			return &GroupError{Reason: ReasonOverQuota, Count: q.now, Limit: q.limit, Unit: q.unit}
 		}
 	}
 	return nil
@@ -406,7 +406,7 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 			return nil
 		}
 		if err := call(ctx, hook); err != nil {
-			return &GroupError{Group: c.groups[g].Name, Reason: HookFailed, Err: err}
+			return &GroupError{Group: c.groups[g].Name, Reason: ReasonHookFailed, Err: err}
 		}
 		if inverse != nil {
 			undo = append(undo, inverse)

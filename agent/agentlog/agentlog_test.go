@@ -80,7 +80,7 @@ func runs(t *testing.T, mw agent.Middleware, b *bytes.Buffer) {
 		}
 		return "fog in " + in.City, nil
 	}))
-	policy := permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{{Tool: "denied", Behavior: permission.Deny}}}
+	policy := permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "denied", Behavior: permission.Deny}}}
 	denied := tool.Must(tool.New("denied", "Is denied.", func(context.Context, place) (string, error) { return "", nil }))
 	for _, row := range []struct {
 		name  string
@@ -175,13 +175,13 @@ func TestOneLineForEachDecision(t *testing.T) {
 		play func(context.Context, *agent.Agent, *agent.State) error
 		want string // behaviors, and not_run
 	}{
-		{"five calls one after the other", five, agent.Config{Policy: permission.Policy{Mode: permission.Bypass}}, replies, "allow allow allow allow allow"},
+		{"five calls one after the other", five, agent.Config{Policy: permission.Policy{Mode: permission.ModeBypass}}, replies, "allow allow allow allow allow"},
 		{"five questions answered at once", five, agent.Config{Approve: func(_ context.Context, q agent.Approval) (agent.Confirm, error) {
 			return agent.Confirm{Allow: q.Call != "call_2"}, nil
 		}}, replies, "deny allow allow allow allow"},
 		{"questions answered later", call("a").And(call("b")), agent.Config{}, waits, "ask allow ask deny"},
 		{"wrong arguments, and an unknown tool", scripted.Call("weather", map[string]any{"city": []int{1}}).And(scripted.Call("nothing", nil)).And(call("a")),
-			agent.Config{Policy: permission.Policy{Mode: permission.Bypass}}, replies, "not_run not_run allow"},
+			agent.Config{Policy: permission.Policy{Mode: permission.ModeBypass}}, replies, "not_run not_run allow"},
 	} {
 		var b bytes.Buffer
 		cfg := row.cfg

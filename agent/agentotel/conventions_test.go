@@ -117,7 +117,7 @@ func converse(t *testing.T, cfg Config) ([]trace.ReadOnlySpan, metric.Reader) {
 	weather := tool.Must(tool.New("weather", "The weather.", func(_ context.Context, in in) (string, error) { return "fog in " + in.City, nil }))
 	m := served{scripted.New(scripted.Think("Hm.").And(scripted.Call("weather", in{"Graz"})), scripted.Say("Fog."))}
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather), Instructions: "Be brief.",
-		Policy: permission.Policy{Mode: permission.Bypass}, Middleware: []agent.Middleware{mw}})
+		Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{mw}})
 	if err != nil {
 		t.Fatal(err)
 	}

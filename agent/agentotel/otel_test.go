@@ -56,7 +56,7 @@ func TestSpans(t *testing.T) {
 		}))
 		m := scripted.New(scripted.Call("weather", in{"Graz"}), scripted.Call("weather", in{""}), scripted.Say("Fog."))
 		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather),
-			Policy: permission.Policy{Mode: permission.Bypass}, Middleware: []agent.Middleware{mw}})
+			Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{mw}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestSpansHoldNoSecrets(t *testing.T) {
 	}))
 	m := scripted.New(scripted.Call("weather", in{secret}), scripted.Fail(errors.New("no such key: "+secret)))
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather),
-		Policy: permission.Policy{Mode: permission.Bypass}, Middleware: []agent.Middleware{mw}})
+		Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{mw}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestSpansOfEagerCalls(t *testing.T) {
 			scripted.Call("weather", in{strings.Repeat("a", 99)}).And(scripted.Fail(&model.Error{Kind: model.ErrConnection})),
 			scripted.Call("weather", in{"Graz"}).And(scripted.Say("Wait.")), scripted.Say("Fog."))}
 		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather), Eager: true,
-			Policy: permission.Policy{Mode: permission.Bypass}, Middleware: []agent.Middleware{mw}})
+			Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{mw}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -139,7 +139,7 @@ func TestQuestions(t *testing.T) {
 	}))
 	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(book), Policy: allow("book"),
 		Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
-			return host.Answer{Action: host.Decline}, nil
+			return host.Answer{Action: host.ActionDecline}, nil
 		}},
 		scripted.Call("book", nil), scripted.Say("No room."))
 	c.Run(agent.Say("Book."))

@@ -101,7 +101,7 @@ func payment(dir, kind string, dies int) error {
 		return err
 	}
 	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Func(next))), Toolkit: toolkit.Of(pay),
-		Policy: permission.Policy{Mode: permission.Bypass}, Background: time.Hour, Save: save})
+		Policy: permission.Policy{Mode: permission.ModeBypass}, Background: time.Hour, Save: save})
 	if err != nil {
 		return err
 	}

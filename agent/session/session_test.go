@@ -387,7 +387,7 @@ func TestToolsChangeStateDuringASave(t *testing.T) {
 	}
 	turns := slices.Repeat([]scripted.Turn{scripted.Call("tick", struct{}{})}, 2)
 	a, err := agent.New(agent.Config{Model: scripted.New(append(turns, scripted.Say("done"))...), Toolkit: toolkit.Of(tick), Save: save,
-		Policy: permission.Policy{Mode: permission.Bypass}})
+		Policy: permission.Policy{Mode: permission.ModeBypass}})
 	if err != nil {
 		t.Fatal(err)
 	}

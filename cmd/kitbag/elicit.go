@@ -17,7 +17,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 	fields, yes := p.showElicitation(q)
 	ok, err := p.yesNo(ctx, yes)
 	if err != nil || !ok {
-		return host.Answer{Action: host.Decline}, err
+		return host.Answer{Action: host.ActionDecline}, err
 	}
 	// What does not fit the form is told and asked for again, from the first field: the
 	// mistake may be that two of them do not go together.
@@ -42,7 +42,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 		// Defaults are in it, too: the person sees all that leaves the machine.
 		ok, err := p.yesNo(ctx, fmt.Sprintf("  Send this to %q? [y]es / [n]o: ", q.Server))
 		if err != nil || !ok {
-			return host.Answer{Action: host.Decline}, err
+			return host.Answer{Action: host.ActionDecline}, err
 		}
 		return answer, nil
 	}

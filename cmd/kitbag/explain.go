@@ -136,7 +136,7 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 	}
 	for _, s := range e.Steps {
 		answer := string(s.Answer)
-		if s.Answer == permission.NoOpinion {
+		if s.Answer == permission.BehaviorNone {
 			answer = "-"
 		}
 		fmt.Fprintf(out, "  %-12s %-6s %s\n", s.Name, answer, plainLine(s.Reason))

@@ -67,7 +67,7 @@ func TestPins(t *testing.T) {
 func TestJudged(t *testing.T) {
 	configs := []mcpclient.Server{{Name: "a"}, {Name: "b", Options: mcpclient.Options{TrustReadOnly: true}}}
 	judged(nil, configs)
-	judged(&permission.Policy{Mode: permission.Bypass, Rules: []permission.Rule{
+	judged(&permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{
 		{Tool: "mcp__a__*", Behavior: permission.Allow}, {Tool: "mcp__a__pay", Behavior: permission.Deny}, {Tool: "mcp__b__x", Behavior: permission.Ask},
 	}}, configs)
 	for tool, want := range map[string]bool{"mcp__a__x": true, "mcp__a__pay": false, "mcp__b__x": false, "mcp__b__y": false} {

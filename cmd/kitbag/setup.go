@@ -74,7 +74,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	showSkipped(r.log, v)
 	if err := f.sandbox().confines(); err == nil {
 		r.painter.confined = &policy
-	} else if policy.Mode == permission.Sandboxed {
+	} else if policy.Mode == permission.ModeSandboxed {
 		fmt.Fprintf(r.log, "! mode sandboxed asks as accept-edits does, as no command is confined: %s\n", plainLine(err.Error()))
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,

@@ -58,7 +58,7 @@ func work(ctx context.Context, dir string) error {
 			scripted.Say("The report is in report.md."),
 		),
 		Toolkit: kit,
-		Policy:  permission.Policy{Mode: permission.AcceptEdits, Dirs: []string{dir}},
+		Policy:  permission.Policy{Mode: permission.ModeAcceptEdits, Dirs: []string{dir}},
 		Approve: func(_ context.Context, q agent.Approval) (agent.Confirm, error) {
 			fmt.Printf("may %s run? %s: no\n", q.Name, q.Reason)
 			return agent.Confirm{Reason: "Stay in " + dir + "."}, nil

@@ -11,8 +11,8 @@ import (
 
 // oldModes are the case files' names of modes.
 var oldModes = map[string]permission.Mode{
-	"default": permission.Default, "accept_edits": permission.AcceptEdits, "explore": permission.Explore,
-	"bypass": permission.Bypass, "dont_ask": permission.DontAsk,
+	"default": permission.ModeDefault, "accept_edits": permission.ModeAcceptEdits, "explore": permission.ModeExplore,
+	"bypass": permission.ModeBypass, "dont_ask": permission.ModeDontAsk,
 }
 
 // A Rule is a rule as the case files write it.

@@ -29,10 +29,10 @@ func user(t *testing.T, c *mcpclient.Client, name string, asked chan<- string, t
 		t.Fatal(err)
 	}
 	a, err := agent.New(agent.Config{
-		Model: scripted.Test(t, turns...), Toolkit: tk, Policy: permission.Policy{Mode: permission.Bypass},
+		Model: scripted.Test(t, turns...), Toolkit: tk, Policy: permission.Policy{Mode: permission.ModeBypass},
 		Elicit: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 			asked <- fmt.Sprintf("%s asks %s", q.Server, name)
-			return host.Answer{Action: host.Accept, Content: map[string]any{"name": name}}, nil
+			return host.Answer{Action: host.ActionAccept, Content: map[string]any{"name": name}}, nil
 		},
 	})
 	if err != nil {

@@ -113,7 +113,7 @@ func TestGateway(t *testing.T) {
 			Servers: []mcpclient.Server{stdio(t, "everything", "stdio"), stdio(t, "filesystem", dir), stdio(t, "memory"), recorded(t)},
 			Groups:  []mcpgateway.Group{{Name: "mail", Description: "Mail and its folders.", Tools: []string{"ms365__*mail*"}}},
 			Style:   style,
-			Serve:   mcpgateway.ServeOptions{Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}},
+			Serve:   mcpgateway.ServeOptions{Version: "1", Policy: &permission.Policy{Mode: permission.ModeBypass}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func TestGatewayPassesOffers(t *testing.T) {
 	g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
 		Servers: []mcpclient.Server{stdio(t, "everything", "stdio"), stdio(t, "memory"), {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}},
 		Style:   mcpgateway.Full,
-		Serve:   mcpgateway.ServeOptions{Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}},
+		Serve:   mcpgateway.ServeOptions{Version: "1", Policy: &permission.Policy{Mode: permission.ModeBypass}},
 	})
 	if err != nil {
 		t.Fatal(err)

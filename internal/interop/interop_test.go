@@ -295,7 +295,7 @@ func TestWhatTheServerAsks(t *testing.T) {
 	dir := t.TempDir()
 	cfg.Options.Roots = []string{dir}
 	cfg.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
-		return host.Answer{Action: host.Accept, Content: map[string]any{"name": "Elisa", "check": true}}, nil
+		return host.Answer{Action: host.ActionAccept, Content: map[string]any{"name": "Elisa", "check": true}}, nil
 	}
 	cfg.Options.Sampling = func(_ context.Context, r host.SampleRequest) (host.Sample, error) {
 		return host.Sample{Model: "test", Text: fmt.Sprintf("%d messages, %d tokens", len(r.Messages), r.MaxTokens)}, nil

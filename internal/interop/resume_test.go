@@ -40,7 +40,7 @@ func TestTypeScriptResumes(t *testing.T) {
 			yield(tool.Text("done"), nil)
 		}
 	}))
-	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(count), Name: "test", Version: "1", Policy: &permission.Policy{Mode: permission.Bypass}})
+	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(count), Name: "test", Version: "1", Policy: &permission.Policy{Mode: permission.ModeBypass}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func converse(t *testing.T, client *http.Client, url, task string) (string, erro
 	type in struct{ A, B int }
 	add := tool.Must(tool.New("add", "Adds two numbers.", func(_ context.Context, in in) (int, error) { return in.A + in.B, nil }))
 	n := 0
-	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Policy: permission.Policy{Mode: permission.Bypass},
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Policy: permission.Policy{Mode: permission.ModeBypass},
 		Seams: agent.Seams{NewID: func(prefix string) string { n++; return fmt.Sprint(prefix, n) }}})
 	if err != nil {
 		t.Fatal(err)

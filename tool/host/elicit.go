@@ -196,7 +196,7 @@ func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 		if len(content) > 0 {
 			return Answer{}, errors.New("a page is accepted without content: what is filled in there goes to the site")
 		}
-		return Answer{Action: Accept}, nil
+		return Answer{Action: ActionAccept}, nil
 	}
 	filled := map[string]any{}
 	asked := map[string]bool{}
@@ -223,7 +223,7 @@ func (q Elicitation) Accept(content map[string]any) (Answer, error) {
 	if len(args.Repaired) > 0 {
 		return Answer{}, fmt.Errorf("the filled form does not fit its schema: %s", strings.Join(args.Repaired, "; "))
 	}
-	return Answer{Action: Accept, Content: filled}, nil
+	return Answer{Action: ActionAccept, Content: filled}, nil
 }
 
 // A form makes a tool of a schema, so that [tool.Arguments] validates against it with

@@ -33,7 +33,7 @@ func Example() {
 		if err != nil {
 			return "", err
 		}
-		if answer.Action != host.Accept {
+		if answer.Action != host.ActionAccept {
 			return "nothing was ordered", nil
 		}
 		return fmt.Sprintf("ordered size %v", answer.Content["size"]), nil

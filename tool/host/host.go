@@ -16,7 +16,7 @@ import (
 type Host interface {
 	// Elicit puts a question to the user for whom the call runs, and returns their
 	// answer. It waits until ctx ends. Where no user can be asked the answer is
-	// [Cancel], without an error.
+	// [ActionCancel], without an error.
 	Elicit(ctx context.Context, q Elicitation) (Answer, error)
 
 	// Sample returns an answer of the host's model. The error wraps [ErrRefused] if
@@ -55,12 +55,12 @@ type Action string
 
 // The actions.
 const (
-	Accept  Action = "accept"
-	Decline Action = "decline"
-	Cancel  Action = "cancel" // neither: the question was closed, or there was no user to ask
+	ActionAccept  Action = "accept"
+	ActionDecline Action = "decline"
+	ActionCancel  Action = "cancel" // neither: the question was closed, or there was no user to ask
 )
 
-// An Answer answers an [Elicitation]. Content is the filled form, with Accept
+// An Answer answers an [Elicitation]. Content is the filled form, with ActionAccept
 // only; a number in it is a float64, or a [json.Number] from 2^53 on, where a float64
 // is not exact. Accepting a page means agreeing to visit it, not having done so.
 type Answer struct {

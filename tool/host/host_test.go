@@ -72,7 +72,7 @@ func TestAccept(t *testing.T) {
 			t.Fatalf("%s: %v", row.Why, err)
 		}
 		got, err := q.Accept(row.Content)
-		if !fits(err, row.Error) || err == nil && (got.Action != Accept || !reflect.DeepEqual(got.Content, row.Want)) {
+		if !fits(err, row.Error) || err == nil && (got.Action != ActionAccept || !reflect.DeepEqual(got.Content, row.Want)) {
 			t.Errorf("%s: %+v, error %v; want %v, %q", row.Why, got, err, row.Want, row.Error)
 		}
 		if err != nil && got.Content != nil {
@@ -80,7 +80,7 @@ func TestAccept(t *testing.T) {
 		}
 	}
 	page := Elicitation{URL: "https://example.com/"}
-	if a, err := page.Accept(nil); err != nil || a.Action != Accept || a.Content != nil {
+	if a, err := page.Accept(nil); err != nil || a.Action != ActionAccept || a.Content != nil {
 		t.Errorf("page: %+v, %v", a, err)
 	}
 	if _, err := page.Accept(map[string]any{"password": "x"}); err == nil {

@@ -83,7 +83,7 @@ func run(ctx context.Context, server, name string) error {
 			if strings.HasPrefix(name, "sep-2322") {
 				content["confirmed"] = true
 			}
-			return host.Answer{Action: host.Accept, Content: content}, nil
+			return host.Answer{Action: host.ActionAccept, Content: content}, nil
 		},
 		Sampling: func(context.Context, host.SampleRequest) (host.Sample, error) {
 			return host.Sample{Model: "none", Text: "hi"}, nil

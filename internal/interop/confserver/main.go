@@ -42,7 +42,7 @@ func run(command []string) error {
 	}
 	server, err := mcpserver.New(mcpserver.Config{
 		Toolkit: tk, Name: "kitbag-conformance", Version: "1.0.0",
-		Policy:  &permission.Policy{Mode: permission.Bypass}, // the suite wants nothing asked
+		Policy:  &permission.Policy{Mode: permission.ModeBypass}, // the suite wants nothing asked
 		Prompts: prompts(), Resources: resources(),
 	})
 	if err != nil {
