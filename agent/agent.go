@@ -9,7 +9,7 @@
 //	msg, err := a.Reply(ctx, &st, agent.Say("What is 2+3?"))
 //
 // [Agent.Run] does the same as a stream of events, for those who want to show what happens: text as
-// it comes, tool calls, results, and one [*End]. [ReplyAs] and [StreamAs] get an answer of a Go type.
+// it comes, tool calls, results, and one [*event.End]. [ReplyAs] and [StreamAs] get an answer of a Go type.
 //
 // # The loop
 //
@@ -21,9 +21,9 @@
 //
 // # People
 //
-// The permission engine may want a person to decide. The run then emits an [*Approval] for each such
+// The permission engine may want a person to decide. The run then emits an [*event.Approval] for each such
 // call and ends, waiting. It continues, in this process or in another one that loads the State, when
-// Run is given a [Confirm]. Tools that the host runs itself wait in the same way for a [Result].
+// Run is given a [event.Confirm]. Tools that the host runs itself wait in the same way for a [event.Result].
 // [State.Pending] lists what waits.
 //
 // A tool may ask the person something while it runs, as MCP servers do, or want the model to answer:
@@ -70,6 +70,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -112,7 +113,7 @@ type Config struct {
 	// Approve, if not nil, answers questions within the run, so that it does not end waiting. It is
 	// asked one question at a time. Calls that are under way continue meanwhile, and their events come
 	// when it has returned. Its answer is for the call it was asked about; Call may be empty.
-	Approve func(context.Context, Approval) (Confirm, error)
+	Approve func(context.Context, event.Approval) (event.Confirm, error)
 
 	// Elicit, if not nil, answers what tools, and the MCP servers behind them, ask the person while a
 	// call runs: forms and pages; see [host.Elicitation]. A question without a Server is the agent's
@@ -130,7 +131,7 @@ type Config struct {
 
 	// Save, if not nil, stores the State. It is called before anything that depends on it is emitted
 	// or run. An error ends the run: what is open is closed, and what could not be stored by then is
-	// not emitted, but for the [*End]. The State in memory is whole all the same.
+	// not emitted, but for the [*event.End]. The State in memory is whole all the same.
 	Save func(context.Context, *State) error
 
 	// Key, if not empty, seals the State, so that a client that keeps it cannot change what a person
@@ -147,7 +148,7 @@ type Config struct {
 	Key []byte
 
 	// Redact, if not nil, takes secrets out of what leaves the run: every event, every State that is
-	// encoded, be it by Save, and what [Context.Results] keeps. Tools get their arguments, and the
+	// encoded, be it by Save, and what [Window.Results] keeps. Tools get their arguments, and the
 	// model the conversation, as they are; so do Approve and the result of Reply, and the State in
 	// memory is not changed. The model reads placeholders in a State that was loaded, and an open call
 	// whose arguments hold one is not run. It holds for sub-agents too; one that has its own uses that
@@ -177,10 +178,10 @@ type Config struct {
 	// ([tool.Backgrounder]), at most MaxParallel of them at a time. The package doc has more.
 	Background time.Duration
 
-	Context Context // how the conversation is kept within the window
+	Window Window // how the conversation is kept within the window
 
 	// Retry is how failed model calls are repeated; the zero value does it with back-off. A model that
-	// retries by itself ([model.Retry]) does so in its own way. Either way each retry is a [*Retry]
+	// retries by itself ([model.Retry]) does so in its own way. Either way each retry is a [*event.Retry]
 	// event, and OnRetry is called.
 	Retry model.RetryConfig
 
@@ -233,7 +234,7 @@ func New(cfg Config) (*Agent, error) {
 	if err := cfg.checkPolicy(background); err != nil {
 		return nil, fmt.Errorf("agent.New: Config.Policy: %w", err)
 	}
-	if err := cfg.Context.setDefaults(cfg.Model); err != nil {
+	if err := cfg.Window.setDefaults(cfg.Model); err != nil {
 		return nil, fmt.Errorf("agent.New: %w", err)
 	}
 	setDefault(&cfg.Limits.Steps, 50)
@@ -262,7 +263,7 @@ func setDefault[T int | float64 | time.Duration](v *T, def T) {
 }
 
 // Limits bound what one input may cost. A run that reaches one asks the model for a last answer,
-// without tools, and ends with [EndLimit]. They are looked at before each model call; only
+// without tools, and ends with [event.EndLimit]. They are looked at before each model call; only
 // ToolCalls and Time also stop the rest of a batch, and Time what is at work. The zero value of a field
 // other than Steps sets no limit. What sub-agents ([AsTool]) do counts as it happens, but for their
 // steps.
@@ -287,10 +288,10 @@ type Limits struct {
 	Price func(modelName string, u message.Usage) float64
 }
 
-// Context says how a conversation is kept within the model's window. The zero value works.
-type Context struct {
-	// Window is the model's, in tokens; 0 means what the model says ([model.Windowed]), else 128,000.
-	Window int
+// Window says how a conversation is kept within the model's window. The zero value works.
+type Window struct {
+	// Tokens is the size of the model's window; 0 means what the model says ([model.Windowed]), else 128,000.
+	Tokens int
 
 	// Compact is the share of the window at which the conversation is made shorter; 0 means 0.8,
 	// negative never: first long old results are cut, and if that is not enough the model is asked for
@@ -318,18 +319,18 @@ type Context struct {
 // request, and the conversation is compacted then.
 const defaultWindow = 128_000
 
-func (c *Context) setDefaults(m model.Model) error {
-	if c.Compact > 1 || c.Keep < 0 || c.Compact > 0 && c.Keep >= c.Compact {
-		return fmt.Errorf("Context.Compact is %g and Keep %g; Compact is at most 1 and Keep less than that", c.Compact, c.Keep)
+func (w *Window) setDefaults(m model.Model) error {
+	if w.Compact > 1 || w.Keep < 0 || w.Compact > 0 && w.Keep >= w.Compact {
+		return fmt.Errorf("Window.Compact is %g and Keep %g; Compact is at most 1 and Keep less than that", w.Compact, w.Keep)
 	}
-	if w, ok := model.As[model.Windowed](m); ok && c.Window == 0 {
-		c.Window = w.ContextWindow()
+	if known, ok := model.As[model.Windowed](m); ok && w.Tokens == 0 {
+		w.Tokens = known.ContextWindow()
 	}
-	setDefault(&c.Window, defaultWindow)
-	setDefault(&c.Compact, 0.8)
-	setDefault(&c.Keep, 0.1)
-	setDefault(&c.MaxResult, min(100_000, c.Window))
-	setDefault(&c.MaxData, 20)
+	setDefault(&w.Tokens, defaultWindow)
+	setDefault(&w.Compact, 0.8)
+	setDefault(&w.Keep, 0.1)
+	setDefault(&w.MaxResult, min(100_000, w.Tokens))
+	setDefault(&w.MaxData, 20)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -56,14 +57,14 @@ func TestBadCallsBecomeResults(t *testing.T) {
 			t.Errorf("%s: %v", row.call, err)
 			continue
 		}
-		res := of[*ToolResult](evs)
+		res := of[*event.ToolResult](evs)
 		if len(res) != 1 || res[0].Outcome != message.OutcomeError || !strings.Contains(res[0].Text, row.want) {
 			t.Errorf("%s: %+v", row.call, res)
 		}
 		if strings.Contains(res[0].Text, "goroutine") {
 			t.Errorf("%s: the model reads a stack: %s", row.call, res[0].Text)
 		}
-		equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+		equal(t, "end", endOf(t, evs).Reason, event.EndCompleted)
 		equal(t, "requests", len(w.reqs), 2)
 	}
 	equal(t, "ran", j.String(), "")
@@ -92,7 +93,7 @@ func TestParallelIsBoundedAndInOrder(t *testing.T) {
 		}
 		equal(t, "results", results(&st), want)
 		equal(t, "most at a time", most.Load(), int32(3))
-		if of[*ToolResult](evs)[0].Call == "c0" {
+		if of[*event.ToolResult](evs)[0].Call == "c0" {
 			t.Error("results are emitted in call order, not as they come")
 		}
 	})
@@ -104,17 +105,17 @@ func TestConfirm(t *testing.T) {
 	allow := []permission.Rule{{Tool: "note", Behavior: permission.Allow}}
 	for _, row := range []struct {
 		name   string
-		answer Confirm
+		answer event.Confirm
 		ran    string
 		result string
 		again  bool // a second call of note is asked about
 	}{
-		{"yes", Confirm{Allow: true}, "note:a", "c1 success: noted a", true},
-		{"no", Confirm{Reason: "wrong file"}, "", "c1 denied: A person refused this call of note. Reason: wrong file", true},
-		{"always", Confirm{Allow: true, Rules: allow}, "note:a note:again", "c1 success: noted a", false},
-		{"edit", Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, "note:b",
+		{"yes", event.Confirm{Allow: true}, "note:a", "c1 success: noted a", true},
+		{"no", event.Confirm{Reason: "wrong file"}, "", "c1 denied: A person refused this call of note. Reason: wrong file", true},
+		{"always", event.Confirm{Allow: true, Rules: allow}, "note:a note:again", "c1 success: noted a", false},
+		{"edit", event.Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, "note:b",
 			"c1 success: [A person changed the arguments of this call to {\"path\":\"b\"}.]\nnoted b", true},
-		{"never", Confirm{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}, "",
+		{"never", event.Confirm{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}, "",
 			"c1 denied: A person refused this call of note.", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -125,8 +126,8 @@ func TestConfirm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "end", endOf(t, evs).Reason, EndWaiting)
-			q := of[*Approval](evs)
+			equal(t, "end", endOf(t, evs).Reason, event.EndWaiting)
+			q := of[*event.Approval](evs)
 			if len(q) != 1 || q[0].Call != "c1" || q[0].Name != "note" || len(st.Pending()) != 1 || len(q[0].Suggest) == 0 {
 				t.Fatalf("questions: %+v, pending %v", q, st.Pending())
 			}
@@ -141,8 +142,8 @@ func TestConfirm(t *testing.T) {
 				t.Fatal(err)
 			}
 			equal(t, "ran", j.String(), row.ran)
-			equal(t, "asked again", len(of[*Approval](evs)) == 1, row.again)
-			first := of[*ToolResult](evs)[0]
+			equal(t, "asked again", len(of[*event.Approval](evs)) == 1, row.again)
+			first := of[*event.ToolResult](evs)[0]
 			equal(t, "result", fmt.Sprintf("%s %s: %s", first.Call, first.Outcome, first.Text), row.result)
 			equal(t, "what the model said stays", string(loaded.Messages[1].ToolCalls()[0].Input), `{"path":"a"}`)
 		})
@@ -158,13 +159,13 @@ func TestConfirmRefusesNonsense(t *testing.T) {
 	}
 	before, _ := json.Marshal(&st)
 	for _, in := range [][]Input{
-		{Confirm{Call: "c9", Allow: true}},
-		{Confirm{Call: "c1"}, Confirm{Call: "c1", Allow: true}},
-		{Confirm{Call: "c1", Allow: true, Input: json.RawMessage(`{"nope":7}`)}},
-		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "other", Behavior: permission.Allow}}}},
-		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}},
-		{Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "note", Behavior: "perhaps"}}}},
-		{Result{Call: "c1"}},
+		{event.Confirm{Call: "c9", Allow: true}},
+		{event.Confirm{Call: "c1"}, event.Confirm{Call: "c1", Allow: true}},
+		{event.Confirm{Call: "c1", Allow: true, Input: json.RawMessage(`{"nope":7}`)}},
+		{event.Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "other", Behavior: permission.Allow}}}},
+		{event.Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}},
+		{event.Confirm{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "note", Behavior: "perhaps"}}}},
+		{event.Result{Call: "c1"}},
 		{nil},
 		{Say("more")},
 	} {
@@ -185,27 +186,27 @@ func TestBatchAsksOnceForWhatOneRuleCovers(t *testing.T) {
 	a, w := newAgent(t, Config{Toolkit: tk}, calls(specs...))
 	var st State
 	evs, _ := play(t, a, &st, Say("go"))
-	equal(t, "questions", len(of[*Approval](evs)), 2)
+	equal(t, "questions", len(of[*event.Approval](evs)), 2)
 	equal(t, "pending", len(st.Pending()), 2)
 
 	// A yes without a rule raises the covered question; c3 is told again.
-	evs, err := play(t, a, &st, Confirm{Call: "c1", Allow: true})
+	evs, err := play(t, a, &st, event.Confirm{Call: "c1", Allow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "end", endOf(t, evs).Reason, EndWaiting)
+	equal(t, "end", endOf(t, evs).Reason, event.EndWaiting)
 	equal(t, "ran", j.String(), "note:a")
 	var ids []string
-	for _, q := range of[*Approval](evs) {
+	for _, q := range of[*event.Approval](evs) {
 		ids = append(ids, q.Call)
 	}
 	equal(t, "questions", ids, []string{"c2", "c3"})
 	w.turns = []turn{says("done")}
-	evs, err = play(t, a, reload(t, &st), Confirm{Call: "c2"}, Confirm{Call: "c3", Allow: true})
+	evs, err = play(t, a, reload(t, &st), event.Confirm{Call: "c2"}, event.Confirm{Call: "c3", Allow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+	equal(t, "end", endOf(t, evs).Reason, event.EndCompleted)
 	equal(t, "ran", j.String(), "note:a other:c")
 }
 
@@ -213,9 +214,9 @@ func TestApproveInProcess(t *testing.T) {
 	var j journal
 	var asked []string
 	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{})),
-		Approve: func(_ context.Context, q Approval) (Confirm, error) {
+		Approve: func(_ context.Context, q event.Approval) (event.Confirm, error) {
 			asked = append(asked, string(q.Input))
-			return Confirm{Allow: len(asked) == 1}, nil
+			return event.Confirm{Allow: len(asked) == 1}, nil
 		}}, calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`), says("done"))
 	var st State
 	evs, err := play(t, a, &st, Say("go"))
@@ -224,7 +225,7 @@ func TestApproveInProcess(t *testing.T) {
 	}
 	equal(t, "asked", asked, []string{`{"path":"a"}`, `{"path":"b"}`})
 	equal(t, "ran", j.String(), "note:a")
-	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+	equal(t, "end", endOf(t, evs).Reason, event.EndCompleted)
 }
 
 func TestApprovedCallIsStillDenied(t *testing.T) {
@@ -237,7 +238,7 @@ func TestApprovedCallIsStillDenied(t *testing.T) {
 	}
 	cfg.Policy.Rules = []permission.Rule{{Tool: "note", Behavior: permission.Deny}}
 	b, _ := newAgent(t, cfg, says("done"))
-	if _, err := play(t, b, &st, Confirm{Call: "c1", Allow: true}); err != nil {
+	if _, err := play(t, b, &st, event.Confirm{Call: "c1", Allow: true}); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "ran", j.String(), "")
@@ -261,19 +262,19 @@ func TestInterrupts(t *testing.T) {
 		defer cancel()
 		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: tk}, calls(`c1 quick {}`, `c2 hang {}`, `c3 hang {}`))
 		var st State
-		var evs []Event
+		var evs []event.Event
 		for ev, err := range a.Run(ctx, &st, Say("go")) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if evs = append(evs, ev); ev.kind() == "tool_result" && len(of[*ToolResult](evs)) == 1 {
+			if evs = append(evs, ev); event.TypeOf(ev) == "tool_result" && len(of[*event.ToolResult](evs)) == 1 {
 				<-started
 				<-started
 				cancel()
 			}
 		}
 		checkState(t, &st)
-		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
+		equal(t, "end", endOf(t, evs).Reason, event.EndInterrupted)
 		r := results(&st)
 		if len(r) != 3 || !strings.HasPrefix(r[0], "c1 success") || !strings.HasPrefix(r[1], "c2 interrupted") {
 			t.Errorf("results %q", r)
@@ -286,16 +287,16 @@ func TestInterrupts(t *testing.T) {
 			&model.ToolCallDelta{ID: "c1", Name: "quick", Args: `{`}}}
 		a, w := newAgent(t, Config{Policy: bypass, Toolkit: tk}, tn)
 		var st State
-		var evs []Event
+		var evs []event.Event
 		for ev, err := range a.Run(ctx, &st, Say("go")) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if evs = append(evs, ev); ev.kind() == "tool_call_delta" {
+			if evs = append(evs, ev); event.TypeOf(ev) == "tool_call_delta" {
 				cancel()
 			}
 		}
-		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
+		equal(t, "end", endOf(t, evs).Reason, event.EndInterrupted)
 		equal(t, "what was shown is kept", st.Messages[1].Text(), "I beg")
 		equal(t, "half a call is not", len(st.Messages[1].ToolCalls()), 0)
 		w.turns = []turn{says("done")}
@@ -311,7 +312,7 @@ func TestInterrupts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
+		equal(t, "end", endOf(t, evs).Reason, event.EndInterrupted)
 		equal(t, "results", len(results(&st)), 2)
 		w.turns = []turn{says("done")}
 		if _, err := a.Reply(t.Context(), &st, Say("again")); err != nil {
@@ -333,7 +334,7 @@ func TestBreakAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n++; n == stop {
-				last = ev.kind()
+				last = event.TypeOf(ev)
 				break
 			}
 		}
@@ -395,7 +396,7 @@ func TestOddAnswers(t *testing.T) {
 				t.Fatalf("error %v, want %q", err, row.fails)
 			}
 			if err != nil {
-				equal(t, "end", endOf(t, evs).Reason, EndError)
+				equal(t, "end", endOf(t, evs).Reason, event.EndError)
 			}
 			var said []string
 			for _, m := range st.Messages {
@@ -439,25 +440,25 @@ func (e external) Info() tool.Info {
 
 func TestExternal(t *testing.T) {
 	var j journal
-	a, w := newAgent(t, Config{Policy: bypass, Context: Context{MaxResult: 100}, Toolkit: toolkit.Of(external{noting(&j, "browser", tool.Options{})})}, calls(`c1 browser {"path":"p"}`))
+	a, w := newAgent(t, Config{Policy: bypass, Window: Window{MaxResult: 100}, Toolkit: toolkit.Of(external{noting(&j, "browser", tool.Options{})})}, calls(`c1 browser {"path":"p"}`))
 	var st State
 	evs, err := play(t, a, &st, Say("go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := of[*External](evs); len(x) != 1 || x[0].Call != "c1" || string(x[0].Input) != `{"path":"p"}` {
+	if x := of[*event.External](evs); len(x) != 1 || x[0].Call != "c1" || string(x[0].Input) != `{"path":"p"}` {
 		t.Fatalf("external %+v", x)
 	}
 	w.turns = []turn{says("done")}
-	evs, err = play(t, a, reload(t, &st), Result{Call: "c1", Blocks: []message.Block{&message.Text{Text: "a page" + strings.Repeat(" and more", 1000)}}})
+	evs, err = play(t, a, reload(t, &st), event.Result{Call: "c1", Blocks: []message.Block{&message.Text{Text: "a page" + strings.Repeat(" and more", 1000)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := of[*ToolResult](evs)[0].Text; !strings.HasPrefix(text, "a page") || len(text) > 300 {
+	if text := of[*event.ToolResult](evs)[0].Text; !strings.HasPrefix(text, "a page") || len(text) > 300 {
 		t.Errorf("the result was not clipped: %d bytes", len(text))
 	}
 	equal(t, "ran", j.String(), "")
-	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+	equal(t, "end", endOf(t, evs).Reason, event.EndCompleted)
 }
 
 func TestLimitAndAbort(t *testing.T) {
@@ -474,7 +475,7 @@ func TestLimitAndAbort(t *testing.T) {
 	checkState(t, &st)
 	a, _ = newAgent(t, Config{Policy: bypass, Toolkit: tk}, calls(`d1 abort {}`, `d2 note {"path":"c"}`))
 	evs, err := play(t, a, &st, Say("go"))
-	if !errors.Is(err, tool.ErrAbort) || endOf(t, evs).Reason != EndError {
+	if !errors.Is(err, tool.ErrAbort) || endOf(t, evs).Reason != event.EndError {
 		t.Errorf("abort: %v", err)
 	}
 	equal(t, "ran", j.String(), "note:a note:b")
@@ -541,12 +542,12 @@ func TestQuestionsExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = now.Add(2 * time.Hour)
-	yes := Confirm{Call: "c1", Allow: true}
+	yes := event.Confirm{Call: "c1", Allow: true}
 	if evs, err := play(t, a, &st, yes); !errors.Is(err, ErrExpired) || len(evs) > 0 {
 		t.Fatalf("a late answer: %v", err)
 	}
 	evs, err := play(t, a, &st)
-	if err != nil || len(of[*Approval](evs)) != 1 {
+	if err != nil || len(of[*event.Approval](evs)) != 1 {
 		t.Fatalf("asked again: %v", err)
 	}
 	w.turns = []turn{says("done")}
@@ -603,11 +604,11 @@ func TestEventsMatchHistory(t *testing.T) {
 	got := map[string]string{} // by message and block
 	for _, ev := range evs {
 		switch ev := ev.(type) {
-		case *TextDelta:
+		case *event.TextDelta:
 			got[ev.Message+" "+ev.Block] += ev.Text
-		case *ThinkingDelta:
+		case *event.ThinkingDelta:
 			got[ev.Message+" "+ev.Block] += ev.Text
-		case *ToolCallDelta:
+		case *event.ToolCallDelta:
 			got[ev.Message+" "+ev.Call] += ev.Args
 		}
 	}

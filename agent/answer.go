@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -18,23 +19,23 @@ import (
 // checkInputs refuses inputs that do not fit the state, before any of them has an effect: a host that
 // made a mistake can correct it and try again, instead of guessing which half of its answers counted.
 func (r *run) checkInputs(inputs []Input) error {
-	var answered []string
+	var calls []string
 	interrupted := false
 	for i, in := range inputs {
-		if in == nil {
-			return fmt.Errorf("input %d is nil", i)
+		if err := checkKind(i, in); err != nil {
+			return err
 		}
-		if call, want := in.answers(); want != "" {
+		if call, want := answered(in); want != "" {
 			if interrupted {
 				return errors.New("an answer follows an Interrupt, which ends what waits; put answers first")
 			}
 			if err := r.checkAnswer(in); err != nil {
 				return err
 			}
-			if slices.Contains(answered, call) {
+			if slices.Contains(calls, call) {
 				return fmt.Errorf("call %q is answered twice", call)
 			}
-			answered = append(answered, call)
+			calls = append(calls, call)
 		}
 		switch in := in.(type) {
 		case say:
@@ -56,7 +57,7 @@ func (r *run) checkInputs(inputs []Input) error {
 
 // checkAnswer checks an answer to a call of this run, or of a sub-agent as that one will.
 func (r *run) checkAnswer(in Input) error {
-	call, want := in.answers()
+	call, want := answered(in)
 	r, id, err := r.locate(call)
 	if err != nil {
 		return err
@@ -65,10 +66,10 @@ func (r *run) checkAnswer(in Input) error {
 	if err != nil {
 		return err
 	}
-	if in, ok := in.(Confirm); ok {
+	if in, ok := in.(event.Confirm); ok {
 		return r.checkConfirm(c, in)
 	}
-	return checkResult(in.(Result))
+	return checkResult(in.(event.Result))
 }
 
 // checkSaid checks a user's message. Model APIs refuse one that says nothing, and
@@ -93,7 +94,7 @@ func checkSaid(m *message.Message) error {
 
 // checkConfirm checks an answer with all that comes with it. Edited arguments are checked here for
 // the host's sake, who learns of a mistake at once; they are judged when the call's turn comes.
-func (r *run) checkConfirm(c *openCall, in Confirm) error {
+func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 	if r.expired(c) {
 		return fmt.Errorf("%w: call %q was asked about at %s, and an answer was due within %v; run without inputs to be asked again",
 			ErrExpired, c.ID, c.Asked.Format(time.RFC3339), r.cfg.AnswerWithin)
@@ -106,7 +107,7 @@ func (r *run) checkConfirm(c *openCall, in Confirm) error {
 }
 
 // edited returns the arguments that a person gave a call, put right; nil if they are those it has.
-func (r *run) edited(c *openCall, in Confirm) (json.RawMessage, error) {
+func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
 	if in.Input == nil || !in.Allow || bytes.Equal(in.Input, c.Input) {
 		return nil, nil
 	}
@@ -149,7 +150,7 @@ func (r *run) late(call string) bool {
 
 // checkResult checks what the host delivers. It enters the history as it is, and so must be what a
 // result may hold.
-func checkResult(in Result) error {
+func checkResult(in event.Result) error {
 	if in.Structured != nil && !json.Valid(in.Structured) {
 		return fmt.Errorf("the structured result of call %q is not JSON: %.60q", in.Call, in.Structured)
 	}
@@ -191,14 +192,14 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 // applyAnswer carries out an answer to a call. A sub-agent gets it when it runs again; a rule is for
 // the outer conversation too, whose policy is asked about each of its calls.
 func (r *run) applyAnswer(in Input) error {
-	call, want := in.answers()
+	call, want := answered(in)
 	if c, inner := r.st.below(call); c != nil {
 		switch v := in.(type) {
-		case Confirm:
+		case event.Confirm:
 			v.Call = inner
 			in = v
 			r.addRules(v.Rules)
-		case Result:
+		case event.Result:
 			v.Call = inner
 			in = v
 		}
@@ -211,10 +212,10 @@ func (r *run) applyAnswer(in Input) error {
 	if err != nil {
 		return nil
 	}
-	if confirm, ok := in.(Confirm); ok {
+	if confirm, ok := in.(event.Confirm); ok {
 		return r.confirm(c, confirm)
 	}
-	given := in.(Result) // which is cut like any other: a host may return a whole web page
+	given := in.(event.Result) // which is cut like any other: a host may return a whole web page
 	res := &message.ToolResult{Outcome: message.OutcomeSuccess, Blocks: slices.Clone(given.Blocks), Structured: given.Structured}
 	if given.Failed {
 		res.Outcome = message.OutcomeError
@@ -235,7 +236,7 @@ func (r *run) addUserMessage(said *message.Message) error {
 }
 
 // confirm takes a person's answer.
-func (r *run) confirm(c *openCall, in Confirm) error {
+func (r *run) confirm(c *openCall, in event.Confirm) error {
 	r.addRules(in.Rules)
 	if !in.Allow {
 		r.st.loop.Refuse(c, in.Reason)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -21,11 +22,11 @@ func TestRefusedInputs(t *testing.T) {
 		inputs []Input
 		want   string
 	}{
-		"an answer behind an interrupt": {[]Input{Interrupt{}, Confirm{Call: "c1", Allow: true}}, "Interrupt"},
-		"a result behind an interrupt":  {[]Input{Interrupt{}, Result{Call: "c2"}}, "Interrupt"},
-		"a result that is not JSON":     {[]Input{Result{Call: "c2", Structured: json.RawMessage(`{"a`)}}, "not JSON"},
-		"two answers":                   {[]Input{Confirm{Call: "c1"}, Confirm{Call: "c1", Allow: true}}, "twice"},
-		"an answer of the wrong kind":   {[]Input{Confirm{Call: "c2"}}, "does not wait"},
+		"an answer behind an interrupt": {[]Input{Interrupt{}, event.Confirm{Call: "c1", Allow: true}}, "Interrupt"},
+		"a result behind an interrupt":  {[]Input{Interrupt{}, event.Result{Call: "c2"}}, "Interrupt"},
+		"a result that is not JSON":     {[]Input{event.Result{Call: "c2", Structured: json.RawMessage(`{"a`)}}, "not JSON"},
+		"two answers":                   {[]Input{event.Confirm{Call: "c1"}, event.Confirm{Call: "c1", Allow: true}}, "twice"},
+		"an answer of the wrong kind":   {[]Input{event.Confirm{Call: "c2"}}, "does not wait"},
 		"nothing":                       {[]Input{nil}, "nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,8 +85,8 @@ func TestApproveEdits(t *testing.T) {
 			var j journal
 			asked := 0
 			a, _ := newAgent(t, Config{Toolkit: toolkit.Of(judging{noting(&j, "note", tool.Options{})}),
-				Approve: func(_ context.Context, q Approval) (Confirm, error) {
-					c := Confirm{Allow: true}
+				Approve: func(_ context.Context, q event.Approval) (event.Confirm, error) {
+					c := event.Confirm{Allow: true}
 					if edit := row.edits[asked]; edit != "" {
 						c.Input = json.RawMessage(`{"path":"` + edit + `"}`)
 					}
@@ -112,16 +113,16 @@ func TestNobodyIsAskedAfterTheEnd(t *testing.T) {
 	asked := false
 	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{})),
 		Save: func(_ context.Context, st *State) error { saved = reload(t, st); return nil },
-		Approve: func(context.Context, Approval) (Confirm, error) {
+		Approve: func(context.Context, event.Approval) (event.Confirm, error) {
 			asked = true
-			return Confirm{Allow: true}, nil
+			return event.Confirm{Allow: true}, nil
 		}}, calls(`c1 note {"path":"a"}`))
 	var st State
 	for ev, err := range a.Run(t.Context(), &st, Say("go")) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := ev.(*Approval); ok {
+		if _, ok := ev.(*event.Approval); ok {
 			if p := saved.Pending(); len(p) != 1 {
 				t.Errorf("the question was told before it was stored: %d pending", len(p))
 			}
@@ -154,8 +155,8 @@ func TestExpiredQuestionCoversNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "end", endOf(t, evs).Reason, EndWaiting)
-	if q := of[*Approval](evs); len(q) == 0 || q[len(q)-1].Call != "c2" {
+	equal(t, "end", endOf(t, evs).Reason, event.EndWaiting)
+	if q := of[*event.Approval](evs); len(q) == 0 || q[len(q)-1].Call != "c2" {
 		t.Errorf("questions %+v", q)
 	}
 }
@@ -187,7 +188,7 @@ func TestConsumerPanics(t *testing.T) {
 		}()
 		starts := 0
 		for ev := range a.Run(t.Context(), &st, Say("go")) {
-			if _, ok := ev.(*ToolStart); ok {
+			if _, ok := ev.(*event.ToolStart); ok {
 				if starts++; starts == 2 {
 					panic("the consumer's")
 				}
@@ -205,8 +206,8 @@ func TestConsumerPanics(t *testing.T) {
 // TestMiddlewareThatEatsTheEnd is refused, not a crash.
 func TestMiddlewareThatEatsTheEnd(t *testing.T) {
 	none := Middleware{Run: func(RunFunc) RunFunc {
-		return func(context.Context, *State, ...Input) iter.Seq2[Event, error] {
-			return func(func(Event, error) bool) {}
+		return func(context.Context, *State, ...Input) iter.Seq2[event.Event, error] {
+			return func(func(event.Event, error) bool) {}
 		}
 	}}
 	a, _ := newAgent(t, Config{Middleware: []Middleware{none}})
@@ -238,7 +239,7 @@ func TestDetachedMiddleware(t *testing.T) {
 	}}
 	a, w := newAgent(t, Config{Middleware: []Middleware{detach}}, says(""), says(""), says("done"))
 	for ev := range a.Run(t.Context(), new(State), Say("go")) {
-		if m, ok := ev.(*Message); ok && m.Message.Role == message.RoleUser {
+		if m, ok := ev.(*event.Message); ok && m.Message.Role == message.RoleUser {
 			break
 		}
 	}
@@ -253,8 +254,8 @@ func TestRuleReachesWhatWaits(t *testing.T) {
 		var j journal
 		a, _ := newAgent(t, Config{MaxParallel: 8, Toolkit: toolkit.Of(judging{noting(&j, "read", reads)}),
 			Policy: permission.Policy{Rules: []permission.Rule{{Tool: "read", Behavior: permission.Allow}}},
-			Approve: func(context.Context, Approval) (Confirm, error) {
-				return Confirm{Allow: allow, Rules: []permission.Rule{{Tool: "read", Behavior: permission.Deny}}}, nil
+			Approve: func(context.Context, event.Approval) (event.Confirm, error) {
+				return event.Confirm{Allow: allow, Rules: []permission.Rule{{Tool: "read", Behavior: permission.Deny}}}, nil
 			}},
 			calls(`c1 read {"path":"a"}`, `c2 read {"path":"b"}`, `c3 read {"path":"danger"}`), says("done"))
 		st := new(State)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -40,23 +41,23 @@ func talking(j *journal, o tool.Options) tool.Tool {
 }
 
 // thinking is an Approve that takes an hour. Meanwhile no event may come.
-func thinking(t *testing.T, j *journal) (approve func(context.Context, Approval) (Confirm, error), onEvent func(Event)) {
+func thinking(t *testing.T, j *journal) (approve func(context.Context, event.Approval) (event.Confirm, error), onEvent func(event.Event)) {
 	thinks := false
-	return func(context.Context, Approval) (Confirm, error) {
+	return func(context.Context, event.Approval) (event.Confirm, error) {
 			thinks = true
 			time.Sleep(time.Hour)
 			thinks = false
 			j.add("approved")
-			return Confirm{Allow: true}, nil
-		}, func(ev Event) {
+			return event.Confirm{Allow: true}, nil
+		}, func(ev event.Event) {
 			if thinks {
-				t.Errorf("event %s came while a person was thinking", ev.kind())
+				t.Errorf("event %s came while a person was thinking", event.TypeOf(ev))
 			}
 		}
 }
 
 // runWatched runs to the end.
-func runWatched(t *testing.T, a *Agent, st *State, onEvent func(Event)) {
+func runWatched(t *testing.T, a *Agent, st *State, onEvent func(event.Event)) {
 	t.Helper()
 	for ev, err := range a.Run(t.Context(), st, Say("go")) {
 		if err != nil {
@@ -125,19 +126,19 @@ func TestEventsComeWhenAPersonHasThought(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		var answered time.Time
-		approve := func(context.Context, Approval) (Confirm, error) {
+		approve := func(context.Context, event.Approval) (event.Confirm, error) {
 			time.Sleep(10*time.Second + time.Millisecond)
 			answered = time.Now()
-			return Confirm{Allow: true, Input: json.RawMessage(`{"path":"c"}`)}, nil
+			return event.Confirm{Allow: true, Input: json.RawMessage(`{"path":"c"}`)}, nil
 		}
 		waited := 0
-		runWatched(t, watching(t, &j, Config{Approve: approve}), new(State), func(ev Event) {
-			if answered.IsZero() || !ev.head().Time.Before(answered) {
+		runWatched(t, watching(t, &j, Config{Approve: approve}), new(State), func(ev event.Event) {
+			if answered.IsZero() || !ev.Head().Time.Before(answered) {
 				return
 			}
 			waited++
 			if late := time.Since(answered); late > 0 {
-				t.Errorf("event %s came %v after the answer", ev.kind(), late)
+				t.Errorf("event %s came %v after the answer", event.TypeOf(ev), late)
 			}
 		})
 		if waited == 0 {
@@ -151,9 +152,9 @@ func TestFailureEndsTheQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		full := errors.New("the disk is full")
-		cfg := Config{Approve: func(ctx context.Context, q Approval) (Confirm, error) {
+		cfg := Config{Approve: func(ctx context.Context, q event.Approval) (event.Confirm, error) {
 			<-ctx.Done()
-			return Confirm{}, ctx.Err()
+			return event.Confirm{}, ctx.Err()
 		}, Save: func(context.Context, *State) error {
 			if strings.Contains(j.String(), "talked") {
 				return full
@@ -161,7 +162,7 @@ func TestFailureEndsTheQuestion(t *testing.T) {
 			return nil
 		}}
 		evs, err := play(t, watching(t, &j, cfg), new(State), Say("go"))
-		if end := endOf(t, evs); end.Reason != EndError || end.Detail != "save the session: the disk is full" || !errors.Is(err, full) {
+		if end := endOf(t, evs); end.Reason != event.EndError || end.Detail != "save the session: the disk is full" || !errors.Is(err, full) {
 			t.Errorf("%+v, %v", end, err)
 		}
 	})
@@ -182,7 +183,7 @@ func (d judged) CheckPermission(*permission.Policy, json.RawMessage) permission.
 // TestApprovePanics has Config.Approve panic: the consumer's goroutine does then, and the State is whole.
 func TestApprovePanics(t *testing.T) {
 	var j journal
-	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "ask", tool.Options{})), Approve: func(context.Context, Approval) (Confirm, error) {
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "ask", tool.Options{})), Approve: func(context.Context, event.Approval) (event.Confirm, error) {
 		panic("no one is there")
 	}}, calls(`c1 ask {"path":"a"}`))
 	st := new(State)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
@@ -74,7 +75,7 @@ func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure 
 	case failure == nil && !shown.Empty:
 		return true, r.accept(mc)
 	case re.Void:
-		r.emit(&Discard{Message: mc.msg.ID, Error: failure.Error()})
+		r.emit(&event.Discard{Message: mc.msg.ID, Error: failure.Error()})
 	case re.Keep:
 		err = r.keepText(mc.msg, "cut off")
 	}
@@ -175,7 +176,7 @@ func (r *run) generate() (*modelCall, error) {
 	if err != nil {
 		return mc, err
 	}
-	start := &ModelStart{Message: mc.msg.ID, Step: r.st.loop.Spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
+	start := &event.ModelStart{Message: mc.msg.ID, Step: r.st.loop.Spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
 	if n, ok := model.As[model.Named](r.a.model); ok {
 		start.Model = n.Name()
 	}
@@ -242,7 +243,7 @@ func (r *run) retrying() model.Model {
 	retry.OnRetry = func(try int, wait time.Duration, err error) {
 		// An error: the run has ended, and with it the call.
 		_ = inbox.ask(any, func() error {
-			r.emit(&Retry{Attempt: try, Wait: wait, Error: err.Error()})
+			r.emit(&event.Retry{Attempt: try, Wait: wait, Error: err.Error()})
 			return nil
 		})
 		if own != nil {
@@ -263,7 +264,7 @@ func (r *run) accept(mc *modelCall) error {
 	if err != nil {
 		return err
 	}
-	var events, ended []Event
+	var events, ended []event.Event
 	var opening []string // groups
 	calls := m.ToolCalls()
 	for i, tc := range calls {
@@ -280,7 +281,7 @@ func (r *run) accept(mc *modelCall) error {
 		// A bare value may be the beginning of a longer one.
 		cutOff := mc.reason() == model.FinishLength && i == len(calls)-1 && !isObject(raw)
 		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), Over: over})
-		events = append(events, &ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
+		events = append(events, &event.ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
 		if c.Status == decide.Done {
 			ended = append(ended, newToolResult(c))
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -97,7 +98,7 @@ func TestCallIDsThatJoin(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for _, p := range st.Pending() {
-			q := p.(*Approval)
+			q := p.(*event.Approval)
 			if seen[q.Call] {
 				t.Errorf("%q: two questions about %q", ids, q.Call)
 			}
@@ -119,12 +120,12 @@ func TestToolStreamsForEver(t *testing.T) {
 		}, tool.Options{}))
 		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(flood)}, calls("c1 flood {}"), says("done"))
 		n := 0
-		var res *ToolResult
+		var res *event.ToolResult
 		for ev, err := range a.Run(t.Context(), new(State), Say("go")) {
 			switch ev := ev.(type) {
-			case *ToolDelta:
+			case *event.ToolDelta:
 				n++
-			case *ToolResult:
+			case *event.ToolResult:
 				res = ev
 			}
 			if err != nil {
@@ -145,9 +146,9 @@ func TestRedactorForgetsCalls(t *testing.T) {
 	}
 	c := &eventRedactor{r: r}
 	for range 100 {
-		c.redact(&ToolDelta{Call: "a", Text: "sk-"})
-		c.redact(&Background{Call: "a"})
-		c.redact(&Background{Call: "a", Result: &message.ToolResult{}})
+		c.redact(&event.ToolDelta{Call: "a", Text: "sk-"})
+		c.redact(&event.Background{Call: "a"})
+		c.redact(&event.Background{Call: "a", Result: &message.ToolResult{}})
 	}
 	equal(t, "kept", len(c.held), 0)
 }
@@ -162,7 +163,7 @@ func TestBackgroundResultStaysInItsTag(t *testing.T) {
 	}
 	a, _ := newAgent(t, Config{})
 	r := newRun(a, st, t.Context())
-	r.consumer.yield = func(Event, error) bool { return true }
+	r.consumer.yield = func(event.Event, error) bool { return true }
 	if err := r.addBackgroundResults(); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestRefusalOutlastsOlderAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := new(State)
-		run := func(p permission.Policy, in Input, turns ...turn) EndReason {
+		run := func(p permission.Policy, in Input, turns ...turn) event.EndReason {
 			a, _ := newAgent(t, Config{Policy: p, Toolkit: toolkit.Of(helper)}, turns...)
 			evs, err := play(t, a, st, in)
 			if err != nil {
@@ -192,9 +193,9 @@ func TestRefusalOutlastsOlderAnswers(t *testing.T) {
 			}
 			return endOf(t, evs).Reason
 		}
-		equal(t, "asked below", run(bypass, Say("go"), calls(`c0 helper {"task":"go"}`)), EndWaiting)
-		equal(t, "asked about the helper", run(permission.Policy{}, Confirm{Call: "c0/s1", Allow: true}), EndWaiting)
-		equal(t, "refused", run(policy, Confirm{Call: "c0"}, says("then not")), EndCompleted)
+		equal(t, "asked below", run(bypass, Say("go"), calls(`c0 helper {"task":"go"}`)), event.EndWaiting)
+		equal(t, "asked about the helper", run(permission.Policy{}, event.Confirm{Call: "c0/s1", Allow: true}), event.EndWaiting)
+		equal(t, "refused", run(policy, event.Confirm{Call: "c0"}, says("then not")), event.EndCompleted)
 		equal(t, "ran", j.String(), "")
 		equal(t, "result", results(st), []string{"c0 denied: A person refused this call of helper."})
 	}

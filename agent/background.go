@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/internal/lazy"
@@ -48,7 +49,7 @@ func (r *run) leave(tc *toolCall) error {
 	tc.unbind()
 	c := tc.call
 	r.st.loop.Leave(c)
-	return r.store(&Background{Call: c.ID, Name: c.Tool}, newToolResult(c))
+	return r.store(&event.Background{Call: c.ID, Name: c.Tool}, newToolResult(c))
 }
 
 // backgroundFlight returns the flight of a call that went on in the background in this run, or may yet.
@@ -70,7 +71,7 @@ func (r *run) forgetBackground() {
 
 func (r *run) returned(a *backgroundCall, res *message.ToolResult) {
 	a.Result = r.tidy(a.ID, a.Tool, res)
-	r.consumer.unsent = append(r.consumer.unsent, &Background{Call: a.ID, Name: a.Tool, Result: a.Result})
+	r.consumer.unsent = append(r.consumer.unsent, &event.Background{Call: a.ID, Name: a.Tool, Result: a.Result})
 }
 
 // collect takes the results of the calls in the background that have ended, or of all, and waits

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -89,37 +90,37 @@ func TestBackground(t *testing.T) {
 		name   string
 		cfg    Config
 		turns  []turn
-		end    EndReason
+		end    event.EndReason
 		took   time.Duration
 		first  string // how the result of the first call begins
 		told   []string
 		answer string
 	}{
 		{name: "it ends in time", turns: []turn{calls(`c1 slow {"path":"59s"}`), says("done")},
-			end: EndCompleted, took: 59 * time.Second, first: "began; took 59s", answer: "done"},
+			end: event.EndCompleted, took: 59 * time.Second, first: "began; took 59s", answer: "done"},
 		{name: "the answer comes first", turns: []turn{calls(`c1 slow {"path":"5m"}`), says("it runs"), says("done")},
-			end: EndCompleted, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
+			end: event.EndCompleted, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
 		{name: "it ends while others run", turns: []turn{calls(`c1 slow {"path":"5m"}`), calls(`c2 alone {"path":"9m"}`), says("done")},
-			end: EndCompleted, took: 10 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
+			end: event.EndCompleted, took: 10 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
 		{name: "one that counts on being alone stays", turns: []turn{calls(`c1 alone {"path":"5m"}`), says("done")},
-			end: EndCompleted, took: 5 * time.Minute, first: "began; took 5m", answer: "done"},
+			end: event.EndCompleted, took: 5 * time.Minute, first: "began; took 5m", answer: "done"},
 		{name: "one that wants to leaves at once", turns: []turn{calls(`c1 behind {"path":"5m"}`), calls(`c2 alone {"path":"9m"}`), says("done")},
-			end: EndCompleted, took: 9 * time.Minute, first: "This call goes on", told: []string{"c1 of behind success: began; took 5m"}, answer: "done"},
+			end: event.EndCompleted, took: 9 * time.Minute, first: "This call goes on", told: []string{"c1 of behind success: began; took 5m"}, answer: "done"},
 		{name: "it fails", turns: []turn{calls(`c1 behind {"path":"5m!"}`), says("it runs"), says("done")},
-			end: EndCompleted, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of behind error: began; \nno luck"}, answer: "done"},
+			end: event.EndCompleted, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of behind error: began; \nno luck"}, answer: "done"},
 		{name: "it takes too long", turns: []turn{calls(`c1 slow {"path":"5h"}`), says("it runs"), says("done")},
-			end: EndCompleted, took: 10 * time.Minute, first: "This call goes on",
+			end: event.EndCompleted, took: 10 * time.Minute, first: "This call goes on",
 			told: []string{"c1 of slow error: began; \nThe call took longer than 10m0s and was stopped."}, answer: "done"},
 		{name: "several", turns: []turn{calls(`c1 slow {"path":"6m"}`, `c2 slow {"path":"3m"}`, `c3 slow {"path":"4m"}`), says("they run"), says("two run"), says("one runs"), says("done")},
-			end: EndCompleted, took: 6 * time.Minute, first: "This call goes on",
+			end: event.EndCompleted, took: 6 * time.Minute, first: "This call goes on",
 			told: []string{"c2 of slow success: began; took 3m", "c3 of slow success: began; took 4m", "c1 of slow success: began; took 6m"}, answer: "done"},
 		{name: "no more than fit", cfg: Config{MaxParallel: 2}, turns: []turn{calls(`c1 slow {"path":"8m"}`, `c2 slow {"path":"9m"}`, `c3 slow {"path":"2m"}`), says("they run"), says("one runs"), says("done")},
-			end: EndCompleted, took: 9 * time.Minute, first: "This call goes on",
+			end: event.EndCompleted, took: 9 * time.Minute, first: "This call goes on",
 			told: []string{"c1 of slow success: began; took 8m", "c2 of slow success: began; took 9m"}, answer: "done"},
 		{name: "the steps are used up", cfg: Config{Limits: Limits{Steps: 1}}, turns: []turn{calls(`c1 slow {"path":"5m"}`), says("the last words")},
-			end: EndLimit, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "the last words"},
+			end: event.EndLimit, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "the last words"},
 		{name: "the time is up", cfg: Config{Limits: Limits{Time: 3 * time.Minute}}, turns: []turn{calls(`c1 slow {"path":"5m"}`), says("it runs"), says("the last words")},
-			end: EndLimit, took: 3 * time.Minute, first: "This call goes on",
+			end: event.EndLimit, took: 3 * time.Minute, first: "This call goes on",
 			told: []string{"c1 of slow interrupted: began; \nThe call was stopped: out of time, the limit of 3m0s was reached."}, answer: "the last words"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -138,11 +139,11 @@ func TestBackground(t *testing.T) {
 				equal(t, "answer", end.Text, row.answer)
 				equal(t, "took", time.Since(began), row.took)
 				equal(t, "told", told(st), row.told)
-				if res := of[*ToolResult](evs); !strings.HasPrefix(res[0].Text, row.first) {
+				if res := of[*event.ToolResult](evs); !strings.HasPrefix(res[0].Text, row.first) {
 					t.Errorf("the first result is %q", res[0].Text)
 				}
 				left, back := 0, 0
-				for _, b := range of[*Background](evs) {
+				for _, b := range of[*event.Background](evs) {
 					if b.Result == nil {
 						left++
 					} else {
@@ -188,7 +189,7 @@ func TestBackgroundTool(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, res := range of[*ToolResult](evs) {
+				for _, res := range of[*event.ToolResult](evs) {
 					if res.Call == "b1" && !strings.HasPrefix(res.Text, row.result) {
 						t.Errorf("result %q", res.Text)
 					}
@@ -210,23 +211,23 @@ func TestBackgroundAndPeople(t *testing.T) {
 		a, w := patient(t, &j, Config{Policy: allow, AnswerWithin: time.Minute}, calls(`c1 slow {"path":"5m"}`), calls(`c2 ask {"path":"x"}`))
 		st := new(State)
 		began := time.Now()
-		var evs []Event
+		var evs []event.Event
 		for ev, err := range a.Run(t.Context(), st, Say("go")) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, ok := ev.(*Approval); ok {
+			if _, ok := ev.(*event.Approval); ok {
 				equal(t, "asked after", time.Since(began), time.Minute)
 			}
 			evs = append(evs, ev)
 		}
-		equal(t, "end", endOf(t, evs).Reason, EndWaiting)
+		equal(t, "end", endOf(t, evs).Reason, event.EndWaiting)
 		equal(t, "took", time.Since(began), 5*time.Minute)
 		equal(t, "told", told(st), []string(nil))
 		checkState(t, st)
 		w.turns = []turn{says("done")}
 		st = reload(t, st)
-		if _, err := play(t, a, st, Confirm{Call: "c2", Allow: true}); err != nil {
+		if _, err := play(t, a, st, event.Confirm{Call: "c2", Allow: true}); err != nil {
 			t.Fatal(err)
 		}
 		equal(t, "told", told(st), []string{"c1 of slow success: began; took 5m"})
@@ -266,7 +267,7 @@ func TestBackgroundEndsWithTheRun(t *testing.T) {
 				st := new(State)
 				began := time.Now()
 				for ev := range a.Run(ctx, st, Say("go")) {
-					if ev, ok := ev.(*ModelStart); ok && ev.Step == 2 {
+					if ev, ok := ev.(*event.ModelStart); ok && ev.Step == 2 {
 						if how == "break" {
 							break
 						}
@@ -388,7 +389,7 @@ func TestBackgroundBelow(t *testing.T) {
 				equal(t, "took", time.Since(began), 5*time.Minute)
 				continue
 			}
-			equal(t, "end", endOf(t, evs).Reason, EndLimit)
+			equal(t, "end", endOf(t, evs).Reason, event.EndLimit)
 			equal(t, "took", time.Since(began), limit)
 		}
 	})
@@ -436,7 +437,7 @@ func TestBackgroundAsks(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, "told", told(st), []string{"c1 of asks success: accept"})
-		equal(t, "questions", len(of[*Elicitation](evs)), 2)
+		equal(t, "questions", len(of[*event.Elicitation](evs)), 2)
 	})
 }
 
@@ -481,7 +482,7 @@ func TestBackgroundSecrets(t *testing.T) {
 			t.Error("the secret is in the state")
 		}
 		w.turns = []turn{says("done")}
-		more, err := play(t, a, st, Confirm{Call: "c2", Allow: true})
+		more, err := play(t, a, st, event.Confirm{Call: "c2", Allow: true})
 		if err != nil {
 			t.Fatal(err)
 		}

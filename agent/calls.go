@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -152,7 +153,7 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	var answers []Input
 	for _, c := range calls {
 		for _, ev := range pendingOf(c, r.st.loop.Run) {
-			q, ok := ev.(*Approval)
+			q, ok := ev.(*event.Approval)
 			if !ok || r.late(q.Call) {
 				continue
 			}
@@ -167,7 +168,7 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 		}
 	}
 	// While one question was answered, others may have expired.
-	answers = slices.DeleteFunc(answers, func(in Input) bool { return r.late(in.(Confirm).Call) })
+	answers = slices.DeleteFunc(answers, func(in Input) bool { return r.late(in.(event.Confirm).Call) })
 	if err := r.checkInputs(answers); err != nil || len(answers) == 0 {
 		return false, err
 	}
@@ -178,12 +179,12 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 // askApprove emits a question about c, or about a call of the sub-agent that works on c, and
 // puts it to Config.Approve, unless the run has been cancelled. The context ends when the question
 // has expired.
-func (r *run) askApprove(q Approval, c *openCall) (Confirm, error) {
+func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	ev := q
 	r.emit(&ev)
 	c.Announced = decide.Announced{Seq: ev.Seq, Time: ev.Time}
 	if err := r.ctx.Err(); err != nil {
-		return Confirm{}, err
+		return event.Confirm{}, err
 	}
 	ctx, pq := r.ctx, new(personQuestion)
 	pq.task, pq.stage = pq, committed
@@ -193,7 +194,7 @@ func (r *run) askApprove(q Approval, c *openCall) (Confirm, error) {
 		ctx, pq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // the last moment counts
 	}
 	asking, approve := r.people.asking, r.cfg.Approve
-	var answer Confirm
+	var answer event.Confirm
 	var err error
 	r.fly(&pq.flight, func() {
 		if !take(ctx, asking) {
@@ -206,9 +207,9 @@ func (r *run) askApprove(q Approval, c *openCall) (Confirm, error) {
 	r.awaitAnswer(&pq.flight)
 	switch {
 	case r.failed != nil: // the answer, or that there is none, does not count
-		return Confirm{}, r.failed
+		return event.Confirm{}, r.failed
 	case err != nil:
-		return Confirm{}, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
+		return event.Confirm{}, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
 	}
 	answer.Call = q.Call
 	return answer, nil
@@ -300,7 +301,7 @@ func (r *run) closeOpen(why string) (err error) {
 	if len(r.st.loop.Open) == 0 {
 		return nil
 	}
-	var ended []Event
+	var ended []event.Event
 	for _, c := range r.st.loop.Interrupt(why) {
 		ended = append(ended, newToolResult(c))
 	}

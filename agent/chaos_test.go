@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -218,9 +219,9 @@ func (c *chaos) inputs(st *State) []Input {
 			continue
 		}
 		switch p := p.(type) {
-		case *External:
-			in = append(in, Result{Call: p.Call, Failed: c.pick("failed", 2) == 0, Blocks: []message.Block{&message.Text{Text: "out"}}})
-		case *Approval:
+		case *event.External:
+			in = append(in, event.Result{Call: p.Call, Failed: c.pick("failed", 2) == 0, Blocks: []message.Block{&message.Text{Text: "out"}}})
+		case *event.Approval:
 			in = append(in, c.answer(p))
 		}
 	}
@@ -234,8 +235,8 @@ func (c *chaos) inputs(st *State) []Input {
 }
 
 // answer is a person's, of whom nobody knows what they think.
-func (c *chaos) answer(q *Approval) Confirm {
-	a := Confirm{Call: q.Call, Allow: c.pick("allow", 3) > 0}
+func (c *chaos) answer(q *event.Approval) event.Confirm {
+	a := event.Confirm{Call: q.Call, Allow: c.pick("allow", 3) > 0}
 	switch c.pick("extra", 5) {
 	case 0:
 		c.edits++
@@ -289,10 +290,10 @@ func (c *chaos) play(t *testing.T) {
 			cfg.Policy = permission.Policy{}
 		}
 		if c.pick("approve", 3) == 0 {
-			cfg.Approve = func(_ context.Context, q Approval) (Confirm, error) { return c.answer(&q), nil }
+			cfg.Approve = func(_ context.Context, q event.Approval) (event.Confirm, error) { return c.answer(&q), nil }
 		}
 		if c.pick("small window", 2) == 0 {
-			cfg.Context = Context{Window: 700}
+			cfg.Window = Window{Tokens: 700}
 		}
 		cfg.NewID = func(prefix string) string { // sub-agents call it too, side by side
 			c.mu.Lock()
@@ -330,7 +331,7 @@ func (c *chaos) play(t *testing.T) {
 			if n++; n == cancelAt {
 				cancel()
 			}
-			if ev.kind() == "end" {
+			if event.TypeOf(ev) == "end" {
 				ends++
 			}
 			if redactor != nil {

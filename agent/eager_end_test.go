@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -56,25 +57,25 @@ func TestEagerForgets(t *testing.T) {
 	for _, row := range []struct {
 		why   string
 		turns []turn
-		end   EndReason
+		end   event.EndReason
 		notes string
 		tools string // what tools have noted
 		calls int    // that count for the limits
 	}{
-		{"the stream breaks", []turn{started(reset), again, says("done")}, EndCompleted,
+		{"the stream breaks", []turn{started(reset), again, says("done")}, event.EndCompleted,
 			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms", `["old","1ms"]`, 1},
-		{"it breaks when something was shown", []turn{started(reset, &model.TextDelta{Text: "I "}), again, says("done")}, EndCompleted,
+		{"it breaks when something was shown", []turn{started(reset, &model.TextDelta{Text: "I "}), again, says("done")}, event.EndCompleted,
 			early + "40ms stops 1h, 50ms begins 1ms, 51ms ends 1ms", `["old","1ms"]`, 1},
-		{"it ends without a finish", []turn{started(nil, &model.ThinkingDelta{Text: "hm"}), again, says("done")}, EndCompleted,
+		{"it ends without a finish", []turn{started(nil, &model.ThinkingDelta{Text: "hm"}), again, says("done")}, event.EndCompleted,
 			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms", `["old","1ms"]`, 1},
-		{"it breaks again and again", []turn{started(reset), started(reset), started(reset)}, EndError,
+		{"it breaks again and again", []turn{started(reset), started(reset), started(reset)}, event.EndError,
 			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms, 50ms begins 1h, 60ms stops 1h, " +
 				"70ms begins 1ms, 71ms ends 1ms, 80ms begins 1h, 90ms stops 1h", `["old"]`, 0},
-		{"a failure that stays", []turn{started(&model.Error{Kind: model.ErrInvalidRequest, Message: "no"})}, EndError,
+		{"a failure that stays", []turn{started(&model.Error{Kind: model.ErrInvalidRequest, Message: "no"})}, event.EndError,
 			early + "30ms stops 1h", `["old"]`, 0},
-		{"the conversation is too long", []turn{started(&model.Error{Kind: model.ErrContextTooLong, Message: "no"}), says("a summary"), again, says("done")}, EndCompleted,
+		{"the conversation is too long", []turn{started(&model.Error{Kind: model.ErrContextTooLong, Message: "no"}), says("a summary"), again, says("done")}, event.EndCompleted,
 			early + "30ms stops 1h, 60ms begins 1ms, 61ms ends 1ms", `["old","1ms"]`, 1},
-		{"the run is cancelled", []turn{{chunks: started(nil).chunks, block: true}}, EndInterrupted,
+		{"the run is cancelled", []turn{{chunks: started(nil).chunks, block: true}}, event.EndInterrupted,
 			early + "1s stops 1h", `["old"]`, 0},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestEagerForgets(t *testing.T) {
 				}
 				equal(t, "tools", string(data), `{"noted":`+row.tools+`}`)
 				equal(t, "calls", st.loop.Spent.Calls, row.calls)
-				equal(t, "results told", len(of[*ToolResult](evs)), row.calls)
+				equal(t, "results told", len(of[*event.ToolResult](evs)), row.calls)
 				if err := CheckHistory(st.Messages); err != nil {
 					t.Error(err)
 				}
@@ -126,7 +127,7 @@ func TestEagerConsumerLeaves(t *testing.T) {
 					equal(t, "noted", len(st.Tools.Keys()), 0)
 				}()
 				for ev := range a.Run(t.Context(), st, Say("go")) {
-					if d, ok := ev.(*TextDelta); ok && d.Text == "Still." && !leave() {
+					if d, ok := ev.(*event.TextDelta); ok && d.Text == "Still." && !leave() {
 						break
 					}
 				}
@@ -145,7 +146,7 @@ func TestEagerCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		evs, _ := playCtx(t, ctx, a, st, Say("go"))
-		equal(t, "end", endOf(t, evs).Reason, EndInterrupted)
+		equal(t, "end", endOf(t, evs).Reason, event.EndInterrupted)
 		equal(t, "notes", c.String(), "10ms begins 1ms, 11ms ends 1ms, 20ms begins 1h, 1s stops 1h")
 		equal(t, "result", results(st), []string{"c1 success: took 1ms", "c2 interrupted: The call was interrupted before it ended."})
 	})
@@ -239,11 +240,11 @@ func TestEagerHoldsBack(t *testing.T) {
 					var kinds []string
 					for _, ev := range evs {
 						switch ev.(type) {
-						case *ToolStart, *ToolDelta, *ToolResult, *Elicitation:
-							kinds = append(kinds, ev.kind())
-						case *TextDelta, *Message:
+						case *event.ToolStart, *event.ToolDelta, *event.ToolResult, *event.Elicitation:
+							kinds = append(kinds, event.TypeOf(ev))
+						case *event.TextDelta, *event.Message:
 							if len(kinds) > 0 && kinds[len(kinds)-1] != "tool_result" {
-								t.Errorf("%s within those of the call: %q", ev.kind(), kinds)
+								t.Errorf("%s within those of the call: %q", event.TypeOf(ev), kinds)
 							}
 						}
 					}
@@ -283,7 +284,7 @@ func TestEagerLeaves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b, ok := ev.(*Background); ok {
+			if b, ok := ev.(*event.Background); ok {
 				c.note("background %t", b.Result != nil)
 			}
 		}
@@ -330,19 +331,19 @@ func TestEagerRefused(t *testing.T) {
 	rule := []permission.Rule{{Tool: "read", Behavior: permission.Deny}}
 	for _, row := range []struct {
 		why    string
-		answer Confirm
+		answer event.Confirm
 		ran    string
 		denied string
 	}{
-		{"and refuse", Confirm{Rules: rule}, "read:a read:b", "c1 c2 c3"},
-		{"and allow", Confirm{Allow: true, Rules: rule}, "read:a read:b", "c1 c2 c3"},
+		{"and refuse", event.Confirm{Rules: rule}, "read:a read:b", "c1 c2 c3"},
+		{"and allow", event.Confirm{Allow: true, Rules: rule}, "read:a read:b", "c1 c2 c3"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var j journal
 				a, w := newAgent(t, Config{Eager: true, MaxParallel: 1, Toolkit: toolkit.Of(judging{noting(&j, "read", reads)}),
 					Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "read", Behavior: permission.Allow}}},
-					Approve: func(context.Context, Approval) (Confirm, error) { return row.answer, nil }},
+					Approve: func(context.Context, event.Approval) (event.Confirm, error) { return row.answer, nil }},
 					whole(`c1 read {"path":"a"}`, `c2 read {"path":"b"}`, `c3 read {"path":"danger"}`), says("done"))
 				a.levels.model = &paced{words: w, pace: time.Millisecond}
 				st := new(State)
@@ -428,8 +429,8 @@ func TestEagerJudgedAgain(t *testing.T) {
 			}}
 			a, w := newAgent(t, Config{Eager: true, Toolkit: toolkit.Of(noting(&j, "read", reads), noting(&j, "read_denied", reads)), Policy: someAsked,
 				Middleware: []Middleware{wavers},
-				Approve: func(context.Context, Approval) (Confirm, error) {
-					return Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, nil
+				Approve: func(context.Context, event.Approval) (event.Confirm, error) {
+					return event.Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, nil
 				}}, whole(`c1 read {"path":"a"}`, `c2 read_denied {"path":"c"}`), says("done"))
 			a.levels.model = &paced{words: w, pace: time.Millisecond}
 			st := new(State)
@@ -489,7 +490,7 @@ func TestEagerLastAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "end", endOf(t, evs).Reason, EndLimit)
+		equal(t, "end", endOf(t, evs).Reason, event.EndLimit)
 		equal(t, "ran", j.String(), "read:a")
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
@@ -196,7 +197,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 			cfg.Redact = r
 		}
 		if c.asks {
-			cfg.Approve = func(_ context.Context, q Approval) (Confirm, error) { return person(&q), nil }
+			cfg.Approve = func(_ context.Context, q event.Approval) (event.Confirm, error) { return person(&q), nil }
 		}
 		if c.saves {
 			cfg.Save = func(_ context.Context, st *State) error {
@@ -219,7 +220,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 			}
 			in = nil
 			for _, p := range st.Pending() {
-				in = append(in, person(p.(*Approval)))
+				in = append(in, person(p.(*event.Approval)))
 			}
 			if len(in) == 0 {
 				in = []Input{Say("go on")}
@@ -236,10 +237,10 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 }
 
 // person answers a question, always the same one in the same way.
-func person(q *Approval) Confirm {
+func person(q *event.Approval) event.Confirm {
 	h := fnv.New32a()
 	h.Write(q.Input)
-	a := Confirm{Call: q.Call, Allow: h.Sum32()%3 > 0}
+	a := event.Confirm{Call: q.Call, Allow: h.Sum32()%3 > 0}
 	switch h.Sum32() % 7 {
 	case 0:
 		a.Rules = []permission.Rule{{Tool: q.Name, Behavior: permission.Deny}}
@@ -253,14 +254,14 @@ func person(q *Approval) Confirm {
 
 // timeless lists events. When calls that run together start, speak and end is a
 // matter of time, and so they are put into the order of calls.
-func timeless(evs []Event) []string {
-	call := func(ev Event) string {
+func timeless(evs []event.Event) []string {
+	call := func(ev event.Event) string {
 		switch ev := ev.(type) {
-		case *ToolStart:
+		case *event.ToolStart:
 			return ev.Call
-		case *ToolDelta:
+		case *event.ToolDelta:
 			return ev.Call
-		case *ToolResult:
+		case *event.ToolResult:
 			return ev.Call
 		}
 		return ""
@@ -272,7 +273,7 @@ func timeless(evs []Event) []string {
 			for i+n < len(evs) && call(evs[i+n]) != "" {
 				n++
 			}
-			slices.SortStableFunc(evs[i:i+n], func(a, b Event) int { return strings.Compare(call(a), call(b)) })
+			slices.SortStableFunc(evs[i:i+n], func(a, b event.Event) int { return strings.Compare(call(a), call(b)) })
 		}
 		for _, ev := range evs[i : i+n] {
 			data, err := json.Marshal(ev)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"iter"
 	"slices"
@@ -143,7 +144,7 @@ func TestEagerTime(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if m, ok := ev.(*Message); ok && m.Finish != "" && !finished {
+					if m, ok := ev.(*event.Message); ok && m.Finish != "" && !finished {
 						finished = true
 						c.note("finish")
 					}
@@ -245,8 +246,8 @@ func TestEagerStarts(t *testing.T) {
 		{"before one that writes", Config{}, whole(read, `c1 write {"path":"b"}`, `c2 read {"path":"c"}`), "read:a"},
 		{"behind one that runs alone", Config{}, whole(`c0 read_alone {"path":"a"}`, read), ""},
 		{"behind one that a person is asked about", Config{}, whole(`c0 read_asked {"path":"a"}`, read), ""},
-		{"behind one that Approve is asked about", Config{Approve: func(context.Context, Approval) (Confirm, error) {
-			return Confirm{Allow: true}, nil
+		{"behind one that Approve is asked about", Config{Approve: func(context.Context, event.Approval) (event.Confirm, error) {
+			return event.Confirm{Allow: true}, nil
 		}}, whole(`c0 read_asked {"path":"a"}`, read), ""},
 		{"behind one that is denied", Config{}, whole(`c0 read_denied {"path":"a"}`, read), ""},
 		{"a middleware that allows nothing", Config{Middleware: []Middleware{strict}}, whole(read), ""},
@@ -285,7 +286,7 @@ func TestEagerStarts(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if m, ok := ev.(*Message); ok && m.Finish != "" && early == "?" {
+					if m, ok := ev.(*event.Message); ok && m.Finish != "" && early == "?" {
 						early = sorted(j.String())
 					}
 				}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
@@ -52,9 +53,9 @@ func ExampleConfirm() {
 		panic(err)
 	}
 	for _, p := range st.Pending() {
-		q := p.(*agent.Approval)
+		q := p.(*event.Approval)
 		fmt.Printf("%s %s? ", q.Name, q.Input)
-		msg, err := a.Reply(ctx, &st, agent.Confirm{Call: q.Call, Allow: true})
+		msg, err := a.Reply(ctx, &st, event.Confirm{Call: q.Call, Allow: true})
 		fmt.Println(msg.Text(), err)
 	}
 	// Output: add {"a":2,"b":3}? It is 5. <nil>
@@ -73,9 +74,9 @@ func ExampleAgent_Run() {
 			panic(err)
 		}
 		switch ev := ev.(type) {
-		case *agent.TextDelta:
+		case *event.TextDelta:
 			fmt.Print(ev.Text)
-		case *agent.End:
+		case *event.End:
 			fmt.Println("", ev.Reason)
 		}
 	}
@@ -144,11 +145,11 @@ func ExampleAsTool() {
 			panic(err)
 		}
 		switch ev := ev.(type) {
-		case *agent.Sub:
-			if result, ok := ev.Event.(*agent.ToolResult); ok {
+		case *event.Sub:
+			if result, ok := ev.Event.(*event.ToolResult); ok {
 				fmt.Println("clerk:", result.Name, result.Text)
 			}
-		case *agent.End:
+		case *event.End:
 			fmt.Println(ev.Reason, ev.Text, cents > 0)
 		}
 	}

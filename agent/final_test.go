@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -77,7 +78,7 @@ func TestReplyAsWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.turns = []turn{calls(`f final_answer {"city":"Graz","score":4}`)}
-	got, err := ReplyAs[verdict](t.Context(), a, reload(t, &st), Confirm{Call: "c1", Allow: true})
+	got, err := ReplyAs[verdict](t.Context(), a, reload(t, &st), event.Confirm{Call: "c1", Allow: true})
 	if err != nil || got.City != "Graz" {
 		t.Errorf("%+v, %v", got, err)
 	}

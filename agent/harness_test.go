@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -140,14 +141,14 @@ func newAgent(t *testing.T, cfg Config, turns ...turn) (*Agent, *words) {
 }
 
 // play runs to the end and checks what holds of every run.
-func play(t *testing.T, a *Agent, st *State, inputs ...Input) ([]Event, error) {
+func play(t *testing.T, a *Agent, st *State, inputs ...Input) ([]event.Event, error) {
 	t.Helper()
 	return playCtx(t, context.Background(), a, st, inputs...)
 }
 
-func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...Input) ([]Event, error) {
+func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...Input) ([]event.Event, error) {
 	t.Helper()
-	var evs []Event
+	var evs []event.Event
 	var lines []string // the events as they were when they came
 	var failure error
 	seq := st.loop.Seq
@@ -166,20 +167,20 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 			failure = err
 			continue
 		}
-		if n := len(evs); n > 0 && evs[n-1].kind() == "end" {
-			t.Fatalf("%s after the end", ev.kind())
+		if n := len(evs); n > 0 && event.TypeOf(evs[n-1]) == "end" {
+			t.Fatalf("%s after the end", event.TypeOf(ev))
 		}
-		if seq++; ev.head().Seq != seq {
-			t.Fatalf("event %d has seq %d", seq, ev.head().Seq)
+		if seq++; ev.Head().Seq != seq {
+			t.Fatalf("event %d has seq %d", seq, ev.Head().Seq)
 		}
 		data, err := json.Marshal(ev)
-		if err != nil || !strings.Contains(string(data), `"type":"`+ev.kind()+`"`) {
+		if err != nil || !strings.Contains(string(data), `"type":"`+event.TypeOf(ev)+`"`) {
 			t.Fatalf("event %s: %v", data, err)
 		}
 		switch ev := ev.(type) {
-		case *ToolCall:
+		case *event.ToolCall:
 			announced[ev.Call] = true
-		case *ToolResult:
+		case *event.ToolResult:
 			if !announced[ev.Call] {
 				t.Fatalf("a result for call %s, which was not announced or has one already", ev.Call)
 			}
@@ -193,7 +194,7 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 		}
 	}
 	if len(evs) > 0 {
-		if evs[len(evs)-1].kind() != "end" {
+		if event.TypeOf(evs[len(evs)-1]) != "end" {
 			t.Fatal("no end event")
 		}
 		checkState(t, st)
@@ -234,15 +235,15 @@ func reload(t *testing.T, st *State) *State {
 	return back
 }
 
-func endOf(t *testing.T, evs []Event) *End {
+func endOf(t *testing.T, evs []event.Event) *event.End {
 	t.Helper()
 	if len(evs) == 0 {
 		t.Fatal("no events")
 	}
-	return evs[len(evs)-1].(*End)
+	return evs[len(evs)-1].(*event.End)
 }
 
-func of[E Event](evs []Event) []E {
+func of[E event.Event](evs []event.Event) []E {
 	var out []E
 	for _, ev := range evs {
 		if e, ok := ev.(E); ok {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/message"
@@ -56,7 +57,7 @@ func (h *callHost) do(ctx context.Context, fn func() error) error {
 	return h.r.inbox.ask(h.flightIn(ctx), fn)
 }
 
-func (h *callHost) tell(ctx context.Context, ev Event) error {
+func (h *callHost) tell(ctx context.Context, ev event.Event) error {
 	return h.do(ctx, func() error { h.r.emit(ev); return nil })
 }
 
@@ -96,7 +97,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	if ctx.Err() != nil {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
-	ev := Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
+	ev := event.Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
 	put := ev // events do not change after they came, and ev comes once more
 	if err := h.tell(ctx, &put); err != nil {
@@ -169,7 +170,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	if no == nil && d.Behavior == permission.Ask {
 		no = h.consent(ctx, req, d, maxTokens)
 	}
-	ev := &Sampling{Call: callOf(ctx), Server: req.Server}
+	ev := &event.Sampling{Call: callOf(ctx), Server: req.Server}
 	if no != nil {
 		ev.Refused = no.Error()
 		return host.Sample{}, errors.Join(no, h.tell(ctx, ev))

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -67,7 +68,7 @@ func TestElicit(t *testing.T) {
 				t.Fatal(err)
 			}
 			equal(t, "result", results(&st), []string{"c1 success: " + row.result})
-			told := of[*Elicitation](evs)
+			told := of[*event.Elicitation](evs)
 			if len(told) != 2 {
 				t.Fatalf("%d events", len(told))
 			}
@@ -106,9 +107,9 @@ func TestOneQuestionAtATime(t *testing.T) {
 				person()
 				return host.Answer{Action: host.ActionDecline}, nil
 			},
-			Approve: func(context.Context, Approval) (Confirm, error) {
+			Approve: func(context.Context, event.Approval) (event.Confirm, error) {
 				person()
-				return Confirm{Allow: true}, nil
+				return event.Confirm{Allow: true}, nil
 			},
 			Toolkit: toolkit.Of(asking("ask", size, tool.Options{Parallel: true}), noting(&journal{}, "note", tool.Options{Parallel: true})),
 		}
@@ -151,7 +152,7 @@ func TestQuestionEndsWithItsCall(t *testing.T) {
 		if got := results(&st); !strings.Contains(got[0], "cancel 0 fields") && !strings.Contains(got[0], "took longer than 1m0s") || got[1] != "c2 success: done" {
 			t.Errorf("results: %q", got)
 		}
-		for _, ev := range of[*Elicitation](evs) {
+		for _, ev := range of[*event.Elicitation](evs) {
 			if ev.Action == host.ActionAccept {
 				t.Errorf("an answer that came after the call had ended counts: %+v", ev)
 			}
@@ -180,7 +181,7 @@ func TestSubAgentElicits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told := of[*Elicitation](evs); len(told) != 2 || told[0].Call != "h1/s1" || told[1].Action != host.ActionAccept || asked.Load() != 1 {
+	if told := of[*event.Elicitation](evs); len(told) != 2 || told[0].Call != "h1/s1" || told[1].Action != host.ActionAccept || asked.Load() != 1 {
 		t.Errorf("asked %d times: %+v", asked.Load(), told)
 	}
 }
@@ -252,7 +253,7 @@ func TestSample(t *testing.T) {
 				t.Errorf("%d tokens, %d counted for the limits; want %d", n, st.loop.Spent.Tokens, row.tokens)
 			}
 			made := 0
-			for _, ev := range of[*Sampling](evs) {
+			for _, ev := range of[*event.Sampling](evs) {
 				if ev.Server != "my shop" || ev.Call != "c1" {
 					t.Errorf("event %+v", ev)
 				}

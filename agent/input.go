@@ -1,62 +1,59 @@
 package agent
 
 import (
-	"encoding/json"
+	"fmt"
+	"slices"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
-	"github.com/kitbag-go/kitbag/permission"
 )
 
-// An Input is what a run is given: what [Say] and [Tell] return, a [Confirm], a
-// [Result] or an [Interrupt]. The set is closed.
+// An Input is what a run is given: what [Say] returns, an [event.Confirm], an [event.Result] or an
+// [Interrupt]. A run refuses any other.
 type Input interface {
-	// answers returns the call that an answer is for, and its status while it waits for one; "" for
-	// what is no answer.
-	answers() (call string, want decide.Status)
+	// Answers returns the id of the call that the input is an answer for, "" if it is none.
+	Answers() (call string)
 }
 
 type say struct{ msg *message.Message }
 
-// Say is a user's words.
-func Say(text string) Input { return say{message.User(text)} }
-
-// Tell is a user message with any blocks: text, pictures, files.
-func Tell(blocks ...message.Block) Input {
+// Say is a user's words, and pictures or files with them. The text may be empty if there are blocks.
+func Say(text string, blocks ...message.Block) Input {
+	if text != "" || len(blocks) == 0 {
+		blocks = slices.Insert(slices.Clone(blocks), 0, message.Block(&message.Text{Text: text}))
+	}
 	return say{&message.Message{Role: message.RoleUser, Blocks: blocks}}
-}
-
-// Confirm answers an [*Approval].
-type Confirm struct {
-	Call  string // the id of the call
-	Allow bool
-
-	// Input, if not nil, replaces the arguments of an allowed call. They are
-	// validated and judged again; a call that has become more dangerous is
-	// asked about again. The model reads what was changed.
-	Input json.RawMessage
-
-	// Rules are added to the conversation's policy. They must be about the same
-	// tool, and allow or deny.
-	Rules []permission.Rule
-
-	// Reason is what the model reads with a refusal.
-	Reason string
-}
-
-// Result delivers what became of a call that was handed out by an [*External].
-type Result struct {
-	Call       string
-	Blocks     []message.Block // [*message.Text] and [*message.Data] only
-	Structured json.RawMessage
-	Failed     bool
 }
 
 // Interrupt ends what waits: every open call gets a result saying that a person
 // interrupted it, and the run ends without another model call.
 type Interrupt struct{}
 
-func (say) answers() (string, decide.Status)        { return "", "" }
-func (in Confirm) answers() (string, decide.Status) { return in.Call, decide.Asking }
-func (in Result) answers() (string, decide.Status)  { return in.Call, decide.External }
-func (Interrupt) answers() (string, decide.Status)  { return "", "" }
+func (say) Answers() string { return "" }
+
+// Answers returns "".
+func (Interrupt) Answers() string { return "" }
+
+// answered returns the call that in answers, and the status that the call must have; both are "" for
+// an input that is not an answer.
+func answered(in Input) (call string, want decide.Status) {
+	switch in := in.(type) {
+	case event.Confirm:
+		return in.Call, decide.Asking
+	case event.Result:
+		return in.Call, decide.External
+	}
+	return "", ""
+}
+
+// checkKind refuses what is not an input of a run.
+func checkKind(i int, in Input) error {
+	switch in.(type) {
+	case say, event.Confirm, event.Result, Interrupt:
+		return nil
+	case nil:
+		return fmt.Errorf("input %d is nil", i)
+	}
+	return fmt.Errorf("input %d is a %T; it may be what agent.Say returns, an event.Confirm, an event.Result or an agent.Interrupt, each as a value", i, in)
+}

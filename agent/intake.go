@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
@@ -68,7 +69,7 @@ func (mc *modelCall) take(ch model.Chunk) {
 			mc.start(b)
 		}
 		mc.text.WriteString(ch.Text)
-		mc.emit(&TextDelta{Message: mc.msg.ID, Block: b.ID, Text: ch.Text})
+		mc.emit(&event.TextDelta{Message: mc.msg.ID, Block: b.ID, Text: ch.Text})
 	case *model.ThinkingDelta:
 		b, ok := mc.last().(*message.Thinking)
 		for i := len(mc.msg.Blocks); !ok && ch.Text == "" && i > 0; i-- { // it may be signed at the very end
@@ -81,7 +82,7 @@ func (mc *modelCall) take(ch model.Chunk) {
 		b.Extra = mergeObjects(b.Extra, ch.Extra)
 		if ch.Text != "" {
 			mc.text.WriteString(ch.Text)
-			mc.emit(&ThinkingDelta{Message: mc.msg.ID, Block: b.ID, Text: ch.Text})
+			mc.emit(&event.ThinkingDelta{Message: mc.msg.ID, Block: b.ID, Text: ch.Text})
 		}
 	case *model.ToolCallDelta:
 		mc.addCall(ch)
@@ -118,7 +119,7 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 		c.args = mc.args[:0]
 	}
 	c.args = append(c.args, d.Args...)
-	mc.emit(&ToolCallDelta{Message: mc.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
+	mc.emit(&event.ToolCallDelta{Message: mc.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
 
 // joins reports whether one of two ids of an answer's calls is the other with something after a
@@ -137,7 +138,7 @@ func (mc *modelCall) newID() string {
 }
 
 // emit emits ev, unless the answer is for the agent itself, as a summary is.
-func (mc *modelCall) emit(ev Event) {
+func (mc *modelCall) emit(ev event.Event) {
 	if !mc.silent {
 		mc.run.emit(ev)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -63,12 +64,12 @@ func TestApprovedTextRuns(t *testing.T) {
 			if _, err := play(t, a, st, Say("go")); err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "shown", st.Pending()[0].(*Approval).Runs, "one")
+			equal(t, "shown", st.Pending()[0].(*event.Approval).Runs, "one")
 			text = row.later
 			w.turns = []turn{says("done")}
 			st = reload(t, st)
-			equal(t, "shown after a reload", st.Pending()[0].(*Approval).Runs, "one")
-			answer := Confirm{Call: "c1", Allow: true}
+			equal(t, "shown after a reload", st.Pending()[0].(*event.Approval).Runs, "one")
+			answer := event.Confirm{Call: "c1", Allow: true}
 			if row.edited != "" {
 				answer.Input = json.RawMessage(row.edited)
 			}
@@ -77,8 +78,8 @@ func TestApprovedTextRuns(t *testing.T) {
 			}
 			if row.asked {
 				equal(t, "ran", j.String(), "")
-				equal(t, "shown", st.Pending()[0].(*Approval).Runs, row.later)
-				if _, err := play(t, a, reload(t, st), Confirm{Call: "c1", Allow: true}); err != nil {
+				equal(t, "shown", st.Pending()[0].(*event.Approval).Runs, row.later)
+				if _, err := play(t, a, reload(t, st), event.Confirm{Call: "c1", Allow: true}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -97,7 +98,7 @@ func TestDoomedCallIsNotAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "questions", len(of[*Approval](evs)), 0)
+	equal(t, "questions", len(of[*event.Approval](evs)), 0)
 	equal(t, "results", results(st), []string{"c1 error: this cannot be done"})
 }
 
@@ -127,7 +128,7 @@ func TestMiddlewareIsJudged(t *testing.T) {
 			var j journal
 			text := "one"
 			cfg := Config{Toolkit: toolkit.Of(newPrinting(&j, &text)), Policy: permission.Policy{Rules: row.rules}, Middleware: []Middleware{change}}
-			cfg.Approve = func(context.Context, Approval) (Confirm, error) { return Confirm{Allow: true}, nil }
+			cfg.Approve = func(context.Context, event.Approval) (event.Confirm, error) { return event.Confirm{Allow: true}, nil }
 			a, _ := newAgent(t, cfg, calls(`c1 note {"path":"a"}`), says("done"))
 			st := new(State)
 			if _, err := play(t, a, st, Say("go")); err != nil {
@@ -178,7 +179,7 @@ func TestSavedEditIsAskedAbout(t *testing.T) {
 				t.Fatal(err)
 			}
 			saved = nil
-			if _, err := play(t, a, st, Confirm{Call: "c1", Allow: true, Input: json.RawMessage(`{"path":"x"}`)}, Confirm{Call: "c2"}); err != nil {
+			if _, err := play(t, a, st, event.Confirm{Call: "c1", Allow: true, Input: json.RawMessage(`{"path":"x"}`)}, event.Confirm{Call: "c2"}); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, "ran", j.String(), "one:x")
@@ -190,8 +191,8 @@ func TestSavedEditIsAskedAbout(t *testing.T) {
 				t.Fatal(err)
 			}
 			equal(t, "ran", j.String(), "")
-			equal(t, "shown", st.Pending()[0].(*Approval).Runs, row.later)
-			if _, err := play(t, a, reload(t, st), Confirm{Call: "c1", Allow: true}); err != nil {
+			equal(t, "shown", st.Pending()[0].(*event.Approval).Runs, row.later)
+			if _, err := play(t, a, reload(t, st), event.Confirm{Call: "c1", Allow: true}); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, "ran", j.String(), row.later+":x")
@@ -212,12 +213,12 @@ func TestEditedCallWaitsForItsTurn(t *testing.T) {
 			if _, err := play(t, a, st, Say("go")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := play(t, a, st, Confirm{Call: "c2", Allow: true, Input: json.RawMessage(`{"path":"x"}`)}); err != nil {
+			if _, err := play(t, a, st, event.Confirm{Call: "c2", Allow: true, Input: json.RawMessage(`{"path":"x"}`)}); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, "questions", len(st.Pending()), 1)
 			st, text, w.turns = reload(t, st), later, []turn{says("done")}
-			if _, err := play(t, a, st, Confirm{Call: "c1", Allow: true}); err != nil {
+			if _, err := play(t, a, st, event.Confirm{Call: "c1", Allow: true}); err != nil {
 				t.Fatal(err)
 			}
 			if !asked {
@@ -225,7 +226,7 @@ func TestEditedCallWaitsForItsTurn(t *testing.T) {
 				return
 			}
 			equal(t, "ran", j.String(), "other:a")
-			equal(t, "shown", st.Pending()[0].(*Approval).Runs, later)
+			equal(t, "shown", st.Pending()[0].(*event.Approval).Runs, later)
 		})
 	}
 }

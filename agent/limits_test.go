@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
@@ -44,13 +45,13 @@ func TestLimits(t *testing.T) {
 			last := -1
 			w.turns = append(w.turns[:0:0], turns...)
 			var st State
-			var evs []Event
+			var evs []event.Event
 			for ev, err := range a.Run(t.Context(), &st, Say("go")) {
 				if err != nil {
 					t.Fatal(err)
 				}
 				evs = append(evs, ev)
-				if m, ok := ev.(*Message); ok && m.Message.Role == message.RoleUser && last < 0 && strings.Contains(historyText(m.Message), "This is the end") {
+				if m, ok := ev.(*event.Message); ok && m.Message.Role == message.RoleUser && last < 0 && strings.Contains(historyText(m.Message), "This is the end") {
 					last = len(w.reqs)
 					w.turns = []turn{says("so far so good")}
 				}
@@ -60,7 +61,7 @@ func TestLimits(t *testing.T) {
 			if row.name != "time" { // how often the clock is looked at is nobody's business
 				equal(t, "ran", len(j.ran), row.ran)
 			}
-			if end.Reason != EndLimit || !strings.Contains(end.Detail, row.detail) || end.Text != "so far so good" {
+			if end.Reason != event.EndLimit || !strings.Contains(end.Detail, row.detail) || end.Text != "so far so good" {
 				t.Errorf("end %+v", end)
 			}
 			if last < 0 || w.reqs[last].Choice.Mode != model.ChoiceNone || len(w.reqs) != last+1 {
@@ -97,7 +98,7 @@ func TestLoopIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "ran", len(j.ran), 6)
-	if end := endOf(t, evs); end.Reason != EndLimit || !strings.Contains(end.Detail, "loop") {
+	if end := endOf(t, evs); end.Reason != event.EndLimit || !strings.Contains(end.Detail, "loop") {
 		t.Errorf("end %+v", end)
 	}
 	warned := 0
@@ -121,7 +122,7 @@ func TestLastAnswerFits(t *testing.T) {
 			page := tool.Must(tool.New("page", "A page.", func(_ context.Context, in pathArg) (string, error) {
 				return strings.Repeat("a page of it ", 600), nil
 			}))
-			cfg := Config{Policy: bypass, Limits: Limits{Steps: 1}, Toolkit: toolkit.Of(page), Context: Context{Window: row.own}}
+			cfg := Config{Policy: bypass, Limits: Limits{Steps: 1}, Toolkit: toolkit.Of(page), Window: Window{Tokens: row.own}}
 			a, _ := newAgent(t, cfg)
 			refused := 0
 			a.model = wordsFunc(func(req *model.Request) turn {
@@ -136,7 +137,7 @@ func TestLastAnswerFits(t *testing.T) {
 			})
 			st := new(State)
 			evs, err := play(t, a, st, Say("go"))
-			if end := endOf(t, evs); err != nil || end.Reason != EndLimit || end.Text != "so far so good" {
+			if end := endOf(t, evs); err != nil || end.Reason != event.EndLimit || end.Text != "so far so good" {
 				t.Errorf("%+v, %v", end, err)
 			}
 			equal(t, "refused", refused, row.requests)

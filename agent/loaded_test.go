@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -38,21 +39,21 @@ func TestLoadedCallsAreNotBelieved(t *testing.T) {
 		name   string
 		policy permission.Policy
 		open   []string
-		end    EndReason
+		end    event.EndReason
 		ran    string
 		want   []string // in the results
 	}{
-		{"judged, says the state", deny, []string{a + `"status":"allowed"`}, EndCompleted, "", []string{"denied"}},
-		{"allowed by nobody", permission.Policy{}, []string{a + `"status":"allowed"`}, EndWaiting, "", nil},
-		{"approved, but denied by now", deny, []string{a + `"status":"allowed","approved":true`}, EndCompleted, "", []string{"denied"}},
-		{"arguments of no schema", bypass, []string{`"input":{"path":["rm"]},"status":"allowed"`}, EndCompleted, "", []string{"error"}},
-		{"no arguments", bypass, []string{`"status":"allowed","approved":true`}, EndCompleted, "", []string{"error"}},
+		{"judged, says the state", deny, []string{a + `"status":"allowed"`}, event.EndCompleted, "", []string{"denied"}},
+		{"allowed by nobody", permission.Policy{}, []string{a + `"status":"allowed"`}, event.EndWaiting, "", nil},
+		{"approved, but denied by now", deny, []string{a + `"status":"allowed","approved":true`}, event.EndCompleted, "", []string{"denied"}},
+		{"arguments of no schema", bypass, []string{`"input":{"path":["rm"]},"status":"allowed"`}, event.EndCompleted, "", []string{"error"}},
+		{"no arguments", bypass, []string{`"status":"allowed","approved":true`}, event.EndCompleted, "", []string{"error"}},
 		{"side by side, says the state", bypass, []string{a + `"status":"allowed","parallel":true`, `"input":{"path":"b"},"status":"allowed","parallel":true`},
-			EndCompleted, "note:a note:b", []string{"success", "success"}},
-		{"covered by no question", permission.Policy{}, []string{a + `"status":"covered"`}, EndWaiting, "", nil},
-		{"a sub-agent that is none", bypass, []string{a + `"status":"nested","sub":{"version":1,"messages":[]}`}, EndCompleted, "note:a", []string{"success"}},
-		{"a sub-agent of garbage", bypass, []string{a + `"status":"running","sub":[1]`}, EndCompleted, "note:a", []string{"success"}},
-		{"a tool that is not there", bypass, []string{`"input":{},"status":"allowed","tool":"gone"`}, EndCompleted, "", []string{"error"}},
+			event.EndCompleted, "note:a note:b", []string{"success", "success"}},
+		{"covered by no question", permission.Policy{}, []string{a + `"status":"covered"`}, event.EndWaiting, "", nil},
+		{"a sub-agent that is none", bypass, []string{a + `"status":"nested","sub":{"version":1,"messages":[]}`}, event.EndCompleted, "note:a", []string{"success"}},
+		{"a sub-agent of garbage", bypass, []string{a + `"status":"running","sub":[1]`}, event.EndCompleted, "note:a", []string{"success"}},
+		{"a tool that is not there", bypass, []string{`"input":{},"status":"allowed","tool":"gone"`}, event.EndCompleted, "", []string{"error"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var j journal
@@ -70,7 +71,7 @@ func TestLoadedCallsAreNotBelieved(t *testing.T) {
 					t.Errorf("results %q, want %q", got, row.want)
 				}
 			}
-			if row.end == EndWaiting && len(st.Pending()) == 0 {
+			if row.end == event.EndWaiting && len(st.Pending()) == 0 {
 				t.Error("the run waits for nothing")
 			}
 		})

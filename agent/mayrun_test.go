@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -47,15 +48,15 @@ func TestAnotherDangerIsAskedAbout(t *testing.T) {
 			reason = row.later
 			w.turns = []turn{says("done")}
 			st = reload(t, st)
-			if _, err := play(t, a, st, Confirm{Call: "c1", Allow: true}); err != nil {
+			if _, err := play(t, a, st, event.Confirm{Call: "c1", Allow: true}); err != nil {
 				t.Fatal(err)
 			}
 			if row.asked {
 				equal(t, "ran", j.String(), "")
-				if q := st.Pending(); len(q) != 1 || !strings.Contains(q[0].(*Approval).Reason, row.later) {
+				if q := st.Pending(); len(q) != 1 || !strings.Contains(q[0].(*event.Approval).Reason, row.later) {
 					t.Fatalf("questions %+v", q)
 				}
-				if _, err := play(t, a, reload(t, st), Confirm{Call: "c1", Allow: true}); err != nil {
+				if _, err := play(t, a, reload(t, st), event.Confirm{Call: "c1", Allow: true}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -73,28 +74,28 @@ func TestSlowApprove(t *testing.T) {
 			name  string
 			slow  time.Duration
 			fails bool
-			end   EndReason
+			end   event.EndReason
 			ran   string
 		}{
-			{"in time", time.Minute - 1, false, EndCompleted, "note:x"},
-			{"too late", time.Minute + 1, false, EndWaiting, ""},
-			{"too late, with an error", time.Minute + 1, true, EndWaiting, ""},
+			{"in time", time.Minute - 1, false, event.EndCompleted, "note:x"},
+			{"too late", time.Minute + 1, false, event.EndWaiting, ""},
+			{"too late, with an error", time.Minute + 1, true, event.EndWaiting, ""},
 		} {
 			t.Run(where+", "+row.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var j journal
 					slow := row.slow
 					outer := Config{AnswerWithin: time.Minute}
-					outer.Approve = func(ctx context.Context, q Approval) (Confirm, error) {
+					outer.Approve = func(ctx context.Context, q event.Approval) (event.Confirm, error) {
 						if q.Name == "helper" {
-							return Confirm{Allow: true}, nil
+							return event.Confirm{Allow: true}, nil
 						}
 						if row.fails && slow > 0 {
 							<-ctx.Done()
-							return Confirm{}, ctx.Err()
+							return event.Confirm{}, ctx.Err()
 						}
 						time.Sleep(slow)
-						return Confirm{Allow: true}, nil
+						return event.Confirm{Allow: true}, nil
 					}
 					a, _ := family(t, &j, outer, Config{AnswerWithin: time.Minute, Policy: permission.Policy{}}, notes, calls(`h1 helper {"task":"x"}`), says("done"))
 					if where == "its own question" {
@@ -108,7 +109,7 @@ func TestSlowApprove(t *testing.T) {
 					}
 					equal(t, "end", endOf(t, evs).Reason, row.end)
 					equal(t, "ran", j.String(), row.ran)
-					if row.end == EndCompleted {
+					if row.end == event.EndCompleted {
 						return
 					}
 					equal(t, "pending", len(st.Pending()), 1)
@@ -116,7 +117,7 @@ func TestSlowApprove(t *testing.T) {
 					if evs, err = play(t, a, reload(t, st)); err != nil {
 						t.Fatal(err)
 					}
-					equal(t, "asked again, the end", endOf(t, evs).Reason, EndCompleted)
+					equal(t, "asked again, the end", endOf(t, evs).Reason, event.EndCompleted)
 					equal(t, "ran", j.String(), "note:x")
 				})
 			})
@@ -131,11 +132,11 @@ func TestApproveTakesTurns(t *testing.T) {
 		var j journal
 		asked := 0
 		outer := Config{Policy: bypass}
-		outer.Approve = func(_ context.Context, q Approval) (Confirm, error) {
+		outer.Approve = func(_ context.Context, q event.Approval) (event.Confirm, error) {
 			if asked++; asked == 2 {
 				time.Sleep(2 * time.Minute)
 			}
-			return Confirm{Allow: true}, nil
+			return event.Confirm{Allow: true}, nil
 		}
 		a, _ := family(t, &j, outer, Config{AnswerWithin: time.Minute}, notes, calls(`h1 helper {"task":"x"}`, `h2 helper {"task":"y"}`), says("done"))
 		st := new(State)
@@ -143,12 +144,12 @@ func TestApproveTakesTurns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "end", endOf(t, evs).Reason, EndWaiting)
+		equal(t, "end", endOf(t, evs).Reason, event.EndWaiting)
 		equal(t, "ran", j.String(), "")
 		if evs, err = play(t, a, reload(t, st)); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "asked again, the end", endOf(t, evs).Reason, EndCompleted)
+		equal(t, "asked again, the end", endOf(t, evs).Reason, event.EndCompleted)
 		equal(t, "asked", asked, 4)
 	})
 }
@@ -171,17 +172,17 @@ func TestAnswerExpiresOnItsWay(t *testing.T) {
 				t.Fatal(err)
 			}
 			now = now.Add(time.Minute)
-			for ev, err := range a.Run(t.Context(), st, Confirm{Call: "h1/s1", Allow: true}) {
+			for ev, err := range a.Run(t.Context(), st, event.Confirm{Call: "h1/s1", Allow: true}) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if ev.kind() == moment {
+				if event.TypeOf(ev) == moment {
 					now = now.Add(time.Second)
 				}
 			}
 			equal(t, "ran", j.String(), "")
 			equal(t, "pending", len(st.Pending()), 1)
-			if _, err := play(t, a, st, Confirm{Call: "h1/s1", Allow: true}); err != nil {
+			if _, err := play(t, a, st, event.Confirm{Call: "h1/s1", Allow: true}); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, "ran", j.String(), "note:x")
@@ -205,9 +206,9 @@ func (prepared) Prepare(_ context.Context, input json.RawMessage) error {
 func TestNoOneIsAskedAboutWhatMustFail(t *testing.T) {
 	var j journal
 	asked := 0
-	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(prepared{noting(&j, "edit", tool.Options{})}), Approve: func(context.Context, Approval) (Confirm, error) {
+	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(prepared{noting(&j, "edit", tool.Options{})}), Approve: func(context.Context, event.Approval) (event.Confirm, error) {
 		asked++
-		return Confirm{Allow: true}, nil
+		return event.Confirm{Allow: true}, nil
 	}}, calls(`c1 edit {"path":"missing"}`, `c2 edit {"path":"here"}`), says("done"))
 	st := new(State)
 	if _, err := play(t, a, st, Say("go")); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -32,7 +33,7 @@ type Middleware struct {
 // The levels.
 type (
 	// RunFunc is [Agent.Run].
-	RunFunc func(context.Context, *State, ...Input) iter.Seq2[Event, error]
+	RunFunc func(context.Context, *State, ...Input) iter.Seq2[event.Event, error]
 
 	// StepFunc makes a model call and the tool calls of its answer, or what of
 	// that was left to do. It returns nil also when the run then waits.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -23,7 +24,7 @@ func tracing(name string, log *[]string) Middleware {
 	}
 	return Middleware{
 		Run: func(next RunFunc) RunFunc {
-			return func(ctx context.Context, st *State, in ...Input) iter.Seq2[Event, error] {
+			return func(ctx context.Context, st *State, in ...Input) iter.Seq2[event.Event, error] {
 				return next(enter(ctx, "run"), st, in...)
 			}
 		},
@@ -96,7 +97,7 @@ func TestMiddlewareJudges(t *testing.T) {
 	}
 	equal(t, "pending", len(st.Pending()), 1)
 	w.turns = []turn{says("done")}
-	if _, err := play(t, a, &st, Confirm{Call: "c1", Allow: true, Input: []byte(`{"path":"secret"}`)}); err != nil {
+	if _, err := play(t, a, &st, event.Confirm{Call: "c1", Allow: true, Input: []byte(`{"path":"secret"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "ran", j.String(), "")

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -24,7 +25,7 @@ const (
 
 // add takes the next piece of an answer, which begins anew with another call. It reports whether
 // decode, which is given the closed text, took a new value.
-func (p *partial) add(ev *ToolCallDelta, decode func(json.RawMessage) error) bool {
+func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) error) bool {
 	if ev.Name != finalName {
 		return false
 	}

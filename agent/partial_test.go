@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -304,7 +305,7 @@ func TestPartialsCostInProportion(t *testing.T) {
 	var p partial
 	decoded, values := 0, 0
 	for chunk := range slices.Chunk([]byte(text), 4) {
-		if p.add(&ToolCallDelta{Call: "f", Name: finalName, Args: string(chunk)}, func(raw json.RawMessage) error {
+		if p.add(&event.ToolCallDelta{Call: "f", Name: finalName, Args: string(chunk)}, func(raw json.RawMessage) error {
 			decoded += len(raw)
 			return nil
 		}) {

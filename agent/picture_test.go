@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -47,7 +48,7 @@ func pictures(req *model.Request) (names []string) {
 func TestDamagedPictures(t *testing.T) {
 	a, w := newAgent(t, Config{Policy: bypass, Toolkit: shots()}, calls(`c1 shot {"path":"damaged"}`, `c2 shot {"path":"good"}`), says("done"))
 	var st State
-	said := Tell(&message.Text{Text: "see"}, pictureOf("bad", tinyGIF[:6]), pictureOf("fine", tinyGIF), &message.Data{MediaType: "image/png", URL: "https://example.org/a.png"})
+	said := Say("see", pictureOf("bad", tinyGIF[:6]), pictureOf("fine", tinyGIF), &message.Data{MediaType: "image/png", URL: "https://example.org/a.png"})
 	if _, err := play(t, a, &st, said); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestRefusedPictures(t *testing.T) {
 			t.Fatalf("%s: %v", row.why, err)
 		}
 		equal(t, row.why+": refused", refused, row.refused)
-		equal(t, row.why+": told", len(of[*Compaction](evs)), min(row.refused, 4))
+		equal(t, row.why+": told", len(of[*event.Compaction](evs)), min(row.refused, 4))
 		equal(t, row.why+": pictures", pictures(w.reqs[len(w.reqs)-1]), row.left)
 		if row.fails {
 			continue
@@ -118,7 +119,7 @@ func TestRefusedPictures(t *testing.T) {
 // TestRefusedPictureInASummary has a conversation become too long while it holds a picture
 // that the server refuses: the summary is made without it.
 func TestRefusedPictureInASummary(t *testing.T) {
-	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: shots(), Context: Context{Window: 10_000}})
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: shots(), Window: Window{Tokens: 10_000}})
 	a.levels.model = wordsFunc(func(req *model.Request) turn {
 		switch {
 		case len(pictures(req)) > 0:
@@ -135,7 +136,7 @@ func TestRefusedPictureInASummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := of[*Compaction](evs); c[0].Summary != "They talked." || c[0].Failed != "" {
+	if c := of[*event.Compaction](evs); c[0].Summary != "They talked." || c[0].Failed != "" {
 		t.Errorf("%+v", c[0])
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -38,7 +39,7 @@ func TestProgressOfTool(t *testing.T) {
 			var done []float64
 			var text, messages string
 			for _, ev := range events {
-				if d, ok := ev.(*ToolDelta); ok {
+				if d, ok := ev.(*event.ToolDelta); ok {
 					if d.Progress == nil && d.Text == "" {
 						t.Errorf("an event that says nothing: %+v", d)
 					}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
@@ -41,12 +42,12 @@ type run struct {
 
 // An consumer is where events go.
 type consumer struct {
-	yield   func(Event, error) bool
+	yield   func(event.Event, error) bool
 	cancel  context.CancelCauseFunc
-	stopped bool    // the consumer has left: nothing more is yielded
-	queue   []Event // that were numbered, and not yielded
-	paused  bool    // Config.Approve is being called: nothing is yielded until it returns
-	unsent  []Event // that wait for a save
+	stopped bool          // the consumer has left: nothing more is yielded
+	queue   []event.Event // that were numbered, and not yielded
+	paused  bool          // Config.Approve is being called: nothing is yielded until it returns
+	unsent  []event.Event // that wait for a save
 
 	redactor eventRedactor
 }
@@ -107,18 +108,18 @@ func join(errs ...error) error {
 
 // emit yields an event that was stored. When the consumer has left it only cancels the run, which
 // then ends as if its context had.
-func (r *run) emit(ev Event) {
+func (r *run) emit(ev event.Event) {
 	if r.cfg.Redact == nil {
 		r.send(ev)
 		return
 	}
 	for _, clean := range r.consumer.redactor.redact(ev) {
 		r.send(clean)
-		*ev.head() = *clean.head() // for who asks for the number of what was emitted
+		*ev.Head() = *clean.Head() // for who asks for the number of what was emitted
 	}
 }
 
-func (r *run) send(ev Event) {
+func (r *run) send(ev event.Event) {
 	if r.consumer.stopped {
 		return
 	}
@@ -147,11 +148,11 @@ func (r *run) flush() {
 }
 
 // number gives an event its place in the conversation.
-func (r *run) number(ev Event) {
+func (r *run) number(ev event.Event) {
 	st := &r.st.loop
 	st.Seq++
-	h := ev.head()
-	h.Seq, h.Type, h.Time = st.Seq, ev.kind(), r.cfg.Now()
+	h := ev.Head()
+	h.Seq, h.Type, h.Time = st.Seq, event.TypeOf(ev), r.cfg.Now()
 	if h.Run == "" {
 		h.Run = st.Run
 	}
@@ -160,7 +161,7 @@ func (r *run) number(ev Event) {
 // store stores the State and then emits the events about what is new in it. When that fails they wait
 // until a later save succeeds: what is emitted is stored. The run ends with the error in any
 // case, so that this can only be one of the saves that close what is open.
-func (r *run) store(events ...Event) error {
+func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
 	out.unsent = append(out.unsent, events...)
 	if err := r.save(); err != nil {
@@ -199,9 +200,9 @@ func (r *run) save() error {
 }
 
 // addMessage adds m to the conversation, stores it, and emits it and the events that come with it.
-func (r *run) addMessage(m *message.Message, finish string, more ...Event) error {
+func (r *run) addMessage(m *message.Message, finish string, more ...event.Event) error {
 	r.st.Messages = append(r.st.Messages, m)
-	r.consumer.unsent = append(r.consumer.unsent, &Message{Message: m, Finish: finish})
+	r.consumer.unsent = append(r.consumer.unsent, &event.Message{Message: m, Finish: finish})
 	return r.store(more...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -44,17 +45,17 @@ func TestStepThatRecovers(t *testing.T) {
 					}}}
 					a, _ := newAgent(t, cfg, calls(`a sleep {"path":"a"}`, `b quick {"path":"b"}`), says("never"))
 					st := new(State)
-					var reason EndReason
+					var reason event.EndReason
 					var failure error
 					for ev, err := range a.Run(t.Context(), st, Say("go")) {
-						if end, ok := ev.(*End); ok {
+						if end, ok := ev.(*event.End); ok {
 							reason = end.Reason
 							j.add("over")
 						}
 						failure = err
 					}
 					synctest.Wait()
-					if reason != EndError || failure == nil || !strings.HasSuffix(j.String(), "over") {
+					if reason != event.EndError || failure == nil || !strings.HasSuffix(j.String(), "over") {
 						t.Errorf("%s, %v; %s", reason, failure, j.String())
 					}
 					if err := CheckHistory(st.Messages); err != nil || !over {
@@ -102,7 +103,7 @@ func TestSubagentThatWaitsTooLate(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		evs, err := playCtx(t, ctx, outer, new(State), Say("go"))
-		if err != nil || endOf(t, evs).Reason != EndInterrupted {
+		if err != nil || endOf(t, evs).Reason != event.EndInterrupted {
 			t.Errorf("%+v, %v", endOf(t, evs), err)
 		}
 		time.Sleep(2 * time.Hour) // until the tool has ended
@@ -149,7 +150,7 @@ func TestPanicLosesNoResult(t *testing.T) {
 				evs, err = play(t, a, st, Say("and?"))
 			}
 			text := encoded(t, st)
-			if err != nil || endOf(t, evs).Reason != EndCompleted || len(st.loop.Background) > 0 ||
+			if err != nil || endOf(t, evs).Reason != event.EndCompleted || len(st.loop.Background) > 0 ||
 				strings.Contains(text, "goes on in the background, as a.") && !strings.Contains(text, "Call a of sleep") {
 				t.Errorf("id %d: %v\n%s", at, err, text)
 			}

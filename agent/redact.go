@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
@@ -67,20 +68,20 @@ func without[T any](r *redact.Redactor, v T) T {
 // stays are the fields, by type, that are not searched: ids and names, by which calls and results are
 // joined, and the event of a sub-agent, which its run has searched. All other strings are searched.
 var stays = map[reflect.Type][]string{
-	reflect.TypeFor[Head]():               {"Type", "Run"},
-	reflect.TypeFor[RunStart]():           {"Session"},
-	reflect.TypeFor[ModelStart]():         {"Message", "Model", "Digest"},
-	reflect.TypeFor[ToolDelta]():          {"Call", "Name", "Data"},
-	reflect.TypeFor[Discard]():            {"Message"},
-	reflect.TypeFor[ToolCall]():           {"Message", "Call", "Name"},
-	reflect.TypeFor[ToolStart]():          {"Call", "Name"},
-	reflect.TypeFor[ToolResult]():         {"Call", "Name"},
-	reflect.TypeFor[Approval]():           {"Call", "Name"},
-	reflect.TypeFor[External]():           {"Call", "Name"},
-	reflect.TypeFor[Background]():         {"Call", "Name"},
-	reflect.TypeFor[Elicitation]():        {"Call", "Server"},
-	reflect.TypeFor[Sampling]():           {"Call", "Server", "Model"},
-	reflect.TypeFor[Sub]():                {"Call", "Event"},
+	reflect.TypeFor[event.Header]():       {"Type", "Run"},
+	reflect.TypeFor[event.RunStart]():     {"Session"},
+	reflect.TypeFor[event.ModelStart]():   {"Message", "Model", "Digest"},
+	reflect.TypeFor[event.ToolDelta]():    {"Call", "Name", "Data"},
+	reflect.TypeFor[event.Discard]():      {"Message"},
+	reflect.TypeFor[event.ToolCall]():     {"Message", "Call", "Name"},
+	reflect.TypeFor[event.ToolStart]():    {"Call", "Name"},
+	reflect.TypeFor[event.ToolResult]():   {"Call", "Name"},
+	reflect.TypeFor[event.Approval]():     {"Call", "Name"},
+	reflect.TypeFor[event.External]():     {"Call", "Name"},
+	reflect.TypeFor[event.Background]():   {"Call", "Name"},
+	reflect.TypeFor[event.Elicitation]():  {"Call", "Server"},
+	reflect.TypeFor[event.Sampling]():     {"Call", "Server", "Model"},
+	reflect.TypeFor[event.Sub]():          {"Call", "Event"},
 	reflect.TypeFor[stateJSON]():          {"ID", "Run", "Scope", "Seal"},
 	reflect.TypeFor[backgroundCall]():     {"ID", "Tool"},
 	reflect.TypeFor[openCall]():           {"ID", "Name", "Tool"},
@@ -162,7 +163,7 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 		if !bytes.Equal(x.Extra, v.Interface().(*message.ToolCall).Extra) {
 			x.Extra = nil // the provider wants it as it was
 		}
-	case *ToolResult:
+	case *event.ToolResult:
 		x.Text = r.Text(x.Result.Text()) // in which a secret may be in several pieces
 	}
 	return elem.Addr(), true

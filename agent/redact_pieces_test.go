@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
@@ -56,7 +57,7 @@ func TestSecretInTwoPieces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, ev := range of[*ToolResult](evs) {
+			for _, ev := range of[*event.ToolResult](evs) {
 				keep(ev.Result)
 				texts = append(texts, ev.Text)
 			}
@@ -104,7 +105,7 @@ func TestSecretsOfASubAgentThatWaits(t *testing.T) {
 			}
 			in, st = nil, reload(t, st) // which its seal must fit
 			for _, p := range st.Pending() {
-				in = append(in, Confirm{Call: p.(*Approval).Call, Allow: true})
+				in = append(in, event.Confirm{Call: p.(*event.Approval).Call, Allow: true})
 			}
 		}
 		equal(t, "ran", j.String(), "ask:x")
@@ -160,7 +161,7 @@ func TestSecretsInNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := json.Marshal(of[*ToolResult](evs)[0].Result)
+		data, err := json.Marshal(of[*event.ToolResult](evs)[0].Result)
 		if err != nil || leaks(string(data)) {
 			t.Fatalf("%s, %v", data, err)
 		}
@@ -210,8 +211,8 @@ func TestQuestionWhileTheModelSpeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "shown", deltas(evs), "The key is [redacted: openai-key].Done.")
-	equal(t, "questions", len(of[*Elicitation](evs)), 2)
-	equal(t, "samples", len(of[*Sampling](evs)), 1)
+	equal(t, "questions", len(of[*event.Elicitation](evs)), 2)
+	equal(t, "samples", len(of[*event.Sampling](evs)), 1)
 }
 
 // TestPendingIsTheEvent compares what waits with the events that said so, where those were changed.
@@ -223,8 +224,8 @@ func TestPendingIsTheEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, q := range of[*Approval](evs) {
-		p := st.Pending()[i].(*Approval)
+	for i, q := range of[*event.Approval](evs) {
+		p := st.Pending()[i].(*event.Approval)
 		equal(t, "number and call", []any{p.Seq, p.Call, p.Time}, []any{q.Seq, q.Call, q.Time})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -113,8 +114,8 @@ func TestSecretsStayInside(t *testing.T) {
 		kept := ResultDir(t.TempDir())
 		var saved []string
 		cfg := Config{Redact: builtinRules(t), Toolkit: toolkit.Of(leaky), Key: []byte("sixteen bytes ok"),
-			Context: Context{MaxResult: 40, Results: kept},
-			Save:    func(_ context.Context, st *State) error { saved = append(saved, encoded(t, st)); return nil }}
+			Window: Window{MaxResult: 40, Results: kept},
+			Save:   func(_ context.Context, st *State) error { saved = append(saved, encoded(t, st)); return nil }}
 		a, w := newAgent(t, cfg, said)
 		var st State
 		evs, err := play(t, a, &st, Say("my key is "+secret))
@@ -123,7 +124,7 @@ func TestSecretsStayInside(t *testing.T) {
 		}
 		broken := turn{chunks: []model.Chunk{&model.TextDelta{Text: "As " + secret[:20]}}, err: errors.New("no such key: " + secret)}
 		w.turns = []turn{says("The key is " + secret + ", " + secret[:9]), broken}
-		for _, answer := range []Confirm{
+		for _, answer := range []event.Confirm{
 			{Call: "c1", Allow: true, Rules: []permission.Rule{{Tool: "leaky", Pattern: secret, Behavior: permission.Allow}}},
 			{Call: "c2", Reason: "not " + secret},
 		} {
@@ -173,17 +174,17 @@ func TestSecretsStayInside(t *testing.T) {
 }
 
 // deltas joins the model's text as it was shown, textOf as messages hold it.
-func deltas(evs []Event) string {
+func deltas(evs []event.Event) string {
 	var b strings.Builder
-	for _, ev := range of[*TextDelta](evs) {
+	for _, ev := range of[*event.TextDelta](evs) {
 		b.WriteString(ev.Text)
 	}
 	return b.String()
 }
 
-func textOf(evs []Event) string {
+func textOf(evs []event.Event) string {
 	var b strings.Builder
-	for _, ev := range of[*Message](evs) {
+	for _, ev := range of[*event.Message](evs) {
 		if ev.Message.Role == message.RoleAssistant {
 			b.WriteString(ev.Message.Text())
 		}
@@ -212,7 +213,7 @@ func TestCallsWithSecretsAfterALoad(t *testing.T) {
 	loaded := reload(t, &st)
 	w.turns = []turn{says("done"), says("done")}
 	for _, call := range []string{"c1", "c2"} {
-		if _, err := play(t, a, loaded, Confirm{Call: call, Allow: true}); err != nil {
+		if _, err := play(t, a, loaded, event.Confirm{Call: call, Allow: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,12 +221,12 @@ func TestCallsWithSecretsAfterALoad(t *testing.T) {
 	if r := results(loaded); !strings.Contains(r[0], "error: Not run") || !strings.Contains(r[1], "success") {
 		t.Errorf("%q", r)
 	}
-	edited := Confirm{Call: "c1", Allow: true, Input: []byte(`{"path":"[redacted: openai-key]"}`)}
+	edited := event.Confirm{Call: "c1", Allow: true, Input: []byte(`{"path":"[redacted: openai-key]"}`)}
 	if _, err := a.Reply(t.Context(), &st, edited); err == nil || !strings.Contains(err.Error(), "placeholder") {
 		t.Errorf("an edit with a placeholder: %v", err)
 	}
 	for _, call := range []string{"c1", "c2"} {
-		if _, err := play(t, a, &st, Confirm{Call: call, Allow: true}); err != nil {
+		if _, err := play(t, a, &st, event.Confirm{Call: call, Allow: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -248,7 +249,7 @@ func TestAnswerToACallThatEnded(t *testing.T) {
 		return "", nil
 	}))
 	b, _ := newAgent(t, Config{Toolkit: toolkit.Of(changed)}, says("done"))
-	if _, err := play(t, b, reload(t, &st), Confirm{Call: "c1", Allow: true}); err != nil {
+	if _, err := play(t, b, reload(t, &st), event.Confirm{Call: "c1", Allow: true}); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "ran", j.String(), "")
@@ -259,34 +260,34 @@ func TestAnswerToACallThatEnded(t *testing.T) {
 func TestEveryEventIsClean(t *testing.T) {
 	raw := json.RawMessage(`{"a":"` + secret + `"}`)
 	rules := []permission.Rule{{Tool: "x", Pattern: secret, Behavior: permission.Allow}}
-	all := []Event{&RunStart{}, &ModelStart{}, &TextDelta{Text: secret}, &ThinkingDelta{Text: secret}, &ToolCallDelta{Args: string(raw)},
-		&Discard{Error: secret}, &Retry{Error: secret}, &ToolCall{Input: raw, Repaired: []string{secret}}, &ToolStart{Reason: secret},
-		&Message{Message: &message.Message{Blocks: message.Blocks{&message.Text{Text: secret}, &message.Thinking{Text: secret, Extra: raw},
+	all := []event.Event{&event.RunStart{}, &event.ModelStart{}, &event.TextDelta{Text: secret}, &event.ThinkingDelta{Text: secret}, &event.ToolCallDelta{Args: string(raw)},
+		&event.Discard{Error: secret}, &event.Retry{Error: secret}, &event.ToolCall{Input: raw, Repaired: []string{secret}}, &event.ToolStart{Reason: secret},
+		&event.Message{Message: &message.Message{Blocks: message.Blocks{&message.Text{Text: secret}, &message.Thinking{Text: secret, Extra: raw},
 			&message.Hint{Text: secret}, &message.Data{Name: secret, URL: secret}, &message.Data{MediaType: "text/plain", Bytes: []byte(secret)}, &message.ToolCall{Input: raw},
 			&message.Unknown{Type: "x", Raw: json.RawMessage(`{"type":"x","a":"` + secret + `"}`)}}}},
-		&ToolDelta{Text: secret}, &ToolDelta{Text: secret, ForUser: true},
-		&ToolResult{Text: secret, Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: secret}}, ForUser: message.Blocks{&message.Text{Text: secret}},
+		&event.ToolDelta{Text: secret}, &event.ToolDelta{Text: secret, ForUser: true},
+		&event.ToolResult{Text: secret, Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: secret}}, ForUser: message.Blocks{&message.Text{Text: secret}},
 			Structured: raw, Meta: map[string]json.RawMessage{"m": raw}}},
-		&Background{Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: secret}}}},
-		&Approval{Input: raw, Reason: secret, Preview: secret, Suggest: rules}, &External{Input: raw},
-		&Elicitation{Message: secret, Schema: raw, URL: "https://x/" + secret, Site: secret, Warnings: []string{secret}, Error: secret},
-		&Sampling{Text: secret, Refused: secret}, &Sub{Event: &RunStart{}}, &Compaction{Summary: secret, Failed: secret},
-		&End{Text: secret, Detail: secret, Output: raw}}
-	source, err := os.ReadFile("event.go")
+		&event.Background{Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: secret}}}},
+		&event.Approval{Input: raw, Reason: secret, Preview: secret, Suggest: rules}, &event.External{Input: raw},
+		&event.Elicitation{Message: secret, Schema: raw, URL: "https://x/" + secret, Site: secret, Warnings: []string{secret}, Error: secret},
+		&event.Sampling{Text: secret, Refused: secret}, &event.Sub{Event: &event.RunStart{}}, &event.Compaction{Summary: secret, Failed: secret},
+		&event.End{Text: secret, Detail: secret, Output: raw}}
+	source, err := os.ReadFile("event/event.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
 	for _, ev := range all {
-		seen[ev.kind()] = true
+		seen[event.TypeOf(ev)] = true
 		c := &eventRedactor{r: builtinRules(t)}
 		for _, out := range append(c.redact(ev), c.flush(func(textKey) bool { return true })...) {
 			data, err := json.Marshal(out)
-			if d, ok := out.(*Message); ok { // bytes are base64 in JSON
+			if d, ok := out.(*event.Message); ok { // bytes are base64 in JSON
 				data = append(data, window.DataIn(d.Message.Blocks)[1].Bytes...)
 			}
 			if err != nil || leaks(string(data)) {
-				t.Errorf("%s: %s, %v", ev.kind(), data, err)
+				t.Errorf("%s: %s, %v", event.TypeOf(ev), data, err)
 			}
 		}
 	}
@@ -315,14 +316,14 @@ func TestWhatIsNotSearched(t *testing.T) {
 			want[of.String()+"."+f] = true
 		}
 	}
-	delete(want, "agent.Sub.Event") // was searched before
+	delete(want, "event.Sub.Event") // was searched before
 	equal(t, "not searched", slices.Sorted(maps.Keys(left)), slices.Sorted(maps.Keys(want)))
 }
 
 // everyEvent has one event of each kind.
-var everyEvent = []Event{&RunStart{}, &ModelStart{}, &TextDelta{}, &ThinkingDelta{}, &ToolCallDelta{}, &Discard{}, &Retry{}, &Message{},
-	&ToolCall{}, &ToolStart{}, &ToolDelta{}, &ToolResult{}, &Approval{}, &External{}, &Elicitation{}, &Sampling{}, &Background{}, &Sub{},
-	&Compaction{}, &End{}}
+var everyEvent = []event.Event{&event.RunStart{}, &event.ModelStart{}, &event.TextDelta{}, &event.ThinkingDelta{}, &event.ToolCallDelta{}, &event.Discard{}, &event.Retry{}, &event.Message{},
+	&event.ToolCall{}, &event.ToolStart{}, &event.ToolDelta{}, &event.ToolResult{}, &event.Approval{}, &event.External{}, &event.Elicitation{}, &event.Sampling{}, &event.Background{}, &event.Sub{},
+	&event.Compaction{}, &event.End{}}
 
 // fill puts the secret into every string in v, and something into what can hold one.
 func fill(v reflect.Value) {
@@ -424,7 +425,7 @@ func TestSecretsOfSubAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := play(t, a, st, Confirm{Call: "c1/s1", Allow: true})
+	more, err := play(t, a, st, event.Confirm{Call: "c1/s1", Allow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +460,7 @@ func TestSecretsOfASubAgentAlone(t *testing.T) {
 		Policy: permission.Policy{Rules: []permission.Rule{{Tool: "delegate", Behavior: permission.Allow}}}},
 		calls(`c1 delegate {"task":"Use the key."}`), says("done"))
 	st := new(State)
-	for _, in := range []Input{Say("go"), Confirm{Call: "c1/s1", Allow: true}} {
+	for _, in := range []Input{Say("go"), event.Confirm{Call: "c1/s1", Allow: true}} {
 		evs, err := play(t, a, st, in)
 		if err != nil {
 			t.Fatal(err)
@@ -496,7 +497,7 @@ func TestSignatureAtTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := of[*Message](evs)[1].Message
+		m := of[*event.Message](evs)[1].Message
 		data, err := json.Marshal(m.Blocks)
 		if err != nil {
 			t.Fatal(err)
@@ -536,10 +537,10 @@ func TestBackgroundHoldsNoSecrets(t *testing.T) {
 		}
 		c := &eventRedactor{r: r}
 		var shown strings.Builder
-		for _, ev := range []Event{&ToolDelta{Call: "a", Text: secret[:at]}, &Background{Call: "a"},
-			&ToolResult{Call: "a", Result: &message.ToolResult{}}} {
+		for _, ev := range []event.Event{&event.ToolDelta{Call: "a", Text: secret[:at]}, &event.Background{Call: "a"},
+			&event.ToolResult{Call: "a", Result: &message.ToolResult{}}} {
 			for _, out := range c.redact(ev) {
-				if d, ok := out.(*ToolDelta); ok {
+				if d, ok := out.(*event.ToolDelta); ok {
 					shown.WriteString(d.Text)
 				}
 			}
@@ -586,18 +587,18 @@ func TestRedactorKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &eventRedactor{r: r}
 		want, got := map[string]string{}, map[string]string{}
-		var evs []Event
+		var evs []event.Event
 		for range rapid.IntRange(1, 25).Draw(t, "deltas") {
 			call := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "call")
 			s := rapid.SampledFrom([]string{"x ", "s", "k-", secret[2:20], secret[20:], " "}).Draw(t, "piece")
 			want[call] += s
-			evs = append(evs, c.redact(&ToolDelta{Call: call, Text: s})...)
+			evs = append(evs, c.redact(&event.ToolDelta{Call: call, Text: s})...)
 		}
 		for _, call := range []string{"a", "b"} {
-			evs = append(evs, c.redact(&ToolResult{Call: call, Result: &message.ToolResult{}})...)
+			evs = append(evs, c.redact(&event.ToolResult{Call: call, Result: &message.ToolResult{}})...)
 		}
 		for _, ev := range evs {
-			if d, ok := ev.(*ToolDelta); ok {
+			if d, ok := ev.(*event.ToolDelta); ok {
 				got[d.Call] += d.Text
 			}
 		}
@@ -617,10 +618,10 @@ func TestRedactorKeepsOrder(t *testing.T) {
 func TestArgumentsComeWhole(t *testing.T) {
 	c := &eventRedactor{r: builtinRules(t)}
 	var got []string
-	for _, ev := range []Event{&ToolCallDelta{Call: "a", Args: `{"x":`}, &ToolCallDelta{Call: "b", Name: "m", Args: `{"y":"sk\u002d`},
-		&ToolCallDelta{Call: "a", Name: "n", Args: `1}`}, &Message{Message: &message.Message{}}} {
+	for _, ev := range []event.Event{&event.ToolCallDelta{Call: "a", Args: `{"x":`}, &event.ToolCallDelta{Call: "b", Name: "m", Args: `{"y":"sk\u002d`},
+		&event.ToolCallDelta{Call: "a", Name: "n", Args: `1}`}, &event.Message{Message: &message.Message{}}} {
 		for _, out := range c.redact(ev) {
-			if d, ok := out.(*ToolCallDelta); ok {
+			if d, ok := out.(*event.ToolCallDelta); ok {
 				got = append(got, d.Call+" "+d.Name+" "+d.Args)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/redact"
 )
 
@@ -23,7 +24,7 @@ type heldText struct {
 	key   textKey
 	text  *redact.Stream
 	args  json.RawMessage
-	event func(text string) Event // a delta
+	delta func(text string) event.Event // a delta
 }
 
 // A textKey names a text by what its deltas are and the id in them. The model says one thing at a time,
@@ -35,9 +36,9 @@ type textKey struct {
 	forUser bool
 }
 
-func (k textKey) isArgs() bool { return k.kind == (*ToolCallDelta).kind(nil) }
+func (k textKey) isArgs() bool { return k.kind == event.TypeOf((*event.ToolCallDelta)(nil)) }
 
-func ofModel(k textKey) bool { return k.kind != (*ToolDelta).kind(nil) }
+func ofModel(k textKey) bool { return k.kind != event.TypeOf((*event.ToolDelta)(nil)) }
 
 func ofCall(call string) func(textKey) bool {
 	return func(k textKey) bool { return !ofModel(k) && k.id == call }
@@ -46,46 +47,46 @@ func ofCall(call string) func(textKey) bool {
 // redact returns the events to emit in the place of ev: none while a delta could be the
 // beginning of a secret, several where one is followed by the end of another text.
 // They get their numbers afterwards, so that none is missing.
-func (c *eventRedactor) redact(ev Event) []Event {
+func (c *eventRedactor) redact(ev event.Event) []event.Event {
 	switch ev := ev.(type) {
-	case *TextDelta:
-		return c.delta(textKey{kind: ev.kind(), id: ev.Block}, ev.Text, func(s string) Event {
-			return &TextDelta{Message: ev.Message, Block: ev.Block, Text: s}
+	case *event.TextDelta:
+		return c.delta(textKey{kind: event.TypeOf(ev), id: ev.Block}, ev.Text, func(s string) event.Event {
+			return &event.TextDelta{Message: ev.Message, Block: ev.Block, Text: s}
 		})
-	case *ThinkingDelta:
-		return c.delta(textKey{kind: ev.kind(), id: ev.Block}, ev.Text, func(s string) Event {
-			return &ThinkingDelta{Message: ev.Message, Block: ev.Block, Text: s}
+	case *event.ThinkingDelta:
+		return c.delta(textKey{kind: event.TypeOf(ev), id: ev.Block}, ev.Text, func(s string) event.Event {
+			return &event.ThinkingDelta{Message: ev.Message, Block: ev.Block, Text: s}
 		})
-	case *ToolCallDelta:
-		return c.delta(textKey{kind: ev.kind(), id: ev.Call}, ev.Args, func(s string) Event {
-			return &ToolCallDelta{Message: ev.Message, Call: ev.Call, Name: ev.Name, Args: s}
+	case *event.ToolCallDelta:
+		return c.delta(textKey{kind: event.TypeOf(ev), id: ev.Call}, ev.Args, func(s string) event.Event {
+			return &event.ToolCallDelta{Message: ev.Message, Call: ev.Call, Name: ev.Name, Args: s}
 		})
-	case *ToolDelta:
+	case *event.ToolDelta:
 		if ev.Text == "" {
-			return []Event{without(c.r, ev)}
+			return []event.Event{without(c.r, ev)}
 		}
-		var out []Event
+		var out []event.Event
 		if ev.Progress != nil { // the text may have to wait
-			out = append(out, without(c.r, &ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
+			out = append(out, without(c.r, &event.ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
 		}
-		return append(out, c.delta(textKey{ev.kind(), ev.Call, ev.ForUser}, ev.Text, func(s string) Event {
-			return &ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
+		return append(out, c.delta(textKey{event.TypeOf(ev), ev.Call, ev.ForUser}, ev.Text, func(s string) event.Event {
+			return &event.ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
 		})...)
-	case *ToolResult:
+	case *event.ToolResult:
 		return append(c.flush(ofCall(ev.Call)), without(c.r, ev))
-	case *Elicitation, *Sampling: // of a call, while the model may be within a secret
-		return []Event{without(c.r, ev)}
-	case *Background: // no more of its pieces come, and what is held back may be half a secret
+	case *event.Elicitation, *event.Sampling: // of a call, while the model may be within a secret
+		return []event.Event{without(c.r, ev)}
+	case *event.Background: // no more of its pieces come, and what is held back may be half a secret
 		c.flush(ofCall(ev.Call))
-	case *Discard: // the deltas are void, and so is what is held back of them
+	case *event.Discard: // the deltas are void, and so is what is held back of them
 		c.flush(ofModel)
 	}
 	return append(c.flush(ofModel), without(c.r, ev))
 }
 
 // delta takes a piece of a text and returns what can be shown by now.
-func (c *eventRedactor) delta(key textKey, text string, event func(string) Event) []Event {
-	var out []Event
+func (c *eventRedactor) delta(key textKey, text string, newDelta func(string) event.Event) []event.Event {
+	var out []event.Event
 	if ofModel(key) { // whatever else the model was saying has ended
 		out = c.flush(func(k textKey) bool { return ofModel(k) && k != key && !(key.isArgs() && k.isArgs()) })
 	}
@@ -94,22 +95,22 @@ func (c *eventRedactor) delta(key textKey, text string, event func(string) Event
 		i = len(c.held)
 		c.held = append(c.held, &heldText{key: key, text: c.r.Stream()})
 		if key.isArgs() { // so that a consumer can show that there is a call
-			out = append(out, event(""))
+			out = append(out, newDelta(""))
 		}
 	}
 	h := c.held[i]
-	h.event = event // a call may get its name late
+	h.delta = newDelta // a call may get its name late
 	if key.isArgs() {
 		h.args = append(h.args, text...)
 	} else if shown := h.text.Write(text); shown != "" {
-		out = append(out, event(shown))
+		out = append(out, newDelta(shown))
 	}
 	return out
 }
 
 // flush ends the texts that which picks, and returns what was held back.
-func (c *eventRedactor) flush(which func(textKey) bool) []Event {
-	var out []Event
+func (c *eventRedactor) flush(which func(textKey) bool) []event.Event {
+	var out []event.Event
 	// In the order in which they began, which a consumer can count on.
 	c.held = slices.DeleteFunc(c.held, func(h *heldText) bool {
 		if !which(h.key) {
@@ -120,7 +121,7 @@ func (c *eventRedactor) flush(which func(textKey) bool) []Event {
 			rest = string(without(c.r, h.args))
 		}
 		if rest != "" {
-			out = append(out, h.event(rest))
+			out = append(out, h.delta(rest))
 		}
 		return true
 	})

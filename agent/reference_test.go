@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -342,7 +343,7 @@ func (s waitScript) observe(t *testing.T, cfg Config) (told []string) {
 				if err != nil {
 					continue
 				}
-				told = append(told, fmt.Sprintf("%v %s", ev.head().Time.Sub(began), observed(ev)))
+				told = append(told, fmt.Sprintf("%v %s", ev.Head().Time.Sub(began), observed(ev)))
 				if n++; n == s.at && s.leaves != "" {
 					break
 				}
@@ -363,26 +364,26 @@ func (s waitScript) observe(t *testing.T, cfg Config) (told []string) {
 	return told
 }
 
-func observed(ev Event) string {
-	text := ev.kind()
+func observed(ev event.Event) string {
+	text := event.TypeOf(ev)
 	switch ev := ev.(type) {
-	case *ToolCallDelta:
+	case *event.ToolCallDelta:
 		text += " " + ev.Call
-	case *ToolCall:
+	case *event.ToolCall:
 		text += " " + ev.Call
-	case *ToolStart:
+	case *event.ToolStart:
 		text += " " + ev.Call
-	case *ToolDelta:
+	case *event.ToolDelta:
 		text += " " + ev.Call + " " + ev.Text
-	case *ToolResult:
+	case *event.ToolResult:
 		text += " " + ev.Call + " " + observedResult(ev.Result)
-	case *TextDelta:
+	case *event.TextDelta:
 		text += " " + ev.Text
-	case *Elicitation:
+	case *event.Elicitation:
 		text += " " + ev.Call + " " + string(ev.Action)
-	case *Message:
+	case *event.Message:
 		text += " " + observedMessage(ev.Message)
-	case *End:
+	case *event.End:
 		text += " " + string(ev.Reason)
 	}
 	return text

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -31,7 +32,7 @@ func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message
 // When the run has to wait for a person, call ReplyAs again with the answers
 // and the same T. [StreamAs] shows the answer while it comes.
 func ReplyAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) (T, error) {
-	return replyAs[T](ctx, a, st, inputs, func(*ToolCallDelta) bool { return true })
+	return replyAs[T](ctx, a, st, inputs, func(*event.ToolCallDelta) bool { return true })
 }
 
 // StreamAs is [ReplyAs] that shows the answer while it comes. It yields values
@@ -47,7 +48,7 @@ func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) 
 	return func(yield func(T, error) bool) {
 		var p partial
 		gone := false
-		answer, err := replyAs[T](ctx, a, st, inputs, func(ev *ToolCallDelta) bool {
+		answer, err := replyAs[T](ctx, a, st, inputs, func(ev *event.ToolCallDelta) bool {
 			var v T
 			isNew := p.add(ev, func(raw json.RawMessage) (err error) {
 				v, err = decodeFinal[T](raw)
@@ -64,15 +65,15 @@ func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) 
 
 // replyAs runs to the typed answer. show gets the pieces of calls as they
 // come, and returns false to break off.
-func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, show func(*ToolCallDelta) bool) (T, error) {
+func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, show func(*event.ToolCallDelta) bool) (T, error) {
 	var none T
 	f, err := newFinal[T]()
 	if err != nil {
 		return none, fmt.Errorf("agent: an answer of type %T: %w", none, err)
 	}
-	err = complete(ctx, st, func(yield func(Event, error) bool) {
+	err = complete(ctx, st, func(yield func(event.Event, error) bool) {
 		for ev, err := range a.start(ctx, st, f, inputs) {
-			if delta, ok := ev.(*ToolCallDelta); ok && !show(delta) || !yield(ev, err) {
+			if delta, ok := ev.(*event.ToolCallDelta); ok && !show(delta) || !yield(ev, err) {
 				return
 			}
 		}
@@ -84,16 +85,16 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 }
 
 // complete ranges over a run, and fails if that ends otherwise than with an answer.
-func complete(ctx context.Context, st *State, events iter.Seq2[Event, error]) error {
+func complete(ctx context.Context, st *State, events iter.Seq2[event.Event, error]) error {
 	end, err := drain(events)
 	switch {
 	case err != nil:
 		return err
-	case end.Reason == EndCompleted:
+	case end.Reason == event.EndCompleted:
 		return nil
-	case end.Reason == EndWaiting:
+	case end.Reason == event.EndWaiting:
 		return st.waiting("answer with Confirm or Result, or have Config.Approve or a rule of Config.Policy answer")
-	case end.Reason == EndLimit:
+	case end.Reason == event.EndLimit:
 		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(end.Detail))
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
@@ -109,9 +110,9 @@ func (st *State) waiting(remedy string) error {
 	var calls []string
 	for _, ev := range st.Pending() {
 		switch ev := ev.(type) {
-		case *Approval:
+		case *event.Approval:
 			calls = append(calls, fmt.Sprintf("for approval of %s (%s): %s", ev.Name, ev.Call, ev.Reason))
-		case *External:
+		case *event.External:
 			calls = append(calls, fmt.Sprintf("for the result of %s (%s)", ev.Name, ev.Call))
 		}
 	}
@@ -122,12 +123,12 @@ func (st *State) waiting(remedy string) error {
 }
 
 // drain returns the end of a run.
-func drain(events iter.Seq2[Event, error]) (end *End, err error) {
+func drain(events iter.Seq2[event.Event, error]) (end *event.End, err error) {
 	for ev, err := range events {
 		if err != nil {
 			return nil, err
 		}
-		if e, ok := ev.(*End); ok {
+		if e, ok := ev.(*event.End); ok {
 			end = e
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"io/fs"
 	"net/url"
 	"os"
@@ -19,7 +20,7 @@ import (
 )
 
 // Results keeps the text of tool results that are too long for the model; see
-// [Context]. It must be safe for concurrent use.
+// [Window]. It must be safe for concurrent use.
 type Results interface {
 	Put(ctx context.Context, call, text string) error
 	Get(ctx context.Context, call string) (string, error)
@@ -131,7 +132,7 @@ type readIn struct {
 
 // ReadResult returns the tool by which a model reads the results that were kept
 // whole: by lines, by a regular expression, or a part of JSON. Put it into the
-// toolkit's basic group, and the same store into [Context].
+// toolkit's basic group, and the same store into [Window].
 //
 // It is a control tool: no one is asked about it. What it returns a tool that was
 // allowed has returned before.
@@ -242,4 +243,8 @@ func pointer(text, path string) (string, error) {
 	enc.SetIndent("", " ")
 	err := enc.Encode(v)
 	return out.String(), err
+}
+
+func newToolResult(c *openCall) *event.ToolResult {
+	return &event.ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
 }

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
@@ -36,8 +37,8 @@ func TestOneLayerOfRetries(t *testing.T) {
 			}
 			evs, err := play(t, ag, new(State), Say("go"))
 			n := len(a.Requests()) + len(b.Requests())
-			if err == nil || n != row.requests || told != row.told || len(of[*Retry](evs)) != row.told {
-				t.Errorf("%s: %d requests, told %d times, %d events, %v", row.why, n, told, len(of[*Retry](evs)), err)
+			if err == nil || n != row.requests || told != row.told || len(of[*event.Retry](evs)) != row.told {
+				t.Errorf("%s: %d requests, told %d times, %d events, %v", row.why, n, told, len(of[*event.Retry](evs)), err)
 			}
 		})
 	}

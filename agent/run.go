@@ -24,6 +24,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/redact"
@@ -34,24 +35,24 @@ import (
 // delivered in inputs, and yields what happens. Without inputs it continues where
 // an earlier run, in this or another process, was cut off.
 //
-// The sequence may be ranged once. It ends with exactly one [*End], followed by
+// The sequence may be ranged once. It ends with exactly one [*event.End], followed by
 // an error if the run failed; an error before any event means that the inputs
 // were refused and st is as it was. Breaking off cancels the run.
-func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
+func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[event.Event, error] {
 	return a.start(ctx, st, nil, inputs)
 }
 
 // start is Run, for an answer of a given type if f is not nil.
-func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
-	inner := RunFunc(func(ctx context.Context, st *State, inputs ...Input) iter.Seq2[Event, error] {
+func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[event.Event, error] {
+	inner := RunFunc(func(ctx context.Context, st *State, inputs ...Input) iter.Seq2[event.Event, error] {
 		return a.runOnce(ctx, st, f, inputs)
 	})
 	return wrap(a.cfg.Middleware, inner, func(m Middleware) func(RunFunc) RunFunc { return m.Run })(ctx, st, inputs...)
 }
 
-func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[Event, error] {
+func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[event.Event, error] {
 	used := false
-	return func(yield func(Event, error) bool) {
+	return func(yield func(event.Event, error) bool) {
 		var err error
 		switch {
 		case used:
@@ -119,7 +120,7 @@ func (r *run) run(inputs []Input) {
 }
 
 // begin emits the first event and applies the inputs. A reason ends the run.
-func (r *run) begin(inputs []Input) (EndReason, error) {
+func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	st := r.st
 	if st.ID == "" {
 		st.ID = r.cfg.NewID("ses")
@@ -137,7 +138,7 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 			r.dialog.ids[c.ID] = true
 		}
 	}
-	r.emit(&RunStart{Session: st.ID, Resumed: resumed})
+	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
 	// First what was cut off, then the inputs: an answer may be for a call that has
 	// ended by that.
 	r.forgetBackground()
@@ -146,7 +147,7 @@ func (r *run) begin(inputs []Input) (EndReason, error) {
 	}
 	interrupt, err := r.apply(inputs)
 	if err == nil && interrupt {
-		return EndInterrupted, nil
+		return event.EndInterrupted, nil
 	}
 	if len(inputs) == 0 && !resumed {
 		r.findFinal()
@@ -204,10 +205,10 @@ func (r *run) reopen(c *openCall) error {
 }
 
 // loop takes steps until there is an end to report.
-func (r *run) loop() (EndReason, error) {
-	var reason EndReason
+func (r *run) loop() (event.EndReason, error) {
+	var reason event.EndReason
 	stepped, returned := false, false
-	r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Context.MaxResult)
+	r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Window.MaxResult)
 	// The reason does not pass through the middleware: a step that waits or is done has not failed,
 	// and no middleware can lose it.
 	inner := StepFunc(func(ctx context.Context) (err error) {
@@ -226,14 +227,14 @@ func (r *run) loop() (EndReason, error) {
 		switch {
 		case stepped && !returned:
 			r.endCalls()
-			return EndError, join(err, errors.New("a Middleware.Step recovered from a panic of its step: the run cannot continue"))
+			return event.EndError, join(err, errors.New("a Middleware.Step recovered from a panic of its step: the run cannot continue"))
 		case !stepped && err == nil:
-			return EndError, errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot continue")
+			return event.EndError, errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot continue")
 		case err != nil:
 			if r.fail(err); r.failed == nil {
-				return EndInterrupted, nil
+				return event.EndInterrupted, nil
 			}
-			return EndError, nil // r.failed says why
+			return event.EndError, nil // r.failed says why
 		}
 	}
 	return reason, nil
@@ -244,7 +245,7 @@ func (r *run) loop() (EndReason, error) {
 //
 // It asks after everything what comes next, and keeps no plan: what it did is in the State, from
 // which a run in another process continues in the same way.
-func (r *run) step() (EndReason, error) {
+func (r *run) step() (event.EndReason, error) {
 	for asked := false; ; {
 		var err error
 		next := decide.Next(&r.st.loop, r.situation())
@@ -275,16 +276,16 @@ func (r *run) step() (EndReason, error) {
 		case decide.Wait:
 			var answered bool
 			if answered, err = r.approve(r.st.loop.Open...); err == nil && !answered {
-				return EndWaiting, r.waitAgain()
+				return event.EndWaiting, r.waitAgain()
 			}
 		case decide.Fail:
-			return EndError, r.failed
+			return event.EndError, r.failed
 		case decide.Interrupt:
-			return EndInterrupted, nil
+			return event.EndInterrupted, nil
 		case decide.Stop:
-			return EndLimit, nil
+			return event.EndLimit, nil
 		case decide.Finish:
-			return EndCompleted, r.collectAll()
+			return event.EndCompleted, r.collectAll()
 		}
 		r.fail(err)
 	}
@@ -300,7 +301,7 @@ func (r *run) waitAgain() error {
 	for _, c := range r.st.loop.Open {
 		for i, ev := range pendingOf(c, r.st.loop.Run) {
 			r.emit(ev)
-			if h := ev.head(); i == 0 {
+			if h := ev.Head(); i == 0 {
 				c.Announced = decide.Announced{Seq: h.Seq, Time: h.Time}
 			}
 		}
@@ -317,19 +318,19 @@ func (r *run) waitAgain() error {
 }
 
 // end closes what is open unless it waits, stores the State and emits the End.
-func (r *run) end(reason EndReason, err error) {
+func (r *run) end(reason event.EndReason, err error) {
 	r.flush() // where Config.Approve panicked
 	r.dropEarly()
 	if err = join(err, r.failed); err != nil {
-		reason = EndError
+		reason = event.EndError
 	}
 	switch reason {
-	case EndInterrupted:
+	case event.EndInterrupted:
 		err = r.closeOpen("The run was interrupted before this call ended.")
-	case EndError:
+	case event.EndError:
 		err = join(err, r.closeOpen("The run ended with an error before this call ended."))
 	}
-	if reason != EndWaiting { // where waitAgain has waited, and what is open must stay the last
+	if reason != event.EndWaiting { // where waitAgain has waited, and what is open must stay the last
 		err = join(err, r.stopBackground(), r.addBackgroundResults())
 	}
 	ev := r.endEvent(reason)
@@ -339,10 +340,10 @@ func (r *run) end(reason EndReason, err error) {
 	if !r.consumer.stopped {
 		r.number(ev) // before it is stored, so that no number comes twice
 	}
-	r.st.loop.End(reason == EndWaiting)
+	r.st.loop.End(reason == event.EndWaiting)
 	err = join(err, r.save())
 	if err != nil { // after the last save, which may have failed too
-		ev.Reason, ev.Detail = EndError, err.Error()
+		ev.Reason, ev.Detail = event.EndError, err.Error()
 	}
 	ev = without(r.cfg.Redact, ev)
 	if !r.consumer.stopped && r.consumer.yield(ev, nil) && err != nil {
@@ -350,15 +351,15 @@ func (r *run) end(reason EndReason, err error) {
 	}
 }
 
-func (r *run) endEvent(reason EndReason) *End {
-	ev := &End{Reason: reason, Steps: r.st.loop.Spent.Steps, Usage: r.dialog.usage}
+func (r *run) endEvent(reason event.EndReason) *event.End {
+	ev := &event.End{Reason: reason, Steps: r.st.loop.Spent.Steps, Usage: r.dialog.usage}
 	switch reason {
-	case EndLimit:
+	case event.EndLimit:
 		ev.Detail = r.st.loop.Spent.Stopped
 		if last := decide.FullAnswer(r.st.Messages); last.Role == message.RoleAssistant {
 			ev.Text = last.Text()
 		}
-	case EndCompleted:
+	case event.EndCompleted:
 		if r.final != nil {
 			ev.Output = r.final.value
 		}

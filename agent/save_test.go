@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -28,7 +29,7 @@ func TestFailedSave(t *testing.T) {
 			saves := 0
 			cfg := Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), noting(&j, "ask", tool.Options{})),
 				Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Allow}}},
-				Approve: func(context.Context, Approval) (Confirm, error) { return Confirm{Allow: true}, nil },
+				Approve: func(context.Context, event.Approval) (event.Confirm, error) { return event.Confirm{Allow: true}, nil },
 				Save: func(_ context.Context, st *State) error {
 					saves++
 					if saves == at || saves > at && forever {
@@ -40,12 +41,12 @@ func TestFailedSave(t *testing.T) {
 				}}
 			a, _ := newAgent(t, cfg, calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`, `c3 ask {"path":"c"}`, `c4 nope {}`), says("done"))
 			st := new(State)
-			evs, told := []Event(nil), map[string]bool{}
-			check := func(ev Event) {
+			evs, told := []event.Event(nil), map[string]bool{}
+			check := func(ev event.Event) {
 				for _, id := range idsOf(ev) {
 					told[id] = true
 					if !strings.Contains(stored, id) {
-						t.Errorf("save %d failed: a %s with %s was emitted and is not stored", at, ev.kind(), id)
+						t.Errorf("save %d failed: a %s with %s was emitted and is not stored", at, event.TypeOf(ev), id)
 					}
 				}
 			}
@@ -64,12 +65,12 @@ func TestFailedSave(t *testing.T) {
 				}
 				break
 			}
-			if !errors.Is(err, full) || endOf(t, evs).Reason != EndError || len(of[*End](evs)) != 1 {
+			if !errors.Is(err, full) || endOf(t, evs).Reason != event.EndError || len(of[*event.End](evs)) != 1 {
 				t.Fatalf("save %d: %v, %+v", at, err, endOf(t, evs))
 			}
 			for i, ev := range evs {
-				if ev.head().Seq != int64(i+1) {
-					t.Fatalf("save %d: event %d has number %d", at, i, ev.head().Seq)
+				if ev.Head().Seq != int64(i+1) {
+					t.Fatalf("save %d: event %d has number %d", at, i, ev.Head().Seq)
 				}
 			}
 			if err := CheckHistory(st.Messages); err != nil || len(st.loop.Open) > 0 {
@@ -84,10 +85,10 @@ func TestFailedSave(t *testing.T) {
 				}
 			}
 			announced := map[string]int{}
-			for _, c := range of[*ToolCall](evs) {
+			for _, c := range of[*event.ToolCall](evs) {
 				announced[c.Call]++
 			}
-			for _, res := range of[*ToolResult](evs) {
+			for _, res := range of[*event.ToolResult](evs) {
 				announced[res.Call]--
 			}
 			for id, n := range announced {
@@ -100,13 +101,13 @@ func TestFailedSave(t *testing.T) {
 }
 
 // idsOf returns what the stored State must hold when ev is emitted.
-func idsOf(ev Event) []string {
+func idsOf(ev event.Event) []string {
 	switch ev := ev.(type) {
-	case *Message:
+	case *event.Message:
 		return []string{`"id":"` + ev.Message.ID + `"`}
-	case *ToolCall:
+	case *event.ToolCall:
 		return []string{`"id":"` + ev.Call + `"`}
-	case *ToolResult:
+	case *event.ToolResult:
 		res, err := json.Marshal(ev.Result)
 		if err != nil {
 			return []string{err.Error()}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -35,14 +36,14 @@ func TestSavedBefore(t *testing.T) {
 		pending int // before
 	}{
 		"waiting": {pending: 1, policy: allow("note", "outside"), ran: "ask:b ask:c",
-			inputs:  []Input{Confirm{Call: "c2", Allow: true, Rules: allow("ask").Rules}},
-			more:    []Input{Result{Call: "c4"}},
+			inputs:  []Input{event.Confirm{Call: "c2", Allow: true, Rules: allow("ask").Rules}},
+			more:    []Input{event.Result{Call: "c4"}},
 			results: []string{"c1 success: noted a", "c2 success: noted b", "c3 success: noted c", "c4 success: "}},
 		"in_flight":            {policy: allow("note"), results: []string{"c1 success: noted a", "c2 " + unknown}},
 		"in_flight_idempotent": {policy: allow("note", "alone"), ran: "alone:b", results: []string{"c1 success: noted a", "c2 success: noted b"}},
 		"background":           {policy: allow("behind"), told: []string{"c1 of behind " + unknown, "c2 of behind " + unknown}},
 		"sub_agent": {pending: 2, policy: allow("helper", "note"), ran: "note:x",
-			inputs:  []Input{Confirm{Call: "h1/s1", Allow: true}, Confirm{Call: "h2/s1"}},
+			inputs:  []Input{event.Confirm{Call: "h1/s1", Allow: true}, event.Confirm{Call: "h2/s1"}},
 			results: []string{"h1 success: sub: noted x", "h2 success: sub: A person refused this call of note."}},
 		"compacted": {inputs: []Input{Say("go on")}},
 		"limit":     {inputs: []Input{Say("go on")}, policy: allow("note"), ran: "note:c", turns: []turn{calls(`c3 note {"path":"c"}`)}, results: []string{"c3 success: noted c"}},
@@ -82,7 +83,7 @@ func TestSavedBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if row.more != nil {
-				equal(t, "end", endOf(t, evs).Reason, EndWaiting)
+				equal(t, "end", endOf(t, evs).Reason, event.EndWaiting)
 				if evs, err = play(t, a, st, row.more...); err != nil {
 					t.Fatal(err)
 				}

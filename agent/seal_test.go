@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -26,7 +27,7 @@ func TestSealRefusesEveryFlippedByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := Confirm{Call: "c1", Allow: true}
+	answer := event.Confirm{Call: "c1", Allow: true}
 	refused := 0
 	for i := range data {
 		changed := bytes.Clone(data)
@@ -132,7 +133,7 @@ func TestSealOfTypedRuns(t *testing.T) {
 	if _, err := ReplyAs[verdict](t.Context(), a, st, Say("go")); !errors.Is(err, ErrWaiting) {
 		t.Fatal(err)
 	}
-	if msg, err := a.Reply(t.Context(), reload(t, st), Confirm{Call: "c1", Allow: true}); err != nil || msg.Text() != "done" {
+	if msg, err := a.Reply(t.Context(), reload(t, st), event.Confirm{Call: "c1", Allow: true}); err != nil || msg.Text() != "done" {
 		t.Error(err)
 	}
 }

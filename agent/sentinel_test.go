@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -32,8 +33,8 @@ func TestErrorsOfAnswers(t *testing.T) {
 		in   Input
 		want error
 	}{
-		{Say("more"), ErrWaiting}, {Confirm{Call: "c9", Allow: true}, ErrNoCall}, {Result{Call: ""}, ErrNoCall},
-		{Result{Call: "c3"}, ErrNotWaiting}, {Result{Call: "c2"}, ErrNotWaiting}, {Confirm{Call: "c1", Allow: true}, ErrNotWaiting},
+		{Say("more"), ErrWaiting}, {event.Confirm{Call: "c9", Allow: true}, ErrNoCall}, {event.Result{Call: ""}, ErrNoCall},
+		{event.Result{Call: "c3"}, ErrNotWaiting}, {event.Result{Call: "c2"}, ErrNotWaiting}, {event.Confirm{Call: "c1", Allow: true}, ErrNotWaiting},
 	} {
 		if _, err := a.Reply(t.Context(), &st, row.in); !errors.Is(err, row.want) {
 			t.Errorf("%+v: %v, want %v", row.in, err, row.want)
@@ -42,11 +43,11 @@ func TestErrorsOfAnswers(t *testing.T) {
 	if st.Done() {
 		t.Error("calls wait, and the conversation is done")
 	}
-	_, err = a.Reply(t.Context(), &st, Confirm{Call: "c2"}, Confirm{Call: "c4"}, Confirm{Call: "c5"}, Confirm{Call: "c6"})
+	_, err = a.Reply(t.Context(), &st, event.Confirm{Call: "c2"}, event.Confirm{Call: "c4"}, event.Confirm{Call: "c5"}, event.Confirm{Call: "c6"})
 	if !errors.Is(err, ErrWaiting) || !strings.HasPrefix(err.Error(), "waiting for the result of print (c3); answer with") {
 		t.Errorf("the host has not delivered: %v", err)
 	}
-	if _, err := a.Reply(t.Context(), &st, Result{Call: "c3"}); err != nil {
+	if _, err := a.Reply(t.Context(), &st, event.Result{Call: "c3"}); err != nil {
 		t.Fatal(err)
 	}
 	if !st.Done() {

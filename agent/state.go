@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
@@ -59,9 +60,9 @@ type (
 )
 
 // Pending returns what waits for a person or for the host, in call order: each
-// is an [*Approval] or an [*External] like the event that was emitted.
-func (st *State) Pending() []Event {
-	var out []Event
+// is an [*event.Approval] or an [*event.External] like the event that was emitted.
+func (st *State) Pending() []event.Event {
+	var out []event.Event
 	for _, c := range st.loop.Open {
 		out = append(out, pendingOf(c, st.loop.Run)...)
 	}
@@ -69,16 +70,16 @@ func (st *State) Pending() []Event {
 }
 
 // pendingOf returns what an open call of a run waits for.
-func pendingOf(c *openCall, run string) []Event {
-	head := Head{Seq: c.Announced.Seq, Run: run, Time: c.Announced.Time}
+func pendingOf(c *openCall, run string) []event.Event {
+	head := event.Header{Seq: c.Announced.Seq, Run: run, Time: c.Announced.Time}
 	switch c.Status {
 	case decide.Asking:
 		head.Type, head.Time = "approval", cmp.Or(head.Time, c.Asked)
-		return []Event{&Approval{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety,
+		return []event.Event{&event.Approval{Header: head, Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety,
 			Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input)}}
 	case decide.External:
 		head.Type = "external"
-		return []Event{&External{Head: head, Call: c.ID, Name: c.Tool, Input: c.Input}}
+		return []event.Event{&event.External{Header: head, Call: c.ID, Name: c.Tool, Input: c.Input}}
 	case decide.Nested:
 		return pendingBelow(c, head)
 	}
@@ -225,22 +226,22 @@ func checkOpen(msgs []*message.Message, loop *decide.State) error {
 // pendingBelow lists what a sub-agent's call waits for, as questions of the outer run, which emitted
 // them one after the other. Two sub-agents may give calls the same id, so the outer call's comes
 // before it.
-func pendingBelow(c *openCall, head Head) []Event {
+func pendingBelow(c *openCall, head event.Header) []event.Event {
 	var st State
 	if json.Unmarshal(c.Sub, &st) != nil {
 		return nil
 	}
 	pending := st.Pending()
 	for _, p := range pending {
-		h := p.head()
+		h := p.Head()
 		h.Run, h.Seq = head.Run, head.Seq
 		if !head.Time.IsZero() {
 			h.Time = head.Time
 		}
 		switch p := p.(type) {
-		case *Approval:
+		case *event.Approval:
 			p.Call = c.ID + "/" + p.Call
-		case *External:
+		case *event.External:
 			p.Call = c.ID + "/" + p.Call
 		}
 		if head.Seq > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -58,13 +59,13 @@ func TestCrashAnywhere(t *testing.T) {
 				t.Fatalf("snapshot %d: %v", cut, err)
 			}
 			end := endOf(t, evs)
-			if end.Reason == EndCompleted {
+			if end.Reason == event.EndCompleted {
 				equal(t, "answer", end.Text, "done")
 				break
 			}
 			inputs = nil
 			for _, p := range st.Pending() {
-				inputs = append(inputs, Confirm{Call: p.(*Approval).Call, Allow: true})
+				inputs = append(inputs, event.Confirm{Call: p.(*event.Approval).Call, Allow: true})
 			}
 			if len(inputs) == 0 {
 				t.Fatalf("snapshot %d: ended %s with nothing pending", cut, end.Reason)

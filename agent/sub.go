@@ -9,13 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
 // AsTool returns a tool by which a model gives a task to another agent. The other one starts with
-// an empty conversation and returns its last words; its events come as [*Sub] while it works.
+// an empty conversation and returns its last words; its events come as [*event.Sub] while it works.
 //
 // Its calls are judged by its own policy and by that of the agent that called it, and the stricter
 // one counts. So do both agents' [Limits] apply: its tokens, its tool calls, its time and its cost,
@@ -61,14 +62,14 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 	switch {
 	case err != nil:
 		return tool.Chunk{}, err
-	case end.Reason == EndCompleted:
+	case end.Reason == event.EndCompleted:
 		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // which is not redacted, as the End is
-	case end.Reason == EndWaiting && nested: // its State was saved with the call
+	case end.Reason == event.EndWaiting && nested: // its State was saved with the call
 		// Where it is read: the outer run may have given this call up meanwhile.
 		return tool.Chunk{}, n.do(func(*run, *openCall) error { n.waits = true; return nil })
-	case end.Reason == EndWaiting:
+	case end.Reason == event.EndWaiting:
 		return tool.Failure("The agent needs a person to allow a call, and there is none: " + describePending(&st)), nil
-	case end.Reason == EndLimit:
+	case end.Reason == event.EndLimit:
 		return tool.Failure(end.Text + "\n[The agent stopped at " + end.Detail + ".]"), nil
 	default:
 		return tool.Chunk{}, errors.Join(context.Cause(ctx), ErrInterrupted)
@@ -76,12 +77,12 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 }
 
 // follow runs a sub-agent, passes its events to the outer run, and returns the last one.
-func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (*End, error) {
-	return drain(func(yield func(Event, error) bool) {
+func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (*event.End, error) {
+	return drain(func(yield func(event.Event, error) bool) {
 		for ev, err := range a.Run(context.WithValue(ctx, nestKey{}, nil), st, inputs...) {
 			if err == nil {
 				err = a.parent.do(func(outer *run, c *openCall) error {
-					outer.emit(&Sub{Call: c.ID, Event: ev})
+					outer.emit(&event.Sub{Call: c.ID, Event: ev})
 					return nil
 				})
 			}
@@ -132,7 +133,7 @@ func (a *Agent) below(n *nest) *Agent {
 func describePending(st *State) string {
 	var calls []string
 	for _, p := range st.Pending() {
-		if q, ok := p.(*Approval); ok {
+		if q, ok := p.(*event.Approval); ok {
 			calls = append(calls, q.Name+" "+string(q.Input))
 		}
 	}
@@ -198,12 +199,12 @@ func (r *run) runBelow(c *openCall) (*run, error) {
 // stuckBelow reports whether nothing can answer what a sub-agent waits for: it must run again to ask
 // again, or to fail.
 func (r *run) stuckBelow(c *openCall) bool {
-	pending := pendingBelow(c, Head{})
-	return len(pending) == 0 || slices.ContainsFunc(pending, func(ev Event) bool {
+	pending := pendingBelow(c, event.Header{})
+	return len(pending) == 0 || slices.ContainsFunc(pending, func(ev event.Event) bool {
 		switch ev := ev.(type) {
-		case *Approval:
+		case *event.Approval:
 			return r.late(ev.Call)
-		case *External:
+		case *event.External:
 			return r.late(ev.Call)
 		}
 		return false

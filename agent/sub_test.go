@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -50,8 +51,8 @@ func TestSubAgent(t *testing.T) {
 	equal(t, "results", results(&st), []string{"h1 success: sub: noted x", "h2 success: sub: noted y"})
 	equal(t, "usage", st.Usage, message.Usage{Input: 60, Output: 12})
 	told := map[string]int{}
-	for _, s := range of[*Sub](evs) {
-		told[s.Call+" "+s.Event.kind()]++
+	for _, s := range of[*event.Sub](evs) {
+		told[s.Call+" "+event.TypeOf(s.Event)]++
 	}
 	if told["h1 tool_result"] != 1 || told["h2 end"] != 1 {
 		t.Errorf("events of the sub-agents: %v", told)
@@ -74,7 +75,7 @@ func TestSubAgentAsks(t *testing.T) {
 			j.ran = nil
 			outer := Config{Policy: policies[0]}
 			if name == "answered in the process" {
-				outer.Approve = func(context.Context, Approval) (Confirm, error) { return Confirm{Allow: true}, nil }
+				outer.Approve = func(context.Context, event.Approval) (event.Confirm, error) { return event.Confirm{Allow: true}, nil }
 			}
 			a, w := family(t, &j, outer, Config{Policy: policies[1]}, notes, calls(`h1 helper {"task":"x"}`, `h2 helper {"task":"y"}`))
 			w.turns = append(w.turns, says("done"))
@@ -85,19 +86,19 @@ func TestSubAgentAsks(t *testing.T) {
 			}
 			if strings.Contains(name, "denies") || strings.Contains(name, "mode") {
 				equal(t, "ran", j.String(), "")
-				equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+				equal(t, "end", endOf(t, evs).Reason, event.EndCompleted)
 				return
 			}
-			for endOf(t, evs).Reason == EndWaiting {
+			for endOf(t, evs).Reason == event.EndWaiting {
 				var ids []string
 				var answers []Input
 				for _, p := range st.Pending() {
-					q := p.(*Approval)
+					q := p.(*event.Approval)
 					ids = append(ids, q.Call+" "+q.Name)
-					answers = append(answers, Confirm{Call: q.Call, Allow: name != "the answer is no"})
+					answers = append(answers, event.Confirm{Call: q.Call, Allow: name != "the answer is no"})
 				}
 				equal(t, "questions", ids, []string{"h1/s1 note", "h2/s1 note"})
-				if _, err := play(t, a, st, Confirm{Call: "h1/s9"}); err == nil {
+				if _, err := play(t, a, st, event.Confirm{Call: "h1/s9"}); err == nil {
 					t.Error("an answer for a call that is not there")
 				}
 				st = reload(t, st)
@@ -105,7 +106,7 @@ func TestSubAgentAsks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+			equal(t, "end", endOf(t, evs).Reason, event.EndCompleted)
 			if name == "the answer is no" {
 				equal(t, "ran", j.String(), "")
 				return
@@ -185,11 +186,11 @@ func TestSubAgentAnswers(t *testing.T) {
 		answers []Input
 		want    string
 	}{
-		"arguments of no schema": {[]Input{Confirm{Call: "h1/s1", Allow: true, Input: json.RawMessage(`{"nope":[]}`)}}, "edited arguments"},
-		"a rule for other tools": {[]Input{Confirm{Call: "h1/s1", Allow: true, Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}}, "rule"},
-		"twice":                  {[]Input{Confirm{Call: "h1/s1", Allow: true}, Confirm{Call: "h1/s1"}}, "twice"},
-		"a result":               {[]Input{Result{Call: "h1/s1"}}, "does not wait"},
-		"behind an interrupt":    {[]Input{Interrupt{}, Confirm{Call: "h1/s1", Allow: true}}, "Interrupt"},
+		"arguments of no schema": {[]Input{event.Confirm{Call: "h1/s1", Allow: true, Input: json.RawMessage(`{"nope":[]}`)}}, "edited arguments"},
+		"a rule for other tools": {[]Input{event.Confirm{Call: "h1/s1", Allow: true, Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}}, "rule"},
+		"twice":                  {[]Input{event.Confirm{Call: "h1/s1", Allow: true}, event.Confirm{Call: "h1/s1"}}, "twice"},
+		"a result":               {[]Input{event.Result{Call: "h1/s1"}}, "does not wait"},
+		"behind an interrupt":    {[]Input{Interrupt{}, event.Confirm{Call: "h1/s1", Allow: true}}, "Interrupt"},
 		"too late":               {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +207,7 @@ func TestSubAgentAnswers(t *testing.T) {
 			}
 			if name == "too late" {
 				now = now.Add(time.Hour)
-				if _, err := play(t, a, st, Confirm{Call: "h1/s1", Allow: true}); !errors.Is(err, ErrExpired) {
+				if _, err := play(t, a, st, event.Confirm{Call: "h1/s1", Allow: true}); !errors.Is(err, ErrExpired) {
 					t.Fatal(err)
 				}
 				if _, err := play(t, a, st); err != nil { // asks again
@@ -215,7 +216,7 @@ func TestSubAgentAnswers(t *testing.T) {
 			} else if _, err := play(t, a, st, row.answers...); err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Fatalf("%v, want %q", err, row.want)
 			}
-			evs, err := play(t, a, reload(t, st), Confirm{Call: "h1/s1", Allow: true, Input: json.RawMessage(`{"path":"y"}`)})
+			evs, err := play(t, a, reload(t, st), event.Confirm{Call: "h1/s1", Allow: true, Input: json.RawMessage(`{"path":"y"}`)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
@@ -57,7 +58,7 @@ func TestSubAgentsShareLimits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "end", endOf(t, evs).Reason, EndLimit)
+			equal(t, "end", endOf(t, evs).Reason, event.EndLimit)
 			if n.Load() > row.answers || len(j.ran) > row.ran {
 				t.Errorf("%d answers and %d calls, want at most %d and %d", n.Load(), len(j.ran), row.answers, row.ran)
 			}
@@ -90,16 +91,16 @@ func TestLimitsReachDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "end", endOf(t, evs).Reason, EndLimit)
+	equal(t, "end", endOf(t, evs).Reason, event.EndLimit)
 	started, tokens := 0, 0
 	for _, ev := range evs {
-		for s, below := ev.(*Sub); below; s, below = ev.(*Sub) {
+		for s, below := ev.(*event.Sub); below; s, below = ev.(*event.Sub) {
 			ev = s.Event
 		}
 		switch ev := ev.(type) {
-		case *ToolStart:
+		case *event.ToolStart:
 			started++
-		case *Message:
+		case *event.Message:
 			if ev.Message.Usage != nil {
 				tokens += ev.Message.Usage.Input
 			}
@@ -133,12 +134,12 @@ func TestSubAgentIsChargedOnce(t *testing.T) {
 			break
 		}
 		st = reload(t, st)
-		evs, err = play(t, a, st, Confirm{Call: p[0].(*Approval).Call, Allow: true})
+		evs, err = play(t, a, st, event.Confirm{Call: p[0].(*event.Approval).Call, Allow: true})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "end", endOf(t, evs).Reason, EndCompleted)
+	equal(t, "end", endOf(t, evs).Reason, event.EndCompleted)
 	equal(t, "results", results(st), []string{"h1 success: sub"})
 	equal(t, "usage of the conversation", st.Usage, message.Usage{Input: 60, Output: 12})
 	equal(t, "usage of the runs", spent, st.Usage)
@@ -182,7 +183,7 @@ func TestCrashedSubAgentIsCharged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, ok := ev.(*Sub); ok && s.Event.kind() == "tool_result" && n.Load() == 4 {
+		if s, ok := ev.(*event.Sub); ok && event.TypeOf(s.Event) == "tool_result" && n.Load() == 4 {
 			cancel() // the sub-agent has made three answers
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -89,7 +90,7 @@ const maxShorter = 3
 // summarise has the model say what is to be known of the conversation: with the
 // messages as it knows them, so that the provider's cache holds, or, where a server
 // finds those too long, with what of them fits into budget, in estimated tokens.
-func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *Compaction) (text string, err error) {
+func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *event.Compaction) (text string, err error) {
 	if !refused {
 		text, err = r.askSummary(v, r.st.Messages, ev)
 		switch {
@@ -111,7 +112,7 @@ func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *Co
 
 // askSummary asks for a structured summary. A model that writes prose instead
 // has given a plain one; one whose JSON is of no use is asked for that.
-func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *Compaction) (string, error) {
+func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Compaction) (string, error) {
 	text, err := r.askText(v, msgs, summaryPrompt, ev)
 	if err != nil {
 		return "", err
@@ -129,7 +130,7 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *Compactio
 }
 
 // askText asks the model something about msgs. No event is emitted while the answer comes.
-func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *Compaction) (string, error) {
+func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *event.Compaction) (string, error) {
 	req := r.request(v)
 	req.Messages = append(slices.Clip(msgs), r.hintMessage(window.SummarySource, question))
 	// The tools stay in the request all the same: without them it would have another prefix.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -56,13 +57,13 @@ func TestSummaries(t *testing.T) {
 				turns = append(turns, says(answer))
 			}
 			var j journal
-			a, w := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Context: Context{Window: 10_000}}, append(turns, says("done"))...)
+			a, w := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Window: Window{Tokens: 10_000}}, append(turns, says("done"))...)
 			st := talk(60, 500)
 			evs, err := play(t, a, st, Say("the newest question"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := of[*Compaction](evs)[0]
+			c := of[*event.Compaction](evs)[0]
 			equal(t, "summary", c.Summary, row.want)
 			equal(t, "failed", c.Failed != "", row.want == "")
 			equal(t, "input tokens", c.Usage.Input, 10*len(row.answers))
@@ -90,7 +91,7 @@ func TestSummaryWhereTheServerKnowsTheWindow(t *testing.T) {
 	st.Messages = append([]*message.Message{{ID: "h", Role: message.RoleUser,
 		Blocks: message.Blocks{&message.Hint{Source: window.SummarySource, Text: earlier}}}}, st.Messages...)
 	var asked []string // what the model read for each summary
-	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Context: Context{Window: 1_000_000}})
+	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Window: Window{Tokens: 1_000_000}})
 	a.model = wordsFunc(func(req *model.Request) turn {
 		text := said(req.Messages)
 		switch {
@@ -106,7 +107,7 @@ func TestSummaryWhereTheServerKnowsTheWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := of[*Compaction](evs)
+	c := of[*event.Compaction](evs)
 	if len(c) != 1 || c[0].Failed != "" || len(asked) != 1 {
 		t.Fatalf("%+v, asked %d times", c, len(asked))
 	}
@@ -121,7 +122,7 @@ func TestSummaryWhereTheServerKnowsTheWindow(t *testing.T) {
 // nobody to ask.
 func TestFailedSummaryKeepsTheEarlierOne(t *testing.T) {
 	var j journal
-	a, w := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Context: Context{Window: 10_000}, Retry: model.RetryConfig{Retries: -1}},
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Window: Window{Tokens: 10_000}, Retry: model.RetryConfig{Retries: -1}},
 		says(`{"goal":"Water.","facts":["the shed is locked"],"next":"Go."}`), says("done"))
 	st := talk(60, 500)
 	if _, err := play(t, a, st, Say("first")); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -56,7 +57,7 @@ func TestNothingStartsAfterTheTime(t *testing.T) {
 				start := time.Now()
 				evs, err := play(t, a, new(State), Say("go"))
 				got := strings.Fields(j.String())
-				if err != nil || endOf(t, evs).Reason != EndLimit || len(got) != len(strings.Fields(row.want)) || time.Since(start) != row.after {
+				if err != nil || endOf(t, evs).Reason != event.EndLimit || len(got) != len(strings.Fields(row.want)) || time.Since(start) != row.after {
 					t.Errorf("%q after %v: %+v, %v", got, time.Since(start), endOf(t, evs), err)
 				}
 				for _, stopped := range got {
@@ -66,7 +67,7 @@ func TestNothingStartsAfterTheTime(t *testing.T) {
 					}
 				}
 				for _, ev := range evs {
-					if began, ok := ev.(*ToolStart); ok && !strings.Contains(row.want, ":"+began.Call) {
+					if began, ok := ev.(*event.ToolStart); ok && !strings.Contains(row.want, ":"+began.Call) {
 						t.Errorf("call %s began", began.Call)
 					}
 				}
@@ -76,14 +77,14 @@ func TestNothingStartsAfterTheTime(t *testing.T) {
 }
 
 // saidOf returns the text of the last result of a call, in the background too.
-func saidOf(evs []Event, call string) (text string) {
+func saidOf(evs []event.Event, call string) (text string) {
 	for _, ev := range evs {
 		switch ev := ev.(type) {
-		case *ToolResult:
+		case *event.ToolResult:
 			if ev.Call == call {
 				text = ev.Text
 			}
-		case *Background:
+		case *event.Background:
 			if ev.Call == call && ev.Result != nil {
 				text = ev.Result.Text()
 			}
@@ -92,9 +93,9 @@ func saidOf(evs []Event, call string) (text string) {
 	return text
 }
 
-func slowly(context.Context, Approval) (Confirm, error) {
+func slowly(context.Context, event.Approval) (event.Confirm, error) {
 	time.Sleep(2 * time.Minute)
-	return Confirm{Allow: true}, nil
+	return event.Confirm{Allow: true}, nil
 }
 
 // TestTheTypedAnswerComesAfterTheTime has the last answer be the typed one: the call that gives it runs.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
@@ -199,11 +200,11 @@ func (tc *toolCall) onEnd(r *run) error {
 
 // deltaOf returns the event for a chunk, nil if it has nothing to show. Bytes of pictures and files are left to the result: a UI
 // can show nothing of them before they are whole.
-func deltaOf(c *openCall, ch tool.Chunk) *ToolDelta {
+func deltaOf(c *openCall, ch tool.Chunk) *event.ToolDelta {
 	if ch.Block == nil && ch.Progress == nil {
 		return nil
 	}
-	ev := &ToolDelta{Call: c.ID, Name: c.Tool, ForUser: ch.ForUser, Progress: ch.Progress}
+	ev := &event.ToolDelta{Call: c.ID, Name: c.Tool, ForUser: ch.ForUser, Progress: ch.Progress}
 	switch b := ch.Block.(type) {
 	case *message.Text:
 		ev.Text = b.Text
@@ -261,7 +262,7 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 		c.Status = decide.Allowed // nothing of it runs
 		return nil, err
 	}
-	r.emit(&ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
+	r.emit(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	return t, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
@@ -46,7 +47,7 @@ func TestMiddlewareFaults(t *testing.T) {
 					defer cancel()
 					st := new(State)
 					evs, err := playCtx(t, ctx, a, st, Say("go"))
-					if err != nil || endOf(t, evs).Reason != EndCompleted {
+					if err != nil || endOf(t, evs).Reason != event.EndCompleted {
 						t.Errorf("it ended with %+v, %v", endOf(t, evs), err)
 					}
 					for _, res := range results(st) {
@@ -131,7 +132,7 @@ func TestConsumerIsNotCalledAgain(t *testing.T) {
 					}
 				}()
 				for ev := range a.Run(t.Context(), new(State), Say("go")) {
-					if _, ok := ev.(*ToolDelta); ok {
+					if _, ok := ev.(*event.ToolDelta); ok {
 						leave()
 					}
 				}
@@ -160,7 +161,7 @@ func TestTurnFailsOnce(t *testing.T) {
 			return nil
 		}}, calls("c1 gives_up {}"), says("one"), says("two"))
 		evs, err := play(t, a, new(State), Say("go"))
-		if !errors.Is(err, full) || endOf(t, evs).Reason != EndError {
+		if !errors.Is(err, full) || endOf(t, evs).Reason != event.EndError {
 			t.Errorf("mediator %s: it ended with %q, %v", mediator, endOf(t, evs).Reason, err)
 		}
 	}
@@ -185,7 +186,7 @@ func TestEarlyMiddlewareAsks(t *testing.T) {
 						return nil
 					}}, calls(`c1 look {"path":"a"}`, `c2 look {"path":"b"}`), says("one"))
 				for ev := range a.Run(t.Context(), new(State), Say("go")) {
-					if _, ok := ev.(*ToolStart); ok && how == "breaks" {
+					if _, ok := ev.(*event.ToolStart); ok && how == "breaks" {
 						break
 					}
 				}

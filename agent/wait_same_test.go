@@ -16,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -195,7 +196,7 @@ func (s waitScript) hooks() (mws []Middleware) {
 }
 
 // follow ranges over a run as the consumer does, and writes down what came of it.
-func (s waitScript) follow(events iter.Seq2[Event, error], leaves string) (told []string) {
+func (s waitScript) follow(events iter.Seq2[event.Event, error], leaves string) (told []string) {
 	var loop sync.WaitGroup
 	loop.Go(func() {
 		defer func() {

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -241,7 +242,7 @@ func TestMiddlewareLeavesACall(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				for ev, err := range a.Run(ctx, new(State), Say("go")) {
-					if end, ok := ev.(*ToolResult); ok {
+					if end, ok := ev.(*event.ToolResult); ok {
 						note(end.Text)
 					} else if err != nil {
 						note(err.Error())

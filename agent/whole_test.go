@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -102,7 +103,7 @@ func TestTimeEndsWhatHangs(t *testing.T) {
 				}
 				equal(t, "took", time.Since(began), row.took)
 				end := endOf(t, evs)
-				if end.Reason != EndLimit || end.Detail != "the limit of 1m0s" || end.Text != row.text {
+				if end.Reason != event.EndLimit || end.Detail != "the limit of 1m0s" || end.Text != row.text {
 					t.Errorf("end %+v", end)
 				}
 				if last := st.Messages[len(st.Messages)-1]; row.last != "" && last.Text() != row.last {
@@ -169,7 +170,7 @@ func TestPendingSaysWhen(t *testing.T) {
 	var told []string
 	for _, ev := range evs {
 		switch ev.(type) {
-		case *Approval, *External:
+		case *event.Approval, *event.External:
 			told = append(told, jsonOf(t, ev))
 		}
 	}
@@ -222,8 +223,8 @@ func TestWhatACancelBreaksIsNoFault(t *testing.T) {
 		limit bool // by the limit of time in place of a cancel
 	}{
 		"a question":          {cfg: Config{Policy: permission.Policy{}}, turns: []turn{calls(`c1 ask {"path":"x"}`)}},
-		"a summary":           {cfg: Config{Policy: bypass, Context: Context{Window: 1000, MaxResult: -1}}, turns: []turn{calls(`c1 long {}`), calls(`c2 long {}`), {block: true}}},
-		"a summary, by limit": {cfg: Config{Policy: bypass, Limits: Limits{Time: time.Minute}, Context: Context{Window: 1000, MaxResult: -1}}, turns: []turn{calls(`c1 long {}`), calls(`c2 long {}`), {block: true}, {block: true}}, limit: true},
+		"a summary":           {cfg: Config{Policy: bypass, Window: Window{Tokens: 1000, MaxResult: -1}}, turns: []turn{calls(`c1 long {}`), calls(`c2 long {}`), {block: true}}},
+		"a summary, by limit": {cfg: Config{Policy: bypass, Limits: Limits{Time: time.Minute}, Window: Window{Tokens: 1000, MaxResult: -1}}, turns: []turn{calls(`c1 long {}`), calls(`c2 long {}`), {block: true}, {block: true}}, limit: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -233,16 +234,16 @@ func TestWhatACancelBreaksIsNoFault(t *testing.T) {
 					time.AfterFunc(time.Minute, cancel)
 				}
 				row.cfg.Toolkit = toolkit.Of(long, noting(&j, "ask", tool.Options{}))
-				row.cfg.Approve = func(ctx context.Context, _ Approval) (Confirm, error) {
+				row.cfg.Approve = func(ctx context.Context, _ event.Approval) (event.Confirm, error) {
 					<-ctx.Done()
-					return Confirm{}, ctx.Err()
+					return event.Confirm{}, ctx.Err()
 				}
 				a, w := newAgent(t, row.cfg, row.turns...)
 				st := new(State)
 				evs, err := playCtx(t, ctx, a, st, Say("go"))
-				want := EndInterrupted
+				want := event.EndInterrupted
 				if row.limit {
-					want = EndLimit
+					want = event.EndLimit
 				}
 				if err != nil || endOf(t, evs).Reason != want {
 					t.Errorf("%+v, %v", endOf(t, evs), err)

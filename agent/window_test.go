@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -209,7 +210,7 @@ func (m *memory) Get(_ context.Context, call string) (string, error) {
 // row gain less than a tenth, and nothing that was refused is sent again.
 func goOn(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (compactions int) {
 	cfg := Config{Model: scripted.New(), Toolkit: kit, Policy: bypass, Instructions: "Look around. " + strings.Repeat("Mind this. ", s.rules), MaxParallel: 1,
-		Limits: Limits{Steps: s.steps + 1}, Context: Context{Window: s.window, Results: results}, Retry: model.RetryConfig{Retries: -1}}
+		Limits: Limits{Steps: s.steps + 1}, Window: Window{Tokens: s.window, Results: results}, Retry: model.RetryConfig{Retries: -1}}
 	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -224,9 +225,9 @@ func goOn(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (
 		}
 		now := s.tokens(&model.Request{System: s.last.System, Tools: s.last.Tools, Messages: st.Messages})
 		switch ev := ev.(type) {
-		case *Message:
+		case *event.Message:
 			before = now
-		case *Compaction:
+		case *event.Compaction:
 			compactions++
 			if generation++; st.Generation != generation {
 				t.Fatalf("generation %d after %d compactions were told", st.Generation, generation)
@@ -238,8 +239,8 @@ func goOn(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (
 				t.Fatalf("%d compactions in a row gained little: %d tokens became %d, told %d → %d", poor, before, now, ev.Before, ev.After)
 			}
 			before = now
-		case *End:
-			if ev.Reason != EndCompleted || ev.Text != "done" {
+		case *event.End:
+			if ev.Reason != event.EndCompleted || ev.Text != "done" {
 				t.Fatalf("after %d of %d steps: %+v", s.asked, s.steps, ev)
 			}
 		}
@@ -305,18 +306,18 @@ func TestNothingCanGo(t *testing.T) {
 	}
 	for _, row := range []struct {
 		why  string
-		ctx  Context
+		ctx  Window
 		st   *State
 		said Input
 		reqs int
 		want string
 	}{
-		{"long words", Context{Window: 8000}, &State{}, Say(strings.Repeat("word ", 8000)), 1, "longest message, of the user, 10004; make one of them shorter"},
-		{"an old answer can go", Context{Window: 8000}, talk(1, 5000), Say(strings.Repeat("word ", 8000)), 2, "longest message, of the user, 10004; make one of them shorter"},
-		{"pictures can go", Context{Window: 8000}, &State{}, Tell(pictures.Blocks...), 2, "nothing more can be taken out"},
-		{"no compaction", Context{Window: 8000, Compact: -1}, talk(1, 100), Say("x"), 1, "context_too_long"},
+		{"long words", Window{Tokens: 8000}, &State{}, Say(strings.Repeat("word ", 8000)), 1, "longest message, of the user, 10004; make one of them shorter"},
+		{"an old answer can go", Window{Tokens: 8000}, talk(1, 5000), Say(strings.Repeat("word ", 8000)), 2, "longest message, of the user, 10004; make one of them shorter"},
+		{"pictures can go", Window{Tokens: 8000}, &State{}, Say("", pictures.Blocks...), 2, "nothing more can be taken out"},
+		{"no compaction", Window{Tokens: 8000, Compact: -1}, talk(1, 100), Say("x"), 1, "context_too_long"},
 	} {
-		a, w := newAgent(t, Config{Policy: bypass, Context: row.ctx})
+		a, w := newAgent(t, Config{Policy: bypass, Window: row.ctx})
 		w.turns = nil
 		n := 0
 		a.levels.model = wordsFunc(func(req *model.Request) turn {
@@ -344,14 +345,14 @@ func TestCutsAreReadOn(t *testing.T) {
 	whole := text.String()
 	for _, row := range []struct {
 		why string
-		cfg Context
+		cfg Window
 		n   int // bytes of the result
 	}{
-		{"at the entry", Context{}, len(whole)},
-		{"in a small window", Context{Window: 8000}, 60_000},
-		{"in a compaction", Context{Window: 8000, MaxResult: -1}, 20_000},
-		{"cut twice", Context{Window: 8000, MaxResult: 5000}, 60_000},
-		{"hardly readable", Context{MaxResult: 800}, 10_000},
+		{"at the entry", Window{}, len(whole)},
+		{"in a small window", Window{Tokens: 8000}, 60_000},
+		{"in a compaction", Window{Tokens: 8000, MaxResult: -1}, 20_000},
+		{"cut twice", Window{Tokens: 8000, MaxResult: 5000}, 60_000},
+		{"hardly readable", Window{MaxResult: 800}, 10_000},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			kept := new(memory)
@@ -365,7 +366,7 @@ func TestCutsAreReadOn(t *testing.T) {
 				return in.Path + strings.Repeat("word ", 300), nil
 			}))
 			row.cfg.Results = kept
-			a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy, other, read), Context: row.cfg, Limits: Limits{Steps: 500}})
+			a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy, other, read), Window: row.cfg, Limits: Limits{Steps: 500}})
 			got, steps, filled := "", 0, false
 			readOn := regexp.MustCompile(`(?s)^(.*?)\n\[… \d+ bytes (?:left out here|more); they begin with (\w+) (\{[^\n]*?\})\]`)
 			a.levels.model = wordsFunc(func(req *model.Request) turn {

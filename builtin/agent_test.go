@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
@@ -15,7 +16,7 @@ import (
 
 // agentIn has an agent with the tools of this package do the turns in a directory with a
 // file f. Every question is answered with yes, after meanwhile. It returns the questions.
-func agentIn(t *testing.T, mode permission.Mode, meanwhile func(dir string), turns ...scripted.Turn) (dir string, asked []agent.Approval) {
+func agentIn(t *testing.T, mode permission.Mode, meanwhile func(dir string), turns ...scripted.Turn) (dir string, asked []event.Approval) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -29,12 +30,12 @@ func agentIn(t *testing.T, mode permission.Mode, meanwhile func(dir string), tur
 		t.Fatal(err)
 	}
 	a := skillAgent(t, dir, agent.Config{Toolkit: toolkit.Of(all...), Policy: permission.Policy{Mode: mode},
-		Approve: func(_ context.Context, q agent.Approval) (agent.Confirm, error) {
+		Approve: func(_ context.Context, q event.Approval) (event.Confirm, error) {
 			if asked = append(asked, q); meanwhile != nil {
 				meanwhile(dir)
 				meanwhile = nil
 			}
-			return agent.Confirm{Allow: true}, nil
+			return event.Confirm{Allow: true}, nil
 		}}, append(turns, scripted.Say("done"))...)
 	for _, err := range a.Run(t.Context(), new(agent.State), agent.Say("go")) {
 		if err != nil {

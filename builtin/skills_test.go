@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -103,9 +104,9 @@ func longTalk() *agent.State {
 }
 
 // questions returns what st asks a person.
-func questions(st *agent.State) (out []*agent.Approval) {
+func questions(st *agent.State) (out []*event.Approval) {
 	for _, ev := range st.Pending() {
-		if q, ok := ev.(*agent.Approval); ok {
+		if q, ok := ev.(*event.Approval); ok {
 			out = append(out, q)
 		}
 	}
@@ -173,7 +174,7 @@ func TestSkillRoundTrip(t *testing.T) {
 	if err := json.Unmarshal(saved, again); err != nil {
 		t.Fatal(err)
 	}
-	msg, err := a.Reply(t.Context(), again, agent.Confirm{Call: asked[0].Call, Allow: true, Rules: rules})
+	msg, err := a.Reply(t.Context(), again, event.Confirm{Call: asked[0].Call, Allow: true, Rules: rules})
 	if err != nil || msg.Text() != "There are 3 orders." {
 		t.Fatalf("%v, %v", msg, err)
 	}
@@ -181,7 +182,7 @@ func TestSkillRoundTrip(t *testing.T) {
 		t.Fatalf("with the rule accepted: %v, %v", msg, err)
 	}
 
-	b := skillAgent(t, dir, agent.Config{Toolkit: kit, Context: agent.Context{Window: 10_000}},
+	b := skillAgent(t, dir, agent.Config{Toolkit: kit, Window: agent.Window{Tokens: 10_000}},
 		scripted.Say("They counted."),
 		scripted.Func(func(req *model.Request) (scripted.Turn, error) {
 			for _, want := range []string{`<skill name="count-orders">`, "- How to count (#how-to-count)"} {

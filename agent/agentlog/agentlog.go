@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/internal/genai"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -149,7 +150,7 @@ func (l *log) begin(ctx context.Context, op *genai.Op) (context.Context, func())
 func runAttrs(op *genai.Op) []slog.Attr {
 	attrs := []slog.Attr{slog.String(genai.Agent, op.Target)}
 	if op.End == nil { // the consumer broke off
-		return append(attrs, slog.String(genai.Finish, string(agent.EndInterrupted)))
+		return append(attrs, slog.String(genai.Finish, string(event.EndInterrupted)))
 	}
 	return append(attrs, slog.String(genai.Finish, string(op.End.Reason)), slog.Int(keySteps, op.End.Steps),
 		slog.Int(genai.Input, op.End.Usage.Input), slog.Int(genai.Output, op.End.Usage.Output))
@@ -181,12 +182,12 @@ func (l *log) step(next agent.StepFunc) agent.StepFunc {
 
 // events logs what a run tells of: decisions and compactions.
 func (l *log) events(next agent.RunFunc) agent.RunFunc {
-	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[agent.Event, error] {
-		return func(yield func(agent.Event, error) bool) {
+	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
 			d := decisions{log: l, ctx: ctx, calls: map[string]*decision{}}
 			defer d.end()
 			for ev, err := range next(ctx, st, inputs...) {
-				if c, ok := ev.(*agent.Compaction); ok {
+				if c, ok := ev.(*event.Compaction); ok {
 					l.compaction(ctx, c)
 				}
 				d.add(ev)
@@ -217,11 +218,11 @@ type decision struct {
 }
 
 // add takes an event of the run.
-func (d *decisions) add(ev agent.Event) {
+func (d *decisions) add(ev event.Event) {
 	switch ev := ev.(type) {
-	case *agent.ToolCall:
+	case *event.ToolCall:
 		d.calls[ev.Call] = &decision{tool: ev.Name, input: ev.Input}
-	case *agent.Approval:
+	case *event.Approval:
 		c := d.calls[ev.Call]
 		if c == nil && strings.Contains(ev.Call, "/") { // a sub-agent's, which may have a log of its own
 			return
@@ -234,13 +235,13 @@ func (d *decisions) add(ev agent.Event) {
 		if !slices.Contains(d.asked, c) {
 			d.asked = append(d.asked, c)
 		}
-	case *agent.ToolStart:
+	case *event.ToolStart:
 		d.write(ev.Call, ev.Name, permission.Allow, ev.Reason)
-	case *agent.External:
+	case *event.External:
 		if d.calls[ev.Call] != nil {
 			d.write(ev.Call, ev.Name, permission.Allow, "")
 		}
-	case *agent.ToolResult:
+	case *event.ToolResult:
 		c := d.calls[ev.Call]
 		switch {
 		case ev.Outcome == message.OutcomeDenied:
@@ -249,7 +250,7 @@ func (d *decisions) add(ev agent.Event) {
 			d.write(ev.Call, ev.Name, permission.Ask, c.reason)
 		}
 		delete(d.calls, ev.Call)
-	case *agent.End:
+	case *event.End:
 		d.end()
 	}
 }
@@ -290,7 +291,7 @@ func (l *log) permission(ctx context.Context, c *decision, behavior permission.B
 	l.write(ctx, level, "permission", attrs...)
 }
 
-func (l *log) compaction(ctx context.Context, c *agent.Compaction) {
+func (l *log) compaction(ctx context.Context, c *event.Compaction) {
 	level, failed := slog.LevelInfo, slog.Attr{}
 	if c.Failed != "" {
 		level, failed = slog.LevelWarn, slog.String(genai.ErrorType, "no_summary")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/agentlog"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
@@ -90,8 +91,8 @@ func runs(t *testing.T, mw agent.Middleware, b *bytes.Buffer) {
 	}{
 		{"calls", []scripted.Turn{scripted.Call("weather", place{secret}), scripted.Call("weather", place{""}), scripted.Call("denied", place{"x"}), scripted.Say("Fog.")}, agent.Config{}, 0},
 		{"a model that fails", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.ErrAuthentication, Message: "no such key: " + secret})}, agent.Config{}, 0},
-		{"a compaction", []scripted.Turn{scripted.Say(`{"goal":"Know ` + secret + `.","next":"Ask."}`), scripted.Say("Done.")}, agent.Config{Context: agent.Context{Window: 2000}}, 0},
-		{"a compaction without a summary", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.ErrInvalidRequest, Message: secret}), scripted.Say("Done.")}, agent.Config{Context: agent.Context{Window: 2000}}, 0},
+		{"a compaction", []scripted.Turn{scripted.Say(`{"goal":"Know ` + secret + `.","next":"Ask."}`), scripted.Say("Done.")}, agent.Config{Window: agent.Window{Tokens: 2000}}, 0},
+		{"a compaction without a summary", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.ErrInvalidRequest, Message: secret}), scripted.Say("Done.")}, agent.Config{Window: agent.Window{Tokens: 2000}}, 0},
 		{"a consumer that breaks off", []scripted.Turn{scripted.Say("Hello.")}, agent.Config{}, 2},
 	} {
 		fmt.Fprintf(b, "## %s\n", row.name)
@@ -102,7 +103,7 @@ func runs(t *testing.T, mw agent.Middleware, b *bytes.Buffer) {
 			t.Fatal(err)
 		}
 		st := &agent.State{ID: "ses_1"}
-		if cfg.Context.Window > 0 {
+		if cfg.Window.Tokens > 0 {
 			fill(t, st)
 		}
 		n := 0
@@ -157,8 +158,8 @@ func TestOneLineForEachDecision(t *testing.T) {
 		for errors.Is(err, agent.ErrWaiting) {
 			var answers []agent.Input
 			for _, ev := range st.Pending() {
-				id := ev.(*agent.Approval).Call
-				answers = append(answers, agent.Confirm{Call: id, Allow: id == "call_1"})
+				id := ev.(*event.Approval).Call
+				answers = append(answers, event.Confirm{Call: id, Allow: id == "call_1"})
 			}
 			_, err = a.Reply(ctx, st, answers...)
 		}
@@ -176,8 +177,8 @@ func TestOneLineForEachDecision(t *testing.T) {
 		want string // behaviors, and not_run
 	}{
 		{"five calls one after the other", five, agent.Config{Policy: permission.Policy{Mode: permission.ModeBypass}}, replies, "allow allow allow allow allow"},
-		{"five questions answered at once", five, agent.Config{Approve: func(_ context.Context, q agent.Approval) (agent.Confirm, error) {
-			return agent.Confirm{Allow: q.Call != "call_2"}, nil
+		{"five questions answered at once", five, agent.Config{Approve: func(_ context.Context, q event.Approval) (event.Confirm, error) {
+			return event.Confirm{Allow: q.Call != "call_2"}, nil
 		}}, replies, "deny allow allow allow allow"},
 		{"questions answered later", call("a").And(call("b")), agent.Config{}, waits, "ask allow ask deny"},
 		{"wrong arguments, and an unknown tool", scripted.Call("weather", map[string]any{"city": []int{1}}).And(scripted.Call("nothing", nil)).And(call("a")),

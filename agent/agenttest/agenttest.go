@@ -7,7 +7,7 @@
 //			scripted.Say("It is gone."))
 //		c.Run(agent.Say("Remove a.txt."))
 //		c.Asked("remove")
-//		c.Run(agent.Confirm{Call: "call_1", Allow: true})
+//		c.Run(event.Confirm{Call: "call_1", Allow: true})
 //		c.Called("remove")
 //		c.Golden("testdata/remove.txtar")
 //	}
@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
@@ -58,7 +59,7 @@ type T interface {
 // A Conversation is an agent under test, and what happened so far.
 type Conversation struct {
 	State  *agent.State
-	Events []agent.Event // of all runs
+	Events []event.Event // of all runs
 
 	t      T
 	agent  *agent.Agent
@@ -102,7 +103,7 @@ func countedIDs() func(string) string {
 // Run takes the conversation further until the run ends, and returns how. A
 // run that fails, or that refuses the inputs, fails the test: see
 // [Conversation.Fails].
-func (c *Conversation) Run(inputs ...agent.Input) *agent.End {
+func (c *Conversation) Run(inputs ...agent.Input) *event.End {
 	c.t.Helper()
 	end, err := c.run(inputs)
 	if err != nil {
@@ -121,7 +122,7 @@ func (c *Conversation) Fails(inputs ...agent.Input) error {
 	return err
 }
 
-func (c *Conversation) run(inputs []agent.Input) (*agent.End, error) {
+func (c *Conversation) run(inputs []agent.Input) (*event.End, error) {
 	c.t.Helper()
 	c.script.inputs(inputs)
 	first := len(c.Events)
@@ -134,12 +135,12 @@ func (c *Conversation) run(inputs []agent.Input) (*agent.End, error) {
 		c.Events = append(c.Events, ev)
 		c.script.event(ev)
 	}
-	var end *agent.End
+	var end *event.End
 	if len(c.Events) > first {
-		end, _ = c.Events[len(c.Events)-1].(*agent.End)
+		end, _ = c.Events[len(c.Events)-1].(*event.End)
 	}
 	if end == nil && failure == nil {
-		failure = errors.New("its last event is not *agent.End: a Middleware.Run must pass on what the next one yields")
+		failure = errors.New("its last event is not *event.End: a Middleware.Run must pass on what the next one yields")
 	}
 	if len(c.Events) == first {
 		c.script.add("refused", failure.Error())
@@ -157,10 +158,10 @@ func (c *Conversation) Called(tools ...string) {
 	started := map[string]bool{}
 	for _, ev := range c.Events {
 		switch ev := ev.(type) {
-		case *agent.ToolStart:
+		case *event.ToolStart:
 			got = append(got, ev.Name)
 			started[ev.Call] = true
-		case *agent.ToolResult:
+		case *event.ToolResult:
 			if !started[ev.Call] {
 				not = append(not, fmt.Sprintf("%s did not run: %s", ev.Name, ev.Text))
 			}
@@ -180,7 +181,7 @@ func (c *Conversation) Asked(tools ...string) {
 	var got, why []string
 	seen := map[string]bool{}
 	for _, ev := range c.Events {
-		if ev, ok := ev.(*agent.Approval); ok && !seen[ev.Call] {
+		if ev, ok := ev.(*event.Approval); ok && !seen[ev.Call] {
 			seen[ev.Call] = true
 			got = append(got, ev.Name)
 			why = append(why, fmt.Sprintf("%s %s was asked about: %s", ev.Name, ev.Input, ev.Reason))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/agenttest"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -61,14 +62,14 @@ func TestApproval(t *testing.T) {
 	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(remove), Instructions: "Keep the folder tidy."},
 		scripted.Think("There are two.").And(scripted.Call("remove", pathIn{"a"}), scripted.Call("remove", pathIn{"b"})),
 		scripted.Say("One of them is gone."))
-	if end := c.Run(agent.Say("Remove a and b.")); end.Reason != agent.EndWaiting {
+	if end := c.Run(agent.Say("Remove a and b.")); end.Reason != event.EndWaiting {
 		t.Errorf("the run ended %s", end.Reason)
 	}
 	c.Asked("remove") // the answer may cover the other call
 	c.Called()
-	c.Run(agent.Confirm{Call: "call_1", Allow: true})
+	c.Run(event.Confirm{Call: "call_1", Allow: true})
 	c.Asked("remove", "remove")
-	c.Run(agent.Confirm{Call: "call_2", Reason: "it is needed"})
+	c.Run(event.Confirm{Call: "call_2", Reason: "it is needed"})
 	c.Called("remove")
 	c.Golden("testdata/approval.txtar")
 }
@@ -103,7 +104,7 @@ func TestParallelAndExternal(t *testing.T) {
 	if err := c.Fails(agent.Say("Are you there?")); !errors.Is(err, agent.ErrWaiting) {
 		t.Errorf("said more while a call waits: %v", err)
 	}
-	if err := c.Fails(agent.Result{Call: "call_5", Blocks: message.Blocks{&message.Text{Text: "printed"}}}); !strings.Contains(err.Error(), "out") {
+	if err := c.Fails(event.Result{Call: "call_5", Blocks: message.Blocks{&message.Text{Text: "printed"}}}); !strings.Contains(err.Error(), "out") {
 		t.Error(err)
 	}
 	c.Run()
@@ -193,7 +194,7 @@ func TestAssertionsFail(t *testing.T) {
 		{"golden", func(c *agenttest.Conversation) { c.Golden(file) }, "+look call_1 {\"path\":\"x\"}"},
 		{"golden missing", func(c *agenttest.Conversation) { c.Golden(filepath.Join(dir, "none")) }, "-agenttest.update"},
 		{"no failure", func(c *agenttest.Conversation) { c.Fails() }, "did not fail"},
-		{"refused", func(c *agenttest.Conversation) { c.Run(agent.Confirm{Call: "x"}) }, `no such call is open: "x"`},
+		{"refused", func(c *agenttest.Conversation) { c.Run(event.Confirm{Call: "x"}) }, `no such call is open: "x"`},
 		{"script used up", func(c *agenttest.Conversation) { c.Run(agent.Say("more")) }, "the script has 2 turns"},
 		{"broken history", func(c *agenttest.Conversation) {
 			c.State.Messages = c.State.Messages[:2]
@@ -228,14 +229,14 @@ func TestAssertionsFail(t *testing.T) {
 	if got := failing(func(t agenttest.T) { agenttest.New(t, agent.Config{Model: scripted.New()}) }); !strings.Contains(got, "Model is set") {
 		t.Errorf("a model was taken: %q", got)
 	}
-	for name, of := range map[string]func(iter.Seq2[agent.Event, error]) iter.Seq2[agent.Event, error]{
-		"nothing": func(iter.Seq2[agent.Event, error]) iter.Seq2[agent.Event, error] {
-			return func(func(agent.Event, error) bool) {}
+	for name, of := range map[string]func(iter.Seq2[event.Event, error]) iter.Seq2[event.Event, error]{
+		"nothing": func(iter.Seq2[event.Event, error]) iter.Seq2[event.Event, error] {
+			return func(func(event.Event, error) bool) {}
 		},
-		"no end": func(events iter.Seq2[agent.Event, error]) iter.Seq2[agent.Event, error] {
-			return func(yield func(agent.Event, error) bool) {
+		"no end": func(events iter.Seq2[event.Event, error]) iter.Seq2[event.Event, error] {
+			return func(yield func(event.Event, error) bool) {
 				for ev, err := range events {
-					if _, end := ev.(*agent.End); !end && !yield(ev, err) {
+					if _, end := ev.(*event.End); !end && !yield(ev, err) {
 						return
 					}
 				}
@@ -243,7 +244,7 @@ func TestAssertionsFail(t *testing.T) {
 		},
 	} {
 		swallow := agent.Middleware{Run: func(next agent.RunFunc) agent.RunFunc {
-			return func(ctx context.Context, st *agent.State, in ...agent.Input) iter.Seq2[agent.Event, error] {
+			return func(ctx context.Context, st *agent.State, in ...agent.Input) iter.Seq2[event.Event, error] {
 				return of(next(ctx, st, in...))
 			}
 		}}
@@ -261,15 +262,15 @@ func TestCheckFails(t *testing.T) {
 	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(look), Policy: allow("look")},
 		scripted.Call("look", pathIn{"x"}), scripted.Say("Hello, and welcome to all of you."))
 	c.Run(agent.Say("Hi"))
-	where := func(match func(agent.Event) bool) int { return slices.IndexFunc(c.Events, match) }
-	result := where(func(ev agent.Event) bool { _, ok := ev.(*agent.ToolResult); return ok })
-	text := where(func(ev agent.Event) bool { _, ok := ev.(*agent.TextDelta); return ok })
+	where := func(match func(event.Event) bool) int { return slices.IndexFunc(c.Events, match) }
+	result := where(func(ev event.Event) bool { _, ok := ev.(*event.ToolResult); return ok })
+	text := where(func(ev event.Event) bool { _, ok := ev.(*event.TextDelta); return ok })
 	last := len(c.Events) - 1
-	without := func(i int) []agent.Event { return renumbered(slices.Delete(slices.Clone(c.Events), i, i+1)) }
-	twice := func(i int) []agent.Event { return renumbered(slices.Insert(slices.Clone(c.Events), i, c.Events[i])) }
+	without := func(i int) []event.Event { return renumbered(slices.Delete(slices.Clone(c.Events), i, i+1)) }
+	twice := func(i int) []event.Event { return renumbered(slices.Insert(slices.Clone(c.Events), i, c.Events[i])) }
 	for _, row := range []struct {
 		name   string
-		events []agent.Event
+		events []event.Event
 		want   string
 	}{
 		{"as it was", c.Events, ""},
@@ -278,12 +279,12 @@ func TestCheckFails(t *testing.T) {
 		{"a gap", slices.Delete(slices.Clone(c.Events), 3, 4), "after"},
 		{"no start", without(0), "begins with a RunStart"},
 		{"two starts", twice(0), "begins with a RunStart"},
-		{"no end", without(last), "want *agent.End"},
+		{"no end", without(last), "want *event.End"},
 		{"two ends", twice(last), "begins with a RunStart"},
 		{"no result", without(result), "has no result"},
 		{"two results", twice(result), "2 results"},
 		{"a delta lost", without(text), "the deltas say"},
-		{"a bad event", append(slices.Clone(c.Events[:last:last]), &agent.ToolCall{Input: json.RawMessage("{")}), "event"},
+		{"a bad event", append(slices.Clone(c.Events[:last:last]), &event.ToolCall{Input: json.RawMessage("{")}), "event"},
 	} {
 		got := failing(func(t agenttest.T) { agenttest.Check(t, c.State, row.events) })
 		if row.want == "" && got != "" || !strings.Contains(got, row.want) {
@@ -293,13 +294,13 @@ func TestCheckFails(t *testing.T) {
 }
 
 // renumbered returns copies of events with numbers that follow each other.
-func renumbered(events []agent.Event) []agent.Event {
-	var out []agent.Event
+func renumbered(events []event.Event) []event.Event {
+	var out []event.Event
 	for i, ev := range events {
 		c := reflect.New(reflect.TypeOf(ev).Elem())
 		c.Elem().Set(reflect.ValueOf(ev).Elem())
 		c.Elem().FieldByName("Seq").SetInt(int64(i + 1))
-		out = append(out, c.Interface().(agent.Event))
+		out = append(out, c.Interface().(event.Event))
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -20,21 +21,21 @@ import (
 //   - the deltas of a block add up to the block in the message;
 //   - the history is whole ([agent.CheckHistory]) but for what waits;
 //   - State and events are the same after they were written to JSON and read.
-func Check(t T, st *agent.State, events []agent.Event) {
+func Check(t T, st *agent.State, events []event.Event) {
 	t.Helper()
 	k := &checker{T: t, announced: map[string]int{}, results: map[string]int{}, text: map[string]string{}}
 	for i, ev := range events {
 		k.event(i, ev)
 	}
 	if len(events) > 0 && !k.ended {
-		t.Errorf("the last event is %T, want *agent.End", events[len(events)-1])
+		t.Errorf("the last event is %T, want *event.End", events[len(events)-1])
 	}
 	waiting := map[string]bool{}
 	for _, ev := range st.Pending() {
 		switch ev := ev.(type) {
-		case *agent.Approval:
+		case *event.Approval:
 			waiting[ev.Call] = true
-		case *agent.External:
+		case *event.External:
 			waiting[ev.Call] = true
 		}
 	}
@@ -59,10 +60,10 @@ type checker struct {
 	text      map[string]string // by block
 }
 
-func (k *checker) event(i int, ev agent.Event) {
+func (k *checker) event(i int, ev event.Event) {
 	k.Helper()
 	what := fmt.Sprintf("event %d, a %T", i, ev)
-	var head agent.Head
+	var head event.Header
 	data, err := json.Marshal(ev)
 	if err == nil {
 		err = json.Unmarshal(data, &head)
@@ -78,34 +79,34 @@ func (k *checker) event(i int, ev agent.Event) {
 	if head.Type == "" || head.Run == "" {
 		k.Errorf("%s: it has no type or no run: %s", what, data)
 	}
-	if _, start := ev.(*agent.RunStart); start != (i == 0 || k.ended) {
+	if _, start := ev.(*event.RunStart); start != (i == 0 || k.ended) {
 		k.Errorf("%s: a run begins with a RunStart and ends with an End", what)
 	}
-	_, k.ended = ev.(*agent.End)
-	if _, sub := ev.(*agent.Sub); !sub { // it holds an Event, which Go cannot read
+	_, k.ended = ev.(*event.End)
+	if _, sub := ev.(*event.Sub); !sub { // it holds an Event, which Go cannot read
 		roundTrip(k, what, ev, reflect.New(reflect.TypeOf(ev).Elem()).Interface())
 	}
 	k.content(ev)
 }
 
 // content takes in what an event says.
-func (k *checker) content(ev agent.Event) {
+func (k *checker) content(ev event.Event) {
 	k.Helper()
 	switch ev := ev.(type) {
-	case *agent.ToolCall:
+	case *event.ToolCall:
 		if k.announced[ev.Call]++; k.announced[ev.Call] == 1 {
 			k.order = append(k.order, ev.Call)
 		}
-	case *agent.ToolResult:
+	case *event.ToolResult:
 		k.results[ev.Call]++
 		if n := k.results[ev.Call]; n > 1 {
 			k.Errorf("call %s has %d results", ev.Call, n)
 		}
-	case *agent.TextDelta:
+	case *event.TextDelta:
 		k.text[ev.Block] += ev.Text
-	case *agent.ThinkingDelta:
+	case *event.ThinkingDelta:
 		k.text[ev.Block] += ev.Text
-	case *agent.Message:
+	case *event.Message:
 		for _, b := range ev.Message.Blocks {
 			k.block(b)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/agenttest"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -20,7 +21,7 @@ func Example() {
 	fmt.Println(end.Reason)
 	c.Asked("remove")
 
-	end = c.Run(agent.Confirm{Call: "call_1", Allow: true})
+	end = c.Run(event.Confirm{Call: "call_1", Allow: true})
 	fmt.Println(end.Reason, end.Text)
 	c.Called("remove")
 	// Output:

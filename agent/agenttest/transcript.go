@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -107,9 +108,9 @@ func (s *transcript) inputs(inputs []agent.Input) {
 	s.waiting = map[string]bool{}
 	for _, in := range inputs {
 		switch in := in.(type) {
-		case agent.Confirm:
+		case event.Confirm:
 			s.append("confirm", confirmText(in))
-		case agent.Result:
+		case event.Result:
 			s.append("deliver", in.Call+"\n"+blocksText(in.Blocks))
 		case agent.Interrupt:
 			s.append("interrupt", "")
@@ -117,7 +118,7 @@ func (s *transcript) inputs(inputs []agent.Input) {
 	}
 }
 
-func confirmText(in agent.Confirm) string {
+func confirmText(in event.Confirm) string {
 	var b strings.Builder
 	word := "deny"
 	if in.Allow {
@@ -136,11 +137,11 @@ func confirmText(in agent.Confirm) string {
 	return b.String()
 }
 
-func (s *transcript) event(ev agent.Event) {
+func (s *transcript) event(ev event.Event) {
 	switch ev := ev.(type) {
-	case *agent.Message:
+	case *event.Message:
 		s.message(ev)
-	case *agent.Approval:
+	case *event.Approval:
 		text := fmt.Sprintf("%s %s %s\nreason: %s\n", ev.Name, ev.Call, ev.Input, ev.Reason)
 		if ev.Safety {
 			text += "no rule can answer this\n"
@@ -149,15 +150,15 @@ func (s *transcript) event(ev agent.Event) {
 			text += fmt.Sprintf("suggested: %s\n", rule)
 		}
 		s.once(ev.Call, "approval", text+ev.Preview)
-	case *agent.External:
+	case *event.External:
 		s.once(ev.Call, "external", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, ev.Input))
-	case *agent.Background: // what it returned comes with the hint that tells the model
+	case *event.Background: // what it returned comes with the hint that tells the model
 		text := "goes on"
 		if ev.Result != nil {
 			text = string(ev.Result.Outcome)
 		}
 		s.add("background", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, text))
-	case *agent.Elicitation:
+	case *event.Elicitation:
 		text := strings.TrimSpace(ev.Server+" "+ev.Call) + "\n" + ev.Message + "\n"
 		for _, part := range []string{string(ev.Schema), ev.URL, strings.Join(ev.Warnings, "\n"), ev.Error} {
 			if part != "" {
@@ -168,15 +169,15 @@ func (s *transcript) event(ev agent.Event) {
 			text = strings.TrimSpace(ev.Server+" "+ev.Call) + "\n" + strings.TrimSpace(string(ev.Action)+" "+ev.Error)
 		}
 		s.add("elicitation", text)
-	case *agent.Sampling:
+	case *event.Sampling:
 		s.add("sampling", strings.TrimSpace(ev.Server+" "+ev.Call+" "+ev.Model)+"\n"+ev.Text+ev.Refused)
-	case *agent.Discard:
+	case *event.Discard:
 		s.add("discard", ev.Error)
-	case *agent.Retry:
+	case *event.Retry:
 		s.add("retry", fmt.Sprintf("attempt %d: %s", ev.Attempt, ev.Error))
-	case *agent.Compaction:
+	case *event.Compaction:
 		s.add("compaction", fmt.Sprintf("%d messages dropped\n%s", ev.Dropped, ev.Summary+ev.Failed))
-	case *agent.End:
+	case *event.End:
 		s.add("end", strings.TrimSpace(string(ev.Reason)+" "+ev.Detail))
 	}
 }
@@ -191,7 +192,7 @@ func (s *transcript) once(call, name, text string) {
 	}
 }
 
-func (s *transcript) message(ev *agent.Message) {
+func (s *transcript) message(ev *event.Message) {
 	m := ev.Message
 	if m.Role != message.RoleTool {
 		s.add(string(m.Role), blocksText(m.Blocks))

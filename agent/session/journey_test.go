@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -89,10 +90,10 @@ func travel(ctx context.Context, a *agent.Agent, st *agent.State) (string, error
 	for {
 		for _, p := range st.Pending() {
 			switch p := p.(type) {
-			case *agent.Approval:
-				inputs = append(inputs, agent.Confirm{Call: p.Call, Allow: true})
-			case *agent.External:
-				inputs = append(inputs, agent.Result{Call: p.Call, Blocks: message.Blocks{&message.Text{Text: "ok"}}})
+			case *event.Approval:
+				inputs = append(inputs, event.Confirm{Call: p.Call, Allow: true})
+			case *event.External:
+				inputs = append(inputs, event.Result{Call: p.Call, Blocks: message.Blocks{&message.Text{Text: "ok"}}})
 			}
 		}
 		msg, err := a.Reply(ctx, st, inputs...)

@@ -306,7 +306,7 @@ func TestSaveFails(t *testing.T) {
 		}
 		shown = append(shown, fmt.Sprintf("%T", ev))
 	}
-	if want := "[*agent.RunStart *agent.End error]"; fmt.Sprint(shown) != want {
+	if want := "[*event.RunStart *event.End error]"; fmt.Sprint(shown) != want {
 		t.Errorf("%v, want %s", shown, want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -74,8 +74,8 @@ func (p *prompt) read(ctx context.Context, question string) (string, error) {
 }
 
 // ask returns a person's answer to a question that has been shown.
-func (p *prompt) ask(ctx context.Context, q *agent.Approval) (agent.Confirm, error) {
-	answer := agent.Confirm{Call: q.Call}
+func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, error) {
+	answer := event.Confirm{Call: q.Call}
 	always := ""
 	if len(q.Suggest) > 0 {
 		var rules []string
@@ -125,15 +125,15 @@ func uninterrupted(ctx context.Context, read func() error) error {
 }
 
 // parseAnswer reads CALL_ID=allow or CALL_ID=deny[:reason].
-func parseAnswer(s string) (agent.Confirm, error) {
+func parseAnswer(s string) (event.Confirm, error) {
 	id, reason, ok := strings.Cut(s, "=deny")
 	if ok && id != "" && (reason == "" || reason[0] == ':') { // a reason may end in "=allow"
-		return agent.Confirm{Call: id, Reason: strings.TrimPrefix(reason, ":")}, nil
+		return event.Confirm{Call: id, Reason: strings.TrimPrefix(reason, ":")}, nil
 	}
 	if id, ok := strings.CutSuffix(s, "=allow"); ok && id != "" {
-		return agent.Confirm{Call: id, Allow: true}, nil
+		return event.Confirm{Call: id, Allow: true}, nil
 	}
-	return agent.Confirm{}, usage("--answer %q: write CALL_ID=allow or CALL_ID=deny[:reason]", s)
+	return event.Confirm{}, usage("--answer %q: write CALL_ID=allow or CALL_ID=deny[:reason]", s)
 }
 
 // parseRules reads the rules of the flags --allow, --ask and --deny.

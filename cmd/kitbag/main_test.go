@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
@@ -370,7 +371,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestPrompt(t *testing.T) {
-	q := &agent.Approval{Call: "c", Name: "Bash"}
+	q := &event.Approval{Call: "c", Name: "Bash"}
 	for _, row := range []struct {
 		typed string
 		allow bool
@@ -413,14 +414,14 @@ func TestHostileText(t *testing.T) {
 	const evil = "\x1b[2J\u009b31m\u202e\r\n✓ Bash ok\x9b"
 	var out, log bytes.Buffer
 	show := showText(&out, &log, &painter{})
-	for _, ev := range []agent.Event{
-		&agent.ToolCall{Name: evil, Input: json.RawMessage(`{"a":"\u001b[2J"}`), Repaired: []string{evil}},
-		&agent.ToolResult{Name: evil, Text: evil},
-		&agent.Background{Name: evil, Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: evil}}}},
-		&agent.External{Name: evil, Call: evil},
-		&agent.Approval{Name: evil, Reason: evil, Input: json.RawMessage(`{"\u001b[2J":1}`), Preview: evil},
-		&agent.Retry{Error: evil}, &agent.Discard{Error: evil}, &agent.Compaction{Failed: evil}, &agent.TextDelta{Text: evil},
-		&agent.ToolDelta{Text: evil, ForUser: true}, &agent.End{Reason: agent.EndLimit, Detail: evil},
+	for _, ev := range []event.Event{
+		&event.ToolCall{Name: evil, Input: json.RawMessage(`{"a":"\u001b[2J"}`), Repaired: []string{evil}},
+		&event.ToolResult{Name: evil, Text: evil},
+		&event.Background{Name: evil, Result: &message.ToolResult{Blocks: message.Blocks{&message.Text{Text: evil}}}},
+		&event.External{Name: evil, Call: evil},
+		&event.Approval{Name: evil, Reason: evil, Input: json.RawMessage(`{"\u001b[2J":1}`), Preview: evil},
+		&event.Retry{Error: evil}, &event.Discard{Error: evil}, &event.Compaction{Failed: evil}, &event.TextDelta{Text: evil},
+		&event.ToolDelta{Text: evil, ForUser: true}, &event.End{Reason: event.EndLimit, Detail: evil},
 	} {
 		if err := show(ev); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 )
@@ -263,7 +264,7 @@ type runner struct {
 	show    show
 	painter *painter
 	prompt  *prompt                             // nil without a terminal
-	answer  func(*agent.Approval) agent.Confirm // answers by itself; nil for none
+	answer  func(*event.Approval) event.Confirm // answers by itself; nil for none
 	log     io.Writer                           // for people
 }
 
@@ -293,11 +294,11 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 			return r.explain(err, s)
 		}
 		switch end.Reason {
-		case agent.EndCompleted:
+		case event.EndCompleted:
 			return nil
-		case agent.EndLimit:
+		case event.EndLimit:
 			return &exit{code: exitLimit}
-		case agent.EndInterrupted:
+		case event.EndInterrupted:
 			return &exit{code: exitInterrupted}
 		}
 		if r.prompt == nil && r.answer == nil {
@@ -318,8 +319,8 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 
 // once runs the agent until it ends or waits, and shows what happens. To leave the
 // loop ends the run and joins what works for it, so that the session stays whole.
-func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*agent.End, error) {
-	var end *agent.End
+func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*event.End, error) {
+	var end *event.End
 	for ev, err := range a.Run(ctx, s.State, inputs...) {
 		if err != nil {
 			return nil, err
@@ -327,7 +328,7 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 		if err := r.show(ev); err != nil {
 			return nil, &exit{exitError, err} // nobody reads what we print: no use in going on
 		}
-		if e, ok := ev.(*agent.End); ok {
+		if e, ok := ev.(*event.End); ok {
 			end = e
 		}
 	}
@@ -363,7 +364,7 @@ func (r *runner) explain(err error, s *conversation) error {
 func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, error) {
 	var inputs []agent.Input
 	for _, p := range s.Pending() {
-		if q, ok := p.(*agent.Approval); ok {
+		if q, ok := p.(*event.Approval); ok {
 			answer, err := r.answerTo(ctx, q)
 			if err != nil {
 				return nil, err
@@ -378,7 +379,7 @@ func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, e
 }
 
 // answerTo puts one question, or answers it where the runner does that by itself.
-func (r *runner) answerTo(ctx context.Context, q *agent.Approval) (agent.Confirm, error) {
+func (r *runner) answerTo(ctx context.Context, q *event.Approval) (event.Confirm, error) {
 	if r.answer == nil {
 		fmt.Fprintln(r.log, r.painter.question(q))
 		return r.prompt.ask(ctx, q)
@@ -397,9 +398,9 @@ func (r *runner) listPending(s *conversation) {
 	fmt.Fprintln(r.log, "waiting for a person:")
 	for _, p := range s.Pending() {
 		switch p := p.(type) {
-		case *agent.Approval:
+		case *event.Approval:
 			fmt.Fprintf(r.log, "  %s  %s %s: %s\n", shorten(p.Call, maxName), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), maxArguments), plainLine(p.Reason))
-		case *agent.External:
+		case *event.External:
 			fmt.Fprintf(r.log, "  %s  %s %s: to be run by the host\n", shorten(p.Call, maxName), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), maxArguments))
 		}
 	}

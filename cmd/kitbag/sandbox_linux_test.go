@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/builtin/sandbox"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/permission"
@@ -395,7 +395,7 @@ func TestReachIsShown(t *testing.T) {
 			t.Errorf("%s %s: %+v does not say %q", row.flags, row.command, got, row.want)
 		}
 	}
-	q := &agent.Approval{Name: "Bash", Input: json.RawMessage(`{"command":"npm install"}`), Reason: "no rule covers the call"}
+	q := &event.Approval{Name: "Bash", Input: json.RawMessage(`{"command":"npm install"}`), Reason: "no rule covers the call"}
 	for _, row := range []struct {
 		confined *permission.Policy
 		want     string

@@ -78,7 +78,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 		fmt.Fprintf(r.log, "! mode sandboxed asks as accept-edits does, as no command is confined: %s\n", plainLine(err.Error()))
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
-		Limits: agent.Limits{Steps: f.maxSteps}, Context: agent.Context{Window: f.window, Results: results}}
+		Limits: agent.Limits{Steps: f.maxSteps}, Window: agent.Window{Tokens: f.window, Results: results}}
 	if r.prompt != nil {
 		cfg.Elicit = r.prompt.elicit
 	}

@@ -10,20 +10,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
 // show tells of one event.
-type show func(agent.Event) error
+type show func(event.Event) error
 
 // showJSON writes an event as a line of JSON.
 func showJSON(w io.Writer) show {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	return func(ev agent.Event) error { return enc.Encode(ev) }
+	return func(ev event.Event) error { return enc.Encode(ev) }
 }
 
 // showText streams the model's text to out and what tools do to log.
@@ -31,14 +31,14 @@ func showText(out, log io.Writer, p *painter) show {
 	// Out and log are often one terminal: a line of the log must not begin in the
 	// middle of a line of the model's.
 	inText := false
-	return func(ev agent.Event) error {
-		if t, ok := ev.(*agent.TextDelta); ok {
+	return func(ev event.Event) error {
+		if t, ok := ev.(*event.TextDelta); ok {
 			inText = !strings.HasSuffix(t.Text, "\n")
 			_, err := io.WriteString(out, plain(t.Text))
 			return err
 		}
 		line := p.line(ev)
-		if end, ok := ev.(*agent.Message); inText && (line != "" || ok && end.Finish != "") {
+		if end, ok := ev.(*event.Message); inText && (line != "" || ok && end.Finish != "") {
 			inText = false
 			if _, err := io.WriteString(out, "\n"); err != nil {
 				return err
@@ -92,50 +92,50 @@ func (p *painter) paint(colour, s string) string {
 }
 
 // line returns what the log says of an event, "" for nothing.
-func (p *painter) line(ev agent.Event) string {
+func (p *painter) line(ev event.Event) string {
 	switch ev := ev.(type) {
-	case *agent.ToolCall:
+	case *event.ToolCall:
 		s := strings.TrimRight("→ "+shorten(ev.Name, maxName)+" "+shorten(arguments(ev.Input, " "), maxArguments), " ")
 		if len(ev.Repaired) > 0 {
 			s += p.paint(dim, " (repaired: "+plainLine(strings.Join(ev.Repaired, "; "))+")")
 		}
 		return s
-	case *agent.ToolDelta:
+	case *event.ToolDelta:
 		if ev.ForUser {
 			return "  | " + strings.ReplaceAll(plain(strings.TrimRight(ev.Text, "\n")), "\n", "\n  | ")
 		}
-	case *agent.ToolResult:
+	case *event.ToolResult:
 		return p.result(shorten(ev.Name, maxName), ev.Outcome, ev.Text)
-	case *agent.Approval:
+	case *event.Approval:
 		if !p.asks {
 			return p.question(ev)
 		}
-	case *agent.External:
+	case *event.External:
 		return p.paint(yellow, "? "+shorten(ev.Name, maxName)+" is run by the host: call "+shorten(ev.Call, maxName))
-	case *agent.Background:
+	case *event.Background:
 		if ev.Result != nil { // that it goes on there is the call's result
 			return p.result(shorten(ev.Name, maxName)+" in the background", ev.Result.Outcome, ev.Result.Text())
 		}
-	case *agent.Elicitation:
+	case *event.Elicitation:
 		return p.elicitation(ev)
-	case *agent.Sampling:
+	case *event.Sampling:
 		if ev.Refused != "" {
 			return p.paint(yellow, fmt.Sprintf("! the MCP server %q may not use the model: %s", ev.Server, plainLine(ev.Refused)))
 		}
 		return p.paint(dim, fmt.Sprintf("the MCP server %q has used the model: %d tokens", ev.Server, ev.Usage.Input+ev.Usage.Output))
-	case *agent.Retry:
+	case *event.Retry:
 		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", plainLine(ev.Error), ev.Wait.Round(100*time.Millisecond)))
-	case *agent.Compaction:
+	case *event.Compaction:
 		line := fmt.Sprintf("the conversation was made shorter: from about %d to %d tokens", ev.Before, ev.After)
 		if ev.Failed != "" {
 			line += "; there is no summary of what is gone: " + plainLine(ev.Failed)
 		}
 		return p.paint(dim, line)
-	case *agent.Discard:
+	case *event.Discard:
 		return p.paint(yellow, "! the answer broke off: "+plainLine(ev.Error))
-	case *agent.End:
+	case *event.End:
 		switch ev.Reason {
-		case agent.EndLimit, agent.EndInterrupted:
+		case event.EndLimit, event.EndInterrupted:
 			return p.paint(yellow, strings.TrimRight("! "+string(ev.Reason)+": "+plainLine(ev.Detail), ": "))
 		}
 	}
@@ -153,7 +153,7 @@ func (p *painter) result(name string, outcome message.Outcome, text string) stri
 
 // elicitation tells what became of a question that came up during a call. Where
 // there is a person it was shown when it was put.
-func (p *painter) elicitation(ev *agent.Elicitation) string {
+func (p *painter) elicitation(ev *event.Elicitation) string {
 	if p.asks || ev.Action == "" {
 		return ""
 	}
@@ -204,7 +204,7 @@ func rows(text string) (lines []string) {
 // question shows a call whole: what is cut off is not read before the answer, and no
 // character hides. What the call does comes last, and after a long text the question once
 // more, where the person is about to answer.
-func (p *painter) question(q *agent.Approval) string {
+func (p *painter) question(q *event.Approval) string {
 	head := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+plainLine(q.Reason)+")")
 	text := arguments(q.Input, "\n")
 	if q.Preview != "" {
@@ -235,7 +235,7 @@ func (p *painter) highlight(s string) string {
 
 // effects returns what each part of a call of a built-in tool does, a line each, and how far
 // a command reaches that is allowed.
-func (p *painter) effects(q *agent.Approval) (lines []string) {
+func (p *painter) effects(q *event.Approval) (lines []string) {
 	cwd, err := currentDir()
 	if err != nil {
 		return nil

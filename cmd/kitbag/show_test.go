@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
@@ -20,7 +20,7 @@ func TestQuestionHidesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return new(painter).question(&agent.Approval{Name: name, Input: input, Reason: "no rule allows it", Preview: preview})
+		return new(painter).question(&event.Approval{Name: name, Input: input, Reason: "no rule allows it", Preview: preview})
 	}
 	for text, want := range map[string]string{
 		"node -e '// note\rrun()'":      "// note<U+000D>run()",
@@ -41,7 +41,7 @@ func TestQuestionHidesNothing(t *testing.T) {
 	}
 
 	input := json.RawMessage(`{"command":"ls # note\nid"}`)
-	got = new(painter).question(&agent.Approval{Name: "Bash", Input: input, Reason: "no rule allows it", Runs: "ls\nid"})
+	got = new(painter).question(&event.Approval{Name: "Bash", Input: input, Reason: "no rule allows it", Runs: "ls\nid"})
 	if !strings.Contains(got, "ls # note") || !strings.Contains(got, "what runs, in other words:\n    ls\n    id") {
 		t.Errorf("a command that is printed otherwise is shown as\n%s", got)
 	}
@@ -131,7 +131,7 @@ func TestQuestionDrawsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, q := range []*agent.Approval{
+		for _, q := range []*event.Approval{
 			{Name: "mcp__srv__tool", Input: input, Reason: "no rule allows it"},
 			{Name: "mcp__srv__tool", Input: json.RawMessage(`{}`), Reason: "no rule allows it", Preview: text},
 			{Name: "mcp__srv__tool", Input: json.RawMessage(`{}`), Reason: strings.ReplaceAll(text, "\n", " ") + " is outside"},
@@ -155,11 +155,11 @@ func TestQuestionDrawsNothing(t *testing.T) {
 			}
 		}
 	}
-	long := new(painter).question(&agent.Approval{Name: "mcp__srv__tool", Input: json.RawMessage(`{"text":"` + strings.Repeat("x", 9000) + `"}`), Reason: "no rule allows it"})
+	long := new(painter).question(&event.Approval{Name: "mcp__srv__tool", Input: json.RawMessage(`{"text":"` + strings.Repeat("x", 9000) + `"}`), Reason: "no rule allows it"})
 	if !strings.HasSuffix(long, "\n    ? may mcp__srv__tool run? (no rule allows it)") {
 		t.Errorf("a line of 9000 characters pushes the question off: it ends with %q", long[len(long)-100:])
 	}
-	got := new(painter).question(&agent.Approval{Name: "Bash", Input: json.RawMessage(`{"command":"touch 'a  → nothing' b"}`), Reason: "why"})
+	got := new(painter).question(&event.Approval{Name: "Bash", Input: json.RawMessage(`{"command":"touch 'a  → nothing' b"}`), Reason: "why"})
 	if strings.Contains(got, "touch a  → nothing") {
 		t.Errorf("the effects can be forged:\n%s", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"log"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/tool"
@@ -49,9 +50,9 @@ func main() {
 	}
 	var answers []agent.Input
 	for _, p := range later.Pending() {
-		if q, ok := p.(*agent.Approval); ok {
+		if q, ok := p.(*event.Approval); ok {
 			fmt.Printf("%s wants to run with %s (%s): yes\n", q.Name, q.Input, q.Reason)
-			answers = append(answers, agent.Confirm{Call: q.Call, Allow: true})
+			answers = append(answers, event.Confirm{Call: q.Call, Allow: true})
 		}
 	}
 	reply, err := a.Reply(ctx, &later, answers...)

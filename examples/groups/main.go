@@ -8,6 +8,7 @@ import (
 	"log"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
@@ -57,11 +58,11 @@ func main() {
 			log.Fatal(err)
 		}
 		switch ev := ev.(type) {
-		case *agent.ModelStart:
+		case *event.ModelStart:
 			fmt.Printf("step %d: the model sees %d tools\n", ev.Step, ev.Tools)
-		case *agent.ToolResult:
+		case *event.ToolResult:
 			fmt.Printf("  %s %s\n", ev.Name, ev.Outcome)
-		case *agent.End:
+		case *event.End:
 			fmt.Println(ev.Text)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -59,9 +60,9 @@ func work(ctx context.Context, dir string) error {
 		),
 		Toolkit: kit,
 		Policy:  permission.Policy{Mode: permission.ModeAcceptEdits, Dirs: []string{dir}},
-		Approve: func(_ context.Context, q agent.Approval) (agent.Confirm, error) {
+		Approve: func(_ context.Context, q event.Approval) (event.Confirm, error) {
 			fmt.Printf("may %s run? %s: no\n", q.Name, q.Reason)
-			return agent.Confirm{Reason: "Stay in " + dir + "."}, nil
+			return event.Confirm{Reason: "Stay in " + dir + "."}, nil
 		},
 	})
 	if err != nil {
@@ -73,9 +74,9 @@ func work(ctx context.Context, dir string) error {
 			return err
 		}
 		switch ev := ev.(type) {
-		case *agent.ToolResult:
+		case *event.ToolResult:
 			fmt.Println(ev.Name, ev.Outcome)
-		case *agent.End:
+		case *event.End:
 			fmt.Println(ev.Text)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
@@ -84,11 +85,11 @@ func ask(ctx context.Context) error {
 			return err
 		}
 		switch ev := ev.(type) {
-		case *agent.ModelStart:
+		case *event.ModelStart:
 			fmt.Printf("step %d: the model sees %d tools\n", ev.Step, ev.Tools)
-		case *agent.ToolResult:
+		case *event.ToolResult:
 			fmt.Printf("%s: %s\n", ev.Name, ev.Text)
-		case *agent.End:
+		case *event.End:
 			fmt.Println(ev.Text)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"log"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -50,17 +51,17 @@ func main() {
 			log.Fatal(err)
 		}
 		switch ev := ev.(type) {
-		case *agent.ThinkingDelta:
+		case *event.ThinkingDelta:
 			fmt.Print(ev.Text)
-		case *agent.TextDelta:
+		case *event.TextDelta:
 			fmt.Print(ev.Text)
-		case *agent.ToolStart:
+		case *event.ToolStart:
 			fmt.Printf("\n[%s] ", ev.Name)
-		case *agent.ToolDelta:
+		case *event.ToolDelta:
 			fmt.Print(ev.Text)
-		case *agent.ToolResult:
+		case *event.ToolResult:
 			fmt.Println(ev.Outcome)
-		case *agent.End:
+		case *event.End:
 			fmt.Printf("\n%d tokens in, %d out\n", ev.Usage.Input, ev.Usage.Output)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/tool"
@@ -58,7 +59,7 @@ type Op struct {
 	Err    error  // why it failed
 
 	Session string     // of the run, or of that which it happens in; empty until that has begun
-	End     *agent.End // of a run, nil if the consumer broke off
+	End     *event.End // of a run, nil if the consumer broke off
 
 	Request *model.Request   // of a model call
 	Finish  *model.Finish    // nil if there was none
@@ -104,27 +105,27 @@ func RunOf(ctx context.Context) *Op {
 // run watches a run to its end, also where the consumer breaks off: then there is no
 // End, but the function that begin returned is called all the same.
 func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
-	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[agent.Event, error] {
-		return func(yield func(agent.Event, error) bool) {
+	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[event.Event, error] {
+		return func(yield func(event.Event, error) bool) {
 			op := &Op{Name: OpAgent, Target: name}
-			calls := map[string]*agent.ToolCall{} // that may not run
+			calls := map[string]*event.ToolCall{} // that may not run
 			ctx, end := begin(context.WithValue(ctx, runKey{}, op), op)
 			defer func() { end() }()
 			for ev, err := range next(ctx, st, inputs...) {
 				switch ev := ev.(type) {
-				case *agent.RunStart:
+				case *event.RunStart:
 					op.Session = ev.Session
-				case *agent.ToolCall:
+				case *event.ToolCall:
 					calls[ev.Call] = ev
-				case *agent.ToolStart:
+				case *event.ToolStart:
 					delete(calls, ev.Call)
-				case *agent.External:
+				case *event.External:
 					delete(calls, ev.Call)
-				case *agent.ToolResult:
+				case *event.ToolResult:
 					if c := calls[ev.Call]; c != nil && ev.Outcome == message.OutcomeError {
 						begin.notRun(ctx, c, ev)
 					}
-				case *agent.End:
+				case *event.End:
 					op.End = ev
 				}
 				op.Err = errors.Join(op.Err, err)
@@ -137,7 +138,7 @@ func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 }
 
 // notRun is what is watched of a call that ended before it was run.
-func (begin Begin) notRun(ctx context.Context, c *agent.ToolCall, res *agent.ToolResult) {
+func (begin Begin) notRun(ctx context.Context, c *event.ToolCall, res *event.ToolResult) {
 	op := &Op{Name: OpTool, Target: res.Name, Session: session(ctx), Call: tool.Call{ID: c.Call, Name: res.Name, Input: c.Input}}
 	_, end := begin(ctx, op)
 	op.Err, op.Result = errNotRun, res.Result

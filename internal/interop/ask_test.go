@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -71,12 +72,12 @@ func TestAgentIsAsked(t *testing.T) {
 				scripted.Say("done").Expect(scripted.LastContains("kitbag is the word")),
 			)
 			var st agent.State
-			var samples []*agent.Sampling
+			var samples []*event.Sampling
 			for ev, err := range a.Run(t.Context(), &st, agent.Say("go")) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if s, ok := ev.(*agent.Sampling); ok {
+				if s, ok := ev.(*event.Sampling); ok {
 					samples = append(samples, s)
 				}
 			}
@@ -108,7 +109,7 @@ func TestTwoUsersOfOneProcess(t *testing.T) {
 	wg.Go(func() {
 		var st agent.State
 		for ev, err := range busy.Run(t.Context(), &st, agent.Say("go")) {
-			if d, ok := ev.(*agent.ToolDelta); ok && strings.HasPrefix(d.Text, "1/3") {
+			if d, ok := ev.(*event.ToolDelta); ok && strings.HasPrefix(d.Text, "1/3") {
 				close(started)
 			}
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/openai"
@@ -77,14 +78,14 @@ func converse(t *testing.T, client *http.Client, url, task string) (string, erro
 			return said.String(), err
 		}
 		switch ev := ev.(type) {
-		case *agent.TextDelta:
+		case *event.TextDelta:
 			fmt.Fprintf(&said, "%q ", ev.Text)
-		case *agent.Message:
+		case *event.Message:
 			data, err := json.Marshal(ev.Message.Blocks)
 			fmt.Fprintf(&said, "\n%s %v\n", data, err)
-		case *agent.Retry:
+		case *event.Retry:
 			fmt.Fprintf(&said, "retry %s\n", ev.Error)
-		case *agent.Discard:
+		case *event.Discard:
 			fmt.Fprintf(&said, "discard %s\n", ev.Error)
 		}
 	}

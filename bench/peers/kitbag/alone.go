@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/bench/work"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -95,7 +96,7 @@ func compact(ctx context.Context, s work.Setup) (func() error, error) {
 		return nil, err
 	}
 	const window = 20_000 // tokens; the messages have more
-	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(), Instructions: work.System, Context: agent.Context{Window: window}})
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(), Instructions: work.System, Window: agent.Window{Tokens: window}})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func compact(ctx context.Context, s work.Setup) (func() error, error) {
 // idleHooks has a hook at every level, none of which does anything.
 var idleHooks = agent.Middleware{
 	Run: func(next agent.RunFunc) agent.RunFunc {
-		return func(ctx context.Context, st *agent.State, in ...agent.Input) iter.Seq2[agent.Event, error] {
+		return func(ctx context.Context, st *agent.State, in ...agent.Input) iter.Seq2[event.Event, error] {
 			return next(ctx, st, in...)
 		}
 	},

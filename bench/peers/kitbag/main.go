@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/bench/work"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/openai"
@@ -53,9 +54,9 @@ func start(_ context.Context, s work.Setup) (work.Run, error) {
 				return "", err
 			}
 			switch ev := ev.(type) {
-			case *agent.TextDelta:
+			case *event.TextDelta:
 				onText(ev.Text)
-			case *agent.End:
+			case *event.End:
 				text = ev.Text
 			}
 		}

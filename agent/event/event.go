@@ -1,4 +1,31 @@
-package agent
+// Package event has what happens in a run of an agent, and the answers to what a run asks.
+//
+// [Agent.Run] yields events. A program switches on those that it shows:
+//
+//	for ev, err := range a.Run(ctx, &st, agent.Say("What is 2+3?")) {
+//		if err != nil {
+//			return err
+//		}
+//		switch ev := ev.(type) {
+//		case *event.TextDelta:
+//			fmt.Print(ev.Text)
+//		case *event.Approval:
+//			fmt.Printf("may %s run? %s\n", ev.Name, ev.Reason)
+//		}
+//	}
+//
+// Every event has a [Header] with its type and its sequence number, so that all of them can be sent
+// to a browser (server-sent events) without a case for each:
+//
+//	h := ev.Head()
+//	data, err := json.Marshal(ev)
+//	fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", h.Seq, h.Type, data)
+//
+// An [*Approval] is answered by a [Confirm] and an [*External] by a [Result]: both are inputs of the
+// next run.
+//
+// [Agent.Run]: https://pkg.go.dev/github.com/kitbag-go/kitbag/agent#Agent.Run
+package event
 
 import (
 	"encoding/json"
@@ -17,22 +44,30 @@ import (
 // to JSON objects whose "type" is the name in lower case with underscores. Ids in events are those
 // of the stored messages, blocks and calls.
 type Event interface {
-	head() *Head
+	// Head returns what every event has.
+	Head() *Header
+
 	kind() string
 }
 
-// A Head is what every event has.
-type Head struct {
+// A Header is what every event has.
+type Header struct {
 	Seq  int64     `json:"seq"` // 1, 2, 3 … within the State; after a crash some are left out, but none comes twice
 	Type string    `json:"type"`
 	Run  string    `json:"run"` // the id of the run, kept while it waits
 	Time time.Time `json:"time"`
 }
 
+// Head returns h.
+func (h *Header) Head() *Header { return h }
+
+// TypeOf returns the "type" of an event, which its Header has once a run has emitted it.
+func TypeOf(ev Event) string { return ev.kind() }
+
 // RunStart is the first event of a call of Run. Resumed says that the run had
 // been waiting, or was cut off.
 type RunStart struct {
-	Head
+	Header
 	Session string `json:"session"`
 	Resumed bool   `json:"resumed,omitempty"`
 }
@@ -40,7 +75,7 @@ type RunStart struct {
 // ModelStart says that the model is being asked. Digest identifies the list of
 // tools it is shown: a change means that the provider's prompt cache misses.
 type ModelStart struct {
-	Head
+	Header
 	Message string `json:"message"` // the id of the message that will come
 	Step    int    `json:"step"`    // counted from 1 for each input
 	Model   string `json:"model,omitempty"`
@@ -50,7 +85,7 @@ type ModelStart struct {
 
 // TextDelta is more of the model's text.
 type TextDelta struct {
-	Head
+	Header
 	Message string `json:"message"`
 	Block   string `json:"block"`
 	Text    string `json:"text"`
@@ -58,7 +93,7 @@ type TextDelta struct {
 
 // ThinkingDelta is more of the model's reasoning.
 type ThinkingDelta struct {
-	Head
+	Header
 	Message string `json:"message"`
 	Block   string `json:"block"`
 	Text    string `json:"text"`
@@ -67,7 +102,7 @@ type ThinkingDelta struct {
 // ToolCallDelta is more of a tool call that the model is writing. Args is raw
 // text: it may yet turn out not to be valid.
 type ToolCallDelta struct {
-	Head
+	Header
 	Message string `json:"message"`
 	Call    string `json:"call"`
 	Name    string `json:"name"`
@@ -77,14 +112,14 @@ type ToolCallDelta struct {
 // Discard says that the deltas of a message are void: the stream broke off and
 // the model is asked again.
 type Discard struct {
-	Head
+	Header
 	Message string `json:"message"`
 	Error   string `json:"error"`
 }
 
 // Retry says that a model call failed and will be made again after Wait.
 type Retry struct {
-	Head
+	Header
 	Attempt int           `json:"attempt"` // the attempt that failed, from 1
 	Wait    time.Duration `json:"wait_ns"`
 	Error   string        `json:"error"`
@@ -93,7 +128,7 @@ type Retry struct {
 // Message says that a message was added to the conversation: what the user
 // said, what the model answered, or the results of a batch of tool calls.
 type Message struct {
-	Head
+	Header
 	Message *message.Message `json:"message"`
 	Finish  string           `json:"finish,omitempty"` // why the model stopped
 }
@@ -101,7 +136,7 @@ type Message struct {
 // ToolCall announces a call of the model's answer. Input is what was stored;
 // Repaired says what was put right in what the model had sent.
 type ToolCall struct {
-	Head
+	Header
 	Message  string          `json:"message"`
 	Call     string          `json:"call"`
 	Name     string          `json:"name"`
@@ -111,7 +146,7 @@ type ToolCall struct {
 
 // ToolStart says that a call was allowed and starts to run.
 type ToolStart struct {
-	Head
+	Header
 	Call   string `json:"call"`
 	Name   string `json:"name"`
 	Reason string `json:"reason"` // why it may run
@@ -120,7 +155,7 @@ type ToolStart struct {
 // ToolDelta is a piece of a result. Text is for the model unless ForUser is
 // set; Data says that a picture or file came, which the result will hold.
 type ToolDelta struct {
-	Head
+	Header
 	Call    string `json:"call"`
 	Name    string `json:"name"`
 	Text    string `json:"text,omitempty"`
@@ -133,7 +168,7 @@ type ToolDelta struct {
 
 // ToolResult says how a call ended. Every call has exactly one.
 type ToolResult struct {
-	Head
+	Header
 	Call    string              `json:"call"`
 	Name    string              `json:"name"`
 	Outcome message.Outcome     `json:"outcome"`
@@ -144,7 +179,7 @@ type ToolResult struct {
 // An Approval asks a person whether a call may run. It is answered by a [Confirm]. Suggest lists
 // rules that may be accepted with the answer, so that the question does not come again.
 type Approval struct {
-	Head
+	Header
 	Call    string            `json:"call"`
 	Name    string            `json:"name"` // the tool that would run
 	Input   json.RawMessage   `json:"input"`
@@ -160,17 +195,17 @@ type Approval struct {
 
 // External hands a call to the host. It is answered by a [Result].
 type External struct {
-	Head
+	Header
 	Call  string          `json:"call"`
 	Name  string          `json:"name"`
 	Input json.RawMessage `json:"input"`
 }
 
 // Elicitation is a question that came up while a call ran, and comes once more, with an Action,
-// when it is answered. [Config.Elicit] answers; what was filled into a form is in no event. Message
+// when it is answered. agent.Config.Elicit answers; what was filled into a form is in no event. Message
 // is plain text in the words of the server; a question without a Server is the agent's own.
 type Elicitation struct {
-	Head
+	Header
 	Call     string          `json:"call,omitempty"` // empty if it could be several
 	Server   string          `json:"server,omitempty"`
 	Message  string          `json:"message"`
@@ -184,7 +219,7 @@ type Elicitation struct {
 
 // Sampling is an answer of the model to a server, or says why there is none.
 type Sampling struct {
-	Head
+	Header
 	Call    string        `json:"call,omitempty"`
 	Server  string        `json:"server"`
 	Model   string        `json:"model,omitempty"`
@@ -194,18 +229,18 @@ type Sampling struct {
 }
 
 // Background says that a call continues in the background, or, with a Result, how it
-// ended there; see [Config.Background]. The [*ToolResult] of such a call, which
+// ended there; see agent.Config.Background. The [*ToolResult] of such a call, which
 // comes with the first, is only for the model: it says that the call continues.
 type Background struct {
-	Head
+	Header
 	Call   string              `json:"call"`
 	Name   string              `json:"name"`
 	Result *message.ToolResult `json:"result,omitempty"`
 }
 
-// Sub is an event of a sub-agent that works on a call; see [AsTool].
+// Sub is an event of a sub-agent that works on a call; see agent.AsTool.
 type Sub struct {
-	Head
+	Header
 	Call  string `json:"call"`
 	Event Event  `json:"event"`
 }
@@ -213,7 +248,7 @@ type Sub struct {
 // Compaction says that earlier messages were rewritten to fit the window: the
 // State is of the next Generation. Before and After are estimates in tokens.
 type Compaction struct {
-	Head
+	Header
 	Before  int    `json:"before"`
 	After   int    `json:"after"`
 	Dropped int    `json:"dropped"`           // messages
@@ -229,24 +264,22 @@ type EndReason string
 // The reasons.
 const (
 	EndCompleted   EndReason = "completed"   // the model answered
-	EndWaiting     EndReason = "waiting"     // a person or the host is needed; see [State.Pending]
-	EndInterrupted EndReason = "interrupted" // the context ended, or an [Interrupt]
-	EndLimit       EndReason = "limit"       // see [Limits]
+	EndWaiting     EndReason = "waiting"     // a person or the host is needed; see agent.State.Pending
+	EndInterrupted EndReason = "interrupted" // the context ended, or an agent.Interrupt
+	EndLimit       EndReason = "limit"       // see agent.Limits
 	EndError       EndReason = "error"
 )
 
 // End is the last event of a run.
 type End struct {
-	Head
+	Header
 	Reason EndReason       `json:"reason"`
 	Detail string          `json:"detail,omitempty"` // the limit, or the error
 	Text   string          `json:"text,omitempty"`   // the answer, when completed, or the last words at a limit
-	Output json.RawMessage `json:"output,omitempty"` // the answer of [ReplyAs]
+	Output json.RawMessage `json:"output,omitempty"` // the answer of agent.ReplyAs
 	Steps  int             `json:"steps"`            // model calls for the last input
 	Usage  message.Usage   `json:"usage"`            // of this call of Run
 }
-
-func (h *Head) head() *Head { return h }
 
 func (*RunStart) kind() string      { return "run_start" }
 func (*ModelStart) kind() string    { return "model_start" }
@@ -268,7 +301,3 @@ func (*Background) kind() string    { return "background" }
 func (*Sub) kind() string           { return "sub" }
 func (*Compaction) kind() string    { return "compaction" }
 func (*End) kind() string           { return "end" }
-
-func newToolResult(c *openCall) *ToolResult {
-	return &ToolResult{Call: c.ID, Name: c.Tool, Outcome: c.Result.Outcome, Text: c.Result.Text(), Result: c.Result}
-}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -78,7 +79,7 @@ func TestCompaction(t *testing.T) {
 			if _, err := kit.Enable(t.Context(), &st.Scope, "more"); err != nil {
 				t.Fatal(err)
 			}
-			a, w := newAgent(t, Config{Policy: bypass, Toolkit: kit, Context: Context{Window: row.window}, Retry: model.RetryConfig{Retries: -1}}, row.turns...)
+			a, w := newAgent(t, Config{Policy: bypass, Toolkit: kit, Window: Window{Tokens: row.window}, Retry: model.RetryConfig{Retries: -1}}, row.turns...)
 			evs, err := play(t, a, st, Say("the newest question"))
 			if err != nil {
 				t.Fatal(err)
@@ -89,7 +90,7 @@ func TestCompaction(t *testing.T) {
 			if !strings.Contains(last, "the newest question") || !strings.Contains(last, row.kept) {
 				t.Errorf("the model was asked:\n%s", last)
 			}
-			cs := of[*Compaction](evs)
+			cs := of[*event.Compaction](evs)
 			if row.name == "fits" {
 				equal(t, "compactions", len(cs), 0)
 				return
@@ -145,7 +146,7 @@ func TestCompactionWithinATurn(t *testing.T) {
 	for i := range 30 {
 		turns = append(turns, calls(fmt.Sprintf(`c%d wordy {"path":"%d"}`, i, i)))
 	}
-	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy), Context: Context{Window: 4000}})
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy), Window: Window{Tokens: 4000}})
 	summaries := 0
 	w.turns = nil
 	model := wordsFunc(func(req *model.Request) turn {
@@ -167,7 +168,7 @@ func TestCompactionWithinATurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "answer", endOf(t, evs).Text, "done")
-	if n := len(of[*Compaction](evs)); n < 2 || n != summaries {
+	if n := len(of[*event.Compaction](evs)); n < 2 || n != summaries {
 		t.Errorf("%d compactions, %d summaries", n, summaries)
 	}
 	text := said(st.Messages)
@@ -184,7 +185,7 @@ func TestLongResultsAreClipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Policy: permission.Policy{Mode: permission.ModeBypass}, Toolkit: toolkit.Of(wordy, read), Context: Context{MaxResult: 900, Results: kept}}
+	cfg := Config{Policy: permission.Policy{Mode: permission.ModeBypass}, Toolkit: toolkit.Of(wordy, read), Window: Window{MaxResult: 900, Results: kept}}
 	a, w := newAgent(t, cfg, calls(`c1 wordy {}`), says("done"))
 	var st State
 	if _, err := play(t, a, &st, Say("go")); err != nil {
@@ -246,7 +247,7 @@ func TestPicturesGiveWay(t *testing.T) {
 	for i := range 9 {
 		turns = append(turns, calls(fmt.Sprintf(`c%d shot {}`, i)))
 	}
-	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(shot), Context: Context{MaxData: 4}, Limits: Limits{Steps: 50}}, append(turns, says("done"))...)
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(shot), Window: Window{MaxData: 4}, Limits: Limits{Steps: 50}}, append(turns, says("done"))...)
 	var st State
 	evs, err := play(t, a, &st, Say("go"))
 	if err != nil {
@@ -261,7 +262,7 @@ func TestPicturesGiveWay(t *testing.T) {
 			t.Errorf("request %d holds %d pictures", i, n)
 		}
 	}
-	if n := len(of[*Compaction](evs)); n == 0 || n > 3 {
+	if n := len(of[*event.Compaction](evs)); n == 0 || n > 3 {
 		t.Errorf("the conversation was rewritten %d times", n)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/picture"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
@@ -17,7 +18,7 @@ import (
 // gauge returns what measures how full the window is.
 func (r *run) gauge() *window.Gauge {
 	g := &r.full
-	g.Window, g.Compact, g.Ratio = r.cfg.Context.Window, r.cfg.Context.Compact, r.st.ratio
+	g.Window, g.Compact, g.Ratio = r.cfg.Window.Tokens, r.cfg.Window.Compact, r.st.ratio
 	return g
 }
 
@@ -44,7 +45,7 @@ func (r *run) fit(v *toolkit.View) error {
 func (r *run) isRefused(err error) bool {
 	switch kindOf(err) {
 	case model.ErrContextTooLong:
-		return r.cfg.Context.Compact >= 0
+		return r.cfg.Window.Compact >= 0
 	case model.ErrBadImage:
 		return r.newestPicture() != nil
 	}
@@ -80,9 +81,9 @@ func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, er
 	g, old := r.gauge(), r.st.Messages
 	size := g.Count(old).Tokens
 	g.Left(fixed + size)
-	keep := g.Share(r.cfg.Context.Keep)
+	keep := g.Share(r.cfg.Window.Keep)
 	from := window.KeepFrom(old, keep)
-	ev := new(Compaction)
+	ev := new(event.Compaction)
 	var msgs []*message.Message
 	if cut, fits := window.WithoutSummary(old, from, keep, g.Budget(fixed)); fits {
 		msgs = cut.Apply(old, r.keepWhole)
@@ -100,7 +101,7 @@ func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, er
 
 // replaced returns the conversation with what is before index from replaced by a summary, or all of it
 // if the newest messages do not fit together with one.
-func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compaction) ([]*message.Message, error) {
+func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *event.Compaction) ([]*message.Message, error) {
 	old := r.st.Messages
 	if window.Summarised(old, len(old)) {
 		if !refused {
@@ -137,7 +138,7 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *Compa
 }
 
 // rewrite replaces the conversation. fixed is what else the next request holds.
-func (r *run) rewrite(fixed int, msgs []*message.Message, ev *Compaction) error {
+func (r *run) rewrite(fixed int, msgs []*message.Message, ev *event.Compaction) error {
 	g := r.gauge()
 	ev.Before, ev.After = g.Tokens(fixed+g.Count(r.st.Messages).Tokens), g.Tokens(fixed+window.Messages(msgs))
 	ev.Dropped = len(r.st.Messages) - len(msgs)
@@ -150,7 +151,7 @@ func (r *run) rewrite(fixed int, msgs []*message.Message, ev *Compaction) error 
 // fitData replaces the oldest pictures and files when there are too many. Servers
 // refuse requests with more of them than they take, however small they are.
 func (r *run) fitData(v *toolkit.View) error {
-	limit := r.cfg.Context.MaxData
+	limit := r.cfg.Window.MaxData
 	n := r.gauge().Count(r.st.Messages).Data
 	if limit < 0 || n <= limit {
 		return nil
@@ -166,7 +167,7 @@ func (r *run) fitData(v *toolkit.View) error {
 
 // replaceData replaces pictures and files by notes, in the order of the conversation.
 func (r *run) replaceData(v *toolkit.View, note window.Note) error {
-	return r.rewrite(r.fixed(v), window.WithoutData(r.st.Messages, note), new(Compaction))
+	return r.rewrite(r.fixed(v), window.WithoutData(r.st.Messages, note), new(event.Compaction))
 }
 
 // newestPicture returns the last picture that a request of the conversation holds, nil
@@ -209,7 +210,7 @@ func withoutDamaged(blocks message.Blocks) message.Blocks {
 // keepWhole keeps the whole of a result that is about to be cut, if there is a place for it.
 func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
 	res = without(r.cfg.Redact, res) // before it is cut: half a secret is not found any more
-	store := r.cfg.Context.Results
+	store := r.cfg.Window.Results
 	if store != nil && res.Kept {
 		return res, ""
 	}
@@ -227,7 +228,7 @@ func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
 
 // clip cuts a result that is too long for the model.
 func (r *run) clip(res *message.ToolResult) *message.ToolResult {
-	if limit := r.cfg.Context.MaxResult; limit >= 0 {
+	if limit := r.cfg.Window.MaxResult; limit >= 0 {
 		return window.Shorten(res, limit, r.keepWhole)
 	}
 	return res
