@@ -4,8 +4,7 @@ GO ?= go
 .PHONY: test lint bench costs
 
 # "work" is every package of every module in go.work.
-test: modules
-	$(GO) vet work
+test: modules lint
 	$(GO) test -race -shuffle=on -timeout 20m work
 	@$(MAKE) --no-print-directory costs interop
 
@@ -47,6 +46,7 @@ conformance:
 		echo "the MCP conformance suite is left out: it runs on Linux x86_64"; \
 	fi
 
+# staticcheck takes a minute the first time, some seconds later.
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	$(GO) vet work

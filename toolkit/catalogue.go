@@ -225,19 +225,19 @@ func (c *catalogue) addExclusions() error {
 		for _, name := range names {
 			i, ok := c.index[name]
 			if !ok {
-				return fmt.Errorf("Exclusive[%d] %q: group %q does not exist", n, names, name)
+				return fmt.Errorf("exclusion set %d %q: group %q does not exist", n, names, name)
 			}
 			if !slices.Contains(members, i) {
 				members = append(members, i)
 			}
 		}
 		if len(members) < 2 {
-			return fmt.Errorf("Exclusive[%d] %q: an exclusion set needs at least two groups", n, names)
+			return fmt.Errorf("exclusion set %d %q: it needs at least two groups", n, names)
 		}
 		for _, i := range members {
 			for _, a := range c.ancestors(i) {
 				if slices.Contains(members, a) {
-					return fmt.Errorf("Exclusive[%d] %q: group %q needs group %q and cannot exclude it", n, names, c.groups[i].Name, c.groups[a].Name)
+					return fmt.Errorf("exclusion set %d %q: group %q needs group %q and cannot exclude it", n, names, c.groups[i].Name, c.groups[a].Name)
 				}
 			}
 			others := slices.DeleteFunc(slices.Clone(members), func(j int) bool { return j == i })

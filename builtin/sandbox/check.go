@@ -29,16 +29,6 @@ const (
 	layerScratch    = "scratch directories"
 )
 
-// has reports whether the layer is there.
-func (s Status) has(name string) bool {
-	for _, l := range s.Layers {
-		if l.Name == name {
-			return l.OK
-		}
-	}
-	return false
-}
-
 // Confines reports whether the profiles read and work can be had, and why not.
 func (s Status) Confines() error {
 	for _, l := range s.Layers {

@@ -9,7 +9,7 @@ func TestResult(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\r\n\ttext – ü 漢字\x1b[1m":                                  "plain\r\n\ttext – ü 漢字\x1b[1m",
 		"a\U000E0049\U000E0067b":                                         "ab",
-		"❤️ 👨‍👩‍👧 نم‌اد":                                                 "❤️ 👨‍👩‍👧 نم‌اد",
+		"❤️ 👨‍👩‍👧 نم\u200cاد":                                            "❤️ 👨‍👩‍👧 نم\u200cاد",
 		"🏴\U000E0067\U000E0062\U000E0077\U000E006C\U000E0073\U000E007F!": "🏴\U000E0067\U000E0062\U000E0077\U000E006C\U000E0073\U000E007F!",
 		"a\u202eb\u2066c\u200bd\u2060e":                                  "abcde",
 		"x\U000E0100\U000E01EFy\uFE00z":                                  "xyz",

@@ -31,7 +31,6 @@ type printer struct {
 	level   int    // of indentation
 	pending []hdoc // here-documents whose bodies follow the line at hand
 	where   place  // of the word at hand
-	recoded bool   // bash may read the source otherwise than the print
 	err     error  // the first reason why there is no print
 }
 
