@@ -1,5 +1,5 @@
-// Package readme checks that README.md tells the truth. It has no code of its
-// own.
+// Package readme checks that README.md and the other pages tell the truth. It has no
+// code of its own.
 package readme
 
 import (
@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,18 +49,64 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// TestLinks checks that every local link leads somewhere.
+// TestLinks checks that every local link of the pages leads somewhere, to a heading too.
 func TestLinks(t *testing.T) {
-	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(read(t, "README.md"), -1)
-	if len(links) < 10 {
-		t.Fatalf("found %d links only", len(links))
-	}
-	for _, l := range links {
-		if strings.HasPrefix(l[1], "https://") {
-			continue
+	pages := pages(t)
+	link := regexp.MustCompile(`\]\(([^)]+)\)`)
+	count := 0
+	for _, page := range pages {
+		for _, l := range link.FindAllStringSubmatch(read(t, page), -1) {
+			count++
+			if strings.HasPrefix(l[1], "https://") {
+				continue
+			}
+			file, heading, _ := strings.Cut(l[1], "#")
+			target := filepath.Join(filepath.Dir(page), file)
+			if file == "" {
+				target = page
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if heading != "" && !slices.Contains(headings(read(t, target)), heading) {
+				t.Errorf("%s: %s has no heading #%s", page, target, heading)
+			}
 		}
-		if _, err := os.Stat(filepath.Join(root, l[1])); err != nil {
-			t.Errorf("README.md: %v", err)
+	}
+	if len(pages) < 4 || count < 30 {
+		t.Fatalf("found %d links in %d pages only", count, len(pages))
+	}
+}
+
+// pages are the texts for people: those of the root, and of docs.
+func pages(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", ":(glob)*.md", "docs/*.md").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(out))
+}
+
+// headings returns the anchors of a page, as hosts of repositories make them.
+func headings(text string) []string {
+	var list []string
+	for _, h := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		anchor := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(h[1]), "")
+		list = append(list, strings.ReplaceAll(anchor, " ", "-"))
+	}
+	return list
+}
+
+// TestMap checks that CONTRIBUTING.md says what each directory is for.
+func TestMap(t *testing.T) {
+	text := read(t, "CONTRIBUTING.md")
+	out, err := exec.Command("git", "-C", root, "ls-tree", "-d", "--name-only", "HEAD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range strings.FieldsSeq(string(out)) {
+		if !strings.HasPrefix(dir, ".") && dir != "cmd" && !strings.Contains(text, "`"+dir+"`") {
+			t.Errorf("CONTRIBUTING.md does not say what %s is for", dir)
 		}
 	}
 }
@@ -178,7 +225,9 @@ func TestDependencies(t *testing.T) {
 
 // TestTestCommand checks that CI runs what the README tells people to run.
 func TestTestCommand(t *testing.T) {
-	if !strings.Contains(read(t, "README.md"), "\n    make test\n") || !strings.Contains(read(t, ".ci/run"), "\nmake test\n") {
-		t.Error("README.md and .ci/run do not run the same test command")
+	for file, want := range map[string]string{"README.md": "\n    make test\n", ".ci/run": "\nmake test\n", ".github/workflows/test.yml": " make test\n"} {
+		if !strings.Contains(read(t, file), want) {
+			t.Errorf("%s does not run make test", file)
+		}
 	}
 }
