@@ -33,7 +33,7 @@ func thousand(b testing.TB) (dir string, files []string) {
 	return dir, files
 }
 
-// paired runs ours and the base turn about, and reports the ratio of their times.
+// paired alternates between ours and base, and reports the ratio of their times.
 func paired(b *testing.B, ours, base func()) {
 	var a, z time.Duration
 	for b.Loop() {

@@ -121,7 +121,7 @@ func TestValidCorpus(t *testing.T) {
 		}
 	}
 	if read := compareAll(t, dir, skills, archive); read < 20 {
-		t.Errorf("%d readings compared only", read)
+		t.Errorf("%d readings compared", read)
 	}
 }
 
@@ -141,7 +141,7 @@ func compareAll(t *testing.T, dir string, skills []*Skill, archive *txtar.Archiv
 	return read
 }
 
-// compareRead compares what a skill was read as with the fields that are given.
+// compareRead compares the fields of a loaded skill with want.
 func compareRead(t *testing.T, s *Skill, want []byte) {
 	t.Helper()
 	doc := s.Document()
@@ -195,7 +195,7 @@ func TestBrokenCorpus(t *testing.T) {
 		}
 	}
 	if read := compareAll(t, dir, skills, archive); read < 6 {
-		t.Errorf("%d readings compared only", read)
+		t.Errorf("%d readings compared", read)
 	}
 	for _, d := range diagnostics {
 		if !strings.HasPrefix(d.File, dir) {

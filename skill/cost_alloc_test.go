@@ -7,7 +7,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/budget"
 )
 
-// TestCostOfScan is a look for changes in a folder of 1,000 skills, for each.
+// TestCostOfScan measures the check for changes in a folder of 1,000 skills, per skill.
 func TestCostOfScan(t *testing.T) {
 	dir, files := thousand(t)
 	l := In(dir)

@@ -15,7 +15,7 @@ import (
 
 // A Document is parsed markdown: a skill's body or one of its files.
 type Document struct {
-	Title    string    // of the first heading; "" when there is none
+	Title    string    // of the first heading; "" if there is none
 	Sections []Section // one for each heading, in their order
 	Links    []Link    // links and images, in their order
 	Code     []Code    // code blocks, in their order
@@ -33,7 +33,7 @@ type Section struct {
 	Line   int    // of the heading
 	Text   string // the markdown, with that of the sections within
 
-	start, own, end int // offsets: where it begins, where its first subsection or its end is, its end
+	start, own, end int // offsets: its start, its first subsection or end, its end
 }
 
 // A Link is a link or an image.
@@ -97,33 +97,33 @@ var markdown = sync.OnceValue(func() parser.Parser {
 	)
 })
 
-// parseDocument parses body, whose first line has the number line in its file.
+// parseDocument parses body, which begins on the given line of its file.
 func parseDocument(body string, line int) *Document {
 	src := util.StringToReadOnlyBytes(body)
-	root := markdown().Parse(text.NewReader(util.StringToReadOnlyBytes(tame(body))))
+	root := markdown().Parse(text.NewReader(util.StringToReadOnlyBytes(limitMarkup(body))))
 	w := &walker{src: src, doc: &Document{text: body}, line: line, anchors: map[string]int{}}
 	for n := root.FirstChild(); n != nil; n = n.NextSibling() {
 		if h, ok := n.(*ast.Heading); ok {
 			w.heading(h)
 		}
 	}
-	_ = ast.Walk(root, w.visit) // visit fails never
+	_ = ast.Walk(root, w.visit) // visit never fails
 	w.closeSections()
 	return w.doc
 }
 
-// A walker gathers a Document from goldmark's tree.
+// A walker builds a Document from goldmark's tree.
 type walker struct {
 	src     []byte
 	doc     *Document
 	anchors map[string]int
 
-	at, line int // an offset and the number of its line, which lineOf moves on
+	at, line int // an offset and its line number, updated by lineOf
 	block    int // the offset of the block that is visited
 }
 
-// lineOf numbers lines. Offsets come in rising order but for rare exceptions,
-// which cost a count from the start of the text.
+// lineOf returns the line number of an offset. Offsets nearly always rise; one that does
+// not costs a count of the lines in between.
 func (w *walker) lineOf(offset int) int {
 	if offset < w.at {
 		return w.line - bytes.Count(w.src[offset:w.at], []byte("\n"))
@@ -135,7 +135,7 @@ func (w *walker) lineOf(offset int) int {
 
 func (w *walker) heading(h *ast.Heading) {
 	if h.Lines().Len() == 0 {
-		return // a heading without any text names nothing
+		return // a heading without text cannot be referred to
 	}
 	start := h.Lines().At(0).Start
 	start = bytes.LastIndexByte(w.src[:start], '\n') + 1
@@ -148,7 +148,7 @@ func (w *walker) heading(h *ast.Heading) {
 	}
 }
 
-// anchor makes an anchor that no section before has.
+// anchor makes an anchor that is not used yet.
 func (w *walker) anchor(title string) string {
 	base := slug(title)
 	for {
@@ -167,8 +167,7 @@ func (w *walker) anchor(title string) string {
 	}
 }
 
-// slug makes an anchor of a title as GitHub does, so that letters of every
-// script stay.
+// slug makes an anchor of a title as GitHub does, which keeps letters of every script.
 func slug(title string) string {
 	name := strings.Map(func(c rune) rune {
 		switch {
@@ -185,8 +184,8 @@ func slug(title string) string {
 	return name
 }
 
-// closeSections finds where each section ends: at the next heading that is not
-// below it.
+// closeSections sets the end of each section: the next heading of the same or a higher
+// level.
 func (w *walker) closeSections() {
 	var open []int
 	list := w.doc.Sections
@@ -234,7 +233,7 @@ func (w *walker) link(n ast.Node, target string) {
 	w.doc.Links = append(w.doc.Links, Link{inlineText(n, w.src), target, w.lineOf(w.position(n))})
 }
 
-// position is where the first text within n is, or else the block around it.
+// position is the offset of the first text within n, or of the block that contains it.
 func (w *walker) position(n ast.Node) int {
 	for c := n.FirstChild(); c != nil; c = c.FirstChild() {
 		if t, ok := c.(*ast.Text); ok {
@@ -270,15 +269,15 @@ func inlineText(n ast.Node, src []byte) string {
 	return b.String()
 }
 
-// plainText is what t says: with the characters that entities and backslash escapes are for,
-// but in a code span, where both are text.
+// plainText is the text of t with entities and backslash escapes resolved, except in a
+// code span.
 func plainText(t *ast.Text, src []byte) []byte {
 	text := t.Segment.Value(src)
 	if t.Parent().Kind() == ast.KindCodeSpan {
 		return text
 	}
 	var plain []byte
-	for { // an ampersand that is escaped begins no entity
+	for { // an escaped ampersand does not begin an entity
 		i := bytes.IndexByte(text, '\\')
 		if i < 0 || i+1 == len(text) {
 			return append(plain, resolveEntities(text)...)

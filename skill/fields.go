@@ -11,31 +11,31 @@ import (
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
-// Lengths of the specification, in characters.
+// Limits of the specification, in characters.
 const (
 	maxName          = 64
 	maxDescription   = 1024
 	maxCompatibility = 500
 )
 
-// fieldNames are all that the specification has.
+// fieldNames are the fields of the specification.
 var fieldNames = []string{"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
 
-// readFields copies the fields of the front matter into s and gives the line of
-// each. offset is the number of lines before the mapping's text.
+// readFields copies the fields of the front matter into s and returns the line of
+// each. offset is the number of lines before the front matter.
 func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]int {
 	lines := map[string]int{}
 	for key, value := range pairs(header) {
 		name, line := key.Value, key.Line+offset
-		if _, twice := lines[name]; twice {
-			r.fault("duplicate-field", line, "the field %s is there twice; the first one counts", name)
+		if _, duplicate := lines[name]; duplicate {
+			r.fault("duplicate-field", line, "duplicate field %s, the first one is used; remove the others", name)
 			continue
 		}
 		lines[name] = line
 		switch name {
 		case "name":
-			// As the specification's reference implementation does: a file system may have
-			// decomposed what was typed.
+			// NFKC as in the specification's reference implementation: a file system may have
+			// decomposed the name.
 			s.Name = norm.NFKC.String(readText(r, name, value, line))
 		case "description":
 			s.Description = readText(r, name, value, line)
@@ -50,7 +50,7 @@ func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]i
 		default:
 			hint := ""
 			if meant := near.Names(name, fieldNames, 1); len(meant) > 0 {
-				hint = "; was " + meant[0] + " meant?"
+				hint = "; did you mean " + meant[0] + "?"
 			}
 			r.warn("unknown-field", line, "the specification has no field %s: put your own under metadata%s", quote(name), hint)
 		}
@@ -69,7 +69,7 @@ func pairs(m *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	}
 }
 
-// resolve follows an alias. That it ends was checked before; see checkAliases.
+// resolve follows an alias; checkAliases has refused cycles.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -77,8 +77,8 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// scalar gives a scalar as text; what is no string in YAML (a number, a date)
-// as it is written. ok is false for a list or a mapping.
+// scalar returns a scalar as text, and one that is not a string in YAML (a number, a
+// date) as written. ok is false for a list or a mapping.
 func scalar(n *yaml.Node) (text string, isString, ok bool) {
 	if n.Kind != yaml.ScalarNode {
 		return "", false, false
@@ -92,21 +92,20 @@ func scalar(n *yaml.Node) (text string, isString, ok bool) {
 	return n.Value, false, true
 }
 
-// readText reads a field that is text. A number is taken as it is written, for
-// 1.10 is not 1.1.
+// readText reads a text field. A number is kept as written, since 1.10 is not 1.1.
 func readText(r *report, field string, n *yaml.Node, line int) string {
 	text, isString, ok := scalar(n)
 	switch {
 	case !ok:
 		r.fault("field-type", line, "%s has to be text, not a list or a mapping: put it between double quotes", field)
 	case !isString:
-		r.warn("field-type", line, "%s is not text for YAML; it was read as %s: put it between double quotes", field, quote(text))
+		r.warn("field-type", line, "%s is not a YAML string and it was read as %s: put it between double quotes", field, quote(text))
 	}
 	return strings.TrimSpace(text)
 }
 
-// readMetadata reads a map of text to text. Many skills nest lists in it; those
-// are left out, for the specification has no form for them.
+// readMetadata reads a map of text to text. It skips the nested lists that many skills
+// have, which the specification does not allow.
 func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
 	if n.Kind != yaml.MappingNode {
 		if text, _, ok := scalar(n); !ok || text != "" {
@@ -118,8 +117,8 @@ func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
 	for key, value := range pairs(n) {
 		at := key.Line + offset
 		text, isString, ok := scalar(value)
-		if _, twice := out[key.Value]; twice {
-			r.fault("duplicate-field", at, "the field metadata.%s is there twice; the first one counts", key.Value)
+		if _, duplicate := out[key.Value]; duplicate {
+			r.fault("duplicate-field", at, "duplicate field metadata.%s, the first one is used; remove the others", key.Value)
 			continue
 		}
 		if !ok || key.Kind != yaml.ScalarNode {
@@ -127,20 +126,20 @@ func readMetadata(r *report, n *yaml.Node, offset, line int) map[string]string {
 			continue
 		}
 		if !isString {
-			r.warn("metadata-type", at, "metadata.%s is not text for YAML; it was read as %s: put it between double quotes", key.Value, quote(text))
+			r.warn("metadata-type", at, "metadata.%s is not a YAML string and it was read as %s: put it between double quotes", key.Value, quote(text))
 		}
 		out[key.Value] = text
 	}
 	return out
 }
 
-// readTools reads allowed-tools, for which the specification has text parted by
-// spaces, and other agents have commas and lists.
+// readTools reads allowed-tools: text separated by spaces in the specification, also
+// commas and lists in other agents.
 func readTools(r *report, n *yaml.Node, offset, line int) []string {
 	if text, _, ok := scalar(n); ok {
 		tools, ok := splitTools(text)
 		if !ok {
-			r.fault("allowed-tools", line, "a parenthesis in allowed-tools is never closed, so the last rule is left out: write Tool or Tool(pattern)")
+			r.fault("allowed-tools", line, "a parenthesis in allowed-tools is not closed, so the last rule is ignored: write Tool or Tool(pattern)")
 		}
 		return tools
 	}
@@ -154,7 +153,7 @@ func readTools(r *report, n *yaml.Node, offset, line int) []string {
 		text, _, ok := scalar(item)
 		rules, closed := splitTools(text)
 		if !ok || !closed {
-			r.fault("allowed-tools", item.Line+offset, "an entry of allowed-tools is left out: write Tool or Tool(pattern)")
+			r.fault("allowed-tools", item.Line+offset, "an entry of allowed-tools is ignored: write Tool or Tool(pattern)")
 		}
 		tools = append(tools, rules...)
 	}
@@ -162,7 +161,7 @@ func readTools(r *report, n *yaml.Node, offset, line int) []string {
 }
 
 // splitTools cuts a list of rules at spaces and commas outside of parentheses.
-// ok is false when a parenthesis is left open; that rule is dropped.
+// ok is false when a parenthesis is not closed; that rule is dropped.
 func splitTools(text string) (rules []string, ok bool) {
 	depth, start := 0, -1
 	for i, c := range text {
@@ -202,8 +201,8 @@ func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	}
 }
 
-// checkName falls back on the folder's name, as other agents do: without it
-// whole collections would be lost.
+// checkName falls back on the folder's name, as other agents do: whole collections
+// have no names.
 func checkName(r *report, s *Skill, folder string, line int) {
 	if s.Name == "" {
 		if folder == "" {
@@ -231,8 +230,8 @@ func checkName(r *report, s *Skill, folder string, line int) {
 	}
 }
 
-// notInName follows the specification's reference implementation, which takes
-// the lowercase letters of every script.
+// notInName follows the specification's reference implementation, which accepts the
+// lowercase letters of every script.
 func notInName(c rune) bool {
 	if c == '-' || unicode.IsDigit(c) {
 		return false
@@ -240,7 +239,7 @@ func notInName(c rune) bool {
 	return !unicode.IsLetter(c) || unicode.ToLower(c) != c
 }
 
-// whenWords are how English tells when to do something.
+// whenWords are the English words that introduce when to do something.
 var whenWords = wordSet(`when whenever if before after while during use used useful ask asks asked need needs
 	needed want wants trigger triggers invoke`)
 
@@ -252,8 +251,8 @@ func wordSet(words string) map[string]bool {
 	return set
 }
 
-// saysWhen looks for single words only. To understand the sentence is beyond it:
-// it is there for descriptions that do not even try.
+// saysWhen only looks for single words, to find descriptions that do not mention any
+// occasion.
 func saysWhen(description string) bool {
 	notLetter := func(c rune) bool { return !unicode.IsLetter(c) }
 	for word := range strings.FieldsFuncSeq(strings.ToLower(description), notLetter) {
@@ -264,14 +263,13 @@ func saysWhen(description string) bool {
 	return false
 }
 
-// checkDescription is strict about nothing but that there is a description: a
-// model chooses by it. Whether it says when to use the skill can only be told of
-// English.
+// checkDescription only requires a description, by which a model chooses the skill.
+// Whether it says when to use the skill is checked in English only.
 func checkDescription(r *report, s *Skill, line int) {
 	n := utf8.RuneCountInString(s.Description)
 	switch {
 	case n == 0:
-		r.fatal("description-missing", line, "the skill has no description, so no model could choose it; add description: with what it does and when to use it")
+		r.fatal("description-missing", line, "the skill has no description, which a model needs to choose it; add description: with what it does and when to use it")
 		return
 	case n > maxDescription:
 		r.fault("description-length", line, "the description has %d characters, more than %d; move details to the body", n, maxDescription)

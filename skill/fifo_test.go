@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestPipes holds that nothing waits for a pipe to be written to.
+// TestPipes checks that reading never blocks on a pipe.
 func TestPipes(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "s/SKILL.md", source("s", "x"))

@@ -14,22 +14,22 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what is told and read of a skill's folder.
+// Limits of a skill's folder.
 const (
 	maxResource = 4 << 20 // bytes of one file that is read
 	maxListed   = 1000    // files that are listed
 )
 
-// A File is a file in a skill's folder, besides its SKILL.md.
+// A File is a file in a skill's folder, other than its SKILL.md.
 type File struct {
 	Name  string // relative to the skill's folder, with slashes
 	Bytes int64
 	Kind  string // "script", "reference", "asset", by the folders of the specification, or "other"
 }
 
-// Files lists the skill's files in the order of their names: at most 1,000,
-// with version control and installed modules left out. Links that lead out of
-// the skill's folder, and what is neither file nor folder, are not listed.
+// Files lists the skill's files sorted by name: at most 1,000, without version control
+// and installed modules. Only regular files are listed, and no links that lead out of
+// the skill's folder.
 func (s *Skill) Files() ([]File, error) {
 	files, done, err := s.open()
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Skill) Files() ([]File, error) {
 	err = fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // what cannot be opened is not listed
+			return nil // skip what cannot be opened
 		case d.IsDir() && ignored(d.Name()):
 			return fs.SkipDir
 		case d.IsDir(), !strings.Contains(name, "/") && isSkillFile(name):
@@ -66,12 +66,12 @@ func (s *Skill) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// readFile takes backslashes for slashes: models that saw Windows paths write
-// them, and no bundled file should be named with one.
+// readFile accepts backslashes as slashes: models that saw Windows paths write them, and
+// they should not occur in names of files.
 func (s *Skill) readFile(name string) ([]byte, error) {
 	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if !fs.ValidPath(clean) || !filepath.IsLocal(filepath.FromSlash(clean)) {
-		return nil, errors.New("the name has to be relative to the skill's folder and stay inside")
+		return nil, errors.New("the name must be relative to the skill's folder and stay inside")
 	}
 	files, done, err := s.open()
 	if err != nil {
@@ -81,12 +81,12 @@ func (s *Skill) readFile(name string) ([]byte, error) {
 	return readRegular(files, clean, maxResource)
 }
 
-// readRegular reads a regular file of at most limit bytes. The check before the
-// opening is there because to open a pipe could wait for ever.
+// readRegular reads a regular file of at most limit bytes. It checks before it opens, since
+// opening a pipe could block for ever.
 func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(files, name)
 	if err != nil && isLink(files, name) {
-		return nil, errors.New("the link leads out of the skill's folder, or nowhere, and is not followed; copy what it points to")
+		return nil, errors.New("the link leads out of the skill's folder or has no target; replace it by a copy of the file")
 	}
 	if err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	return readKnown(files, name, info, limit)
 }
 
-// readKnown reads a file that was asked about before. It holds the limit against
-// a file that grows meanwhile.
+// readKnown reads a file whose info is known. It applies the limit also to a file that
+// grows meanwhile.
 func readKnown(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular():
@@ -125,7 +125,7 @@ func readKnown(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte,
 	}
 }
 
-// open gives the skill's files, confined to its folder.
+// open returns the skill's files, confined to its folder.
 func (s *Skill) open() (fs.FS, func() error, error) {
 	if s.at == (place{}) {
 		return nil, nil, errors.New("the skill has no folder")
@@ -146,8 +146,8 @@ type place struct {
 	fsys *fs.FS // a pointer, so that places can be compared
 }
 
-// open gives the files of a folder in the place. On the machine no name and no
-// link can lead out of the folder, nor could one on the way to it.
+// open returns the files of a folder in the place. On disk no name and no link can lead
+// out of the folder.
 func (p place) open(folder string) (fs.FS, func() error, error) {
 	if p.dir == "" {
 		sub, err := fs.Sub(*p.fsys, folder)
@@ -167,8 +167,8 @@ func (p place) open(folder string) (fs.FS, func() error, error) {
 	return root.FS(), root.Close, nil
 }
 
-// stat asks about what path names. It may follow a link out of the place: it
-// only serves to learn whether what was loaded is still what it was.
+// stat returns the info of a file. It may follow a link out of the place, as it only
+// checks whether a loaded file has changed.
 func (p place) stat(path string) (fs.FileInfo, error) {
 	if p.dir == "" {
 		return fs.Stat(*p.fsys, path)
@@ -176,7 +176,7 @@ func (p place) stat(path string) (fs.FileInfo, error) {
 	return os.Stat(path)
 }
 
-// path names a file of the place for people.
+// path returns the file's name for messages.
 func (p place) path(name string) string {
 	if p.dir == "" {
 		return name
@@ -184,7 +184,7 @@ func (p place) path(name string) string {
 	return filepath.Join(p.dir, filepath.FromSlash(name))
 }
 
-// ignored says which folders hold no skill and no file of one.
+// ignored reports whether skills and their files are not searched for in a folder.
 func ignored(folder string) bool {
 	switch folder {
 	case ".git", ".hg", ".svn", "node_modules", "__pycache__":
@@ -193,7 +193,7 @@ func ignored(folder string) bool {
 	return false
 }
 
-// kindOf goes by the folders that the specification names.
+// kindOf classifies a file by the folders of the specification.
 func kindOf(name string) string {
 	top, _, _ := strings.Cut(name, "/")
 	switch top {
@@ -207,8 +207,8 @@ func kindOf(name string) string {
 	return "other"
 }
 
-// mediaType tells text from the rest by the content alone, so that it is the
-// same on every machine. Text is what has no NUL and is UTF-8.
+// mediaType detects the type from the content only, so that it is the same on every
+// machine. Text is valid UTF-8 without NUL.
 func mediaType(data []byte) (kind string, isText bool) {
 	if utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
 		return "text/plain", true

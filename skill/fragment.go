@@ -9,20 +9,20 @@ import (
 	"unicode"
 )
 
-// DefaultBudget is the size in bytes up to which [Fragment] tells descriptions.
+// DefaultBudget is the size in bytes up to which [Fragment] lists descriptions.
 const DefaultBudget = 12_000
 
 //go:embed prompts/fragment.txt
 var fragmentIntro string
 
-// Fragment is the part of a system prompt that tells a model which skills there
-// are: name and description of each, in the order of the names, escaped so that
-// no description can pass for anything else. It is "" without any skill.
+// Fragment is the part of a system prompt that lists the skills: name and description
+// of each, sorted by name, escaped so that no description can look like another part of
+// the prompt. It is "" without skills.
 //
-// It has at most budget bytes; 0 means [DefaultBudget]. When the descriptions do
-// not fit, it tells the names only, and how to search; when the names do not fit
-// either, it tells as many as do. The introduction and the search hint are
-// always there, whatever the budget.
+// It has at most budget bytes; 0 means [DefaultBudget]. If the descriptions do not fit,
+// it lists only the names and explains how to search; if the names do not fit either, it
+// lists as many as do. The introduction and the search hint are included even if they
+// exceed the budget.
 func Fragment(skills []*Skill, budget int) string {
 	if len(skills) == 0 {
 		return ""
@@ -47,8 +47,8 @@ func Fragment(skills []*Skill, budget int) string {
 	return full.String()
 }
 
-// fragmentNames leaves room for the line that says how many names are missing,
-// so that a model never takes a part of the list for all of it.
+// fragmentNames reserves room for the line that says how many names are missing, so that
+// a model does not take a part of the list for the whole.
 func fragmentNames(sorted []*Skill, budget int) string {
 	hint := fmt.Sprintf("There are %d skills, too many to describe here. Call the Skill tool with a name, or with a few words of the task to search their names and descriptions.\n", len(sorted))
 	const end = "</skills>\n"
@@ -72,9 +72,8 @@ func fragmentNames(sorted []*Skill, budget int) string {
 //go:embed prompts/reminder.txt
 var reminderIntro string
 
-// Reminder tells a model again, when the conversation in which it opened skills
-// has been summarised, which ones they were: name, description and outline of
-// each. It is "" without any skill.
+// Reminder lists the skills that a model opened before the conversation was summarised:
+// name, description and outline of each. It is "" without skills.
 func Reminder(opened []*Skill) string {
 	if len(opened) == 0 {
 		return ""
@@ -93,10 +92,9 @@ func Reminder(opened []*Skill) string {
 	return b.String()
 }
 
-// escaper makes text safe between tags and within quotes.
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
 
-// escape makes text fit between tags and quotes, on one line.
+// escape replaces the characters of markup, and makes a text fit on one line.
 func escape(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) || unicode.Is(unicode.Zl, c) || unicode.Is(unicode.Zp, c) {

@@ -21,18 +21,16 @@ const (
 	maxNodes       = 100_000 // values of the front matter, counted once for each alias of them
 )
 
-// Parse reads the text of a SKILL.md. It returns what is wrong with it, too,
-// under the name path. The skill is nil exactly when a diagnostic is Fatal;
-// every other breach of the specification is reported and lived with. Rules
-// that need the skill's folder are not checked.
+// Parse reads the text of a SKILL.md and reports what is wrong with it, with path as the
+// file's name. The skill is nil exactly if a diagnostic is Fatal; other breaches of the
+// specification are only reported. Rules that need the skill's folder are not checked.
 func Parse(path string, content []byte) (*Skill, []Diagnostic) {
 	r := &report{file: path}
 	s := parse(r, content, "")
 	return s, r.list
 }
 
-// parse is the one reader of SKILL.md files. folder is the base name of the
-// skill's folder, "" when it has none.
+// parse reads a SKILL.md. folder is the base name of the skill's folder, or "".
 func parse(r *report, content []byte, folder string) *Skill {
 	text, ok := decodeText(r, content)
 	if !ok {
@@ -55,8 +53,8 @@ func parse(r *report, content []byte, folder string) *Skill {
 	return s
 }
 
-// decodeText gives the file as UTF-8 without byte order mark and with "\n" as
-// the only line end.
+// decodeText returns the file as UTF-8 without byte order mark and with "\n" as the only
+// line end.
 func decodeText(r *report, content []byte) (string, bool) {
 	switch {
 	case tooLarge(r, int64(len(content))):
@@ -77,7 +75,7 @@ func decodeText(r *report, content []byte) (string, bool) {
 	return text, true
 }
 
-// tooLarge is asked before a file is read, and of texts that come from elsewhere.
+// tooLarge is checked before a file is read, and for texts that are not files.
 func tooLarge(r *report, size int64) bool {
 	if size > maxSkillFile {
 		r.fatal("too-large", 0, "the file has %d bytes, more than the limit of %d; move details to files in references/", size, maxSkillFile)
@@ -165,14 +163,13 @@ func (p parts) trimBody() parts {
 }
 
 var (
-	// fieldLine matches what may stand in front matter: a field, or more of one.
+	// fieldLine matches a line of front matter: a field or its continuation.
 	fieldLine = lazy.Regexp(`^(\s|[\w-]+\s*:)`)
-	// nearFence matches what people write for --- by mistake, or because an
-	// editor made one dash of it.
+	// nearFence matches what people write for --- by mistake, or what editors make of it.
 	nearFence = lazy.Regexp(`^\s*([-‐-―−=_*+]{2,}|\.\.\.)\s*(#.*)?$`)
 )
 
-// unclosed explains front matter without an end: the line that was likely meant
+// unclosed reports front matter without an end. It names the line that was probably meant
 // as its end, else the last line that looks like a field.
 func unclosed(r *report, rest string, opened int) {
 	last, n := opened, opened
@@ -180,7 +177,7 @@ func unclosed(r *report, rest string, opened int) {
 		n++
 		line = strings.TrimRight(line, "\n")
 		if nearFence().MatchString(line) {
-			r.fatal("frontmatter-unclosed", opened, "the front matter that begins here is never closed; line %d is %q and has to be exactly --- at the left margin", n, line)
+			r.fatal("frontmatter-unclosed", opened, "the front matter that begins here is not closed; line %d is %q and has to be exactly --- at the left margin", n, line)
 			return
 		}
 		if !fieldLine().MatchString(line) {
@@ -188,16 +185,15 @@ func unclosed(r *report, rest string, opened int) {
 		}
 		last = n
 	}
-	r.fatal("frontmatter-unclosed", opened, "the front matter that begins here is never closed; add a line --- after line %d", last)
+	r.fatal("frontmatter-unclosed", opened, "the front matter that begins here is not closed; add a line --- after line %d", last)
 }
 
-// parseHeader gives the mapping that the front matter is, or nil after it has
-// reported why there is none.
+// parseHeader returns the front matter's mapping, or nil after it has reported an error.
 func parseHeader(r *report, p parts) *yaml.Node {
 	var doc yaml.Node
 	header := p.header
 	err := yaml.Load([]byte(header), &doc)
-	if err != nil { // maybe only by what JSON writes otherwise
+	if err != nil { // perhaps because of JSON's surrogate escapes
 		header, doc = joinSurrogates(header), yaml.Node{}
 		err = yaml.Load([]byte(header), &doc)
 	}
@@ -211,26 +207,25 @@ func parseHeader(r *report, p parts) *yaml.Node {
 			r.fatal("yaml", headerLine(p, line), "the front matter is not YAML: %s%s", message, remedy(header, line))
 			return nil
 		}
-		r.fault("yaml-quoted", headerLine(p, line), "this value has to be quoted to be YAML (%s); it was read as if it were: put it between double quotes, or below the key after >-", message)
+		r.fault("yaml-quoted", headerLine(p, line), "this value is valid YAML only in quotes (%s) and was read as if quoted: put it between double quotes, or below the key after >-", message)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-		r.fatal("frontmatter-fields", p.headerLine, "the front matter has to hold fields, one a line, such as name: pdf")
+		r.fatal("frontmatter-fields", p.headerLine, "the front matter has no fields; write one a line, such as name: pdf")
 		return nil
 	}
 	if err := checkAliases(&doc); err != nil {
-		r.fatal("yaml", p.headerLine, "the front matter is refused: %v", err)
+		r.fatal("yaml", p.headerLine, "the front matter is not accepted: %v", err)
 		return nil
 	}
 	return doc.Content[0]
 }
 
-// jsonEscape matches an escape of a double-quoted text, or two that are the halves of one
-// character.
+// jsonEscape matches an escape in a double-quoted string, or a surrogate pair of escapes.
 var jsonEscape = lazy.Regexp(`(?i)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\.`)
 
-// joinSurrogates writes a character that JSON escapes as two halves, "\ud83e\udde0", as YAML
-// escapes it, "\U0001f9e0". It is for front matter that YAML refuses: in a text without double
-// quotes the halves are no escapes.
+// joinSurrogates rewrites a surrogate pair of JSON escapes, "\ud83e\udde0", as YAML's
+// "\U0001f9e0". Use it only on front matter that YAML refuses: in a string without double
+// quotes a backslash is not an escape.
 func joinSurrogates(header string) string {
 	return jsonEscape().ReplaceAllStringFunc(header, func(s string) string {
 		m := jsonEscape().FindStringSubmatch(s)
@@ -243,10 +238,10 @@ func joinSurrogates(header string) string {
 	})
 }
 
-// noSpace matches name:value, which YAML takes for one word. URLs are no slip.
+// noSpace matches name:value, which YAML reads as one word. URLs are not matched.
 var noSpace = lazy.Regexp(`(?m)^\s*[\w-]+:[^\s/]`)
 
-// remedy tells what to do about the usual slips that quotes do not mend.
+// remedy suggests how to fix frequent mistakes that quotes do not fix.
 func remedy(header string, line int) string {
 	before := strings.Join(strings.SplitN(header, "\n", line+1)[:min(line, strings.Count(header, "\n"))], "\n")
 	switch {
@@ -258,11 +253,10 @@ func remedy(header string, line int) string {
 	return "; check the indentation, brackets and quotes up to here"
 }
 
-// headerLine turns a line of the front matter, 0 when it is unknown, into one of
-// the file.
+// headerLine converts a line of the front matter, 0 if unknown, to one of the file.
 func headerLine(p parts, line int) int { return p.headerLine + max(line, 1) - 1 }
 
-// blank is true for YAML without any value.
+// blank reports whether src has only empty lines and comments.
 func blank(src string) bool {
 	for line := range strings.Lines(src) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -272,8 +266,7 @@ func blank(src string) bool {
 	return true
 }
 
-// checkAliases refuses aliases that grow the document beyond measure, or hold
-// themselves.
+// checkAliases refuses cyclic aliases and those that expand the document too far.
 func checkAliases(doc *yaml.Node) error {
 	sizes := map[*yaml.Node]int{}
 	var grow func(n *yaml.Node) error
@@ -281,11 +274,11 @@ func checkAliases(doc *yaml.Node) error {
 		size, seen := sizes[n]
 		switch {
 		case seen && size == 0:
-			return fmt.Errorf("an alias on line %d holds itself", n.Line)
+			return fmt.Errorf("the alias on line %d contains itself", n.Line)
 		case seen:
 			return nil
 		}
-		sizes[n] = 0 // until it is known
+		sizes[n] = 0 // not known yet
 		size = 1
 		children := n.Content
 		if n.Kind == yaml.AliasNode {
@@ -296,7 +289,7 @@ func checkAliases(doc *yaml.Node) error {
 				return err
 			}
 			if size += sizes[c]; size > maxNodes {
-				return fmt.Errorf("its aliases make more than %d values of it", maxNodes)
+				return fmt.Errorf("its aliases expand to more than %d values", maxNodes)
 			}
 		}
 		sizes[n] = size
@@ -305,7 +298,7 @@ func checkAliases(doc *yaml.Node) error {
 	return grow(doc)
 }
 
-// explain gives what a YAML error says and its line, 0 when it is unknown.
+// explain returns the message and the line of a YAML error; the line is 0 if unknown.
 func explain(err error) (string, int) {
 	if e, ok := errors.AsType[*yaml.LoadError](err); ok {
 		return e.Message, e.Mark.Line
@@ -313,16 +306,15 @@ func explain(err error) (string, int) {
 	return err.Error(), 0
 }
 
-// What quoteValues looks at: a field with a value on its line, and a value that
-// is a text on the lines below it, which no quotes would mend.
+// keyValue matches a field with a value on its line, blockScalar a value on the lines
+// below it, which needs no quotes.
 var (
 	keyValue    = lazy.Regexp(`^(\s*)([\w-]+):[ \t]+(\S.*)$`)
 	blockScalar = lazy.Regexp(`^[|>][-+0-9]*(\s+#.*)?$`)
 )
 
-// quoteValues puts single quotes around the plain values in src that YAML reads
-// as something else, such as "Use when: asked" or "@scope". Lines stay where
-// they are.
+// quoteValues puts single quotes around plain values in src that YAML misreads, such as
+// "Use when: asked" or "@scope". It keeps the lines.
 func quoteValues(src string) string {
 	lines := strings.Split(src, "\n")
 	for i := 0; i < len(lines); {
@@ -332,7 +324,7 @@ func quoteValues(src string) string {
 			i = next
 			continue
 		}
-		// What is indented deeper belongs to the value.
+		// Lines indented deeper belong to the value.
 		for next < len(lines) && (strings.TrimSpace(lines[next]) == "" || indent(lines[next]) > len(m[1])) {
 			next++
 		}
@@ -354,13 +346,12 @@ func quoteValues(src string) string {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
 
-// needsQuotes says whether a value is likely to be text although YAML sees more
-// in it. A list or a quoted text that is merely not closed is left to fail: to
-// guess at it would hide the mistake.
+// needsQuotes reports whether a value is probably text although YAML reads it otherwise.
+// An unclosed list or quoted text stays an error: to guess would hide the mistake.
 func needsQuotes(value string) bool {
 	first, last := value[0], value[len(value)-1]
 	switch first {
-	case '"', '\'': // ends before the value does, or holds itself
+	case '"', '\'': // the quote ends before the value does, or is part of it
 		n := strings.Count(value, string(first))
 		return n > 1 && (last != first || n%2 == 1)
 	case '[':

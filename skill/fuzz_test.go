@@ -26,8 +26,7 @@ func seeds(f *testing.F) {
 	f.Add("---\n" + strings.Repeat("&a a: *a\n", 30) + "---\n")
 }
 
-// FuzzParse holds what Parse promises, for any bytes: a skill or a fatal
-// diagnostic, and a skill that can be used.
+// FuzzParse checks Parse's contract for any bytes: a usable skill or a fatal diagnostic.
 func FuzzParse(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, content string) {
@@ -51,7 +50,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzDocument holds that the sections of any text are pieces of it.
+// FuzzDocument checks that the sections of any text are parts of it.
 func FuzzDocument(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, body string) {
@@ -86,11 +85,11 @@ func hostile(size int) map[string]string {
 	}
 }
 
-// TestTame holds the bounds that keep the parser's time in bounds: no paragraph
-// with more marks, and no line nested deeper, than there may be. Offsets stay.
-func TestTame(t *testing.T) {
+// TestLimitMarkup checks the bounds that the parser's time depends on: marks in a paragraph
+// and depth of nesting. Offsets must not change.
+func TestLimitMarkup(t *testing.T) {
 	for name, text := range hostile(1 << 16) {
-		got := tame(text)
+		got := limitMarkup(text)
 		if len(got) != len(text) || strings.Count(got, "\n") != strings.Count(text, "\n") {
 			t.Fatalf("%s: %d bytes, %d before", name, len(got), len(text))
 		}
@@ -117,13 +116,13 @@ func TestTame(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching("(([>+* -]|1\\.){0,6}[a-c`*_<!&\\[\\]#]{0,20}\n){0,30}").Draw(t, "text")
-		if got := tame(text); got != text {
+		if got := limitMarkup(text); got != text {
 			t.Fatalf("%q becomes %q", text, got)
 		}
 	})
 }
 
-// BenchmarkHostile parses what would take minutes if nothing were tamed.
+// BenchmarkHostile parses what would take minutes without limitMarkup.
 func BenchmarkHostile(b *testing.B) {
 	for name, text := range hostile(maxSkillFile) {
 		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {

@@ -14,37 +14,37 @@ import (
 	"time"
 )
 
-// A Loader finds skills. Load may be called at every step: it must be cheap
-// when nothing has changed, and safe for concurrent use. It returns the skills
-// in a fixed order, no two with the same name, and what is wrong with them or
-// with those it had to leave out. Who calls it owns the slices, not the skills.
+// A Loader finds skills. Load may be called at every step: it must be cheap if nothing
+// has changed, and safe for concurrent use. It returns the skills in a fixed order, no
+// two with the same name, and diagnostics of them and of the skills it left out. The
+// caller owns the slices, but not the skills.
 //
-// An error means that the loader could not look at all, or that ctx is done.
+// An error means that the loader failed as a whole, or that ctx is done.
 type Loader interface {
 	Load(ctx context.Context) ([]*Skill, []Diagnostic, error)
 }
 
-// One loads the one skill whose folder is given. A leading ~ is the home folder.
+// One loads the skill in a folder. A leading ~ is the home folder.
 func One(folder string) Loader { return onDisk(folder, 0) }
 
-// In loads the skills directly in a folder, each in a folder of its own, as agents keep them.
+// In loads the skills in the folders directly below a folder, which is the usual layout.
 func In(folder string) Loader { return onDisk(folder, 1) }
 
 // Under loads the skills at any depth below a folder. It does not look for skills
 // inside of a skill, in version control or in node_modules.
 func Under(folder string) Loader { return onDisk(folder, anyDepth) }
 
-// FS loads the skills anywhere in fsys, such as an embed.FS. What fsys follows
-// is its affair: use [Under] rather than os.DirFS to be safe from links.
+// FS loads the skills anywhere in fsys, such as an embed.FS. Whether links are followed
+// depends on fsys: prefer [Under] to os.DirFS, which follows links out of the folder.
 func FS(fsys fs.FS) Loader {
 	return loader{&scanner{place: place{fsys: &fsys}, depth: anyDepth}}
 }
 
-// onDisk keeps the error of a bad path for Load, so that loaders can be written
-// as values in a configuration.
+// onDisk keeps the error of a bad path for Load, so that a Loader can be written as a
+// literal in a configuration.
 func onDisk(folder string, depth int) Loader {
 	dir, err := expand(folder)
-	return loader{&scanner{place: place{dir: dir}, depth: depth, broken: err}}
+	return loader{&scanner{place: place{dir: dir}, depth: depth, pathErr: err}}
 }
 
 // expand makes a path absolute, with ~ as the home folder.
@@ -62,8 +62,8 @@ func expand(folder string) (string, error) {
 	return filepath.Abs(folder)
 }
 
-// Memory gives the skills it is given, checked like those of a file; a name or
-// a description has to be there.
+// Memory returns a Loader of the given skills, which are checked like those of files;
+// each needs a name and a description.
 func Memory(skills ...*Skill) Loader { return loader{memory(slices.Clone(skills))} }
 
 type memory []*Skill
@@ -81,8 +81,8 @@ func (m memory) find(context.Context) (*findings, error) {
 	return f, nil
 }
 
-// Merge joins loaders. Of two skills with one name the first wins and the other
-// is reported. A loader that fails is reported, too, and takes nothing else away.
+// Merge joins loaders. Of two skills with the same name the first wins and the other is
+// reported. A loader that fails is reported and does not affect the others.
 func Merge(loaders ...Loader) Loader { return loader{merged(slices.Clone(loaders))} }
 
 type merged []Loader
@@ -103,7 +103,7 @@ func (m merged) find(ctx context.Context) (*findings, error) {
 	return all, nil
 }
 
-// findings are all the skills a finder found, also those of the same name.
+// findings are all the skills that a finder found, including duplicates of a name.
 type findings struct {
 	all  []*Skill
 	list []Diagnostic // without those of shadowed skills
@@ -113,13 +113,13 @@ type findings struct {
 	shadowed []Diagnostic
 }
 
-// A finder is what is behind the loaders of this package. It keeps skills that
-// Load would drop, for Validate.
+// A finder implements the loaders of this package. It returns also the skills that Load
+// drops, for Validate.
 type finder interface {
 	find(ctx context.Context) (*findings, error)
 }
 
-// find is for loaders of this package and of others.
+// find works with loaders of this package and others.
 func find(ctx context.Context, l Loader) (*findings, error) {
 	if ours, ok := l.(finder); ok {
 		return ours.find(ctx)
@@ -128,13 +128,13 @@ func find(ctx context.Context, l Loader) (*findings, error) {
 	return &findings{all: skills, list: diagnostics}, err
 }
 
-// drop leaves out the skills that have the name of one before them.
-func (f *findings) drop() {
+// dropShadowed leaves out the skills that have the name of an earlier one.
+func (f *findings) dropShadowed() {
 	first := make(map[string]*Skill, len(f.all))
 	for _, s := range f.all {
-		if hiding := first[s.Name]; hiding != nil {
+		if winner := first[s.Name]; winner != nil {
 			r := &report{file: s.Path}
-			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(hiding.Path))
+			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(winner.Path))
 			f.shadowed = append(f.shadowed, r.list...)
 			continue
 		}
@@ -143,7 +143,6 @@ func (f *findings) drop() {
 	}
 }
 
-// A loader makes a Loader of a finder.
 type loader struct{ finder }
 
 func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
@@ -151,13 +150,13 @@ func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f.once.Do(f.drop)
+	f.once.Do(f.dropShadowed)
 	return slices.Clone(f.unique), slices.Concat(f.list, f.shadowed), nil
 }
 
-// Watch loads at once and then after every interval, which must be positive, and
-// yields the skills when they are not the same as before, until ctx is done. A
-// failure is yielded without ending it, once for as long as it stays the same.
+// Watch loads at once and then after every interval, which must be positive, until ctx is
+// done. It yields the skills if they have changed, and an error once for as long as it is
+// the same.
 func Watch(ctx context.Context, l Loader, interval time.Duration) iter.Seq2[[]*Skill, error] {
 	return func(yield func([]*Skill, error) bool) {
 		tick := time.NewTicker(interval)

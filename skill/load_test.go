@@ -100,8 +100,8 @@ func TestParseBytes(t *testing.T) {
 	}
 }
 
-// TestManyMistakes parses what would take half a minute if the YAML library
-// built the values of its aliases, and holds that little is told about it.
+// TestManyMistakes parses what would take half a minute if the YAML library expanded its
+// aliases, and checks that the number of diagnostics is bounded.
 func TestManyMistakes(t *testing.T) {
 	aliases := strings.Repeat("&a a: *a\n", maxFrontMatter/10)
 	s, diagnostics := Parse("SKILL.md", []byte("---\nname: x\n"+aliases+"---\n"))
@@ -190,7 +190,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestLinks attacks the confinement with links of every kind.
+// TestLinks checks the confinement with links of every kind.
 func TestLinks(t *testing.T) {
 	outside := t.TempDir()
 	write(t, outside, "secret", "the secret")
@@ -222,7 +222,7 @@ func TestLinks(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if l, ok := links.(loader).finder.(*scanner); !ok || l.found == nil {
-		t.Error("what is refused keeps the scan from being kept")
+		t.Error("a refused file prevents caching of the scan")
 	}
 	refused := []string{}
 	for _, d := range diagnostics {
@@ -284,7 +284,7 @@ func TestReadFileLimit(t *testing.T) {
 	}
 }
 
-// counting counts what is asked of a file system.
+// counting counts the calls of a file system.
 type counting struct {
 	fstest.MapFS
 	opens, stats *atomic.Int64
@@ -386,12 +386,12 @@ func TestDiskChanges(t *testing.T) {
 	write(t, dir, "a/SKILL.md", "broken")
 	expect("a skill breaks", "empty")
 	write(t, dir, "a/SKILL.md", source("a", "mended"))
-	expect("a skill is mended", "a", "empty")
+	expect("a skill is repaired", "a", "empty")
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := l.Load(t.Context()); err == nil {
-		t.Error("the folder is gone and Load does not say so")
+		t.Error("Load returns no error for a removed folder")
 	}
 }
 

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// quote shows a text from a file in a message, short and on one line.
+// quote formats a text from a file for a message, short and on one line.
 func quote(text string) string { return strconv.Quote(clip(text, 80)) }
 
-// oneLine keeps a name from passing for another line of what is told.
+// oneLine joins lines, so that a name cannot look like another line of the message.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // clip cuts text to at most n bytes, at the boundary of a character.

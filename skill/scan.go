@@ -22,24 +22,23 @@ const (
 	skillFile = "SKILL.md"
 )
 
-// isSkillFile knows the specification's name and the spellings people use.
+// isSkillFile accepts SKILL.md in any case.
 func isSkillFile(name string) bool { return strings.EqualFold(name, skillFile) }
 
-// A scanner loads the skills of a place and keeps them. A scan of what did not
-// change since the last one opens nothing: it asks for the size and the time of
-// each file and folder it looked at.
+// A scanner loads the skills of a place and caches them. If nothing has changed since the
+// last scan it opens nothing: it only checks the size and time of each file and folder.
 type scanner struct {
 	place
-	depth  int // how many levels of folders below the place to look into
-	broken error
+	depth   int // how many levels of folders below the place to look into
+	pathErr error
 
 	mu     sync.Mutex
-	found  *findings        // of the last scan; nil when it cannot be kept
-	stamps []stamp          // what it looked at
-	kept   map[string]visit // by folder
+	found  *findings        // of the last scan; nil if it cannot be cached
+	stamps []stamp          // of every file and folder it read
+	cached map[string]visit // by folder
 }
 
-// A stamp is what a file or folder was like when it was looked at.
+// A stamp is the state of a file or folder when it was read.
 type stamp struct {
 	path  string // for [place.stat]
 	size  int64
@@ -51,26 +50,24 @@ func (s *scanner) stamp(name string, info fs.FileInfo) stamp {
 	return stamp{s.path(name), info.Size(), info.ModTime(), info.Mode().Type()}
 }
 
-// fresh says whether the file or folder is as it was.
+// fresh reports whether the file or folder is unchanged.
 func (s stamp) fresh(info fs.FileInfo) bool {
 	return info.Size() == s.size && info.ModTime().Equal(s.mtime) && info.Mode().Type() == s.mode
 }
 
-// A visit is what was found in one folder: a skill, or something wrong, or
-// folders to look into.
+// A visit is the result of one folder: a skill, or diagnostics, or folders to search.
 type visit struct {
 	skill    *Skill
 	list     []Diagnostic
 	stamps   []stamp
 	folders  []string
-	volatile bool // it may change without any stamp telling
+	volatile bool // it may change without a change of any stamp
 }
 
-// find holds the lock while it scans, so that callers at the same time share one
-// scan instead of making one each.
+// find holds the lock while it scans, so that concurrent callers share one scan.
 func (s *scanner) find(ctx context.Context) (*findings, error) {
-	if s.broken != nil {
-		return nil, s.broken
+	if s.pathErr != nil {
+		return nil, s.pathErr
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +77,8 @@ func (s *scanner) find(ctx context.Context) (*findings, error) {
 	return s.scan(ctx)
 }
 
-// unchanged asks the system once for each file, and opens none. It stops at the
-// first that differs: the scan that follows finds the others.
+// unchanged checks each file with one stat call and opens none. It stops at the first
+// difference, as the scan that follows finds the others.
 func (s *scanner) unchanged() bool {
 	for _, st := range s.stamps {
 		if info, err := s.stat(st.path); err != nil || !st.fresh(info) {
@@ -91,8 +88,8 @@ func (s *scanner) unchanged() bool {
 	return true
 }
 
-// scan visits the folders level by level, those of a level in parallel, and
-// orders what it found by folder.
+// scan visits the folders level by level, those of a level in parallel, and sorts the
+// results by folder.
 func (s *scanner) scan(ctx context.Context) (*findings, error) {
 	files, done, err := s.open(".")
 	if err != nil {
@@ -118,13 +115,13 @@ func (s *scanner) scan(ctx context.Context) (*findings, error) {
 		}
 		level = below
 	}
-	return s.keep(seen), nil
+	return s.cache(seen), nil
 }
 
-// keep puts together what was found, in the order of the folders.
-func (s *scanner) keep(seen map[string]visit) *findings {
+// cache stores and joins the results, sorted by folder.
+func (s *scanner) cache(seen map[string]visit) *findings {
 	f, volatile := &findings{}, false
-	s.kept, s.stamps = seen, nil
+	s.cached, s.stamps = seen, nil
 	for _, folder := range slices.Sorted(maps.Keys(seen)) {
 		v := seen[folder]
 		s.stamps = append(s.stamps, v.stamps...)
@@ -140,7 +137,7 @@ func (s *scanner) keep(seen map[string]visit) *findings {
 	return f
 }
 
-// parallel calls fn(0) to fn(n-1) from as many goroutines as run at once.
+// parallel calls fn(0) to fn(n-1) on GOMAXPROCS goroutines.
 func parallel(n int, fn func(i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -154,7 +151,6 @@ func parallel(n int, fn func(i int)) {
 	wg.Wait()
 }
 
-// visit looks into one folder.
 func (s *scanner) visit(files fs.FS, folder string, depth int) visit {
 	name := path.Join(folder, skillFile)
 	info, err := fs.Stat(files, name)
@@ -162,15 +158,15 @@ func (s *scanner) visit(files fs.FS, folder string, depth int) visit {
 	case err == nil:
 		return s.load(files, folder, name, info)
 	case errors.Is(err, fs.ErrNotExist) && !isLink(files, name):
-		return s.look(files, folder, depth)
+		return s.list(files, folder, depth)
 	}
-	return s.refuse(files, folder, name, err)
+	return s.unreachable(files, folder, name, err)
 }
 
-// load reads the skill file of a folder, unless it is the one that is kept.
+// load reads the skill file of a folder, or returns the cached one.
 func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit {
 	st := s.stamp(name, info)
-	if old, ok := s.kept[folder]; ok && len(old.stamps) == 1 && old.stamps[0].path == st.path && old.stamps[0].fresh(info) {
+	if old, ok := s.cached[folder]; ok && len(old.stamps) == 1 && old.stamps[0].path == st.path && old.stamps[0].fresh(info) {
 		return old
 	}
 	r := &report{file: s.path(name)}
@@ -195,8 +191,8 @@ func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit
 	return v
 }
 
-// folderName is what the name of the skill in folder has to be; "" when the
-// folder has no name.
+// folderName is the name that the skill in folder must have; "" if the folder has no
+// name.
 func (s *scanner) folderName(folder string) string {
 	if folder != "." {
 		return path.Base(folder)
@@ -207,9 +203,9 @@ func (s *scanner) folderName(folder string) string {
 	return filepath.Base(s.dir)
 }
 
-// look lists a folder without a SKILL.md: for a file that was meant as one, and
-// for the folders below.
-func (s *scanner) look(files fs.FS, folder string, depth int) visit {
+// list reads a folder without a SKILL.md: it looks for a misspelled SKILL.md and for
+// folders below.
+func (s *scanner) list(files fs.FS, folder string, depth int) visit {
 	r := &report{file: s.path(folder)}
 	v := visit{}
 	info, err := fs.Stat(files, folder)
@@ -231,11 +227,11 @@ func (s *scanner) look(files fs.FS, folder string, depth int) visit {
 		case e.IsDir():
 			v.folders = append(v.folders, name)
 		case e.Type()&fs.ModeSymlink != 0:
-			s.follow(files, name, &v)
+			s.followLink(files, name, &v)
 		}
 	}
 	if s.depth == 0 {
-		r.fatal("skill-file", 0, "the folder has no file SKILL.md, so it is no skill")
+		r.fatal("skill-file", 0, "the folder has no file SKILL.md; add one, or load the folder above")
 	}
 	v.list = append(v.list, r.list...)
 	return v
@@ -245,23 +241,23 @@ func (s *scanner) look(files fs.FS, folder string, depth int) visit {
 func (s *scanner) misnamed(files fs.FS, folder, name string, v visit) visit {
 	info, err := fs.Stat(files, name)
 	if err != nil {
-		return s.refuse(files, folder, name, err)
+		return s.unreachable(files, folder, name, err)
 	}
 	found := s.load(files, folder, name, info)
 	r := &report{file: s.path(name)}
-	tell := r.fault
-	if path.Base(name) == "skill.md" { // which the specification's reference implementation takes
-		tell = r.warn
+	report := r.fault
+	if path.Base(name) == "skill.md" { // accepted by the specification's reference implementation
+		report = r.warn
 	}
-	tell("skill-file", 0, "the file has to be called SKILL.md; some programs will not find it")
+	report("skill-file", 0, "the file must be called SKILL.md; some programs will not find it")
 	found.list = append(r.list, found.list...)
 	found.stamps = append(found.stamps, v.stamps...)
 	return found
 }
 
-// follow takes a link to a skill's folder within the place. It looks no deeper,
-// so that a link cannot lead in circles.
-func (s *scanner) follow(files fs.FS, name string, v *visit) {
+// followLink adds the skill's folder that a link within the place leads to. It looks no
+// deeper, so that links cannot form a loop.
+func (s *scanner) followLink(files fs.FS, name string, v *visit) {
 	info, err := fs.Stat(files, name)
 	switch {
 	case err == nil && !info.IsDir():
@@ -271,26 +267,26 @@ func (s *scanner) follow(files fs.FS, name string, v *visit) {
 		}
 	default:
 		if target, outside := s.stat(s.path(name)); outside == nil && !target.IsDir() {
-			return // a link to some file
+			return // a link to a file
 		}
-		v.list = append(v.list, s.refuse(files, path.Dir(name), name, err).list...)
+		v.list = append(v.list, s.unreachable(files, path.Dir(name), name, err).list...)
 	}
 }
 
-// refuse reports a file or folder, in a folder, that cannot be reached.
-func (s *scanner) refuse(files fs.FS, folder, name string, err error) visit {
+// unreachable reports a file or folder, in a folder, that cannot be read.
+func (s *scanner) unreachable(files fs.FS, folder, name string, err error) visit {
 	r := &report{file: s.path(name)}
 	if !isLink(files, name) {
-		r.fatal("unreadable", 0, "it cannot be read: %v", err)
+		r.fatal("unreadable", 0, "cannot be read: %v", err)
 		return visit{list: r.list, volatile: true}
 	}
 	if _, dangling := s.stat(s.path(name)); dangling != nil {
-		r.fatal("symlink", 0, "the link leads nowhere; remove it or mend it")
+		r.fatal("symlink", 0, "the link's target does not exist; remove or repair the link")
 	} else {
-		r.fatal("symlink", 0, "the link leads out of %s, or names its target from the root, and is not followed; copy what it points to, or load that folder itself", s.path("."))
+		r.fatal("symlink", 0, "the link leads out of %s, or names its target from the root, and is not followed; replace it by a copy, or load its target's folder", s.path("."))
 	}
 	v := visit{list: r.list}
-	if info, err := fs.Stat(files, folder); err == nil { // another link in its place changes the folder
+	if info, err := fs.Stat(files, folder); err == nil { // replacing the link changes the folder
 		v.stamps = append(v.stamps, s.stamp(folder, info))
 	}
 	return v

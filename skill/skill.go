@@ -19,16 +19,16 @@ type Skill struct {
 	Compatibility string
 	Metadata      map[string]string
 
-	// AllowedTools are the rules of allowed-tools, in their order and as they
-	// are written, such as "Read" or "Bash(git add:*)". They are a wish of
-	// whoever wrote the skill: suggest them to a person, grant nothing.
+	// AllowedTools are the rules of allowed-tools, in order and as written, such as
+	// "Read" or "Bash(git add:*)". They are a request of the skill's author: show them to
+	// the user, but grant nothing.
 	AllowedTools []string
 
 	// Body is the markdown after the front matter, with line ends as "\n".
 	Body string
 
-	// Dir is the skill's folder on this machine, for people and for tools that
-	// run its scripts. It is "" for a skill that is in no such folder.
+	// Dir is the skill's folder on this machine, for users and for tools that run its
+	// scripts. It is "" for a skill that is not on disk.
 	Dir string
 
 	// Path names the SKILL.md in diagnostics: a file of the machine, or a name
@@ -39,40 +39,39 @@ type Skill struct {
 	Bytes int
 
 	bodyLine int    // the line of Path on which Body begins
-	at       place  // where its files are; the zero place has none
+	at       place  // where its files are; the zero place has no files
 	folder   string // the skill's folder in at
 
 	once sync.Once
 	doc  *Document
 }
 
-// Document is the parsed body. It is parsed on the first call and kept.
+// Document is the parsed body. It is parsed by the first call.
 func (s *Skill) Document() *Document {
 	s.once.Do(func() { s.doc = parseDocument(s.Body, max(s.bodyLine, 1)) })
 	return s.doc
 }
 
-// What a [Diagnostic] may be: an error is a breach of the specification, a
-// warning is legal and likely to be a mistake.
+// The severities of a [Diagnostic]: an error breaks the specification, a warning is
+// allowed but probably a mistake.
 const (
 	SeverityError   = "error"
 	SeverityWarning = "warning"
 )
 
-// A Diagnostic is something wrong with a skill. The rules are listed in the
-// package documentation.
+// A Diagnostic is a problem of a skill. The package documentation lists the rules.
 type Diagnostic struct {
 	File     string `json:"file"` // as in [Skill.Path]
-	Line     int    `json:"line"` // from 1; 0 when it is about the file as a whole
+	Line     int    `json:"line"` // from 1; 0 if it concerns the whole file
 	Rule     string `json:"rule"`
 	Severity string `json:"severity"` // [SeverityError] or [SeverityWarning]
 	Message  string `json:"message"`  // what is wrong, and what to write instead
 
-	// Fatal says that the skill could not be loaded at all.
+	// Fatal means that the skill was not loaded.
 	Fatal bool `json:"-"`
 }
 
-// String is the form that editors and terminals can follow: FILE:LINE: ….
+// String formats the diagnostic as editors and terminals expect: FILE:LINE: ….
 func (d Diagnostic) String() string {
 	at := d.File
 	if d.Line > 0 {
@@ -81,14 +80,14 @@ func (d Diagnostic) String() string {
 	return fmt.Sprintf("%s: %s: %s (%s)", at, d.Severity, d.Message, d.Rule)
 }
 
-// A report collects what is wrong with one file.
+// A report collects the diagnostics of one file.
 type report struct {
 	file string
 	list []Diagnostic
 }
 
-// maxDiagnostics bounds what is told of one file. What makes it invalid, or not
-// load, is told beyond.
+// maxDiagnostics bounds the diagnostics of a file. Fatal ones, and the first error, are
+// added even beyond.
 const maxDiagnostics = 100
 
 func (r *report) add(d Diagnostic, format string, args []any) {
@@ -100,22 +99,22 @@ func (r *report) add(d Diagnostic, format string, args []any) {
 	r.list = append(r.list, d)
 }
 
-// warn reports what is legal and likely to be a mistake.
+// warn reports what is allowed but probably a mistake.
 func (r *report) warn(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityWarning}, format, args)
 }
 
-// fault reports a breach of the specification that a lenient reader can live with.
+// fault reports a breach of the specification that does not prevent loading.
 func (r *report) fault(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityError}, format, args)
 }
 
-// fatal reports what leaves no skill to load.
+// fatal reports what prevents loading.
 func (r *report) fatal(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityError, Fatal: true}, format, args)
 }
 
-// failed says whether the file holds no skill that can be used.
+// failed reports whether the skill cannot be loaded.
 func (r *report) failed() bool {
 	return slices.ContainsFunc(r.list, func(d Diagnostic) bool { return d.Fatal })
 }

@@ -17,17 +17,17 @@ import (
 // maxTokens is the size of a body that the specification advises not to exceed.
 const maxTokens = 5000
 
-// A Report is what is right and wrong with one skill.
+// A Report is the result of the validation of one skill.
 type Report struct {
 	Path        string       `json:"path"`  // the skill's folder
-	Valid       bool         `json:"valid"` // it keeps to the specification: no diagnostic is an error
-	Loads       bool         `json:"loads"` // it can be used as it is: no diagnostic is fatal
+	Valid       bool         `json:"valid"` // no diagnostic is an error
+	Loads       bool         `json:"loads"` // no diagnostic is fatal
 	Diagnostics []Diagnostic `json:"diagnostics"`
 }
 
-// Validate loads the skills as [Loader.Load] does and checks, besides, their
-// bodies: links, mentioned files, size. There is a report for each skill that
-// was found, in the order of their paths, also for those that do not load.
+// Validate loads the skills as [Loader.Load] does and also checks their bodies: links,
+// mentioned files, size. There is a report for each skill that was found, sorted by path,
+// also for those that do not load.
 func Validate(ctx context.Context, l Loader) ([]Report, error) {
 	f, err := find(ctx, l)
 	if err != nil {
@@ -41,7 +41,7 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 		}
 		return byPath[folder]
 	}
-	f.once.Do(f.drop)
+	f.once.Do(f.dropShadowed)
 	for _, d := range slices.Concat(f.list, f.shadowed) {
 		rep := at(d.File)
 		rep.Diagnostics = append(rep.Diagnostics, d)
@@ -61,8 +61,8 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 	return reports, ctx.Err()
 }
 
-// folderOf is the skill a diagnostic is about: its file may be the SKILL.md, or
-// a folder or link that holds none.
+// folderOf returns the folder of the skill that a diagnostic is about: file may be the
+// SKILL.md, or a folder or link without one.
 func folderOf(file string) string {
 	if isSkillFile(filepath.Base(file)) {
 		return filepath.Dir(file)
@@ -70,8 +70,7 @@ func folderOf(file string) string {
 	return file
 }
 
-// checkBody finds what is likely to be a mistake in a body. None of it breaks
-// the specification.
+// checkBody warns of probable mistakes in a body. None of them breaks the specification.
 func checkBody(s *Skill) []Diagnostic {
 	r := &report{file: s.Path}
 	if strings.TrimSpace(s.Body) == "" {
@@ -91,7 +90,7 @@ func checkBody(s *Skill) []Diagnostic {
 	}
 	for _, ref := range doc.refs {
 		if clean := path.Clean(ref.Target); files != nil && !exists(files, clean) {
-			r.warn("file-missing", ref.Line, "there is no file %s in the skill's folder", quote(clean))
+			r.warn("file-missing", ref.Line, "file %s is not in the skill's folder", quote(clean))
 		}
 	}
 	return r.list
@@ -105,7 +104,7 @@ func tokens(text string) int {
 	return (chars-min(other, chars))/4 + min(other, chars)
 }
 
-// What is no link to a file: a URL, and an example with a gap to fill.
+// Targets of links that are not files: URLs, and examples with a placeholder.
 var (
 	scheme      = lazy.Regexp(`^(?i)([a-z][a-z0-9+.-]*:|//)`)
 	placeholder = lazy.Regexp(`[{}<>$*|]|\.\.\.`)
@@ -113,8 +112,8 @@ var (
 	bundledPath = lazy.Regexp(`^(\./)?(scripts|references|assets)/[\w./-]*\w\.\w+$`)
 )
 
-// checkLink leaves out what it cannot judge: other sites and examples. Without a
-// folder only anchors and the way out of it can be judged.
+// checkLink skips what it cannot check: URLs and examples. Without a folder it checks only
+// anchors and links out of the folder.
 func checkLink(r *report, doc *Document, files fs.FS, link Link) {
 	target := link.Target
 	if target == "" || scheme().MatchString(target) || placeholder().MatchString(target) {
@@ -123,7 +122,7 @@ func checkLink(r *report, doc *Document, files fs.FS, link Link) {
 	name, anchor, _ := strings.Cut(target, "#")
 	if name == "" {
 		if !doc.hasAnchor(anchor) {
-			r.warn("link-anchor", link.Line, "there is no section for the link %s; the anchors are those of the headings", quote(target))
+			r.warn("link-anchor", link.Line, "the link %s matches no section; use the anchor of a heading", quote(target))
 		}
 		return
 	}
@@ -136,7 +135,7 @@ func checkLink(r *report, doc *Document, files fs.FS, link Link) {
 	case !fs.ValidPath(clean):
 		r.warn("link-outside", link.Line, "the link %s leads out of the skill's folder; bundle the file, and link to it relative to the folder", quote(target))
 	case files != nil && !exists(files, clean):
-		r.warn("link-missing", link.Line, "there is no file %s in the skill's folder for this link", quote(clean))
+		r.warn("link-missing", link.Line, "the link's file %s is not in the skill's folder", quote(clean))
 	}
 }
 
@@ -145,8 +144,7 @@ func exists(files fs.FS, name string) bool {
 	return err == nil
 }
 
-// hasAnchor is true for any heading's anchor and for those that are written as
-// HTML.
+// hasAnchor reports whether a heading or an HTML element has the anchor.
 func (d *Document) hasAnchor(anchor string) bool {
 	if plain, err := url.PathUnescape(anchor); err == nil {
 		anchor = plain

@@ -30,18 +30,18 @@ type Query struct {
 // A Page is what a model is shown of a skill.
 type Page struct {
 	Skill *Skill
-	Text  string // for the model to read; "" when Data is there
+	Text  string // for the model to read; "" if Data is set
 
 	Data      []byte // the content of a file that is not text
 	MediaType string // of Data
 }
 
-// A NotFoundError says that there is no such skill, section or file, and names
-// what was likely meant.
+// A NotFoundError means that a skill, section or file does not exist, and names the most
+// similar ones.
 type NotFoundError struct {
 	Kind string   // "skill", "section" or "file"
-	Name string   // what was asked for
-	Near []string // at most 8, the likeliest first
+	Name string   // as requested
+	Near []string // at most 8, the most similar first
 
 	hint string
 }
@@ -61,17 +61,16 @@ func (e *NotFoundError) Error() string {
 	return msg
 }
 
-// View shows a skill, or a part of it, as the Skill tool does. A text over the
-// limit is shown in pieces: when it has sections, as the outline and the first
-// section, else as parts of that size; it says how to get the rest. A section
-// that has none within is shown whole, whatever its size. An error is
-// worded for the model; it is a [*NotFoundError] when there is nothing by that
-// name.
+// View shows a skill, or a part of it, as the Skill tool does. A text over the limit is
+// shown in pieces, with a note how to get the rest: if it has sections, the outline and
+// the first section, else parts of that size. A section without subsections is shown
+// whole, whatever its size. Errors are written for the model; a missing skill, section or
+// file is a [*NotFoundError].
 func View(skills []*Skill, q Query) (*Page, error) {
 	if q.Limit <= 0 {
 		q.Limit = DefaultLimit
 	}
-	s, err := choose(skills, q.Skill)
+	s, err := findSkill(skills, q.Skill)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +84,8 @@ func View(skills []*Skill, q Query) (*Page, error) {
 	}
 }
 
-// viewBody tells, with the whole body only, where the skill's files are: a model
-// that asks for a section has read it before.
+// viewBody names the skill's folder and files only with the whole body: a model that
+// requests a section has read them before.
 func viewBody(s *Skill, q Query) (*Page, error) {
 	text, err := excerpt(s.Document(), q)
 	if err != nil {
@@ -104,12 +103,12 @@ func viewBody(s *Skill, q Query) (*Page, error) {
 	if s.Compatibility != "" {
 		fmt.Fprintf(&b, "It needs: %s\n", oneLine(s.Compatibility))
 	}
-	b.WriteString("\n" + strings.TrimRight(text, "\n") + "\n" + bundled(s))
+	b.WriteString("\n" + strings.TrimRight(text, "\n") + "\n" + fileList(s))
 	return &Page{Skill: s, Text: b.String()}, nil
 }
 
-// bundled tells which files the skill has.
-func bundled(s *Skill) string {
+// fileList lists the skill's files.
+func fileList(s *Skill) string {
 	const most = 50
 	files, err := s.Files()
 	if err != nil || len(files) == 0 {
@@ -126,11 +125,11 @@ func bundled(s *Skill) string {
 	return b.String()
 }
 
-// viewFile shows a text as it is, markdown by sections, and the rest as data.
+// viewFile shows a text as it is, markdown by sections, and anything else as data.
 func viewFile(s *Skill, q Query) (*Page, error) {
 	data, err := s.ReadFile(q.File)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, noFile(s, q.File)
+		return nil, fileNotFound(s, q.File)
 	}
 	if err != nil {
 		return nil, err
@@ -150,8 +149,8 @@ func viewFile(s *Skill, q Query) (*Page, error) {
 	return &Page{Skill: s, Text: text}, nil
 }
 
-// noFile names files that are alike or in another folder, else the first ones.
-func noFile(s *Skill, name string) error {
+// fileNotFound suggests files with a similar or the same base name, else the first ones.
+func fileNotFound(s *Skill, name string) error {
 	files, _ := s.Files()
 	var names []string
 	for _, f := range files {
@@ -169,9 +168,9 @@ func noFile(s *Skill, name string) error {
 	return &NotFoundError{Kind: "file", Name: name, Near: like}
 }
 
-// choose finds a skill by its name, or tells which ones are near: by the letters
-// of their names, then by the words they share with what was asked.
-func choose(skills []*Skill, name string) (*Skill, error) {
+// findSkill finds a skill by its name. Its error suggests skills with similar names, then
+// skills that share words with name.
+func findSkill(skills []*Skill, name string) (*Skill, error) {
 	var names []string
 	for _, s := range skills {
 		if s.Name == name {
@@ -224,7 +223,7 @@ func search(skills []*Skill, query string) []*Skill {
 	return found
 }
 
-// excerpt is the document, or the section that is asked for, as far as it fits.
+// excerpt returns the document, or the requested section, shortened to the limit.
 func excerpt(d *Document, q Query) (string, error) {
 	if q.Section == "" {
 		return abridge(d, q.Limit), nil
@@ -236,12 +235,12 @@ func excerpt(d *Document, q Query) (string, error) {
 	if n, err := strconv.Atoi(number); isPart && err == nil && n > 0 {
 		return cutPart(d.text, q.Limit, n), nil
 	}
-	return "", noSection(d, q.Section)
+	return "", sectionNotFound(d, q.Section)
 }
 
-// noSection names sections that are alike, else all of them: they cost less than
-// another try.
-func noSection(d *Document, name string) error {
+// sectionNotFound suggests similar sections, else lists all: that is cheaper than another
+// call.
+func sectionNotFound(d *Document, name string) error {
 	var names []string
 	for _, s := range d.Sections {
 		names = append(names, s.Title)
@@ -256,7 +255,7 @@ func noSection(d *Document, name string) error {
 	return e
 }
 
-// abridge shows a document whole when it fits into the limit.
+// abridge returns a document whole if it fits into the limit, else the beginning of it.
 func abridge(d *Document, limit int) string {
 	switch {
 	case len(d.text) <= limit:
@@ -271,8 +270,8 @@ func abridge(d *Document, limit int) string {
 	return contents(len(d.text), d.Sections, shown)
 }
 
-// sectionText shows a section whole when it fits, or when it has no sections
-// that could be asked for instead.
+// sectionText returns a section whole if it fits, or if it has no subsections to request
+// instead.
 func sectionText(d *Document, s Section, limit int) string {
 	from, _ := slices.BinarySearchFunc(d.Sections, s.start+1, func(t Section, at int) int { return cmp.Compare(t.start, at) })
 	to, _ := slices.BinarySearchFunc(d.Sections, s.end, func(t Section, at int) int { return cmp.Compare(t.start, at) })
@@ -283,13 +282,13 @@ func sectionText(d *Document, s Section, limit int) string {
 	return contents(len(s.Text), within, d.text[s.start:s.own])
 }
 
-// contents is what stands for a text that is too long.
+// contents is shown in place of a text that is too long.
 func contents(size int, sections []Section, shown string) string {
 	return fmt.Sprintf("This text has %d bytes; here are its outline and its beginning. Get another section with section and its anchor.\n\nOutline:\n%s\n%s",
 		size, outline(sections), shown)
 }
 
-// firstSection passes over a title that all the rest is below.
+// firstSection skips a title that contains all other sections.
 func firstSection(sections []Section) Section {
 	if len(sections) > 1 && sections[0].end == sections[len(sections)-1].end && sections[0].Level < sections[1].Level {
 		return sections[1]
@@ -297,7 +296,7 @@ func firstSection(sections []Section) Section {
 	return sections[0]
 }
 
-// cutPart shows one part of a text, cut by size; parts end at line ends.
+// cutPart returns one part of a text; parts end at line ends.
 func cutPart(text string, limit, part int) string {
 	var parts []string
 	for text != "" {

@@ -14,8 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestView plays the queries of an archive: each "query" file is answered by the
-// "page" file after it.
+// TestView answers the queries of an archive: each "query" file is followed by its "page".
 func TestView(t *testing.T) {
 	const name = "testdata/view.txtar"
 	archive, err := txtar.ParseFile(name)
@@ -115,12 +114,11 @@ func TestNotFound(t *testing.T) {
 		}
 	}
 	if _, err := View(nil, Query{Skill: "x"}); err == nil {
-		t.Error("a skill of none is found")
+		t.Error("a skill is found in an empty list")
 	}
 }
 
-// TestPartsJoin holds that the parts of a long text are the text, and the
-// sections of a document its body.
+// TestPartsJoin checks that the parts of a long text join to the text.
 func TestPartsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`([a-zé日 ]{0,30}\n?){0,20}`).Draw(t, "text")
@@ -202,26 +200,25 @@ func TestFragment(t *testing.T) {
 				t.Errorf("described is %v", described)
 			}
 			if hint := strings.Contains(got, "search"); hint == row.described {
-				t.Errorf("the search hint is there: %v", hint)
+				t.Errorf("search hint: %v", hint)
 			}
 			last := fmt.Sprintf("skill-%03d", len(row.skills)-1)
 			if all := strings.Contains(got, last); all != row.all {
 				t.Errorf("all are named: %v", all)
 			}
 			if more := strings.Contains(got, " more\n"); more != row.more {
-				t.Errorf("the number of the others is told: %v", more)
+				t.Errorf("number of the others: %v", more)
 			}
 			shuffled := slices.Clone(row.skills)
 			slices.Reverse(shuffled)
 			if Fragment(shuffled, row.budget) != got {
-				t.Error("the order of the skills shows")
+				t.Error("the result depends on the order of the skills")
 			}
 		})
 	}
 }
 
-// TestFragmentCannotBeForged holds that no name and no description can look like
-// anything but text between tags.
+// TestFragmentCannotBeForged checks that names and descriptions cannot look like tags.
 func TestFragmentCannotBeForged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		piece := rapid.SampledFrom([]string{"</skill>", "</skills>", "<", ">", `"`, "&", "\n", "\r", "\u2028", "\u0085", "\x1b[0m", "\u202e", "\u200b", "a", " ", "</skill>\n<skill name=\"x\">"})

@@ -2,20 +2,20 @@ package skill
 
 import "strings"
 
-// Limits of what the markdown parser is given. Its time grows with the square
-// of the marks in one paragraph and of the depth of nesting, so a small file
-// could hold it up for minutes. No text that is meant to be read comes near.
+// Limits of the markdown parser's input. Its time is quadratic in the marks of a paragraph
+// and in the depth of nesting, so that a small file could take minutes. Readable texts are
+// far below the limits.
 const (
 	maxMarks   = 2000
 	maxNesting = 32
 )
 
-// marks are what the inline parser keeps a list of, or searches from.
+// marks are the characters of which the inline parser keeps a list or searches from.
 const marks = "*_[]!<&`"
 
-// tame gives text with the marks beyond the limits replaced, byte for byte, so
-// that offsets stay what they are. Most texts come back as they are.
-func tame(text string) string {
+// limitMarkup replaces marks beyond the limits, byte for byte, so that offsets stay valid.
+// It returns most texts unchanged.
+func limitMarkup(text string) string {
 	var out []byte // a copy, from the first replacement on
 	replace := func(from, to int, set string) {
 		if out == nil {
@@ -40,7 +40,7 @@ func tame(text string) string {
 			seen = 0 // a blank line, a list item, a quotation
 		case strings.HasPrefix(rest, "```"), strings.HasPrefix(rest, "~~~"):
 			at += len(line)
-			continue // a fence has to stay one
+			continue // keep the fence
 		}
 		for i := range len(rest) {
 			if strings.IndexByte(marks, rest[i]) < 0 {
@@ -59,8 +59,8 @@ func tame(text string) string {
 	return string(out)
 }
 
-// containers measures the marks of quotations and lists at the beginning of a
-// line: the length of all, and the offset of the first one too deep, or -1.
+// containers measures the markers of quotations and lists at the beginning of a line: the
+// length of all, and the offset of the first one nested too deep, or -1.
 func containers(line string) (prefix, deep int) {
 	deep = -1
 	n := 0
