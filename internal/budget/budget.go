@@ -1,9 +1,9 @@
-// Package budget holds what operations may cost in memory. Unlike a time, that is
-// nearly the same on every machine and every day, so that a test can hold it.
+// Package budget checks what operations cost in memory, which unlike a time is nearly
+// the same on every machine.
 //
 // Tests that use it are named TestCost… and are in files *_alloc_test.go.
-// `make costs` runs them without the race detector, which has allocations of its
-// own: with it only what is far beyond a budget fails.
+// `make costs` runs them without the race detector, which allocates itself: with it
+// only what is far beyond a budget fails.
 package budget
 
 import (
@@ -17,12 +17,12 @@ type Cost struct {
 	Bytes  float64
 }
 
-// How far a cost may be from its budget. An operation that has become much
-// cheaper fails too: the budget is to follow it, or it would guard nothing.
+// How far a cost may be from its budget. An operation that has become much cheaper fails
+// too, so that the budget is lowered.
 const (
 	most  = 1.15
 	least = 0.6
-	slack = 2 // allocations of each run of op; what pools lose to the garbage collector
+	slack = 2 // allocations of each run of op, for what pools lose to the garbage collector
 
 	slackBytes    = 256
 	mostUnderRace = 3
@@ -33,17 +33,16 @@ const (
 	turns = 10 // in each try
 )
 
-// Hold fails unless op, which does the operation per times, costs about what is
-// wanted for each. It takes the least of some tries: other goroutines of the
-// process allocate too, and only ever add. The operation must be one that can be
-// repeated.
+// Hold fails the test unless op, which must be repeatable and does the operation per
+// times, costs about as wanted for each. It takes the minimum of several tries, since
+// other goroutines of the process allocate too.
 func Hold(t testing.TB, want Cost, per int, op func()) {
 	t.Helper()
 	tries, turns := tries, turns
 	if race {
-		tries, turns = 3, 2 // it is slow, and the limit is wide; it makes pools forget things
+		tries, turns = 3, 2 // slow, with a wide limit, and pools drop items at random
 	}
-	for range 3 { // what is made once
+	for range 3 { // initialise what is allocated once
 		op()
 	}
 	var got Cost
@@ -79,10 +78,9 @@ func measure(per, turns int, op func()) Cost {
 	return Cost{float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n}
 }
 
-// Kept returns how many bytes of heap are kept by each of n values that make
-// returns.
+// Kept returns how many bytes of heap each of n values that make returns keeps.
 func Kept[T any](n int, make func() T) float64 {
-	kept := append([]T(nil), make()) // what all of them share
+	kept := append([]T(nil), make()) // allocate what all of them share
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.GC()

@@ -7,7 +7,7 @@ import (
 
 var sink []byte
 
-// recorder is a test that only remembers that it failed.
+// recorder records the errors of a test.
 type recorder struct {
 	testing.TB
 	failed string

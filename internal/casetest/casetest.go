@@ -1,10 +1,10 @@
-// Package casetest reads the case files that tests check rules against, and
-// the reasoned lists of rows that we decide otherwise on purpose.
+// Package casetest reads the case files that tests check rules against, and the lists of
+// rows that we decide differently on purpose, with their reasons.
 //
 // Case files are JSON Lines in the folder named by the environment variable
-// KITBAG_CASES, by default testdata/cases at the root of the repository. Another
-// folder may hold some of the files only, and other rows: a test whose file is
-// not there is skipped, and deviations that no row needs are no error then.
+// KITBAG_CASES, by default testdata/cases at the root of the repository. Another folder
+// may hold only some of the files, and other rows: a test whose file is missing is then
+// skipped, and unused deviations are not an error.
 package casetest
 
 import (
@@ -28,7 +28,7 @@ func Rows[T any](tb testing.TB, name string) []T {
 		dir = filepath.Join(filepath.Dir(self), "..", "..", "testdata", "cases")
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, name))
-	if elsewhere() && errors.Is(err, fs.ErrNotExist) {
+	if otherCases() && errors.Is(err, fs.ErrNotExist) {
 		tb.Skipf("%s is not in the folder that KITBAG_CASES names", name)
 	}
 	if err != nil {
@@ -51,11 +51,11 @@ func Rows[T any](tb testing.TB, name string) []T {
 	return rows
 }
 
-// elsewhere reports whether other cases than ours are read.
-func elsewhere() bool { return os.Getenv("KITBAG_CASES") != "" }
+// otherCases reports whether the case files are not the repository's own.
+func otherCases() bool { return os.Getenv("KITBAG_CASES") != "" }
 
-// Deviations are rules about rows that we decide otherwise: a row whose key
-// one of them matches may differ, for the reason given.
+// Deviations are rules for rows that we decide differently: a row whose key one of them
+// matches may differ, for the given reason.
 type Deviations []struct {
 	Key    string `json:"key"` // a regular expression
 	Reason string `json:"reason"`
@@ -63,8 +63,8 @@ type Deviations []struct {
 	used   bool
 }
 
-// LoadDeviations reads testdata/name of the package under test. A rule that no
-// row needed by the end of the test is an error: it must be taken out.
+// LoadDeviations reads testdata/name of the package under test. At the end of the test an
+// unused rule is an error: remove it.
 func LoadDeviations(t *testing.T, name string) Deviations {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", name))
@@ -77,16 +77,16 @@ func LoadDeviations(t *testing.T, name string) Deviations {
 	}
 	for i := range list {
 		if list[i].re, err = regexp.Compile(list[i].Key); err != nil || list[i].Reason == "" {
-			t.Fatalf("%s, entry %d: a key that compiles and a reason are needed: %v", name, i, err)
+			t.Fatalf("%s, entry %d: the key must be a regular expression, and the reason must not be empty: %v", name, i, err)
 		}
 	}
 	t.Cleanup(func() {
-		if elsewhere() {
+		if otherCases() {
 			return
 		}
 		for _, d := range list {
 			if !d.used && !t.Failed() {
-				t.Errorf("%s: no row deviates by %q any more", name, d.Key)
+				t.Errorf("%s: no row needs the deviation %q any more; remove it", name, d.Key)
 			}
 		}
 	})

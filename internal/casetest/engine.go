@@ -9,20 +9,20 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// oldModes are the case files' names of modes.
+// oldModes maps the names of modes in the case files.
 var oldModes = map[string]permission.Mode{
 	"default": permission.ModeDefault, "accept_edits": permission.ModeAcceptEdits, "explore": permission.ModeExplore,
 	"bypass": permission.ModeBypass, "dont_ask": permission.ModeDontAsk,
 }
 
-// A Rule is a rule as the case files write it.
+// A Rule is a rule in the form of the case files.
 type Rule struct {
 	Tool, Behavior string
 	Content        *string
 }
 
-// An EngineRow is a row of engine.jsonl. The tools whose names begin with Fake judge as
-// Props says; the others are those of package builtin.
+// An EngineRow is a row of engine.jsonl. Props says how the tools whose names begin with
+// Fake decide; the others are those of package builtin.
 type EngineRow struct {
 	Mode        string
 	Rules       []Rule
@@ -41,8 +41,8 @@ type EngineRow struct {
 	Origin string
 }
 
-// Policy returns the policy of a row. The cases were recorded where a tool's claim to be
-// read-only counted.
+// Policy returns the policy of a row. The cases were recorded with trusted read-only
+// claims of tools.
 func Policy(tb testing.TB, mode string, rules []Rule, dirs []string) *permission.Policy {
 	tb.Helper()
 	m, ok := oldModes[mode]
@@ -60,8 +60,8 @@ func Policy(tb testing.TB, mode string, rules []Rule, dirs []string) *permission
 	return p
 }
 
-// CheckEngine decides about the rows of engine.jsonl for which call returns a call, and
-// reports how many those were. Tmp takes the place of ${TMP} in the rows.
+// CheckEngine checks the decisions about the rows of engine.jsonl for which call returns a
+// call, and returns how many there were. Tmp replaces ${TMP} in the rows.
 func CheckEngine(t *testing.T, tmp string, deviations Deviations, call func(EngineRow) *permission.Call) (ran int) {
 	t.Helper()
 	for _, r := range Rows[EngineRow](t, "engine.jsonl") {

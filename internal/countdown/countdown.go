@@ -1,17 +1,17 @@
-// Package countdown is for tests of work that asks its context again and again: at whichever
-// question that ends, the work must end too.
+// Package countdown tests that work which polls its context ends at whichever poll the
+// context is cancelled.
 package countdown
 
 import "context"
 
-// A Context is cancelled once Err has been called Left times. Its Done says nothing of that.
-// It is for one goroutine.
+// A Context is cancelled once Err has been called Left times; Done is not affected. It is
+// for one goroutine.
 type Context struct {
 	context.Context
 	Left int // below zero afterwards
 }
 
-// Err is for [context.Context].
+// Err implements [context.Context].
 func (c *Context) Err() error {
 	if c.Left--; c.Left < 0 {
 		return context.Canceled

@@ -1,9 +1,9 @@
-// Package demoserver is a small MCP server for demonstrations and tests: real
-// protocol, answers that depend on nothing but the arguments.
+// Package demoserver is a small MCP server for demonstrations and tests: the real
+// protocol, and answers that depend only on the arguments.
 //
-// Its tools are weather_lookup, echo, add and countdown, which change nothing
-// and say so, and note_add, which appends to a list that lives as long as the
-// server and therefore makes no such claim. countdown reports progress.
+// Its tools are weather_lookup, echo, add and countdown, which are marked read-only, and
+// note_add, which is not: it appends to a list that lives as long as the server. countdown
+// reports progress.
 package demoserver
 
 import (
@@ -26,7 +26,7 @@ import (
 const instructions = `A demonstration server. weather_lookup invents the weather of a city, always the same for the same city;
 countdown takes its time and reports progress; note_add remembers a note until the server ends.`
 
-// Serve speaks MCP on in and out, a message a line, until in ends or ctx does.
+// Serve speaks MCP on in and out, one message a line, until in ends or ctx does.
 // A process may serve once: mcp-go keeps one stdio session per process.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	s := server.NewMCPServer("kitbag-demo", "1.0.0",
@@ -62,7 +62,7 @@ func tools() []server.ServerTool {
 	}
 }
 
-// define makes the tool literally: mcp.NewTool would add hints nobody asked for.
+// define makes a tool without mcp.NewTool, which would add hints.
 func define[In any](name, title, description string, readOnly bool, schema string, fn func(context.Context, In, report) (any, error)) server.ServerTool {
 	t := mcp.Tool{Name: name, Title: title, Description: description, RawInputSchema: json.RawMessage(schema)}
 	t.Annotations.ReadOnlyHint = &readOnly
@@ -94,7 +94,7 @@ func define[In any](name, title, description string, readOnly bool, schema strin
 	}}
 }
 
-// A report tells the client how far a call has come, if the client asked.
+// A report sends the progress of a call if the client requested it.
 type report func(done, total int, message string)
 
 func progress(ctx context.Context, req mcp.CallToolRequest) report {
@@ -110,9 +110,8 @@ func progress(ctx context.Context, req mcp.CallToolRequest) report {
 	}
 }
 
-// drain waits until the session's notifications are on the wire: mcp-go sends
-// them from another goroutine, and progress that comes after the result is
-// worth nothing.
+// drain waits until the session's notifications are written: mcp-go sends them from
+// another goroutine, and progress after the result is useless.
 func drain(ctx context.Context) {
 	session := server.ClientSessionFromContext(ctx)
 	if session == nil {
@@ -121,7 +120,7 @@ func drain(ctx context.Context) {
 	for i := 0; len(session.NotificationChannel()) > 0 && i < 1000; i++ {
 		time.Sleep(100 * time.Microsecond)
 	}
-	time.Sleep(time.Millisecond) // the last one has left the queue but may not be written
+	time.Sleep(time.Millisecond) // the last one may have left the queue but not be written
 }
 
 type weatherIn struct {
@@ -147,7 +146,7 @@ func weather(_ context.Context, in weatherIn, _ report) (any, error) {
 }
 
 type echoIn struct {
-	Message *string `json:"message"` // which may be empty, but not missing
+	Message *string `json:"message"` // may be empty but not missing
 }
 
 func echo(_ context.Context, in echoIn, _ report) (any, error) {
@@ -180,8 +179,7 @@ type countdownIn struct {
 	StepMS *int `json:"step_ms"`
 }
 
-// The limits of countdown: nobody watches a longer one, and no call is to hold a
-// server for good.
+// The limits of countdown, so that no call occupies a server for long.
 const (
 	maxCount  = 1000
 	maxStepMS = 10_000

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestServe speaks raw lines, so that the server is checked against the wire
-// and not against a client that shares its library.
+// TestServe sends raw lines, so that the server is not tested with a client of the same
+// library.
 func TestServe(t *testing.T) {
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()

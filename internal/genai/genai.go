@@ -1,6 +1,6 @@
-// Package genai has what tracing and logging of agents share: the names of
-// OpenTelemetry's semantic conventions for generative AI, and a middleware that
-// watches runs, model calls and tool calls.
+// Package genai is shared by tracing and logging of agents: the names of OpenTelemetry's
+// semantic conventions for generative AI, and a middleware that observes runs, model
+// calls and tool calls.
 package genai
 
 import (
@@ -51,39 +51,38 @@ const (
 	MetricFirstChunk = "gen_ai.client.operation.time_to_first_chunk"
 )
 
-// An Op is an operation that is watched. Name and Target are known when it
-// begins, and so is Call; the rest when it has ended.
+// An Op is an observed operation. Name, Target and Call are set when it begins, the rest
+// by its end.
 type Op struct {
 	Name   string // OpAgent, OpChat or OpTool
 	Target string // the agent, model or tool; may be empty
 	Err    error  // why it failed
 
-	Session string     // of the run, or of that which it happens in; empty until that has begun
-	End     *event.End // of a run, nil if the consumer broke off
+	Session string     // of the run that it is or belongs to; empty until the run has begun
+	End     *event.End // of a run, nil if the consumer stopped early
 
 	Request *model.Request   // of a model call
 	Finish  *model.Finish    // nil if there was none
-	Answer  *message.Message // what has come, if it is collected; see [Begin.Watch]
-	First   time.Duration    // until its first chunk; 0 if none came
-	Host    string           // of the model's server; empty if it is not known
+	Answer  *message.Message // as far as received, if it is collected; see [Begin.Watch]
+	First   time.Duration    // until the first chunk; 0 if there was none
+	Host    string           // of the model's server; empty if unknown
 	Port    int
 
 	Call   tool.Call           // of a tool call
-	Result *message.ToolResult // nil if it was cut off
+	Result *message.ToolResult // nil if it did not end
 }
 
 var (
-	errFailed = errors.New("the tool failed")      // stands for what it tells the model, which is content
+	errFailed = errors.New("the tool failed")      // in place of the text for the model, which is content
 	errNotRun = errors.New("the call did not run") // its tool is unknown, its arguments are wrong, or a limit was reached
 )
 
-// A Begin is called when an operation begins. The context that it returns is
-// that of what happens within; the function is called when the operation has
-// ended.
+// A Begin is called when an operation begins. It returns the context of everything within
+// the operation, and a function that is called at its end.
 type Begin func(context.Context, *Op) (context.Context, func())
 
-// Watch returns the middleware that calls begin for each operation. Answers are collected only
-// where somebody wants them: each is held twice then.
+// Watch returns the middleware that calls begin for each operation. With answers it
+// collects the model's answers in Op.Answer, which costs a second copy of each.
 func (begin Begin) Watch(agentName string, answers bool) agent.Middleware {
 	return agent.Middleware{
 		Run: func(next agent.RunFunc) agent.RunFunc { return begin.run(agentName, next) },
@@ -96,19 +95,19 @@ func (begin Begin) Watch(agentName string, answers bool) agent.Middleware {
 
 type runKey struct{}
 
-// RunOf returns the run that something happens in, nil outside of one.
+// RunOf returns the run of the context, nil outside of one.
 func RunOf(ctx context.Context) *Op {
 	op, _ := ctx.Value(runKey{}).(*Op)
 	return op
 }
 
-// run watches a run to its end, also where the consumer breaks off: then there is no
-// End, but the function that begin returned is called all the same.
+// run observes a run to its end. If the consumer stops early there is no End, but the
+// function that begin returned is called.
 func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			op := &Op{Name: OpAgent, Target: name}
-			calls := map[string]*event.ToolCall{} // that may not run
+			calls := map[string]*event.ToolCall{} // not started yet
 			ctx, end := begin(context.WithValue(ctx, runKey{}, op), op)
 			defer func() { end() }()
 			for ev, err := range next(ctx, st, inputs...) {
@@ -137,7 +136,7 @@ func (begin Begin) run(name string, next agent.RunFunc) agent.RunFunc {
 	}
 }
 
-// notRun is what is watched of a call that ended before it was run.
+// notRun observes a call that ended before it was run.
 func (begin Begin) notRun(ctx context.Context, c *event.ToolCall, res *event.ToolResult) {
 	op := &Op{Name: OpTool, Target: res.Name, Session: session(ctx), Call: tool.Call{ID: c.Call, Name: res.Name, Input: c.Input}}
 	_, end := begin(ctx, op)
@@ -145,8 +144,8 @@ func (begin Begin) notRun(ctx context.Context, c *event.ToolCall, res *event.Too
 	end()
 }
 
-// A watched model is one whose calls are watched: each attempt, since retries wrap
-// what middleware makes of a model.
+// A watched model observes its calls: each attempt, since retries wrap the models that
+// middleware returns.
 type watched struct {
 	model.Model
 	begin   Begin
@@ -170,7 +169,7 @@ func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 		chunks := func(yield func(model.Chunk, error) bool) {
 			for ch, err := range m.Model.Generate(ctx, req) {
 				if op.First == 0 && err == nil {
-					op.First = max(1, time.Since(start)) // a clock may be coarse
+					op.First = max(1, time.Since(start)) // not 0 if the clock is coarse
 				}
 				if f, ok := ch.(*model.Finish); ok {
 					op.Finish = f
@@ -186,7 +185,7 @@ func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 			return
 		}
 		op.Answer, _, _ = model.Collect(func(collect func(model.Chunk, error) bool) {
-			more := true // for the collector, which stops at the finish
+			more := true // the collector stops at the finish
 			chunks(func(ch model.Chunk, err error) bool {
 				more = more && collect(ch, err)
 				return yield(ch, err)
@@ -195,7 +194,7 @@ func (m *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 	}
 }
 
-// session returns the conversation that something happens in.
+// session returns the session of the context's run.
 func session(ctx context.Context) string {
 	if run := RunOf(ctx); run != nil {
 		return run.Session
@@ -203,7 +202,7 @@ func session(ctx context.Context) string {
 	return ""
 }
 
-// tool watches a call. A failure that the tool reports as a result counts as one.
+// tool observes a call. A failure that the tool reports as a result counts as an error.
 func (begin Begin) tool(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Same compares JSON with a value of ours and returns the difference.
+// Same compares a value of ours with JSON and returns the difference.
 func Same(got any, want json.RawMessage) string {
 	data, err := json.Marshal(got)
 	if err != nil {
@@ -24,7 +24,7 @@ func Same(got any, want json.RawMessage) string {
 	return ""
 }
 
-// Result compares wags' structured answers; texts of errors are translated.
+// Result compares wags' structured answers; texts of errors are matched by [Says].
 func Result(got map[string]any, want json.RawMessage, whole bool) string {
 	var w map[string]any
 	if json.Unmarshal(want, &w) != nil {
@@ -47,7 +47,7 @@ func Result(got map[string]any, want json.RawMessage, whole bool) string {
 		}
 		for i := range theirs {
 			if !Says(fmt.Sprint(theirs[i]), fmt.Sprint(ours[i])) {
-				return fmt.Sprintf("errors: got %q, want what stands for %q", ours[i], theirs[i])
+				return fmt.Sprintf("errors: got %q, want our text for %q", ours[i], theirs[i])
 			}
 		}
 	}
@@ -92,13 +92,12 @@ var wordings = []wording{
 	{`Group (.*) is already registered`, `two groups have the name "$1"`},
 }
 
-// A wording says which text of ours stands for a text of one of the systems:
-// upstream is a pattern of theirs, ours one of ours, in which $1 and so on
-// stand for what the groups of upstream matched.
+// A wording maps an error text of one of the systems to ours: upstream is a pattern of
+// theirs, ours a pattern in which $1 and so on are what upstream's groups matched.
 type wording struct{ upstream, ours string }
 
-// Says reports whether our text says what theirs does. A text that no wording
-// translates must at least name what theirs names.
+// Says reports whether our text says the same as theirs. For a text without a wording it
+// must at least mention the names in theirs.
 func Says(theirs, ours string) bool {
 	for _, w := range wordings {
 		re := regexp.MustCompile("^(?s:" + w.upstream + ")$")

@@ -1,7 +1,6 @@
-// Package groupcase reads the scenarios of other systems that group tools, and
-// makes toolkits under their rules. What a row means is in the reference on grouping
-// systems, part D. The toolkit is held against them by calls of the package, the
-// server over the wire.
+// Package groupcase reads the scenarios of other systems that group tools, and makes
+// toolkits with their rules. The rows are described in part D of the reference on grouping
+// systems. The toolkit is checked by calls of the package, the server over the wire.
 package groupcase
 
 import (
@@ -15,8 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 )
 
-// A Scenario is a row of groups_scenarios.jsonl. What its members mean is in
-// the reference on grouping systems, part D.
+// A Scenario is a row of groups_scenarios.jsonl.
 type Scenario struct {
 	ID     string
 	System string
@@ -36,7 +34,7 @@ type Group struct {
 	ShowDeactivator                        *bool `json:"show_deactivator"`
 }
 
-// All returns the names of the parents, however the row has them.
+// All returns the names of the parents, in either form.
 func (g Group) All() []string {
 	if g.Parent != nil && *g.Parent != "" {
 		return append(slices.Clone(g.Parents), *g.Parent)
@@ -44,7 +42,7 @@ func (g Group) All() []string {
 	return g.Parents
 }
 
-// A Config holds what only one of the systems has.
+// A Config holds what is specific to one of the systems.
 type Config struct {
 	Variant string
 
@@ -69,17 +67,17 @@ type Config struct {
 	Prompts        map[string][]string
 	Resources      map[string][]string
 	PageSize       int   `json:"page_size"`
-	ListChanged    *bool `json:"listChanged"` // whether the server says that it tells of changes
+	ListChanged    *bool `json:"listChanged"` // whether the server declares notifications of changes
 }
 
-// A Step is something that is done, and what is expected of it.
+// A Step is something of a scenario, and its expected result.
 type Step struct {
 	Op     string
 	Args   map[string]json.RawMessage
 	Expect map[string]json.RawMessage
 }
 
-// A ToolSpec is a tool in a row: its name, or an object with what it answers.
+// A ToolSpec is a tool in a row: its name, or an object with its output.
 type ToolSpec struct{ Name, Output string }
 
 func (s *ToolSpec) UnmarshalJSON(data []byte) error {
@@ -90,8 +88,8 @@ func (s *ToolSpec) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(s))
 }
 
-// A Row is a scenario that was not decoded yet: one that cannot be shall not take
-// the others with it.
+// A Row is a scenario that is not decoded yet, so that an invalid one fails only its own
+// test.
 type Row struct {
 	ID  string
 	raw json.RawMessage
@@ -116,15 +114,14 @@ func (r Row) Scenario(tb testing.TB) (sc Scenario) {
 	return sc
 }
 
-// Number returns the part of an id that does not change: wags-001.
+// Number returns the part of an id that is stable: wags-001.
 func Number(id string) string {
 	parts := strings.SplitN(id, "-", 3)
 	return strings.Join(parts[:min(2, len(parts))], "-")
 }
 
-// Deviations returns what a file has that says which rows we decide otherwise: the
-// reasons by number. Rows that the folder does not have may be among them:
-// there are more scenarios than are kept here.
+// Deviations returns the reasons, by number, why we decide scenarios differently. Some may
+// be of scenarios that are not in the folder.
 func Deviations(tb testing.TB, file string) map[string]string {
 	tb.Helper()
 	raw, err := os.ReadFile(file)
@@ -136,7 +133,7 @@ func Deviations(tb testing.TB, file string) map[string]string {
 	return m
 }
 
-// Arg decodes the first of the arguments that is there; absent is the zero value.
+// Arg decodes the first argument that is present, else returns the zero value.
 func Arg[T any](t testing.TB, s Step, names ...string) T {
 	t.Helper()
 	var v T
@@ -149,7 +146,7 @@ func Arg[T any](t testing.TB, s Step, names ...string) T {
 	return v
 }
 
-// Decode reads JSON that must be readable.
+// Decode reads JSON or fails the test.
 func Decode(tb testing.TB, raw json.RawMessage, v any) {
 	tb.Helper()
 	if err := json.Unmarshal(raw, v); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// Wags returns the toolkit of a scenario of wags. Made makes a tool that says its
-// name, with the labels that it gives itself.
+// Wags returns the toolkit of a scenario of wags. Made makes a tool that returns its name,
+// with its own labels.
 func Wags(sc Scenario, made func(name string, labels []string) tool.Tool) toolkit.Config {
 	cfg := toolkit.Config{Preset: toolkit.Wags(), Initial: sc.Config.InitialGroups, MaxTools: sc.Config.MaxTools}
 	places := maps.Clone(sc.Config.Handlers)
@@ -43,12 +43,12 @@ func Wags(sc Scenario, made func(name string, labels []string) tool.Tool) toolki
 
 // Tmcp makes toolkits of scenarios of tmcp.
 type Tmcp struct {
-	Made func(name, text string) tool.Tool // a tool that answers text
+	Made func(name, text string) tool.Tool // a tool that returns text
 
-	// Hook returns the hook of a group, by its sign and kind.
+	// Hook returns the hook of a group, for "+" or "-" and a kind.
 	Hook func(sign, group, kind string) func(context.Context) error
 
-	// Flag is asked by tools that depend on something outside of the toolkit.
+	// Flag returns the external condition that a tool depends on.
 	Flag func(name string) bool
 }
 

@@ -1,5 +1,5 @@
-// Package importtest holds the direction in which packages may import each
-// other. It has no code of its own.
+// Package importtest checks the direction of imports between packages. It has no code of
+// its own.
 package importtest
 
 import (
@@ -12,10 +12,9 @@ import (
 
 const module = "github.com/kitbag-go/kitbag"
 
-// allowed says which packages of the module each package may import, besides
-// what those import themselves, and internal packages, which are checked by
-// the second half of the table. A package that is not listed may import
-// nothing of ours. "*" is everything.
+// allowed lists the packages of the module that each package may import, in addition to
+// what those import, and to internal packages, which are checked by internalUsers. A
+// package that is not listed may import nothing of the module. "*" is everything.
 var allowed = map[string][]string{
 	"message":         {},
 	"permission":      {},
@@ -81,7 +80,7 @@ var allowed = map[string][]string{
 	"internal/mcpcontent":         {"internal/strictjson", "message"},
 }
 
-// internalUsers says who may import an internal package, tests aside.
+// internalUsers lists the packages that may import an internal package; tests may import all.
 var internalUsers = map[string][]string{
 	"internal/genai":    {"agent/agentlog", "agent/agentotel"},
 	"internal/visible":  {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag"},
@@ -108,9 +107,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestNestedModules holds that no package of the root module, tests included, imports
-// one of a nested module: go mod tidy, in the module of whoever uses kitbag, would have
-// to find that, too.
+// TestNestedModules checks that no package of the root module, tests included, imports one
+// of a nested module: go mod tidy in a module that uses kitbag would have to find it too.
 func TestNestedModules(t *testing.T) {
 	pkgs := listPackages(t)
 	nested := map[string]bool{}
@@ -119,7 +117,7 @@ func TestNestedModules(t *testing.T) {
 	}
 	for _, name := range []string{"agent/agentotel", "agent/session/sqlite", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello"} {
 		if !nested[module+"/"+name] {
-			t.Errorf("%s is not seen as a module of its own; the test would not check it", name)
+			t.Errorf("%s was not found as a nested module; the test would not check it", name)
 		}
 	}
 	for _, p := range pkgs {
@@ -128,7 +126,7 @@ func TestNestedModules(t *testing.T) {
 		}
 		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 			if nested[imp] {
-				t.Errorf("%s imports %s, of another module; only that one's own packages may", short(p.ImportPath), short(imp))
+				t.Errorf("%s imports %s of a nested module; only packages of that module may", short(p.ImportPath), short(imp))
 			}
 		}
 	}
@@ -150,11 +148,11 @@ func forbidden(from, to string) string {
 	list, known := allowed[from]
 	switch {
 	case !known:
-		return "the package is not in the table; add it with its place in the design"
+		return "the package is not in the table allowed; add it"
 	case slices.Contains(list, "*"), slices.Contains(list, to):
 		return ""
 	}
-	return "arrows go down only; it may import " + strings.Join(list, ", ")
+	return "not allowed; it may import  " + strings.Join(list, ", ")
 }
 
 func short(path string) string {

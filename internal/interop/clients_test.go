@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// served serves a toolkit with a group, tools that stream and that need to be
-// allowed, and a skill. It returns the URL.
+// served serves a toolkit with a group, tools that stream and that need approval, and a
+// skill. It returns the URL.
 func served(t *testing.T) string {
 	t.Helper()
 	type city struct {
@@ -73,8 +73,8 @@ func served(t *testing.T) string {
 	return h.URL
 }
 
-// TestTypeScriptClientOverHTTP lists, opens a group, hears of it, lists again, is
-// asked and calls, by both transports.
+// TestTypeScriptClientOverHTTP lists, opens a group, is notified, lists again, is asked and
+// calls, over both transports.
 func TestTypeScriptClientOverHTTP(t *testing.T) {
 	for _, how := range [][]string{{}, {"sse"}} {
 		t.Run(strings.Join(how, ""), func(t *testing.T) {
@@ -83,9 +83,8 @@ func TestTypeScriptClientOverHTTP(t *testing.T) {
 	}
 }
 
-// TestInspector runs the MCP Inspector, which has a session for each thing that it
-// does: in every transport it lists, with its checks of schemas, calls, and reads
-// what the skill is served as.
+// TestInspector runs the MCP Inspector, which opens a session for each request: it lists in
+// every transport, checks schemas, calls, and reads a skill as prompt and resource.
 func TestInspector(t *testing.T) {
 	url := served(t)
 	for _, row := range []struct {
@@ -95,16 +94,16 @@ func TestInspector(t *testing.T) {
 	}{
 		{"list", []string{"--transport", "http", "--method", "tools/list", "--strict"}, []string{`"name":"reset_tools"`, `"name":"Skill"`}},
 		{"list over SSE", []string{"--transport", "sse", "--method", "tools/list", "--strict"}, []string{`"name":"reset_tools"`}},
-		{"list in the new era", []string{"--transport", "http", "--protocol-era", "modern", "--method", "tools/list", "--strict"},
+		{"list, stateless", []string{"--transport", "http", "--protocol-era", "modern", "--method", "tools/list", "--strict"},
 			[]string{`"name":"search_tools"`, `"name":"call_tool"`}},
 		{"open a group", []string{"--transport", "http", "--method", "tools/call", "--tool-name", "reset_tools", "--tool-args-json", `{"demo":true}`},
 			[]string{`"opened":true`, `"demo__countdown"`}},
-		{"call in the new era", []string{"--transport", "http", "--protocol-era", "modern", "--method", "tools/call", "--tool-name", "call_tool",
+		{"call, stateless", []string{"--transport", "http", "--protocol-era", "modern", "--method", "tools/call", "--tool-name", "call_tool",
 			"--tool-args-json", `{"name":"demo__countdown","arguments":{"n":2}}`}, []string{"counted down from 2"}},
 		{"prompts", []string{"--transport", "http", "--method", "prompts/list"}, []string{`"name":"pdf"`}},
 		{"a prompt", []string{"--transport", "http", "--method", "prompts/get", "--prompt-name", "pdf"}, []string{"Read references/forms.md first.", `"role":"user"`}},
 		{"resources", []string{"--transport", "http", "--method", "resources/list"}, []string{`"uri":"skill://pdf/SKILL.md"`, `"uri":"skill://pdf/references/forms.md"`}},
-		{"a resource in the new era", []string{"--transport", "http", "--protocol-era", "modern", "--method", "resources/read", "--uri", "skill://pdf/references/forms.md"},
+		{"a resource, stateless", []string{"--transport", "http", "--protocol-era", "modern", "--method", "resources/read", "--uri", "skill://pdf/references/forms.md"},
 			[]string{"Use black ink."}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -58,8 +58,8 @@ func recorded(t *testing.T) mcpclient.Server {
 		Options: mcpclient.Options{PingInterval: -1}}
 }
 
-// A line client speaks JSON-RPC to the gateway by hand, so that what is measured is
-// what a host gets.
+// A lineClient speaks JSON-RPC to the gateway directly, to measure exactly what a host
+// receives.
 type lineClient struct {
 	t    *testing.T
 	conn net.Conn
@@ -79,7 +79,7 @@ func lines(t *testing.T, g *mcpgateway.Gateway) *lineClient {
 	return c
 }
 
-// ask returns the answer to a request; what the server says in between is dropped.
+// ask returns the answer to a request; notifications in between are dropped.
 func (c *lineClient) ask(method, params string) string {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.conn, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`+"\n", method, params); err != nil {
@@ -101,8 +101,8 @@ func (c *lineClient) tool(name, arguments string) string {
 	return c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name, arguments))
 }
 
-// TestGateway is one gateway over three servers from npm and the list of a fourth:
-// what its first list costs in each style, and how many calls a tool is away.
+// TestGateway is one gateway for three servers from npm and the recorded list of a fourth:
+// the size of its first list in each style, and how many calls a tool needs.
 func TestGateway(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("hello"), 0o600); err != nil {
@@ -168,8 +168,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayPassesOffers: the Inspector lists and gets prompts and resources of a server
-// from npm through a gateway, in both eras.
+// TestGatewayPassesOffers: the Inspector lists and reads prompts and resources of a server
+// from npm through a gateway, in both protocol eras.
 func TestGatewayPassesOffers(t *testing.T) {
 	g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
 		Servers: []mcpclient.Server{stdio(t, "everything", "stdio"), stdio(t, "memory"), {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}},

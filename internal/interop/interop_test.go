@@ -42,7 +42,7 @@ func script(t *testing.T, server string) string {
 	return path
 }
 
-// stdio describes a server that is started.
+// stdio describes a server that runs as a process.
 func stdio(t *testing.T, server string, args ...string) mcpclient.Server {
 	t.Helper()
 	return mcpclient.Server{Name: server, Transport: mcpclient.Command{Path: "node", Args: append([]string{script(t, server)}, args...)}}
@@ -50,7 +50,7 @@ func stdio(t *testing.T, server string, args ...string) mcpclient.Server {
 
 const markEnv = "KITBAG_INTEROP_MARK"
 
-// connect connects, and has the test check at its end that no process is left.
+// connect connects, and checks at the end of the test that no process is left.
 func connect(t *testing.T, cfg mcpclient.Server) (*mcpclient.Client, string) {
 	t.Helper()
 	mark := fmt.Sprintf("%s-%d", t.Name(), time.Now().UnixNano())
@@ -142,7 +142,7 @@ func mustCall(t *testing.T, c *mcpclient.Client, name, args string) *message.Too
 	return res
 }
 
-// everything checks what server-everything offers, over whatever transport.
+// everything checks the tools of server-everything, over any transport.
 func everything(t *testing.T, c *mcpclient.Client) {
 	t.Helper()
 	tools, err := c.Tools(t.Context())
@@ -184,7 +184,7 @@ func everything(t *testing.T, c *mcpclient.Client) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := call(ctx, find(t, c, "trigger-long-running-operation"), `{"duration":30,"steps":3}`); ctx.Err() == nil || err == nil {
-		t.Errorf("a call that was given up: %v", err)
+		t.Errorf("a cancelled call: %v", err)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestStateless(t *testing.T) {
 			t.Errorf("echo: %q", res.Text())
 		}
 		if left := marked(t, mark); len(left) > 0 {
-			t.Errorf("between calls %v runs", left)
+			t.Errorf("processes %v run between calls", left)
 		}
 	}
 }
@@ -288,8 +288,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestWhatTheServerAsks has server-everything ask for input, for a sample and
-// for the working directories.
+// TestWhatTheServerAsks: server-everything asks for input, for a sample and for the working
+// directories.
 func TestWhatTheServerAsks(t *testing.T) {
 	cfg := stdio(t, "everything", "stdio")
 	dir := t.TempDir()
@@ -301,7 +301,7 @@ func TestWhatTheServerAsks(t *testing.T) {
 		return host.Sample{Model: "test", Text: fmt.Sprintf("%d messages, %d tokens", len(r.Messages), r.MaxTokens)}, nil
 	}
 	c, _ := connect(t, cfg)
-	for i := 0; i < 100; i++ { // these tools come when the server knows what it may ask
+	for i := 0; i < 100; i++ { // these tools are listed once the server knows the client's capabilities
 		tools, err := c.Tools(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -362,7 +362,7 @@ func TestEverythingOverHTTP(t *testing.T) {
 	c, _ := connect(t, mcpclient.Server{Name: "everything", Transport: mcpclient.HTTP{URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", port)}})
 	everything(t, c)
 	stop()
-	stop = serve(t, "streamableHttp", port) // it has forgotten our session
+	stop = serve(t, "streamableHttp", port) // with a new process, which does not know the session
 	defer stop()
 	if res := mustCall(t, c, "echo", `{"message":"back"}`); res.Text() != "Echo: back" {
 		t.Errorf("after the restart: %q", res.Text())

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestTypeScriptClient is a client that is not ours in front of the gateway, over
-// standard input and output, with our demo server behind it.
+// TestTypeScriptClient connects a client of another author to the gateway over standard
+// input and output, with our demo server behind it.
 func TestTypeScriptClient(t *testing.T) {
 	dir := t.TempDir()
 	kitbag := filepath.Join(dir, "kitbag")
@@ -30,8 +30,8 @@ func TestTypeScriptClient(t *testing.T) {
 	}
 }
 
-// runClient runs client.mjs and holds what it prints against what has to happen:
-// at first it sees the tools before, and then those of the group demo, too.
+// runClient runs client.mjs and checks its output: at first it lists the tools in before,
+// then also those of the group demo.
 func runClient(t *testing.T, before, group string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "node", append([]string{"client.mjs"}, args...)...).CombinedOutput()
@@ -47,7 +47,7 @@ func runClient(t *testing.T, before, group string, args ...string) string {
 		`result false {"city":"Oslo","temperature_c":`,
 		`result false "counted down from 2"`,
 	}
-	// Of progress that comes together with the result the client may drop some.
+	// The client may drop progress that arrives together with the result.
 	got := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(out)), "\n"), func(line string) bool { return strings.HasPrefix(line, "progress ") })
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Fatalf("want\n%s\ngot\n%s", strings.Join(want, "\n"), out)

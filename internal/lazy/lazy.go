@@ -1,5 +1,5 @@
-// Package lazy is for package variables that take time to make: a program that
-// imports a package and does not come to use them must not wait for it to start.
+// Package lazy defers the initialisation of package variables that take time to make, so
+// that they do not slow down the start of programs that never use them.
 package lazy
 
 import (
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Regexp returns a function that returns the regular expression, which is compiled
-// by the first call. A pattern that cannot be compiled panics there.
+// Regexp returns a function that returns the regular expression. Its first call compiles
+// the pattern and panics if it is invalid.
 func Regexp(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

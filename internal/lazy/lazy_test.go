@@ -5,7 +5,7 @@ import "testing"
 func TestRegexp(t *testing.T) {
 	digits := Regexp(`^\d+$`)
 	if !digits().MatchString("12") || digits().MatchString("a") {
-		t.Error("the pattern is another")
+		t.Error("wrong pattern")
 	}
 	if first := digits(); first != digits() {
 		t.Error("it was compiled twice")
@@ -13,7 +13,7 @@ func TestRegexp(t *testing.T) {
 	broken := Regexp(`(`) // does not panic before it is used
 	defer func() {
 		if recover() == nil {
-			t.Error("a broken pattern went unnoticed")
+			t.Error("an invalid pattern does not panic")
 		}
 	}()
 	broken()

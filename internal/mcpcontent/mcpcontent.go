@@ -1,7 +1,7 @@
-// Package mcpcontent reads the content of MCP results, and keeps beside it what
-// the blocks of a message cannot say: links to resources, embedded resources,
-// annotations. A model needs none of that, but a gateway must pass it on as it
-// came. The client keeps it, the server asks for it.
+// Package mcpcontent converts the content of MCP results to blocks, and keeps what blocks
+// cannot represent: links to resources, embedded resources, annotations. A model needs
+// none of that, but a gateway must pass it on unchanged. The client stores it in the
+// result's metadata, where the server finds it.
 package mcpcontent
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Key is the member of a result's metadata that holds the content which its
-// blocks say less than: a JSON array with an element for each block that came, null
-// where the block says everything. It never leaves the program.
+// Key is the member of a result's metadata that holds content which the blocks do not
+// fully represent: a JSON array with an element for each original block, null where the
+// block is complete. It never leaves the program.
 const Key = "kitbag/content"
 
 // Keep returns the value of [Key] for content, or nil if there is nothing to keep.
@@ -35,15 +35,15 @@ func Keep(content []json.RawMessage) json.RawMessage {
 		return nil
 	}
 	value, err := json.Marshal(kept)
-	if err != nil { // what is no JSON was never taken for content
+	if err != nil { // invalid JSON is never accepted as content
 		return nil
 	}
 	return value
 }
 
-// saysMore reports whether raw is content of a known type, and whole, that says
-// more than its block. What is not goes on as its block does: a client may lose
-// the whole result over one piece that it cannot read.
+// saysMore reports whether raw is valid content of a known type that says more than its
+// block. Invalid content is not kept, as one bad piece may make a client reject the whole
+// result.
 func saysMore(raw json.RawMessage) bool {
 	if _, ok := justText(raw); ok {
 		return false
@@ -87,46 +87,44 @@ func saysMore(raw json.RawMessage) bool {
 	return false
 }
 
-// justText returns the text of content that has a text and nothing else, written as
-// most servers do. Nearly all content is like that, and this is what reading it costs
-// at least; whatever looks different in any way is read by its members.
+// justText returns the text of content that has only a text, written as most servers do.
+// It is a fast path, as nearly all content is like that.
 func justText(raw json.RawMessage) (text string, ok bool) {
 	value, begins := bytes.CutPrefix(raw, []byte(`{"type":"text","text":`))
 	value, ends := bytes.CutSuffix(value, []byte("}"))
 	if !begins || !ends || len(value) == 0 || value[0] != '"' {
 		return "", false
 	}
-	// Members that follow make it no JSON string.
+	// Further members make the rest an invalid JSON string.
 	err := json.Unmarshal(value, &text)
 	return text, err == nil
 }
 
-// Of returns for each block of a result the content that it stands for, nil where
-// the block says everything. A block that was changed on the way, by a middleware
-// that takes secrets out for instance, stands for nothing but itself.
+// Of returns the original content of each block of a result, nil where the block is
+// complete or was changed since, for instance by a middleware that removes secrets.
 func Of(res *message.ToolResult) []json.RawMessage {
 	out := make([]json.RawMessage, len(res.Blocks))
 	var kept []json.RawMessage
 	if json.Unmarshal(res.Meta[Key], &kept) != nil {
 		return out
 	}
-	stood := make([]message.Block, len(kept)) // what each piece was read as, nil for none
+	original := make([]message.Block, len(kept)) // what each piece was read as, nil for none
 	for k, raw := range kept {
 		if raw = bytes.TrimSpace(raw); len(raw) > 0 && raw[0] == '{' {
-			stood[k] = Block(raw)
+			original[k] = Block(raw)
 		}
 	}
 	if len(kept) == len(out) {
 		for i := range out {
-			if stood[i] != nil && reflect.DeepEqual(stood[i], res.Blocks[i]) {
+			if original[i] != nil && reflect.DeepEqual(original[i], res.Blocks[i]) {
 				out[i] = kept[i]
 			}
 		}
 		return out
 	}
-	// Blocks have come or gone since: what is left is still in order.
-	places := map[looks][]int{} // of the pieces that look like that, in order
-	for k, b := range stood {
+	// Blocks were added or removed since; the others are still in order.
+	places := map[looks][]int{} // indices of the pieces with these looks, in order
+	for k, b := range original {
 		if b != nil {
 			l := looksOf(b)
 			places[l] = append(places[l], k)
@@ -137,14 +135,14 @@ func Of(res *message.ToolResult) []json.RawMessage {
 		l := looksOf(b)
 		at, _ := slices.BinarySearch(places[l], next)
 		places[l] = places[l][at:]
-		if len(places[l]) > 0 && reflect.DeepEqual(stood[places[l][0]], b) {
+		if len(places[l]) > 0 && reflect.DeepEqual(original[places[l][0]], b) {
 			out[i], next = kept[places[l][0]], places[l][0]+1
 		}
 	}
 	return out
 }
 
-// looks are what [Block] sets of a block: what it has read looks the same only if it is.
+// looks are the fields that [Block] sets: equal blocks have equal looks.
 type looks struct{ name, mediaType, content string }
 
 func looksOf(b message.Block) looks {
@@ -157,8 +155,8 @@ func looksOf(b message.Block) looks {
 	return looks{name: "other"}
 }
 
-// Block reads one piece of content. What it does not know, or what is broken,
-// becomes text: the model can often make something of it.
+// Block converts one piece of content. Unknown or invalid content becomes text, which the
+// model can often use.
 func Block(raw json.RawMessage) message.Block {
 	if text, ok := justText(raw); ok {
 		return &message.Text{Text: text}
@@ -202,8 +200,7 @@ func data(name, mime, base64data string) message.Block {
 	return &message.Data{Name: name, MediaType: mime, Bytes: b}
 }
 
-// link names a resource instead of holding it. It is text, since the model API
-// could not fetch it.
+// link makes text of a resource link, since the model API could not fetch it.
 func link(uri, mime, title, name, about string) message.Block {
 	s := "resource " + uri
 	if title == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// TestContent reads rows of content with what the model reads of it, and
-// whether more than that is kept for a gateway.
+// TestContent compares rows of content with what the model reads of it, and with whether
+// more than that is kept for a gateway.
 func TestContent(t *testing.T) {
 	data, err := os.ReadFile("testdata/content.jsonl")
 	if err != nil {
@@ -47,13 +47,12 @@ func TestContent(t *testing.T) {
 		}
 		res := &message.ToolResult{Blocks: message.Blocks{b}, Meta: map[string]json.RawMessage{Key: kept}}
 		if got := Of(res)[0]; (got != nil) != row.Kept || row.Kept && string(got) != string(row.Content) {
-			t.Errorf("%s: %s came back, want what came", row.Why, got)
+			t.Errorf("%s: got %s back, want the original", row.Why, got)
 		}
 	}
 }
 
-// TestChangedBlocks holds that content kept for a gateway never stands for a
-// block that something on the way has changed.
+// TestChangedBlocks checks that kept content is dropped for a block that was changed.
 func TestChangedBlocks(t *testing.T) {
 	link := func(uri string) json.RawMessage {
 		return json.RawMessage(`{"type":"resource_link","uri":"` + uri + `","name":"n"}`)
@@ -62,17 +61,17 @@ func TestChangedBlocks(t *testing.T) {
 	blocks := func() message.Blocks {
 		return message.Blocks{Block(content[0]), Block(content[1]), Block(content[2])}
 	}
-	secret := &message.Text{Text: "[taken out]"}
+	secret := &message.Text{Text: "[removed]"}
 	note := &message.Text{Text: "a note"}
 	for _, row := range []struct {
 		why    string
 		blocks message.Blocks
 		want   string
 	}{
-		{"as it came", blocks(), "- a:1 b:2"},
+		{"unchanged", blocks(), "- a:1 b:2"},
 		{"one is changed", message.Blocks{blocks()[0], secret, blocks()[2]}, "- - b:2"},
-		{"one has come", append(message.Blocks{note}, blocks()...), "- - a:1 b:2"},
-		{"one has gone", blocks()[1:], "a:1 b:2"},
+		{"one is added", append(message.Blocks{note}, blocks()...), "- - a:1 b:2"},
+		{"one is removed", blocks()[1:], "a:1 b:2"},
 		{"two have changed places", message.Blocks{blocks()[0], blocks()[2], blocks()[1]}, "- - -"},
 		{"nothing is left", nil, ""},
 	} {
@@ -94,21 +93,21 @@ func TestChangedBlocks(t *testing.T) {
 		res := &message.ToolResult{Blocks: blocks(), Meta: map[string]json.RawMessage{Key: json.RawMessage(odd)}}
 		for _, raw := range Of(res) {
 			if raw != nil {
-				t.Errorf("%s stands for %s", odd, raw)
+				t.Errorf("%s is taken as the content %s", odd, raw)
 			}
 		}
 	}
 }
 
-// TestCostOfChangedBlocks holds that a server cannot make the work grow faster than what
-// it sends: content is read once for each piece, also where it no longer fits.
+// TestCostOfChangedBlocks checks that the work is linear in what a server sends: each piece
+// of content is read once, also where it no longer fits.
 func TestCostOfChangedBlocks(t *testing.T) {
 	cost := func(pieces int) float64 {
 		var content []json.RawMessage
 		blocks := message.Blocks{&message.Text{Text: "a note"}}
 		for i := range pieces {
 			content = append(content, fmt.Appendf(nil, `{"type":"resource_link","uri":"a:%d","name":"n"}`, i))
-			blocks = append(blocks, &message.Text{Text: "[taken out]"})
+			blocks = append(blocks, &message.Text{Text: "[removed]"})
 		}
 		res := &message.ToolResult{Blocks: blocks, Meta: map[string]json.RawMessage{Key: Keep(content)}}
 		return testing.AllocsPerRun(1, func() { Of(res) })
@@ -118,7 +117,7 @@ func TestCostOfChangedBlocks(t *testing.T) {
 	}
 }
 
-// TestSameContent holds that equal pieces stand for equal blocks one after the other.
+// TestSameContent checks that equal pieces are matched with equal blocks in order.
 func TestSameContent(t *testing.T) {
 	link := json.RawMessage(`{"type":"resource_link","uri":"a:1","name":"n"}`)
 	image := json.RawMessage(`{"type":"image","mimeType":"image/png","data":"AA==","_meta":{"a":1}}`)
@@ -132,8 +131,7 @@ func TestSameContent(t *testing.T) {
 	}
 }
 
-// TestJustText holds that content is read the same whether it is written as most
-// servers do or not.
+// TestJustText checks that content is read the same with and without the fast path.
 func TestJustText(t *testing.T) {
 	for _, value := range []string{`"a"`, `""`, `"a \" \\"`, `"\u0041\ud83d\ude00"`, `null`, `1`, `"a","text":"b"`, `"a","_meta":{}`, `"a","annotations":{"priority":1}`, `["a"]`} {
 		usual := json.RawMessage(`{"type":"text","text":` + value + `}`)

@@ -1,5 +1,4 @@
-// Package near finds the names that were most likely meant by one that is not
-// there.
+// Package near suggests the known names most similar to one that does not exist.
 package near
 
 import (
@@ -8,13 +7,13 @@ import (
 	"strings"
 )
 
-// longest is how many bytes of a name are compared.
+// longest is how many bytes of a name are compared at most.
 const longest = 128
 
-// Names returns at most n of the known names that resemble word, the most alike
-// first: those that differ by a third of its letters or less, and those that
-// hold it or are held by it. Of two that are as much alike the first is the one with more of
-// the letters of word. Case, blanks and punctuation do not count.
+// Names returns at most n of the known names that resemble word, the most similar first:
+// those with an edit distance of a third of its length or less, and those that contain it
+// or are part of it. Ties are broken by the number of differing letters. Case, blanks and
+// punctuation do not count.
 func Names(word string, known []string, n int) []string {
 	type candidate struct {
 		name    string
@@ -44,8 +43,8 @@ func Names(word string, known []string, n int) []string {
 	return names
 }
 
-// Typos is Names for a word that is compared with names of other things, too: only names are
-// returned that differ by a slip, which is one letter in six, and one in a short name.
+// Typos is Names for a word that may be the name of something else: it returns only names
+// within the distance of a typing error, one letter in six, at least one.
 func Typos(word string, known []string, n int) []string {
 	folded := fold(word)
 	slip := min((len(folded)+1)/3, max(1, len(folded)/6))
@@ -58,8 +57,8 @@ func fold(name string) string {
 	return blanks.Replace(strings.ToLower(name[:min(len(name), longest)]))
 }
 
-// distance counts the edits that make a into b: to insert, remove or replace a
-// byte, or to swap two neighbours.
+// distance counts the edits that turn a into b: insert, remove or replace a byte, or swap
+// two neighbours.
 func distance(a, b string) int {
 	before, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range prev {
@@ -82,7 +81,7 @@ func distance(a, b string) int {
 	return prev[len(b)]
 }
 
-// letters counts the bytes that only one of a and b has.
+// letters counts the bytes that only one of a and b contains.
 func letters(a, b string) int {
 	var n [256]int
 	for i := range len(a) {

@@ -68,9 +68,9 @@ func TestDistance(t *testing.T) {
 		case ab != distance(b, a):
 			t.Fatalf("%d, and %d the other way", ab, distance(b, a))
 		case ab > max(len(a), len(b)):
-			t.Fatalf("%d is more than to write it anew", ab)
+			t.Fatalf("%d is more than replacing the whole word", ab)
 		case distance(a, c+"x") > distance(a, c)+1:
-			t.Fatal("a letter more costs more than one edit")
+			t.Fatal("one more letter costs more than one edit")
 		}
 	})
 }

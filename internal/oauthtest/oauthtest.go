@@ -1,6 +1,6 @@
-// Package oauthtest is an authorization server and the MCP server that it guards,
-// in one, for tests of logging in. It keeps the rules that a client can break:
-// PKCE, the redirect URI of the registration, the resource that a token is for.
+// Package oauthtest is an authorization server together with the MCP server that it
+// protects, for tests of logging in. It enforces the rules that a client can break: PKCE,
+// the redirect URI of the registration, the resource of a token.
 package oauthtest
 
 import (
@@ -17,14 +17,14 @@ import (
 	"testing"
 )
 
-// A Server listens until the test ends. The functions let a test make it do wrong;
-// set them before the first request.
+// A Server listens until the test ends. Its functions let a test make it misbehave; set
+// them before the first request.
 type Server struct {
 	*httptest.Server
 
 	Resource func(m map[string]any) // changes the resource's metadata
 	Metadata func(m map[string]any) // changes the authorization server's
-	Back     func(q url.Values)     // changes the answer to an authorization
+	Back     func(q url.Values)     // changes the parameters of the redirect after authorization
 	NoGrant  bool                   // refuses refresh tokens
 
 	mu         sync.Mutex
@@ -34,7 +34,7 @@ type Server struct {
 	registered []map[string]any
 }
 
-// New guards an MCP server, which is then at /mcp.
+// New protects an MCP server and serves it at /mcp.
 func New(t testing.TB, guarded http.Handler) *Server {
 	t.Helper()
 	nop := func(map[string]any) {}
@@ -76,8 +76,8 @@ func New(t testing.TB, guarded http.Handler) *Server {
 	return s
 }
 
-// Agree is a person who agrees to everything on the page, and returns what they
-// come back with.
+// Agree acts as a user who agrees to everything on the page, and returns the parameters
+// of the redirect.
 func (s *Server) Agree(page string) (url.Values, error) {
 	u, err := url.Parse(page)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Server) Agree(page string) (url.Values, error) {
 	return back, nil
 }
 
-// authorize is the page: whoever visits it has agreed.
+// authorize is the page; a visit counts as consent.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	redirect := r.URL.Query().Get("redirect_uri")
 	known := slices.ContainsFunc(s.Registered(), func(m map[string]any) bool {
@@ -144,7 +144,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"error":"invalid_grant","error_description":"no"}`)
 }
 
-// Revoke makes all tokens given so far worthless.
+// Revoke invalidates all tokens issued so far.
 func (s *Server) Revoke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,21 +153,21 @@ func (s *Server) Revoke() {
 	}
 }
 
-// Tokens returns how many access tokens were given.
+// Tokens returns how many access tokens were issued.
 func (s *Server) Tokens() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.valid)
 }
 
-// Refreshes returns how many of them for a refresh token.
+// Refreshes returns how many access tokens were issued for a refresh token.
 func (s *Server) Refreshes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refreshes
 }
 
-// Registered returns what clients have said of themselves.
+// Registered returns the metadata that clients registered.
 func (s *Server) Registered() []map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()

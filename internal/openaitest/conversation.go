@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// This file holds the rules for the messages of a request. Most are the API's own: a result
-// for each call, right behind it. Where others are stricter than OpenAI, they are from
-// servers that refuse what it lets pass; see [Validate].
+// The rules for the messages of a request. Most are the API's own: the result of each call
+// follows it directly. Stricter ones are from servers that refuse what OpenAI accepts; see
+// [Validate].
 
-// conversation checks the messages and how calls and results pair. There must be a message.
+// conversation checks the messages and how calls and results pair. At least one message is required.
 func (v validator) conversation(raw json.RawMessage) error {
 	list, err := decodeList(raw)
 	if err != nil {
 		return fmt.Errorf("messages: %w", err)
 	}
-	var open []string // calls that wait for their results
+	var open []string // calls without a result yet
 	for i, item := range list {
 		o, err := decodeObject(item)
 		if err != nil {
@@ -34,8 +34,8 @@ func (v validator) conversation(raw json.RawMessage) error {
 	return nil
 }
 
-// message checks one message. Open are the calls that must be answered before
-// anything else is said; it returns those that are open after it.
+// message checks one message. Open are the calls that must be answered next; it returns
+// those that are still open after it.
 func (v validator) message(o map[string]json.RawMessage, open []string) ([]string, error) {
 	role, _ := decodeString(o["role"])
 	if len(open) > 0 && role != "tool" {
@@ -62,7 +62,7 @@ func (v validator) message(o map[string]json.RawMessage, open []string) ([]strin
 }
 
 // assistant checks a message of the model and returns the ids of its calls. Content may be
-// missing only beside calls.
+// missing only if there are calls.
 func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 	if err := v.known("assistant", o, "role", "content", "name", "refusal", "audio", "tool_calls"); err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 	return ids, nil
 }
 
-// call checks a tool call and returns its id. Arguments must be the text of an object: OpenAI
-// takes any text, but others decode it.
+// call checks a tool call and returns its id. Arguments must be the text of an object:
+// OpenAI accepts any text, but other servers decode it.
 func (v validator) call(raw json.RawMessage) (string, error) {
 	o, err := decodeObject(raw)
 	if err != nil {
@@ -126,7 +126,7 @@ func (v validator) call(raw json.RawMessage) (string, error) {
 }
 
 // content checks a message's content: text, or parts of the given kinds. Blank text is
-// refused, as Anthropic does behind its gateways.
+// refused, as Anthropic's gateways do.
 func (v validator) content(raw json.RawMessage, kinds ...string) error {
 	if raw == nil {
 		return errors.New("content is missing")
@@ -149,8 +149,8 @@ func (v validator) content(raw json.RawMessage, kinds ...string) error {
 	return nil
 }
 
-// part checks a part of a content: that its kind is allowed there, and that it has what the
-// API needs of it.
+// part checks a part of a content: its kind, and that it has the members which the API
+// requires.
 func (v validator) part(raw json.RawMessage, kinds []string) error {
 	var p struct {
 		Type     string

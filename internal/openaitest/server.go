@@ -1,7 +1,6 @@
-// Package openaitest is a chat completions server for tests. It speaks the real
-// protocol over HTTP, streamed or not as the request asks, answers each request
-// with the next [Turn], and refuses with status 400 what a strict server would:
-// see [Validate].
+// Package openaitest is a chat completions server for tests. It implements the real
+// protocol over HTTP, streamed or not as requested, answers each request with the next
+// [Turn], and refuses with status 400 what a strict server would: see [Validate].
 //
 //	s := openaitest.New(t,
 //		openaitest.Calls(openaitest.Call{Name: "add", Args: `{"a":1,"b":2}`}),
@@ -10,7 +9,7 @@
 //	)
 //	m, err := openai.New(openai.Config{BaseURL: s.URL, Model: "test"})
 //
-// [Serve] is the same outside of a test.
+// [Serve] starts a server outside of a test.
 package openaitest
 
 import (
@@ -26,25 +25,25 @@ import (
 	"sync/atomic"
 )
 
-// A Server answers requests with its turns, in order. It is safe for
-// concurrent use; concurrent requests take turns in the order they come.
+// A Server answers requests with its turns, in order of arrival. It is safe for concurrent
+// use.
 type Server struct {
 	URL string // the base URL for a client, ending in /v1
 
-	http  *httptest.Server
-	conns atomic.Int64  // opened since the start
-	gone  chan struct{} // closed by Close, which ends what hangs
+	http   *httptest.Server
+	conns  atomic.Int64  // opened so far
+	closed chan struct{} // closed by Close, which ends hanging answers
 
 	mu       sync.Mutex
-	turns    []Turn // that are left
+	turns    []Turn // not used yet
 	requests []*Request
 	allow    []string
 	key      string  // empty for any
-	faults   []error // of requests; a test fails with them at its end
+	faults   []error // of requests; they fail the test at its end
 }
 
-// A Request is what a client asked, decoded and as it was. It must not be changed. Of one
-// that was not valid only Header and Body are set.
+// A Request is a request of a client, decoded and as received. It must not be changed. Of
+// an invalid one only Header and Body are set.
 type Request struct {
 	Header   http.Header
 	Body     json.RawMessage
@@ -98,8 +97,8 @@ type T interface {
 	Cleanup(func())
 }
 
-// New starts a server that ends with the test. The test fails if a request was
-// not valid, if one came after the last turn, and if turns were not used.
+// New starts a server that ends with the test. The test fails for an invalid request, for a
+// request after the last turn, and for unused turns.
 func New(t T, turns ...Turn) *Server {
 	t.Helper()
 	s := Serve(turns...)
@@ -118,7 +117,7 @@ func New(t T, turns ...Turn) *Server {
 
 // Serve starts a server on a port of the loopback interface. The caller closes it.
 func Serve(turns ...Turn) *Server {
-	s := &Server{turns: slices.Clone(turns), gone: make(chan struct{})}
+	s := &Server{turns: slices.Clone(turns), closed: make(chan struct{})}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.http.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -130,22 +129,22 @@ func Serve(turns ...Turn) *Server {
 	return s
 }
 
-// Close ends the server and every answer that still runs, and returns when all have ended. It
-// may be called more than once.
+// Close ends the server and all running answers, and returns when they have ended. It may
+// be called more than once.
 func (s *Server) Close() {
 	s.mu.Lock()
 	select {
-	case <-s.gone:
+	case <-s.closed:
 	default:
-		close(s.gone)
+		close(s.closed)
 	}
 	s.mu.Unlock()
 	s.http.CloseClientConnections()
 	s.http.Close()
 }
 
-// Allow names members of messages and calls, and of requests, that this server
-// knows beside OpenAI's, such as "reasoning_content".
+// Allow names members of messages, calls and requests that this server knows in addition
+// to OpenAI's, such as "reasoning_content".
 func (s *Server) Allow(names ...string) *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +152,8 @@ func (s *Server) Allow(names ...string) *Server {
 	return s
 }
 
-// RequireKey makes the server refuse other keys, with status 401. That is not a fault: a test
-// may want it.
+// RequireKey makes the server refuse other keys with status 401. Such a refusal is not a
+// fault, as a test may want it.
 func (s *Server) RequireKey(key string) *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,16 +168,14 @@ func (s *Server) Requests() []*Request {
 	return slices.Clone(s.requests)
 }
 
-// Faults returns what was wrong with the requests so far: those that were refused but for
-// their key.
+// Faults returns the errors of the requests so far, without those for a wrong key.
 func (s *Server) Faults() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.faults)
 }
 
-// Remaining returns how many turns are left. One that is for always does not
-// count.
+// Remaining returns how many turns are unused, without one of [Always].
 func (s *Server) Remaining() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,26 +195,26 @@ func (s *Server) Connections() int { return int(s.conns.Load()) }
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client is gone
+		return // the client closed the connection
 	}
-	req, turn, refusal := s.take(r, body)
+	req, turn, refusal := s.next(r, body)
 	if refusal != nil {
 		writeError(w, refusal.status, refusal.Error())
 		return
 	}
-	turn.answer(w, r, req, s.gone)
+	turn.answer(w, r, req, s.closed)
 }
 
-// A refusal is an answer that no turn gave.
+// A refusal is an answer without a turn.
 type refusal struct {
 	status int
 	error
 }
 
-// take records a request and returns the turn that answers it, or a refusal. The functions
-// of a turn run under the lock, one after the other, so that they may share variables; they
-// must not use the server.
-func (s *Server) take(r *http.Request, body []byte) (*Request, Turn, *refusal) {
+// next records a request and returns the turn that answers it, or a refusal. It calls the
+// functions of a turn under the lock, so that they may share variables; they must not use
+// the server.
+func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	req := &Request{Header: r.Header.Clone(), Body: body}
@@ -242,7 +239,7 @@ func (s *Server) take(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 		return refuse(http.StatusBadRequest, err)
 	}
 	if len(s.turns) == 0 {
-		return refuse(http.StatusNotImplemented, fmt.Errorf("there is no turn left"))
+		return refuse(http.StatusNotImplemented, fmt.Errorf("no turn is left; add one to the server"))
 	}
 	turn := s.turns[0]
 	if !turn.always {

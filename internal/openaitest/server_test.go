@@ -30,7 +30,7 @@ func post(t *testing.T, s *Server, body string) (int, string, error) {
 	return resp.StatusCode, string(data), err
 }
 
-// TestServe has a row for each kind of answer, as it looks on the wire.
+// TestServe checks each kind of answer on the wire.
 func TestServe(t *testing.T) {
 	streamed := strings.Replace(question, "{", `{"stream":true,`, 1)
 	for _, row := range []struct {
@@ -82,7 +82,7 @@ func TestCutConnections(t *testing.T) {
 	}
 }
 
-// TestHangs: nothing comes, or nothing more, until the client has had enough.
+// TestHangs: the answer stops until the client gives up.
 func TestHangs(t *testing.T) {
 	for _, turn := range []Turn{Hang(), Text("hello").HangAfter(10)} {
 		s := New(t, turn)
@@ -108,8 +108,7 @@ func (f *fakeT) Helper()                      {}
 func (f *fakeT) Errorf(s string, args ...any) { f.errors = append(f.errors, fmt.Sprintf(s, args...)) }
 func (f *fakeT) Cleanup(fn func())            { f.cleanups = append(f.cleanups, fn) }
 
-// TestNewReports has what goes wrong between a client and its script, and how the test fails
-// with it.
+// TestNewReports checks how the test fails for mistakes of a client or of the turns.
 func TestNewReports(t *testing.T) {
 	no := func(*Request) error { return errors.New("no") }
 	for _, row := range []struct {
@@ -121,7 +120,7 @@ func TestNewReports(t *testing.T) {
 	}{
 		{"used up", []Turn{Text("a")}, []string{question}, 200, ""},
 		{"left over", []Turn{Text("a"), Text("b")}, []string{question}, 200, "1 of 2 turns were not used"},
-		{"asked for more", []Turn{Text("a")}, []string{question, question}, 501, "request 2: there is no turn left"},
+		{"asked for more", []Turn{Text("a")}, []string{question, question}, 501, "request 2: no turn is left"},
 		{"always", []Turn{Text("a"), Always(Text("b"))}, []string{question, question, question}, 200, ""},
 		{"an invalid request", nil, []string{`{"model":"m"}`}, 400, "request 1: messages"},
 		{"an expectation", []Turn{Text("a").Expect(no)}, []string{question}, 400, "request 1: not as expected: no"},
@@ -144,7 +143,7 @@ func TestNewReports(t *testing.T) {
 	}
 }
 
-// TestRefusals has requests that do not get as far as a turn.
+// TestRefusals checks requests that are refused before a turn.
 func TestRefusals(t *testing.T) {
 	s := Serve(Text("a")).RequireKey("k")
 	defer s.Close()
@@ -177,7 +176,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestMessageText: the text of a message, in whatever form its content came.
+// TestMessageText: the text of a message, in each form of its content.
 func TestMessageText(t *testing.T) {
 	var r Request
 	dec := json.NewDecoder(bytes.NewReader([]byte(`{"messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"text","text":"b"},{"type":"image_url"},{"type":"text","text":"c"}]},{"role":"assistant"}]}`)))

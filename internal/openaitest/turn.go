@@ -18,7 +18,7 @@ type Turn struct {
 	finish          string
 	usage           Usage
 
-	status int // an HTTP answer as it is, if not 0
+	status int // of a raw answer, if not 0
 	header http.Header
 	body   string
 
@@ -31,15 +31,14 @@ type Turn struct {
 	checks     []func(*Request) error
 }
 
-// A Call is a tool call of an answer. Args is the text of the arguments, which
-// need not be valid JSON. The id is made up if it is empty.
+// A Call is a tool call of an answer. Args is the text of the arguments, which may be
+// invalid JSON. An empty ID is replaced by a generated one.
 type Call struct{ ID, Name, Args string }
 
-// Usage is what an answer says that it cost.
+// Usage is the usage that an answer reports.
 type Usage struct{ Prompt, Completion, Cached, Reasoning int }
 
-// answer returns a turn without content, and with the usage that one has unless it says
-// otherwise.
+// answer returns a turn without content, with the default usage.
 func answer() Turn { return Turn{cut: -1, usage: Usage{Prompt: 10, Completion: 5}} }
 
 // Text answers with text.
@@ -87,7 +86,7 @@ func Broken() Turn {
 	return Status(http.StatusInternalServerError, `{"error":{"message":"The server had an error","type":"server_error"}}`)
 }
 
-// Hang answers with nothing, not even a header, until the client goes away.
+// Hang answers with nothing, not even a header, until the client disconnects.
 func Hang() Turn {
 	t := answer()
 	t.hang = true
@@ -97,7 +96,7 @@ func Hang() Turn {
 // Func makes the turn from the request. The server calls it for one request at a time.
 func Func(fn func(*Request) Turn) Turn { return Turn{fn: fn} }
 
-// Always plays turn for every request that is left.
+// Always answers every further request with turn.
 func Always(turn Turn) Turn {
 	turn.always = true
 	return turn
@@ -109,7 +108,7 @@ func (t Turn) Reasoning(s string) Turn { t.reasoning = s; return t }
 // Calls adds tool calls.
 func (t Turn) Calls(calls ...Call) Turn { t.calls = append(slices.Clone(t.calls), calls...); return t }
 
-// Interleave streams the arguments of all calls a piece of each in turn.
+// Interleave streams the arguments of all calls in alternating pieces.
 func (t Turn) Interleave() Turn { t.interleave = true; return t }
 
 // Finish sets the finish reason.
@@ -118,13 +117,13 @@ func (t Turn) Finish(reason string) Turn { t.finish = reason; return t }
 // Usage sets the usage.
 func (t Turn) Usage(u Usage) Turn { t.usage = u; return t }
 
-// CutAfter breaks the connection off after n bytes of the body.
+// CutAfter closes the connection after n bytes of the body.
 func (t Turn) CutAfter(n int) Turn { t.cut = n; return t }
 
-// Slow waits between the events of a stream, by the real clock.
+// Slow waits between the events of a stream, in real time.
 func (t Turn) Slow(pause time.Duration) Turn { t.pause = pause; return t }
 
-// HangAfter is CutAfter, but the connection stays open and silent.
+// HangAfter is CutAfter, but keeps the connection open without data.
 func (t Turn) HangAfter(n int) Turn { t.cut, t.hang = n, true; return t }
 
 // Expect checks the request; an error is answered with status 400, and fails the test of
@@ -134,12 +133,12 @@ func (t Turn) Expect(checks ...func(*Request) error) Turn {
 	return t
 }
 
-// answer writes the turn, until it is over or the client or the server ends.
-func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, gone <-chan struct{}) {
+// answer writes the turn, until its end, or until the client or the server closes.
+func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, closed <-chan struct{}) {
 	wait := func() {
 		select {
 		case <-r.Context().Done():
-		case <-gone:
+		case <-closed:
 		}
 	}
 	if t.hang && t.cut < 0 {
@@ -163,7 +162,7 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, gone 
 		w.Header().Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(status)
-	left := t.cut // negative for ever, if the answer is not cut
+	left := t.cut // always negative if the answer is not cut
 	for _, part := range body {
 		if left >= 0 && len(part) >= left {
 			_, _ = w.Write([]byte(part[:left]))
@@ -171,7 +170,7 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, gone 
 			if t.hang {
 				wait()
 			}
-			panic(http.ErrAbortHandler) // how net/http has a handler break the connection
+			panic(http.ErrAbortHandler) // net/http then closes the connection
 		}
 		left -= len(part)
 		if _, err := w.Write([]byte(part)); err != nil {
@@ -186,8 +185,8 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, gone 
 
 type object = map[string]any
 
-// events renders the turn as server-sent events, with the usage in a chunk of its own at the
-// end, as OpenAI sends it if asked to.
+// events renders the turn as server-sent events. The usage is in a chunk of its own at the
+// end, as OpenAI sends it if requested.
 func (t Turn) events(req *Request) []string {
 	var out []string
 	emit := func(delta object, finish any) {
@@ -211,7 +210,7 @@ func (t Turn) events(req *Request) []string {
 }
 
 // callDeltas renders the calls as OpenAI streams them: the first piece of a call has its id
-// and its name, the rest nothing but its index and arguments.
+// and name, the others only its index and arguments.
 func (t Turn) callDeltas() []object {
 	var heads []object
 	var args [][]object
@@ -244,7 +243,7 @@ func (t Turn) callDeltas() []object {
 	}
 }
 
-// plain renders the turn as a whole answer.
+// plain renders the turn as an answer that is not streamed.
 func (t Turn) plain(req *Request) string {
 	msg := object{"role": "assistant", "content": nil}
 	if t.text != "" {
@@ -264,7 +263,7 @@ func (t Turn) plain(req *Request) string {
 		"choices": []object{{"index": 0, "message": msg, "finish_reason": t.finishReason()}}, "usage": t.usage.object()})
 }
 
-// finishReason returns the reason, unless it was set that of what the turn holds.
+// finishReason returns the reason that was set, else one derived from the content.
 func (t Turn) finishReason() string {
 	switch {
 	case t.finish != "":
@@ -282,7 +281,7 @@ func (u Usage) object() object {
 		"completion_tokens_details": object{"reasoning_tokens": u.Reasoning}}
 }
 
-// callID returns the id of a call, made up of its name and place if it has none.
+// callID returns the id of a call, generated from its name and index if it is empty.
 func callID(c Call, i int) string {
 	if c.ID != "" {
 		return c.ID
@@ -306,11 +305,11 @@ func pieces(s string) (out []string) {
 // event renders a server-sent event.
 func event(o object) string { return "data: " + marshal(o) + "\n\n" }
 
-// marshal encodes; the members come out sorted.
+// marshal encodes an object, sorted by member.
 func marshal(o object) string {
 	data, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // an object of this package
+		panic(err) // only for objects of this package
 	}
 	return string(data)
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Validate checks the body of a chat completions request by the rules of
-// OpenAI's API reference, and by those that the strictest of the compatible
-// servers add: content is never empty, call ids are unique in the whole
-// conversation, the results of a message's calls follow in call order. Allow
-// names members that the server knows beside OpenAI's.
+// Validate checks the body of a chat completions request by the rules of OpenAI's API
+// reference, and by those of the strictest compatible servers: content is never empty,
+// call ids are unique in the whole conversation, the results of a message's calls are in
+// call order. Allow names members that are accepted in addition to OpenAI's.
 func Validate(body []byte, allow ...string) error {
 	top, err := decodeObject(body)
 	if err != nil {
@@ -27,8 +26,8 @@ func Validate(body []byte, allow ...string) error {
 	return errors.Join(v.request(top), v.conversation(top["messages"]))
 }
 
-// A validator checks one request. Its methods return the first thing that is wrong with a
-// part, in the words of the API where it has some.
+// A validator checks one request. Its methods return the first error of a part, in the
+// API's words if it has some.
 type validator struct {
 	allow []string
 	ids   map[string]bool // of all calls
@@ -37,14 +36,14 @@ type validator struct {
 // nameRule is the API's for the names of tools and of output formats.
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// requestMembers are those of the API reference, but functions and function_call, which
+// requestMembers are those of the API reference except functions and function_call, which
 // tools have replaced.
 var requestMembers = strings.Fields(`audio frequency_penalty logit_bias logprobs max_completion_tokens max_tokens messages metadata
 	modalities model n parallel_tool_calls prediction presence_penalty prompt_cache_key reasoning_effort response_format safety_identifier
 	seed service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options`)
 
-// known refuses members that are neither the API's nor allowed: some servers ignore them,
-// others refuse the request.
+// known refuses members that are neither the API's nor allowed: some servers refuse a
+// request with them.
 func (v validator) known(where string, o map[string]json.RawMessage, members ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		if !slices.Contains(members, name) && !slices.Contains(v.allow, name) {
@@ -54,7 +53,7 @@ func (v validator) known(where string, o map[string]json.RawMessage, members ...
 	return nil
 }
 
-// request checks all but the messages, and returns all that is wrong.
+// request checks everything but the messages, and returns all errors.
 func (v validator) request(o map[string]json.RawMessage) error {
 	errs := []error{v.known("request", o, requestMembers...)}
 	check := func(ok bool, format string, args ...any) {
@@ -95,7 +94,7 @@ func (v validator) tools(raw json.RawMessage) ([]string, error) {
 	for i, item := range list {
 		name, err := v.tool(item)
 		if err == nil && slices.Contains(names, name) {
-			err = errors.New("its name is used twice")
+			err = errors.New("its name is a duplicate")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("tools[%d] %q: %w", i, name, err)
@@ -105,7 +104,7 @@ func (v validator) tools(raw json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// tool checks one tool and returns its name, with an error too if it has one.
+// tool checks one tool and returns its name, also with an error if it has one.
 func (v validator) tool(raw json.RawMessage) (string, error) {
 	o, err := decodeObject(raw)
 	if err != nil {
@@ -131,8 +130,8 @@ func (v validator) tool(raw json.RawMessage) (string, error) {
 	return name, topSchema(f["parameters"])
 }
 
-// topSchema checks the schema of a tool's arguments: of an object, without the
-// keywords that are refused at its top, and one that compiles.
+// topSchema checks the schema of a tool's arguments: it must describe an object, compile,
+// and not use the keywords that are refused at its top.
 func topSchema(raw json.RawMessage) error {
 	o, err := decodeObject(raw)
 	if err != nil {
@@ -162,7 +161,7 @@ func topSchema(raw json.RawMessage) error {
 	return err
 }
 
-// toolChoice checks the choice, which must be of a tool among names.
+// toolChoice checks the choice, which must name one of the tools.
 func (v validator) toolChoice(raw json.RawMessage, names []string) error {
 	if raw == nil {
 		return nil
@@ -181,13 +180,13 @@ func (v validator) toolChoice(raw json.RawMessage, names []string) error {
 		Function struct{ Name string }
 	}
 	if err := json.Unmarshal(raw, &named); err != nil || named.Type != "function" || !slices.Contains(names, named.Function.Name) {
-		return fmt.Errorf("tool_choice names no tool of the request: %s", raw)
+		return fmt.Errorf("tool_choice does not name a tool of the request: %s", raw)
 	}
 	return nil
 }
 
-// responseFormat checks the form of an answer; a schema in strict mode must keep the rules of
-// structured outputs.
+// responseFormat checks the format of an answer; a schema in strict mode must follow the
+// rules of structured outputs.
 func (v validator) responseFormat(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
@@ -255,8 +254,8 @@ func strictSchema(where string, raw json.RawMessage) error {
 	return nil
 }
 
-// decodeObject returns the members of an object. The error continues a sentence: "… is not a
-// JSON object".
+// decodeObject returns the members of an object. The error is the end of a sentence: "… is
+// not a JSON object".
 func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	var o map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &o); err != nil || o == nil {
@@ -274,7 +273,7 @@ func decodeList(raw json.RawMessage) ([]json.RawMessage, error) {
 	return list, nil
 }
 
-// decodeString returns a string; null is none.
+// decodeString returns a string; null is an error.
 func decodeString(raw json.RawMessage) (string, error) {
 	var s *string
 	if err := json.Unmarshal(raw, &s); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestValidate plays the rows of testdata/requests.jsonl. "error" is a part of
+// TestValidate checks the rows of testdata/requests.jsonl. "error" is a part of
 // the message, empty for a valid request.
 func TestValidate(t *testing.T) {
 	f, err := os.Open("testdata/requests.jsonl")

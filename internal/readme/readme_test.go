@@ -1,5 +1,4 @@
-// Package readme checks that README.md and the other pages tell the truth. It has no
-// code of its own.
+// Package readme checks README.md against the code. It has no code of its own.
 package readme
 
 import (
@@ -27,8 +26,8 @@ func read(t *testing.T, name string) string {
 	return string(data)
 }
 
-// TestCode checks that the README's Go code stands in the example it names and in its
-// test, that the example is short, and that it can be copied.
+// TestCode checks that the README's Go code is in the named example and its test, that the
+// example is short, and that it can be copied.
 func TestCode(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)\n```").FindAllStringSubmatch(read(t, "README.md"), -1)
 	files := []string{"examples/hello/main.go", "examples/hello/main_test.go"}
@@ -44,12 +43,12 @@ func TestCode(t *testing.T) {
 			t.Errorf("%s has %d lines, more than 40", file, n)
 		}
 		if strings.Contains(example, "/internal/") {
-			t.Errorf("%s imports an internal package, which whoever copies it cannot", file)
+			t.Errorf("%s imports an internal package; a copy of it would not build", file)
 		}
 	}
 }
 
-// TestLinks checks that every local link of the pages leads somewhere, to a heading too.
+// TestLinks checks that every local link has a target.
 func TestLinks(t *testing.T) {
 	pages := pages(t)
 	link := regexp.MustCompile(`\]\(([^)]+)\)`)
@@ -111,7 +110,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestGateway checks that the README's configuration of a gateway is a sound one.
+// TestGateway checks that the README's configuration of a gateway is valid.
 func TestGateway(t *testing.T) {
 	_, rest, ok := strings.Cut(read(t, "README.md"), "```json\n")
 	text, _, closed := strings.Cut(rest, "```")
@@ -131,8 +130,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestFigures checks the figures that can change with the tree: how many attacks there
-// are, of which builtin/internal/shell holds that none is allowed, and the ratios of bench.
+// TestFigures checks the figures that can change: the number of attacks, which tests of
+// builtin/internal/shell prove to be refused, and the ratios of bench.
 func TestFigures(t *testing.T) {
 	readme := read(t, "README.md")
 	count := func(file, expect string, is bool) int {
@@ -211,7 +210,7 @@ func TestDependencies(t *testing.T) {
 			continue
 		}
 		direct++
-		// The README writes a module as people say it: without host or version.
+		// The README writes a module without host and version.
 		name := regexp.MustCompile(`^(github\.com|go\.uber\.org|pgregory\.net)/|/v\d+$`).ReplaceAllString(r.Path, "")
 		name = strings.TrimPrefix(name, "rogpeppe/")
 		if !strings.Contains(readme, name) {
@@ -223,7 +222,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestTestCommand checks that CI runs what the README tells people to run.
+// TestTestCommand checks that CI runs the README's test command.
 func TestTestCommand(t *testing.T) {
 	for file, want := range map[string]string{"README.md": "\n    make test\n", ".ci/run": "\nmake test\n", ".github/workflows/test.yml": " make test\n"} {
 		if !strings.Contains(read(t, file), want) {

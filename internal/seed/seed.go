@@ -1,7 +1,6 @@
-// Package seed has tests of properties draw the same values each time, so that
-// a change that breaks none does not fail by chance, and a failure can be repeated.
-// A test imports it for that alone. What is not drawn like this is looked for with
-// `make explore`, and by hand with
+// Package seed makes property tests draw the same values each time, so that they do not
+// fail by chance and failures can be repeated. Tests import it for this effect only. To
+// draw other values use `make explore`, or
 //
 //	go test ./agent -rapid.seed=0 -rapid.checks=50000
 package seed
@@ -13,7 +12,7 @@ import (
 )
 
 func init() {
-	if err := flag.Set("rapid.seed", "1"); err != nil { // what the command line says wins
+	if err := flag.Set("rapid.seed", "1"); err != nil { // the command line overrides it
 		panic(err)
 	}
 }

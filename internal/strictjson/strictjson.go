@@ -1,7 +1,7 @@
-// Package strictjson reads JSON that another program reads as well: a proxy, an audit, the
-// model. Package encoding/json takes the last of two members of one name, and takes
-// "Method" and "argumentſ" for method and arguments; another program may not, and then
-// the two see different messages. Here such JSON is an error.
+// Package strictjson rejects JSON that two programs could read differently: us, and a
+// proxy, an audit or the model. Of two members of the same name package encoding/json
+// uses the last, and it accepts "Method" and "argumentſ" for method and arguments; other
+// programs may not.
 package strictjson
 
 import (
@@ -16,20 +16,20 @@ import (
 	"unicode/utf8"
 )
 
-// ErrAmbiguous says that another reader could see something else.
+// ErrAmbiguous means that another program could read the JSON differently.
 var ErrAmbiguous = errors.New("ambiguous JSON")
 
-// A Head is what tells messages of JSON-RPC apart.
+// A Head is what determines the kind of a JSON-RPC message.
 type Head struct {
-	ID     []byte // as it is written; nil if there is none
-	Method bool   // there is one
+	ID     []byte // as written; nil if absent
+	Method bool   // whether there is a method
 
 	kinds int // how many of method, result and error there are
 }
 
-// Message checks a message of JSON-RPC: no object in it, however deep, has two members of
-// one name, its own members are not written in another way than the specification has
-// them, and it is not a request and an answer, or two answers, at once. What is no JSON at all is left to who decodes it.
+// Message checks a JSON-RPC message: no object in it, however deep, has two members of the
+// same name, its own members are spelled exactly as in the specification, and it has only
+// one of method, result and error. It does not report invalid JSON.
 func Message(data []byte) (Head, error) {
 	var h Head
 	err := check(data, &h)
@@ -39,8 +39,8 @@ func Message(data []byte) (Head, error) {
 // Members checks that no object in data, however deep, has two members of one name.
 func Members(data []byte) error { return check(data, nil) }
 
-// Unmarshal is [json.Unmarshal], but refuses a member whose name is that of one of v's but
-// for case. It does not look for members that occur twice; see [Message].
+// Unmarshal is [json.Unmarshal], but refuses a member whose name differs from one of v's
+// only in case. It does not look for duplicate members; see [Message].
 func Unmarshal(data []byte, v any) error {
 	if shape := shapeOf(reflect.TypeOf(v)); shape != nil {
 		s := scanner{data: data}
@@ -51,26 +51,26 @@ func Unmarshal(data []byte, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// The members of a message, and of the error in one.
+// The members of a message, and of its error.
 var (
 	ofMessage = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 	ofError   = []string{"code", "message", "data"}
 )
 
-// few is up to how many members of an object are compared one by one.
+// few is the size of an object up to which its members are compared one by one.
 const few = 8
 
-// An object is one that check is inside of.
+// An object is one that check is currently inside.
 type object struct {
-	first int             // of its members, in the list of all
+	first int             // index of its first member in the list of all
 	seen  map[string]bool // nil while there are few
 }
 
-// check looks for names in one pass. A text that a colon follows is a name.
+// check looks for names in one pass: a string followed by a colon is a name.
 func check(data []byte, head *Head) error {
 	var inside []object
 	var names [][]byte
-	top := "" // the member of the message that is read
+	top := "" // the member of the message that is being read
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '{':
@@ -114,14 +114,14 @@ func check(data []byte, head *Head) error {
 	return nil
 }
 
-// note takes what the head has of a member; after its name comes rest.
+// note records what the head needs of a member; rest follows its name.
 func (h *Head) note(name string, rest []byte) {
 	s := scanner{data: rest[bytes.IndexByte(rest, ':')+1:]}
 	s.space()
 	switch name {
 	case "method", "result", "error":
 		h.Method = h.Method || name == "method"
-		if !bytes.HasPrefix(s.data[s.i:], []byte("null")) { // which some write for what is not there
+		if !bytes.HasPrefix(s.data[s.i:], []byte("null")) { // some clients write null for an absent member
 			h.kinds++
 		}
 		return
@@ -135,7 +135,8 @@ func (h *Head) note(name string, rest []byte) {
 	}
 }
 
-// has reports whether the object has a member of that name, and notes it if it has many.
+// has reports whether the object has a member of that name. It adds the name to seen if
+// there are many.
 func (o *object) has(names [][]byte, name []byte) bool {
 	mine := names[o.first:]
 	if len(mine) < few {
@@ -166,7 +167,7 @@ func exact(name []byte, known []string) error {
 	return nil
 }
 
-// stringEnd returns the offset behind the string that starts at i.
+// stringEnd returns the offset after the string that starts at i.
 func stringEnd(data []byte, i int) int {
 	for i++; i < len(data) && data[i] != '"'; i++ {
 		if data[i] == '\\' {
@@ -183,8 +184,8 @@ func colonFollows(data []byte, i int) bool {
 	return i < len(data) && data[i] == ':'
 }
 
-// decodeName reads a string as encoding/json does, for which two that are not UTF-8 may be
-// equal.
+// decodeName reads a string as encoding/json does, in which two different names that are
+// not UTF-8 may become equal.
 func decodeName(text []byte) []byte {
 	var name string
 	if bytes.IndexByte(text, '\\') >= 0 || !utf8.Valid(text) {
@@ -195,7 +196,7 @@ func decodeName(text []byte) []byte {
 	return text[1:max(1, len(text)-1)]
 }
 
-// A shape is what of a type has to do with the names of members; nil is nothing.
+// A shape is the part of a type that concerns the names of members; nil if there is none.
 type shape struct {
 	members map[string]*shape // of a struct
 	names   []string
@@ -204,7 +205,7 @@ type shape struct {
 
 var shapes sync.Map // reflect.Type → *shape
 
-// shapeOf returns the shape of a type, which does not contain itself.
+// shapeOf returns the shape of a type, which must not be recursive.
 func shapeOf(t reflect.Type) *shape {
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)
@@ -232,10 +233,10 @@ func shapeOf(t reflect.Type) *shape {
 	return s
 }
 
-// errBroken says that the data is no JSON, which who decodes it says better.
-var errBroken = errors.New("no JSON")
+// errBroken means invalid JSON, for which the decoder has a better message.
+var errBroken = errors.New("invalid JSON")
 
-// A scanner walks along JSON as far as a type knows the members.
+// A scanner walks through JSON as far as the type has members.
 type scanner struct {
 	data []byte
 	i    int
@@ -251,7 +252,7 @@ func (s *scanner) space() byte {
 	return s.data[s.i]
 }
 
-// value passes over one value.
+// value skips one value.
 func (s *scanner) value(as *shape) error {
 	switch c := s.space(); {
 	case c == '{' && as != nil:
@@ -307,7 +308,7 @@ func (s *scanner) list(each *shape) error {
 	return nil
 }
 
-// skip passes over a value that nothing is known of.
+// skip skips a value of unknown type.
 func (s *scanner) skip() error {
 	began, depth := s.i, 0
 	for s.i < len(s.data) {
@@ -342,9 +343,9 @@ func (s *scanner) skip() error {
 	return nil
 }
 
-// Canonical returns JSON that is the same for all ways to write a value, but for the digits
-// of numbers: members are sorted, there is no white space, and nothing is escaped that need
-// not be. It is nil for what is no JSON.
+// Canonical returns the same JSON for all ways to write a value, except for the digits of
+// numbers: members are sorted, there is no white space, and only what must be escaped is
+// escaped. It is nil for invalid JSON.
 func Canonical(data []byte) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -355,7 +356,7 @@ func Canonical(data []byte) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if e.Encode(v) != nil { // which cannot be, of what was decoded
+	if e.Encode(v) != nil { // cannot happen for a decoded value
 		return nil
 	}
 	return bytes.TrimSpace(b.Bytes())

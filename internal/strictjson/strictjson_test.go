@@ -86,7 +86,7 @@ func TestUnmarshal(t *testing.T) {
 	}
 }
 
-// twice is the slow way to tell whether an object has two members of one name.
+// twice finds duplicate members in a slow way.
 func twice(d *json.Decoder) (bool, error) {
 	tok, err := d.Token()
 	if err != nil {
@@ -116,8 +116,8 @@ func twice(d *json.Decoder) (bool, error) {
 	return found, err
 }
 
-// FuzzStrict holds both checks against slower ones, for what is JSON, and that nothing else
-// is taken.
+// FuzzStrict compares both checks with slower ones on valid JSON, and checks that invalid
+// JSON is not accepted.
 func FuzzStrict(f *testing.F) {
 	for _, seed := range []string{`{"a":1,"a":2}`, `{"name":"x","Name":"y"}`, `[{"a":[{"b":1}]},{"a":{"a":1}}]`, `{"parts":[{"text":"a"}],"inputRequests":{"x":{"method":"y"}}}`,
 		`{"a\u0062":1,"ab":2}`, `{"parts":[{"tEXT":"a"}]}`, `{"error":{"code":1,"Code":2}}`, "{\"\xff\":1,\"\xfe\":1}", `{"_meta":{"progreſſToken":1}}`} {
@@ -132,7 +132,7 @@ func FuzzStrict(f *testing.F) {
 			_, _ = Message(data)
 			var p params
 			if Unmarshal(data, &p) == nil {
-				t.Fatalf("%q was taken", data)
+				t.Fatalf("%q was accepted", data)
 			}
 			return
 		}
@@ -151,7 +151,7 @@ func FuzzStrict(f *testing.F) {
 			for name := range top {
 				for _, known := range []string{"name", "arguments", "_meta", "inputRequests", "parts"} {
 					if name != known && strings.EqualFold(name, known) {
-						t.Fatalf("%q: %q was taken for %q", data, name, known)
+						t.Fatalf("%q: %q was accepted as %q", data, name, known)
 					}
 				}
 			}
@@ -182,7 +182,7 @@ func BenchmarkUsual(b *testing.B) {
 				var m envelope
 				var p params
 				if fns[0](msg, &m) != nil || fns[1](m.Params, &p) != nil {
-					b.Fatal("it was refused")
+					b.Fatal("it is refused")
 				}
 			}
 		})

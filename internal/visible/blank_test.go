@@ -7,8 +7,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// TestEscapeBlanks: letters and symbols that fonts draw as nothing, characters that no font
-// need have, and marks heaped upon one letter until they cover the lines around it.
+// TestEscapeBlanks: letters and symbols that fonts draw blank, characters that fonts may
+// lack, and combining marks stacked until they cover the lines around.
 func TestEscapeBlanks(t *testing.T) {
 	for _, r := range []rune{'\u2800', '\U00013441', '\U00013442', '\U0001D159', '\U00016FE4', '\uE000', '\U000F0000', '\U0010FFFD', '\u0378', '\uFFFE'} {
 		if got, found := visible.Escape("a"+string(r)+"b", nil); found != 1 || !strings.Contains(got, "<U+") {

@@ -6,15 +6,15 @@ import (
 	"unicode"
 )
 
-// Result returns the text of a result without what carries words that only a model reads:
-// tags but for those of flags, most variation selectors, the characters that turn the
-// direction of text, and those without a width. What writing and pictures need stays, and
-// so do control characters: a result may be a file that is written back.
+// Result removes from the text of a result the characters that can carry text which only
+// a model reads: tags except in flags, most variation selectors, bidirectional controls,
+// and zero-width characters. It keeps those that scripts and emoji need, and control
+// characters, since a result may be a file that is written back.
 func Result(s string) string {
 	if strings.IndexFunc(s, carrier) < 0 {
 		return s
 	}
-	flag := false // a flag may go on: of a region, as that of Wales
+	flag := false // in the tags of a regional flag, such as that of Wales
 	return strings.Map(func(r rune) rune {
 		tag := unicode.Is(tags, r)
 		if tag && flag {
@@ -27,8 +27,8 @@ func Result(s string) string {
 	}, s)
 }
 
-// Carries reports whether s has characters that are in no name or value for another reason
-// than to hide words, or to show them in another order.
+// Carries reports whether s has characters that in a name or value only serve to hide or
+// reorder words.
 func Carries(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return unicode.Is(tags, r) || unicode.Is(selectors, r) || unicode.Is(turning, r) }) >= 0
 }
@@ -48,8 +48,8 @@ func table(lo, hi uint32) *unicode.RangeTable {
 
 func carrier(r rune) bool { return r > 0x300 && unicode.In(r, thin, turning, tags, selectors) }
 
-// Words is a function for [JSON] that makes the words of a schema, or of an entry of a
-// list, visible.
+// Words is a function for [JSON] that applies [Text] to the descriptions and titles of a
+// schema, or of an entry of a list.
 func Words(key, text string) string {
 	if IsWords(key) {
 		return Text(text)
@@ -57,7 +57,7 @@ func Words(key, text string) string {
 	return text
 }
 
-// Contents is Words for what a server was asked for, whose text is a result.
+// Contents is like Words for contents of a resource, whose text is a result.
 func Contents(key, text string) string {
 	if key == "text" {
 		return Result(text)
@@ -65,15 +65,15 @@ func Contents(key, text string) string {
 	return Words(key, text)
 }
 
-// IsWords reports whether the value of a key is for people and models to read.
+// IsWords reports whether the value of a key is prose.
 func IsWords(key string) bool { return key == "description" || key == "title" || key == "$comment" }
 
-// JSON returns valid JSON in which each text that is the value of a key is what fix returns
-// for it. Nothing else changes, down to the order and the digits.
+// JSON returns valid JSON in which each string that is the value of a key is replaced by
+// fix. All other bytes stay the same.
 func JSON(data json.RawMessage, fix func(key, text string) string) json.RawMessage {
-	var out []byte // a copy with changes, from the first on
+	var out []byte // a copy, from the first change on
 	kept := 0      // how much of data is in out
-	var key []byte // that the value which comes is of; nil for none
+	var key []byte // of the next value; nil for none
 	for i := 0; i < len(data); i++ {
 		if data[i] != '"' {
 			if data[i] != ':' && data[i] > ' ' {
@@ -107,7 +107,7 @@ func JSON(data json.RawMessage, fix func(key, text string) string) json.RawMessa
 	return append(out, data[kept:]...)
 }
 
-// stringEnd returns the offset behind the string that starts at i.
+// stringEnd returns the offset after the string that starts at i.
 func stringEnd(data []byte, i int) int {
 	for i++; i < len(data) && data[i] != '"'; i++ {
 		if data[i] == '\\' {

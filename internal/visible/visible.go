@@ -1,6 +1,6 @@
-// Package visible takes out of a text what a person who reads it does not see.
-// Models, tools and servers choose their words, and may choose ones that repaint
-// a terminal, or that a model reads and a person does not.
+// Package visible removes invisible characters from texts. Models, tools and servers may
+// send characters that repaint a terminal, or text that a model reads and the user does
+// not see.
 package visible
 
 import (
@@ -8,10 +8,10 @@ import (
 	"unicode"
 )
 
-// Text returns s without control characters but line breaks and tabs, and without
-// invisible ones: Unicode's format characters and tags, variation selectors, and
-// letters without a shape. The separators of lines and paragraphs, which break
-// lines in some programs only, become spaces. Bytes that are no UTF-8 become U+FFFD.
+// Text returns s without control characters except line breaks and tabs, and without
+// invisible ones: Unicode's format characters and tags, variation selectors, and blank
+// letters. Line and paragraph separators, which only some programs display as line
+// breaks, become spaces. Bytes that are not UTF-8 become U+FFFD.
 func Text(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -26,7 +26,7 @@ func Text(s string) string {
 	}, s)
 }
 
-// removed reports whether Text leaves out r.
+// removed reports whether Text removes r.
 func removed(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.IsControl(r) ||
 		unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)

@@ -1,6 +1,5 @@
-// Command confclient is the client that the public MCP conformance suite
-// drives: it connects to the URL that is its last argument, does what the
-// scenario named in the environment wants, and ends.
+// Command confclient is the client for the public MCP conformance suite: it connects to the
+// URL in its last argument, does what the scenario in the environment requires, and exits.
 package main
 
 import (
@@ -27,7 +26,7 @@ func main() {
 	}
 }
 
-// scenario is what the suite says beside its name.
+// scenario is the context that the suite passes with the scenario's name.
 type scenario struct {
 	ToolCalls []struct {
 		Name      string          `json:"name"`
@@ -37,8 +36,8 @@ type scenario struct {
 	ClientSecret string `json:"client_secret"`
 }
 
-// login logs in as a person would who agrees to everything: by following the
-// redirect of the authorization server.
+// login logs in as a user who agrees to everything, by following the redirect of the
+// authorization server.
 func (sc *scenario) login(name string) *mcpclient.OAuth {
 	if !strings.HasPrefix(name, "auth/") {
 		return nil
@@ -101,7 +100,7 @@ func run(ctx context.Context, server, name string) error {
 	return play(ctx, name, sc, tools)
 }
 
-// play makes the calls of the scenario.
+// play makes the scenario's calls.
 func play(ctx context.Context, name string, sc scenario, tools []tool.Tool) error {
 	byName := map[string]tool.Tool{}
 	for _, t := range tools {
@@ -124,7 +123,7 @@ func play(ctx context.Context, name string, sc scenario, tools []tool.Tool) erro
 		}
 		return call(ctx, byName["json_schema_echo"], args)
 	case name == "json-schema-ref-no-deref":
-		return nil // looking at the list must not fetch anything
+		return nil // listing must not fetch anything
 	case name == "sep-2322-client-request-state":
 		for _, n := range []string{"test_mrtr_echo_state", "test_mrtr_unrelated", "test_mrtr_no_state", "test_mrtr_no_result_type"} {
 			if err := call(ctx, byName[n], json.RawMessage(`{}`)); err != nil {
@@ -156,7 +155,7 @@ func call(ctx context.Context, t tool.Tool, args json.RawMessage) error {
 	return nil
 }
 
-// report tells of a call that the suite may have meant to fail.
+// report prints the error of a call that the suite may expect to fail.
 func report(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "call %s: %v\n", name, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// form is the schema of a form with the fields.
+// form is the schema of a form with the given fields.
 func form(properties string, required ...string) json.RawMessage {
 	o := map[string]any{"type": "object", "properties": json.RawMessage(properties)}
 	if len(required) > 0 {
@@ -20,7 +20,7 @@ func form(properties string, required ...string) json.RawMessage {
 	}
 	schema, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // a constant below is no JSON
+		panic(err) // a constant below is invalid JSON
 	}
 	return schema
 }
@@ -34,7 +34,7 @@ const enums = `{"untitledSingle":{"type":"string","enum":["option1","option2","o
 "untitledMulti":{"type":"array","items":{"type":"string","enum":["option1","option2","option3"]}},
 "titledMulti":{"type":"array","items":{"anyOf":[{"const":"value1","title":"First Choice"},{"const":"value2","title":"Second Choice"},{"const":"value3","title":"Third Choice"}]}}}`
 
-// elicit asks the person. ID is what the suite looks for in the question.
+// elicit asks the user. ID is what the suite looks for in the question.
 func elicit(ctx context.Context, id, text string, schema json.RawMessage) (host.Answer, error) {
 	return host.From(ctx).Elicit(ctx, host.Elicitation{ID: id, Message: text, Schema: schema})
 }
@@ -55,12 +55,12 @@ func roots(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d roots %v", len(uris), uris), err
 }
 
-// asking makes a tool that needs the client.
+// asking makes a tool that sends a request to the client.
 func asking(name string, fn func(context.Context) (string, error)) tool.Tool {
 	return tool.Must(tool.New(name, "Asks the client.", func(ctx context.Context, _ none) (string, error) { return fn(ctx) }))
 }
 
-// showing makes a tool that shows the person a form.
+// showing makes a tool that shows the user a form.
 func showing(name string, schema json.RawMessage) tool.Tool {
 	return asking(name, func(ctx context.Context) (string, error) {
 		a, err := elicit(ctx, "", "Please fill this in.", schema)
@@ -76,8 +76,7 @@ type messageIn struct {
 	Message string `json:"message"`
 }
 
-// askingTools ask for input, samples and roots: in the way of each era, which they
-// need not know.
+// askingTools ask for input, samples and roots, in the way of either protocol era.
 func askingTools() []tool.Tool {
 	const mrtr = "test_input_required_result_"
 	return []tool.Tool{
@@ -130,7 +129,7 @@ func askingTools() []tool.Tool {
 			a, err := elicit(ctx, "", "A value?", form(`{"value":{"type":"string"}}`))
 			text, refused := sample(ctx, "Sample request", 50)
 			if errors.Is(refused, host.ErrRefused) {
-				refused = nil // either will do
+				refused = nil // either is fine
 			}
 			return fmt.Sprintf("%s, %q", a.Action, text), errors.Join(err, refused)
 		}),

@@ -1,9 +1,8 @@
-// Command confserver serves what the MCP conformance suite expects a server to
-// have, by mcpserver, and runs a command against it: the suite, with the server's
-// URL appended. It ends with the command's status.
+// Command confserver serves the tools, prompts and resources that the MCP conformance suite
+// expects, with mcpserver, and runs a command against it: the suite, with the server's URL
+// appended. It exits with the command's status.
 //
-// The names and texts are those of the suite's scenarios; the rest is a plain use
-// of the library.
+// The names and texts are those of the suite's scenarios.
 package main
 
 import (
@@ -42,7 +41,7 @@ func run(command []string) error {
 	}
 	server, err := mcpserver.New(mcpserver.Config{
 		Toolkit: tk, Name: "kitbag-conformance", Version: "1.0.0",
-		Policy:  &permission.Policy{Mode: permission.ModeBypass}, // the suite wants nothing asked
+		Policy:  &permission.Policy{Mode: permission.ModeBypass}, // the suite cannot approve calls
 		Prompts: prompts(), Resources: resources(),
 	})
 	if err != nil {

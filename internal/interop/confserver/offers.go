@@ -9,33 +9,33 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// said are messages of the user, one a block.
-func said(blocks ...message.Block) []*message.Message {
+// userMessages returns a message of the user for each block.
+func userMessages(blocks ...message.Block) []*message.Message {
 	return []*message.Message{{Role: message.RoleUser, Blocks: blocks}}
 }
 
 func prompts() []mcpserver.Prompt {
 	return []mcpserver.Prompt{
 		{Name: "test_simple_prompt", Description: "A prompt without arguments.", Get: func(context.Context, map[string]string) ([]*message.Message, error) {
-			return said(&message.Text{Text: "This is a simple prompt for testing."}), nil
+			return userMessages(&message.Text{Text: "This is a simple prompt for testing."}), nil
 		}},
 		{Name: "test_prompt_with_arguments", Description: "A prompt with arguments.",
 			Arguments: []mcpserver.Argument{{Name: "arg1", Description: "The first.", Required: true, Complete: cities}, {Name: "arg2", Description: "The second.", Required: true}},
 			Get: func(_ context.Context, args map[string]string) ([]*message.Message, error) {
-				return said(&message.Text{Text: fmt.Sprintf("Prompt with arguments: arg1='%s', arg2='%s'", args["arg1"], args["arg2"])}), nil
+				return userMessages(&message.Text{Text: fmt.Sprintf("Prompt with arguments: arg1='%s', arg2='%s'", args["arg1"], args["arg2"])}), nil
 			}},
 		{Name: "test_prompt_with_embedded_resource", Description: "A prompt that holds a resource.",
 			Arguments: []mcpserver.Argument{{Name: "resourceUri", Description: "Its URI.", Required: true}},
 			Get: func(_ context.Context, args map[string]string) ([]*message.Message, error) {
-				return said(embedded(args["resourceUri"], "text/plain", "Embedded resource content for testing."),
+				return userMessages(embedded(args["resourceUri"], "text/plain", "Embedded resource content for testing."),
 					&message.Text{Text: "Please process the embedded resource above."}), nil
 			}},
 		{Name: "test_prompt_with_image", Description: "A prompt that holds an image.", Get: func(context.Context, map[string]string) ([]*message.Message, error) {
-			return said(&message.Data{MediaType: "image/png", Bytes: picture}, &message.Text{Text: "Please analyze the image above."}), nil
+			return userMessages(&message.Data{MediaType: "image/png", Bytes: picture}, &message.Text{Text: "Please analyze the image above."}), nil
 		}},
 		{Name: "test_input_required_result_prompt", Description: "A prompt that asks.", Get: func(ctx context.Context, _ map[string]string) ([]*message.Message, error) {
 			about, err := field(ctx, "user_context", "What context should the prompt use?", "context", "string")
-			return said(&message.Text{Text: "Prompt with context: " + about}), err
+			return userMessages(&message.Text{Text: "Prompt with context: " + about}), err
 		}},
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 type none struct{}
 
-// picture is a PNG of one pixel, sound a WAV of none.
+// picture is a PNG of one pixel, sound a WAV without samples.
 var (
 	picture = unbase64("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/VscvDQAAAABJRU5ErkJggg==")
 	sound   = unbase64("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=")
@@ -42,7 +42,7 @@ func embedded(uri, kind, text string) *message.Data {
 	return &message.Data{Name: uri, MediaType: kind, Bytes: []byte(text)}
 }
 
-// contentTools return every kind of content there is.
+// contentTools return every kind of content.
 func contentTools() []tool.Tool {
 	image := &message.Data{MediaType: "image/png", Bytes: picture}
 	return []tool.Tool{
@@ -60,7 +60,7 @@ func contentTools() []tool.Tool {
 	}
 }
 
-// A schemaTool has a schema that no Go type has: it is to arrive as it is.
+// A schemaTool has a schema that cannot be derived from a Go type and must be listed unchanged.
 type schemaTool struct{ name, schema string }
 
 const schema2020 = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",
@@ -82,10 +82,10 @@ func (schemaTool) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] 
 	return func(yield func(tool.Chunk, error) bool) { yield(tool.Text("ok"), nil) }
 }
 
-// pause is between two reports, as the suite describes it.
+// pause is the time between two reports that the suite requires.
 const pause = 50 * time.Millisecond
 
-// reporting makes a tool that tells the person how far it is.
+// reporting makes a tool that reports its progress to the user.
 func reporting(name string, steps ...string) tool.Tool {
 	return tool.Must(tool.NewStream(name, "Reports what it does.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
@@ -112,7 +112,7 @@ func reportingTools() []tool.Tool {
 	}
 }
 
-// changingTools change the catalogue that they are in.
+// changingTools change the toolkit that they are in.
 func changingTools(tk func() *toolkit.Toolkit) []tool.Tool {
 	changing := func(name string, change func() error) tool.Tool {
 		return tool.Must(tool.New(name, "Changes a list, and changes it back.", func(context.Context, none) (string, error) {
