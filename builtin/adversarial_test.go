@@ -101,7 +101,7 @@ func (a attack) run(t *testing.T, dir string) {
 	}
 }
 
-// place returns where a path of the row is in the test.
+// place returns the test's path for a path of the row.
 func (a attack) place(path, dir string) string {
 	for _, p := range [][2]string{{"/tmp/", dir + "/"}, {"/p/", dir + "/p/"}} {
 		if rest, ok := strings.CutPrefix(path+"/", p[0]); ok {
@@ -114,7 +114,7 @@ func (a attack) place(path, dir string) string {
 	return path
 }
 
-// judge asks the engine in the mode of the row, and in the strict ones.
+// judge checks the decision in the mode of the row, and in the strict modes.
 func (a attack) judge(t *testing.T, tl tool.Tool, project string) {
 	input, err := json.Marshal(a.Args)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// agentIn has an agent with the tools of this package do the turns in a directory with a
-// file f. Every question is answered with yes, after meanwhile. It returns the questions.
+// agentIn runs the turns with an agent that has the tools of this package, in a directory
+// with a file f. It approves every question, after calling meanwhile, and returns the questions.
 func agentIn(t *testing.T, mode permission.Mode, meanwhile func(dir string), turns ...scripted.Turn) (dir string, asked []event.Approval) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -56,8 +56,8 @@ func contentOf(t *testing.T, file string) string {
 
 type in map[string]string
 
-// Calls of one answer that change the same file, one after the other, all run, each on the
-// file that it finds, and nobody is asked twice about one of them.
+// Calls of one answer that change the same file all run in order, each on the result of the
+// one before, and each asks at most once.
 func TestEditsOfOneFile(t *testing.T) {
 	for mode, questions := range map[permission.Mode]int{permission.ModeDefault: 4, permission.ModeAcceptEdits: 0} {
 		dir, asked := agentIn(t, mode, nil, scripted.Call("Read", in{"file_path": "f"}),
@@ -78,7 +78,7 @@ func TestEditsOfOneFile(t *testing.T) {
 	}
 }
 
-// A link that is put in the way while a person thinks has them asked again, about where it leads.
+// A link that is put in the path before the approval causes another question, about its target.
 func TestLinkWhileAsked(t *testing.T) {
 	outside := t.TempDir()
 	dir, asked := agentIn(t, permission.ModeDefault, func(dir string) {
@@ -91,7 +91,7 @@ func TestLinkWhileAsked(t *testing.T) {
 	}
 }
 
-// A person sees what Bash runs where the model wrote it in other words.
+// The question shows the text that Bash runs if that differs from the model's.
 func TestApprovalShowsWhatRuns(t *testing.T) {
 	dir, asked := agentIn(t, permission.ModeDefault, nil, runs("touch   x;# c\ntouch y"), runs("touch z"))
 	if len(asked) != 2 || asked[0].Runs != "touch x\ntouch y" || asked[1].Runs != "" {

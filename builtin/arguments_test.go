@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// What models write for arguments, and what they are told of it.
+// Arguments as models write them, and the answers.
 func TestArguments(t *testing.T) {
 	dir := files(t, map[string]string{"a.txt": "one\nTwo\nthree\n", "sub/b.txt": "two\n"})
 	home := files(t, map[string]string{"h.txt": "two\n"})
@@ -20,7 +20,7 @@ func TestArguments(t *testing.T) {
 	all := tools(t, Config{Dirs: []string{dir}})
 	ctx := tool.WithState(t.Context(), &tool.State{})
 	for _, row := range []struct{ tool, in, outcome, text string }{
-		// Paths count from the working directory, in every tool alike.
+		// Paths are relative to the working directory, in every tool.
 		{"Read", `{"file_path":"sub/b.txt"}`, "success", "     1\ttwo"},
 		{"Read", `{"file_path":"./sub/../a.txt"}`, "success", "     1\tone"},
 		{"Read", `{"file_path":"~/h.txt"}`, "success", "     1\ttwo"},
@@ -31,22 +31,22 @@ func TestArguments(t *testing.T) {
 		{"Grep", `{"pattern":"two","path":"~"}`, "success", home + "/h.txt"},
 		{"Glob", `{"pattern":"*.txt","path":"sub"}`, "success", dir + "/sub/b.txt"},
 		{"Glob", `{"pattern":"*.txt","path":"~"}`, "success", home + "/h.txt"},
-		// The names that people know from grep.
+		// The names of grep's options.
 		{"Grep", `{"pattern":"two","-i":true,"path":"a.txt"}`, "success", dir + "/a.txt"},
 		{"Grep", `{"pattern":"two","path":"a.txt"}`, "success", "No matches found"},
 		{"Grep", `{"pattern":"two","-i":true,"-n":false,"output_mode":"content","path":"a.txt"}`, "success", dir + "/a.txt:Two"},
 		{"Grep", `{"pattern":"two","-i":true,"-n":true,"output_mode":"content","path":"a.txt"}`, "success", dir + "/a.txt:2:Two"},
-		// Too much is as much as there can be, and said.
-		{"Grep", `{"pattern":"two","head_limit":50000,"-A":500}`, "success", "[-A 500 is too much; it was taken for 100]\n[head_limit 50000 is too much; it was taken for 10000]"},
-		{"Grep", `{"pattern":"two","offset":200000}`, "success", "[offset 200000 is too much; it was taken for 100000]"},
-		{"Bash", `{"command":"echo x","timeout":9999999}`, "success", "x\n\n[timeout 9999999 is too much; it was taken for 600000]"},
-		// A glob that cannot be read.
-		{"Glob", `{"pattern":"["}`, "error", `pattern "[" is no glob`},
-		{"Glob", `{"pattern":"src/{a,b"}`, "error", `pattern "src/{a,b" is no glob`},
-		{"Grep", `{"pattern":"x","glob":"["}`, "error", `glob "[" is no glob`},
-		{"Grep", `{"pattern":"x","glob":"*.go [a"}`, "error", `glob "*.go [a" is no glob`},
+		// A value above the maximum is replaced by the maximum, with a note.
+		{"Grep", `{"pattern":"two","head_limit":50000,"-A":500}`, "success", "[-A 500 is too large; 100 was used]\n[head_limit 50000 is too large; 10000 was used]"},
+		{"Grep", `{"pattern":"two","offset":200000}`, "success", "[offset 200000 is too large; 100000 was used]"},
+		{"Bash", `{"command":"echo x","timeout":9999999}`, "success", "x\n\n[timeout 9999999 is too long; 600000 was used]"},
+		// An invalid glob.
+		{"Glob", `{"pattern":"["}`, "error", `pattern "[" is not a valid glob`},
+		{"Glob", `{"pattern":"src/{a,b"}`, "error", `pattern "src/{a,b" is not a valid glob`},
+		{"Grep", `{"pattern":"x","glob":"["}`, "error", `glob "[" is not a valid glob`},
+		{"Grep", `{"pattern":"x","glob":"*.go [a"}`, "error", `glob "*.go [a" is not a valid glob`},
 		{"Grep", `{"pattern":"two","glob":"[ab].txt"}`, "success", dir + "/sub/b.txt"},
-		// What is no text.
+		// Binary output.
 		{"Bash", `{"command":"head -c 5000 /dev/urandom"}`, "success", "[5000 bytes of binary data, not shown; redirect them to a file]"},
 		{"Bash", `{"command":"echo before; sleep 0.1; head -c 5000 /dev/urandom; sleep 0.1; echo after"}`, "success",
 			"before\n[5000 bytes of binary data, not shown; redirect them to a file]\nafter\n"},
@@ -66,8 +66,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// A call that must fail is known before anybody is asked, and tells nothing of a file that
-// the model has not read.
+// A call that must fail does so before approval, and reveals nothing of a file that the model
+// has not read.
 func TestPrepare(t *testing.T) {
 	dir := files(t, map[string]string{"read": "one\n", "unread": "one\n", "changed": "one\n"})
 	all := tools(t, Config{Dirs: []string{dir}})
@@ -120,13 +120,13 @@ func TestBashRunsJudgement(t *testing.T) {
 	if got := m.last; strings.Join(got.Args, " ") != "bash --noprofile --norc -c pwd" || got.Profile != "read" || !got.Network || len(got.Env) == 0 {
 		t.Errorf("%+v", got)
 	}
-	// The print runs also where nobody has judged, or what judged has found no text.
+	// Without a judgement, or one without a text, the print runs.
 	none := permission.Judge(&permission.Policy{}, &permission.Call{Tool: "Bash", Input: json.RawMessage(args("command", "ls   -a;pwd # x"))})
 	for _, j := range []*permission.Judgement{nil, &none} {
 		for range tool.Run(t.Context(), bash, tool.Call{Name: "Bash", Input: json.RawMessage(args("command", "ls   -a;pwd # x")), Judgement: j}) {
 		}
 		if text := m.last.Args[4]; strings.Contains(text, "#") || !strings.Contains(text, "ls") {
-			t.Errorf("judged %v: %q runs", j != nil, text)
+			t.Errorf("judged %v: runs %q", j != nil, text)
 		}
 	}
 	for command, want := range map[string]struct {

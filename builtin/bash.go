@@ -27,15 +27,15 @@ var (
 	//go:embed text/bash.md
 	bashText string
 	//go:embed text/bash_sandbox.md
-	sandboxText string // added where the backend has a sandbox
+	sandboxText string // added if the backend has a sandbox
 	//go:embed text/bash_unconfined.md
-	unconfinedText string // added where it has none
+	unconfinedText string // added if it has none
 )
 
 const (
 	defaultTimeout = 120_000 // milliseconds
 	maxTimeout     = 600_000
-	maxOutput      = 30_000 // characters of output that are returned, if the Config does not say
+	maxOutput      = 30_000 // characters of output that are returned by default
 )
 
 type bashIn struct {
@@ -55,28 +55,28 @@ type bashOut struct {
 	ExitCode int    `json:"exit_code"` // -1 after a signal
 	Signal   string `json:"signal,omitempty"`
 	TimedOut bool   `json:"timed_out,omitempty"`
-	Omitted  int    `json:"omitted,omitempty"` // characters of output that were left out
-	Binary   int    `json:"binary,omitempty"`  // bytes of output that are not text, and were left out
+	Omitted  int    `json:"omitted,omitempty"` // characters of output that were removed from the middle
+	Binary   int    `json:"binary,omitempty"`  // bytes of output that are not text, and were removed
 
-	// A process that the command left behind held the output, and was stopped.
+	// A process that the command left behind held the output, and was ended.
 	LeftBehind bool `json:"left_behind,omitempty"`
 
-	// What a sandbox kept from the command.
+	// What a sandbox denied the command.
 	Denied string `json:"denied,omitempty"`
 }
 
-// A bash is no [tool.Backgrounder]: a command may change any file, and so what a call
-// beside it would do, which was judged by what stood there before.
+// A bash is not a [tool.Backgrounder]: a command may change any file, and so the effect of
+// a concurrent call that was judged before.
 type bash struct {
 	tool.Tool
 	Config
 	shell    shell.Analyzer
 	confined bool                    // the backend has a sandbox
-	last     atomic.Pointer[decoded] // of whichever call was judged last; compared before it is used
+	last     atomic.Pointer[decoded] // of the last call that was judged; compared before use
 }
 
-// Bash returns the tool that runs commands. It needs a bash in PATH: commands
-// are judged as bash reads them, so that no other shell will do.
+// Bash returns the tool that runs commands. It needs a bash in PATH: commands are judged
+// by bash's grammar, so that another shell cannot run them.
 func Bash(c Config) (tool.Tool, error) {
 	c, err := c.complete()
 	if err != nil {
@@ -106,8 +106,8 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 		runCtx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 
-		// A third is for the start, which streams as it comes, the rest for the end, where the
-		// errors are.
+		// A third is for the beginning, which is streamed, the rest for the end, where the errors
+		// are.
 		most := cmp.Or(b.MaxOutput, maxOutput)
 		out := newClip(most/3, most-most/3)
 		var exit Exit
@@ -116,7 +116,7 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 		go func() {
 			defer close(done)
 			defer func() {
-				if p := recover(); p != nil { // the backend's
+				if p := recover(); p != nil { // of the backend
 					err = fmt.Errorf("the backend failed unexpectedly: %v", p)
 				}
 			}()
@@ -131,7 +131,7 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 			}
 			if text := out.take(); more && text != "" && !yield(piece(text), nil) {
 				more = false
-				cancel() // and wait: nothing may run on after the loop was left
+				cancel() // and wait: nothing may run after the loop
 			}
 		}
 		switch {
@@ -146,17 +146,17 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 	}
 }
 
-// printed returns the text that may run for a command, "" if it cannot be read.
+// printed returns the text that may run for a command, "" if it cannot be parsed.
 func printed(a *shell.Analysis) string {
 	if text := a.Text(); text != "" || a.Err() != nil {
 		return text
 	}
-	return ":" // nothing but comments, which bash may read in another way
+	return ":" // only comments, which bash may read differently
 }
 
-// command returns what runs: the text that was judged. Where nobody has found one it is the
-// print of the command all the same, and the model's words only if they cannot be read,
-// which a person was asked about.
+// command returns what runs: the text that was judged. Without a judgement, or if it has no
+// text, that is the print of the command; the model's words run only if they cannot be
+// parsed, which requires an approval.
 func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	c := Command{Dir: b.Dirs[0], Output: out}
 	text := ""
@@ -185,7 +185,7 @@ func (b *bash) startError(err error) error {
 	return fmt.Errorf("bash cannot be started in %s: %w", b.Dirs[0], err)
 }
 
-// limit is how long the command may take.
+// limit returns the timeout of the command.
 func (in *bashIn) limit() time.Duration {
 	if in.Timeout <= 0 {
 		return defaultTimeout * time.Millisecond
@@ -193,8 +193,8 @@ func (in *bashIn) limit() time.Duration {
 	return time.Duration(min(in.Timeout, maxTimeout)) * time.Millisecond
 }
 
-// last returns the chunk that ends the result: what is left of the output, and
-// how the command ended.
+// last returns the chunk that ends the result: the rest of the output, and how the command
+// ended.
 func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	tail, omitted := c.rest()
 	var b strings.Builder
@@ -218,7 +218,7 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 		b.WriteString("\n" + end)
 	}
 	if exit.LeftBehind {
-		b.WriteString("\n[a background process still held the output when the command ended, and was stopped; one that is to stay must have its output redirected, as in `server >server.log 2>&1 &`]")
+		b.WriteString("\n[a background process still held the output when the command ended, and was stopped; redirect the output of one that is to keep running, as in `server >server.log 2>&1 &`]")
 	}
 	if exit.Denied != "" {
 		fmt.Fprintf(&b, "\n[%s", exit.Denied)
@@ -228,11 +228,11 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 		b.WriteString("]")
 	}
 	if in.Timeout > maxTimeout {
-		fmt.Fprintf(&b, "\n[timeout %d is too much; it was taken for %d]", in.Timeout, maxTimeout)
+		fmt.Fprintf(&b, "\n[timeout %d is too long; %d was used]", in.Timeout, maxTimeout)
 	}
 	ch := piece(b.String())
 	ch.Failed = end != ""
-	ch.Structured, _ = json.Marshal(bashOut{exit.Code, exit.Signal, timedOut, omitted, c.binary, exit.LeftBehind, exit.Denied}) // ints and strings encode
+	ch.Structured, _ = json.Marshal(bashOut{exit.Code, exit.Signal, timedOut, omitted, c.binary, exit.LeftBehind, exit.Denied}) // ints and strings always encode
 	return ch
 }
 
@@ -399,5 +399,5 @@ func (b *bash) analyze(p *permission.Policy, input json.RawMessage) (*shell.Anal
 	return b.shell.Analyze(last.command, at), at
 }
 
-// decoded is the command of an input: one decision asks for it several times.
+// decoded is the command of an input: one decision needs it several times.
 type decoded struct{ input, command string }

@@ -84,7 +84,7 @@ func TestBashNoDirectory(t *testing.T) {
 	want(t, call(t.Context(), b, args("command", "true")), "error", "/no/such/dir")
 }
 
-// Long output keeps its head and its tail; output of the limit is whole.
+// Long output keeps its head and its tail; output at the limit is whole.
 func TestBashLongOutput(t *testing.T) {
 	b, _ := newBash(t)
 	res := call(t.Context(), b, args("command", "head -c 30000 /dev/zero | tr '\\0' a"))
@@ -98,15 +98,15 @@ func TestBashLongOutput(t *testing.T) {
 	if !strings.HasPrefix(text, "STARTaaa") || !strings.HasSuffix(text, "aaaEND") || len(text) > 30200 || out.Omitted != 70008 {
 		t.Errorf("%d characters, %.20q … %q, omitted %d", len(text), text, text[len(text)-20:], out.Omitted)
 	}
-	// A character of several bytes is one character, wherever reads cut it.
+	// A character of several bytes counts as one, however reads cut it.
 	res = call(t.Context(), b, args("command", "for i in {1..30000}; do printf 你; done"))
 	if want := strings.Repeat("你", 30000); res.Text() != want {
 		t.Errorf("30000 wide characters came back as %d bytes", len(res.Text()))
 	}
 }
 
-// Half a gigabyte of output costs no more memory than a line: of what is kept of
-// it, one part in sixteen would be seen.
+// Half a gigabyte of output needs no more memory than a line; keeping a sixteenth of it would
+// be noticed.
 func TestBashMemory(t *testing.T) {
 	b, _ := newBash(t)
 	runtime.GC() // what other tests have left does not count
@@ -133,7 +133,7 @@ func TestBashMemory(t *testing.T) {
 	}
 }
 
-// Output is there as it comes, not at the end.
+// Output is streamed.
 func TestBashStreams(t *testing.T) {
 	b, dir := newBash(t)
 	c := tool.Call{ID: "c", Name: "Bash", Input: json.RawMessage(args("command", "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two"))}
@@ -152,7 +152,7 @@ func TestBashStreams(t *testing.T) {
 	}
 }
 
-// However a call ends early, it ends soon and leaves no process.
+// A call that ends early, in whatever way, ends soon and leaves no process.
 func TestBashKills(t *testing.T) {
 	linux := map[string]bool{"own session": true, "daemon": true, "does not hold the pipe": true}
 	for what, script := range map[string]string{
@@ -172,7 +172,7 @@ func TestBashKills(t *testing.T) {
 					t.Skip("processes that leave their group are found on Linux only")
 				}
 				t.Parallel() // it waits most of the time
-				// The machine may be busy: the best shows what the code does.
+				// The machine may be busy, so only the best time counts.
 				best := time.Hour
 				for range 10 {
 					if best = min(best, endOnce(t, script, run)); best <= 200*time.Millisecond {
@@ -185,8 +185,8 @@ func TestBashKills(t *testing.T) {
 	}
 }
 
-// endOnce runs a script whose SLEEP is a program that can be found again, ends
-// it with run and returns how late it ended.
+// endOnce runs a script in which SLEEP is a program that the test can find, ends it with run
+// and returns how late it ended.
 func endOnce(t *testing.T, script string, run func(context.Context, tool.Tool, func(int) string) time.Duration) time.Duration {
 	t.Helper()
 	b, dir := newBash(t)
@@ -200,7 +200,7 @@ func endOnce(t *testing.T, script string, run func(context.Context, tool.Tool, f
 	}
 	script = "echo start; " + strings.ReplaceAll(script, "SLEEP", "./"+mark+" 1234")
 	late := run(t.Context(), b, func(ms int) string { return args("command", script, "timeout", ms) })
-	// On a busy machine a process that was killed is there until its turn comes.
+	// On a busy machine a killed process may exist for a while.
 	var left []byte
 	for range 100 {
 		if left, _ = exec.Command("pgrep", "-af", mark).Output(); len(left) == 0 {
@@ -238,8 +238,8 @@ func isLeft(ctx context.Context, b tool.Tool, in func(int) string) time.Duration
 	return 0
 }
 
-// Nothing in the environment of the program changes what a command means, or
-// waits for a person.
+// The environment of the program cannot change the meaning of a command, or make it wait for
+// input.
 func TestBashEnvironment(t *testing.T) {
 	b, dir := newBash(t)
 	hook := filepath.Join(files(t, map[string]string{"hook": "echo HOOKED\n"}), "hook")
@@ -259,8 +259,7 @@ func TestBashEnvironment(t *testing.T) {
 	}
 }
 
-// What a command leaves in the background ends with it if it holds the output,
-// and goes on if it does not.
+// A background process ends with the command if it holds the output, and continues if not.
 func TestBashBackground(t *testing.T) {
 	b, dir := newBash(t)
 	want(t, call(t.Context(), b, args("command", "sleep 1234 & echo $! >pid; echo x")), "success", "x\n\n[a background process still held the output when the command ended, and was stopped;")
@@ -281,7 +280,7 @@ func TestBashBackground(t *testing.T) {
 	want(t, call(t.Context(), b, args("command", "while [ ! -s out ]; do sleep 0.01; done; cat out", "timeout", 60_000)), "success", "done\n")
 }
 
-// What was written before the shell ended is not lost, however much it is.
+// Output before the end of the shell is not lost, however long.
 func TestBashLastOutput(t *testing.T) {
 	b, _ := newBash(t)
 	for range 20 {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// commandOf returns the command of a call's arguments as Bash will run it.
+// commandOf returns the command in a call's arguments.
 func commandOf(input string) (string, bool) {
 	if command, ok := plainCommand(input); ok {
 		return command, true
@@ -18,11 +18,10 @@ func commandOf(input string) (string, bool) {
 	return in.Command, err == nil
 }
 
-// plainCommand reads arguments that are written as models write them, with no
-// field that bashIn has not and no type or escape that is out of the ordinary.
-// For such it says what encoding/json does, which FuzzPlainCommand checks, at a
-// fraction of the cost; else it says no. Every permission decision about a
-// command begins here.
+// plainCommand reads arguments in the usual form, with only bashIn's fields, of their usual
+// types, and with usual escapes; else it returns false. Its result is that of encoding/json,
+// which FuzzPlainCommand checks, at a fraction of the cost, as every permission decision
+// about a command begins here.
 func plainCommand(input string) (command string, ok bool) {
 	c := inputCursor{rest: input}
 	if !c.take("{") {
@@ -54,10 +53,10 @@ func plainCommand(input string) (command string, ok bool) {
 	}
 }
 
-// An inputCursor goes through JSON.
+// An inputCursor scans JSON.
 type inputCursor struct{ rest string }
 
-// skip returns what follows any space.
+// skip skips white space and returns the rest.
 func (c *inputCursor) skip() string {
 	for c.rest != "" && (c.rest[0] == ' ' || c.rest[0] == '\n' || c.rest[0] == '\t' || c.rest[0] == '\r') {
 		c.rest = c.rest[1:]
@@ -73,7 +72,7 @@ func (c *inputCursor) take(token string) bool {
 	return ok
 }
 
-// number goes over digits that an int surely holds.
+// number skips digits that fit into an int.
 func (c *inputCursor) number() bool {
 	n := len(c.skip()) - len(strings.TrimLeft(c.rest, "0123456789"))
 	first := c.rest[:min(n, 1)]
@@ -81,7 +80,7 @@ func (c *inputCursor) number() bool {
 	return n > 0 && n < 10 && (first != "0" || n == 1)
 }
 
-// member returns the string after a name.
+// member returns the string that is the value of a name.
 func (c *inputCursor) member() (string, bool) {
 	if !c.take(":") || !c.take(`"`) {
 		return "", false
@@ -102,7 +101,7 @@ func (c *inputCursor) member() (string, bool) {
 	return text, utf8.ValidString(text)
 }
 
-// escapes has what a letter after a backslash stands for.
+// escapes maps the letter after a backslash to its character.
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // escaped reads the rest of a string with backslashes in it.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What plainCommand reads, encoding/json reads the same.
+// plainCommand agrees with encoding/json.
 func FuzzPlainCommand(f *testing.F) {
 	for _, input := range []string{
 		`{"command":"ls -la"}`, ` { "command" : "git log" , "description":"history", "timeout": 5000 } `,

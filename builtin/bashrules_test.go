@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Deny and ask rules for Read, Write and Edit hold for what a command is seen to do, links
-// and wildcards resolved, in every mode, and an allow rule for a command is no way around them.
+// Deny and ask rules for Read, Write and Edit hold for the files of commands, with links and
+// wildcards resolved, in every mode, and an allow rule for the command does not override them.
 func TestBashObeysRulesForFiles(t *testing.T) {
 	dir := files(t, map[string]string{"w/a.txt": "a\n", "w/secret/b.txt": "b\n", "out/o": "o\n"})
 	w := filepath.Join(dir, "w")
@@ -63,8 +63,8 @@ func TestBashObeysRulesForFiles(t *testing.T) {
 	}
 }
 
-// What a directory brings along is not run for a command that only reads, and is asked about
-// unless the directory is trusted.
+// A command that only reads does not run programs that a directory brings along; it needs
+// approval unless the directory is trusted.
 func TestBashInUntrustedDirectory(t *testing.T) {
 	dir := files(t, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/objects/x": "", ".git/refs/x": "",
 		".git/config": "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = touch PWNED\n[diff]\n\texternal = touch PWNED\n"})

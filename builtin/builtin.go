@@ -1,50 +1,47 @@
-// Package builtin has the tools an agent works on files with: Bash, Read,
-// Write, Edit, Glob and Grep, and a task list.
+// Package builtin has the tools with which an agent works on files: Bash, Read, Write,
+// Edit, Glob and Grep, and a task list.
 //
 //	tools, err := builtin.New(builtin.Config{Dirs: []string{"/work/project"}})
 //
-// makes all of them; [Bash], [Read] and so on make one. The tools know the
-// working directories: commands run in the first, Glob and Grep search there, and
-// relative paths count from it.
+// makes all of them; [Bash], [Read] and so on make one. Commands run in the first working
+// directory, Glob and Grep search in it, and relative paths are relative to it.
 //
 // # Permission
 //
-// Each tool judges its own calls for the permission engine, from the arguments
-// and the links on disk, and opens no file to do so. Read, Glob and Grep are
-// allowed below a working directory of the policy; a path outside is a
-// question. A deny or ask rule for Read holds for Glob and Grep too: they leave
-// out what it covers, as they do what holds credentials, and say so. What a deny rule
-// for Read, Write or Edit covers is out of reach of confined commands as well. Reading what holds credentials, and writing what changes how other
-// programs behave (.git, .ssh, .bashrc, …), is a safety ask, which no rule can
-// silence. Write and Edit are allowed below a working directory in the modes
-// accept-edits and dont-ask. Bash is judged by parsing the command. A policy
-// without directories counts those of the [Config]. Write and Edit show what
-// they would change through [tool.Previewer].
+// Each tool judges its own calls for the permission engine, from the arguments and the
+// links on disk, without opening files. Read, Glob and Grep are allowed below a working
+// directory of the policy; other paths need approval. A deny or ask rule for Read also
+// holds for Glob and Grep: they skip what it covers, and files that hold credentials, and
+// report how many. Confined commands cannot access what a deny rule for Read, Write or Edit
+// covers. Reading credentials, and writing files that change how other programs behave
+// (.git, .ssh, .bashrc, …), is a safety ask, which no rule can silence. Write and Edit are
+// allowed below a working directory in the modes accept-edits and dont-ask. Bash is judged
+// by parsing the command. A policy without directories uses those of the [Config]. Write
+// and Edit show their changes through [tool.Previewer].
 //
 // # Reading before writing
 //
-// Where the context carries a [tool.State], Write and Edit refuse an existing
-// file whose present content was not read in the session: the state keeps a
-// hash of each file that was read or written, never the content.
+// If the context carries a [tool.State], Write and Edit refuse an existing file whose
+// present content was not read in the session. The state has a hash of each file that was
+// read or written, never the content.
 //
 // # What is and what is not a boundary
 //
-// What was judged is what runs. The judgement of a call ([permission.Judgement])
-// has the files that it opens, with their links resolved and their identities, and
-// the text that Bash runs; the tools take them from there. A file that moved in
-// between, or a link that was put in its way, fails the call with [ErrMoved]. See
-// [Local] for what holds on which system. A program that runs a tool without a
-// judgement has the path looked up as it is then.
+// What was judged is what runs. The judgement of a call ([permission.Judgement]) has the
+// files that it opens, with their links resolved and their identities, and the text that
+// Bash runs; the tools use these. If a file is replaced in between, or a link put in its
+// path, the call fails with [ErrMoved]. [Local] says what is guaranteed on which system. A
+// program that runs a tool without a judgement uses whatever is at the path then.
 //
-// Local confines a command that was judged, on Linux, where the kernel permits it: one that
-// was proved read-only writes nothing, any other writes in the working directories only, and
-// files that hold credentials are not there. See [Local.Sandbox] and the package sandbox.
-// Elsewhere, and where a person lets a command out, what Bash runs has the rights of the
-// process; confine it with another [Backend]. Its environment has no variable that looks
-// like a credential.
+// Local confines a judged command on Linux, if the kernel permits it: one proved read-only
+// cannot write, any other can write only in the working directories, and files that hold
+// credentials are hidden. See [Local.Sandbox] and the package sandbox. On other systems,
+// and after approval to leave the sandbox, what Bash runs has the rights of the process;
+// confine it with another [Backend]. Variables that look like credentials are removed from
+// its environment.
 //
-// A PDF file is not trusted. Read ends a [PDFReader] after half a minute; limits on memory
-// are the reader's.
+// PDF files are untrusted. Read stops a [PDFReader] after half a minute; the reader must
+// limit its memory.
 package builtin
 
 import (
@@ -63,39 +60,37 @@ import (
 
 // Config says where and on what the tools work.
 type Config struct {
-	// Dirs are the working directories. The first is where commands run and
-	// what relative paths count from. Empty means the directory of the process.
-	// None has to exist yet: a call in one that does not fails, and says so.
+	// Dirs are the working directories. Commands run in the first, and relative paths are
+	// relative to it. Empty means the directory of the process. A directory that does not
+	// exist is an error only of the calls in it.
 	Dirs []string
 
 	// Backend is the machine the tools work on; nil is a [Local] of Dirs.
 	Backend Backend
 
-	// ProtectedFiles are base names and ProtectedDirs names of directories
-	// anywhere in a path that Bash, Write and Edit ask about before they write,
-	// whatever the rules say, in addition to the well-known ones. Case does not
-	// count.
+	// ProtectedFiles are base names of files, and ProtectedDirs names of directories
+	// anywhere in a path, that Bash, Write and Edit ask about before they write, whatever
+	// the rules say, in addition to the well-known ones. Case is ignored.
 	ProtectedFiles []string
 	ProtectedDirs  []string
 
-	// Trusted are directories, absolute, whose own settings, plugins and toolchains may run,
-	// because a person agreed to them as a whole. Elsewhere a command that would start what a
-	// directory brings along, such as the programs that .git/config names, is not read-only;
-	// a working directory is no exception.
+	// Trusted are directories, absolute, whose settings, plugins and toolchains may run,
+	// because the user trusts them as a whole. In any other directory, working directories
+	// included, a command that would run programs of the directory, such as those that
+	// .git/config names, is not read-only.
 	Trusted []string
 
-	// KeepEnv are the names of variables that commands find in their environment
-	// although they look like credentials. Any other whose name says so (*_KEY, *_TOKEN,
-	// *SECRET*, *PASSWORD*, AWS_*, …), or whose value looks like a key, is taken out.
+	// KeepEnv are names of variables that are kept in the environment of commands although
+	// they look like credentials. Others are removed whose names (*_KEY, *_TOKEN, *SECRET*,
+	// *PASSWORD*, AWS_*, …) or values look like credentials.
 	KeepEnv []string
 
-	// Secrets are values that no command finds in its environment, KeepEnv or not: the
-	// key of the model. Those of less than six bytes do not count.
+	// Secrets are values that are removed from the environment of commands, KeepEnv or
+	// not, such as the key of the model. Those of less than six bytes are ignored.
 	Secrets []string
 
-	// MaxOutput is how much of the output of a command Bash returns, in characters; 0
-	// means 30,000. An agent that keeps long results whole, for the model to read in, can
-	// have much more.
+	// MaxOutput is how much of a command's output Bash returns, in characters; 0 means
+	// 30,000. An agent that stores long results for the model to search can use much more.
 	MaxOutput int
 
 	// ImageTypes are the media types, "*" for any part of one, that Read
@@ -106,7 +101,7 @@ type Config struct {
 	// github.com/kitbag-go/kitbag/builtin/pdf; with nil, Read refuses them.
 	PDF PDFReader
 
-	links *links // unless nil, what is known of links
+	links *links // links that were read; may be nil
 }
 
 // New returns all tools of this package.
@@ -147,9 +142,9 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// place returns where paths are judged from under p, which may be nil.
+// place returns the directories that p's paths are relative to; p may be nil.
 func (c *Config) place(p *permission.Policy) pathrule.Place {
-	home, _ := os.UserHomeDir() // unknown is a value that Place knows
+	home, _ := os.UserHomeDir() // "" means unknown
 	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs, Trusted: c.Trusted}
 	if p != nil && len(p.Dirs) > 0 {
 		at.Dirs = workingDirs(at, p.Dirs)
@@ -166,7 +161,7 @@ func (c *Config) place(p *permission.Policy) pathrule.Place {
 // maxSettings is the size of the largest file that is read to judge a command, in bytes.
 const maxSettings = 1 << 20
 
-// readFile and readDir look at the machine of a backend that is another one.
+// readFile and readDir read from the backend's machine if that is another one.
 func (c *Config) readFile(name string) ([]byte, error) {
 	f, err := c.Backend.Open(context.Background(), permission.File{Path: name})
 	if err != nil {
@@ -198,15 +193,15 @@ func (c *Config) readDir(name string) ([]string, error) {
 	return names, err
 }
 
-// workingDirs returns dirs absolute and clean, as they are compared. A relative
-// one counts from where commands run; [permission.Policy.Check] tells of it.
+// workingDirs returns dirs absolute and clean, for comparison. A relative one is relative to
+// the directory of commands; [permission.Policy.Check] reports it.
 func workingDirs(at pathrule.Place, dirs []string) []string {
 	if !slices.ContainsFunc(dirs, func(d string) bool { return !path.IsAbs(d) || path.Clean(d) != d }) {
 		return dirs
 	}
 	out := slices.Clone(dirs)
 	for i, d := range dirs {
-		// One that cannot be known stays: without any, other rules would hold.
+		// Keep one that cannot be resolved: an empty list has another meaning.
 		if abs := at.Abs(d); abs != "" {
 			out[i] = abs
 		}
@@ -214,8 +209,7 @@ func workingDirs(at pathrule.Place, dirs []string) []string {
 	return out
 }
 
-// A linkReader is a [Backend] whose symbolic links are not those of this
-// machine.
+// A linkReader is a [Backend] with its own symbolic links.
 type linkReader interface {
 	Readlink(path string) (string, error)
 }

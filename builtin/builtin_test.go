@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/tooltest"
 )
 
-// harmless runs nothing, and lets nothing out of its directory.
+// harmless is a backend that runs no commands and is confined to a directory.
 type harmless struct{ *builtin.Local }
 
 func (harmless) Run(_ context.Context, c builtin.Command) (builtin.Exit, error) {
@@ -17,7 +17,7 @@ func (harmless) Run(_ context.Context, c builtin.Command) (builtin.Exit, error) 
 	return builtin.Exit{}, err
 }
 
-// What every tool promises, ours do, whatever they are given.
+// All tools satisfy the contract of tools, with any input.
 func TestTools(t *testing.T) {
 	dir := t.TempDir()
 	all, err := builtin.New(builtin.Config{Dirs: []string{dir}, Backend: harmless{&builtin.Local{Dirs: []string{dir}, Confined: true}}})

@@ -19,8 +19,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A caseRow is a row of the case files about what tools do: one call, or
-// several in the same session.
+// A caseRow is a row of the case files on the tools' results: one call, or several in the
+// same session.
 type caseRow struct {
 	Name, Source, Tool string
 	Args               json.RawMessage
@@ -55,7 +55,7 @@ type caseResult struct {
 	Metadata    struct{ Occurrences *int }
 }
 
-// caseRun is the machine a row runs on.
+// caseRun is the environment of a row.
 type caseRun struct {
 	t     *testing.T
 	tmp   string // ${TMP}
@@ -63,8 +63,8 @@ type caseRun struct {
 	state *tool.State
 }
 
-// runCases runs the rows of a file; differs tells how what a call did differs
-// from what the row says, beyond outcome and files.
+// runCases runs the rows of a file. differs compares a call's result with the row, beyond
+// outcome and files.
 func runCases(t *testing.T, file string, differs func(r *caseRun, row caseRow, got *message.ToolResult) error) {
 	deviations := casetest.LoadDeviations(t, "deviations_"+file+".json")
 	for i, row := range casetest.Rows[caseRow](t, file+".jsonl") {
@@ -221,7 +221,7 @@ func (r *caseRun) checkFile(path string, want *fileSpec) error {
 	return nil
 }
 
-// note is what our tools add to a text, in brackets on a line of its own.
+// note matches what our tools add to a text: a line in brackets.
 var note = regexp.MustCompile(`\n*\[(there are more|the file is empty|\S+ has )[^\n]*\]$`)
 
 func TestReadCases(t *testing.T) {
@@ -341,7 +341,7 @@ func TestGrepCases(t *testing.T) {
 	})
 }
 
-// A caseTask is a task as the case files write it.
+// A caseTask is a task in the form of the case files.
 type caseTask struct {
 	ID, Subject, Description, State string
 	Owner                           *string
@@ -377,7 +377,7 @@ func TestTaskCases(t *testing.T) {
 	})
 }
 
-// Bash rows are judged by outcome and by the words of the output.
+// Bash rows are compared by outcome and by the words of the output.
 func TestBashExecCases(t *testing.T) {
 	type row struct {
 		Cwd    string

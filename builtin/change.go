@@ -15,22 +15,21 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// maxDiff is how much text, old and new, is compared line by line, in bytes: a
-// person does not read more, and the comparison cannot be interrupted.
+// maxDiff is how much text, old and new, is compared line by line, in bytes. The comparison
+// cannot be interrupted, and a longer diff would not be read.
 const maxDiff = 4 << 20
 
 // A change is what Write or Edit is about to do to a file.
 type change struct {
 	file     permission.File
-	path     string // as people read it: absolute
+	path     string // absolute, for messages
 	old, new []byte
 	exists   bool
 	count    int    // replacements
-	done     string // what the model is told
+	done     string // the text for the model
 }
 
-// current reads the file that is to change, and checks that the session knows
-// what is in it.
+// current reads the file that is to change, and checks that the session knows its content.
 func (c *Config) current(ctx context.Context, file permission.File, name string) (data []byte, exists bool, err error) {
 	f, info, err := c.openFile(ctx, file, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,8 +55,8 @@ func (c *Config) current(ctx context.Context, file permission.File, name string)
 	return data, true, nil
 }
 
-// prepare is [tool.Preparer] for a tool that changes files as plan says. What plan finds is
-// what the model knows, if it has read the file: without a state nobody can tell.
+// prepare implements [tool.Preparer] for a tool whose changes plan returns. Plan's errors
+// depend on the state, which says whether the model has read the file.
 func (c *Config) prepare(ctx context.Context, plan func() (*change, error)) error {
 	if tool.StateFrom(ctx) == nil {
 		return nil
@@ -66,7 +65,7 @@ func (c *Config) prepare(ctx context.Context, plan func() (*change, error)) erro
 	return err
 }
 
-// carryOut makes the change, and what is in the file now known.
+// carryOut makes the change, and records the new content as read.
 func (c *Config) carryOut(ctx context.Context, ch *change) error {
 	if err := c.Backend.Write(ctx, ch.file, ch.new); err != nil {
 		return err
@@ -77,7 +76,7 @@ func (c *Config) carryOut(ctx context.Context, ch *change) error {
 	return c.record(ctx, ch.file, contentHash(ch.new))
 }
 
-// apply makes the change that plan returns and tells of it.
+// apply makes the change that plan returns and yields the result.
 func (c *Config) apply(ctx context.Context, plan func() (*change, error)) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		ch, err := plan()
@@ -99,7 +98,7 @@ func (c *Config) apply(ctx context.Context, plan func() (*change, error)) iter.S
 }
 
 func encode(v any) json.RawMessage {
-	raw, _ := json.Marshal(v) // strings and numbers encode
+	raw, _ := json.Marshal(v) // strings and numbers always encode
 	return raw
 }
 

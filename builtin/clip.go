@@ -7,21 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// A clip is a writer that keeps the head and the tail of what is written, as
-// valid UTF-8 with LF line ends, in bounded memory. Writes never wait. Text of
-// up to head+tail characters is kept whole. Of what is no text it keeps the size.
+// A clip is a writer that keeps the head and the tail of what is written, as valid UTF-8
+// with LF line ends, in bounded memory. Writes never block. Text of up to head+tail
+// characters is kept whole. Of binary data it keeps only the size.
 type clip struct {
 	head, tail int           // limits, in characters
-	fresh      chan struct{} // has an element after there was something new to take
+	fresh      chan struct{} // has an element if there is something new to take
 
 	mu      sync.Mutex
-	pending string // of the head, not taken yet
-	end     []byte // what follows the head; the last part of it
-	inHead  int    // characters that went to the head
-	after   int    // characters that came after it
+	pending string // part of the head that was not taken yet
+	end     []byte // the last part of what follows the head
+	inHead  int    // characters in the head
+	after   int    // characters after the head
 	cut     []byte // an incomplete rune or line end at the end of the last write
-	binary  int    // bytes that are no text
-	untold  int    // of them, those that nothing was said of yet
+	binary  int    // bytes of binary data
+	untold  int    // those of them without a note yet
 }
 
 func newClip(head, tail int) *clip {
@@ -46,7 +46,7 @@ func (c *clip) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tellBinary adds a note in place of what was no text.
+// tellBinary adds a note in place of binary data.
 func (c *clip) tellBinary() {
 	if c.untold > 0 {
 		c.add(fmt.Sprintf("[%d bytes of binary data, not shown; redirect them to a file]\n", c.untold))
@@ -54,9 +54,9 @@ func (c *clip) tellBinary() {
 	}
 }
 
-// isBinary reports whether data is no text in UTF-8 or an encoding like it: a tenth of it,
-// and more than a few bytes, are control characters or cannot be decoded. A list that is
-// separated by zero bytes is text.
+// isBinary reports whether data is not text in UTF-8 or a similar encoding: a tenth of it,
+// and more than a few bytes, are control characters or invalid. A list separated by zero
+// bytes is text.
 func isBinary(data []byte) bool {
 	bad := 0
 	for i := 0; i < len(data); {
@@ -89,13 +89,13 @@ func (c *clip) add(text string) {
 	}
 	c.after += utf8.RuneCountInString(text[i:])
 	c.end = append(c.end, text[i:]...)
-	// Cut now and then, not at each write, so that a byte is moved a few times at most.
+	// Cut only if it has grown enough, so that a byte is moved a few times at most.
 	if keep := c.tail * utf8.UTFMax; len(c.end) > 4*keep {
 		c.end = append(c.end[:0], c.end[len(c.end)-keep:]...)
 	}
 }
 
-// take returns what is new of the head.
+// take returns the new part of the head.
 func (c *clip) take() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,8 +104,8 @@ func (c *clip) take() string {
 	return text
 }
 
-// rest ends the writing and returns what was not taken, and how many
-// characters are missing before it.
+// rest ends the writing and returns what was not taken, and how many characters are missing
+// before that.
 func (c *clip) rest() (tail string, omitted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *clip) empty() bool {
 	return c.inHead == 0 && c.untold == 0
 }
 
-// completeLen returns how much of data can be judged without what follows it.
+// completeLen returns how much of data is complete without what follows.
 func completeLen(data []byte) int {
 	n := len(data)
 	if n > 0 && data[n-1] == '\r' {
@@ -143,8 +143,8 @@ func completeLen(data []byte) int {
 	return n
 }
 
-// cleanText decodes what a program printed. Each byte that is not UTF-8 becomes
-// a character of its own, wherever the data was cut.
+// cleanText decodes the output of a program. Each byte that is not UTF-8 becomes a character
+// of its own, however the data was cut.
 func cleanText(data []byte) string {
 	text := string(data)
 	if !utf8.ValidString(text) {

@@ -17,8 +17,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Confines returns nil if commands that were judged to be of the profile are held to it, or to a
-// narrower one, and else why they are not.
+// Confines returns nil if commands of the profile are confined to it, or to a narrower one,
+// and else why not.
 func (l *Local) Confines(p permission.Profile) error {
 	p = cmp.Or(l.Sandbox.Profile, p)
 	if p != permission.ProfileRead && p != permission.ProfileWork {
@@ -27,7 +27,7 @@ func (l *Local) Confines(p permission.Profile) error {
 	return sandbox.Check().Confines()
 }
 
-// confines returns how a command of the profile is confined, and whether it is.
+// confines returns how the command is confined, and whether it is.
 func (l *Local) confines(c Command) (sandbox.Spec, bool) {
 	if l.Confines(c.Profile) != nil {
 		return sandbox.Spec{}, false
@@ -39,8 +39,8 @@ func (l *Local) confines(c Command) (sandbox.Spec, bool) {
 	return s, true
 }
 
-// Spec returns how a command of the profile is confined, read or work, as things are now: what
-// is protected and hidden in Dirs is what is there.
+// Spec returns how a command of the profile read or work is confined. It lists the protected
+// and hidden files that are in Dirs now.
 func (l *Local) Spec(p permission.Profile) sandbox.Spec {
 	s := l.Sandbox
 	s.Profile = p
@@ -56,7 +56,7 @@ func (l *Local) Spec(p permission.Profile) sandbox.Spec {
 	s.Hide = nil
 	for _, name := range hide {
 		if l.reveals(name) {
-			s.Protect = append(s.Protect, name) // to be read, not to be written
+			s.Protect = append(s.Protect, name) // readable, not writable
 		} else {
 			s.Hide = append(s.Hide, name)
 		}
@@ -65,7 +65,7 @@ func (l *Local) Spec(p permission.Profile) sandbox.Spec {
 	return s
 }
 
-// reveals reports whether the path, or the directory that it is in, is one of Reveal.
+// reveals reports whether the path, or a directory that it is in, is one of Reveal.
 func (l *Local) reveals(name string) bool {
 	return slices.ContainsFunc(l.Reveal, func(shown string) bool {
 		if real, err := filepath.EvalSymlinks(shown); err == nil && within(real, name) {
@@ -81,8 +81,8 @@ func within(dir, name string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// secretPlaces returns those of everyone whose home this process knows of, as they are now: a
-// login during the run may have made one.
+// secretPlaces returns the paths of credentials in the home directories that this process
+// knows, as they are now: a login during the run may have added some.
 func secretPlaces() []string {
 	homes := []string{"/root"}
 	if home, err := os.UserHomeDir(); err == nil {
@@ -97,7 +97,7 @@ func secretPlaces() []string {
 var caches = sync.OnceValue(func() []string {
 	var out []string
 	if dir, err := os.UserCacheDir(); err == nil {
-		os.MkdirAll(dir, 0o700) // a command cannot
+		os.MkdirAll(dir, 0o700) // confined commands cannot create it
 		out = append(out, dir)
 	}
 	home, err := os.UserHomeDir()
@@ -122,30 +122,30 @@ var caches = sync.OnceValue(func() []string {
 	return out
 })
 
-// A finder finds, in working directories, what is to be protected and what is secret. It
-// remembers what was in a directory as long as that does not change. The zero finder is
-// ready; it is safe for concurrent use.
+// A finder finds what is protected and what is secret in working directories. It caches the
+// content of a directory until that changes. The zero finder is ready for use; it is safe
+// for concurrent use.
 type finder struct {
 	mu   sync.Mutex
 	seen map[string]*listing
 }
 
-// A listing is what is in a directory.
+// A listing is the content of a directory.
 type listing struct {
-	changed time.Time // when the directory was last changed, as no program can set it
+	changed time.Time // last change of the directory, which programs cannot set
 	read    time.Time // when it was read
-	dirs    []string  // names of directories to look into
-	kept    []string  // names of what is protected
+	dirs    []string  // names of directories to search
+	kept    []string  // names of protected entries
 	secret  []string
-	closed  bool // it cannot be listed: nobody knows what is in it, and its owner can open it again
+	closed  bool // it cannot be listed, so its content is unknown
 }
 
-// settled is how old a change must be for what was read after it to be all there is: clocks
-// of file systems are coarse.
+// settled is how old a directory's last change must be for a listing to be complete: the
+// clocks of file systems are coarse.
 const settled = 100 * time.Millisecond
 
-// under returns the paths, absolute, below the directories. What is in node_modules is not
-// looked for, nor anything in a directory that is protected or secret as a whole.
+// under returns the paths, absolute, below the directories. It does not search in
+// node_modules, nor in a directory that is protected or secret as a whole.
 func (f *finder) under(dirs []string) (kept, secret []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,7 +159,7 @@ func (f *finder) under(dirs []string) (kept, secret []string) {
 		}
 		f.walk(real, "", &kept, &secret)
 		for _, name := range pathrule.KeptNames() {
-			// One that is not there is named, too: whether it was made can be said afterwards.
+			// Missing ones are listed too, so that their creation is noticed afterwards.
 			kept = append(kept, filepath.Join(real, name))
 		}
 	}
@@ -225,7 +225,7 @@ func (l *listing) add(e fs.DirEntry, rel string) {
 			l.kept = append(l.kept, path.Join(name, k))
 		}
 		l.dirs = append(l.dirs, path.Join(name, "modules"), path.Join(name, "worktrees"))
-	case inside != nil: // the file that says where the repository is
+	case inside != nil: // the file that points to the repository
 		l.kept = append(l.kept, name)
 	case pathrule.Holds(at):
 		l.secret = append(l.secret, name)
@@ -237,14 +237,14 @@ func (l *listing) add(e fs.DirEntry, rel string) {
 }
 
 // inGitModules reports whether rel is where a repository keeps those of its submodules, and
-// what it knows of its other working trees.
+// the data of its other working trees.
 func inGitModules(rel string) bool {
 	rel = "/" + rel
 	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
 }
 
-// setAside takes out of use what a command made that git would run or follow, in a repository
-// that was there before: git itself makes none of it there. It returns what became of made.
+// setAside disables what a command created in an existing repository and git would run or
+// follow, as git itself creates none of it. It returns made, with what was done to each.
 func setAside(made []string) []string {
 	out := slices.Clone(made)
 	for i, name := range out {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attackFiles are the case files whose commands do harm, or try to.
+// attackFiles are the case files whose commands do harm or try to.
 var attackFiles = []string{"bash_adversarial.jsonl", "bash_accept_edits_adversarial.jsonl", "bash_injection.jsonl", "bash_dangerous_pattern.jsonl", "bash_sed.jsonl", "bash_rule_adversarial.jsonl"}
 
 // attackCommands returns the commands, each once.
@@ -36,7 +36,7 @@ func attackCommands(t *testing.T) []string {
 	return slices.Compact(out)
 }
 
-// A stage has a directory that commands are confined to, and a home beside it.
+// A stage has a directory that commands are confined to, and a home directory.
 type stage struct{ project, home string }
 
 func newStage(t *testing.T) stage {
@@ -45,7 +45,7 @@ func newStage(t *testing.T) stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not in /tmp: what is there is not visible in the profile work.
+	// Not in /tmp, which is not visible in the profile work.
 	dir, err := os.MkdirTemp(home, ".kitbag-test-")
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func newStage(t *testing.T) stage {
 	return s
 }
 
-// state describes files with whatever changes if anything of them does.
+// state describes files in all attributes that a change would affect.
 func state(t *testing.T, names ...string) string {
 	t.Helper()
 	var b strings.Builder
@@ -98,8 +98,8 @@ func state(t *testing.T, names ...string) string {
 	return b.String()
 }
 
-// TestAttacksConfined runs commands that nobody should run, as they are, in both profiles:
-// in read nothing changes, in work nothing outside of the directory, and nothing protected.
+// TestAttacksConfined runs harmful commands without changes, in both profiles: in read nothing
+// changes, in work nothing outside of the directory and nothing protected.
 func TestAttacksConfined(t *testing.T) {
 	commands := attackCommands(t)
 	t.Logf("%d commands", len(commands))
@@ -124,10 +124,10 @@ func TestAttacksConfined(t *testing.T) {
 	}
 }
 
-// patience is for a command: some wait for ever.
+// patience is the timeout of a command, as some never end.
 const patience = 300 * time.Millisecond
 
-// run runs the commands, some at the same time.
+// run runs the commands, several at the same time.
 func (s stage) run(t *testing.T, profile permission.Profile, commands []string) {
 	t.Helper()
 	l := &Local{Dirs: []string{s.project}}
@@ -155,7 +155,7 @@ func (s stage) run(t *testing.T, profile permission.Profile, commands []string) 
 	all.Wait()
 }
 
-// everyday is what work is made of: each must do the same with a sandbox around it.
+// everyday are ordinary commands, which must have the same results in a sandbox.
 var everyday = []struct{ run, want string }{
 	{"go build -o prog . && ./prog", "built\n"},
 	{"go vet ./... && go test ./...", "ok  \texample.com/x"},
@@ -216,8 +216,8 @@ func (l *Local) runConfined(t *testing.T, profile permission.Profile, dir, scrip
 	return out.String(), exit
 }
 
-// TestLocalProfiles holds which commands Local confines, and what the model is told of those
-// that fail by it.
+// TestLocalProfiles checks which commands Local confines, and the messages for those that
+// fail because of it.
 func TestLocalProfiles(t *testing.T) {
 	s := newStage(t)
 	if err := os.WriteFile(filepath.Join(s.project, ".env"), []byte("KEY=1\n"), 0o600); err != nil {
@@ -240,9 +240,9 @@ func TestLocalProfiles(t *testing.T) {
 		{"work, inside", "", permission.ProfileWork, "echo x >new", false, ""},
 		{"work, protected", "", permission.ProfileWork, "echo x >.git/hooks/pre-commit", true, "less the files it protects"},
 		{"work, a secret", "", permission.ProfileWork, "cat " + s.project + "/.env", true, "hides " + s.project + "/.env"},
-		{"work, made a protected file", "", permission.ProfileWork, "echo x >.mcp.json", false, "made " + s.project + "/.mcp.json"},
+		{"work, made a protected file", "", permission.ProfileWork, "echo x >.mcp.json", false, "created " + s.project + "/.mcp.json"},
 		{"work, network", "", permission.ProfileWork, "exec 3<>/dev/tcp/192.0.2.1/80", true, "has no network but loopback"},
-		{"work, left behind", "", permission.ProfileWork, "sleep 60 >/dev/null 2>&1 &", false, "left in the background was ended"},
+		{"work, left behind", "", permission.ProfileWork, "sleep 60 >/dev/null 2>&1 &", false, "background process was ended"},
 		{"read", "", permission.ProfileRead, "cat a", false, ""},
 		{"read, writing", "", permission.ProfileRead, "echo x >new2", true, "in which nothing can be written"},
 		{"read, a failure of its own", "", permission.ProfileRead, "grep -q none a", true, ""},
@@ -256,7 +256,7 @@ func TestLocalProfiles(t *testing.T) {
 	}
 }
 
-// TestLocalConfinedEnds holds what Backend says of the end of a program.
+// TestLocalConfinedEnds checks how Local reports the end of a program.
 func TestLocalConfinedEnds(t *testing.T) {
 	s := newStage(t)
 	l := &Local{Dirs: []string{s.project}}
@@ -278,7 +278,7 @@ func TestLocalConfinedEnds(t *testing.T) {
 	}
 }
 
-// TestFinder holds what is protected and what is hidden below a directory.
+// TestFinder checks which files below a directory are protected and hidden.
 func TestFinder(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -306,8 +306,8 @@ func TestFinder(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	// What is new is found, in a directory that was read before, whatever its time of
-	// modification is set to.
+	// A new file is found in a directory that was read before, even if its time of
+	// modification is set back.
 	time.Sleep(2 * settled)
 	there()
 	before, err := os.Stat(filepath.Join(dir, "deep"))

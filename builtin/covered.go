@@ -8,10 +8,10 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// covered returns the paths that the globs cover: what they name without a wildcard, and
-// what there is below the directories dirs, or below the one that a glob begins with. A glob
-// that begins above dirs, such as "/**/*.pem", is looked for in them only: who has the whole
-// machine listed waits too long.
+// covered returns the paths that the globs cover: those without a wildcard, and what exists
+// below the directories dirs, or below a glob's first directory. A glob that begins above
+// dirs, such as "/**/*.pem", is searched for only in them, as searching the whole machine
+// takes too long.
 func covered(globs, dirs []string) []string {
 	var out, wild, tops []string
 	for _, g := range globs {
@@ -36,8 +36,8 @@ func covered(globs, dirs []string) []string {
 	return out
 }
 
-// coveredBelow returns what the globs cover below the directory top, whose links are resolved.
-// A directory that cannot be listed may have something, and counts as a whole.
+// coveredBelow returns what the globs cover below the directory top, whose links are
+// resolved. A directory that cannot be listed is covered as a whole.
 func coveredBelow(top string, globs []string) (out []string) {
 	filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
 		switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestDenyRulesConfined runs commands that nobody can read the files of, in the mode sandboxed:
-// what a deny rule for a file tool covers they cannot read or change, either.
+// TestDenyRulesConfined runs commands whose files cannot be known in advance, in mode
+// sandboxed: they cannot read or change what a deny rule for a file tool covers.
 func TestDenyRulesConfined(t *testing.T) {
 	dir := files(t, map[string]string{"data/x": "GUARDED\n", "a/b.pem": "GUARDED\n", "[id]/x": "GUARDED\n", "lock": "l\n", "gen/x": "l\n", "free": "free\n"})
 	if err := os.Symlink("../a/b.pem", filepath.Join(dir, "gen/link")); err != nil {
@@ -57,11 +57,11 @@ func TestDenyRulesConfined(t *testing.T) {
 		}
 	}
 	if got := run("cat free && echo more > free && cat free"); got != "free\nmore\n" {
-		t.Errorf("what no rule covers: %q", got)
+		t.Errorf("a file that no rule covers: %q", got)
 	}
 }
 
-// TestCovered holds which paths are found for patterns.
+// TestCovered checks which paths patterns cover.
 func TestCovered(t *testing.T) {
 	dir := files(t, map[string]string{"a/x.pem": "", "a/y": "", "b/c/x.pem": "", "node_modules/z.pem": ""})
 	for _, row := range []struct {

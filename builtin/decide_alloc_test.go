@@ -13,9 +13,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestCostOfDecision holds what a decision about a command allocates, to the
-// allocation: the first one, always about another text, and the same again. The
-// race detector makes pools lose what they hold: this is not built with it.
+// TestCostOfDecision checks the exact number of allocations of a decision about a command, the
+// first time, with a new text each, and again. It is not built with the race detector, with
+// which pools drop items.
 func TestCostOfDecision(t *testing.T) {
 	bash, err := builtin.Bash(builtin.Config{Dirs: []string{"/tmp"}})
 	if err != nil {

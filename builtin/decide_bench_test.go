@@ -16,11 +16,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A decision about a shell command is to be compared with parsing the command,
-// which is the least it can cost: run both with -bench 'Decide|Parse'.
+// Compare a decision about a shell command with parsing the command, its minimum cost: run
+// both with -bench 'Decide|Parse'.
 
-// commands returns everyday commands and n variants of them, so that no
-// verdict is remembered.
+// commands returns everyday commands and n variants of them, so that no decision is cached.
 func commands(b *testing.B, n int) (texts []string, inputs []json.RawMessage) {
 	rows := casetest.Rows[struct{ Command string }](b, "bash_benign.jsonl")
 	for i := range n {
@@ -61,11 +60,10 @@ func benchmarkDecide(b *testing.B, n int) {
 	}
 }
 
-// BenchmarkDecideFirst reports what the first decision about a command costs in
-// parses of it, in the median over the everyday commands: x-parse over all rounds,
-// with what the garbage of both costs, and x-parse-round in the median round, in
-// which nothing was collected. Both are timed in turns, and every round asks a new
-// tool, which remembers nothing.
+// BenchmarkDecideFirst reports the cost of the first decision about a command relative to
+// parsing it, as the median over the everyday commands: x-parse over all rounds, with garbage
+// collection, and x-parse-round in the median round, without. Both alternate, and every round
+// has a new tool without a cache.
 func BenchmarkDecideFirst(b *testing.B) {
 	const rounds, variants = 15, 8
 	rows := casetest.Rows[struct{ Command string }](b, "bash_benign.jsonl")

@@ -91,8 +91,8 @@ func invalidLine(data []byte) int {
 
 // replace returns text after the replacement, and how many were made.
 func (r replacement) replace(text string) (string, int, error) {
-	// What is sought and what replaces it have LF line ends, as Read shows
-	// them; the file's own stay as they are.
+	// Old and new have LF line ends, as Read shows them; the file's own line ends stay as
+	// they are.
 	lf, crs := withoutCR(text)
 	old, new := strings.ReplaceAll(r.Old, "\r\n", "\n"), strings.ReplaceAll(r.New, "\r\n", "\n")
 	switch {
@@ -101,7 +101,7 @@ func (r replacement) replace(text string) (string, int, error) {
 	case old == new:
 		return "", 0, errors.New("old_string and new_string are the same")
 	}
-	// In a file of both kinds new lines end as most do.
+	// In a file with mixed line ends new lines get the more frequent one.
 	if 2*len(crs) > strings.Count(lf, "\n") {
 		new = strings.ReplaceAll(new, "\n", "\r\n")
 	}
@@ -132,8 +132,7 @@ func (r replacement) replace(text string) (string, int, error) {
 	return b.String(), n + 1, nil
 }
 
-// withoutCR returns text with LF for CRLF, and where in that each LF is that
-// lost its CR.
+// withoutCR returns text with LF for CRLF, and the positions in it of those LF.
 func withoutCR(text string) (lf string, crs []int) {
 	if !strings.Contains(text, "\r\n") {
 		return text, nil
@@ -151,15 +150,15 @@ func withoutCR(text string) (lf string, crs []int) {
 	}
 }
 
-// inText returns where the place i of the text without CR is in the text with
-// them; the CR of a line end belongs to what follows i, like the LF.
+// inText converts position i in the text without CR to one in the original text; the CR of
+// a line end belongs to what follows i, like the LF.
 func inText(crs []int, i int) int { return i + sort.SearchInts(crs, i) }
 
-// maxCounted is where the counting of occurrences ends: those of a long text in
-// one that repeats itself each cost a comparison of its length.
+// maxCounted bounds the counting of occurrences, each of which may cost a comparison of the
+// whole length in a repetitive text.
 const maxCounted = 100
 
-// countOverlapping finds "aa" twice in "aaa": which of them is meant nobody knows.
+// countOverlapping finds "aa" twice in "aaa", as either may be meant.
 func countOverlapping(text, sub string) int {
 	n := 0
 	for {
@@ -175,11 +174,11 @@ func countOverlapping(text, sub string) int {
 
 var numbered = lazy.Regexp(`(?m)^ *\d+\t`)
 
-// maxHint bounds the text in which a hint is sought, in bytes, and the lines that
-// are compared for it: nobody can interrupt that.
+// maxHint bounds the text that is searched for a hint, in bytes, since the comparison of
+// lines cannot be interrupted.
 const maxHint = 4 << 20
 
-// whyNot guesses why old does not occur in text.
+// whyNot suggests why old does not occur in text.
 func whyNot(text, old string) string {
 	if bare := numbered().ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
 		return " with the line numbers that Read shows; leave them out"

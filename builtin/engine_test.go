@@ -25,8 +25,8 @@ func builtins(t *testing.T, dirs ...string) map[string]tool.Tool {
 	return byName
 }
 
-// TestEngineCases judges the rows about the built-in tools; the others are package
-// permission's.
+// TestEngineCases checks the rows about the built-in tools; the tests of package permission
+// check the others.
 func TestEngineCases(t *testing.T) {
 	tmp := t.TempDir()
 	if err := os.Mkdir(filepath.Join(tmp, "real"), 0o755); err != nil {
@@ -44,7 +44,7 @@ func TestEngineCases(t *testing.T) {
 		return tool.PermissionCall(tl, r.Input)
 	})
 	if ran < 80 {
-		t.Errorf("only %d rows could be judged", ran)
+		t.Errorf("only %d rows were checked", ran)
 	}
 }
 

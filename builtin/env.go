@@ -11,11 +11,11 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// environ returns the environment of a command of which nothing is known: that of the process,
-// without what looks like a credential, and made fit for commands that were judged.
+// environ returns the environment of a command that was not judged: that of the process,
+// without what looks like a credential, adapted to judged commands.
 func (c *Config) environ() []string { return shell.Environ(c.withoutCredentials(os.Environ())) }
 
-// minSecret is how many bytes a value of Config.Secrets must have: a shorter one is in anything.
+// minSecret is how many bytes a value of Config.Secrets must have: a shorter one occurs by chance.
 const minSecret = 6
 
 func (c *Config) withoutCredentials(base []string) []string {
@@ -29,21 +29,21 @@ func (c *Config) withoutCredentials(base []string) []string {
 	})
 }
 
-// What a name says that is a credential, beside what [pathrule.SecretVariable] knows to be worth
-// a question: a variable that is taken out costs less than one that is shown. Words, ends, parts.
+// What the names of credentials contain, in addition to those of [pathrule.SecretVariable],
+// which also cause a question: removing a variable needlessly costs less. Words, ends, parts.
 var (
 	credentialWords = []string{"KEY", "KEYS", "PAT", "COOKIES", "DSN"}
 	credentialEnds  = []string{"APIKEY", "ACCESSKEY", "PRIVATEKEY", "_PWD"}
 	credentialParts = []string{"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL"}
 )
 
-// credentialName reports whether a variable of this name holds a credential, as names go.
+// credentialName reports whether the name suggests a credential.
 func credentialName(name string) bool {
 	name = strings.ToUpper(name)
 	switch {
 	case strings.HasPrefix(name, "AWS_"):
 		return true
-	case name == "SSH_AUTH_SOCK": // the way to an agent that gives no key away
+	case name == "SSH_AUTH_SOCK": // an agent that does not reveal its keys
 		return false
 	}
 	return pathrule.SecretVariable(name) ||
@@ -55,13 +55,13 @@ func credentialName(name string) bool {
 var detector = sync.OnceValue(func() *redact.Redactor {
 	r, err := redact.New(redact.Rules()...)
 	if err != nil {
-		panic(err) // the built-in rules are tested
+		panic(err) // cannot happen with the built-in rules
 	}
 	return r
 })
 
-// credentialValue reports whether value looks like a key, or holds one. A path is none,
-// whatever its names look like.
+// credentialValue reports whether value looks like a key, or contains one. Paths are not
+// searched.
 func credentialValue(value string) bool {
 	return !strings.HasPrefix(value, "/") && detector().Text(value) != value
 }

@@ -37,7 +37,7 @@ func TestWithoutCredentials(t *testing.T) {
 	}
 }
 
-// What a command can see of the environment: no credentials, unless the host said so.
+// The environment of a command has no credentials, unless the host keeps them.
 func TestBashHasNoCredentials(t *testing.T) {
 	t.Setenv("KITBAG_TEST_TOKEN", "tok")
 	t.Setenv("KITBAG_TEST_PLAIN", "plain-sk-abcdefghijklmnopqrstuvwxyz")
@@ -63,7 +63,7 @@ func TestBashHasNoCredentials(t *testing.T) {
 			t.Errorf("keep %q: a credential is in the environment of the process", row.keep)
 		}
 	}
-	// A program that uses the backend by itself has the same environment.
+	// A program that uses the backend directly gets the same environment.
 	var out strings.Builder
 	if _, err := (&Local{}).Run(t.Context(), Command{Args: []string{"env"}, Dir: dir, Output: &out}); err != nil {
 		t.Fatal(err)

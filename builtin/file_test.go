@@ -21,7 +21,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fileTools returns the tools by name, for work in dir, and a session.
+// fileTools returns the tools by name, with the working directory dir, and a session.
 func fileTools(t testing.TB, dir string) (map[string]tool.Tool, context.Context) {
 	t.Helper()
 	all, err := New(Config{Dirs: []string{dir}})
@@ -133,11 +133,11 @@ func TestReadNotebook(t *testing.T) {
 	if d, ok := res.Blocks[1].(*message.Data); !ok || d.MediaType != "image/png" || len(d.Bytes) != 4 {
 		t.Errorf("block 1 is %+v", res.Blocks[1])
 	}
-	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "bad.ipynb"))), "error", "no notebook")
+	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "bad.ipynb"))), "error", "not a notebook")
 }
 
-// What the model cannot see is told in words, and the text has an end though pictures
-// stand between.
+// What the model cannot see is described in words, and text is limited also with pictures in
+// between.
 func TestReadNotebookLimits(t *testing.T) {
 	cell := fmt.Sprintf(`{"cell_type":"code","source":%q,"outputs":[{"output_type":"display_data","data":{"image/png":"iVBORw==","text/plain":"<Figure>"}}]}`,
 		strings.Repeat("x", 30_000))
@@ -172,7 +172,7 @@ func TestReadNotebookLimits(t *testing.T) {
 	}
 }
 
-// noEnd is a file without end.
+// noEnd is an endless file.
 type noEnd struct{ fs.File }
 
 func (noEnd) Read(p []byte) (int, error) {
@@ -189,7 +189,7 @@ func (b *noEndBackend) Open(ctx context.Context, file permission.File) (fs.File,
 	return noEnd{f}, err
 }
 
-// A far line is looked for only as long as somebody waits.
+// The search for a far line ends with the context.
 func TestReadIsCancelled(t *testing.T) {
 	dir := files(t, map[string]string{"a": ""})
 	r, err := Read(Config{Dirs: []string{dir}, Backend: &noEndBackend{}})
@@ -209,8 +209,8 @@ func TestImageTooLarge(t *testing.T) {
 	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "a.png"))), "error", "larger than 10 MiB")
 }
 
-// An edit changes what it replaces and no other byte, whatever line ends and
-// marks are in the file; what it puts in has the file's line ends.
+// An edit changes only the bytes that it replaces, with any line ends and byte order marks in
+// the file; new text gets the file's line ends.
 func TestEditKeepsBytes(t *testing.T) {
 	dir := files(t, nil)
 	tools, ctx := fileTools(t, dir)
@@ -267,7 +267,7 @@ func TestEditHints(t *testing.T) {
 	}
 }
 
-// Mode, line ends, byte order mark and symbolic links outlive a Write.
+// Mode, line ends, byte order mark and symbolic links survive a Write.
 func TestWriteKeeps(t *testing.T) {
 	dir := files(t, map[string]string{"run.sh": "#!/bin/sh\n", "crlf": "a\r\nb\r\n", "bom": bom + "a\n", "target": "t"})
 	tools, ctx := fileTools(t, dir)
@@ -295,7 +295,7 @@ func TestWriteKeeps(t *testing.T) {
 	}
 }
 
-// A text that repeats itself costs an edit no more than another.
+// An edit of a repetitive text costs no more than others.
 func TestEditOfRepetitions(t *testing.T) {
 	as, blank := strings.Repeat("a", 2<<20), strings.Repeat("\n", 2<<20)
 	for _, row := range []struct{ text, old, want string }{
@@ -309,7 +309,7 @@ func TestEditOfRepetitions(t *testing.T) {
 	}
 }
 
-// A link and its target are one file to the read record.
+// A link and its target have the same record of reads.
 func TestReadThroughLink(t *testing.T) {
 	dir := files(t, map[string]string{"target": "a\n"})
 	tools, ctx := fileTools(t, dir)
@@ -320,8 +320,8 @@ func TestReadThroughLink(t *testing.T) {
 	want(t, call(ctx, tools["Edit"], args("file_path", filepath.Join(dir, "target"), "old_string", "a", "new_string", "b")), "success", "")
 }
 
-// Write makes the directories that are missing, so that a link behind one of
-// them is judged as what it will be.
+// Write creates missing directories, so a link behind one is judged by its target after their
+// creation.
 func TestWriteBehindWhatIsMissing(t *testing.T) {
 	dir := files(t, map[string]string{".git/hooks/x": ""})
 	tools, _ := fileTools(t, dir)
@@ -335,7 +335,7 @@ func TestWriteBehindWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What a person is shown before the call is what the call then does.
+// The preview is what the call does.
 func TestPreview(t *testing.T) {
 	dir := files(t, map[string]string{"f": "a\nb\n"})
 	tools, ctx := fileTools(t, dir)
@@ -376,7 +376,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// Whenever a writer is killed, the file is the old one or the new one.
+// A killed writer leaves the old file or the new one.
 func TestWriteSurvivesKill(t *testing.T) {
 	if path := os.Getenv("KITBAG_TEST_WRITER"); path != "" {
 		writeForever(path)
@@ -411,7 +411,7 @@ func writeForever(path string) {
 	}
 }
 
-// Local opens nothing that may wait or never end.
+// Local does not open files that may block or never end.
 func TestLocalOpens(t *testing.T) {
 	dir := files(t, map[string]string{"in/f": "x", "out/g": "y"})
 	if err := os.Symlink("../out/g", filepath.Join(dir, "in/link")); err != nil {
@@ -436,7 +436,7 @@ func TestLocalOpens(t *testing.T) {
 		}
 	}
 	if err := confined.Write(t.Context(), permission.File{Path: filepath.Join(dir, "in/link")}, []byte("z")); err == nil || content(t, filepath.Join(dir, "out/g")) != "y" {
-		t.Errorf("wrote through a link that leads out (%v)", err)
+		t.Errorf("wrote through a link out of the directory (%v)", err)
 	}
 	if runtime.GOOS == "linux" {
 		for _, path := range []string{"/dev/zero", "/proc/self/environ", "/proc/self", "/sys/kernel", "/dev/stdin"} {

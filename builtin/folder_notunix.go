@@ -8,18 +8,18 @@ import (
 	"path/filepath"
 )
 
-// A folder is an open directory. Everything is done to what stands right in it, by name.
-// A symbolic link is refused, if it was there a moment before: nothing here opens a name
-// and fails for a link. It never leads out of the folder.
+// A folder is an open directory, with operations on its entries by name. It refuses symbolic
+// links, but only if they exist shortly before the operation, as no call here opens a name
+// and fails for a link. An operation never leads out of the folder.
 type folder struct{ *os.Root }
 
-// An entry is what stands in a folder under a name.
+// An entry is what a folder has under a name.
 type entry struct {
 	mode fs.FileMode
 	id   identity
 }
 
-// An identity is nothing here: files are known by their names.
+// An identity is not known on this system: files are identified by name.
 type identity struct{ device, inode uint64 }
 
 func rootFolder(path string) (*folder, string, error) {
@@ -76,6 +76,6 @@ func (f *folder) create(name string, mode fs.FileMode) (*os.File, error) {
 
 func (f *folder) rename(from, to string) error { return f.Rename(from, to) }
 func (f *folder) remove(name string) error     { return f.Remove(name) }
-func (f *folder) sync() error                  { return nil } // directories cannot be synced here
+func (f *folder) sync() error                  { return nil } // directories cannot be synced on this system
 
 func keepOwner(*os.File, entry) {}

@@ -13,28 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A folder is an open directory. Everything is done to what stands right in it, by name,
-// and nothing goes through a symbolic link: what is a link fails with ELOOP or ENOTDIR.
+// A folder is an open directory, with operations on its entries by name. None follows a
+// symbolic link: a link fails with ELOOP or ENOTDIR.
 type folder struct{ *os.File }
 
-// An entry is what stands in a folder under a name.
+// An entry is what a folder has under a name.
 type entry struct {
 	mode     fs.FileMode
 	id       identity
 	uid, gid int
 }
 
-// An identity tells files of this machine apart, whatever their names.
+// An identity identifies a file of this machine, whatever its names.
 type identity struct{ device, inode uint64 }
 
-// rootFolder returns the folder where an absolute path begins, and what of it is below.
+// rootFolder returns the folder where an absolute path begins, and the rest of the path.
 func rootFolder(name string) (*folder, string, error) {
 	f, err := openFolder(unix.AT_FDCWD, "/", "")
 	return f, strings.Trim(name, "/"), err
 }
 
-// openFolder opens the folder name in at, whose path is known as in: of entries without a
-// type package os finds that out by their paths.
+// openFolder opens the folder name in at, whose path is in: package os needs the path to
+// find the type of an entry without one.
 func openFolder(at int, name, in string) (*folder, error) {
 	fd, err := openat(at, name, unix.O_DIRECTORY|searchOnly)
 	if err != nil {
@@ -57,8 +57,8 @@ func (f *folder) fd() int { return int(f.Fd()) }
 // sub opens a folder in f.
 func (f *folder) sub(name string) (*folder, error) { return openFolder(f.fd(), name, f.Name()) }
 
-// open opens a file or folder for reading, and does not wait for the other end of a pipe, nor
-// make a terminal the controlling one.
+// open opens a file or folder for reading. It does not block on a pipe, and does not make a
+// terminal the controlling one.
 func (f *folder) open(name string) (*os.File, error) {
 	fd, err := openat(f.fd(), name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *folder) open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path.Join(f.Name(), name)), nil
 }
 
-// look returns what stands in f under name; "." is f itself.
+// look returns the entry of f with this name; "." is f itself.
 func (f *folder) look(name string) (entry, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(f.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -108,21 +108,21 @@ func (f *folder) create(name string, mode fs.FileMode) (*os.File, error) {
 func (f *folder) rename(from, to string) error { return unix.Renameat(f.fd(), from, f.fd(), to) }
 func (f *folder) remove(name string) error     { return unix.Unlinkat(f.fd(), name, 0) }
 
-// sync makes a rename in f last through a crash of the machine.
+// sync makes a rename in f survive a crash of the machine.
 func (f *folder) sync() error {
 	d, err := f.open(".")
 	if err != nil {
-		return nil // it may be written in, and not read
+		return nil // it may be writable but not readable
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems cannot
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems do not support it
 		return err
 	}
 	return nil
 }
 
-// keepOwner gives a file the owner of the one it replaces where the process may; a file that
-// cannot keep its owner is still better written than not.
+// keepOwner gives a file the owner of the one it replaces. It ignores errors, since writing
+// the file matters more.
 func keepOwner(f *os.File, old entry) {
 	if old.uid != os.Geteuid() {
 		f.Chown(old.uid, old.gid)

@@ -24,7 +24,7 @@ var globText string
 
 const (
 	maxMatches    = 500  // files that Glob returns
-	maxGlobs      = 1000 // patterns that the braces of one stand for
+	maxGlobs      = 1000 // patterns that the braces of a pattern expand to
 	searchTimeout = 30 * time.Second
 )
 
@@ -53,14 +53,14 @@ func Glob(c Config) (tool.Tool, error) {
 		p, err := pattern(input)
 		return p.reach(), err == nil
 	}, top: func(input json.RawMessage) string {
-		p, _ := pattern(input) // which path has read
+		p, _ := pattern(input) // path has parsed it already
 		return p.dir
 	}}}
 	g.Tool, err = tool.New("Glob", globText, g.run, tool.Options{ReadOnly: true, Parallel: true})
 	return g, err
 }
 
-// absDir returns the directory that a model named, absolute; none is the working directory.
+// absDir returns the directory that a model named, absolute; "" is the working directory.
 func (c *Config) absDir(name string) string {
 	if name == "" {
 		name = "."
@@ -68,25 +68,24 @@ func (c *Config) absDir(name string) string {
 	return c.place(nil).Abs(name)
 }
 
-// A globPattern is a pattern below a directory.
 type globPattern struct {
 	dir   string
-	globs []string // for doublestar, relative to dir, without braces: with them it tries every combination
-	fixed []string // the directories that it begins with, by name
-	depth int      // how many directories deep a match can be; -1 is any
+	globs []string // for doublestar, relative to dir, with braces expanded, since doublestar would try every combination
+	fixed []string // its leading directories without wildcards
+	depth int      // greatest depth of a match; -1 is any
 	bad   bool     // nothing can match
-	many  bool     // the braces stand for more than maxGlobs
+	many  bool     // the braces expand to more than maxGlobs
 
-	invalid bool // it is no glob
+	invalid bool // not a valid glob
 }
 
-// badGlob is the error for a glob that cannot be read.
+// badGlob is the error for a glob that cannot be parsed.
 func badGlob(name, glob string) error {
-	return fmt.Errorf("%s %.100q is no glob: a [ or { has no end, or stands for nothing; write [[] to find a bracket itself", name, glob)
+	return fmt.Errorf("%s %.100q is not a valid glob: a [ or { is not closed or empty; write [[] to match a bracket", name, glob)
 }
 
 func newGlobPattern(dir, pattern string) globPattern {
-	pattern = strings.ReplaceAll(pattern, `\`, "/") // some models write paths of Windows
+	pattern = strings.ReplaceAll(pattern, `\`, "/") // some models write Windows paths
 	if path.IsAbs(pattern) {
 		dir, pattern = "/", strings.TrimLeft(pattern, "/")
 		for {
@@ -105,7 +104,7 @@ func newGlobPattern(dir, pattern string) globPattern {
 			continue
 		case seg == "..":
 			g.bad = true
-			g.fixed = append(g.fixed, seg) // it is judged by where it would lead
+			g.fixed = append(g.fixed, seg) // judged by its target
 		case len(g.fixed) == len(segs) && !strings.ContainsAny(seg, "*?[{"):
 			g.fixed = append(g.fixed, seg)
 		}
@@ -113,20 +112,20 @@ func newGlobPattern(dir, pattern string) globPattern {
 	}
 	if len(segs) == 0 {
 		g.bad = true
-	} else if len(g.fixed) == len(segs) { // the last one is the file
+	} else if len(g.fixed) == len(segs) { // the last one is the file's name
 		g.fixed = g.fixed[:len(segs)-1]
 	}
 	joined := strings.Join(segs, "/")
 	if !strings.Contains(joined, "**") {
 		g.depth = strings.Count(joined, "/")
 	}
-	// A negated class would match the slash too.
+	// A negated class would also match the slash.
 	glob := strings.NewReplacer("[!", "[!/", "[^", "[!/").Replace(joined)
-	// Brackets occur in names: they are tried as plain characters, too.
+	// Names may contain brackets, so also try them as plain characters.
 	literal := strings.NewReplacer("[", `\[`, "]", `\]`).Replace(joined)
 	for _, s := range slices.Compact([]string{glob, literal}) {
 		if !doublestar.ValidatePattern(s) {
-			g.invalid = true // also where it could be taken literally: what was meant is not known
+			g.invalid = true // also if it could be taken literally, as the intent is not known
 		} else {
 			g.globs = append(g.globs, expandBraces(s, maxGlobs+1)...)
 		}
@@ -136,14 +135,14 @@ func newGlobPattern(dir, pattern string) globPattern {
 	return g
 }
 
-// reach returns the directory that all matches are in.
+// reach returns a directory that contains all matches.
 func (g globPattern) reach() string { return path.Join(append([]string{g.dir}, g.fixed...)...) }
 
 func (g globPattern) match(rel string) bool {
 	return slices.ContainsFunc(g.globs, func(glob string) bool { return doublestar.MatchUnvalidated(glob, rel) })
 }
 
-// enters reports whether there can be matches in the directory at rel.
+// enters reports whether the directory at rel may contain matches.
 func (g globPattern) enters(rel string) bool {
 	segs := strings.Split(rel, "/")
 	n := min(len(segs), len(g.fixed))
@@ -156,7 +155,7 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 		return "", badGlob("pattern", in.Pattern)
 	}
 	if p.many {
-		return "", fmt.Errorf("the braces of pattern %.100q stand for more than %d patterns; write fewer, or call Glob several times", in.Pattern, maxGlobs)
+		return "", fmt.Errorf("the braces of pattern %.100q expand to more than %d patterns; write fewer, or call Glob several times", in.Pattern, maxGlobs)
 	}
 	target := g.target(ctx, p.dir)
 	top, err := g.openDir(ctx, target, p.dir)
@@ -194,7 +193,7 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	return found.text(in.Pattern, &w, limited.Err() != nil), nil
 }
 
-// openDir opens a directory that a model named.
+// openDir opens a directory named by the model.
 func (c *Config) openDir(ctx context.Context, file permission.File, name string) (fs.File, error) {
 	f, err := c.Backend.Open(ctx, file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -218,8 +217,8 @@ type match struct {
 	time time.Time
 }
 
-// newest keeps the maxMatches files that were changed last, in bounded memory: it
-// sorts when it has four times as many, so that each file is sorted a few times.
+// newest keeps the maxMatches files that were changed last, in bounded memory: it sorts only
+// when it has four times as many.
 type newest struct {
 	mu    sync.Mutex
 	list  []match
@@ -258,7 +257,7 @@ func (n *newest) text(pattern string, w *walk, timedOut bool) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// notes returns what a search must admit.
+// notes returns notes on the limits of a search.
 func (w *walk) notes(timedOut bool) string {
 	s := ""
 	if n := int(w.unread.Load()); n > 0 && n != 1 {
@@ -267,7 +266,7 @@ func (w *walk) notes(timedOut bool) string {
 		s += "[1 directory could not be read]\n"
 	}
 	if n := int(w.leftOut.Load()); n > 0 {
-		s += fmt.Sprintf("[%s left out: what holds credentials, or what a rule for Read covers, is not searched]\n", count(n, "path"))
+		s += fmt.Sprintf("[%s left out: files with credentials, and what a rule for Read covers, are not searched]\n", count(n, "path"))
 	}
 	if timedOut {
 		s += fmt.Sprintf("[stopped after %v; make path narrower]\n", searchTimeout)

@@ -29,11 +29,11 @@ var (
 const (
 	defaultHeadLimit = 250
 	maxHeadLimit     = 10_000  // results of one call
-	maxOffset        = 100_000 // results that are left out first
+	maxOffset        = 100_000 // results that are skipped first
 	maxGrepText      = 1 << 20 // bytes of one result
-	maxColumns       = 500     // bytes of a line that is shown
+	maxColumns       = 500     // bytes of a line in the result
 	maxContext       = 100     // lines around a match
-	maxAlternatives  = 100     // words that the braces of a glob stand for
+	maxAlternatives  = 100     // words that the braces of a glob expand to
 )
 
 type grepIn struct {
@@ -119,18 +119,18 @@ type grepSearch struct {
 	root      string
 	prefix    string // of the paths below the root
 	names     *gitignore.Rules
-	onlyNamed bool // files that names does not decide about are not searched
+	onlyNamed bool // files that names does not match are not searched
 	types     *gitignore.Rules
 	matcher   *grep.Matcher
 	searchers []*grep.Searcher // by worker
 	hits      hits
-	notes     []string // about the arguments
+	notes     []string // on the arguments
 }
 
-// clamp notes that an argument is more than there can be.
+// clamp adds a note for an argument above its maximum.
 func (s *grepSearch) clamp(name string, n, most int) {
 	if n > most {
-		s.notes = append(s.notes, fmt.Sprintf("[%s %d is too much; it was taken for %d]\n", name, n, most))
+		s.notes = append(s.notes, fmt.Sprintf("[%s %d is too large; %d was used]\n", name, n, most))
 	}
 }
 
@@ -196,8 +196,8 @@ func fileType(name string) []string {
 	return nil
 }
 
-// globTokens splits what a model wrote as glob: at blanks, and at commas that
-// are not in braces. Braces are expanded.
+// globTokens splits the glob argument at blanks, and at commas that are not in braces.
+// Braces are expanded.
 func globTokens(s string) []string {
 	var all []string
 	depth := 0
@@ -213,7 +213,7 @@ func globTokens(s string) []string {
 		for _, t := range expandBraces(part, maxAlternatives) {
 			switch {
 			case t == "" || t == "!":
-			case t[0] == '#': // no comment
+			case t[0] == '#': // not a comment
 				all = append(all, `\`+t)
 			default:
 				all = append(all, t)
@@ -223,7 +223,7 @@ func globTokens(s string) []string {
 	return all
 }
 
-// expandBraces returns what "a{b,c}" stands for, at most max words.
+// expandBraces returns the words that "a{b,c}" expands to, at most max.
 func expandBraces(s string, max int) []string {
 	open := strings.IndexByte(s, '{')
 	if open < 0 {
@@ -249,7 +249,7 @@ func expandBraces(s string, max int) []string {
 			var all []string
 			for _, p := range parts {
 				all = append(all, expandBraces(s[:open]+p+s[i+1:], max)...)
-				if len(all) >= max { // enough: every further word would cost as much again
+				if len(all) >= max { // enough, as each further word multiplies the work
 					return all[:max]
 				}
 			}
@@ -262,7 +262,7 @@ func expandBraces(s string, max int) []string {
 // vcsDirs are directories of version control systems, which are not searched.
 var vcsDirs = []string{".git", ".svn", ".hg", ".bzr", ".jj", ".sl"}
 
-// enters reports whether there is anything to search below a directory.
+// enters reports whether to search below a directory.
 func (s *grepSearch) enters(full, name string) bool {
 	if slices.Contains(vcsDirs, name) || s.hits.beyond(full) {
 		return false
@@ -271,14 +271,13 @@ func (s *grepSearch) enters(full, name string) bool {
 	return named || !decided
 }
 
-// forced reports whether the model named the file, so that rules of ignore
-// files do not count.
+// forced reports whether the model named the file, which overrides ignore files.
 func (s *grepSearch) forced(full string) bool {
 	named, _ := s.names.Match(full[len(s.prefix):], false)
 	return named
 }
 
-// wants reports whether the model asked for files of this name.
+// wants reports whether the model requested files of this name.
 func (s *grepSearch) wants(full string) bool {
 	rel := full[len(s.prefix):]
 	if named, decided := s.names.Match(rel, false); decided && !named || !decided && s.onlyNamed {
@@ -298,7 +297,7 @@ func (s *grepSearch) file(ctx context.Context, worker int, f walkFile) {
 	}
 	file, err := f.dir.open(ctx, f.entry.Name())
 	if err != nil {
-		return // gone, or not ours to read
+		return // removed, or not readable
 	}
 	s.search(ctx, worker, f.path, file)
 	file.Close()
@@ -309,7 +308,7 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 	var lines []string
 	matches := 0
 	most := s.hits.most()
-	// Lines that were found before an error count; nothing else can be done.
+	// Keep the lines that were found before an error.
 	s.searchers[worker].Search(ctx, r, func(l grep.Line) bool {
 		if ctx.Err() != nil {
 			return false

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// call runs t as an agent would: arguments checked, then run.
+// call checks the arguments and runs t, like an agent.
 func call(ctx context.Context, t tool.Tool, args string) *message.ToolResult {
 	c := tool.Call{ID: "c", Name: t.Info().Name}
 	col := tool.NewCollector(c)
@@ -75,7 +75,7 @@ func want(t *testing.T, got *message.ToolResult, outcome message.Outcome, text s
 	}
 }
 
-// A recording backend keeps the last command, and runs none.
+// A recording backend records the last command instead of running it.
 type recording struct {
 	Local
 	last Command

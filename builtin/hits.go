@@ -11,13 +11,13 @@ import (
 
 const separator = "--" // between groups of lines
 
-// hits collects the results of a search in the order of their paths, whatever
-// the order they are found in, and no more of them than are asked for.
+// hits collects the results of a search sorted by path, in whatever order they are found,
+// and no more than requested.
 type hits struct {
 	offset, limit int
-	separate      bool // groups of lines with a separator
+	separate      bool // put separators between groups of lines
 
-	last  atomic.Pointer[string] // with this file there is enough; nil: there is not
+	last  atomic.Pointer[string] // results up to this file suffice; nil if more are needed
 	mu    sync.Mutex
 	files []fileHits // sorted by path
 	lines int        // of all files
@@ -28,13 +28,13 @@ type fileHits struct {
 	lines []string
 }
 
-// most returns how many results of one file can matter. One more than are
-// shown, to know that there are more.
+// most returns how many results of one file can matter: one more than are shown, to know
+// whether there are more.
 func (h *hits) most() int { return h.offset + h.limit + 1 }
 
-// beyond reports whether results of path come too late to matter. It is asked
-// before each file is opened, by all workers, and therefore takes no lock: that the
-// answer is a moment old costs a search, not a result.
+// beyond reports whether results of path are too late in the order to matter. All workers
+// call it before they open a file, so it takes no lock: an outdated answer only costs a
+// needless search.
 func (h *hits) beyond(path string) bool {
 	last := h.last.Load()
 	return last != nil && path > *last
@@ -76,7 +76,7 @@ func (h *hits) page() (lines []string, more bool) {
 	return lines[:h.limit], true
 }
 
-// text returns what the model reads.
+// text returns the text for the model.
 func (s *grepSearch) text(w *walk, timedOut bool) string {
 	lines, more := s.hits.page()
 	var b strings.Builder

@@ -17,8 +17,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// judged runs t as a host does: decided, then run with what was judged. Between the two it
-// calls meanwhile. Nil is returned for a call that is not allowed.
+// judged decides about a call and runs it with its judgement, like a host, with meanwhile in
+// between. It returns nil for a call that is not allowed.
 func judged(ctx context.Context, t tool.Tool, p *permission.Policy, in string, meanwhile func()) (*message.ToolResult, permission.Decision) {
 	checked, err := tool.Arguments(t, json.RawMessage(in))
 	if err != nil {
@@ -55,15 +55,15 @@ func tools(t testing.TB, c Config) map[string]tool.Tool {
 	return byName
 }
 
-// What happens to files between the judgement and the run makes the call fail, unless they
-// are still the same.
+// A change of files between the judgement and the run makes the call fail, unless they are
+// still the same.
 func TestMovedFiles(t *testing.T) {
 	must := func(err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	// In w, "swap x y" puts y in the place of x, "link x y" a link to y, "make x" a file, "dir x" a directory.
+	// In w, "swap x y" replaces x by y, "link x y" a link to y, "make x" a file, "dir x" a directory.
 	do := func(dir, what string) {
 		f := strings.Fields(what + " - - -")
 		x, y := filepath.Join(dir, f[1]), f[2]
@@ -160,7 +160,7 @@ func TestMovedFiles(t *testing.T) {
 	}
 }
 
-// raceRuns is how many allowed calls of each row race with a link that is swapped all the time;
+// raceRuns is how many allowed calls of each row race with a link that is swapped continuously;
 // "make explore" has 18,000 in all.
 func raceRuns(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("KITBAG_RACE"))
@@ -170,8 +170,8 @@ func raceRuns(t *testing.T) int {
 	return n
 }
 
-// While somebody swaps a directory for a link that leads out as fast as they can, no call
-// reads or writes outside, whatever the mode, and a deny rule holds.
+// While a directory is continuously swapped with a link out of the tree, no call reads or writes
+// outside, in any mode, and deny rules hold.
 func TestRaceWithLinks(t *testing.T) {
 	dir := files(t, map[string]string{"w/sub/a": "inside\n", "out/a": "ESCAPED\n"})
 	w := filepath.Join(dir, "w")
@@ -211,7 +211,7 @@ func TestRaceWithLinks(t *testing.T) {
 				}
 			}
 			if allowed == 0 {
-				t.Errorf("%s %s in %s: never allowed; nothing was tried", row.tool, row.in, mode)
+				t.Errorf("%s %s in %s: never allowed, so nothing was tested", row.tool, row.in, mode)
 			}
 			left, err := os.ReadDir(filepath.Join(dir, "out"))
 			if err != nil || len(left) != 1 || content(t, filepath.Join(dir, "out/a")) != "ESCAPED\n" {
@@ -221,7 +221,7 @@ func TestRaceWithLinks(t *testing.T) {
 	}
 }
 
-// swap has a directory and a link to target change places until the function that it returns is called.
+// swap exchanges a directory and a link to target until the returned function is called.
 func swap(t *testing.T, dir, target string) (stop func()) {
 	t.Helper()
 	link, kept := dir+".link", dir+".dir"

@@ -9,14 +9,14 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestSecretsMadeLater: what a login writes into the home directory during a run is hidden from the next command.
+// TestSecretsMadeLater: a credential that a login creates in the home directory is hidden from the next command.
 func TestSecretsMadeLater(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
 	l := &Local{Dirs: []string{dir}}
 	secret := filepath.Join(home, ".aws")
 	if slices.Contains(l.Spec(permission.ProfileWork).Hide, secret) {
-		t.Fatal("it is hidden before it is there")
+		t.Fatal("hidden before it exists")
 	}
 	if err := os.Mkdir(secret, 0o700); err != nil {
 		t.Fatal(err)

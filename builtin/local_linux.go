@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// searchOnly opens a directory for going through it, which needs no right to list it.
+// searchOnly opens a directory for access to its entries, without the right to list it.
 const searchOnly = unix.O_PATH
 
-// lastChange returns when a file was last changed, by the clock of the system: the time of
-// modification can be set by whoever owns it.
+// lastChange returns when a file was last changed by the system's clock (ctime): owners can
+// set the time of modification.
 func lastChange(info os.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())
@@ -25,8 +25,8 @@ func lastChange(info os.FileInfo) time.Time {
 	return info.ModTime()
 }
 
-// newMark returns an environment variable by which the processes of one call
-// are known, even those that left their process group.
+// newMark returns an environment variable that identifies the processes of one call, even
+// those that left their process group.
 func newMark() string { return "KITBAG_CALL=" + rand.Text() }
 
 // killMarked kills every process that was started with mark in its environment.
@@ -34,7 +34,7 @@ func killMarked(mark string) {
 	killAll(mark, func(string) bool { return true })
 }
 
-// killHolders ends those of them that hold the pipe: asks, waits for termGrace, kills.
+// killHolders ends the marked processes that hold the pipe: SIGTERM, termGrace, SIGKILL.
 func killHolders(mark string, pipe *os.File) {
 	info, err := pipe.Stat()
 	if err != nil {
@@ -50,14 +50,14 @@ func killHolders(mark string, pipe *os.File) {
 	sig, empty := syscall.SIGTERM, 0
 	for limit := time.Now().Add(termGrace); time.Now().Before(limit) && empty < 3; time.Sleep(2 * time.Millisecond) {
 		if empty++; killOnce(mark, sig, holds) {
-			sig, empty = 0, 0 // from now on it only looks
+			sig, empty = 0, 0 // from now on only check
 		}
 	}
 	killAll(mark, holds)
 }
 
-// killAll kills the marked processes that which picks by their folder in /proc. One that
-// is just starting a program shows no environment for a moment, so it looks until it has
+// killAll kills the marked processes that which selects by their folder in /proc. A process
+// that is just calling exec has no environment for a moment, so it repeats until it has
 // found none several times.
 func killAll(mark string, which func(proc string) bool) {
 	for looks, empty := 0, 0; looks < 20 && empty < 3; looks++ {
@@ -70,14 +70,14 @@ func killAll(mark string, which func(proc string) bool) {
 	}
 }
 
-// killOnce reports whether there was a process to send the signal to.
+// killOnce reports whether it sent the signal to a process.
 func killOnce(mark string, sig syscall.Signal, which func(proc string) bool) (found bool) {
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range environs {
 		env, err := os.ReadFile(name)
 		proc := filepath.Dir(name)
 		if err != nil || !bytes.Contains(env, []byte(mark)) || !which(proc) {
-			continue // not ours, or gone
+			continue // of another user, or ended
 		}
 		if pid, err := strconv.Atoi(filepath.Base(proc)); err == nil {
 			found = syscall.Kill(pid, sig) == nil || found
@@ -86,9 +86,8 @@ func killOnce(mark string, sig syscall.Signal, which func(proc string) bool) (fo
 	return found
 }
 
-// isKernelFile reports whether f is part of a file system whose files are made
-// up by the kernel: they look regular, may be endless, and hold secrets of
-// processes.
+// isKernelFile reports whether f is in a file system that the kernel generates: such files
+// look regular, may be endless, and contain secrets of processes.
 func isKernelFile(f *os.File) bool {
 	var st syscall.Statfs_t
 	if syscall.Fstatfs(int(f.Fd()), &st) != nil {

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// searchOnly opens a directory for going through it. Systems have their own flags for
-// that; listing is what all of them know.
+// searchOnly opens a directory for access to its entries. This system's own flag for that is
+// not used, so the directory must be listable.
 const searchOnly = 0
 
-// lastChange is used where commands are confined.
+// lastChange is only needed where commands are confined.
 func lastChange(info os.FileInfo) time.Time { return info.ModTime() }
 
 func newMark() string { return "KITBAG_CALL=1" }
 
-// The process group is all that can be found here.
+// Only the process group is known on this system.
 func killMarked(string)            {}
 func killHolders(string, *os.File) {}
 

@@ -21,10 +21,10 @@ const (
 	pipeGrace = 50 * time.Millisecond // how long an open pipe may be silent after the program ended
 )
 
-// Run implements [Backend]. The program leads a session of its own, without a
-// terminal, so that nothing can ask for a password there. Processes that have left
-// its group are found, and ended, on Linux only; elsewhere what is left behind and
-// holds the output takes the rest of the group with it.
+// Run implements [Backend]. The program leads a session of its own, without a terminal, so
+// that nothing can prompt for a password. On Linux, processes that left its group are found
+// and ended too; on other systems a process that is left behind and holds the output ends
+// together with the rest of the group.
 func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	if err := ctx.Err(); err != nil {
 		return Exit{}, err
@@ -42,8 +42,8 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	}
 	cmd.Env = append(slices.Clip(cmd.Env), mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// A file, not a writer: with a writer, Wait would wait for everyone who
-	// holds the pipe.
+	// Use a file, not a writer: with a writer, Wait would wait for every process that holds
+	// the pipe.
 	cmd.Stdout, cmd.Stderr = w, w
 	out := c.Output
 	spec, confined := l.confines(c)
@@ -79,7 +79,7 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	return confinedExit(spec, exit, result, tail.text), err
 }
 
-// confinedExit adds to exit what the sandbox says of the program.
+// confinedExit adds the sandbox's report to exit.
 func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte) Exit {
 	if r.Signal != 0 {
 		exit.Code, exit.Signal = -1, r.Signal.String()
@@ -89,16 +89,16 @@ func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte)
 		said = append(said, why)
 	}
 	if r.Left {
-		said = append(said, "a process that the command left in the background was ended with it, as nothing in the sandbox outlives its command")
+		said = append(said, "a background process was ended with the command, as processes in the sandbox cannot outlive it")
 	}
 	if len(r.Made) > 0 {
-		said = append(said, "the command made "+strings.Join(setAside(r.Made), ", ")+", which programs run or trust: check it, or remove it")
+		said = append(said, "the command created "+strings.Join(setAside(r.Made), ", ")+", which programs run or trust: check it, or remove it")
 	}
 	exit.Denied = strings.Join(said, "; ")
 	return exit
 }
 
-// A tail passes on what is written to it and keeps the end.
+// A tail passes on what is written to it and keeps the last part.
 type tail struct {
 	to   io.Writer
 	text []byte
@@ -117,9 +117,9 @@ func (t *tail) Write(p []byte) (int, error) {
 	return t.to.Write(p)
 }
 
-// supervise waits for the program, or ends it, and empties the pipe. That the
-// program has ended says nothing about the pipe: whatever it started may hold the
-// other end, so that reading stops by deadlines, not at the end of the file.
+// supervise waits for the program, or ends it, and empties the pipe. After the program's end
+// its children may still hold the pipe, so reading ends by deadlines and not at the end of
+// the file.
 func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copied <-chan bool, exited <-chan struct{}, out io.Writer) (Exit, error) {
 	var err error
 	select {
@@ -130,15 +130,15 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 		killMarked(mark)
 		select {
 		case <-exited:
-		case <-time.After(time.Second): // stuck in the kernel: not even SIGKILL ends it
+		case <-time.After(time.Second): // stuck in the kernel, where SIGKILL does not end it
 			return Exit{Code: -1, Signal: "killed"}, err
 		}
 	}
 	r.SetReadDeadline(time.Now().Add(pipeGrace))
 	eof := <-copied
 	left := !eof && err == nil
-	// Somebody was left behind and holds the pipe. Who does not is to go on: the others
-	// of its group end only if that did not help.
+	// A process was left behind and holds the pipe. End only those that hold it, and the
+	// rest of the group only if that did not help.
 	for _, end := range []func(){
 		func() { killHolders(mark, r) },
 		func() { endGroup(cmd.Process.Pid) },
@@ -156,15 +156,14 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 	return exit, err
 }
 
-// copyOutput copies r to w until the end, or until a read deadline is set and
-// the pipe is silent or has been full for long. It reports whether it was the
-// end.
+// copyOutput copies r to w until the end, or until a read deadline is set and the pipe is
+// silent or was full for long. It reports whether it reached the end.
 func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	if w == nil {
 		w = io.Discard
 	}
 	buf := make([]byte, 64<<10)
-	var last time.Time // when to stop even if there is more
+	var last time.Time // when to stop even if there is more to read
 	silent := false
 	for {
 		n, err := r.Read(buf)
@@ -178,7 +177,7 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return true
 		}
-		// A deadline that has passed hides what is in the pipe: look once more.
+		// After the deadline data may still be in the pipe: read once more.
 		now := time.Now()
 		if last.IsZero() {
 			last = now.Add(time.Second)
@@ -191,12 +190,11 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	}
 }
 
-// endGroup ends the processes of a group: asks, waits for termGrace, kills. The
-// id stays with the group as long as that has a member; once it has none, nobody is
-// likely to have got it within milliseconds.
+// endGroup ends the processes of a group: SIGTERM, termGrace, SIGKILL. The id cannot be
+// reused while the group has a member, and is unlikely to be within milliseconds.
 func endGroup(pgid int) {
 	if syscall.Kill(-pgid, syscall.SIGTERM) != nil {
-		return // there is none
+		return // no such group
 	}
 	for limit := time.Now().Add(termGrace); time.Now().Before(limit); time.Sleep(2 * time.Millisecond) {
 		if syscall.Kill(-pgid, 0) != nil {

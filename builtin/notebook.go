@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A notebook is what we show of a Jupyter notebook, format 4:
+// A notebook is the part that Read shows of a Jupyter notebook, format 4:
 // https://nbformat.readthedocs.io/en/latest/format_description.html
 type notebook struct {
 	Cells []struct {
@@ -44,8 +44,8 @@ func (l *lines) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*string)(l))
 }
 
-// readNotebook returns the cells with their outputs; pictures are blocks of
-// their own, if the model can see them.
+// readNotebook returns the cells with their outputs. Pictures are blocks of their own, if
+// the model can see them.
 func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]message.Block, error) {
 	raw, err := readAll(r, info, name, maxDocument)
 	if err != nil {
@@ -53,11 +53,11 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 	}
 	var nb notebook
 	if err := json.Unmarshal(raw, &nb); err != nil {
-		return nil, fmt.Errorf("%s is no notebook of format 4: %w; look at it with Bash", name, err)
+		return nil, fmt.Errorf("%s is not a notebook of format 4: %w; look at it with Bash", name, err)
 	}
 	var blocks []message.Block
 	var b strings.Builder
-	told := 0 // bytes of text in blocks
+	used := 0 // bytes of text in blocks
 	for i, cell := range nb.Cells {
 		id := cell.ID
 		if id == "" {
@@ -71,7 +71,7 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 		for _, out := range cell.Outputs {
 			text, pictures := out.show(c.sees)
 			if text != "" {
-				// Far less than of a source: outputs are logs and tables, whose head says what they are.
+				// Less than of a source: the head of a log or table suffices.
 				short, cut := firstChars(text, 10_000)
 				if cut {
 					short += "[truncated]"
@@ -79,12 +79,12 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 				fmt.Fprintf(&b, "<output>\n%s\n</output>\n", strings.TrimRight(short, "\n"))
 			}
 			if len(pictures) > 0 {
-				told += b.Len()
+				used += b.Len()
 				blocks = append(append(blocks, &message.Text{Text: b.String()}), pictures...)
 				b.Reset()
 			}
 		}
-		if more := len(nb.Cells) - i - 1; more > 0 && told+b.Len() > maxReadText {
+		if more := len(nb.Cells) - i - 1; more > 0 && used+b.Len() > maxReadText {
 			fmt.Fprintf(&b, "[%s more; see them with Bash]\n", count(more, "cell"))
 			break
 		}
@@ -95,8 +95,7 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 	return blocks, nil
 }
 
-// show returns what an output is for the model: its best picture among those that
-// it sees, or text.
+// show returns an output for the model: its best picture that the model can see, or text.
 func (o *output) show(sees func(mediaType string) bool) (text string, pictures []message.Block) {
 	switch {
 	case o.Type == "error":

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	pdfWhole   = 10 // pages of a document that is read without saying which
+	pdfWhole   = 10 // pages of a document that is read whole by default
 	pdfPages   = 20 // pages of one call
 	pdfTimeout = 30 * time.Second
 )
@@ -22,10 +22,9 @@ const (
 // github.com/kitbag-go/kitbag/builtin/pdf has one.
 type PDFReader interface {
 	// OpenPDF returns how many pages a PDF file has, at least one, and a function that
-	// returns the text of a page, the first of which is 1. OpenPDF must be safe for
-	// concurrent use; the function is called by one goroutine. The file does not change.
-	// It is not trusted: the reader limits the memory that it takes for a file, and
-	// returns when the context is done.
+	// returns the text of a page, counted from 1. OpenPDF must be safe for concurrent use;
+	// the function is called by one goroutine. The file does not change. It is untrusted:
+	// the reader limits its memory, and returns when the context is done.
 	OpenPDF(ctx context.Context, file []byte) (pages int, text func(ctx context.Context, page int) (string, error), err error)
 }
 
@@ -43,7 +42,7 @@ func (r *read) readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name,
 	defer cancel()
 	text, err := pdfText(ctx, r.PDF, raw, pages)
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read as PDF: %w; where the file is in order, try pdftotext with Bash", name, err)
+		return nil, fmt.Errorf("%s cannot be read as PDF: %w; if the file is intact, try pdftotext with Bash", name, err)
 	}
 	return textBlock(text), nil
 }
@@ -68,14 +67,14 @@ func pdfText(ctx context.Context, r PDFReader, raw []byte, pages string) (string
 		}
 		fmt.Fprintf(&b, "--- Page %d/%d ---\n%s", n, total, text)
 		if b.Len() > maxReadText && n < last {
-			fmt.Fprintf(&b, "\n\n[there are more pages: go on with pages %d-%d]", n+1, last)
+			fmt.Fprintf(&b, "\n\n[there are more pages: continue with pages %d-%d]", n+1, last)
 			break
 		}
 	}
 	return b.String(), nil
 }
 
-// pageRange reads what a model may say of pages in a document of total pages.
+// pageRange parses the pages argument for a document of total pages.
 func pageRange(s string, total int) (first, last int, err error) {
 	if s = strings.TrimSpace(s); s == "" {
 		if total > pdfWhole {

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// formFeeds is a [PDFReader] of files that are text, with a form feed after each page.
-// The reader of real files has its tests in builtin/pdf.
+// formFeeds is a [PDFReader] of text files with a form feed after each page. The tests of
+// real files are in builtin/pdf.
 type formFeeds struct{}
 
 func (formFeeds) OpenPDF(_ context.Context, file []byte) (int, func(context.Context, int) (string, error), error) {
@@ -29,7 +29,7 @@ func (formFeeds) OpenPDF(_ context.Context, file []byte) (int, func(context.Cont
 	}, nil
 }
 
-// blankPDF returns n pages without text, as formFeeds reads them.
+// blankPDF returns n pages without text, for formFeeds.
 func blankPDF(n int) []byte { return []byte(strings.Repeat("\f", n)) }
 
 func readTool(t testing.TB, dir string) tool.Tool {
@@ -58,8 +58,8 @@ func TestPDFPages(t *testing.T) {
 		{"30.pdf", "31", "error", "no pages"},
 		{"30.pdf", "-3", "error", "neither a number nor a range"},
 		{"30.pdf", " 2 - 3 ", "success", "--- Page 3/30 ---"},
-		{"long.pdf", "", "success", "[there are more pages: go on with pages 3-4]"},
-		{"none.pdf", "", "error", "cannot be read as PDF: it has no pages; where the file is in order, try pdftotext"},
+		{"long.pdf", "", "success", "[there are more pages: continue with pages 3-4]"},
+		{"none.pdf", "", "error", "cannot be read as PDF: it has no pages; if the file is intact, try pdftotext"},
 		{"damaged.pdf", "1", "success", "well"},
 		{"damaged.pdf", "", "error", "cannot be read as PDF: page 2: a stream is damaged"},
 	} {
@@ -70,7 +70,7 @@ func TestPDFPages(t *testing.T) {
 	}
 }
 
-// Without a reader, Read does not claim that it can read PDF files, and says what is missing.
+// Without a reader, Read's description does not mention PDF files, and its error says what is missing.
 func TestNoPDFReader(t *testing.T) {
 	dir := files(t, map[string]string{"a.pdf": string(blankPDF(1))})
 	without, err := Read(Config{Dirs: []string{dir}})

@@ -31,7 +31,7 @@ const (
 	maxReadText  = 80_000   // bytes of text of one call; agents cut longer results in their middle
 	maxImage     = 10 << 20 // bytes
 	maxDocument  = 64 << 20 // bytes of a notebook or PDF file
-	sniffLen     = 8 << 10  // bytes in which a zero byte makes a file binary
+	sniffLen     = 8 << 10  // bytes that are searched for a zero byte, which makes a file binary
 )
 
 // imageTypes are the media types of images by extension.
@@ -92,10 +92,10 @@ func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
 		return nil, err
 	}
 	defer file.Close()
-	f := contextReader{ctx, file} // to a far line may be a long way
+	f := contextReader{ctx, file} // a far line may take long to find
 	ext := strings.ToLower(path.Ext(in.FilePath))
 	if in.Pages != "" && ext != ".pdf" {
-		return nil, fmt.Errorf("pages is for PDF files, and %s is none; use offset and limit", in.FilePath)
+		return nil, fmt.Errorf("pages is for PDF files, which %s is not; use offset and limit", in.FilePath)
 	}
 	switch {
 	case imageTypes[ext] != "":
@@ -116,7 +116,7 @@ func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
 	return blocks, r.remember(ctx, target, rec)
 }
 
-// openFile opens a file that a model called name.
+// openFile opens a file that the model named.
 func (c *Config) openFile(ctx context.Context, file permission.File, name string) (fs.File, fs.FileInfo, error) {
 	f, err := c.Backend.Open(ctx, file)
 	switch {
@@ -236,9 +236,9 @@ func count(n int, noun string) string {
 type lineReader struct {
 	r          io.Reader
 	buf        []byte
-	start, end int // what is in buf
+	start, end int // of the data in buf
 	err        error
-	afterCR    bool // an LF that comes next belongs to the line before
+	afterCR    bool // an LF that comes next ends the same line
 	line       []byte
 }
 
@@ -246,15 +246,15 @@ func newLineReader(r io.Reader) *lineReader {
 	return &lineReader{r: r, buf: make([]byte, 256<<10)}
 }
 
-// peek returns up to n bytes without consuming them; it may be called once,
-// first.
+// peek returns up to n bytes without consuming them. It must be the first call, and the only
+// one.
 func (l *lineReader) peek(n int) []byte {
 	for l.end < n && l.fill() {
 	}
 	return l.buf[:min(l.end, n)]
 }
 
-// fill reads more; the buffer must have room.
+// fill reads more into the buffer, which must not be full.
 func (l *lineReader) fill() bool {
 	for l.err == nil {
 		var n int
@@ -271,7 +271,7 @@ func (l *lineReader) fill() bool {
 // whether there were more. The error is io.EOF after the last line.
 func (l *lineReader) next(max int) (line string, cut bool, err error) {
 	l.line = l.line[:0]
-	keep := max*4 + 4 // bytes that surely hold max characters and one more
+	keep := max*4 + 4 // at least max characters and one more
 	some := false
 	for {
 		if l.start == l.end {
@@ -332,7 +332,7 @@ func firstChars(s string, n int) (string, bool) {
 	return s, false
 }
 
-// remember notes in the session's state that the file was read.
+// remember records in the session's state that the file was read.
 func (c *Config) remember(ctx context.Context, file permission.File, r *recorder) error {
 	if tool.StateFrom(ctx) == nil {
 		return nil

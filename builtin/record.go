@@ -12,21 +12,21 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// maxEditable is the size of the largest file that Write and Edit change, in
-// bytes; what is larger need not be remembered.
+// maxEditable is the size of the largest file that Write and Edit change, in bytes. The
+// content of larger files is not recorded.
 const maxEditable = 32 << 20
 
-// maxRecords bounds what a session carries: how many files a session remembers; the one that was not read
-// for longest is forgotten first, and must be read again before it is changed.
+// maxRecords is how many files a session remembers. The one that was read longest ago is
+// forgotten first, and must be read again before a change.
 const maxRecords = 1000
 
-// A fileRecord says that the content with this hash was read from a file.
+// A fileRecord records that the content with this hash was read from a file.
 type fileRecord struct {
 	Path string `json:"path"` // links resolved
 	Hash string `json:"hash"` // of the content: hex of the first 16 bytes of its SHA-256
 }
 
-// filesRead holds what the session has seen of files, the latest last.
+// filesRead has the files that the session has read, the latest last.
 var filesRead = tool.NewStateKey[[]fileRecord]("files_read")
 
 func contentHash(data []byte) string {
@@ -34,7 +34,7 @@ func contentHash(data []byte) string {
 	return hex.EncodeToString(h[:16])
 }
 
-// record notes that content with this hash is what the session knows of a file.
+// record records the hash of a file's content that the session has read or written.
 func (c *Config) record(ctx context.Context, file permission.File, hash string) error {
 	real := file.Path
 	return filesRead.Update(ctx, func(list *[]fileRecord) error {
@@ -47,7 +47,7 @@ func (c *Config) record(ctx context.Context, file permission.File, hash string) 
 	})
 }
 
-// recorded returns the hash of what the session knows of a file, or "".
+// recorded returns the recorded hash of a file's content, or "".
 func (c *Config) recorded(ctx context.Context, file permission.File) (hash string, err error) {
 	err = filesRead.Update(ctx, func(list *[]fileRecord) error {
 		for _, r := range *list {
@@ -60,11 +60,10 @@ func (c *Config) recorded(ctx context.Context, file permission.File) (hash strin
 	return hash, err
 }
 
-// A recorder hashes what is read through it, if it is not too large to be
-// edited anyway.
+// A recorder hashes what is read through it, unless the file is too large to be edited.
 type recorder struct {
 	r io.Reader
-	h hash.Hash // nil: too large
+	h hash.Hash // nil if too large
 }
 
 func newRecorder(r io.Reader, size int64) *recorder {
@@ -77,7 +76,7 @@ func newRecorder(r io.Reader, size int64) *recorder {
 
 func (r *recorder) Read(p []byte) (int, error) { return r.r.Read(p) }
 
-// sum reads the rest and returns the hash of all, or "" if there is none.
+// sum reads the rest and returns the hash of all, or "" if it was not hashed.
 func (r *recorder) sum() (string, error) {
 	if r.h == nil {
 		return "", nil

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestLocalSpec holds what settings add to the lists of paths, and take from them. What is
-// revealed is still not writable.
+// TestLocalSpec checks what settings add to the lists of paths, and remove from them. A
+// revealed path is still not writable.
 func TestLocalSpec(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// agreed runs t as a host does after a person's yes.
+// agreed runs t like a host after approval.
 func agreed(t tool.Tool, d permission.Decision, in string) *message.ToolResult {
 	c := tool.Call{ID: "c", Name: t.Info().Name, Input: json.RawMessage(in), Judgement: &d.Judgement}
 	col := tool.NewCollector(c)
@@ -28,7 +28,7 @@ func agreed(t tool.Tool, d permission.Decision, in string) *message.ToolResult {
 	return col.Result()
 }
 
-// TestProfiles holds in which profile a command runs, and who is asked, in each mode.
+// TestProfiles checks the profile of commands, and which need approval, in each mode.
 func TestProfiles(t *testing.T) {
 	dir := files(t, map[string]string{"a.txt": "a\n"})
 	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
@@ -85,7 +85,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestOutsideSandbox has a command fail in the sandbox, and run outside of it once a person agrees.
+// TestOutsideSandbox runs a command that fails in the sandbox, and succeeds outside of it after approval.
 func TestOutsideSandbox(t *testing.T) {
 	dir := files(t, nil)
 	elsewhere, err := os.MkdirTemp("/var/tmp", "kitbag")
@@ -120,7 +120,7 @@ func TestOutsideSandbox(t *testing.T) {
 	}
 }
 
-// TestSandboxOff holds that without a sandbox nobody is told of one, and mode sandboxed asks.
+// TestSandboxOff: without a sandbox the description does not mention one, and mode sandboxed asks.
 func TestSandboxOff(t *testing.T) {
 	dir := files(t, nil)
 	bash := tools(t, Config{Dirs: []string{dir}, Backend: &Local{Dirs: []string{dir}, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}})["Bash"]
@@ -134,8 +134,8 @@ func TestSandboxOff(t *testing.T) {
 	}
 }
 
-// TestSandboxedAsksLittle: of what developers type every day, next to nothing asks in mode sandboxed, and what is
-// dangerous asks all the same.
+// TestSandboxedAsksLittle: in mode sandboxed nearly no everyday command needs approval, and
+// dangerous ones still do.
 func TestSandboxedAsksLittle(t *testing.T) {
 	dir := files(t, map[string]string{"go.mod": "module m\n", "main.go": "package main\n", "package.json": "{}", "README.md": "# R\n"})
 	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
@@ -165,7 +165,7 @@ func TestSandboxedAsksLittle(t *testing.T) {
 	byDefault, _ := asked("alarming.txt", permission.ModeDefault)
 	list, _ := asked("alarming.txt", permission.ModeSandboxed)
 	for _, command := range byDefault {
-		// Some are dangerous in /tmp/project, which the list is about; one counts on the place of a link.
+		// Some are dangerous in /tmp/project, for which the list was made; one depends on the target of a link.
 		if elsewhere := strings.Contains(command, "project") || strings.HasPrefix(command, "ln -s .. up"); !elsewhere && !slices.Contains(list, command) {
 			t.Errorf("%s: asks in mode default only", command)
 		}

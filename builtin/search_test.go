@@ -34,7 +34,7 @@ func listed(res *message.ToolResult, dir string) []string {
 	return rel
 }
 
-// Glob finds what matches, though it goes into no directory without need.
+// Glob finds all matches although it skips directories that cannot contain any.
 func TestGlobLikeDoublestar(t *testing.T) {
 	tree := map[string]string{}
 	for _, d := range []string{"", "a/", "a/b/", "a/b/c/", "ab/", "b/", ".h/", "a/[x]/"} {
@@ -106,7 +106,7 @@ func TestGlobIsCapped(t *testing.T) {
 	}
 }
 
-// git is the judge of what is ignored.
+// Ignored files are compared with git's.
 func TestGlobGitIgnore(t *testing.T) {
 	dir := files(t, map[string]string{
 		".gitignore": "*.log\n/build/\n!keep.log\n", ".git/info/exclude": "private\n",
@@ -139,8 +139,8 @@ func TestGlobGitIgnore(t *testing.T) {
 	}
 }
 
-// Pages of results, put together, are all results, sorted by path; each search
-// gives the same.
+// Pages of results concatenate to all results, sorted by path; repeated searches have the same
+// result.
 func TestGrepPages(t *testing.T) {
 	tree := map[string]string{}
 	for i := range 60 {
@@ -205,7 +205,7 @@ func TestGrepFiles(t *testing.T) {
 	want(t, call(ctx, tools["Grep"], args("pattern", "x", "path", "none")), "error", "does not exist")
 }
 
-// Searches ask about what they may come to, not only about where they begin.
+// Searches need approval for what they may find, not only for where they begin.
 func TestSearchPermission(t *testing.T) {
 	dir := files(t, map[string]string{"f": ""})
 	if err := os.Symlink("/etc", filepath.Join(dir, "out")); err != nil {
@@ -240,8 +240,8 @@ func TestSearchPermission(t *testing.T) {
 	}
 }
 
-// Working directories are the same ones however the policy writes them, for the
-// judgement of names alone, too.
+// Working directories are recognised however the policy spells them, also for decisions
+// by name only.
 func TestPolicyDirs(t *testing.T) {
 	dir := files(t, map[string]string{"sub/f": ""})
 	t.Setenv("HOME", dir)
@@ -264,8 +264,7 @@ func TestPolicyDirs(t *testing.T) {
 	}
 }
 
-// memory is a machine of its own, with nothing but the three methods of
-// Backend.
+// memory is a backend with only the three methods of Backend.
 type memory struct{ files fstest.MapFS }
 
 func (m memory) name(path string) string {
@@ -311,7 +310,7 @@ func TestOtherBackend(t *testing.T) {
 	}
 }
 
-// broken panics where a worker of a search calls it.
+// broken is a backend that panics in a worker of a search.
 type broken struct{ memory }
 
 func (b broken) Open(ctx context.Context, file permission.File) (fs.File, error) {
@@ -340,8 +339,7 @@ func TestPanicsOfBackends(t *testing.T) {
 	}
 }
 
-// Braces side by side stand for more words than there are: only as many are made as
-// are taken.
+// Several braces multiply the words; only as many are made as are used.
 func TestManyBraces(t *testing.T) {
 	if got := expandBraces(strings.Repeat("{a,b}", 40), maxAlternatives); len(got) != maxAlternatives {
 		t.Errorf("%d words, want %d", len(got), maxAlternatives)
@@ -351,8 +349,8 @@ func TestManyBraces(t *testing.T) {
 	want(t, call(ctx, tools["Glob"], args("pattern", strings.Repeat("*{a,aa}", 8)+"b")), "success", "No files")
 }
 
-// A search of a text that is read already ends with its context, too: in a multiline
-// search every match may cost a look at all that follows.
+// A search in text that is already read also ends with its context: in a multiline search
+// every match may scan the whole rest.
 func TestGrepCancelInText(t *testing.T) {
 	for _, mode := range []string{"count", "content"} {
 		s, err := newGrepSearch(grepIn{Pattern: "a", OutputMode: mode, Multiline: true})
@@ -362,10 +360,10 @@ func TestGrepCancelInText(t *testing.T) {
 		ctx := &countdown.Context{Context: t.Context(), Left: 10}
 		s.search(ctx, 0, "/x", strings.NewReader(strings.Repeat("a\n", 100)))
 		if ctx.Left < -2 {
-			t.Errorf("%s: it went on for %d matches", mode, -ctx.Left)
+			t.Errorf("%s: it continued for %d matches", mode, -ctx.Left)
 		}
 		if ctx.Left > 0 {
-			t.Errorf("%s: nobody asked for the context", mode)
+			t.Errorf("%s: the context was never polled", mode)
 		}
 	}
 }

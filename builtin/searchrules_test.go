@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A deny or ask rule for Read holds for Grep and Glob: what names a covered path is denied, or
-// asked about, and what would come by it leaves it out, and says so.
+// A deny or ask rule for Read holds for Grep and Glob: a call that names a covered path is
+// denied or needs approval, and other searches skip such paths, and report it.
 func TestSearchObeysRulesForRead(t *testing.T) {
 	dir := files(t, map[string]string{
 		"w/a.txt": "needle\n", "w/secret/b.txt": "needle\n", "w/secret/deep/c.txt": "needle\n", "w/secret/plain.md": "needle\n",

@@ -91,7 +91,7 @@ func skillAgent(t *testing.T, dir string, cfg agent.Config, turns ...scripted.Tu
 	return a
 }
 
-// longTalk is a conversation that does not fit into a small window.
+// longTalk is a conversation that exceeds a small window.
 func longTalk() *agent.State {
 	st := &agent.State{ID: "s"}
 	for i := range 60 {
@@ -103,7 +103,7 @@ func longTalk() *agent.State {
 	return st
 }
 
-// questions returns what st asks a person.
+// questions returns the pending approvals of st.
 func questions(st *agent.State) (out []*event.Approval) {
 	for _, ev := range st.Pending() {
 		if q, ok := ev.(*event.Approval); ok {
@@ -113,7 +113,7 @@ func questions(st *agent.State) (out []*event.Approval) {
 	return out
 }
 
-// everything returns all that messages tell the model, hints included.
+// everything returns the whole text of messages, including hints.
 func everything(msgs []*message.Message) string {
 	var b strings.Builder
 	for _, m := range msgs {
@@ -127,9 +127,9 @@ func everything(msgs []*message.Message) string {
 	return b.String()
 }
 
-// TestSkillRoundTrip finds a skill in the prompt, reads a section and a bundled
-// file, runs its script with a question whose suggested rule comes from the
-// skill, and, after a compaction in another process, is told of the skill again.
+// TestSkillRoundTrip finds a skill in the prompt, reads a section and a bundled file, runs its
+// script with an approval whose suggested rule is the skill's, and gets a reminder of the skill
+// after a compaction in another process.
 func TestSkillRoundTrip(t *testing.T) {
 	dir, kit := skillWorkspace(t)
 	v, err := kit.View(t.Context(), new(toolkit.Scope))
@@ -243,8 +243,8 @@ func TestEnforceSkillTools(t *testing.T) {
 	}
 }
 
-// TestSkillRulesAreNotGranted holds that a rule of a skill is a suggestion to the
-// one question it would answer, and no more.
+// TestSkillRulesAreNotGranted: a skill's rule is only suggested in the question that it would
+// answer.
 func TestSkillRulesAreNotGranted(t *testing.T) {
 	opened := func(tools ...string) (st *agent.State) {
 		st = new(agent.State)
@@ -293,7 +293,7 @@ func TestSkillRulesAreNotGranted(t *testing.T) {
 	}
 }
 
-// TestEnforceSkillToolsFailsClosed gives it a saved state that is not one.
+// TestEnforceSkillToolsFailsClosed loads an invalid saved state.
 func TestEnforceSkillToolsFailsClosed(t *testing.T) {
 	dir, kit := skillWorkspace(t)
 	a := skillAgent(t, dir, agent.Config{Toolkit: kit, Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{agent.EnforceSkillTools()}}, runs("ls"), scripted.Say("done"))

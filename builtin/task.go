@@ -23,7 +23,7 @@ var (
 	taskUpdateText string
 )
 
-// A TaskStatus says how far a task is.
+// A TaskStatus is the progress of a task.
 type TaskStatus string
 
 // The statuses.
@@ -35,19 +35,19 @@ const (
 
 // A Task is an entry of the task list of a session.
 type Task struct {
-	ID          string                     `json:"id"` // "1", "2", …; never used again
+	ID          string                     `json:"id"` // "1", "2", …; never reused
 	Subject     string                     `json:"subject"`
 	Description string                     `json:"description"`
 	Status      TaskStatus                 `json:"state"`
 	Owner       string                     `json:"owner,omitempty"`
 	Blocks      []string                   `json:"blocks,omitempty"`     // ids of tasks that wait for this one
-	BlockedBy   []string                   `json:"blocked_by,omitempty"` // ids of tasks this one waits for
+	BlockedBy   []string                   `json:"blocked_by,omitempty"` // ids of tasks that this one waits for
 	Metadata    map[string]json.RawMessage `json:"metadata,omitempty"`
 }
 
-// taskList is what the session remembers.
+// taskList is the session's state.
 type taskList struct {
-	Last  int     `json:"last"` // the latest id that was given
+	Last  int     `json:"last"` // the last id that was assigned
 	Tasks []*Task `json:"tasks"`
 }
 
@@ -115,8 +115,8 @@ func TaskGet(Config) (tool.Tool, error) {
 	})
 }
 
-// TaskList returns the tool that lists the tasks. It is a [tool.Reminder] too:
-// what is not done yet outlives the conversation in which it was written down.
+// TaskList returns the tool that lists the tasks. It is also a [tool.Reminder], so that open
+// tasks survive compaction.
 func TaskList(Config) (tool.Tool, error) {
 	t, err := taskTool("TaskList", taskListText, func(l *taskList, _ struct{}) (string, error) {
 		if len(l.Tasks) == 0 {
@@ -127,7 +127,7 @@ func TaskList(Config) (tool.Tool, error) {
 	return openTasks{t}, err
 }
 
-// openTasks reminds of the tasks that are open.
+// openTasks implements [tool.Reminder].
 type openTasks struct{ tool.Tool }
 
 func (o openTasks) Unwrap() tool.Tool { return o.Tool }
@@ -139,12 +139,12 @@ func (openTasks) Remind(ctx context.Context) (text string) {
 		return nil
 	})
 	if err != nil || text == "" {
-		return "" // what cannot be read cannot be told
+		return "" // without a readable state there is nothing to list
 	}
 	return "Open tasks:\n" + text
 }
 
-// lines returns a line for each task that show picks.
+// lines returns a line for each task that show selects.
 func (l *taskList) lines(show func(*Task) bool) string {
 	var b strings.Builder
 	for _, t := range l.Tasks {
@@ -187,7 +187,7 @@ func TaskUpdate(Config) (tool.Tool, error) {
 			l.remove(t)
 			return fmt.Sprintf("Deleted task %s.", t.ID), nil
 		}
-		// All or nothing: what can fail comes first.
+		// First what can fail, so that nothing is changed on error.
 		linked, unknown, err := l.link(t, in.AddBlocks, in.AddBlockedBy)
 		if err != nil {
 			return "", err
@@ -210,7 +210,7 @@ func TaskUpdate(Config) (tool.Tool, error) {
 	})
 }
 
-// update sets the plain fields that in gives and returns their names.
+// update sets the plain fields that are set in in and returns their names.
 func (t *Task) update(in taskUpdateIn) (changed []string) {
 	if in.Subject != "" && in.Subject != t.Subject {
 		t.Subject = in.Subject
@@ -252,8 +252,8 @@ func mergeMetadata(old, add map[string]json.RawMessage) map[string]json.RawMessa
 	return all
 }
 
-// taskTool makes a tool of a function on the session's list. It must leave the
-// list alone if it fails.
+// taskTool makes a tool of a function on the session's list. The function must not change
+// the list if it fails.
 func taskTool[In any](name, text string, fn func(*taskList, In) (string, error)) (tool.Tool, error) {
 	return tool.New(name, text, func(ctx context.Context, in In) (answer string, err error) {
 		err = taskKey.Update(ctx, func(l *taskList) error {
@@ -290,8 +290,8 @@ func (l *taskList) remove(t *Task) {
 	}
 }
 
-// link adds relations between t and others, all of them or, with an error,
-// none. It returns the ids that no task has, which it leaves out.
+// link adds relations between t and others, or none if it returns an error. It returns and
+// skips ids of unknown tasks.
 func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unknown []string, err error) {
 	type pair struct{ first, then *Task }
 	var pairs []pair
@@ -320,7 +320,7 @@ func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unkn
 				a.first.Blocks = a.first.Blocks[:len(a.first.Blocks)-1]
 				a.then.BlockedBy = a.then.BlockedBy[:len(a.then.BlockedBy)-1]
 			}
-			return false, nil, fmt.Errorf("task %s cannot wait for task %s: the tasks would wait for each other in a circle; nothing was changed",
+			return false, nil, fmt.Errorf("task %s cannot wait for task %s: the tasks would wait for each other; nothing was changed",
 				p.then.ID, p.first.ID)
 		}
 		p.first.Blocks = append(p.first.Blocks, p.then.ID)
@@ -330,7 +330,7 @@ func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unkn
 	return len(added) > 0, unknown, nil
 }
 
-// waits reports whether t is o or waits for it, at once or through others.
+// waits reports whether t is o or waits for it, directly or indirectly.
 func (l *taskList) waits(t, o *Task) bool {
 	if t == o {
 		return true

@@ -25,8 +25,8 @@ func taskTools(t testing.TB) map[string]tool.Tool {
 	return tools
 }
 
-// Whatever a model does with the list: ids are new, relations are told on both
-// sides and never run in a circle, and the list survives being saved.
+// Whatever a model does with the list: ids are new, relations are consistent and acyclic, and
+// the list can be saved and loaded.
 func TestTaskListStaysSound(t *testing.T) {
 	tools := taskTools(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -65,7 +65,7 @@ func TestTaskListStaysSound(t *testing.T) {
 	})
 }
 
-// sound checks a list; last is the highest id ever seen.
+// sound checks the invariants of a list; last is the highest id seen so far.
 func sound(tasks []Task, last *int) error {
 	byID := map[string]Task{}
 	for i, t := range tasks {
@@ -111,7 +111,7 @@ func TestTaskIDsAreNotReused(t *testing.T) {
 	}
 }
 
-// A finished task blocks nobody in what the model reads.
+// A completed task is not listed as a blocker.
 func TestTaskListShowsOpenBlockers(t *testing.T) {
 	tools := taskTools(t)
 	ctx := tool.WithState(t.Context(), &tool.State{})
@@ -124,12 +124,12 @@ func TestTaskListShowsOpenBlockers(t *testing.T) {
 	want(t, call(ctx, tools["TaskList"], "{}"), "success", "1 [completed] first (me)\n2 [pending] then")
 }
 
-// What is open is told again after a compaction, and nothing else.
+// The reminder after a compaction lists the open tasks only.
 func TestTaskListReminds(t *testing.T) {
 	tools := taskTools(t)
 	remind, ok := tool.As[tool.Reminder](tools["TaskList"])
 	if !ok {
-		t.Fatal("TaskList reminds of nothing")
+		t.Fatal("TaskList has no reminder")
 	}
 	if got := remind.Remind(t.Context()); got != "" {
 		t.Errorf("without a state: %q", got)

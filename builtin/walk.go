@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	maxWalkers    = 8       // directories that are read side by side; more only wait for the kernel
-	filesPerTask  = 64      // files of one directory that go to one worker, so that a large one is shared
+	maxWalkers    = 8       // directories that are read in parallel; more only wait for the kernel
+	filesPerTask  = 64      // files of one directory that go to one worker, so that large directories are shared
 	maxIgnoreFile = 1 << 20 // bytes of a file of ignore rules that are read
 )
 
 // A walk visits the regular files below a directory, several at a time.
-// Symbolic links are not followed, and what cannot be read is passed over.
+// Symbolic links are not followed, and unreadable entries are skipped.
 type walk struct {
 	backend Backend
 	real    string   // the root with its links resolved
-	except  []string // patterns of paths that are left out
-	rules   bool     // keep to .gitignore, .ignore, .rgignore and .git/info/exclude
+	except  []string // patterns of paths to skip
+	rules   bool     // obey .gitignore, .ignore, .rgignore and .git/info/exclude
 
-	// enter tells whether to go into a directory, wants whether a file may be visited, and
-	// forced whether it is whatever the rules say. Paths are absolute.
+	// enter decides whether to search a directory, wants whether a file may be visited, and
+	// forced whether it is visited even if the ignore rules exclude it. Paths are absolute.
 	enter  func(path, name string) bool
 	wants  func(path string) bool
 	forced func(path string) bool
@@ -41,31 +41,31 @@ type walk struct {
 	file func(worker int, f walkFile)
 
 	root    int                 // the length of the root in the paths below it
-	leftOut atomic.Int64        // paths that are secret, or covered by except
+	leftOut atomic.Int64        // skipped paths that are secret or covered by except
 	unread  atomic.Int64        // directories that could not be read
 	panics  atomic.Pointer[any] // the first panic of a worker
 
 	mu     sync.Mutex
 	more   sync.Cond
-	tasks  []walkTask // taken from the end, so that few directories are open
+	tasks  []walkTask // last in, first out, so that few directories are open
 	active int        // workers that may still add tasks
 }
 
-// A walkFile is a regular file that a walk comes by.
+// A walkFile is a regular file found by a walk.
 type walkFile struct {
 	path  string
 	entry fs.DirEntry
 	dir   *walkDir
 }
 
-// A walkDir is an open directory. It is closed when nobody needs it any more.
+// A walkDir is an open directory. It is closed when users drops to 0.
 type walkDir struct {
 	path    string
 	file    fs.File
 	backend Backend
 	users   atomic.Int32
 	git     *gitignore.Dir // rules of git
-	other   *gitignore.Dir // rules of .ignore and .rgignore, which go before git's
+	other   *gitignore.Dir // rules of .ignore and .rgignore, which override git's
 }
 
 // A walkTask is a directory to enter, or files to visit.
@@ -94,7 +94,7 @@ func (w *walk) run(ctx context.Context, root string, top fs.File) {
 	}
 	wg.Wait()
 	if p := w.panics.Load(); p != nil {
-		panic(*p) // where the caller can recover it
+		panic(*p) // so that the caller can recover it
 	}
 }
 
@@ -131,7 +131,7 @@ func (w *walk) do(ctx context.Context, worker int, t walkTask) {
 		}
 	}()
 	if ctx.Err() != nil || w.panics.Load() != nil {
-		return // only give back what is open
+		return // only release what is open
 	}
 	if t.files != nil {
 		for _, e := range t.files {
@@ -153,7 +153,7 @@ func (w *walk) do(ctx context.Context, worker int, t walkTask) {
 	d.release()
 }
 
-// scan lists d and adds tasks for what is in it.
+// scan lists d and adds tasks for its entries.
 func (w *walk) scan(ctx context.Context, d *walkDir) {
 	list, ok := d.file.(fs.ReadDirFile)
 	if !ok {
@@ -183,7 +183,7 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 			}
 		}
 	}
-	// Files last, so that they are taken first and their directory is soon closed.
+	// Files last, so that they are visited first and their directory is closed soon.
 	for len(files) > 0 {
 		n := min(filesPerTask, len(files))
 		tasks = append(tasks, walkTask{parent: d, files: files[:n]})
@@ -196,10 +196,10 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 	w.mu.Unlock()
 }
 
-// leavesOut reports whether what is at path is left out, and counts it: a search must not
-// show what would have been asked about if the call had named it.
+// leavesOut reports whether path is to be skipped, and counts it: a search must not show
+// what would need approval if the call had named it.
 func (w *walk) leavesOut(path string, dir bool) bool {
-	real := w.real + path[w.root:] // no link is followed below the root
+	real := w.real + path[w.root:] // links below the root are not followed
 	covered := pathrule.CoveredBy
 	if dir {
 		covered = pathrule.TreeCoveredBy
@@ -211,7 +211,7 @@ func (w *walk) leavesOut(path string, dir bool) bool {
 	return true
 }
 
-// except returns the patterns of what a search leaves out, as it was judged.
+// except returns the patterns that a search must skip, by its judgement.
 func except(ctx context.Context) []string {
 	if j := tool.JudgementFrom(ctx); j != nil {
 		return j.Except
@@ -240,7 +240,7 @@ func (d *walkDir) sub(ctx context.Context, name string) (fs.File, error) {
 	if f, ok := sub.(fs.File); ok {
 		return f, nil
 	}
-	return nil, fmt.Errorf("%s/%s: Sub returned a %T, which is no file", d.path, name, sub)
+	return nil, fmt.Errorf("%s/%s: Sub returned a %T, which is not a file", d.path, name, sub)
 }
 
 func (d *walkDir) release() {
@@ -256,7 +256,7 @@ func (d *walkDir) ignored(path string, dir bool) bool {
 	return d.git.Ignored(path, dir)
 }
 
-// readRules reads the files of rules among the entries of d.
+// readRules reads the ignore files among the entries of d.
 func (d *walkDir) readRules(ctx context.Context, entries []fs.DirEntry) {
 	var has struct{ git, gitignore, ignore, rgignore bool }
 	for _, e := range entries {
@@ -271,7 +271,7 @@ func (d *walkDir) readRules(ctx context.Context, entries []fs.DirEntry) {
 			has.rgignore = true
 		}
 	}
-	if has.git { // what is outside does not rule a repository
+	if has.git { // rules from outside do not apply to a repository
 		d.git = gitignore.Top(d.path, d.parse(ctx, ".git/info/exclude"))
 	}
 	if has.gitignore {
@@ -285,7 +285,7 @@ func (d *walkDir) readRules(ctx context.Context, entries []fs.DirEntry) {
 	}
 }
 
-// parse reads a file of rules; without one there are none.
+// parse reads an ignore file, if it exists.
 func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
 	f, err := d.open(ctx, name)
 	if err != nil {
@@ -299,9 +299,9 @@ func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
 	return gitignore.Parse(data)
 }
 
-// above returns the rules of the directories above root, up to the one that is
-// a repository; none if none is, for git has no rules outside of one. A search
-// that begins in src is to leave out what one that begins at the top does.
+// above returns the rules of the directories above root, up to that of the repository; none
+// outside of a repository, as in git. So a search that begins in a subdirectory skips the
+// same files as one that begins at the top.
 func (w *walk) above(ctx context.Context, root string) *gitignore.Dir {
 	var found []*walkDir
 	for dir := path.Dir(root); ; dir = path.Dir(dir) {

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestSecretsStaySecret runs commands one after the other, as an agent does: the first makes
-// ready what the second one uses.
+// TestSecretsStaySecret runs pairs of commands like an agent: the first prepares what the
+// second uses.
 func TestSecretsStaySecret(t *testing.T) {
 	for _, row := range [][]string{
 		{"mkdir node_modules; mv sub node_modules/", "cat node_modules/sub/dir/.env"},
@@ -42,7 +42,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// TestClosedDirectory is for a directory that cannot be listed, which for root there is not.
+// TestClosedDirectory checks a directory that cannot be listed; root can list all.
 func TestClosedDirectory(t *testing.T) {
 	l := new(listing)
 	l.closed = true
@@ -59,8 +59,8 @@ func TestClosedDirectory(t *testing.T) {
 	}
 }
 
-// TestGitStaysTrusted has commands prepare a repository, and its other working tree, so that
-// the next git of the person runs their program.
+// TestGitStaysTrusted runs commands that manipulate a repository and its working trees so that
+// the user's next git command would run their program.
 func TestGitStaysTrusted(t *testing.T) {
 	for _, command := range []string{
 		"echo $PWD/evil > .git/worktrees/other/commondir",
@@ -85,7 +85,7 @@ func TestGitStaysTrusted(t *testing.T) {
 		out, _ := l.runConfined(t, permission.ProfileWork, dir, command)
 		shell("git -C " + dir + " status; git -C " + other + " status; git -C " + dir + " checkout -q -b new")
 		if _, err := os.Lstat(proof); err == nil {
-			t.Errorf("%s: git ran its program; the command said %s", command, out)
+			t.Errorf("%s: git ran the program; the command printed %s", command, out)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Read does not show how lines end, nor a mark as such: a model cannot give them back.
+	// Keep line ends and byte order mark: Read does not show them to the model.
 	text := in.Content
 	if exists && strings.HasPrefix(string(old), bom) && !strings.HasPrefix(text, bom) {
 		text = bom + text
@@ -88,8 +88,7 @@ func (w *write) Preview(ctx context.Context, input json.RawMessage) (string, err
 
 const bom = "\uFEFF" // byte order mark
 
-// allCRLF reports whether every line of data that ends, ends in CRLF, and one
-// does.
+// allCRLF reports whether data has line ends, and all are CRLF.
 func allCRLF(data []byte) bool {
 	n := bytes.Count(data, []byte("\r\n"))
 	return n > 0 && n == bytes.Count(data, []byte("\n"))

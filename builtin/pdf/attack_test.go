@@ -15,29 +15,29 @@ import (
 	"github.com/kitbag-go/kitbag/internal/countdown"
 )
 
-// bomb returns zeros that were compressed three times.
+// bomb returns zeros compressed three times.
 func bomb(size int) string {
 	return deflate(deflate(deflate(string(make([]byte, size)))))
 }
 
 const threeFlates = "/Filter [/FlateDecode /FlateDecode /FlateDecode]"
 
-// table returns a file that is no more than a table and a trailer.
+// table returns a file of only a table and a trailer.
 func table(rows, trailer string) []byte {
 	return fmt.Appendf(nil, "%%PDF-1.4\nxref\n%s\ntrailer\n<< %s >>\nstartxref\n9\n%%%%EOF\n", rows, trailer)
 }
 
-// tableStream returns a file that is no more than a stream of references.
+// tableStream returns a file of only a stream of references.
 func tableStream(entries, rows string) []byte {
 	return fmt.Appendf(nil, "%%PDF-1.5\n1 0 obj\n%s\nendobj\nstartxref\n9\n%%%%EOF\n", pdftest.Stream("/Type /XRef /Root 1 0 R "+entries, rows))
 }
 
-// withContents returns a file of a page, with objects from the fourth on.
+// withContents returns a file with one page, and objects from number 4.
 func withContents(objects ...string) []byte {
 	return pdftest.File(append([]string{catalogue, pageTree, onePage}, objects...)...)
 }
 
-// repeated returns a file whose objects from the fourth on come of a function.
+// repeated returns a file with n objects from number 4 that each returns.
 func repeated(tree string, n int, each func(num int) string) []byte {
 	objects := []string{catalogue, tree, onePage}
 	for i := range n {
@@ -55,8 +55,8 @@ func refs(first, n int) string {
 	return b.String()
 }
 
-// sameText returns a file whose tree of pages has n objects, all of them the same bytes
-// of an object stream.
+// sameText returns a file whose tree of pages has n objects, all in the same bytes of an
+// object stream.
 func sameText(n, size int) []byte {
 	var head strings.Builder
 	for i := range n {
@@ -70,11 +70,11 @@ func sameText(n, size int) []byte {
 // A cost is a budget in KiB, and in thousands.
 type cost budget
 
-// A file that needs a whole budget is read with a sixteenth of one.
+// little is for files that use up a budget: a sixteenth of the usual one.
 var little = budget{maxDecoded / 16, maxParsed / 16, maxObjects / 16, maxEntries / 16}
 
-// A file that is made to cost memory or time is read at the cost of its bytes, or is an
-// error. What it costs is counted, and held against what Go has allocated.
+// TestFileAttacks: a file made to cost memory or time costs no more than its bytes justify,
+// or is an error. The counted cost is compared with what Go has allocated.
 func TestFileAttacks(t *testing.T) {
 	many := strings.Repeat
 	swap := func(raw []byte, old, new string) []byte { return bytes.ReplaceAll(raw, []byte(old), []byte(new)) }
@@ -90,7 +90,7 @@ func TestFileAttacks(t *testing.T) {
 		want string // of the text, or of the error after "error: "
 		most cost
 	}{
-		{"a table that begins far away", table("3000000000 1\n0000000000 65535 f ", "/Root 1 0 R"), "error: it has no pages", small},
+		{"a table that begins at a large number", table("3000000000 1\n0000000000 65535 f ", "/Root 1 0 R"), "error: it has no pages", small},
 		{"the greatest number of an object", table("8388607 1\n0000000000 65535 f ", "/Root 1 0 R"), "error: it has no pages", small},
 		{"a table that claims to be long", table("0 8388607\n0000000000 65535 f ", "/Root 1 0 R"), "error: it has no pages", small},
 		{"a stream that claims to be long", tableStream("/W [1 2 1] /Size 999999999999", "abcd"), "error: it has no pages", small},
@@ -99,10 +99,10 @@ func TestFileAttacks(t *testing.T) {
 		{"rows without a place", tableStream("/W [1 0 1] /Size 8388607", many("a", 1000)), "error: it has no pages", small},
 		{"rows that are long", tableStream("/W [1 99999999999 1] /Size 1", "abcd"), "error: it has no pages", small},
 		{"negative rows", tableStream("/W [5 -4 1] /Size 100", "abcd"), "error: it has no pages", small},
-		{"tables in a circle", table("0 1\n0000000000 65535 f ", "/Root 1 0 R /Prev 9"), "error: in a circle", small},
-		{"a table that needs its own objects", tableStream("/W [1 2 1] /Size 2 /Filter 1 0 R", "abcd"), "error: it has no pages", small},
-		{"an object stream in itself", withTable("", 2, catalogue, "", onePage), "error: not an object of its own", small},
-		{"two object streams in each other", swap(withTable("", 3, catalogue, "", "", packed("", []int{2}, pageTree)), "\x02\x00\x00\x00\x03\x00\x01", "\x02\x00\x00\x00\x03\x00\x02"), "error: not an object of its own", small},
+		{"tables in a circle", table("0 1\n0000000000 65535 f ", "/Root 1 0 R /Prev 9"), "error: in a cycle", small},
+		{"a table that depends on its own objects", tableStream("/W [1 2 1] /Size 2 /Filter 1 0 R", "abcd"), "error: it has no pages", small},
+		{"an object stream in itself", withTable("", 2, catalogue, "", onePage), "error: it is in an object stream", small},
+		{"two object streams in each other", swap(withTable("", 3, catalogue, "", "", packed("", []int{2}, pageTree)), "\x02\x00\x00\x00\x03\x00\x01", "\x02\x00\x00\x00\x03\x00\x02"), "error: it is in an object stream", small},
 		{"an object stream whose length is in it", withTable("", 5, catalogue, "", "", pdftest.Stream("", hello),
 			"<< /Type /ObjStm /N 2 /First 8 /Length 2 0 R >>\nstream\n2 0 3 2 7 8 endstream"), "error: it has no pages", small},
 		{"an object stream of many", withTable("", 3, catalogue, "", pdftest.Stream("/N 99999999999 /First 4", "2 0 <<>>")), "error: it has no pages", small},
@@ -111,13 +111,13 @@ func TestFileAttacks(t *testing.T) {
 		{"arrays in arrays of a trailer", table("0 0", "/A "+many("[", 2_000_000)), "error: no table of objects", cost{0, 8000, 5, 1}},
 		{"dictionaries in a stream of references", tableStream(many("/A <<", 400_000), ""), "error: no table of objects", cost{0, 8000, 5, 1}},
 		{"a tree of pages in a circle", pdftest.File(catalogue, "<< /Kids [3 0 R] >>", "<< /Kids [2 0 R] >>"), "error: object 2 twice", small},
-		{"a node that is there twice", pdftest.File(catalogue, "<< /Kids [3 0 R 3 0 R] >>", "<< /Kids [4 0 R] >>", onePage), "error: object 3 twice", small},
+		{"a duplicate node", pdftest.File(catalogue, "<< /Kids [3 0 R 3 0 R] >>", "<< /Kids [4 0 R] >>", onePage), "error: object 3 twice", small},
 		{"a tree of many levels", levels, "error: levels", cost{1, 64, 4, 4}},
 		{"many nodes", pdftest.File(catalogue, "<< /Kids ["+many("<<>>", 60_000)+"] >>"), "error: nodes", cost{0, 1000, 130, 1}},
 		{"a tree that claims to be large", swap(withContents(pdftest.Stream("", hello)), "/Count 1", "/Count 1000000000"), "Hello", small},
 		{"a length that is itself", withContents("<< /Length 4 0 R >>\nstream\n" + hello + "\nendstream"), "Hello", small},
 		{"lengths in a circle", withContents("<< /Length 5 0 R >>\nstream\n"+hello+"\nendstream", "6 0 R", "5 0 R"), "Hello", small},
-		{"very many references", chain(200_000), "error: references lead to each other", cost{0, 12_000, 1, 401}},
+		{"very many references", chain(200_000), "error: a chain of more than", cost{0, 12_000, 1, 401}},
 		{"a compressed bomb that draws", withContents(pdftest.Stream(threeFlates, zeros)), "error: bytes", cost{maxStream>>10 + 256, 8, 1, 1}},
 		{"one that is an object stream", withTable("", 3, catalogue, "", pdftest.Stream("/N 1 /First 4 "+threeFlates, zeros)), "error: bytes", cost{maxTable>>10 + 256, 8, 1, 1}},
 		{"one that is a table", tableStream("/W [1 2 1] /Size 8388607 "+threeFlates, zeros), "error: bytes", cost{maxTable>>10 + 256, 8, 1, 1}},
@@ -167,12 +167,12 @@ func TestFileAttacks(t *testing.T) {
 			t.Errorf("%s: it cost %+v, want at most %+v", row.name, used, row.most)
 		}
 		if n := after.TotalAlloc - before.TotalAlloc; n > 1<<30 {
-			t.Errorf("%s: %d MiB were allocated", row.name, n>>20)
+			t.Errorf("%s: %d MiB allocated", row.name, n>>20)
 		}
 	}
 }
 
-// Wherever the reading of a file is, it ends with its context.
+// TestOpenCancel: reading a file ends with its context at any point.
 func TestOpenCancel(t *testing.T) {
 	for name, raw := range map[string][]byte{
 		"a table":    repeated(pageTree, 20_000, func(int) string { return "0" }),
@@ -189,11 +189,11 @@ func TestOpenCancel(t *testing.T) {
 		whole, _ := read(1 << 30)
 		total := 1<<30 - whole.Left
 		if total < 100 {
-			t.Errorf("%s: the context was asked %d times", name, total)
+			t.Errorf("%s: the context was polled %d times", name, total)
 		}
 		for asked := 0; asked < total; asked += max(1, total/10) {
 			if ctx, err := read(asked); !errors.Is(err, context.Canceled) || ctx.Left < -2 {
-				t.Errorf("%s: after %d of %d: %v, and asked %d times more", name, asked, total, err, -ctx.Left)
+				t.Errorf("%s: after %d of %d: %v, and %d more polls", name, asked, total, err, -ctx.Left)
 			}
 		}
 	}

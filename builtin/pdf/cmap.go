@@ -11,18 +11,18 @@ import (
 
 const (
 	maxMap         = 4 << 20 // bytes of the character map of a font
-	maxMapOperands = 1 << 16 // before an operator of one
-	maxChars       = 1 << 17 // entries of one
+	maxMapOperands = 1 << 16 // before an operator of a map
+	maxChars       = 1 << 17 // entries of a map
 	maxSpaces      = 100     // ranges of codes; as many as section 9.7.5 allows
 	maxOverlap     = 16      // ranges that begin before a code and end after it
 	maxCode        = 4       // bytes of a code
-	maxUnits       = 32      // of UTF-16 that a code stands for
+	maxUnits       = 32      // UTF-16 units of the text of a code
 )
 
-// A charMap tells what the codes of a font stand for; PDF 32000-1, section 9.10.3.
+// A charMap maps the codes of a font to text; PDF 32000-1, section 9.10.3.
 type charMap struct {
-	spaces []charRange // which codes there are
-	ranges []charRange // in order
+	spaces []charRange // the lengths and ranges of valid codes
+	ranges []charRange // sorted
 	chars  map[charCode][]uint16
 }
 
@@ -32,8 +32,8 @@ type charCode struct {
 	code uint32
 }
 
-// A charRange is a range of codes of n bytes. The first stands for text, the others
-// for what follows it, unless they have texts of their own.
+// A charRange is a range of codes of n bytes. The first has the text, the others the
+// characters that follow, unless they have texts of their own.
 type charRange struct {
 	charCode
 	hi    uint32
@@ -99,7 +99,7 @@ func codeOf(s string) charCode {
 	return c
 }
 
-// utf16Units reads UTF-16, big end first.
+// utf16Units decodes big-endian UTF-16.
 func utf16Units(s string, most int) (units []uint16) {
 	for i := 0; i+1 < len(s) && len(units) < most; i += 2 {
 		units = append(units, uint16(s[i])<<8|uint16(s[i+1]))
@@ -132,7 +132,7 @@ func (m *charMap) next(codes string) charCode {
 	return codeOf(codes[:1])
 }
 
-// text returns what a code stands for, if that is said.
+// text returns the text of a code, if the map has one.
 func (m *charMap) text(c charCode) (string, bool) {
 	if text, ok := m.chars[c]; ok {
 		return string(utf16.Decode(text)), true
@@ -141,7 +141,7 @@ func (m *charMap) text(c charCode) (string, bool) {
 	if !exact {
 		i--
 	}
-	// One that begins before may be longer. In a map made in earnest few overlap.
+	// An earlier range may reach further. In genuine maps few ranges overlap.
 	for last := max(0, i-maxOverlap); i >= last && m.ranges[i].n == c.n && m.ranges[i].reach >= c.code; i-- {
 		if m.ranges[i].has(c) {
 			return m.ranges[i].at(c.code)
@@ -150,7 +150,7 @@ func (m *charMap) text(c charCode) (string, bool) {
 	return "", false
 }
 
-// at returns what a code in the range stands for.
+// at returns the text of a code in the range.
 func (a charRange) at(code uint32) (string, bool) {
 	past, text := code-a.code, a.text
 	switch {

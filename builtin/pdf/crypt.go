@@ -14,18 +14,18 @@ import (
 	"fmt"
 )
 
-// A lock decrypts the streams of a file. Strings outside of streams are not decrypted,
-// as none of them is needed for text.
+// A lock decrypts the streams of a file. Strings outside of streams are not decrypted, as
+// reading text needs none of them.
 type lock struct {
 	key    []byte
 	cipher string // CFM of section 7.6.5: V2 is RC4, AESV2, AESV3, or None
 }
 
-// passwordPad is what a password is made longer with; algorithm 2.
+// passwordPad is the padding of passwords; algorithm 2.
 const passwordPad = "\x28\xBF\x4E\x5E\x4E\x75\x8A\x41\x64\x00\x4E\x56\xFF\xFA\x01\x08\x2E\x2E\x00\xB6\xD0\x68\x3E\x80\x2F\x0C\xA9\xFE\x64\x53\x69\x7A"
 
-// unlock finds the key of a file that is encrypted, and that everybody may open: with the
-// empty password. PDF 32000-1, section 7.6; revision 6 is of PDF 2.0.
+// unlock finds the key of an encrypted file that opens with the empty password; PDF 32000-1,
+// section 7.6, and PDF 2.0 for revision 6.
 func (f *File) unlock(ctx context.Context) error {
 	if f.trailer.key("Encrypt").kind == kindNull || f.lock != nil {
 		return nil
@@ -42,7 +42,7 @@ func (f *File) unlock(ctx context.Context) error {
 	}
 	known := l.cipher == "V2" || l.cipher == "None" || l.cipher == "AESV2" && version == 4 || l.cipher == "AESV3" && version == 5
 	if f.get(ctx, dict, "Filter").name() != "Standard" || version < 1 || version == 3 || revision < 2 || !known {
-		return fmt.Errorf("it is encrypted in a way that is not read (version %d, revision %d); decrypt it first, such as with Bash: qpdf --decrypt FILE NEW", version, revision)
+		return fmt.Errorf("its encryption is not supported (version %d, revision %d); decrypt it first, such as with Bash: qpdf --decrypt FILE NEW", version, revision)
 	}
 	if version == 5 {
 		l.key = f.newKey(ctx, dict, revision)
@@ -178,7 +178,7 @@ func (f *File) decrypt(ctx context.Context, o object, data []byte) []byte {
 func rc4With(key, data []byte) []byte {
 	c, err := rc4.NewCipher(key)
 	if err != nil {
-		panic(err) // of the length of the key, which the callers see to
+		panic(err) // only for a wrong length of the key
 	}
 	out := make([]byte, len(data))
 	c.XORKeyStream(out, data)
@@ -188,13 +188,13 @@ func rc4With(key, data []byte) []byte {
 func newAES(key []byte) cipher.Block {
 	b, err := aes.NewCipher(key)
 	if err != nil {
-		panic(err) // of the length of the key, which the callers see to
+		panic(err) // only for a wrong length of the key
 	}
 	return b
 }
 
-// aesWith decrypts whole blocks after the first, which is not part of the data, and takes
-// away what was added to fill the last.
+// aesWith decrypts whole blocks after the first, which is the initialisation vector, and
+// removes the padding.
 func aesWith(key, data []byte) []byte {
 	n := len(data) / aes.BlockSize * aes.BlockSize
 	if n < 2*aes.BlockSize {

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// What codes of one byte stand for, where it is not what they are in Latin-1; PDF
-// 32000-1, annex D; \uFFFD is a code without a
-// meaning.
+// The characters of single-byte codes, where they differ from Latin-1; PDF 32000-1, annex D.
+// \uFFFD is a code without a meaning.
 var (
 	winAnsiEncoding = tableOf(run{0x80, "€\uFFFD‚ƒ„…†‡ˆ‰Š‹Œ\uFFFDŽ\uFFFD\uFFFD‘’“”•–—˜™š›œ\uFFFDžŸ"})
 
@@ -24,7 +23,7 @@ var (
 		strings.Repeat("\uFFFD", 16) + "Æ\uFFFDª\uFFFD\uFFFD\uFFFD\uFFFDŁØŒº\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDæ\uFFFD\uFFFD\uFFFDı\uFFFD\uFFFDłøœß\uFFFD\uFFFD\uFFFD\uFFFD"})
 )
 
-// A run is what the codes from one on stand for.
+// A run has the characters of consecutive codes.
 type run struct {
 	code int
 	text string
@@ -62,7 +61,7 @@ func namedEncoding(name string) *encodingTable {
 //go:embed glyphs.txt
 var glyphList string
 
-// glyphs has the code points of the names of glyphs.
+// glyphs maps the names of glyphs to code points.
 var glyphs = sync.OnceValue(func() map[string]rune {
 	m := map[string]rune{}
 	for line := range strings.Lines(glyphList) {
@@ -76,8 +75,8 @@ var glyphs = sync.OnceValue(func() map[string]rune {
 	return m
 })
 
-// glyphText returns what a glyph stands for by its name, by the rules of the Adobe Glyph
-// List, or "".
+// glyphText returns the text of a glyph by its name, by the rules of the Adobe Glyph List,
+// or "".
 func glyphText(name string) string {
 	if r, ok := glyphs()[name]; ok {
 		return string(r)

@@ -28,7 +28,7 @@ const (
 	hello     = "BT /F1 10 Tf (Hello) Tj ET"
 )
 
-// packed returns an object stream of objects by their numbers.
+// packed returns an object stream of the numbered objects.
 func packed(entries string, numbers []int, objects ...string) string {
 	var head, body strings.Builder
 	for i, o := range objects {
@@ -39,8 +39,8 @@ func packed(entries string, numbers []int, objects ...string) string {
 		deflate(head.String()+body.String()))
 }
 
-// withTable appends a stream of references to objects, which has the number after theirs.
-// An object that is "" is in the object stream of the number that in says.
+// withTable appends a stream of references, with the next number, to objects. An empty
+// object is in the object stream with the number in.
 func withTable(entries string, in int, objects ...string) []byte {
 	body, places := pdftest.Body(objects...)
 	rows := []byte{0, 0, 0, 0, 0, 255}
@@ -56,7 +56,7 @@ func withTable(entries string, in int, objects ...string) []byte {
 	return fmt.Appendf(body, "%d 0 obj\n%s\nendobj\nstartxref\n%d\n%%%%EOF\n", n, table, len(body))
 }
 
-// compressedTable is withTable with rows that are predicted and compressed.
+// compressedTable is withTable with compressed rows and a predictor.
 func compressedTable(objects ...string) []byte {
 	body, places := pdftest.Body(objects...)
 	var rows, above []byte
@@ -77,8 +77,8 @@ func compressedTable(objects ...string) []byte {
 	return fmt.Appendf(body, "%d 0 obj\n%s\nendobj\nstartxref\n%d\n%%%%EOF\n", n, table, len(body))
 }
 
-// hybrid returns a file whose pages are free in the table, and in a stream for readers
-// that know of it.
+// hybrid returns a file whose pages are free in the table, and listed in a stream for newer
+// readers.
 func hybrid() []byte {
 	objects := []string{catalogue, "", "", pdftest.Stream("", hello), packed("", []int{2, 3}, pageTree, onePage)}
 	body, places := pdftest.Body(objects...)
@@ -106,7 +106,7 @@ func updated() []byte {
 	return fmt.Appendf(old, "xref\n4 1\n%010d 00000 n \ntrailer\n<< /Size 5 /Root 1 0 R /Prev %d >>\nstartxref\n%d\n%%%%EOF\n", at, prev, bytes.LastIndex(old, []byte("endobj\n"))+7)
 }
 
-// layouts are files of a page that says Hello.
+// layouts are files of one page with the text Hello.
 func layouts() map[string][]byte {
 	a85 := make([]byte, ascii85.MaxEncodedLen(len(hello)))
 	a85 = append(a85[:ascii85.Encode(a85, []byte(hello))], "~>"...)
@@ -150,7 +150,7 @@ func layouts() map[string][]byte {
 
 func withoutTail(raw []byte) []byte { return raw[:bytes.LastIndex(raw, []byte("startxref"))] }
 
-// lzw returns codes for bytes, after enough others that they become longer.
+// lzw returns LZW codes of s, after enough others that codes become longer.
 func lzw(s string, early int) string {
 	var out []byte
 	bits, have := uint32(0), 0
@@ -174,7 +174,7 @@ func lzw(s string, early int) string {
 	return string(out)
 }
 
-// Each way to lay out a file, and each that is wrong in a known way, has the same page.
+// TestLayouts: each layout, and each known damage, has the same page.
 func TestLayouts(t *testing.T) {
 	for name, raw := range layouts() {
 		if got, err := firstPage(t.Context(), raw); err != nil || got != "Hello" {
@@ -183,7 +183,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// A character map that is damaged takes nothing from an encoding that is whole.
+// TestDamagedMap: a damaged character map does not affect a valid encoding.
 func TestDamagedMap(t *testing.T) {
 	raw := pdftest.File(catalogue, "<< /Kids [3 0 R] >>", strings.Replace(onePage, "/Parent 2 0 R", "/Resources << /Font << /F1 5 0 R >> >>", 1),
 		pdftest.Stream("", hello), "<< /Encoding /WinAnsiEncoding /ToUnicode 6 0 R >>", pdftest.Stream("/Filter /FlateDecode", "damage"))
@@ -192,7 +192,7 @@ func TestDamagedMap(t *testing.T) {
 	}
 }
 
-// What was predicted by hand.
+// Predicted by hand.
 func TestPredictors(t *testing.T) {
 	for _, row := range []struct {
 		predictor, columns, colors int

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// encoded returns the bytes of a stream as they are in the file.
+// encoded returns the bytes of a stream as stored in the file.
 func (f *File) encoded(ctx context.Context, o object) []byte {
 	rest := f.raw[o.body.start:]
 	if n, ok := f.get(ctx, o, "Length").integer(len(rest)); ok && wordFollows(rest[n:], "endstream") {
@@ -27,15 +27,15 @@ func (f *File) encoded(ctx context.Context, o object) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(rest[:n], []byte("\n")), []byte("\r"))
 }
 
-// wordFollows reports whether a word comes next, after little white space.
+// wordFollows reports whether a word follows, after little white space.
 func wordFollows(data []byte, word string) bool {
 	data = data[:min(len(data), len(word)+4)]
 	i := slices.IndexFunc(data, func(c byte) bool { return !isSpace(c) })
 	return i >= 0 && bytes.HasPrefix(data[i:], []byte(word))
 }
 
-// decode returns the bytes of a stream after its filters; section 7.4. It is an error
-// if there are more than limit of them at any stage.
+// decode returns the bytes of a stream after its filters; section 7.4. More than limit bytes
+// at any stage are an error.
 func (f *File) decode(ctx context.Context, o object, limit int) ([]byte, error) {
 	filters, parms := f.oneOrMore(ctx, o, "Filter"), f.oneOrMore(ctx, o, "DecodeParms")
 	if len(filters) > maxFilters {
@@ -62,7 +62,7 @@ func tooLong(limit int) error {
 	return fmt.Errorf("its streams have more than %d bytes, the most that is read", limit)
 }
 
-// oneOrMore returns the members of an array, or what stands instead of it.
+// oneOrMore returns the members of an array, or a single value in place of an array.
 func (f *File) oneOrMore(ctx context.Context, o object, name string) []object {
 	v := f.get(ctx, o, name)
 	switch v.kind {
@@ -106,8 +106,8 @@ func (f *File) filter(ctx context.Context, name string, parm object, data []byte
 	return f.unpredict(ctx, parm, out)
 }
 
-// readAll reads at most limit bytes. A stream that is damaged ends there: what is before
-// is as good as it was.
+// readAll reads at most limit bytes. A damaged stream ends at the damage; the bytes before
+// it are kept.
 func (f *File) readAll(ctx context.Context, r io.Reader, limit int) ([]byte, error) {
 	var out []byte
 	buf := make([]byte, 16<<10)
@@ -128,7 +128,7 @@ func (f *File) readAll(ctx context.Context, r io.Reader, limit int) ([]byte, err
 	}
 }
 
-// unpredict adds to each byte what was predicted of it.
+// unpredict undoes the predictor of a filter.
 func (f *File) unpredict(ctx context.Context, parm object, data []byte) ([]byte, error) {
 	number := func(name string, most, other int) int { return f.get(ctx, parm, name).integerOr(most, other) }
 	predictor := number("Predictor", 15, 1)
@@ -136,7 +136,7 @@ func (f *File) unpredict(ctx context.Context, parm object, data []byte) ([]byte,
 		return data, nil
 	}
 	colors, bits, columns := number("Colors", 32, 1), number("BitsPerComponent", 16, 8), number("Columns", 1<<20, 1)
-	width := (colors*bits*columns + 7) / 8 // at most 64 MiB, which an int of 32 bits holds too
+	width := (colors*bits*columns + 7) / 8 // at most 64 MiB, which fits into an int of 32 bits
 	step := max(1, colors*bits/8)
 	if width == 0 {
 		return nil, damagef("the rows of a stream have no bytes")
@@ -152,7 +152,7 @@ func (f *File) unpredict(ctx context.Context, parm object, data []byte) ([]byte,
 		}
 		return data, nil
 	}
-	out := data[:0] // never before what is still to be read
+	out := data[:0] // never overwrites what is still to be read
 	above := make([]byte, min(width, len(data)))
 	for len(data) > 1 {
 		kind, row := data[0], data[1:min(len(data), 1+width)]
@@ -211,14 +211,13 @@ func hexDigits(data []byte) []byte {
 	return digits
 }
 
-// ascii85Digits returns what is before the end, and after a beginning that other
-// programs write.
+// ascii85Digits returns the digits, without the optional prefix and the end.
 func ascii85Digits(data []byte) []byte {
 	data, _, _ = bytes.Cut(data, []byte("~"))
 	return bytes.TrimPrefix(bytes.TrimLeft(data, "\x00\t\n\f\r "), []byte("<~"))
 }
 
-// A runReader reads bytes that are repeated or not; section 7.4.5.
+// A runReader reads bytes in runs of repeated and literal bytes; section 7.4.5.
 type runReader struct{ data []byte }
 
 func (r *runReader) Read(p []byte) (n int, _ error) {

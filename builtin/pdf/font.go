@@ -10,14 +10,14 @@ import (
 
 const maxDifferences = 2048 // numbers and names; there are 256 codes
 
-// A font is what has to be known of a font to read text.
+// A font is the part of a font that reading text needs.
 type font struct {
 	decode func(codes string) string
 	first  int
 	widths []float64 // of the codes from first on, in thousandths of the size
 }
 
-// font returns a font, which other pages may have, too.
+// font returns a font, from the cache if another page uses it.
 func (f *File) font(ctx context.Context, o object) (*font, error) {
 	if t := f.fonts[int(o.num)]; o.kind == kindRef && t != nil {
 		return t, nil
@@ -63,7 +63,7 @@ func (f *File) readFont(ctx context.Context, dict object) (*font, error) {
 	return t, f.err
 }
 
-// An encodingTable says what each of the codes of one byte stands for.
+// An encodingTable maps single-byte codes to text.
 type encodingTable [256]string
 
 func (t *encodingTable) decode(codes string) string {
@@ -74,8 +74,8 @@ func (t *encodingTable) decode(codes string) string {
 	return b.String()
 }
 
-// readEncoding reads an encoding that has a name, or that says how it differs from
-// another; section 9.6.6.
+// readEncoding reads an encoding, which is a name or a list of differences from another;
+// section 9.6.6.
 func (f *File) readEncoding(ctx context.Context, dict object, base *encodingTable) (*encodingTable, error) {
 	if base == nil {
 		base = namedEncoding(f.get(ctx, dict, "BaseEncoding").name())
@@ -103,8 +103,8 @@ func (f *File) readEncoding(ctx context.Context, dict object, base *encodingTabl
 	return &table, nil
 }
 
-// overlay puts what a character map says of codes of one byte before what is said by
-// the names of glyphs; section 9.10.2. Without a map that is damaged there are still these.
+// overlay lets the character map override the names of glyphs for single-byte codes;
+// section 9.10.2. It ignores a damaged map.
 func (f *File) overlay(ctx context.Context, table *encodingTable, stream object) error {
 	m, err := f.readCharMap(ctx, stream)
 	if _, damaged := errors.AsType[damage](err); damaged {

@@ -8,22 +8,22 @@ const (
 	lzwCodes = 1 << 12
 )
 
-// An lzwReader reads LZW of PDF 32000-1, section 7.4.4, whose codes become longer one
-// code earlier than those that compress/lzw reads.
+// An lzwReader decodes LZW of PDF 32000-1, section 7.4.4, whose codes become longer one code
+// earlier than those of compress/lzw.
 type lzwReader struct {
 	data  []byte
 	early int // 0 or 1
 
-	bits  uint32 // that were read and not used
+	bits  uint32 // read and not used yet
 	have  int
 	next  int // the first code without a string; 0 before the first
 	width int
 	last  int // code, or -1 after a clear
-	// The string of a code is that of prefix with one byte more.
+	// The string of a code is that of its prefix and one more byte.
 	prefix [lzwCodes]uint16
 	suffix [lzwCodes]byte
 	length [lzwCodes]uint16
-	buf    []byte // decoded, and not yet delivered
+	buf    []byte // decoded and not delivered yet
 	err    error
 }
 

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// An object is one of the objects of PDF 32000-1, section 7.3, or a token. The zero
-// object is null, and what cannot be read is taken as null.
+// An object is one of the objects of PDF 32000-1, section 7.3, or a token. The zero object
+// is null, and so is an unreadable object.
 type object struct {
 	kind kind
 	num  float64 // of a number, and the object number of a reference
@@ -15,12 +15,12 @@ type object struct {
 	body *body
 }
 
-// A body is what an array, a dictionary or a stream has in it.
+// A body is the content of an array, a dictionary or a stream.
 type body struct {
 	list []object
 	dict map[string]object
 
-	// Of a stream: where its bytes begin in the file, and what its key is made of.
+	// Of a stream: the offset of its bytes in the file, and the numbers for its key.
 	start, num, generation int
 }
 
@@ -64,7 +64,7 @@ func (o object) name() string {
 	return o.text
 }
 
-// integer returns a number that is an integer of 0 to most.
+// integer returns the value of an integer from 0 to most.
 func (o object) integer(most int) (int, bool) {
 	if o.kind != kindNumber || o.num != math.Trunc(o.num) || o.num < 0 || o.num > float64(most) {
 		return 0, false
@@ -72,7 +72,7 @@ func (o object) integer(most int) (int, bool) {
 	return int(o.num), true
 }
 
-// integerOr is integer with what is assumed of anything else.
+// integerOr is integer with a default value.
 func (o object) integerOr(most, other int) int {
 	if n, ok := o.integer(most); ok {
 		return n
@@ -80,7 +80,7 @@ func (o object) integerOr(most, other int) int {
 	return other
 }
 
-// token returns the next token, which counts towards what a file may cost.
+// token returns the next token, and counts it in the budget.
 func (f *File) token(ctx context.Context, s *scanner) (object, error) {
 	from := s.pos
 	t, ok := s.token()
@@ -110,7 +110,7 @@ func (f *File) parse(ctx context.Context, s *scanner) (object, error) {
 	return f.value(ctx, s, t, 0)
 }
 
-// value reads the object that begins with a token, inside of depth others.
+// value reads the object that begins with a token, nested depth deep.
 func (f *File) value(ctx context.Context, s *scanner, t object, depth int) (object, error) {
 	switch t.kind {
 	case kindNumber:
@@ -122,10 +122,10 @@ func (f *File) value(ctx context.Context, s *scanner, t object, depth int) (obje
 		case "null":
 			return object{}, nil
 		case "endobj", "stream", "endstream", "xref", "trailer", "startxref":
-			return object{}, damagef("%s stands where an object should", t.text)
+			return object{}, damagef("%s in place of an object", t.text)
 		}
 	case kindClose:
-		return object{}, damagef("an array or a dictionary ends that did not begin")
+		return object{}, damagef("the end of an array or a dictionary without a beginning")
 	case kindOpen:
 		if depth >= maxDepth {
 			return object{}, damagef("objects are nested more than %d deep", maxDepth)
@@ -157,7 +157,7 @@ func (f *File) composite(ctx context.Context, s *scanner, dict bool, depth int) 
 	}
 	d := make(map[string]object, len(list)/2)
 	for i := 0; i+1 < len(list); i++ {
-		if list[i].kind == kindName { // else there is one too many
+		if list[i].kind == kindName { // else a value has no key
 			d[list[i].text] = list[i+1]
 			i++
 		}
@@ -165,7 +165,7 @@ func (f *File) composite(ctx context.Context, s *scanner, dict bool, depth int) 
 	return object{kind: kindDict, body: &body{dict: d}}, nil
 }
 
-// reference passes over the rest of a reference, "0 R", after the number of an object.
+// reference skips the rest of a reference, "0 R", after the number of an object.
 func (s *scanner) reference() bool {
 	pos := s.pos
 	spaces := func() bool {
@@ -192,11 +192,11 @@ func (s *scanner) reference() bool {
 	return true
 }
 
-// objectAt reads the object at a place in the file, with its number. Where want is not
-// negative, it is an error if it is another.
+// objectAt reads the object at an offset of the file, with its number. Unless want is
+// negative, another number is an error.
 func (f *File) objectAt(ctx context.Context, at, want int) (num int, o object, err error) {
 	if at < 0 || at >= len(f.raw) {
-		return 0, object{}, damagef("it should be at byte %d, and the file has %d", at, len(f.raw))
+		return 0, object{}, damagef("its table entry says byte %d, but the file has only %d", at, len(f.raw))
 	}
 	s := &scanner{data: f.raw, pos: at}
 	var head [3]object
@@ -207,7 +207,7 @@ func (f *File) objectAt(ctx context.Context, at, want int) (num int, o object, e
 	}
 	num, ok := head[0].integer(maxObject)
 	if !ok || head[1].kind != kindNumber || head[2].kind != kindWord || head[2].text != "obj" || want >= 0 && num != want {
-		return 0, object{}, damagef("it is not at byte %d, as the table of objects says", at)
+		return 0, object{}, damagef("it is not at byte %d, where the table of objects says", at)
 	}
 	if o, err = f.parse(ctx, s); err != nil || o.kind != kindDict {
 		return num, o, err
@@ -225,8 +225,8 @@ func (f *File) objectAt(ctx context.Context, at, want int) (num int, o object, e
 	return num, o, nil
 }
 
-// A damage is a file that is not as it should be, so that looking for its objects may
-// help; any other error is final.
+// A damage is an error of a damaged file, which searching the file for objects may repair;
+// any other error is final.
 type damage string
 
 func (d damage) Error() string { return string(d) }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A page has what is said of it, and the resources that it may have from a node above.
+// A page has a page's dictionary, and its resources, which may be inherited from a node above.
 type page struct{ dict, resources object }
 
 // readPages reads the tree of pages, in order; section 7.7.3.
@@ -49,9 +49,9 @@ func (w *treeWalk) node(ctx context.Context, v, resources object, level int) err
 		w.file.pages = append(w.file.pages, page{v, resources})
 		return nil
 	}
-	if ref.kind == kindRef { // a page may be there twice
+	if ref.kind == kindRef { // a page may occur twice
 		if w.seen[int(ref.num)] {
-			return fmt.Errorf("its tree of pages has object %d twice, which is no page", int(ref.num))
+			return fmt.Errorf("its tree of pages has object %d twice, which is not a page", int(ref.num))
 		}
 		w.seen[int(ref.num)] = true
 	}

@@ -1,5 +1,5 @@
-// Package pdf reads the text of PDF files, as PDF 32000-1 describes them, and nothing
-// else of them. With it the Read tool of [github.com/kitbag-go/kitbag/builtin] reads them:
+// Package pdf reads the text of PDF files (PDF 32000-1), and nothing else. It lets the Read
+// tool of [github.com/kitbag-go/kitbag/builtin] read them:
 //
 //	tools, err := builtin.New(builtin.Config{PDF: pdf.Reader{}})
 //
@@ -10,21 +10,21 @@
 //		text, err := f.Text(ctx, n+1)
 //	}
 //
-// # Files made to do harm
+// # Malicious files
 //
-// A file says how long its tables are, where they are, and how often its streams are
-// compressed. None of this is believed: all that one [File] costs is counted, and it is
-// an error to go beyond what is set below. Nothing is allocated for a number in the file
-// before there are bytes for it, nothing recurs without a limit, and what takes long asks
-// its context. So a File takes, besides the bytes of the file, memory of at most some
-// hundreds of megabytes, and time in proportion to these limits.
+// A file declares how long its tables are, where they are, and how often its streams are
+// compressed. None of this is trusted: the cost of each [File] is counted, and exceeding the
+// limits below is an error. Memory for a number in the file is allocated only as far as
+// there are bytes for it, recursion is bounded, and long work polls its context. So a File
+// takes, in addition to the bytes of the file, at most some hundreds of megabytes of memory,
+// and time in proportion to these limits.
 //
 // # What is read
 //
 // Files of every version up to 2.0, with tables or streams of references, or both; a file
-// whose table is missing or wrong is searched for its objects. An object that is damaged
-// counts as null, as in viewers. A file that is encrypted, but has no password for who only
-// reads it, is decrypted. Filters for images are not read.
+// with a missing or wrong table is searched for its objects. A damaged object counts as
+// null, as in viewers. An encrypted file is decrypted if it can be opened without a
+// password. Filters for images are not supported.
 package pdf
 
 import (
@@ -37,23 +37,23 @@ import (
 // What one File may cost.
 const (
 	maxDecoded = 128 << 20 // bytes that go into filters and come out
-	maxParsed  = 128 << 20 // bytes that are read as objects, or searched for an end
+	maxParsed  = 128 << 20 // bytes that are parsed as objects, or searched for an end
 	maxObjects = 2 << 20   // tokens of objects
 	maxEntries = 2 << 20   // of tables of objects, of heads of object streams and of character maps
 )
 
-// What it may be like.
+// Limits of its structure.
 const (
 	maxObject  = 8_388_607 // the greatest number of an object; annex C
-	maxDepth   = 100       // arrays and dictionaries in each other
-	maxChain   = 32        // references to references, and objects that need others to be read
+	maxDepth   = 100       // of nested arrays and dictionaries
+	maxChain   = 32        // of references to references, and of objects that need others to be read
 	maxFilters = 8         // of a stream
 	maxNodes   = 50_000    // of the tree of pages
-	maxLevels  = 50        // of it
+	maxLevels  = 50        // of the tree of pages
 	maxTable   = 16 << 20  // bytes of a stream of references or of objects
-	maxStream  = 8 << 20   // bytes that draw one page, or of its text
+	maxStream  = 8 << 20   // bytes of the content streams of one page, or of its text
 	headSpace  = 1024      // bytes at the beginning that may come before the header
-	tailSpace  = 1024      // bytes at the end in which the place of the table is said
+	tailSpace  = 1024      // bytes at the end that are searched for the offset of the table
 )
 
 // A File is an open PDF file. It must not be used by several goroutines at once.
@@ -62,23 +62,23 @@ type File struct {
 	trailer object
 	entries map[int]entry
 	cache   map[int]object
-	streams map[int]*objectStream // by the number of the stream; nil if damaged
+	streams map[int]*objectStream // by object number; nil if damaged
 	busy    map[int]bool          // objects that are being read
 
-	fonts    map[int]*font // by the number of the object
+	fonts    map[int]*font // by object number
 	lock     *lock         // of an encrypted file
 	searched bool
-	found    []foundObject // by searching, in the order of the file
-	places   map[int]int   // of the last of each number
+	found    []foundObject // by searching, in order of offset
+	places   map[int]int   // the last offset of each number
 
 	pages  []page
 	left   budget
-	damage error // the first
-	err    error // what ended the reading
+	damage error // the first one
+	err    error // the error that ended the reading
 }
 
-// A Reader opens files for [github.com/kitbag-go/kitbag/builtin.Config]. It may be used by several goroutines at
-// once.
+// A Reader opens files for [github.com/kitbag-go/kitbag/builtin.Config]. It is safe for
+// concurrent use.
 type Reader struct{}
 
 // OpenPDF returns the number of pages of a file, and a function for the text of a page; see
@@ -91,12 +91,11 @@ func (Reader) OpenPDF(ctx context.Context, file []byte) (pages int, text func(ct
 	return f.Pages(), f.Text, nil
 }
 
-// A budget is what may yet be spent.
+// A budget is what is left of the limits.
 type budget struct{ decoded, parsed, objects, entries int }
 
-// Open reads the tables and the tree of pages of a file, which must not change as long as
-// the File is used. It is an error if the file is encrypted with a
-// password, or has no pages.
+// Open reads the tables and the tree of pages of a file, which must not change while the
+// File is used. A file that is encrypted with a password, or without pages, is an error.
 func Open(ctx context.Context, raw []byte) (*File, error) {
 	f := &File{left: budget{maxDecoded, maxParsed, maxObjects, maxEntries}}
 	if err := f.open(ctx, raw); err != nil {
@@ -108,9 +107,9 @@ func Open(ctx context.Context, raw []byte) (*File, error) {
 func (f *File) open(ctx context.Context, raw []byte) error {
 	head := bytes.Index(raw[:min(len(raw), headSpace)], []byte("%PDF-"))
 	if head < 0 {
-		return fmt.Errorf("it is no PDF file: %%PDF- is not in its first %d bytes", headSpace)
+		return fmt.Errorf("not a PDF file: %%PDF- is not in its first %d bytes", headSpace)
 	}
-	f.raw = raw[head:] // places in the file are counted from the header
+	f.raw = raw[head:] // offsets are counted from the header
 	f.reset()
 	err := f.readTables(ctx)
 	if err == nil {
@@ -125,7 +124,7 @@ func (f *File) open(ctx context.Context, raw []byte) error {
 	return err
 }
 
-// reset forgets all objects, but not what they cost.
+// reset drops all objects, but not their cost.
 func (f *File) reset() {
 	f.trailer, f.pages, f.lock = object{}, nil, nil
 	f.entries, f.cache = map[int]entry{}, map[int]object{}
@@ -136,8 +135,8 @@ func (f *File) reset() {
 // Pages returns how many pages there are, at least one.
 func (f *File) Pages() int { return len(f.pages) }
 
-// spend takes n from what is left of something, and reports whether there was so much.
-// It also reports false when nobody waits any more.
+// spend subtracts n from left, and reports whether that was enough. It also returns false if
+// the context is done.
 func (f *File) spend(ctx context.Context, left *int, n int) bool {
 	if f.err != nil {
 		return false
@@ -145,7 +144,7 @@ func (f *File) spend(ctx context.Context, left *int, n int) bool {
 	before := *left
 	if *left -= n; *left < 0 {
 		*left = 0
-		f.err = fmt.Errorf("to read it takes more than %d MiB of streams, %d MiB of objects, %d objects or %d entries of tables: it is too large, or made to cost memory",
+		f.err = fmt.Errorf("to read it takes more than %d MiB of streams, %d MiB of objects, %d objects or %d entries of tables: it is too large, or malicious",
 			maxDecoded>>20, maxParsed>>20, maxObjects, maxEntries)
 	} else if n > 0 && before>>12 != *left>>12 {
 		f.err = ctx.Err()
@@ -153,7 +152,7 @@ func (f *File) spend(ctx context.Context, left *int, n int) bool {
 	return f.err == nil
 }
 
-// spoiled keeps the first damage, for when there is no more to say.
+// spoiled keeps the first damage, for an error without another cause.
 func (f *File) spoiled(err error) {
 	if f.damage == nil && err != nil {
 		f.damage = err

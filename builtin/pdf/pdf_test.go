@@ -19,7 +19,7 @@ func firstPage(ctx context.Context, raw []byte) (string, error) {
 	return f.Text(ctx, 1)
 }
 
-// Characters are what the font says of their codes.
+// TestPDFCharacters checks the text of codes with the encodings of fonts.
 func TestPDFCharacters(t *testing.T) {
 	const spaces = "1 begincodespacerange <0000> <FFFF> endcodespacerange "
 	differences := "/Encoding << /Differences [65 /alpha /beta 97 /Euro] >>"
@@ -48,8 +48,8 @@ func TestPDFCharacters(t *testing.T) {
 	}
 }
 
-// A page that is made to cost time or memory without end is read in the time that its
-// bytes take, or is an error.
+// TestPDFAttacks: a page made to cost time or memory takes time linear in its bytes, or is an
+// error.
 func TestPDFAttacks(t *testing.T) {
 	const plain = "/Encoding /WinAnsiEncoding"
 	const spaces = "1 begincodespacerange <0000> <FFFF> endcodespacerange "
@@ -88,7 +88,7 @@ func TestPDFAttacks(t *testing.T) {
 	}
 }
 
-// However far the reading of a page has come, it ends with its context.
+// TestPDFCancel: reading a page ends with its context at any point.
 func TestPDFCancel(t *testing.T) {
 	data := pdftest.Font("", "1 begincodespacerange <00> <FF> endcodespacerange "+strings.Repeat("1 beginbfchar <41> <0041> endbfchar ", 1000),
 		"BT /F1 10 Tf "+strings.Repeat("(AAA) Tj [(A) 1 (A)] TJ 1 w ", 5000))
@@ -103,11 +103,11 @@ func TestPDFCancel(t *testing.T) {
 	}
 	total := 1<<30 - all.Left
 	if total < 15_000 {
-		t.Fatalf("the context was asked %d times", total)
+		t.Fatalf("the context was polled %d times", total)
 	}
 	for asked := 0; asked < total; asked += total / 20 {
 		if ctx, err := read(asked); !errors.Is(err, context.Canceled) || ctx.Left < -2 {
-			t.Errorf("after %d of %d: %v, and asked %d times more", asked, total, err, -ctx.Left)
+			t.Errorf("after %d of %d: %v, and %d more polls", asked, total, err, -ctx.Left)
 		}
 	}
 }

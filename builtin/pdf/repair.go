@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// A foundObject is where "N G obj" stands.
+// A foundObject is an offset of "N G obj".
 type foundObject struct{ num, at int }
 
 // search looks for all objects of the file, once.
@@ -59,7 +59,7 @@ func objectHead(data []byte) (num, start int, ok bool) {
 	return num, end, num <= maxObject
 }
 
-// repair makes a table of what is found in the file.
+// repair builds the table from the objects found in the file.
 func (f *File) repair(ctx context.Context) error {
 	f.search(ctx)
 	var streams []foundObject
@@ -85,7 +85,7 @@ func (f *File) repair(ctx context.Context) error {
 		f.trailer = t
 	}
 	if f.trailer.kind == kindNull && f.err == nil {
-		return errors.New("it has no table of objects, and no trailer says where the document begins; it is cut off, or no PDF file")
+		return errors.New("it has no table of objects, and no trailer with the root of the document; it is cut off, or not a PDF file")
 	}
 	if err := f.unlock(ctx); err != nil {
 		return err
@@ -93,11 +93,11 @@ func (f *File) repair(ctx context.Context) error {
 	for _, o := range streams {
 		f.unpack(ctx, o)
 	}
-	clear(f.cache) // objects that were read before the table was whole
+	clear(f.cache) // objects that were read with an incomplete table
 	return f.err
 }
 
-// unpack puts into the table what is in an object stream, but not what stands later.
+// unpack adds the objects of an object stream to the table, unless they occur later in the file.
 func (f *File) unpack(ctx context.Context, o foundObject) {
 	if f.entries[o.num] != (entry{entryPlain, o.at}) {
 		return
@@ -114,7 +114,7 @@ func (f *File) unpack(ctx context.Context, o foundObject) {
 	}
 }
 
-// lastTrailer returns the last trailer that says where the document begins.
+// lastTrailer returns the last trailer with the root of the document.
 func (f *File) lastTrailer(ctx context.Context) (object, bool) {
 	word := []byte("trailer")
 	for end := len(f.raw); f.err == nil; {

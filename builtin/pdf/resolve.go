@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// An entry says where an object is.
+// An entry locates an object.
 type entry struct {
 	kind  entryKind
-	place int // in the file, or the number of an object stream
+	place int // offset in the file, or the number of an object stream
 }
 
 type entryKind int8
@@ -22,10 +22,10 @@ const (
 // An objectStream holds objects; section 7.5.7.
 type objectStream struct {
 	data   []byte
-	places map[int]int // by the number of an object
+	places map[int]int // offsets by object number
 }
 
-// get returns an entry of a dictionary, itself if it is a reference to another object.
+// get returns an entry of a dictionary, with references resolved.
 func (f *File) get(ctx context.Context, o object, name string) object {
 	return f.resolve(ctx, o.key(name))
 }
@@ -38,7 +38,7 @@ func (f *File) resolve(ctx context.Context, o object) object {
 		}
 		o = f.load(ctx, int(o.num))
 	}
-	f.spoiled(fmt.Errorf("more than %d references lead to each other", maxChain))
+	f.spoiled(fmt.Errorf("a chain of more than %d references", maxChain))
 	return object{}
 }
 
@@ -54,7 +54,7 @@ func (f *File) load(ctx context.Context, num int) object {
 		return object{}
 	}
 	if f.busy[num] || len(f.busy) >= maxChain {
-		f.spoiled(fmt.Errorf("object %d is needed to read itself, or by more than %d others", num, maxChain))
+		f.spoiled(fmt.Errorf("object %d depends on itself, or on a chain of more than %d others", num, maxChain))
 		return object{}
 	}
 	f.busy[num] = true
@@ -87,7 +87,7 @@ func (f *File) read(ctx context.Context, num int) (object, error) {
 	return o, err
 }
 
-// readPacked reads an object out of an object stream.
+// readPacked reads an object from an object stream.
 func (f *File) readPacked(ctx context.Context, num, stream int) (object, error) {
 	s, known := f.streams[stream]
 	if !known {
@@ -107,15 +107,15 @@ func (f *File) readPacked(ctx context.Context, num, stream int) (object, error) 
 	return f.parse(ctx, &scanner{data: s.data, pos: place})
 }
 
-// openStream reads an object stream. One that is in an object stream itself, or that
-// needs itself to be read, is none.
+// openStream reads an object stream. A stream that is in an object stream, or depends on
+// itself, is an error.
 func (f *File) openStream(ctx context.Context, num int) (*objectStream, error) {
 	if f.entries[num].kind != entryPlain {
-		return nil, damagef("it is not an object of its own")
+		return nil, damagef("it is in an object stream")
 	}
 	o := f.load(ctx, num)
 	if o.kind != kindStream {
-		return nil, damagef("it is no stream")
+		return nil, damagef("it is not a stream")
 	}
 	data, err := f.decode(ctx, o, maxTable)
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 )
 
 // A scanner reads the tokens of a file, and the operators of a content stream or of a
-// character map; PDF 32000-1, sections 7.2 and 7.8. It takes time in proportion to the
-// data. What has no sense is left out, as viewers do.
+// character map; PDF 32000-1, sections 7.2 and 7.8. It takes linear time. It skips invalid
+// input, as viewers do.
 type scanner struct {
 	data []byte
 	pos  int
 }
 
-// run calls do with each operator and its first operands, at most as many as most says,
-// which do must not keep. It ends early with the context, or with an error of do.
+// run calls do with each operator and its first operands, at most most of them, which do
+// must not keep. It ends with the context, or with an error of do.
 func (s *scanner) run(ctx context.Context, most int, do func(op string, args []object) error) error {
 	var args, list []object
-	depth := 0 // of lists and dictionaries
+	depth := 0 // of nested lists and dictionaries
 	for n := 0; ; n++ {
 		if n%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -40,7 +40,7 @@ func (s *scanner) run(ctx context.Context, most int, do func(op string, args []o
 			depth = max(depth-1, 0)
 		case depth == 1 && len(list) < maxList:
 			list = append(list, t)
-		case depth > 0: // in lists of text nothing nests
+		case depth > 0: // lists of text do not nest
 		case t.kind == kindWord:
 			if err := do(t.text, args); err != nil {
 				return err
@@ -83,7 +83,7 @@ func (s *scanner) token() (object, bool) {
 		case c == '/':
 			s.pos++
 			return object{kind: kindName, text: unescapeName(s.word())}, true
-		case isDelimiter(c): // one that is lost
+		case isDelimiter(c): // an unmatched delimiter
 			s.pos++
 		default:
 			return wordOperand(s.word()), true
@@ -94,13 +94,13 @@ func (s *scanner) token() (object, bool) {
 
 func wordOperand(word string) object {
 	if c := word[0]; c == '+' || c == '-' || c == '.' || '0' <= c && c <= '9' {
-		num, _ := strconv.ParseFloat(word, 64) // 0 for what is none, as a viewer takes it
+		num, _ := strconv.ParseFloat(word, 64) // 0 if invalid, as in viewers
 		return object{kind: kindNumber, num: num}
 	}
 	return object{kind: kindWord, text: word}
 }
 
-// peek returns the byte at some distance, 0 behind the end.
+// peek returns the byte n after the position, 0 after the end.
 func (s *scanner) peek(n int) byte {
 	if s.pos+n < len(s.data) {
 		return s.data[s.pos+n]
@@ -108,7 +108,7 @@ func (s *scanner) peek(n int) byte {
 	return 0
 }
 
-// index returns where one of the characters is, at or after from, or else the end.
+// index returns the index of the first of the characters at or after from, or the end.
 func (s *scanner) index(from int, chars string) int {
 	if i := bytes.IndexAny(s.data[from:], chars); i >= 0 {
 		return from + i
@@ -116,7 +116,7 @@ func (s *scanner) index(from int, chars string) int {
 	return len(s.data)
 }
 
-// word reads up to white space or a delimiter.
+// word reads until white space or a delimiter.
 func (s *scanner) word() string {
 	from := s.pos
 	for s.pos < len(s.data) && !isSpace(s.data[s.pos]) && !isDelimiter(s.data[s.pos]) {
@@ -150,8 +150,8 @@ func (s *scanner) literal() string {
 	return string(out)
 }
 
-// escape appends what a backslash and what follows it stand for, and leaves pos at
-// the last byte of it.
+// escape appends the character of a backslash escape, and leaves pos at the last byte of the
+// escape.
 func (s *scanner) escape(out []byte) []byte {
 	c := s.peek(1)
 	if c == 0 {
@@ -169,8 +169,8 @@ func (s *scanner) escape(out []byte) []byte {
 				break
 			}
 		}
-		return append(out, byte(x)) // what overflows is ignored
-	case c == '\r' || c == '\n': // the string goes on in the next line
+		return append(out, byte(x)) // overflow is ignored
+	case c == '\r' || c == '\n': // the string continues in the next line
 		if c == '\r' && s.peek(1) == '\n' {
 			s.pos++
 		}
@@ -182,7 +182,7 @@ func (s *scanner) escape(out []byte) []byte {
 	return append(out, c)
 }
 
-// hex reads a string of hexadecimal digits; what is none is passed over.
+// hex reads a string of hexadecimal digits; other characters are skipped.
 func (s *scanner) hex() string {
 	end := s.index(s.pos, ">")
 	var out []byte
@@ -202,7 +202,7 @@ func (s *scanner) hex() string {
 	return string(out)
 }
 
-// skipImage passes over the bytes of an image that is written into the stream.
+// skipImage skips the bytes of an inline image.
 func (s *scanner) skipImage() {
 	for at := s.pos; ; at += 2 {
 		i := bytes.Index(s.data[at:], []byte("EI"))

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	maxSaved    = 1000    // states that a page keeps to come back to
+	maxSaved    = 1000    // saved graphics states of a page
 	maxFonts    = 1000    // names of fonts that a page uses
 	maxOperands = 64      // of an operator
 	maxList     = 1 << 16 // members of a list
 	maxString   = 1 << 16 // bytes of a string; PDF 32000-1, annex C, asks for half of it
 )
 
-// Text returns the text of a page, the first of which is 1. A page says where each run
-// of characters stands; words and lines are told from the gaps between them.
+// Text returns the text of a page, counted from 1. Words and lines are derived from the
+// gaps between the positions of runs of characters.
 func (f *File) Text(ctx context.Context, n int) (string, error) {
 	if n < 1 || n > len(f.pages) {
 		return "", fmt.Errorf("there is no page %d; it has %d", n, len(f.pages))
@@ -36,7 +36,7 @@ func (f *File) Text(ctx context.Context, n int) (string, error) {
 	return strings.Map(readable, w.text.String()), f.err
 }
 
-// readable replaces what is of no use to a reader, and might be to a terminal.
+// readable replaces control characters, which could affect a terminal.
 func readable(r rune) rune {
 	if unicode.IsControl(r) && !unicode.IsSpace(r) {
 		return utf8.RuneError
@@ -44,7 +44,7 @@ func readable(r rune) rune {
 	return r
 }
 
-// contents returns what draws a page: a stream, or several that count as one.
+// contents returns the content of a page: a stream, or the concatenation of several.
 func (f *File) contents(ctx context.Context, o object) ([]byte, error) {
 	if o.kind == kindStream {
 		return f.decode(ctx, o, maxStream)
@@ -63,8 +63,7 @@ func (f *File) contents(ctx context.Context, o object) ([]byte, error) {
 	return all, f.err
 }
 
-// A pageWriter follows the operators that place and show text; PDF 32000-1,
-// section 9, names them.
+// A pageWriter executes the operators that place and show text; PDF 32000-1, section 9.
 type pageWriter struct {
 	file      *File
 	resources object
@@ -74,12 +73,12 @@ type pageWriter struct {
 	saved []pen
 
 	begun  bool
-	lastX  float64 // where the last run ended
+	lastX  float64 // end of the last run
 	lastY  float64
 	height float64 // of its font
 }
 
-// A pen is the part of the graphics state that counts for text.
+// A pen is the part of the graphics state that concerns text.
 type pen struct {
 	ctm, tm, line    matrix
 	font             *font
@@ -224,7 +223,7 @@ func (w *pageWriter) show(ctx context.Context, codes string) error {
 // advance returns how far a run moves the pen.
 func (w *pageWriter) advance(codes, text string) float64 {
 	sum := 0.0
-	if len(w.font.widths) == 0 { // a font of two bytes a character, say: guess
+	if len(w.font.widths) == 0 { // for instance a two-byte font: estimate
 		return float64(utf8.RuneCountInString(text)) * (w.size/2 + w.char) * w.scale
 	}
 	for i := range len(codes) {

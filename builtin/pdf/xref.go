@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// readTables reads the tables of objects from the last one back; section 7.5.
+// readTables reads the tables of objects from the last to the first; section 7.5.
 func (f *File) readTables(ctx context.Context) error {
 	tail := f.raw[max(0, len(f.raw)-tailSpace):]
 	i := bytes.LastIndex(tail, []byte("startxref"))
@@ -18,12 +18,12 @@ func (f *File) readTables(ctx context.Context) error {
 	t, _ := (&scanner{data: tail, pos: i + len("startxref")}).token()
 	at, ok := t.integer(len(f.raw))
 	if !ok {
-		return damagef("startxref leads out of the file")
+		return damagef("startxref points outside of the file")
 	}
 	seen := map[int]bool{}
 	for {
 		if seen[at] {
-			return errors.New("its tables of objects refer to each other in a circle")
+			return errors.New("its tables of objects refer to each other in a cycle")
 		}
 		seen[at] = true
 		trailer, err := f.readTable(ctx, at)
@@ -41,8 +41,8 @@ func (f *File) readTables(ctx context.Context) error {
 	}
 }
 
-// readTable reads one table of either form. What is in a later table, which was read
-// before, is not changed.
+// readTable reads one table of either form. It keeps the entries of later tables, which were
+// read before.
 func (f *File) readTable(ctx context.Context, at int) (trailer object, err error) {
 	s := &scanner{data: f.raw, pos: at}
 	if t, _ := s.token(); t.kind != kindWord || t.text != "xref" {
@@ -64,7 +64,7 @@ func (f *File) readTable(ctx context.Context, at int) (trailer object, err error
 	if trailer, err = f.parse(ctx, s); err != nil {
 		return object{}, err
 	}
-	// Objects that old readers are not to see are free in the table and in this stream.
+	// Objects hidden from old readers are free in the table, and listed in this stream.
 	if at, ok := trailer.key("XRefStm").integer(len(f.raw)); ok {
 		if _, err := f.readTableStream(ctx, at); err != nil {
 			return object{}, err
@@ -76,7 +76,7 @@ func (f *File) readTable(ctx context.Context, at int) (trailer object, err error
 	return trailer, nil
 }
 
-// A row of a table says where an object is.
+// A row of a table locates an object.
 type row struct {
 	num int
 	entry
@@ -97,7 +97,7 @@ func (f *File) readSubsection(ctx context.Context, s *scanner, first object, row
 	num, ok := first.integer(maxObject)
 	count, ok2 := t.integer(maxObject - num + 1)
 	if !ok || !ok2 {
-		return nil, damagef("there is no section of it for %v objects from number %v on; the greatest number is %d", t.num, first.num, maxObject)
+		return nil, damagef("its section of %v objects from number %v is not valid; the greatest number is %d", t.num, first.num, maxObject)
 	}
 	for range count {
 		var fields [3]object
@@ -109,7 +109,7 @@ func (f *File) readSubsection(ctx context.Context, s *scanner, first object, row
 		place, ok := fields[0].integer(math.MaxInt32)
 		use := fields[2].text
 		if !ok || fields[2].kind != kindWord || use != "n" && use != "f" {
-			return nil, damagef("the entry of object %d is none", num)
+			return nil, damagef("the entry of object %d is not valid", num)
 		}
 		if !f.spend(ctx, &f.left.entries, 1) {
 			return nil, f.err
@@ -131,7 +131,7 @@ func (f *File) readTableStream(ctx context.Context, at int) (trailer object, err
 	case err != nil:
 		return object{}, err
 	case o.kind != kindStream:
-		return object{}, damagef("it is no stream")
+		return object{}, damagef("it is not a stream")
 	}
 	data, err := f.decode(ctx, o, maxTable)
 	if err != nil {
@@ -142,12 +142,12 @@ func (f *File) readTableStream(ctx context.Context, at int) (trailer object, err
 	for i := range min(len(w), len(widths)) {
 		n, ok := w[i].integer(8)
 		if !ok {
-			return object{}, damagef("its fields do not have 0 to 8 bytes each")
+			return object{}, damagef("its fields must have 0 to 8 bytes each")
 		}
 		widths[i] = n
 	}
 	if len(w) != len(widths) || widths[1] == 0 {
-		return object{}, damagef("W does not say how long its three fields are")
+		return object{}, damagef("W must have the lengths of its three fields")
 	}
 	index := o.key("Index").list()
 	if len(index) == 0 {
@@ -157,7 +157,7 @@ func (f *File) readTableStream(ctx context.Context, at int) (trailer object, err
 		num, ok := index[0].integer(maxObject)
 		count, ok2 := index[1].integer(maxObject - num + 1)
 		if !ok || !ok2 {
-			return object{}, damagef("there is no section of it for %v objects from number %v on; the greatest number is %d", index[1].num, index[0].num, maxObject)
+			return object{}, damagef("its section of %v objects from number %v is not valid; the greatest number is %d", index[1].num, index[0].num, maxObject)
 		}
 		if data, err = f.readRows(ctx, data, widths, num, count); err != nil {
 			return object{}, err
@@ -166,14 +166,14 @@ func (f *File) readTableStream(ctx context.Context, at int) (trailer object, err
 	return object{kind: kindDict, body: o.body}, nil
 }
 
-// readRows reads rows of three numbers, of so many bytes each, as far as there are any.
+// readRows reads rows of three numbers, with fields of the given widths, until the data ends.
 func (f *File) readRows(ctx context.Context, data []byte, widths [3]int, num, count int) ([]byte, error) {
 	width := widths[0] + widths[1] + widths[2]
 	for ; count > 0 && len(data) >= width; count-- {
 		if !f.spend(ctx, &f.left.entries, 1) {
 			return nil, f.err
 		}
-		fields := [3]uint64{0: 1} // a type is 1 if it is not there
+		fields := [3]uint64{0: 1} // an absent type is 1
 		rest := data
 		for i, n := range widths {
 			if n > 0 {
@@ -184,7 +184,7 @@ func (f *File) readRows(ctx context.Context, data []byte, widths [3]int, num, co
 		data = data[width:]
 		e := entry{}
 		switch place := fields[1]; {
-		case place > math.MaxInt32: // as good as free
+		case place > math.MaxInt32: // out of range, so free
 		case fields[0] == 1:
 			e = entry{entryPlain, int(place)}
 		case fields[0] == 2:
