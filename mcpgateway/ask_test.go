@@ -48,7 +48,7 @@ func TestQuestions(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			up := behind(t, "a", ask(nil), think())
 			up.Options.Protocol = row.behind
-			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.Full})
+			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.StyleFull})
 			era := func(c *mcpclient.Server) { c.Options.Protocol = row.host }
 			anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
 			a, o, mute := newHost(t, g, era, anna.sit), newHost(t, g, era, otto.sit), newHost(t, g, era)
@@ -82,7 +82,7 @@ func TestQuestions(t *testing.T) {
 func TestWhoseQuestion(t *testing.T) {
 	up := process(t, "a")
 	up.Options.Protocol = "2025-11-25"
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.Full})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull})
 	anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
 	a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
 	expect := func(when string, c *mcpclient.Client, want string, annas, ottos int32) {
@@ -130,7 +130,7 @@ func TestApart(t *testing.T) {
 	for _, per := range []string{"session", "call"} {
 		up := process(t, "a")
 		up.Options.Protocol, up.Options.Stateless = "2025-11-25", per == "call"
-		cfg := mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.Full}
+		cfg := mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull}
 		if per == "session" {
 			cfg.PerSession = []string{"a"}
 		}
@@ -158,7 +158,7 @@ func TestApart(t *testing.T) {
 // TestPerSession: a session has one process of the server, no other session has it,
 // and it ends with the session.
 func TestPerSession(t *testing.T) {
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{process(t, "a")}, Style: mcpgateway.Full, PerSession: []string{"a"}})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{process(t, "a")}, Style: mcpgateway.StyleFull, PerSession: []string{"a"}})
 	pid := func(c *mcpclient.Client) int {
 		t.Helper()
 		res := call(t, c, "a__pid", `{}`)
@@ -194,7 +194,7 @@ func TestPerSession(t *testing.T) {
 // only for as long as the client keeps it in mind.
 func TestStrays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", ask(nil), hang(nil)).Server}, Style: mcpgateway.Full})
+		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", ask(nil), hang(nil)).Server}, Style: mcpgateway.StyleFull})
 		anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
 		a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
 		call(t, a, "a__ask", `{}`)
@@ -220,7 +220,7 @@ func TestQuestionShare(t *testing.T) {
 	const tokenA, tokenB = "0123456789abcdef-anna", "0123456789abcdef-otto"
 	up := behind(t, "a", ask(nil))
 	up.Options.Protocol = "2026-07-28"
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.Full,
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.StyleFull,
 		Serve: mcpgateway.ServeOptions{Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA, Policy: open}, {Name: "otto", Token: tokenB, Policy: open}}}})
 	srv := httptest.NewServer(g.Server.Handler())
 	t.Cleanup(srv.Close) // after the clients, which hold streams open

@@ -123,7 +123,7 @@ func TestCost(t *testing.T) {
 		{Name: "calendar", Description: "Events.", Tools: []string{"ms365__*calendar*", "ms365__*event*"}},
 		{Name: "browser", Description: "A browser.", Tools: []string{"playwright__*"}},
 	}
-	full := len(newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.Full})).ask(listBody))
+	full := len(newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleFull})).ask(listBody))
 	if full < 1<<20 {
 		t.Fatalf("the full list has %d bytes only", full)
 	}
@@ -132,7 +132,7 @@ func TestCost(t *testing.T) {
 			g := newGateway(t, mcpgateway.Config{Servers: servers, Groups: groups, Style: style})
 			n := len(newWire(t, g).ask(listBody))
 			t.Logf("%-9s %d groups: %7d bytes, %.2f %%", style, len(g.Toolkit.Groups(nil)), n, 100*float64(n)/float64(full))
-			if style != mcpgateway.Full && n > full/50 {
+			if style != mcpgateway.StyleFull && n > full/50 {
 				t.Errorf("%s: the first list has %d bytes of %d", style, n, full)
 			}
 		}
@@ -143,9 +143,9 @@ func TestCost(t *testing.T) {
 // calls: find it, read of it, call it; or open its group and call it.
 func TestReach(t *testing.T) {
 	servers, names := recorded(t)
-	discover := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.Discover}))
+	discover := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleDiscover}))
 	reset := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers}))
-	direct := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.Discover}))
+	direct := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleDiscover}))
 	// Nobody has searched yet; the last server's tool is called by its name.
 	if got, _ := direct.tool("call_tool", map[string]any{"name": "server-memory__read_graph", "arguments": map[string]any{}}); got != "ran read_graph" {
 		t.Errorf("without a search: %s", got)

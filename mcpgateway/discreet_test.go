@@ -23,7 +23,7 @@ func TestStderrIsTheOwners(t *testing.T) {
 		Options: mcpclient.Options{PingInterval: -1}}
 	lives := process(t, "lives")
 	lives.Transport.(mcpclient.Command).Env[stderrEnv] = "key=hunter2 of another user"
-	for _, style := range []mcpgateway.Style{mcpgateway.Reset, mcpgateway.Discover} {
+	for _, style := range []mcpgateway.Style{mcpgateway.StyleReset, mcpgateway.StyleDiscover} {
 		log.Reset()
 		g := newGateway(t, mcpgateway.Config{Style: style, Servers: []mcpclient.Server{dies, lives}, Initial: []string{"lives"}})
 		c := newWire(t, g)

@@ -233,7 +233,7 @@ func (g *Gateway) Costs(ctx context.Context) (styles []StyleCost, groups []toolk
 			return nil, nil, nil, err
 		}
 		styles = append(styles, StyleCost{st, v.Cost().Total})
-		if st == Full { // which lists every server
+		if st == StyleFull { // which lists every server
 			groups, skipped = v.Cost().Groups, v.Skipped()
 		}
 	}

@@ -230,14 +230,14 @@ func TestDead(t *testing.T) {
 				}
 			}
 			switch style {
-			case mcpgateway.Reset:
+			case mcpgateway.StyleReset:
 				opened(call(t, c, "reset_tools", `{"dead":true,"a":true}`))
-			case mcpgateway.Enable:
+			case mcpgateway.StyleEnable:
 				opened(call(t, c, "enable_tools", `{"groups":["dead","a"]}`))
-			case mcpgateway.PerGroup:
+			case mcpgateway.StylePerGroup:
 				opened(call(t, c, "dead_activate", `{}`))
 				call(t, c, "a_activate", `{}`)
-			case mcpgateway.Discover:
+			case mcpgateway.StyleDiscover:
 				name, input = "call_tool", `{"name":"a__echo","arguments":{"message":"hi"}}`
 				if res := call(t, c, name, `{"name":"dead__x"}`); !strings.Contains(res.Text(), `MCP server "dead"`) {
 					t.Errorf("a tool of the dead server: %s", res.Text())

@@ -38,7 +38,7 @@ func (g *Gateway) inConfiguredGroup(name string) bool {
 // config returns the toolkit's configuration for a style.
 func (g *Gateway) config(st Style) toolkit.Config {
 	cfg := toolkit.Config{Control: st.control(), Initial: g.cfg.Initial}
-	if st == Full { // where groups are only labels
+	if st == StyleFull { // where groups are only labels
 		cfg.LabelsOnly, cfg.Initial = true, nil
 	}
 	described := map[string]Group{}

@@ -171,7 +171,7 @@ func TestOffers(t *testing.T) {
 // those of the servers that were needed before; what is read starts its server.
 func TestOffersWithoutStarting(t *testing.T) {
 	a, b := library(t, "a"), library(t, "b")
-	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}, Style: mcpgateway.Discover})
+	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}, Style: mcpgateway.StyleDiscover})
 	w := newWire(t, g)
 	if got := w.offered(); got != "" || a.starts.Load()+b.starts.Load() != 0 {
 		t.Errorf("at first: %s", got)
@@ -182,7 +182,7 @@ func TestOffersWithoutStarting(t *testing.T) {
 	if got := w.offered(); got != offersOfA || b.starts.Load() != 0 {
 		t.Errorf("then: %s", got)
 	}
-	full := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server}, Style: mcpgateway.Full}))
+	full := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server}, Style: mcpgateway.StyleFull}))
 	if got := full.offered(); got != offersOfA {
 		t.Errorf("in full: %s", got)
 	}
@@ -381,7 +381,7 @@ func TestOffersOfTheSilent(t *testing.T) {
 		}
 		return conn, err
 	})
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{hung, library(t, "a").Server}, Style: mcpgateway.Full}))
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{hung, library(t, "a").Server}, Style: mcpgateway.StyleFull}))
 	for range 3 {
 		if got := w.offered(); got != offersOfA {
 			t.Errorf("%s", got)

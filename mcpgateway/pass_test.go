@@ -40,7 +40,7 @@ func TestResults(t *testing.T) {
 	up := scripted("a", "["+strings.Join(tools, ",")+"]", func(r request) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, results[r.Params.Name])
 	})
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.Full}))
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull}))
 	for name, want := range results {
 		var m struct{ Result json.RawMessage }
 		if err := json.Unmarshal(w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__`+name+`"}}`), &m); err != nil {
@@ -74,7 +74,7 @@ func TestListed(t *testing.T) {
 		`"outputSchema":{"type":"object","additionalProperties":{"type":"integer"}},"title":"F","description":"Does f.",` +
 		`"annotations":{"readOnlyHint":false,"destructiveHint":true,"openWorldHint":false,"x":[1]}`
 	up := scripted("a", `[{"name":"f",`+rest+`}]`, says("ok"))
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.Full}))
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull}))
 	var m struct {
 		Result struct{ Tools []map[string]json.RawMessage }
 	}
@@ -98,7 +98,7 @@ func TestArguments(t *testing.T) {
 		seen <- r.Params.Arguments
 		return says("ok")(r)
 	})
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.Full}))
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull}))
 	for _, args := range []string{`{}`, `{"z":1,"a":12345678901234567890,"e":1e2,"s":"\u00e9\u2028<"}`, `{"deep":{"list":[[],[null,true,{"x":"y"}]]}}`} {
 		w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__f","arguments":` + args + `}}`)
 		if got := <-seen; sorted(t, got) != sorted(t, []byte(args)) {
@@ -116,7 +116,7 @@ func TestProgress(t *testing.T) {
 		}
 		return told + says("ok")(r)
 	})
-	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.Full}))
+	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull}))
 	w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__f","_meta":{"progressToken":"mine"}}}`)
 	want := []string{
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"half","progress":0.5,"progressToken":"mine","total":2.5}}`,
@@ -195,7 +195,7 @@ func TestWhoAnswers(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		up := library(t, "a")
 		up.Options.Protocol = version
-		w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.Full}))
+		w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.StyleFull}))
 		const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 		for _, row := range []struct{ method, params, want string }{
 			{"tools/call", `{"name":"a__get",` + meta + `}`, `"text":"get"`},

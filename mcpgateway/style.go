@@ -8,20 +8,22 @@ import (
 )
 
 // A Style is how the host's model opens groups. Clients of protocol 2026-07-28, whose list must
-// not change, always have Discover, unless the style is Full.
+// not change, always have [StyleDiscover], unless the style is [StyleFull].
 type Style string
 
-// The styles. The zero Style is Reset.
+// The styles. The zero Style is StyleReset.
 const (
-	Reset    Style = "reset"     // reset_tools opens the given groups and closes the others
-	Enable   Style = "enable"    // enable_tools and disable_tools open and close groups
-	PerGroup Style = "per-group" // a tool to open, and one to close, for each group
-	Discover Style = "discover"  // the list never changes: search_tools, describe_tools, call_tool
-	Full     Style = "full"      // all tools are listed
+	StyleReset    Style = "reset"     // reset_tools opens the given groups and closes the others
+	StyleEnable   Style = "enable"    // enable_tools and disable_tools open and close groups
+	StylePerGroup Style = "per-group" // a tool to open, and one to close, for each group
+	StyleDiscover Style = "discover"  // the list never changes: search_tools, describe_tools, call_tool
+	StyleFull     Style = "full"      // all tools are listed
 )
 
 // Styles returns all styles.
-func Styles() []Style { return []Style{Reset, Enable, PerGroup, Discover, Full} }
+func Styles() []Style {
+	return []Style{StyleReset, StyleEnable, StylePerGroup, StyleDiscover, StyleFull}
+}
 
 // ParseStyle reads the name of a style.
 func ParseStyle(s string) (Style, error) {
@@ -38,13 +40,13 @@ func ParseStyle(s string) (Style, error) {
 // control returns the control tools of the style.
 func (s Style) control() toolkit.Control {
 	switch s {
-	case Enable:
+	case StyleEnable:
 		return toolkit.EnableDisable()
-	case PerGroup:
+	case StylePerGroup:
 		return toolkit.PerGroup()
-	case Discover:
+	case StyleDiscover:
 		return toolkit.Discover()
-	case Full:
+	case StyleFull:
 		return toolkit.NoControl()
 	default:
 		return toolkit.ResetTools()

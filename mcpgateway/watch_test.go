@@ -251,7 +251,7 @@ func TestCompletions(t *testing.T) {
 		}
 	}
 	for r := range records {
-		if r.Tool == "completion/complete" && r.Outcome == mcpserver.Succeeded {
+		if r.Tool == "completion/complete" && r.Outcome == mcpserver.OutcomeSuccess {
 			if want := `"value":"B"`; !strings.Contains(string(r.Input), want) {
 				t.Errorf("on record: %s", r.Input)
 			}

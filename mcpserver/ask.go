@@ -163,7 +163,7 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 	if err != nil {
 		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
 	}
-	r.rec.Outcome = Asked
+	r.rec.Outcome = OutcomeAsked
 	return object{
 		"resultType":    "input_required",
 		"inputRequests": object{askID: object{"method": "elicitation/create", "params": question}},

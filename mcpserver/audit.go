@@ -35,12 +35,12 @@ type Outcome string
 // The outcomes. With the first two the tool has run, or middleware in its place; with the third it
 // may have run.
 const (
-	Succeeded Outcome = "success"
-	Failed    Outcome = "error"
-	Cancelled Outcome = "cancelled"
-	Invalid   Outcome = "invalid" // there is no such tool, or the arguments do not fit
-	Refused   Outcome = "refused" // denied, or a person refused, or no one could be asked
-	Asked     Outcome = "asked"   // the client has to ask its user, and repeats the call with the answer
+	OutcomeSuccess   Outcome = "success"
+	OutcomeError     Outcome = "error"
+	OutcomeCancelled Outcome = "cancelled"
+	OutcomeInvalid   Outcome = "invalid" // there is no such tool, or the arguments do not fit
+	OutcomeRefused   Outcome = "refused" // denied, or a person refused, or no one could be asked
+	OutcomeAsked     Outcome = "asked"   // the client has to ask its user, and repeats the call with the answer
 )
 
 // maxLogged is how much of an unknown tool name is kept, in bytes.
@@ -48,7 +48,7 @@ const maxLogged = 128
 
 // audited runs the call and passes its record on.
 func (r *request) audited(ctx context.Context, p *callParams) (any, *rpcError) {
-	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: Invalid}
+	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: OutcomeInvalid}
 	defer r.closeRecord(ctx) // also if a tool panics
 	return r.runTool(ctx, p)
 }
@@ -61,8 +61,8 @@ func (r *request) closeRecord(ctx context.Context) {
 	if !r.shared {
 		r.rec.Session = r.name
 	}
-	if ctx.Err() != nil && r.rec.Outcome != Succeeded {
-		r.rec.Outcome = Cancelled
+	if ctx.Err() != nil && r.rec.Outcome != OutcomeSuccess {
+		r.rec.Outcome = OutcomeCancelled
 	}
 	r.rec.Duration = float64(time.Since(r.rec.Time).Microseconds()) / 1000
 	if r.srv.cfg.Audit != nil {
@@ -70,10 +70,10 @@ func (r *request) closeRecord(ctx context.Context) {
 	}
 }
 
-// decided records a decision. The outcome is Refused until the call has run.
+// decided records a decision. The outcome is OutcomeRefused until the call has run.
 func (r *Record) decided(c *permission.Call, d permission.Decision) {
 	r.Tool, r.Input = c.Tool, c.Input
-	r.Decision, r.Reason, r.Outcome = d.Behavior, d.Reason, Refused
+	r.Decision, r.Reason, r.Outcome = d.Behavior, d.Reason, OutcomeRefused
 	if d.Rule != nil {
 		r.Rule = d.Rule.String()
 	}
@@ -81,8 +81,8 @@ func (r *Record) decided(c *permission.Call, d permission.Decision) {
 
 // ran records how an allowed call has ended; res is nil if it was aborted.
 func (r *Record) ran(res *message.ToolResult) {
-	r.Outcome = Failed
+	r.Outcome = OutcomeError
 	if res != nil && res.Outcome == message.OutcomeSuccess {
-		r.Outcome = Succeeded
+		r.Outcome = OutcomeSuccess
 	}
 }

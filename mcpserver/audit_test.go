@@ -62,7 +62,7 @@ func TestAudit(t *testing.T) {
 		leave()
 	}()
 	w.post(ctx, `{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}`)
-	if r := next(); r.Outcome != mcpserver.Cancelled || r.Tool != "slow" {
+	if r := next(); r.Outcome != mcpserver.OutcomeCancelled || r.Tool != "slow" {
 		t.Errorf("cancelled: %+v", r)
 	}
 	<-world.ended
@@ -70,7 +70,7 @@ func TestAudit(t *testing.T) {
 	other.token, other.header = tokenA, map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "picture"}
 	other.post(t.Context(), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"picture","arguments":{},
 		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`)
-	if r := next(); r.Outcome != mcpserver.Asked || r.Session != "" {
+	if r := next(); r.Outcome != mcpserver.OutcomeAsked || r.Session != "" {
 		t.Errorf("asked, without a session: %+v", r)
 	}
 	if len(records) > 0 {

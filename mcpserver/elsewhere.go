@@ -183,11 +183,11 @@ func (r *request) getElsewhere(ctx context.Context, kind OfferKind, name string,
 // recorded does something with what comes from elsewhere and has it on record.
 func (r *request) recorded(ctx context.Context, input object, missing *rpcError, do func(context.Context) error) *rpcError {
 	ctx = tool.WithState(ctx, &r.state)
-	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: Failed, Input: encode(input)}
+	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: OutcomeError, Input: encode(input)}
 	defer r.closeRecord(ctx)
 	err := do(ctx)
 	if errors.Is(err, ErrNoOffer) {
-		r.rec.Outcome = Invalid
+		r.rec.Outcome = OutcomeInvalid
 		return missing
 	}
 	if re, ok := errors.AsType[*RequestError](err); ok {
@@ -200,7 +200,7 @@ func (r *request) recorded(ctx context.Context, input object, missing *rpcError,
 	if err != nil {
 		return invalid(mcp.INTERNAL_ERROR, "%v", err)
 	}
-	r.rec.Outcome = Succeeded
+	r.rec.Outcome = OutcomeSuccess
 	return nil
 }
 

@@ -87,7 +87,7 @@ $` + tokenVar + `, if it is set; without any only loopback addresses are served.
 	fl.BoolVar(&f.demo, "demo", false, "serve a few small tools")
 	fl.StringVar(&f.config, "config", "", "the gateway's configuration, a `FILE`")
 	f.addFiles(cmd)
-	fl.StringVar(&f.style, "style", "", "how groups are opened: "+styleNames()+" (default "+string(mcpgateway.Reset)+")")
+	fl.StringVar(&f.style, "style", "", "how groups are opened: "+styleNames()+" (default "+string(mcpgateway.StyleReset)+")")
 	fl.StringVar(&f.http, "http", "", "serve HTTP at `HOST:PORT` instead of standard input and output")
 	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about every call to `FILE`")
 	fl.BoolVar(&f.auditArguments, "audit-arguments", false, "with the calls' arguments")
@@ -273,7 +273,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	}
 	full := 1 // in bytes; never zero, since it is divided by
 	for _, s := range styles {
-		if s.Style == mcpgateway.Full {
+		if s.Style == mcpgateway.StyleFull {
 			full = max(1, s.Bytes)
 		}
 	}

@@ -125,11 +125,11 @@ func TestGateway(t *testing.T) {
 		})
 		return g
 	}
-	full := len(lines(t, gateway(mcpgateway.Full)).ask("tools/list", `{}`))
+	full := len(lines(t, gateway(mcpgateway.StyleFull)).ask("tools/list", `{}`))
 	if full < 1_000_000 {
 		t.Fatalf("the full list has %d bytes only", full)
 	}
-	for _, style := range []mcpgateway.Style{mcpgateway.Reset, mcpgateway.Discover} {
+	for _, style := range []mcpgateway.Style{mcpgateway.StyleReset, mcpgateway.StyleDiscover} {
 		g := gateway(style)
 		c := lines(t, g)
 		first := len(c.ask("tools/list", `{}`))
@@ -148,7 +148,7 @@ func TestGateway(t *testing.T) {
 			{"mail", "ms365__list-mail-folders", "list mail folders", `{}`, "ran list-mail-folders"},
 			{"ms365", "ms365__list-calendars", "list all calendars", `{}`, "ran list-calendars"},
 		} {
-			if style == mcpgateway.Discover {
+			if style == mcpgateway.StyleDiscover {
 				if got := c.tool("search_tools", fmt.Sprintf(`{"query":%q}`, row.words)); !strings.Contains(got, row.tool) {
 					t.Errorf("a search for %q: %s", row.words, got)
 				}
@@ -173,7 +173,7 @@ func TestGateway(t *testing.T) {
 func TestGatewayPassesOffers(t *testing.T) {
 	g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
 		Servers: []mcpclient.Server{stdio(t, "everything", "stdio"), stdio(t, "memory"), {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}},
-		Style:   mcpgateway.Full,
+		Style:   mcpgateway.StyleFull,
 		Serve:   mcpgateway.ServeOptions{Version: "1", Policy: &permission.Policy{Mode: permission.ModeBypass}},
 	})
 	if err != nil {
