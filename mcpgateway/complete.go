@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
-	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
 const (
@@ -16,15 +16,15 @@ const (
 	maxValue  = 4 << 10
 )
 
-// Complete implements [mcpserver.Completer]. Values that are too long, or not clean, are left
+// Complete implements [mcpupstream.Completer]. Values that are too long, or not clean, are left
 // out, because a user must see what is sent back.
-func (o offers) Complete(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, arg mcpserver.Typed) ([]string, int, error) {
-	u, e, _, err := o.resolve(ctx, kind, reach, name)
+func (o items) Complete(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string, arg mcpupstream.Argument) ([]string, int, error) {
+	u, e, _, err := o.resolve(ctx, kind, v, name)
 	if err != nil {
 		return nil, 0, err
 	}
-	request := mcpclient.CompleteRequest{Prompt: e.inner, Argument: arg.Argument, Value: arg.Value, Arguments: arg.Others}
-	if kind == mcpserver.TemplateOffer {
+	request := mcpclient.CompleteRequest{Prompt: e.inner, Argument: arg.Name, Value: arg.Value, Arguments: arg.Others}
+	if kind == mcpupstream.KindTemplate {
 		request.Prompt, request.ResourceTemplate = "", e.inner
 	}
 	c, done, err := u.clientOf(ctx)
@@ -45,10 +45,10 @@ func (o offers) Complete(ctx context.Context, kind mcpserver.OfferKind, reach mc
 	return values, total, nil
 }
 
-// Watch implements [mcpserver.Watcher]. If sessions have processes of their own, it watches the
+// Watch implements [mcpupstream.Watcher]. If sessions have processes of their own, it watches the
 // session's.
-func (o offers) Watch(ctx context.Context, reach mcpserver.Reach, uri string, updated func()) (groups []string, stop func(), err error) {
-	u, e, groups, err := o.resolve(ctx, mcpserver.ResourceOffer, reach, uri)
+func (o items) Watch(ctx context.Context, v mcpupstream.View, uri string, updated func()) (groups []string, stop func(), err error) {
+	u, e, groups, err := o.resolve(ctx, mcpupstream.KindResource, v, uri)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,7 +59,7 @@ func (o offers) Watch(ctx context.Context, reach mcpserver.Reach, uri string, up
 	stop, err = c.WatchResource(ctx, e.inner, updated)
 	done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
 	if errors.Is(err, mcpclient.ErrNotWatched) {
-		return nil, nil, &mcpserver.RequestError{Code: codeNoMethod, Message: fmt.Sprintf("the MCP server %q does not announce updates of resources; read it again", u.name)}
+		return nil, nil, &mcpupstream.RequestError{Code: codeNoMethod, Message: fmt.Sprintf("the MCP server %q does not announce updates of resources; read it again", u.name)}
 	}
 	if err != nil {
 		return nil, nil, clientError(ctx, err)

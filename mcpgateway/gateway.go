@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/permission"
@@ -69,7 +70,7 @@ type ServeOptions struct {
 	Limits                 mcpserver.Limits
 }
 
-// config returns the configuration of the server, without toolkit and offers.
+// config returns the configuration of the server, without the toolkit.
 func (s *ServeOptions) config() mcpserver.Config {
 	return mcpserver.Config{
 		Name: cmp.Or(s.Name, "kitbag"), Version: s.Version, Title: s.Title,
@@ -102,11 +103,12 @@ type Gateway struct {
 	upstreams []*upstream
 	audit     *auditFile
 
-	ctx        context.Context // ends with Close
-	end        context.CancelFunc
-	regroup    chan struct{} // holds one element when labels may have changed
-	moreOffers chan struct{} // holds one element when a server is first known to have prompts or resources
-	work       sync.WaitGroup
+	ctx          context.Context // ends with Close
+	end          context.CancelFunc
+	regroup      chan struct{} // holds one element when labels may have changed
+	moreItems    chan struct{} // holds one element when a server is first known to have prompts or resources
+	itemsChanged func()        // notifies the clients whose lists of prompts or resources have changed
+	work         sync.WaitGroup
 }
 
 // maxResult is the default of Limits.Result.
@@ -119,7 +121,7 @@ const labelsTimeout = 10 * time.Second
 // New makes a gateway. It starts no server except those of Config.Labels, which list their
 // groups while ctx lives, for ten seconds at most. Close must be called.
 func New(ctx context.Context, cfg Config) (*Gateway, error) {
-	g := &Gateway{cfg: cfg, regroup: make(chan struct{}, 1), moreOffers: make(chan struct{}, 1)}
+	g := &Gateway{cfg: cfg, regroup: make(chan struct{}, 1), moreItems: make(chan struct{}, 1)}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("mcpgateway: %w", err), g.Close())
@@ -132,7 +134,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	for _, c := range g.cfg.Servers {
-		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.signalRegroup, g.signalOffers)
+		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.signalRegroup, g.signalItems)
 		if err != nil {
 			return err
 		}
@@ -148,7 +150,8 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	serve := g.cfg.Serve.config()
-	serve.Toolkit, serve.Offers = g.Toolkit, offers{g}
+	serve.Toolkit = g.Toolkit
+	mcpupstream.Attach(&serve, items{g})
 	if g.cfg.AuditFile != "" {
 		if g.audit, err = openAudit(g.cfg.AuditFile, g.cfg.AuditArguments); err != nil {
 			return err
@@ -173,8 +176,6 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 			}
 			g.Toolkit.Refresh()
 		})
-		u.client.OnPromptsChange(g.Server.OffersChanged)
-		u.client.OnResourcesChange(g.Server.OffersChanged)
 	}
 	g.work.Go(g.watchServers)
 	return nil

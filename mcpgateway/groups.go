@@ -168,17 +168,17 @@ func (g *Gateway) signalRegroup() {
 	}
 }
 
-// signalOffers has watchServers announce prompts and resources of more servers.
-func (g *Gateway) signalOffers() {
+// signalItems has watchServers announce prompts and resources of more servers.
+func (g *Gateway) signalItems() {
 	select {
-	case g.moreOffers <- struct{}{}:
+	case g.moreItems <- struct{}{}:
 	default:
 	}
 }
 
-// offersDelay is how long such servers are collected, until the call that has started them has
+// itemsDelay is how long such servers are collected, until the call that has started them has
 // notified its own session.
-const offersDelay = 200 * time.Millisecond
+const itemsDelay = 200 * time.Millisecond
 
 // watchServers makes the groups again when servers change their labels, and announces their
 // prompts and resources.
@@ -188,11 +188,11 @@ func (g *Gateway) watchServers() {
 		select {
 		case <-g.ctx.Done():
 			return
-		case <-g.moreOffers:
-			settled = time.After(offersDelay)
+		case <-g.moreItems:
+			settled = time.After(itemsDelay)
 			continue
 		case <-settled:
-			g.Server.OffersChanged()
+			g.itemsChanged()
 			continue
 		case <-g.regroup:
 		}

@@ -13,7 +13,7 @@ func TestServeOptions(t *testing.T) {
 	server := reflect.TypeFor[mcpserver.Config]()
 	for i := range server.NumField() {
 		name := server.Field(i).Name
-		if name == "Toolkit" || name == "Offers" {
+		if !server.Field(i).IsExported() || name == "Toolkit" {
 			continue
 		}
 		var opts ServeOptions

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
@@ -39,7 +40,7 @@ type upstream struct {
 	sessions *sessionClients // sessions have a process of their own; nil if they share one
 	onListed func()          // called when a server that labels its tools was listed before its groups
 
-	onOffers  func() // called when the server is first known to have prompts or resources
+	onItems   func() // called when the server is first known to have prompts or resources
 	announced atomic.Bool
 
 	limit int // of a result, in bytes
@@ -51,14 +52,14 @@ type upstream struct {
 	mu         sync.Mutex
 	questions  map[string]int    // open ones, by credential
 	groupNames map[string]string // its own groups, by its names for them
-	offers     map[mcpserver.OfferKind]offerList
+	items      map[mcpupstream.Kind]itemList
 
 	prompts    []mcpclient.Prompt // what rawPrompts was made of
 	rawPrompts []json.RawMessage
 
-	failed map[mcpserver.OfferKind]failure // to list prompts or resources; "" is of all kinds
-	labels []mcpclient.Group               // of the last groups/list; nil before
-	raw    []tool.Tool                     // what clean was made of
+	failed map[mcpupstream.Kind]failure // to list prompts or resources; "" is of all kinds
+	labels []mcpclient.Group            // of the last groups/list; nil before
+	raw    []tool.Tool                  // what clean was made of
 	clean  []tool.Tool
 }
 
@@ -70,7 +71,7 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known f
 	if cfg.Options.Limits.Samples == 0 {
 		cfg.Options.Limits.Samples = math.MaxInt // the host has limits of its own
 	}
-	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, onListed: listed, onOffers: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
+	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, onListed: listed, onItems: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
 		audience: &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
 	if perSession || cfg.Options.Stateless {
@@ -104,7 +105,7 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	if err != nil {
 		return nil, withoutStderr(ctx, err)
 	}
-	u.announceOffers()
+	u.announceItems()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.clean == nil || !sameSlice(raw, u.raw) {
@@ -119,11 +120,11 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	return u.clean, nil
 }
 
-// announceOffers calls onOffers once when the server is known to have prompts or resources:
+// announceItems calls onItems once when the server is known to have prompts or resources:
 // clients that search for tools see more then, and no call of theirs announces it.
-func (u *upstream) announceOffers() {
+func (u *upstream) announceItems() {
 	if st := u.client.Status(); st.PromptsVersion+st.ResourcesVersion > 0 && !u.announced.Swap(true) {
-		u.onOffers()
+		u.onItems()
 	}
 }
 

@@ -15,7 +15,7 @@ type Record struct {
 	Time       time.Time `json:"time"`                 // when the call came
 	Credential string    `json:"credential,omitempty"` // its name
 	Session    string    `json:"session,omitempty"`    // a name of the session; not its id, with which a reader could use it
-	Tool       string    `json:"tool"`                 // the tool that was judged, or else the name that was called; or the method of [Config.Offers], such as "resources/read"
+	Tool       string    `json:"tool"`                 // the tool that was judged, or else the name that was called; or, of a gateway, the method, such as "resources/read"
 
 	Decision permission.Behavior `json:"decision,omitempty"` // before a person was asked; empty if there was none
 	Rule     string              `json:"rule,omitempty"`     // that decided

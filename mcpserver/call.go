@@ -83,7 +83,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	}
 	if !r.modern {
 		news := r.compare(ctx)
-		if r.srv.cfg.Offers != nil { // which may come from a server that this call has started
+		if r.srv.cfg.upstream != nil { // which may come from a server that this call has started
 			news |= r.recount(r.srv.cfg.Toolkit)
 		}
 		r.mark(news, false)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -52,12 +53,12 @@ func (c *session) marksOf(ev toolkit.Change) (m marks) {
 	return m
 }
 
-// offers are which prompts and which resources of the configuration a client sees, a
-// byte each, and the version of those that come from elsewhere.
-type offers struct{ prompts, resources string }
+// visibleItems are the configured prompts and resources that a client sees, one byte each, and
+// the version of those of upstream servers.
+type visibleItems struct{ prompts, resources string }
 
-// offered returns what a client sees that reaches the groups of the scope.
-func (s *Server) offered(tk *toolkit.Toolkit, scope *toolkit.Scope) offers {
+// visibleItems returns what a client sees that reaches the groups of the scope.
+func (s *Server) visibleItems(tk *toolkit.Toolkit, scope *toolkit.Scope) visibleItems {
 	reachable := tk.Reachable(scope)
 	prompts, resources := make([]byte, len(s.cfg.Prompts)), make([]byte, len(s.resources))
 	for i, p := range s.cfg.Prompts {
@@ -70,10 +71,10 @@ func (s *Server) offered(tk *toolkit.Toolkit, scope *toolkit.Scope) offers {
 			resources[i] = 1
 		}
 	}
-	seen := offers{string(prompts), string(resources)}
-	if o := s.cfg.Offers; o != nil {
-		seen.prompts += o.Version(PromptOffer, reachable)
-		seen.resources += o.Version(ResourceOffer, reachable)
+	seen := visibleItems{string(prompts), string(resources)}
+	if o := s.cfg.upstream; o != nil {
+		seen.prompts += o.Version(mcpupstream.KindPrompt, reachable)
+		seen.resources += o.Version(mcpupstream.KindResource, reachable)
 	}
 	return seen
 }
@@ -86,7 +87,7 @@ func (c *session) recount(tk *toolkit.Toolkit) marks {
 		c.mu.Lock()
 		before := c.counts
 		c.mu.Unlock()
-		now := c.srv.offered(tk, c.scope) // without the lock: what comes from elsewhere is somebody else's code
+		now := c.srv.visibleItems(tk, c.scope) // without the lock: what comes from elsewhere is somebody else's code
 		if m, ok := c.counted(before, now); ok {
 			return m
 		}
@@ -95,19 +96,19 @@ func (c *session) recount(tk *toolkit.Toolkit) marks {
 
 // counted notes what the client sees, unless somebody else has meanwhile, who may have
 // looked later.
-func (c *session) counted(before int, now offers) (m marks, ok bool) {
+func (c *session) counted(before int, now visibleItems) (m marks, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counts != before {
 		return 0, false
 	}
-	if now.prompts != c.offers.prompts {
+	if now.prompts != c.visible.prompts {
 		m |= promptsChanged
 	}
-	if now.resources != c.offers.resources {
+	if now.resources != c.visible.resources {
 		m |= resourcesChanged
 	}
-	c.counts, c.offers = c.counts+1, now
+	c.counts, c.visible = c.counts+1, now
 	return m, true
 }
 

@@ -138,14 +138,14 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	case "groups/list":
 		return r.listGroups()
 	case "prompts/list", "prompts/get":
-		if r.srv.offersPrompts() {
+		if r.srv.hasPrompts() {
 			if m.Method == "prompts/get" {
 				return r.interact(ctx, (*request).getPrompt)
 			}
 			return r.listPrompts(ctx)
 		}
 	case "resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe":
-		if r.srv.offersResources() {
+		if r.srv.hasResources() {
 			return r.resourceMethod(ctx)
 		}
 	case "completion/complete":
@@ -216,11 +216,11 @@ func (r *request) introduce(ctx context.Context) object {
 	// Declared as far as there is something to it: clients ask for what is declared,
 	// and a list that is always empty costs them a request.
 	caps := object{"tools": object{"listChanged": true}, "logging": object{}}
-	if r.srv.offersPrompts() {
+	if r.srv.hasPrompts() {
 		caps["prompts"] = object{"listChanged": true}
 	}
-	if r.srv.offersResources() {
-		caps["resources"] = object{"listChanged": true, "subscribe": r.srv.tellsUpdates()}
+	if r.srv.hasResources() {
+		caps["resources"] = object{"listChanged": true, "subscribe": r.srv.hasSubscriptions()}
 	}
 	if r.srv.completes {
 		caps["completions"] = object{}

@@ -47,9 +47,9 @@ func toldOf(message string) string {
 	return of
 }
 
-// TestToldOfOffers: a session is told of the lists that are others now, and of no more:
+// TestListNotifications: a session is told of the lists that are others now, and of no more:
 // by groups without tools or skills, too, and not by what shows nothing new.
-func TestToldOfOffers(t *testing.T) {
+func TestListNotifications(t *testing.T) {
 	wires := map[*permission.Policy]*wire{}
 	for _, p := range []*permission.Policy{open, unread} {
 		cfg := gated()

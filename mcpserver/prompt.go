@@ -9,6 +9,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -101,9 +102,9 @@ func shows(reachable, groups []string) bool {
 	return slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(reachable, g) })
 }
 
-// offersPrompts reports whether there are prompts, for any client.
-func (s *Server) offersPrompts() bool {
-	return len(s.cfg.Prompts) > 0 || s.cfg.Offers != nil || s.hasSkills()
+// hasPrompts reports whether there are prompts, for any client.
+func (s *Server) hasPrompts() bool {
+	return len(s.cfg.Prompts) > 0 || s.cfg.upstream != nil || s.hasSkills()
 }
 
 // prompts returns the prompts that the client sees: the configured ones, then the skills.
@@ -130,7 +131,7 @@ func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
 	for _, p := range r.prompts(ctx) {
 		all = append(all, entry{p.Name, p.describe()})
 	}
-	return listed(r, "prompts", append(all, r.elsewhere(ctx, PromptOffer)...))
+	return listed(r, "prompts", append(all, r.upstreamEntries(ctx, mcpupstream.KindPrompt)...))
 }
 
 // getPrompt returns a prompt with its arguments filled in. A prompt that the client does not see
@@ -146,7 +147,7 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 	all := r.prompts(ctx)
 	i := slices.IndexFunc(all, func(o Prompt) bool { return o.Name == p.Name })
 	if i < 0 {
-		return r.getElsewhere(ctx, PromptOffer, p.Name, p.Arguments, invalid(mcp.INVALID_PARAMS, "there is no prompt %q", p.Name))
+		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, invalid(mcp.INVALID_PARAMS, "there is no prompt %q", p.Name))
 	}
 	for _, a := range all[i].Arguments {
 		if _, given := p.Arguments[a.Name]; a.Required && !given {
@@ -187,18 +188,18 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 		return nil, err
 	}
 	var args []Argument
-	var kind OfferKind
+	var kind mcpupstream.Kind
 	found := false
 	switch p.Ref.Type {
 	case "ref/prompt":
-		kind = PromptOffer
+		kind = mcpupstream.KindPrompt
 		for _, o := range r.prompts(ctx) {
 			if o.Name == p.Ref.Name {
 				args, found = o.Arguments, true
 			}
 		}
 	case "ref/resource":
-		kind = TemplateOffer
+		kind = mcpupstream.KindTemplate
 		for _, o := range r.configured() {
 			if o.URI == p.Ref.URI {
 				args, found = o.Arguments, true
@@ -207,7 +208,7 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 	}
 	if !found {
 		name := p.Ref.Name + p.Ref.URI
-		return r.completeElsewhere(ctx, kind, name, Typed{p.Argument.Name, p.Argument.Value, p.Context.Arguments},
+		return r.completeUpstream(ctx, kind, name, mcpupstream.Argument{Name: p.Argument.Name, Value: p.Argument.Value, Others: p.Context.Arguments},
 			invalid(mcp.INVALID_PARAMS, "completion/complete: there is no %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
 	}
 	values := []string{}

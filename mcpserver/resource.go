@@ -18,6 +18,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 )
 
 // A Resource is content that a client can read.
@@ -114,16 +115,16 @@ func (r *request) configured() []*resource {
 	return all
 }
 
-// offersResources reports whether there are resources, for any client.
-func (s *Server) offersResources() bool { return s.ownResources() || s.cfg.Offers != nil }
+// hasResources reports whether there are resources, for any client.
+func (s *Server) hasResources() bool { return s.ownResources() || s.cfg.upstream != nil }
 
-// ownResources reports whether there are resources besides Config.Offers.
+// ownResources reports whether there are resources other than those of upstream servers.
 func (s *Server) ownResources() bool { return len(s.resources) > 0 || s.hasSkills() }
 
-// tellsUpdates reports whether clients can subscribe to a resource.
-func (s *Server) tellsUpdates() bool {
-	_, elsewhere := s.cfg.Offers.(Watcher)
-	return elsewhere || s.ownResources()
+// hasSubscriptions reports whether clients can subscribe to a resource.
+func (s *Server) hasSubscriptions() bool {
+	_, watches := s.cfg.upstream.(mcpupstream.Watcher)
+	return watches || s.ownResources()
 }
 
 // resourceMethod is dispatch for resources. Clients without sessions subscribe by listen.
@@ -136,7 +137,7 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	case "resources/read":
 		return r.interact(ctx, (*request).readResource)
 	case "resources/subscribe", "resources/unsubscribe":
-		if !r.modern && r.srv.tellsUpdates() {
+		if !r.modern && r.srv.hasSubscriptions() {
 			return r.subscribe(ctx, r.msg.Method == "resources/subscribe")
 		}
 	}
@@ -157,7 +158,7 @@ func (r *request) listResources(ctx context.Context) (any, *rpcError) {
 			all = append(all, entry{o["uri"].(string), o})
 		}
 	}
-	return listed(r, "resources", append(all, r.elsewhere(ctx, ResourceOffer)...))
+	return listed(r, "resources", append(all, r.upstreamEntries(ctx, mcpupstream.KindResource)...))
 }
 
 // listTemplates returns a page of the templates.
@@ -168,7 +169,7 @@ func (r *request) listTemplates(ctx context.Context) (any, *rpcError) {
 			all = append(all, entry{o.URI, o.describe()})
 		}
 	}
-	return listed(r, "resourceTemplates", append(all, r.elsewhere(ctx, TemplateOffer)...))
+	return listed(r, "resourceTemplates", append(all, r.upstreamEntries(ctx, mcpupstream.KindTemplate)...))
 }
 
 // readResource returns the content of a resource. An empty list of contents must not stand for a
@@ -181,7 +182,7 @@ func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	data, kind, err := r.read(ctx, uri)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return r.getElsewhere(ctx, ResourceOffer, uri, nil, r.notFound(uri))
+		return r.getUpstream(ctx, mcpupstream.KindResource, uri, nil, r.notFound(uri))
 	case err != nil:
 		return nil, invalid(mcp.INTERNAL_ERROR, "resource %q: %v", uri, err)
 	}
@@ -257,7 +258,7 @@ const (
 )
 
 // errWatched refuses a subscription that is one too many.
-var errWatched = &RequestError{Code: mcp.INVALID_REQUEST, Message: "too many resources are watched by this client or its credential; unsubscribe from some"}
+var errWatched = invalid(mcp.INVALID_REQUEST, "too many resources are watched by this client or its credential; unsubscribe from some")
 
 // subscribe subscribes the client to a resource; see [Server.ResourceUpdated].
 func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
@@ -283,13 +284,13 @@ func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcErro
 		return invalid(mcp.INVALID_PARAMS, "the URI has %d bytes; %d are allowed for what is subscribed to", len(uri), maxWatchedURI)
 	}
 	if c.full(uri) {
-		return invalid(errWatched.Code, "%s", errWatched.Message)
+		return errWatched
 	}
 	if !r.exists(ctx, uri) {
-		return r.watchElsewhere(ctx, c, uri)
+		return r.watchUpstream(ctx, c, uri)
 	}
 	if _, ok := c.watch(uri, nil); !ok {
-		return invalid(errWatched.Code, "%s", errWatched.Message)
+		return errWatched
 	}
 	return nil
 }
@@ -333,7 +334,7 @@ func (s *Server) ResourceUpdated(uri string) {
 // A watched resource is one that a client has subscribed to.
 type watched struct {
 	due  bool   // an update is to be sent
-	stop func() // ends the watch of [Watcher]; nil for none
+	stop func() // ends the watch of [mcpupstream.Watcher]; nil for none
 }
 
 // full reports whether the client, or its credential, watches as many resources as it may,

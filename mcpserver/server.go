@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -33,11 +34,6 @@ type Config struct {
 	// Prompts and Resources are served besides the skills of the toolkit.
 	Prompts   []Prompt
 	Resources []Resource
-
-	// Offers, unless nil, are further prompts and resources, such as those of a server behind
-	// this one. If they are a [Watcher], clients can subscribe to the resources; if they are a
-	// [Completer], arguments are completed.
-	Offers Offers
 
 	// Middleware wraps every call; the first is the outermost.
 	Middleware []tool.Middleware
@@ -65,6 +61,8 @@ type Config struct {
 	// Audit, unless nil, is called after every call, by many goroutines. The answer waits for
 	// it.
 	Audit func(Record)
+
+	upstream mcpupstream.Provider // set by [mcpupstream.Attach]; nil for none
 }
 
 // A Credential lets a client in.
@@ -200,19 +198,22 @@ func New(cfg Config) (*Server, error) {
 	if s.static, err = newStatic(cfg.Toolkit, cfg.MaxListBytes); err != nil {
 		return nil, fmt.Errorf("mcpserver: the list for clients without sessions: %w", err)
 	}
-	if err = s.addOffers(); err != nil {
+	if err = s.checkItems(); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stop = append(s.stop, cfg.Toolkit.OnChange(s.changed))
+	if cfg.upstream != nil {
+		s.stop = append(s.stop, cfg.upstream.OnChange(s.upstreamChanged))
+	}
 	return s, nil
 }
 
-// addOffers checks the prompts and resources.
-func (s *Server) addOffers() error {
+// checkItems checks the prompts and resources.
+func (s *Server) checkItems() error {
 	s.cfg.Prompts = slices.Clone(s.cfg.Prompts)
 	completes := func(a Argument) bool { return a.Complete != nil }
-	_, s.completes = s.cfg.Offers.(Completer)
+	_, s.completes = s.cfg.upstream.(mcpupstream.Completer)
 	for i := range s.cfg.Prompts {
 		p := &s.cfg.Prompts[i]
 		if err := p.check(); err != nil {
@@ -264,9 +265,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// OffersChanged tells the server that the lists of Config.Offers may have changed. It notifies the
-// clients whose list is another one.
-func (s *Server) OffersChanged() {
+// upstreamChanged notifies the clients whose lists of prompts or resources have changed.
+func (s *Server) upstreamChanged() {
 	s.changed(toolkit.Change{Tools: true}) // compares all lists
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -68,8 +68,8 @@ type session struct {
 	rules   []permission.Rule           // what the user has allowed for good
 	known   string                      // digest of the list that the client has; empty before it requested one
 	pending marks                       // notifications to send
-	offers  offers                      // what it sees of the configuration, when it was notified last
-	counts  int                         // how often offers was computed
+	visible visibleItems                // what it sees of the configuration, when it was notified last
+	counts  int                         // how often visible was computed
 	watched map[string]*watched         // resources subscribed to
 	level   mcp.LoggingLevel            // the least severe log messages that are sent; empty is none
 	used    time.Time
@@ -106,7 +106,7 @@ func (s *Server) newSession(cred *Credential) *session {
 		c.log.credential = cred.Name
 		c.scope.SetCeiling(cred.Ceiling)
 	}
-	c.offers = s.offered(s.cfg.Toolkit, c.scope)
+	c.visible = s.visibleItems(s.cfg.Toolkit, c.scope)
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -26,9 +27,9 @@ type newsroom struct {
 	last    sync.WaitGroup
 }
 
-func (n *newsroom) Watch(_ context.Context, reach mcpserver.Reach, uri string, updated func()) ([]string, func(), error) {
+func (n *newsroom) Watch(_ context.Context, v mcpupstream.View, uri string, updated func()) ([]string, func(), error) {
 	if uri == "book://none" {
-		return nil, nil, fmt.Errorf("the newsroom: %w", mcpserver.ErrNoOffer)
+		return nil, nil, fmt.Errorf("the newsroom: %w", mcpupstream.ErrNotFound)
 	}
 	n.mu.Lock()
 	n.watched[uri] = append(n.watched[uri], updated)
@@ -46,12 +47,12 @@ func (n *newsroom) Watch(_ context.Context, reach mcpserver.Reach, uri string, u
 	}, nil
 }
 
-func (n *newsroom) Complete(_ context.Context, kind mcpserver.OfferKind, _ mcpserver.Reach, name string, arg mcpserver.Typed) ([]string, int, error) {
+func (n *newsroom) Complete(_ context.Context, kind mcpupstream.Kind, _ mcpupstream.View, name string, arg mcpupstream.Argument) ([]string, int, error) {
 	switch name {
 	case "book://none":
-		return nil, 0, mcpserver.ErrNoOffer
+		return nil, 0, mcpupstream.ErrNotFound
 	case "book://closed":
-		return nil, 0, &mcpserver.RequestError{Code: -32099, Message: "closed", Data: json.RawMessage(`{"until":9}`)}
+		return nil, 0, &mcpupstream.RequestError{Code: -32099, Message: "closed", Data: json.RawMessage(`{"until":9}`)}
 	case "book://many":
 		return make([]string, 101), 0, nil
 	}
@@ -89,10 +90,12 @@ func newNewsroom(t *testing.T) (*newsroom, *mcpserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n, serve(t, mcpserver.Config{Toolkit: tk, Policy: open, Offers: n})
+	cfg := mcpserver.Config{Toolkit: tk, Policy: open}
+	mcpupstream.Attach(&cfg, n)
+	return n, serve(t, cfg)
 }
 
-// TestWatcher: updates of what comes from elsewhere are told to those who have subscribed and
+// TestWatcher: updates of what upstream servers have are told to those who have subscribed and
 // reach it, and nothing is watched any more when they unsubscribe, leave, or are one too many.
 func TestWatcher(t *testing.T) {
 	n, s := newNewsroom(t)
@@ -229,7 +232,7 @@ func TestWatchedBytes(t *testing.T) {
 	}
 }
 
-// TestCompleter completes what comes from elsewhere.
+// TestCompleter completes what upstream servers have.
 func TestCompleter(t *testing.T) {
 	_, s := newNewsroom(t)
 	w := newWire(t, listen(t, s))
@@ -253,9 +256,11 @@ func TestCompleter(t *testing.T) {
 // for all, whichever sessions it spreads them over, and gets them back when one ends.
 func TestWatcherShare(t *testing.T) {
 	n := &newsroom{watched: map[string][]func(){}}
-	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(named("get")), Policy: open, Offers: n, Credentials: []mcpserver.Credential{
+	cfg := mcpserver.Config{Toolkit: toolkit.Of(named("get")), Policy: open, Credentials: []mcpserver.Credential{
 		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},
-	}})
+	}}
+	mcpupstream.Attach(&cfg, n)
+	s := serve(t, cfg)
 	url := listen(t, s)
 	session := func(token string) *wire {
 		w := newWire(t, url)

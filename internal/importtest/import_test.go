@@ -78,6 +78,7 @@ var allowed = map[string][]string{
 	"internal/visible":            {},
 	"internal/strictjson":         {},
 	"internal/mcpcontent":         {"internal/strictjson", "message"},
+	"internal/mcpupstream":        {},
 }
 
 // internalUsers lists the packages that may import an internal package; tests may import all.
@@ -89,8 +90,9 @@ var internalUsers = map[string][]string{
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},
 
-	"internal/strictjson": {"internal/mcpcontent", "mcpclient", "mcpserver", "mcpgateway"},
-	"internal/mcpcontent": {"agent", "mcpclient", "mcpserver"},
+	"internal/strictjson":  {"internal/mcpcontent", "mcpclient", "mcpserver", "mcpgateway"},
+	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver"},
+	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 }
 
 func TestImports(t *testing.T) {

@@ -101,9 +101,9 @@ const (
 	pdfFiles   = "skill://pdf/SKILL.md skill://pdf/assets/dot.png skill://pdf/assets/palette.json skill://pdf/references/a%20b%3F.md skill://pdf/references/plain"
 )
 
-// TestOffers: what a session sees of prompts and resources is what it can get, and
+// TestPromptsAndResources: what a session sees of prompts and resources is what it can get, and
 // it is told, once and before the result, when that changes.
-func TestOffers(t *testing.T) {
+func TestPromptsAndResources(t *testing.T) {
 	w := newWire(t, listen(t, serve(t, library())))
 	w.initialize(`{}`)
 	for _, step := range []struct {

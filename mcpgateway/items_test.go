@@ -99,13 +99,13 @@ func (w *wire) offered() string {
 }
 
 const (
-	offersOfA = "a__greet mcp://a/book://a mcp://a/book://both mcp://a/book://shelf/{id}"
-	offersOfB = "b__greet mcp://b/book://b mcp://b/book://both mcp://b/book://shelf/{id}"
+	itemsOfA = "a__greet mcp://a/book://a mcp://a/book://both mcp://a/book://shelf/{id}"
+	itemsOfB = "b__greet mcp://b/book://b mcp://b/book://both mcp://b/book://shelf/{id}"
 )
 
-// TestOffers: prompts and resources of servers whose groups are open are listed, by names
+// TestItems: prompts and resources of servers whose groups are open are listed, by names
 // that lead back, and nobody else's server is started.
-func TestOffers(t *testing.T) {
+func TestItems(t *testing.T) {
 	a, b := library(t, "a"), library(t, "b")
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server, {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}}})
 	w := newWire(t, g)
@@ -131,7 +131,7 @@ func TestOffers(t *testing.T) {
 	if got := strings.Join(told, " "); got != "prompts/list_changed resources/list_changed tools/list_changed" {
 		t.Errorf("told %s", got)
 	}
-	if got := w.offered(); got != offersOfA || b.starts.Load() != 0 {
+	if got := w.offered(); got != itemsOfA || b.starts.Load() != 0 {
 		t.Errorf("offered %s, b started %d times", got, b.starts.Load())
 	}
 	for _, row := range []struct{ method, params, want string }{
@@ -156,7 +156,7 @@ func TestOffers(t *testing.T) {
 		}
 	}
 	w.tool("reset_tools", map[string]bool{"a": true, "b": true})
-	if got := w.offered(); got != offersOfA[:8]+" "+offersOfB[:8]+" mcp://a/book://a mcp://a/book://both mcp://b/book://b mcp://b/book://both mcp://a/book://shelf/{id} mcp://b/book://shelf/{id}" {
+	if got := w.offered(); got != itemsOfA[:8]+" "+itemsOfB[:8]+" mcp://a/book://a mcp://a/book://both mcp://b/book://b mcp://b/book://both mcp://a/book://shelf/{id} mcp://b/book://shelf/{id}" {
 		t.Errorf("of both: %s", got)
 	}
 	if got := w.rpc("resources/read", `{"uri":"book://both"}`); !strings.Contains(got, `mcp://a/book://both`) || !strings.Contains(got, "-32602") {
@@ -167,9 +167,9 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// TestOffersWithoutStarting: where tools are only searched, as in the new era, lists are
+// TestItemsWithoutStarting: where tools are only searched, as in the new era, lists are
 // those of the servers that were needed before; what is read starts its server.
-func TestOffersWithoutStarting(t *testing.T) {
+func TestItemsWithoutStarting(t *testing.T) {
 	a, b := library(t, "a"), library(t, "b")
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}, Style: mcpgateway.StyleDiscover})
 	w := newWire(t, g)
@@ -179,19 +179,19 @@ func TestOffersWithoutStarting(t *testing.T) {
 	if got := w.rpc("resources/read", `{"uri":"mcp://a/book://a"}`); !strings.Contains(got, "only book://a") {
 		t.Errorf("read: %s", got)
 	}
-	if got := w.offered(); got != offersOfA || b.starts.Load() != 0 {
+	if got := w.offered(); got != itemsOfA || b.starts.Load() != 0 {
 		t.Errorf("then: %s", got)
 	}
 	full := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server}, Style: mcpgateway.StyleFull}))
-	if got := full.offered(); got != offersOfA {
+	if got := full.offered(); got != itemsOfA {
 		t.Errorf("in full: %s", got)
 	}
 }
 
-// TestOffersFoundBySearching: a client of the new era that searches tools sees the prompts and
+// TestItemsFoundBySearching: a client of the new era that searches tools sees the prompts and
 // resources of the servers that this has started, and is told so; the search says which
 // servers it has missed.
-func TestOffersFoundBySearching(t *testing.T) {
+func TestItemsFoundBySearching(t *testing.T) {
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server, {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}}})
 	var told atomic.Int32
 	c := newHost(t, g, func(cfg *mcpclient.Server) { cfg.Options.Protocol = "2026-07-28" })
@@ -230,9 +230,9 @@ func TestOffersFoundBySearching(t *testing.T) {
 	}
 }
 
-// TestOffersBelowCeilings: who may not see a server's tools sees, reads and starts
+// TestItemsBelowCeilings: who may not see a server's tools sees, reads and starts
 // nothing of it, in both eras; nor whom a rule denies them.
-func TestOffersBelowCeilings(t *testing.T) {
+func TestItemsBelowCeilings(t *testing.T) {
 	const token = "0123456789abcdef-"
 	a, b := library(t, "a"), library(t, "b")
 	deny := &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "a__*", Behavior: permission.Deny}}}
@@ -302,8 +302,8 @@ func TestOffersBelowCeilings(t *testing.T) {
 	}
 }
 
-// TestOffersAreOnRecord, and what they ask comes to the host.
-func TestOffersAreOnRecord(t *testing.T) {
+// TestItemsAreOnRecord, and what they ask comes to the host.
+func TestItemsAreOnRecord(t *testing.T) {
 	records := make(chan mcpserver.Record, 10)
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server}, Initial: []string{"a"},
 		Serve: mcpgateway.ServeOptions{Policy: open, Audit: func(r mcpserver.Record) { records <- r }}})
@@ -325,8 +325,8 @@ func TestOffersAreOnRecord(t *testing.T) {
 	}
 }
 
-// TestOffersOfEvil: what a server lists in bad faith is left out, or shown as it is.
-func TestOffersOfEvil(t *testing.T) {
+// TestItemsOfEvil: what a server lists in bad faith is left out, or shown as it is.
+func TestItemsOfEvil(t *testing.T) {
 	long := strings.Repeat("x", 70<<10)
 	up := lister("a", map[string]string{
 		"prompts/list":   `{"prompts":[7,{"name":""},{"name":"good"},{"name":"good","title":"again"},{"name":"hid\u202eden"},{"name":"long","description":"` + long + `"},{"name":["bad"]}]}`,
@@ -355,8 +355,8 @@ func lister(name string, results map[string]string) mcpclient.Server {
 	return cfg
 }
 
-// TestOffersRefused: a server that refuses one of its lists still has the others.
-func TestOffersRefused(t *testing.T) {
+// TestItemsRefused: a server that refuses one of its lists still has the others.
+func TestItemsRefused(t *testing.T) {
 	some := lister("some", map[string]string{"prompts/list": "refusal", "resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`, "resources/templates/list": "refusal"})
 	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{some}, Initial: []string{"some"}}))
 	for range 2 {
@@ -366,9 +366,9 @@ func TestOffersRefused(t *testing.T) {
 	}
 }
 
-// TestOffersOfTheSilent: a server that does not answer costs its time-out once, and the
+// TestItemsOfTheSilent: a server that does not answer costs its time-out once, and the
 // others nothing.
-func TestOffersOfTheSilent(t *testing.T) {
+func TestItemsOfTheSilent(t *testing.T) {
 	var asked atomic.Int32
 	hung := lister("hung", map[string]string{"prompts/list": "silence", "resources/list": "silence", "resources/templates/list": "silence"})
 	dial := hung.Transport.(mcpclient.Dial)
@@ -383,7 +383,7 @@ func TestOffersOfTheSilent(t *testing.T) {
 	})
 	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{hung, library(t, "a").Server}, Style: mcpgateway.StyleFull}))
 	for range 3 {
-		if got := w.offered(); got != offersOfA {
+		if got := w.offered(); got != itemsOfA {
 			t.Errorf("%s", got)
 		}
 	}
@@ -450,9 +450,9 @@ func (p *tap) Read(to []byte) (int, error) {
 	return n, nil
 }
 
-// TestOffersChange: when a server says that its lists have changed, the sessions that see
+// TestItemsChange: when a server says that its lists have changed, the sessions that see
 // it are told, and list what is there now.
-func TestOffersChange(t *testing.T) {
+func TestItemsChange(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get")}}, Groups: []toolkit.Group{{Name: "more", Description: "More."}}})
 	if err != nil {
 		t.Fatal(err)

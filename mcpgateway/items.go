@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
-	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
 // Prompts and resources of upstream servers are in groups by their names, as tools are, and a
@@ -25,8 +25,8 @@ const (
 	maxEntry = 64 << 10
 	maxURI   = 8 << 10
 
-	// offersTimeout is how long all servers together may take to list.
-	offersTimeout = 30 * time.Second
+	// listTimeout is how long all servers together may take to list.
+	listTimeout = 30 * time.Second
 
 	// retryListAfter is how long a server that could not list is not asked again, as in
 	// toolkits.
@@ -39,11 +39,11 @@ const (
 // uriPrefix begins the URIs of a server's resources. No server's is a prefix of another's.
 func (u *upstream) uriPrefix() string { return uriScheme + strings.TrimSuffix(u.prefix, "__") + "/" }
 
-// offers are the prompts and resources of all upstream servers.
-type offers struct{ *Gateway }
+// items are the prompts and resources of all upstream servers.
+type items struct{ *Gateway }
 
-// Version implements [mcpserver.Offers].
-func (o offers) Version(kind mcpserver.OfferKind, groups []string) string {
+// Version implements [mcpupstream.Provider].
+func (o items) Version(kind mcpupstream.Kind, groups []string) string {
 	var b strings.Builder
 	for _, u := range o.upstreams {
 		if v := u.version(kind); v > 0 && intersect(o.groupsOfServer(u), groups) {
@@ -53,26 +53,40 @@ func (o offers) Version(kind mcpserver.OfferKind, groups []string) string {
 	return b.String()
 }
 
+// OnChange implements [mcpupstream.Provider].
+func (o items) OnChange(changed func()) (stop func()) {
+	o.itemsChanged = changed
+	var stops []func()
+	for _, u := range o.upstreams {
+		stops = append(stops, u.client.OnPromptsChange(changed), u.client.OnResourcesChange(changed))
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
 // version is 0 until the server is known to have any of the kind.
-func (u *upstream) version(kind mcpserver.OfferKind) int64 {
+func (u *upstream) version(kind mcpupstream.Kind) int64 {
 	st := u.client.Status()
-	if kind == mcpserver.PromptOffer {
+	if kind == mcpupstream.KindPrompt {
 		return st.PromptsVersion
 	}
 	return st.ResourcesVersion
 }
 
-// List implements [mcpserver.Offers]. As with tools, it starts no server of a closed group, and
+// List implements [mcpupstream.Provider]. As with tools, it starts no server of a closed group, and
 // none at all for a list that is only searched.
-func (o offers) List(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach) []mcpserver.Offer {
-	ctx, cancel := context.WithTimeout(ctx, offersTimeout)
+func (o items) List(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View) []mcpupstream.Item {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	lists := make([][]mcpserver.Offer, len(o.upstreams))
+	lists := make([][]mcpupstream.Item, len(o.upstreams))
 	var wg sync.WaitGroup
 	for i, u := range o.upstreams {
 		groups := o.groupsOfServer(u)
-		if intersect(groups, reach.Listed) || u.version(kind) > 0 && intersect(groups, reach.Groups) {
-			wg.Go(func() { lists[i] = o.visible(ctx, u, kind, reach) })
+		if intersect(groups, v.Listed) || u.version(kind) > 0 && intersect(groups, v.Groups) {
+			wg.Go(func() { lists[i] = o.visible(ctx, u, kind, v) })
 		}
 	}
 	wg.Wait()
@@ -80,15 +94,15 @@ func (o offers) List(ctx context.Context, kind mcpserver.OfferKind, reach mcpser
 }
 
 // visible returns what a client sees of a server; nothing of one that fails.
-func (o offers) visible(ctx context.Context, u *upstream, kind mcpserver.OfferKind, reach mcpserver.Reach) (out []mcpserver.Offer) {
+func (o items) visible(ctx context.Context, u *upstream, kind mcpupstream.Kind, v mcpupstream.View) (out []mcpupstream.Item) {
 	list, err := u.list(ctx, kind)
 	if err != nil {
 		return nil
 	}
 	for _, e := range list {
 		groups := o.groupsOf(u, e.name, e.labels)
-		if intersect(groups, reach.Groups) && !reach.Denied(u.ruleName(kind, e)) {
-			out = append(out, mcpserver.Offer{Name: e.outer, Groups: groups, Entry: e.entry})
+		if intersect(groups, v.Groups) && !v.Denied(u.ruleName(kind, e)) {
+			out = append(out, mcpupstream.Item{Name: e.outer, Groups: groups, Entry: e.entry})
 		}
 	}
 	return out
@@ -96,8 +110,8 @@ func (o offers) visible(ctx context.Context, u *upstream, kind mcpserver.OfferKi
 
 // ruleName is the tool name that deny rules are matched with: the prompt's name or, for
 // resources, one that only a rule for all tools of the server matches.
-func (u *upstream) ruleName(kind mcpserver.OfferKind, e *listEntry) string {
-	if kind == mcpserver.PromptOffer {
+func (u *upstream) ruleName(kind mcpupstream.Kind, e *listEntry) string {
+	if kind == mcpupstream.KindPrompt {
 		return u.prefix + toolName(e.name)
 	}
 	return u.prefix + "resources/read"
@@ -113,12 +127,12 @@ type listEntry struct {
 
 // list returns a server's list with clean texts. It is made again only when the server's list
 // has changed.
-func (u *upstream) list(ctx context.Context, kind mcpserver.OfferKind) ([]*listEntry, error) {
+func (u *upstream) list(ctx context.Context, kind mcpupstream.Kind) ([]*listEntry, error) {
 	if err := u.recentFailure(kind); err != nil {
 		return nil, err
 	}
 	raw, err := u.entries(ctx, kind)
-	u.announceOffers()
+	u.announceItems()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err != nil {
@@ -128,7 +142,7 @@ func (u *upstream) list(ctx context.Context, kind mcpserver.OfferKind) ([]*listE
 		}
 		return nil, err
 	}
-	if last, ok := u.offers[kind]; ok && sameSlice(raw, last.raw) {
+	if last, ok := u.items[kind]; ok && sameSlice(raw, last.raw) {
 		return last.clean, nil
 	}
 	clean, seen := []*listEntry{}, map[string]bool{}
@@ -138,20 +152,20 @@ func (u *upstream) list(ctx context.Context, kind mcpserver.OfferKind) ([]*listE
 			clean = append(clean, e)
 		}
 	}
-	if u.offers == nil {
-		u.offers = map[mcpserver.OfferKind]offerList{}
+	if u.items == nil {
+		u.items = map[mcpupstream.Kind]itemList{}
 	}
-	u.offers[kind] = offerList{raw, clean}
+	u.items[kind] = itemList{raw, clean}
 	return clean, nil
 }
 
 // entries returns a server's list as the server wrote it. The slice stays the same while the
 // list does.
-func (u *upstream) entries(ctx context.Context, kind mcpserver.OfferKind) ([]json.RawMessage, error) {
+func (u *upstream) entries(ctx context.Context, kind mcpupstream.Kind) ([]json.RawMessage, error) {
 	switch kind {
-	case mcpserver.ResourceOffer:
+	case mcpupstream.KindResource:
 		return u.client.Resources(ctx)
-	case mcpserver.TemplateOffer:
+	case mcpupstream.KindTemplate:
 		return u.client.ResourceTemplates(ctx)
 	}
 	prompts, err := u.client.Prompts(ctx)
@@ -189,19 +203,19 @@ func (u *upstream) serverState() serverState {
 
 // recordFailure records that the server could not list: of this kind if it answered so, else of
 // any kind. u.mu is held.
-func (u *upstream) recordFailure(kind mcpserver.OfferKind, err error) {
+func (u *upstream) recordFailure(kind mcpupstream.Kind, err error) {
 	if exceptRefusal(err) != nil {
 		kind = ""
 	}
 	if u.failed == nil {
-		u.failed = map[mcpserver.OfferKind]failure{}
+		u.failed = map[mcpupstream.Kind]failure{}
 	}
 	u.failed[kind] = failure{time.Now(), u.serverState(), err}
 }
 
 // recentFailure returns why the server could not list, if that was recent and its state is the
 // same, so that not every list waits for it.
-func (u *upstream) recentFailure(kind mcpserver.OfferKind) error {
+func (u *upstream) recentFailure(kind mcpupstream.Kind) error {
 	now := u.serverState()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -213,15 +227,15 @@ func (u *upstream) recentFailure(kind mcpserver.OfferKind) error {
 	return nil
 }
 
-// An offerList is a list, and the server's list that it was made of.
-type offerList struct {
+// An itemList is a list, and the server's list that it was made of.
+type itemList struct {
 	raw   []json.RawMessage
 	clean []*listEntry
 }
 
 // entry reads an entry of a list. It returns nil for one that is too long, or whose name is not
 // clean and so could not lead back to the server's.
-func (u *upstream) entry(kind mcpserver.OfferKind, raw json.RawMessage) *listEntry {
+func (u *upstream) entry(kind mcpupstream.Kind, raw json.RawMessage) *listEntry {
 	var e map[string]json.RawMessage
 	if len(raw) > maxEntry || json.Unmarshal(cleanSchema(raw), &e) != nil {
 		return nil
@@ -229,9 +243,9 @@ func (u *upstream) entry(kind mcpserver.OfferKind, raw json.RawMessage) *listEnt
 	text := func(key string) (s string) { _ = json.Unmarshal(e[key], &s); return s }
 	key, prefix := "name", u.prefix
 	switch kind {
-	case mcpserver.ResourceOffer:
+	case mcpupstream.KindResource:
 		key, prefix = "uri", u.uriPrefix()
-	case mcpserver.TemplateOffer:
+	case mcpupstream.KindTemplate:
 		key, prefix = "uriTemplate", u.uriPrefix()
 	}
 	o := &listEntry{name: text("name"), inner: text(key), entry: e}
@@ -258,9 +272,9 @@ func jsonString(s string) json.RawMessage {
 	return data
 }
 
-// Get implements [mcpserver.Offers].
-func (o offers) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, args map[string]string) (json.RawMessage, error) {
-	u, e, _, err := o.resolve(ctx, kind, reach, name)
+// Get implements [mcpupstream.Provider].
+func (o items) Get(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string, args map[string]string) (json.RawMessage, error) {
+	u, e, _, err := o.resolve(ctx, kind, v, name)
 	if err != nil {
 		return nil, err
 	}
@@ -271,24 +285,24 @@ func (o offers) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserv
 	if len(raw) > u.limit {
 		return nil, fmt.Errorf("MCP server %q: the result has %d bytes, the limit is %d", u.name, len(raw), u.limit)
 	}
-	if kind == mcpserver.ResourceOffer {
+	if kind == mcpupstream.KindResource {
 		raw = outerURIs(raw, u.uriPrefix())
 	}
 	return raw, nil
 }
 
 // resolve returns the server and the entry of a name, if the client may have it, and its groups.
-func (o offers) resolve(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string) (*upstream, *listEntry, []string, error) {
+func (o items) resolve(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (*upstream, *listEntry, []string, error) {
 	if o.audit != nil && !o.audit.writable() {
-		return nil, nil, nil, &mcpserver.RequestError{Code: codeInternal, Message: unwritable}
+		return nil, nil, nil, &mcpupstream.RequestError{Code: codeInternal, Message: unwritable}
 	}
-	u, e, err := o.lookUp(ctx, kind, reach, name)
+	u, e, err := o.lookUp(ctx, kind, v, name)
 	if err != nil {
 		return nil, nil, nil, withoutStderr(ctx, err)
 	}
 	groups := o.groupsOf(u, e.name, e.labels)
-	if !intersect(groups, reach.Groups) || reach.Denied(u.ruleName(kind, e)) {
-		return nil, nil, nil, mcpserver.ErrNoOffer
+	if !intersect(groups, v.Groups) || v.Denied(u.ruleName(kind, e)) {
+		return nil, nil, nil, mcpupstream.ErrNotFound
 	}
 	return u, e, groups, nil
 }
@@ -300,9 +314,9 @@ func clientError(ctx context.Context, err error) error {
 		return withoutStderr(ctx, err)
 	}
 	if ce.Code == codeNoResource || ce.Code == codeNoMethod { // the latter from a server without any
-		return mcpserver.ErrNoOffer
+		return mcpupstream.ErrNotFound
 	}
-	return &mcpserver.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxWords), Data: ce.Data}
+	return &mcpupstream.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxWords), Data: ce.Data}
 }
 
 // The JSON-RPC and MCP error codes that the gateway uses.
@@ -315,9 +329,9 @@ const (
 
 // lookUp returns the server of a name. It does not contact servers of which the client sees
 // nothing.
-func (o offers) lookUp(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string) (*upstream, *listEntry, error) {
-	sees := func(u *upstream) bool { return intersect(o.groupsOfServer(u), reach.Groups) }
-	if kind == mcpserver.ResourceOffer {
+func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (*upstream, *listEntry, error) {
+	sees := func(u *upstream) bool { return intersect(o.groupsOfServer(u), v.Groups) }
+	if kind == mcpupstream.KindResource {
 		for _, u := range o.upstreams {
 			if inner, ok := strings.CutPrefix(name, u.uriPrefix()); ok && sees(u) {
 				e, err := u.resource(ctx, inner)
@@ -327,11 +341,11 @@ func (o offers) lookUp(ctx context.Context, kind mcpserver.OfferKind, reach mcps
 				return u, e, err
 			}
 		}
-		return o.lookUpInner(ctx, reach, name)
+		return o.lookUpInner(ctx, v, name)
 	}
 	for _, u := range o.upstreams {
 		prefix := u.prefix
-		if kind == mcpserver.TemplateOffer {
+		if kind == mcpupstream.KindTemplate {
 			prefix = u.uriPrefix()
 		}
 		if !strings.HasPrefix(name, prefix) || !sees(u) {
@@ -345,28 +359,28 @@ func (o offers) lookUp(ctx context.Context, kind mcpserver.OfferKind, reach mcps
 			return u, list[i], nil
 		}
 	}
-	return nil, nil, mcpserver.ErrNoOffer
+	return nil, nil, mcpupstream.ErrNotFound
 }
 
 // lookUpInner is lookUp for a server's own URI, as the results of tools have it. It succeeds if
 // only one of the started servers has such a resource.
-func (o offers) lookUpInner(ctx context.Context, reach mcpserver.Reach, uri string) (server *upstream, found *listEntry, err error) {
+func (o items) lookUpInner(ctx context.Context, v mcpupstream.View, uri string) (server *upstream, found *listEntry, err error) {
 	for _, u := range o.upstreams {
-		if u.version(mcpserver.ResourceOffer) == 0 || !intersect(o.groupsOfServer(u), reach.Groups) {
+		if u.version(mcpupstream.KindResource) == 0 || !intersect(o.groupsOfServer(u), v.Groups) {
 			continue
 		}
 		e, err := u.resource(ctx, uri)
-		if err != nil || e == nil || !intersect(o.groupsOf(u, e.name, e.labels), reach.Groups) {
+		if err != nil || e == nil || !intersect(o.groupsOf(u, e.name, e.labels), v.Groups) {
 			continue
 		}
 		if found != nil {
-			return nil, nil, &mcpserver.RequestError{Code: codeInvalidParams,
+			return nil, nil, &mcpupstream.RequestError{Code: codeInvalidParams,
 				Message: fmt.Sprintf("several servers have a resource %q; read %q or %q", uri, server.uriPrefix()+uri, u.uriPrefix()+uri)}
 		}
 		server, found = u, e
 	}
 	if found == nil {
-		return nil, nil, mcpserver.ErrNoOffer
+		return nil, nil, mcpupstream.ErrNotFound
 	}
 	return server, found, nil
 }
@@ -374,14 +388,14 @@ func (o offers) lookUpInner(ctx context.Context, reach mcpserver.Reach, uri stri
 // resource returns the server's entry for the URI, or for the template that seems to match: the
 // text before its first variable must begin the URI. It returns nil if there is none.
 func (u *upstream) resource(ctx context.Context, uri string) (*listEntry, error) {
-	list, err := u.list(ctx, mcpserver.ResourceOffer)
+	list, err := u.list(ctx, mcpupstream.KindResource)
 	if err != nil {
 		return nil, exceptRefusal(err)
 	}
 	if i := slices.IndexFunc(list, func(e *listEntry) bool { return e.inner == uri }); i >= 0 {
 		return list[i], nil
 	}
-	templates, err := u.list(ctx, mcpserver.TemplateOffer)
+	templates, err := u.list(ctx, mcpupstream.KindTemplate)
 	var best *listEntry
 	longest := 0
 	for _, e := range templates {
@@ -403,13 +417,13 @@ func exceptRefusal(err error) error {
 }
 
 // get requests a prompt or a resource from the server.
-func (u *upstream) get(ctx context.Context, kind mcpserver.OfferKind, name string, args map[string]string) (raw json.RawMessage, err error) {
+func (u *upstream) get(ctx context.Context, kind mcpupstream.Kind, name string, args map[string]string) (raw json.RawMessage, err error) {
 	c, done, err := u.clientOf(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout)) }()
-	if kind == mcpserver.PromptOffer {
+	if kind == mcpupstream.KindPrompt {
 		p, err := c.GetPrompt(ctx, name, args)
 		if err != nil {
 			return nil, err

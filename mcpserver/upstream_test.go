@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -18,42 +19,51 @@ import (
 
 // A store has five books, the last of them in the group "zoo", one in none, and whoever
 // reaches a group sees it change.
-type store struct{ version atomic.Int64 }
+type store struct {
+	version atomic.Int64
+	changed func()
+}
 
-func (s *store) Version(kind mcpserver.OfferKind, groups []string) string {
+func (s *store) OnChange(changed func()) (stop func()) {
+	s.changed = changed
+	return func() {}
+}
+
+func (s *store) Version(kind mcpupstream.Kind, groups []string) string {
 	return fmt.Sprint(kind, s.version.Load(), slices.Contains(groups, "zoo"))
 }
 
-func (s *store) List(_ context.Context, kind mcpserver.OfferKind, _ mcpserver.Reach) (all []mcpserver.Offer) {
-	key := map[mcpserver.OfferKind]string{mcpserver.PromptOffer: "name", mcpserver.ResourceOffer: "uri", mcpserver.TemplateOffer: "uriTemplate"}[kind]
+func (s *store) List(_ context.Context, kind mcpupstream.Kind, _ mcpupstream.View) (all []mcpupstream.Item) {
+	key := map[mcpupstream.Kind]string{mcpupstream.KindPrompt: "name", mcpupstream.KindResource: "uri", mcpupstream.KindTemplate: "uriTemplate"}[kind]
 	for i, groups := range [][]string{{"", "zoo"}, {""}, {""}, nil, {"zoo"}} {
 		name := fmt.Sprintf("book://%d", i)
-		all = append(all, mcpserver.Offer{Name: name, Groups: groups, Entry: map[string]json.RawMessage{
+		all = append(all, mcpupstream.Item{Name: name, Groups: groups, Entry: map[string]json.RawMessage{
 			key: json.RawMessage(`"` + name + `"`), "_meta": json.RawMessage(`{"io.modelcontextprotocol/groups":["secret"],"n":12345678901234567890}`)}})
 	}
 	return all
 }
 
-func (s *store) Get(_ context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, args map[string]string) (json.RawMessage, error) {
+func (s *store) Get(_ context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string, args map[string]string) (json.RawMessage, error) {
 	switch name {
 	case "book://refused":
-		return nil, &mcpserver.RequestError{Code: -32099, Message: "closed", Data: json.RawMessage(`{"until":9}`)}
+		return nil, &mcpupstream.RequestError{Code: -32099, Message: "closed", Data: json.RawMessage(`{"until":9}`)}
 	case "book://broken":
 		return nil, errors.New("a page is missing")
 	case "book://array":
 		return json.RawMessage(`[]`), nil
 	case "book://none":
-		return nil, fmt.Errorf("the store: %w", mcpserver.ErrNoOffer)
+		return nil, fmt.Errorf("the store: %w", mcpupstream.ErrNotFound)
 	}
-	data, err := json.Marshal(map[string]any{"kind": kind, "groups": reach.Groups, "listed": reach.Listed, "args": args, "resultType": "other", "ttlMs": 9})
+	data, err := json.Marshal(map[string]any{"kind": kind, "groups": v.Groups, "listed": v.Listed, "args": args, "resultType": "other", "ttlMs": 9})
 	return data, err
 }
 
-// TestElsewhere: what comes from elsewhere is listed page by page for those who see it,
+// TestUpstream: what upstream servers have is listed page by page for those who see it,
 // and got by name, after what the configuration has.
-func TestElsewhere(t *testing.T) {
+func TestUpstream(t *testing.T) {
 	cfg := library()
-	cfg.Offers, cfg.PageSize = new(store), 4
+	cfg.PageSize = 4
+	mcpupstream.Attach(&cfg, new(store))
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get")}}, Groups: []toolkit.Group{{Name: "zoo", Description: "Z.", Tools: []tool.Tool{named("lion")}}, {Name: "docs", Description: "D."}}})
 	if err != nil {
 		t.Fatal(err)
@@ -109,12 +119,12 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestElsewhereChanges: clients of both eras are told when what they see has another
+// TestUpstreamChanges: clients of both eras are told when what they see has another
 // version, and only then.
-func TestElsewhereChanges(t *testing.T) {
+func TestUpstreamChanges(t *testing.T) {
 	cfg := gated()
 	from := new(store)
-	cfg.Offers = from
+	mcpupstream.Attach(&cfg, from)
 	s := serve(t, cfg)
 	url := listen(t, s)
 	old, _ := dialOld(t, url, "", nil)
@@ -124,13 +134,13 @@ func TestElsewhereChanges(t *testing.T) {
 	next := m.stream(t.Context(), `{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"promptsListChanged":true,"resourceSubscriptions":["of://x"]},
 		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
 	next()
-	s.OffersChanged() // nothing is another one
+	from.changed() // nothing is another one
 	s.ResourceUpdated("of://x")
 	if _, told := next(); !strings.Contains(told, "resources/updated") {
 		t.Errorf("a listener was told %s", told)
 	}
 	from.version.Add(1)
-	s.OffersChanged()
+	from.changed()
 	if _, told := next(); toldOf(told) != "prompts" {
 		t.Errorf("a listener was told %s", told)
 	}
@@ -141,12 +151,13 @@ func TestElsewhereChanges(t *testing.T) {
 	}
 }
 
-// TestElsewhereTwice: what comes from elsewhere under the name of something of the
+// TestUpstreamTwice: what an upstream server has under the name of something of the
 // configuration, which is what is got, is not listed beside it. A cursor would lead back to
 // the first of the two, and the pages would never end.
-func TestElsewhereTwice(t *testing.T) {
+func TestUpstreamTwice(t *testing.T) {
 	cfg := library()
-	cfg.Offers, cfg.PageSize = new(store), 1
+	cfg.PageSize = 1
+	mcpupstream.Attach(&cfg, new(store))
 	cfg.Prompts = []mcpserver.Prompt{{Name: "book://1", Get: cfg.Prompts[0].Get}}
 	w := newWire(t, listen(t, serve(t, cfg)))
 	w.initialize(`{}`)
@@ -170,23 +181,23 @@ type nosy struct {
 	client atomic.Pointer[mcpserver.Logger]
 }
 
-func (n *nosy) Version(kind mcpserver.OfferKind, groups []string) string {
+func (n *nosy) Version(kind mcpupstream.Kind, groups []string) string {
 	if l := n.client.Load(); l != nil {
 		return n.store.Version(kind, groups) + l.Level()
 	}
 	return n.store.Version(kind, groups)
 }
 
-func (n *nosy) Get(ctx context.Context, kind mcpserver.OfferKind, reach mcpserver.Reach, name string, args map[string]string) (json.RawMessage, error) {
+func (n *nosy) Get(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string, args map[string]string) (json.RawMessage, error) {
 	n.client.Store(mcpserver.LoggerFrom(ctx))
-	return n.store.Get(ctx, kind, reach, name, args)
+	return n.store.Get(ctx, kind, v, name, args)
 }
 
-// TestVersionIsFree: Offers may do what they want when they are asked for a version, also
+// TestVersionIsFree: a provider may do what it wants when it is asked for a version, also
 // with the client that it is for.
 func TestVersionIsFree(t *testing.T) {
 	cfg := library()
-	cfg.Offers = new(nosy)
+	mcpupstream.Attach(&cfg, new(nosy))
 	h := serve(t, cfg).Handler()
 	session := local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
 	local(h, session, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"book://0"}}`)

@@ -1,0 +1,219 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/host"
+)
+
+func init() {
+	mcpupstream.Attach = func(config any, p mcpupstream.Provider) { config.(*Config).upstream = p }
+}
+
+// upstreamView returns what the client may see of upstream servers.
+func (r *request) upstreamView() mcpupstream.View {
+	v := mcpupstream.View{Groups: r.tk.Reachable(r.scope)}
+	all := r.tk.Config().LabelsOnly
+	for _, g := range r.tk.Groups(r.scope) {
+		if (all || g.Active) && slices.Contains(v.Groups, g.Name) {
+			v.Listed = append(v.Listed, g.Name)
+		}
+	}
+	policy := r.policy()
+	v.Denied = func(name string) bool {
+		d := permission.Decide(policy, &permission.Call{Tool: name, Input: json.RawMessage("{}"), ReadOnly: true})
+		return d.Behavior == permission.Deny && d.Rule != nil
+	}
+	return v
+}
+
+// An entry is one of a list, with the name or URI that identifies it.
+type entry struct {
+	name string
+	body object
+}
+
+// upstreamEntries returns the list entries of the items of upstream servers.
+func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (all []entry) {
+	if r.srv.cfg.upstream == nil {
+		return nil
+	}
+	v := r.upstreamView()
+	for _, item := range r.srv.cfg.upstream.List(ctx, kind, v) {
+		if len(item.Groups) == 0 || !shows(v.Groups, item.Groups) {
+			continue
+		}
+		body := make(object, len(item.Entry)+1)
+		for k, raw := range item.Entry {
+			body[k] = raw
+		}
+		var theirs map[string]json.RawMessage
+		_ = json.Unmarshal(item.Entry["_meta"], &theirs) // a _meta that is not an object is left out
+		meta := object{}
+		for k, raw := range theirs {
+			meta[k] = raw
+		}
+		// The upstream server's groups mean nothing to this server's clients.
+		delete(meta, groupsKey)
+		labels := slices.DeleteFunc(slices.Clone(r.granted(item.Groups)), func(g string) bool { return g == "" })
+		if len(labels) > 0 {
+			meta[groupsKey] = labels
+		}
+		if delete(body, "_meta"); len(meta) > 0 {
+			body["_meta"] = meta
+		}
+		all = append(all, entry{item.Name, body})
+	}
+	return all
+}
+
+// getUpstream gets a prompt or a resource from an upstream server. missing is returned if there
+// is none.
+func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name string, args map[string]string, missing *rpcError) (any, *rpcError) {
+	if r.srv.cfg.upstream == nil {
+		return nil, missing
+	}
+	input := object{"name": name, "arguments": args}
+	if kind == mcpupstream.KindResource {
+		input = object{"uri": name}
+	}
+	var result object
+	rpcErr := r.recorded(ctx, input, missing, func(ctx context.Context) error {
+		raw, err := r.srv.cfg.upstream.Get(ctx, kind, r.upstreamView(), name, args)
+		if err != nil {
+			return err
+		}
+		var o map[string]json.RawMessage
+		if json.Unmarshal(raw, &o) != nil || o == nil {
+			return fmt.Errorf("%s: the result of the upstream server is not an object", r.msg.Method)
+		}
+		result = withoutExchange(o)
+		return nil
+	})
+	if rpcErr != nil {
+		return nil, rpcErr
+	}
+	return result, nil
+}
+
+// recorded runs a request to an upstream server and audits it under the name of the method,
+// which no tool can have.
+func (r *request) recorded(ctx context.Context, input object, missing *rpcError, do func(context.Context) error) *rpcError {
+	ctx = tool.WithState(ctx, &r.state)
+	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: OutcomeError, Input: encode(input)}
+	defer r.closeRecord(ctx)
+	err := do(ctx)
+	if errors.Is(err, mcpupstream.ErrNotFound) {
+		r.rec.Outcome = OutcomeInvalid
+		return missing
+	}
+	if re, ok := errors.AsType[*mcpupstream.RequestError](err); ok {
+		rpcErr := invalid(re.Code, "%s", re.Message)
+		if re.Data != nil {
+			rpcErr.Data = re.Data
+		}
+		return rpcErr
+	}
+	if err != nil {
+		return invalid(mcp.INTERNAL_ERROR, "%v", err)
+	}
+	r.rec.Outcome = OutcomeSuccess
+	return nil
+}
+
+// completeUpstream completes an argument of an upstream server's prompt or resource template.
+func (r *request) completeUpstream(ctx context.Context, kind mcpupstream.Kind, name string, arg mcpupstream.Argument, missing *rpcError) (any, *rpcError) {
+	c, ok := r.srv.cfg.upstream.(mcpupstream.Completer)
+	if !ok || kind == "" {
+		return nil, missing
+	}
+	var values []string
+	var total int
+	input := object{"name": name, "argument": arg.Name, "value": arg.Value, "arguments": arg.Others}
+	if rpcErr := r.recorded(ctx, input, missing, func(ctx context.Context) (err error) {
+		values, total, err = c.Complete(ctx, kind, r.upstreamView(), name, arg)
+		return err
+	}); rpcErr != nil {
+		return nil, rpcErr
+	}
+	return completion(values, total), nil
+}
+
+// watchUpstream subscribes a client to a resource of an upstream server. The client is the
+// session of the request, or a listener that the request has started.
+func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rpcError {
+	w, ok := r.srv.cfg.upstream.(mcpupstream.Watcher)
+	if !ok {
+		return r.notFound(uri)
+	}
+	// The subscription outlives the request, so its context values are those of the client. By
+	// the logger the provider knows whose it is.
+	ctx = host.With(context.WithValue(ctx, sessionKey{}, c.ctx), c.host)
+	ctx = context.WithValue(ctx, loggerKey{}, c.log)
+	tk, scope := r.tk, r.scope // so that updated does not keep the request, which may be large
+	return r.recorded(ctx, object{"uri": uri}, r.notFound(uri), func(ctx context.Context) error {
+		var groups atomic.Pointer[[]string] // nil until Watch has returned them
+		in, stop, err := w.Watch(ctx, r.upstreamView(), uri, func() {
+			if g := groups.Load(); g != nil && shows(tk.Reachable(scope), *g) {
+				c.updated(uri)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		groups.Store(&in)
+		stop = stopOnce(c.ctx, stop)
+		before, ok := c.watch(uri, stop)
+		if before != nil {
+			before()
+		}
+		if !ok {
+			stop()
+			return &mcpupstream.RequestError{Code: errWatched.Code, Message: errWatched.Message}
+		}
+		return nil
+	})
+}
+
+// stopOnce returns a function that calls stop, unless the end of ctx has called it.
+func stopOnce(ctx context.Context, stop func()) func() {
+	leave := context.AfterFunc(ctx, stop)
+	return func() {
+		if leave() {
+			stop()
+		}
+	}
+}
+
+// withoutExchange removes from an upstream server's result what describes only the exchange
+// between it and this server.
+func withoutExchange(result map[string]json.RawMessage) object {
+	out := object{}
+	for k, v := range result {
+		switch k {
+		case "resultType", "ttlMs", "cacheScope":
+		case "_meta":
+			var meta map[string]json.RawMessage
+			if json.Unmarshal(v, &meta) != nil {
+				continue
+			}
+			if delete(meta, mcp.MetaKeyServerInfo); len(meta) > 0 {
+				out[k] = meta
+			}
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}
