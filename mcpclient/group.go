@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -56,7 +57,7 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 	_, declared := c.server.Capabilities["groups"]
 	var extensions map[string]json.RawMessage
 	_ = json.Unmarshal(c.server.Capabilities["extensions"], &extensions)
-	_, extension := extensions[groupsKey]
+	_, extension := extensions[mcpcontent.GroupsKey]
 	if !declared && !extension {
 		return nil, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
@@ -38,10 +39,6 @@ type Skipped struct {
 	Name   string `json:"name"` // the server's own
 	Reason string `json:"reason"`
 }
-
-// groupsKey is the name of the groups extension, and the _meta key with which tools and groups
-// name their groups.
-const groupsKey = "io.modelcontextprotocol/groups"
 
 // A remote is an entry of tools/list or groups/list, decoded as far as needed. Schemas stay
 // raw, so that the model gets the parts that are not decoded too.
@@ -80,7 +77,7 @@ func (a *annotations) UnmarshalJSON(data []byte) error {
 // groups returns the groups that the entry says it is in.
 func (r *remote) groups() []string {
 	var names []string
-	_ = json.Unmarshal(r.Meta[groupsKey], &names)
+	_ = json.Unmarshal(r.Meta[mcpcontent.GroupsKey], &names)
 	names = slices.DeleteFunc(names, func(n string) bool { return n == "" || len(n) > maxNameBytes })
 	return names[:min(len(names), maxLabels)]
 }

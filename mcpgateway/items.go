@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
@@ -255,11 +256,9 @@ func (u *upstream) entry(kind mcpupstream.Kind, raw json.RawMessage) *listEntry 
 	o.outer = prefix + o.inner
 	e["name"] = jsonString(clean(o.name, maxLine))
 	e[key] = jsonString(o.outer)
-	var about struct {
-		Labels []string `json:"io.modelcontextprotocol/groups"`
-	}
-	_ = json.Unmarshal(e["_meta"], &about)
-	o.labels = about.Labels
+	var meta map[string]json.RawMessage
+	_ = json.Unmarshal(e["_meta"], &meta)
+	_ = json.Unmarshal(meta[mcpcontent.GroupsKey], &o.labels)
 	return o
 }
 

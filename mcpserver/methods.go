@@ -13,13 +13,10 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
-
-// groupsKey is the member of a tool's or prompt's _meta that names its groups, and the
-// name of the extension, as MCP's proposal for grouping has it.
-const groupsKey = "io.modelcontextprotocol/groups"
 
 // A request is one request at work.
 type request struct {
@@ -228,7 +225,7 @@ func (r *request) introduce(ctx context.Context) object {
 	if len(r.tk.Groups(r.scope)) > 0 {
 		caps["groups"] = object{"listChanged": true}
 		if r.modern { // where further capabilities are extensions
-			caps["extensions"] = object{groupsKey: object{}}
+			caps["extensions"] = object{mcpcontent.GroupsKey: object{}}
 		}
 	}
 	o := object{"capabilities": caps}
@@ -300,7 +297,7 @@ func describe(info tool.Info, labels []string) object {
 		o["annotations"] = object{"readOnlyHint": true}
 	}
 	if len(labels) > 0 {
-		o["_meta"] = object{groupsKey: labels}
+		o["_meta"] = object{mcpcontent.GroupsKey: labels}
 	}
 	return o
 }
@@ -346,7 +343,7 @@ func (r *request) listGroups() (any, *rpcError) {
 			about[k] = v
 		}
 		if len(parents) > 0 {
-			about[groupsKey] = parents
+			about[mcpcontent.GroupsKey] = parents
 		}
 		if len(about) > 0 {
 			o["_meta"] = about

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -89,7 +90,7 @@ func titled(o object, title string) object {
 // labelled adds the groups in the form of the proposal for primitive grouping.
 func labelled(o object, groups []string) object {
 	if len(groups) > 0 {
-		o["_meta"] = object{groupsKey: groups}
+		o["_meta"] = object{mcpcontent.GroupsKey: groups}
 	}
 	return o
 }

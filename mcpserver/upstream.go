@@ -11,6 +11,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -65,10 +66,10 @@ func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (a
 			meta[k] = raw
 		}
 		// The upstream server's groups mean nothing to this server's clients.
-		delete(meta, groupsKey)
+		delete(meta, mcpcontent.GroupsKey)
 		labels := slices.DeleteFunc(slices.Clone(r.granted(item.Groups)), func(g string) bool { return g == "" })
 		if len(labels) > 0 {
-			meta[groupsKey] = labels
+			meta[mcpcontent.GroupsKey] = labels
 		}
 		if delete(body, "_meta"); len(meta) > 0 {
 			body["_meta"] = meta

@@ -91,7 +91,7 @@ var internalUsers = map[string][]string{
 		"mcpclient", "mcpserver", "mcpgateway"},
 
 	"internal/strictjson":  {"internal/mcpcontent", "mcpclient", "mcpserver", "mcpgateway"},
-	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver"},
+	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 }
 

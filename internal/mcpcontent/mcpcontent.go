@@ -17,9 +17,13 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Key is the member of a result's metadata that holds content which the blocks do not
-// fully represent: a JSON array with an element for each original block, null where the
-// block is complete. It never leaves the program.
+// GroupsKey is the name of the groups extension, and the member of _meta that names the groups of a
+// tool, a group, a prompt or a resource.
+const GroupsKey = "io.modelcontextprotocol/groups"
+
+// Key is the member of a result's metadata that holds the content which its
+// blocks say less than: a JSON array with an element for each block that came, null
+// where the block says everything. It never leaves the program.
 const Key = "kitbag/content"
 
 // Keep returns the value of [Key] for content, or nil if there is nothing to keep.
