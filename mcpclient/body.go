@@ -56,7 +56,7 @@ func (f *filter) all(body io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > f.max {
-		return nil, f.fail(ErrTooLarge)
+		return nil, f.fail(errTooLarge)
 	}
 	if !json.Valid(data) {
 		return nil, f.fail(errors.New("it is not valid JSON"))
@@ -139,8 +139,8 @@ func (b *eventBody) line(size *int) ([]byte, error) {
 	for {
 		part, err := b.lines.ReadSlice('\n')
 		if *size += len(part); *size > b.f.max {
-			_ = b.f.fail(ErrTooLarge)
-			return nil, ErrTooLarge
+			_ = b.f.fail(errTooLarge)
+			return nil, errTooLarge
 		}
 		if line == nil && err == nil {
 			return part, nil

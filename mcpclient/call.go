@@ -236,7 +236,7 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	if err := strictjson.Unmarshal(raw, &res); err == nil {
 		return &res, nil
 	} else if errors.Is(err, strictjson.ErrAmbiguous) {
-		return nil, fmt.Errorf("%w: the result of %s: %w", ErrMalformed, method, err)
+		return nil, fmt.Errorf("%w: the result of %s: %w", errMalformed, method, err)
 	}
 	// A member has an unexpected type: use the others.
 	var fields map[string]json.RawMessage
@@ -286,12 +286,17 @@ type job struct {
 	do         func(ctx context.Context, cn *conn, token string) error
 }
 
-// outcomeHint is added to an error of a job whose outcome is unknown.
-func (j *job) outcomeHint() string {
-	if !j.effect {
-		return ""
+// uncertain marks the error of a job that may have run.
+func (j *job) uncertain(err error) error {
+	se, ok := errors.AsType[*ServerError](err)
+	if !ok || se.MayHaveRun {
+		return err
 	}
-	return "; the call may have had an effect: check before calling again"
+	marked := *se
+	if marked.MayHaveRun = true; j.effect {
+		marked.Err = fmt.Errorf("%w; the call may have had an effect: check before calling again", se.Err)
+	}
+	return &marked
 }
 
 // run does a job within the time-outs. It repeats the job on another connection if the first
@@ -300,41 +305,44 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	hard := time.AfterFunc(c.cfg.Timeouts.Call, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Call, j.outcomeHint())))
+		cancel(j.uncertain(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.Timeouts.Call))))
 	})
 	defer hard.Stop()
 	idle := time.AfterFunc(c.cfg.Timeouts.Idle, func() {
-		cancel(c.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v%s", ErrTimeout, j.what, c.cfg.Timeouts.Idle, j.outcomeHint())))
+		cancel(j.uncertain(c.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle))))
 	})
 	defer idle.Stop()
 	const tries = 3 // of which only one more after a loss
+	ran := false    // perhaps, in any try
 	for try, losses := 1, 0; ; try++ {
 		// Each try has a tracker of its own, since progress starts at zero again.
-		err := c.once(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
+		sent, err := c.once(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
 			resetClock: func() { idle.Reset(c.cfg.Timeouts.Idle) }, stopClock: func() { idle.Stop() }})
 		if err == nil {
 			return nil
 		}
+		ran = ran || sent && mayHaveRun(err)
 		again := neverReached(err)
 		if !again && errors.Is(err, ErrLost) {
 			losses++
 			again = j.repeatable && losses == 1
 		}
 		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
-			if se, ok := errors.AsType[*ServerError](err); ok && mayHaveRun(err) {
-				hinted := *se
-				hinted.Err = fmt.Errorf("%w%s", se.Err, j.outcomeHint())
-				err = &hinted
+			if ran {
+				return j.uncertain(err)
 			}
 			return err
 		}
 	}
 }
 
-// mayHaveRun reports whether a call that failed without an answer may have run.
+// mayHaveRun reports whether a call that was sent and failed without an answer may have run. The
+// errors of time-outs are marked where they are made.
 func mayHaveRun(err error) bool {
-	lost := errors.Is(err, ErrLost) && !neverReached(err)
-	return lost || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrMalformed)
+	if status, ok := errors.AsType[*httpStatusError](err); ok {
+		return status.code >= 500
+	}
+	return !neverReached(err)
 }
 
 // A progressTracker receives the progress of one try of a call, on the reading goroutines.
@@ -421,10 +429,11 @@ func (w *progressTracker) awaitLateSteps(ctx context.Context) {
 	}
 }
 
-func (c *Client) once(ctx context.Context, j *job, w *progressTracker) error {
+// once makes one try of a job. sent is false if there was no connection to send it on.
+func (c *Client) once(ctx context.Context, j *job, w *progressTracker) (sent bool, err error) {
 	cn, release, err := c.acquire(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer release()
 	cn.sendLogLevel(ctx)
@@ -444,9 +453,9 @@ func (c *Client) once(ctx context.Context, j *job, w *progressTracker) error {
 			slow.Stderr = cn.proc.stderr.String()
 			err = &slow
 		}
-		return err
+		return true, err
 	}
 	c.callSucceeded()
 	w.awaitLateSteps(ctx)
-	return nil
+	return true, nil
 }

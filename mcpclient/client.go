@@ -26,7 +26,7 @@ type Client struct {
 	changedLists atomic.Uint32 // that the server has announced
 
 	prompts              *listCache[Prompt]
-	resources, templates *listCache[json.RawMessage]
+	resources, templates *listCache[Resource]
 
 	watches *watchList
 
@@ -79,8 +79,8 @@ func New(name string, t Transport, opts *Options) (*Client, error) {
 	}
 	c := &Client{cfg: *cfg, wake: make(chan struct{}, 1), listing: make(chan struct{}, 1),
 		prompts:   newListCache("prompts/list", "prompts", decodePrompt),
-		resources: newListCache("resources/list", "resources", keepRaw),
-		templates: newListCache("resources/templates/list", "resources", keepRaw),
+		resources: newListCache("resources/list", "resources", decodeResource),
+		templates: newListCache("resources/templates/list", "resources", decodeResource),
 		watches:   newWatches()}
 	c.hub = newHub(&c.cfg)
 	c.idle = func() {}

@@ -311,10 +311,10 @@ func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMe
 	}
 	if e := res.Error; e != nil {
 		if e.Code == codeTooLarge {
-			return nil, fmt.Errorf("%w%s", ErrTooLarge, strings.TrimPrefix(e.Message, ErrTooLarge.Error()))
+			return nil, fmt.Errorf("%w%s", errTooLarge, strings.TrimPrefix(e.Message, errTooLarge.Error()))
 		}
 		if e.Code == codeMalformed {
-			return nil, fmt.Errorf("%w: the answer to %s: %s", ErrMalformed, method, e.Message)
+			return nil, fmt.Errorf("%w: the answer to %s: %s", errMalformed, method, e.Message)
 		}
 		var data json.RawMessage
 		if e.Data != nil {
@@ -335,10 +335,10 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 		named.Method = method
 		return &named
 	}
-	if why := x.refused.Load(); why != nil && errors.Is(*why, ErrTooLarge) {
-		return fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, c.cfg.Limits.Message)
+	if why := x.refused.Load(); why != nil && errors.Is(*why, errTooLarge) {
+		return fmt.Errorf("%w: the limit is %d bytes", errTooLarge, c.cfg.Limits.Message)
 	} else if why != nil {
-		return fmt.Errorf("%w: the answer to %s: %w", ErrMalformed, method, *why)
+		return fmt.Errorf("%w: the answer to %s: %w", errMalformed, method, *why)
 	}
 	if status, ok := errors.AsType[*httpStatusError](err); ok {
 		return status

@@ -10,22 +10,25 @@ import (
 
 // Why a request failed, for errors.Is.
 var (
-	ErrClosed     = errors.New("the client is closed")
-	ErrRestarting = errors.New("the server is restarting")
-	ErrLost       = errors.New("the connection to the server was lost")
-	ErrTimeout    = errors.New("timeout")
-	ErrTooLarge   = errors.New("the server's message is too large")
-	ErrMalformed  = errors.New("the server's message cannot be read")
-	ErrLogin      = errors.New("log in") // the server demands it, and the client cannot or has failed to; see [OAuth]
+	ErrClosed  = errors.New("the client is closed")
+	ErrLost    = errors.New("the connection to the server was lost")
+	ErrTimeout = errors.New("timeout")
+	ErrLogin   = errors.New("log in") // the server demands it, and the client cannot or has failed to; see [OAuth]
+
+	errRestarting = errors.New("the server is restarting")
+	errTooLarge   = errors.New("the server's message is too large")
+	errMalformed  = errors.New("the server's message cannot be read")
 )
 
-// A ServerError says that a server could not be reached or started, or failed. A call that
-// fails with one may have run if it wraps [ErrLost], [ErrTimeout], [ErrTooLarge] or
-// [ErrMalformed], and has not run otherwise.
+// A ServerError says that a server could not be reached or started, or failed.
 type ServerError struct {
 	Server string
 	Err    error
 	Stderr string // the last lines of a server that the client started
+
+	// MayHaveRun is set if the server may have run the call that failed. If it is false the
+	// server has certainly not run it.
+	MayHaveRun bool
 }
 
 func (e *ServerError) Error() string {

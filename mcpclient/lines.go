@@ -84,7 +84,7 @@ func (l *lineReader) skipLong(head []byte, err error) ([]byte, error) {
 	if id == "" {
 		id = ownID(last)
 	}
-	why := fmt.Sprintf("%v: %d bytes, the limit is %d", ErrTooLarge, size, l.max)
+	why := fmt.Sprintf("%v: %d bytes, the limit is %d", errTooLarge, size, l.max)
 	return append(errorAnswer(id, codeTooLarge, why), '\n'), nil
 }
 

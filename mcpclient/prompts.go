@@ -72,7 +72,7 @@ func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]str
 		Messages    []promptMessage `json:"messages"`
 	}
 	if err := strictjson.Unmarshal(raw, &r); err != nil {
-		return nil, c.serverError(nil, fmt.Errorf("%w: the result of prompts/get: %w", ErrMalformed, err))
+		return nil, c.serverError(nil, fmt.Errorf("%w: the result of prompts/get: %w", errMalformed, err))
 	}
 	out := &PromptResult{Description: r.Description, Raw: raw}
 	for _, m := range r.Messages {
@@ -148,7 +148,7 @@ func (c *Client) completion(raw json.RawMessage) (values []string, total int, er
 		} `json:"completion"`
 	}
 	if err := strictjson.Unmarshal(raw, &r); err != nil || r.Completion == nil {
-		return nil, 0, c.serverError(nil, fmt.Errorf("%w: the result of completion/complete has no completion", ErrMalformed))
+		return nil, 0, c.serverError(nil, fmt.Errorf("%w: the result of completion/complete has no completion", errMalformed))
 	}
 	for _, v := range r.Completion.Values {
 		if visible.Text(v) == v { // a user must see the whole value

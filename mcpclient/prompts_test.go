@@ -48,7 +48,7 @@ func TestPrompts(t *testing.T) {
 		if m := got.Messages; m[0].Role != message.RoleUser || m[0].Text() != "Hi" || m[1].Role != message.RoleAssistant || len(m[1].Blocks) != 2 {
 			t.Errorf("%+v", m)
 		}
-		if _, err := c.GetPrompt(t.Context(), "broken", nil); !errors.Is(err, ErrMalformed) {
+		if _, err := c.GetPrompt(t.Context(), "broken", nil); !errors.Is(err, errMalformed) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -70,7 +70,7 @@ func TestComplete(t *testing.T) {
 		{"more than one knows of", `{"completions":{}}`, "2025-11-25", whose, greet, `{"completion":{"values":["Anna"],"hasMore":true}}`, "[Anna] 2 <nil>"},
 		{"hidden characters", `{"completions":{}}`, "2025-11-25", whose, greet, `{"completion":{"values":["An\u200bna","Ada"]}}`, "[Ada] 2 <nil>"},
 		{"none", `{"completions":{}}`, "2025-11-25", whose, greet, `{"completion":{"values":[]}}`, "[] 0 <nil>"},
-		{"not a completion", `{"completions":{}}`, "2025-11-25", whose, greet, `{"values":[]}`, ErrMalformed.Error()},
+		{"not a completion", `{"completions":{}}`, "2025-11-25", whose, greet, `{"values":[]}`, errMalformed.Error()},
 		{"not declared", `{}`, "2025-11-25", whose, "", "", "[] 0 <nil>"},
 		{"an old server that knows none", `{"prompts":{}}`, "2024-11-05", whose, greet, "", "[] 0 <nil>"},
 	} {

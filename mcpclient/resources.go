@@ -10,25 +10,86 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
+	"github.com/kitbag-go/kitbag/message"
 )
 
-// Resources returns the entries of resources/list, as the server wrote them; see
-// [Client.Prompts].
-func (c *Client) Resources(ctx context.Context) ([]json.RawMessage, error) {
+// A Resource is content that a server has, or a template of such.
+type Resource struct {
+	URI         string // or, of [Client.ResourceTemplates], the URI template (RFC 6570)
+	Name        string
+	Title       string          // may be empty
+	Description string          // may be empty
+	MediaType   string          // may be empty
+	Size        int64           // in bytes; 0 if the server does not say
+	Raw         json.RawMessage // the whole entry
+}
+
+// A ResourceResult is what [Client.ReadResource] returns.
+type ResourceResult struct {
+	Blocks message.Blocks  // text or data, one for each of its contents
+	Raw    json.RawMessage // the whole result
+}
+
+// Resources returns the server's resources; see [Client.Prompts].
+func (c *Client) Resources(ctx context.Context) ([]Resource, error) {
 	return c.resources.items(ctx, c)
 }
 
-// ResourceTemplates returns the entries of resources/templates/list, as the server wrote
-// them; see [Client.Prompts].
-func (c *Client) ResourceTemplates(ctx context.Context) ([]json.RawMessage, error) {
+// ResourceTemplates returns the server's resource templates; see [Client.Prompts].
+func (c *Client) ResourceTemplates(ctx context.Context) ([]Resource, error) {
 	return c.templates.items(ctx, c)
 }
 
-// ReadResource returns the result of resources/read, as the server wrote it; see
-// [Client.GetPrompt].
-func (c *Client) ReadResource(ctx context.Context, uri string) (json.RawMessage, error) {
-	return c.fetch(ctx, "resources/read", "resource "+strconv.Quote(clip(uri, maxNameBytes)), map[string]any{"uri": uri})
+// decodeResource reads an entry of a list; ok is false for one without a URI.
+func decodeResource(raw json.RawMessage) (r Resource, ok bool) {
+	var e struct {
+		URI         string          `json:"uri"`
+		Template    string          `json:"uriTemplate"`
+		Name        string          `json:"name"`
+		Title       string          `json:"title"`
+		Description string          `json:"description"`
+		MediaType   string          `json:"mimeType"`
+		Size        json.RawMessage `json:"size"`
+	}
+	if strictjson.Unmarshal(raw, &e) != nil {
+		return r, false
+	}
+	r = Resource{URI: cmp.Or(e.URI, e.Template), Name: e.Name, Title: e.Title, Description: e.Description, MediaType: e.MediaType, Raw: raw}
+	_ = json.Unmarshal(e.Size, &r.Size) // an unreadable size is only in Raw
+	return r, r.URI != ""
+}
+
+// ReadResource returns the contents of a resource; see [Client.GetPrompt].
+func (c *Client) ReadResource(ctx context.Context, uri string) (*ResourceResult, error) {
+	raw, err := c.fetch(ctx, "resources/read", "resource "+strconv.Quote(clip(uri, maxNameBytes)), map[string]any{"uri": uri})
+	if err != nil {
+		return nil, err
+	}
+	out := &ResourceResult{Raw: raw}
+	var r struct {
+		Contents []resourceContents `json:"contents"`
+	}
+	_ = strictjson.Unmarshal(raw, &r) // unreadable contents are only in Raw
+	for _, c := range r.Contents {
+		out.Blocks = append(out.Blocks, c.block())
+	}
+	return out, nil
+}
+
+type resourceContents struct {
+	URI       string  `json:"uri"`
+	MediaType string  `json:"mimeType"`
+	Text      *string `json:"text"`
+	Blob      []byte  `json:"blob"`
+}
+
+func (c resourceContents) block() message.Block {
+	if c.Text != nil {
+		return &message.Text{Text: visible.Result(*c.Text)}
+	}
+	return &message.Data{Name: visible.Text(c.URI), MediaType: c.MediaType, Bytes: c.Blob}
 }
 
 // fetch makes a request that changes nothing, so that it may be repeated.
@@ -62,8 +123,6 @@ type listCache[T any] struct {
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
 	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(chan struct{}, 1)}
 }
-
-func keepRaw(raw json.RawMessage) (json.RawMessage, bool) { return raw, true }
 
 // changed notes that the list may have changed, and reports whether it was ever asked for.
 func (l *listCache[T]) changed() bool {

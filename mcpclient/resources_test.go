@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -37,9 +38,9 @@ func (s *shelf) script(capabilities string) script {
 			case s.broken.Load():
 				reply(msg.fail(-32603, "not today"))
 			case p.Cursor == "":
-				reply(msg.result(fmt.Sprintf(`{%q:[{"name":"v%d","odd":[1]}],"nextCursor":"2"}`, kind, s.version.Load())))
+				reply(msg.result(fmt.Sprintf(`{%q:[{"name":"v%d","uri":"x:y","odd":[1]}],"nextCursor":"2"}`, kind, s.version.Load())))
 			default:
-				reply(msg.result(fmt.Sprintf(`{%q:[7]}`, kind)))
+				reply(msg.result(fmt.Sprintf(`{%q:[7,{"name":"no URI"},{"uri":"x:z","size":"big"}]}`, kind)))
 			}
 		case "resources/read", "prompts/get":
 			s.fetch(msg, p.URI+p.Name, reply)
@@ -94,23 +95,23 @@ func TestLists(t *testing.T) {
 			want                 string
 			lists, told, version int64
 		}{
-			{func() {}, `{"name":"v0","odd":[1]} 7`, 2, 0, 1},
-			{func() { s.version.Add(1) }, `{"name":"v0","odd":[1]} 7`, 2, 0, 1},
-			{func() { s.say(`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`) }, `{"name":"v0","odd":[1]} 7`, 2, 0, 1},
-			{func() { s.say(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`) }, `{"name":"v1","odd":[1]} 7`, 4, 1, 2},
+			{func() {}, `{"name":"v0","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 2, 0, 1},
+			{func() { s.version.Add(1) }, `{"name":"v0","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 2, 0, 1},
+			{func() { s.say(`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`) }, `{"name":"v0","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 2, 0, 1},
+			{func() { s.say(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`) }, `{"name":"v1","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 4, 1, 2},
 			{func() {
 				s.broken.Store(true)
 				s.say(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`)
-			}, `{"name":"v1","odd":[1]} 7`, 5, 2, 3},
-			{func() { s.broken.Store(false); time.Sleep(retryListAfter) }, `{"name":"v1","odd":[1]} 7`, 7, 2, 3},
-			{func() { s.say(hangUp); time.Sleep(time.Minute) }, `{"name":"v1","odd":[1]} 7`, 9, 3, 4},
+			}, `{"name":"v1","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 5, 2, 3},
+			{func() { s.broken.Store(false); time.Sleep(retryListAfter) }, `{"name":"v1","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 7, 2, 3},
+			{func() { s.say(hangUp); time.Sleep(time.Minute) }, `{"name":"v1","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 9, 3, 4},
 		} {
 			row.does()
 			time.Sleep(time.Second)
 			list, err := c.Resources(t.Context())
 			var got []string
-			for _, raw := range list {
-				got = append(got, string(raw))
+			for _, r := range list {
+				got = append(got, string(r.Raw))
 			}
 			if err != nil || strings.Join(got, " ") != row.want || s.lists.Load() != row.lists || told.Load() != row.told || c.Status().ResourcesVersion != row.version {
 				t.Errorf("%s, %v after %d requests, told %d times, version %d; want %+v", got, err, s.lists.Load(), told.Load(), c.Status().ResourcesVersion, row)
@@ -120,7 +121,7 @@ func TestLists(t *testing.T) {
 			t.Errorf("prompts of a server without any: %v, %v", got, err)
 		}
 		if got, err := c.ResourceTemplates(t.Context()); err != nil || len(got) > 0 {
-			t.Errorf("templates of a server without any: %s, %v", got, err)
+			t.Errorf("templates of a server without any: %v, %v", got, err)
 		}
 		if n := s.lists.Load(); n != 9 || c.Status().PromptsVersion != 0 {
 			t.Errorf("it was asked for prompts: %d, %+v", n, c.Status())
@@ -149,11 +150,11 @@ func TestFetch(t *testing.T) {
 				ctx := host.With(t.Context(), agreeable{})
 				read, err := c.ReadResource(ctx, row.name)
 				prompt, err2 := c.GetPrompt(ctx, row.name, map[string]string{"a": "b"})
-				got := json.RawMessage{}
-				if prompt != nil {
-					got = prompt.Raw
+				all := ""
+				if read != nil && prompt != nil {
+					all = string(read.Raw) + " " + string(prompt.Raw)
 				}
-				if all := strings.TrimSpace(string(read) + " " + string(got)); all != row.want {
+				if all != row.want {
 					t.Errorf("%s\nwant %s", all, row.want)
 				}
 				for _, err := range []error{err, err2} {
@@ -166,6 +167,42 @@ func TestFetch(t *testing.T) {
 				time.Sleep(time.Hour)
 			})
 		})
+	}
+}
+
+// TestReadResource: contents are blocks, without characters that people do not see, and the
+// whole result is kept.
+func TestReadResource(t *testing.T) {
+	for contents, want := range map[string]string{
+		`[{"uri":"x:a","text":"he\u200bllo"},{"uri":"x:b","mimeType":"image/png","blob":"aGk="}]`: `hello|image/png:hi`,
+		`[]`: "",
+		`7`:  "",
+	} {
+		c := memoryClient(t, Server{}, func(msg request, reply func(string)) {
+			switch {
+			case msg.Method == "resources/read":
+				reply(msg.result(`{"contents":` + contents + `}`))
+			default:
+				polite(msg, reply, `[]`)
+			}
+		})
+		read, err := c.ReadResource(t.Context(), "x:a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, b := range read.Blocks {
+			switch b := b.(type) {
+			case *message.Text:
+				got = append(got, b.Text)
+			case *message.Data:
+				got = append(got, b.MediaType+":"+string(b.Bytes))
+			}
+		}
+		if all := strings.Join(got, "|"); all != want || string(read.Raw) != `{"contents":`+contents+`}` && !strings.Contains(contents, `\u200b`) {
+			t.Errorf("%s: %s, want %s; raw %s", contents, all, want, read.Raw)
+		}
+		c.Close()
 	}
 }
 

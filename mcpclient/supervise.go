@@ -22,7 +22,7 @@ const (
 	stableAfter = time.Minute
 
 	// restartPatience is how long a call waits for a restart before it fails with
-	// ErrRestarting.
+	// errRestarting.
 	restartPatience = 5 * time.Second
 )
 
@@ -55,7 +55,7 @@ func (c *Client) acquire(ctx context.Context) (cn *conn, release func(), err err
 		last := c.lastErr
 		c.mu.Unlock()
 		if err := a.wait(ctx, restarting); err != nil {
-			if errors.Is(err, ErrRestarting) && last != nil {
+			if errors.Is(err, errRestarting) && last != nil {
 				err = fmt.Errorf("%w: %w", err, last)
 			}
 			return nil, nil, c.serverError(nil, err)
@@ -71,14 +71,14 @@ func (a *attempt) wait(ctx context.Context, restarting bool) error {
 		defer t.Stop()
 		late = t.C
 		if in := time.Until(a.at); in > restartPatience {
-			return fmt.Errorf("%w, the next attempt is in %v", ErrRestarting, in.Round(time.Second))
+			return fmt.Errorf("%w, the next attempt is in %v", errRestarting, in.Round(time.Second))
 		}
 	}
 	select {
 	case <-a.done:
 		return a.err
 	case <-late:
-		return fmt.Errorf("%w, try again in a moment", ErrRestarting)
+		return fmt.Errorf("%w, try again in a moment", errRestarting)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

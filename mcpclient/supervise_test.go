@@ -350,3 +350,37 @@ func TestRepeatedOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestMayHaveRun: an error says whether the server may have run the call.
+func TestMayHaveRun(t *testing.T) {
+	for what, want := range map[string]bool{"hang up": true, "silent": true, "empty": true, "gone before": false} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var gone atomic.Bool
+				c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
+					switch {
+					case gone.Load():
+						reply(hangUp)
+					case polite(msg, reply, `[{"name":"t"}]`) || msg.Method != "tools/call":
+					case what == "hang up":
+						gone.Store(true)
+						reply(hangUp)
+					case what == "empty":
+						reply(msg.result(`null`))
+					}
+				})
+				tl := find(t, c, "t")
+				if what == "gone before" {
+					gone.Store(true)
+					_ = c.Ping(t.Context())
+				}
+				err := callError(t, tl)
+				se, ok := errors.AsType[*ServerError](err)
+				if !ok || se.MayHaveRun != want || strings.Count(err.Error(), "may have had an effect") != map[bool]int{true: 1}[want] {
+					t.Errorf("%v", err)
+				}
+				c.Close()
+			})
+		})
+	}
+}

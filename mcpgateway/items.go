@@ -129,10 +129,20 @@ type listEntry struct {
 // list returns a server's list with clean texts. It is made again only when the server's list
 // has changed.
 func (u *upstream) list(ctx context.Context, kind mcpupstream.Kind) ([]*listEntry, error) {
+	switch kind {
+	case mcpupstream.KindResource:
+		return listOf(ctx, u, kind, u.client.Resources, func(r mcpclient.Resource) json.RawMessage { return r.Raw })
+	case mcpupstream.KindTemplate:
+		return listOf(ctx, u, kind, u.client.ResourceTemplates, func(r mcpclient.Resource) json.RawMessage { return r.Raw })
+	}
+	return listOf(ctx, u, kind, u.client.Prompts, func(p mcpclient.Prompt) json.RawMessage { return p.Raw })
+}
+
+func listOf[T any](ctx context.Context, u *upstream, kind mcpupstream.Kind, list func(context.Context) ([]T, error), raw func(T) json.RawMessage) ([]*listEntry, error) {
 	if err := u.recentFailure(kind); err != nil {
 		return nil, err
 	}
-	raw, err := u.entries(ctx, kind)
+	listed, err := list(ctx)
 	u.announceItems()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -143,12 +153,12 @@ func (u *upstream) list(ctx context.Context, kind mcpupstream.Kind) ([]*listEntr
 		}
 		return nil, err
 	}
-	if last, ok := u.items[kind]; ok && sameSlice(raw, last.raw) {
-		return last.clean, nil
+	if last, ok := u.items[kind].listed.([]T); ok && sameSlice(listed, last) {
+		return u.items[kind].clean, nil
 	}
 	clean, seen := []*listEntry{}, map[string]bool{}
-	for _, r := range raw {
-		if e := u.entry(kind, r); e != nil && !seen[e.inner] {
+	for _, item := range listed {
+		if e := u.entry(kind, raw(item)); e != nil && !seen[e.inner] {
 			seen[e.inner] = true
 			clean = append(clean, e)
 		}
@@ -156,32 +166,8 @@ func (u *upstream) list(ctx context.Context, kind mcpupstream.Kind) ([]*listEntr
 	if u.items == nil {
 		u.items = map[mcpupstream.Kind]itemList{}
 	}
-	u.items[kind] = itemList{raw, clean}
+	u.items[kind] = itemList{listed, clean}
 	return clean, nil
-}
-
-// entries returns a server's list as the server wrote it. The slice stays the same while the
-// list does.
-func (u *upstream) entries(ctx context.Context, kind mcpupstream.Kind) ([]json.RawMessage, error) {
-	switch kind {
-	case mcpupstream.KindResource:
-		return u.client.Resources(ctx)
-	case mcpupstream.KindTemplate:
-		return u.client.ResourceTemplates(ctx)
-	}
-	prompts, err := u.client.Prompts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.rawPrompts == nil || !sameSlice(prompts, u.prompts) {
-		u.prompts, u.rawPrompts = prompts, make([]json.RawMessage, len(prompts))
-		for i, p := range prompts {
-			u.rawPrompts[i] = p.Raw
-		}
-	}
-	return u.rawPrompts, nil
 }
 
 // A failure is when and why a server could not list, and its state then.
@@ -230,8 +216,8 @@ func (u *upstream) recentFailure(kind mcpupstream.Kind) error {
 
 // An itemList is a list, and the server's list that it was made of.
 type itemList struct {
-	raw   []json.RawMessage
-	clean []*listEntry
+	listed any // []mcpclient.Prompt or []mcpclient.Resource
+	clean  []*listEntry
 }
 
 // entry reads an entry of a list. It returns nil for one that is too long, or whose name is not
@@ -429,7 +415,11 @@ func (u *upstream) get(ctx context.Context, kind mcpupstream.Kind, name string, 
 		}
 		return p.Raw, nil
 	}
-	return c.ReadResource(ctx, name)
+	r, err := c.ReadResource(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return r.Raw, nil
 }
 
 // clientOf returns the server's client, or that of the session if it has one of its own. done

@@ -278,11 +278,11 @@ func TestItemsBelowCeilings(t *testing.T) {
 			}
 			got = append(got, strings.Join(names, ","), strings.Trim(fmt.Sprint(len(resources)), "0"))
 			for _, uri := range []string{"mcp://a/book://a", "mcp://b/book://b"} {
-				raw, err := c.ReadResource(t.Context(), uri)
+				read, err := c.ReadResource(t.Context(), uri)
 				if ce, refused := errors.AsType[*mcpclient.CallError](err); err != nil && (!refused || !strings.Contains(ce.Message, "there is no resource")) {
 					t.Errorf("%s %s: %v", who, uri, err)
 				}
-				got = append(got, map[bool]string{true: "only"}[strings.Contains(string(raw), "only")])
+				got = append(got, map[bool]string{true: "only"}[err == nil && strings.Contains(string(read.Raw), "only")])
 			}
 			prompt, err := c.GetPrompt(t.Context(), "b__greet", map[string]string{"who": "x"})
 			got = append(got, map[bool]string{true: "Greet"}[err == nil && strings.Contains(string(prompt.Raw), "Greet")])

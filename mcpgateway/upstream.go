@@ -2,7 +2,6 @@ package mcpgateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,9 +52,6 @@ type upstream struct {
 	questions  map[string]int    // open ones, by credential
 	groupNames map[string]string // its own groups, by its names for them
 	items      map[mcpupstream.Kind]itemList
-
-	prompts    []mcpclient.Prompt // what rawPrompts was made of
-	rawPrompts []json.RawMessage
 
 	failed map[mcpupstream.Kind]failure // to list prompts or resources; "" is of all kinds
 	labels []mcpclient.Group            // of the last groups/list; nil before
@@ -136,7 +132,9 @@ func withoutStderr(ctx context.Context, err error) error {
 		return err
 	}
 	slog.WarnContext(ctx, "an MCP server failed", "server", se.Server, "err", se.Err, "stderr", se.Stderr)
-	return &mcpclient.ServerError{Server: se.Server, Err: se.Err}
+	without := *se
+	without.Stderr = ""
+	return &without
 }
 
 // sameSlice reports whether two lists are the same slice: the client replaces its list when it
