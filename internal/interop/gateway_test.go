@@ -168,9 +168,9 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayPassesOffers: the Inspector lists and reads prompts and resources of a server
-// from npm through a gateway, in both protocol eras.
-func TestGatewayPassesOffers(t *testing.T) {
+// TestGatewayPassesItems: the Inspector lists and gets prompts and resources of a server
+// from npm through a gateway, in both eras.
+func TestGatewayPassesItems(t *testing.T) {
 	g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
 		Servers: []mcpclient.Server{stdio(t, "everything", "stdio"), stdio(t, "memory"), {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}},
 		Style:   mcpgateway.StyleFull,
