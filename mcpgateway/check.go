@@ -9,6 +9,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/near"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 // validName matches names of groups: model APIs use them as names of fields.
@@ -42,7 +43,9 @@ func (c *Config) check() error {
 	for i, name := range c.Initial {
 		k.knowGroup(fmt.Sprintf("initial[%d]", i), name)
 	}
+	k.policy("permissions", c.Serve.Policy)
 	for _, cred := range c.Serve.Credentials {
+		k.policy("credentials."+cred.Name+".permissions", cred.Policy)
 		names, _ := cred.Ceiling.Names()
 		for i, name := range names {
 			if name != "*" { // "*" grants everything
@@ -132,6 +135,27 @@ func (k *checker) glob(where, glob string) {
 	}
 	// A group that cannot have a tool is a mistake that shows nowhere else.
 	k.fail(where, "%q can match no tool; their names begin with %s", glob, strings.Join(prefixes, ", "))
+}
+
+// policy reports rules for tools of a server that does not exist and is spelled nearly as one that
+// does. Which tools a server has is not known yet; the other names are checked by mcpserver.New.
+func (k *checker) policy(where string, p *permission.Policy) {
+	if p == nil {
+		return
+	}
+	var servers []string
+	for _, s := range k.cfg.Servers {
+		servers = append(servers, strings.TrimSuffix(prefixOf(s.Name), "__"))
+	}
+	for _, r := range p.Rules {
+		server, _, ok := strings.Cut(r.Tool, "__")
+		if !ok || slices.ContainsFunc(servers, func(s string) bool { return mayMatch(r.Tool, s+"__") }) {
+			continue
+		}
+		if meant := near.Typos(server, servers, 3); len(meant) > 0 {
+			k.fail(where, "rule %q (%s): there is no server %q; did you mean %s?", r, r.Behavior, server, strings.Join(meant, " or "))
+		}
+	}
 }
 
 // knowGroup reports a group that does not exist. Groups of labels are not known yet.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -433,7 +434,13 @@ func TestReferences(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	tk := toolkit.Of(named("x"))
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("x")}}, Groups: []toolkit.Group{{Name: "g", Description: "G.", Tools: []tool.Tool{named("y")}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deny := func(rule string) *permission.Policy {
+		return &permission.Policy{Rules: []permission.Rule{{Tool: rule, Behavior: permission.Deny}}}
+	}
 	for _, row := range []struct {
 		cfg  mcpserver.Config
 		want string
@@ -444,9 +451,21 @@ func TestConfig(t *testing.T) {
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Token: tokenA}}}, "has no name"},
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Name: "a", Token: "short"}}}, "shorter than 16"},
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Name: "a", Token: tokenA}, {Name: "b", Token: tokenA}}}, "another one"},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Policy: deny("X")}, `there is no tool "X"; did you mean x?`},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Policy: deny("call_tol")}, "did you mean call_tool?"},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Policy: deny("Skil")}, "did you mean Skill?"},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Name: "a", Token: tokenA, Policy: deny("X")}}}, `the policy of credential "a": rule "X"`},
 	} {
 		if _, err := mcpserver.New(row.cfg); err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), tokenA) {
 			t.Errorf("%v, want %q", err, row.want)
 		}
+	}
+	for _, rule := range []string{"x", "call_tool", "Skill", "*", "mcp__trips__book", "x*"} {
+		s, err := mcpserver.New(mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Policy: deny(rule)})
+		if err != nil {
+			t.Errorf("%s: %v", rule, err)
+			continue
+		}
+		_ = s.Close()
 	}
 }

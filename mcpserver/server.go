@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
+	"github.com/kitbag-go/kitbag/internal/policycheck"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -28,7 +29,9 @@ type Config struct {
 	MaxInstructions int
 
 	// Policy decides about calls. nil is the zero policy, which asks the host about every call
-	// except those of control tools. It must not be changed afterwards.
+	// except those of control tools. It must not be changed afterwards. A rule for a tool that
+	// does not exist and is spelled nearly as one that does is an error of New, and so is a
+	// pattern that its tool cannot read.
 	Policy *permission.Policy
 
 	// Prompts and Resources are served besides the skills of the toolkit.
@@ -198,7 +201,7 @@ func New(cfg Config) (*Server, error) {
 	if s.static, err = newStatic(cfg.Toolkit, cfg.MaxListBytes); err != nil {
 		return nil, fmt.Errorf("mcpserver: the list for clients without sessions: %w", err)
 	}
-	if err = s.checkItems(); err != nil {
+	if err = errors.Join(s.checkItems(), s.checkPolicies()); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -236,6 +239,29 @@ func (s *Server) checkItems() error {
 		s.completes = s.completes || slices.ContainsFunc(r.Arguments, completes)
 	}
 	return nil
+}
+
+// checkPolicies reports rules that cannot work with the tools there are. No source is contacted.
+func (s *Server) checkPolicies() error {
+	own, listed := s.cfg.Toolkit.Registered()
+	// The list that never changes has other control tools.
+	searching, _ := s.static.now.Load().short.Registered()
+	for _, t := range searching {
+		name := t.Info().Name
+		if !slices.ContainsFunc(own, func(o tool.Tool) bool { return o.Info().Name == name }) {
+			own = append(own, t)
+		}
+	}
+	errs := []error{policycheck.Check(s.cfg.Policy, own, listed, skillTool)}
+	for _, c := range s.cfg.Credentials {
+		if c.Policy == nil {
+			continue
+		}
+		if err := policycheck.Check(c.Policy, own, listed, skillTool); err != nil {
+			errs = append(errs, fmt.Errorf("the policy of credential %q: %w", c.Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close ends all sessions and their calls, and waits for the server's goroutines. It does not

@@ -24,6 +24,7 @@ import (
 const (
 	skillScheme = "skill"
 	skillFile   = "SKILL.md"
+	skillTool   = "Skill" // whose rules decide whether skills can be read
 )
 
 // A groupSkill is a skill and the group that it is in, empty for the basic one.
@@ -41,7 +42,7 @@ func (s *Server) hasSkills() bool {
 // readsSkills reports whether the policy would let the tool Skill run unasked. It is
 // judged as the tool itself would be: it only steers, and changes nothing.
 func (c *session) readsSkills() bool {
-	view := &permission.Call{Tool: "Skill", Input: json.RawMessage("{}"), Control: true, ReadOnly: true}
+	view := &permission.Call{Tool: skillTool, Input: json.RawMessage("{}"), Control: true, ReadOnly: true}
 	return permission.Decide(c.policy(), view).Behavior == permission.Allow
 }
 

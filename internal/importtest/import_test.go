@@ -79,13 +79,14 @@ var allowed = map[string][]string{
 	"internal/strictjson":         {},
 	"internal/mcpcontent":         {"internal/strictjson", "message"},
 	"internal/mcpupstream":        {},
+	"internal/policycheck":        {"permission", "tool"},
 }
 
 // internalUsers lists the packages that may import an internal package; tests may import all.
 var internalUsers = map[string][]string{
 	"internal/genai":    {"agent/agentlog", "agent/agentotel"},
 	"internal/visible":  {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag"},
-	"internal/near":     {"tool", "toolkit", "skill", "agent", "mcpgateway"},
+	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},
@@ -93,6 +94,7 @@ var internalUsers = map[string][]string{
 	"internal/strictjson":  {"internal/mcpcontent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
+	"internal/policycheck": {"agent", "mcpserver"},
 }
 
 func TestImports(t *testing.T) {

@@ -1,0 +1,52 @@
+// Package policycheck reports rules of a policy that cannot work with the tools there are.
+package policycheck
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/near"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// Check reports what [permission.Policy.Check] does, and rules for a name that is no tool but
+// resembles one of the program's own, or one of others, which are names that rules may have
+// besides. listed are the tools that sources listed last: a source may list others later, so a
+// rule that resembles none of the program's own names may be for one of those.
+func Check(p *permission.Policy, own, listed []tool.Tool, others ...string) error {
+	known := append(names(own), others...)
+	for _, t := range own {
+		if b, ok := tool.As[tool.RuleBorrower](t); ok {
+			known = append(known, b.BorrowsRules()...)
+		}
+	}
+	all := append(slices.Clone(known), names(listed)...)
+	var errs []error
+	for _, r := range p.Rules {
+		if slices.ContainsFunc(all, r.Names) || strings.Contains(r.Tool, "*") {
+			continue
+		}
+		if meant := near.Typos(r.Tool, known, 3); len(meant) > 0 {
+			errs = append(errs, fmt.Errorf("rule %q (%s): there is no tool %q; did you mean %s?", r, r.Behavior, r.Tool, strings.Join(meant, " or ")))
+		}
+	}
+	var calls []*permission.Call
+	for _, t := range slices.Concat(own, listed) {
+		name := t.Info().Name
+		if slices.ContainsFunc(p.Rules, func(r permission.Rule) bool { return r.Pattern != "" && r.Names(name) }) {
+			calls = append(calls, tool.AnyCall(t))
+		}
+	}
+	return errors.Join(append(errs, p.Check(calls...))...)
+}
+
+func names(tools []tool.Tool) []string {
+	out := make([]string, len(tools))
+	for i, t := range tools {
+		out[i] = t.Info().Name
+	}
+	return out
+}
