@@ -1,4 +1,5 @@
-// Package examples runs the examples offline and compares what they print.
+// Package examples runs the examples offline, compares what they print, and builds
+// copies of them in other modules.
 package examples
 
 import (
@@ -6,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -17,15 +19,9 @@ func TestExamples(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", bin, "./...").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	mains, err := filepath.Glob("*/main.go")
-	if err != nil || len(mains) < 4 {
-		t.Fatalf("found %q, %v", mains, err)
-	}
-	for _, m := range mains {
-		name := filepath.Dir(m)
+	for _, name := range examples(t) {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(filepath.Join(bin, name))
-			cmd.Env = append(os.Environ(), "OPENAI_API_KEY=")
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			got, err := cmd.Output()
@@ -48,4 +44,67 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCopies checks that the examples build in a module of someone else. Nothing is
+// downloaded: the copies require what this module requires.
+func TestCopies(t *testing.T) {
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range examples(t) {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit := []string{"mod", "edit", "-module=example.com/copy"}
+	for _, m := range []string{"", "/builtin"} {
+		edit = append(edit, "-replace=github.com/kitbag-go/kitbag"+m+"="+root+m)
+	}
+	for _, args := range [][]string{edit, {"vet", "./..."}, {"build", "-o", os.DevNull, "./..."}} {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=mod")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", args[0], err, out)
+		}
+	}
+}
+
+// TestPermissions checks that no example teaches a way around the permission engine.
+func TestPermissions(t *testing.T) {
+	around := regexp.MustCompile(`Control: +true|permission\.(Mode)?Bypass|Tool: +"\*+"`)
+	for _, name := range examples(t) {
+		src, err := os.ReadFile(filepath.Join(name, "main.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := around.Find(src); found != nil {
+			t.Errorf("%s/main.go has %s; let a rule allow what the example calls", name, found)
+		}
+	}
+}
+
+// examples returns the directories of the examples.
+func examples(t *testing.T) []string {
+	t.Helper()
+	mains, err := filepath.Glob("*/main.go")
+	if err != nil || len(mains) < 6 {
+		t.Fatalf("found %q, %v", mains, err)
+	}
+	for i, m := range mains {
+		mains[i] = filepath.Dir(m)
+	}
+	return mains
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
-	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -27,7 +26,7 @@ func send(_ context.Context, in transfer) (string, error) {
 }
 
 func main() {
-	m := pick.Model(scripted.Call("send_money", transfer{"the landlord", 700}), scripted.Say("The rent is paid."))
+	m := scripted.New(scripted.Call("send_money", transfer{"the landlord", 700}), scripted.Say("The rent is paid."))
 	kit := toolkit.Of(tool.Must(tool.New("send_money", "Transfers money.", send)))
 	a, err := agent.New(agent.Config{Model: m, Toolkit: kit})
 	if err != nil {

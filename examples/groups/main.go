@@ -9,7 +9,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
-	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -42,7 +41,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	m := pick.Model(
+	m := scripted.New(
 		scripted.Call("reset_tools", map[string]bool{"weather": true, "travel": true}),
 		scripted.Call("weather_now", cityIn{"Graz"}).And(scripted.Call("travel_trains", cityIn{"Graz"})),
 		scripted.Call("reset_tools", nil),

@@ -13,7 +13,6 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/builtin"
-	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/skill"
@@ -52,7 +51,7 @@ func work(ctx context.Context, dir string) error {
 	}
 	report := filepath.Join(dir, "report.md")
 	a, err := agent.New(agent.Config{
-		Model: pick.Model(
+		Model: scripted.New(
 			scripted.Call("Skill", map[string]string{"skill": "house-style"}),
 			write("/report.md"),
 			write(report),

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
-	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -68,7 +67,7 @@ func ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m := pick.Model(
+	m := scripted.New(
 		scripted.Call("reset_tools", map[string]bool{"weather": true}),
 		scripted.Call("mcp__weather__now", cityIn{"Graz"}),
 		scripted.Call("reset_tools", map[string]bool{"weather": true, "trains": true}),

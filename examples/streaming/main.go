@@ -9,9 +9,9 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
-	"github.com/kitbag-go/kitbag/examples/internal/pick"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -36,12 +36,13 @@ func count(ctx context.Context, in countIn) iter.Seq2[tool.Chunk, error] {
 }
 
 func main() {
-	m := pick.Model(
+	m := scripted.New(
 		scripted.Think("I could count myself, but there is a tool.").And(scripted.Call("count", countIn{5})),
 		scripted.Say("I have counted to five, and every number was where it should be."),
 	)
-	kit := toolkit.Of(tool.Must(tool.NewStream("count", "Counts.", count, tool.Options{ReadOnly: true, Control: true})))
-	a, err := agent.New(agent.Config{Model: m, Toolkit: kit})
+	kit := toolkit.Of(tool.Must(tool.NewStream("count", "Counts.", count)))
+	policy := permission.Policy{Rules: []permission.Rule{{Tool: "count", Behavior: permission.Allow}}}
+	a, err := agent.New(agent.Config{Model: m, Toolkit: kit, Policy: policy})
 	if err != nil {
 		log.Fatal(err)
 	}
