@@ -369,7 +369,7 @@ func TestBusyAndSingleUse(t *testing.T) {
 }
 
 func TestOddAnswers(t *testing.T) {
-	upstream := &model.Error{Kind: model.ErrConnection, Message: "reset"}
+	upstream := &model.Error{Kind: model.KindConnection, Message: "reset"}
 	text := func(s string) model.Chunk { return &model.TextDelta{Text: s} }
 	noRetry := model.RetryConfig{Retries: -1}
 	for _, row := range []struct {
@@ -382,7 +382,7 @@ func TestOddAnswers(t *testing.T) {
 		{"cut off in a call", []turn{{chunks: []model.Chunk{&model.ToolCallDelta{ID: "c", Name: "note", Args: `{"pa`}}, err: upstream}, says("two")}, "two", ""},
 		{"cut off for ever", []turn{{chunks: []model.Chunk{text("1")}, err: upstream}, {chunks: []model.Chunk{text("2")}, err: upstream},
 			{chunks: []model.Chunk{text("3")}, err: upstream}}, "1|2|3", "reset"},
-		{"refused", []turn{{err: &model.Error{Kind: model.ErrInvalidRequest, Message: "no"}}}, "", "no"},
+		{"refused", []turn{{err: &model.Error{Kind: model.KindInvalidRequest, Message: "no"}}}, "", "no"},
 		{"empty once", []turn{{chunks: []model.Chunk{finish("stop")}}, says("two")}, "two", ""},
 		{"thinking only", []turn{{chunks: []model.Chunk{&model.ThinkingDelta{Text: "hm"}, finish("stop")}}, says("two")}, "two", ""},
 		{"empty for ever", []turn{{chunks: []model.Chunk{finish("stop")}}, {chunks: []model.Chunk{finish("stop")}}, {chunks: []model.Chunk{finish("stop")}}}, "", "empty"},

@@ -227,7 +227,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	case mc.finish == nil && r.ctx.Err() != nil:
 		return r.ctx.Err()
 	case mc.finish == nil:
-		return &model.Error{Kind: model.ErrUpstream, Message: "the answer ended without a finish"}
+		return &model.Error{Kind: model.KindUpstream, Message: "the answer ended without a finish"}
 	}
 	mc.msg.Model, mc.msg.Usage = mc.finish.Model, &mc.finish.Usage
 	return nil

@@ -245,7 +245,7 @@ func TestBackgroundEndsWithTheRun(t *testing.T) {
 				var j journal
 				turns := []turn{calls(`c1 behind {"path":"5m"}`), {block: true}}
 				if how == "an error" {
-					turns[1] = turn{err: &model.Error{Kind: model.ErrInvalidRequest, Message: "no"}}
+					turns[1] = turn{err: &model.Error{Kind: model.KindInvalidRequest, Message: "no"}}
 				}
 				if how == "an abort" {
 					turns[1] = calls(`c2 alone {"path":"1m"}`)

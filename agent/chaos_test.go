@@ -171,11 +171,11 @@ func (c *chaos) turn() turn {
 	case kind == 0:
 		return turn{chunks: []model.Chunk{text, finish("stop")}}
 	case kind == 1:
-		return turn{chunks: []model.Chunk{text}, err: &model.Error{Kind: model.ErrConnection, Message: "reset"}}
+		return turn{chunks: []model.Chunk{text}, err: &model.Error{Kind: model.KindConnection, Message: "reset"}}
 	case kind == 2:
 		return turn{chunks: []model.Chunk{finish("stop")}}
 	case kind == 3:
-		return turn{chunks: []model.Chunk{text, &model.ToolCallDelta{Name: "alone", Args: `{"pa`}}, err: &model.Error{Kind: model.ErrInvalidRequest}}
+		return turn{chunks: []model.Chunk{text, &model.ToolCallDelta{Name: "alone", Args: `{"pa`}}, err: &model.Error{Kind: model.KindInvalidRequest}}
 	}
 	var tn turn
 	names := []string{"reads", "reads", "reads", "together", "again", "alone", "asked", "asked", "asked_alone", "fails", "panics", "behind", "behind_long",
@@ -205,7 +205,7 @@ func (c *chaos) turn() turn {
 		tn.chunks = append(tn.chunks, d)
 	}
 	if c.pick("broken", 6) == 0 {
-		tn.err = &model.Error{Kind: model.ErrConnection, Message: "reset"}
+		tn.err = &model.Error{Kind: model.KindConnection, Message: "reset"}
 	} else {
 		tn.chunks = append(tn.chunks, finish("tool_calls"))
 	}

@@ -55,7 +55,7 @@ func compactKit(t *testing.T, j *journal) *toolkit.Toolkit {
 }
 
 func TestCompaction(t *testing.T) {
-	tooLong := turn{err: &model.Error{Kind: model.ErrContextTooLong, Message: "maximum context length"}}
+	tooLong := turn{err: &model.Error{Kind: model.KindContextTooLong, Message: "maximum context length"}}
 	for _, row := range []struct {
 		name    string
 		state   *State

@@ -45,7 +45,7 @@ func noter(c *clock) tool.Tool {
 // runs: in every way both are forgotten, and the second has ended before anything
 // else happens.
 func TestEagerForgets(t *testing.T) {
-	reset := &model.Error{Kind: model.ErrConnection, Message: "reset"}
+	reset := &model.Error{Kind: model.KindConnection, Message: "reset"}
 	started := func(err error, more ...model.Chunk) turn {
 		tn := whole(`c1 read {"path":"1ms"}`, `c2 read {"path":"1h"}`)
 		tn.chunks = append(tn.chunks[:2:2], more...)
@@ -71,9 +71,9 @@ func TestEagerForgets(t *testing.T) {
 		{"it breaks again and again", []turn{started(reset), started(reset), started(reset)}, event.EndError,
 			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms, 50ms begins 1h, 60ms stops 1h, " +
 				"70ms begins 1ms, 71ms ends 1ms, 80ms begins 1h, 90ms stops 1h", `["old"]`, 0},
-		{"a failure that stays", []turn{started(&model.Error{Kind: model.ErrInvalidRequest, Message: "no"})}, event.EndError,
+		{"a failure that stays", []turn{started(&model.Error{Kind: model.KindInvalidRequest, Message: "no"})}, event.EndError,
 			early + "30ms stops 1h", `["old"]`, 0},
-		{"the conversation is too long", []turn{started(&model.Error{Kind: model.ErrContextTooLong, Message: "no"}), says("a summary"), again, says("done")}, event.EndCompleted,
+		{"the conversation is too long", []turn{started(&model.Error{Kind: model.KindContextTooLong, Message: "no"}), says("a summary"), again, says("done")}, event.EndCompleted,
 			early + "30ms stops 1h, 60ms begins 1ms, 61ms ends 1ms", `["old","1ms"]`, 1},
 		{"the run is cancelled", []turn{{chunks: started(nil).chunks, block: true}}, event.EndInterrupted,
 			early + "1s stops 1h", `["old"]`, 0},
@@ -456,7 +456,7 @@ func TestEagerAsksWhenItCounts(t *testing.T) {
 			turns := []turn{asks, says("helped")}
 			want := "30ms asked"
 			if breaks {
-				turns = []turn{{chunks: asks.chunks[:2], err: &model.Error{Kind: model.ErrConnection}}, whole(`s2 look {"path":"1ms"}`), says("helped")}
+				turns = []turn{{chunks: asks.chunks[:2], err: &model.Error{Kind: model.KindConnection}}, whole(`s2 look {"path":"1ms"}`), says("helped")}
 				want = "51ms look 1ms"
 			}
 			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Retry: model.RetryConfig{Retries: -1},

@@ -117,7 +117,7 @@ func drawScript(rt *rapid.T) *script {
 		}
 		switch pick("end", 8) {
 		case 0:
-			tn.err = &model.Error{Kind: model.ErrConnection, Message: "reset"}
+			tn.err = &model.Error{Kind: model.KindConnection, Message: "reset"}
 		case 1: // without a finish
 		case 2:
 			tn.chunks = append(tn.chunks, finish(model.FinishLength))

@@ -129,7 +129,7 @@ func TestLastAnswerFits(t *testing.T) {
 				switch size := (&windowedServer{bytes: 4}).tokens(req); {
 				case size > 8_000:
 					refused++
-					return turn{err: &model.Error{Kind: model.ErrContextTooLong, Message: "too long"}}
+					return turn{err: &model.Error{Kind: model.KindContextTooLong, Message: "too long"}}
 				case len(req.Messages) == 1:
 					return calls(`c1 page {"path":"1"}`, `c2 page {"path":"2"}`, `c3 page {"path":"3"}`, `c4 page {"path":"4"}`, `c5 page {"path":"5"}`)
 				}

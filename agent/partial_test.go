@@ -199,7 +199,7 @@ func TestStreamAs(t *testing.T) {
 		{"after tools", []turn{pieces("c1", "note", `{"path":"a"}`, 2), pieces("f", finalName, plan, 3)}, "note:a"},
 		{"after words", []turn{says("Graz."), pieces("f", finalName, plan, 3)}, ""},
 		{"invalid first", []turn{pieces("f", finalName, `{"title":"To Linz","stops":[{"city":"Linz","score":9}]}`, 3), pieces("g", finalName, plan, 3)}, ""},
-		{"broken off first", []turn{{chunks: pieces("f", finalName, plan, 3).chunks[:9], err: &model.Error{Kind: model.ErrConnection}}, pieces("f", finalName, plan, 3)}, ""},
+		{"broken off first", []turn{{chunks: pieces("f", finalName, plan, 3).chunks[:9], err: &model.Error{Kind: model.KindConnection}}, pieces("f", finalName, plan, 3)}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var j journal

@@ -82,7 +82,7 @@ func TestRefusedPictures(t *testing.T) {
 				w.reqs = append(w.reqs, req)
 				if row.bad == "all" || strings.Contains(fmt.Sprint(pictures(req)), row.bad) && row.bad != "" {
 					refused++
-					return turn{err: &model.Error{Kind: model.ErrBadImage, Status: 400, Message: "could not process image"}}
+					return turn{err: &model.Error{Kind: model.KindBadImage, Status: 400, Message: "could not process image"}}
 				}
 				tn := next[0]
 				next = next[1:]
@@ -99,7 +99,7 @@ func TestRefusedPictures(t *testing.T) {
 		st = reload(t, st)
 		server(says("done"))
 		evs, err := play(t, a, st, Say("go on"))
-		if e, ok := errors.AsType[*model.Error](err); row.fails != (err != nil) || err != nil && (!ok || e.Kind != model.ErrBadImage) {
+		if e, ok := errors.AsType[*model.Error](err); row.fails != (err != nil) || err != nil && (!ok || e.Kind != model.KindBadImage) {
 			t.Fatalf("%s: %v", row.why, err)
 		}
 		equal(t, row.why+": refused", refused, row.refused)
@@ -123,7 +123,7 @@ func TestRefusedPictureInASummary(t *testing.T) {
 	a.levels.model = wordsFunc(func(req *model.Request) turn {
 		switch {
 		case len(pictures(req)) > 0:
-			return turn{err: &model.Error{Kind: model.ErrBadImage, Message: "no"}}
+			return turn{err: &model.Error{Kind: model.KindBadImage, Message: "no"}}
 		case req.Choice.Mode == model.ChoiceNone:
 			return says("They talked.")
 		}

@@ -14,7 +14,7 @@ import (
 // not: each retry is made once, is an event, and is told to Config.Retry.OnRetry.
 func TestOneLayerOfRetries(t *testing.T) {
 	fails := func() *scripted.Model {
-		return scripted.New(scripted.Repeat(scripted.Fail(&model.Error{Kind: model.ErrUpstream, Message: "no"})))
+		return scripted.New(scripted.Repeat(scripted.Fail(&model.Error{Kind: model.KindUpstream, Message: "no"})))
 	}
 	retry := func(m model.Model) model.Model { return model.Retry(m, model.RetryConfig{}) }
 	for _, row := range []struct {

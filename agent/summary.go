@@ -94,15 +94,15 @@ func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *ev
 	if !refused {
 		text, err = r.askSummary(v, r.st.Messages, ev)
 		switch {
-		case kindOf(err) == model.ErrContextTooLong:
+		case kindOf(err) == model.KindContextTooLong:
 			r.gauge().Refuse(r.fixed(v) + r.gauge().Count(r.st.Messages).Tokens)
-		case kindOf(err) != model.ErrBadImage: // which is not among the newest, as they are sent then
+		case kindOf(err) != model.KindBadImage: // which is not among the newest, as they are sent then
 			return text, err
 		}
 	}
 	share := 1
 	for range maxShorter {
-		if text, err = r.askSummary(v, r.newest(budget()/share), ev); kindOf(err) != model.ErrContextTooLong {
+		if text, err = r.askSummary(v, r.newest(budget()/share), ev); kindOf(err) != model.KindContextTooLong {
 			break
 		}
 		share *= 2

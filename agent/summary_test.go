@@ -96,7 +96,7 @@ func TestSummaryWhereTheServerKnowsTheWindow(t *testing.T) {
 		text := said(req.Messages)
 		switch {
 		case window.Messages(req.Messages) > 9000:
-			return turn{err: &model.Error{Kind: model.ErrContextTooLong, Message: "too long"}}
+			return turn{err: &model.Error{Kind: model.KindContextTooLong, Message: "too long"}}
 		case strings.Contains(text, "about to be replaced"):
 			asked = append(asked, text)
 			return says(`{"goal":"Water.","next":"Go."}`)

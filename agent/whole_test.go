@@ -18,7 +18,7 @@ import (
 
 // breaks is a turn whose stream breaks off after a text.
 func breaks(text string) turn {
-	return turn{chunks: []model.Chunk{&model.TextDelta{Text: text}}, err: &model.Error{Kind: model.ErrConnection, Message: "reset"}}
+	return turn{chunks: []model.Chunk{&model.TextDelta{Text: text}}, err: &model.Error{Kind: model.KindConnection, Message: "reset"}}
 }
 
 // TestContinuedAnswer has an answer break off twice: what is returned is all of it, not its last part.

@@ -44,9 +44,9 @@ func (r *run) fit(v *toolkit.View) error {
 // relieve may put right.
 func (r *run) isRefused(err error) bool {
 	switch kindOf(err) {
-	case model.ErrContextTooLong:
+	case model.KindContextTooLong:
 		return r.cfg.Window.Compact >= 0
-	case model.ErrBadImage:
+	case model.KindBadImage:
 		return r.newestPicture() != nil
 	}
 	return false
@@ -56,7 +56,7 @@ func (r *run) isRefused(err error) bool {
 // again: without its newest picture, which is the one to blame most often, or shorter.
 // It returns an error when there is nothing to change.
 func (r *run) relieve(v *toolkit.View, refusal error) error {
-	if kindOf(refusal) == model.ErrBadImage {
+	if kindOf(refusal) == model.KindBadImage {
 		newest := r.newestPicture()
 		return r.replaceData(v, func(d *message.Data, _ string) string {
 			if d != newest {

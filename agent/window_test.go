@@ -94,7 +94,7 @@ func (s *windowedServer) answer(req *model.Request) turn {
 	if size > s.window {
 		s.refused = req.Messages
 		s.refusals++
-		return turn{err: &model.Error{Kind: model.ErrContextTooLong, Message: fmt.Sprintf("%d tokens", size)}}
+		return turn{err: &model.Error{Kind: model.KindContextTooLong, Message: fmt.Sprintf("%d tokens", size)}}
 	}
 	s.taught = s.taught || readsSkill(req.Messages)
 	tn := s.say(summary)
@@ -325,10 +325,10 @@ func TestNothingCanGo(t *testing.T) {
 			if req.Choice.Mode == model.ChoiceNone {
 				return says("They talked.")
 			}
-			return turn{err: &model.Error{Kind: model.ErrContextTooLong, Message: "too long"}}
+			return turn{err: &model.Error{Kind: model.KindContextTooLong, Message: "too long"}}
 		})
 		_, err := play(t, a, row.st, row.said)
-		if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.ErrContextTooLong || !strings.Contains(err.Error(), row.want) || n != row.reqs {
+		if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindContextTooLong || !strings.Contains(err.Error(), row.want) || n != row.reqs {
 			t.Errorf("%s: after %d requests: %v", row.why, n, err)
 		}
 	}

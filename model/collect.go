@@ -32,7 +32,7 @@ func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) 
 		}
 		c.add(chunk)
 	}
-	return c.message(), nil, &Error{Kind: ErrConnection, Message: "the stream ended without a Finish"}
+	return c.message(), nil, &Error{Kind: KindConnection, Message: "the stream ended without a Finish"}
 }
 
 // A collector has a strings.Builder for each block, so that joining is linear in the

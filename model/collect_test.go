@@ -84,7 +84,7 @@ func TestCollect(t *testing.T) {
 
 func TestCollectWithoutFinish(t *testing.T) {
 	msg, fin, err := model.Collect(stream(nil, &model.TextDelta{Text: "half"}))
-	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.ErrConnection || fin != nil || msg.Text() != "half" {
+	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindConnection || fin != nil || msg.Text() != "half" {
 		t.Errorf("got %v, %v, %v", msg, fin, err)
 	}
 }

@@ -10,15 +10,15 @@ type ErrorKind string
 
 // The kinds.
 const (
-	ErrAuthentication ErrorKind = "authentication"   // no key, or a wrong one
-	ErrPermission     ErrorKind = "permission"       // the key may not do this
-	ErrRateLimit      ErrorKind = "rate_limit"       // too many requests, or no quota left
-	ErrInvalidRequest ErrorKind = "invalid_request"  // the server rejects the request
-	ErrContextTooLong ErrorKind = "context_too_long" // the conversation does not fit the window
-	ErrBadImage       ErrorKind = "bad_image"        // the server rejects an image of the request
-	ErrUpstream       ErrorKind = "upstream"         // the server failed, or its answer was invalid
-	ErrConnection     ErrorKind = "connection"       // the server was not reached, or the stream broke off
-	ErrUnknown        ErrorKind = "unknown"
+	KindAuthentication ErrorKind = "authentication"   // no key, or a wrong one
+	KindPermission     ErrorKind = "permission"       // the key may not do this
+	KindRateLimit      ErrorKind = "rate_limit"       // too many requests, or no quota left
+	KindInvalidRequest ErrorKind = "invalid_request"  // the server rejects the request
+	KindContextTooLong ErrorKind = "context_too_long" // the conversation does not fit the window
+	KindBadImage       ErrorKind = "bad_image"        // the server rejects an image of the request
+	KindUpstream       ErrorKind = "upstream"         // the server failed, or its answer was invalid
+	KindConnection     ErrorKind = "connection"       // the server was not reached, or the stream broke off
+	KindUnknown        ErrorKind = "unknown"
 )
 
 // An Error is a failed model call.
@@ -46,7 +46,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Retryable reports whether the same request may succeed later.
 func (e *Error) Retryable() bool {
 	switch e.Kind {
-	case ErrRateLimit, ErrUpstream, ErrConnection:
+	case KindRateLimit, KindUpstream, KindConnection:
 		return true
 	}
 	return false

@@ -11,7 +11,7 @@ import (
 
 func Example() {
 	// The first server is down; the second answers.
-	first := scripted.New(scripted.Fail(&model.Error{Kind: model.ErrUpstream, Message: "out of order"}))
+	first := scripted.New(scripted.Fail(&model.Error{Kind: model.KindUpstream, Message: "out of order"}))
 	second := scripted.New(scripted.Say("Hello!"))
 	m := model.Fallback(model.Retry(first, model.RetryConfig{Retries: -1}), second)
 

@@ -79,5 +79,5 @@ func othersMayAnswer(err error) bool {
 		return false
 	}
 	e, ok := errors.AsType[*Error](err)
-	return !ok || (e.Kind != ErrInvalidRequest && e.Kind != ErrContextTooLong && e.Kind != ErrBadImage)
+	return !ok || (e.Kind != KindInvalidRequest && e.Kind != KindContextTooLong && e.Kind != KindBadImage)
 }

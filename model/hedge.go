@@ -114,7 +114,7 @@ func (p piece) notify() bool {
 // failure returns why there was no chunk.
 func (p piece) failure(ok bool) error {
 	if !ok {
-		return &Error{Kind: ErrUpstream, Message: "the stream ended without a chunk"}
+		return &Error{Kind: KindUpstream, Message: "the stream ended without a chunk"}
 	}
 	return p.err
 }

@@ -23,7 +23,7 @@ func (d decorated) Unwrap() model.Model { return d.Model }
 // TestOneLayerOfRetries holds that a model that retries is not retried on top, however
 // deep it does, and that whoever is on top is told of each retry all the same.
 func TestOneLayerOfRetries(t *testing.T) {
-	down := func() *scripted.Model { return scripted.New(scripted.Repeat(failure(model.ErrUpstream, 0))) }
+	down := func() *scripted.Model { return scripted.New(scripted.Repeat(failure(model.KindUpstream, 0))) }
 	retry := func(m model.Model) model.Model { return model.Retry(m, model.RetryConfig{}) }
 	for _, row := range []struct {
 		why      string
@@ -82,7 +82,7 @@ func (s *silent) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model
 		case <-answer:
 			_ = yield(&model.TextDelta{Text: "late"}, nil) && yield(&model.Finish{Reason: model.FinishStop}, nil)
 		case <-ctx.Done():
-			yield(nil, &model.Error{Kind: model.ErrConnection, Message: "the request was cancelled", Err: ctx.Err()})
+			yield(nil, &model.Error{Kind: model.KindConnection, Message: "the request was cancelled", Err: ctx.Err()})
 		}
 	}
 }

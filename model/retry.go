@@ -147,7 +147,7 @@ func (r *retrier) try(ctx context.Context, req *Request, p *delivery) error {
 	p.silence = time.AfterFunc(r.cfg.FirstChunk, cancel)
 	err := p.drain(r.model.Generate(trying, req))
 	if silent := !p.started && !p.silence.Stop(); silent && ctx.Err() == nil {
-		return &Error{Kind: ErrConnection, Message: fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk), Err: err}
+		return &Error{Kind: KindConnection, Message: fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk), Err: err}
 	}
 	return err
 }

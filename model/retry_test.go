@@ -29,19 +29,19 @@ func TestRetry(t *testing.T) {
 		waited time.Duration
 	}{
 		{"nothing fails", model.RetryConfig{}, []scripted.Turn{said}, "done", "", 0},
-		{"it doubles", model.RetryConfig{}, []scripted.Turn{failure(model.ErrUpstream, 0), failure(model.ErrConnection, 0), failure(model.ErrRateLimit, 0), said},
+		{"it doubles", model.RetryConfig{}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindConnection, 0), failure(model.KindRateLimit, 0), said},
 			"done", "", (1 + 2 + 4) * time.Second},
-		{"it gives up", model.RetryConfig{Retries: 1}, []scripted.Turn{failure(model.ErrUpstream, 0), failure(model.ErrUpstream, 0)},
-			"", model.ErrUpstream, time.Second},
-		{"no retries", model.RetryConfig{Retries: -1}, []scripted.Turn{failure(model.ErrUpstream, 0)}, "", model.ErrUpstream, 0},
-		{"the server's wait is honoured", model.RetryConfig{}, []scripted.Turn{failure(model.ErrRateLimit, 20*time.Second), said}, "done", "", 20 * time.Second},
-		{"a short wait of the server does not shorten ours", model.RetryConfig{Base: 3 * time.Second}, []scripted.Turn{failure(model.ErrRateLimit, time.Second), said}, "done", "", 3 * time.Second},
-		{"too long a wait", model.RetryConfig{}, []scripted.Turn{failure(model.ErrRateLimit, 2*time.Minute)}, "", model.ErrRateLimit, 0},
+		{"it gives up", model.RetryConfig{Retries: 1}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindUpstream, 0)},
+			"", model.KindUpstream, time.Second},
+		{"no retries", model.RetryConfig{Retries: -1}, []scripted.Turn{failure(model.KindUpstream, 0)}, "", model.KindUpstream, 0},
+		{"the server's wait is honoured", model.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 20*time.Second), said}, "done", "", 20 * time.Second},
+		{"a short wait of the server does not shorten ours", model.RetryConfig{Base: 3 * time.Second}, []scripted.Turn{failure(model.KindRateLimit, time.Second), said}, "done", "", 3 * time.Second},
+		{"too long a wait", model.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 2*time.Minute)}, "", model.KindRateLimit, 0},
 		{"no wait is longer", model.RetryConfig{Retries: 4, MaxWait: 2 * time.Second},
-			[]scripted.Turn{failure(model.ErrUpstream, 0), failure(model.ErrUpstream, 0), failure(model.ErrUpstream, 0), said}, "done", "", 5 * time.Second},
-		{"what will not change", model.RetryConfig{}, []scripted.Turn{failure(model.ErrInvalidRequest, 0)}, "", model.ErrInvalidRequest, 0},
-		{"a wrong key", model.RetryConfig{}, []scripted.Turn{failure(model.ErrAuthentication, 0)}, "", model.ErrAuthentication, 0},
-		{"not after the first piece", model.RetryConfig{}, []scripted.Turn{scripted.Say("half").And(failure(model.ErrConnection, 0))}, "half", model.ErrConnection, 0},
+			[]scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindUpstream, 0), failure(model.KindUpstream, 0), said}, "done", "", 5 * time.Second},
+		{"what will not change", model.RetryConfig{}, []scripted.Turn{failure(model.KindInvalidRequest, 0)}, "", model.KindInvalidRequest, 0},
+		{"a wrong key", model.RetryConfig{}, []scripted.Turn{failure(model.KindAuthentication, 0)}, "", model.KindAuthentication, 0},
+		{"not after the first piece", model.RetryConfig{}, []scripted.Turn{scripted.Say("half").And(failure(model.KindConnection, 0))}, "half", model.KindConnection, 0},
 		{"an error of unknown kind", model.RetryConfig{}, []scripted.Turn{scripted.Fail(errors.New("who knows"))}, "", "?", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestRetry(t *testing.T) {
 func TestRetrySpread(t *testing.T) {
 	for random, want := range map[float64]time.Duration{0: 4 * time.Second, 0.5: 3 * time.Second, 0.999999: 2 * time.Second} {
 		var waits []time.Duration
-		m := model.Retry(scripted.New(failure(model.ErrUpstream, 0), scripted.Say("x")), model.RetryConfig{
+		m := model.Retry(scripted.New(failure(model.KindUpstream, 0), scripted.Say("x")), model.RetryConfig{
 			Base:   4 * time.Second,
 			Random: func() float64 { return random },
 			Sleep: func(_ context.Context, d time.Duration) error {
@@ -85,7 +85,7 @@ func TestRetryStopsWithTheContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		m := scripted.New(scripted.Repeat(failure(model.ErrUpstream, 0)))
+		m := scripted.New(scripted.Repeat(failure(model.KindUpstream, 0)))
 		_, _, err := model.Collect(model.Retry(m, model.RetryConfig{}).Generate(ctx, &model.Request{}))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 500*time.Millisecond || len(m.Requests()) != 1 {
 			t.Errorf("after %v and %d requests: %v", time.Since(start), len(m.Requests()), err)
@@ -116,17 +116,17 @@ func TestFallback(t *testing.T) {
 		err   string
 	}{
 		{"the first answers", scripted.Say("from the first"), "from the first", ""},
-		{"a wrong key", failure(model.ErrAuthentication, 0), "from the second", ""},
-		{"no permission", failure(model.ErrPermission, 0), "from the second", ""},
-		{"rate limit", failure(model.ErrRateLimit, time.Hour), "from the second", ""},
-		{"upstream", failure(model.ErrUpstream, 0), "from the second", ""},
-		{"connection", failure(model.ErrConnection, 0), "from the second", ""},
+		{"a wrong key", failure(model.KindAuthentication, 0), "from the second", ""},
+		{"no permission", failure(model.KindPermission, 0), "from the second", ""},
+		{"rate limit", failure(model.KindRateLimit, time.Hour), "from the second", ""},
+		{"upstream", failure(model.KindUpstream, 0), "from the second", ""},
+		{"connection", failure(model.KindConnection, 0), "from the second", ""},
 		{"an error of unknown kind", scripted.Fail(errors.New("who knows")), "from the second", ""},
-		{"an invalid request", failure(model.ErrInvalidRequest, 0), "", "invalid_request"},
-		{"too long", failure(model.ErrContextTooLong, 0), "", "context_too_long"},
-		{"a refused image", failure(model.ErrBadImage, 0), "", "bad_image"},
+		{"an invalid request", failure(model.KindInvalidRequest, 0), "", "invalid_request"},
+		{"too long", failure(model.KindContextTooLong, 0), "", "context_too_long"},
+		{"a refused image", failure(model.KindBadImage, 0), "", "bad_image"},
 		{"cancelled", scripted.Fail(context.Canceled), "", "canceled"},
-		{"not after the first piece", scripted.Say("half").And(failure(model.ErrUpstream, 0)), "half", "upstream"},
+		{"not after the first piece", scripted.Say("half").And(failure(model.KindUpstream, 0)), "half", "upstream"},
 	} {
 		m := model.Fallback(scripted.New(row.first), scripted.New(second))
 		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
@@ -139,10 +139,10 @@ func TestFallback(t *testing.T) {
 // TestFallbackTellsTheLast: a caller shortens the conversation if that is what
 // ended the chain.
 func TestFallbackTellsTheLast(t *testing.T) {
-	m := model.Fallback(scripted.New(failure(model.ErrUpstream, 0)), scripted.New(failure(model.ErrContextTooLong, 0)))
+	m := model.Fallback(scripted.New(failure(model.KindUpstream, 0)), scripted.New(failure(model.KindContextTooLong, 0)))
 	_, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
 	e, ok := errors.AsType[*model.Error](err)
-	if !ok || e.Kind != model.ErrContextTooLong || !strings.Contains(err.Error(), "upstream") {
+	if !ok || e.Kind != model.KindContextTooLong || !strings.Contains(err.Error(), "upstream") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -90,9 +90,9 @@ func runs(t *testing.T, mw agent.Middleware, b *bytes.Buffer) {
 		stop  int // after so many events; 0 for not
 	}{
 		{"calls", []scripted.Turn{scripted.Call("weather", place{secret}), scripted.Call("weather", place{""}), scripted.Call("denied", place{"x"}), scripted.Say("Fog.")}, agent.Config{}, 0},
-		{"a model that fails", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.ErrAuthentication, Message: "no such key: " + secret})}, agent.Config{}, 0},
+		{"a model that fails", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.KindAuthentication, Message: "no such key: " + secret})}, agent.Config{}, 0},
 		{"a compaction", []scripted.Turn{scripted.Say(`{"goal":"Know ` + secret + `.","next":"Ask."}`), scripted.Say("Done.")}, agent.Config{Window: agent.Window{Tokens: 2000}}, 0},
-		{"a compaction without a summary", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.ErrInvalidRequest, Message: secret}), scripted.Say("Done.")}, agent.Config{Window: agent.Window{Tokens: 2000}}, 0},
+		{"a compaction without a summary", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.KindInvalidRequest, Message: secret}), scripted.Say("Done.")}, agent.Config{Window: agent.Window{Tokens: 2000}}, 0},
 		{"a consumer that breaks off", []scripted.Turn{scripted.Say("Hello.")}, agent.Config{}, 2},
 	} {
 		fmt.Fprintf(b, "## %s\n", row.name)

@@ -151,7 +151,7 @@ func TestSpansOfEagerCalls(t *testing.T) {
 			}
 		}, tool.Options{ReadOnly: true, Parallel: true}))
 		m := slow{scripted.New(
-			scripted.Call("weather", in{strings.Repeat("a", 99)}).And(scripted.Fail(&model.Error{Kind: model.ErrConnection})),
+			scripted.Call("weather", in{strings.Repeat("a", 99)}).And(scripted.Fail(&model.Error{Kind: model.KindConnection})),
 			scripted.Call("weather", in{"Graz"}).And(scripted.Say("Wait.")), scripted.Say("Fog."))}
 		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(weather), Eager: true,
 			Policy: permission.Policy{Mode: permission.ModeBypass}, Middleware: []agent.Middleware{mw}})

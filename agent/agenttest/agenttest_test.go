@@ -98,7 +98,7 @@ func TestParallelAndExternal(t *testing.T) {
 	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(look, press), Policy: allow("look", "press")},
 		scripted.Call("look", pathIn{"x"}).And(scripted.Call("look", pathIn{}), scripted.Call("look", pathIn{"z"}),
 			scripted.Call("nothing", nil), scripted.Call("press", pathIn{"x"})),
-		scripted.Fail(&model.Error{Kind: model.ErrInvalidRequest, Message: "the model is out"}),
+		scripted.Fail(&model.Error{Kind: model.KindInvalidRequest, Message: "the model is out"}),
 		scripted.Say("Done."))
 	c.Run(agent.Say("Look at all and print one."))
 	if err := c.Fails(agent.Say("Are you there?")); !errors.Is(err, agent.ErrWaiting) {

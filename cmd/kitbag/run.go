@@ -337,8 +337,8 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 
 // remedies say what a person can do about a model call that failed.
 var remedies = map[model.ErrorKind]string{
-	model.ErrAuthentication: "check OPENAI_API_KEY",
-	model.ErrConnection:     "check that the server runs, and OPENAI_BASE_URL or --base-url",
+	model.KindAuthentication: "check OPENAI_API_KEY",
+	model.KindConnection:     "check that the server runs, and OPENAI_BASE_URL or --base-url",
 }
 
 // explain adds to an error what can be done about it.

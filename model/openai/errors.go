@@ -19,7 +19,7 @@ import (
 
 // badAnswer is the error for a server that answered nonsense. Another try may help.
 func badAnswer(text string) error {
-	return &model.Error{Kind: model.ErrUpstream, Message: text}
+	return &model.Error{Kind: model.KindUpstream, Message: text}
 }
 
 // statusError makes the error of an HTTP answer that is none: what the body says, and, of
@@ -125,19 +125,19 @@ func faultKind(status int, f fault) model.ErrorKind {
 	has := func(s string) bool { return strings.Contains(words, s) }
 	switch {
 	case status != http.StatusTooManyRequests && !has("rate_limit") && isTooLong(words, strings.ToLower(f.Message)):
-		return model.ErrContextTooLong
+		return model.KindContextTooLong
 	case has("rate_limit"), has("insufficient_quota"), has("resource_exhausted"), has("throttl"):
-		return model.ErrRateLimit
+		return model.KindRateLimit
 	case status != 0:
 		return statusKind(status)
 	case has("authentication"), has("invalid_api_key"), has("unauthenticated"):
-		return model.ErrAuthentication
+		return model.KindAuthentication
 	case has("permission"):
-		return model.ErrPermission
+		return model.KindPermission
 	case has("invalid_request"), has("invalid_argument"), has("invalid_prompt"):
-		return model.ErrInvalidRequest
+		return model.KindInvalidRequest
 	}
-	return model.ErrUpstream
+	return model.KindUpstream
 }
 
 // isTooLong knows the ways in which servers say that the conversation does not
@@ -172,9 +172,9 @@ func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
 	words = strings.ToLower(words)
 	has := func(s string) bool { return strings.Contains(words, s) }
 	switch {
-	case kind == model.ErrInvalidRequest && has("image"),
-		kind == model.ErrUpstream && (has("image: unknown format") || has("failed to decode image") || has("failed to load image")):
-		return model.ErrBadImage
+	case kind == model.KindInvalidRequest && has("image"),
+		kind == model.KindUpstream && (has("image: unknown format") || has("failed to decode image") || has("failed to load image")):
+		return model.KindBadImage
 	}
 	return kind
 }
@@ -201,19 +201,19 @@ func holdsImage(messages []*message.Message) bool {
 func statusKind(status int) model.ErrorKind {
 	switch {
 	case status == http.StatusUnauthorized:
-		return model.ErrAuthentication
+		return model.KindAuthentication
 	case status == http.StatusForbidden:
-		return model.ErrPermission
+		return model.KindPermission
 	case status == http.StatusTooManyRequests, status == http.StatusPaymentRequired:
-		return model.ErrRateLimit
+		return model.KindRateLimit
 	case status == http.StatusRequestEntityTooLarge:
-		return model.ErrContextTooLong
+		return model.KindContextTooLong
 	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly, status >= 500:
-		return model.ErrUpstream
+		return model.KindUpstream
 	case status >= 400:
-		return model.ErrInvalidRequest
+		return model.KindInvalidRequest
 	}
-	return model.ErrUnknown
+	return model.KindUnknown
 }
 
 // retryAfter reads Retry-After, in seconds or as a date (RFC 9110, section 10.2.3), and

@@ -112,13 +112,13 @@ func (x *exchange) explain(err error, req *model.Request) error {
 		return fmt.Errorf("model call: %w", ended)
 	}
 	if e, ok := errors.AsType[*model.Error](err); ok {
-		if e.Kind == model.ErrBadImage && !holdsImage(req.Messages) {
-			e.Kind = model.ErrInvalidRequest
+		if e.Kind == model.KindBadImage && !holdsImage(req.Messages) {
+			e.Kind = model.KindInvalidRequest
 		}
 		return err
 	}
 	if cause := context.Cause(x.ctx); cause != nil {
 		err = cause
 	}
-	return &model.Error{Kind: model.ErrConnection, Message: err.Error(), Err: err}
+	return &model.Error{Kind: model.KindConnection, Message: err.Error(), Err: err}
 }

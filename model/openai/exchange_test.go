@@ -132,7 +132,7 @@ func TestCutConnection(t *testing.T) {
 				t.Fatalf("a success after %d bytes", n)
 			}
 			return
-		case kindOf(err) != model.ErrConnection:
+		case kindOf(err) != model.KindConnection:
 			t.Fatalf("after %d bytes: %v, %v, %v", n, msg, fin, err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.ErrConnection || !strings.Contains(err.Error(), "refused") {
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.KindConnection || !strings.Contains(err.Error(), "refused") {
 		t.Error(err)
 	}
 }
@@ -173,7 +173,7 @@ func TestWrongScheme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.ErrConnection || !strings.Contains(err.Error(), "HTTP response to HTTPS client") {
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.KindConnection || !strings.Contains(err.Error(), "HTTP response to HTTPS client") {
 		t.Error(err)
 	}
 }
@@ -231,7 +231,7 @@ func TestHeaders(t *testing.T) {
 		t.Error(err)
 	}
 	m = newModel(t, s, openai.Config{Key: "wrong"})
-	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.ErrAuthentication || strings.Contains(err.Error(), "wrong") {
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); kindOf(err) != model.KindAuthentication || strings.Contains(err.Error(), "wrong") {
 		t.Error(err)
 	}
 	streamed, whole := s.Requests()[0].Header, s.Requests()[1].Header

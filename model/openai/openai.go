@@ -215,7 +215,7 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	return func(yield func(model.Chunk, error) bool) {
 		body, tools, err := m.encode(req)
 		if err != nil {
-			yield(nil, &model.Error{Kind: model.ErrInvalidRequest, Message: err.Error(), Err: err})
+			yield(nil, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err})
 			return
 		}
 		x := newExchange(ctx, &m.cfg)

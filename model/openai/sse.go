@@ -178,7 +178,7 @@ func (a *answer) broken(err error) error {
 	case a.reason != "":
 		return nil
 	case err == io.EOF:
-		return &model.Error{Kind: model.ErrConnection, Message: "the stream ended before the answer was finished", Err: io.ErrUnexpectedEOF}
+		return &model.Error{Kind: model.KindConnection, Message: "the stream ended before the answer was finished", Err: io.ErrUnexpectedEOF}
 	}
 	return err
 }

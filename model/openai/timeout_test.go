@@ -97,7 +97,7 @@ func TestTimeouts(t *testing.T) {
 				t.Errorf("%s: %q after %v, want %q after %v", row.why, text, took, row.text, row.after)
 			}
 			e, ok := errors.AsType[*model.Error](err)
-			if (err != nil) != (row.want != "") || (err != nil && (!ok || e.Kind != model.ErrConnection || !strings.Contains(e.Message, row.want))) {
+			if (err != nil) != (row.want != "") || (err != nil && (!ok || e.Kind != model.KindConnection || !strings.Contains(e.Message, row.want))) {
 				t.Errorf("%s: %v, want %q", row.why, err, row.want)
 			}
 		})

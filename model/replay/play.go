@@ -93,7 +93,7 @@ func (p *Player) take(r *request) (*exchange, error) {
 	default:
 		why = "it was not recorded; " + p.nearest(r)
 	}
-	return nil, &model.Error{Kind: model.ErrInvalidRequest,
+	return nil, &model.Error{Kind: model.KindInvalidRequest,
 		Message: fmt.Sprintf("replay %s: %s %s: %s. If the new request is intended, record again.", p.path, r.Method, r.Path, why)}
 }
 

@@ -145,7 +145,7 @@ func TestMismatch(t *testing.T) {
 
 	rec = new(recorder)
 	said, err := converse(t, replay.Test(rec, file, false), server.URL, "Hello, how are you tonight?")
-	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.ErrInvalidRequest || strings.Contains(said, "retry") {
+	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindInvalidRequest || strings.Contains(said, "retry") {
 		t.Errorf("%v\n%s", err, said)
 	}
 	for _, want := range []string{"messages[0].content", "you today?", "you tonight?", "request 1, POST /v1/chat/completions"} {

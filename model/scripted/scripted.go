@@ -161,5 +161,5 @@ func (m *Model) failed(err error) error {
 	if m.report != nil {
 		m.report(err)
 	}
-	return &model.Error{Kind: model.ErrInvalidRequest, Message: err.Error(), Err: err}
+	return &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 }
