@@ -23,7 +23,9 @@ func TestOneLayerOfRetries(t *testing.T) {
 		requests, told int
 	}{
 		{"it does not", func(a, b model.Model) model.Model { return a }, 4, 3},
-		{"it does", func(a, b model.Model) model.Model { return model.Fallback(retry(a), retry(b)) }, 8, 6},
+		{"it does", func(a, b model.Model) model.Model {
+			return model.Fallback([]model.Model{retry(a), retry(b)}, model.FallbackConfig{})
+		}, 8, 6},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b, told := fails(), fails(), 0

@@ -13,7 +13,7 @@ func Example() {
 	// The first server is down; the second answers.
 	first := scripted.New(scripted.Fail(&model.Error{Kind: model.KindUpstream, Message: "out of order"}))
 	second := scripted.New(scripted.Say("Hello!"))
-	m := model.Fallback(model.Retry(first, model.RetryConfig{Retries: -1}), second)
+	m := model.Fallback([]model.Model{model.Retry(first, model.RetryConfig{Retries: -1}), second}, model.FallbackConfig{})
 
 	msg, fin, err := model.Collect(m.Generate(context.Background(), &model.Request{
 		Messages: []*message.Message{message.User("Hi")},

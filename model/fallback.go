@@ -6,7 +6,18 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
+	"time"
 )
+
+// FallbackConfig configures [Fallback]. The zero value has the defaults below.
+type FallbackConfig struct {
+	// A model that failed After times without an answer in between is skipped for the time For, or for
+	// that of the server's Retry-After if it is longer. Then one request tries it again, while others
+	// still skip it.
+	After int           // 0 means 3, negative means that none is skipped
+	For   time.Duration // 0 means a minute
+}
 
 // Fallback returns a model that calls the given models in order until one answers.
 // It calls the next one if nothing of an answer was passed on yet and the request is
@@ -14,21 +25,122 @@ import (
 // and an ended context are returned at once. [Finish.Model] names the model that
 // answered. An error lists the last failure first. Fallback panics without a model.
 //
-// Retry each model, not the fallback: Fallback(Retry(a, cfg), Retry(b, cfg)).
-func Fallback(models ...Model) Model {
+// So that a model that is down does not delay every request, it is skipped after some
+// failures; see [FallbackConfig]. One that is skipped is still called when all others
+// have failed.
+//
+// Retry each model, not the fallback:
+//
+//	model.Fallback([]model.Model{model.Retry(a, cfg), model.Retry(b, cfg)}, model.FallbackConfig{})
+func Fallback(models []Model, cfg FallbackConfig) Model {
 	if len(models) == 0 {
 		panic("model.Fallback: it needs at least one model")
 	}
-	return fallback(models)
+	if cfg.After == 0 {
+		cfg.After = 3
+	}
+	if cfg.For <= 0 {
+		cfg.For = time.Minute
+	}
+	return &fallback{several(slices.Clone(models)), cfg, make([]breaker, len(models))}
 }
 
-type fallback []Model
+type fallback struct {
+	several
+	cfg      FallbackConfig
+	breakers []breaker
+}
 
-// Unwrap returns the first model, whose name the fallback has.
-func (f fallback) Unwrap() Model { return f[0] }
+func (f *fallback) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
+	return func(yield func(Chunk, error) bool) {
+		var failed error
+		p := &delivery{yield: yield}
+		// call reports whether it was the last one.
+		call := func(i int) bool {
+			err := p.drain(f.several[i].Generate(ctx, req))
+			f.breakers[i].record(ctx, &f.cfg, err)
+			switch {
+			case err == nil:
+				failed = nil
+				return true
+			case failed == nil:
+				failed = err
+			default:
+				failed = fmt.Errorf("%w (before that: %w)", err, failed)
+			}
+			return ctx.Err() != nil || !othersMayAnswer(err)
+		}
+		last := false
+		var skipped []int
+		for i := 0; i < len(f.several) && !last; i++ {
+			if f.breakers[i].allows(&f.cfg) {
+				last = call(i)
+			} else {
+				skipped = append(skipped, i)
+			}
+		}
+		for i := 0; i < len(skipped) && !last; i++ {
+			last = call(skipped[i])
+		}
+		if failed != nil {
+			yield(nil, failed)
+		}
+	}
+}
 
-func (f fallback) retries() bool {
-	return slices.ContainsFunc(f, func(m Model) bool {
+// A breaker counts the failures of a model, over all requests.
+type breaker struct {
+	mu       sync.Mutex
+	failures int       // since the last answer
+	until    time.Time // skip the model; zero for do not
+}
+
+// allows reports whether the model is to be called. When the time is over one request is
+// allowed; others skip the model until that one is answered, or for the time anew.
+func (b *breaker) allows(cfg *FallbackConfig) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.until.IsZero() {
+		return true
+	}
+	now := time.Now()
+	if now.Before(b.until) {
+		return false
+	}
+	b.until = now.Add(cfg.For)
+	return true
+}
+
+// record counts the end of a call. An error that another model would repeat is an answer, too:
+// the model is not down. The end of the context says nothing.
+func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil || !othersMayAnswer(err) {
+		b.failures, b.until = 0, time.Time{}
+		return
+	}
+	if b.failures++; cfg.After < 0 || b.failures < cfg.After {
+		return
+	}
+	wait := cfg.For
+	if e, ok := errors.AsType[*Error](err); ok {
+		wait = max(wait, e.RetryAfter)
+	}
+	b.until = time.Now().Add(wait)
+}
+
+// several is what the models have in common that call others.
+type several []Model
+
+// Unwrap returns the first model, whose name the whole has.
+func (s several) Unwrap() Model { return s[0] }
+
+func (s several) retries() bool {
+	return slices.ContainsFunc(s, func(m Model) bool {
 		r, ok := As[retrying](m)
 		return ok && r.retries()
 	})
@@ -36,9 +148,9 @@ func (f fallback) retries() bool {
 
 // ContextWindow returns the smallest of the models' known windows, so that
 // the conversation fits any of them; 0 if none is known.
-func (f fallback) ContextWindow() int {
+func (s several) ContextWindow() int {
 	least := 0
-	for _, m := range f {
+	for _, m := range s {
 		w, ok := As[Windowed](m)
 		if !ok {
 			continue
@@ -48,28 +160,6 @@ func (f fallback) ContextWindow() int {
 		}
 	}
 	return least
-}
-
-func (f fallback) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
-	return func(yield func(Chunk, error) bool) {
-		var failed error
-		p := &delivery{yield: yield}
-		for _, m := range f {
-			err := p.drain(m.Generate(ctx, req))
-			if err == nil {
-				return
-			}
-			if failed == nil {
-				failed = err
-			} else {
-				failed = fmt.Errorf("%w (before that: %w)", err, failed)
-			}
-			if ctx.Err() != nil || !othersMayAnswer(err) {
-				break
-			}
-		}
-		yield(nil, failed)
-	}
 }
 
 // othersMayAnswer reports whether another model may succeed. A conversation that is too

@@ -22,18 +22,18 @@ import (
 // both, as far as servers report it: most report none for a cancelled request, and
 // some charge for it.
 func Hedge(first, second Model, after time.Duration) Model {
-	return &hedge{fallback{first, second}, after}
+	return &hedge{several{first, second}, after}
 }
 
-// A hedge has the name and the window of a fallback from first to second.
+// A hedge has the name of the first model.
 type hedge struct {
-	fallback
+	several
 	after time.Duration
 }
 
 func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		first := start(ctx, h.fallback[0], req)
+		first := start(ctx, h.several[0], req)
 		defer first.end()
 		timer := time.NewTimer(h.after)
 		defer timer.Stop()
@@ -49,7 +49,7 @@ func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, err
 				waiting = false
 			}
 		}
-		second := start(ctx, h.fallback[1], req)
+		second := start(ctx, h.several[1], req)
 		defer second.end()
 		race(first, second, yield)
 	}
@@ -122,7 +122,7 @@ func (p piece) failure(ok bool) error {
 func start(ctx context.Context, m Model, req *Request) *attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{make(chan piece), cancel}
-	if outer, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
+	if outer, _ := ctx.Value(onRetryKey{}).(onRetry); outer != nil {
 		ctx = context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
 			a.pieces <- piece{retry: func() { outer(try, wait, err) }}
 		}))

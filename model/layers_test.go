@@ -34,11 +34,15 @@ func TestOneLayerOfRetries(t *testing.T) {
 		{"nothing retries", func(a, b model.Model) model.Model { return a }, 4, 3},
 		{"it does", func(a, b model.Model) model.Model { return retry(a) }, 4, 3},
 		{"twice", func(a, b model.Model) model.Model { return retry(retry(a)) }, 4, 3},
-		{"each of a fallback", func(a, b model.Model) model.Model { return model.Fallback(retry(a), retry(b)) }, 8, 6},
-		{"the second of a fallback", func(a, b model.Model) model.Model { return model.Fallback(a, retry(b)) }, 5, 3},
-		{"none of a fallback", func(a, b model.Model) model.Model { return model.Fallback(a, b) }, 8, 3},
+		{"each of a fallback", func(a, b model.Model) model.Model {
+			return model.Fallback([]model.Model{retry(a), retry(b)}, model.FallbackConfig{})
+		}, 8, 6},
+		{"the second of a fallback", func(a, b model.Model) model.Model {
+			return model.Fallback([]model.Model{a, retry(b)}, model.FallbackConfig{})
+		}, 5, 3},
+		{"none of a fallback", func(a, b model.Model) model.Model { return model.Fallback([]model.Model{a, b}, model.FallbackConfig{}) }, 8, 3},
 		{"below decorators", func(a, b model.Model) model.Model {
-			return decorated{decorated{model.Fallback(decorated{retry(a)}, decorated{retry(b)})}}
+			return decorated{decorated{model.Fallback([]model.Model{decorated{retry(a)}, decorated{retry(b)}}, model.FallbackConfig{})}}
 		}, 8, 6},
 		{"both of a hedge", func(a, b model.Model) model.Model { return model.Hedge(retry(a), retry(b), time.Second/2) }, 8, 6},
 		{"a hedge within", func(a, b model.Model) model.Model { return retry(model.Hedge(a, b, time.Hour)) }, 4, 3},
@@ -119,12 +123,15 @@ func TestTheContextEndsEverything(t *testing.T) {
 		return model.Retry(m, model.RetryConfig{FirstChunk: 700 * time.Millisecond})
 	}
 	for name, decorate := range map[string]func(a, b model.Model) model.Model{
-		"retry":             func(a, b model.Model) model.Model { return retry(a) },
-		"fallback":          func(a, b model.Model) model.Model { return model.Fallback(a, b) },
-		"hedge":             func(a, b model.Model) model.Model { return model.Hedge(a, b, 300*time.Millisecond) },
-		"fallback of retry": func(a, b model.Model) model.Model { return model.Fallback(retry(a), retry(b)) },
-		"retry of hedge":    func(a, b model.Model) model.Model { return retry(model.Hedge(a, b, 300*time.Millisecond)) },
-		"hedge of retry":    func(a, b model.Model) model.Model { return model.Hedge(retry(a), retry(b), 300*time.Millisecond) },
+		"retry":    func(a, b model.Model) model.Model { return retry(a) },
+		"fallback": func(a, b model.Model) model.Model { return model.Fallback([]model.Model{a, b}, model.FallbackConfig{}) },
+		"hedge":    func(a, b model.Model) model.Model { return model.Hedge(a, b, 300*time.Millisecond) },
+		"limit":    func(a, b model.Model) model.Model { return model.Limit(a, model.LimitConfig{Requests: 1}) },
+		"fallback of retry": func(a, b model.Model) model.Model {
+			return model.Fallback([]model.Model{retry(a), retry(b)}, model.FallbackConfig{})
+		},
+		"retry of hedge": func(a, b model.Model) model.Model { return retry(model.Hedge(a, b, 300*time.Millisecond)) },
+		"hedge of retry": func(a, b model.Model) model.Model { return model.Hedge(retry(a), retry(b), 300*time.Millisecond) },
 	} {
 		for _, after := range []time.Duration{1, 299 * time.Millisecond, 301 * time.Millisecond, 699 * time.Millisecond, 701 * time.Millisecond, 2 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {

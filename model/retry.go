@@ -27,7 +27,7 @@ type RetryConfig struct {
 
 	// OnRetry, if not nil, is called for each failed try that is followed by another,
 	// counted from 1, before the wait between them, on the goroutine that reads the
-	// answer.
+	// answer; and for a wait of [Limit], with the try 0.
 	OnRetry func(try int, wait time.Duration, err error)
 }
 
@@ -76,21 +76,37 @@ type watched struct {
 	onRetry onRetry
 }
 
-type onRetry func(try int, wait time.Duration, err error)
-
-// onRetryKey is the context key of an onRetry that retriers call in addition to their own.
-type onRetryKey struct{}
-
 func (w *watched) Unwrap() Model { return w.Model }
 
 func (w *watched) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
+	return w.Model.Generate(w.onRetry.within(ctx), req)
+}
+
+type onRetry func(try int, wait time.Duration, err error)
+
+// onRetryKey is the context key of the onRetry of the models around the one that is called.
+type onRetryKey struct{}
+
+// within returns a context in which f is called for retries and waits, before those that ctx has.
+func (f onRetry) within(ctx context.Context) context.Context {
+	if f == nil {
+		return ctx
+	}
 	outer, _ := ctx.Value(onRetryKey{}).(onRetry)
-	return w.Model.Generate(context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
-		w.onRetry(try, wait, err)
-		if outer != nil {
-			outer(try, wait, err)
-		}
-	})), req)
+	if outer == nil {
+		return context.WithValue(ctx, onRetryKey{}, f)
+	}
+	return context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
+		f(try, wait, err)
+		outer(try, wait, err)
+	}))
+}
+
+// notify calls what [onRetry.within] put into the context.
+func notify(ctx context.Context, try int, wait time.Duration, err error) {
+	if f, _ := ctx.Value(onRetryKey{}).(onRetry); f != nil {
+		f(try, wait, err)
+	}
 }
 
 type retrier struct {
@@ -105,6 +121,7 @@ func (r *retrier) retries() bool { return true }
 
 func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
+		ctx := onRetry(r.cfg.OnRetry).within(ctx)
 		p := &delivery{yield: yield}
 		for try := 0; ; try++ {
 			err := r.try(ctx, req, p)
@@ -123,12 +140,7 @@ func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 				yield(nil, err)
 				return
 			}
-			if r.cfg.OnRetry != nil {
-				r.cfg.OnRetry(try+1, wait, err)
-			}
-			if outer, ok := ctx.Value(onRetryKey{}).(onRetry); ok {
-				outer(try+1, wait, err)
-			}
+			notify(ctx, try+1, wait, err)
 			if err := r.cfg.Sleep(ctx, wait); err != nil {
 				yield(nil, err)
 				return

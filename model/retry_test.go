@@ -128,7 +128,7 @@ func TestFallback(t *testing.T) {
 		{"cancelled", scripted.Fail(context.Canceled), "", "canceled"},
 		{"not after the first piece", scripted.Say("half").And(failure(model.KindUpstream, 0)), "half", "upstream"},
 	} {
-		m := model.Fallback(scripted.New(row.first), scripted.New(second))
+		m := model.Fallback([]model.Model{scripted.New(row.first), scripted.New(second)}, model.FallbackConfig{})
 		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
 		if msg.Text() != row.text || (err == nil) != (row.err == "") || (err != nil && !strings.Contains(err.Error(), row.err)) {
 			t.Errorf("%s: %q, %v", row.why, msg.Text(), err)
@@ -139,7 +139,7 @@ func TestFallback(t *testing.T) {
 // TestFallbackTellsTheLast: a caller shortens the conversation if that is what
 // ended the chain.
 func TestFallbackTellsTheLast(t *testing.T) {
-	m := model.Fallback(scripted.New(failure(model.KindUpstream, 0)), scripted.New(failure(model.KindContextTooLong, 0)))
+	m := model.Fallback([]model.Model{scripted.New(failure(model.KindUpstream, 0)), scripted.New(failure(model.KindContextTooLong, 0))}, model.FallbackConfig{})
 	_, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok || e.Kind != model.KindContextTooLong || !strings.Contains(err.Error(), "upstream") {
@@ -175,8 +175,8 @@ func TestAs(t *testing.T) {
 		{"itself", small, 1000},
 		{"below a decorator", model.Retry(small, model.RetryConfig{}), 1000},
 		{"below two", model.Retry(model.Retry(small, model.RetryConfig{}), model.RetryConfig{}), 1000},
-		{"the smallest", model.Fallback(large, unknown, model.Retry(small, model.RetryConfig{})), 1000},
-		{"nobody knows", model.Fallback(unknown, unknown), 0},
+		{"the smallest", model.Fallback([]model.Model{large, unknown, model.Retry(small, model.RetryConfig{})}, model.FallbackConfig{}), 1000},
+		{"nobody knows", model.Fallback([]model.Model{unknown, unknown}, model.FallbackConfig{}), 0},
 		{"not implemented", unknown, -1},
 		{"no model", nil, -1},
 	} {
@@ -184,7 +184,7 @@ func TestAs(t *testing.T) {
 			t.Errorf("%s: window %d, want %d", row.why, got, row.want)
 		}
 	}
-	n, ok := model.As[model.Named](model.Fallback(model.Retry(unknown, model.RetryConfig{}), small))
+	n, ok := model.As[model.Named](model.Fallback([]model.Model{model.Retry(unknown, model.RetryConfig{}), small}, model.FallbackConfig{}))
 	if !ok || n.Name() != "scripted" {
 		t.Errorf("name %v, %v", n, ok)
 	}

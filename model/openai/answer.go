@@ -64,14 +64,14 @@ func (a *answer) data(event string, payload []byte) error {
 	valid, object := a.chunk.decode(payload)
 	switch {
 	case !valid && len(a.pending) > maxPending:
-		return badAnswer("a part of the stream is not valid JSON: " + errorText(a.pending))
+		return model.AnswerError("a part of the stream is not valid JSON", a.pending)
 	case !valid:
 		if len(a.pending) == 0 { // the next line may continue it; stream fails at a blank one
 			a.pending = bytes.Clone(payload)
 		}
 		return nil
 	case !object:
-		return badAnswer("a part of the stream is not as the API says: " + errorText(payload))
+		return model.AnswerError("a part of the stream is not as the API says", payload)
 	}
 	a.frame.keep(&a.chunk, payload)
 	err := a.take(event, payload)
@@ -86,13 +86,13 @@ func (a *answer) whole(data []byte) error {
 	if valid && len(a.chunk.Choices) > 0 {
 		return a.take("", data)
 	}
-	if e := bodyError(0, data); valid && e != nil {
+	if e := model.BodyError(0, data); valid && e != nil {
 		return e
 	}
 	if !valid || !object {
-		return badAnswer("the answer is not as the API says: " + errorText(data))
+		return model.AnswerError("the answer is not as the API says", data)
 	}
-	return badAnswer("the answer has no choices: " + errorText(data))
+	return model.AnswerError("the answer has no choices", data)
 }
 
 // take yields what the chunk holds. An error in it counts even beside a choice: servers that fail
@@ -100,7 +100,7 @@ func (a *answer) whole(data []byte) error {
 func (a *answer) take(event string, payload []byte) error {
 	c := &a.chunk
 	if c.Failed || (event == "error" && len(c.Choices) == 0) {
-		if e := bodyError(0, payload); e != nil {
+		if e := model.BodyError(0, payload); e != nil {
 			return e
 		}
 	}
@@ -376,7 +376,7 @@ func finishReason(reason string, calls bool) model.FinishReason {
 func failedFinish(reason string) error {
 	switch reason {
 	case "error", "insufficient_system_resource":
-		return badAnswer("the server ended the answer with the reason " + strconv.Quote(reason))
+		return model.AnswerError("the server ended the answer with the reason "+strconv.Quote(reason), nil)
 	}
 	return nil
 }

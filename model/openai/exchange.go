@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
 
 const (
-	// maxErrorBody is how much of an error's body is read.
-	maxErrorBody = 64 << 10
 	// usageTime is how long the usage may come after the end of an answer, and
 	// graceTime how long the end of the connection may come after all of it.
 	usageTime = 5 * time.Second
@@ -63,9 +64,7 @@ func (x *exchange) send(m *Model, b body) error {
 		return err
 	}
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
-		defer resp.Body.Close()
-		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-		return statusError(resp.StatusCode, resp.Header, data)
+		return model.HTTPError(resp)
 	}
 	x.resp = resp
 	return nil
@@ -121,4 +120,21 @@ func (x *exchange) explain(err error, req *model.Request) error {
 		err = cause
 	}
 	return &model.Error{Kind: model.KindConnection, Message: err.Error(), Err: err}
+}
+
+// holdsImage reports whether there is an image in messages or in the results in them.
+func holdsImage(messages []*message.Message) bool {
+	var in func(message.Blocks) bool
+	in = func(blocks message.Blocks) bool {
+		return slices.ContainsFunc(blocks, func(b message.Block) bool {
+			switch b := b.(type) {
+			case *message.Data:
+				return strings.HasPrefix(b.MediaType, "image/")
+			case *message.ToolResult:
+				return in(b.Blocks)
+			}
+			return false
+		})
+	}
+	return slices.ContainsFunc(messages, func(m *message.Message) bool { return in(m.Blocks) })
 }

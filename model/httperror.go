@@ -1,40 +1,60 @@
-package openai
+package model
 
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/kitbag-go/kitbag/message"
-	"github.com/kitbag-go/kitbag/model"
+	"unicode/utf8"
 )
 
-// This file makes a model.Error of whatever a server says in place of an answer. What
-// callers branch on is the kind: whether to try again, to wait, or to shorten the
-// conversation.
+const (
+	maxErrorBody = 64 << 10 // bytes of a response that are read
+	maxMessage   = 4 << 10  // bytes of a server's message that are kept
+)
 
-// badAnswer is the error for a server that answered nonsense. Another try may help.
-func badAnswer(text string) error {
-	return &model.Error{Kind: model.KindUpstream, Message: text}
-}
-
-// statusError makes the error of an HTTP answer that is none: what the body says, and, of
-// a body that says nothing, what the status does.
-func statusError(status int, header http.Header, body []byte) *model.Error {
-	e := bodyError(status, body)
+// HTTPError makes an Error of a response whose status is not a success, and closes its body: for authors of
+// models. The kind comes from what the body says, as far as it is in one of the ways in which servers report
+// errors, and from the status. Of the body at most 64 KiB are read, of its message 4 KiB kept. Credentials in
+// the header of resp.Request are removed from it. A message about an image gives KindBadImage, whether or not
+// the request had one.
+func HTTPError(resp *http.Response) *Error {
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	hide := credentials(resp.Request)
+	body = []byte(hide.Replace(string(body))) // before a part of it is quoted, which could be half a key
+	e := BodyError(resp.StatusCode, body)
 	if e == nil {
-		text := errorText(body)
-		e = &model.Error{Status: status, Kind: imageKind(statusKind(status), text), Message: text}
+		text := quote(body)
+		e = &Error{Status: resp.StatusCode, Kind: imageKind(statusKind(resp.StatusCode), text), Message: text}
 	}
 	if e.Message == "" {
-		e.Message = http.StatusText(status)
+		e.Message = http.StatusText(resp.StatusCode)
 	}
-	e.RetryAfter = retryAfter(header)
+	e.Message = hide.Replace(e.Message) // again, since the body may have escaped it
+	e.RetryAfter = retryAfter(resp.Header)
 	return e
+}
+
+// credentials replaces the keys that a request was sent with.
+func credentials(req *http.Request) *strings.Replacer {
+	var pairs []string
+	if req != nil {
+		for _, name := range []string{"Authorization", "Proxy-Authorization", "Api-Key", "X-Api-Key", "X-Goog-Api-Key"} {
+			for _, value := range req.Header[name] {
+				if _, token, ok := strings.Cut(value, " "); ok {
+					value = token
+				}
+				if len(value) >= 4 { // a shorter one is a placeholder, and may be part of a word
+					pairs = append(pairs, value, "[redacted]")
+				}
+			}
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // A fault is what servers say about an error. Code and Type are words; where the code is a
@@ -43,31 +63,44 @@ type fault struct {
 	Message, Code, Type string
 }
 
-// bodyError makes an error of a body, or a frame of a stream, that describes
-// one; nil if it does not. The status is 0 in a stream.
-func bodyError(status int, body []byte) *model.Error {
-	f, ok := parseFault(body)
+// BodyError makes an Error of a body, or of an event of a stream, that describes a failure in one of the ways
+// in which servers do; nil if it does not. status is that of the response, 0 if it was a success or is not known.
+func BodyError(status int, body []byte) *Error {
+	f, ok := parseFault(body, 0)
 	if !ok {
 		return nil
 	}
-	e := &model.Error{Status: status, Message: f.Message}
+	e := &Error{Status: status, Message: short(f.Message, maxMessage)}
 	if e.Message == "" {
-		e.Message = errorText(body)
+		e.Message = quote(body)
 	}
-	if status == 0 { // vLLM and Google give that of the HTTP answer as the code
+	if status == 0 { // vLLM and Google give that of the HTTP response as the code
 		status, _ = strconv.Atoi(f.Code)
 	}
 	e.Kind = imageKind(faultKind(status, f), f.Code+" "+f.Type+" "+e.Message)
 	return e
 }
 
+// AnswerError is the Error for an answer that is not what the protocol of its server says: problem, and the
+// beginning of data, if there is any, as a quotation.
+func AnswerError(problem string, data []byte) *Error {
+	if len(data) > 0 {
+		problem += ": " + quote(data)
+	}
+	return &Error{Kind: KindUpstream, Message: problem}
+}
+
 // parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}],
 // {"detail":…}, {"message":…} and {"errors":[…]}: the first is OpenAI's, the list Google's,
-// detail FastAPI's. It looks inside first, where the words of the upstream are.
-func parseFault(body []byte) (fault, bool) {
+// detail FastAPI's. It looks inside first, where the words of the upstream are. Each level is
+// parsed anew, so the depth is bounded.
+func parseFault(body []byte, depth int) (fault, bool) {
+	if depth > 8 {
+		return fault{}, false
+	}
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
-		return parseFault(list[0])
+		return parseFault(list[0], depth+1)
 	}
 	var text string
 	if json.Unmarshal(body, &text) == nil && text != "" {
@@ -82,7 +115,7 @@ func parseFault(body []byte) (fault, bool) {
 		if !ok || string(raw) == "null" {
 			continue
 		}
-		f, ok := parseFault(raw)
+		f, ok := parseFault(raw, depth+1)
 		if !ok {
 			continue
 		}
@@ -120,24 +153,24 @@ func word(raw json.RawMessage) string {
 // faultKind classifies a fault. Words come before the status, because gateways
 // pass on an upstream's words under a status of their own; but 429 always is a
 // rate limit: "reduce the length" then means tokens a minute.
-func faultKind(status int, f fault) model.ErrorKind {
+func faultKind(status int, f fault) ErrorKind {
 	words := strings.ToLower(f.Code + " " + f.Type)
 	has := func(s string) bool { return strings.Contains(words, s) }
 	switch {
 	case status != http.StatusTooManyRequests && !has("rate_limit") && isTooLong(words, strings.ToLower(f.Message)):
-		return model.KindContextTooLong
+		return KindContextTooLong
 	case has("rate_limit"), has("insufficient_quota"), has("resource_exhausted"), has("throttl"):
-		return model.KindRateLimit
+		return KindRateLimit
 	case status != 0:
 		return statusKind(status)
 	case has("authentication"), has("invalid_api_key"), has("unauthenticated"):
-		return model.KindAuthentication
+		return KindAuthentication
 	case has("permission"):
-		return model.KindPermission
+		return KindPermission
 	case has("invalid_request"), has("invalid_argument"), has("invalid_prompt"):
-		return model.KindInvalidRequest
+		return KindInvalidRequest
 	}
-	return model.KindUpstream
+	return KindUpstream
 }
 
 // isTooLong knows the ways in which servers say that the conversation does not
@@ -168,52 +201,35 @@ func isTooLong(words, message string) bool {
 // imageKind returns the kind of an error whose words are of an image: the request was refused because
 // of it. Whether the request had one is for holdsImage to say. Ollama and llama.cpp give the status
 // 500 to an image that they cannot decode.
-func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
+func imageKind(kind ErrorKind, words string) ErrorKind {
 	words = strings.ToLower(words)
 	has := func(s string) bool { return strings.Contains(words, s) }
 	switch {
-	case kind == model.KindInvalidRequest && has("image"),
-		kind == model.KindUpstream && (has("image: unknown format") || has("failed to decode image") || has("failed to load image")):
-		return model.KindBadImage
+	case kind == KindInvalidRequest && has("image"),
+		kind == KindUpstream && (has("image: unknown format") || has("failed to decode image") || has("failed to load image")):
+		return KindBadImage
 	}
 	return kind
 }
 
-// holdsImage reports whether there is an image in messages or in the results in them.
-func holdsImage(messages []*message.Message) bool {
-	var in func(message.Blocks) bool
-	in = func(blocks message.Blocks) bool {
-		return slices.ContainsFunc(blocks, func(b message.Block) bool {
-			switch b := b.(type) {
-			case *message.Data:
-				return strings.HasPrefix(b.MediaType, "image/")
-			case *message.ToolResult:
-				return in(b.Blocks)
-			}
-			return false
-		})
-	}
-	return slices.ContainsFunc(messages, func(m *message.Message) bool { return in(m.Blocks) })
-}
-
 // statusKind classifies a status alone. 402 is the lack of credit, 413 a
 // proxy's limit on the size, 529 and the like are overload.
-func statusKind(status int) model.ErrorKind {
+func statusKind(status int) ErrorKind {
 	switch {
 	case status == http.StatusUnauthorized:
-		return model.KindAuthentication
+		return KindAuthentication
 	case status == http.StatusForbidden:
-		return model.KindPermission
+		return KindPermission
 	case status == http.StatusTooManyRequests, status == http.StatusPaymentRequired:
-		return model.KindRateLimit
+		return KindRateLimit
 	case status == http.StatusRequestEntityTooLarge:
-		return model.KindContextTooLong
+		return KindContextTooLong
 	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly, status >= 500:
-		return model.KindUpstream
+		return KindUpstream
 	case status >= 400:
-		return model.KindInvalidRequest
+		return KindInvalidRequest
 	}
-	return model.KindUnknown
+	return KindUnknown
 }
 
 // retryAfter reads Retry-After, in seconds or as a date (RFC 9110, section 10.2.3), and
@@ -244,9 +260,8 @@ func seconds(s float64) time.Duration {
 	return time.Duration(max(0, min(s, day)) * float64(time.Second))
 }
 
-// errorText returns the beginning of a body that is not understood, on one
-// line and without a page's tags.
-func errorText(body []byte) string {
+// quote returns the beginning of a body that is not understood, on one line and without the tags of a page.
+func quote(body []byte) string {
 	const most = 300
 	var b strings.Builder
 	page := bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
@@ -265,4 +280,15 @@ func errorText(body []byte) string {
 		}
 	}
 	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// short returns the beginning of s, without a part of a character.
+func short(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "…"
 }

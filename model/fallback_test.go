@@ -1,0 +1,153 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+)
+
+// A switched model answers or fails as err says, after some time, and notes that it was called.
+type switched struct {
+	name  string
+	err   error
+	after time.Duration
+	calls *strings.Builder
+}
+
+func (s *switched) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		s.calls.WriteString(s.name)
+		select {
+		case <-time.After(s.after):
+		case <-ctx.Done():
+			yield(nil, ctx.Err())
+			return
+		}
+		if s.err != nil {
+			yield(nil, s.err)
+			return
+		}
+		_ = yield(&model.TextDelta{Text: s.name}, nil) && yield(&model.Finish{Reason: model.FinishStop}, nil)
+	}
+}
+
+// TestFallbackSkips plays requests to models a and b that are up or down: which are called?
+func TestFallbackSkips(t *testing.T) {
+	down := &model.Error{Kind: model.KindUpstream}
+	busy := &model.Error{Kind: model.KindRateLimit, RetryAfter: 5 * time.Minute}
+	bad := &model.Error{Kind: model.KindInvalidRequest}
+	type request struct {
+		wait  time.Duration // before it
+		a, b  error         // nil for an answer
+		calls string
+	}
+	for _, row := range []struct {
+		why      string
+		cfg      model.FallbackConfig
+		requests []request
+	}{
+		{"a model that is down is skipped after three failures, and tried after a minute", model.FallbackConfig{}, []request{
+			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "b"}, {time.Minute - 1, down, nil, "b"},
+			{1, down, nil, "ab"}, {time.Minute - 1, nil, nil, "b"}, {1, nil, nil, "a"}, {0, nil, nil, "a"},
+		}},
+		{"an answer in between begins the count anew", model.FallbackConfig{}, []request{
+			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, nil, nil, "a"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "b"},
+		}},
+		{"so does the refusal of a request", model.FallbackConfig{}, []request{
+			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, bad, nil, "a"}, {0, down, nil, "ab"}, {0, down, nil, "ab"},
+		}},
+		{"the configuration counts", model.FallbackConfig{After: 1, For: time.Second}, []request{
+			{0, down, nil, "ab"}, {0, nil, nil, "b"}, {time.Second, nil, nil, "a"},
+		}},
+		{"Retry-After counts if it is longer", model.FallbackConfig{After: 1, For: time.Second}, []request{
+			{0, busy, nil, "ab"}, {5*time.Minute - 1, nil, nil, "b"}, {1, nil, nil, "a"},
+		}},
+		{"none is skipped", model.FallbackConfig{After: -1}, []request{
+			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"},
+		}},
+		{"a skipped model is called when all others fail", model.FallbackConfig{After: 1}, []request{
+			{0, down, nil, "ab"}, {0, nil, down, "ba"}, {0, nil, nil, "a"}, {0, down, down, "ab"}, {0, down, down, "ab"}, {0, down, nil, "ab"}, {0, nil, nil, "b"},
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var calls strings.Builder
+			a, b := &switched{name: "a", calls: &calls}, &switched{name: "b", calls: &calls}
+			m := model.Fallback([]model.Model{a, b}, row.cfg)
+			for i, r := range row.requests {
+				time.Sleep(r.wait)
+				calls.Reset()
+				a.err, b.err = r.a, r.b
+				_, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
+				failed := r.calls == "a" && r.a != nil || r.a != nil && r.b != nil
+				if calls.String() != r.calls || (err != nil) != failed {
+					t.Errorf("%s: request %d: called %s, want %s; error %v", row.why, i+1, &calls, r.calls, err)
+				}
+			}
+		})
+	}
+}
+
+// TestFallbackProbe has ten requests come at once when a model that was down may be tried: one of them does.
+func TestFallbackProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls strings.Builder // of requests that start one by one
+		a := &switched{name: "a", calls: &calls, after: 10 * time.Second, err: &model.Error{Kind: model.KindConnection}}
+		b := &switched{name: "b", calls: &calls}
+		m := model.Fallback([]model.Model{a, b}, model.FallbackConfig{After: 1})
+		ask := func(ctx context.Context) error {
+			_, _, err := model.Collect(m.Generate(ctx, &model.Request{}))
+			return err
+		}
+		if err := ask(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		calls.Reset()
+		for range 10 {
+			go func() {
+				if err := ask(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		if calls.String() != "abbbbbbbbb" {
+			t.Errorf("during the probe: %s", &calls)
+		}
+		// One that is cancelled says nothing, and the next is a minute after it.
+		time.Sleep(2 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		calls.Reset()
+		if err := ask(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		a.err, a.after = nil, 0
+		for range 2 {
+			if err := ask(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if calls.String() != "aba" {
+			t.Errorf("after a probe that was cancelled: %s", &calls)
+		}
+	})
+}
+
+// TestFallbackKeepsItsModels: the caller's slice may change.
+func TestFallbackKeepsItsModels(t *testing.T) {
+	list := []model.Model{scripted.New(scripted.Say("first"))}
+	m := model.Fallback(list, model.FallbackConfig{})
+	list[0] = scripted.New()
+	if msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{})); err != nil || msg.Text() != "first" {
+		t.Errorf("%q, %v", msg.Text(), err)
+	}
+}

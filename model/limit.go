@@ -1,0 +1,201 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// LimitConfig configures [Limit]: how much may be used in any 60 seconds. 0 means no limit.
+type LimitConfig struct {
+	Requests int
+
+	// Tokens of requests and answers together, cached ones included. They count from when the request
+	// was sent: as an estimate of four bytes a token, then as what the server reported. A request
+	// that is larger than the limit waits until it is the only one.
+	Tokens int
+
+	// OnWait, if not nil, is called before a request waits, on the goroutine that makes it. Also without
+	// OnWait the wait is reported to RetryConfig.OnRetry of the models around this one, with the try 0,
+	// so that an agent emits a Retry event with the attempt 0.
+	OnWait func(ctx context.Context, wait time.Duration)
+}
+
+// Limit returns m with requests delayed so that cfg holds. For a limit that several agents share, give
+// them the same model; for one of each try, put it inside of [Retry]. Requests go in the order in which
+// they came. One whose context ends while it waits returns the context's error and is not counted.
+func Limit(m Model, cfg LimitConfig) Model {
+	if cfg.Requests <= 0 && cfg.Tokens <= 0 {
+		return m
+	}
+	return &limiter{model: m, cfg: cfg}
+}
+
+type limiter struct {
+	model Model
+	cfg   LimitConfig
+
+	mu     sync.Mutex
+	grants []*grant // by time; those that no longer count are removed
+}
+
+// A grant lets a request be sent at a time, which may be to come.
+type grant struct {
+	at     time.Time
+	tokens int
+}
+
+// Unwrap returns the model that is called, for [As].
+func (l *limiter) Unwrap() Model { return l.model }
+
+func (l *limiter) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
+	return func(yield func(Chunk, error) bool) {
+		g := &grant{}
+		if l.cfg.Tokens > 0 {
+			g.tokens = estimate(req)
+		}
+		if err := l.wait(ctx, g); err != nil {
+			yield(nil, err)
+			return
+		}
+		started := false
+		for chunk, err := range l.model.Generate(ctx, req) {
+			started = started || err == nil
+			if f, ok := chunk.(*Finish); ok && f.Usage != (message.Usage{}) {
+				l.set(g, f.Usage.Input+f.Usage.Output)
+			}
+			if err != nil && !started {
+				l.set(g, 0) // servers do not count the tokens of what they refuse
+			}
+			if !yield(chunk, err) {
+				return
+			}
+		}
+	}
+}
+
+// wait returns when the request may be sent.
+func (l *limiter) wait(ctx context.Context, g *grant) error {
+	told := false
+	for {
+		wait := l.reserve(g)
+		if wait <= 0 {
+			return nil
+		}
+		if !told {
+			told = true
+			if l.cfg.OnWait != nil {
+				l.cfg.OnWait(ctx, wait)
+			}
+			notify(ctx, 0, wait, l.reached())
+		}
+		if err := sleep(ctx, wait); err != nil {
+			l.remove(g)
+			return err
+		}
+	}
+}
+
+// reached says why a request waits.
+func (l *limiter) reached() error {
+	var of []string
+	if l.cfg.Requests > 0 {
+		of = append(of, fmt.Sprintf("%d requests", l.cfg.Requests))
+	}
+	if l.cfg.Tokens > 0 {
+		of = append(of, fmt.Sprintf("%d tokens", l.cfg.Tokens))
+	}
+	return fmt.Errorf("own limit of %s a minute reached", strings.Join(of, " and "))
+}
+
+// reserve appends g, if it is new, behind the other grants and returns how long to wait. It is called
+// again after that wait, since an earlier request may have used more tokens than was estimated.
+func (l *limiter) reserve(g *grant) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.drop(now)
+	i := 0
+	for i < len(l.grants) && l.grants[i] != g {
+		i++
+	}
+	if i == len(l.grants) {
+		l.grants = append(l.grants, g)
+	}
+	g.at = now
+	if i > 0 && l.grants[i-1].at.After(now) {
+		g.at = l.grants[i-1].at
+	}
+	requests, tokens := 1, g.tokens
+	for j := i - 1; j >= 0; j-- {
+		before := l.grants[j]
+		requests++
+		tokens += before.tokens
+		if l.cfg.Requests > 0 && requests > l.cfg.Requests || l.cfg.Tokens > 0 && tokens > l.cfg.Tokens {
+			if free := before.at.Add(time.Minute); free.After(g.at) {
+				g.at = free
+			}
+			break
+		}
+	}
+	return g.at.Sub(now)
+}
+
+// drop removes the grants that no longer count.
+func (l *limiter) drop(now time.Time) {
+	n := 0
+	for n < len(l.grants) && !l.grants[n].at.Add(time.Minute).After(now) {
+		n++
+	}
+	l.grants = slices.Delete(l.grants, 0, n)
+}
+
+// set corrects the tokens of g.
+func (l *limiter) set(g *grant, tokens int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.tokens = tokens
+}
+
+// remove gives back a grant that is not used.
+func (l *limiter) remove(g *grant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grants = slices.DeleteFunc(l.grants, func(o *grant) bool { return o == g })
+}
+
+// estimate returns about how many tokens a model will read.
+func estimate(req *Request) int {
+	const file = 1500 // tokens of a picture or a file
+	size, files := len(req.System), 0
+	for i := range req.Tools {
+		size += len(req.Tools[i].Name) + len(req.Tools[i].Description) + len(req.Tools[i].Input)
+	}
+	var add func(message.Blocks)
+	add = func(blocks message.Blocks) {
+		for _, b := range blocks {
+			switch b := b.(type) {
+			case *message.Text:
+				size += len(b.Text)
+			case *message.Hint:
+				size += len(b.Text)
+			case *message.ToolCall:
+				size += len(b.Name) + len(b.Input)
+			case *message.ToolResult:
+				add(b.Blocks)
+			case *message.Data:
+				files++
+			}
+		}
+	}
+	for _, m := range req.Messages {
+		add(m.Blocks)
+	}
+	return size/4 + files*file
+}

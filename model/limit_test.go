@@ -1,0 +1,268 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	_ "github.com/kitbag-go/kitbag/internal/seed"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+)
+
+// A metered model notes when it was called and reports a usage; err, if there is one, is its answer.
+type metered struct {
+	mu    sync.Mutex
+	usage []message.Usage // of the requests in order; the last is that of all others
+	err   error
+	calls []time.Time
+}
+
+func (m *metered) Generate(context.Context, *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		m.mu.Lock()
+		m.calls = append(m.calls, time.Now())
+		var usage message.Usage
+		if n := len(m.usage); n > 0 {
+			usage = m.usage[min(len(m.calls), n)-1]
+		}
+		m.mu.Unlock()
+		if m.err != nil {
+			yield(nil, m.err)
+			return
+		}
+		yield(&model.Finish{Reason: model.FinishStop, Usage: usage}, nil)
+	}
+}
+
+// request is one of about n tokens.
+func request(n int) *model.Request {
+	return &model.Request{Messages: []*message.Message{message.User(strings.Repeat("four", n))}}
+}
+
+// TestLimit makes requests one after the other: when is each sent?
+func TestLimit(t *testing.T) {
+	usage := func(tokens ...int) (list []message.Usage) {
+		for _, n := range tokens {
+			list = append(list, message.Usage{Input: n - 1, Output: 1})
+		}
+		return list
+	}
+	const s = time.Second
+	for _, row := range []struct {
+		why   string
+		cfg   model.LimitConfig
+		size  []int // of the requests, in tokens
+		model *metered
+		sent  []time.Duration
+	}{
+		{"no limit", model.LimitConfig{}, []int{1, 1, 1}, &metered{}, []time.Duration{0, 0, 0}},
+		{"requests", model.LimitConfig{Requests: 2}, []int{1, 1, 1, 1, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
+		{"tokens", model.LimitConfig{Tokens: 100}, []int{50, 50, 1, 99, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
+		{"both", model.LimitConfig{Requests: 2, Tokens: 100}, []int{90, 90, 5, 5}, &metered{}, []time.Duration{0, 60 * s, 60 * s, 120 * s}},
+		{"a request that is larger than the limit", model.LimitConfig{Tokens: 100}, []int{10, 500, 10}, &metered{}, []time.Duration{0, 60 * s, 120 * s}},
+		{"the server reports more than was estimated", model.LimitConfig{Tokens: 100}, []int{10, 10}, &metered{usage: usage(95)}, []time.Duration{0, 60 * s}},
+		{"the server reports less", model.LimitConfig{Tokens: 100}, []int{90, 90, 90}, &metered{usage: usage(5)}, []time.Duration{0, 0, 0}},
+		{"a refused request costs no tokens", model.LimitConfig{Tokens: 100}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 0}},
+		{"but is a request", model.LimitConfig{Requests: 1}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 60 * s}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start, m := time.Now(), row.model
+			limited := model.Limit(m, row.cfg)
+			for _, size := range row.size {
+				_, _, err := model.Collect(limited.Generate(t.Context(), request(size)))
+				if !errors.Is(err, m.err) {
+					t.Errorf("%s: %v", row.why, err)
+				}
+			}
+			var sent []time.Duration
+			for _, at := range m.calls {
+				sent = append(sent, at.Sub(start))
+			}
+			if !slices.Equal(sent, row.sent) {
+				t.Errorf("%s: sent after %v, want %v", row.why, sent, row.sent)
+			}
+		})
+	}
+}
+
+// TestLimitHolds has several agents' worth of requests come at random, some given up: in no 60 seconds are
+// there more than the limits allow, and they are sent in the order in which they came.
+func TestLimitHolds(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cfg := model.LimitConfig{Requests: rapid.IntRange(1, 5).Draw(rt, "requests"), Tokens: rapid.IntRange(1, 200).Draw(rt, "tokens")}
+		type arrival struct {
+			after   time.Duration
+			tokens  int
+			gives   bool // up
+			sent    time.Time
+			arrived time.Time
+		}
+		arrivals := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) *arrival {
+			return &arrival{
+				after:  time.Duration(rapid.IntRange(0, 40).Draw(rt, "after")) * time.Second,
+				tokens: rapid.IntRange(1, cfg.Tokens).Draw(rt, "size"),
+				gives:  rapid.IntRange(0, 4).Draw(rt, "gives") == 0,
+			}
+		}), 1, 12).Draw(rt, "arrivals")
+		synctest.Test(t, func(t *testing.T) {
+			m := model.Limit(modelFunc(func(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+				return func(yield func(model.Chunk, error) bool) {
+					arrivals[int(*req.Temperature)].sent = time.Now()
+					yield(&model.Finish{Reason: model.FinishStop}, nil)
+				}
+			}), cfg)
+			var all sync.WaitGroup
+			for i, a := range arrivals {
+				time.Sleep(a.after)
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if a.gives {
+					ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
+				}
+				a.arrived = time.Now()
+				all.Go(func() {
+					defer cancel()
+					req, number := request(a.tokens), float64(i)
+					req.Temperature = &number
+					_, _, err := model.Collect(m.Generate(ctx, req))
+					if err != nil && !a.gives {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+			}
+			all.Wait()
+		})
+		var sent []*arrival
+		for _, a := range arrivals {
+			if a.sent.IsZero() {
+				if !a.gives {
+					rt.Fatal("a request was never sent")
+				}
+				continue
+			}
+			if n := len(sent); n > 0 && a.sent.Before(sent[n-1].sent) {
+				rt.Fatalf("a request that came later was sent earlier")
+			}
+			sent = append(sent, a)
+			requests, tokens := 0, 0
+			for _, before := range sent {
+				if a.sent.Sub(before.sent) < time.Minute {
+					requests++
+					tokens += before.tokens
+				}
+			}
+			if requests > cfg.Requests || tokens > cfg.Tokens {
+				rt.Fatalf("%d requests and %d tokens in a minute, more than %+v", requests, tokens, cfg)
+			}
+		}
+	})
+}
+
+type modelFunc func(context.Context, *model.Request) iter.Seq2[model.Chunk, error]
+
+func (f modelFunc) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return f(ctx, req)
+}
+
+// TestLimitIsReported: a wait reaches OnWait, and the OnRetry of every model around it.
+func TestLimitIsReported(t *testing.T) {
+	for name, around := range map[string]func(model.Model, model.RetryConfig) model.Model{
+		"retry": model.Retry,
+		"retry of a model that retries": func(m model.Model, cfg model.RetryConfig) model.Model {
+			return model.Retry(model.Retry(m, model.RetryConfig{}), cfg)
+		},
+		"retry of the second of a fallback": func(m model.Model, cfg model.RetryConfig) model.Model {
+			down := scripted.New(scripted.Repeat(failure(model.KindAuthentication, 0)))
+			return model.Retry(model.Fallback([]model.Model{down, m}, model.FallbackConfig{}), cfg)
+		},
+		"retry of a hedge": func(m model.Model, cfg model.RetryConfig) model.Model {
+			return model.Retry(model.Hedge(m, m, time.Hour), cfg)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var told []string
+			limited := model.Limit(&metered{}, model.LimitConfig{Requests: 1, OnWait: func(_ context.Context, wait time.Duration) {
+				told = append(told, fmt.Sprint("wait ", wait))
+			}})
+			m := around(limited, model.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
+				told = append(told, fmt.Sprint("retry ", try, " ", wait, " ", err))
+			}})
+			for range 2 {
+				if _, _, err := model.Collect(m.Generate(t.Context(), request(1))); err != nil {
+					t.Error(name, err)
+				}
+			}
+			if want := []string{"wait 1m0s", "retry 0 1m0s own limit of 1 requests a minute reached"}; !slices.Equal(told, want) {
+				t.Errorf("%s: %q, want %q", name, told, want)
+			}
+		})
+	}
+}
+
+// TestLimitWaits is of requests that wait while others end.
+func TestLimitWaits(t *testing.T) {
+	const s = time.Second
+	type arrival struct {
+		at     time.Duration
+		tokens int
+		gives  time.Duration // up, so long after it came; 0 for never
+		takes  time.Duration // until the answer ends
+		used   int           // tokens; 0 for not reported
+		sent   time.Duration // -1 for never
+	}
+	for _, row := range []struct {
+		why      string
+		cfg      model.LimitConfig
+		arrivals []arrival
+	}{
+		{"one that gives up makes room", model.LimitConfig{Requests: 1}, []arrival{{sent: 0}, {at: s, gives: 30 * s, sent: -1}, {at: 40 * s, sent: 60 * s}}},
+		{"one that uses more than estimated makes those wait that wait already", model.LimitConfig{Tokens: 100},
+			[]arrival{{tokens: 40}, {at: 20 * s, tokens: 40, takes: 10 * s, used: 90, sent: 20 * s}, {at: 25 * s, tokens: 50, sent: 80 * s}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start, sent := time.Now(), make([]time.Duration, len(row.arrivals))
+			m := model.Limit(modelFunc(func(_ context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+				return func(yield func(model.Chunk, error) bool) {
+					a := row.arrivals[req.MaxTokens]
+					sent[req.MaxTokens] = time.Since(start)
+					time.Sleep(a.takes)
+					yield(&model.Finish{Reason: model.FinishStop, Usage: message.Usage{Output: a.used}}, nil)
+				}
+			}), row.cfg)
+			for i, a := range row.arrivals {
+				time.Sleep(start.Add(a.at).Sub(time.Now()))
+				sent[i] = -1
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if a.gives > 0 {
+					ctx, cancel = context.WithTimeout(ctx, a.gives)
+				}
+				go func() {
+					defer cancel()
+					req := request(a.tokens)
+					req.MaxTokens = i
+					if _, _, err := model.Collect(m.Generate(ctx, req)); (err != nil) != (a.gives > 0) {
+						t.Error(row.why, err)
+					}
+				}()
+				synctest.Wait()
+			}
+			time.Sleep(10 * time.Minute)
+			for i, a := range row.arrivals {
+				if sent[i] != a.sent {
+					t.Errorf("%s: request %d was sent after %v, want %v", row.why, i+1, sent[i], a.sent)
+				}
+			}
+		})
+	}
+}
