@@ -146,6 +146,14 @@ func (s several) retries() bool {
 	})
 }
 
+// Reveals reports whether one of the models reads Request.Reveal. The others send Request.Tools.
+func (s several) Reveals() bool {
+	return slices.ContainsFunc(s, func(m Model) bool {
+		r, ok := As[Revealer](m)
+		return ok && r.Reveals()
+	})
+}
+
 // ContextWindow returns the smallest of the models' known windows, so that
 // the conversation fits any of them; 0 if none is known.
 func (s several) ContextWindow() int {

@@ -26,6 +26,12 @@
 // stay below a server's limits. Use [As] to find the name and the window of a decorated
 // model. Authors of models make an Error of a server's response with [HTTPError],
 // [BodyError] and [AnswerError].
+//
+// # Tools that are told late
+//
+// A request has a list of tools, which changes when an agent opens a group. A model that can be
+// told of the change at the end of the conversation, where it does not cost the provider's prompt
+// cache, is a [Revealer]: see [Reveal].
 package model
 
 import (
@@ -68,6 +74,9 @@ type Request struct {
 	// digests mean equal lists, so that a client may keep the bytes it encoded.
 	Tools  []tool.Info
 	Digest string
+
+	// Reveal says how the list came about, for a [Revealer]; nil if nothing was changed.
+	Reveal *Reveal
 
 	Choice      ToolChoice // the zero value leaves it to the model
 	MaxTokens   int        // of the answer; 0 means the model's own limit
