@@ -1,5 +1,6 @@
 // Package agenttest tests agents without a model. The model's words are
-// written in Go; tools, permission, the loop and its events are real.
+// written in Go, recorded (package replay) or a real model's; tools, permission, the
+// loop and its events are real.
 //
 //	func TestDelete(t *testing.T) {
 //		c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(remove)},
@@ -13,7 +14,8 @@
 //	}
 //
 // Ids and times are the same in every run of the test. After each run [Check]
-// has made sure that what must hold of every run does.
+// has made sure that what must hold of every run does. A test that failed with a
+// question open prints why it was asked.
 //
 // # Golden transcripts
 //
@@ -67,15 +69,18 @@ type Conversation struct {
 }
 
 // New returns a conversation with an agent whose model plays turns, as
-// [scripted.Test] does. cfg.Model must be nil. Unless cfg sets them, ids are
-// counted and the clock stands still.
+// [scripted.Test] does; or with that of cfg.Model, and without turns, if it is set.
+// Unless cfg sets them, ids are counted and the clock does not move.
 func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	t.Helper()
 	c := &Conversation{State: new(agent.State), t: t}
-	if cfg.Model != nil {
-		t.Fatalf("agenttest.New: Config.Model is set; the model is made of the turns")
+	t.Cleanup(c.explain) // runs after the check of the turns
+	if cfg.Model == nil {
+		cfg.Model = scripted.Test(t, turns...)
+	} else if len(turns) > 0 {
+		t.Fatalf("agenttest.New: Config.Model and turns; leave one of them out")
 	}
-	cfg.Model = &watched{Model: scripted.Test(t, turns...), script: &c.script}
+	cfg.Model = &watched{Model: cfg.Model, script: &c.script}
 	if cfg.NewID == nil {
 		cfg.NewID = countedIDs()
 	}
@@ -87,6 +92,24 @@ func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 		t.Fatalf("%v", err)
 	}
 	return c
+}
+
+// explain says why questions were asked that a failed test left open: it may not have expected them.
+func (c *Conversation) explain() {
+	c.t.Helper()
+	failed, ok := c.t.(interface{ Failed() bool })
+	if !ok || !failed.Failed() {
+		return
+	}
+	for _, ev := range c.State.Pending() {
+		if ev, ok := ev.(*event.Approval); ok {
+			c.t.Errorf("not answered: %s", reason(ev))
+		}
+	}
+}
+
+func reason(ev *event.Approval) string {
+	return fmt.Sprintf("%s %s was asked about: %s", ev.Name, ev.Input, ev.Reason)
 }
 
 func countedIDs() func(string) string {
@@ -184,7 +207,7 @@ func (c *Conversation) Asked(tools ...string) {
 		if ev, ok := ev.(*event.Approval); ok && !seen[ev.Call] {
 			seen[ev.Call] = true
 			got = append(got, ev.Name)
-			why = append(why, fmt.Sprintf("%s %s was asked about: %s", ev.Name, ev.Input, ev.Reason))
+			why = append(why, reason(ev))
 		}
 	}
 	if !slices.Equal(got, tools) && len(why) > 0 {

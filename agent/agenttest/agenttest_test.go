@@ -21,8 +21,11 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/agenttest"
 	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/model/replay"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -112,6 +115,33 @@ func TestParallelAndExternal(t *testing.T) {
 	c.Golden("testdata/external.txtar")
 }
 
+// TestAnyModel has a conversation with a model behind a server, which is recorded, and one with what was
+// recorded. Both are as a scripted one.
+func TestAnyModel(t *testing.T) {
+	const golden = "testdata/any.txtar"
+	converse := func(t *testing.T, m model.Model, turns ...scripted.Turn) {
+		c := agenttest.New(t, agent.Config{Model: m, Toolkit: toolkit.Of(remove), Policy: allow("remove")}, turns...)
+		c.Run(agent.Say("Remove a."))
+		c.Called("remove")
+		c.Golden(golden)
+	}
+	converse(t, nil, scripted.Call("remove", pathIn{"a"}), scripted.Say("It is gone."))
+	server := openaitest.New(t, openaitest.Calls(openaitest.Call{ID: "call_1", Name: "remove", Args: `{"path":"a"}`}), openaitest.Text("It is gone."))
+	file := filepath.Join(t.TempDir(), "any.json")
+	for _, row := range []struct {
+		name   string
+		record bool
+	}{{"recorded", true}, {"replayed", false}} {
+		t.Run(row.name, func(t *testing.T) {
+			m, err := openai.New(openai.Config{Model: "test", BaseURL: server.URL, HTTPClient: replay.Test(t, file, row.record)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			converse(t, m)
+		})
+	}
+}
+
 // TestBackground has a call go on in the background, in a time that passes at once.
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -148,10 +178,14 @@ func TestQuestions(t *testing.T) {
 }
 
 // recorder is a T that notes failures. Fatalf panics, as Fatalf must not return.
-type recorder struct{ failures []string }
+type recorder struct {
+	failures []string
+	cleanups []func()
+}
 
-func (r *recorder) Helper()        {}
-func (r *recorder) Cleanup(func()) {}
+func (r *recorder) Helper()           {}
+func (r *recorder) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
+func (r *recorder) Failed() bool      { return len(r.failures) > 0 }
 func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
@@ -166,6 +200,9 @@ func failing(fn func(t agenttest.T)) (failures string) {
 	defer func() {
 		if p := recover(); p != nil && p != any(r) {
 			panic(p)
+		}
+		for _, fn := range slices.Backward(r.cleanups) {
+			fn()
 		}
 		failures = strings.Join(r.failures, "\n")
 	}()
@@ -226,8 +263,17 @@ func TestAssertionsFail(t *testing.T) {
 	}); !strings.Contains(got, `look {"path":"a"} was asked about: asked by rule look`) {
 		t.Errorf("a question that was not expected: %q", got)
 	}
-	if got := failing(func(t agenttest.T) { agenttest.New(t, agent.Config{Model: scripted.New()}) }); !strings.Contains(got, "Model is set") {
-		t.Errorf("a model was taken: %q", got)
+	if got := failing(func(t agenttest.T) {
+		strict := cfg
+		strict.Toolkit, strict.Policy = toolkit.Of(remove), permission.Policy{}
+		agenttest.New(t, strict, scripted.Call("remove", map[string]string{"path": "a"}), scripted.Say("It is gone.")).Run(agent.Say("Hi"))
+	}); !strings.Contains(got, `1 of 2 turns were not played`) || !strings.Contains(got, `not answered: remove {"path":"a"} was asked about: `) {
+		t.Errorf("a question that a test did not expect: %q", got)
+	}
+	if got := failing(func(t agenttest.T) {
+		agenttest.New(t, agent.Config{Model: scripted.New()}, scripted.Say("Hi"))
+	}); !strings.Contains(got, "Config.Model and turns") {
+		t.Errorf("a model and turns: %q", got)
 	}
 	for name, of := range map[string]func(iter.Seq2[event.Event, error]) iter.Seq2[event.Event, error]{
 		"nothing": func(iter.Seq2[event.Event, error]) iter.Seq2[event.Event, error] {

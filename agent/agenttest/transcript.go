@@ -21,7 +21,6 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
-	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
 // A package may have a flag -update of its own, which counts as well.
@@ -40,11 +39,13 @@ func runContext(t T) context.Context {
 	return context.Background()
 }
 
-// watched is the scripted model. It notes what the model is shown.
+// watched notes what the model is shown.
 type watched struct {
-	*scripted.Model
+	model.Model
 	script *transcript
 }
+
+func (w *watched) Unwrap() model.Model { return w.Model }
 
 func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
