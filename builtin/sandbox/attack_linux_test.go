@@ -49,11 +49,27 @@ func TestMain(m *testing.M) {
 		foreign()
 		return
 	}
-	if len(os.Args) == 3 && os.Args[1] == "caller" {
-		caller(os.Args[2])
-		return
+	if len(os.Args) == 3 {
+		if run := inside[os.Args[1]]; run != nil {
+			run(os.Args[2])
+			return
+		}
 	}
 	os.Exit(m.Run())
+}
+
+// inside are what this program does, by its first argument, instead of testing.
+var inside = map[string]func(arg string){
+	"caller": caller,
+	"connect": func(arg string) {
+		var names []string
+		if err := json.Unmarshal([]byte(arg), &names); err != nil {
+			panic(err)
+		}
+		connectTo(names)
+	},
+	"own":  func(arg string) { ownSockets(arg == "true") },
+	"swap": swap,
 }
 
 // attack tries everything there is and prints what succeeded.

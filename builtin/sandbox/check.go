@@ -26,6 +26,7 @@ const (
 	layerProc       = "own /proc"
 	layerSeccomp    = "seccomp"
 	layerLandlock   = "Landlock"
+	layerUnix       = "Unix sockets"
 	layerScratch    = "scratch directories"
 )
 

@@ -63,9 +63,11 @@ func check() Status {
 	}
 	add(layerLandlock, version > 0, detail, "what is read-only stays so through descriptors and named pipes, too",
 		"a command may write to named pipes of others, and open a descriptor that it was handed in another way")
-	if version > 0 && version < landScope {
-		s.Layers[len(s.Layers)-1].Means += "; before version 6, a command with the network of the machine has no Unix sockets"
+	detail = ""
+	if !found.Unix {
+		detail = "the kernel does not let this process answer for a command's connections, as in a container whose manager does that itself, or without an own /proc"
 	}
+	add(layerUnix, err == nil && found.Unix, detail, "a command reaches its own Unix sockets, and none of others", "a command has no Unix sockets but pairs")
 	detail = ""
 	if !found.Scratch {
 		detail = "the kernel mounts no overlay in a user namespace; use 5.11 or later"
@@ -131,7 +133,4 @@ func machineMemory() int64 {
 func (s *Spec) possible() error { return Check().Confines() }
 
 // lacks takes layers away, for tests: there is no way to add one.
-var lacks struct{ Namespaces, Proc, Landlock, Scratch bool }
-
-// scoped reports whether Landlock keeps Unix sockets without a file apart.
-func scoped() bool { return !lacks.Landlock && landlockVersion() >= landScope }
+var lacks struct{ Namespaces, Proc, Landlock, Scratch, Unix bool }

@@ -52,6 +52,7 @@ type report struct {
 	// What a probe found.
 	Proc    bool `json:",omitempty"`
 	Scratch bool `json:",omitempty"`
+	Unix    bool `json:",omitempty"`
 }
 
 // How the process that is started knows itself: by its name, and by a sealed file in memory
@@ -105,7 +106,7 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 		Read: s.Profile == permission.ProfileRead, Network: s.Network, Limits: s.Limits.complete(), Files: len(cmd.ExtraFiles),
 	}
 	p.NoLandlock, p.NoProc, p.NoScratch = lacks.Landlock, lacks.Proc, lacks.Scratch
-	p.NoUnix = p.Read || p.Network && !scoped() // those without a file are the machine's
+	p.NoUnix = p.Read || lacks.Proc || lacks.Unix
 	if len(p.Args) == 0 {
 		p.Args = []string{p.Path}
 	}
@@ -176,7 +177,7 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	// They count in the new namespaces only, and the program gets none. The last ones are
 	// what an overlay needs for whoever has mounted it.
 	attr.AmbientCaps = []uintptr{
-		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_FSETID,
+		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_PTRACE, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_FSETID,
 	}
 	cmd.SysProcAttr = &attr
 	return c, nil

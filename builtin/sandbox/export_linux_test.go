@@ -19,6 +19,8 @@ func Lacking(t *testing.T, layers ...string) {
 			lacks.Proc = true
 		case "landlock":
 			lacks.Landlock = true
+		case "unix":
+			lacks.Unix = true
 		case "scratch":
 			lacks.Scratch = true
 		default:

@@ -80,11 +80,12 @@ func follow(planFile, status *os.File) (int, report) {
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
-	if err := p.confine(); err != nil {
+	listener, err := p.confine()
+	if err != nil {
 		return failed(err)
 	}
 	if p.Probe {
-		return 0, report{Started: true, Proc: !p.NoProc, Scratch: !p.NoScratch}
+		return 0, report{Started: true, Proc: !p.NoProc, Scratch: !p.NoScratch, Unix: !p.NoUnix}
 	}
 	pid, err := p.run()
 	if err != nil {
@@ -98,41 +99,42 @@ func follow(planFile, status *os.File) (int, report) {
 		unix.Setpgid(0, 0) // what is sent to the group reaches the program anyway
 	}
 	go forward(signals, target)
-	go endWithCaller(status)
+	go watch(status, &connector{listener: listener, shared: p.Network})
 	return wait(pid)
 }
 
-// confine takes away from this process, or this thread, what the program must not have.
-func (p *plan) confine() error {
+// confine takes away from this process, or this thread, what the program must not have. It
+// returns where the kernel asks about connections.
+func (p *plan) confine() (listener int, err error) {
 	if err := p.mount(); err != nil {
-		return err
+		return -1, err
 	}
 	if err := os.Chdir(p.Dir); err != nil {
-		return fmt.Errorf("the working directory: %w", err)
+		return -1, fmt.Errorf("the working directory: %w", err)
 	}
 	if p.ownNetwork() {
 		if err := loopbackUp(); err != nil {
-			return fmt.Errorf("loopback: %w", err)
+			return -1, fmt.Errorf("loopback: %w", err)
 		}
 	}
 	if err := ownNull(); err != nil {
-		return err
+		return -1, err
 	}
 	if err := unix.CloseRange(uint(3+p.Files), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("close_range: %w", err)
+		return -1, fmt.Errorf("close_range: %w", err)
 	}
 	// The program cannot look into this process, which keeps some privileges.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("dumpable: %w", err)
+		return -1, fmt.Errorf("dumpable: %w", err)
 	}
 	if err := p.limit(); err != nil {
-		return err
+		return -1, err
 	}
 	if err := dropPrivileges(); err != nil {
-		return err
+		return -1, err
 	}
 	if err := p.landlock(); err != nil {
-		return err
+		return -1, err
 	}
 	return p.seccomp()
 }
@@ -221,16 +223,21 @@ func forward(signals <-chan os.Signal, pid int) {
 	}
 }
 
-// endWithCaller ends this process, and with it all of its namespace, when the calling process
-// is there no more: that has the other end of the pipe.
-func endWithCaller(status *os.File) {
-	fds := []unix.PollFd{{Fd: int32(status.Fd())}}
+// watch connects the program's sockets, and ends this process, and with it all of its
+// namespace, when the calling process is there no more: that has the other end of the pipe.
+func watch(status *os.File, c *connector) {
+	fds := []unix.PollFd{{Fd: int32(status.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}}
 	for {
-		n, err := unix.Poll(fds, -1)
-		if err == nil && n > 0 {
-			os.Exit(exitFailed)
-		} else if err != nil && err != unix.EINTR {
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return
+		}
+		switch {
+		case fds[0].Revents != 0:
+			os.Exit(exitFailed)
+		case fds[1].Revents&unix.POLLIN != 0:
+			c.answer()
+		case fds[1].Revents != 0:
+			fds[1].Fd = -1 // nothing is left that could ask
 		}
 	}
 }

@@ -302,11 +302,21 @@ func TestLacking(t *testing.T) {
 		if l := status("Landlock"); l.OK {
 			t.Errorf("%+v", l)
 		}
-		// What Landlock would keep apart with the machine's network is not to be had then.
 		s := s
 		s.Network = true
-		if got := succeeding(t, s, nil); slices.Contains(got, "own socket") || slices.Contains(got, "connect to a socket") || !slices.Contains(got, "listen") {
+		if got := succeeding(t, s, nil); !slices.Contains(got, "own socket") || slices.Contains(got, "connect to a socket") || !slices.Contains(got, "listen") {
 			t.Errorf("succeeded: %q", got)
+		}
+	})
+	t.Run("unix", func(t *testing.T) {
+		for _, layer := range []string{"unix", "proc"} {
+			sandbox.Lacking(t, layer)
+			if got := succeeding(t, s, nil); slices.Contains(got, "own socket") || slices.Contains(got, "connect to a socket") || !slices.Contains(got, "listen") {
+				t.Errorf("succeeded without %s: %q", layer, got)
+			}
+			if l := status("Unix sockets"); l.OK || l.Means != "a command has no Unix sockets but pairs" {
+				t.Errorf("%+v", l)
+			}
 		}
 	})
 	t.Run("scratch", func(t *testing.T) {

@@ -384,7 +384,7 @@ func (p *plan) procs() ([]tree, error) {
 		} else if !errors.Is(err, unix.EPERM) {
 			return nil, fmt.Errorf("mount /proc: %w", err)
 		}
-		p.NoProc = true
+		p.NoProc, p.NoUnix = true, true // whoever connects must look up names and descriptors there
 	}
 	var trees []tree
 	for _, name := range procFiles {

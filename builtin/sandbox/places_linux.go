@@ -35,9 +35,6 @@ func (s *Spec) places(p *plan) ([]place, error) {
 		}
 		out = append(out, protected(granted, s.Protect)...)
 		out = append(out, p.shown(granted)...)
-		for _, name := range sockets() {
-			out = append(out, place{name, asHide})
-		}
 	}
 	for _, name := range s.Hide {
 		if real, err := filepath.EvalSymlinks(name); err == nil {
@@ -161,35 +158,6 @@ func (p *plan) shown(granted []string) []place {
 	}
 	return out
 }
-
-// sockets returns the sockets with a name in the file system that are not in a directory
-// that is covered: those that were bound here, and those that are mounted, such as that of
-// the machine's Docker in a container.
-func sockets() []string {
-	var out []string
-	add := func(name string) {
-		if topOf(covered, name) != "" {
-			return
-		}
-		if info, err := os.Lstat(name); err == nil && info.Mode()&os.ModeSocket != 0 {
-			out = append(out, name)
-		}
-	}
-	for line := range lines("/proc/net/unix") {
-		if _, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " /"); ok {
-			add("/" + name)
-		}
-	}
-	for line := range lines("/proc/self/mountinfo") {
-		if fields := strings.Fields(line); len(fields) > 4 {
-			add(mountEscapes.Replace(fields[4]))
-		}
-	}
-	return out
-}
-
-// mountEscapes are what mountinfo writes for the characters that separate its fields.
-var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // lines returns the lines of a file of the kernel, none if it is not there.
 func lines(name string) iter.Seq[string] {

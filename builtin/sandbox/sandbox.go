@@ -41,10 +41,12 @@
 //     to be while the program runs, or has another name, can be read. Where another program
 //     puts a new file in the place of a protected or secret one, as editors and git config
 //     do, the new one is neither until the next program starts.
-//   - In work, no socket in /tmp, /var/tmp and /run can be connected to, none that is mounted
-//     by itself, and none that the kernel lists by a name where it is when the program
-//     starts. One can that was renamed, was bound by a relative name or in another network
-//     namespace, or is made later, in a directory that both see.
+//   - In work, a program connects to a Unix socket only if a process of the same command made
+//     it. The first process makes each connection for it, so that the other end sees that one
+//     as its peer. Where that cannot be, as Check says, there are no Unix sockets but pairs.
+//     There are none for datagrams, and with the machine's network none without a file:
+//     sending to them asks for no connection, and nothing says whose they are. A socket file
+//     that nobody listens at any more is refused like that of another program.
 //   - The temporary directory, and what is written to [Spec.Scratch], are in memory; Limits
 //     count for each process, and not for both together.
 //

@@ -83,7 +83,8 @@ func ret(value uint32) unix.SockFilter {
 }
 
 // filter returns the program that decides about system calls. Without network there are no
-// sockets of the internet, with noUnix none of Unix but pairs. Foreign ones, of 32 bits or
+// sockets of the internet, with noUnix none of Unix but pairs; else the kernel asks about
+// connections. Foreign ones, of 32 bits or
 // x32, whose numbers mean others, end the process or do not exist, as do those that are
 // newer than the list.
 func filter(read, network, noUnix bool) []unix.SockFilter {
@@ -110,13 +111,19 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 		}
 	}
 	f = append(f, call(unix.SYS_IOCTL, ioctls...)...)
-	if noUnix {
-		// A pair of datagram sockets can send to any other Unix socket.
-		f = append(f, call(unix.SYS_SOCKETPAIR, arg(1), unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf},
-			when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM))...)
+	// A datagram socket, of a pair, too, can send to any other Unix socket without a connection.
+	f = append(f, call(unix.SYS_SOCKETPAIR, connected...)...)
+	if !noUnix {
+		f = append(f, call(unix.SYS_CONNECT, ret(unix.SECCOMP_RET_USER_NOTIF))...)
 	}
 	f = append(f, call(unix.SYS_SOCKET, socketFilter(network, noUnix)...)...)
 	return append(f, ret(retAllow))
+}
+
+// connected allows the kinds of Unix socket that reach no other one without a connection.
+var connected = []unix.SockFilter{
+	arg(1), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf},
+	when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM),
 }
 
 // deny refuses system calls. The kernel tries each there is when the filter is loaded, so
@@ -140,7 +147,8 @@ func deny(calls []uint32) []unix.SockFilter {
 func socketFilter(network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{arg(0)}
 	if !noUnix {
-		f = append(f, when(unix.BPF_JEQ, unix.AF_UNIX, 1), ret(retAllow))
+		f = append(f, when(unix.BPF_JEQ, unix.AF_UNIX, uint8(len(connected))))
+		f = append(f, connected...)
 	}
 	if network {
 		f = append(f, when(unix.BPF_JEQ, unix.AF_INET, 1), ret(retAllow), when(unix.BPF_JEQ, unix.AF_INET6, 1), ret(retAllow))
@@ -153,12 +161,24 @@ func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 	return slices.Concat([]unix.SockFilter{when(unix.BPF_JEQ, nr, uint8(len(body)+1))}, body, []unix.SockFilter{load(dataNr)})
 }
 
-// seccomp restricts the system calls of this thread and of what it starts.
-func (p *plan) seccomp() error {
-	f := filter(p.Read, p.Network || !p.Read, p.NoUnix)
-	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
-	if _, _, errno := syscall.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); errno != 0 {
-		return fmt.Errorf("seccomp: %w", errno)
+// seccomp restricts the system calls of this thread and of what it starts. It returns where
+// the kernel asks about connections, -1 if it does not.
+func (p *plan) seccomp() (listener int, err error) {
+	if !p.NoUnix {
+		fd, errno := install(filter(p.Read, p.Network || !p.Read, false), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+		if errno == 0 {
+			return fd, nil
+		}
+		p.NoUnix = true // somebody else is asked, as in some containers
 	}
-	return nil
+	if _, errno := install(filter(p.Read, p.Network || !p.Read, true), 0); errno != 0 {
+		return -1, fmt.Errorf("seccomp: %w", errno)
+	}
+	return -1, nil
+}
+
+func install(f []unix.SockFilter, flags uintptr) (int, syscall.Errno) {
+	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
+	fd, _, errno := syscall.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	return int(fd), errno
 }

@@ -1,0 +1,313 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Unix socket is reached through a name in the file system, which no namespace keeps apart,
+// and a filter of system calls cannot read names. So the kernel asks this process about each
+// connection, and this process makes it: what the program has in memory, or in a descriptor,
+// may be another thing a moment later.
+
+// A question is struct seccomp_notif, an answer struct seccomp_notif_resp.
+type question struct {
+	ID    uint64
+	Pid   uint32
+	Flags uint32
+	Nr    int32
+	Arch  uint32
+	IP    uint64
+	Args  [6]uint64
+}
+
+type answer struct {
+	ID    uint64
+	Value int64
+	Error int32
+	Flags uint32
+}
+
+// A connector connects the sockets of the program.
+type connector struct {
+	listener int  // where the kernel asks; -1 for nowhere
+	shared   bool // the network is the machine's, with sockets of others
+}
+
+// answer answers one question. Others wait, but only until this one blocks.
+func (c *connector) answer() {
+	q := new(question)
+	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(q)) != 0 {
+		return // the thread that asked has ended
+	}
+	go func() {
+		a := answer{ID: q.ID, Error: -int32(c.connect(q))}
+		ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
+	}()
+	runtime.Gosched()
+}
+
+func ioctlPtr(fd int, cmd uintptr, arg unsafe.Pointer) syscall.Errno {
+	_, _, errno := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), cmd, uintptr(arg))
+	return errno
+}
+
+// connect does what the system call would, unless it would reach a Unix socket of another
+// program.
+func (c *connector) connect(q *question) syscall.Errno {
+	size := int32(q.Args[2])
+	if size < 0 || int(size) > unix.SizeofSockaddrAny {
+		return unix.EINVAL
+	}
+	addr := make([]byte, size)
+	if size > 0 {
+		local := []unix.Iovec{{Base: &addr[0], Len: uint64(size)}}
+		remote := []unix.RemoteIovec{{Base: uintptr(q.Args[1]), Len: int(size)}}
+		if n, err := unix.ProcessVMReadv(int(q.Pid), local, remote, 0); err != nil || n != int(size) {
+			return unix.EFAULT
+		}
+	}
+	fd, err := descriptor(int(q.Pid), int(int32(q.Args[0])))
+	if err != nil {
+		return errnoOf(err)
+	}
+	defer unix.Close(fd)
+	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&q.ID)) != 0 {
+		return unix.EINTR // whoever has its number now did not ask
+	}
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return errnoOf(err)
+	}
+	switch domain {
+	case unix.AF_UNIX:
+		return c.connectUnix(fd, int(q.Pid), addr)
+	case unix.AF_INET, unix.AF_INET6:
+		return connectRaw(fd, addr)
+	}
+	return unix.EPERM // this process has a right or two there that the program has not
+}
+
+func connectRaw(fd int, addr []byte) syscall.Errno {
+	var none byte
+	at := &none
+	if len(addr) > 0 {
+		at = &addr[0]
+	}
+	_, _, errno := syscall.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(at)), uintptr(len(addr)))
+	return errno
+}
+
+// connectUnix connects fd to the address that the thread tid means.
+func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
+	const head = 2 // the family
+	if len(addr) <= head || binary.NativeEndian.Uint16(addr) != unix.AF_UNIX || len(addr) > unix.SizeofSockaddrUnix {
+		return unix.EINVAL
+	}
+	if addr[head] == 0 { // no file: it is of the network
+		if c.shared {
+			return unix.EACCES
+		}
+		return connectRaw(fd, addr)
+	}
+	name, _, _ := bytes.Cut(addr[head:], []byte{0})
+	at, err := lookUp(tid, string(name))
+	if err != nil {
+		return errnoOf(err)
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return errnoOf(err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return unix.ECONNREFUSED
+	}
+	if own, err := c.own(at); err != nil || !own {
+		return unix.EACCES
+	}
+	file := fmt.Append([]byte{addr[0], addr[1]}, "/proc/self/fd/", at, "\x00")
+	return connectRaw(fd, file)
+}
+
+// lookUp opens what name is for the thread, without opening the file itself.
+func lookUp(tid int, name string) (int, error) {
+	own := fmt.Sprintf("/proc/%d", tid)
+	for _, self := range []string{"/proc/self/", "/proc/thread-self/"} {
+		if rest, ok := strings.CutPrefix(name, self); ok {
+			name = own + "/" + rest
+		}
+	}
+	dir, err := unix.Open(own+"/cwd", unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(dir)
+	return unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC, 0)
+}
+
+// descriptor returns a copy of a descriptor of the thread's process.
+func descriptor(tid, fd int) (int, error) {
+	pid := tid
+	for line := range lines(fmt.Sprintf("/proc/%d/status", tid)) {
+		if n, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			fmt.Sscan(n, &pid)
+		}
+	}
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(process)
+	return unix.PidfdGetfd(process, fd, 0)
+}
+
+func errnoOf(err error) syscall.Errno {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	return unix.EACCES
+}
+
+// own reports whether the socket file was made by the program. The kernel lists the sockets
+// of a network namespace with the files that they are at; in one that is shared, a process
+// of the program must have the socket.
+func (c *connector) own(at int) (bool, error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(at, &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
+		return false, err // the program could not have made it
+	}
+	var file, temp unix.Stat_t
+	if err := errors.Join(unix.Fstat(at, &file), unix.Stat("/dev/shm", &temp)); err != nil || file.Dev == temp.Dev {
+		return err == nil, err // nobody else sees the program's own file system
+	}
+	want, err := fileOf(at)
+	if err != nil {
+		return false, err
+	}
+	found := uint32(0)
+	err = eachUnixSocket(func(inode uint32, at socketFile) {
+		if at == want {
+			found = inode
+		}
+	})
+	if err != nil || found == 0 {
+		return false, err
+	}
+	return !c.shared || held(found), nil
+}
+
+// A socketFile is a file as the kernel lists it for a socket, struct unix_diag_vfs.
+type socketFile struct{ inode, device uint32 }
+
+// fileOf returns what an open file is listed as. The device is that of the mount: some file
+// systems have another one for a file.
+func fileOf(fd int) (socketFile, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_MNT_ID, &st); err != nil {
+		return socketFile{}, err
+	}
+	for line := range lines("/proc/self/mountinfo") {
+		var id uint64
+		var parent int
+		var major, minor uint32
+		if _, err := fmt.Sscanf(line, "%d %d %d:%d ", &id, &parent, &major, &minor); err == nil && id == st.Mnt_id {
+			return socketFile{uint32(st.Ino), major<<20 | minor}, nil
+		}
+	}
+	return socketFile{}, unix.ENOENT
+}
+
+// held reports whether a process of the program, which are all that there are, has the socket.
+func held(inode uint32) bool {
+	want := fmt.Sprintf("socket:[%d]", inode)
+	names, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, name := range names {
+		if link, err := os.Readlink(name); err == nil && link == want {
+			return true
+		}
+	}
+	return false
+}
+
+// What the kernel's linux/unix_diag.h has.
+const (
+	diagShowFile = 2 // UDIAG_SHOW_VFS
+	diagFile     = 1 // UNIX_DIAG_VFS
+	diagMessage  = 16
+)
+
+// eachUnixSocket calls f for each Unix socket of this network namespace that has a file.
+func eachUnixSocket(f func(inode uint32, at socketFile)) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	le := binary.NativeEndian
+	req := le.AppendUint32(nil, 40)
+	req = le.AppendUint16(req, unix.SOCK_DIAG_BY_FAMILY)
+	req = le.AppendUint16(req, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	req = append(req, make([]byte, 8)...)    // sequence, port
+	req = append(req, unix.AF_UNIX, 0, 0, 0) // family, protocol
+	req = le.AppendUint32(req, ^uint32(0))   // in every state
+	req = le.AppendUint32(req, 0)            // of every number
+	req = le.AppendUint32(req, diagShowFile) // what to say
+	req = append(req, make([]byte, 8)...)    // cookie
+	if err := unix.Sendto(fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err == unix.EINTR {
+			continue
+		} else if err != nil {
+			return err
+		}
+		messages, err := syscall.ParseNetlinkMessage(buf[:n])
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			switch {
+			case m.Header.Type == unix.NLMSG_DONE:
+				return nil
+			case m.Header.Type == unix.NLMSG_ERROR:
+				return unix.EACCES
+			case len(m.Data) >= diagMessage:
+				if at, ok := diagnosed(m.Data[diagMessage:]); ok {
+					f(le.Uint32(m.Data[4:]), at)
+				}
+			}
+		}
+	}
+}
+
+// diagnosed returns the file among the attributes of a socket.
+func diagnosed(attrs []byte) (socketFile, bool) {
+	le := binary.NativeEndian
+	for len(attrs) >= unix.SizeofRtAttr {
+		size := int(le.Uint16(attrs))
+		if size < unix.SizeofRtAttr || size > len(attrs) {
+			break
+		}
+		if le.Uint16(attrs[2:]) == diagFile && size >= unix.SizeofRtAttr+8 {
+			return socketFile{le.Uint32(attrs[4:]), le.Uint32(attrs[8:])}, true
+		}
+		attrs = attrs[min(len(attrs), (size+3)&^3):]
+	}
+	return socketFile{}, false
+}

@@ -1,0 +1,338 @@
+//go:build amd64 || arm64
+
+package sandbox_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/permission"
+	"golang.org/x/sys/unix"
+)
+
+// connectTo runs in the sandbox: it waits for the last of the sockets to be there, tries to
+// reach each in every way, and prints those that it reached.
+func connectTo(names []string) {
+	for last := names[len(names)-1]; ; time.Sleep(time.Millisecond) {
+		if _, err := os.Lstat(last); err == nil {
+			break
+		}
+	}
+	for _, name := range names {
+		for _, at := range []string{name, filepath.Base(name), "/proc/self/cwd/" + filepath.Base(name)} {
+			for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_SEQPACKET, unix.SOCK_DGRAM, unix.SOCK_RAW} {
+				for _, flag := range []int{0, unix.SOCK_NONBLOCK} {
+					fd, err := unix.Socket(unix.AF_UNIX, kind|flag, 0)
+					if err != nil {
+						continue
+					}
+					if err := unix.Connect(fd, &unix.SockaddrUnix{Name: at}); err == nil {
+						fmt.Println("reached", at, "kind", kind)
+					} else if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPROTOTYPE) {
+						fmt.Println("unexpected error:", at, err)
+					}
+					unix.Close(fd)
+				}
+			}
+		}
+		for _, kind := range []int{unix.SOCK_DGRAM, unix.SOCK_RAW} {
+			if pair, err := unix.Socketpair(unix.AF_UNIX, kind, 0); err == nil {
+				if unix.Sendto(pair[0], []byte("x"), 0, &unix.SockaddrUnix{Name: name}) == nil {
+					fmt.Println("sent to", name)
+				}
+			}
+		}
+	}
+	fmt.Println("done")
+}
+
+// TestSocketsOfOthers has sockets of other programs in a directory that both see, which are
+// listed nowhere by the name that they have there.
+func TestSocketsOfOthers(t *testing.T) {
+	for _, network := range []bool{false, true} {
+		t.Run(fmt.Sprintf("network=%t", network), func(t *testing.T) {
+			w := newWorld(t)
+			names := foreignSockets(t, w.work)
+			s := sandbox.Spec{Profile: permission.ProfileWork, Write: []string{w.work}, Network: network}
+			told, err := json.Marshal(names)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("/proc/self/exe", "connect", string(told))
+			cmd.Dir = w.work
+			later := time.AfterFunc(50*time.Millisecond, func() { listen(t, names[len(names)-1]) })
+			defer later.Stop()
+			if out, err := confined(t, s, cmd); err != nil || out != "done\n" {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// listen makes a socket that listens, and one beside it for datagrams.
+func listen(t *testing.T, name string) {
+	d, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name + "-datagram"})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	t.Cleanup(func() { d.Close(); l.Close() })
+}
+
+// foreignSockets makes sockets in dir and returns their names. The last one is not there yet.
+func foreignSockets(t *testing.T, dir string) []string {
+	t.Helper()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"plain", "old", "source"} {
+		listen(t, at(name))
+	}
+	if err := errors.Join(os.Rename(at("old"), at("renamed")), os.Link(at("source"), at("linked")), os.Remove(at("source"))); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(dir, unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	listen(t, fmt.Sprintf("/proc/self/fd/%d/by-another-name", fd))
+	if os.Geteuid() == 0 {
+		done := make(chan struct{})
+		go func() { // a thread that is not used again
+			defer close(done)
+			runtime.LockOSThread()
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				t.Error(err)
+				return
+			}
+			listen(t, at("of-another-network"))
+		}()
+		<-done
+	} else {
+		listen(t, at("of-another-network"))
+	}
+	return []string{
+		at("plain"), at("plain-datagram"), at("renamed"), at("linked"), at("by-another-name"), at("by-another-name-datagram"), at("of-another-network"), at("later"),
+	}
+}
+
+// ownSockets runs in the sandbox: it prints what fails of what programs do with sockets of
+// their own.
+func ownSockets(network bool) {
+	failed := func(what string, err error) {
+		if err != nil {
+			fmt.Println(what+":", err)
+		}
+	}
+	dirs := []string{".", "/tmp", "/dev/shm", os.Getenv("SCRATCH")}
+	for _, dir := range dirs {
+		cwd, err := os.Getwd()
+		failed("directory", errors.Join(err, os.Chdir(dir)))
+		failed(dir+" by a name from here", exchange("unix", "own"))
+		failed(dir, exchange("unix", filepath.Join(mustGetwd(), "own")))
+		failed(dir+" of packets", exchange("unixpacket", "packets"))
+		failed(dir+" renamed", exchangeRenamed())
+		failed("directory", os.Chdir(cwd))
+	}
+	if err := exchange("unix", "@own"); (err == nil) == network {
+		fmt.Println("without a file:", err)
+	}
+	stale, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	failed("stale", errors.Join(err, unix.Bind(stale, &unix.SockaddrUnix{Name: "/tmp/stale"}), unix.Listen(stale, 1), unix.Close(stale)))
+	if _, err := net.Dial("unix", "/tmp/stale"); !errors.Is(err, unix.ECONNREFUSED) {
+		fmt.Println("stale:", err)
+	}
+	failed("loopback", exchange("tcp", "127.0.0.1:0"))
+	failed("loopback, waiting", blockingTCP())
+	for _, name := range []string{"none", "dir", strings.Repeat("x", 107)} {
+		os.Mkdir("dir", 0o700)
+		want := map[string]error{"none": unix.ENOENT, "dir": unix.ECONNREFUSED}[name]
+		if want == nil {
+			want = unix.ENOENT
+		}
+		if _, err := net.Dial("unix", name); !errors.Is(err, want) {
+			fmt.Println(name+":", err)
+		}
+	}
+	fmt.Println("done")
+}
+
+func mustGetwd() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}
+
+// exchange listens, connects from another thread, and sends a word.
+func exchange(network, address string) error {
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return greet(l, network, l.Addr().String())
+}
+
+func exchangeRenamed() error {
+	l, err := net.Listen("unix", "first")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := os.Rename("first", "second"); err != nil {
+		return err
+	}
+	defer os.Remove("second")
+	return greet(l, "unix", "second")
+}
+
+func greet(l net.Listener, network, address string) error {
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			c.Write([]byte("hello"))
+			c.Close()
+		}
+	}()
+	c, err := net.Dial(network, address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	text := make([]byte, 5)
+	if n, err := c.Read(text); err != nil || string(text[:n]) != "hello" {
+		return fmt.Errorf("got %q, %v", text[:n], err)
+	}
+	return nil
+}
+
+// blockingTCP connects as programs do that wait for it.
+func blockingTCP() error {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, &unix.SockaddrInet4{Port: l.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}})
+}
+
+// TestOwnSockets holds that a program can use sockets that it made, or another one of the same
+// command.
+func TestOwnSockets(t *testing.T) {
+	for _, network := range []bool{false, true} {
+		t.Run(fmt.Sprintf("network=%t", network), func(t *testing.T) {
+			w := newWorld(t)
+			s := w.spec(permission.ProfileWork)
+			s.Network = network
+			cmd := exec.Command("/proc/self/exe", "own", fmt.Sprint(network))
+			cmd.Dir, cmd.Env = w.work, append(os.Environ(), "SCRATCH="+w.home+"/cache")
+			if out, err := confined(t, s, cmd); err != nil || out != "done\n" {
+				t.Errorf("%v\n%s", err, out)
+			}
+			out, err := confined(t, s, bash(w, `eval "$(ssh-agent -s -a own.sock)" >/dev/null && ssh-add -l; [ $? = 1 ] && ssh-agent -k >/dev/null && echo reached`))
+			if err != nil || !slices.Contains(strings.Split(out, "\n"), "reached") {
+				t.Errorf("an agent of its own: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestSwappedSocket has a thread that replaces the descriptor and the address while another
+// one connects, so that what was looked at is not what is used.
+func TestSwappedSocket(t *testing.T) {
+	w := newWorld(t)
+	listen(t, w.work+"/theirs")
+	s := w.spec(permission.ProfileWork)
+	cmd := exec.Command("/proc/self/exe", "swap", w.work+"/theirs")
+	cmd.Dir = w.work
+	if out, err := confined(t, s, cmd); err != nil || out != "done\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// swap runs in the sandbox.
+func swap(theirs string) {
+	l, err := net.Listen("unix", "own")
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		for {
+			if c, err := l.Accept(); err == nil {
+				c.Close()
+			}
+		}
+	}()
+	addr := make([]byte, 110)
+	addr[0] = unix.AF_UNIX
+	own := append([]byte("./own"), make([]byte, 60)...)
+	other := append([]byte(theirs), 0)
+	go func() {
+		for {
+			copy(addr[2:], other)
+			copy(addr[2:], own)
+		}
+	}()
+	const fd = 50
+	unixFd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		panic(err)
+	}
+	inet, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		for {
+			unix.Dup3(inet, fd, 0)
+			unix.Dup3(unixFd, fd, 0)
+		}
+	}()
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		if err := call(unix.SYS_CONNECT, fd, ptr(&addr[0]), uintptr(2+len(other))); err == nil {
+			name, err := unix.Getpeername(unixFd)
+			if sa, ok := name.(*unix.SockaddrUnix); err == nil && ok && sa.Name == theirs {
+				fmt.Println("reached", sa.Name)
+			}
+			if unixFd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); err != nil {
+				panic(err)
+			}
+		}
+	}
+	fmt.Println("done")
+}
+
+// TestDatagrams holds what there is none of in the profile work: it has no connection that
+// could be looked at.
+func TestDatagrams(t *testing.T) {
+	w := newWorld(t)
+	s := w.spec(permission.ProfileWork)
+	cmd := bash(w, `python3 -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)'`)
+	if out, err := confined(t, s, cmd); err == nil || !strings.Contains(out, syscall.EPERM.Error()[:10]) && !strings.Contains(out, "not permitted") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
