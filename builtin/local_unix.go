@@ -94,6 +94,9 @@ func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte)
 	if len(r.Made) > 0 {
 		said = append(said, "the command created "+strings.Join(setAside(r.Made), ", ")+", which programs run or trust: check it, or remove it")
 	}
+	if len(r.Replaced) > 0 {
+		said = append(said, "another program replaced "+strings.Join(r.Replaced, ", ")+" while the command ran, which was kept from the old one only: check what is there now")
+	}
 	exit.Denied = strings.Join(said, "; ")
 	return exit
 }

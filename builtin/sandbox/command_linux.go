@@ -93,9 +93,7 @@ func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	if !p.Read {
-		c.missing = s.missing()
-	}
+	c.before = s.covers(p)
 	return c.cleanup, nil
 }
 
@@ -135,10 +133,10 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 
 // A confined is a command between Command and cleanup.
 type confined struct {
-	cmd     *exec.Cmd
-	files   []*os.File // what the process inherits; nil after cleanup
-	report  *os.File   // where it says how it went
-	missing []string   // protected paths that were not there
+	cmd    *exec.Cmd
+	files  []*os.File // what the process inherits; nil after cleanup
+	report *os.File   // where it says how it went
+	before []cover
 }
 
 // start changes cmd so that it starts this program, which finds p.
@@ -212,7 +210,17 @@ func (c *confined) cleanup() (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("sandbox: %w", err)
 	}
-	return Result{Signal: syscall.Signal(r.Signal), Left: r.Left, Made: existing(c.missing)}, nil
+	res := Result{Signal: syscall.Signal(r.Signal), Left: r.Left}
+	for _, was := range c.before {
+		switch now := identify(was.name, was.links); {
+		case now == (identity{}) || now == was.identity:
+		case was.identity != (identity{}):
+			res.Replaced = append(res.Replaced, was.name)
+		case was.kept:
+			res.Made = append(res.Made, was.name)
+		}
+	}
+	return res, nil
 }
 
 // end removes what there is for the command, and returns what was reported of it.

@@ -4,6 +4,7 @@ package sandbox_test
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -191,6 +192,45 @@ func TestMade(t *testing.T) {
 	r, err := cleanup()
 	if want := []string{w.work + "/.npmrc"}; err != nil || !slices.Equal(r.Made, want) {
 		t.Errorf("got %q, %v; want %q", r.Made, err, want)
+	}
+}
+
+// TestReplaced has another program put new files in the place of protected and hidden ones
+// while a command runs.
+func TestReplaced(t *testing.T) {
+	for profile, want := range map[permission.Profile][]string{
+		permission.ProfileWork: {"/.git/config", "/.git/hooks", "/.env"},
+		permission.ProfileRead: {"/.env"},
+	} {
+		w := newWorld(t)
+		s := w.spec(profile)
+		cmd := bash(w, "echo ready; read; cat .env .git/config kitbag.json")
+		in, inErr := cmd.StdinPipe()
+		out, outErr := cmd.StdoutPipe()
+		cleanup, err := s.Command(cmd)
+		if err := errors.Join(inErr, outErr, err, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		out.Read(make([]byte, 10))
+		for _, name := range []string{".git/config", ".env"} {
+			if err := errors.Join(os.WriteFile(w.work+"/new", []byte("new\n"), 0o644), os.Rename(w.work+"/new", w.work+"/"+name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err = errors.Join(os.RemoveAll(w.work+"/.git/hooks"), os.Mkdir(w.work+"/.git/hooks", 0o755), os.WriteFile(w.work+"/kitbag.json", []byte("{ }\n"), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Write([]byte("\n"))
+		text, _ := io.ReadAll(out)
+		cmd.Wait()
+		r, err := cleanup()
+		for i := range want {
+			want[i] = w.work + want[i]
+		}
+		if err != nil || !slices.Equal(r.Replaced, want) || string(text) != "new\nnew\n{ }\n" {
+			t.Errorf("%s: got %q, %v, and printed %q; want %q", profile, r.Replaced, err, text, want)
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // places returns how the program sees what s and p name, in the order of mounting.
@@ -165,20 +167,40 @@ func lines(name string) iter.Seq[string] {
 	return strings.Lines(string(data))
 }
 
-// missing returns the protected paths that are not there.
-func (s *Spec) missing() []string {
-	return slices.DeleteFunc(slices.Clone(s.Protect), func(name string) bool {
-		_, err := os.Lstat(name)
-		return err == nil
-	})
+// A cover is what was at a path that is protected or hidden.
+type cover struct {
+	name     string
+	kept     bool // protected
+	links    int  // flags of statx: what a hidden link leads to is hidden
+	identity identity
 }
 
-func existing(names []string) []string {
-	var out []string
-	for _, name := range names {
-		if _, err := os.Lstat(name); err == nil {
-			out = append(out, name)
+// An identity says which file is at a path; the zero identity is none. A number is used again
+// when its file is gone, but not with the same time of birth.
+type identity struct {
+	major, minor uint32
+	inode        uint64
+	born         unix.StatxTimestamp
+}
+
+func identify(name string, links int) identity {
+	var st unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, name, links, unix.STATX_INO|unix.STATX_BTIME, &st) != nil {
+		return identity{}
+	}
+	return identity{st.Dev_major, st.Dev_minor, st.Ino, st.Btime}
+}
+
+// covers returns what is at the paths that the program may find something new at.
+func (s *Spec) covers(p *plan) []cover {
+	var out []cover
+	if !p.Read {
+		for _, name := range s.Protect {
+			out = append(out, cover{name, true, unix.AT_SYMLINK_NOFOLLOW, identify(name, unix.AT_SYMLINK_NOFOLLOW)})
 		}
+	}
+	for _, name := range s.Hide {
+		out = append(out, cover{name, false, 0, identify(name, 0)})
 	}
 	return out
 }

@@ -40,7 +40,7 @@
 //   - A protected path that is not there can be made ([Result.Made]), and a secret that comes
 //     to be while the program runs, or has another name, can be read. Where another program
 //     puts a new file in the place of a protected or secret one, as editors and git config
-//     do, the new one is neither until the next program starts.
+//     do, the new one is neither until the next program starts ([Result.Replaced]).
 //   - In work, a program connects to a Unix socket only if a process of the same command made
 //     it. The first process makes each connection for it, so that the other end sees that one
 //     as its peer. Where that cannot be, as Check says, there are no Unix sockets but pairs.
@@ -114,6 +114,10 @@ type Result struct {
 	// Made are the paths of [Spec.Protect] that were not there before and are now. No kernel
 	// keeps a program from making them in a directory that it may write in.
 	Made []string
+
+	// Replaced are those of [Spec.Protect] and [Spec.Hide] in whose place another program put
+	// a new file while this one ran, which could then write to it, or read it.
+	Replaced []string
 }
 
 // ErrUnavailable is the error of a Spec that needs what the system lacks. The error that

@@ -176,6 +176,9 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 	if len(result.Made) > 0 {
 		fmt.Fprintf(log, "! the command made what other programs run or trust; check it, or remove it: %s\n", plainLine(strings.Join(result.Made, ", ")))
 	}
+	if len(result.Replaced) > 0 {
+		fmt.Fprintf(log, "! another program replaced files while the command ran, which was kept from the old ones only; check them: %s\n", plainLine(strings.Join(result.Replaced, ", ")))
+	}
 	if code != 0 {
 		return &exit{code: code}
 	}
