@@ -29,3 +29,6 @@ func Lacking(t *testing.T, layers ...string) {
 	}
 	checked = sync.OnceValue(check)
 }
+
+// WithoutLandlock leaves it out for the rest of the program.
+func WithoutLandlock() { lacks.Landlock = true }

@@ -92,13 +92,12 @@ func follow(planFile, status *os.File) (int, report) {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))
 	}
 	json.NewEncoder(status).Encode(report{Started: true})
-	target := pid
-	if p.Leader {
-		target = -pid // a signal to the group that this process led
-	} else {
+	if p.CallersGroup {
 		unix.Setpgid(0, 0) // what is sent to the group reaches the program anyway
+		go forward(signals, pid)
+	} else {
+		go forward(signals, -pid)
 	}
-	go forward(signals, target)
 	go watch(status, &connector{listener: listener, shared: p.Network})
 	return wait(pid)
 }
@@ -120,6 +119,7 @@ func (p *plan) confine() (listener int, err error) {
 	if err := ownNull(); err != nil {
 		return -1, err
 	}
+	p.CallersGroup = !p.Leader && hasTerminal()
 	if err := unix.CloseRange(uint(3+p.Files), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("close_range: %w", err)
 	}
@@ -206,8 +206,19 @@ func (p *plan) run() (pid int, err error) {
 	}
 	return syscall.ForkExec(path, p.Args, &syscall.ProcAttr{
 		Dir: p.Dir, Env: p.Env, Files: files,
-		Sys: &syscall.SysProcAttr{Setpgid: p.Leader},
+		Sys: &syscall.SysProcAttr{Setpgid: p.Leader && hasTerminal(), Setsid: !hasTerminal()},
 	})
+}
+
+// hasTerminal reports whether the caller gave the program a terminal. Only then does the
+// program belong to the caller's session, and can open that terminal by its name.
+func hasTerminal() bool {
+	for fd := range 3 {
+		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // forwarded are the signals that programs send to each other.
@@ -219,6 +230,9 @@ var forwarded = []os.Signal{
 // forward sends on what is sent to this process.
 func forward(signals <-chan os.Signal, pid int) {
 	for s := range signals {
+		if s == syscall.SIGTSTP && pid < 0 {
+			s = syscall.SIGSTOP // a group whose parents are of another session ignores the other
+		}
 		unix.Kill(pid, s.(syscall.Signal))
 	}
 }

@@ -120,6 +120,21 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	return append(f, ret(retAllow))
 }
 
+// keepGroup keeps the program from what reaches all of a process group. The kernel knows of
+// signals to it by Landlock, since its version 6.
+func keepGroup(signals bool) []unix.SockFilter {
+	const ioprioGroup = 2 // IOPRIO_WHO_PGRP
+	f := slices.Concat(
+		[]unix.SockFilter{load(dataNr)},
+		call(unix.SYS_SETPRIORITY, arg(0), when(unix.BPF_JEQ, unix.PRIO_PGRP, 1), ret(retEPERM)),
+		call(unix.SYS_IOPRIO_SET, arg(0), when(unix.BPF_JEQ, ioprioGroup, 1), ret(retEPERM)),
+	)
+	if signals {
+		f = append(f, call(unix.SYS_KILL, arg(0), when(unix.BPF_JEQ, 0, 1), ret(retEPERM))...)
+	}
+	return append(f, ret(retAllow))
+}
+
 // connected allows the kinds of Unix socket that reach no other one without a connection.
 var connected = []unix.SockFilter{
 	arg(1), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf},
@@ -164,6 +179,11 @@ func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 // seccomp restricts the system calls of this thread and of what it starts. It returns where
 // the kernel asks about connections, -1 if it does not.
 func (p *plan) seccomp() (listener int, err error) {
+	if p.CallersGroup {
+		if _, errno := install(keepGroup(p.NoLandlock || landlockVersion() < landScope), 0); errno != 0 {
+			return -1, fmt.Errorf("seccomp: %w", errno)
+		}
+	}
 	if !p.NoUnix {
 		fd, errno := install(filter(p.Read, p.Network || !p.Read, false), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 		if errno == 0 {
