@@ -18,6 +18,7 @@ var (
 	saysForbidden = []string{"operation not permitted", "eperm", "permissionerror: [errno 1]"}
 	saysNoSocket  = []string{"docker daemon", "/var/run/docker.sock", "/run/", "x display", "ssh-agent", "d-bus", "dbus"}
 	saysFull      = []string{"file too large", "efbig"}
+	saysNoSpace   = []string{"no space left on device", "enospc"}
 	saysNoProcess = []string{"resource temporarily unavailable", "cannot fork", "eagain", "failed to create new os thread"}
 	saysMissing   = []string{"no such file or directory", "enoent", "directory nonexistent"}
 	saysNoAccess  = []string{"permission denied", "eacces"}
@@ -54,6 +55,8 @@ func Denied(spec Spec, exit int, output []byte) string {
 		return "the sandbox refuses what needs privileges or reaches other processes, such as mounts, debuggers and changes of owner; to do it, have the command approved to run outside of the sandbox"
 	case says(saysFull), exit == 128+25:
 		return fmt.Sprintf("the sandbox limits a file to %d bytes", spec.Limits.complete().FileSize)
+	case says(saysNoSpace):
+		return fmt.Sprintf("the sandbox keeps temporary files, and what is written to caches, in memory, up to %d bytes; keep large files in a working directory", spec.Limits.complete().Temporary)
 	case says(saysNoProcess):
 		return fmt.Sprintf("the sandbox limits a command to %d processes and threads", spec.Limits.complete().Processes)
 	case says(saysMissing) && strings.Contains(text, "/tmp/") && spec.Profile == permission.ProfileWork:

@@ -234,6 +234,26 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
+// TestTemporary holds that temporary files, and what is written to scratch directories, are
+// bounded together, in size and in number.
+func TestTemporary(t *testing.T) {
+	w := newWorld(t)
+	s := w.spec(permission.ProfileWork)
+	s.Limits.Temporary = 1 << 20
+	for _, script := range []string{
+		"head -c 2M /dev/zero >/tmp/x", "head -c 2M /dev/zero >/dev/shm/x", "head -c 2M /dev/zero >@HOME/cache/x",
+		"head -c 700K /dev/zero >/tmp/x; head -c 700K /dev/zero >@HOME/cache/x", "for ((i=0; i<3000; i++)); do : >/tmp/$i || exit; done",
+	} {
+		out, err := confined(t, s, bash(w, script))
+		if err == nil || !strings.Contains(out, "No space left on device") || !strings.Contains(sandbox.Denied(s, exitCode(t, err), []byte(out)), "up to 1048576 bytes") {
+			t.Errorf("%s: %v\n%s", script, err, out)
+		}
+	}
+	if out, err := confined(t, s, bash(w, "head -c 2M /dev/zero >x && head -c 500K /dev/zero >/tmp/x")); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestErrors holds that what cannot be confined is not run, and why.
 func TestErrors(t *testing.T) {
 	w := newWorld(t)

@@ -119,7 +119,7 @@ func newTree(name, at string, attr uint64) (tree, error) {
 
 // makeBase mounts the base and makes its directories.
 func (p *plan) makeBase() error {
-	if err := mountNew("tmpfs", base, 0, "mode=755"); err != nil {
+	if err := mountNew("tmpfs", base, 0, fmt.Sprintf("mode=755,size=%d,nr_inodes=%d", p.Limits.Temporary, p.Limits.Temporary/4096+1024)); err != nil {
 		return err
 	}
 	for _, name := range []string{"dev/pts", "dev/shm", "run", "scratch", "proc", "hidden/directory"} {

@@ -47,8 +47,8 @@
 //     There are none for datagrams, and with the machine's network none without a file:
 //     sending to them asks for no connection, and nothing says whose they are. A socket file
 //     that nobody listens at any more is refused like that of another program.
-//   - The temporary directory, and what is written to [Spec.Scratch], are in memory; Limits
-//     count for each process, and not for both together.
+//   - The temporary directory, and what is written to [Spec.Scratch], are in memory. But for
+//     those, and processes, Limits count for each process, and not for several commands together.
 //
 // The layers are Linux's: namespaces for users, mounts, processes and the network,
 // Landlock, seccomp, and limits. [Check] says which of them the kernel has, and what it means
@@ -100,6 +100,7 @@ type Limits struct {
 	Memory    int64 // bytes of data of one process; the memory of the machine
 	FileSize  int64 // bytes of one file; 16 GiB
 	Files     int   // open files of one process; as for the caller
+	Temporary int64 // bytes of temporary files, and of what is written to Scratch; half of the memory of the machine
 }
 
 // A Result is what only the sandbox knows of a program that has ended.
@@ -129,5 +130,6 @@ func (l Limits) complete() Limits {
 	l.Processes = cmp.Or(l.Processes, 4096)
 	l.FileSize = cmp.Or(l.FileSize, 16<<30)
 	l.Memory = cmp.Or(l.Memory, machineMemory())
+	l.Temporary = cmp.Or(l.Temporary, machineMemory()/2, 1<<30)
 	return l
 }
