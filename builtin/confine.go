@@ -3,6 +3,7 @@ package builtin
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -28,31 +29,43 @@ func (l *Local) Confines(p permission.Profile) error {
 }
 
 // confines returns how the command is confined, and whether it is.
-func (l *Local) confines(c Command) (sandbox.Spec, bool) {
+func (l *Local) confines(c Command) (s sandbox.Spec, confined bool, err error) {
 	if l.Confines(c.Profile) != nil {
-		return sandbox.Spec{}, false
+		return sandbox.Spec{}, false, nil
 	}
-	s := l.Spec(cmp.Or(l.Sandbox.Profile, c.Profile))
+	if s, err = l.Spec(cmp.Or(l.Sandbox.Profile, c.Profile)); err != nil {
+		return s, true, err
+	}
 	s.Network = s.Network || c.Network
-	s.Hide = append(s.Hide, covered(c.Except, s.Write)...)
-	s.Protect = append(s.Protect, covered(c.Keep, s.Write)...)
-	return s, true
+	except, err := covered(c.Except, s.Write)
+	if err != nil {
+		return s, true, err
+	}
+	keep, err := covered(c.Keep, s.Write)
+	s.Hide = append(s.Hide, except...)
+	s.Protect = append(s.Protect, keep...)
+	return s, true, err
 }
 
 // Spec returns how a command of the profile read or work is confined. It lists the protected
-// and hidden files that are in Dirs now.
-func (l *Local) Spec(p permission.Profile) sandbox.Spec {
+// and hidden files that are in Dirs now, and fails if there are too many directories to
+// search.
+func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 	s := l.Sandbox
 	s.Profile = p
 	s.Write = slices.Clone(s.Write)
 	for _, dir := range l.Dirs {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			s.Write = append(s.Write, dir)
+			s.Write = append(s.Write, mainRepository(dir)...)
 		}
 	}
-	kept, secret := l.found.under(s.Write)
-	s.Protect = slices.Concat(kept, s.Protect)
-	hide := slices.Concat(secret, secretPlaces(), s.Hide)
+	kept, secret, err := l.found.under(s.Write)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	s.Protect = slices.Concat(kept, commandDirs(s.Write), s.Protect)
+	hide := slices.Concat(secret, l.near.beside(s.Write), secretPlaces(), s.Hide)
 	s.Hide = nil
 	for _, name := range hide {
 		if l.reveals(name) {
@@ -62,7 +75,30 @@ func (l *Local) Spec(p permission.Profile) sandbox.Spec {
 		}
 	}
 	s.Scratch = slices.Concat(caches(), s.Scratch)
-	return s
+	return s, nil
+}
+
+// commandDirs returns the directories of PATH that are in one of dirs: a program planted there
+// would run outside the sandbox. Those that a package manager fills for a project stay
+// writable.
+func commandDirs(dirs []string) []string {
+	var out []string
+	for _, name := range filepath.SplitList(os.Getenv("PATH")) {
+		real, err := filepath.EvalSymlinks(name)
+		if err != nil || !filepath.IsAbs(name) || strings.HasSuffix(real, "/node_modules/.bin") {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(real), "pyvenv.cfg")); err == nil {
+			continue
+		}
+		for _, dir := range dirs {
+			if top, err := filepath.EvalSymlinks(dir); err == nil && within(top, real) && top != real {
+				out = append(out, real)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // reveals reports whether the path, or a directory that it is in, is one of Reveal.
@@ -128,7 +164,12 @@ var caches = sync.OnceValue(func() []string {
 type finder struct {
 	mu   sync.Mutex
 	seen map[string]*listing
+	left int // directories that the search may still look at
 }
+
+// maxDirs and maxBeside limit the search, which takes microseconds for each directory before
+// each command.
+var maxDirs, maxBeside = 50_000, 1_000
 
 // A listing is the content of a directory.
 type listing struct {
@@ -146,18 +187,26 @@ const settled = 100 * time.Millisecond
 
 // under returns the paths, absolute, below the directories. It does not search in
 // node_modules, nor in a directory that is protected or secret as a whole.
-func (f *finder) under(dirs []string) (kept, secret []string) {
+func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
+	f.left = maxDirs
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			continue
 		}
+		if real == "/" {
+			return nil, nil, errors.New("a command cannot be confined to the working directory /, which is the whole machine; use a smaller one")
+		}
 		f.walk(real, "", &kept, &secret)
+		if f.left < 0 {
+			clear(f.seen)
+			return nil, nil, fmt.Errorf("%s has more than %d directories, too many to search for protected and secret files before each command; use a smaller working directory", dir, maxDirs)
+		}
 		for _, name := range pathrule.KeptNames() {
 			// Missing ones are listed too, so that their creation is noticed afterwards.
 			kept = append(kept, filepath.Join(real, name))
@@ -165,7 +214,48 @@ func (f *finder) under(dirs []string) (kept, secret []string) {
 	}
 	slices.Sort(kept)
 	kept = slices.DeleteFunc(slices.Compact(kept), func(name string) bool { return slices.Contains(secret, name) })
-	return kept, secret
+	return kept, secret, nil
+}
+
+// beside returns the secrets of other projects: those in the parents of the directories dirs,
+// and right in the other directories there, if the parent is below the home directory. It
+// looks at no more than maxBeside directories.
+func (f *finder) beside(dirs []string) []string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen == nil {
+		f.seen = map[string]*listing{}
+	}
+	f.left = maxBeside
+	var out []string
+	for _, dir := range dirs {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil || !within(home, real) || real == home {
+			continue
+		}
+		parent := filepath.Dir(real)
+		l := f.list(parent, "")
+		if l == nil {
+			continue
+		}
+		for _, name := range l.secret {
+			out = append(out, filepath.Join(parent, name))
+		}
+		for _, name := range l.dirs {
+			other := filepath.Join(parent, name)
+			if next := f.list(other, ""); next != nil && other != real {
+				for _, s := range next.secret {
+					out = append(out, filepath.Join(other, s))
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func (f *finder) walk(root, rel string, kept, secret *[]string) {
@@ -190,6 +280,9 @@ func (f *finder) walk(root, rel string, kept, secret *[]string) {
 }
 
 func (f *finder) list(dir, rel string) *listing {
+	if f.left--; f.left < 0 {
+		return nil
+	}
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
 		delete(f.seen, dir)
@@ -204,6 +297,9 @@ func (f *finder) list(dir, rel string) *listing {
 	l.closed = err != nil && !errors.Is(err, fs.ErrNotExist)
 	for _, e := range entries {
 		l.add(e, rel)
+	}
+	if hasRepository(entries) { // bare, or separate from its working tree
+		l.kept = append(l.kept, pathrule.KeptIn[".git"]...)
 	}
 	f.seen[dir] = l
 	return l
@@ -234,29 +330,4 @@ func (l *listing) add(e fs.DirEntry, rel string) {
 	case e.IsDir() && name != "node_modules":
 		l.dirs = append(l.dirs, name)
 	}
-}
-
-// inGitModules reports whether rel is where a repository keeps those of its submodules, and
-// the data of its other working trees.
-func inGitModules(rel string) bool {
-	rel = "/" + rel
-	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
-}
-
-// setAside disables what a command created in an existing repository and git would run or
-// follow, as git itself creates none of it. It returns made, with what was done to each.
-func setAside(made []string) []string {
-	out := slices.Clone(made)
-	for i, name := range out {
-		dir := filepath.Dir(name)
-		inGit := filepath.Base(dir) == ".git" || inGitModules(dir)
-		real, err := filepath.EvalSymlinks(dir)
-		if !inGit || err != nil || real != dir {
-			continue
-		}
-		if aside := name + ".untrusted"; os.Rename(name, aside) == nil {
-			out[i] = name + " (now " + aside + ")"
-		}
-	}
-	return out
 }

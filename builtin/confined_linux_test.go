@@ -283,7 +283,7 @@ func TestFinder(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
 		".git/config", ".git/worktrees/w/commondir", ".git/hooks/x", ".git/HEAD", ".git/modules/a/b/config", "sub/.git", "sub/.envrc", "sub/.env.local", "sub/.env.example", "deep/er/id_rsa", "deep/er/server.key",
-		"testdata/server.key", "node_modules/x/.npmrc", ".vscode/settings.json", "bin/tool", "etc/passwd",
+		"bare/HEAD", "bare/config", "bare/objects/x", "bare/refs/heads/x", "bare/hooks/x", "bare/info/attributes", "bare/worktrees/w/HEAD", "bare/worktrees/w/commondir", "bare/objects/.env", "testdata/server.key", "node_modules/x/.npmrc", ".vscode/settings.json", "bin/tool", "etc/passwd",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -294,13 +294,16 @@ func TestFinder(t *testing.T) {
 	}
 	f := new(finder)
 	there := func() string {
-		kept, secret := f.under([]string{dir})
+		kept, secret, err := f.under([]string{dir})
+		if err != nil {
+			t.Fatal(err)
+		}
 		kept = slices.DeleteFunc(kept, func(name string) bool { _, err := os.Lstat(name); return err != nil })
 		slices.Sort(kept)
 		slices.Sort(secret)
 		return strings.ReplaceAll(strings.Join(kept, " ")+" | "+strings.Join(secret, " "), dir+"/", "")
 	}
-	want := ".git/config .git/hooks .git/modules/a/b/config .git/worktrees/w/commondir .vscode sub/.envrc sub/.git | deep/er/id_rsa deep/er/server.key sub/.env.local"
+	want := ".git/config .git/hooks .git/modules/a/b/config .git/worktrees/w/commondir .vscode bare/config bare/hooks bare/info/attributes bare/worktrees/w/commondir sub/.envrc sub/.git | bare/objects/.env deep/er/id_rsa deep/er/server.key sub/.env.local"
 	for range 2 {
 		if got := there(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -320,7 +323,7 @@ func TestFinder(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(dir, "deep"), time.Time{}, before.ModTime()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := there(), strings.Replace(want, "| deep", "| deep/.env deep", 1); got != want {
+	if got, want := there(), strings.Replace(want, " deep/er/id", " deep/.env deep/er/id", 1); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

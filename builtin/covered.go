@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,7 @@ import (
 // below the directories dirs, or below a glob's first directory. A glob that begins above
 // dirs, such as "/**/*.pem", is searched for only in them, as searching the whole machine
 // takes too long.
-func covered(globs, dirs []string) []string {
+func covered(globs, dirs []string) ([]string, error) {
 	var out, wild, tops []string
 	for _, g := range globs {
 		name, whole := pathrule.Fixed(g)
@@ -26,21 +27,31 @@ func covered(globs, dirs []string) []string {
 		}
 	}
 	if len(wild) == 0 {
-		return out
+		return out, nil
 	}
+	left := maxDirs
 	for _, top := range slices.Concat(dirs, tops) {
 		if real, err := filepath.EvalSymlinks(top); err == nil {
-			out = append(out, coveredBelow(real, wild)...)
+			out = append(out, coveredBelow(real, wild, &left)...)
+		}
+		if left < 0 {
+			return nil, fmt.Errorf("%s has more than %d directories, too many to search before each command for what the deny rule for %s covers; use a rule for a smaller directory", top, maxDirs, wild[0])
 		}
 	}
-	return out
+	return out, nil
 }
 
 // coveredBelow returns what the globs cover below the directory top, whose links are
-// resolved. A directory that cannot be listed is covered as a whole.
-func coveredBelow(top string, globs []string) (out []string) {
+// resolved. A directory that cannot be listed is covered as a whole. It lists at most
+// left directories, and lowers left by those.
+func coveredBelow(top string, globs []string, left *int) (out []string) {
 	filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			*left--
+		}
 		switch {
+		case *left < 0:
+			return fs.SkipAll
 		case err != nil:
 			out = append(out, name)
 			return fs.SkipDir

@@ -1,11 +1,16 @@
 package builtin
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/kitbag-go/kitbag/builtin/sandbox"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -15,13 +20,122 @@ func TestSecretsMadeLater(t *testing.T) {
 	t.Setenv("HOME", home)
 	l := &Local{Dirs: []string{dir}}
 	secret := filepath.Join(home, ".aws")
-	if slices.Contains(l.Spec(permission.ProfileWork).Hide, secret) {
+	if slices.Contains(specOf(t, l).Hide, secret) {
 		t.Fatal("hidden before it exists")
 	}
 	if err := os.Mkdir(secret, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if hide := l.Spec(permission.ProfileWork).Hide; !slices.Contains(hide, secret) {
+	if hide := specOf(t, l).Hide; !slices.Contains(hide, secret) {
 		t.Errorf("%s is not among %v", secret, hide)
+	}
+}
+
+// specOf returns how a command of the profile work is confined.
+func specOf(t *testing.T, l *Local) sandbox.Spec {
+	t.Helper()
+	s, err := l.Spec(permission.ProfileWork)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// place makes empty files.
+func place(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSecretsElsewhere: what other projects and the environment keep outside the home
+// directory's well-known places is hidden, too.
+func TestSecretsElsewhere(t *testing.T) {
+	home, cargo, config := t.TempDir(), t.TempDir(), t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("CARGO_HOME", cargo)
+	t.Setenv("XDG_CONFIG_HOME", config)
+	t.Setenv("KUBECONFIG", config+"/a:"+config+"/b")
+	hidden := []string{
+		home + "/src/other/.env", home + "/src/other/.env.local", home + "/src/.env", home + "/.gemini/oauth_creds.json", home + "/.config/sops/age/keys.txt", home + "/.config/ngrok/ngrok.yml",
+		home + "/.circleci/cli.yml", home + "/.sentryclirc", home + "/.msmtprc", home + "/.fetchmailrc", home + "/.Xauthority",
+		cargo + "/credentials.toml", config + "/gh/hosts.yml", config + "/a", config + "/b",
+	}
+	shown := []string{home + "/src/other/main.go", home + "/src/other/.env.example", cargo + "/config.toml", config + "/gh/config.yml", home + "/.circleci/config.yml"}
+	place(t, append(hidden, shown...)...)
+	place(t, home+"/src/mine/main.go")
+	hide := specOf(t, &Local{Dirs: []string{home + "/src/mine"}}).Hide
+	covers := func(name string) bool {
+		return slices.ContainsFunc(hide, func(dir string) bool { return within(dir, name) })
+	}
+	for _, name := range hidden {
+		if !covers(name) {
+			t.Errorf("%s is not hidden", name)
+		}
+	}
+	for _, name := range shown {
+		if covers(name) {
+			t.Errorf("%s is hidden", name)
+		}
+	}
+}
+
+// TestHomeGranted: a command that may write in the home directory plants no command there.
+func TestHomeGranted(t *testing.T) {
+	home := t.TempDir()
+	place(t, home+"/bin/x", home+"/go/bin/x", home+"/venv/bin/x", home+"/venv/pyvenv.cfg", home+"/p/node_modules/.bin/x", home+"/.bashrc")
+	t.Setenv("HOME", home)
+	t.Setenv("PATH", strings.Join([]string{home + "/bin", home + "/go/bin", home + "/venv/bin", home + "/p/node_modules/.bin", "/usr/local/bin", os.Getenv("PATH")}, ":"))
+	l := &Local{Dirs: []string{home}}
+	out, _ := l.runConfined(t, permission.ProfileWork, home, "for d in bin go/bin venv/bin p/node_modules/.bin; do echo >$d/git && echo $d; mv $d $d.old; done; echo x >>.bashrc && echo .bashrc; ls -d */bin bin")
+	for _, name := range []string{"bin", "go/bin", ".bashrc"} {
+		if slices.Contains(strings.Split(out, "\n"), name) && name == ".bashrc" {
+			t.Errorf("wrote %s: %s", name, out)
+		}
+		if _, err := os.Lstat(filepath.Join(home, name, "git")); err == nil {
+			t.Errorf("planted in %s", name)
+		}
+	}
+	for _, name := range []string{"venv/bin.old/git", "p/node_modules/.bin.old/git"} {
+		if _, err := os.Lstat(filepath.Join(home, name)); err != nil {
+			t.Errorf("a package manager could not: %v", err)
+		}
+	}
+}
+
+// TestTooManyDirectories: no command runs in a directory that was not searched as a whole.
+func TestTooManyDirectories(t *testing.T) {
+	old := maxDirs
+	t.Cleanup(func() { maxDirs = old })
+	maxDirs = 10
+	dir := t.TempDir()
+	for i := range 12 {
+		place(t, filepath.Join(dir, strconv.Itoa(i), "x"))
+	}
+	for dir, want := range map[string]string{dir: "more than 10 directories", "/": "use a smaller one"} {
+		l := &Local{Dirs: []string{dir}}
+		for _, profile := range []permission.Profile{permission.ProfileRead, permission.ProfileWork} {
+			start := time.Now()
+			_, err := l.Run(t.Context(), Command{Args: []string{"true"}, Dir: dir, Profile: profile})
+			if took := time.Since(start); err == nil || !strings.Contains(err.Error(), want) || took > 5*time.Second {
+				t.Errorf("%s: %v after %v", dir, err, took)
+			}
+		}
+		if _, err := l.Run(t.Context(), Command{Args: []string{"true"}, Dir: dir, Profile: permission.ProfileOpen}); err != nil {
+			t.Error(err)
+		}
+	}
+	maxDirs = 13
+	l := &Local{Dirs: []string{dir}}
+	if _, err := l.Run(t.Context(), Command{Args: []string{"true"}, Dir: dir, Profile: permission.ProfileWork}); err != nil {
+		t.Error(err)
+	}
+	maxDirs = 10
+	_, err := l.Run(t.Context(), Command{Args: []string{"true"}, Dir: dir, Profile: permission.ProfileWork, Except: []string{dir + "/**/*.x"}})
+	if err == nil {
+		t.Error("what was found before counts as well")
 	}
 }

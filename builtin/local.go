@@ -45,7 +45,7 @@ type Local struct {
 	// them, although they are in Sandbox.Hide or are well known to hold credentials.
 	Reveal []string
 
-	found finder
+	found, near finder
 }
 
 // Identify returns the file at path, which must be absolute and without symbolic links.

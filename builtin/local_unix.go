@@ -46,7 +46,11 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	// the pipe.
 	cmd.Stdout, cmd.Stderr = w, w
 	out := c.Output
-	spec, confined := l.confines(c)
+	spec, confined, err := l.confines(c)
+	if err != nil {
+		w.Close()
+		return Exit{}, err
+	}
 	var cleanup func() (sandbox.Result, error)
 	tail := &tail{to: out}
 	if confined {

@@ -44,7 +44,10 @@ func TestLocalSpec(t *testing.T) {
 		for _, name := range c.reveal {
 			l.Reveal = append(l.Reveal, dir+"/"+name)
 		}
-		s := l.Spec(permission.ProfileWork)
+		s, err := l.Spec(permission.ProfileWork)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, name := range []string{".env", "a/.env", "ab/.env", "notes"} {
 			if got := slices.Contains(s.Hide, at(name)); got != slices.Contains(c.hidden, name) || got == slices.Contains(s.Protect, at(name)) {
 				t.Errorf("reveal %q: %s is hidden: %t, or protected as well, or neither", c.reveal, name, got)

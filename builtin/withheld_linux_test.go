@@ -54,7 +54,7 @@ func TestClosedDirectory(t *testing.T) {
 	}
 	l.changed, l.read = lastChange(info), lastChange(info).Add(2*settled)
 	f.seen[dir] = l
-	if _, secret := f.under([]string{dir}); len(secret) != 1 || secret[0] != dir {
+	if _, secret, err := f.under([]string{dir}); err != nil || len(secret) != 1 || secret[0] != dir {
 		t.Errorf("%q, want the directory as a whole", secret)
 	}
 }
@@ -87,5 +87,73 @@ func TestGitStaysTrusted(t *testing.T) {
 		if _, err := os.Lstat(proof); err == nil {
 			t.Errorf("%s: git ran the program; the command printed %s", command, out)
 		}
+	}
+}
+
+// TestOtherRepositories: a bare repository, and one that is separate from its working tree,
+// run nothing that a command wrote.
+func TestOtherRepositories(t *testing.T) {
+	for _, c := range []struct{ make, command, use string }{
+		{"git init -q --bare dir/bare.git", "git config --file bare.git/config core.fsmonitor 'touch PROOF; false'; printf '[core]\n\tbare = false\n\tfsmonitor = touch PROOF\n' >bare.git/config", "git -C dir/bare.git --work-tree . status"},
+		{"git init -q --bare dir/bare.git", "mkdir -p bare.git/hooks; printf '#!/bin/sh\ntouch PROOF\n' >bare.git/hooks/post-checkout; chmod +x bare.git/hooks/*", "git -C dir/bare.git --work-tree . checkout -q --orphan new"},
+		{"git init -q --separate-git-dir dir/store dir/tree", "printf '[core]\n\tfsmonitor = touch PROOF\n' >store/config", "git -C dir/tree status"},
+		{"git init -q --bare dir; rm -rf dir/hooks", "printf '[core]\n\tbare = false\n\tfsmonitor = touch PROOF\n' >config; mkdir hooks; printf '#!/bin/sh\ntouch PROOF\n' >hooks/post-checkout; chmod +x hooks/*", "git -C dir --work-tree . checkout -q --orphan new"},
+		{"git init -q --bare dir/bare.git; rm -rf dir/bare.git/hooks", "mkdir bare.git/hooks; printf '#!/bin/sh\ntouch PROOF\n' >bare.git/hooks/post-checkout; chmod +x bare.git/hooks/*", "git -C dir/bare.git --work-tree . checkout -q --orphan new"},
+	} {
+		top := t.TempDir()
+		dir, proof := filepath.Join(top, "dir"), filepath.Join(top, "proof")
+		shell := func(script string) {
+			t.Helper()
+			cmd := exec.Command("bash", "-c", script)
+			cmd.Dir = top
+			out, err := cmd.CombinedOutput()
+			t.Logf("%s: %v %s", script, err, out)
+		}
+		shell("mkdir dir; " + c.make)
+		l := &Local{Dirs: []string{dir}}
+		out, _ := l.runConfined(t, permission.ProfileWork, dir, strings.ReplaceAll(c.command, "PROOF", proof))
+		shell(c.use)
+		if _, err := os.Lstat(proof); err == nil {
+			t.Errorf("%s; %s: git ran its program; the command said %s", c.make, c.command, out)
+		}
+	}
+}
+
+// TestLinkedWorkingTree: git commits in a working tree whose repository is elsewhere, and what
+// git runs or trusts there stays as it is. A file that merely names a repository grants nothing.
+func TestLinkedWorkingTree(t *testing.T) {
+	top := t.TempDir()
+	shell := func(script string) string {
+		t.Helper()
+		cmd := exec.Command("bash", "-ec", script)
+		cmd.Dir = top
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v %s", script, err, out)
+		}
+		return string(out)
+	}
+	const who = "git -c user.name=a -c user.email=a@b "
+	shell("git init -q main; cd main; " + who + "commit -q --allow-empty -m a; git worktree add -q ../linked; git worktree add -q ../third; mkdir ../forged; cp ../linked/.git ../forged/.git")
+	linked := filepath.Join(top, "linked")
+	l := &Local{Dirs: []string{linked}}
+	if out, exit := l.runConfined(t, permission.ProfileWork, linked, "echo x >x && git add x && "+who+"commit -qm b && git log --oneline | wc -l"); exit.Code != 0 || out != "2\n" {
+		t.Errorf("%+v %s", exit, out)
+	}
+	before := shell("cat main/.git/config main/.git/worktrees/third/commondir; ls main/.git/hooks main")
+	for _, command := range []string{
+		"git config core.fsmonitor false", "echo >../main/.git/hooks/pre-commit", "echo x >../main/.git/worktrees/third/commondir", "mv ../main/.git/hooks ../main/.git/h",
+	} {
+		if out, exit := l.runConfined(t, permission.ProfileWork, linked, command); exit.Code == 0 {
+			t.Errorf("%s: %s", command, out)
+		}
+	}
+	if after := shell("cat main/.git/config main/.git/worktrees/third/commondir; ls main/.git/hooks main"); after != before {
+		t.Errorf("the repository has changed:\n%s", after)
+	}
+	forged := filepath.Join(top, "forged")
+	l = &Local{Dirs: []string{forged}}
+	if out, exit := l.runConfined(t, permission.ProfileWork, forged, "echo x >../main/.git/objects/x"); exit.Code == 0 {
+		t.Errorf("a forged link grants the repository: %s", out)
 	}
 }

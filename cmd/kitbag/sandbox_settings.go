@@ -142,9 +142,12 @@ func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
 	if len(s.Reveal) == 0 {
 		return l, nil
 	}
-	hidden := l.Spec(permission.ProfileWork).Hide
+	spec, err := l.Spec(permission.ProfileWork)
+	if err != nil {
+		return nil, err
+	}
 	for _, path := range s.Reveal {
-		for _, place := range hidden {
+		for _, place := range spec.Hide {
 			if rel, err := filepath.Rel(place, path); err == nil && filepath.IsLocal(rel) {
 				return nil, fmt.Errorf(configFile+": sandbox.reveal: %s is in %s, which is hidden as a whole; reveal that, or take this out of the list", path, place)
 			}
@@ -162,7 +165,7 @@ func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbo
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
-	return l.Spec(profile), nil
+	return l.Spec(profile)
 }
 
 // use is Use, or its default.

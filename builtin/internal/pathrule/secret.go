@@ -371,6 +371,7 @@ var (
 	secretFiles = []string{
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "identity", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".mylogin.cnf",
 		".git-credentials", ".envrc", ".htpasswd", ".dockercfg", ".boto", ".s3cfg", ".vault-token", ".databrickscfg", ".terraformrc", ".yarnrc.yml", ".condarc", ".authinfo", ".authinfo.gpg", ".rediscli_auth", ".secrets",
+		".sentryclirc", ".msmtprc", ".fetchmailrc", ".mbsyncrc", ".offlineimaprc", ".xauthority", ".iceauthority", ".smbcredentials", "oauth_creds.json", "kaggle.json",
 		".bash_history", ".zsh_history", ".zhistory", ".histfile", ".sh_history", ".ash_history", "fish_history", ".python_history", ".node_repl_history", ".psql_history",
 		".mysql_history", ".sqlite_history", ".rediscli_history", ".irb_history", ".pry_history", "consolehost_history.txt",
 		"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "master.passwd", "krb5.keytab",
@@ -386,6 +387,9 @@ var (
 		"/.aws/", "/.azure/", "/.kube/", "/.docker/config.json", "/.gnupg/", "/.password-store/", "/.oci/", "/.aliyun/", "/.bluemix/", "/.snowflake/", "/.snowsql/", "/.tsh/", "/.electrum/",
 		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.config/rclone/", "/.config/hub/", "/.config/op/", "/.config/git/credentials", "/.config/composer/auth.json", "/.config/containers/auth.json",
 		"/.config/helm/registry", "/.config/doctl/", "/.config/hcloud/", "/.config/stripe/", "/.config/configstore/", "/.config/netlify/", "/.config/pypoetry/auth.toml", "/.config/kitbag/",
+		"/.config/sops/", "/.config/age/", "/.config/ngrok/", "/.ngrok2/", "/.circleci/cli.yml", "/.gemini/oauth_creds.json", "/.gemini/mcp-oauth-tokens", "/.kaggle/kaggle.json", "/.config/github-copilot/", "/.config/glab-cli/", "/.config/scw/",
+		"/.config/linode-cli/", "/.config/msmtp/", "/.config/.wrangler/", "/.wrangler/config/", "/.railway/config.json", "/.supabase/", "/.huggingface/", "/.cache/huggingface/token", "/.cache/huggingface/stored_tokens",
+		"/.local/share/com.vercel.cli/", "/.local/share/opencode/auth.json", "/.local/share/atuin/key", "/.dbt/profiles.yml", "/.slack/credentials.json", "/.mc/config.json", "/.vnc/passwd",
 		"/.config/google-chrome/", "/.config/chromium/", "/.config/bravesoftware/", "/.config/microsoft-edge/", "/.mozilla/", "/.thunderbird/", "/.var/app/org.mozilla.firefox/",
 		"/.local/share/keyrings/", "/.local/share/kwalletd/", "/.local/share/fish/fish_history", "/.cargo/credentials", "/.m2/settings", "/.gem/credentials", "/.terraform.d/credentials", "/.composer/auth.json", "/.codex/auth.json",
 		"/.claude/.credentials.json", "/.claude.json/", "/.fly/config.yml", "/.pulumi/credentials.json", "/.gradle/gradle.properties", "/.ivy2/.credentials", "/.sbt/.credentials", "/.bundle/config", "/.heroku/", "/.ansible/vault",

@@ -1,0 +1,78 @@
+package builtin
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// mainRepository returns the repository that the directory is a linked working tree of: git
+// writes there when it commits. The repository must name the working tree as well, as anybody
+// can create the file that names the repository.
+func mainRepository(dir string) []string {
+	line := func(dir, name string) string {
+		data, _ := os.ReadFile(filepath.Join(dir, name))
+		return strings.TrimSuffix(string(data), "\n")
+	}
+	real := func(dir, name string) string {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		out, _ := filepath.EvalSymlinks(name)
+		return out
+	}
+	gitDir, ok := strings.CutPrefix(line(dir, ".git"), "gitdir: ")
+	if !ok {
+		return nil
+	}
+	own := real(dir, gitDir)
+	if own == "" || filepath.Base(filepath.Dir(own)) != "worktrees" {
+		return nil
+	}
+	top := filepath.Dir(filepath.Dir(own))
+	link := real(dir, ".git")
+	if link == "" || real(own, line(own, "gitdir")) != link || real(own, line(own, "commondir")) != top || !isRepository(top) {
+		return nil
+	}
+	return []string{top}
+}
+
+// isRepository reports whether git takes the directory for a repository.
+func isRepository(dir string) bool {
+	entries, _ := os.ReadDir(dir)
+	return hasRepository(entries)
+}
+
+func hasRepository(entries []fs.DirEntry) bool {
+	has := func(name string) bool {
+		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.EqualFold(e.Name(), name) })
+	}
+	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
+}
+
+// inGitModules reports whether rel is where a repository keeps those of its submodules, and
+// the data of its other working trees.
+func inGitModules(rel string) bool {
+	rel = "/" + rel
+	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
+}
+
+// setAside disables what a command created in an existing repository and git would run or
+// follow, as git itself creates none of it. It returns made, with what was done to each.
+func setAside(made []string) []string {
+	out := slices.Clone(made)
+	for i, name := range out {
+		dir := filepath.Dir(name)
+		inGit := filepath.Base(dir) == ".git" || inGitModules(dir) || isRepository(dir)
+		real, err := filepath.EvalSymlinks(dir)
+		if !inGit || err != nil || real != dir {
+			continue
+		}
+		if aside := name + ".untrusted"; os.Rename(name, aside) == nil {
+			out[i] = name + " (now " + aside + ")"
+		}
+	}
+	return out
+}
