@@ -39,6 +39,8 @@ type Local struct {
 	// A Profile here applies to every command, so that open turns the sandbox off. Write and
 	// Network grant more. Protect, Hide and Scratch add to the well-known paths: files that
 	// other programs run or trust, credentials, and caches; see [Local.Spec].
+	// Credentials with a name such as .env are found in Dirs and in the directories beside
+	// them, others at well-known places only.
 	Sandbox sandbox.Spec
 
 	// Reveal are absolute paths that a confined command may read, with everything below
