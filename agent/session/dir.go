@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 )
 
@@ -17,8 +15,13 @@ const suffix = ".jsonl"
 // Dir returns a store that keeps each session in a file of the directory,
 // named after its id: JSON lines that are only ever appended to, each with a
 // checksum. So what was said stays in the file, also when the agent has
-// compacted it away, until the session is deleted. The directory is made, with
-// mode 0700, if it does not exist. Files have mode 0600.
+// compacted it away, until the session is deleted. Inputs that wait are in a file
+// beside it. The directory is made, with mode 0700, if it does not exist. Files
+// have mode 0600.
+//
+// The store is an [Inbox], a [Watcher], which sees an event at most 100 ms after it was
+// stored, and a [Reader]. To list sessions reads the end of each file; to read one,
+// or its inputs if there are any that wait, reads the whole file.
 //
 // Dir works on systems that have flock: Linux, macOS and the BSDs.
 func Dir(path string) (Store, error) {
@@ -44,7 +47,7 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session %q: %w", id, err)
 	}
-	return &dirLog{root: d.root, file: f, id: id}, nil
+	return &dirLog{dir: d, file: f, id: id}, nil
 }
 
 // openLocked opens a file and locks it. The name is looked up below the directory
@@ -86,45 +89,213 @@ func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (b
 	return err == nil && os.SameFile(mine, named), err
 }
 
-func (d *dir) List(ctx context.Context) ([]Info, error) {
+// List reads the end of each file.
+func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 	entries, err := fs.ReadDir(d.root.FS(), ".")
+	if err != nil {
+		return Page{}, err
+	}
+	var infos []Info
+	last := ""
+	for _, e := range entries { // sorted, so that the files of a session follow each other
+		id, isLog := strings.CutSuffix(e.Name(), suffix)
+		if !isLog {
+			id, _ = strings.CutSuffix(e.Name(), inboxSuffix)
+		}
+		// Whatever else is in the directory is not ours.
+		if id == e.Name() || id == last || CheckID(id) != nil || !e.Type().IsRegular() {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return Page{}, err
+		}
+		last = id
+		in, err := d.info(id)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile, or not stored yet
+		case err != nil:
+			return Page{}, err
+		default:
+			infos = append(infos, in)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return Page{}, err
+	}
+	return q.Page(infos)
+}
+
+// info returns what a list says of a session.
+func (d *dir) info(id string) (Info, error) {
+	inputs, err := d.countInputs(id)
+	if err != nil {
+		return Info{}, err
+	}
+	sum, err := d.summary(id)
+	if err != nil {
+		return Info{}, err
+	}
+	return d.infoOf(id, sum, inputs)
+}
+
+// infoOf completes what the session file says.
+func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
+	if sum.Seq == 0 && inputs == 0 {
+		return Info{}, fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
+	}
+	in := sum.info(id)
+	in.Inputs = max(inputs-sum.Took, 0)
+	if in.Updated.IsZero() {
+		name := id + suffix
+		if sum.Seq == 0 {
+			name = id + inboxSuffix
+		}
+		stat, err := d.root.Stat(name)
+		if err != nil {
+			return Info{}, err
+		}
+		in.Updated = stat.ModTime()
+	}
+	if in.Status == StatusWorking {
+		open, err := d.isOpen(id)
+		if err != nil {
+			return Info{}, err
+		}
+		if !open {
+			in.Status = StatusAbandoned
+		}
+	}
+	return in, nil
+}
+
+// isOpen reports whether a writer has the session open. There is no way to see a lock but
+// to try it; a writer that comes at that moment tries again.
+func (d *dir) isOpen(id string) (bool, error) {
+	f, err := d.openRegular(id + suffix)
+	if err != nil {
+		return false, err
+	}
+	switch err := tryLock(f); {
+	case err == nil:
+		return false, release(f)
+	case errors.Is(err, ErrConflict):
+		return true, f.Close()
+	default:
+		return false, errors.Join(err, f.Close())
+	}
+}
+
+// summary returns the summary of a session, empty if it has no record.
+func (d *dir) summary(id string) (summary, error) {
+	f, err := d.openRegular(id + suffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return summary{}, nil
+	}
+	if err != nil {
+		return summary{}, err
+	}
+	var sum summary
+	ok, err := readSummary(f, &sum)
+	if err == nil && !ok {
+		var l *logFile
+		if l, err = readLog(f, id, 0); err == nil {
+			sum = l.summary
+		}
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return summary{}, fmt.Errorf("session %q: %w", id, err)
+	}
+	return sum, nil
+}
+
+// readLog reads a session's file, which need not be there, up to a record.
+func (d *dir) readLog(id string, seq int64) (*logFile, error) {
+	f, err := d.openRegular(id + suffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return parseLog(nil, id, seq)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var infos []Info
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), suffix)
-		// Whatever else lies in the directory is not ours to tell of.
-		if !ok || CheckID(id) != nil || !e.Type().IsRegular() {
-			continue
-		}
-		info, err := e.Info()
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
-		case err != nil:
-			return nil, err
-		case info.Size() > int64(len(header(id))): // else there is no record yet
-			infos = append(infos, Info{ID: id, Updated: info.ModTime()})
-		}
-	}
-	slices.SortFunc(infos, func(a, b Info) int { return strings.Compare(a.ID, b.ID) })
-	return infos, ctx.Err()
+	l, err := readLog(f, id, seq)
+	return l, errors.Join(err, f.Close())
 }
 
-// Delete takes the lock first: whoever has the session open would go on writing to
-// a file without a name.
+// openRegular opens a file for reading. It does not wait, as opening a pipe may.
+func (d *dir) openRegular(name string) (*os.File, error) {
+	info, err := d.root.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	return d.root.Open(name)
+}
+
+func (d *dir) Read(ctx context.Context, id string, seq int64) (Info, []Record, error) {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return Info{}, nil, err
+	}
+	inputs, err := d.countInputs(id)
+	if err != nil {
+		return Info{}, nil, err
+	}
+	last, err := d.readLog(id, 0)
+	if err != nil {
+		return Info{}, nil, fmt.Errorf("session %q: %w", id, err)
+	}
+	in, err := d.infoOf(id, last.summary, inputs)
+	switch {
+	case err != nil:
+		return Info{}, nil, err
+	case seq < 0 || seq > last.Seq:
+		return Info{}, nil, noRecord(id, seq, last.Seq)
+	case seq == 0 || seq == last.Seq:
+		return in, last.recs, nil
+	}
+	l, err := d.readLog(id, seq)
+	if err != nil {
+		return Info{}, nil, fmt.Errorf("session %q: %w", id, err)
+	}
+	return in, l.recs, nil
+}
+
+// Delete takes the lock first: whoever has the session open would continue to write
+// to a file without a name. The inbox is removed first: without the session file
+// its inputs would count as waiting.
 func (d *dir) Delete(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
 	}
-	f, err := d.openLocked(id+suffix, os.O_RDWR)
-	if err == nil {
-		err = errors.Join(d.root.Remove(id+suffix), syncDir(d.root.Open(".")), release(f))
-	}
-	if err != nil {
+	if err := d.delete(ctx, id); err != nil {
 		return fmt.Errorf("delete session %q: %w", id, err)
 	}
 	return nil
+}
+
+func (d *dir) delete(ctx context.Context, id string) error {
+	log, missing := d.openLocked(id+suffix, os.O_RDWR)
+	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
+		return missing
+	}
+	inbox, err := d.waitLocked(ctx, id+inboxSuffix, os.O_RDWR)
+	if err == nil {
+		err = errors.Join(d.root.Remove(id+inboxSuffix), release(inbox))
+		missing = nil
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if log != nil {
+		if err == nil {
+			err = d.root.Remove(id + suffix)
+		}
+		err = errors.Join(err, release(log))
+	}
+	if err == nil {
+		err = missing
+	}
+	return errors.Join(err, syncDir(d.root.Open(".")))
 }
 
 // syncDir makes sure that the names in a directory, which was opened with err,
@@ -134,113 +305,4 @@ func syncDir(d *os.File, err error) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// dirLog is a session file that is open and locked.
-type dirLog struct {
-	root *os.Root
-	file *os.File // nil when closed
-	id   string
-	end  *logEnd // where to go on; nil until the file was read
-	err  error   // of a write that failed: what is on the disk is unknown
-}
-
-// Load reads up to the size that the file has now. Nobody else writes to it.
-func (l *dirLog) Load(ctx context.Context) ([]Record, error) {
-	if l.file == nil {
-		return nil, errClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	info, err := l.file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.NewSectionReader(l.file, 0, info.Size()))
-	if err != nil {
-		return nil, err
-	}
-	recs, end, err := parseLog(data, l.id)
-	if err != nil {
-		return nil, err
-	}
-	l.end = &end
-	return recs, nil
-}
-
-// Append takes nothing more once a write has failed: after a failed fsync a system
-// may count pages as written that are not.
-func (l *dirLog) Append(ctx context.Context, rec Record) error {
-	switch {
-	case l.file == nil:
-		return errClosed
-	case l.err != nil:
-		return fmt.Errorf("an earlier write failed; open the session again: %w", l.err)
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	if l.end == nil {
-		if _, err := l.Load(ctx); err != nil {
-			return err
-		}
-	}
-	if err := checkNext(rec, l.end.seq); err != nil {
-		return err
-	}
-	line, err := appendRecord(nil, rec)
-	if err != nil {
-		return err
-	}
-	if ok, err := l.inPlace(); err != nil || !ok {
-		return errors.Join(fmt.Errorf("%w: its file was removed or replaced", ErrConflict), err)
-	}
-	if l.err = l.write(line); l.err != nil {
-		return l.err
-	}
-	*l.end = logEnd{seq: rec.Seq}
-	return nil
-}
-
-// inPlace reports whether the file is still the one that has its name.
-func (l *dirLog) inPlace() (bool, error) { return isNamed(l.file, l.root.Stat, l.id+suffix) }
-
-// write appends a line and returns when it is on the disk.
-func (l *dirLog) write(line []byte) error {
-	switch {
-	case l.end.fresh:
-		if err := l.file.Truncate(0); err != nil { // a header that was cut off
-			return err
-		}
-		line = append(header(l.id), line...)
-	case l.end.torn: // its remains stay, as a line with a wrong checksum
-		line = append([]byte("\n"), line...)
-	}
-	if _, err := l.file.Write(line); err != nil {
-		return err
-	}
-	if err := l.file.Sync(); err != nil {
-		return err
-	}
-	if l.end.fresh { // a new name is no more on the disk than what it names
-		return syncDir(l.root.Open("."))
-	}
-	return nil
-}
-
-func (l *dirLog) Close() error {
-	if l.file == nil {
-		return nil
-	}
-	var errs []error
-	if info, err := l.file.Stat(); err == nil && info.Size() == 0 { // nothing was stored
-		if ok, err := l.inPlace(); ok {
-			errs = append(errs, l.root.Remove(l.id+suffix))
-		} else {
-			errs = append(errs, err)
-		}
-	}
-	errs = append(errs, release(l.file))
-	l.file = nil
-	return errors.Join(errs...)
 }

@@ -21,7 +21,8 @@ import (
 // A recording is the file of a journey, with what was saved at each size.
 type recording struct {
 	data   []byte
-	sizes  []int
+	sizes  []int // after each save
+	ends   []int // of the lines of the records
 	states []string
 }
 
@@ -54,6 +55,12 @@ func record(t *testing.T) recording {
 	if r.data, err = os.ReadFile(file); err != nil {
 		t.Fatal(err)
 	}
+	n := 0
+	for line := range bytes.Lines(r.data) {
+		if n += len(line); bytes.HasPrefix(line, []byte(`{"crc"`)) {
+			r.ends = append(r.ends, n)
+		}
+	}
 	return r
 }
 
@@ -62,7 +69,7 @@ func record(t *testing.T) recording {
 // not needed.
 func (r *recording) at(n int) string {
 	i := 0
-	for i < len(r.sizes) && r.sizes[i]-1 <= n {
+	for i < len(r.ends) && r.ends[i]-1 <= n {
 		i++
 	}
 	if i == 0 {
@@ -81,10 +88,17 @@ func recovers(t *testing.T, store session.Store, file string, data []byte, want 
 	if got := encode(t, s.State); got != want {
 		t.Fatalf("of %d bytes\nloaded %s\n  want %s", len(data), got, want)
 	}
+	listed := listedSeq(t, store)
+	if _, recs, err := store.(session.Reader).Read(t.Context(), "a", 0); err == nil && recs[len(recs)-1].Seq != listed {
+		t.Fatalf("of %d bytes: the list says that record %d is the last, the reader %d", len(data), listed, recs[len(recs)-1].Seq)
+	}
 	if goOn {
 		s.State.Usage.Input++
 		if err := s.Save(t.Context(), s.State); err != nil {
 			t.Fatal(err)
+		}
+		if got := listedSeq(t, store); got != listed+1 {
+			t.Fatalf("of %d bytes: the list says that record %d is the last, want %d", len(data), got, listed+1)
 		}
 		want = encode(t, s.State)
 		shut(t, s)
@@ -94,6 +108,19 @@ func recovers(t *testing.T, store session.Store, file string, data []byte, want 
 		}
 	}
 	shut(t, s)
+}
+
+// listedSeq returns the number of the last record of the only session, as the list says.
+func listedSeq(t *testing.T, store session.Store) int64 {
+	t.Helper()
+	page, err := store.List(t.Context(), session.Query{})
+	if err != nil || len(page.Infos) > 1 {
+		t.Fatalf("the store lists %v, %v", page.Infos, err)
+	}
+	if len(page.Infos) == 0 {
+		return 0
+	}
+	return page.Infos[0].Seq
 }
 
 // load returns the records of a file.
@@ -129,7 +156,7 @@ func TestCutOff(t *testing.T) {
 			file := filepath.Join(path, "a.jsonl")
 			var before []session.Record
 			for n := shard; n <= r.sizes[8]; n += shards { // the later records are of the same kinds
-				near := slices.ContainsFunc(r.sizes, func(size int) bool { return n-size >= -2 && n-size <= 1 })
+				near := slices.ContainsFunc(slices.Concat(r.sizes, r.ends), func(size int) bool { return n-size >= -2 && n-size <= 1 })
 				goOn := near || n%61 == 0 || n < 60 && n%7 == 0
 				recs := load(t, store, file, r.data[:n])
 				if goOn || !reflect.DeepEqual(recs, before) { // else it is the same State
@@ -185,6 +212,7 @@ func TestDamaged(t *testing.T) {
 		l[i] = bytes.Replace(l[i], []byte(`"seq"`), []byte(`"sEq"`), 1)
 		return slices.Concat(l...)
 	}
+	const four = 7 // the line of record 4
 	const understood = "{\"kitbag_session\":1,\"id\":\"a\"}\n"
 	for _, row := range []struct {
 		name string
@@ -197,9 +225,9 @@ func TestDamaged(t *testing.T) {
 		{"another session", bytes.Replace(r.data, []byte(`"id":"a"`), []byte(`"id":"b"`), 1), `of session "b"`},
 		{"a newer file", []byte("{\"kitbag_session\":2,\"id\":\"a\",\"more\":1}\nwhatever\n"), "newer version"},
 		{"the first record is missing", without(1), "record 2 follows record 0"},
-		{"a record is missing", without(4), "record 5 follows record 3"},
-		{"a record is damaged", flipped(4), "record 5 follows record 3"},
-		{"a record twice", slices.Concat(r.data, lines[len(lines)-2]), "follows record"},
+		{"a record is missing", without(four), "record 5 follows record 3"},
+		{"a record is damaged", flipped(four), "record 5 follows record 3"},
+		{"a record twice", slices.Concat(r.data, lines[len(lines)-3]), "follows record"},
 		{"a record of another kind", []byte(understood + checked(`"seq":"one"}`)), "another version"},
 	} {
 		path := t.TempDir()
@@ -286,8 +314,8 @@ func TestStrangeFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if infos, err := store.List(t.Context()); err != nil || len(infos) > 0 {
-		t.Errorf("listed %v, %v", infos, err)
+	if page, err := store.List(t.Context(), session.Query{}); err != nil || len(page.Infos) > 0 {
+		t.Errorf("listed %v, %v", page.Infos, err)
 	}
 	unchanged(t, outside, content)
 }

@@ -76,12 +76,11 @@ type fileKeeper struct {
 // open returns the State in the file, or a new one. The lock goes with the file and
 // not with its name, so the name is looked up again once the lock is there.
 func (k *fileKeeper) open() (*agent.State, error) {
-	st := new(agent.State)
 	for {
 		f, err := openRegular(k.path)
 		if errors.Is(err, fs.ErrNotExist) {
 			_, err := os.Stat(filepath.Dir(k.path))
-			return st, err
+			return new(agent.State), err
 		}
 		if err != nil {
 			return nil, err
@@ -105,10 +104,16 @@ func (k *fileKeeper) open() (*agent.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(data, st); err != nil || k.key == nil {
+	return decodeFile(data, k.key)
+}
+
+// decodeFile returns the State in the content of a file, whose seal fits if there is a key.
+func decodeFile(data, key []byte) (*agent.State, error) {
+	st := new(agent.State)
+	if err := json.Unmarshal(data, st); err != nil || key == nil {
 		return st, err
 	}
-	return st, checkSeal(data, k.key)
+	return st, checkSeal(data, key)
 }
 
 // openRegular opens a file for reading. It does not wait, as opening a pipe may.

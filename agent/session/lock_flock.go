@@ -6,13 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // lock takes the lock of an open file, which [release] gives back, or the system when
-// the process ends. The error is ErrConflict when another has it.
+// the process ends. The error is ErrConflict when another has it for longer than
+// someone takes who only looks whether it is locked.
 func lock(f *os.File) error {
+	for try := 1; ; try++ {
+		err := tryLock(f)
+		if !errors.Is(err, ErrConflict) || try == 5 {
+			return err
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// tryLock is lock without waiting.
+func tryLock(f *os.File) error {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 		case err == nil:

@@ -6,107 +6,226 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"os"
+	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// A session file is a header line, then a line for each record:
+// A session file is a header line, then for each record its line and a summary of
+// the session as it is after it:
 //
 //	{"kitbag_session":1,"id":"customer-7"}
 //	{"crc":"8d0a41c5","seq":1,"whole":true,"data":{…}}
-//	{"crc":"0b6e9f23","seq":2,"data":{…}}
+//	{"sum":"51f2bb90","size":50,"seq":1,"status":"working"}
+//	{"crc":"0b6e9f23","seq":2,"data":{…},"took":[…],"event":7,"events":[…]}
+//	{"sum":"77e0a1d4","size":90,"seq":2,"event":7,"took":1,"status":"ended"}
 //
 // The checksum is CRC-32C of what follows it up to the end of the line. A line
 // whose checksum is wrong was being written when the program or the machine
 // stopped: the next record has its number. If a number is missing, a record
 // was lost that had been stored, and the file is not to be trusted.
+//
+// A summary tells a list what it needs from the end of the file, and the size of the
+// line before it. Where there is none, because it was cut off or an older program
+// wrote the record, the file is read. An older program takes a summary for a line
+// that was cut off.
 
 const logVersion = 1
 
-const crcPrefix = `{"crc":"12345678",`
+// The first members of the lines with a checksum.
+const (
+	recordLine  = "crc"
+	summaryLine = "sum"
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// linePrefix returns how a line with the given content begins.
+func linePrefix(kind string, body []byte) string {
+	return fmt.Sprintf(`{"%s":"%08x",`, kind, crc32.Checksum(body, castagnoli))
+}
+
+// appendLine appends a line with what v, a struct, encodes to.
+func appendLine(buf []byte, kind string, v any) ([]byte, error) {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	body := line[1:]
+	buf = append(buf, linePrefix(kind, body)...)
+	return append(append(buf, body...), '\n'), nil
+}
+
+// parseLine reads a line of the given kind, without its end, into v. intact says that
+// it is one and its checksum is right; an error then means that this program does
+// not understand the line.
+func parseLine(line []byte, kind string, v any) (intact bool, err error) {
+	n := len(linePrefix(kind, nil))
+	if len(line) < n || string(line[:n]) != linePrefix(kind, line[n:]) {
+		return false, nil
+	}
+	return true, json.Unmarshal(append([]byte("{"), line[n:]...), v)
+}
+
+// storedRecord is a record in its line. What is read to continue leaves the events out.
+type storedRecord struct {
+	Record
+	Event  int64   `json:"event,omitempty"` // the number of the last event by then
+	Events []Event `json:"events,omitempty"`
+}
+
+// A summary says of a session what a list wants to know.
+type summary struct {
+	Size    int               `json:"size"` // of the line of the record, with its end
+	Seq     int64             `json:"seq"`
+	Event   int64             `json:"event,omitempty"`
+	Took    int               `json:"took,omitempty"` // how many inputs were taken by then
+	Status  Status            `json:"status,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Updated time.Time         `json:"updated"`
+}
+
+// maxSummary is how many bytes a summary, or what there is in its place at the end of
+// an inbox, has at most.
+const maxSummary = 32 << 10
+
+// readSummary reads the last line of a file into v. It reports false, and the file must be
+// read, if that is no summary, or if the line before it is damaged: when a machine
+// loses power, the end of what was written may be on the disk without its beginning.
+func readSummary(f *os.File, v any) (bool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	end := info.Size()
+	buf, err := readBefore(f, end, maxSummary)
+	if err != nil {
+		return false, err
+	}
+	line, ended := bytes.CutSuffix(buf, []byte("\n"))
+	line = line[bytes.LastIndexByte(line, '\n')+1:]
+	var of struct {
+		Size int64 `json:"size"`
+	}
+	intact, err := parseLine(line, summaryLine, &of)
+	if !ended || !intact || err != nil || json.Unmarshal(line, v) != nil {
+		return false, nil
+	}
+	buf, err = readBefore(f, end-int64(len(line))-1, of.Size)
+	if err != nil {
+		return false, err
+	}
+	intact, _ = parseLine(bytes.TrimSuffix(buf, []byte("\n")), recordLine, new(struct{}))
+	return intact && int64(len(buf)) == of.Size, nil
+}
+
+// readBefore reads the n bytes before end, or less at the beginning of the file.
+func readBefore(f *os.File, end, n int64) ([]byte, error) {
+	buf := make([]byte, max(min(end, n), 0))
+	_, err := f.ReadAt(buf, end-int64(len(buf)))
+	if errors.Is(err, io.EOF) { // it was truncated meanwhile
+		err = nil
+	}
+	return buf, err
+}
 
 func header(id string) []byte {
 	return fmt.Appendf(nil, `{"kitbag_session":%d,"id":%q}`+"\n", logVersion, id)
 }
 
-// appendRecord appends the line of a record.
-func appendRecord(buf []byte, rec Record) ([]byte, error) {
-	line, err := json.Marshal(rec)
-	if err != nil {
-		return nil, err
-	}
-	body := line[1:]
-	buf = fmt.Appendf(buf, `{"crc":"%08x",`, crc32.Checksum(body, castagnoli))
-	return append(append(buf, body...), '\n'), nil
+// A logFile is what a session file holds, up to where it was read.
+type logFile struct {
+	summary
+	recs  []Record // the last whole one and those after it
+	taken map[string]Entry
+	fresh bool // there is no whole header yet
+	torn  bool // the last line has no end
 }
 
-// parseRecord reads a line without its end. intact says that the checksum is
-// right; an error then means that this program does not understand the line.
-func parseRecord(line []byte) (rec Record, intact bool, err error) {
-	if len(line) < len(crcPrefix) {
-		return rec, false, nil
-	}
-	body := line[len(crcPrefix):]
-	if string(line[:len(crcPrefix)]) != fmt.Sprintf(`{"crc":"%08x",`, crc32.Checksum(body, castagnoli)) {
-		return rec, false, nil
-	}
-	err = json.Unmarshal(append([]byte("{"), body...), &rec)
-	return rec, true, err
+// info returns what a list says of the session.
+func (l *logFile) info(id string) Info { return l.summary.info(id) }
+
+func (s summary) info(id string) Info {
+	return Info{ID: id, Updated: s.Updated, Seq: s.Seq, Event: s.Event, Status: s.Status, Labels: s.Labels}
 }
 
-// logEnd is the end of a session file, where the next record goes.
-type logEnd struct {
-	seq   int64 // of the last record
-	fresh bool  // there is no whole header yet
-	torn  bool  // the last line has no end
-}
-
-// parseLog reads a session file: the last whole record and those after it.
-func parseLog(data []byte, id string) (recs []Record, end logEnd, err error) {
+// parseLog reads a session file up to the record with the given number, 0 for all.
+func parseLog(data []byte, id string, seq int64) (*logFile, error) {
+	l := &logFile{taken: map[string]Entry{}}
 	if want := header(id); len(data) < len(want) && bytes.HasPrefix(want, data) {
-		return nil, logEnd{fresh: true}, nil
+		l.fresh = true
+		return l, nil
 	}
 	line, rest, ended := bytes.Cut(data, []byte("\n"))
-	if err := checkHeader(line, id); err != nil {
-		return nil, end, err
+	if err := checkHeader(line, "kitbag_session", id); err != nil {
+		return nil, err
 	}
-	for n := 2; len(rest) > 0; n++ {
+	for n := 2; len(rest) > 0 && (seq == 0 || l.Seq < seq); n++ {
 		line, rest, ended = bytes.Cut(rest, []byte("\n"))
-		rec, intact, err := parseRecord(line)
-		switch {
-		case !intact:
-			continue
-		case err != nil:
-			return nil, end, fmt.Errorf("line %d: a record of another version, perhaps: %w", n, err)
-		case rec.Seq != end.seq+1:
-			return nil, end, fmt.Errorf("line %d: record %d follows record %d: what was between them is damaged or missing", n, rec.Seq, end.seq)
+		if err := l.add(line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if rec.Whole {
-			recs = nil
-		}
-		recs = append(recs, rec)
-		end.seq = rec.Seq
 	}
-	end.torn = !ended
-	return recs, end, nil
+	l.torn = !ended
+	return l, nil
 }
 
-func checkHeader(line []byte, id string) error {
-	var h struct {
-		Version int    `json:"kitbag_session"`
-		ID      string `json:"id"`
+// add takes the next line.
+func (l *logFile) add(line []byte) error {
+	if bytes.HasPrefix(line, []byte(`{"`+summaryLine)) {
+		var sum summary
+		if intact, err := parseLine(line, summaryLine, &sum); intact && err == nil && sum.Seq == l.Seq {
+			l.Updated = sum.Updated
+		}
+		return nil
 	}
-	err := json.Unmarshal(line, &h)
+	var rec struct {
+		Record
+		Event int64 `json:"event"`
+	}
+	intact, err := parseLine(line, recordLine, &rec)
 	switch {
-	case err != nil || h.Version < 1:
-		return errors.New("its first line is not that of a kitbag session")
-	case h.Version > logVersion:
+	case !intact:
+		return nil
+	case err != nil:
+		return fmt.Errorf("a record of another version, perhaps: %w", err)
+	case rec.Seq != l.Seq+1:
+		return gap(rec.Seq, l.Seq)
+	}
+	if rec.Whole {
+		l.recs = nil
+	}
+	l.recs = append(l.recs, rec.Record)
+	for _, t := range rec.Took {
+		l.taken[t.ID] = Entry{Record: rec.Seq, Refused: t.Refused}
+	}
+	l.Seq, l.Event, l.Took, l.Status, l.Labels = rec.Seq, max(rec.Event, l.Event), l.Took+len(rec.Took), rec.Status, rec.Labels
+	return nil
+}
+
+// gap is the error for a number that does not follow the one before.
+func gap(seq, last int64) error {
+	return fmt.Errorf("record %d follows record %d: what was between them is damaged or missing; restore the file from a copy", seq, last)
+}
+
+// checkHeader checks the first line of a file, whose first member is named kind and
+// holds the version.
+func checkHeader(line []byte, kind, id string) error {
+	var h map[string]json.RawMessage
+	var version int
+	var of string
+	err := json.Unmarshal(line, &h)
+	err = errors.Join(err, json.Unmarshal(h[kind], &version), json.Unmarshal(h["id"], &of))
+	switch {
+	case version > logVersion:
 		return fmt.Errorf("%w: the file's version is %d, this program reads up to %d; update the program",
-			agent.ErrNewerState, h.Version, logVersion)
-	case h.ID != id:
-		return fmt.Errorf("the file is that of session %q", h.ID)
+			agent.ErrNewerState, version, logVersion)
+	case err != nil || version < 1:
+		return errors.New("its first line is not that of a kitbag session")
+	case of != id:
+		return fmt.Errorf("the file is that of session %q", of)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 )
 
 // FuzzParseLog reads files with any content after the header. What is read is
@@ -12,7 +13,8 @@ import (
 // record that is appended as Append does it is read after them.
 func FuzzParseLog(f *testing.F) {
 	line := func(seq int64, whole bool) []byte {
-		l, err := appendRecord(nil, Record{Seq: seq, Whole: whole, Data: json.RawMessage(`{"a":[1]}`)})
+		l, err := recordLines(Record{Seq: seq, Whole: whole, Data: json.RawMessage(`{"a":[1]}`), Events: []Event{{Seq: seq, Data: json.RawMessage("{}")}}},
+			summary{Seq: seq, Event: seq})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -27,24 +29,26 @@ func FuzzParseLog(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file := append(header("a"), data...)
-		recs, end, err := parseLog(file, "a")
+		end, err := parseLog(file, "a", 0)
 		if err != nil {
 			return
 		}
+		recs := end.recs
 		for i, rec := range recs {
-			if rec.Seq != end.seq-int64(len(recs)-1-i) || rec.Whole && i > 0 {
-				t.Fatalf("record %d of %d: %+v, the last is %d", i, len(recs), rec, end.seq)
+			if rec.Seq != end.Seq-int64(len(recs)-1-i) || rec.Whole && i > 0 {
+				t.Fatalf("record %d of %d: %+v, the last is %d", i, len(recs), rec, end.Seq)
 			}
 		}
 		if end.torn {
 			file = append(file, '\n')
 		}
-		next := Record{Seq: end.seq + 1, Whole: end.seq == 0, Data: json.RawMessage("7")}
-		if file, err = appendRecord(file, next); err != nil {
+		next := Record{Seq: end.Seq + 1, Whole: end.Seq == 0, Data: json.RawMessage("7")}
+		lines, err := recordLines(next, end.next(next, time.Now()))
+		if err != nil {
 			t.Fatal(err)
 		}
-		again, _, err := parseLog(file, "a")
-		if err != nil || len(again) == 0 || !bytes.Equal(again[len(again)-1].Data, next.Data) {
+		again, err := parseLog(append(file, lines...), "a", 0)
+		if err != nil || len(again.recs) == 0 || !bytes.Equal(again.recs[len(again.recs)-1].Data, next.Data) {
 			t.Fatalf("after another record: %v, %v", again, err)
 		}
 	})

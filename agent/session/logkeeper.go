@@ -33,19 +33,37 @@ func newLogKeeper(log Log) *logKeeper {
 	return &logKeeper{log: log, rest: &node{raw: json.RawMessage("{}")}}
 }
 
-// load reads the log into a State. That the State names the session that was opened
-// is checked because a file may have been copied or renamed: two sessions of one id
-// would then be taken for each other.
+// load reads the log into a State.
 func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	recs, err := k.log.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
+	st, err := decode(id, recs)
+	if err != nil || len(recs) == 0 {
+		return st, err
+	}
+	k.seq = recs[len(recs)-1].Seq
+	k.whole = len(recs[0].Data)
+	for _, rec := range recs[1:] {
+		k.changes += len(rec.Data)
+	}
+	// What was read is encoded again rather than kept: a later save must be
+	// compared with what this program writes, which may be of a newer version.
+	k.messages = slices.Clone(st.Messages)
+	k.rest, _, err = encode(st, len(st.Messages))
+	return st, err
+}
+
+// decode returns the State that records lead to. That it names the session is checked
+// because a file may have been copied or renamed: two sessions of one id would then
+// be taken for each other.
+func decode(id string, recs []Record) (*agent.State, error) {
 	st := &agent.State{ID: id}
 	if len(recs) == 0 {
 		return st, nil
 	}
-	data, err := k.replay(recs)
+	data, err := replay(recs)
 	if err != nil {
 		return nil, err
 	}
@@ -55,23 +73,19 @@ func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	if st.ID != id {
 		return nil, fmt.Errorf("it holds the conversation %q; open it under that id", st.ID)
 	}
-	// What was read is encoded again rather than kept: a later save must be
-	// compared with what this program writes, which may be of a newer version.
-	k.messages = slices.Clone(st.Messages)
-	k.rest, _, err = encode(st, len(st.Messages))
-	return st, err
+	return st, nil
 }
 
 // replay returns the JSON of the State that the records lead to.
-func (k *logKeeper) replay(recs []Record) ([]byte, error) {
+func replay(recs []Record) ([]byte, error) {
 	if !recs[0].Whole {
 		return nil, fmt.Errorf("its first record, %d, is not whole", recs[0].Seq)
 	}
 	whole := &node{raw: recs[0].Data}
-	k.seq, k.whole = recs[0].Seq, len(recs[0].Data)
+	seq := recs[0].Seq
 	for _, rec := range recs[1:] {
-		if rec.Seq != k.seq+1 || rec.Whole {
-			return nil, fmt.Errorf("record %d follows record %d", rec.Seq, k.seq)
+		if rec.Seq != seq+1 || rec.Whole {
+			return nil, fmt.Errorf("record %d follows record %d", rec.Seq, seq)
 		}
 		var c change
 		err := json.Unmarshal(rec.Data, &c)
@@ -81,8 +95,7 @@ func (k *logKeeper) replay(recs []Record) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
-		k.seq = rec.Seq
-		k.changes += len(rec.Data)
+		seq = rec.Seq
 	}
 	return json.Marshal(whole)
 }

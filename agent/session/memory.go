@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -14,18 +15,74 @@ import (
 )
 
 // Memory returns a store that ends with the process. It keeps bytes, like the
-// others, so that what a test loads has been encoded and decoded.
-func Memory() Store { return &memory{sessions: map[string]*memorySession{}} }
+// others, so that what a test loads has been encoded and decoded. It is an
+// [Inbox], a [Watcher] and a [Reader], and keeps every record and event until the
+// session is deleted.
+func Memory() Store {
+	return &memory{sessions: map[string]*memorySession{}, changed: make(chan struct{})}
+}
 
 type memory struct {
 	mu       sync.Mutex
-	sessions map[string]*memorySession // those that have a record, and those that are open
+	sessions map[string]*memorySession // those that exist, and those that are open
+	changed  chan struct{}             // closed, and replaced, when any session changes
 }
 
 type memorySession struct {
 	open    bool
-	updated time.Time
-	records []Record // the last whole one and those after it
+	info    Info
+	records []Record
+	inputs  []Entry
+}
+
+var (
+	_ Inbox   = (*memory)(nil)
+	_ Watcher = (*memory)(nil)
+	_ Reader  = (*memory)(nil)
+)
+
+// exists reports whether there is more of the session than a log that is open.
+func (s *memorySession) exists() bool { return s != nil && len(s.records)+len(s.inputs) > 0 }
+
+// now returns what a list says of the session.
+func (s *memorySession) now() Info {
+	in := s.info
+	in.Labels = maps.Clone(in.Labels)
+	in.Inputs = len(s.waiting())
+	if in.Status == StatusWorking && !s.open {
+		in.Status = StatusAbandoned
+	}
+	return in
+}
+
+// upTo returns the last whole record up to number seq, and those after it.
+func (s *memorySession) upTo(seq int64) []Record {
+	recs := s.records[:seq]
+	first := len(recs) - 1
+	for first > 0 && !recs[first].Whole {
+		first--
+	}
+	recs = slices.Clone(recs[max(first, 0):])
+	for i := range recs {
+		recs[i].Events = nil
+	}
+	return recs
+}
+
+// session returns a session, which it makes if it is new. mu is held.
+func (m *memory) session(id string) *memorySession {
+	s := m.sessions[id]
+	if s == nil {
+		s = &memorySession{info: Info{ID: id}}
+		m.sessions[id] = s
+	}
+	return s
+}
+
+// notify wakes the watchers. mu is held.
+func (m *memory) notify() {
+	close(m.changed)
+	m.changed = make(chan struct{})
 }
 
 func (m *memory) Open(ctx context.Context, id string) (Log, error) {
@@ -34,11 +91,7 @@ func (m *memory) Open(ctx context.Context, id string) (Log, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.sessions[id]
-	if s == nil { // which List does not show until it has a record
-		s = new(memorySession)
-		m.sessions[id] = s
-	}
+	s := m.session(id)
 	if s.open {
 		return nil, fmt.Errorf("session %q: %w", id, ErrConflict)
 	}
@@ -46,16 +99,19 @@ func (m *memory) Open(ctx context.Context, id string) (Log, error) {
 	return &memoryLog{m, s, id}, nil
 }
 
-func (m *memory) List(ctx context.Context) ([]Info, error) {
+func (m *memory) List(ctx context.Context, q Query) (Page, error) {
+	if err := ctx.Err(); err != nil {
+		return Page{}, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var infos []Info
-	for _, id := range slices.Sorted(maps.Keys(m.sessions)) {
-		if s := m.sessions[id]; len(s.records) > 0 {
-			infos = append(infos, Info{ID: id, Updated: s.updated})
+	for _, s := range m.sessions {
+		if s.exists() {
+			infos = append(infos, s.now())
 		}
 	}
-	return infos, ctx.Err()
+	return q.Page(infos)
 }
 
 func (m *memory) Delete(ctx context.Context, id string) error {
@@ -65,13 +121,79 @@ func (m *memory) Delete(ctx context.Context, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch s := m.sessions[id]; {
-	case s == nil:
-		return fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
-	case s.open:
+	case s != nil && s.open:
 		return fmt.Errorf("session %q: %w", id, ErrConflict)
+	case !s.exists():
+		return fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
 	}
 	delete(m.sessions, id)
+	m.notify()
 	return nil
+}
+
+func (m *memory) Read(ctx context.Context, id string, seq int64) (Info, []Record, error) {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return Info{}, nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[id]
+	if !s.exists() {
+		return Info{}, nil, fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
+	}
+	in := s.now()
+	if seq == 0 {
+		seq = in.Seq
+	}
+	if seq < 0 || seq > in.Seq {
+		return Info{}, nil, noRecord(id, seq, in.Seq)
+	}
+	return in, s.upTo(seq), nil
+}
+
+// noRecord is the error for a record that was not stored yet.
+func noRecord(id string, seq, last int64) error {
+	return fmt.Errorf("session %q: record %d: %w: the last is %d", id, seq, fs.ErrNotExist, last)
+}
+
+func (m *memory) Watch(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if err := CheckID(id); err != nil {
+			yield(Event{}, err)
+			return
+		}
+		var seen *memorySession
+		for after, next := after, 0; ; { // next is the index of the first record not looked at
+			m.mu.Lock()
+			s, changed := m.sessions[id], m.changed
+			if seen == nil && s.exists() {
+				seen = s
+			}
+			var recs []Record
+			if seen != nil {
+				recs = seen.records[next:]
+			}
+			m.mu.Unlock()
+			if seen != nil && s != seen {
+				yield(Event{}, fmt.Errorf("session %q was deleted: %w", id, fs.ErrNotExist))
+				return
+			}
+			next += len(recs)
+			for _, rec := range recs {
+				for _, ev := range rec.Events {
+					if ev.Record = rec.Seq; ev.Seq > after && !yield(ev, nil) {
+						return
+					}
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				yield(Event{}, context.Cause(ctx))
+				return
+			}
+		}
+	}
 }
 
 // memoryLog is a session that was opened; closed when session is nil.
@@ -89,47 +211,78 @@ func (l *memoryLog) Load(ctx context.Context) ([]Record, error) {
 	if l.session == nil {
 		return nil, errClosed
 	}
-	return slices.Clone(l.session.records), ctx.Err()
+	return l.session.upTo(l.session.info.Seq), ctx.Err()
 }
 
 func (l *memoryLog) Append(ctx context.Context, rec Record) error {
-	var data bytes.Buffer // the caller may use its bytes again
-	if err := errors.Join(ctx.Err(), json.Compact(&data, rec.Data)); err != nil {
+	rec, err := cloneRecord(rec)
+	if err := errors.Join(ctx.Err(), err); err != nil {
 		return err
 	}
-	rec.Data = data.Bytes()
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	s := l.session
 	if s == nil {
 		return errClosed
 	}
-	last := int64(0)
-	if n := len(s.records); n > 0 {
-		last = s.records[n-1].Seq
-	}
-	if err := checkNext(rec, last); err != nil {
+	if err := CheckRecord(rec, s.info); err != nil {
 		return err
 	}
-	if rec.Whole {
-		s.records = nil // no Load needs them
+	inputs, err := took(s.inputs, rec)
+	if err != nil {
+		return err
 	}
+	s.inputs = inputs
 	s.records = append(s.records, rec)
-	s.updated = time.Now()
+	s.info.after(rec, time.Now())
+	l.store.notify()
 	return nil
 }
 
-// checkNext reports whether rec may follow the record with the number last. A gap
-// means that another writer was here: what rec says is to change is not what the
-// last record left.
-func checkNext(rec Record, last int64) error {
-	switch {
-	case rec.Seq != last+1:
-		return fmt.Errorf("record %d after record %d: %w", rec.Seq, last, ErrConflict)
-	case last == 0 && !rec.Whole:
-		return errors.New("the first record of a session must be whole")
+// after makes in what it is once rec was stored.
+func (in *Info) after(rec Record, now time.Time) {
+	in.Seq, in.Updated, in.Status, in.Labels = rec.Seq, now, rec.Status, rec.Labels
+	if n := len(rec.Events); n > 0 {
+		in.Event = rec.Events[n-1].Seq
 	}
-	return nil
+}
+
+// took returns the inputs after rec has taken some of those that wait.
+func took(inputs []Entry, rec Record) ([]Entry, error) {
+	if len(rec.Took) == 0 {
+		return inputs, nil
+	}
+	inputs = slices.Clone(inputs)
+	for _, t := range rec.Took {
+		i := slices.IndexFunc(inputs, func(e Entry) bool { return e.ID == t.ID && e.Record == 0 })
+		if i < 0 {
+			return nil, fmt.Errorf("record %d takes the input %q, which does not wait", rec.Seq, t.ID)
+		}
+		inputs[i].Record, inputs[i].Refused = rec.Seq, t.Refused
+	}
+	return inputs, nil
+}
+
+// cloneRecord returns a copy that shares nothing with rec, whose bytes the caller may use again.
+func cloneRecord(rec Record) (Record, error) {
+	var err error
+	if rec.Data, err = compact(rec.Data); err != nil {
+		return rec, fmt.Errorf("record %d: %w", rec.Seq, err)
+	}
+	rec.Events = slices.Clone(rec.Events)
+	for i := range rec.Events {
+		if rec.Events[i].Data, err = compact(rec.Events[i].Data); err != nil {
+			return rec, fmt.Errorf("event %d: %w", rec.Events[i].Seq, err)
+		}
+	}
+	rec.Labels, rec.Took = maps.Clone(rec.Labels), slices.Clone(rec.Took)
+	return rec, nil
+}
+
+func compact(data []byte) (json.RawMessage, error) {
+	var b bytes.Buffer
+	err := json.Compact(&b, data)
+	return b.Bytes(), err
 }
 
 func (l *memoryLog) Close() error {
@@ -139,9 +292,74 @@ func (l *memoryLog) Close() error {
 		return nil
 	}
 	l.session.open = false
-	if len(l.session.records) == 0 { // it never came to exist
+	if !l.session.exists() {
 		delete(l.store.sessions, l.id)
 	}
 	l.session = nil
 	return nil
+}
+
+// waiting returns the inputs that no record has taken.
+func (s *memorySession) waiting() []Entry {
+	return slices.DeleteFunc(slices.Clone(s.inputs), func(e Entry) bool { return e.Record != 0 })
+}
+
+func (m *memory) Send(ctx context.Context, id string, in Entry) (bool, error) {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[id]
+	var waiting int
+	if s != nil {
+		if slices.ContainsFunc(s.inputs, func(e Entry) bool { return e.ID == in.ID }) {
+			return false, nil
+		}
+		waiting = len(s.waiting())
+	}
+	if err := CheckEntry(in, waiting); err != nil {
+		return false, fmt.Errorf("session %q: %w", id, err)
+	}
+	data, err := compact(in.Data)
+	if err != nil {
+		return false, err
+	}
+	s = m.session(id)
+	if !s.exists() {
+		s.info.Updated = time.Now()
+	}
+	s.inputs = append(s.inputs, Entry{ID: in.ID, Data: data, Sent: time.Now()})
+	m.notify()
+	return true, nil
+}
+
+func (m *memory) Inputs(ctx context.Context, id string) ([]Entry, error) {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.sessions[id]; s != nil {
+		return s.waiting(), nil
+	}
+	return nil, nil
+}
+
+func (m *memory) Input(ctx context.Context, id, input string) (Entry, error) {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return Entry{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.sessions[id]; s != nil {
+		if i := slices.IndexFunc(s.inputs, func(e Entry) bool { return e.ID == input }); i >= 0 {
+			return s.inputs[i], nil
+		}
+	}
+	return Entry{}, noInput(id, input)
+}
+
+func noInput(id, input string) error {
+	return fmt.Errorf("session %q: input %q: %w", id, input, fs.ErrNotExist)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -28,11 +29,30 @@ func newDir(t *testing.T) session.Store {
 	return store
 }
 
+// memories returns what opens a store in memory for each directory.
+func memories() sessiontest.Opener {
+	var mu sync.Mutex
+	stores := map[string]session.Store{}
+	return func(dir string) (session.Store, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if stores[dir] == nil {
+			stores[dir] = session.Memory()
+		}
+		return stores[dir], nil
+	}
+}
+
 func TestStores(t *testing.T) {
-	t.Run("memory", func(t *testing.T) {
-		sessiontest.Run(t, func(*testing.T) session.Store { return session.Memory() })
-	})
-	t.Run("dir", func(t *testing.T) { sessiontest.Run(t, newDir) })
+	for name, open := range map[string]sessiontest.Opener{"memory": memories(), "dir": session.Dir} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sessiontest.Run(t, open)
+			sessiontest.Inbox(t, open)
+			sessiontest.Watcher(t, open)
+			sessiontest.Reader(t, open)
+		})
+	}
 }
 
 func open(t *testing.T, store session.Store, id string) *session.Session {
@@ -278,11 +298,10 @@ type fixed struct {
 	recs []session.Record
 }
 
-func (f fixed) Open(context.Context, string) (session.Log, error)        { return f, nil }
-func (f fixed) Load(context.Context) ([]session.Record, error)           { return f.recs, nil }
-func (f fixed) Close() error                                             { return nil }
-func (f fixed) Append(ctx context.Context, rec session.Record) error     { return errors.New("full") }
-func (f fixed) List(ctx context.Context) (infos []session.Info, _ error) { return nil, nil }
+func (f fixed) Open(context.Context, string) (session.Log, error)    { return f, nil }
+func (f fixed) Load(context.Context) ([]session.Record, error)       { return f.recs, nil }
+func (f fixed) Close() error                                         { return nil }
+func (f fixed) Append(ctx context.Context, rec session.Record) error { return errors.New("full") }
 
 // TestSaveFails runs with a store that takes nothing: the run ends before
 // anything is shown that depends on what could not be stored.

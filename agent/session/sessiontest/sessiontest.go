@@ -1,8 +1,18 @@
-// Package sessiontest tests implementations of [session.Store].
+// Package sessiontest tests implementations of [session.Store], and of what a store
+// can do beside: [session.Inbox], [session.Watcher] and [session.Reader].
 //
 //	func TestStore(t *testing.T) {
-//		sessiontest.Run(t, func(t *testing.T) session.Store { return newStore(t.TempDir()) })
+//		open := func(dir string) (session.Store, error) { return newStore(dir) }
+//		sessiontest.Run(t, open)
+//		sessiontest.Inbox(t, open)
+//		sessiontest.Watcher(t, open)
+//		sessiontest.Reader(t, open)
+//		sessiontest.Kill(t, open)
 //	}
+//
+// Each opens stores in new directories, and some open one directory twice, as two
+// processes do. A store that is in no directory may return a new, empty store for
+// each new directory, and the same one for the same.
 package sessiontest
 
 import (
@@ -12,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,33 +29,75 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Run tests that a store keeps the contract of [session.Store]. newStore
-// returns an empty store.
-func Run(t *testing.T, newStore func(t *testing.T) session.Store) {
-	for _, test := range []struct {
-		name string
-		fn   func(*suite)
-	}{
+// An Opener opens the store in a directory, which may hold one already. If the store
+// has a method Close() error, it is called when a test has ended.
+type Opener func(dir string) (session.Store, error)
+
+// Run tests that a store keeps the contract of [session.Store].
+func Run(t *testing.T, open Opener) {
+	run(t, open, []test{
 		{"records come back in order", (*suite).order},
 		{"a whole record makes the others unneeded", (*suite).whole},
 		{"a record must follow the last one", (*suite).sequence},
+		{"what a record may hold", (*suite).records},
 		{"two writers cannot overwrite each other", (*suite).writers},
 		{"sessions are apart", (*suite).apart},
 		{"data are JSON and not shared", (*suite).data},
 		{"list", (*suite).list},
+		{"queries", (*suite).queries},
+		{"pages", (*suite).pages},
+		{"abandoned", (*suite).abandoned},
 		{"delete", (*suite).remove},
 		{"ids", (*suite).ids},
 		{"a context that has ended", (*suite).context},
 		{"after close", (*suite).closed},
 		{"many at once", (*suite).concurrent},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.fn(&suite{t, newStore(t)}) })
+	})
+}
+
+type test struct {
+	name string
+	fn   func(*suite)
+}
+
+func run(t *testing.T, open Opener, tests []test) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			test.fn(&suite{T: t, opener: open, dir: dir, store: opened(t, open, dir)})
+		})
 	}
+}
+
+// opened opens a store until the end of the test.
+func opened(t *testing.T, open Opener, dir string) session.Store {
+	t.Helper()
+	store, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, ok := store.(interface{ Close() error }); ok {
+		t.Cleanup(func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return store
 }
 
 type suite struct {
 	*testing.T
-	store session.Store
+	opener Opener
+	dir    string
+	store  session.Store
+}
+
+// again opens the same store once more, as another process would.
+func (s *suite) again() session.Store {
+	s.Helper()
+	return opened(s.T, s.opener, s.dir)
 }
 
 func (s *suite) open(id string) session.Log {
@@ -188,32 +239,6 @@ func (s *suite) data() {
 	s.holds(log, "a", record(1, true, odd), record(2, false, large), record(3, false, `"kept"`), record(4, false, `{"x":[1,2]}`))
 }
 
-func (s *suite) list() {
-	if infos, err := s.store.List(s.Context()); err != nil || len(infos) > 0 {
-		s.Errorf("an empty store lists %v, %v", infos, err)
-	}
-	for _, id := range []string{"c", "B", "a.b", "a"} {
-		log := s.open(id)
-		s.append(log, record(1, true, `{}`))
-		s.close(log)
-	}
-	s.close(s.open("unused"))
-	log := s.open("a") // an open session is listed, one without a record is not
-	s.open("empty")
-	infos, err := s.store.List(s.Context())
-	var ids []string
-	for _, info := range infos {
-		ids = append(ids, info.ID)
-		if info.Updated.IsZero() {
-			s.Errorf("%s: Updated is zero", info.ID)
-		}
-	}
-	if want := []string{"B", "a", "a.b", "c"}; err != nil || !slices.Equal(ids, want) {
-		s.Errorf("the store lists %v, %v, want %v", ids, err, want)
-	}
-	s.close(log)
-}
-
 func (s *suite) remove() {
 	if err := s.store.Delete(s.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
 		s.Errorf("delete a session that does not exist: %v, want fs.ErrNotExist", err)
@@ -267,7 +292,7 @@ func (s *suite) context() {
 	if _, err := s.store.Open(ctx, "b"); !errors.Is(err, context.Canceled) {
 		s.Errorf("open: %v", err)
 	}
-	if _, err := s.store.List(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := s.store.List(ctx, session.Query{}); !errors.Is(err, context.Canceled) {
 		s.Errorf("list: %v", err)
 	}
 	if err := s.store.Delete(ctx, "a"); !errors.Is(err, context.Canceled) {

@@ -7,24 +7,29 @@
 // The database may be used by several processes of one machine at a time. A
 // session may be open more than once; of two that append to it, the second
 // gets [session.ErrConflict]. What was stored outlives a crash of the program
-// and of the machine (WAL, synchronous=FULL).
+// and of the machine (WAL, synchronous=FULL). Every record, event and input is
+// kept until its session is deleted.
+//
+// A Store is also a [session.Inbox], a [session.Watcher], which sees an event of
+// another process at most 100 ms after it was stored, and a [session.Reader]. A
+// session that works is taken for abandoned 30 s after its process has died.
 //
 // It is a module of its own, so that only who uses it has the driver, which is
 // written in Go, among its dependencies.
 package sqlite
 
 import (
-	"bytes"
 	"context"
+	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
-	"time"
+	"strings"
+	"sync"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
@@ -36,12 +41,14 @@ import (
 // its tables are.
 const (
 	applicationID = 0x6b697462 // "kitb"
-	schemaVersion = 1
+	schemaVersion = 2
 )
 
+// schemas are what makes of a database of each version one of the next.
+//
 // A session is known by its number, which is not used again after the session
 // was deleted: a writer that does not know of that finds nothing to append to.
-const schema = `
+var schemas = [schemaVersion]string{`
 CREATE TABLE session (
 	num     INTEGER PRIMARY KEY AUTOINCREMENT,
 	id      TEXT NOT NULL UNIQUE,
@@ -53,12 +60,62 @@ CREATE TABLE record (
 	whole INTEGER NOT NULL,
 	data  BLOB NOT NULL,
 	PRIMARY KEY (num, seq)
-) STRICT, WITHOUT ROWID;`
+) STRICT, WITHOUT ROWID;`, `
+ALTER TABLE session ADD COLUMN status TEXT NOT NULL DEFAULT '';
+ALTER TABLE session ADD COLUMN labels TEXT NOT NULL DEFAULT '{}'; -- JSON
+ALTER TABLE session ADD COLUMN holder TEXT NOT NULL DEFAULT '';   -- the store that writes it
+ALTER TABLE session ADD COLUMN expires INTEGER NOT NULL DEFAULT 0; -- when that one is taken for dead, in microseconds
+ALTER TABLE record ADD COLUMN meta TEXT NOT NULL DEFAULT '{}'; -- JSON: what else is in the record
+CREATE INDEX session_updated ON session (updated DESC, id);
+CREATE INDEX session_status ON session (status, updated DESC, id);
+CREATE INDEX session_holder ON session (holder) WHERE expires <> 0;
+CREATE INDEX record_whole ON record (num, seq) WHERE whole;
+CREATE TABLE label (
+	num   INTEGER NOT NULL REFERENCES session ON DELETE CASCADE,
+	key   TEXT NOT NULL,
+	value TEXT NOT NULL,
+	PRIMARY KEY (num, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX label_value ON label (key, value, num);
+CREATE TABLE event (
+	num    INTEGER NOT NULL REFERENCES session ON DELETE CASCADE,
+	seq    INTEGER NOT NULL,
+	record INTEGER NOT NULL,
+	data   BLOB NOT NULL,
+	PRIMARY KEY (num, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE input (
+	num     INTEGER NOT NULL REFERENCES session ON DELETE CASCADE,
+	n       INTEGER NOT NULL,
+	id      TEXT NOT NULL,
+	data    BLOB NOT NULL,
+	sent    INTEGER NOT NULL,           -- in microseconds
+	record  INTEGER NOT NULL DEFAULT 0, -- that took it
+	refused TEXT NOT NULL DEFAULT '',
+	PRIMARY KEY (num, n),
+	UNIQUE (num, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX input_waiting ON input (num, n) WHERE record = 0;`}
 
 // A Store is a session.Store in a database. It is safe for concurrent use.
-type Store struct{ db *sql.DB }
+type Store struct {
+	db      *sql.DB
+	holder  string // names this store in claims
+	changed signal
 
-var _ session.Store = (*Store)(nil)
+	mu       sync.Mutex
+	closed   bool
+	open     int           // logs
+	stopBeat func()        // ends the goroutine that renews claims
+	beats    chan struct{} // closed when it has ended
+}
+
+var (
+	_ session.Store   = (*Store)(nil)
+	_ session.Inbox   = (*Store)(nil)
+	_ session.Watcher = (*Store)(nil)
+	_ session.Reader  = (*Store)(nil)
+)
 
 // Open opens the database at path. A missing file is made, with mode 0600. A
 // database that is not of this package, or that a newer version made
@@ -90,7 +147,8 @@ func open(path string) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	store := &Store{db}
+	store := &Store{db: db, holder: rand.Text()}
+	store.changed.wake()
 	if err := store.prepare(context.Background()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -109,14 +167,16 @@ func (s *Store) prepare(ctx context.Context) error {
 		}
 		switch {
 		case app == 0 && version == 0 && tables == 0:
-			_, err := tx.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA application_id=%d; PRAGMA user_version=%d", schema, applicationID, schemaVersion))
-			return err
-		case app != applicationID:
+		case app != applicationID || version < 1:
 			return errors.New("it is a database of something else")
 		case version > schemaVersion:
 			return fmt.Errorf("%w: its version is %d, this program reads up to %d; update the program", agent.ErrNewerState, version, schemaVersion)
+		case version == schemaVersion:
+			return nil
 		}
-		return nil
+		_, err := tx.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA application_id=%d; PRAGMA user_version=%d",
+			strings.Join(schemas[version:], "\n"), applicationID, schemaVersion))
+		return err
 	})
 	if err == nil {
 		_, err = s.db.ExecContext(ctx, "PRAGMA journal_mode=WAL") // not within a transaction
@@ -136,39 +196,26 @@ func (s *Store) tx(ctx context.Context, fn func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// Close closes the database. Logs that are open must not be used any more.
-func (s *Store) Close() error { return s.db.Close() }
-
-// Open opens a session. It never returns [session.ErrConflict]: a second
-// writer is refused when it appends.
-func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
-	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
-		return nil, err
+// read runs fn in a transaction that sees one moment, and keeps no writer waiting.
+func (s *Store) read(ctx context.Context, fn func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
 	}
-	l := &log{store: s, id: id}
-	err := s.db.QueryRowContext(ctx, "SELECT num FROM session WHERE id = ?", id).Scan(&l.num)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, fmt.Errorf("open session %q: %w", id, err)
-	}
-	return l, nil
+	return errors.Join(fn(tx), tx.Rollback())
 }
 
-// List returns the sessions, sorted by id.
-func (s *Store) List(ctx context.Context) (infos []session.Info, err error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT id, updated FROM session ORDER BY id")
-	if err != nil {
-		return nil, err
+// Close closes the database. Logs that are open must not be used any more, but to close them.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var id string
-		var updated int64
-		if err := rows.Scan(&id, &updated); err != nil {
-			return nil, err
-		}
-		infos = append(infos, session.Info{ID: id, Updated: time.UnixMicro(updated)})
-	}
-	return infos, rows.Err()
+	s.closed = true
+	s.endBeats()
+	_, err := s.db.Exec("UPDATE session SET expires = 0 WHERE holder = ? AND expires <> 0", s.holder)
+	return errors.Join(err, s.db.Close())
 }
 
 // Delete removes a session, also one that is open.
@@ -180,105 +227,52 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("delete session %q: %w", id, err)
 	}
+	s.changed.wake()
 	if n, err := res.RowsAffected(); err != nil || n == 0 {
 		return errors.Join(fmt.Errorf("session %q: %w", id, fs.ErrNotExist), err)
 	}
 	return nil
 }
 
-// log is a session that is open.
-type log struct {
-	store  *Store
-	id     string
-	num    int64 // 0 for a new session
-	closed bool
+// A signal wakes those who wait for a change in this process.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{}
 }
 
-func (l *log) usable(ctx context.Context) error {
-	if l.closed {
-		return fmt.Errorf("session %q: %w", l.id, fs.ErrClosed)
+func (s *signal) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch != nil {
+		close(s.ch)
 	}
-	return ctx.Err()
+	s.ch = make(chan struct{})
 }
 
-func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
-	if err := l.usable(ctx); err != nil {
-		return nil, err
+// next returns a channel that is closed at the next change.
+func (s *signal) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ch
+}
+
+// numberOf returns the number of a session, 0 if there is none.
+func numberOf(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}, id string) (num int64, err error) {
+	err = q.QueryRowContext(ctx, "SELECT num FROM session WHERE id = ?", id).Scan(&num)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
 	}
-	rows, err := l.store.db.QueryContext(ctx, "SELECT seq, whole, data FROM record WHERE num = ? ORDER BY seq", l.num)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
+	return num, err
+}
+
+// each calls scan for each row.
+func each(rows *sql.Rows, scan func() error) error {
 	for rows.Next() {
-		var rec session.Record
-		var data []byte
-		if err := rows.Scan(&rec.Seq, &rec.Whole, &data); err != nil {
-			return nil, err
+		if err := scan(); err != nil {
+			return errors.Join(err, rows.Close())
 		}
-		rec.Data = data
-		recs = append(recs, rec)
 	}
-	return recs, rows.Err()
-}
-
-func (l *log) Append(ctx context.Context, rec session.Record) error {
-	if err := l.usable(ctx); err != nil {
-		return err
-	}
-	var data bytes.Buffer
-	if err := json.Compact(&data, rec.Data); err != nil {
-		return err
-	}
-	num := l.num
-	err := l.store.tx(ctx, func(tx *sql.Tx) error {
-		var err error
-		if num, err = l.next(ctx, tx, rec); err != nil {
-			return err
-		}
-		if rec.Whole {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM record WHERE num = ?", num); err != nil {
-				return err
-			}
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE session SET updated = ? WHERE num = ?", time.Now().UnixMicro(), num); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO record (num, seq, whole, data) VALUES (?, ?, ?, ?)", num, rec.Seq, rec.Whole, data.Bytes())
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("session %q: record %d: %w", l.id, rec.Seq, err)
-	}
-	l.num = num
-	return nil
-}
-
-// next returns the number of the session, which it makes if it is new, if rec
-// may be its next record.
-func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
-	var num, last int64
-	err := tx.QueryRowContext(ctx, `SELECT num, (SELECT max(seq) FROM record WHERE record.num = session.num)
-		FROM session WHERE id = ?`, l.id).Scan(&num, &last)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, err
-	}
-	switch {
-	case num != l.num || rec.Seq != last+1:
-		return 0, session.ErrConflict
-	case num != 0:
-		return num, nil
-	case !rec.Whole:
-		return 0, errors.New("the first record of a session must be whole")
-	}
-	res, err := tx.ExecContext(ctx, "INSERT INTO session (id, updated) VALUES (?, 0)", l.id)
-	if err != nil {
-		return 0, err
-	}
-	return res.LastInsertId()
-}
-
-func (l *log) Close() error {
-	l.closed = true
-	return nil
+	return errors.Join(rows.Err(), rows.Close())
 }

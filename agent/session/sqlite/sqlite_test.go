@@ -38,9 +38,11 @@ func open(t *testing.T, path string) *sqlite.Store {
 }
 
 func TestStore(t *testing.T) {
-	sessiontest.Run(t, func(t *testing.T) session.Store {
-		return open(t, filepath.Join(t.TempDir(), "odd ?name%41#.db"))
-	})
+	open := func(dir string) (session.Store, error) { return sqlite.Open(filepath.Join(dir, "odd ?name%41#.db")) }
+	sessiontest.Run(t, open)
+	sessiontest.Inbox(t, open)
+	sessiontest.Watcher(t, open)
+	sessiontest.Reader(t, open)
 }
 
 // TestTwoStores has two stores on one file, as two processes would.
@@ -102,7 +104,7 @@ func TestRefused(t *testing.T) {
 	for _, row := range []struct{ setup, want string }{
 		{"CREATE TABLE mine (x)", "something else"},
 		{"PRAGMA application_id=7", "something else"},
-		{"PRAGMA application_id=0x6b697462; PRAGMA user_version=2; CREATE TABLE whatever (x)", "newer version"},
+		{"PRAGMA application_id=0x6b697462; PRAGMA user_version=3; CREATE TABLE whatever (x)", "newer version"},
 	} {
 		path := filepath.Join(t.TempDir(), "x.db")
 		db, err := sql.Open("sqlite", path)
@@ -173,4 +175,45 @@ func Example() {
 	// Output:
 	// 2 messages
 	// 4 messages
+}
+
+// TestOldDatabase opens a database of the first version of this package, which had
+// deleted what came before a whole record.
+func TestOldDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.ExecContext(t.Context(), `
+CREATE TABLE session (num INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, updated INTEGER NOT NULL) STRICT;
+CREATE TABLE record (num INTEGER NOT NULL REFERENCES session ON DELETE CASCADE, seq INTEGER NOT NULL, whole INTEGER NOT NULL,
+	data BLOB NOT NULL, PRIMARY KEY (num, seq)) STRICT, WITHOUT ROWID;
+INSERT INTO session (num, id, updated) VALUES (7, 'old', 1700000000000000);
+INSERT INTO record (num, seq, whole, data) VALUES
+	(7, 5, 1, CAST('{"version":1,"id":"old","messages":null,"usage":{"input_tokens":5,"output_tokens":0},"seq":0}' AS BLOB)),
+	(7, 6, 0, CAST('{"set":{"usage":{"input_tokens":6,"output_tokens":0}}}' AS BLOB));
+PRAGMA application_id=0x6b697462; PRAGMA user_version=1`)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	store := open(t, path)
+	st, in, err := session.Read(t.Context(), store, "old", 0)
+	if err != nil || st.Usage.Input != 6 || in.Seq != 6 || in.Status != "" || in.Updated.UnixMicro() != 1700000000000000 {
+		t.Errorf("read %+v, %+v, %v", st, in, err)
+	}
+	if _, _, err := session.Read(t.Context(), store, "old", 4); !errors.Is(err, session.ErrGone) {
+		t.Errorf("read what was deleted: %v, want ErrGone", err)
+	}
+	s, err := session.Open(t.Context(), store, "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.State.Usage.Input = 7
+	if err := errors.Join(s.Save(t.Context(), s.State), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if st, _, err := session.Read(t.Context(), open(t, path), "old", 6); err != nil || st.Usage.Input != 6 {
+		t.Errorf("read %+v, %v", st, err)
+	}
 }

@@ -1,0 +1,239 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+)
+
+// An inbox file is a header line, then for each input its line and how many there are,
+// with checksums as in a session file. It only grows: that an input was taken is said
+// by the record that took it, in the session file.
+//
+//	{"kitbag_inbox":1,"id":"customer-7"}
+//	{"crc":"8d0a41c5","n":1,"id":"in_1","data":{…},"sent":"…"}
+//	{"sum":"51f2bb90","size":63,"n":1}
+//
+// Who appends to it holds its lock, for as long as that takes.
+
+// inboxSuffix ends the names of inboxes. A session's id cannot make it a [suffix].
+const inboxSuffix = ".inbox"
+
+type storedEntry struct {
+	N int `json:"n"`
+	Entry
+}
+
+type inboxSummary struct {
+	Size int `json:"size"` // of the line of the input, with its end
+	N    int `json:"n"`
+}
+
+func inboxHeader(id string) []byte {
+	return fmt.Appendf(nil, `{"kitbag_inbox":%d,"id":%q}`+"\n", logVersion, id)
+}
+
+// parseInbox reads an inbox file.
+func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err error) {
+	if want := inboxHeader(id); len(data) < len(want) && bytes.HasPrefix(want, data) {
+		return nil, true, false, nil
+	}
+	line, rest, ended := bytes.Cut(data, []byte("\n"))
+	if err := checkHeader(line, "kitbag_inbox", id); err != nil {
+		return nil, false, false, err
+	}
+	for n := 2; len(rest) > 0; n++ {
+		line, rest, ended = bytes.Cut(rest, []byte("\n"))
+		var e storedEntry
+		intact, err := parseLine(line, recordLine, &e)
+		switch {
+		case !intact:
+			continue
+		case err != nil:
+			return nil, false, false, fmt.Errorf("line %d: an input of another version, perhaps: %w", n, err)
+		case e.N != len(entries)+1:
+			return nil, false, false, fmt.Errorf("line %d: input %d follows input %d: what was between them is damaged or missing; restore the file from a copy",
+				n, e.N, len(entries))
+		}
+		entries = append(entries, e.Entry)
+	}
+	return entries, false, !ended, nil
+}
+
+// withTaken adds to entries which record took them.
+func withTaken(entries []Entry, taken map[string]Entry) []Entry {
+	for i := range entries {
+		e := &entries[i]
+		if t, ok := taken[e.ID]; ok {
+			e.Record, e.Refused = t.Record, t.Refused
+		}
+	}
+	return entries
+}
+
+// readInbox returns all inputs that were ever sent to a session, without what became of them.
+func (d *dir) readInbox(id string) ([]Entry, error) {
+	f, err := d.openRegular(id + inboxSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	entries, _, _, err := parseInbox(data, id)
+	if err != nil {
+		return nil, fmt.Errorf("the inbox of session %q: %w", id, err)
+	}
+	return entries, nil
+}
+
+// countInputs returns how many inputs were ever sent to a session.
+func (d *dir) countInputs(id string) (int, error) {
+	f, err := d.openRegular(id + inboxSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var sum inboxSummary
+	ok, err := readSummary(f, &sum)
+	if err = errors.Join(err, f.Close()); err != nil || ok {
+		return sum.N, err
+	}
+	entries, err := d.readInbox(id)
+	return len(entries), err
+}
+
+func (d *dir) Send(ctx context.Context, id string, in Entry) (bool, error) {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return false, err
+	}
+	if err := CheckEntry(in, 0); err != nil { // before a file is made for it
+		return false, fmt.Errorf("session %q: %w", id, err)
+	}
+	f, err := d.waitLocked(ctx, id+inboxSuffix, os.O_RDWR|os.O_CREATE|os.O_APPEND)
+	if err != nil {
+		return false, fmt.Errorf("session %q: its inbox: %w", id, err)
+	}
+	accepted, err := d.send(f, id, in)
+	if err = errors.Join(err, release(f)); err != nil {
+		return false, fmt.Errorf("session %q: its inbox: %w", id, err)
+	}
+	return accepted, nil
+}
+
+// send appends an input to an inbox that is locked.
+func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return false, err
+	}
+	entries, fresh, torn, err := parseInbox(data, id)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(entries, func(e Entry) bool { return e.ID == in.ID }) {
+		return false, f.Sync() // which may have failed when it was written
+	}
+	log, err := d.summary(id)
+	if err != nil {
+		return false, err
+	}
+	if err := CheckEntry(in, len(entries)-log.Took); err != nil {
+		return false, err
+	}
+	n := len(entries) + 1
+	lines, err := appendLine(nil, recordLine, storedEntry{n, Entry{ID: in.ID, Data: in.Data, Sent: time.Now()}})
+	if err == nil {
+		lines, err = appendLine(lines, summaryLine, inboxSummary{len(lines), n})
+	}
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case fresh:
+		if err := f.Truncate(0); err != nil {
+			return false, err
+		}
+		lines = append(inboxHeader(id), lines...)
+	case torn:
+		lines = append([]byte("\n"), lines...)
+	}
+	if _, err := f.Write(lines); err != nil {
+		return false, err
+	}
+	if err := f.Sync(); err != nil {
+		return false, err
+	}
+	return true, syncDir(d.root.Open("."))
+}
+
+// all returns all inputs that were ever sent to a session. The inbox is read first: what
+// was sent since cannot be among what was taken.
+func (d *dir) all(ctx context.Context, id string) ([]Entry, error) {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return nil, err
+	}
+	entries, err := d.readInbox(id)
+	if err != nil || len(entries) == 0 {
+		return nil, err
+	}
+	log, err := d.readLog(id, 0)
+	if err != nil {
+		return nil, fmt.Errorf("session %q: %w", id, err)
+	}
+	return withTaken(entries, log.taken), nil
+}
+
+// Inputs reads both files only if an input waits.
+func (d *dir) Inputs(ctx context.Context, id string) ([]Entry, error) {
+	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
+		return nil, err
+	}
+	n, err := d.countInputs(id)
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	if log, err := d.summary(id); err != nil || log.Took == n {
+		return nil, err
+	}
+	entries, err := d.all(ctx, id)
+	return slices.DeleteFunc(entries, func(e Entry) bool { return e.Record != 0 }), err
+}
+
+func (d *dir) Input(ctx context.Context, id, input string) (Entry, error) {
+	entries, err := d.all(ctx, id)
+	if err != nil {
+		return Entry{}, err
+	}
+	if i := slices.IndexFunc(entries, func(e Entry) bool { return e.ID == input }); i >= 0 {
+		return entries[i], nil
+	}
+	return Entry{}, noInput(id, input)
+}
+
+// waitLocked opens and locks a file that is only ever locked for a moment.
+func (d *dir) waitLocked(ctx context.Context, name string, flag int) (*os.File, error) {
+	for {
+		f, err := d.openLocked(name, flag)
+		if !errors.Is(err, ErrConflict) {
+			return f, err
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"time"
+)
+
+// dirLog is a session file that is open and locked.
+type dirLog struct {
+	dir  *dir
+	file *os.File // nil when closed
+	id   string
+	end  *logFile // where to continue; nil until the file was read
+	err  error    // of a write that failed: what is on the disk is unknown
+}
+
+// Load reads up to the size that the file has now. No one else writes to it.
+func (l *dirLog) Load(ctx context.Context) ([]Record, error) {
+	if l.file == nil {
+		return nil, errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	end, err := readLog(l.file, l.id, 0)
+	if err != nil {
+		return nil, err
+	}
+	recs := end.recs
+	end.recs = nil
+	l.end = end
+	return recs, nil
+}
+
+// readLog reads a session file up to the size that it has now.
+func readLog(f *os.File, id string, seq int64) (*logFile, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, info.Size()))
+	if err != nil {
+		return nil, err
+	}
+	return parseLog(data, id, seq)
+}
+
+// Append takes nothing more once a write has failed: after a failed fsync a system
+// may count pages as written that are not.
+func (l *dirLog) Append(ctx context.Context, rec Record) error {
+	switch {
+	case l.file == nil:
+		return errClosed
+	case l.err != nil:
+		return fmt.Errorf("an earlier write failed; open the session again: %w", l.err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	if l.end == nil {
+		if _, err := l.Load(ctx); err != nil {
+			return err
+		}
+	}
+	if err := CheckRecord(rec, l.end.info(l.id)); err != nil {
+		return err
+	}
+	if err := l.mayTake(rec); err != nil {
+		return err
+	}
+	sum := l.end.next(rec, time.Now())
+	lines, err := recordLines(rec, sum)
+	if err != nil {
+		return err
+	}
+	if ok, err := l.inPlace(); err != nil || !ok {
+		return errors.Join(fmt.Errorf("%w: its file was removed or replaced", ErrConflict), err)
+	}
+	if l.err = l.write(lines); l.err != nil {
+		return l.err
+	}
+	l.end.summary, l.end.fresh, l.end.torn = sum, false, false
+	for _, t := range rec.Took {
+		l.end.taken[t.ID] = Entry{Record: rec.Seq}
+	}
+	return nil
+}
+
+// mayTake checks that the inputs that rec takes wait.
+func (l *dirLog) mayTake(rec Record) error {
+	if len(rec.Took) == 0 {
+		return nil
+	}
+	inputs, err := l.dir.readInbox(l.id)
+	if err != nil {
+		return err
+	}
+	_, err = took(withTaken(inputs, l.end.taken), rec)
+	return err
+}
+
+// next returns the summary of the session after rec.
+func (l *logFile) next(rec Record, now time.Time) summary {
+	in := l.info("")
+	in.after(rec, now)
+	return summary{Seq: in.Seq, Event: in.Event, Took: l.Took + len(rec.Took), Status: in.Status, Labels: maps.Clone(in.Labels), Updated: now}
+}
+
+// recordLines returns the lines of a record.
+func recordLines(rec Record, sum summary) ([]byte, error) {
+	lines, err := appendLine(nil, recordLine, storedRecord{rec, sum.Event, rec.Events})
+	if err != nil {
+		return nil, err
+	}
+	sum.Size = len(lines)
+	return appendLine(lines, summaryLine, sum)
+}
+
+// inPlace reports whether the file is still the one that has its name.
+func (l *dirLog) inPlace() (bool, error) {
+	return isNamed(l.file, l.dir.root.Stat, l.id+suffix)
+}
+
+// write appends lines and returns when they are on the disk.
+func (l *dirLog) write(lines []byte) error {
+	switch {
+	case l.end.fresh:
+		if err := l.file.Truncate(0); err != nil { // a header that was cut off
+			return err
+		}
+		lines = append(header(l.id), lines...)
+	case l.end.torn: // its remains stay, as a line with a wrong checksum
+		lines = append([]byte("\n"), lines...)
+	}
+	if _, err := l.file.Write(lines); err != nil {
+		return err
+	}
+	if err := l.file.Sync(); err != nil {
+		return err
+	}
+	if l.end.fresh { // a new name is no more on the disk than what it names
+		return syncDir(l.dir.root.Open("."))
+	}
+	return nil
+}
+
+func (l *dirLog) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	var errs []error
+	if info, err := l.file.Stat(); err == nil && info.Size() == 0 { // nothing was stored
+		if ok, err := l.inPlace(); ok {
+			errs = append(errs, l.dir.root.Remove(l.id+suffix))
+		} else {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, release(l.file))
+	l.file = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,304 @@
+package sessiontest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// Inbox tests that a store keeps the contract of [session.Inbox].
+func Inbox(t *testing.T, open Opener) {
+	run(t, open, []test{
+		{"an input waits until it is taken", (*suite).inputs},
+		{"an id is accepted once", (*suite).once},
+		{"a refused input", (*suite).refused},
+		{"a record takes what waits", (*suite).takes},
+		{"an input begins a session", (*suite).begins},
+		{"inputs go with their session", (*suite).inputsDeleted},
+		{"what an inbox holds", (*suite).full},
+		{"many send at once", (*suite).senders},
+	})
+}
+
+func (s *suite) inbox() session.Inbox { return inboxOf(s.T, s.store) }
+
+func inboxOf(t *testing.T, store session.Store) session.Inbox {
+	t.Helper()
+	box, ok := store.(session.Inbox)
+	if !ok {
+		t.Fatalf("%T is not a session.Inbox", store)
+	}
+	return box
+}
+
+func entry(id string) session.Entry {
+	return session.Entry{ID: id, Data: fmt.Appendf(nil, `{"id":%q}`, id)}
+}
+
+// send sends an input and checks whether it is accepted.
+func (s *suite) send(to, id string, want bool) {
+	s.Helper()
+	if accepted, err := s.inbox().Send(s.Context(), to, entry(id)); err != nil || accepted != want {
+		s.Fatalf("send %s to %s: %v, %v, want %v", id, to, accepted, err, want)
+	}
+}
+
+// wait checks which inputs wait, in this store and one that another process opens.
+func (s *suite) wait(of, want string) {
+	s.Helper()
+	for i, store := range []session.Store{s.store, s.again()} {
+		entries, err := inboxOf(s.T, store).Inputs(s.Context(), of)
+		if err != nil {
+			s.Fatal(err)
+		}
+		var ids []string
+		for _, e := range entries {
+			ids = append(ids, e.ID)
+			if string(e.Data) != string(entry(e.ID).Data) || e.Sent.IsZero() || e.Record != 0 || e.Refused != "" {
+				s.Errorf("the input %s is %+v", e.ID, e)
+			}
+		}
+		if got := strings.Join(ids, " "); got != want {
+			s.Errorf("in store %d %q wait, want %q", i+1, got, want)
+		}
+	}
+}
+
+func takes(seq int, whole bool, ids ...string) session.Record {
+	rec := record(seq, whole, fmt.Sprint(seq))
+	for _, id := range ids {
+		rec.Took = append(rec.Took, session.Taken{ID: id})
+	}
+	return rec
+}
+
+func (s *suite) inputs() {
+	log := s.open("a")
+	s.append(log, record(1, true, `{}`))
+	s.wait("a", "")
+	for _, id := range []string{"z", "b", "in.1", "A"} { // while a writer has the session
+		s.send("a", id, true)
+	}
+	s.wait("a", "z b in.1 A")
+	s.wait("b", "")
+	if in := s.info("a"); in.Inputs != 4 {
+		s.Errorf("the list says that %d wait", in.Inputs)
+	}
+	s.append(log, takes(2, false, "b", "z"))
+	s.wait("a", "in.1 A")
+	s.append(log, record(3, false, `3`), takes(4, true, "A"))
+	s.wait("a", "in.1")
+	s.send("a", "new", true)
+	s.wait("a", "in.1 new")
+	if got := s.found(session.Query{Inputs: true}); !slices.Equal(got, []string{"a"}) {
+		s.Errorf("inputs wait for %v", got)
+	}
+	s.close(log)
+	log = s.open("a")
+	s.append(log, takes(5, false, "in.1", "new"))
+	s.wait("a", "")
+	if in := s.info("a"); in.Inputs != 0 {
+		s.Errorf("the list says that %d wait", in.Inputs)
+	}
+	s.close(log)
+}
+
+// once also holds after the input was taken, and in another process.
+func (s *suite) once() {
+	s.send("a", "1", true)
+	s.send("a", "1", false)
+	s.send("b", "1", true)
+	log := s.open("a")
+	s.append(log, takes(1, true, "1"))
+	s.send("a", "1", false)
+	s.append(log, record(2, true, `{}`))
+	s.close(log)
+	s.send("a", "1", false)
+	if accepted, err := inboxOf(s.T, s.again()).Send(s.Context(), "a", entry("1")); accepted || err != nil {
+		s.Errorf("in another process: %v, %v", accepted, err)
+	}
+	s.wait("a", "")
+	s.wait("b", "1")
+}
+
+func (s *suite) refused() {
+	s.send("a", "1", true)
+	s.send("a", "2", true)
+	log := s.open("a")
+	rec := takes(1, true, "1", "2")
+	rec.Took[1].Refused = "no call waits for it"
+	s.append(log, rec)
+	s.close(log)
+	s.wait("a", "")
+	for _, store := range []session.Store{s.store, s.again()} {
+		for id, refused := range map[string]string{"1": "", "2": "no call waits for it"} {
+			e, err := inboxOf(s.T, store).Input(s.Context(), "a", id)
+			if err != nil || e.ID != id || e.Record != 1 || e.Refused != refused || string(e.Data) != string(entry(id).Data) {
+				s.Errorf("the input %s is %+v, %v", id, e, err)
+			}
+		}
+	}
+	s.send("a", "3", true)
+	if e, err := s.inbox().Input(s.Context(), "a", "3"); err != nil || e.Record != 0 {
+		s.Errorf("an input that waits is %+v, %v", e, err)
+	}
+	for _, of := range []string{"a", "unknown"} {
+		if _, err := s.inbox().Input(s.Context(), of, "unknown"); !errors.Is(err, fs.ErrNotExist) {
+			s.Errorf("an input that was not sent: %v, want fs.ErrNotExist", err)
+		}
+	}
+}
+
+// takes is refused, with all that is in the record, if the input does not wait.
+func (s *suite) takes() {
+	s.send("a", "1", true)
+	log := s.open("a")
+	for _, bad := range []session.Record{takes(1, true, "2"), takes(1, true, "1", "1"), takes(1, true, "1", "")} {
+		if err := log.Append(s.Context(), bad); err == nil {
+			s.Errorf("a record that takes %v was stored", bad.Took)
+		}
+		s.wait("a", "1")
+	}
+	s.append(log, takes(1, true, "1"))
+	if err := log.Append(s.Context(), takes(2, false, "1")); err == nil {
+		s.Error("an input was taken twice")
+	}
+	s.close(log)
+	log = s.open("a")
+	if err := log.Append(s.Context(), takes(2, false, "1")); err == nil {
+		s.Error("an input was taken twice, by another writer")
+	}
+	s.append(log, record(2, false, `2`))
+	s.holds(log, "a", takes(1, true, "1"), record(2, false, `2`))
+}
+
+// begins sends to a session that does not exist.
+func (s *suite) begins() {
+	s.send("a", "1", true)
+	if in := s.info("a"); in.Inputs != 1 || in.Seq != 0 || in.Status != "" || in.Updated.IsZero() {
+		s.Errorf("the list says %+v", in)
+	}
+	log := s.open("a")
+	if recs, err := log.Load(s.Context()); err != nil || len(recs) > 0 {
+		s.Errorf("a session with an input holds %v, %v", recs, err)
+	}
+	s.close(log) // it still exists
+	s.wait("a", "1")
+	log = s.open("a")
+	s.append(log, takes(1, true, "1"))
+	s.holds(log, "a", takes(1, true, "1"))
+}
+
+func (s *suite) inputsDeleted() {
+	s.send("a", "1", true) // only inputs
+	s.send("b", "1", true)
+	log := s.open("b")
+	s.append(log, takes(1, true, "1"))
+	s.close(log)
+	s.send("b", "2", true)
+	for _, id := range []string{"a", "b"} {
+		if err := s.store.Delete(s.Context(), id); err != nil {
+			s.Fatal(err)
+		}
+		s.wait(id, "")
+		if err := s.store.Delete(s.Context(), id); !errors.Is(err, fs.ErrNotExist) {
+			s.Errorf("delete %s again: %v, want fs.ErrNotExist", id, err)
+		}
+		s.send(id, "1", true) // it is another session
+		s.wait(id, "1")
+	}
+}
+
+func (s *suite) full() {
+	box := s.inbox()
+	for name, in := range map[string]session.Entry{
+		"no id":     {Data: []byte(`{}`)},
+		"a bad id":  {ID: "a/b", Data: []byte(`{}`)},
+		"no data":   {ID: "x"},
+		"not JSON":  {ID: "x", Data: []byte(`{"`)},
+		"too large": {ID: "x", Data: fmt.Appendf(nil, `%q`, strings.Repeat("x", 8<<20))},
+	} {
+		if accepted, err := box.Send(s.Context(), "a", in); err == nil || accepted {
+			s.Errorf("%s was accepted", name)
+		}
+	}
+	if _, err := box.Send(s.Context(), "../a", entry("1")); err == nil {
+		s.Error("an input was sent to ../a")
+	}
+	if ids := s.found(session.Query{}); len(ids) > 0 {
+		s.Errorf("the store lists %v", ids)
+	}
+	large := session.Entry{ID: "large", Data: fmt.Appendf(nil, `%q`, strings.Repeat("x", 1<<20))}
+	if accepted, err := box.Send(s.Context(), "a", large); err != nil || !accepted {
+		s.Errorf("1 MiB: %v, %v", accepted, err)
+	}
+	for i := range 256 {
+		s.send("b", fmt.Sprint(i), true)
+	}
+	if _, err := box.Send(s.Context(), "b", entry("more")); !errors.Is(err, session.ErrFull) {
+		s.Errorf("one more: %v, want ErrFull", err)
+	}
+	s.send("b", "255", false) // which it has
+	log := s.open("b")
+	s.append(log, takes(1, true, "7"))
+	s.send("b", "more", true)
+	s.close(log)
+}
+
+// senders send the same ids at once while a writer takes them.
+func (s *suite) senders() {
+	const senders, inputs = 4, 25
+	other := inboxOf(s.T, s.again())
+	var accepted atomic.Int64
+	var wg sync.WaitGroup
+	for n := range senders {
+		wg.Go(func() {
+			box := s.inbox()
+			if n%2 == 1 {
+				box = other
+			}
+			for i := range inputs {
+				ok, err := box.Send(s.Context(), "a", entry(fmt.Sprint(i)))
+				if err != nil {
+					s.Error(err)
+				}
+				if ok {
+					accepted.Add(1)
+				}
+			}
+		})
+	}
+	log := s.open("a")
+	seen := map[string]bool{}
+	for seq := 1; len(seen) < inputs && !s.Failed(); {
+		waiting, err := s.inbox().Inputs(s.Context(), "a")
+		if err != nil {
+			s.Fatal(err)
+		}
+		var ids []string
+		for _, e := range waiting {
+			if seen[e.ID] {
+				s.Errorf("the input %s waits again", e.ID)
+			}
+			seen[e.ID] = true
+			ids = append(ids, e.ID)
+		}
+		if len(ids) > 0 {
+			s.append(log, takes(seq, seq == 1, ids...))
+			seq++
+		}
+	}
+	wg.Wait()
+	s.close(log)
+	s.wait("a", "")
+	if accepted.Load() != inputs {
+		s.Errorf("%d were accepted, want %d", accepted.Load(), inputs)
+	}
+}

@@ -1,0 +1,229 @@
+package sessiontest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// found returns the ids of the sessions that q selects, in order.
+func (s *suite) found(q session.Query) []string {
+	s.Helper()
+	page, err := s.store.List(s.Context(), q)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if page.Next != "" {
+		s.Errorf("%+v: there is a next page", q)
+	}
+	var ids []string
+	for _, in := range page.Infos {
+		ids = append(ids, in.ID)
+	}
+	return ids
+}
+
+// info returns what a list says of a session.
+func (s *suite) info(id string) session.Info {
+	s.Helper()
+	page, err := s.store.List(s.Context(), session.Query{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	i := slices.IndexFunc(page.Infos, func(in session.Info) bool { return in.ID == id })
+	if i < 0 {
+		s.Fatalf("session %s is not listed", id)
+	}
+	return page.Infos[i]
+}
+
+func (s *suite) list() {
+	if ids := s.found(session.Query{}); len(ids) > 0 {
+		s.Errorf("an empty store lists %v", ids)
+	}
+	for _, id := range []string{"c", "B", "a.b", "a"} {
+		log := s.open(id)
+		s.append(log, record(1, true, `{}`))
+		s.close(log)
+		time.Sleep(5 * time.Millisecond) // more than the clocks of file systems are coarse
+	}
+	s.close(s.open("unused"))
+	log := s.open("B") // an open session is listed, one without a record is not
+	s.append(log, record(2, false, `2`))
+	s.open("empty")
+	if got, want := s.found(session.Query{}), []string{"B", "a", "a.b", "c"}; !slices.Equal(got, want) {
+		s.Errorf("the store lists %v, want %v", got, want)
+	}
+	s.close(log)
+}
+
+// labelled appends a record with a status and labels to a session.
+func (s *suite) labelled(id string, seq int, status session.Status, labels map[string]string) {
+	s.Helper()
+	log := s.open(id)
+	rec := record(seq, seq == 1, `{}`)
+	rec.Status, rec.Labels = status, labels
+	s.append(log, rec)
+	s.close(log)
+	time.Sleep(5 * time.Millisecond)
+}
+
+func (s *suite) queries() {
+	anna, ben := map[string]string{"tenant": "anna", "kind": "chat"}, map[string]string{"tenant": "ben"}
+	s.labelled("old", 1, "", nil)
+	s.labelled("a1", 1, session.StatusEnded, anna)
+	middle := time.Now()
+	time.Sleep(5 * time.Millisecond)
+	s.labelled("a2", 1, session.StatusWaiting, anna)
+	s.labelled("b1", 1, session.StatusWorking, ben)
+	s.labelled("b1", 2, session.StatusFailed, ben)
+	s.labelled("b2", 1, session.StatusFailed, map[string]string{"tenant": "ben "})
+	s.labelled("b2", 2, session.StatusFailed, nil)
+	odd := map[string]string{"x": `'"\%_` + "\n\u2028é", "empty": ""}
+	s.labelled("o", 1, session.StatusEnded, odd)
+	status := func(list ...session.Status) session.Query { return session.Query{Status: list} }
+	label := func(k, v string) session.Query { return session.Query{Labels: map[string]string{k: v}} }
+	for _, row := range []struct {
+		q    session.Query
+		want string
+	}{
+		{session.Query{}, "o b2 b1 a2 a1 old"},
+		{status(session.StatusFailed), "b2 b1"},
+		{status(session.StatusEnded, session.StatusWaiting), "o a2 a1"},
+		{status(session.StatusWorking), ""},
+		{status(""), "old"},
+		{label("tenant", "anna"), "a2 a1"},
+		{label("tenant", "ben"), "b1"},
+		{label("tenant", "ann%"), ""},
+		{label("tenant", ""), ""},
+		{label("empty", ""), "o"},
+		{label("x", odd["x"]), "o"},
+		{session.Query{Labels: map[string]string{"tenant": "anna", "kind": "x"}}, ""},
+		{session.Query{Labels: anna, Status: []session.Status{session.StatusEnded}}, "a1"},
+		{session.Query{Since: middle}, "o b2 b1 a2"},
+		{session.Query{Before: middle}, "a1 old"},
+		{session.Query{Since: middle, Before: middle}, ""},
+		{session.Query{Inputs: true}, ""},
+	} {
+		if got := strings.Join(s.found(row.q), " "); got != row.want {
+			s.Errorf("%+v selects %q, want %q", row.q, got, row.want)
+		}
+	}
+	if in := s.info("o"); in.Seq != 1 || in.Event != 0 || in.Inputs != 0 || in.Status != session.StatusEnded || !maps.Equal(in.Labels, odd) {
+		s.Errorf("the list says %+v", in)
+	}
+	if in := s.info("b2"); in.Seq != 2 || len(in.Labels) != 0 {
+		s.Errorf("the list says %+v", in)
+	}
+}
+
+// pages reads a store page by page while a session that was read is stored again.
+func (s *suite) pages() {
+	const n = 23
+	want := map[string]bool{}
+	for i := range n {
+		id := fmt.Sprintf("s%02d", i)
+		want[id] = true
+		log := s.open(id)
+		s.append(log, record(1, true, `{}`))
+		s.close(log)
+	}
+	q := session.Query{Limit: 5}
+	for first := true; first || q.After != ""; first = false {
+		page, err := s.store.List(s.Context(), q)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if len(page.Infos) > q.Limit || page.Next != "" && len(page.Infos) < q.Limit {
+			s.Errorf("a page of at most %d has %d sessions; the next is %q", q.Limit, len(page.Infos), page.Next)
+		}
+		for _, in := range page.Infos {
+			if !want[in.ID] {
+				s.Errorf("session %s is there twice", in.ID)
+			}
+			delete(want, in.ID)
+		}
+		if first {
+			log := s.open(page.Infos[2].ID)
+			s.append(log, record(2, false, `2`))
+			s.close(log)
+		}
+		q.After = page.Next
+	}
+	if len(want) > 0 {
+		s.Errorf("no page has %v", slices.Sorted(maps.Keys(want)))
+	}
+	for _, after := range []string{"x", "2026-01-01T00:00:00Z/", "/s01", "2026-01-01T00:00:00Z/../x"} {
+		if _, err := s.store.List(s.Context(), session.Query{After: after}); err == nil {
+			s.Errorf("Query.After %q was taken", after)
+		}
+	}
+}
+
+// abandoned has a session that works, as long as a writer has it open.
+func (s *suite) abandoned() {
+	log := s.open("a")
+	rec := record(1, true, `{}`)
+	rec.Status = session.StatusWorking
+	s.append(log, rec)
+	for range 20 { // to look disturbs no writer
+		if in := s.info("a"); in.Status != session.StatusWorking {
+			s.Fatalf("while it is open, the status is %q", in.Status)
+		}
+	}
+	next := record(2, false, `2`)
+	next.Status = session.StatusWorking
+	s.append(log, next)
+	s.close(log)
+	if in := s.info("a"); in.Status != session.StatusAbandoned {
+		s.Errorf("when it was closed, the status is %q", in.Status)
+	}
+	if got := s.found(session.Query{Status: []session.Status{session.StatusAbandoned}}); !slices.Equal(got, []string{"a"}) {
+		s.Errorf("abandoned are %v", got)
+	}
+	if got := s.found(session.Query{Status: []session.Status{session.StatusWorking}}); len(got) > 0 {
+		s.Errorf("working are %v", got)
+	}
+}
+
+// records are refused for what is in them, and nothing of them is stored.
+func (s *suite) records() {
+	labels := map[string]string{}
+	for i := range 17 {
+		labels[fmt.Sprint(i)] = "x"
+	}
+	log := s.open("a")
+	one := record(1, true, `{}`)
+	one.Events = []session.Event{event(3), event(7)}
+	s.append(log, one)
+	for name, change := range map[string]func(*session.Record){
+		"17 labels":                func(r *session.Record) { r.Labels = labels },
+		"a label without a name":   func(r *session.Record) { r.Labels = map[string]string{"": "x"} },
+		"a long label":             func(r *session.Record) { r.Labels = map[string]string{"k": strings.Repeat("x", 257)} },
+		"a label not in UTF-8":     func(r *session.Record) { r.Labels = map[string]string{"k": "\xff"} },
+		"an old event":             func(r *session.Record) { r.Events = []session.Event{event(7)} },
+		"events in disorder":       func(r *session.Record) { r.Events = []session.Event{event(9), event(8)} },
+		"an event that is no JSON": func(r *session.Record) { r.Events = []session.Event{{Seq: 8, Data: []byte(`{`)}} },
+		"an input that never came": func(r *session.Record) { r.Took = []session.Taken{{ID: "in"}} },
+	} {
+		rec := record(2, false, `2`)
+		change(&rec)
+		if err := log.Append(s.Context(), rec); err == nil || errors.Is(err, session.ErrConflict) {
+			s.Errorf("%s: %v", name, err)
+		}
+	}
+	two := record(2, false, `2`)
+	two.Events = []session.Event{event(8)}
+	s.append(log, two)
+	one.Events, two.Events = nil, nil
+	s.holds(log, "a", one, two)
+}
+
+func event(seq int64) session.Event {
+	return session.Event{Seq: seq, Data: fmt.Appendf(nil, `{"seq":%d,"type":"test"}`, seq)}
+}

@@ -1,0 +1,213 @@
+package sessiontest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// Watcher tests that a store keeps the contract of [session.Watcher].
+func Watcher(t *testing.T, open Opener) {
+	run(t, open, []test{
+		{"events by number", (*suite).events},
+		{"events while they come", (*suite).live},
+		{"a session that comes later", (*suite).comesLater},
+		{"a session that is deleted", (*suite).watchDeleted},
+		{"a context that ends", (*suite).watchContext},
+		{"ids", (*suite).watchIDs},
+	})
+}
+
+func (s *suite) watcher() session.Watcher { return watcherOf(s.T, s.store) }
+
+func watcherOf(t *testing.T, store session.Store) session.Watcher {
+	t.Helper()
+	w, ok := store.(session.Watcher)
+	if !ok {
+		t.Fatalf("%T is not a session.Watcher", store)
+	}
+	return w
+}
+
+// soon is how long an event may be under way, with a machine that has much else to do.
+const soon = 30 * time.Second
+
+// follow returns the numbers of the events after one, up to last.
+func follow(t *testing.T, store session.Store, id string, after, last int64) []int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	var got []int64
+	if last <= after {
+		return nil
+	}
+	for ev, err := range watcherOf(t, store).Watch(ctx, id, after) {
+		if err != nil {
+			t.Errorf("after %d events: %v", len(got), err)
+			break
+		}
+		if string(ev.Data) != string(event(ev.Seq).Data) {
+			t.Errorf("event %d is %s", ev.Seq, ev.Data)
+		}
+		if got = append(got, ev.Seq); ev.Seq >= last {
+			break
+		}
+	}
+	return got
+}
+
+// told returns a record with events.
+func told(seq int, whole bool, numbers ...int64) session.Record {
+	rec := record(seq, whole, fmt.Sprint(seq))
+	for _, n := range numbers {
+		rec.Events = append(rec.Events, event(n))
+	}
+	return rec
+}
+
+func (s *suite) events() {
+	log := s.open("a")
+	s.append(log, told(1, true, 1, 2, 3), told(2, false), told(3, false, 7, 9), told(4, true, 1_000_010), told(5, false, 1_000_011))
+	all := []int64{1, 2, 3, 7, 9, 1_000_010, 1_000_011}
+	if in := s.info("a"); in.Event != 1_000_011 {
+		s.Errorf("the list says that the last event is %d", in.Event)
+	}
+	for _, store := range []session.Store{s.store, s.again()} {
+		for after := int64(-1); after < 12; after++ {
+			want := slices.DeleteFunc(slices.Clone(all), func(n int64) bool { return n <= after })
+			if got := follow(s.T, store, "a", after, 1_000_011); !slices.Equal(got, want) {
+				s.Errorf("after %d: %v, want %v", after, got, want)
+			}
+		}
+	}
+	records := map[int64]int64{}
+	seq := s.watcher().Watch(s.Context(), "a", 2)
+	for range 2 { // it may be ranged again
+		for ev, err := range seq {
+			if err != nil {
+				s.Fatal(err)
+			}
+			if records[ev.Seq] = ev.Record; ev.Seq == 1_000_011 {
+				break
+			}
+		}
+	}
+	if fmt.Sprint(records) != "map[3:1 7:3 9:3 1000010:4 1000011:5]" {
+		s.Errorf("the records of the events are %v", records)
+	}
+	s.close(log)
+}
+
+// live has several watchers of a session, here and in other processes, while it is
+// written, closed and opened again.
+func (s *suite) live() {
+	const records = 60
+	last := int64(3 * records)
+	stores := []session.Store{s.store, s.store, s.again(), s.again()}
+	got := make([][]int64, len(stores))
+	var wg sync.WaitGroup
+	for i, store := range stores {
+		wg.Go(func() { got[i] = follow(s.T, store, "a", int64(10*i), last) })
+	}
+	var want []int64
+	log := s.open("a")
+	for i := 1; i <= records; i++ {
+		n := int64(3 * i)
+		rec := told(i, i%10 == 1, n-1, n)
+		s.append(log, rec)
+		want = append(want, n-1, n)
+		if i%7 == 0 {
+			s.close(log)
+			log = s.open("a")
+		}
+	}
+	wg.Wait()
+	s.close(log)
+	for i := range stores {
+		w := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n <= int64(10*i) })
+		if !slices.Equal(got[i], w) {
+			s.Errorf("watcher %d has seen\n%v, want\n%v", i, got[i], w)
+		}
+	}
+}
+
+func (s *suite) comesLater() {
+	var got []int64
+	var wg sync.WaitGroup
+	wg.Go(func() { got = follow(s.T, s.store, "a", 0, 2) })
+	time.Sleep(10 * time.Millisecond)
+	s.close(s.open("a")) // nothing was stored
+	time.Sleep(10 * time.Millisecond)
+	log := s.open("a")
+	s.append(log, told(1, true, 1, 2))
+	wg.Wait()
+	s.close(log)
+	if !slices.Equal(got, []int64{1, 2}) {
+		s.Errorf("the watcher has seen %v", got)
+	}
+}
+
+// watchDeleted deletes a session, and makes another of the same id.
+func (s *suite) watchDeleted() {
+	log := s.open("a")
+	s.append(log, told(1, true, 1))
+	s.close(log)
+	ctx, cancel := context.WithTimeout(s.Context(), soon)
+	defer cancel()
+	var end error
+	for ev, err := range s.watcher().Watch(ctx, "a", 0) {
+		if end = err; err != nil {
+			break
+		}
+		if ev.Seq != 1 {
+			s.Errorf("event %d of another session", ev.Seq)
+		}
+		if err := s.store.Delete(s.Context(), "a"); err != nil {
+			s.Fatal(err)
+		}
+		log := s.open("a")
+		s.append(log, told(1, true, 5))
+		s.close(log)
+	}
+	if !errors.Is(end, fs.ErrNotExist) {
+		s.Errorf("the watcher's end is %v, want fs.ErrNotExist", end)
+	}
+}
+
+func (s *suite) watchContext() {
+	cause := errors.New("enough")
+	log := s.open("a")
+	s.append(log, told(1, true, 1))
+	s.close(log)
+	for _, id := range []string{"a", "unknown"} {
+		ctx, cancel := context.WithCancelCause(s.Context())
+		timer := time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
+		ends := 0
+		for _, err := range s.watcher().Watch(ctx, id, 1) {
+			if ends++; !errors.Is(err, cause) {
+				s.Errorf("%s: the watcher's end is %v", id, err)
+			}
+		}
+		timer.Stop()
+		if ends != 1 {
+			s.Errorf("%s: %d ends", id, ends)
+		}
+	}
+}
+
+func (s *suite) watchIDs() {
+	for _, id := range []string{"", "..", "a/b"} {
+		for _, err := range s.watcher().Watch(s.Context(), id, 0) {
+			if err == nil {
+				s.Errorf("the id %q was taken", id)
+			}
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// A store claims the sessions that it writes while they work, so that others can
+// see whether they were abandoned. A claim does not keep others from writing.
+const (
+	claimFor   = 30 * time.Second
+	claimAgain = 10 * time.Second
+)
+
+// Open opens a session. It never returns [session.ErrConflict]: a second
+// writer is refused when it appends.
+func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
+	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
+		return nil, err
+	}
+	num, err := numberOf(ctx, s.db, id)
+	if err != nil {
+		return nil, fmt.Errorf("open session %q: %w", id, err)
+	}
+	l := &log{store: s, id: id, num: num}
+	if err := l.claim(ctx); err != nil {
+		return nil, fmt.Errorf("open session %q: %w", id, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("open session %q: the store is closed: %w", id, fs.ErrClosed)
+	}
+	s.open++
+	s.beginBeats()
+	return l, nil
+}
+
+// beginBeats has claims renewed. mu is held.
+func (s *Store) beginBeats() {
+	if s.stopBeat != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	beats := make(chan struct{})
+	s.stopBeat, s.beats = cancel, beats
+	go func() {
+		defer close(beats)
+		ticker := time.NewTicker(claimAgain)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				// One that fails is made up for by the next, or by an Append.
+				_, _ = s.db.ExecContext(ctx, "UPDATE session SET expires = ? WHERE holder = ? AND expires <> 0", micro(claimFor), s.holder)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// endBeats returns when the goroutine has ended. mu is held.
+func (s *Store) endBeats() {
+	if s.stopBeat != nil {
+		s.stopBeat()
+		<-s.beats
+		s.stopBeat = nil
+	}
+}
+
+// micro returns the time in some while from now.
+func micro(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
+
+// log is a session that is open.
+type log struct {
+	store   *Store
+	id      string
+	num     int64 // 0 for a session that does not exist yet
+	closed  bool
+	claimed bool // the claim, if there is one, is of this log
+}
+
+// claim takes a session over that was working when its writer ended.
+func (l *log) claim(ctx context.Context) error {
+	var abandoned bool
+	err := l.store.db.QueryRowContext(ctx, "SELECT status = ? AND expires < ? FROM session WHERE num = ?",
+		session.StatusWorking, micro(0), l.num).Scan(&abandoned)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !abandoned {
+		return nil
+	}
+	if err == nil {
+		l.claimed = true
+		_, err = l.store.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE num = ?", l.store.holder, micro(claimFor), l.num)
+	}
+	return err
+}
+
+func (l *log) usable(ctx context.Context) error {
+	if l.closed {
+		return fmt.Errorf("session %q: %w", l.id, fs.ErrClosed)
+	}
+	return ctx.Err()
+}
+
+// meta is what else is in a record.
+type meta struct {
+	Status session.Status    `json:"status,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Took   []session.Taken   `json:"took,omitempty"`
+}
+
+func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
+	if err := l.usable(ctx); err != nil {
+		return nil, err
+	}
+	err = l.store.read(ctx, func(tx *sql.Tx) error {
+		recs, err = load(ctx, tx, l.num, 1<<62)
+		return err
+	})
+	return recs, err
+}
+
+// load returns the last whole record up to a number, and those after it.
+func load(ctx context.Context, tx *sql.Tx, num, seq int64) (recs []session.Record, err error) {
+	var rec session.Record
+	var data, metaData []byte
+	rows, err := tx.QueryContext(ctx, `SELECT seq, whole, data, meta FROM record
+		WHERE num = ?1 AND seq <= ?2 AND seq >= (SELECT max(seq) FROM record WHERE num = ?1 AND seq <= ?2 AND whole) ORDER BY seq`, num, seq)
+	if err != nil {
+		return nil, err
+	}
+	err = each(rows, func() error {
+		if err := rows.Scan(&rec.Seq, &rec.Whole, &data, &metaData); err != nil {
+			return err
+		}
+		var m meta
+		if err := json.Unmarshal(metaData, &m); err != nil {
+			return fmt.Errorf("record %d: %w", rec.Seq, err)
+		}
+		rec.Data, rec.Status, rec.Labels, rec.Took = bytes.Clone(data), m.Status, m.Labels, m.Took
+		recs = append(recs, rec)
+		return nil
+	})
+	return recs, err
+}
+
+func (l *log) Append(ctx context.Context, rec session.Record) error {
+	if err := l.usable(ctx); err != nil {
+		return err
+	}
+	num := l.num
+	err := l.store.tx(ctx, func(tx *sql.Tx) (err error) {
+		if num, err = l.next(ctx, tx, rec); err != nil {
+			return err
+		}
+		return l.insert(ctx, tx, num, rec)
+	})
+	if err != nil {
+		return fmt.Errorf("session %q: record %d: %w", l.id, rec.Seq, err)
+	}
+	l.num, l.claimed = num, true
+	l.store.changed.wake()
+	return nil
+}
+
+// next returns the number of the session, which it makes if it is new, if rec
+// may be its next record.
+func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
+	in := session.Info{ID: l.id}
+	num, err := numberOf(ctx, tx, l.id)
+	if err != nil {
+		return 0, err
+	}
+	row := tx.QueryRowContext(ctx, `SELECT coalesce((SELECT max(seq) FROM record WHERE num = ?1), 0),
+		coalesce((SELECT max(seq) FROM event WHERE num = ?1), 0)`, num)
+	if err := row.Scan(&in.Seq, &in.Event); err != nil {
+		return 0, err
+	}
+	// A session that was only sent inputs when it was opened, or since, is the same.
+	if num != l.num && !(l.num == 0 && in.Seq == 0) {
+		return 0, session.ErrConflict
+	}
+	if err := session.CheckRecord(rec, in); err != nil || num != 0 {
+		return num, err
+	}
+	return create(ctx, tx, l.id)
+}
+
+// create makes a session.
+func create(ctx context.Context, tx *sql.Tx, id string) (int64, error) {
+	res, err := tx.ExecContext(ctx, "INSERT INTO session (id, updated) VALUES (?, ?)", id, micro(0))
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
+// insert stores what is in a record.
+func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
+	var data bytes.Buffer
+	if err := json.Compact(&data, rec.Data); err != nil {
+		return err
+	}
+	metaData, err := json.Marshal(meta{rec.Status, rec.Labels, rec.Took})
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO record (num, seq, whole, data, meta) VALUES (?, ?, ?, ?, ?)",
+		num, rec.Seq, rec.Whole, data.Bytes(), string(metaData))
+	if err != nil {
+		return err
+	}
+	if err := insertEvents(ctx, tx, num, rec); err != nil {
+		return err
+	}
+	for _, t := range rec.Took {
+		res, err := tx.ExecContext(ctx, "UPDATE input SET record = ?, refused = ? WHERE num = ? AND id = ? AND record = 0", rec.Seq, t.Refused, num, t.ID)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n != 1 {
+			return errors.Join(fmt.Errorf("it takes the input %q, which does not wait", t.ID), err)
+		}
+	}
+	return l.update(ctx, tx, num, rec)
+}
+
+func insertEvents(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
+	var data bytes.Buffer
+	for _, ev := range rec.Events {
+		data.Reset()
+		if err := json.Compact(&data, ev.Data); err != nil {
+			return fmt.Errorf("event %d: %w", ev.Seq, err)
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO event (num, seq, record, data) VALUES (?, ?, ?, ?)", num, ev.Seq, rec.Seq, data.Bytes())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update stores what a list says of the session.
+func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
+	labels := []byte("{}")
+	if len(rec.Labels) > 0 {
+		var err error
+		if labels, err = json.Marshal(rec.Labels); err != nil {
+			return err
+		}
+	}
+	var old string
+	if err := tx.QueryRowContext(ctx, "SELECT labels FROM session WHERE num = ?", num).Scan(&old); err != nil {
+		return err
+	}
+	if old != string(labels) {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM label WHERE num = ?", num); err != nil {
+			return err
+		}
+		for k, v := range rec.Labels {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO label (num, key, value) VALUES (?, ?, ?)", num, k, v); err != nil {
+				return err
+			}
+		}
+	}
+	var expires int64
+	if rec.Status == session.StatusWorking {
+		expires = micro(claimFor)
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE session SET updated = ?, status = ?, labels = ?, holder = ?, expires = ? WHERE num = ?",
+		micro(0), rec.Status, string(labels), l.store.holder, expires, num)
+	return err
+}
+
+// Close gives up the claim, if it is still this store's.
+func (l *log) Close() error {
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	l.store.open--
+	if l.store.open == 0 {
+		l.store.endBeats()
+	}
+	if !l.claimed || l.store.closed {
+		return nil
+	}
+	_, err := l.store.db.Exec("UPDATE session SET expires = 0 WHERE num = ? AND holder = ? AND expires <> 0", l.num, l.store.holder)
+	return err
+}
