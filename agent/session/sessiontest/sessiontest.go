@@ -7,7 +7,6 @@
 //		sessiontest.Inbox(t, open)
 //		sessiontest.Watcher(t, open)
 //		sessiontest.Reader(t, open)
-//		sessiontest.Kill(t, open)
 //	}
 //
 // Each opens stores in new directories, and some open one directory twice, as two
