@@ -31,11 +31,11 @@ type reply struct {
 // askAbout asks the client's user about a call, if the client can; see permit for the results.
 func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
 	name := t.Info().Name
-	if r.modern {
-		return r.askModern(ctx, t, input, d, p)
+	if r.sessionless {
+		return r.askSessionless(ctx, t, input, d, p)
 	}
 	if !r.abilities().form || !r.out.streams() {
-		return unasked(name, d)
+		return cannotAsk(name, d)
 	}
 	question, err := form(ctx, t, input, d, true)
 	var raw json.RawMessage
@@ -59,7 +59,7 @@ func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessa
 
 // unasked is the result if no one can be asked. It says which rule would allow the call; no rule
 // can for a question about safety.
-func unasked(name string, d permission.Decision) object {
+func cannotAsk(name string, d permission.Decision) object {
 	text := fmt.Sprintf("This call of %s must be allowed by a person (%s), and this client cannot ask one.", name, d.Reason)
 	if rules := texts(d.Suggest); len(rules) > 0 {
 		text += " The server's owner can allow it by the rule " + strings.Join(rules, ", ") + "."
@@ -127,13 +127,13 @@ const askID = "allow"
 type ticket struct {
 	Call    []byte `json:"call"` // digest of the credential, the tool and the arguments
 	Nonce   string `json:"nonce"`
-	Talk    bool   `json:"talk,omitempty"` // the call waits under the nonce; else it is run from the start
-	Expires int64  `json:"expires"`        // Unix seconds
+	Parked  bool   `json:"parked,omitempty"` // the call waits under the nonce; else it is run from the start
+	Expires int64  `json:"expires"`          // Unix seconds
 }
 
 // askModern is askAbout for clients without sessions. Nothing is kept between the question and the
 // answer: the call has not begun, and the ticket identifies it.
-func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
+func (r *request) askSessionless(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
 	name := t.Info().Name
 	who := ""
 	if r.cred != nil {
@@ -157,7 +157,7 @@ func (r *request) askModern(ctx context.Context, t tool.Tool, input json.RawMess
 		return nil
 	}
 	if !abilitiesOf(r.meta.Capabilities).form {
-		return unasked(name, d)
+		return cannotAsk(name, d)
 	}
 	question, err := form(ctx, t, input, d, false)
 	if err != nil {

@@ -196,7 +196,7 @@ func TestCancel(t *testing.T) {
 				done <- got
 			}()
 			<-world.started
-			if status, got := w.post(t.Context(), slow); len(got) != 1 || !strings.Contains(got[0], "still at work") {
+			if status, got := w.post(t.Context(), slow); len(got) != 1 || !strings.Contains(got[0], "in use by a request") {
 				t.Errorf("an id twice: %d %q", status, got)
 			}
 			how(w, leave)

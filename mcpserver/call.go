@@ -33,7 +33,7 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 		p.Arguments = nil
 	}
 	if p.Name == "" {
-		return nil, invalid(mcp.INVALID_PARAMS, "tools/call: name is missing")
+		return nil, rpcErrorf(mcp.INVALID_PARAMS, "tools/call: name is missing")
 	}
 	return r.audited(ctx, &p)
 }
@@ -44,9 +44,9 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	ctx = tool.WithState(ctx, &r.state)
 	v, err := r.tk.View(ctx, r.scope)
 	if err != nil {
-		return nil, invalid(mcp.INTERNAL_ERROR, "%v", err)
+		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
-	if !r.modern {
+	if !r.sessionless {
 		r.mu.Lock()
 		if r.known == "" {
 			r.known = v.Digest()
@@ -81,14 +81,14 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	if res.Outcome == message.OutcomeSuccess {
 		v.Advance(t.Info().Name)
 	}
-	if !r.modern {
-		news := r.compare(ctx)
+	if !r.sessionless {
+		news := r.toolsChange(ctx)
 		if r.srv.cfg.upstream != nil { // which may come from a server that this call has started
-			news |= r.recount(r.srv.cfg.Toolkit)
+			news |= r.visibleChanges(r.srv.cfg.Toolkit)
 		}
-		r.mark(news, false)
-		if err := r.tell(r.out); err != nil {
-			return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
+		r.notify(news, false)
+		if err := r.flush(r.out); err != nil {
+			return nil, rpcErrorf(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
 		}
 	}
 	return r.result(res), nil

@@ -35,7 +35,7 @@ func (r *request) result(res *message.ToolResult) object {
 		o["isError"] = true
 	}
 	s := bytes.TrimSpace(res.Structured)
-	if len(s) > 0 && (r.modern || s[0] == '{') && json.Valid(s) {
+	if len(s) > 0 && (r.sessionless || s[0] == '{') && json.Valid(s) {
 		o["structuredContent"] = json.RawMessage(s)
 	}
 	meta := maps.Clone(res.Meta)

@@ -47,12 +47,12 @@ type clientHost struct {
 	// the questions of a call apart; the asker may give none.
 	ask func(ctx context.Context, key, method string, params any) (json.RawMessage, error)
 
-	mu     sync.Mutex
-	lacked object // capabilities that a question needed and the client has not
+	mu      sync.Mutex
+	missing object // capabilities that a question needed and the client has not
 }
 
 // errNobody says why a client cannot be asked now.
-var errNobody = errors.New("the client cannot receive requests on this connection")
+var errCannotAsk = errors.New("the client cannot receive requests on this connection")
 
 // Elicit asks the person. A client that cannot is no error but, as for every host, a
 // question that nobody answered.
@@ -75,7 +75,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	raw, err := h.ask(ctx, q.ID, string(mcp.MethodElicitationCreate), params)
-	if errors.Is(err, errNobody) || errors.Is(err, errEnded) {
+	if errors.Is(err, errCannotAsk) || errors.Is(err, errEnded) {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	if err != nil {
@@ -88,7 +88,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	if err := strictjson.Unmarshal(raw, &got); err != nil {
 		return host.Answer{}, fmt.Errorf("the client's answer to an elicitation: %w", err)
 	}
-	got.Content = exact(raw, got.Content)
+	got.Content = exactNumbers(raw, got.Content)
 	switch got.Action {
 	case host.ActionAccept:
 		// What a client sends is held against the form like any input.
@@ -101,7 +101,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 
 // exact puts numbers that a float64 does not hold back as they were written, as
 // [json.Number]: an account number of seventeen digits must not become another one.
-func exact(raw json.RawMessage, content map[string]any) map[string]any {
+func exactNumbers(raw json.RawMessage, content map[string]any) map[string]any {
 	var written struct {
 		Content map[string]any `json:"content"`
 	}
@@ -127,11 +127,11 @@ const defaultTokens = 1024
 // not asked.
 func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
 	if !h.can().sampling {
-		return host.Sample{}, h.lacks("sampling")
+		return host.Sample{}, h.missingCapability("sampling")
 	}
 	var messages []object
 	for _, m := range r.Messages {
-		messages = append(messages, said(m)...)
+		messages = append(messages, messagesOf(m)...)
 	}
 	params := object{"messages": messages, "maxTokens": cmp.Or(r.MaxTokens, defaultTokens)}
 	if r.System != "" {
@@ -188,7 +188,7 @@ func sampleOf(raw json.RawMessage) (host.Sample, error) {
 }
 
 // said writes a message as MCP has it, where one has a single piece of content.
-func said(m *message.Message) (out []object) {
+func messagesOf(m *message.Message) (out []object) {
 	role := message.RoleUser // MCP has no others
 	if m.Role == message.RoleAssistant {
 		role = m.Role
@@ -204,7 +204,7 @@ func said(m *message.Message) (out []object) {
 // roots asks for the client's roots.
 func (h *clientHost) roots(ctx context.Context) ([]string, error) {
 	if !h.can().roots {
-		return nil, h.lacks("roots")
+		return nil, h.missingCapability("roots")
 	}
 	raw, err := h.ask(ctx, "", string(mcp.MethodListRoots), object{})
 	if err != nil {
@@ -227,13 +227,13 @@ func (h *clientHost) roots(ctx context.Context) ([]string, error) {
 
 // lacks notes that the client has not declared a capability. A call that fails for
 // it is an error of the request in the new era; see [request.missing].
-func (h *clientHost) lacks(capability string) error {
+func (h *clientHost) missingCapability(capability string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lacked == nil {
-		h.lacked = object{}
+	if h.missing == nil {
+		h.missing = object{}
 	}
-	h.lacked[capability] = object{}
+	h.missing[capability] = object{}
 	return fmt.Errorf("%w: the client has not declared the capability %q", host.ErrRefused, capability)
 }
 
@@ -249,14 +249,14 @@ func Roots(ctx context.Context) ([]string, error) {
 }
 
 type (
-	outletKey  struct{}
-	sessionKey struct{}
+	responderKey struct{}
+	sessionKey   struct{}
 )
 
 // hosted returns the context of a call of the session: its questions are asked on its own stream.
-func (r *request) hosted(ctx context.Context) context.Context {
+func (r *request) withSessionHost(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, sessionKey{}, r.session.ctx)
-	return host.With(context.WithValue(ctx, outletKey{}, r.out), r.session.host)
+	return host.With(context.WithValue(ctx, responderKey{}, r.out), r.session.host)
 }
 
 // SessionDone returns a channel that is closed when the session of a call ends, for a tool that
@@ -273,18 +273,18 @@ func SessionDone(ctx context.Context) <-chan struct{} {
 // server behind this one that has one connection for all calls, is sent on the stream of the
 // latest call.
 func (c *session) askStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
-	out, _ := ctx.Value(outletKey{}).(outlet)
+	out, _ := ctx.Value(responderKey{}).(responder)
 	if out == nil {
 		out = c.latest()
 	}
 	if out == nil || !out.streams() {
-		return nil, errNobody
+		return nil, errCannotAsk
 	}
 	return c.ask(ctx, out, method, params)
 }
 
 // latest returns the outlet of the latest request in flight, or nil.
-func (c *session) latest() outlet {
+func (c *session) latest() responder {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var last call

@@ -11,25 +11,25 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// marks are what a client has to be told.
-type marks uint8
+// changes are what a client is notified of, as a set.
+type changes uint8
 
 const (
-	toolsChanged marks = 1 << iota
+	toolsChanged changes = 1 << iota
 	groupsChanged
 	promptsChanged
 	resourcesChanged
 	resourceUpdated  // session.watched says which
-	catalogueChanged // which has a listener look at what else is another list now
+	catalogueChanged // not sent: a listener looks up which of its lists have changed
 )
 
-// groupsListChanged is the notification of the proposal for primitive grouping.
+// groupsListChanged is the notification of MCP's proposal for primitive grouping.
 const groupsListChanged = "notifications/groups/list_changed"
 
-// notices are the lists that change: the notification of it, and its name in the
-// filter of subscriptions/listen.
-var notices = []struct {
-	mark           marks
+// listChanges are the lists that change, with the notification and its name in the filter of
+// subscriptions/listen.
+var listChanges = []struct {
+	change         changes
 	method, filter string
 }{
 	{toolsChanged, mcp.MethodNotificationToolsListChanged, "toolsListChanged"},
@@ -38,9 +38,9 @@ var notices = []struct {
 	{resourcesChanged, mcp.MethodNotificationResourcesListChanged, "resourcesListChanged"},
 }
 
-// marksOf returns what a change of the toolkit gives the client to be told. What is
-// configured beside the toolkit depends on the groups only; see recount.
-func (c *session) marksOf(ev toolkit.Change) (m marks) {
+// changesOf returns what the client is notified of after a change of the toolkit. For prompts and
+// resources that are not the toolkit's see visibleChanges.
+func (c *session) changesOf(ev toolkit.Change) (m changes) {
 	if ev.Tools {
 		m |= toolsChanged
 	}
@@ -79,27 +79,26 @@ func (s *Server) visibleItems(tk *toolkit.Toolkit, scope *toolkit.Scope) visible
 	return seen
 }
 
-// recount returns which lists of the configuration are others than when it was asked
-// last: prompts and resources come and go with their groups, and a group that is opened
-// need not show anything new.
-func (c *session) recount(tk *toolkit.Toolkit) marks {
+// visibleChanges returns which lists of prompts and resources have changed since it was called
+// last: they depend on the open groups, but not every group has any.
+func (c *session) visibleChanges(tk *toolkit.Toolkit) changes {
 	for {
 		c.mu.Lock()
-		before := c.counts
+		before := c.visibleVersion
 		c.mu.Unlock()
-		now := c.srv.visibleItems(tk, c.scope) // without the lock: what comes from elsewhere is somebody else's code
-		if m, ok := c.counted(before, now); ok {
+		now := c.srv.visibleItems(tk, c.scope) // calls the upstream provider, so not under the lock
+		if m, ok := c.setVisible(before, now); ok {
 			return m
 		}
 	}
 }
 
-// counted notes what the client sees, unless somebody else has meanwhile, who may have
-// looked later.
-func (c *session) counted(before int, now visibleItems) (m marks, ok bool) {
+// setVisible stores what the client sees. ok is false if another goroutine has stored it since
+// before, which may have computed it later.
+func (c *session) setVisible(before int, now visibleItems) (m changes, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.counts != before {
+	if c.visibleVersion != before {
 		return 0, false
 	}
 	if now.prompts != c.visible.prompts {
@@ -108,25 +107,25 @@ func (c *session) counted(before int, now visibleItems) (m marks, ok bool) {
 	if now.resources != c.visible.resources {
 		m |= resourcesChanged
 	}
-	c.counts, c.visible = c.counts+1, now
+	c.visibleVersion, c.visible = c.visibleVersion+1, now
 	return m, true
 }
 
-// tell sends what is pending.
-func (c *session) tell(out outlet) error {
+// flush sends what is pending.
+func (c *session) flush(out responder) error {
 	if !out.streams() {
 		return nil
 	}
-	return errors.Join(c.log.flush(out), c.send(out, c.take(), nil))
+	return errors.Join(c.log.flush(out), c.send(out, c.takePending(), nil))
 }
 
-// send sends notifications; about, unless nil, is the _meta of each.
-func (c *session) send(out outlet, m marks, about object) (err error) {
-	for _, n := range notices {
-		if m&n.mark != 0 {
+// send sends notifications; meta, unless nil, is the _meta of each.
+func (c *session) send(out responder, m changes, meta object) (err error) {
+	for _, n := range listChanges {
+		if m&n.change != 0 {
 			var params object
-			if about != nil {
-				params = object{"_meta": about}
+			if meta != nil {
+				params = object{"_meta": meta}
 			}
 			err = errors.Join(err, out.send(notification(n.method, params)))
 		}
@@ -134,8 +133,8 @@ func (c *session) send(out outlet, m marks, about object) (err error) {
 	if m&resourceUpdated != 0 {
 		for _, uri := range c.takeUpdated() {
 			params := object{"uri": uri}
-			if about != nil {
-				params["_meta"] = about
+			if meta != nil {
+				params["_meta"] = meta
 			}
 			err = errors.Join(err, out.send(notification(mcp.MethodNotificationResourceUpdated, params)))
 		}
@@ -143,89 +142,90 @@ func (c *session) send(out outlet, m marks, about object) (err error) {
 	return err
 }
 
-// listen is how clients of the new era hear of changes: until they leave. The lists
-// of such a client change with the catalogue only.
+// listen handles subscriptions/listen: it sends the notifications that a client without sessions
+// has subscribed to, until the client leaves.
 func (r *request) listen(ctx context.Context) (any, *rpcError) {
 	var p struct {
-		Want map[string]any `json:"notifications"`
+		Filter map[string]any `json:"notifications"`
 	}
 	if err := decode(r.msg, &p); err != nil {
 		return nil, err
 	}
 	if !r.out.streams() {
-		return nil, invalid(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
 	}
-	news := r.srv.newSession(r.cred)
-	defer news.end()
-	about := object{mcp.MetaKeySubscriptionID: r.msg.ID}
-	agreed, wanted := r.agree(ctx, p.Want, news)
+	listener := r.srv.newSession(r.cred)
+	defer listener.end()
+	meta := object{mcp.MetaKeySubscriptionID: r.msg.ID}
+	accepted, wanted := r.acceptFilter(ctx, p.Filter, listener)
+	acknowledge := func() error {
+		return r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": meta, "notifications": accepted}))
+	}
 	if wanted == 0 {
-		_ = r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": about, "notifications": agreed}))
-		return object{"_meta": about}, nil
+		_ = acknowledge() // an error shows when the result is written
+		return object{"_meta": meta}, nil
 	}
-	// First hear, then say so: nothing that happens after the acknowledgement is
-	// missed.
-	r.srv.attend(news, true)
-	defer r.srv.attend(news, false)
+	// Register before the acknowledgement, so that no change after it is missed.
+	r.srv.setListening(listener, true)
+	defer r.srv.setListening(listener, false)
 	defer r.srv.cfg.Toolkit.OnChange(func(ev toolkit.Change) {
 		if ev.Scope == nil {
-			news.mark(news.marksOf(ev)|catalogueChanged, true)
+			listener.notify(listener.changesOf(ev)|catalogueChanged, true)
 		}
 	})()
-	news.recount(r.srv.static.pick(ctx, news.scope))
-	err := r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": about, "notifications": agreed}))
+	listener.visibleChanges(r.srv.static.pick(ctx, listener.scope))
+	err := acknowledge()
 	for err == nil {
 		select {
-		case <-r.silent: // and listens to nothing either, as far as stdio tells
-			return object{"_meta": about}, nil
+		case <-r.inputEnded:
+			return object{"_meta": meta}, nil
 		case <-ctx.Done():
-			return object{"_meta": about}, nil
-		case <-news.wake:
-			m := news.take()
-			// What the client asks for next must be what it is told of now.
+			return object{"_meta": meta}, nil
+		case <-listener.wake:
+			m := listener.takePending()
+			// The lists must be up to date before the notification: the client requests them next.
 			r.srv.static.renew(r.srv.cfg.Toolkit)
-			m |= news.recount(r.srv.static.pick(ctx, news.scope))
-			// Nothing that was not agreed on may be sent.
-			err = news.send(r.out, m&wanted, about)
+			m |= listener.visibleChanges(r.srv.static.pick(ctx, listener.scope))
+			err = listener.send(r.out, m&wanted, meta) // only what the acknowledgement lists
 		}
 	}
-	return nil, invalid(mcp.INTERNAL_ERROR, "the client does not read")
+	return nil, rpcErrorf(mcp.INTERNAL_ERROR, "the client does not read its stream")
 }
 
-// agreeTime is how long subscriptions may take to be made that come with one request.
-const agreeTime = 30 * time.Second
+// acceptTimeout is how long all subscriptions to resources of one request may take.
+const acceptTimeout = 30 * time.Second
 
-// agree returns which of the wanted notifications there are, in the form of the
-// protocol and as marks. Resources that the client does not see are left out.
-func (r *request) agree(ctx context.Context, want map[string]any, news *session) (agreed object, m marks) {
-	agreed = object{}
-	for _, n := range notices {
-		if want[n.filter] == true {
-			agreed[n.filter], m = true, m|n.mark
+// acceptFilter returns which of the requested notifications the client gets, as the member of the
+// acknowledgement and as a set. Resources that the client does not see are left out.
+func (r *request) acceptFilter(ctx context.Context, filter map[string]any, listener *session) (accepted object, m changes) {
+	accepted = object{}
+	for _, n := range listChanges {
+		if filter[n.filter] == true {
+			accepted[n.filter], m = true, m|n.change
 		}
 	}
-	uris, _ := want["resourceSubscriptions"].([]any)
+	uris, _ := filter["resourceSubscriptions"].([]any)
 	watched := []string{}
-	ctx, cancel := context.WithTimeout(ctx, agreeTime) // for those that come from elsewhere
+	ctx, cancel := context.WithTimeout(ctx, acceptTimeout) // upstream servers may be slow
 	defer cancel()
 	for _, u := range uris[:min(len(uris), maxSubscriptions)] {
-		if uri, ok := u.(string); ok && r.watchFor(ctx, news, uri) == nil {
+		if uri, ok := u.(string); ok && r.watchFor(ctx, listener, uri) == nil {
 			watched = append(watched, uri)
 		}
 	}
 	if len(watched) > 0 {
-		agreed["resourceSubscriptions"], m = watched, m|resourceUpdated
+		accepted["resourceSubscriptions"], m = watched, m|resourceUpdated
 	}
-	return agreed, m
+	return accepted, m
 }
 
-// attend has the listener hear of updated resources, or no longer.
-func (s *Server) attend(news *session, on bool) {
+// setListening registers a listener for updates of resources, or removes it.
+func (s *Server) setListening(listener *session, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if on {
-		s.listening[news] = true
+		s.listening[listener] = true
 	} else {
-		delete(s.listening, news)
+		delete(s.listening, listener)
 	}
 }

@@ -96,7 +96,7 @@ func (l *Logger) put(level, logger string, data any) {
 }
 
 // flush sends the queued messages.
-func (l *Logger) flush(out outlet) (err error) {
+func (l *Logger) flush(out responder) (err error) {
 	if !out.streams() {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (c *session) wakeUp() {
 // 2026-07-28 on, in each request.
 func (r *request) logs(level mcp.LoggingLevel) bool {
 	from := r.meta.Level
-	if !r.modern {
+	if !r.sessionless {
 		from = r.logLevel()
 	}
 	return reaches(level, from)
@@ -157,7 +157,7 @@ func (r *request) setLevel() (any, *rpcError) {
 	}
 	if !slices.Contains(levels, p.Level) {
 		names, _ := json.Marshal(levels)
-		return nil, invalid(mcp.INVALID_PARAMS, "logging/setLevel: level %q is not one of %s", p.Level, names)
+		return nil, rpcErrorf(mcp.INVALID_PARAMS, "logging/setLevel: level %q is not one of %s", p.Level, names)
 	}
 	r.mu.Lock()
 	r.level = p.Level
@@ -169,7 +169,7 @@ func (r *request) setLevel() (any, *rpcError) {
 // logging runs a request with a logger, and sends the log messages before the result.
 func (r *request) logging(ctx context.Context, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
 	l := r.session.log
-	if r.modern {
+	if r.sessionless {
 		l = &Logger{credential: l.credential, level: func() mcp.LoggingLevel { return r.meta.Level }, wake: func() {}}
 	}
 	result, err := run(r, context.WithValue(ctx, loggerKey{}, l))

@@ -21,38 +21,38 @@ import (
 // A request is one request at work.
 type request struct {
 	*session
-	msg    *rpcMessage
-	out    outlet
-	meta   meta
-	modern bool
+	msg         *rpcMessage
+	out         responder
+	meta        meta
+	sessionless bool
 
-	tk    *toolkit.Toolkit
-	scope *toolkit.Scope // the session's, or for the new era one for this request only
-	rec   Record         // of a call
-	talk  *talk          // that the request is part of; nil for none
+	tk         *toolkit.Toolkit
+	scope      *toolkit.Scope // the session's, or for the new era one for this request only
+	rec        Record         // of a call
+	parkedCall *parkedCall    // that the request is part of; nil for none
 }
 
 // handle answers a message, and returns the error that the answer holds, if it is
 // one. A nil answer is none: a call that was cancelled is not answered, as the
 // specification has it.
-func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte, *rpcError) {
+func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]byte, *rpcError) {
 	switch {
 	case m.Method == "":
-		c.answered(m)
+		c.handleAnswer(m)
 		return nil, nil
 	case m.ID == nil:
-		c.notified(m)
+		c.handleNotification(m)
 		return nil, nil
 	}
 	r := &request{session: c, msg: m, out: out, meta: m.meta, tk: c.srv.cfg.Toolkit, scope: c.scope}
-	if r.modern = mcp.IsModernProtocol(r.meta.Version) && c.old == nil; r.modern {
+	if r.sessionless = mcp.IsModernProtocol(r.meta.Version) && c.sse == nil; r.sessionless {
 		if err := r.meta.check(); err != nil {
 			return answer(m.ID, nil, err), err
 		}
 		r.scope = c.scope.Sub()
 		r.tk = c.srv.static.pick(ctx, r.scope)
 	}
-	if m.Method == string(mcp.MethodPing) && !r.modern { // which is no work, and tells a busy server from a dead one
+	if m.Method == string(mcp.MethodPing) && !r.sessionless { // which is no work, and tells a busy server from a dead one
 		c.touch()
 		return answer(m.ID, object{}, nil), nil
 	}
@@ -62,30 +62,30 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out outlet) ([]byte
 		return answer(m.ID, nil, err), err
 	}
 	defer c.finish(key)
-	result, err := r.guarded(ctx, r.dispatch)
+	result, err := r.recovered(ctx, r.dispatch)
 	if ctx.Err() != nil { // whatever has come of it, nobody waits for it
 		return nil, nil
 	}
 	if err == nil {
-		result = r.dress(result)
+		result = r.addResultFields(result)
 	}
 	return answer(m.ID, result, err), err
 }
 
 // guarded keeps a panic in code of the toolkit's owner, such as a judgement of a
 // tool, from ending the server: the request fails, and nothing has run.
-func (r *request) guarded(ctx context.Context, do func(context.Context) (any, *rpcError)) (result any, err *rpcError) {
+func (r *request) recovered(ctx context.Context, do func(context.Context) (any, *rpcError)) (result any, err *rpcError) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.ErrorContext(ctx, "request panicked", "method", r.msg.Method, "panic", p, "stack", string(debug.Stack()))
-			result, err = nil, invalid(mcp.INTERNAL_ERROR, "%s failed unexpectedly", r.msg.Method)
+			result, err = nil, rpcErrorf(mcp.INTERNAL_ERROR, "%s failed unexpectedly", r.msg.Method)
 		}
 	}()
 	return do(ctx)
 }
 
 // notified takes a notification; those that we do not know are ignored.
-func (c *session) notified(m *rpcMessage) {
+func (c *session) handleNotification(m *rpcMessage) {
 	if m.Method != string(mcp.MethodNotificationCancelled) {
 		return
 	}
@@ -101,9 +101,9 @@ func (c *session) notified(m *rpcMessage) {
 type object = map[string]any
 
 // dress adds what results of the new era must have.
-func (r *request) dress(result any) any {
+func (r *request) addResultFields(result any) any {
 	o, ok := result.(object)
-	if !ok || !r.modern {
+	if !ok || !r.sessionless {
 		return result
 	}
 	if o["resultType"] == nil {
@@ -131,13 +131,13 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	case "tools/list":
 		return r.listTools(ctx)
 	case "tools/call":
-		return r.interact(ctx, (*request).callTool)
+		return r.runWithHost(ctx, (*request).callTool)
 	case "groups/list":
 		return r.listGroups()
 	case "prompts/list", "prompts/get":
 		if r.srv.hasPrompts() {
 			if m.Method == "prompts/get" {
-				return r.interact(ctx, (*request).getPrompt)
+				return r.runWithHost(ctx, (*request).getPrompt)
 			}
 			return r.listPrompts(ctx)
 		}
@@ -147,22 +147,22 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 		}
 	case "completion/complete":
 		if r.srv.completes {
-			return r.interact(ctx, (*request).complete)
+			return r.runWithHost(ctx, (*request).complete)
 		}
 	case "logging/setLevel":
-		if !r.modern {
+		if !r.sessionless {
 			return r.setLevel()
 		}
 	case "server/discover":
-		o := r.introduce(ctx)
+		o := r.describeServer(ctx)
 		o["supportedVersions"] = mcp.ValidProtocolVersions
 		return o, nil
 	case "subscriptions/listen":
-		if r.modern {
+		if r.sessionless {
 			return r.listen(ctx)
 		}
 	case "initialize":
-		if !r.modern {
+		if !r.sessionless {
 			return r.initialize(ctx)
 		}
 	}
@@ -172,7 +172,7 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 // unknown is the error for a method that there is not, with the status 404 in the new
 // era; see statusOf.
 func (r *request) unknown() *rpcError {
-	return invalid(mcp.METHOD_NOT_FOUND, "method %q is not known", r.msg.Method)
+	return rpcErrorf(mcp.METHOD_NOT_FOUND, "method %q is not known", r.msg.Method)
 }
 
 // info is how the server introduces itself.
@@ -195,7 +195,7 @@ func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 		return nil, err
 	}
 	if p.Version == "" {
-		return nil, invalid(mcp.INVALID_PARAMS, "initialize: protocolVersion is missing")
+		return nil, rpcErrorf(mcp.INVALID_PARAMS, "initialize: protocolVersion is missing")
 	}
 	if !slices.Contains(mcp.ValidProtocolVersions, p.Version) || mcp.IsModernProtocol(p.Version) {
 		p.Version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
@@ -203,13 +203,13 @@ func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 	r.mu.Lock()
 	r.can, r.version = abilitiesOf(p.Capabilities), p.Version
 	r.mu.Unlock()
-	o := r.introduce(ctx)
+	o := r.describeServer(ctx)
 	o["protocolVersion"], o["serverInfo"] = p.Version, r.info()
 	return o, nil
 }
 
 // introduce says what the server can do and what it is for.
-func (r *request) introduce(ctx context.Context) object {
+func (r *request) describeServer(ctx context.Context) object {
 	// Declared as far as there is something to it: clients ask for what is declared,
 	// and a list that is always empty costs them a request.
 	caps := object{"tools": object{"listChanged": true}, "logging": object{}}
@@ -224,7 +224,7 @@ func (r *request) introduce(ctx context.Context) object {
 	}
 	if len(r.tk.Groups(r.scope)) > 0 {
 		caps["groups"] = object{"listChanged": true}
-		if r.modern { // where further capabilities are extensions
+		if r.sessionless { // where further capabilities are extensions
 			caps["extensions"] = object{mcpcontent.GroupsKey: object{}}
 		}
 	}
@@ -261,18 +261,18 @@ func (r *request) listTools(ctx context.Context) (any, *rpcError) {
 	}
 	v, err := r.tk.View(ctx, r.scope)
 	if err != nil {
-		return nil, invalid(mcp.INTERNAL_ERROR, "%v", err)
+		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
 	infos, next, err := v.Page(cursor, r.srv.cfg.PageSize)
 	if err != nil {
-		return nil, invalid(mcp.INVALID_PARAMS, "tools/list: %v", err)
+		return nil, rpcErrorf(mcp.INVALID_PARAMS, "tools/list: %v", err)
 	}
 	list := make([]object, len(infos))
 	for i, info := range infos {
 		list[i] = describe(info, r.granted(r.tk.Labels(info.Name)))
 	}
-	if !r.modern {
-		r.learn(v.Digest())
+	if !r.sessionless {
+		r.setKnown(v.Digest())
 	}
 	return page("tools", list, next), nil
 }
@@ -329,7 +329,7 @@ func (r *request) listGroups() (any, *rpcError) {
 	}
 	groups, next, err := r.tk.PageGroups(r.scope, cursor, r.srv.cfg.PageSize)
 	if err != nil {
-		return nil, invalid(mcp.INVALID_PARAMS, "groups/list: %v", err)
+		return nil, rpcErrorf(mcp.INVALID_PARAMS, "groups/list: %v", err)
 	}
 	list := make([]object, len(groups))
 	for i, g := range groups {
@@ -384,7 +384,7 @@ func listed(r *request, key string, all []entry) (any, *rpcError) {
 		last, err := base64.RawURLEncoding.DecodeString(cursor)
 		at := slices.IndexFunc(all, func(e entry) bool { return e.name == string(last) })
 		if err != nil || at < 0 {
-			return nil, invalid(mcp.INVALID_PARAMS, "%s: %v", r.msg.Method, toolkit.ErrCursor)
+			return nil, rpcErrorf(mcp.INVALID_PARAMS, "%s: %v", r.msg.Method, toolkit.ErrCursor)
 		}
 		all = all[at+1:]
 	}

@@ -148,20 +148,20 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 	all := r.prompts(ctx)
 	i := slices.IndexFunc(all, func(o Prompt) bool { return o.Name == p.Name })
 	if i < 0 {
-		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, invalid(mcp.INVALID_PARAMS, "there is no prompt %q", p.Name))
+		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, rpcErrorf(mcp.INVALID_PARAMS, "there is no prompt %q", p.Name))
 	}
 	for _, a := range all[i].Arguments {
 		if _, given := p.Arguments[a.Name]; a.Required && !given {
-			return nil, invalid(mcp.INVALID_PARAMS, "prompt %q needs the argument %q", p.Name, a.Name)
+			return nil, rpcErrorf(mcp.INVALID_PARAMS, "prompt %q needs the argument %q", p.Name, a.Name)
 		}
 	}
 	messages, err := all[i].Get(ctx, p.Arguments)
 	if err != nil {
-		return nil, invalid(mcp.INTERNAL_ERROR, "prompt %q: %v", p.Name, err)
+		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "prompt %q: %v", p.Name, err)
 	}
 	sent := []object{}
 	for _, m := range messages {
-		sent = append(sent, said(m)...)
+		sent = append(sent, messagesOf(m)...)
 	}
 	return object{"description": all[i].Description, "messages": sent}, nil
 }
@@ -210,14 +210,14 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 	if !found {
 		name := p.Ref.Name + p.Ref.URI
 		return r.completeUpstream(ctx, kind, name, mcpupstream.Argument{Name: p.Argument.Name, Value: p.Argument.Value, Others: p.Context.Arguments},
-			invalid(mcp.INVALID_PARAMS, "completion/complete: there is no %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
+			rpcErrorf(mcp.INVALID_PARAMS, "completion/complete: there is no %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
 	}
 	values := []string{}
 	for _, a := range args {
 		if a.Name == p.Argument.Name && a.Complete != nil {
 			more, err := a.Complete(ctx, p.Argument.Value, p.Context.Arguments)
 			if err != nil {
-				return nil, invalid(mcp.INTERNAL_ERROR, "completion of %q: %v", a.Name, err)
+				return nil, rpcErrorf(mcp.INTERNAL_ERROR, "completion of %q: %v", a.Name, err)
 			}
 			values = append(values, more...)
 		}

@@ -135,9 +135,9 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	case "resources/templates/list":
 		return r.listTemplates(ctx)
 	case "resources/read":
-		return r.interact(ctx, (*request).readResource)
+		return r.runWithHost(ctx, (*request).readResource)
 	case "resources/subscribe", "resources/unsubscribe":
-		if !r.modern && r.srv.hasSubscriptions() {
+		if !r.sessionless && r.srv.hasSubscriptions() {
 			return r.subscribe(ctx, r.msg.Method == "resources/subscribe")
 		}
 	}
@@ -184,7 +184,7 @@ func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	case errors.Is(err, fs.ErrNotExist):
 		return r.getUpstream(ctx, mcpupstream.KindResource, uri, nil, r.notFound(uri))
 	case err != nil:
-		return nil, invalid(mcp.INTERNAL_ERROR, "resource %q: %v", uri, err)
+		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "resource %q: %v", uri, err)
 	}
 	return object{"contents": []object{contentsOf(uri, kind, data)}}, nil
 }
@@ -220,7 +220,7 @@ func (r *request) uri() (string, *rpcError) {
 		return "", err
 	}
 	if p.URI == "" {
-		return "", invalid(mcp.INVALID_PARAMS, "%s: uri is missing", r.msg.Method)
+		return "", rpcErrorf(mcp.INVALID_PARAMS, "%s: uri is missing", r.msg.Method)
 	}
 	return p.URI, nil
 }
@@ -229,10 +229,10 @@ func (r *request) uri() (string, *rpcError) {
 // code depends on the revision (SEP-2164).
 func (r *request) notFound(uri string) *rpcError {
 	code := mcp.RESOURCE_NOT_FOUND
-	if r.modern {
+	if r.sessionless {
 		code = mcp.INVALID_PARAMS
 	}
-	e := invalid(code, "there is no resource %q", uri)
+	e := rpcErrorf(code, "there is no resource %q", uri)
 	e.Data = object{"uri": uri}
 	return e
 }
@@ -258,7 +258,7 @@ const (
 )
 
 // errWatched refuses a subscription that is one too many.
-var errWatched = invalid(mcp.INVALID_REQUEST, "too many resources are watched by this client or its credential; unsubscribe from some")
+var errWatched = rpcErrorf(mcp.INVALID_REQUEST, "too many resources are watched by this client or its credential; unsubscribe from some")
 
 // subscribe subscribes the client to a resource; see [Server.ResourceUpdated].
 func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
@@ -281,7 +281,7 @@ func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
 // watchFor subscribes a client to a resource that the request sees.
 func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcError {
 	if len(uri) > maxWatchedURI {
-		return invalid(mcp.INVALID_PARAMS, "the URI has %d bytes; %d are allowed for what is subscribed to", len(uri), maxWatchedURI)
+		return rpcErrorf(mcp.INVALID_PARAMS, "the URI has %d bytes; %d are allowed for what is subscribed to", len(uri), maxWatchedURI)
 	}
 	if c.full(uri) {
 		return errWatched
@@ -342,7 +342,7 @@ type watched struct {
 func (c *session) full(uri string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.watched[uri] == nil && (len(c.watched) >= maxSubscriptions || c.owner.watched.Load() >= c.owner.share)
+	return c.watched[uri] == nil && (len(c.watched) >= maxSubscriptions || c.owner.watched.Load() >= c.owner.maxWatched)
 }
 
 // watch adds a subscription if there is room. A subscription that exists is kept, with an update
@@ -355,7 +355,7 @@ func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
 		if len(c.watched) >= maxSubscriptions {
 			return nil, false
 		}
-		if c.owner.watched.Add(1) > c.owner.share {
+		if c.owner.watched.Add(1) > c.owner.maxWatched {
 			c.owner.watched.Add(-1)
 			return nil, false
 		}
@@ -399,7 +399,7 @@ func (c *session) updated(uri string) {
 	}
 	c.mu.Unlock()
 	if w != nil {
-		c.mark(resourceUpdated, true)
+		c.notify(resourceUpdated, true)
 	}
 }
 

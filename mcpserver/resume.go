@@ -14,48 +14,52 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Before revision 2026-07-28, "disconnection SHOULD NOT be interpreted as the client
-// cancelling its request" (2025-11-25, basic/transports, Sending Messages): a laptop that
-// sleeps must not undo a long call. The call goes on, what it has to say is kept, and the
-// client gets the rest by a GET with Last-Event-ID (same page, Resumability and
-// Redelivery). Both end after [Limits.Resume] without a connection.
+// Before revision 2026-07-28, "disconnection SHOULD NOT be interpreted as the client cancelling its
+// request" (2025-11-25, basic/transports, Sending Messages). So the call continues, its events are
+// kept, and the client gets those that it has missed by a GET with Last-Event-ID (same page,
+// Resumability and Redelivery). Without a connection both end after [Limits.Resume].
 
 const (
-	// maxKept is how many bytes of events a session keeps for clients that come back,
-	// maxStreams of how many streams. What was answered first goes first.
+	// maxKept is how many bytes of events are kept for a session, and maxStreams for how many
+	// streams. Streams that have been answered are dropped first, the oldest first.
 	maxKept    = 1 << 20
 	maxStreams = 64
 
-	// primeAfter is when a call that has said nothing yet starts its stream all the
-	// same, since a client can come back only to an event that it has got. Most calls
-	// are quicker and are answered by plain JSON.
+	// maxKeptTotal is how many bytes are kept for all sessions of a credential, or a quarter of
+	// it if there are several credentials. Sessions that have ended count until their events are
+	// dropped.
+	maxKeptTotal = 64 << 20
+
+	// primeAfter is when a stream without events is started with an empty one, because a client
+	// can only resume from an event that it has received. Quicker calls are answered in plain
+	// JSON.
 	primeAfter = time.Second
 
-	// retryAfter is how long clients are told to wait before they come back.
+	// retryAfter is how long clients are told to wait before they reconnect.
 	retryAfter = time.Second
 
 	lastEventID = "Last-Event-ID"
 )
 
-// A stream is what is sent in answer to one request, or without one on a stream of its
-// own, over as many connections as that takes.
+// A stream is what is sent in answer to one request, or the session's standalone stream. It lasts
+// over several connections.
 type stream struct {
 	c       *session
-	tag     string // of its events' ids; other streams cannot be guessed by it
+	tag     string // begins the ids of its events; random, so that clients cannot guess it
 	accepts bool
 	primes  bool               // the client understands events without data
-	cancel  context.CancelFunc // ends the request; nil if there is none
-	done    chan struct{}      // closed when there is no more to say
+	cancel  context.CancelFunc // ends the request; nil for a standalone stream
+	done    chan struct{}      // closed when the stream is complete
 
-	mu    sync.Mutex   // is held while an event is written: they go out in order
-	to    *eventWriter // nil while the connection is lost
-	began bool         // there are events, so that the answer has to be one
+	mu    sync.Mutex   // is held while an event is written, so that they are sent in order
+	to    *eventWriter // nil while there is no connection
+	began bool         // an event was sent, so the answer has to be one too
 	over  bool
 	away  *time.Timer // runs while to is nil
 
 	// These belong to the session: session.mu guards them.
 	events   []string // that are kept
-	first    int      // the number of events[0]; the first of all is 1
+	first    int      // the number of events[0]; the first event of a stream is 1
 	size     int      // of events, in bytes
 	answered bool
 }
@@ -68,10 +72,10 @@ func (c *session) newStream(to *eventWriter, accepts bool, cancel context.Cancel
 		cancel: cancel, done: make(chan struct{}), first: 1}
 }
 
-// streams implements outlet.
+// streams implements responder.
 func (st *stream) streams() bool { return st.accepts }
 
-// send implements outlet. That nobody is there to read is no error: the message is kept.
+// send implements responder. Without a connection the message is kept, which is not an error.
 func (st *stream) send(message []byte) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -83,7 +87,7 @@ func (st *stream) send(message []byte) error {
 	return nil
 }
 
-// prime starts the stream with an event that says nothing, but has an id to come back to.
+// prime starts the stream with an event that has an id and no data.
 func (st *stream) prime() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -92,7 +96,7 @@ func (st *stream) prime() {
 	}
 }
 
-// begin makes the stream one that can be resumed. The caller holds st.mu.
+// begin makes the stream resumable. The caller holds st.mu.
 func (st *stream) begin() {
 	if st.began {
 		return
@@ -111,56 +115,63 @@ func (st *stream) put(text string) {
 	st.c.mu.Lock()
 	text = fmt.Sprintf("id: %s-%d\n%s", st.tag, st.first+len(st.events), text)
 	st.events = append(st.events, text)
-	st.size += len(text)
-	st.c.kept += len(text)
+	st.keep(len(text))
 	st.c.shrink(st)
 	st.c.mu.Unlock()
 	if st.to != nil && st.to.write(text) != nil {
-		st.lose()
+		st.disconnected()
 	}
 }
 
-// shrink keeps the session below its limits. Who has been answered has most likely got
-// the answer; if that is not enough, the stream that grows can no longer be resumed. The
-// caller holds c.mu.
+// keep counts bytes that are kept, or dropped if n is negative. The caller holds c.mu.
+func (st *stream) keep(n int) {
+	st.size += n
+	st.c.kept += n
+	st.c.owner.kept.Add(int64(n))
+}
+
+// shrink enforces the limits of the session and of its credential: first it drops answered streams,
+// whose answers have most likely arrived, and then the events of the growing stream, which can no
+// longer be resumed from them. The caller holds c.mu.
 func (c *session) shrink(growing *stream) {
-	for c.kept > maxKept || len(c.streams) > maxStreams {
+	tooMany := func() bool { return c.kept > maxKept || c.owner.kept.Load() > c.owner.maxKept }
+	for tooMany() || len(c.streams) > maxStreams {
 		i := slices.IndexFunc(c.streams, func(st *stream) bool { return st.answered })
 		if i < 0 {
 			break
 		}
-		c.forget(c.streams[i])
+		c.dropStream(c.streams[i])
 	}
-	if c.kept > maxKept {
-		c.kept -= growing.size
+	if tooMany() {
+		growing.keep(-growing.size)
 		growing.first += len(growing.events)
-		growing.events, growing.size = nil, 0
+		growing.events = nil
 	}
 }
 
-// forget drops what is kept of a stream. The caller holds c.mu.
-func (c *session) forget(st *stream) {
+// dropStream drops what is kept of a stream. The caller holds c.mu.
+func (c *session) dropStream(st *stream) {
 	if i := slices.Index(c.streams, st); i >= 0 {
 		c.streams = slices.Delete(c.streams, i, i+1)
-		c.kept -= st.size
-		st.events, st.size = nil, 0
+		st.keep(-st.size)
+		st.events = nil
 	}
 }
 
-// lose notes that the connection is lost. The caller holds st.mu.
-func (st *stream) lose() {
+// disconnected records that the connection is lost. The caller holds st.mu.
+func (st *stream) disconnected() {
 	st.to = nil
 	if !st.over {
-		st.away = time.AfterFunc(st.c.srv.limits.Resume, st.giveUp)
+		st.away = time.AfterFunc(st.c.srv.limits.Resume, st.expire)
 	}
 }
 
-// giveUp ends what nobody has come back to.
-func (st *stream) giveUp() {
+// expire ends a stream whose client has not reconnected in time.
+func (st *stream) expire() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	switch {
-	case st.to != nil || st.over: // just in time
+	case st.to != nil || st.over: // reconnected, or ended, just before
 	case st.cancel != nil:
 		st.cancel()
 	default:
@@ -168,17 +179,17 @@ func (st *stream) giveUp() {
 	}
 }
 
-// leave is called when the connection of a writer has ended.
-func (st *stream) leave(to *eventWriter) {
+// detach is called when the connection of a writer has ended.
+func (st *stream) detach(to *eventWriter) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.to == to {
-		st.lose()
+		st.disconnected()
 	}
 }
 
-// end ends the stream with the last message, unless that is nil, and reports whether it
-// was sent as an event, or would have been: else the stream has not begun.
+// end ends the stream. If it has begun, end sends the last message as an event, unless that is nil,
+// and returns true; otherwise the caller has to answer.
 func (st *stream) end(last []byte) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -189,8 +200,8 @@ func (st *stream) end(last []byte) bool {
 	return st.began
 }
 
-// stop takes no more messages. The answer is kept for a while, since that it was written
-// does not mean that it has arrived. The caller holds st.mu.
+// stop ends the stream. An answer is kept for [Limits.Resume], because it may have been written and
+// still not have arrived. The caller holds st.mu.
 func (st *stream) stop(answered bool) {
 	if st.over {
 		return
@@ -203,7 +214,7 @@ func (st *stream) stop(answered bool) {
 	drop := func() {
 		st.c.mu.Lock()
 		defer st.c.mu.Unlock()
-		st.c.forget(st)
+		st.c.dropStream(st)
 	}
 	if !st.began || !answered {
 		drop()
@@ -215,9 +226,9 @@ func (st *stream) stop(answered bool) {
 	st.answered = true
 }
 
-// attach has the stream go on where it was after the event of a number. It reports whether
-// that can be: what came afterwards may no longer be kept. A connection that the stream
-// still has gives way, since a server hears late, or never, that one is lost.
+// attach continues the stream on another connection, after the event with that number. It returns
+// false if later events are no longer kept. An earlier connection is closed: the server learns late,
+// or never, that one is lost.
 func (st *stream) attach(to *eventWriter, after int) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -240,13 +251,13 @@ func (st *stream) attach(to *eventWriter, after int) bool {
 		st.away.Stop()
 	}
 	if st.to = to; to.write(":\n\n"+missed) != nil {
-		st.lose()
+		st.disconnected()
 	}
 	return true
 }
 
-// resume finds what an event id names and attaches to it. Ids of other sessions name
-// nothing here.
+// resume attaches a connection to the stream of an event, or returns nil. It looks only at streams
+// of this session.
 func (c *session) resume(id string, to *eventWriter) *stream {
 	tag, number, _ := strings.Cut(id, "-")
 	after, err := strconv.Atoi(number)
@@ -263,9 +274,9 @@ func (c *session) resume(id string, to *eventWriter) *stream {
 	return st
 }
 
-// get is the stream for what belongs to no request, or the rest of any stream whose
-// connection was lost. Of the first there is one in a session: a second would take messages
-// from it.
+// get handles GET: it opens the session's standalone stream, for messages that belong to no request,
+// or resumes any stream. A session has one standalone stream, because a second one would take
+// messages from it.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	c := s.find(w, r, cred)
 	if c == nil {
@@ -278,30 +289,30 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	var st *stream
 	if id := r.Header.Get(lastEventID); id != "" {
 		if st = c.resume(id, to); st == nil {
-			// Not 404, which would tell the client that its session is gone.
-			http.Error(w, lastEventID+" names no event that can be resumed from; it is not of this session, or too old", http.StatusBadRequest)
+			// Not 404, which would tell the client that its session has ended.
+			http.Error(w, lastEventID+" names no event of this session that is still kept; repeat the request", http.StatusBadRequest)
 			return
 		}
 	}
-	standing := st == nil || st.cancel == nil
-	if standing {
-		if !c.stand(st != nil) {
-			http.Error(w, "the session has a stream already", http.StatusConflict)
+	standalone := st == nil || st.cancel == nil
+	if standalone {
+		if !c.addStandalone(st != nil) {
+			http.Error(w, "the session already has a stream; end that one first, or resume it with "+lastEventID, http.StatusConflict)
 			return
 		}
-		defer c.unstand()
+		defer c.removeStandalone()
 	}
 	if st == nil {
-		c.endStanding()
+		c.endStandalone()
 		st = c.newStream(to, true, nil)
 		if st.primes {
 			st.prime()
 		} else {
-			_ = to.write("") // that it fails ends ctx
+			_ = to.write("") // a failed write ends ctx
 		}
 	}
-	defer st.leave(to)
-	if standing {
+	defer st.detach(to)
+	if standalone {
 		c.pump(ctx, st, heartbeat, to.beat)
 		return
 	}
@@ -310,7 +321,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	for {
 		select {
 		case <-ticker.C:
-			_ = to.beat() // that it fails ends ctx
+			_ = to.beat() // a failed write ends ctx
 		case <-st.done:
 			return
 		case <-ctx.Done():
@@ -321,35 +332,34 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	}
 }
 
-// stand notes a connection for what belongs to no request. A second is let in only if it
-// takes the place of the first.
-func (c *session) stand(again bool) bool {
+// addStandalone counts a connection of the standalone stream. It returns false if there is one,
+// unless the new connection replaces that.
+func (c *session) addStandalone(replaces bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.standing > 0 && !again {
+	if c.standalone > 0 && !replaces {
 		return false
 	}
-	c.standing++
+	c.standalone++
 	return true
 }
 
-// endStanding ends earlier streams of the kind that have lost their connection: a client that
-// begins anew does not come back to them, and connections that come and go would leave
-// behind more of them than maxStreams.
-func (c *session) endStanding() {
+// endStandalone ends standalone streams that have lost their connection. A client that opens
+// another one does not resume them, and they would add up to more than maxStreams.
+func (c *session) endStandalone() {
 	c.mu.Lock()
 	all := slices.Clone(c.streams)
 	c.mu.Unlock()
 	for _, st := range all {
 		if st.cancel == nil {
-			st.giveUp()
+			st.expire()
 		}
 	}
 }
 
-func (c *session) unstand() {
+func (c *session) removeStandalone() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.standing--
+	c.standalone--
 	c.used = time.Now()
 }

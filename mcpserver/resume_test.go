@@ -112,6 +112,18 @@ func (w *wire) back(id string) *connection {
 	return w.open(req)
 }
 
+// delete ends the session.
+func (w *wire) delete() {
+	w.t.Helper()
+	req := w.request(w.t.Context(), "")
+	req.Method = http.MethodDelete
+	res, err := w.client.Do(req)
+	if err != nil || res.StatusCode != http.StatusNoContent {
+		w.t.Fatal(res, err)
+	}
+	_ = res.Body.Close()
+}
+
 // as initializes with a revision.
 func (w *wire) as(version string) {
 	w.t.Helper()
@@ -278,17 +290,62 @@ func TestNobodyComesBack(t *testing.T) {
 	}
 }
 
-// TestResumeFlood: what a session keeps is limited, by streams and by bytes, and the oldest
-// goes first.
-func TestResumeFlood(t *testing.T) {
-	large := tool.Must(tool.NewStream("steps", "Says much.", func(_ context.Context, in struct {
+// saysMuch returns a tool that starts a stream and has a result of so many bytes.
+func saysMuch() tool.Tool {
+	return tool.Must(tool.NewStream("steps", "Says much.", func(_ context.Context, in struct {
 		Bytes int `json:"bytes"`
 	}) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
 			_ = yield(tool.Chunk{Block: &message.Text{Text: "."}, ForUser: true}, nil) && yield(tool.Text(strings.Repeat("x", in.Bytes)), nil)
 		}
 	}))
-	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(large), Policy: open}))
+}
+
+// much calls that tool and returns the id of the first event.
+func (w *wire) much(id, bytes int) string {
+	w.t.Helper()
+	c := w.open(w.request(w.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"steps","arguments":{"bytes":%d},"_meta":{"progressToken":"p"}}}`, id, bytes)))
+	first, _ := c.next()
+	c.rest()
+	return first
+}
+
+// TestResumeShare: the answers kept for one credential are limited, over however many sessions,
+// also those that have ended, and leave room for the others.
+func TestResumeShare(t *testing.T) {
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(saysMuch()), Policy: open, Credentials: []mcpserver.Credential{
+		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},
+	}}))
+	session := func(token string) *wire {
+		w := newWire(t, url)
+		w.token = token
+		w.as("2025-11-25")
+		return w
+	}
+	resumable := 0
+	for i := range 24 {
+		w := session(tokenA)
+		id := w.much(1, 900_000)
+		if w.back(id).status == http.StatusOK {
+			resumable++
+		}
+		if i%2 == 0 {
+			w.delete()
+		}
+	}
+	if resumable < 16 || resumable > 20 { // 16 MiB
+		t.Errorf("%d of anna's answers are kept, each of 900 kB; want 18", resumable)
+	}
+	w := session(tokenB)
+	if status := w.back(w.much(1, 900_000)).status; status != http.StatusOK {
+		t.Errorf("otto's answer: %d", status)
+	}
+}
+
+// TestResumeFlood: what a session keeps is limited, by streams and by bytes, and the oldest
+// goes first.
+func TestResumeFlood(t *testing.T) {
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(saysMuch()), Policy: open}))
 	for _, row := range []struct {
 		bytes, calls int
 		kept         int // of the calls, the last
@@ -301,10 +358,7 @@ func TestResumeFlood(t *testing.T) {
 		w.as("2025-11-25")
 		var ids []string
 		for i := range row.calls {
-			c := w.open(w.request(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"steps","arguments":{"bytes":%d},"_meta":{"progressToken":"p"}}}`, i, row.bytes)))
-			id, _ := c.next()
-			c.rest()
-			ids = append(ids, id)
+			ids = append(ids, w.much(i, row.bytes))
 		}
 		for i, id := range ids {
 			want := http.StatusBadRequest

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -25,7 +26,7 @@ type rpcMessage struct {
 	meta meta // of Params; what cannot be read of it counts as absent
 }
 
-// An rpcError is the error of a request that is wrong. A tool that fails has a result instead.
+// An rpcError is the error of a request. A tool that fails has a result instead.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -35,7 +36,7 @@ type rpcError struct {
 // Error implements error.
 func (e *rpcError) Error() string { return e.Message }
 
-// failure returns what an answer says went wrong, or nil.
+// failure returns the error of an answer, or nil.
 func (m *rpcMessage) failure() error {
 	if m.Error == nil {
 		return nil
@@ -43,42 +44,85 @@ func (m *rpcMessage) failure() error {
 	return m.Error
 }
 
-// invalid returns the error of a request; the text says what is wrong and what to do.
-func invalid(code int, format string, args ...any) *rpcError {
+// rpcErrorf returns the error of a request. The text says what is wrong and what to do.
+func rpcErrorf(code int, format string, args ...any) *rpcError {
 	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// parseMessage reads one message. It refuses a message that another reader, such as a proxy, could
-// read differently. The id of a request is a string or a number, as MCP has it, and so can be a
-// key.
+// parseMessage reads one message. It refuses one that another reader, such as a proxy, could read
+// differently; the message that it returns with an error has only the id to answer to, or none. The
+// id of a request is a string or a number, as MCP requires.
 func parseMessage(data []byte) (*rpcMessage, *rpcError) {
+	m, err := parse(data)
+	if err != nil {
+		m = &rpcMessage{}
+		if utf8.Valid(data) && json.Valid(data) {
+			m.ID = requestID(data)
+		}
+	}
+	return m, err
+}
+
+// requestID returns the id of a request that cannot be read otherwise, so that its client does not
+// wait for an answer. It is nil if the id is not certain or if it is not a request. The end of data
+// may be missing.
+func requestID(data []byte) (id json.RawMessage) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil
+	}
+	isRequest := false
+	for d.More() {
+		key, err := d.Token()
+		name, ok := key.(string)
+		var value json.RawMessage
+		if err != nil || !ok || d.Decode(&value) != nil {
+			break
+		}
+		switch {
+		case name == "method":
+			isRequest = true
+		case strings.EqualFold(name, "id"):
+			if id != nil || name != "id" || !validID(value) {
+				return nil
+			}
+			id = value
+		}
+	}
+	if !isRequest {
+		return nil
+	}
+	return id
+}
+
+func parse(data []byte) (*rpcMessage, *rpcError) {
 	var m rpcMessage
-	if !utf8.Valid(data) { // ids and tokens are sent back as they came
-		return nil, invalid(mcp.PARSE_ERROR, "the message is not UTF-8; encode it as UTF-8")
+	if !utf8.Valid(data) { // ids and tokens are sent back unchanged
+		return nil, rpcErrorf(mcp.PARSE_ERROR, "the message is not UTF-8; encode it as UTF-8")
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
-		return nil, invalid(mcp.INVALID_REQUEST, "batches are not taken; send one message at a time")
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, "batches are not supported; send one message at a time")
 	}
 	if _, err := strictjson.Message(data); err != nil {
-		return nil, invalid(mcp.INVALID_REQUEST, "the message cannot be taken: %v", err)
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err)
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, invalid(mcp.PARSE_ERROR, "the message is not JSON-RPC: %v", err)
+		return nil, rpcErrorf(mcp.PARSE_ERROR, "the message is not JSON-RPC: %v", err)
 	}
 	var p struct {
 		Meta meta `json:"_meta"`
 	}
 	if err := strictjson.Unmarshal(m.Params, &p); errors.Is(err, strictjson.ErrAmbiguous) {
-		return nil, invalid(mcp.INVALID_REQUEST, "the message cannot be taken: %v", err)
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err)
 	}
 	m.meta = p.Meta
 	switch {
 	case m.Version != mcp.JSONRPC_VERSION:
-		return nil, invalid(mcp.INVALID_REQUEST, `jsonrpc must be "2.0"`)
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, `jsonrpc must be "2.0"`)
 	case m.ID != nil && !validID(m.ID):
-		return nil, invalid(mcp.INVALID_REQUEST, "id must be a string or a number of at most %d bytes", maxID)
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, "id must be a string or a number of at most %d bytes", maxID)
 	case m.Method == "" && (m.ID == nil || m.Result == nil && m.Error == nil):
-		return nil, invalid(mcp.INVALID_REQUEST, "neither a request nor an answer")
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, "the message has neither a method nor an id with a result or an error; see JSON-RPC 2.0")
 	}
 	return &m, nil
 }
@@ -86,13 +130,13 @@ func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 // maxID is how long an id may be, in bytes.
 const maxID = 256
 
-// validID refuses null, with which a request looks like a notification, and long ids.
+// validID refuses long ids, and null, because a request with it looks like a notification.
 func validID(id json.RawMessage) bool {
 	return len(id) <= maxID && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
-// encode writes v without the escapes that only HTML needs, which cost tokens. A value that cannot
-// be encoded is a bug, and becomes an error.
+// encode encodes v without the escapes that only HTML needs, which cost tokens. A value that cannot
+// be encoded is a bug and becomes a JSON-RPC error.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -138,12 +182,12 @@ func decode(m *rpcMessage, into any) *rpcError {
 		return nil
 	}
 	if err := strictjson.Unmarshal(m.Params, into); err != nil {
-		return invalid(mcp.INVALID_PARAMS, "the parameters of %s: %v", m.Method, err)
+		return rpcErrorf(mcp.INVALID_PARAMS, "the parameters of %s: %v", m.Method, err)
 	}
 	return nil
 }
 
-// A meta is what requests without sessions say about themselves.
+// A meta is the _meta of a request; without sessions it has what a handshake would have.
 type meta struct {
 	Version      string          `json:"io.modelcontextprotocol/protocolVersion"`
 	Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
@@ -155,13 +199,13 @@ type meta struct {
 // check reports what a request without a session lacks.
 func (m *meta) check() *rpcError {
 	if !slices.Contains(mcp.ValidProtocolVersions, m.Version) {
-		e := invalid(mcp.UNSUPPORTED_PROTOCOL_VERSION, "protocol version %q is not supported", m.Version)
+		e := rpcErrorf(mcp.UNSUPPORTED_PROTOCOL_VERSION, "protocol version %q is not supported", m.Version)
 		e.Data = map[string]any{"supported": mcp.ValidProtocolVersions, "requested": m.Version}
 		return e
 	}
 	var caps map[string]json.RawMessage
 	if json.Unmarshal(m.Capabilities, &caps) != nil || caps == nil {
-		return invalid(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyClientCapabilities)
+		return rpcErrorf(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyClientCapabilities)
 	}
 	return nil
 }

@@ -45,3 +45,44 @@ func TestNotUTF8(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedRequests: a request that cannot be read is answered with its id, so that its client
+// does not wait for it, unless the id is not certain (JSON-RPC 2.0, 5, Response object).
+func TestRefusedRequests(t *testing.T) {
+	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(named("x")), Policy: open, Limits: mcpserver.Limits{Request: 6000}})
+	w := newWire(t, listen(t, s))
+	w.initialize(`{}`)
+	long := strings.Repeat("x", 6000)
+	for _, row := range []struct {
+		msg, id string
+		stdio   bool // only
+	}{
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"a":1,"a":2}}`, "7", false},
+		{`{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"_meta":{"progressToken":1,"progressToken":2}}}`, `"a"`, false},
+		{`{"id":7,"method":"tools/list"}`, "7", false},
+		{`{"jsonrpc":"1.0","method":"tools/list","id":7}`, "7", false},
+		{`{"jsonrpc":"2.0","id":7,"method":["tools/list"]}`, "7", false},
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{`, "null", false},
+		{`{"jsonrpc":"2.0","id":7,"id":8,"method":"tools/list"}`, "null", false},
+		{`{"jsonrpc":"2.0","id":7,"ID":8,"method":"tools/list"}`, "null", false},
+		{`{"jsonrpc":"2.0","id":[7],"method":"tools/list"}`, "null", false},
+		{`{"jsonrpc":"2.0","id":null,"method":"tools/list"}`, "null", false},
+		{`{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}`, "null", false}, // an answer to a question of ours
+		{`[{"jsonrpc":"2.0","id":7,"method":"tools/list"}]`, "null", false},
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"a":"` + long + `"}}`, "7", true},
+		{`{"method":"tools/list","params":{"a":"` + long + `"},"id":7}`, "null", true},
+	} {
+		var out bytes.Buffer
+		err := s.ServeStdio(t.Context(), strings.NewReader(row.msg+"\n"), &out)
+		got := map[string]string{"stdio": out.String()}
+		if !row.stdio {
+			_, lines := w.post(t.Context(), row.msg)
+			got["HTTP"] = strings.Join(lines, "\n")
+		}
+		for way, got := range got {
+			if err != nil || !strings.Contains(got, `"id":`+row.id+`,"error"`) {
+				t.Errorf("%s: %.100s: %s %v, want the id %s", way, row.msg, got, err, row.id)
+			}
+		}
+	}
+}

@@ -159,16 +159,16 @@ type Server struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu        sync.Mutex
-	closed    bool
-	sessions  map[string]*session         // over HTTP, by id
-	scopes    map[*toolkit.Scope]*session // of all kinds
-	loose     map[string]*session         // of clients without sessions, by credential
-	owners    map[*Credential]*owner      // nil is the owner of clients without credentials
-	listening map[*session]bool           // to updates of resources, of clients without sessions
-	talks     map[string]waitingTalk      // by the nonce of their ticket
-	due       toolkit.Change              // changes that the next recheck looks at
-	sweep     *time.Timer                 // ends idle sessions; nil while there are none over HTTP
+	mu            sync.Mutex
+	closed        bool
+	sessions      map[string]*session         // over HTTP, by id
+	scopes        map[*toolkit.Scope]*session // of all kinds
+	shared        map[string]*session         // of clients without sessions, by credential
+	owners        map[*Credential]*owner      // nil is the owner of clients without credentials
+	listening     map[*session]bool           // to updates of resources, of clients without sessions
+	parked        map[string]parkedEntry      // by the nonce of their ticket
+	pendingChange toolkit.Change              // changes that the next recheck looks at
+	sweep         *time.Timer                 // ends idle sessions; nil while there are none over HTTP
 }
 
 // New returns a server. Close must be called.
@@ -185,14 +185,10 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, limits: cfg.Limits.withDefaults(len(cfg.Credentials)),
-		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, loose: map[string]*session{}, owners: map[*Credential]*owner{nil: {share: maxWatched}}, talks: map[string]waitingTalk{}, listening: map[*session]bool{},
+		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, shared: map[string]*session{}, owners: map[*Credential]*owner{nil: newOwner(1)}, parked: map[string]parkedEntry{}, listening: map[*session]bool{},
 	}
 	for i := range cfg.Credentials {
-		o := &owner{share: maxWatched}
-		if len(cfg.Credentials) > 1 {
-			o.share /= 4
-		}
-		s.owners[&cfg.Credentials[i]] = o
+		s.owners[&cfg.Credentials[i]] = newOwner(len(cfg.Credentials))
 	}
 	if _, err := rand.Read(s.secret[:]); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
@@ -276,7 +272,7 @@ func (s *Server) Close() error {
 	for _, c := range s.scopes {
 		all = append(all, c)
 	}
-	for _, t := range s.talks {
+	for _, t := range s.parked {
 		t.timer.Stop()
 	}
 	if s.sweep != nil {
@@ -297,7 +293,7 @@ func (s *Server) upstreamChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.listening {
-		c.mark(catalogueChanged, true)
+		c.notify(catalogueChanged, true)
 	}
 }
 
@@ -310,18 +306,18 @@ func (s *Server) changed(ev toolkit.Change) {
 		if c == nil {
 			return
 		}
-		c.mark(c.marksOf(ev)|c.recount(s.cfg.Toolkit), false)
+		c.notify(c.changesOf(ev)|c.visibleChanges(s.cfg.Toolkit), false)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Many changes may come at once, as when a hundred tools are registered: one recheck handles
 	// those that are pending.
-	coming := s.due.Tools || s.due.Groups || s.due.Skills
-	s.due.Tools = s.due.Tools || ev.Tools
-	s.due.Groups = s.due.Groups || ev.Groups
-	s.due.Skills = s.due.Skills || ev.Skills
-	if !s.closed && !coming {
+	scheduled := s.pendingChange.Tools || s.pendingChange.Groups || s.pendingChange.Skills
+	s.pendingChange.Tools = s.pendingChange.Tools || ev.Tools
+	s.pendingChange.Groups = s.pendingChange.Groups || ev.Groups
+	s.pendingChange.Skills = s.pendingChange.Skills || ev.Skills
+	if !s.closed && !scheduled {
 		s.work.Go(s.recheck)
 	}
 }
@@ -329,8 +325,8 @@ func (s *Server) changed(ev toolkit.Change) {
 // recheck finds the sessions whose lists have changed.
 func (s *Server) recheck() {
 	s.mu.Lock()
-	due := s.due
-	s.due = toolkit.Change{}
+	due := s.pendingChange
+	s.pendingChange = toolkit.Change{}
 	all := make([]*session, 0, len(s.scopes))
 	for _, c := range s.scopes {
 		all = append(all, c)
@@ -339,6 +335,6 @@ func (s *Server) recheck() {
 	due.Tools = false // lists of tools are compared below
 	s.static.renew(s.cfg.Toolkit)
 	for _, c := range all {
-		c.mark(c.marksOf(due)|c.recount(s.cfg.Toolkit)|c.compare(s.ctx), true)
+		c.notify(c.changesOf(due)|c.visibleChanges(s.cfg.Toolkit)|c.toolsChange(s.ctx), true)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// An outlet is where the messages of a request, or of none, are sent.
-type outlet interface {
+// A responder sends the messages of a request, or those that belong to no request.
+type responder interface {
 	// send writes a message. It blocks while the client does not read, and fails if that takes
 	// too long.
 	send(message []byte) error
@@ -46,39 +46,39 @@ type session struct {
 	ctx context.Context
 	end context.CancelFunc
 
-	old   *oldStream  // of a client of the transport HTTP+SSE; else nil
-	host  *clientHost // of clients that have a session
-	log   *Logger     // of clients that have a session
-	talks int         // calls that wait for a client without sessions; guarded by Server.mu
+	sse    *sseStream  // of a client of the transport HTTP+SSE; else nil
+	host   *clientHost // of clients that have a session
+	log    *Logger     // of clients that have a session
+	parked int         // calls that wait for a client without sessions; guarded by Server.mu
 
 	// slots are held by requests until their answers are written, if all share one stream; nil
 	// if each has a stream of its own. There are more slots than calls, so that a request that
 	// waits for a slot waits only for the client to read.
 	slots chan struct{}
 
-	silent <-chan struct{} // closed when the client can send nothing more; nil if that is unknown
+	inputEnded <-chan struct{} // closed when the client can send nothing more; nil if that is unknown
 
 	room chan struct{} // holds one element when a request has ended
 
-	mu      sync.Mutex
-	can     abilities                   // of the client
-	calls   map[string]call             // requests in flight, by id
-	waiting map[string]chan *rpcMessage // open questions to the client, by id
-	asked   int                         // questions so far
-	rules   []permission.Rule           // what the user has allowed for good
-	known   string                      // digest of the list that the client has; empty before it requested one
-	pending marks                       // notifications to send
-	visible visibleItems                // what it sees of the configuration, when it was notified last
-	counts  int                         // how often visible was computed
-	watched map[string]*watched         // resources subscribed to
-	level   mcp.LoggingLevel            // the least severe log messages that are sent; empty is none
-	used    time.Time
-	served  uint64
-	version string // of the protocol, as negotiated
+	mu             sync.Mutex
+	can            abilities                   // of the client
+	calls          map[string]call             // requests in flight, by id
+	waiting        map[string]chan *rpcMessage // open questions to the client, by id
+	asked          int                         // questions so far
+	rules          []permission.Rule           // what the user has allowed for good
+	known          string                      // digest of the list that the client has; empty before it requested one
+	pending        changes                     // notifications to send
+	visible        visibleItems                // what it sees of the configuration, when it was notified last
+	visibleVersion int                         // how often visible was computed
+	watched        map[string]*watched         // resources subscribed to
+	level          mcp.LoggingLevel            // the least severe log messages that are sent; empty is none
+	used           time.Time
+	served         uint64
+	version        string // of the protocol, as negotiated
 
-	standing int       // streams for messages that belong to no request: one, or two while one replaces another
-	streams  []*stream // that can be resumed, the oldest first
-	kept     int       // bytes of their events
+	standalone int       // streams for messages that belong to no request: one, or two while one replaces another
+	streams    []*stream // that can be resumed, the oldest first
+	kept       int       // bytes of their events
 
 	wake chan struct{} // holds one element when pending is to be sent without a request
 }
@@ -89,7 +89,19 @@ type owner struct {
 	sessions int          // over HTTP; guarded by Server.mu
 	calls    atomic.Int64 // in flight
 	watched  atomic.Int64 // resources, of all its sessions together
-	share    int64        // the most that may be watched
+	kept     atomic.Int64 // bytes of events for clients that reconnect
+
+	maxWatched, maxKept int64
+}
+
+// newOwner returns an owner with the limits of one of so many credentials.
+func newOwner(credentials int) *owner {
+	o := &owner{maxWatched: maxWatched, maxKept: maxKeptTotal}
+	if credentials > 1 {
+		o.maxWatched /= 4
+		o.maxKept /= 4
+	}
+	return o
 }
 
 // newSession returns a session that is not registered yet; see add and enter. Its name is for
@@ -110,8 +122,8 @@ func (s *Server) newSession(cred *Credential) *session {
 	return c
 }
 
-// oneStream makes requests of the session take slots.
-func (c *session) oneStream() { c.slots = make(chan struct{}, 2*c.srv.limits.Calls) }
+// useSlots makes requests of the session take slots.
+func (c *session) useSlots() { c.slots = make(chan struct{}, 2*c.srv.limits.Calls) }
 
 // add registers the session for changes of the toolkit.
 func (s *Server) add(c *session) {
@@ -124,11 +136,11 @@ func (s *Server) add(c *session) {
 func (s *Server) remove(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forget(c)
+	s.removeLocked(c)
 }
 
-// forget is remove while s.mu is held.
-func (s *Server) forget(c *session) {
+// removeLocked is remove while s.mu is held.
+func (s *Server) removeLocked(c *session) {
 	c.end()
 	delete(s.scopes, c.scope)
 	if s.sessions[c.id] == c {
@@ -143,7 +155,7 @@ const sharedCalls = 16
 // A call is a request in flight.
 type call struct {
 	cancel context.CancelFunc
-	out    outlet
+	out    responder
 	began  uint64 // number of the request in the session
 }
 
@@ -152,10 +164,10 @@ type call struct {
 const roomAfter = 100 * time.Millisecond
 
 // errFull refuses a request that is one too many.
-var errFull = invalid(mcp.INVALID_REQUEST, "too many requests in flight; wait for one of them")
+var errFull = rpcErrorf(mcp.INVALID_REQUEST, "too many requests in flight; wait for one of them")
 
 // begin registers a request, so that it can be cancelled. It returns the key for finish.
-func (c *session) begin(ctx context.Context, id string, out outlet) (context.Context, string, *rpcError) {
+func (c *session) begin(ctx context.Context, id string, out responder) (context.Context, string, *rpcError) {
 	in, key, err := c.tryBegin(ctx, id, out)
 	if err != errFull {
 		return in, key, err
@@ -177,7 +189,7 @@ func (c *session) begin(ctx context.Context, id string, out outlet) (context.Con
 }
 
 // tryBegin is begin without waiting.
-func (c *session) tryBegin(ctx context.Context, id string, out outlet) (context.Context, string, *rpcError) {
+func (c *session) tryBegin(ctx context.Context, id string, out responder) (context.Context, string, *rpcError) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.ctx, cancel)
 	c.mu.Lock()
@@ -197,7 +209,7 @@ func (c *session) tryBegin(ctx context.Context, id string, out outlet) (context.
 		stop()
 		cancel()
 		if twice {
-			return nil, "", invalid(mcp.INVALID_REQUEST, "a request with the id %s is still at work", id)
+			return nil, "", rpcErrorf(mcp.INVALID_REQUEST, "the id %s is in use by a request in flight; use another", id)
 		}
 		return nil, "", errFull
 	}
@@ -252,9 +264,9 @@ func (c *session) abilities() abilities {
 	return c.can
 }
 
-// mark records what to notify the client of. While a call is in flight that is sent on the call's
+// notify records what to notify the client of. While a call is in flight that is sent on the call's
 // stream before its result, unless now is set.
-func (c *session) mark(m marks, now bool) {
+func (c *session) notify(m changes, now bool) {
 	if m == 0 {
 		return
 	}
@@ -274,9 +286,9 @@ func (c *session) wakeLocked() {
 	}
 }
 
-// compare returns toolsChanged if the client's list is out of date, and records the new one as
+// toolsChange returns toolsChanged if the client's list is out of date, and records the new one as
 // known.
-func (c *session) compare(ctx context.Context) marks {
+func (c *session) toolsChange(ctx context.Context) changes {
 	c.mu.Lock()
 	known := c.known
 	c.mu.Unlock()
@@ -297,15 +309,15 @@ func (c *session) compare(ctx context.Context) marks {
 	return toolsChanged
 }
 
-// learn records which list the client has.
-func (c *session) learn(digest string) {
+// setKnown records which list the client has.
+func (c *session) setKnown(digest string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = digest
 }
 
-// take returns what is pending and clears it.
-func (c *session) take() marks {
+// takePending returns what is pending and clears it.
+func (c *session) takePending() changes {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.pending
@@ -315,14 +327,14 @@ func (c *session) take() marks {
 
 // pump sends notifications that belong to no request, until ctx ends or the client does not read.
 // beat, unless nil, is run every interval.
-func (c *session) pump(ctx context.Context, out outlet, interval time.Duration, beat func() error) {
+func (c *session) pump(ctx context.Context, out responder, interval time.Duration, beat func() error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		var err error
 		select {
 		case <-c.wake:
-			err = c.tell(out)
+			err = c.flush(out)
 		case <-ticker.C:
 			if beat != nil {
 				err = beat()
@@ -339,7 +351,7 @@ func (c *session) pump(ctx context.Context, out outlet, interval time.Duration, 
 }
 
 // ask sends a request to the client and waits for its answer.
-func (c *session) ask(ctx context.Context, out outlet, method string, params any) (json.RawMessage, error) {
+func (c *session) ask(ctx context.Context, out responder, method string, params any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.srv.limits.Ask, fmt.Errorf("no answer within %v", c.srv.limits.Ask))
 	defer cancel()
 	reply := make(chan *rpcMessage, 1) // so that answered never blocks
@@ -363,20 +375,20 @@ func (c *session) ask(ctx context.Context, out outlet, method string, params any
 	select {
 	case m := <-reply:
 		return m.Result, m.failure()
-	case <-c.silent:
+	case <-c.inputEnded:
 		select {
 		case m := <-reply: // an answer that came with the end
 			return m.Result, m.failure()
 		default:
-			return nil, errNobody
+			return nil, errCannotAsk
 		}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// answered handles an answer of the client. An unexpected one is dropped.
-func (c *session) answered(m *rpcMessage) {
+// handleAnswer handles an answer of the client. An unexpected one is dropped.
+func (c *session) handleAnswer(m *rpcMessage) {
 	c.mu.Lock()
 	reply := c.waiting[string(m.ID)]
 	delete(c.waiting, string(m.ID))
@@ -397,8 +409,7 @@ func (c *session) policy() *permission.Policy {
 	if len(c.rules) == 0 {
 		return p
 	}
-	// What the person has allowed for good is behind what the owner wrote: a deny
-	// rule still wins.
+	// The user's rules come after the owner's, so that a deny rule of the owner still wins.
 	with := *p
 	with.Rules = slices.Concat(p.Rules, c.rules)
 	return &with

@@ -11,24 +11,24 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// HTTP+SSE is the transport of revision 2024-11-05, for hosts that know no other: a
-// GET opens a stream, which first names the address that messages are posted to,
-// and on which everything else comes that the server has to say.
+// HTTP+SSE is the transport of revision 2024-11-05. A GET opens a stream, whose first event is the
+// URL that the client posts its messages to; all messages of the server are events of the stream.
 
-// sessionParam is the parameter of that address that holds the session's id.
+// sessionParam is the query parameter of that URL with the id of the session.
 const sessionParam = "sessionId"
 
-// An oldStream is the stream of such a session.
-type oldStream struct {
-	out  *eventWriter
-	ctx  context.Context // ends with the stream
+// An sseStream is the stream of a session over HTTP+SSE.
+type sseStream struct {
+	out *eventWriter
+	ctx context.Context // ends with the stream
+
 	mu   sync.Mutex
 	over bool
-	work sync.WaitGroup // what may still write to the stream
+	work sync.WaitGroup // goroutines that may write to the stream
 }
 
-// start runs fn beside the stream, unless that is over.
-func (o *oldStream) start(fn func()) bool {
+// start runs fn in a goroutine, and returns false if the stream has ended.
+func (o *sseStream) start(fn func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.over {
@@ -37,74 +37,74 @@ func (o *oldStream) start(fn func()) bool {
 	return !o.over
 }
 
-// finish waits for what writes to the stream: after its handler nobody may.
-func (o *oldStream) finish() {
+// finish waits for the goroutines: nothing may write to the stream after its handler has returned.
+func (o *sseStream) finish() {
 	o.mu.Lock()
 	o.over = true
 	o.mu.Unlock()
 	o.work.Wait()
 }
 
-// wantsOld tells the GET of the old transport by what the new one's has: a session.
-func wantsOld(r *http.Request) bool {
+// wantsSSE reports whether a GET is for HTTP+SSE. Over streamable HTTP it names a session.
+func wantsSSE(r *http.Request) bool {
 	return r.Header.Get(mcp.HeaderSessionID) == "" && strings.Contains(r.Header.Get("Accept"), "text/event-stream")
 }
 
-// openOld makes a session of the old transport, which lives as long as its stream.
-func (s *Server) openOld(w http.ResponseWriter, r *http.Request, cred *Credential) {
+// openSSE opens a session over HTTP+SSE, which ends with its stream.
+func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	c := s.newSession(cred)
-	c.id, c.standing = rand.Text(), 1
-	c.oneStream()
-	c.old = &oldStream{ctx: ctx, out: s.newEventWriter(w, r, true, cancel)}
-	if !s.enter(c) {
-		http.Error(w, "there are too many sessions; try again later", http.StatusServiceUnavailable)
+	c.id, c.standalone = rand.Text(), 1
+	c.useSlots()
+	c.sse = &sseStream{ctx: ctx, out: s.newEventWriter(w, r, true, cancel)}
+	if !s.register(c) {
+		http.Error(w, tooManySessions, http.StatusServiceUnavailable)
 		return
 	}
-	defer c.old.out.end(nil)
-	defer c.old.finish()
+	defer c.sse.out.end(nil)
+	defer c.sse.finish()
 	defer s.remove(c)
-	// As the client wrote it, whatever a router has cut off since.
+	// The path as the client requested it, which a router may have shortened in r.URL.
 	at, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil {
 		at = r.URL
 	}
 	endpoint := url.URL{Path: at.Path, RawPath: at.RawPath, RawQuery: url.Values{sessionParam: {c.id}}.Encode()}
-	if c.old.out.write("event: endpoint\ndata: "+endpoint.String()+"\n\n") == nil {
-		c.pump(ctx, c.old.out, heartbeat, c.old.out.beat)
+	if c.sse.out.write("event: endpoint\ndata: "+endpoint.String()+"\n\n") == nil {
+		c.pump(ctx, c.sse.out, heartbeat, c.sse.out.beat)
 	}
 }
 
-// postOld takes a message of the old transport. The answer comes on the stream.
-func (s *Server) postOld(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage) {
+// postSSE handles a message over HTTP+SSE. The answer is an event of the stream.
+func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage) {
 	s.mu.Lock()
 	c := s.sessions[r.URL.Query().Get(sessionParam)]
 	s.mu.Unlock()
-	// As in find: the session of another credential does not exist.
-	if c == nil || c.cred != cred || c.old == nil {
-		http.Error(w, "no such session; open a stream again", http.StatusNotFound)
+	// The session of another credential does not exist, as in find.
+	if c == nil || c.cred != cred || c.sse == nil {
+		http.Error(w, "no such session; open a stream by GET first", http.StatusNotFound)
 		return
 	}
-	if m.ID == nil || m.Method == "" { // in order: an answer may be waited for
-		c.handle(c.old.ctx, m, nil)
+	if m.ID == nil || m.Method == "" { // in order, and at once: a call may wait for an answer
+		c.handle(c.sse.ctx, m, nil)
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	taken := false
+	started := false
 	select {
-	case c.slots <- struct{}{}: // none is free while the client does not read
-		taken = c.old.start(func() {
+	case c.slots <- struct{}{}: // blocks while the client does not read its stream
+		started = c.sse.start(func() {
 			defer func() { <-c.slots }()
-			if reply, _ := c.handle(c.old.ctx, m, c.old.out); reply != nil {
-				_ = c.old.out.send(reply) // that it fails ends the stream
+			if reply, _ := c.handle(c.sse.ctx, m, c.sse.out); reply != nil {
+				_ = c.sse.out.send(reply) // a failed write ends the stream
 			}
 		})
 	case <-c.ctx.Done():
 	case <-r.Context().Done():
 	}
-	if !taken {
-		http.Error(w, "the stream has ended; open one again", http.StatusNotFound)
+	if !started {
+		http.Error(w, "the session's stream has ended; open another one by GET", http.StatusNotFound)
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)

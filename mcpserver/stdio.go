@@ -13,8 +13,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// lastCalls is how long calls may run after the client has closed its output: it may have gone, or
-// may be a pipe that has sent everything.
+// lastCalls is how long calls may run after the input has ended: the client may have ended, or be a
+// pipe that has sent everything and still reads.
 const lastCalls = time.Second
 
 // ServeStdio serves one client, a message a line, until in ends, which is not an error, or ctx
@@ -23,10 +23,10 @@ const lastCalls = time.Second
 // closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := s.newSession(nil)
-	c.owner = &owner{share: maxWatched} // no one else's
-	c.oneStream()
-	silent := make(chan struct{})
-	c.silent = silent
+	c.owner = newOwner(1) // its own
+	c.useSlots()
+	inputEnded := make(chan struct{})
+	c.inputEnded = inputEnded
 	s.add(c)
 	defer s.remove(c)
 	ctx, cancel := context.WithCancel(ctx)
@@ -43,7 +43,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		select {
 		case l := <-lines:
 			if l.err != nil {
-				close(silent) // end what waits for the client
+				close(inputEnded) // end what waits for the client's answers
 				defer time.AfterFunc(lastCalls, cancel).Stop()
 				work.Wait()
 				if l.err == io.EOF {
@@ -51,38 +51,38 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 				}
 				return fmt.Errorf("mcpserver: read: %w", l.err)
 			}
-			s.takeLine(ctx, c, l, w, &work)
+			s.handleLine(ctx, c, l, w, &work)
 		case <-w.failed():
 			return fmt.Errorf("mcpserver: write: %w", w.err)
 		case <-ctx.Done():
-			closeInput(in)
+			closeReader(in)
 			return fmt.Errorf("mcpserver: %w", context.Cause(ctx))
 		case <-s.ctx.Done():
-			closeInput(in)
+			closeReader(in)
 			return errors.New("mcpserver: the server was closed")
 		}
 	}
 }
 
-// closeInput ends a Read.
-func closeInput(in io.Reader) {
+// closeReader ends a Read in progress, if it can.
+func closeReader(in io.Reader) {
 	if c, ok := in.(io.Closer); ok {
-		_ = c.Close() // it is not used any more
+		_ = c.Close() // it is no longer used
 	}
 }
 
-// takeLine handles one message. Requests run in parallel; other messages are handled in order.
-func (s *Server) takeLine(ctx context.Context, c *session, l line, w *lineWriter, work *sync.WaitGroup) {
+// handleLine handles one message. Requests run in parallel; other messages are handled in order.
+func (s *Server) handleLine(ctx context.Context, c *session, l line, w *lineWriter, work *sync.WaitGroup) {
 	if l.tooLong {
-		w.reply(answer(nil, nil, invalid(mcp.INVALID_REQUEST, "the message is longer than %d bytes", s.limits.Request)))
+		w.reply(answer(requestID(l.data), nil, rpcErrorf(mcp.INVALID_REQUEST, "the message is longer than the limit of %d bytes", s.limits.Request)))
 		return
 	}
 	if len(bytes.TrimSpace(l.data)) == 0 {
 		return
 	}
-	m, bad := parseMessage(l.data)
-	if bad != nil {
-		w.reply(answer(nil, nil, bad))
+	m, err := parseMessage(l.data)
+	if err != nil {
+		w.reply(answer(m.ID, nil, err))
 		return
 	}
 	if m.Method == "" || m.ID == nil || m.Method == string(mcp.MethodInitialize) {
@@ -90,7 +90,7 @@ func (s *Server) takeLine(ctx context.Context, c *session, l line, w *lineWriter
 		return
 	}
 	select {
-	case c.slots <- struct{}{}: // none is free while the client does not read; then its input is not read either
+	case c.slots <- struct{}{}: // blocks while the client does not read, and then no input is read
 	case <-w.failed():
 		return
 	case <-ctx.Done():
@@ -104,25 +104,28 @@ func (s *Server) takeLine(ctx context.Context, c *session, l line, w *lineWriter
 	})
 }
 
-// A line is a message, or why there are no more.
+// A line is a message, or the error that ended the input.
 type line struct {
 	data    []byte
-	tooLong bool
+	tooLong bool // data is only its beginning
 	err     error
 }
 
-// readLines reads lines of at most limit bytes; of longer ones it skips the rest.
+// keptOfTooLong is how much is kept of a line that is too long, to find its id.
+const keptOfTooLong = 4 << 10
+
+// readLines reads lines of at most limit bytes; of a longer one it keeps the beginning.
 func readLines(ctx context.Context, in io.Reader, limit int, lines chan<- line) {
 	r := bufio.NewReader(in)
 	for {
 		var l line
 		for {
 			part, err := r.ReadSlice('\n')
-			if len(l.data)+len(part) > limit {
-				l.data, l.tooLong = nil, true
-			}
 			if !l.tooLong {
 				l.data = append(l.data, part...)
+			}
+			if len(l.data) > limit {
+				l.data, l.tooLong = bytes.Clone(l.data[:min(keptOfTooLong, limit)]), true
 			}
 			if err == bufio.ErrBufferFull {
 				continue
@@ -143,7 +146,7 @@ func readLines(ctx context.Context, in io.Reader, limit int, lines chan<- line) 
 	}
 }
 
-// A lineWriter writes messages whole, one after the other.
+// A lineWriter writes messages, one at a time.
 type lineWriter struct {
 	w    io.Writer
 	once sync.Once
@@ -153,10 +156,10 @@ type lineWriter struct {
 	err error
 }
 
-// streams implements outlet.
+// streams implements responder.
 func (w *lineWriter) streams() bool { return true }
 
-// send implements outlet. Messages never have line breaks: encode writes none.
+// send implements responder. Messages have no line breaks, because encode writes none.
 func (w *lineWriter) send(message []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,7 +173,7 @@ func (w *lineWriter) send(message []byte) error {
 	return w.err
 }
 
-// reply writes an answer; nil is none. If it cannot be written ServeStdio ends.
+// reply writes an answer, if there is one. If it cannot be written ServeStdio ends.
 func (w *lineWriter) reply(message []byte) {
 	if message != nil {
 		_ = w.send(message)
@@ -183,7 +186,7 @@ func (w *lineWriter) handle(ctx context.Context, c *session, m *rpcMessage) {
 	w.reply(reply)
 }
 
-// failed is closed after a failed write.
+// failed returns a channel that is closed after a failed write.
 func (w *lineWriter) failed() chan struct{} {
 	w.once.Do(func() { w.fail = make(chan struct{}) })
 	return w.fail

@@ -120,14 +120,14 @@ func (r *request) recorded(ctx context.Context, input object, missing *rpcError,
 		return missing
 	}
 	if re, ok := errors.AsType[*mcpupstream.RequestError](err); ok {
-		rpcErr := invalid(re.Code, "%s", re.Message)
+		rpcErr := rpcErrorf(re.Code, "%s", re.Message)
 		if re.Data != nil {
 			rpcErr.Data = re.Data
 		}
 		return rpcErr
 	}
 	if err != nil {
-		return invalid(mcp.INTERNAL_ERROR, "%v", err)
+		return rpcErrorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
 	r.rec.Outcome = OutcomeSuccess
 	return nil

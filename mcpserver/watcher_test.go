@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -286,11 +285,7 @@ func TestWatcherShare(t *testing.T) {
 	if got := subscribe(otto, 0, 10); got != 10 {
 		t.Errorf("otto has %d subscriptions, want 10", got)
 	}
-	req := first.request(t.Context(), "")
-	req.Method = http.MethodDelete
-	if res, err := first.client.Do(req); err != nil || res.StatusCode != http.StatusNoContent {
-		t.Fatal(res, err)
-	}
+	first.delete()
 	n.stops(t, 1000)
 	again := 0
 	for w, end := session(tokenA), time.Now().Add(5*time.Second); again < 10 && time.Now().Before(end); {

@@ -25,7 +25,7 @@ import (
 // The price is that the client must come back to the same server, and in time.
 
 // A talk is such a call.
-type talk struct {
+type parkedCall struct {
 	srv    *Server
 	owner  *session // which has the limits
 	digest []byte   // of the request; see digestOf
@@ -38,7 +38,7 @@ type talk struct {
 	err    *rpcError
 
 	mu      sync.Mutex
-	out     outlet                     // of the request at work; nil while there is none
+	out     responder                  // of the request at work; nil while there is none
 	token   json.RawMessage            // its progress token
 	given   map[string]json.RawMessage // answers that came with the first request
 	asks    int                        // questions so far
@@ -53,10 +53,10 @@ type question struct {
 }
 
 // interact runs what a request asks for, with a host for what comes up meanwhile.
-func (r *request) interact(ctx context.Context, do func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
+func (r *request) runWithHost(ctx context.Context, do func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
 	run := func(r *request, ctx context.Context) (any, *rpcError) { return r.logging(ctx, do) }
-	if !r.modern {
-		return run(r, r.hosted(ctx))
+	if !r.sessionless {
+		return run(r, r.withSessionHost(ctx))
 	}
 	var p struct {
 		Answers map[string]json.RawMessage `json:"inputResponses"`
@@ -69,14 +69,14 @@ func (r *request) interact(ctx context.Context, do func(*request, context.Contex
 	if p.State != "" {
 		var err error
 		if resumed, err = r.srv.verify(p.State); err != nil {
-			return nil, invalid(mcp.INVALID_PARAMS, "%v", err)
+			return nil, rpcErrorf(mcp.INVALID_PARAMS, "%v", err)
 		}
 	}
 	// The other kind of ticket is about the permission to call; see askModern.
-	if resumed.Talk {
-		t := r.srv.takeTalk(resumed.Nonce, r.digest())
+	if resumed.Parked {
+		t := r.srv.unpark(resumed.Nonce, r.digest())
 		if t == nil {
-			return nil, invalid(mcp.INVALID_PARAMS, "requestState is of a call that has ended, was answered, or is another one; call again without it")
+			return nil, rpcErrorf(mcp.INVALID_PARAMS, "requestState is of a call that has ended, was answered, or is another one; call again without it")
 		}
 		return t.resume(ctx, r, p.Answers)
 	}
@@ -86,10 +86,10 @@ func (r *request) interact(ctx context.Context, do func(*request, context.Contex
 	// goroutine is needed.
 	if can == (abilities{}) {
 		result, err := run(r, host.With(ctx, h))
-		return r.missing(h, result, err)
+		return r.capabilityError(h, result, err)
 	}
 	delete(p.Answers, askID) // which is about the permission; see askModern
-	t := &talk{srv: r.srv, owner: r.session, digest: r.digest(), host: h, given: p.Answers,
+	t := &parkedCall{srv: r.srv, owner: r.session, digest: r.digest(), host: h, given: p.Answers,
 		asked: make(chan []*question), done: make(chan struct{}), out: r.out, token: r.meta.Progress}
 	h.ask = t.ask
 	return t.start(ctx, r, run)
@@ -119,26 +119,26 @@ func (r *request) digest() []byte {
 
 // missing turns a failure for want of a capability into the error that the new era
 // has for it.
-func (r *request) missing(h *clientHost, result any, err *rpcError) (any, *rpcError) {
+func (r *request) capabilityError(h *clientHost, result any, err *rpcError) (any, *rpcError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if o, _ := result.(object); h.lacked == nil || err == nil && o["isError"] != true {
+	if o, _ := result.(object); h.missing == nil || err == nil && o["isError"] != true {
 		return result, err
 	}
-	e := invalid(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared", r.msg.Method)
-	e.Data = object{"requiredCapabilities": h.lacked}
+	e := rpcErrorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared", r.msg.Method)
+	e.Data = object{"requiredCapabilities": h.missing}
 	return nil, e
 }
 
 // start runs the call beside the request, which may end before it does.
-func (t *talk) start(ctx context.Context, r *request, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
+func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
 	// It keeps the values of the request's context, and ends with the credential's
 	// session, with the server, or when wait or the timer of keepTalk says so.
 	apart, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	t.cancel = cancel
 	stop := context.AfterFunc(t.owner.ctx, func() { cancel(context.Canceled) })
 	mine := *r // the request changes hands: r goes on with the next one
-	mine.out, mine.talk = t, t
+	mine.out, mine.parkedCall = t, t
 	t.srv.mu.Lock()
 	closed := t.srv.closed
 	if !closed {
@@ -146,25 +146,25 @@ func (t *talk) start(ctx context.Context, r *request, run func(*request, context
 			defer close(t.done)
 			defer stop()
 			defer cancel(nil)
-			t.result, t.err = mine.guarded(host.With(apart, t.host), func(ctx context.Context) (any, *rpcError) { return run(&mine, ctx) })
+			t.result, t.err = mine.recovered(host.With(apart, t.host), func(ctx context.Context) (any, *rpcError) { return run(&mine, ctx) })
 		})
 	}
 	t.srv.mu.Unlock()
 	if closed {
 		stop()
 		cancel(nil)
-		return nil, invalid(mcp.INTERNAL_ERROR, "the server was closed")
+		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "the server was closed")
 	}
 	return t.wait(ctx, r)
 }
 
 // wait stays with the call until it ends or asks.
-func (t *talk) wait(ctx context.Context, r *request) (any, *rpcError) {
+func (t *parkedCall) wait(ctx context.Context, r *request) (any, *rpcError) {
 	select {
 	case t.pending = <-t.asked:
 		return t.suspend()
 	case <-t.done:
-		return r.missing(t.host, t.result, t.err)
+		return r.capabilityError(t.host, t.result, t.err)
 	case <-ctx.Done(): // the client has left, which in this era cancels
 		t.cancel(context.Cause(ctx))
 		<-t.done
@@ -173,7 +173,7 @@ func (t *talk) wait(ctx context.Context, r *request) (any, *rpcError) {
 }
 
 // suspend leaves the call waiting for answers and returns the questions.
-func (t *talk) suspend() (any, *rpcError) {
+func (t *parkedCall) suspend() (any, *rpcError) {
 	t.mu.Lock()
 	t.out, t.token = nil, nil // what is told meanwhile is lost: there is no stream for it
 	t.mu.Unlock()
@@ -183,17 +183,17 @@ func (t *talk) suspend() (any, *rpcError) {
 	}
 	// A new nonce each time: an old requestState cannot answer a later question.
 	nonce := rand.Text()
-	if !t.srv.keepTalk(nonce, t) {
+	if !t.srv.park(nonce, t) {
 		t.cancel(errors.New("too many calls wait for their clients"))
 		<-t.done
-		return nil, invalid(mcp.INVALID_REQUEST, "too many calls wait for answers; answer some of them")
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, "too many calls wait for answers; answer some of them")
 	}
 	return object{"resultType": "input_required", "inputRequests": requests,
-		"requestState": t.srv.issue(ticket{Call: t.digest, Nonce: nonce, Talk: true})}, nil
+		"requestState": t.srv.issue(ticket{Call: t.digest, Nonce: nonce, Parked: true})}, nil
 }
 
 // resume brings the answers. What was not answered is asked again.
-func (t *talk) resume(ctx context.Context, r *request, answers map[string]json.RawMessage) (any, *rpcError) {
+func (t *parkedCall) resume(ctx context.Context, r *request, answers map[string]json.RawMessage) (any, *rpcError) {
 	var open []*question
 	for _, q := range t.pending {
 		if raw := answers[q.key]; isObject(raw) {
@@ -216,7 +216,7 @@ func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
 // ask is what the call asks by. An answer that came with the first request is taken
 // for the question of its key.
-func (t *talk) ask(ctx context.Context, key, method string, params any) (json.RawMessage, error) {
+func (t *parkedCall) ask(ctx context.Context, key, method string, params any) (json.RawMessage, error) {
 	t.mu.Lock()
 	if t.asks++; key == "" {
 		key = fmt.Sprintf("question-%d", t.asks)
@@ -240,9 +240,9 @@ func (t *talk) ask(ctx context.Context, key, method string, params any) (json.Ra
 }
 
 // put hands a question over, at once or together with others.
-func (t *talk) put(ctx context.Context, q *question) {
+func (t *parkedCall) put(ctx context.Context, q *question) {
 	over := ctx.Done()
-	g, together := ctx.Value(gatherKey{}).(*gather)
+	g, together := ctx.Value(batchKey{}).(*questionBatch)
 	if together { // whoever hands over the questions of all must not give up for all
 		over = g.done
 	}
@@ -262,7 +262,7 @@ func (t *talk) put(ctx context.Context, q *question) {
 
 // send passes on what is told during the call, as long as a request is there to
 // carry it.
-func (t *talk) send(message []byte) error {
+func (t *parkedCall) send(message []byte) error {
 	t.mu.Lock()
 	out := t.out
 	t.mu.Unlock()
@@ -273,53 +273,53 @@ func (t *talk) send(message []byte) error {
 }
 
 // streams is always true: whether the request at work can carry what is sent, send sees.
-func (t *talk) streams() bool { return true }
+func (t *parkedCall) streams() bool { return true }
 
 // progress returns the token for progress of the request at work.
 func (r *request) progress() json.RawMessage {
-	if r.talk == nil {
+	if r.parkedCall == nil {
 		return r.meta.Progress
 	}
-	r.talk.mu.Lock()
-	defer r.talk.mu.Unlock()
-	return r.talk.token
+	r.parkedCall.mu.Lock()
+	defer r.parkedCall.mu.Unlock()
+	return r.parkedCall.token
 }
 
 // keepTalk holds a call until its client comes back, for Limits.Ask at most. It
 // reports whether there is room for it.
-func (s *Server) keepTalk(nonce string, t *talk) bool {
+func (s *Server) park(nonce string, t *parkedCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.owner.talks >= s.limits.Calls*sharedCalls || s.closed {
+	if t.owner.parked >= s.limits.Calls*sharedCalls || s.closed {
 		return false
 	}
-	t.owner.talks++
-	s.talks[nonce] = waitingTalk{t, time.AfterFunc(s.limits.Ask, func() {
-		if s.takeTalk(nonce, t.digest) != nil {
+	t.owner.parked++
+	s.parked[nonce] = parkedEntry{t, time.AfterFunc(s.limits.Ask, func() {
+		if s.unpark(nonce, t.digest) != nil {
 			t.cancel(fmt.Errorf("no answer within %v", s.limits.Ask))
 		}
 	})}
 	return true
 }
 
-type waitingTalk struct {
-	*talk
+type parkedEntry struct {
+	*parkedCall
 	timer *time.Timer
 }
 
 // takeTalk returns the call that waits under the nonce, which then is nobody
 // else's; nil if there is none, or it is of another request.
-func (s *Server) takeTalk(nonce string, digest []byte) *talk {
+func (s *Server) unpark(nonce string, digest []byte) *parkedCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, ok := s.talks[nonce]
+	w, ok := s.parked[nonce]
 	if !ok || string(w.digest) != string(digest) {
 		return nil
 	}
 	w.timer.Stop()
-	delete(s.talks, nonce)
-	w.owner.talks--
-	return w.talk
+	delete(s.parked, nonce)
+	w.owner.parked--
+	return w.parkedCall
 }
 
 // Together runs functions of a call side by side that each ask the client
@@ -328,8 +328,8 @@ func (s *Server) takeTalk(nonce string, digest []byte) *talk {
 // protocol 2026-07-28 on, those that the functions ask are put in one: a question
 // waits until every other function has asked, too, or has ended.
 func Together(ctx context.Context, ask ...func(context.Context) error) error {
-	g := &gather{running: len(ask), done: ctx.Done()}
-	ctx = context.WithValue(ctx, gatherKey{}, g)
+	g := &questionBatch{running: len(ask), done: ctx.Done()}
+	ctx = context.WithValue(ctx, batchKey{}, g)
 	errs := make([]error, len(ask))
 	var all sync.WaitGroup
 	for i, fn := range ask {
@@ -342,10 +342,10 @@ func Together(ctx context.Context, ask ...func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-type gatherKey struct{}
+type batchKey struct{}
 
 // A gather collects the questions of functions that run together.
-type gather struct {
+type questionBatch struct {
 	done <-chan struct{} // closed when all of them are to give up
 
 	mu      sync.Mutex
@@ -355,14 +355,14 @@ type gather struct {
 }
 
 // add is called by a function that waits from now on.
-func (g *gather) add(q *question, send func([]*question)) {
+func (g *questionBatch) add(q *question, send func([]*question)) {
 	g.mu.Lock()
 	g.waiting, g.send = append(g.waiting, q), send
 	g.unlockAndFlush()
 }
 
 // leave is called by a function that has ended and asks no more.
-func (g *gather) leave() {
+func (g *questionBatch) leave() {
 	g.mu.Lock()
 	g.running--
 	g.unlockAndFlush()
@@ -371,7 +371,7 @@ func (g *gather) leave() {
 // unlockAndFlush hands the questions over if all who run wait. It is called with
 // the lock and gives it back, since handing over may take until the client's next
 // request.
-func (g *gather) unlockAndFlush() {
+func (g *questionBatch) unlockAndFlush() {
 	all, send := g.waiting, g.send
 	if len(all) == 0 || len(all) < g.running {
 		g.mu.Unlock()
