@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// A span is the characters from lo to hi; none if lo is behind hi.
+// A span is the characters from lo to hi; empty if lo is greater than hi.
 type span struct{ lo, hi rune }
 
-// named are the classes with a name, [[:alpha:]]. As in git they hold ASCII only.
+// named are the classes with a name, [[:alpha:]]. As in git they contain ASCII only.
 var named = map[string][]span{
 	"alnum":  {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
 	"alpha":  {{'A', 'Z'}, {'a', 'z'}},
@@ -24,10 +24,10 @@ var named = map[string][]span{
 	"xdigit": {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
 }
 
-// class reads the class at the beginning of s, such as [a-z] or [!]a], and returns it in
-// the spelling of doublestar, which has no names, wants a bracket escaped, and lets a class
-// match a slash. It is not ok if git matches nothing: the class does not end, or has a name
-// that there is not.
+// class parses the class at the beginning of s, such as [a-z] or [!]a], and returns it in
+// the syntax of doublestar, which has no named classes, requires escaped brackets, and lets a
+// class match a slash. ok is false if git matches nothing: the class is not closed, or has an
+// unknown name.
 func class(s string) (glob, rest string, ok bool) {
 	s = s[len("["):]
 	negated := s != "" && (s[0] == '!' || s[0] == '^')
@@ -63,8 +63,8 @@ func class(s string) (glob, rest string, ok bool) {
 	return spell(spans, negated), s[len("]"):], true
 }
 
-// className reads a name such as [:alpha:]. What does not end like one is a bracket that
-// stands for itself.
+// className parses a name such as [:alpha:]. Without the end of a name it is a bracket that
+// matches itself.
 func className(s string) (name, rest string, ok bool) {
 	s, ok = strings.CutPrefix(s, "[:")
 	if i := strings.IndexByte(s, ']'); ok && i > 0 && s[i-1] == ':' {
@@ -73,7 +73,7 @@ func className(s string) (name, rest string, ok bool) {
 	return "", "", false
 }
 
-// spell writes a class for doublestar. It never matches a slash.
+// spell writes a class for doublestar. The class never matches a slash.
 func spell(spans []span, negated bool) string {
 	var b strings.Builder
 	b.WriteByte('[')
@@ -98,7 +98,7 @@ func spell(spans []span, negated bool) string {
 		}
 		write(s)
 	}
-	if b.Len() == len("[") { // of nothing: a name has no zero byte
+	if b.Len() == len("[") { // an empty class: no name has a zero byte
 		b.WriteByte(0)
 	}
 	b.WriteByte(']')

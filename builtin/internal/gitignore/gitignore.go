@@ -1,15 +1,15 @@
-// Package gitignore tells which files of a tree are to be left out, by the
-// rules of https://git-scm.com/docs/gitignore.
+// Package gitignore decides which files of a tree to skip, by the rules of
+// https://git-scm.com/docs/gitignore.
 //
 //	top := gitignore.Top("", gitignore.Parse(data))
 //	top.Ignored("build", true)            // the directory build
-//	src := top.Sub("src", nil)            // no file of rules in src
+//	src := top.Sub("src", nil)            // no ignore file in src
 //	src.Ignored("src/main.o", false)
 //
-// A walk asks about each entry before it goes into it: what lies below an
-// ignored directory is ignored, whatever the rules in there say. Global
-// excludes of the user are not read: a search must not depend on them. Names
-// are UTF-8, and "?" is a character of them, where git counts bytes.
+// A walk checks each entry before it enters it: everything below an ignored directory is
+// ignored, whatever the rules in there say. Global excludes of the user are not read, so that
+// searches do not depend on them. Names are UTF-8, and "?" is a character, where git counts
+// bytes.
 package gitignore
 
 import (
@@ -18,20 +18,19 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Rules are the patterns of one file of rules. They are immutable.
+// Rules are the patterns of one ignore file. They are immutable.
 type Rules struct{ list []rule }
 
-// A rule is one pattern, in the cheapest form it can be matched in.
+// A rule is one pattern, in the form that is cheapest to match.
 type rule struct {
-	name, suffix string // the base name, or its end; else
-	prefix, glob string // how the path begins, and a doublestar pattern for the rest
-	anchored     bool   // of the path from the directory of the rules, not of the base name
-	include      bool   // "!": what matches is not ignored
+	name, suffix string // the base name, or its end; otherwise
+	prefix, glob string // the beginning of the path, and a doublestar pattern for the rest
+	anchored     bool   // matches the path relative to the directory of the rules, not the base name
+	include      bool   // "!": a match is not ignored
 	dirOnly      bool
 }
 
-// Parse reads a file of rules. A line that git would not understand matches
-// nothing.
+// Parse reads an ignore file. A line that is invalid in git matches nothing.
 func Parse(data []byte) *Rules {
 	r := &Rules{}
 	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
@@ -69,11 +68,11 @@ func parseRule(line string) (r rule, ok bool) {
 		return r, true
 	}
 	if dir := strings.TrimRight(line, "*"); len(line)-len(dir) >= 2 && (strings.HasSuffix(dir, "/") || dir == "" && r.anchored) {
-		line = dir + "**/*" // what is in x, not x itself
+		line = dir + "**/*" // everything in x, but not x itself
 	}
 	if r.anchored {
-		// As in git, what follows plain text is a pattern of its own: the "**" of
-		// "a**/b" stands at its beginning, and matches directories.
+		// As in git, the pattern after plain text is separate: the "**" of "a**/b" is at its
+		// beginning, and matches directories.
 		if i := strings.IndexAny(line, `*?[\`); i >= 0 {
 			r.prefix, line = line[:i], line[i:]
 		} else {
@@ -84,8 +83,8 @@ func parseRule(line string) (r rule, ok bool) {
 	return r, ok && doublestar.ValidatePattern(r.glob)
 }
 
-// toDoublestar writes a pattern of git's for doublestar, which has braces and
-// other classes. It is not ok if git matches nothing.
+// toDoublestar converts a pattern of git to doublestar, which has braces and other classes.
+// ok is false if git matches nothing.
 func toDoublestar(line string) (glob string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(line); i++ {
@@ -94,7 +93,7 @@ func toDoublestar(line string) (glob string, ok bool) {
 			b.WriteByte(c)
 			i++
 			b.WriteByte(line[i])
-		case strings.HasPrefix(line[i:], "***"): // no more than two
+		case strings.HasPrefix(line[i:], "***"): // at most two count
 		case c == '{' || c == '}':
 			b.WriteByte('\\')
 			b.WriteByte(c)
@@ -112,7 +111,7 @@ func toDoublestar(line string) (glob string, ok bool) {
 	return b.String(), true
 }
 
-// trimSpaces takes away spaces at the end that no backslash protects.
+// trimSpaces removes spaces at the end unless they are escaped.
 func trimSpaces(s string) string {
 	for strings.HasSuffix(s, " ") {
 		escapes := len(s) - 1 - len(strings.TrimRight(s[:len(s)-1], `\`))
@@ -124,14 +123,13 @@ func trimSpaces(s string) string {
 	return s
 }
 
-// Match returns what the rules say of path, which is relative to the directory
-// they are for, and whether they say anything. No rules say nothing.
+// Match returns what the rules decide about path, which is relative to their directory, and
+// whether any rule matches. Nil rules match nothing.
 func (r *Rules) Match(path string, dir bool) (ignored, decided bool) {
 	return r.match(path, path[strings.LastIndexByte(path, '/')+1:], dir)
 }
 
-// match is Match with the last segment of path. The last rule that matches
-// decides.
+// match is Match with the last segment of path as base. The last matching rule decides.
 func (r *Rules) match(path, base string, dir bool) (ignored, decided bool) {
 	if r == nil {
 		return false, false
@@ -161,8 +159,7 @@ func (p *rule) matches(path, base string) bool {
 	return ok && doublestar.MatchUnvalidated(p.glob, rest)
 }
 
-// matchesNothing reports whether glob matches the empty text, as in git: "a**/*"
-// matches a.
+// matchesNothing reports whether glob matches the empty string, as in git: "a**/*" matches a.
 func matchesNothing(glob string) bool {
 	for strings.HasPrefix(glob, "**/") {
 		glob = glob[len("**/"):]
@@ -170,17 +167,16 @@ func matchesNothing(glob string) bool {
 	return strings.Trim(glob, "*") == ""
 }
 
-// A Dir is a directory of a walk with all rules that hold in it, those of the
-// directories above included. It is immutable.
+// A Dir is a directory of a walk with all rules that apply in it, including those of the
+// directories above. It is immutable.
 type Dir struct {
 	path  string // with a slash at its end, or ""
 	above *Dir
 	rules *Rules
 }
 
-// Top returns the directory at path, whose rules are given in order of
-// precedence, the weakest first. Paths may be counted from anywhere, as long
-// as it is the same place for all.
+// Top returns the directory at path, whose rules are given in order of precedence, the
+// weakest first. All paths must be relative to the same directory.
 func Top(path string, rules ...*Rules) *Dir {
 	var d *Dir
 	for _, r := range rules {
@@ -189,7 +185,7 @@ func Top(path string, rules ...*Rules) *Dir {
 	return d
 }
 
-// Sub returns a directory below d, or a further file of rules in d itself.
+// Sub returns a directory below d, or adds an ignore file to d itself.
 // A nil d ignores nothing.
 func (d *Dir) Sub(path string, rules *Rules) *Dir {
 	if rules == nil || len(rules.list) == 0 {
@@ -201,14 +197,14 @@ func (d *Dir) Sub(path string, rules *Rules) *Dir {
 	return &Dir{path: path, above: d, rules: rules}
 }
 
-// Ignored reports whether the entry at path, in d or deeper, is to be left
-// out. The directories between d and the entry are not asked.
+// Ignored reports whether to skip the entry at path, in d or deeper. It does not check the
+// directories between d and the entry.
 func (d *Dir) Ignored(path string, dir bool) bool {
 	ignored, _ := d.Decide(path, dir)
 	return ignored
 }
 
-// Decide is like [Dir.Ignored] and tells too whether any rule matches.
+// Decide is like [Dir.Ignored] and also reports whether any rule matches.
 func (d *Dir) Decide(path string, dir bool) (ignored, decided bool) {
 	base := path[strings.LastIndexByte(path, '/')+1:]
 	for ; d != nil; d = d.above {

@@ -13,7 +13,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// ignored walks down to path as a search would.
+// ignored checks path and the directories above it, like a search.
 func ignored(rules map[string]string, path string) bool {
 	var d *gitignore.Dir
 	if r, ok := rules[""]; ok {
@@ -59,11 +59,11 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// git is the judge: random rules in two directories, every path of a tree.
+// The results for every path of a tree, with random rules in two directories, are compared with git's.
 func TestLikeGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		t.Fatal("git is needed as the judge: ", err)
+		t.Fatal("the test needs git: ", err)
 	}
 	repo := t.TempDir()
 	run := func(stdin string, args ...string) string {

@@ -6,29 +6,28 @@ import (
 	"unicode/utf8"
 )
 
-// maxStates bounds the memory of an automaton, to about 4 MiB for each worker, as
-// most of a state are its 128 pointers; when it is full it starts anew. A pattern
-// can have exponentially many states, but a text leads to one at most for a byte.
+// maxStates bounds the memory of an automaton to about 4 MiB for each worker, mostly for the
+// 128 pointers of each state; a full automaton is cleared. A pattern can have exponentially
+// many states, but each byte of text adds at most one.
 const maxStates = 4000
 
-// maxOther bounds, likewise, how many steps for characters other than ASCII are kept:
-// of those there may be a million for each state.
+// maxOther similarly bounds the cached transitions for characters other than ASCII, of which
+// each state may have a million.
 const maxOther = 100_000
 
-// A dfa tells whether lines match. It makes a deterministic automaton of the
-// program as it goes: each state it needs is made once. Text is walked one
-// ASCII byte at a time; other characters are decoded and their steps kept in a
-// map. It is not safe for concurrent use.
+// A dfa decides whether lines match. It builds a deterministic automaton of the program
+// lazily. Text is processed one ASCII byte at a time; other characters are decoded and their
+// transitions cached in a map. It is not safe for concurrent use.
 type dfa struct {
 	prog   *syntax.Prog
 	states map[string]*state
-	others int    // how many steps the states keep in other
+	others int    // number of transitions that the states have in other
 	start  *state // at the beginning of a line
 
-	cost    int                      // of making a state, in the unit of Matcher.work
-	done    int                      // since limit was asked last
-	limit   interface{ Err() error } // nil: it may take as long as it takes
-	stopped bool                     // because limit has an error: what find says means nothing
+	cost    int                      // of building a state, in the unit of Matcher.work
+	done    int                      // since limit was polled last
+	limit   interface{ Err() error } // polled for cancellation; may be nil
+	stopped bool                     // limit has an error, so the result of find is invalid
 
 	// Scratch of closure.
 	stack []uint32
@@ -38,19 +37,18 @@ type dfa struct {
 	key   []byte
 }
 
-// A state is a set of instructions to go on with, before empty-width
-// assertions are looked at, and what they need to know of the character
-// before.
+// A state is a set of instructions to continue with, before empty-width assertions are
+// evaluated, and what they need to know about the previous character.
 type state struct {
 	insts     []uint32
 	begin     bool // at the beginning of the line
-	afterWord bool // the character before is a word character
+	afterWord bool // the previous character is a word character
 	ascii     [utf8.RuneSelf]*state
 	other     map[rune]*state
-	atEnd     *state // matched or dead: what the end of the line leads to
+	atEnd     *state // matched or dead: the state at the end of the line
 }
 
-// The two ends. They have no successors.
+// The two final states. They have no successors.
 var (
 	matched = &state{}
 	dead    = &state{}
@@ -67,13 +65,13 @@ func (d *dfa) clear() {
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, true, false)
 }
 
-// begin has find and matchLine stop soon after limit, a context, has an error. What they
-// do for a character that they know costs next to nothing: only new steps count.
+// begin makes find and matchLine stop soon after limit, a context, has an error. Only new
+// transitions are counted, as cached ones cost next to nothing.
 func (d *dfa) begin(limit interface{ Err() error }) {
 	d.limit, d.done, d.stopped = limit, 0, false
 }
 
-// mayStep reports whether there is time for another step.
+// mayStep reports whether limit allows another transition.
 func (d *dfa) mayStep() bool {
 	if d.done += d.cost; d.done > askEvery && d.limit != nil {
 		d.done, d.stopped = 0, d.limit.Err() != nil
@@ -81,9 +79,8 @@ func (d *dfa) mayStep() bool {
 	return !d.stopped
 }
 
-// find returns the place in the first line of text that matches at which that
-// is known, or -1. Text begins with the beginning of a line and ends with the
-// end of one.
+// find returns an offset in the first matching line of text, at which the match is decided,
+// or -1. Text must consist of whole lines.
 func (d *dfa) find(text []byte) int {
 	s := d.start
 	for i := 0; i < len(text); {
@@ -123,7 +120,7 @@ func (d *dfa) find(text []byte) int {
 	return -1
 }
 
-// matchLine reports whether line, without its end, matches.
+// matchLine reports whether line matches; it comes without its end.
 func (d *dfa) matchLine(line []byte) bool {
 	s := d.start
 	for i := 0; i < len(line); {
@@ -147,13 +144,13 @@ func (d *dfa) matchLine(line []byte) bool {
 	return d.end(s) == matched
 }
 
-// step makes the successor of s for r.
+// step builds the successor of s for r.
 func (d *dfa) step(s *state, r rune) *state {
 	if !d.mayStep() {
-		return matched // which ends the line
+		return matched // the rest of the line does not matter
 	}
 	if len(d.states) > maxStates || d.others > maxOther {
-		d.clear() // s lives on until its line ends
+		d.clear() // s stays in use until the end of its line
 	}
 	word := syntax.IsWordChar(r)
 	next := matched
@@ -172,7 +169,7 @@ func (d *dfa) step(s *state, r rune) *state {
 	return next
 }
 
-// consume makes the state after r from the closure in d.set.
+// consume builds the state after r from the closure in d.set.
 func (d *dfa) consume(r rune, word bool) *state {
 	var insts []uint32
 	for _, pc := range d.set {
@@ -184,7 +181,7 @@ func (d *dfa) consume(r rune, word bool) *state {
 	return d.state(insts, false, word)
 }
 
-// end returns what the end of the line makes of s: matched or dead.
+// end returns the state at the end of the line: matched or dead.
 func (d *dfa) end(s *state) *state {
 	if s.atEnd == nil {
 		s.atEnd = dead
@@ -195,7 +192,7 @@ func (d *dfa) end(s *state) *state {
 	return s.atEnd
 }
 
-// flags returns the assertions that hold between s and what comes next.
+// flags returns the assertions that hold between s and the next character.
 func (d *dfa) flags(s *state, nextIsWord, atEnd bool) syntax.EmptyOp {
 	var f syntax.EmptyOp
 	if s.begin {
@@ -210,8 +207,8 @@ func (d *dfa) flags(s *state, nextIsWord, atEnd bool) syntax.EmptyOp {
 	return f | syntax.EmptyNoWordBoundary
 }
 
-// closure sets d.set to the instructions that consume a character and can be
-// reached from s. It reports whether a match can.
+// closure sets d.set to the instructions that consume a character and can be reached from s.
+// It reports whether a match can be reached.
 func (d *dfa) closure(s *state, flags syntax.EmptyOp) bool {
 	d.gen++
 	d.set = d.set[:0]

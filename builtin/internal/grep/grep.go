@@ -7,10 +7,10 @@
 //
 // The syntax is that of package regexp. A match lies within one line unless
 // [Options.Multiline] is set; "^" and "$" are the ends of lines, which are LF or
-// CRLF; "\n" in a multiline pattern is LF alone. `\A` and `\z` are the ends of the whole text if it is, and those of the line if
-// not. Where every match must contain a literal, the literal is sought first.
-// A lazily built automaton decides about lines, in time linear in the text
-// whatever the pattern.
+// CRLF; "\n" in a multiline pattern is LF only. `\A` and `\z` are the ends of the whole
+// text if Multiline is set, and those of the line if not. If every match must contain a
+// literal, the literal is searched for first. A lazily built automaton decides about lines,
+// in linear time for any pattern.
 package grep
 
 import (
@@ -23,12 +23,12 @@ import (
 	"strings"
 )
 
-// Options change what matches and what is told of it.
+// Options change what matches and what is reported.
 type Options struct {
 	IgnoreCase bool
 	Multiline  bool // matches may span lines, and "." matches line ends
 
-	Before, After int  // lines of context to tell of, around each match
+	Before, After int  // lines of context around each match
 	NoNumbers     bool // leave [Line.Number] 0; faster
 }
 
@@ -36,24 +36,24 @@ type Options struct {
 // use.
 type Matcher struct {
 	Options
-	literals []literal      // every match contains one of these; nil: not known
-	exact    bool           // a literal is a match
+	literals []literal      // every match contains one of these; nil if unknown
+	exact    bool           // each literal is a match
 	prog     *syntax.Prog   // for single lines
-	work     int            // what a character costs at worst, about in steps of 2 ns
+	work     int            // greatest cost of a character, in units of about 2 ns
 	re       *regexp.Regexp // for Multiline, at the beginning of the text
-	later    *regexp.Regexp // after it
+	later    *regexp.Regexp // after the beginning
 }
 
-// Bounds on the size of a pattern: how many instructions it is compiled to, as the time
-// to make a state of the automaton is linear in it, and how many ranges of characters its
-// classes have as it is written, each of which takes time to compile.
+// Limits on a pattern: the number of compiled instructions, as building a state of the
+// automaton is linear in it, and the number of character ranges in its classes, each of which
+// takes time to compile.
 const (
 	maxPattern = 2000
 	maxRanges  = 20_000
 )
 
-// Compile makes a matcher. It fails if the pattern is no regular expression,
-// if it is too large, and if it wants a line end without Multiline.
+// Compile makes a matcher. It fails for an invalid or too large pattern, and for one that
+// contains a line end without Multiline.
 func Compile(pattern string, o Options) (*Matcher, error) {
 	flags := syntax.Perl
 	if o.IgnoreCase {
@@ -66,20 +66,20 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 	if err != nil {
 		return nil, explain(pattern, err)
 	}
-	if !o.Multiline && wantsLineEnd(re) {
-		return nil, fmt.Errorf("pattern %q has a line end in it, which only a multiline search can match", pattern)
+	if !o.Multiline && needsLineEnd(re) {
+		return nil, fmt.Errorf("pattern %q contains a line end; use a multiline search", pattern)
 	}
-	tooLarge := fmt.Errorf("pattern %.100q is too large; search for less at once", pattern)
+	tooLarge := fmt.Errorf("pattern %.100q is too large; split it into several searches", pattern)
 	if ranges(re) > maxRanges {
 		return nil, tooLarge
 	}
 	if o.Multiline {
 		beforeCR(re)
 	}
-	written := re // with its repetitions: without them its text may be megabytes
+	written := re // before its repetitions are expanded, which may take megabytes
 	re = re.Simplify()
 	m := &Matcher{Options: o}
-	// Else nearly every line has one, and the automaton alone is faster.
+	// Otherwise nearly every line has one, and the automaton alone is faster.
 	if l := required(re); cost(l) < 0.01 {
 		m.literals = l
 	}
@@ -112,8 +112,8 @@ func ranges(re *syntax.Regexp) int {
 	return n
 }
 
-// work returns what a character costs at worst: all instructions look at it, and those of
-// a class search their ranges for it.
+// work returns the greatest cost of a character: all instructions process it, and those of a
+// class search their ranges.
 func work(prog *syntax.Prog) int {
 	n := 0
 	for i := range prog.Inst {
@@ -122,8 +122,8 @@ func work(prog *syntax.Prog) int {
 	return n
 }
 
-// beforeCR has the ends of lines in re stand before CRLF, too. In a single line
-// nobody has to: it comes without its end.
+// beforeCR makes the ends of lines in re also match before CRLF. That is not needed for
+// single lines, which are passed without their end.
 func beforeCR(re *syntax.Regexp) {
 	for i, sub := range re.Sub {
 		if sub.Op != syntax.OpEndLine {
@@ -135,8 +135,8 @@ func beforeCR(re *syntax.Regexp) {
 	}
 }
 
-// neverBegin has the assertions in re that text begins never hold, for the rest of a
-// text, which package regexp would take for a text of its own.
+// neverBegin makes the assertions in re for the beginning of the text never match, for the
+// rest of a text, which package regexp would treat as a text of its own.
 func neverBegin(re *syntax.Regexp) {
 	if re.Op == syntax.OpBeginText {
 		re.Op = syntax.OpNoMatch
@@ -153,17 +153,17 @@ func explain(pattern string, err error) error {
 		case syntax.ErrMissingParen, syntax.ErrUnexpectedParen, syntax.ErrMissingBracket, syntax.ErrMissingRepeatArgument:
 			hint = `; to find the characters themselves write a backslash before them, as in "\("`
 		case syntax.ErrInvalidPerlOp:
-			hint = "; look-around and back-references do not exist here"
+			hint = "; look-around and back-references are not supported"
 		}
-		return fmt.Errorf("pattern %q is no regular expression: %s %s%s", pattern, e.Code, strings.TrimSpace(e.Expr), hint)
+		return fmt.Errorf("pattern %q is not a valid regular expression: %s %s%s", pattern, e.Code, strings.TrimSpace(e.Expr), hint)
 	}
 	return fmt.Errorf("pattern %q: %w", pattern, err)
 }
 
-// wantsLineEnd reports whether re has a literal line end.
-func wantsLineEnd(re *syntax.Regexp) bool {
+// needsLineEnd reports whether re contains a literal line end.
+func needsLineEnd(re *syntax.Regexp) bool {
 	if re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') {
 		return true
 	}
-	return slices.ContainsFunc(re.Sub, wantsLineEnd)
+	return slices.ContainsFunc(re.Sub, needsLineEnd)
 }

@@ -16,8 +16,8 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// search returns what is told of text, a line each, read in odd pieces through
-// a window of the given size.
+// search returns the lines that are yielded, formatted, for text that is read in odd pieces
+// through a window of the given size.
 func search(t interface {
 	Helper()
 	Fatal(...any)
@@ -54,7 +54,7 @@ func show(number int, text string, match, gap bool) string {
 	return fmt.Sprintf("%d%s%s", number, sep, text)
 }
 
-// slow is what Search says, without any cleverness.
+// slow is a simple implementation of Search.
 func slow(re *regexp.Regexp, o Options, text string) []string {
 	lines := strings.SplitAfter(text, "\n")
 	if lines[len(lines)-1] == "" {
@@ -101,7 +101,7 @@ func TestLikeRegexp(t *testing.T) {
 	})
 }
 
-// Any pattern that compiles decides as package regexp does.
+// Any pattern that compiles matches like package regexp.
 func FuzzLikeRegexp(f *testing.F) {
 	f.Add("a(b|c)*d$", "xabcd\nabd e\r\n")
 	f.Add(`(?i)\bfoo\b|^\s*#`, "Foo\n # x\nfoobar\n")
@@ -148,7 +148,7 @@ func TestMultiline(t *testing.T) {
 	}
 }
 
-// However far a search has come, its assertions are about the whole text.
+// Assertions refer to the whole text, at any position of the search.
 func TestMultilineLikeRegexp(t *testing.T) {
 	patterns := rapid.SampledFrom([]string{`\Aa`, `a\z`, `\A`, `\z`, `^a`, `a$`, `^$`, `\ba`, `\Ba`, `a\b`, `\n\z`, `\n\A`, `(\A|b)a`, `(\A|b)\n?a`,
 		`(?:\Aa)*b`, `(?i:\AA)|b`, `a\n+b`, `a.b`, `(?-s:a.b)`, `(?-m:^a|a$)`, `(\Aa|\bb)+`, `[^a]\z`})
@@ -224,7 +224,7 @@ func TestBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = m.NewSearcher().Search(t.Context(), strings.NewReader("\x00\x01foo\n"), func(Line) bool { t.Error("told of a line"); return true })
+	err = m.NewSearcher().Search(t.Context(), strings.NewReader("\x00\x01foo\n"), func(Line) bool { t.Error("a line is yielded"); return true })
 	if err != ErrBinary {
 		t.Errorf("error %v", err)
 	}
@@ -238,8 +238,8 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
-// A line that is longer than the window is still one line; and searching
-// text costs no memory once the buffers are there.
+// A line longer than the window is still one line, and searching does not allocate once the
+// buffers exist.
 func TestLongLinesAndAllocations(t *testing.T) {
 	long := strings.Repeat("x", 3*windowSize) + "needle" + strings.Repeat("y", windowSize)
 	text := "a\n" + long + "\nneedle\n"
@@ -264,7 +264,7 @@ func TestLongLinesAndAllocations(t *testing.T) {
 	}
 }
 
-// Text of many different characters does not fill the memory.
+// Text of many different characters does not fill up the memory.
 func TestMemoryOfManyCharacters(t *testing.T) {
 	m, err := Compile("x.{30}y", Options{})
 	if err != nil {
@@ -287,11 +287,11 @@ func TestMemoryOfManyCharacters(t *testing.T) {
 		steps += len(state.other)
 	}
 	if steps > maxOther+100 {
-		t.Errorf("%d steps are kept", steps)
+		t.Errorf("%d transitions are cached", steps)
 	}
 }
 
-// A line may end with CRLF; what stands before it is the end of the line.
+// A line may end with CRLF; "$" matches before it.
 func TestMultilineCRLF(t *testing.T) {
 	text := "a\r\nb c\r\n\r\na\rb\r\nab\n"
 	for _, row := range []struct{ pattern, want string }{
@@ -303,7 +303,7 @@ func TestMultilineCRLF(t *testing.T) {
 	}
 }
 
-// One look for a match in a large text ends with its context.
+// One search for a match in a large text ends with its context.
 func TestMultilineIsCancelled(t *testing.T) {
 	m, err := Compile("[ax]{4}[bx]", Options{Multiline: true})
 	if err != nil {
@@ -314,13 +314,13 @@ func TestMultilineIsCancelled(t *testing.T) {
 		t.Fatalf("%d bytes are too few for work of %d", len(text), m.work)
 	}
 	ctx := &countdown.Context{Context: t.Context(), Left: 40} // it takes fewer reads than that to fill the buffer
-	err = m.NewSearcher().Search(ctx, strings.NewReader(text), func(Line) bool { t.Error("told of a line"); return true })
+	err = m.NewSearcher().Search(ctx, strings.NewReader(text), func(Line) bool { t.Error("a line is yielded"); return true })
 	if err != context.Canceled || ctx.Left < -3 {
-		t.Errorf("%v, asked %d times too often", err, -ctx.Left)
+		t.Errorf("%v, polled %d times too often", err, -ctx.Left)
 	}
 }
 
-// A look that asks for its context finds what one finds that does not.
+// A search that polls its context finds the same as one that does not.
 func TestFindAsking(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		re := regexp.MustCompile("(?ms:" + patterns.Draw(t, "pattern") + ")")

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxLiterals is how many literals are sought side by side; with more of them
-// the automaton is faster.
+// maxLiterals is how many literals are searched for in parallel; with more of them the
+// automaton is faster.
 const maxLiterals = 8
 
 // required returns literals of which every match of re contains at least one,
@@ -49,8 +49,8 @@ func required(re *syntax.Regexp) []literal {
 	return nil
 }
 
-// cost estimates how often a set of literals occurs for nothing: the sum over
-// the literals, where each character of a literal makes it rarer.
+// cost estimates how often a set of literals occurs without a match: the sum over the
+// literals, of which each character reduces the frequency.
 func cost(set []literal) float64 {
 	if set == nil {
 		return 1
@@ -66,25 +66,25 @@ func cost(set []literal) float64 {
 	return sum
 }
 
-// A literal is a string to seek, in ASCII upper and lower case alike if fold
-// is set; then text is lower case.
+// A literal is a string to search for. If fold is set, ASCII case is ignored and text is
+// lower case.
 type literal struct {
 	text string
 	fold bool
-	at   int // the byte of text that is sought first: its rarest
+	at   int // the index of the rarest byte of text, which is searched for first
 }
 
 // literalOf makes a literal of an OpLiteral.
 func literalOf(re *syntax.Regexp) []literal {
 	if slices.Contains(re.Rune, utf8.RuneError) {
-		return nil // matches any byte that is not UTF-8
+		return nil // U+FFFD matches any invalid byte
 	}
 	fold := re.Flags&syntax.FoldCase != 0
 	if !fold {
 		return []literal{newLiteral(string(re.Rune), false)}
 	}
-	// A letter with more than two forms, such as k, s and all that is not
-	// ASCII, is left out: the longest part between such letters is sought.
+	// Skip letters with more than two forms, such as k, s and all that are not ASCII, and
+	// use the longest part between them.
 	best := ""
 	part := strings.FieldsFunc(strings.ToLower(string(re.Rune)), func(r rune) bool {
 		next := unicode.SimpleFold(r)
@@ -114,8 +114,8 @@ func newLiteral(text string, fold bool) literal {
 // common lists the bytes of source text, the most frequent first.
 const common = " etaonrislcdupmf(.)\"g,hb_y=/v-:x\t\nw;kE0TSI{}1ACRN*D'OPq2LFMz'jU>B<3G[]"
 
-// frequency is a rough estimate of how often a byte occurs. Being wrong costs time
-// only: each place where the byte is gets compared.
+// frequency is a rough estimate of how often a byte occurs. A wrong estimate only costs
+// time.
 func frequency(b byte) float64 {
 	if i := strings.IndexByte(common, b); i >= 0 {
 		return 0.1 / float64(i+1)
@@ -123,17 +123,17 @@ func frequency(b byte) float64 {
 	return 0.0005
 }
 
-// A finder seeks one literal in one text, from front to back, and remembers
-// how far it has looked. The zero state must be set by reset.
+// A finder searches for one literal in one text, from front to back, and caches how far it
+// has searched. It must be reset before use.
 type finder struct {
 	literal
 	lower, upper byte
-	atLower      int // the next occurrence of lower at or after where we are
+	atLower      int // the next occurrence of lower at or after the current position
 	atUpper      int // of upper
 	found        int // the next occurrence of the literal
 }
 
-const none = int(^uint(0) >> 1) // no occurrence: behind all others, so that min works
+const none = int(^uint(0) >> 1) // no occurrence; greater than all others, so that min works
 
 func newFinder(l literal) finder {
 	f := finder{literal: l, lower: l.text[l.at], upper: l.text[l.at]}
@@ -146,8 +146,8 @@ func newFinder(l literal) finder {
 // reset prepares for another text.
 func (f *finder) reset() { f.atLower, f.atUpper, f.found = -1, -1, -1 }
 
-// next returns where the first occurrence at or after from begins, or none.
-// from never decreases.
+// next returns the start of the first occurrence at or after from, or none. from must never
+// decrease.
 func (f *finder) next(text []byte, from int) int {
 	if f.found >= from {
 		return f.found
@@ -172,7 +172,7 @@ func (f *finder) next(text []byte, from int) int {
 	}
 }
 
-// nextByte returns where b is at or after pos; known is where it was found
+// nextByte returns the first index of b at or after pos; known is the index that was found
 // last.
 func nextByte(text []byte, b byte, known, pos int) int {
 	if known >= pos {

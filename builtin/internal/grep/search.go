@@ -12,25 +12,25 @@ import (
 const (
 	windowSize = 256 << 10 // bytes that are searched at once
 	maxWindow  = 16 << 20  // the longest line; a longer one counts as several
-	maxFile    = 64 << 20  // the largest file of a Multiline search; more is not looked at
+	maxFile    = 64 << 20  // how much of a file a Multiline search reads
 	sniffLen   = 8 << 10   // a zero byte in the first sniffLen bytes makes a file binary
 
-	// The most work that is done without asking for the context, in bytes of text
-	// times Matcher.work: some tenths of a second. A look for a Multiline match that
-	// asks is slower, as it cannot skip to a literal, so that small ones do not ask.
+	// The most work between two polls of the context, in bytes of text times Matcher.work:
+	// some tenths of a second. A Multiline search that polls is slower, as it cannot skip to
+	// a literal, so small ones do not poll.
 	maxUnasked = 32 << 20
 	askEvery   = 2 << 20
 )
 
-// A Line is a line that matches, or one around it.
+// A Line is a line that matches, or a line of context.
 type Line struct {
 	Number int    // from 1
 	Text   []byte // without its end; valid until the next line
 	Match  bool   // not only context
-	Gap    bool   // there are lines between the one before and this one
+	Gap    bool   // lines between the previous one and this were skipped
 }
 
-// ErrBinary is returned by [Searcher.Search] for what is not text.
+// ErrBinary is returned by [Searcher.Search] for data that is not text.
 var ErrBinary = errors.New("binary file")
 
 // A Searcher searches one text after another. It is not safe for concurrent
@@ -42,13 +42,13 @@ type Searcher struct {
 	buf     []byte
 
 	// The state of one search. Offsets count from the start of buf.
-	yield     func(Line) bool
-	end       int // of what was read
-	told      int // the end of the last line that was told of
-	some      bool
-	afterLeft int // lines of context that are due after the last match
-	lineNo    int // number of the line at counted
-	counted   int
+	yield      func(Line) bool
+	end        int // of what was read
+	yielded    int // the end of the last line that was yielded
+	hasYielded bool
+	afterLeft  int // lines of context still to yield after the last match
+	lineNo     int // number of the line at counted
+	counted    int
 }
 
 // NewSearcher returns a new searcher.
@@ -60,17 +60,17 @@ func (m *Matcher) NewSearcher() *Searcher {
 	return s
 }
 
-// Search calls yield for each line of r that matches and for the lines around
-// it, in order, until yield returns false. It fails with ErrBinary, before any
-// line, if r is not text, with the errors of r, and with that of ctx: it asks
-// for ctx at each read, and within a text that is read already as it searches it.
+// Search calls yield for each line of r that matches and for the lines of context, in order,
+// until yield returns false. It fails with ErrBinary, before any line, if r is not text, with
+// the errors of r, and with that of ctx, which it polls at each read and while it searches
+// the text.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, yield func(Line) bool) error {
 	s.yield = yield
-	s.end, s.told, s.counted, s.afterLeft, s.lineNo, s.some = 0, 0, 0, 0, 1, false
+	s.end, s.yielded, s.counted, s.afterLeft, s.lineNo, s.hasYielded = 0, 0, 0, 0, 1, false
 	if s.m.Multiline {
 		return s.searchAll(ctx, r)
 	}
-	pos := 0 // what is before is done
+	pos := 0 // everything before is done
 	for first := true; ; first = false {
 		eof, err := s.fill(ctx, r)
 		if err != nil {
@@ -117,22 +117,21 @@ func (s *Searcher) fill(ctx context.Context, r io.Reader) (eof bool, err error) 
 	return false, nil
 }
 
-// dropMark takes the byte order mark away, so that "^" finds what is after it.
+// dropMark removes the byte order mark, so that "^" matches after it.
 func (s *Searcher) dropMark() {
 	if rest, marked := bytes.CutPrefix(s.buf[:s.end], []byte("\uFEFF")); marked {
 		s.end = copy(s.buf, rest)
 	}
 }
 
-// makeRoom moves what is still needed, which is from pos on and the context
-// before it, to the front, and makes the buffer larger if that fills it. It
-// returns where pos is then.
+// makeRoom moves the data that is still needed, from the context before pos on, to the front
+// of the buffer, and grows the buffer if that fills it. It returns the new pos.
 func (s *Searcher) makeRoom(pos int) int {
-	keep := max(min(s.told, pos), s.back(pos, s.m.Before))
+	keep := max(min(s.yielded, pos), s.back(pos, s.m.Before))
 	s.number(keep)
 	copy(s.buf, s.buf[keep:s.end])
 	s.end -= keep
-	s.told = max(-1, s.told-keep) // -1: there are lines between that nobody was told of
+	s.yielded = max(-1, s.yielded-keep) // -1: lines in between were not yielded
 	s.counted = 0
 	if s.end > len(s.buf)/2 {
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
@@ -140,7 +139,7 @@ func (s *Searcher) makeRoom(pos int) int {
 	return pos - keep
 }
 
-// back returns where the line n lines before pos, the start of a line, begins.
+// back returns the start of the line that is n lines before pos, the start of a line.
 func (s *Searcher) back(pos, n int) int {
 	for ; n > 0 && pos > 0; n-- {
 		pos = bytes.LastIndexByte(s.buf[:pos-1], '\n') + 1
@@ -148,8 +147,8 @@ func (s *Searcher) back(pos, n int) int {
 	return pos
 }
 
-// lines tells of the matches in buf[pos:limit], which are whole lines. It
-// returns false if there is nothing more to do.
+// lines yields the matches in buf[pos:limit], which are whole lines. It returns false if the
+// search is over.
 func (s *Searcher) lines(ctx context.Context, pos, limit int) bool {
 	text := s.buf[:limit]
 	s.dfa.begin(ctx)
@@ -164,7 +163,7 @@ func (s *Searcher) lines(ctx context.Context, pos, limit int) bool {
 		if start < 0 {
 			break
 		}
-		if !s.tell(start, end) {
+		if !s.yieldMatch(start, end) {
 			return false
 		}
 		pos = end
@@ -172,8 +171,7 @@ func (s *Searcher) lines(ctx context.Context, pos, limit int) bool {
 	return s.context(limit)
 }
 
-// nextMatch returns the first line at or after pos that matches, its end
-// included.
+// nextMatch returns the first matching line at or after pos, with its end.
 func (s *Searcher) nextMatch(text []byte, pos int) (start, end int) {
 	if s.finders == nil {
 		i := s.dfa.find(text[pos:])
@@ -199,7 +197,7 @@ func (s *Searcher) nextMatch(text []byte, pos int) (start, end int) {
 	return -1, -1
 }
 
-// lineAt returns the line that holds the byte at pos.
+// lineAt returns the line that contains the byte at pos.
 func lineAt(text []byte, pos int) (start, end int) {
 	start = bytes.LastIndexByte(text[:pos], '\n') + 1
 	if i := bytes.IndexByte(text[pos:], '\n'); i >= 0 {
@@ -217,13 +215,13 @@ func bare(line []byte) []byte {
 	return line
 }
 
-// tell tells of the matching line buf[start:end] and the context before it.
-func (s *Searcher) tell(start, end int) bool {
+// yieldMatch yields the matching line buf[start:end] and the context before it.
+func (s *Searcher) yieldMatch(start, end int) bool {
 	if !s.context(start) {
 		return false
 	}
-	first := max(s.told, s.back(start, s.m.Before))
-	gap := s.some && first > s.told
+	first := max(s.yielded, s.back(start, s.m.Before))
+	gap := s.hasYielded && first > s.yielded
 	for at := first; at < start; {
 		_, e := lineAt(s.buf[:start], at)
 		if !s.emit(at, e, false, gap) {
@@ -235,12 +233,12 @@ func (s *Searcher) tell(start, end int) bool {
 	return s.emit(start, end, true, gap)
 }
 
-// context tells of the lines that are due after the last match, up to limit.
+// context yields the lines of context after the last match, up to limit.
 func (s *Searcher) context(limit int) bool {
-	for s.afterLeft > 0 && s.told < limit {
-		_, end := lineAt(s.buf[:limit], s.told)
+	for s.afterLeft > 0 && s.yielded < limit {
+		_, end := lineAt(s.buf[:limit], s.yielded)
 		s.afterLeft--
-		if !s.emit(s.told, end, false, false) {
+		if !s.emit(s.yielded, end, false, false) {
 			return false
 		}
 	}
@@ -248,7 +246,7 @@ func (s *Searcher) context(limit int) bool {
 }
 
 func (s *Searcher) emit(start, end int, match, gap bool) bool {
-	s.told, s.some = end, true
+	s.yielded, s.hasYielded = end, true
 	return s.yield(Line{Number: s.number(start), Text: bare(s.buf[start:end]), Match: match, Gap: gap})
 }
 
@@ -290,14 +288,14 @@ func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if loc == nil || pos+loc[0] == len(text) && text[len(text)-1] == '\n' { // which is in no line
+		if loc == nil || pos+loc[0] == len(text) && text[len(text)-1] == '\n' { // after the last line
 			break
 		}
 		start, _ := lineAt(text, min(pos+loc[0], len(text)-1))
 		_, end := lineAt(text, max(start, pos+loc[1]-1))
-		for at := max(start, s.told); at < end; {
+		for at := max(start, s.yielded); at < end; {
 			_, e := lineAt(text, at)
-			if !s.tell(at, e) {
+			if !s.yieldMatch(at, e) {
 				return nil
 			}
 			at = e
@@ -308,25 +306,25 @@ func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// find is re.FindIndex, for a pattern that is so much work for each byte. If ctx ends,
-// what it returns means nothing.
+// find is re.FindIndex, for a pattern whose cost is work for each byte. If ctx ends, the
+// result is invalid.
 func find(ctx context.Context, re *regexp.Regexp, text []byte, work int) []int {
 	if len(text)*work <= maxUnasked {
 		return re.FindIndex(text)
 	}
-	return re.FindReaderIndex(&asking{text: text, every: max(askEvery/max(work, 1), 1), ended: ctx.Err})
+	return re.FindReaderIndex(&pollingReader{text: text, every: max(askEvery/max(work, 1), 1), ended: ctx.Err})
 }
 
-// An asking is a text that is over once ended returns an error.
-type asking struct {
+// A pollingReader is a text that ends when ended returns an error.
+type pollingReader struct {
 	text     []byte
-	pos, ask int // ask: from where on to ask again
-	every    int // after how many bytes
+	pos, ask int // ask: where to poll again
+	every    int // bytes between two polls
 	ended    func() error
 }
 
 // ReadRune implements [io.RuneReader].
-func (a *asking) ReadRune() (r rune, size int, err error) {
+func (a *pollingReader) ReadRune() (r rune, size int, err error) {
 	if a.pos >= a.ask {
 		if err := a.ended(); err != nil {
 			return 0, 0, err
@@ -341,7 +339,7 @@ func (a *asking) ReadRune() (r rune, size int, err error) {
 	return r, size, nil
 }
 
-// mayMatch reports whether one of the literals is in text.
+// mayMatch reports whether one of the literals occurs in text.
 func (s *Searcher) mayMatch(text []byte) bool {
 	for i := range s.finders {
 		s.finders[i].reset()

@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// maxLate is how late a search may end. Without the limits it is most of a minute; the race
-// detector and a busy machine may make a tenth of a second ten.
+// maxLate is how late a search may end. Without the limits it takes most of a minute; the race
+// detector and a busy machine may turn a tenth of a second into ten.
 const maxLate = 10 * time.Second
 
-// No pattern and no text keep a search going for long after its time is up, whatever the
-// pattern costs for each character.
+// A search ends soon after its context for any pattern and text, whatever a character costs.
 func TestSearchEndsInTime(t *testing.T) {
 	texts := map[string]string{
 		"letters": strings.Repeat("é", 1<<20), "ascii": strings.Repeat("ab", 1<<20),
@@ -43,7 +42,7 @@ func TestSearchEndsInTime(t *testing.T) {
 	}
 }
 
-// What would take long to compile, or to match a single character, is refused.
+// A pattern that is slow to compile, or to match a single character, is refused.
 func TestPatternTooLarge(t *testing.T) {
 	for pattern, large := range map[string]bool{
 		`\pL{500}\pN`: false, `\pL{1000}\pL{999}`: true, strings.Repeat(`\pL`, 25): false, strings.Repeat(`\pL`, 90): true,
@@ -62,7 +61,7 @@ func TestPatternTooLarge(t *testing.T) {
 	}
 }
 
-// spread has a different character at each place.
+// spread has a different character at each position.
 func spread(n int) string {
 	var b strings.Builder
 	for i := range n {

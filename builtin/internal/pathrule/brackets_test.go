@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// What brackets stand for in a shell, as bash 5.2 has it in [[ name == pattern ]]: a
-// pattern must match all of the first letters, and may match of the others those only that
-// are not in the second.
+// Brackets as bash 5.2 matches them in [[ name == pattern ]]: a pattern must match all of the
+// first letters, and none of the second.
 func TestShellPattern(t *testing.T) {
 	for _, row := range []struct{ pattern, yes, no string }{
 		{"[ab]", "ab", "c]!^-["}, {"[a-c]", "abc", "]!^-["}, {"[!a]", "bc]!^-[", "a"}, {"[^a]", "bc]!^-[", "a"}, {"[a!]", "a!", "bc]^-["}, {"[!^a]", "bc]!-[", "^a"},
@@ -34,7 +33,7 @@ func TestShellPattern(t *testing.T) {
 	}
 }
 
-// Brackets of every kind find what is hidden behind them.
+// Brackets of every kind match secrets.
 func TestBracketsHideNothing(t *testing.T) {
 	at := tree("/w/.env", "/w/id_rsa", "/w/main.go")
 	for _, glob := range []string{"/w/.en[[:alpha:]]", "/w/.en[]v]", "/w/.en[!a]", "/w/id_rs[[=a=]]", "/w/id[_-]rsa", "/w/i[[:lower:]]_rsa"} {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Secrets returns the places that hold credentials, by their well-known names, below the
-// home directories and elsewhere on this machine. What is there is returned, and no more.
+// Secrets returns the existing paths of credentials with well-known names, below the home
+// directories and elsewhere on this machine.
 func Secrets(homes []string) []string {
 	var out []string
 	add := func(name string) {
@@ -26,7 +26,7 @@ func Secrets(homes []string) []string {
 		}
 		for _, tail := range secretTails {
 			switch {
-			case strings.Count(tail, "/") == 2 && strings.HasSuffix(tail, "/"): // in home itself, as above
+			case strings.Count(tail, "/") == 2 && strings.HasSuffix(tail, "/"): // directly in home, as above
 			case strings.HasSuffix(tail, "/"), strings.Contains(path.Base(tail), "."):
 				add(path.Join(home, tail))
 			default:
@@ -49,54 +49,14 @@ func Secrets(homes []string) []string {
 	return slices.Compact(out)
 }
 
-// movedDirs are the variables that move a directory out of the home directory, and movedFiles
-// those that name a file or directory with credentials.
-var (
-	movedDirs = map[string]string{
-		"CARGO_HOME": "/.cargo/", "CLAUDE_CONFIG_DIR": "/.claude/", "CODEX_HOME": "/.codex/", "COMPOSER_HOME": "/.composer/", "DOCKER_CONFIG": "/.docker/", "GH_CONFIG_DIR": "/.config/gh/",
-		"GRADLE_USER_HOME": "/.gradle/", "HF_HOME": "/.cache/huggingface/", "XDG_CACHE_HOME": "/.cache/", "XDG_CONFIG_HOME": "/.config/", "XDG_DATA_HOME": "/.local/share/",
-	}
-	movedFiles = []string{
-		"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AZURE_CONFIG_DIR", "CLOUDSDK_CONFIG", "GNUPGHOME", "GOOGLE_APPLICATION_CREDENTIALS", "HISTFILE", "KUBECONFIG", "NETRC", "NPM_CONFIG_USERCONFIG",
-		"PASSWORD_STORE_DIR", "PGPASSFILE", "SOPS_AGE_KEY_FILE", "XAUTHORITY",
-	}
-)
-
-// movedSecrets returns the paths of credentials that environment variables lead to.
-func movedSecrets() []string {
-	var out []string
-	for variable, usual := range movedDirs {
-		dir := os.Getenv(variable)
-		if !filepath.IsAbs(dir) {
-			continue
-		}
-		for _, tail := range secretTails {
-			if rest, ok := strings.CutPrefix(tail, usual); ok {
-				names, _ := filepath.Glob(globEscapes.Replace(dir) + "/" + strings.TrimSuffix(rest, "/") + "*")
-				out = append(out, names...)
-			}
-		}
-	}
-	for _, variable := range movedFiles {
-		for _, name := range filepath.SplitList(os.Getenv(variable)) {
-			if filepath.IsAbs(name) && path.Clean(name) != "/" {
-				out = append(out, path.Clean(name))
-			}
-		}
-	}
-	return out
-}
-
-var globEscapes = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
-
-// Kept reports whether the file or directory rel of a working directory is to stay as it is
-// when a command may write there: it is protected, and not where version control has its
-// data. What is to stay there is in [KeptIn].
+// Kept reports whether the file or directory rel of a working directory must stay unchanged
+// when a command may write there: it is protected, and not a directory of version control,
+// for which [KeptIn] has the paths.
 func (g Protected) Kept(rel string) bool {
 	return KeptIn[strings.ToLower(path.Base(rel))] == nil && g.Name("/w/"+rel) != ""
 }
 
-// KeptIn are the paths in a directory of version control that it runs or trusts.
+// KeptIn are the paths in a directory of version control that version control runs or trusts.
 var KeptIn = map[string][]string{
 	".git": {"commondir", "config", "config.worktree", "hooks", "info/attributes"},
 	".hg":  {"hgrc"},
@@ -105,8 +65,7 @@ var KeptIn = map[string][]string{
 	".jj":  {"repo/config.toml"},
 }
 
-// KeptNames are the names of files and directories that are protected wherever they are, in
-// order.
+// KeptNames are the names of files and directories that are protected anywhere, sorted.
 func KeptNames() []string {
 	names := slices.Concat(protectedFiles, protectedDirs, []string{".env"})
 	names = slices.DeleteFunc(names, func(name string) bool { return KeptIn[name] != nil })
@@ -115,7 +74,7 @@ func KeptNames() []string {
 }
 
 // projectSettings are files that may hold credentials in a home directory; in a project they
-// are settings that its tools need, and are kept with it.
+// are settings that its tools need, and are readable but protected.
 var projectSettings = []string{".npmrc", ".yarnrc.yml", ".envrc", ".condarc", ".pypirc", ".terraformrc"}
 
 // Holds reports whether the file rel of a working directory holds credentials. Those of

@@ -8,9 +8,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Match reports whether pattern covers name for an allow rule: both the path
-// as written and its target must be covered. An error means that the pattern
-// cannot be read.
+// Match reports whether pattern covers name for an allow rule: both the path as written and
+// its target must be covered. An invalid pattern is an error.
 func (p Place) Match(pattern, name string) (bool, error) {
 	globs, err := p.globs(pattern, len(p.Dirs) == 0)
 	if err != nil {
@@ -20,9 +19,8 @@ func (p Place) Match(pattern, name string) (bool, error) {
 	return real != "" && matchOne(globs, abs) && matchOne(globs, real), nil
 }
 
-// MatchAny reports whether pattern covers name for a deny or ask rule: the
-// path as written or its target. A path that cannot be known is covered, an
-// empty one is not.
+// MatchAny reports whether pattern covers name for a deny or ask rule: the path as written or
+// its target. A path that cannot be resolved is covered, an empty one is not.
 func (p Place) MatchAny(pattern, name string) (bool, error) {
 	globs, err := p.globs(pattern, true)
 	if err != nil {
@@ -54,12 +52,12 @@ func (p Place) MatchTree(pattern, root string) (bool, error) {
 	return false, nil
 }
 
-// Globs returns the absolute patterns that a deny or ask pattern stands for. It covers a path
-// that one of them matches, as written or with its links resolved.
+// Globs returns the absolute patterns of a deny or ask pattern. It covers a path that one of
+// them matches, as written or with its links resolved.
 func (p Place) Globs(pattern string) ([]string, error) { return p.globs(pattern, true) }
 
-// Fixed returns the path that a glob begins with, up to the first segment with a wildcard,
-// and whether that is all of it.
+// Fixed returns the part of a glob before the first segment with a wildcard, and whether that
+// is all of it.
 func Fixed(glob string) (dir string, whole bool) {
 	fixed, rest := split(glob)
 	return unescape(fixed), rest == ""
@@ -68,7 +66,7 @@ func Fixed(glob string) (dir string, whole bool) {
 // CoveredBy reports whether one of the globs matches the clean absolute path name.
 func CoveredBy(globs []string, name string) bool { return matchOne(globs, name) }
 
-// TreeCoveredBy reports whether one of the globs matches dir and all that is below it.
+// TreeCoveredBy reports whether one of the globs matches dir and everything below it.
 func TreeCoveredBy(globs []string, dir string) bool {
 	for _, g := range globs {
 		if strings.HasSuffix(g, "/**") && doublestar.MatchUnvalidated(g, dir) {
@@ -81,7 +79,7 @@ func TreeCoveredBy(globs []string, dir string) bool {
 // Suggest returns the pattern for everything in the directory of name, or "".
 func (p Place) Suggest(name string) string {
 	name = p.clean(name)
-	if name == "~" || name == ".." || strings.HasSuffix(name, "/..") { // its parent is not what is written before
+	if name == "~" || name == ".." || strings.HasSuffix(name, "/..") { // its parent is not the text before
 		name = p.Abs(name)
 	}
 	if name == "" {
@@ -90,8 +88,8 @@ func (p Place) Suggest(name string) string {
 	return p.SuggestTree(path.Dir(name))
 }
 
-// SuggestTree returns the pattern for dir and everything below it, or "". A
-// relative dir stays relative if that means the same.
+// SuggestTree returns the pattern for dir and everything below it, or "". A relative dir
+// stays relative if the meaning is the same.
 func (p Place) SuggestTree(dir string) string {
 	dir = p.clean(dir)
 	switch {
@@ -113,8 +111,8 @@ func (p Place) SuggestTree(dir string) string {
 	return p.SuggestTree(abs)
 }
 
-// clean returns the shortest name for what name is, or "" if it is not known. By their
-// letters alone "./~" would become "~", and "~/../a" would become "a".
+// clean returns the shortest name of the same file, or "" if it is not known. Cleaning only
+// the text would turn "./~" into "~", and "~/../a" into "a".
 func (p Place) clean(name string) string {
 	short := path.Clean(name)
 	if abs := p.Abs(name); abs != p.Abs(short) {
@@ -123,7 +121,7 @@ func (p Place) clean(name string) string {
 	return short
 }
 
-// base is what relative patterns count from.
+// base is the directory that relative patterns are relative to.
 func (p Place) base() string {
 	if len(p.Dirs) > 0 {
 		return p.Abs(p.Dirs[0])
@@ -131,10 +129,9 @@ func (p Place) base() string {
 	return p.Abs(p.Cwd)
 }
 
-// globs returns absolute patterns, one of which must match: the pattern where
-// it was written and where its fixed part really leads, each also with
-// brackets and braces taken as they are, because people write the names of
-// directories such as [id] without escaping them.
+// globs returns absolute patterns, one of which must match: the pattern with its fixed part
+// as written and with links resolved, each also with brackets and braces taken literally,
+// because people do not escape names of directories such as [id].
 func (p Place) globs(pattern string, floats bool) ([]string, error) {
 	bad := func(why string) ([]string, error) {
 		return nil, fmt.Errorf("path pattern %q: %s", pattern, why)
@@ -157,7 +154,7 @@ func (p Place) globs(pattern string, floats bool) ([]string, error) {
 	switch {
 	case pattern == "~" || strings.HasPrefix(pattern, "~/"):
 		if p.Home == "" {
-			return bad("the home directory is not known")
+			return bad("the home directory is unknown")
 		}
 		abs = escape(p.Home) + pattern[1:]
 	case strings.HasPrefix(pattern, "/"):
@@ -168,7 +165,7 @@ func (p Place) globs(pattern string, floats bool) ([]string, error) {
 	default:
 		base := p.base()
 		if base == "" {
-			return bad("it is relative, and no working directory is known")
+			return bad("it is relative, and no working directory is set")
 		}
 		abs = escape(base) + "/" + pattern
 	}
@@ -189,7 +186,7 @@ func (p Place) globs(pattern string, floats bool) ([]string, error) {
 	return all, nil
 }
 
-// plainSlashes takes a backslash before a slash away: a slash always ends a segment.
+// plainSlashes removes a backslash before a slash: a slash always ends a segment.
 var plainSlashes = strings.NewReplacer(`\\`, `\\`, `\/`, "/")
 
 // cleanPattern removes empty and "." segments and resolves "..".
@@ -211,7 +208,7 @@ func cleanPattern(pattern string) (string, error) {
 	return "/" + strings.Join(out, "/"), nil
 }
 
-// split cuts a clean pattern after the last segment without a wildcard.
+// split splits a clean pattern after the last segment without a wildcard.
 func split(pattern string) (fixed, rest string) {
 	end := 0
 	for i := 0; i < len(pattern); i++ {
@@ -246,7 +243,7 @@ func reaches(glob, root string) bool {
 	if strings.Contains(rest, "**") || strings.ContainsAny(rest, "{}") {
 		return true
 	}
-	// Only segment by segment wildcards are left: compare as far as root goes.
+	// Without "**": compare as many segments as root has.
 	pats := strings.Split(strings.Trim(rest, "/"), "/")
 	tail := strings.Trim(root[len(fixed):], "/")
 	if tail == "" {
@@ -281,8 +278,8 @@ func escape(name string) string {
 	return b.String()
 }
 
-// unescape returns the name that a clean pattern without wildcards matches. No such
-// pattern ends in a backslash.
+// unescape returns the name that a clean pattern without wildcards matches. The pattern must
+// not end in a backslash.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A search reaches what a rule covers: from the path itself, and from every directory above.
+// MatchTree is true for a covered path and for every directory above it.
 func TestTreeOfWhatIsCovered(t *testing.T) {
 	at := Place{Cwd: "/a", Home: "/h", Dirs: []string{"/a"}, Readlink: func(name string) (string, error) {
 		if name == "/a/b" {
@@ -46,7 +46,7 @@ func TestTreeOfWhatIsCovered(t *testing.T) {
 	}
 }
 
-// What is suggested for a directory covers what is in it, and nothing in another.
+// The suggestion for a directory covers its content, and nothing in another one.
 func TestSuggestTakesNamesAsTheyAre(t *testing.T) {
 	at := Place{Cwd: "/w", Dirs: []string{"/w"}, Readlink: noLinks}
 	for _, c := range special {
@@ -67,13 +67,13 @@ func TestLimitsOfPaths(t *testing.T) {
 	at := Place{Cwd: "/w", Home: "/h", Readlink: noLinks}
 	longest := "/" + strings.Repeat("a", maxPath-1)
 	if at.Abs(longest) != longest || at.Real(longest) != longest {
-		t.Errorf("a path of %d bytes is not known", len(longest))
+		t.Errorf("a path of %d bytes is not resolved", len(longest))
 	}
 	if at.Abs(longest+"a") != "" || at.Real(longest+"a") != "" {
-		t.Errorf("a path of %d bytes is known", len(longest)+1)
+		t.Errorf("a path of %d bytes is resolved", len(longest)+1)
 	}
-	// Links from /l to /ll to /lll and so on, as many as may be: one more is a path that
-	// cannot be known, as where links lead in a circle.
+	// Links from /l to /ll to /lll and so on, up to the limit; one more cannot be resolved,
+	// nor can a cycle.
 	last := "/" + strings.Repeat("l", maxLinks+1)
 	at.Readlink = func(name string) (string, error) {
 		if strings.Trim(name, "l") == "/" && name != last {
@@ -90,7 +90,7 @@ func TestLimitsOfPaths(t *testing.T) {
 	}
 }
 
-// Nothing is looked for below what is not there, until a ".." leaves it.
+// Nothing is looked up below a missing directory, until a ".." leaves it.
 func TestRealLooksUpOnce(t *testing.T) {
 	for name, want := range map[string]string{
 		"/w/new/a/b":          "/w /w/new",
@@ -116,9 +116,8 @@ func TestRealLooksUpOnce(t *testing.T) {
 	}
 }
 
-// What is suggested for a name covers it, and nothing that is not in its directory: a name
-// that only looks like the home directory, or looks so no longer when it is made short, is
-// what the system takes it for.
+// The suggestion for a name covers it, and nothing outside of its directory: a name that only
+// looks like the home directory, or does so before cleaning, is what the system resolves it to.
 func TestSuggestCoversNothingElse(t *testing.T) {
 	at := Place{Cwd: "/work/~", Home: "/home/u", Dirs: []string{"/work"}, Readlink: noLinks}
 	probes := []string{"/f", "/home/f", "/home/u/f", "/home/u/~/f", "/home/u/a/f", "/work/f", "/work/~/f", "/work/~/~/f", "/work/~/a/f", "/work/~/~a/f", "/work/a/f"}
@@ -147,12 +146,12 @@ func TestSuggestCoversNothingElse(t *testing.T) {
 		}
 	})
 	if got := (Place{Dirs: []string{"/work"}}).Suggest("a/x"); got != "" {
-		t.Errorf("%q is suggested where the current directory is not known", got)
+		t.Errorf("%q is suggested although the current directory is unknown", got)
 	}
 	for _, unknown := range []Place{{Cwd: "/work"}, {Cwd: "/work", Home: "home"}} {
 		for _, name := range []string{"~", "~/..", "~/../a"} {
 			if got := unknown.Suggest(name); got != "" {
-				t.Errorf("Suggest(%q) = %q where the home directory is not known", name, got)
+				t.Errorf("Suggest(%q) = %q although the home directory is unknown", name, got)
 			}
 		}
 	}

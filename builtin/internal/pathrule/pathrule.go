@@ -1,9 +1,9 @@
 // Package pathrule judges paths: which rule patterns cover them, whether they
 // lie inside a working directory, and whether they are protected.
 //
-// A [Place] is where a path is judged from. Paths are made absolute and clean
-// before anything is compared. Nothing here opens a file; symbolic links are
-// read so that a link and its target are judged alike.
+// A [Place] has the directories that paths are resolved against. Paths are made absolute and
+// clean before comparison. No file is opened; symbolic links are read so that a link and its
+// target are treated alike.
 //
 //	at := pathrule.Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}}
 //	at.Inside("src/main.go")             // below a working directory, links resolved
@@ -13,14 +13,13 @@
 //
 // # Patterns
 //
-// "*", "?", "[a-z]" and "{a,b}" match within one segment, "**" any number of
-// segments, "\" takes the meaning of the next character away. "~" at the start
-// is the home directory, "/" at the end stands for "/**". A relative pattern counts from the first working
-// directory, or from the current one if there is none. A deny or ask pattern
-// that has no slash, or starts with "**", counts everywhere; so does an allow
-// pattern of that kind if there is no working directory.
+// "*", "?", "[a-z]" and "{a,b}" match within one segment, "**" any number of segments, "\"
+// escapes the next character. "~" at the start is the home directory, "/" at the end means
+// "/**". A relative pattern is relative to the first working directory, or to the current one
+// if there is none. A deny or ask pattern that has no slash, or starts with "**", applies
+// everywhere; so does an allow pattern of that kind without working directories.
 //
-// Names are compared byte by byte, as Linux does. On a file system that
+// Names are compared byte by byte, as on Linux. On a file system that
 // ignores case a deny rule must name every spelling that matters.
 package pathrule
 
@@ -34,27 +33,27 @@ import (
 	"syscall"
 )
 
-// A Place is where paths are judged from. The zero Place knows no directory:
-// relative paths cannot be judged there.
+// A Place has the directories that paths are resolved against. With the zero Place relative
+// paths cannot be resolved.
 type Place struct {
-	Cwd  string   // what relative paths count from; empty means unknown
-	Home string   // what "~" is; empty means unknown
-	Dirs []string // working directories, absolute; the first is what relative patterns count from
+	Cwd  string   // for relative paths; empty means unknown
+	Home string   // for "~"; empty means unknown
+	Dirs []string // working directories, absolute; relative patterns are relative to the first
 
-	// Trusted are the directories, absolute, whose own settings, plugins and
-	// toolchains may run, because a person agreed to them as a whole. nil means
-	// none: a working directory is not trusted by being one.
+	// Trusted are the directories, absolute, whose own settings, plugins and toolchains may
+	// run, because the user trusts them as a whole. nil means none, not even working
+	// directories.
 	Trusted []string
 
 	// Readlink returns the target of a symbolic link and an error for anything
 	// else. nil means os.Readlink.
 	Readlink func(path string) (string, error)
 
-	// ReadFile returns what is in a file. nil means to read one of this machine.
+	// ReadFile returns the content of a file. nil means a file of this machine.
 	ReadFile func(path string) ([]byte, error)
 
-	// ReadDir returns the names in a directory, in any order. nil means those of
-	// this machine.
+	// ReadDir returns the names in a directory, in any order. nil means a directory of this
+	// machine.
 	ReadDir func(path string) ([]string, error)
 }
 
@@ -70,8 +69,8 @@ func (p Place) Target(name string) (string, error) {
 	if p.Readlink != nil {
 		return p.Readlink(name)
 	}
-	// Most names are no links: to find that out with a buffer of our own takes half as
-	// long as os.Readlink does.
+	// Most names are not links: with a buffer of our own, finding that out takes half as
+	// long as with os.Readlink.
 	var room [1]byte
 	switch _, err := syscall.Readlink(name, room[:]); err {
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.EINVAL:
@@ -80,8 +79,8 @@ func (p Place) Target(name string) (string, error) {
 	return os.Readlink(name)
 }
 
-// Abs returns the absolute clean form of name, with "~" replaced, or "" if it
-// cannot be known. It looks at the text only.
+// Abs returns the absolute clean form of name, with "~" replaced, or "" if it is unknown. It
+// does not access the file system.
 func (p Place) Abs(name string) string {
 	if s := p.absolute(name); s != "" {
 		return path.Clean(s)
@@ -107,18 +106,17 @@ func (p Place) absolute(name string) string {
 	return p.Cwd + "/" + name
 }
 
-// Real returns the path that the system would reach, with every symbolic link
-// of its existing part resolved, or "" if it cannot be known. A ".." counts
-// from a link's target, as it does for the system.
+// Real returns the path that the system would access, with every symbolic link of its
+// existing part resolved, or "" if it is unknown. As in the system, ".." is relative to a
+// link's target.
 func (p Place) Real(name string) string {
 	rest := p.absolute(name)
 	if rest == "" {
 		return ""
 	}
-	// A segment that is not there may be by then (mkdir, or Write itself), so
-	// that ".." takes it back and what follows is looked up again: "new/../link"
-	// must not hide that link is one.
-	done, links, missing := "", 0, 0 // missing: how many segments of done are not there
+	// A missing segment may exist later (mkdir, or Write itself), so ".." removes it and the
+	// following segments are looked up again: "new/../link" must not hide a link.
+	done, links, missing := "", 0, 0 // missing: how many segments of done do not exist
 	for rest != "" {
 		seg, tail, _ := strings.Cut(strings.TrimLeft(rest, "/"), "/")
 		rest = tail
@@ -186,14 +184,13 @@ func (p Place) Trusts(name string) bool {
 	return false
 }
 
-// Exists reports whether there is something called name, be it a link that
-// leads nowhere.
+// Exists reports whether name exists, also if it is a dangling link.
 func (p Place) Exists(name string) bool {
 	_, err := p.Target(name)
 	return err == nil || !os.IsNotExist(err) && !errors.Is(err, syscall.ENOTDIR)
 }
 
-// Contents returns what is in a regular file of at most limit bytes.
+// Contents returns the content of a regular file of at most limit bytes.
 func (p Place) Contents(name string, limit int64) ([]byte, error) {
 	if p.ReadFile != nil {
 		return p.ReadFile(name)
@@ -221,7 +218,7 @@ func (p Place) names(name string) ([]string, error) {
 		names, err := p.ReadDir(name)
 		return slices.Clone(names), err
 	}
-	dir, err := os.Open(name + "/") // which fails for a pipe instead of waiting for its writer
+	dir, err := os.Open(name + "/") // the slash makes it fail for a pipe instead of blocking
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ type fileRule struct {
 	Reason      string
 }
 
-// judge does what the file tools do with their arguments.
+// judge checks a path like the file tools.
 func (r fileRule) judge(t *testing.T, at Place) bool {
 	t.Helper()
 	name, walks := r.Input.FilePath, false
@@ -108,7 +108,7 @@ func TestFileRuleMatch(t *testing.T) {
 	}
 }
 
-// A link inside the working directory is its target, for good and for bad.
+// A link inside the working directory is treated as its target.
 func TestLinks(t *testing.T) {
 	tmp := t.TempDir()
 	work := filepath.Join(tmp, "work")
@@ -138,14 +138,14 @@ func TestLinks(t *testing.T) {
 	if (Protected{}).Hit(at, "hooks/pre-commit") == "" {
 		t.Error("a link to .git/hooks is not protected")
 	}
-	// What is not there yet may be made before the path is used.
+	// A missing directory may be created before the path is used.
 	for _, name := range []string{"new/../hooks/pre-commit", "new/deep/../../hooks/pre-commit", work + "/new/./../hooks/x"} {
 		if (Protected{}).Hit(at, name) == "" {
 			t.Errorf("%s hides a link to .git/hooks: %s", name, at.Real(name))
 		}
 	}
 	if ok, _ := at.MatchAny(filepath.Join(tmp, "out")+"/**", "new/../out/a"); !ok {
-		t.Error("a deny rule does not see through a link behind what is not there")
+		t.Error("a deny rule does not see through a link behind a missing directory")
 	}
 	if ok, _ := at.MatchAny(filepath.Join(tmp, "out")+"/**", "out/a"); !ok {
 		t.Error("a deny rule does not see through a link")
@@ -158,8 +158,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// A search leaves out the paths that the globs of a rule cover, and directories of which
-// they cover all.
+// A search skips the paths that the globs of a rule cover, and directories that they cover
+// completely.
 func TestCoveredBy(t *testing.T) {
 	at := Place{Cwd: "/w", Home: "/home/u", Dirs: []string{"/w"}, Readlink: func(name string) (string, error) {
 		if name == "/w/link" {
@@ -193,7 +193,7 @@ func TestCoveredBy(t *testing.T) {
 		}
 	}
 	if _, err := at.Globs("["); err == nil {
-		t.Error("no error for a pattern that cannot be read")
+		t.Error("no error for a pattern that is invalid")
 	}
 }
 
@@ -231,7 +231,7 @@ func TestGuardAndSecrets(t *testing.T) {
 	}
 }
 
-// What Suggest returns covers what it was made for, whatever the name.
+// The result of Suggest covers its argument, for any name.
 func TestSuggestRoundTrip(t *testing.T) {
 	at := Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}, Readlink: noLinks}
 	rapid.Check(t, func(t *rapid.T) {

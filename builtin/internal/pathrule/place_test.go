@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Where this program keeps keys and trust is secret and protected, wherever the system
-// has such things be, and nothing is so where the system does not say.
+// The directory of this program's keys and trust is secret and protected, wherever the system
+// puts it, and nothing is if the system has no such directory.
 func TestOwnDirectory(t *testing.T) {
 	before := ownDir
 	t.Cleanup(func() { ownDir = before })
@@ -34,7 +34,7 @@ func TestOwnDirectory(t *testing.T) {
 	}
 }
 
-// What lies at the root is secret or protected as it is in a directory.
+// Files at the root are secret or protected like those in a directory.
 func TestNamesAtRoot(t *testing.T) {
 	for _, name := range []string{"/.aws/x", "/.ssh", "/.env", "/id_rsa"} {
 		if SecretName(name) == "" {
@@ -48,7 +48,7 @@ func TestNamesAtRoot(t *testing.T) {
 	}
 }
 
-// Links are looked for below the current directory, be it the root, but not on the way to it.
+// Links are checked below the current directory, even the root, but not above it.
 func TestSecretLinkStartsBelowCwd(t *testing.T) {
 	at := tree("/a->/home/u/.ssh/id_work", "/b->/home/u/.ssh", "/b/x", "/w/c", "/w/d->../a", "/long->/a")
 	for _, row := range []struct {
@@ -66,7 +66,7 @@ func TestSecretLinkStartsBelowCwd(t *testing.T) {
 	}
 }
 
-// A secret's name is enough, be it a link to something else.
+// A secret name suffices, even for a link to something else.
 func TestSecretNameOfLink(t *testing.T) {
 	at := tree("/w/.env->plain", "/w/plain", "/w/.netrc->.netrc")
 	for _, name := range []string{"/w/.env", "/w/.netrc"} {
@@ -76,8 +76,7 @@ func TestSecretNameOfLink(t *testing.T) {
 	}
 }
 
-// A pattern of the shell that cannot be read is a name, and one that stands for very many
-// names is cut off.
+// An invalid pattern of the shell is a name, and the matches of a broad one are limited.
 func TestGlobRows(t *testing.T) {
 	at := tree("/w/[", "/w/x[1]", "/w/x1", "/w/a[b", "/w/ab")
 	for pattern, want := range map[string]string{

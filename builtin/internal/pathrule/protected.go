@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Protected holds names that must not be written without a person's consent,
-// whatever the rules say, in addition to the built-in ones: files that programs
-// run or trust when they start, credentials, version control and editor state,
-// and the system's own directories. Case does not count.
+// Protected holds names that must not be written without approval, whatever the rules say, in
+// addition to the built-in ones: files that programs run or trust when they start,
+// credentials, version control and editor state, and the system's own directories. Case is
+// ignored.
 type Protected struct {
 	Files []string // base names, such as "secrets.yaml"
 	Dirs  []string // names of directories anywhere in a path, such as ".deploy"
 }
 
-// Hit returns why name, as written or through its links, is protected, or "".
-// What cannot be known is not a hit: ask [Place.Abs] first.
+// Hit returns why name, as written or through its links, is protected, or "". A name that
+// cannot be resolved is not a hit: check [Place.Abs] first.
 func (g Protected) Hit(at Place, name string) string {
 	abs := at.Abs(name)
 	if why := g.Name(abs); why != "" {
@@ -64,9 +64,8 @@ func (g Protected) Name(abs string) string {
 	return ""
 }
 
-// Likely returns the paths that the wildcards in the absolute path glob may
-// stand for when they hide a protected name, such as "~/.b*rc". A wildcard at
-// the start of a name does not stand for a dot.
+// Likely returns the paths of protected names that the wildcards in the absolute path glob
+// may match, such as "~/.b*rc". A wildcard at the start of a name does not match a dot.
 func Likely(glob string) []string {
 	segs := strings.Split(ShellPattern(strings.ToLower(glob)), "/")
 	var out []string
@@ -87,12 +86,12 @@ func fold(name string) func(string) bool {
 	return func(s string) bool { return strings.EqualFold(s, name) }
 }
 
-// All lower case, as they are compared.
+// All lower case, for comparison.
 //
-// A name is here if writing it makes a program run something, or trust somebody,
-// later and unasked: a start-up file, a hook, a key. What runs only when somebody
-// asks for it, such as a Makefile or package.json, is not, nor is .github/workflows:
-// it runs on another machine, after a push, which is asked about itself.
+// A name is listed if writing it makes a program run something, or trust something, later and
+// unasked: a start-up file, a hook, a key. Files that only run when requested, such as a
+// Makefile or package.json, are not, nor is .github/workflows: it runs on another machine,
+// after a push, which needs approval itself.
 var (
 	// Run or trusted by shells, git, editors, package managers and debuggers.
 	protectedFiles = []string{
@@ -110,7 +109,7 @@ var (
 	protectedDirs = []string{
 		".git", ".hg", ".svn", ".bzr", ".jj", ".vscode", ".idea", ".devcontainer", ".oh-my-zsh", ".password-store", ".terraform.d", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
 	}
-	// Parts of a path, compared with a slash at its end.
+	// Parts of a path, which is compared with a slash at its end.
 	protectedTails = []string{
 		"/.config/git/", "/.config/gh/", "/.config/gcloud/", "/.config/autostart/", "/.config/systemd/",
 		"/.config/fish/", "/.config/nvim/", "/.config/pip/", "/.config/environment.d/", "/.config/kitbag/", "/.config/hub/", "/.gem/credentials/", "/.local/bin/",

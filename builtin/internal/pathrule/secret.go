@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// Secret returns why showing what is in name, or below it, would reveal
-// credentials, as written or through its links, or "".
+// Secret returns why showing name, or what is below it, would reveal credentials, as written
+// or through its links, or "".
 func (p Place) Secret(name string) string {
 	abs, real := p.Abs(name), p.Real(name)
 	if why := SecretName(abs); why != "" || abs == real {
@@ -24,8 +24,8 @@ func (p Place) Secret(name string) string {
 	return ""
 }
 
-// SecretLink is [Place.Secret] for an absolute path that has no secret name itself,
-// and looks for links only below the current directory if it is there.
+// SecretLink is [Place.Secret] for an absolute path without a secret name, which checks for
+// links only below the current directory if the path is there.
 func (p Place) SecretLink(abs string) string {
 	if p.Cwd == "" || !Below(abs, p.Cwd) {
 		return p.Secret(abs)
@@ -43,16 +43,16 @@ func (p Place) SecretLink(abs string) string {
 	return ""
 }
 
-// What begins with a backslash or a bracket, and brackets that [path.Match] reads as a
-// shell does, but for the "!".
+// brackets matches a backslash escape or a bracket expression, plainBrackets one that
+// [path.Match] reads like a shell, apart from the "!".
 var (
 	brackets      = lazy.Regexp(`\\.|\[([!^]?\]|[^]\\/[]|\\.|\[[:.=][^]/]*[:.=]\]|\[)(\[[:.=][^]/]*[:.=]\]|\\.|[^]\\/])*\]|\[`)
 	plainBrackets = lazy.Regexp(`^\[[!^]?((\\.|[^][\\-])(-(\\.|[^][\\-]))?)+\]$`)
 )
 
-// ShellPattern returns a pattern for [path.Match] that stands for what a pattern of the
-// shell stands for. Brackets that only the shell knows, such as [[:alpha:]] and []a],
-// become "?", which stands for more; one that nothing closes is a letter.
+// ShellPattern converts a pattern of the shell to one of [path.Match]. Brackets that only the
+// shell supports, such as [[:alpha:]] and []a], become "?", which matches more; an unclosed
+// one matches itself.
 func ShellPattern(glob string) string {
 	if !strings.Contains(glob, "[") {
 		return glob
@@ -70,11 +70,11 @@ func ShellPattern(glob string) string {
 	})
 }
 
-// maxGlob is how many names a pattern is expanded to.
+// maxGlob is how many names a pattern expands to at most.
 const maxGlob = 1000
 
-// Glob returns the existing names that an absolute pattern of the shell stands
-// for, in order, and of very many the first.
+// Glob returns the existing names that an absolute pattern of the shell matches, sorted, at
+// most maxGlob.
 func (p Place) Glob(pattern string) []string {
 	list := []string{"/"}
 	pattern = ShellPattern(pattern)
@@ -97,9 +97,9 @@ func (p Place) Glob(pattern string) []string {
 	return list
 }
 
-// SecretBelow returns why showing everything below the directory name would
-// reveal credentials, or "": it is a home directory, or holds one, or a secret lies
-// right in it, hidden ones only if they count. What is deeper is not looked for.
+// SecretBelow returns why showing everything below the directory name would reveal
+// credentials, or "": it is a home directory, or contains one, or a secret is directly in it;
+// hidden ones count only if hidden is set. It does not search deeper.
 func (p Place) SecretBelow(name string, hidden bool) string {
 	real := p.Real(name)
 	if real == "" {
@@ -115,9 +115,9 @@ func (p Place) SecretBelow(name string, hidden bool) string {
 	return p.SecretAmong(real, hidden, nil)
 }
 
-// SecretAmong returns why showing the files right in the directory dir would reveal
-// credentials, or "": hidden ones only if they count, and only those whose name matches
-// one of the patterns, case ignored, if there are some.
+// SecretAmong returns why showing the files directly in the directory dir would reveal
+// credentials, or "". Hidden files count only if hidden is set, and with patterns only names
+// that match one of them, ignoring case.
 func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 	names, err := p.names(dir)
 	if err != nil {
@@ -135,8 +135,8 @@ func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 	return found
 }
 
-// NameMatches reports whether a name matches one of the patterns, of which nil means any.
-// Case does not count, as it does not for find -iname.
+// NameMatches reports whether a name matches one of the patterns; nil patterns match any name.
+// Case is ignored, as in find -iname.
 func NameMatches(name string, patterns []string) bool {
 	return patterns == nil || slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(ShellPattern(strings.ToLower(p)), strings.ToLower(name))
@@ -144,8 +144,7 @@ func NameMatches(name string, patterns []string) bool {
 	})
 }
 
-// SecretName is [Place.Secret] for a clean absolute path, by its name alone. Case
-// does not count.
+// SecretName is [Place.Secret] for a clean absolute path, by its name alone. Case is ignored.
 func SecretName(abs string) string {
 	lower := strings.ToLower(abs)
 	base := lower[strings.LastIndexByte(lower, '/')+1:]
@@ -155,8 +154,8 @@ func SecretName(abs string) string {
 	return ""
 }
 
-// inOwnDir reports whether a path in lower case is where this program keeps what it knows
-// of a person: keys, tokens, whom they trust.
+// inOwnDir reports whether a path in lower case is in the directory where this program keeps
+// keys, tokens and trust.
 func inOwnDir(lower string) bool {
 	dir := ownDir()
 	return dir != "" && Below(lower, dir)
@@ -173,7 +172,7 @@ func findOwnDir() string {
 	return strings.ToLower(path.Join(filepath.ToSlash(base), "kitbag"))
 }
 
-// secretBase reports whether a file is a secret wherever it is.
+// secretBase reports whether a file is a secret in any directory.
 func secretBase(base string) bool {
 	for _, copied := range []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".backup"} {
 		base = strings.TrimSuffix(base, copied)
@@ -196,7 +195,7 @@ var secretFileSet = sync.OnceValue(func() map[string]bool {
 	return set
 })
 
-// secretTail reports whether a path is in a place that holds secrets.
+// secretTail reports whether a path is in a directory of secrets.
 func secretTail(lower, base string) bool {
 	dot := strings.Index(lower, "/.")
 	switch {
@@ -209,8 +208,8 @@ func secretTail(lower, base string) bool {
 	return hasPart(lower, secretPlaceSet())
 }
 
-// hasPart reports whether one of parts is a part of the clean path name, compared
-// with a slash at its end.
+// hasPart reports whether one of parts is a part of the clean path name, which is compared with
+// a slash at its end.
 func hasPart(name string, parts map[string][]string) bool {
 	for i := 0; i < len(name); {
 		end := strings.IndexByte(name[i+1:], '/') + i + 1
@@ -229,7 +228,7 @@ func hasPart(name string, parts map[string][]string) bool {
 
 var secretTailSet, secretPlaceSet = byHead(secretTails), byHead(secretPlaces)
 
-// byHead has parts of a path by what is before their second slash.
+// byHead has parts of a path by the text before their second slash.
 func byHead(parts []string) func() map[string][]string {
 	return sync.OnceValue(func() map[string][]string {
 		set := map[string][]string{}
@@ -241,7 +240,7 @@ func byHead(parts []string) func() map[string][]string {
 	})
 }
 
-// publicSSH reports whether a file in .ssh may be shown.
+// publicSSH reports whether a file in .ssh is public.
 func publicSSH(base string) bool {
 	return strings.HasSuffix(base, ".pub") || strings.HasPrefix(base, "known_hosts") || strings.HasPrefix(base, "authorized_keys") || base == "config"
 }
@@ -255,15 +254,14 @@ func dotenv(base string) bool {
 
 var envTemplates = []string{"example", "sample", "template", "dist", "defaults", "schema", "tmpl", "test.example", "local.example", "d.ts"}
 
-// SecretGlob returns why one of the files that the absolute path glob, with its
-// wildcards, stands for may be a secret, or "". A wildcard at the start of a name
-// does not stand for a dot. A glob that stands for names of all kinds, such as "*",
-// is no hint: whoever can must look what is there.
+// SecretGlob returns why the absolute path glob may match a secret, or "". A wildcard at the
+// start of a name does not match a dot. A glob that matches names of all kinds, such as "*",
+// is not reported: callers should list the matches if they can.
 func SecretGlob(glob string) string {
 	lower := ShellPattern(strings.ToLower(path.Clean(glob)))
 	segs := strings.Split(lower, "/")
 	base := segs[len(segs)-1]
-	why := glob + " may stand for what holds credentials"
+	why := glob + " may match a file that holds credentials"
 	if matchesSample(base) && !vague(base) {
 		return why
 	}
@@ -276,7 +274,7 @@ func SecretGlob(glob string) string {
 			return why
 		}
 	}
-	// All of these places have a hidden name, which only a pattern with a dot stands for.
+	// All of these have a hidden name, which only a pattern with a dot matches.
 	if !strings.Contains(lower, "/.") && !strings.Contains(lower, "/[") {
 		return ""
 	}
@@ -290,7 +288,7 @@ func SecretGlob(glob string) string {
 			if !slices.ContainsFunc(have, vague) && (tail != "/.ssh/" || !publicSSH(base)) {
 				return why
 			}
-			// Everything in a place that has the secret beside others.
+			// All files of a directory that also has a secret.
 			if !strings.HasSuffix(tail, "/") && i+len(want) == len(segs) {
 				return why
 			}
@@ -316,24 +314,24 @@ func globMatches(glob, name string) bool {
 	return ok
 }
 
-// MayBeSecret reports whether a pattern for a name, be it vague, stands for the name
-// of a secret among others.
+// MayBeSecret reports whether a pattern for a name, even a vague one, may match the name of a
+// secret.
 func MayBeSecret(base string) bool {
 	return matchesSample(ShellPattern(strings.ToLower(base)))
 }
 
 func matchesSample(lower string) bool {
-	tail := lower[strings.LastIndexAny(lower, `*?[]\`)+1:] // with which the names must end
+	tail := lower[strings.LastIndexAny(lower, `*?[]\`)+1:] // the suffix of all matching names
 	return slices.ContainsFunc(secretSamples, func(name string) bool { return strings.HasSuffix(name, tail) && globMatches(lower, name) })
 }
 
-// MayFindSecret is MayBeSecret for the patterns of find, in which a wildcard at the start of
-// a name stands for a dot, too.
+// MayFindSecret is MayBeSecret for the patterns of find, in which a wildcard at the start of a
+// name also matches a dot.
 func MayFindSecret(base string) bool {
 	return slices.ContainsFunc(secretSamples, func(name string) bool { return NameMatches(name, []string{base}) })
 }
 
-// vague reports whether a pattern stands for ordinary names, too.
+// vague reports whether a pattern also matches ordinary names.
 func vague(glob string) bool {
 	if !strings.ContainsAny(glob, "*?[") {
 		return false
@@ -346,8 +344,8 @@ func vague(glob string) bool {
 	return false
 }
 
-// SecretVariable reports whether an environment variable's name says that it
-// holds a secret. Case does not count.
+// SecretVariable reports whether the name of an environment variable suggests a secret. Case
+// is ignored.
 func SecretVariable(name string) bool {
 	up := strings.ToUpper(name)
 	if slices.Contains(secretVariables, up) {
@@ -366,7 +364,7 @@ func SecretVariable(name string) bool {
 	return false
 }
 
-// All lower case, as they are compared; variables in upper case.
+// All lower case, for comparison; variables in upper case.
 var (
 	secretFiles = []string{
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "identity", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".mylogin.cnf",
@@ -382,7 +380,7 @@ var (
 	// Endings of files that are keys, or stores of them.
 	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8"}
 	// Parts of a path with a slash at its end, all of which begin with a hidden name.
-	// One that does not end in a slash may go on.
+	// One that does not end in a slash may continue.
 	secretTails = []string{
 		"/.aws/", "/.azure/", "/.kube/", "/.docker/config.json", "/.gnupg/", "/.password-store/", "/.oci/", "/.aliyun/", "/.bluemix/", "/.snowflake/", "/.snowsql/", "/.tsh/", "/.electrum/",
 		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.config/rclone/", "/.config/hub/", "/.config/op/", "/.config/git/credentials", "/.config/composer/auth.json", "/.config/containers/auth.json",
@@ -398,7 +396,7 @@ var (
 		"/library/keychains/", "/library/cookies/", "/library/application support/google/chrome/", "/library/application support/firefox/", "/snap/firefox/", "/run/secrets/", "/etc/ssl/private/",
 		"/etc/sudoers.d/", "/etc/letsencrypt/live/", "/etc/letsencrypt/archive/", "/etc/kubernetes/", "/etc/networkmanager/system-connections/", "/etc/wireguard/", "/dev/mem/", "/var/spool/cron/",
 	}
-	// What a specific pattern may stand for.
+	// Samples of names that a specific pattern may match.
 	secretSamples = slices.Concat(secretFiles, []string{".env", ".env.local", ".env.production", ".env.development", ".envrc", "prod.env", "server.key", "tls.key", "store.p12", "store.jks", "x.kdbx"})
 
 	secretVariables = []string{"PGPASSWORD", "MYSQL_PWD", "SSHPASS", "GPG_PASSPHRASE", "REDISCLI_AUTH", "DATABASE_URL", "REDIS_URL", "MONGODB_URI", "MONGO_URL", "SENTRY_DSN", "SLACK_WEBHOOK_URL", "NETRC", "_AUTH"}

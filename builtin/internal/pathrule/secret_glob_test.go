@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A pattern for hidden names stands for a secret as the secret's own name does, wherever
-// the wildcards in it are.
+// A pattern for hidden names matches a secret like the secret's own name, with wildcards in
+// any position.
 func TestSecretGlobOfPlaces(t *testing.T) {
 	for _, row := range []struct {
 		glob   string
@@ -26,8 +26,8 @@ func TestSecretGlobOfPlaces(t *testing.T) {
 	}
 }
 
-// The name of a secret in which wildcards stand for some letters is found as the name is,
-// but for a part that stands for ordinary names, too.
+// The name of a secret with wildcards for some letters is found like the name, unless the
+// pattern also matches ordinary names.
 func TestSecretGlobOfSecretNames(t *testing.T) {
 	secrets := []string{"/.ssh/x"}
 	for _, tail := range secretTails {
@@ -56,7 +56,7 @@ func TestSecretGlobOfSecretNames(t *testing.T) {
 			t.Fatalf("%s is not secret", name)
 		}
 		if glob := strings.Join(segs, "/"); SecretGlob(glob) == "" {
-			t.Fatalf("%s may stand for %s", glob, name)
+			t.Fatalf("%s may match %s", glob, name)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// tree is a place in which only the given names are, by directory; a name with "->" is a link.
+// tree is a place with only the given names, by directory; a name with "->" is a link.
 func tree(names ...string) Place {
 	links, dirs := map[string]string{}, map[string][]string{}
 	for _, name := range names {
@@ -69,7 +69,7 @@ func TestSecretBehindLinks(t *testing.T) {
 	}
 	at.Cwd = ""
 	if at.SecretLink("/w/key") == "" {
-		t.Error("SecretLink sees no link where the current directory is not known")
+		t.Error("SecretLink sees no link if the current directory is unknown")
 	}
 }
 
@@ -92,7 +92,7 @@ func TestSecretBelow(t *testing.T) {
 	}
 	at.Home = "/srv/people/u"
 	if at.SecretBelow("/srv", false) == "" || at.SecretBelow("/srv/people/u/src", false) != "" {
-		t.Error("SecretBelow does not count from the home directory")
+		t.Error("SecretBelow is not relative to the home directory")
 	}
 }
 
@@ -114,12 +114,12 @@ func TestGlobAndNames(t *testing.T) {
 		trusting := at
 		trusting.Trusted = []string{"/w"}
 		if trusting.Trusts(name) != want || at.Trusts(name) {
-			t.Errorf("Trusts(%q) is not %v, or holds where nothing is trusted", name, want)
+			t.Errorf("Trusts(%q) is not %v, or is true although nothing is trusted", name, want)
 		}
 	}
 }
 
-// To open a pipe would wait for whoever writes to it.
+// Opening a pipe would block.
 func TestNamesOfPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
